@@ -28,7 +28,7 @@ LEVELS = {
         ("edges", ("outside",)),
         ("state", ("vpa_state",)),
         ("whose", ("containers",)),
-        ("parts", ("sharing", "remembering", "past", "progress", "auto")),
+        ("parts", ("sharing", "restored_state", "past", "progress", "auto")),
         ("writing", ("writing", "telemetry")),
         ("round", ("round",)),
         ("door", ("service",)),

@@ -16,13 +16,13 @@ from recommender import __version__
 from recommender.cli.common import DURATION, STEP
 from recommender.cli.grouped import grouped
 from recommender.cluster.access.connection import Api, Observer, connect
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.engine.journal import Journal
 from recommender.engine.recording import Recorder
 from recommender.errors import Misuse
 from recommender.live.past import PriorHistory
 from recommender.live.view.scope import Scope
-from recommender.live.view.usage import Usage, Used, metrics_api_usage
-from recommender.live.view.view import Place
+from recommender.live.view.usage import Usage, UsageReport, metrics_api_usage
 from recommender.records import Sample
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
@@ -194,13 +194,13 @@ class Asked:
 def prometheus_usage(query: UsageQuery, prior: PriorHistory | None) -> Usage:
     """The latest sample of every container; the first time, those before the start too."""
 
-    def samples(now_s: float) -> Iterable[tuple[Place, Sample]]:
+    def samples(now_s: float) -> Iterable[tuple[ContainerKey, Sample]]:
         if prior is not None:
             yield from prior.samples()
         for place, sample in query.current_usage(now_s).items():
-            yield Place(*place), sample
+            yield ContainerKey(*place), sample
 
-    return lambda now_s: Used(samples(now_s))
+    return lambda now_s: UsageReport(samples(now_s))
 
 
 def _warn(told: str) -> None:

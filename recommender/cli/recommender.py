@@ -50,7 +50,7 @@ from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import BandOptions, Options, RailOptions
 from recommender.engine.recording import Recorder
 from recommender.engine.warm_up import warm_up
-from recommender.live.auto.keeper import AutoKeeper
+from recommender.live.auto.controller import AutoVpaController
 from recommender.live.auto.view import AutoView
 from recommender.live.health import serve
 from recommender.live.outside.cluster_view import ClusterView
@@ -61,7 +61,7 @@ from recommender.live.round import Recommender
 from recommender.live.service import Service, Timing
 from recommender.live.telemetry import Telemetry
 from recommender.live.view.scope import Scope
-from recommender.live.writing.profile import FEW
+from recommender.live.writing.profile import SAVE_STATE_UP_TO
 from recommender.policies.constraints import SharedLimits
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_queries import UsageSettings
@@ -71,7 +71,7 @@ log = logging.getLogger(__name__)
 ENVIRONMENT = "PHASEWISE_RECOMMENDER"
 
 LEASE_GIVEN_BACK_WITHIN_S = 0.8
-"""With what `service.ENDS_WITHIN_S` takes before, less than ten seconds."""
+"""With what `service.EXIT_DEADLINE_S` takes before, less than ten seconds."""
 
 AUTO_QPS, AUTO_BURST = 50.0, 200
 """For the VPAs that we make: a thousand new jobs must not hold up the statuses either."""
@@ -177,9 +177,9 @@ def command(
     keeper = None
     if auto and not rounds.observe_only:
         apart = server.apart(TokenBucket(AUTO_QPS, AUTO_BURST))
-        keeper = AutoKeeper(apart, AutoView(server, view, scope), scope.recommender, telemetry.registry, leads)
-    again = max(FEW, CHECKPOINTS_SHARE * reached.qps * rounds.interval_s)
-    timing = Timing(rounds.interval_s, checkpoints_a_round=again, **writing)
+        keeper = AutoVpaController(apart, AutoView(server, view, scope), scope.recommender, telemetry.registry, leads)
+    again = max(SAVE_STATE_UP_TO, CHECKPOINTS_SHARE * reached.qps * rounds.interval_s)
+    timing = Timing(rounds.interval_s, checkpoints_per_round=again, **writing)
     service = Service(view, make, telemetry, timing, watched, leads, keeper)
     checks = {"/healthz": lambda: service.healthy, "/readyz": lambda: service.ready}
     endpoints = serve(address, telemetry.registry, checks, {"/progress": pushed.answer} if pushed else {})
@@ -211,16 +211,16 @@ def make_recommender(
         class_ttl_s=rounds.class_ttl_s,
         progress=progress,
         writers=rounds.workers,
-        profiles_a_round=max(FEW, PROFILES_SHARE * qps * rounds.interval_s),
+        profiles_per_round=max(SAVE_STATE_UP_TO, PROFILES_SHARE * qps * rounds.interval_s),
         resizes_waiting=rounds.resizes_waiting,
-        observes_only=rounds.observe_only,
+        observe_only=rounds.observe_only,
         recorder=recorder,
     )
 
 
 def checked(models: ModelWatch, rounds: Rounds) -> str:
     """Load the model, and all that is compiled; returns words on it."""
-    model = models.first().model
+    model = models.load_first().model
     warm_up(model, rounds.step_s, rounds.cycle_samples)
     return f"{model.origin}: {model.detector.n_phases} phases; options are sound, all is compiled"
 

@@ -1,6 +1,6 @@
-"""The containers of a round: whose each is, found by the names that metrics have, and what the engine is told of it.
+"""The containers of a round, found by the names that metrics use: their pod, their VPA, and what the engine must know.
 
-It is kept from round to round, and worked out again only where something changed.
+The index is kept between rounds and updated only where something changed.
 """
 
 from __future__ import annotations
@@ -11,34 +11,28 @@ from typing import NamedTuple
 
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pods import (
-    CHECKPOINTABLE,
-    COMPLETION_INDEX,
-    DEFERRED,
-    INPUT_SIZE,
-    ContainerState,
-    Pod,
-)
+from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX, DEFERRED, INPUT_SIZE, ContainerState, Pod
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.engine.keys import Ended, Group, Instance, Running
 from recommender.engine.tally import Report
-from recommender.live.rules import shares
-from recommender.live.view.view import Place, SelectedPods, View
+from recommender.live.rules import sharing_policy
+from recommender.live.view.view import SelectedPods, View
 from recommender.live.vpa_state import VpaState
 from recommender.records import Sample
 
-GONE_ROUNDS = 40
-"""For so many rounds a container is remembered after it is gone: a kill may be told of later than its pod's end."""
+RETENTION_ROUNDS = 40
+"""For how many rounds a removed container can still be looked up: a kill may be reported after its pod is gone."""
+
+MAX_RUNS = 100_000
+"""At most this many resumable runs are tracked."""
+
+JobRun = tuple[str, str, str]
+"""Namespace, UID of a Job, and completion index: a run that replacement pods continue. The namespace is part of it
+because anybody who creates a pod can name any owner."""
 
 
-MOST_RUNS = 100_000
-"""Of so many runs that may be resumed it is known which pod began them."""
-
-Run = tuple[str, str, str]
-"""Namespace, UID of a Job, and completion index: what a pod is replaced in. Who makes a pod may name any owner."""
-
-
-class Home(NamedTuple):
-    """A container with its pod and the VPA that speaks for it; `begun_by` as `Running` has it."""
+class OwnedContainer(NamedTuple):
+    """A container with its pod and the VPA that it belongs to; `begun_by` is as in `Running`."""
 
     state: VpaState
     pod: Pod
@@ -47,16 +41,16 @@ class Home(NamedTuple):
 
     @property
     def workload_class(self) -> ObjectKey | None:
-        """Namespace and name of its class; None where nothing tells it."""
+        """Namespace and name of its workload class; None where it is unknown."""
         name = self.state.selection.workload.get(self.pod.uid)
         return None if name is None else ObjectKey(self.pod.key.namespace, name)
 
     def running(self) -> Running:
-        """What the engine is told of it."""
+        """The engine's record of the container."""
         pod, container = self.pod, self.container
-        by = shares(self.state.vpa)
+        policy = sharing_policy(self.state.vpa)
         cpu_cores, memory_bytes = container.requests
-        waits = [resize.since_s for resize in pod.resizes if resize.reason == DEFERRED and resize.since_s is not None]
+        deferred = [each.since_s for each in pod.resizes if each.reason == DEFERRED and each.since_s is not None]
         return Running(
             group=self.state.group(container.name),
             workload=self.state.selection.workload.get(pod.uid),
@@ -65,25 +59,25 @@ class Home(NamedTuple):
             limits=container.limits,
             restarts=container.restart_count,
             finished=pod.finished,
-            ended=_end_of(container),
+            ended=_ended_of(container),
             leaving=pod.deleting,
-            deferred_since_s=min(waits, default=math.inf),
+            deferred_since_s=min(deferred, default=math.inf),
             begun_by=self.begun_by,
-            shares_node=pod.node if by else "",
-            shares_by=by if pod.node else "",
+            shares_node=pod.node if policy else "",
+            shares_by=policy if pod.node else "",
             input_size=pod.input_size,
             costly=container.uses_devices or pod.annotations.get(CHECKPOINTABLE) == "false",
         )
 
 
-def _end_of(container: ContainerState) -> Ended | None:
-    """How it ended; None while it has not."""
+def _ended_of(container: ContainerState) -> Ended | None:
+    """How the container ended; None while it has not."""
     ended = container.terminated
     return None if ended is None else Ended(ended.exit_code, ended.started_s, ended.finished_s)
 
 
-def run_of(pod: Pod) -> Run | None:
-    """What a pod is replaced in, where a Job does that."""
+def job_run_of(pod: Pod) -> JobRun | None:
+    """The run of a pod that a Job controls; None for other pods."""
     if pod.owner is None or pod.owner.kind != "Job":
         return None
     return pod.key.namespace, pod.owner.uid, pod.annotations.get(COMPLETION_INDEX, "")
@@ -95,154 +89,154 @@ class ContainerIndex:
     Attributes
     ----------
     version
-        Another one after every change.
+        Changes with every update.
     contested
-        Two VPAs have spoken for one container; the first one has it.
+        Several VPAs select the same container; the first one added owns it.
     """
 
     def __init__(self) -> None:
-        self._homes: dict[Instance, Home] = {}
-        self._places: dict[Place, Instance] = {}
-        self._done: set[Place] = set()
-        self._gone: dict[Place, tuple[Instance, Group, int]] = {}
+        self._owned: dict[Instance, OwnedContainer] = {}
+        self._by_key: dict[ContainerKey, Instance] = {}
+        self._finished: set[ContainerKey] = set()
+        self._removed: dict[ContainerKey, tuple[Instance, Group, int]] = {}
         self._round = 0
-        self._touched: set[Instance] = set()
-        self._told: dict[Instance, Running] = {}
-        self._ended: dict[str, Pod] = {}
-        self._began: dict[Run, str] = {}
-        self._resumed: dict[str, str] = {}
+        self._dirty: set[Instance] = set()
+        self._reported: dict[Instance, Running] = {}
+        self._finished_pods: dict[str, Pod] = {}
+        self._first_pods: dict[JobRun, str] = {}
+        self._resumed_from: dict[str, str] = {}
         self.version, self.contested = 0, False
 
     def clear(self) -> None:
-        """Forget them all, though not for a while who lived where."""
-        self._touched |= self._homes.keys()
-        for place, instance in self._places.items():
-            self._gone[place] = instance, self._homes[instance].state.group(place.container), self._round
-        self._homes.clear()
-        self._places.clear()
-        self._done.clear()
+        """Remove all containers; they can still be looked up for a while."""
+        self._dirty |= self._owned.keys()
+        for key, instance in self._by_key.items():
+            self._removed[key] = instance, self._owned[instance].state.group(key.container), self._round
+        self._owned.clear()
+        self._by_key.clear()
+        self._finished.clear()
         self.version, self.contested = self.version + 1, False
 
     def add(self, state: VpaState, pod: Pod) -> None:
-        """Take in a pod; those of its containers that another VPA speaks for stay with that one."""
+        """Add the containers of a pod, except those that another VPA already owns."""
         for container in pod.containers:
             instance = Instance(pod.key.namespace, pod.uid, container.name)
-            if instance in self._homes:
+            if instance in self._owned:
                 self.contested = True
                 continue
-            self._homes[instance] = Home(state, pod, container, self._begun_by(state, pod))
-            self._touched.add(instance)
-            place = Place(pod.key.namespace, pod.key.name, container.name)
-            self._places[place] = instance
-            (self._done.add if pod.finished else self._done.discard)(place)
+            self._owned[instance] = OwnedContainer(state, pod, container, self._begun_by(state, pod))
+            self._dirty.add(instance)
+            key = ContainerKey(pod.key.namespace, pod.key.name, container.name)
+            self._by_key[key] = instance
+            (self._finished.add if pod.finished else self._finished.discard)(key)
         self.version += 1
 
     def _begun_by(self, state: VpaState, pod: Pod) -> str:
-        """UID of the pod that began its run, where that was interrupted and it goes on from its checkpoint; else empty.
+        """UID of the pod that began this run, where the pod resumes it from a checkpoint; else empty.
 
-        Pods of a Job that run side by side without an index are runs of their own.
+        Pods of a Job that run in parallel without a completion index are separate runs.
         """
-        run = run_of(pod)
+        run = job_run_of(pod)
         if run is None or pod.annotations.get(CHECKPOINTABLE) != "true":
             return ""
-        if len(self._began) > MOST_RUNS:
-            self._began.clear()
-            self._resumed.clear()
-        began = self._began.setdefault(run, pod.uid)
-        if began != pod.uid and pod.uid not in self._resumed:
-            first = next((other for other in state.selection.pods if other.uid == began), None)
+        if len(self._first_pods) > MAX_RUNS:
+            self._first_pods.clear()
+            self._resumed_from.clear()
+        first_uid = self._first_pods.setdefault(run, pod.uid)
+        if first_uid != pod.uid and pod.uid not in self._resumed_from:
+            first = next((other for other in state.selection.pods if other.uid == first_uid), None)
             if first is None or first.deleting or first.phase == "Failed":
-                self._resumed[pod.uid] = began
-        return self._resumed.get(pod.uid, "")
+                self._resumed_from[pod.uid] = first_uid
+        return self._resumed_from.get(pod.uid, "")
 
     def drop(self, state: VpaState, pod: Pod) -> None:
-        """The pod is not there any more, or another one by now; what is another VPA's stays."""
+        """Remove the containers of a pod that is gone or has changed, except those that another VPA owns."""
         for container in pod.containers:
             instance = Instance(pod.key.namespace, pod.uid, container.name)
-            if (home := self._homes.get(instance)) is not None and home.state is state:
-                del self._homes[instance]
-                self._touched.add(instance)
-                place = Place(pod.key.namespace, pod.key.name, container.name)
-                if self._places.get(place) == instance:
-                    del self._places[place]
-                    self._done.discard(place)
-                    self._gone.pop(place, None)
-                    self._gone[place] = instance, state.group(container.name), self._round
+            if (owned := self._owned.get(instance)) is not None and owned.state is state:
+                del self._owned[instance]
+                self._dirty.add(instance)
+                key = ContainerKey(pod.key.namespace, pod.key.name, container.name)
+                if self._by_key.get(key) == instance:
+                    del self._by_key[key]
+                    self._finished.discard(key)
+                    self._removed.pop(key, None)
+                    self._removed[key] = instance, state.group(container.name), self._round
         self.version += 1
 
     def take_changes(self, ended: Iterable[Pod] = ()) -> dict[Instance, Running | None]:
-        """What the engine was not told of yet: containers that are new or not what they were; None for those gone.
+        """Return what the engine does not know yet: containers that are new or changed; None for those that are gone.
 
         Parameters
         ----------
         ended
-            Pods that have finished since the last call. Of one that is gone already it is told first how it ended.
+            Pods that have finished since the last call. If such a pod is already gone, its end is reported first.
         """
         changes: dict[Instance, Running | None] = {}
-        self._ended |= {pod.uid: pod for pod in ended}
-        touched, self._touched = self._touched, set()
-        for instance in sorted(touched):
-            home, told = self._homes.get(instance), self._told.get(instance)
-            running = self._as_it_ended(instance, told) if home is None else home.running()
-            if running != told:
+        self._finished_pods |= {pod.uid: pod for pod in ended}
+        dirty, self._dirty = self._dirty, set()
+        for instance in sorted(dirty):
+            owned, reported = self._owned.get(instance), self._reported.get(instance)
+            running = self._final_report(instance, reported) if owned is None else owned.running()
+            if running != reported:
                 changes[instance] = running
                 if running is None:
-                    del self._told[instance]
+                    del self._reported[instance]
                 else:
-                    self._told[instance] = running
-        if self._ended:  # one may have finished since the pods were looked at, and be gone in the next round
-            run = {instance.pod_uid for instance, told in self._told.items() if not told.finished}
-            self._ended = {uid: pod for uid, pod in self._ended.items() if uid in run}
+                    self._reported[instance] = running
+        if self._finished_pods:  # a pod may have finished since the pods were selected, and be gone in the next round
+            live_uids = {instance.pod_uid for instance, reported in self._reported.items() if not reported.finished}
+            self._finished_pods = {uid: pod for uid, pod in self._finished_pods.items() if uid in live_uids}
         self._round += 1
-        for place in [place for place, (_, _, left) in self._gone.items() if self._round - left > GONE_ROUNDS]:
-            del self._gone[place]
+        for key in [key for key, (_, _, since) in self._removed.items() if self._round - since > RETENTION_ROUNDS]:
+            del self._removed[key]
         return changes
 
-    def _as_it_ended(self, instance: Instance, told: Running | None) -> Running | None:
-        """What a container that is gone came to, where the engine was not told; then it is gone in the next round."""
-        pod = self._ended.get(instance.pod_uid)
+    def _final_report(self, instance: Instance, reported: Running | None) -> Running | None:
+        """The end of a container whose pod is gone, if the engine does not know it; its removal follows later."""
+        pod = self._finished_pods.get(instance.pod_uid)
         container = None if pod is None else pod.container(instance.container)
-        if container is None or told is None or told.finished:
+        if container is None or reported is None or reported.finished:
             return None
-        self._touched.add(instance)
-        return told._replace(finished=True, ended=_end_of(container), restarts=container.restart_count)
+        self._dirty.add(instance)
+        return reported._replace(finished=True, ended=_ended_of(container), restarts=container.restart_count)
 
-    def at(self, place: Place) -> tuple[Instance, Group] | None:
-        """The container that metrics and events call so, and its group; also for a while after it is gone."""
-        instance = self._places.get(place)
+    def lookup(self, key: ContainerKey) -> tuple[Instance, Group] | None:
+        """The container that metrics and events call so, and its group; also for some rounds after it is gone."""
+        instance = self._by_key.get(key)
         if instance is None:
-            gone = self._gone.get(place)
-            return None if gone is None else gone[:2]
-        return instance, self._homes[instance].state.group(place.container)
+            removed = self._removed.get(key)
+            return None if removed is None else removed[:2]
+        return instance, self._owned[instance].state.group(key.container)
 
-    def samples_of(self, samples: Iterable[tuple[Place, Sample]]) -> Iterator[tuple[Instance, Sample]]:
-        """Whose samples these are; those of others are left out.
+    def samples_of(self, samples: Iterable[tuple[ContainerKey, Sample]]) -> Iterator[tuple[Instance, Sample]]:
+        """Assign samples to their instances; skip those of other containers and of finished pods.
 
-        So are those of pods that have finished: metrics go on telling of them for a while.
+        Metrics keep reporting finished pods for a while.
         """
-        places, done = self._places, self._done
-        for place, sample in samples:
-            if (instance := places.get(place)) is not None and place not in done:
+        by_key, finished = self._by_key, self._finished
+        for key, sample in samples:
+            if (instance := by_key.get(key)) is not None and key not in finished:
                 yield instance, sample
 
-    def of(self, instance: Instance) -> Home | None:
-        """Where a container belongs; None when its pod is gone."""
-        return self._homes.get(instance)
+    def get(self, instance: Instance) -> OwnedContainer | None:
+        """The container with its pod and VPA; None when its pod is gone."""
+        return self._owned.get(instance)
 
-    def classes(self) -> set[ObjectKey]:
-        """The workload classes that anything runs of."""
-        return {key for home in self._homes.values() if (key := home.workload_class) is not None}
+    def workload_classes(self) -> set[ObjectKey]:
+        """The workload classes of all containers."""
+        return {key for owned in self._owned.values() if (key := owned.workload_class) is not None}
 
 
-class Placed(NamedTuple):
-    """A VPA with what was placed of it, and how its pods share their nodes."""
+class IndexedVpa(NamedTuple):
+    """A VPA with the pods that were indexed for it, and the policy by which they share their nodes."""
 
     state: VpaState
     selection: SelectedPods
-    shares: str
+    sharing: str
 
 
-class Placing:
+class PodSelector:
     """Selects the pods of all VPAs.
 
     Parameters
@@ -254,51 +248,51 @@ class Placing:
     def __init__(self, view: View, index: ContainerIndex) -> None:
         self.index = index
         self._view = view
-        self._placed: dict[ObjectKey, Placed] = {}
+        self._indexed: dict[ObjectKey, IndexedVpa] = {}
 
     def select(self, states: Collection[VpaState], report: Report) -> None:
-        """The pods of each, as they are now; where everything is as it was, as in most rounds, that is all."""
+        """Select the pods of each VPA; in most rounds nothing has changed and the index stays as it is."""
         report.each(states, VpaState.name, self._select)
-        now = {state.vpa.key: Placed(state, state.selection, shares(state.vpa)) for state in states}
-        changed = [key for key, placed in now.items() if not _same(self._placed.get(key), placed)]
-        if changed or self.index.contested or len(now) != len(self._placed):
-            self._place(now, changed, report)
-        self._placed = now
+        now = {state.vpa.key: IndexedVpa(state, state.selection, sharing_policy(state.vpa)) for state in states}
+        changed = [key for key, vpa in now.items() if not _is_unchanged(self._indexed.get(key), vpa)]
+        if changed or self.index.contested or len(now) != len(self._indexed):
+            self._reindex(now, changed, report)
+        self._indexed = now
 
     def _select(self, state: VpaState) -> None:
-        """Where they cannot be told now, those known before stay; where none were, that is no word on pods at all."""
+        """Select the pods of a VPA; on failure keep the previous selection, or set its problem if there is none."""
         try:
             state.selection = self._view.select(state.vpa)
         except ClusterError as error:
-            if not state.told:
-                state.selection = SelectedPods((), {}, f"Cannot tell its pods: {error}")
+            if not state.pods_resolved:
+                state.selection = SelectedPods((), {}, f"Cannot determine its pods: {error}")
             raise
-        state.told = True
+        state.pods_resolved = True
 
-    def _place(self, now: Mapping[ObjectKey, Placed], changed: Collection[ObjectKey], report: Report) -> None:
-        """Place those anew whose pods are not the same; all of them where one pod has, or had, several VPAs."""
-        all_anew = self.index.contested or not self._placed or bool(self._placed.keys() - now.keys())
-        if not all_anew:
-            self.index.version += bool(changed)  # also where nobody lives any more, or yet
+    def _reindex(self, now: Mapping[ObjectKey, IndexedVpa], changed: Collection[ObjectKey], report: Report) -> None:
+        """Index the changed pods again, or all of them where a pod has, or had, several VPAs."""
+        full = self.index.contested or not self._indexed or bool(self._indexed.keys() - now.keys())
+        if not full:
+            self.index.version += bool(changed)  # also where a changed VPA has no pods
             for key in changed:
-                if (before := self._placed.get(key)) is not None:
+                if (before := self._indexed.get(key)) is not None:
                     for pod in before.selection.pods:
                         self.index.drop(before.state, pod)
             self._add([now[key].state for key in changed], report)
-        if all_anew or self.index.contested:
+        if full or self.index.contested:
             self.index.clear()
-            self._add([placed.state for placed in now.values()], report)
+            self._add([vpa.state for vpa in now.values()], report)
 
     def _add(self, states: Iterable[VpaState], report: Report) -> None:
-        # Of two VPAs for one pod the updater obeys the older one of those that are not Off.
-        for state in sorted(states, key=lambda one: (one.vpa.update_mode == "Off", one.vpa.created_s, one.vpa.key)):
+        # Of several VPAs for one pod the updater obeys the oldest that is not Off.
+        for state in sorted(states, key=lambda each: (each.vpa.update_mode == "Off", each.vpa.created_s, each.vpa.key)):
             for pod in state.selection.pods:
                 self.index.add(state, pod)
                 if INPUT_SIZE in pod.annotations and math.isnan(pod.input_size):
                     report.refuse(f"pod {pod.key}", f"{INPUT_SIZE} that is no positive number")
 
 
-def _same(one: Placed | None, other: Placed) -> bool:
-    if one is None:
+def _is_unchanged(before: IndexedVpa | None, now: IndexedVpa) -> bool:
+    if before is None:
         return False
-    return one.state is other.state and one.selection is other.selection and one.shares == other.shares
+    return before.state is now.state and before.selection is now.selection and before.sharing == now.sharing

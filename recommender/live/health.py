@@ -1,4 +1,4 @@
-"""The endpoints of a running recommender: /healthz, /readyz, /metrics and, where jobs push it, /progress."""
+"""HTTP endpoints of a running recommender: /healthz, /readyz, /metrics and, where jobs push it, /progress."""
 
 from __future__ import annotations
 
@@ -18,69 +18,69 @@ from recommender.errors import Misuse
 
 log = logging.getLogger(__name__)
 
-Post = Callable[["Message[str, str]", Callable[[int], bytes]], tuple[int, str]]
-"""Given the headers and a way to read the body: the status of the answer, and words."""
+PostHandler = Callable[["Message[str, str]", Callable[[int], bytes]], tuple[int, str]]
+"""Takes the headers and a function that reads the body; returns the status code and the text of the answer."""
 
-SILENT_S = 10.0
-"""Whoever says nothing for so long is hung up on."""
+IDLE_TIMEOUT_S = 10.0
+"""A connection that sends nothing for this long is closed."""
 
-MOST_CONNECTIONS = 200
-"""At a time, each with a thread of its own."""
+MAX_CONNECTIONS = 200
+"""Concurrent connections, each with its own thread."""
 
-DRAINED_BYTES = 1 << 20
-"""Of a body that nobody wants: closing on it at once would take the answer from the one who is still sending."""
+MAX_DRAINED_BYTES = 1 << 20
+"""How much of an unwanted body is read: closing early would lose the answer for a client that is still sending."""
 
 
 def serve(
     address: str,
     registry: CollectorRegistry,
     checks: dict[str, Callable[[], bool]],
-    posts: Mapping[str, Post] | None = None,
+    posts: Mapping[str, PostHandler] | None = None,
 ) -> ThreadingHTTPServer:
-    """Answer on `host:port` on a thread of its own until `shutdown` is called on what is returned.
+    """Serve on `host:port` in a background thread until `shutdown` is called on the returned server.
 
     Parameters
     ----------
     address
         Such as `:8080` for every interface, or `127.0.0.1:0` for any free port of the loopback.
     checks
-        Path -> whether all is well; asked at each request, answered by 200 or 503.
+        Path -> whether it is healthy; evaluated at each request and answered by 200 or 503.
     posts
-        Path -> what answers a POST.
+        Path -> handler of a POST.
 
     Raises
     ------
     Misuse
-        The address is none, or is taken.
+        The address is invalid or taken.
     """
 
-    taken = posts or {}
+    handlers = posts or {}
 
     class Handler(BaseHTTPRequestHandler):
-        timeout = SILENT_S
+        timeout = IDLE_TIMEOUT_S
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path == "/metrics":
                 self._answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
             elif path in checks:
-                well = checks[path]()
-                self._answer(200 if well else 503, b"ok\n" if well else b"not ok\n", "text/plain")
+                healthy = checks[path]()
+                self._answer(200 if healthy else 503, b"ok\n" if healthy else b"not ok\n", "text/plain")
             else:
                 self._answer(404, b"/healthz /readyz /metrics\n", "text/plain")
 
         def do_POST(self) -> None:
-            post, left = taken.get(self.path.partition("?")[0]), _length(self.headers)
+            post, remaining = handlers.get(self.path.partition("?")[0]), _bytes_to_drain(self.headers)
 
             def read(count: int) -> bytes:
-                nonlocal left
-                left -= count
+                nonlocal remaining
+                remaining -= count
                 return self.rfile.read(count)
 
-            status, words = (404, "nothing is taken here") if post is None else post(self.headers, read)
-            while left > 0 and (dropped := self.rfile.read(min(left, 1 << 16))):
-                left -= len(dropped)
-            self._answer(status, f"{words}\n".encode() if words else b"", "text/plain")
+            status, text = (404, "this path accepts no POST") if post is None else post(self.headers, read)
+            while remaining > 0 and (dropped := self.rfile.read(min(remaining, 1 << 16))):
+                remaining -= len(dropped)
+            self._answer(status, f"{text}\n".encode() if text else b"", "text/plain")
 
         def _answer(self, status: int, body: bytes, content_type: str) -> None:
             self.send_response(status)
@@ -92,7 +92,7 @@ def serve(
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Probes come every few seconds; they are no news."""
+            """Log nothing: probes arrive every few seconds."""
 
     host, _, port = address.rpartition(":")
     try:
@@ -105,37 +105,37 @@ def serve(
 
 
 class _Server(ThreadingHTTPServer):
-    request_queue_size = 128  # jobs push together, and five connections at a time would keep the others waiting
+    request_queue_size = 128  # jobs push at the same time; the default backlog of five would make them wait
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: dict[Any, None] = {}
-        self._opening = threading.Lock()
+        self._open_lock = threading.Lock()
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer on a thread; who has been there for longest goes when there are too many, so that probes are heard."""
-        with self._opening:
+        """Answer in a thread; above the limit close the oldest connection, so that probes still get through."""
+        with self._open_lock:
             self._open[request] = None
-            longest = next(iter(self._open)) if len(self._open) > MOST_CONNECTIONS else None
-            self._open.pop(longest, None)
-        if longest is not None:
+            oldest = next(iter(self._open)) if len(self._open) > MAX_CONNECTIONS else None
+            self._open.pop(oldest, None)
+        if oldest is not None:
             with contextlib.suppress(OSError):
-                longest.shutdown(socket.SHUT_RDWR)
+                oldest.shutdown(socket.SHUT_RDWR)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Its answer was sent, or nobody waits for it any more."""
-        with self._opening:
+        """Forget the connection: it was answered or closed."""
+        with self._open_lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Whoever hangs up amid an answer is no news either; what is our own fault is."""
+        """Ignore clients that hang up; log errors of our own."""
         if not isinstance(sys.exception(), OSError):
             log.exception("an endpoint failed")
 
 
-def _length(headers: Message[str, str]) -> int:
-    """How much of a body is worth waiting for."""
-    said = headers.get("Content-Length", "")
-    return min(int(said), DRAINED_BYTES) if said.isascii() and said.isdigit() and len(said) < 10 else 0
+def _bytes_to_drain(headers: Message[str, str]) -> int:
+    """How many bytes of the body are worth reading."""
+    length = headers.get("Content-Length", "")
+    return min(int(length), MAX_DRAINED_BYTES) if length.isascii() and length.isdigit() and len(length) < 10 else 0

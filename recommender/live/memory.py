@@ -1,6 +1,6 @@
-"""Memory that is not needed any more is given back: a recommender runs for months beside the pods it makes room for.
+"""Returns unused memory to the system: a recommender runs for months beside the pods it makes room for.
 
-Giving back to the system is done on Linux with glibc only; elsewhere nothing is lost.
+This needs Linux with glibc; elsewhere only the garbage collector runs.
 """
 
 from __future__ import annotations
@@ -11,84 +11,85 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-COMPILER = "libllvmlite"
-"""Needed while kernels are loaded, then never; 60 MB of its code would stay."""
+COMPILER_LIBRARY = "libllvmlite"
+"""Needed only while kernels are loaded; 60 MB of its code would stay resident."""
 
-EVERY_S = 15.0
+TRIM_INTERVAL_S = 15.0
 
-MADE_BETWEEN_LOOKS = 1_000_000
-"""Objects made until the garbage collector looks through them by itself: a round of a large cluster makes hundreds of
-thousands that stay, and no rings, and by default it would look through each of them several times."""
+GC_THRESHOLD = 1_000_000
+"""Allocations before the garbage collector runs by itself. A round of a large cluster creates hundreds of thousands of
+long-lived objects without cycles; by default each would be traversed several times."""
 
-LOOKED_THROUGH_EVERY_S = 3600.0
-"""Rings among what lives long are made by errors and their tracebacks only: rare, and small."""
+FULL_COLLECTION_INTERVAL_S = 3600.0
+"""Cycles among long-lived objects come only from errors and their tracebacks: rare, and small."""
 
 _M_ARENA_MAX, _MADV_DONTNEED = -8, 4
 _MAPS = Path("/proc/self/smaps")
 
 
-def use_few_arenas() -> None:
-    """Let threads share two heaps: a dozen watches would each keep one as large as its first list was."""
+def limit_malloc_arenas() -> None:
+    """Let threads share two heaps: otherwise each of a dozen watches keeps one of the size of its first list."""
     if (libc := _glibc()) is not None:
         libc.mallopt(_M_ARENA_MAX, 2)
 
 
-def look_after_rounds() -> None:
-    """Let the garbage collector look where `Memory` tells it to, and hardly ever by itself."""
-    gc.set_threshold(MADE_BETWEEN_LOOKS)
+def raise_gc_threshold() -> None:
+    """Leave garbage collection to `MemoryTrimmer`."""
+    gc.set_threshold(GC_THRESHOLD)
 
 
-class Memory:
-    """Gives back now and then.
+class MemoryTrimmer:
+    """Releases memory periodically.
 
-    What the garbage collector found alive it does not look at again for an hour. A large cluster is millions of
-    objects, and to look through them at every other round would be a third of what a round costs.
+    Objects that survive a collection are frozen for an hour. A large cluster is millions of objects: traversing them in
+    every other round would be a third of the cost of a round.
 
     Parameters
     ----------
     every_s
-        Not more often than this.
+        Minimum interval.
     """
 
-    def __init__(self, every_s: float = EVERY_S) -> None:
+    def __init__(self, every_s: float = TRIM_INTERVAL_S) -> None:
         self._every_s, self._libc = every_s, _glibc()
-        self._done_s = self._looked_s = float("-inf")
+        self._trimmed_s = self._collected_s = float("-inf")
 
-    def tidy(self, now_s: float) -> None:
-        """What malloc holds without use, and the code of the compiler, at most once in a while (seconds, monotonic)."""
-        if now_s - self._done_s < self._every_s:
+    def trim(self, now_s: float) -> None:
+        """Collect garbage, release free heap and the compiler's code, unless done recently; monotonic seconds."""
+        if now_s - self._trimmed_s < self._every_s:
             return
-        self._done_s = now_s
-        if now_s - self._looked_s >= LOOKED_THROUGH_EVERY_S:
-            self._looked_s = now_s
+        self._trimmed_s = now_s
+        if now_s - self._collected_s >= FULL_COLLECTION_INTERVAL_S:
+            self._collected_s = now_s
             gc.unfreeze()
         gc.collect()
         gc.freeze()
         if self._libc is not None:
-            self._give_back(self._libc)
+            self._release(self._libc)
 
-    def _give_back(self, libc: ctypes.CDLL) -> None:
+    def _release(self, libc: ctypes.CDLL) -> None:
         libc.malloc_trim(0)
-        for begin, length in unchanged_mappings(_MAPS.read_text(), COMPILER):
-            libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(length), _MADV_DONTNEED)
+        for start, length in clean_mappings(_MAPS.read_text(), COMPILER_LIBRARY):
+            libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _MADV_DONTNEED)
 
 
-def unchanged_mappings(smaps: str, library: str) -> Iterator[tuple[int, int]]:
-    """Address and length of the parts of a library that are as in its file: dropped, they are read again when needed.
+def clean_mappings(smaps: str, library: str) -> Iterator[tuple[int, int]]:
+    """Address and length of the clean, readable pages of a library: dropped, they are read from its file again when
+    needed.
 
-    What was written to (relocations) is in no file and would be lost, so it is left out.
+    Pages that were written to (relocations) are in no file and are left out.
     """
-    begin = end = 0
-    rights, own_kb = "", 0
+    start = end = 0
+    permissions, private_kb = "", 0
     for line in smaps.splitlines():
         words = line.split()
         if "-" in words[0] and not words[0].endswith(":"):
-            begin, end = (int(part, 16) for part in words[0].split("-"))
-            rights, own_kb = (words[1] if library in line else ""), 0
-        elif words[0] in ("Anonymous:", "Swap:"):  # dirty is also what the disk has not got yet of a file just written
-            own_kb += int(words[1])
-        elif words[0] == "VmFlags:" and rights.startswith("r") and "w" not in rights and not own_kb:
-            yield begin, end - begin
+            start, end = (int(part, 16) for part in words[0].split("-"))
+            permissions, private_kb = (words[1] if library in line else ""), 0
+        elif words[0] in ("Anonymous:", "Swap:"):  # "dirty" also counts pages of a file that is not yet on disk
+            private_kb += int(words[1])
+        elif words[0] == "VmFlags:" and permissions.startswith("r") and "w" not in permissions and not private_kb:
+            yield start, end - start
 
 
 def _glibc() -> ctypes.CDLL | None:

@@ -1,4 +1,4 @@
-"""What becomes of what is published for the containers of a VPA, as its update mode and its pods have it."""
+"""The engine's rules for the containers of a VPA, derived from its update mode, its policies and its pods."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from recommender.cluster.workloads.targets import JOBS
 from recommender.engine.keys import Rules
 from recommender.records import CPU, MEMORY
 
-INTERVAL_S, INTERVALS = 86400.0, 8
-"""Of memory peaks: how long one is, and how many count (upstream's flags at their defaults)."""
+DEFAULT_MEMORY_INTERVAL_S, DEFAULT_MEMORY_INTERVALS = 86400.0, 8
+"""Of memory peaks: length of an interval, and how many intervals count (upstream's flags at their defaults)."""
 
-IN_PLACE = frozenset({"InPlace", "InPlaceOrRecreate"})
+IN_PLACE_MODES = frozenset({"InPlace", "InPlaceOrRecreate"})
 
 
-def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOTHING, *, observes_only: bool) -> Rules:
-    """What becomes of a target of a container name.
+def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOTHING, *, observe_only: bool) -> Rules:
+    """Derive the rules of a container name.
 
     Parameters
     ----------
     declared
-        What its owner requests.
-    observes_only
-        Nobody gets what is published.
+        What the owner's pod template requests.
+    observe_only
+        Nothing that is published gets applied.
     """
     live = [pod for pod in pods if not pod.finished]
     policy = vpa.policy_for(container)
-    looked_at = observes_only or vpa.update_mode in ("Off", "Initial") or policy.mode == "Off"
+    advisory_only = observe_only or vpa.update_mode in ("Off", "Initial") or policy.mode == "Off"
     return Rules(
-        applied=not looked_at,
+        applied=not advisory_only,
         evicts=vpa.update_mode != "Off"
-        and (vpa.update_mode not in IN_PLACE or any(_evicts(pod, policy) for pod in live)),
+        and (vpa.update_mode not in IN_PLACE_MODES or any(_needs_eviction(pod, policy) for pod in live)),
         limits_follow=limit_follows(vpa, live, container),
         repeats=vpa.target.kind not in JOBS,
         memory_interval_s=policy.memory_interval_s,
         declared_cores=declared[CPU],
-        shares=bool(shares(vpa)),
+        shares=bool(sharing_policy(vpa)),
         evictable=vpa.update_mode != "InPlace" and len(live) >= (vpa.min_replicas or 0),
     )
 
@@ -48,28 +48,29 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
 def limit_follows(vpa: Vpa, pods: Sequence[Pod], container: str) -> bool:
     """Whether the memory limit of a container name moves with its request."""
     return vpa.policy_for(container).controlled_values != REQUESTS_ALONE and any(
-        _is_limited(pod, container) for pod in pods
+        _has_memory_limit(pod, container) for pod in pods
     )
 
 
-def shares(vpa: Vpa) -> str:
-    """By which policy its pods share the CPU of their nodes; empty where they do not."""
-    said = vpa.annotations.get(SHARES, "")
-    return said if said in WAYS_TO_SHARE else ""
+def sharing_policy(vpa: Vpa) -> str:
+    """The policy by which pods share the CPU of their nodes; empty where they do not share."""
+    policy = vpa.annotations.get(SHARES, "")
+    return policy if policy in WAYS_TO_SHARE else ""
 
 
-def counts_for_s(vpa: Vpa, container: str) -> float:
-    """How long a sample of a container name counts: one that pods have not had for longer is forgotten."""
+def retention_s(vpa: Vpa, container: str) -> float:
+    """How long samples of a container name count; a name that no pod has had for longer is forgotten."""
     policy = vpa.policy_for(container)
-    return (policy.memory_interval_s or INTERVAL_S) * (policy.memory_intervals or INTERVALS)
+    interval_s = policy.memory_interval_s or DEFAULT_MEMORY_INTERVAL_S
+    return interval_s * (policy.memory_intervals or DEFAULT_MEMORY_INTERVALS)
 
 
-def _evicts(pod: Pod, policy: ContainerPolicy) -> bool:
-    """Whether its resources cannot be changed while it runs: its QoS class would be another one, or it is restarted."""
-    alone = pod.resizability.qos == GUARANTEED and policy.controlled_values == REQUESTS_ALONE
-    return alone or bool(refusal_of([pod.resizability]))
+def _needs_eviction(pod: Pod, policy: ContainerPolicy) -> bool:
+    """Whether a resize in place is impossible: it would change the QoS class, or restart the container."""
+    changes_qos = pod.resizability.qos == GUARANTEED and policy.controlled_values == REQUESTS_ALONE
+    return changes_qos or bool(refusal_of([pod.resizability]))
 
 
-def _is_limited(pod: Pod, container: str) -> bool:
+def _has_memory_limit(pod: Pod, container: str) -> bool:
     state = pod.container(container)
     return state is not None and not math.isnan(state.limits[MEMORY])

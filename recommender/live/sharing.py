@@ -1,4 +1,4 @@
-"""Which containers share their node, what there is for them, and how their training comes along."""
+"""Which containers share a node, how many cores they share, and how their training progresses."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from recommender.cluster.objects.vpa import SHARES, WAYS_TO_SHARE
 from recommender.engine.keys import Instance
 from recommender.engine.seen import Evaluation
 from recommender.engine.tally import Report
-from recommender.live.rules import shares
+from recommender.live.rules import sharing_policy
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.records import CPU
 
 
-class Sharing:
-    """What the engine is told of nodes that are shared."""
+class NodeSharing:
+    """Collects what the engine must know of shared nodes."""
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._told: Mapping[str, float] = {}
+        self._reported: Mapping[str, float] = {}
 
-    def look(
+    def collect(
         self, states: Iterable[VpaState], report: Report
     ) -> tuple[dict[str, float | None], dict[Instance, Evaluation]]:
-        """The cores of nodes where they have changed, and the latest evaluations; what is misspelt is reported."""
+        """The cores of nodes where they changed, and the latest evaluations; an invalid annotation is reported."""
         sharing = []
         for state in states:
-            said = state.vpa.annotations.get(SHARES)
-            if shares(state.vpa):
+            policy = state.vpa.annotations.get(SHARES)
+            if sharing_policy(state.vpa):
                 sharing.append(state)
-            elif said is not None:
-                words = f"{SHARES}: {said[:40]!r} is none of {', '.join(WAYS_TO_SHARE)}"
-                report.problems[f"VPA {state.vpa.key}"] = words
+            elif policy is not None:
+                problem = f"{SHARES}: {policy[:40]!r} is none of {', '.join(WAYS_TO_SHARE)}"
+                report.problems[f"VPA {state.vpa.key}"] = problem
         pods = {pod.uid: pod for state in sharing for pod in state.selection.pods if pod.node and not pod.finished}
         spare = self._view.spare({pod.node for pod in pods.values()}, pods.keys()) if pods else {}
         now = {name: left[CPU] for name, left in spare.items()}
-        changed: dict[str, float | None] = {name: cores for name, cores in now.items() if self._told.get(name) != cores}
-        changed |= dict.fromkeys(self._told.keys() - now.keys())
-        self._told = now
+        before, self._reported = self._reported, now
+        changed: dict[str, float | None] = {name: cores for name, cores in now.items() if before.get(name) != cores}
+        changed |= dict.fromkeys(before.keys() - now.keys())
         evaluations = {
             Instance(pod.key.namespace, pod.uid, container.name): Evaluation(
                 growth.value, growth.scale, growth.seen_s, f"{growth.origin} {growth.metric}"

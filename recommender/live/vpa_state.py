@@ -1,4 +1,4 @@
-"""One VPA with what belongs to it: the record that the steps of a round hand to each other."""
+"""One VPA with everything that belongs to it: the record that the steps of a round pass on."""
 
 from __future__ import annotations
 
@@ -23,69 +23,69 @@ class VpaState:
 
     Attributes
     ----------
-    told
-        Its pods were told once.
-    lost_s
-        Since when no pod has a container of a name that pods had, unix seconds.
+    pods_resolved
+        Its pods have been resolved at least once.
+    absent_since_s
+        By container name: since when no pod has such a container although pods had one before, unix seconds.
     groups
-        What the engine calls the containers of each name.
-    ruled_by
-        The VPA and the pods from which the engine was last told what becomes of its targets.
+        The engine's group of each container name.
+    rules_source
+        The VPA and the pods from which the engine's rules were last derived.
     targets
-        What this round wants to publish, by container name.
-    entries
-        What its status says since it was written last, by container name.
+        Targets to publish in this round, by container name.
+    published
+        Recommendations in its status as last written, by container name.
     growth
-        How training comes along, by pod uid; of pods that tell of it.
+        Training progress by pod UID; only of pods that report it.
     stages
-        What pods say that they do, by pod uid.
-    kept
-        What its PhaseProfile kept over a restart, until it was taken over: `groups` by container name, `members` by
-        `pod uid/container`, `growth` and `stages` by pod uid.
-    said, said_to
-        What its status was last made from, once it stood, and the VPA that it was said to.
-    shown, shown_s
+        Stages that pods report, by pod UID.
+    saved
+        State read from its PhaseProfile after a restart, until it is consumed: `groups` by container name, `members` by
+        `pod uid/container`, `growth` and `stages` by pod UID.
+    published_signature, published_to
+        What its status was last made from once that was written, and the VPA object it was written to.
+    profile_signature, profile_written_s
         What its PhaseProfile was last made from, and when (unix seconds).
-    kept_of, kept_kill_s, kept_s
-        The same of what is kept over a restart; and when the latest kill was that it tells of.
-    waits
-        The profile is to be written again.
+    saved_versions, saved_kill_s, saved_s
+        The same for the restart state in the profile, and the time of the latest kill that it contains.
+    profile_pending
+        The profile must be written again.
     """
 
     vpa: Vpa
     selection: SelectedPods = field(default_factory=lambda: SelectedPods((), {}))
-    told: bool = False
-    lost_s: dict[str, float] = field(default_factory=dict)
+    pods_resolved: bool = False
+    absent_since_s: dict[str, float] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
-    ruled_by: tuple[Vpa, SelectedPods] | None = None
+    rules_source: tuple[Vpa, SelectedPods] | None = None
     targets: dict[str, Target] = field(default_factory=dict)
-    entries: Mapping[str, ContainerRecommendation] = field(default_factory=dict)
+    published: Mapping[str, ContainerRecommendation] = field(default_factory=dict)
     growth: dict[str, Growth] = field(default_factory=dict)
     stages: dict[str, Stages] = field(default_factory=dict)
-    kept: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
-    said: object = None
-    said_to: Vpa | None = None
-    shown: object = None
-    shown_s: float = -math.inf
-    kept_of: list[int] | None = None
-    kept_kill_s: float = -math.inf
-    kept_s: float = -math.inf
-    waits: bool = False
+    saved: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
+    published_signature: object = None
+    published_to: Vpa | None = None
+    profile_signature: object = None
+    profile_written_s: float = -math.inf
+    saved_versions: list[int] | None = None
+    saved_kill_s: float = -math.inf
+    saved_s: float = -math.inf
+    profile_pending: bool = False
 
     def name(self) -> ObjectKey:
-        """Where its VPA is."""
+        """Namespace and name of its VPA."""
         return self.vpa.key
 
     def group(self, container: str) -> Group:
-        """What the engine calls the containers of a name."""
+        """The engine's group of a container name."""
         return Group(self.vpa.key.namespace, self.vpa.key.name, container)
 
-    def take_over(self, kept: Mapping[str, Any]) -> None:
-        """Go on with what the profile kept; what does not fit is left out."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Resume from the state in the PhaseProfile; ignore parts of the wrong type."""
         for part in ("groups", "members", "growth", "stages"):
-            if isinstance(kept.get(part), dict):
-                self.kept[part] = dict(kept[part])
+            if isinstance(state.get(part), dict):
+                self.saved[part] = dict(state[part])
 
-    def kept_once(self, part: str, name: str) -> Mapping[str, Any] | None:
-        """What was kept of one thing in a part of `kept`; None where nothing was, or when asked again."""
-        return self.kept.get(part, {}).pop(name, None)
+    def pop_saved(self, part: str, name: str) -> Mapping[str, Any] | None:
+        """Remove and return one entry of a part of `saved`; None where there is none."""
+        return self.saved.get(part, {}).pop(name, None)

@@ -59,7 +59,7 @@ class Ours:
         return report
 
     def stop(self) -> None:
-        self.live.leave_safe_values()
+        self.live.publish_safe_values()
         self.keep_checkpoints()
 
     def start(self) -> None:

@@ -95,7 +95,7 @@ class SimulatedView:
             for kill in self._cluster.take_kills()
         ]
 
-    def ended(self) -> Sequence[ApiPod]:
+    def finished_pods(self) -> Sequence[ApiPod]:
         return ()
 
     def room(self, vpa: Vpa, pods: Sequence[ApiPod]) -> Room:
@@ -125,30 +125,30 @@ class SimulatedView:
         self._vpas[vpa.key] = _vpa_of(vpa.key, self._workloads[vpa.key], json_of(status), str(self.statuses))
         self._workloads[vpa.key].vpa.recommendation = {one.container: one for one in recommendations}
 
-    def stands(self, vpa: Vpa) -> bool:
+    def is_current(self, vpa: Vpa) -> bool:
         return True  # nobody else writes
 
-    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+    def write_profile(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         if "state" in profile:  # else what was kept before stays
             self._profiles[vpa.key] = profile["state"]
 
-    def kept(self, vpa: Vpa) -> str | None:
+    def saved_state(self, vpa: Vpa) -> str | None:
         return self._profiles.get(vpa.key)
 
-    def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
+    def saved_classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
         return self._classes
 
-    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
         self._classes[key] = profile["state"], self._cluster.now_s
 
-    def drop_class(self, key: ObjectKey) -> None:
+    def delete_class_profile(self, key: ObjectKey) -> None:
         self._classes.pop(key, None)
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         status = self._checkpoints.get(vpa, {}).get(container)
         return None if status is None else session_of(status, f"{vpa}/{container}")
 
-    def remembered(self, vpa: ObjectKey) -> Collection[str]:
+    def containers_with_history(self, vpa: ObjectKey) -> Collection[str]:
         return self._checkpoints.get(vpa, {}).keys()
 
 

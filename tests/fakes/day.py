@@ -10,9 +10,10 @@ from typing import Any
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod, Termination, read_pod
 from recommender.cluster.objects.vpa import Vpa, json_of, read_vpa
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import Condition, status_of
-from recommender.live.view.view import Place, SelectedPods
+from recommender.live.view.view import SelectedPods
 from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
 from tests.fakes.records import GIB, Records, a_vpa
@@ -97,11 +98,11 @@ class Day(Records):
         tenant = next(tenant for tenant in self.tenants.values() if tenant.vpa is vpa)
         return SelectedPods(tenant.pods, {pod.uid: tenant.workload_class for pod in tenant.pods})
 
-    def samples(self) -> Iterable[tuple[Place, Sample]]:
+    def samples(self) -> Iterable[tuple[ContainerKey, Sample]]:
         for tenant in self.tenants.values():
             for pod in tenant.pods if tenant.seen else ():
                 phase = 1.0 + math.sin(2.0 * math.pi * self.now_s / 1200.0)
-                yield Place("ns", pod.key.name, "main"), Sample(self.now_s, 0.1 + phase, (1.0 + phase) * GIB)
+                yield ContainerKey("ns", pod.key.name, "main"), Sample(self.now_s, 0.1 + phase, (1.0 + phase) * GIB)
 
     def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
         return Room(((32.0, 128 * GIB),))
@@ -117,19 +118,19 @@ class Day(Records):
                 said = json_of(status_of(vpa, recommendations, conditions, self.now_s))
                 tenant.vpa, self.published[vpa.key] = replace(vpa, status_json=said), said
 
-    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+    def write_profile(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         self.states[vpa.key] = profile["state"]
 
-    def kept(self, vpa: Vpa) -> str | None:
+    def saved_state(self, vpa: Vpa) -> str | None:
         return self.states.get(vpa.key)
 
-    def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
+    def saved_classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
         return self.class_states
 
-    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
         self.class_states[key] = profile["state"], self.now_s
 
-    def drop_class(self, key: ObjectKey) -> None:
+    def delete_class_profile(self, key: ObjectKey) -> None:
         del self.class_states[key]
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from recommender.cluster.errors import Unreachable
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.engine.fleet import Fleet
 from recommender.engine.journal import Journal
 from recommender.engine.lead_time import LeadTime
@@ -15,7 +16,6 @@ from recommender.engine.options import Options
 from recommender.engine.recording import Recorder
 from recommender.live.round import Recommender
 from recommender.live.service import checkpoint_statuses
-from recommender.live.view.view import Place
 from recommender.policies.constraints import SharedLimits
 from recommender.records import Sample
 from tests.fakes.day import HOUR_S, Day
@@ -33,7 +33,7 @@ class Outage(Day):
 
     away = False
 
-    def samples(self) -> Iterable[tuple[Place, Sample]]:
+    def samples(self) -> Iterable[tuple[ContainerKey, Sample]]:
         if self.away:
             raise Unreachable("the API server does not answer")
         return super().samples()

@@ -13,6 +13,7 @@ from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import PENDING, Pod, read_pod
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.objects.vpa import Vpa, json_of, read_vpa
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import Condition, status_of
 from recommender.cluster.workloads.waiting_pods import Change
@@ -21,7 +22,7 @@ from recommender.engine.keys import Group
 from recommender.engine.options import Options
 from recommender.engine.tally import Report
 from recommender.live.round import Recommender
-from recommender.live.view.view import Place, SelectedPods, spoken_of
+from recommender.live.view.view import SelectedPods, pods_to_recommend_for
 from recommender.policies.constraints import SharedLimits
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.room import Room
@@ -64,7 +65,7 @@ class Records:
         self.raw: dict[str, dict[str, Any]] = {}
         self.pods: dict[str, list[Pod]] = {}
         self.problems: dict[str, str] = {}
-        self.used: list[tuple[Place, Sample]] = []
+        self.used: list[tuple[ContainerKey, Sample]] = []
         self.killed: list[OomObservation] = []
         self.finished: list[Pod] = []
         self.largest: list[Pair] = []
@@ -93,9 +94,9 @@ class Records:
         mine = self.pods.get(vpa.key.name, [])
         pending = [pod for pod in mine if pod.phase == PENDING]
         pods = [pod for pod in mine if pod.phase != PENDING] if pending else mine
-        return SelectedPods(spoken_of(pods, pending), {}, self.problems.get(vpa.key.name), pending=pending)
+        return SelectedPods(pods_to_recommend_for(pods, pending), {}, self.problems.get(vpa.key.name), pending=pending)
 
-    def samples(self) -> Iterable[tuple[Place, Sample]]:
+    def samples(self) -> Iterable[tuple[ContainerKey, Sample]]:
         taken, self.used = self.used, []
         return taken
 
@@ -103,7 +104,7 @@ class Records:
         taken, self.killed = self.killed, []
         return taken
 
-    def ended(self) -> Sequence[Pod]:
+    def finished_pods(self) -> Sequence[Pod]:
         taken, self.finished = self.finished, []
         return taken
 
@@ -129,29 +130,29 @@ class Records:
         if (refusal := self.refusals.get(pod.key.name)) is not None:
             raise refusal
 
-    def stands(self, vpa: Vpa) -> bool:
+    def is_current(self, vpa: Vpa) -> bool:
         return self.published.get(vpa.key) == vpa.status_json
 
-    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+    def write_profile(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         self.profiles.setdefault(vpa.key.name, []).append(profile)
 
-    def remembered(self, vpa: ObjectKey) -> Collection[str]:
+    def containers_with_history(self, vpa: ObjectKey) -> Collection[str]:
         return self.past
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         return self.past.get(container)
 
-    def kept(self, vpa: Vpa) -> str | None:
+    def saved_state(self, vpa: Vpa) -> str | None:
         profiles = self.profiles.get(vpa.key.name, [])
         return profiles[-1]["state"] if profiles else None
 
-    def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
+    def saved_classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
         return {key: (status["state"], self.now_s) for key, status in self.class_profiles.items()}
 
-    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
         self.class_profiles[key] = profile
 
-    def drop_class(self, key: ObjectKey) -> None:
+    def delete_class_profile(self, key: ObjectKey) -> None:
         self.class_profiles.pop(key, None)
 
 
@@ -168,7 +169,7 @@ def recommender(cluster: Records, **more: Any) -> Recommender:
 
 
 def use(cluster: Records, pod: str, cpu_cores: float, memory_gib: float, container: str = "main") -> None:
-    cluster.used.append((Place("ns", pod, container), Sample(cluster.now_s, cpu_cores, memory_gib * GIB)))
+    cluster.used.append((ContainerKey("ns", pod, container), Sample(cluster.now_s, cpu_cores, memory_gib * GIB)))
 
 
 def rounds(

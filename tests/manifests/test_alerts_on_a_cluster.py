@@ -34,7 +34,7 @@ DAMAGED_MODEL = {
 WITH_SHORT_PATIENCE = """
 from extender.cli.main import main
 from recommender.live import telemetry
-telemetry.LONG_S = 5.0
+telemetry.UNSERVED_AFTER_S = 5.0
 main()
 """
 

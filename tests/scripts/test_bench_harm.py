@@ -108,7 +108,7 @@ def test_what_it_publishes_stands_and_what_it_keeps_comes_back() -> None:
     assert view.statuses == before + 1
     assert play.target() == (7.0, 7e9)
     play.recommender.stop()
-    assert list(view.remembered(ObjectKey("n0", "web"))) == ["main"]
+    assert list(view.containers_with_history(ObjectKey("n0", "web"))) == ["main"]
     history = view.history(ObjectKey("n0", "web"), "main")
     assert history is not None
     assert history.confidence() > 0.0

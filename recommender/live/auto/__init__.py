@@ -1,1 +1,1 @@
-"""VPAs for workloads that nobody wrote one for."""
+"""VPAs for workloads that have none."""

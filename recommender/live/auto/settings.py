@@ -1,11 +1,11 @@
-"""How a VPA that we make is to be: read from annotations, the workload's before its namespace's.
+"""Settings of the VPAs that we create, read from annotations; those of the workload override those of its namespace.
 
-It is never to be acted upon so that a pod is lost whose work nobody else goes on with: a job's, which would begin anew,
+They never let the updater evict a pod whose work no other pod continues: a job's, which would start from the beginning,
 or a DaemonSet's, which is the only one on its node.
 
-The VPA's updater evicts what it cannot resize, except in mode `InPlace`, which few clusters have switched on. Elsewhere
-a group of pods that is smaller than `minReplicas` is never evicted from; with `--in-place-skip-disruption-budget` the
-updater resizes its pods in place all the same.
+The updater evicts pods that it cannot resize, except in mode `InPlace`, which few clusters have enabled. Elsewhere it
+never evicts from a workload with fewer pods than `minReplicas`, but with `--in-place-skip-disruption-budget` it still
+resizes these in place.
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/updater/restriction`.
 """
@@ -23,26 +23,26 @@ from recommender.cluster.vpas.made import Settings
 from recommender.cluster.workloads.targets import JOBS
 
 AUTO = "phasewise.dev/auto"
-"""Label of a namespace or a workload: "true" lets VPAs be made. A workload's own label goes before its namespace's."""
+"""Label of a namespace or a workload: "true" lets VPAs be created. A workload's label overrides its namespace's."""
 
 MODE = "phasewise.dev/mode"
 MIN_CPU, MAX_CPU = "phasewise.dev/min-cpu", "phasewise.dev/max-cpu"
 MIN_MEMORY, MAX_MEMORY = "phasewise.dev/min-memory", "phasewise.dev/max-memory"
 
 MODES = ("Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace")
-"""Update modes as VPAs have them; the deprecated `Auto` is left out."""
+"""Update modes of VPAs, without the deprecated `Auto`."""
 
-WORDS_OF_A_BOUND = 40
+MAX_QUOTED_CHARS = 40
 
 NEVER_EVICTED = JOBS | {"DaemonSet"}
-"""Kinds whose pods nobody stands in for."""
+"""Kinds whose pods no other pod replaces."""
 
-IN_PLACE, OR_RECREATE, RECREATE, AT_CREATION = "InPlace", "InPlaceOrRecreate", "Recreate", "Initial"
+IN_PLACE, IN_PLACE_OR_RECREATE, RECREATE, INITIAL = "InPlace", "InPlaceOrRecreate", "Recreate", "Initial"
 
-MORE_THAN_ANY = 2**31 - 1
-"""`minReplicas` that no group of pods reaches, the largest that fits: nothing of it is ever evicted."""
+MAX_MIN_REPLICAS = 2**31 - 1
+"""The largest valid `minReplicas`, which no workload reaches: none of its pods is ever evicted."""
 
-NO_IN_PLACE = (
+IN_PLACE_REFUSED = (
     "this cluster's VPA refuses mode InPlace (its feature gate is off, or it is too old): the updater resizes these "
     "pods if it runs with --in-place-skip-disruption-budget, else it leaves them as they are; it never evicts them"
 )
@@ -50,101 +50,103 @@ ONLY_NEW_PODS = "only pods that are made anew get what is recommended (mode Init
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What annotations ask for.
+class RequestedSettings:
+    """Settings requested by annotations.
 
     Attributes
     ----------
     problems
-        What is wrong with them, each in one clause. While there are any the mode is `Off`: what was not understood may
-        have been meant to hold us back.
+        What is wrong with the annotations, each in one clause. While there are any the mode is `Off`: an invalid one
+        may have been meant to restrict us.
     """
 
     settings: Settings
     problems: tuple[str, ...] = ()
 
 
-def read_wish(workload: Mapping[str, str], namespace: Mapping[str, str]) -> Wish:
-    """The wish of a workload in a namespace, given the annotations of both; it never raises."""
-    words = {**namespace, **workload}
-    problems = [f"{name} is no annotation of ours" for name in sorted(words) if _looks_like_a_bound(name)]
-    mode = words.get(MODE, Settings().mode)
+def settings_from(workload: Mapping[str, str], namespace: Mapping[str, str]) -> RequestedSettings:
+    """Read the annotations of a workload and its namespace; never raises."""
+    annotations = {**namespace, **workload}
+    problems = [f"{name} is no annotation of ours" for name in sorted(annotations) if _is_unknown_bound(name)]
+    mode = annotations.get(MODE, Settings().mode)
     if mode not in MODES:
         problems.append(f"{MODE}: {_short(mode)} is none of {', '.join(MODES)}")
-    cpu = _read_bounds(words, MIN_CPU, MAX_CPU, lambda cores: millicores(cores) / 1e3, "whole millicores", problems)
-    memory = _read_bounds(words, MIN_MEMORY, MAX_MEMORY, whole_bytes, "whole bytes", problems)
-    shared = words.get(SHARES, "")
+    cpu = _parse_bounds(annotations, MIN_CPU, MAX_CPU, lambda x: millicores(x) / 1e3, "whole millicores", problems)
+    memory = _parse_bounds(annotations, MIN_MEMORY, MAX_MEMORY, whole_bytes, "whole bytes", problems)
+    shared = annotations.get(SHARES, "")
     if shared not in ("", *WAYS_TO_SHARE):
         problems.append(f"{SHARES}: {_short(shared)} is none of {', '.join(WAYS_TO_SHARE)}")
         shared = ""
     settings = Settings("Off" if problems else mode, (cpu[0], memory[0]), (cpu[1], memory[1]), shares=shared)
-    return Wish(settings, tuple(problems))
+    return RequestedSettings(settings, tuple(problems))
 
 
-def _read_bounds(
-    words: Mapping[str, str],
-    least: str,
-    most: str,
-    whole: Callable[[float], float],
-    grain: str,
+def _parse_bounds(
+    annotations: Mapping[str, str],
+    min_name: str,
+    max_name: str,
+    round_to_unit: Callable[[float], float],
+    unit: str,
     problems: list[str],
 ) -> Bound:
-    """(lowest, highest) of one resource, without what is wrong with them."""
-    low, high = (_read_bound(words, name, whole, grain, problems) for name in (least, most))
+    """(lowest, highest) of one resource; invalid ones are added to `problems` and left out."""
+    low, high = (_parse_bound(annotations, name, round_to_unit, unit, problems) for name in (min_name, max_name))
     if low is not None and high is not None and low > high:
-        problems.append(f"{least}: {_short(words[least])} is more than {most}: {_short(words[most])}")
+        lowest, highest = _short(annotations[min_name]), _short(annotations[max_name])
+        problems.append(f"{min_name}: {lowest} is more than {max_name}: {highest}")
         return None, None
     return low, high
 
 
-def _read_bound(
-    words: Mapping[str, str], name: str, whole: Callable[[float], float], grain: str, problems: list[str]
+def _parse_bound(
+    annotations: Mapping[str, str], name: str, round_to_unit: Callable[[float], float], unit: str, problems: list[str]
 ) -> float | None:
-    if name not in words:
+    if name not in annotations:
         return None
     try:
-        value = parse_quantity(words[name].strip())
+        value = parse_quantity(annotations[name].strip())
     except BadQuantity:
-        problems.append(f"{name}: {_short(words[name])} is no quantity")
+        problems.append(f"{name}: {_short(annotations[name])} is no quantity")
         return None
-    if value <= 0 or whole(value) != value:
-        problems.append(f"{name}: {_short(words[name])} is not a positive number of {grain}")
+    if value <= 0 or round_to_unit(value) != value:
+        problems.append(f"{name}: {_short(annotations[name])} is not a positive number of {unit}")
         return None
     return value
 
 
-def _looks_like_a_bound(name: str) -> bool:
-    """`phasewise.dev/min-cpus`: a slip of the pen that would otherwise pass unseen."""
+def _is_unknown_bound(name: str) -> bool:
+    """`phasewise.dev/min-cpus`: a typo that would otherwise go unnoticed."""
     known = (MIN_CPU, MAX_CPU, MIN_MEMORY, MAX_MEMORY)
     return name.startswith(("phasewise.dev/min-", "phasewise.dev/max-")) and name not in known
 
 
 def _short(text: str) -> str:
-    return repr(text[:WORDS_OF_A_BOUND])
+    return repr(text[:MAX_QUOTED_CHARS])
 
 
-def harmless(asked: Settings, kind: str, pods: Collection[Resizability], has_in_place: bool) -> tuple[Settings, str]:
-    """What a VPA is to say, given what the annotations ask for; and what a person should know of that, in words.
+def safe_settings(
+    requested: Settings, kind: str, pods: Collection[Resizability], has_in_place: bool
+) -> tuple[Settings, str]:
+    """Restrict the settings so that no pod is evicted whose work would be lost; also returns a note for the user.
 
     Parameters
     ----------
     kind
-        Of the workload.
+        Kind of the workload.
     pods
-        What its templates and its live pods say of resizing. Both count: what admission made of one pod, it may not
-        make of the next.
+        Resizability of its templates and its live pods. Both count: admission may change some pods and not others.
     has_in_place
-        Whether the cluster has mode `InPlace`.
+        Whether the cluster supports mode `InPlace`.
     """
-    settings = replace(asked, values=LIMITS_TOO) if any(pod.qos == GUARANTEED for pod in pods) else asked
+    settings = replace(requested, values=LIMITS_TOO) if any(pod.qos == GUARANTEED for pod in pods) else requested
     if settings.mode == RECREATE and kind in JOBS:
-        return replace(settings, mode=AT_CREATION), f"a {kind}'s pods are not evicted for a resize: {ONLY_NEW_PODS}"
-    if settings.mode not in (IN_PLACE, OR_RECREATE):
+        return replace(settings, mode=INITIAL), f"a {kind}'s pods are not evicted for a resize: {ONLY_NEW_PODS}"
+    if settings.mode not in (IN_PLACE, IN_PLACE_OR_RECREATE):
         return settings, ""
     if refusal := refusal_of(pods):
-        return replace(settings, mode=AT_CREATION), f"{refusal}; {ONLY_NEW_PODS}"
+        return replace(settings, mode=INITIAL), f"{refusal}; {ONLY_NEW_PODS}"
     if has_in_place:
         return replace(settings, mode=IN_PLACE, min_replicas=1), ""
     if kind in NEVER_EVICTED or settings.mode == IN_PLACE:
-        return replace(settings, mode=OR_RECREATE, min_replicas=MORE_THAN_ANY), NO_IN_PLACE
+        return replace(settings, mode=IN_PLACE_OR_RECREATE, min_replicas=MAX_MIN_REPLICAS), IN_PLACE_REFUSED
     return settings, ""

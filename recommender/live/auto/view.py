@@ -1,4 +1,4 @@
-"""What is known of namespaces, workloads and VPAs, by namespace, and where something changed since the last look."""
+"""Namespaces, workloads and VPAs by namespace, and in which namespaces something changed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from recommender.live.view.scope import Scope
 
 
 class AutoView:
-    """Listens to the watches of a `ClusterView`; watches namespaces itself. Made before the view is started.
+    """Listens to the watches of a `ClusterView` and watches namespaces itself. Create it before the view is started.
 
     Parameters
     ----------
     scope
-        Where VPAs are our business to make: as for the view.
+        Where we may create VPAs: as for the view.
     """
 
     def __init__(self, api: Api, view: ClusterView, scope: Scope) -> None:
@@ -44,33 +44,33 @@ class AutoView:
         self._lock = threading.Lock()
         self._vpas: dict[str, dict[ObjectKey, Vpa]] = defaultdict(dict)
         self._changed: set[str] = set()
-        self._news = threading.Event()
+        self._changed_event = threading.Event()
         view.listen(self._vpa_changed, self._workload_changed, self._pod_changed)
 
     def start(self) -> None:
         self._namespaces.start()
 
     def stop(self) -> None:
-        self._news.set()
+        self._changed_event.set()
         self._namespaces.stop(0.0)
 
     @property
     def synced(self) -> bool:
-        """Everything was listed once: before that, a VPA that a person made may not have been seen yet.
+        """Whether everything was listed once: before that, a VPA of a user may not have been seen yet.
 
-        Training jobs need not be: nothing is decided of one that is not known.
+        Training jobs are exempt: nothing is decided about a job that has not been seen.
         """
         return self._namespaces.synced and self._view.synced
 
-    # -- where to look ---------------------------------------------------------------------------------------------
+    # -- changed namespaces ----------------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float) -> None:
-        """Until something has changed, or for so long."""
-        self._news.wait(timeout_s)
+        """Wait for a change, or for the timeout."""
+        self._changed_event.wait(timeout_s)
 
     def changed(self) -> set[str]:
         """The namespaces in which something changed since the last call."""
-        self._news.clear()
+        self._changed_event.clear()
         with self._lock:
             found, self._changed = self._changed, set()
         return set(filter(self._scope.covers, found))
@@ -78,7 +78,7 @@ class AutoView:
     def all_namespaces(self) -> set[str]:
         return {key.name for key in self._namespaces.snapshot() if self._scope.covers(key.name)}
 
-    # -- what is there ---------------------------------------------------------------------------------------------
+    # -- objects ---------------------------------------------------------------------------------------------------
 
     def namespace(self, name: str) -> Namespace | None:
         return self._namespaces.snapshot().get(ObjectKey("", name))
@@ -91,39 +91,39 @@ class AutoView:
             return self._vpas.get(namespace, {}).copy()
 
     def is_scalable(self, api_version: str, kind: str) -> bool:
-        """Whether objects of a kind have a scale subresource.
+        """Whether a kind has a scale subresource.
 
         Raises
         ------
         ApiError
-            The server could not say.
+            The server could not answer.
         """
         resource = self._discovery.find(api_version, kind)
         return resource is not None and resource.scalable
 
     def has_in_place(self, namespace: str) -> bool:
-        """Whether VPAs may have the update mode `InPlace`; an ApiError when the server could not say."""
+        """Whether VPAs may have the update mode `InPlace`; raises ApiError when the server could not answer."""
         return self._in_place.available(namespace)
 
     def live_pods(self, workload: Workload) -> set[Resizability]:
-        """What the live pods of a workload say of resizing."""
+        """The distinct resizability of the live pods of a workload."""
         return {pod.resizability for pod in self._view.pods_of(workload) if not pod.finished}
 
-    # -- what the watches tell, on their threads -------------------------------------------------------------------
+    # -- callbacks, on the threads of the watches ------------------------------------------------------------------
 
     def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
-        self._note(*(namespace.name for namespace in (old, new) if namespace is not None))
+        self._mark_changed(*(namespace.name for namespace in (old, new) if namespace is not None))
 
     def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
-        self._note(*(workload.key.namespace for workload in (old, new) if workload is not None))
+        self._mark_changed(*(workload.key.namespace for workload in (old, new) if workload is not None))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """News is a pod that is not as its template says: admission may have made it another."""
+        """Mark a pod that differs from its owners' templates: admission may have changed it."""
         if new is None or (old is not None and old.resizability == new.resizability):
             return
         owners = self._view.workloads.chain(new.key.namespace, new.owner)
         if not any(owner is not None and new.resizability in owner.templates.resizability for _, owner in owners):
-            self._note(new.key.namespace)
+            self._mark_changed(new.key.namespace)
 
     def _vpa_changed(self, old: Vpa | None, new: Vpa | None) -> None:
         with self._lock:
@@ -133,15 +133,15 @@ class AutoView:
                     del self._vpas[old.key.namespace]
             if new is not None:
                 self._vpas[new.key.namespace][new.key] = new
-        if old is None or new is None or _shape(old) != _shape(new):
-            self._note(*(vpa.key.namespace for vpa in (old, new) if vpa is not None))
+        if old is None or new is None or _without_status(old) != _without_status(new):
+            self._mark_changed(*(vpa.key.namespace for vpa in (old, new) if vpa is not None))
 
-    def _note(self, *namespaces: str) -> None:
+    def _mark_changed(self, *namespaces: str) -> None:
         with self._lock:
             self._changed.update(namespaces)
-        self._news.set()
+        self._changed_event.set()
 
 
-def _shape(vpa: Vpa) -> tuple[object, ...]:
-    """All but the status, which we write ourselves all the time."""
+def _without_status(vpa: Vpa) -> tuple[object, ...]:
+    """Everything but the status, which we write ourselves all the time."""
     return vpa.uid, vpa.generation, vpa.labels, vpa.annotations, vpa.owner, vpa.deleting

@@ -1,1 +1,1 @@
-"""The real cluster behind the seam: watches, usage, and the writers of what a round decided."""
+"""The real cluster behind a `View`: watches, usage, and the writers of what a round decides."""

@@ -19,6 +19,7 @@ from recommender.cluster.objects.resizability import NOTHING_DECLARED
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
 from recommender.cluster.profiles import PROFILES, read_profile
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import EVICTIONS, OomObservation, OomQueue, read_eviction
 from recommender.cluster.vpas.checkpoints import CheckpointKey, WriteReport
 from recommender.cluster.vpas.status import OURS_ALONE, Condition
@@ -31,23 +32,23 @@ from recommender.cluster.workloads.targets import Resolution, Targets
 from recommender.cluster.workloads.training_jobs import TrainingJobs
 from recommender.cluster.workloads.waiting_pods import Change, resize_waiting
 from recommender.cluster.workloads.workload_class import workload_class
-from recommender.live.outside.kept import Histories, ProfileStore, Statuses
+from recommender.live.outside.stores import CheckpointStore, ProfileStore, Statuses
 from recommender.live.view.room import Rooms
 from recommender.live.view.scope import Scope
-from recommender.live.view.usage import Patience, Usage
-from recommender.live.view.view import Place, SelectedPods, View, spoken_of
+from recommender.live.view.usage import InterruptibleUsage, Usage
+from recommender.live.view.view import SelectedPods, View, pods_to_recommend_for
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
 
 log = logging.getLogger(__name__)
 
-MOST_ENDED = 5000
-"""Who does not lead takes none of the pods that have finished: the oldest ones go."""
+MAX_FINISHED_PODS = 5000
+"""A process that does not lead collects no finished pods; above this the oldest are dropped."""
 
 
 class ClusterView(View):
-    """A real cluster as a round sees it; what `View` does not have is for the service, and for who makes VPAs.
+    """A real cluster as a round sees it, with additional methods for the service and for `AutoVpaController`.
 
     Parameters
     ----------
@@ -69,18 +70,18 @@ class ClusterView(View):
         leads: Callable[[], bool] = lambda: True,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self._api, self._scope, self._usage = api, scope, Patience(usage)
+        self._api, self._scope, self._usage = api, scope, InterruptibleUsage(usage)
         self._observe_only, self._leads, self._wall_clock = observe_only, leads, wall_clock
-        self._unread: Mapping[str, str] = {}
+        self._unreadable_usage: Mapping[str, str] = {}
         self._pods, self.workloads, self._ooms = PodIndex(), Workloads(), OomQueue(wall_clock)
-        self._ended: deque[Pod] = deque(maxlen=MOST_ENDED)
+        self._finished: deque[Pod] = deque(maxlen=MAX_FINISHED_PODS)
         self._targets = Targets(
             self._pods,
             self.workloads,
             Scales(api, time.monotonic, random.Random()),  # noqa: S311 - jitter
         )
         self._writer = VpaWriter(api, wall_clock)
-        self._histories = Histories(api, scope, wall_clock)
+        self._checkpoints = CheckpointStore(api, scope, wall_clock)
         self._loaded: dict[ObjectKey, str] = {}
         self._selected: dict[ObjectKey, tuple[Resolution, SelectedPods]] = {}
         within = scope.namespace
@@ -116,7 +117,7 @@ class ClusterView(View):
     def listen(
         self, vpa_changed: OnChange[Vpa], workload_changed: OnChange[Workload], pod_changed: OnChange[Pod]
     ) -> None:
-        """Have these told of every change, on the threads of the watches; to be said before `start`."""
+        """Register callbacks for every change, run on the threads of the watches; call before `start`."""
         self._listeners.append((vpa_changed, workload_changed, pod_changed))
 
     def pods_of(self, workload: Workload) -> Sequence[Pod]:
@@ -124,103 +125,103 @@ class ClusterView(View):
         return self._targets.pods_below(workload.key.namespace, workload.ref)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the watches."""
         self._training_jobs.start()
         for reflector in self._watched:
             reflector.start()
 
     @property
     def synced(self) -> bool:
-        """Everything watched was listed once: only then does what is not there not exist."""
-        # Profiles may not be installed, and who may not read quotas does as if there were none.
-        spared = all(reflector.synced or reflector.problem for reflector in (self._profiles, self._quotas))
-        return spared and all(reflector.synced for reflector in self.reflectors)
+        """Whether everything watched has been listed once: only then does a missing object not exist."""
+        # The CRD of the profiles may be missing, and quotas that may not be read count as none.
+        optional_synced = all(reflector.synced or reflector.problem for reflector in (self._profiles, self._quotas))
+        return optional_synced and all(reflector.synced for reflector in self.reflectors)
 
     def load_histories(self) -> None:
-        """Read checkpoints and profiles of the VPAs that have come since the last call; broken ones are left out.
+        """Read checkpoints and profiles of VPAs that are new since the last call; broken ones are skipped.
 
-        Until theirs are read, `vpas` does not name them: what we knew of them would be written over what stands there.
+        `vpas` leaves them out until then: otherwise their stored state would be overwritten.
         """
         ours = {vpa.key: vpa for vpa in self._ours()}
         for gone in [key for key, uid in self._loaded.items() if key not in ours or ours[key].uid != uid]:
-            self._hand_over(gone, self._loaded.pop(gone))
+            self._withdraw_conditions(gone, self._loaded.pop(gone))
             self._targets.forget(gone)
             self._selected.pop(gone, None)
-            self._rooms.selected(gone, (), 0)
-            self._histories.forget(gone)
+            self._rooms.set_pods(gone, (), 0)
+            self._checkpoints.forget(gone)
             self._writer.forget(gone)
         fresh = ours.keys() - self._loaded.keys()
         if not fresh:
             return
         self._profile_store.load(fresh)
-        self._histories.load({key: ours[key].created_s for key in fresh}, self._loaded.keys())
+        self._checkpoints.load({key: ours[key].created_s for key in fresh}, self._loaded.keys())
         self._loaded |= {key: ours[key].uid for key in fresh}
 
-    def _hand_over(self, key: ObjectKey, uid: str) -> None:
-        """Take what only we would ever take back out of the status of a VPA that is another recommender's now."""
+    def _withdraw_conditions(self, key: ObjectKey, uid: str) -> None:
+        """Remove the conditions that only we maintain from a VPA that another recommender has taken over."""
         vpa = self._vpas.snapshot().get(key)
         if vpa is None or vpa.uid != uid or self._observe_only or not self._leads():
             return
         try:
             self._writer.withdraw(vpa, OURS_ALONE)
         except ClusterError as error:
-            log.warning("%s: its conditions of ours stay: %s", key, error)
+            log.warning("%s: our conditions could not be removed: %s", key, error)
 
     def forget_histories(self) -> None:
-        """Read all checkpoints again: somebody else may have written them."""
+        """Read all checkpoints again: another process may have written them."""
         self._loaded.clear()
-        self._histories.forget_all()
+        self._checkpoints.forget_all()
 
     @property
     def unreadable(self) -> int:
-        """How many of the objects watched, and of the pods' metrics, have a wrong form now."""
-        return len(self._unread) + sum(len(reflector.broken) for reflector in self._watched)
+        """Number of watched objects and pod metrics that cannot be parsed."""
+        return len(self._unreadable_usage) + sum(len(reflector.broken) for reflector in self._watched)
 
     def hurry(self, until_s: float) -> None:
-        """Ask nothing of the API server after a moment (monotonic seconds): the process ends."""
+        """Send no request to the API server after this time (monotonic seconds): the process ends."""
         self._api.hurry(until_s)
-        self._usage.end()
+        self._usage.stop()
 
     def stop(self) -> None:
-        """Stop watching, and wait for nobody: a connection that is just being made ends by itself."""
+        """Stop watching without waiting: a connection that is being established ends by itself."""
         self._training_jobs.stop()
         for reflector in self._watched:
             reflector.stop(0.0)
 
-    # -- what a round asks -----------------------------------------------------------------------------------------
+    # -- for a round -----------------------------------------------------------------------------------------------
 
     def vpas(self) -> Sequence[Vpa]:
-        """Those that name us, in the namespaces that are ours, once their histories are known."""
+        """VPAs that name us, in the namespaces that are ours, once their histories are loaded."""
         return [vpa for vpa in self._ours() if self._loaded.get(vpa.key) == vpa.uid]
 
     def select(self, vpa: Vpa) -> SelectedPods:
         found = self._targets.resolve(vpa.key, vpa.target)
         if found.transient:
-            raise Unreachable(found.problem or "its target is looked up in one of the next rounds")
+            raise Unreachable(found.problem or "its target will be looked up in one of the next rounds")
         before, selection = self._selected.get(vpa.key, (None, None))
-        if selection is None or before is not found:  # an answer that was not worked out anew is the very same one
-            pods = spoken_of(found.pods, found.pending)
+        if selection is None or before is not found:  # an unchanged resolution is the same object
+            pods = pods_to_recommend_for(found.pods, found.pending)
             classes = {pod.uid: workload_class(pod, self.workloads.above(pod)) for pod in pods}
             target = self._target_of(vpa)
             declared = NOTHING_DECLARED if target is None else target.templates.declared
             selection = SelectedPods(pods, classes, found.problem or None, declared, found.pending)
             self._selected[vpa.key] = found, selection
-            self._rooms.selected(vpa.key, pods, 0 if target is None else target.replicas)
+            self._rooms.set_pods(vpa.key, pods, 0 if target is None else target.replicas)
         return selection
 
-    def samples(self) -> Iterable[tuple[Place, Sample]]:
-        """What containers used lately; what could not be read is logged when it comes, and counted."""
+    def samples(self) -> Iterable[tuple[ContainerKey, Sample]]:
+        """Recent samples of containers; unreadable metrics are logged once, and counted."""
         used = self._usage.samples(self._wall_clock())
-        for about in used.broken.keys() - self._unread.keys():
-            log.warning("%s is left out", used.broken[about])
-        self._unread = used.broken
+        for about in used.broken.keys() - self._unreadable_usage.keys():
+            log.warning("%s is skipped", used.broken[about])
+        self._unreadable_usage = used.broken
         return used.samples
 
     def kills(self) -> Sequence[OomObservation]:
         return self._ooms.drain()
 
-    def ended(self) -> Sequence[Pod]:
-        return [self._ended.popleft() for _ in range(len(self._ended))]
+    def finished_pods(self) -> Sequence[Pod]:
+        return [self._finished.popleft() for _ in range(len(self._finished))]
 
     def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
         return self._rooms.of(vpa, pods)
@@ -234,74 +235,74 @@ class ClusterView(View):
         recommendations: Sequence[ContainerRecommendation],
         conditions: Mapping[str, Condition | None],
     ) -> None:
-        """Make the status of a VPA say this, unless we only observe."""
-        self._must_lead()
+        """Write the status of a VPA, unless we only observe."""
+        self._require_lead()
         if not self._observe_only:
             self._writer.publish(vpa, recommendations, conditions)
 
     def resize_waiting(self, pod: Pod, changes: Sequence[Change]) -> None:
-        self._must_lead()
+        self._require_lead()
         resize_waiting(self._api, pod, changes)
 
-    def stands(self, vpa: Vpa) -> bool:
+    def is_current(self, vpa: Vpa) -> bool:
         return self._writer.stands(vpa)
 
-    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+    def write_profile(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         """Write the PhaseProfile, also when we only observe."""
-        self._must_lead()
-        self._profile_store.show(vpa, profile)
+        self._require_lead()
+        self._profile_store.write_profile(vpa, profile)
 
-    def kept(self, vpa: Vpa) -> str | None:
-        return self._profile_store.kept(vpa)
+    def saved_state(self, vpa: Vpa) -> str | None:
+        return self._profile_store.saved_state(vpa)
 
-    def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
-        """The workload classes of the namespaces that are ours, and when each was used last."""
-        return self._profile_store.classes(self._wall_clock())
+    def saved_classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
+        """The saved state of the workload classes of our namespaces, and when each was last used."""
+        return self._profile_store.saved_classes(self._wall_clock())
 
-    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
         """Write the PhaseProfile of a workload class, also when we only observe."""
-        self._must_lead()
-        self._profile_store.show_class(key, profile)
+        self._require_lead()
+        self._profile_store.write_class_profile(key, profile)
 
-    def drop_class(self, key: ObjectKey) -> None:
-        self._must_lead()
-        self._profile_store.drop_class(key)
+    def delete_class_profile(self, key: ObjectKey) -> None:
+        self._require_lead()
+        self._profile_store.delete_class_profile(key)
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
-        return self._histories.of(vpa, container)
+        return self._checkpoints.of(vpa, container)
 
-    def remembered(self, vpa: ObjectKey) -> Collection[str]:
-        """The containers of which something was known at the start, and is not too old to count."""
-        return self._histories.containers(vpa)
+    def containers_with_history(self, vpa: ObjectKey) -> Collection[str]:
+        """Container names with a history that is recent enough to count."""
+        return self._checkpoints.containers(vpa)
 
     def adopt(self, histories: Mapping[CheckpointKey, HistogramSession]) -> None:
-        """What another source knows of the time before, in the place of checkpoints."""
-        self._histories.adopt(histories)
+        """Replace histories from checkpoints by those of another source."""
+        self._checkpoints.adopt(histories)
 
-    def keep(self, statuses: Statuses, within_s: float, every_s: float, at_most: float) -> WriteReport:
-        """Write checkpoints of those that have not been written for `every_s`, the longest waiting first."""
+    def write_checkpoints(self, statuses: Statuses, within_s: float, every_s: float, at_most: float) -> WriteReport:
+        """Write checkpoints that have not been written for `every_s`, the longest waiting first."""
         if self._observe_only or not self._leads():
             return WriteReport()
-        return self._histories.keep(statuses, self._vpas.snapshot(), within_s, every_s, at_most)
+        return self._checkpoints.write(statuses, self._vpas.snapshot(), within_s, every_s, at_most)
 
-    def clear_away(self) -> list[str]:
-        """Delete checkpoints of ours whose VPA or container is gone; returns the names of those that went."""
+    def collect_checkpoints(self) -> list[str]:
+        """Delete checkpoints of ours whose VPA or container is gone; returns their names."""
         if self._observe_only or not self._leads():
             return []
         ours = {vpa.key for vpa in self._ours()}
-        return self._histories.clear_away(self._vpas.snapshot().keys(), ours)
+        return self._checkpoints.collect(self._vpas.snapshot().keys(), ours)
 
     def _ours(self) -> list[Vpa]:
         return list(filter(self._scope.claims, self._vpas.snapshot().values()))
 
     def _target_of(self, vpa: Vpa) -> Workload | None:
-        """What it is for, where that is watched."""
+        """The workload that a VPA targets, where it is watched."""
         target = vpa.target
         return self.workloads.get(vpa.key.namespace, Ref.of(target.api_version, target.kind, target.name))
 
-    def _must_lead(self) -> None:
+    def _require_lead(self) -> None:
         if not self._leads():
-            raise Unreachable("not written: this process does not lead any more")
+            raise Unreachable("not written: this process no longer leads")
 
     def _vpa_changed(self, old: Vpa | None, new: Vpa | None) -> None:
         for listener, _, _ in self._listeners:
@@ -314,7 +315,7 @@ class ClusterView(View):
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and new is not None and new.finished and not (old.finished or new.deleting):
-            self._ended.append(new)
+            self._finished.append(new)
         self._pods.changed(old, new)
         self._ooms.pod_changed(old, new)
         for _, _, listener in self._listeners:

@@ -1,4 +1,4 @@
-"""Where the model comes from, and the watch over it: a changed one is taken in between rounds, a bad one is refused."""
+"""Where the model comes from; a changed model is adopted between rounds, a bad one is refused."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from recommender.model import PhaseModel
 
 log = logging.getLogger(__name__)
 
-CONFIG_MAP = "configmap:"
+CONFIG_MAP_PREFIX = "configmap:"
 
-FIRST_LOOK_S = 5.0
-"""How long the start waits for a ConfigMap; one that is read later is adopted later."""
+INITIAL_SYNC_TIMEOUT_S = 5.0
+"""How long the start waits for a ConfigMap; a model that is read later is adopted later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class Loaded:
     Attributes
     ----------
     digest
-        Of its manifest, which holds the checksums of the rest; the same files have the same one wherever they lie.
+        SHA-256 of its manifest, which contains the checksums of the rest; independent of where the files are.
     written_s
-        When it was written, unix seconds; None when nobody knows.
+        When it was written, unix seconds; None if unknown.
     """
 
     model: PhaseModel
@@ -57,15 +57,15 @@ class Refusal(NamedTuple):
 
 
 class ModelSource(ABC):
-    """A place that holds a model, and may hold another one later."""
+    """A place that holds a model, which may be replaced."""
 
     @abstractmethod
     def version(self) -> Hashable | None:
-        """What changes when the model does; None while there is none, or it cannot be known."""
+        """A value that changes with the model; None while there is none, or it cannot be read."""
 
     @abstractmethod
     def load(self) -> Loaded:
-        """The model as it is now.
+        """Load the present model.
 
         Raises
         ------
@@ -74,14 +74,14 @@ class ModelSource(ABC):
         """
 
     def start(self) -> None:  # noqa: B027
-        """Begin to watch, where it takes that."""
+        """Start to watch, where the source needs that."""
 
     def stop(self) -> None:  # noqa: B027
-        """End that."""
+        """Stop to watch."""
 
 
 class BundledModel(ModelSource):
-    """The model that ships with Phasewise. It does not change."""
+    """The model that ships with Phasewise. It never changes."""
 
     def version(self) -> Hashable | None:
         return models.BUNDLED
@@ -92,9 +92,9 @@ class BundledModel(ModelSource):
 
 
 class ModelFolder(ModelSource):
-    """A model folder, looked at anew each time: it may be written again, renamed, or be reached by another link.
+    """A model folder, checked on each call: it may be rewritten, renamed, or reached by another symlink.
 
-    The kubelet changes a mounted ConfigMap by turning a link: the files reached by the same names are then others.
+    The kubelet updates a mounted ConfigMap by changing a symlink: the same paths then lead to other files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -113,7 +113,7 @@ class ModelFolder(ModelSource):
         try:
             return Loaded(model, sha256(manifest.read_bytes()).hexdigest(), manifest.stat().st_mtime)
         except OSError as error:
-            raise BadArtifact(f"{manifest}: {error.strerror}. It went while it was read.") from error
+            raise BadArtifact(f"{manifest}: {error.strerror}. It disappeared while it was read.") from error
 
 
 class ModelConfigMap(ModelSource):
@@ -129,62 +129,62 @@ class ModelConfigMap(ModelSource):
         )
 
     def version(self) -> Hashable | None:
-        held = self._held()
-        return held.digest if held else None
+        content = self._content()
+        return content.digest if content else None
 
     def load(self) -> Loaded:
-        held = self._held()
-        if held is None:
+        content = self._content()
+        if content is None:
             raise BadArtifact(f"ConfigMap {self._key}: there is no model in it. Put one there: phasewise model publish")
-        # The loader reads folders only: one way to check a model, wherever it comes from.
+        # The loader reads only folders, so that every model goes through the same checks.
         with tempfile.TemporaryDirectory(prefix="phasewise-model-") as folder:
             for name in (artifacts.MANIFEST, artifacts.ARRAYS):
-                if name in held.files:
-                    (Path(folder) / name).write_bytes(held.files[name])
+                if name in content.files:
+                    (Path(folder) / name).write_bytes(content.files[name])
             try:
                 model = models.load(folder)
             except BadArtifact as error:
                 raise BadArtifact(str(error).replace(folder, f"ConfigMap {self._key}")) from error
-        manifest = sha256(held.files[artifacts.MANIFEST]).hexdigest()
-        return Loaded(replace(model, origin=f"{CONFIG_MAP}{self._key}"), manifest, held.written_s)
+        manifest = sha256(content.files[artifacts.MANIFEST]).hexdigest()
+        return Loaded(replace(model, origin=f"{CONFIG_MAP_PREFIX}{self._key}"), manifest, content.written_s)
 
     def start(self) -> None:
         self._watched.start()
-        self._watched.wait_synced(FIRST_LOOK_S)
+        self._watched.wait_synced(INITIAL_SYNC_TIMEOUT_S)
 
     def stop(self) -> None:
         self._watched.stop(0.0)
 
-    def _held(self) -> ModelMap | None:
-        held = self._watched.snapshot().get(self._key)
-        return held if held is not None and held.files else None
+    def _content(self) -> ModelMap | None:
+        content = self._watched.snapshot().get(self._key)
+        return content if content is not None and content.files else None
 
 
 def model_source(name: str, api: Callable[[], Api]) -> ModelSource:
-    """What `--model` names: `bundled`, `configmap:NAMESPACE/NAME`, or a folder.
+    """The source that `--model` names: `bundled`, `configmap:NAMESPACE/NAME`, or a folder.
 
     Raises
     ------
     Misuse
-        It is no name of a ConfigMap.
+        It is no valid name of a ConfigMap.
     """
     if name == models.BUNDLED:
         return BundledModel()
-    if name.startswith(CONFIG_MAP):
-        key = parse_key(name.removeprefix(CONFIG_MAP))
+    if name.startswith(CONFIG_MAP_PREFIX):
+        key = parse_key(name.removeprefix(CONFIG_MAP_PREFIX))
         return ModelConfigMap(api(), key)
     return ModelFolder(Path(name))
 
 
 class ModelWatch:
-    """Keeps the model in use that of its source.
+    """Keeps the model in use equal to that of its source.
 
     Parameters
     ----------
     source
         Where models come from.
-    tell
-        Told of a model that is in use from now on, and of what is wrong with one that was refused.
+    on_change
+        Called with a model that is put into use, and with the reason why one was refused.
     clock
         Unix seconds.
 
@@ -197,24 +197,24 @@ class ModelWatch:
     def __init__(
         self,
         source: ModelSource,
-        tell: Callable[[Loaded | None, str], None],
+        on_change: Callable[[Loaded | None, str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._source, self._tell, self._clock = source, tell, clock
+        self._source, self._on_change, self._clock = source, on_change, clock
         self.refusal: Refusal | None = None
-        self._seen: Hashable | None = None
+        self._seen_version: Hashable | None = None
         self.in_use: Loaded
 
-    def first(self) -> Loaded:
-        """Begin to watch; returns the model to begin with: the bundled one where a ConfigMap has none yet.
+    def load_first(self) -> Loaded:
+        """Start to watch and return the first model: the bundled one while a ConfigMap has none.
 
         Raises
         ------
         BadArtifact, Misuse
-            A folder is missing, damaged or of no use live: whoever has just started us will want to know.
+            A folder is missing, damaged or unsuitable for live use: whoever started the process must know.
         """
         self._source.start()
-        self._seen = self._source.version()
+        self._seen_version = self._source.version()
         problem = ""
         try:
             self.in_use = self._source.load()
@@ -223,47 +223,47 @@ class ModelWatch:
             if not isinstance(self._source, ModelConfigMap):
                 raise
             log.warning("the bundled model is used until there is a better one: %s", error)
-            problem = str(error) if self._seen else ""
+            problem = str(error) if self._seen_version else ""
             self.in_use = BundledModel().load()
-        self._tell(self.in_use, "")
+        self._on_change(self.in_use, "")
         if problem:
             self._refuse(problem)
         return self.in_use
 
     def stop(self) -> None:
-        """End the watch."""
+        """Stop to watch."""
         self._source.stop()
 
-    def renew(self, adopt: Callable[[PhaseModel], None]) -> None:
-        """Take in the source's model if it is another one than when last looked at; between rounds.
+    def refresh(self, adopt: Callable[[PhaseModel], None]) -> None:
+        """Adopt the source's model if it has changed; called between rounds.
 
-        A bad one is refused: what is in use goes on, and that is told once for each change of the source.
+        A bad model is refused: the present one stays in use, and the refusal is reported once per change of the source.
 
         Parameters
         ----------
         adopt
-            Puts a model to use; a `PhasewiseError` refuses it.
+            Puts a model into use; a `PhasewiseError` refuses it.
         """
         version = self._source.version()
-        if version is None or version == self._seen:
-            return  # a model that was taken away is no better one
+        if version is None or version == self._seen_version:
+            return  # unchanged, or removed: the present model stays in use
         try:
             loaded = self._source.load()
             if self._source.version() != version:
-                return  # changed while it was read; the next round looks again
+                return  # changed while it was read; the next round tries again
             if loaded.digest != self.in_use.digest:
                 adopt(loaded.model)
         except PhasewiseError as error:
             if self._source.version() != version:
                 return
-            self._seen = version
-            log.warning("the new model is refused, %s goes on: %s", self.in_use.model.origin, error)
+            self._seen_version = version
+            log.warning("the new model is refused, %s stays in use: %s", self.in_use.model.origin, error)
             self._refuse(str(error))
             return
-        self._seen, self.in_use, self.refusal = version, loaded, None
+        self._seen_version, self.in_use, self.refusal = version, loaded, None
         log.info("a new model is in use: %s (%s)", loaded.model.origin, loaded.digest[:12])
-        self._tell(loaded, "")
+        self._on_change(loaded, "")
 
     def _refuse(self, problem: str) -> None:
         self.refusal = Refusal(problem, self._clock())
-        self._tell(None, problem)
+        self._on_change(None, problem)

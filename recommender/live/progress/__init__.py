@@ -1,1 +1,1 @@
-"""How the training of each pod comes along, from wherever jobs say it."""
+"""Training progress of each pod, from the sources where jobs report it."""

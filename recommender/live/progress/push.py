@@ -1,4 +1,4 @@
-"""Progress and stages that jobs push: `POST /progress` with a bearer token, kept until the next round takes it."""
+"""Progress and stages that jobs push: `POST /progress` with a bearer token, kept until the next round."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from recommender.readings import FIELDS, METRICS, PodName, ProgressUpdate, Readi
 
 log = logging.getLogger(__name__)
 
-LARGEST_BODY_BYTES = 4096
-MOST_PODS, MOST_READINGS = 20_000, 32
-"""Kept between two rounds: pods, and readings and stages of one, the latest of them."""
+MAX_BODY_BYTES = 4096
+MAX_PODS, MAX_READINGS = 20_000, 32
+"""Kept between two rounds: pods, and the latest readings and stages of each."""
 
-LONGEST_NAME = 253
+MAX_NAME_CHARS = 253
 
 
 class PushedProgress:
-    """An inbox that many threads fill and the round empties.
+    """An inbox that request threads fill and the round empties.
 
     Parameters
     ----------
     token_file
-        Holds the one line that a pusher must show; read at each request, so a renewed one counts at once.
+        Holds the token on one line; read at each request, so that a rotated token counts at once.
     accepts
-        Whether this process acts at all: one that stands by would take readings to the grave.
+        Whether this process leads: in a standby the readings would be lost.
 
     Raises
     ------
@@ -48,48 +48,48 @@ class PushedProgress:
     ) -> None:
         self._token_file, self._accepts, self._clock = token_file, accepts, clock
         self._lock = threading.Lock()
-        self._kept: dict[PodName, deque[Reading | Stage]] = {}
+        self._inbox: dict[PodName, deque[Reading | Stage]] = {}
         self._token()
 
     def take(self, pods: Sequence[object], now_s: float) -> ProgressUpdate:
-        """What was pushed since the last call; what is of no pod of ours falls away there."""
+        """Everything pushed since the last call; the caller ignores pods that are not ours."""
         with self._lock:
-            kept, self._kept = self._kept, {}
+            inbox, self._inbox = self._inbox, {}
         return ProgressUpdate(
-            {pod: [one for one in said if isinstance(one, Reading)] for pod, said in kept.items()},
-            stages={pod: [one for one in said if isinstance(one, Stage)] for pod, said in kept.items()},
+            {pod: [one for one in updates if isinstance(one, Reading)] for pod, updates in inbox.items()},
+            stages={pod: [one for one in updates if isinstance(one, Stage)] for pod, updates in inbox.items()},
         )
 
     def answer(self, headers: Message[str, str], read: Callable[[int], bytes]) -> tuple[int, str]:
-        """HTTP status and words for one request; `read` gives as many bytes of its body as asked for."""
+        """HTTP status and text for one request; `read` reads a number of bytes of its body."""
         try:
-            known = self._shown(headers.get("Authorization", ""))
+            authorized = self._is_authorized(headers.get("Authorization", ""))
         except Misuse as error:
             log.error("%s", error)
             return 503, "the token cannot be checked"
-        if not known:
-            return 401, "a bearer token is asked for, and this is not it"
+        if not authorized:
+            return 401, "the bearer token is missing or wrong"
         length = headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            return 411, "say the Content-Length"
-        if len(length) > 9 or int(length) > LARGEST_BODY_BYTES:
-            return 413, f"at most {LARGEST_BODY_BYTES} bytes"
+            return 411, "Content-Length is missing"
+        if len(length) > 9 or int(length) > MAX_BODY_BYTES:
+            return 413, f"at most {MAX_BODY_BYTES} bytes"
         if not self._accepts():
-            return 503, "this replica stands by; another one leads"
+            return 503, "this replica is on standby; another one leads"
         try:
-            pod, said = _read(read(int(length)), self._clock())
+            pod, updates = _parse(read(int(length)), self._clock())
         except ValueError as error:
             return 400, str(error)
-        return (204, "") if self._keep(pod, said) else (503, "too much was pushed; come again")
+        return (204, "") if self._store(pod, updates) else (503, "too many pods were pushed; try again")
 
-    def _keep(self, pod: PodName, said: Sequence[Reading | Stage]) -> bool:
+    def _store(self, pod: PodName, updates: Sequence[Reading | Stage]) -> bool:
         with self._lock:
-            if pod not in self._kept and len(self._kept) >= MOST_PODS:
+            if pod not in self._inbox and len(self._inbox) >= MAX_PODS:
                 return False
-            self._kept.setdefault(pod, deque(maxlen=MOST_READINGS)).extend(said)
+            self._inbox.setdefault(pod, deque(maxlen=MAX_READINGS)).extend(updates)
             return True
 
-    def _shown(self, authorization: str) -> bool:
+    def _is_authorized(self, authorization: str) -> bool:
         scheme, _, token = authorization.partition(" ")
         same = hmac.compare_digest(token.strip().encode("utf-8", "surrogateescape"), self._token())
         return same and scheme.lower() == "bearer"
@@ -105,8 +105,8 @@ class PushedProgress:
         return text
 
 
-def _read(body: bytes, now_s: float) -> tuple[PodName, Sequence[Reading | Stage]]:
-    """Whose and what it is: a stage, a reading or both; ValueError with the reason when it is none."""
+def _parse(body: bytes, now_s: float) -> tuple[PodName, Sequence[Reading | Stage]]:
+    """Name of the pod, and its stage, reading or both; ValueError with the reason when the body is invalid."""
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -114,11 +114,11 @@ def _read(body: bytes, now_s: float) -> tuple[PodName, Sequence[Reading | Stage]
     if not isinstance(content, dict):
         raise ValueError("the body is not a JSON object")
     if unknown := sorted(content.keys() - {"namespace", "pod", "stage", *FIELDS}):
-        raise ValueError(f"there is no field {unknown[0][:40]!r}")
+        raise ValueError(f"unknown field {unknown[0][:40]!r}")
     namespace, pod = (_name(content, field) for field in ("namespace", "pod"))
     stage = stage_of({"stage": content.get("stage")}, now_s)
     if stage is None and content.get("stage") is not None:
-        raise ValueError("stage is no text")
+        raise ValueError("stage is not a string")
     if stage is not None and not any(name in content for name in METRICS):
         return (namespace, pod), [stage]
     reading = reading_of(content, now_s)
@@ -127,6 +127,6 @@ def _read(body: bytes, now_s: float) -> tuple[PodName, Sequence[Reading | Stage]
 
 def _name(content: Mapping[str, object], field: str) -> str:
     value = content.get(field)
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME:
-        raise ValueError(f"{field} is missing, or no name")
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME_CHARS:
+        raise ValueError(f"{field} is missing, or not a valid name")
     return value

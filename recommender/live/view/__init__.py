@@ -1,1 +1,1 @@
-"""What a round sees of the cluster, and the door through which it writes: the seam between deciding and the outside."""
+"""What a round sees of the cluster, and how it writes to it: the interface between deciding and the real cluster."""

@@ -1,4 +1,4 @@
-"""What the nodes offer that pods may run on, and what the quotas of their namespace leave them."""
+"""What the nodes that can run a pod offer, and what the quotas of its namespace leave for it."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from recommender.cluster.watching.reflector import Reflector
 from recommender.policies.room import Room
 from recommender.records import CPU, MEMORY
 
-KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
+BLOCKING_TAINT_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 class Rooms:
-    """Asked for thousands of workloads at each round, and worked out once for all that ask for the same."""
+    """Computes the room of thousands of workloads in each round, once for all that have the same constraints."""
 
     def __init__(self, nodes: Reflector[Node], quotas: Reflector[Quota]) -> None:
-        self._nodes, self._version = nodes, -1
-        self._known: dict[Hashable, tuple[Pair, ...]] = {}
+        self._nodes, self._nodes_version = nodes, -1
+        self._allocatable: dict[Hashable, tuple[Pair, ...]] = {}
         self._quotas, self._quotas_version = quotas, -1
         self._by_namespace: dict[str, list[Quota]] = {}
-        self._number: dict[ObjectKey, int] = {}
-        self._pods: Counter[str] = Counter()
+        self._replicas: dict[ObjectKey, int] = {}
+        self._replicas_in: Counter[str] = Counter()
 
-    def selected(self, vpa: ObjectKey, pods: Sequence[Pod], replicas: int) -> None:
-        """A VPA has these pods from now on, and is to have so many; those of all VPAs share what quotas leave."""
+    def set_pods(self, vpa: ObjectKey, pods: Sequence[Pod], replicas: int) -> None:
+        """Register the pods of a VPA and its replicas; the pods of all VPAs share what quotas leave."""
         number = max(replicas, sum(not pod.finished for pod in pods))
-        self._pods[vpa.namespace] += number - self._number.pop(vpa, 0)
+        self._replicas_in[vpa.namespace] += number - self._replicas.pop(vpa, 0)
         if number:
-            self._number[vpa] = number
+            self._replicas[vpa] = number
 
     def of(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
-        """For each of the pods of a VPA."""
+        """The room for each of the pods of a VPA."""
         return Room(self._nodes_for(pods), self._quota_of(vpa, pods))
 
     def spare(self, nodes: Collection[str], pods: Iterable[Pod]) -> dict[str, Pair]:
-        """What these pods leave of these nodes by their requests; only of nodes that say what they offer."""
+        """Allocatable capacity of these nodes that these pods do not request; unknown nodes are left out."""
         known = self._nodes.snapshot().values()
         spare = {node.name: node.allocatable for node in known if node.name in nodes and min(node.allocatable) > 0}
         for pod in pods:
@@ -51,39 +51,39 @@ class Rooms:
         return spare
 
     def _nodes_for(self, pods: Sequence[Pod]) -> tuple[Pair, ...]:
-        """Allocatable of the nodes that any of these pods may run on, as far as selector and taints tell.
+        """Distinct allocatable of the nodes that any of these pods can run on, by node selector and taints.
 
-        They have one target. What one of them uses on large nodes must not be cut to the small ones of another. What
-        many nodes have alike is said once.
+        All the pods have one target: use of a pod on a large node must not be capped to the small node of another.
         """
-        if self._version != self._nodes.version:
-            self._known, self._version = {}, self._nodes.version
+        if self._nodes_version != self._nodes.version:
+            self._allocatable, self._nodes_version = {}, self._nodes.version
         found: dict[Pair, None] = {}
-        for asks, pod in {(tuple(pod.node_selector.items()), pod.tolerations): pod for pod in pods}.items():
-            if asks not in self._known:
-                nodes = self._nodes.snapshot().values()
-                self._known[asks] = tuple({node.allocatable: None for node in nodes if _may_run(pod, node)})
-            found |= dict.fromkeys(self._known[asks])
+        for constraints, pod in {(tuple(pod.node_selector.items()), pod.tolerations): pod for pod in pods}.items():
+            if constraints not in self._allocatable:
+                nodes = [node for node in self._nodes.snapshot().values() if _can_schedule(pod, node)]
+                self._allocatable[constraints] = tuple(dict.fromkeys(node.allocatable for node in nodes))
+            found |= dict.fromkeys(self._allocatable[constraints])
         return tuple(found)
 
     def _quota_of(self, vpa: Vpa, pods: Sequence[Pod]) -> Pair:
-        """What each may request: together what they have, and their part of what is left.
+        """What each pod may request: its part of what all have, and its part of what the quotas leave.
 
-        A replica that is just missing has its share: it could not be made again with more. Where limits go along with
-        requests, what is left of limits counts by the ratio of the two.
+        A replica that is missing just now keeps its share, else it could not be recreated. Where limits move with
+        requests, the remaining quota of limits counts by their ratio.
         """
-        quotas, number = self._quotas_in(vpa.key.namespace), self._number.get(vpa.key, 0)
-        if not quotas or not number:
+        quotas, replicas = self._quotas_in(vpa.key.namespace), self._replicas.get(vpa.key, 0)
+        if not quotas or not replicas:
             return math.inf, math.inf
-        containers = [one for pod in pods if not pod.finished for one in pod.containers]
-        follow = any(vpa.policy_for(one.name).controlled_values == LIMITS_TOO for one in containers)
+        containers = [container for pod in pods if not pod.finished for container in pod.containers]
+        limits_follow = any(vpa.policy_for(each.name).controlled_values == LIMITS_TOO for each in containers)
+        part = 1.0 / self._replicas_in[vpa.key.namespace]
         most = [math.inf, math.inf]
         for i in (CPU, MEMORY):
-            requests, limits = (_sum(one.requests[i] for one in containers), _sum(one.limits[i] for one in containers))
-            part = 1.0 / self._pods[vpa.key.namespace]
-            most[i] = requests / number + max(0.0, min(quota.requests_left[i] for quota in quotas)) * part
-            if follow and limits > 0.0:
-                limit = limits / number + max(0.0, min(quota.limits_left[i] for quota in quotas)) * part
+            requests = _sum(each.requests[i] for each in containers)
+            limits = _sum(each.limits[i] for each in containers)
+            most[i] = requests / replicas + max(0.0, min(quota.requests_left[i] for quota in quotas)) * part
+            if limits_follow and limits > 0.0:
+                limit = limits / replicas + max(0.0, min(quota.limits_left[i] for quota in quotas)) * part
                 most[i] = min(most[i], limit * requests / limits)
         return most[CPU], most[MEMORY]
 
@@ -96,16 +96,16 @@ class Rooms:
 
 
 def _sum(amounts: Iterable[float]) -> float:
-    """Without those that are absent."""
+    """Sum without missing amounts."""
     return math.fsum(amount for amount in amounts if amount >= 0)
 
 
-def _may_run(pod: Pod, node: Node) -> bool:
-    """Whether selector and taints allow it; affinity is not looked at, so that no node is left out in error."""
+def _can_schedule(pod: Pod, node: Node) -> bool:
+    """Whether node selector and taints allow it. Affinity is ignored, so that no node is excluded by mistake."""
     if any(node.labels.get(key) != value for key, value in pod.node_selector.items()):
         return False
     return all(
-        taint.effect not in KEEPS_AWAY
+        taint.effect not in BLOCKING_TAINT_EFFECTS
         or any(
             toleration.key in ("", taint.key)
             and toleration.effect in ("", taint.effect)

@@ -1,7 +1,7 @@
-"""Which part of the cluster is the business of one recommender.
+"""Which part of the cluster belongs to a recommender.
 
-Several may share a cluster by shards: each namespace is the business of exactly one of them. By namespace, not by VPA:
-what is learned of a workload class is kept in its namespace, and has one writer.
+Several can share a cluster by shards: each namespace belongs to exactly one of them. Shards are namespaces, not VPAs:
+what is learned of a workload class is stored in its namespace, and must have one writer.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The `index`-th of `number` shards, counted from 0."""
+    """Shard `index`, counted from 0, of `number` shards."""
 
     index: int = 0
     number: int = 1
 
     def owns(self, namespace: str) -> bool:
-        """Whether a namespace is ours: of every number of shards exactly one says yes."""
+        """Whether a namespace is ours; exactly one of the shards owns it."""
         return self.number == 1 or shard_of(namespace, self.number) == self.index
 
     def lease(self, name: str) -> str:
-        """The name of the Lease: each shard elects a leader of its own."""
+        """The name of the Lease: each shard elects its own leader."""
         return name if self.number == 1 else f"{name}-{self.index}-of-{self.number}"
 
     def __str__(self) -> str:
@@ -44,16 +44,16 @@ class Shard:
 
 @lru_cache(maxsize=65536)
 def shard_of(namespace: str, number: int) -> int:
-    """The shard of a namespace, whatever the other namespaces are, and whoever asks.
+    """The shard of a namespace, whatever other namespaces there are.
 
-    By the highest of one hash for each shard (rendezvous hashing): where shards are added, a namespace stays or goes
-    to a new one; it never moves between two old ones.
+    It is the shard with the highest hash (rendezvous hashing): when shards are added, a namespace stays or moves to a
+    new shard, never from one old shard to another.
     """
     return max(range(number), key=lambda shard: hashlib.sha256(f"{shard}/{namespace}".encode()).digest())
 
 
 def parse_shard(text: str) -> Shard:
-    """`I/N`, counted from 0.
+    """Parse `I/N`, counted from 0.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def parse_shard(text: str) -> Shard:
     Raises
     ------
     Misuse
-        It says something else.
+        The text has another form.
     """
     found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
     if found is None or not int(found[1]) < int(found[2]):
@@ -73,18 +73,18 @@ def parse_shard(text: str) -> Shard:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which part of the cluster is ours.
+    """The part of the cluster that is ours.
 
     Attributes
     ----------
     recommender
-        The name by which VPAs call us.
+        The name by which VPAs select us.
     namespace
-        The only one to look at; None for all.
+        The only namespace to look at; None for all.
     ignored
         Namespaces whose VPAs are left alone.
     shard
-        Of the namespaces that are left, those that are ours and not another shard's.
+        Which of the remaining namespaces are ours.
     """
 
     recommender: str = "phasewise"
@@ -93,16 +93,16 @@ class Scope:
     shard: Shard = field(default_factory=Shard)
 
     def claims(self, vpa: Vpa) -> bool:
-        """Whether a VPA is ours: it says our name; one that says none is for the recommender that is called default."""
+        """Whether a VPA is ours: it names us; one that names no recommender belongs to the one called default."""
         named = self.recommender in (vpa.recommenders or (DEFAULT,))
         return named and self.covers(vpa.key.namespace)
 
     def covers(self, namespace: str) -> bool:
-        """Whether what lies in a namespace is our business."""
+        """Whether objects in a namespace are ours."""
         return namespace not in self.ignored and self.shard.owns(namespace)
 
     def only(self, parse: Parse[T]) -> Parse[T]:
-        """Reads the objects that are our business; others take no memory."""
+        """Wrap a parser to return None for objects that are not ours, so that these take no memory."""
 
         def ours(raw: Mapping[str, Any]) -> T | None:
             return parse(raw) if self.covers(key_of(raw).namespace) else None

@@ -1,4 +1,4 @@
-"""Where samples come from, and how to wait for them no longer than the process lives."""
+"""Where samples come from, and a way to stop waiting for them on shutdown."""
 
 from __future__ import annotations
 
@@ -9,70 +9,69 @@ from typing import NamedTuple
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.usage.metrics_api import read_usage
-from recommender.live.view.view import Place
+from recommender.cluster.usage.metrics_api import ContainerKey, read_usage
 from recommender.records import Sample
 
-Placed = tuple[Place, Sample]
+KeyedSample = tuple[ContainerKey, Sample]
 
 
-class Used(NamedTuple):
-    """What containers used lately, oldest first for each, and what is wrong with that of which nothing can be read."""
+class UsageReport(NamedTuple):
+    """Recent samples of containers, oldest first for each; and what is wrong with unreadable metrics, by object."""
 
-    samples: Iterable[Placed]
+    samples: Iterable[KeyedSample]
     broken: Mapping[str, str] = {}
 
 
-Usage = Callable[[float], Used]
-"""Asked with the time in unix seconds."""
+Usage = Callable[[float], UsageReport]
+"""Called with the time in unix seconds."""
 
 
 def metrics_api_usage(api: Api, namespace: str | None = None) -> Usage:
-    """Samples of metrics.k8s.io; one that lacks CPU or memory is none."""
+    """Samples of metrics.k8s.io; entries without CPU or memory are skipped."""
 
-    def usage(_: float) -> Used:
+    def usage(_: float) -> UsageReport:
         report = read_usage(api, namespace)
-        return Used(report.samples.items(), report.broken)
+        return UsageReport(report.samples.items(), report.broken)
 
     return usage
 
 
-class Patience:
-    """Asks a source on a thread of its own, so that one that hangs does not keep the process from ending well.
+class InterruptibleUsage:
+    """Reads a source in a separate thread, so that a hanging source does not delay the shutdown.
 
-    A Prometheus may take its time, and be asked again; told to stop, there are seconds to leave safe values behind.
+    A Prometheus may be slow, and requests are retried; on shutdown there are only seconds left for safe values.
     """
 
     def __init__(self, usage: Usage) -> None:
         self._usage = usage
-        self._ended, self._news = threading.Event(), threading.Event()
+        self._stopped, self._woken = threading.Event(), threading.Event()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Wait for no answer any more. May be called in a signal handler."""
-        self._ended.set()
-        self._news.set()
+        self._stopped.set()
+        self._woken.set()
 
-    def samples(self, now_s: float) -> Used:
-        """What the source says.
+    def samples(self, now_s: float) -> UsageReport:
+        """Read the source.
 
         Raises
         ------
         Unreachable
-            It had not answered when the process was told to end. What the source raises is raised, too.
+            It had not answered when the process was stopped. Errors of the source are raised, too.
         """
-        answer: Future[Used] = Future()
-        self._news.clear()
-        if not self._ended.is_set():
+        answer: Future[UsageReport] = Future()
+        self._woken.clear()
+        if not self._stopped.is_set():
             threading.Thread(target=self._ask, args=(now_s, answer), name="usage", daemon=True).start()
-            self._news.wait()
+            self._woken.wait()
         if not answer.done():
-            raise Unreachable("usage: not waited for, as the process ends")
+            raise Unreachable("usage: interrupted, the process is shutting down")
         return answer.result()
 
-    def _ask(self, now_s: float, answer: Future[Used]) -> None:
+    def _ask(self, now_s: float, answer: Future[UsageReport]) -> None:
         try:
             used = self._usage(now_s)
             answer.set_result(used._replace(samples=list(used.samples)))
-        except BaseException as error:  # noqa: BLE001  # raised where the answer is waited for
+        except BaseException as error:  # noqa: BLE001  # raised again in `samples`
             answer.set_exception(error)
-        self._news.set()
+        self._woken.set()

@@ -1,4 +1,4 @@
-"""What a round sees of the cluster, and the door through which it writes: the seam between deciding and the outside."""
+"""What a round sees of the cluster, and how it writes to it: the interface between deciding and the real cluster."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ from recommender.policies.histogram import HistogramSession
 from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
 
-Place = ContainerKey
-"""A container by the names that metrics have."""
-
 
 @dataclass(frozen=True)
 class SelectedPods:
@@ -30,15 +27,15 @@ class SelectedPods:
     Attributes
     ----------
     pods
-        Those that its target controls; pending ones while none else is alive: what is recommended then is for these.
+        Pods that its target controls; pending ones only while no other is live, because only then is a target for them.
     workload
-        The class of each pod by its uid: what makes runs comparable.
+        The workload class of each pod by its UID: what makes runs comparable.
     problem
-        Why the pods cannot be told, in words; None when they can.
+        Why the pods cannot be determined, in words; None when they can.
     declared
-        Cores and bytes that its target's owner requests, by container name, where that is known.
+        Cores and bytes that the owner's pod template requests, by container name, where known.
     pending
-        Those that wait for a node, or for their images.
+        Pods that wait for a node, or for their images.
     """
 
     pods: Sequence[Pod]
@@ -49,42 +46,41 @@ class SelectedPods:
 
     @cached_property
     def containers(self) -> Sequence[str]:
-        """The names of the containers that the pods have, in order."""
+        """The sorted container names of the pods."""
         return sorted({container.name for pod in self.pods for container in pod.containers})
 
 
-def spoken_of(pods: Sequence[Pod], pending: Sequence[Pod]) -> Sequence[Pod]:
-    """The pods that a recommendation is for: those that have begun, or all where none of them is alive.
+def pods_to_recommend_for(pods: Sequence[Pod], pending: Sequence[Pod]) -> Sequence[Pod]:
+    """The pods that a recommendation is for: those that have started, or all where none of them is live.
 
-    It is one for all: would it be for who has not begun as well, that would hold up all that run.
+    There is one target for all of them: if it were for pending pods as well, these would delay it for the running ones.
     """
     return pods if not pending or any(not pod.finished for pod in pods) else (*pods, *pending)
 
 
 class View(Protocol):
-    """The cluster as a round needs it. Every call may raise a `ClusterError`, which spoils that call's object only."""
+    """The cluster as a round needs it. Any call may raise a `ClusterError`, which affects only its own object."""
 
     def vpas(self) -> Sequence[Vpa]:
         """The VPAs that name us."""
 
     def select(self, vpa: Vpa) -> SelectedPods:
-        """The pods that a VPA is for; a `ClusterError` when they cannot be told now."""
+        """The pods of a VPA; a `ClusterError` when they cannot be determined now."""
 
-    def samples(self) -> Iterable[tuple[Place, Sample]]:
-        """What containers used since the last call, oldest first for each."""
+    def samples(self) -> Iterable[tuple[ContainerKey, Sample]]:
+        """Samples of containers since the last call, oldest first for each."""
 
     def kills(self) -> Sequence[OomObservation]:
         """Kills for memory since the last call."""
 
-    def ended(self) -> Sequence[Pod]:
-        """Pods that have finished by themselves since the last call, of which some may be gone by now."""
+    def finished_pods(self) -> Sequence[Pod]:
+        """Pods that have finished by themselves since the last call; some may be deleted by now."""
 
     def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
-        """What the nodes offer that any of the pods of a VPA may run on, and what quotas leave each."""
+        """What the nodes that can run any of these pods offer, and what quotas leave for each pod."""
 
     def spare(self, nodes: Collection[str], but: Collection[str] = ()) -> Mapping[str, Pair]:
-        """What is left of these nodes by the requests of all pods but those of these UIDs; only of nodes that are
-        known."""
+        """Capacity of these nodes not requested by pods, except those with UIDs in `but`; only of known nodes."""
 
     def publish(
         self,
@@ -92,31 +88,31 @@ class View(Protocol):
         recommendations: Sequence[ContainerRecommendation],
         conditions: Mapping[str, Condition | None],
     ) -> None:
-        """Make the status of a VPA say this."""
+        """Write the status of a VPA."""
 
     def resize_waiting(self, pod: Pod, changes: Sequence[Change]) -> None:
-        """Change what a pod asks for, unless it has a node by now."""
+        """Change the requests of a pod, unless it has a node by now."""
 
-    def stands(self, vpa: Vpa) -> bool:
+    def is_current(self, vpa: Vpa) -> bool:
         """Whether the status of a VPA is known to be what we published last."""
 
-    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
-        """Make the PhaseProfile of a VPA say this."""
+    def write_profile(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+        """Write the PhaseProfile of a VPA."""
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
-        """What a checkpoint knows of a container name; None when there is none."""
+        """The history of a container name from its checkpoint; None when there is none."""
 
-    def remembered(self, vpa: ObjectKey) -> Collection[str]:
-        """The containers of a VPA of which a checkpoint knows something."""
+    def containers_with_history(self, vpa: ObjectKey) -> Collection[str]:
+        """The container names of a VPA that have a checkpoint."""
 
-    def kept(self, vpa: Vpa) -> str | None:
-        """The state that the PhaseProfile of a VPA kept; None when there is none."""
+    def saved_state(self, vpa: Vpa) -> str | None:
+        """The state saved in the PhaseProfile of a VPA; None when there is none."""
 
-    def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
-        """By namespace and name of each workload class: the state its profile kept, and when it was used last."""
+    def saved_classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
+        """By namespace and name of each workload class: the state saved in its profile, and when it was last used."""
 
-    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
-        """Make the PhaseProfile of a workload class say this."""
+    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+        """Write the PhaseProfile of a workload class."""
 
-    def drop_class(self, key: ObjectKey) -> None:
+    def delete_class_profile(self, key: ObjectKey) -> None:
         """Delete the PhaseProfile of a workload class."""

@@ -1,1 +1,1 @@
-"""What is written of each VPA: its status, its PhaseProfile, and when."""
+"""What is written for each VPA: its status, its PhaseProfile, and requests of its pending pods."""

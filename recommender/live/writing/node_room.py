@@ -1,8 +1,8 @@
-"""What pods may be raised to where they run: no more than their nodes have left.
+"""How far pods can be raised in place: no further than their nodes have free capacity.
 
-The kubelet puts a resize off as a whole where its node has no room for it, what there is room for as well. For that the
-VPA's updater evicts the pod in mode `InPlaceOrRecreate`: after five minutes, counted from the first time that it saw a
-resize of a pod of that name wait, so for the second one at once (upstream, `pkg/updater/inplace`).
+The kubelet defers a resize as a whole when its node lacks room for any part of it. In mode `InPlaceOrRecreate` the
+VPA's updater then evicts the pod: after five minutes from when it first saw a deferred resize of a pod of that name, so
+at once for a second one (upstream, `pkg/updater/inplace`).
 """
 
 from __future__ import annotations
@@ -16,171 +16,177 @@ import numpy as np
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.engine.rails import OLD_S
-from recommender.live.rules import IN_PLACE, limit_follows
+from recommender.live.rules import IN_PLACE_MODES, limit_follows
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.records import MEMORY, RESOURCES, Amounts, ContainerRecommendation, FloatArray, amounts_of
 
-NO_BOUND: Amounts = (math.inf, math.inf)
+UNBOUNDED: Amounts = (math.inf, math.inf)
 NOTHING = np.zeros(len(RESOURCES))
 
-LEFT_ALONE_S = 300.0
-"""Who may be left alone by the updater, and has not been resized for so many of its rounds of a minute, is."""
+UNTOUCHED_AFTER_S = 300.0
+"""A pod that the updater may skip counts as skipped once it has not been resized for five rounds of the updater."""
 
-UPDATERS_LEAST = 2
-"""Pods that the updater asks for before it touches any, where the VPA says nothing (`--min-replicas`, its default)."""
+UPDATER_MIN_REPLICAS = 2
+"""Live pods that the updater requires before it acts, where the VPA does not say (`--min-replicas`, its default)."""
 
 
 @dataclass(frozen=True)
-class Promise:
-    """What was recommended to the containers of a pod together, and is not had yet.
+class PendingIncrease:
+    """A recommendation for the containers of a pod together that has not been applied yet.
 
     Attributes
     ----------
-    had
-        float64 (2,): what its pods had together when it was given.
+    names, amounts
+        The containers; float64 (2,): cores and bytes recommended for each pod.
+    requested
+        float64 (2,): what all its pods requested together when it was published.
     since_s
-        When it was first given; they have got nothing since.
+        When it was first published, unix seconds; no request has changed since.
     """
 
     names: frozenset[str]
     amounts: FloatArray
-    had: FloatArray
+    requested: FloatArray
     since_s: float
 
-    def lacked_by(self, pods: Iterable[Pod]) -> FloatArray:
-        """float64 (2,): what has been promised to these pods and is not had yet."""
-        return sum((np.fmax(0.0, self.amounts - _has(pod, self.names)) for pod in pods), np.zeros(len(RESOURCES)))
+    def outstanding(self, pods: Iterable[Pod]) -> FloatArray:
+        """float64 (2,): what is recommended to these pods beyond their requests."""
+        return sum((np.fmax(0.0, self.amounts - _requested(pod, self.names)) for pod in pods), np.zeros(len(RESOURCES)))
 
 
 class NodeRoom:
-    """What was recommended and is not had yet counts as taken, for all others: VPAs are asked for one after the other.
+    """Free capacity of nodes, less increases that were recommended to other VPAs and are not applied yet.
 
-    Pods that nobody lets us see leave room that is not there; on a node that is not known nothing is held back.
+    Pods that we may not list make nodes look emptier than they are; on unknown nodes nothing is limited.
     """
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._states: Collection[VpaState] = ()
-        self._left: dict[str, FloatArray] | None = None
-        self._promises: dict[ObjectKey, Promise] = {}
+        self._free: dict[str, FloatArray] | None = None
+        self._pending: dict[ObjectKey, PendingIncrease] = {}
 
     def begin(self, states: Collection[VpaState]) -> None:
-        """A round begins: what nodes have left is looked at anew, once anybody wants more."""
-        self._states, self._left = states, None
+        """Start a round: the free capacity is read again once a VPA wants more."""
+        self._states, self._free = states, None
 
-    def most(self, state: VpaState, wanted: Sequence[ContainerRecommendation], now_s: float) -> Amounts:
-        """What the containers of a pod may be recommended together; infinite where no resize comes of it.
+    def limit(self, state: VpaState, wanted: Sequence[ContainerRecommendation], now_s: float) -> Amounts:
+        """The most to recommend to the containers of a pod together; infinite where it causes no resize in place.
 
-        Memory whose limit moves along is not held back: too little of it kills, a wait for room may not.
+        Memory whose limit moves with its request is not limited: too little of it kills, a deferred resize may not.
         """
-        names, total = frozenset(one.container for one in wanted), _total(wanted)
-        pods = _placed(state)
-        has = np.array([_has(pod, names) for pod in pods]).reshape(-1, len(RESOURCES))
-        if not _is_resized(state, pods, has, wanted, now_s):
-            self._promises.pop(state.vpa.key, None)
-            return NO_BOUND
-        left = self._left = self._look(now_s) if self._left is None else self._left
-        before = self._promises.get(state.vpa.key)
-        on = {node: places for node, places in _by_node(pods).items() if node in left}
-        for node, places in on.items():
-            left[node] = left[node] + _counted(before, state, pods, places, now_s)
-        fits = [_level(has[places], left[node]) for node, places in on.items()]
-        # One target is for all of them: what another one has already is not taken from it for a full node's sake.
-        most = np.fmax(np.min(fits, axis=0), np.max(has, axis=0)) if fits else np.array(NO_BOUND)
+        names, total = frozenset(each.container for each in wanted), _total(wanted)
+        pods = _running_pods(state)
+        requests = np.array([_requested(pod, names) for pod in pods]).reshape(-1, len(RESOURCES))
+        if not _is_resized(state, pods, requests, wanted, now_s):
+            self._pending.pop(state.vpa.key, None)
+            return UNBOUNDED
+        free = self._free = self._free_by_node(now_s) if self._free is None else self._free
+        before = self._pending.get(state.vpa.key)
+        by_node = {node: rows for node, rows in _rows_by_node(pods).items() if node in free}
+        for node, rows in by_node.items():
+            free[node] = free[node] + _claimed(before, state, pods, rows, now_s)
+        fits = [_water_level(requests[rows], free[node]) for node, rows in by_node.items()]
+        # All pods have one target: a full node must not reduce what another of them already requests.
+        most = np.fmax(np.min(fits, axis=0), np.max(requests, axis=0)) if fits else np.array(UNBOUNDED)
         if any(limit_follows(state.vpa, pods, name) for name in names):
             most[MEMORY] = math.inf
-        had = has.sum(axis=0)
-        since_s = before.since_s if before is not None and np.array_equal(before.had, had) else now_s
-        promise = self._promises[state.vpa.key] = Promise(names, np.fmin(total, most), had, since_s)
-        for node, places in on.items():
-            left[node] = left[node] - _counted(promise, state, pods, places, now_s)
+        requested = requests.sum(axis=0)
+        unchanged = before is not None and np.array_equal(before.requested, requested)
+        since_s = before.since_s if before is not None and unchanged else now_s
+        increase = self._pending[state.vpa.key] = PendingIncrease(names, np.fmin(total, most), requested, since_s)
+        for node, rows in by_node.items():
+            free[node] = free[node] - _claimed(increase, state, pods, rows, now_s)
         return amounts_of(most)
 
-    def _look(self, now_s: float) -> dict[str, FloatArray]:
-        """What is left of the nodes of all pods, less what was promised and is not had yet."""
-        placed = {state.vpa.key: (state, _placed(state)) for state in self._states}
-        nodes = {pod.node for _, pods in placed.values() for pod in pods}
-        left = {node: np.array(spare) for node, spare in self._view.spare(nodes).items()}
-        self._promises = {key: promise for key, promise in self._promises.items() if key in placed}
-        for key, promise in self._promises.items():
-            state, pods = placed[key]
-            for node, places in _by_node(pods).items():
-                if node in left:
-                    left[node] -= _counted(promise, state, pods, places, now_s)
-        return left
+    def _free_by_node(self, now_s: float) -> dict[str, FloatArray]:
+        """Free capacity of the nodes of all pods, less all pending increases."""
+        running = {state.vpa.key: (state, _running_pods(state)) for state in self._states}
+        nodes = {pod.node for _, pods in running.values() for pod in pods}
+        free = {node: np.array(spare) for node, spare in self._view.spare(nodes).items()}
+        self._pending = {key: increase for key, increase in self._pending.items() if key in running}
+        for key, increase in self._pending.items():
+            state, pods = running[key]
+            for node, rows in _rows_by_node(pods).items():
+                if node in free:
+                    free[node] -= _claimed(increase, state, pods, rows, now_s)
+        return free
 
 
-def _by_node(pods: Sequence[Pod]) -> dict[str, list[int]]:
-    """Which of the pods each node has, by their places."""
-    on: dict[str, list[int]] = {}
-    for place, pod in enumerate(pods):
-        on.setdefault(pod.node, []).append(place)
-    return on
+def _rows_by_node(pods: Sequence[Pod]) -> dict[str, list[int]]:
+    """Indices of the pods on each node."""
+    by_node: dict[str, list[int]] = {}
+    for row, pod in enumerate(pods):
+        by_node.setdefault(pod.node, []).append(row)
+    return by_node
 
 
-def _counted(
-    promise: Promise | None, state: VpaState, pods: Sequence[Pod], places: Sequence[int], now_s: float
+def _claimed(
+    increase: PendingIncrease | None, state: VpaState, pods: Sequence[Pod], rows: Sequence[int], now_s: float
 ) -> FloatArray:
-    """float64 (2,): what a promise to some of the pods takes; nothing where the updater seems to leave them alone."""
-    may_be_left_alone = state.vpa.min_replicas is None and len(pods) < UPDATERS_LEAST
-    if promise is None or (may_be_left_alone and now_s - promise.since_s > LEFT_ALONE_S):
+    """float64 (2,): what a pending increase of some pods claims; nothing where the updater seems to skip them."""
+    may_be_skipped = state.vpa.min_replicas is None and len(pods) < UPDATER_MIN_REPLICAS
+    if increase is None or (may_be_skipped and now_s - increase.since_s > UNTOUCHED_AFTER_S):
         return NOTHING
-    return promise.lacked_by(pods[place] for place in places)
+    return increase.outstanding(pods[row] for row in rows)
 
 
-def _level(has: FloatArray, room: FloatArray) -> FloatArray:
-    """float64 (2,): to what (pods, 2) can all be raised that have less, together by no more than there is room."""
-    number = np.arange(1, len(has) + 1)[:, np.newaxis]
-    level: FloatArray = ((np.fmax(0.0, room) + np.cumsum(np.sort(has, axis=0), axis=0)) / number).min(axis=0)
+def _water_level(requests: FloatArray, room: FloatArray) -> FloatArray:
+    """float64 (2,): the level to which all requests (pods, 2) below it can be raised with this much room in total."""
+    number = np.arange(1, len(requests) + 1)[:, np.newaxis]
+    level: FloatArray = ((np.fmax(0.0, room) + np.cumsum(np.sort(requests, axis=0), axis=0)) / number).min(axis=0)
     return level
 
 
 def _is_resized(
-    state: VpaState, pods: Sequence[Pod], has: FloatArray, wanted: Sequence[ContainerRecommendation], now_s: float
+    state: VpaState, pods: Sequence[Pod], requests: FloatArray, wanted: Sequence[ContainerRecommendation], now_s: float
 ) -> bool:
-    """Whether the updater raises any of them where it runs."""
-    if state.vpa.update_mode not in IN_PLACE or len(pods) < (state.vpa.min_replicas or 1):
+    """Whether the updater raises any of the pods in place."""
+    if state.vpa.update_mode not in IN_PLACE_MODES or len(pods) < (state.vpa.min_replicas or 1):
         return False
     total = _total(wanted)
-    return any((total > had).any() and _is_updated(pod, wanted, now_s) for pod, had in zip(pods, has, strict=True))
+    return any(
+        (total > requested).any() and _updater_acts(pod, wanted, now_s)
+        for pod, requested in zip(pods, requests, strict=True)
+    )
 
 
-def _placed(state: VpaState) -> list[Pod]:
+def _running_pods(state: VpaState) -> list[Pod]:
     return [pod for pod in state.selection.pods if pod.node and not pod.finished and not pod.deleting]
 
 
-def had_by_container(state: VpaState) -> dict[str, Amounts]:
-    """The most that any of its pods requests for each container name; 0 where nothing."""
-    had: dict[str, Amounts] = {}
-    for pod in _placed(state):
-        for one in pod.containers:
-            had[one.name] = amounts_of(np.fmax(had.get(one.name, NOTHING), one.requests))
-    return had
+def requested_by_container(state: VpaState) -> dict[str, Amounts]:
+    """The largest request of any of its pods for each container name; 0 where there is none."""
+    largest: dict[str, Amounts] = {}
+    for pod in _running_pods(state):
+        for container in pod.containers:
+            largest[container.name] = amounts_of(np.fmax(largest.get(container.name, NOTHING), container.requests))
+    return largest
 
 
 def _total(wanted: Sequence[ContainerRecommendation]) -> FloatArray:
-    """float64 (2,): cores and bytes."""
-    total: FloatArray = np.fmax(0.0, [one.target for one in wanted]).sum(axis=0) if wanted else NOTHING
+    """float64 (2,): cores and bytes of all targets."""
+    total: FloatArray = np.fmax(0.0, [each.target for each in wanted]).sum(axis=0) if wanted else NOTHING
     return total
 
 
-def _has(pod: Pod, names: Collection[str]) -> FloatArray:
-    """float64 (2,): what these containers of a pod request; 0 where nothing."""
-    requests = [one.requests for one in pod.containers if one.name in names]
-    has: FloatArray = np.fmax(0.0, requests).sum(axis=0) if requests else NOTHING
-    return has
+def _requested(pod: Pod, names: Collection[str]) -> FloatArray:
+    """float64 (2,): what these containers of a pod request; 0 where there is no request."""
+    requests = [container.requests for container in pod.containers if container.name in names]
+    total: FloatArray = np.fmax(0.0, requests).sum(axis=0) if requests else NOTHING
+    return total
 
 
-def _is_updated(pod: Pod, wanted: Sequence[ContainerRecommendation], now_s: float) -> bool:
-    """Whether the updater acts: what a pod requests is out of bounds, or it is so old that these do not count."""
+def _updater_acts(pod: Pod, wanted: Sequence[ContainerRecommendation], now_s: float) -> bool:
+    """Whether the updater acts on a pod: its requests are out of bounds, or it is so old that any difference counts."""
     if pod.started_s is not None and now_s - pod.started_s >= OLD_S:
         return True
-    requests = {one.name: one.requests for one in pod.containers}
+    requests = {container.name: container.requests for container in pod.containers}
     return any(
-        not one.lower[i] <= requests[one.container][i] <= one.upper[i]
-        for one in wanted
-        if one.container in requests
+        not each.lower[i] <= requests[each.container][i] <= each.upper[i]
+        for each in wanted
+        if each.container in requests
         for i in range(len(RESOURCES))
-        if one.target[i] >= 0.0
+        if each.target[i] >= 0.0
     )

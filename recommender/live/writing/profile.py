@@ -1,8 +1,8 @@
-"""The PhaseProfile of a VPA: what its containers do, what comes next, and why they get what they get.
+"""The PhaseProfile of a VPA: the phases of its containers, what comes next, and why their targets are what they are.
 
-Written in a round are those that say something new, a few at a time, the longest waiting first. In a large cluster some
-pod of most VPAs enters another phase at each round. Statuses must not wait behind the profiles that say so, nor the API
-server be busy with them.
+In each round only some of the changed profiles are written, the longest waiting first. In a large cluster, some pod of
+most VPAs changes phase in every round; statuses must not wait for the profiles, nor should the API server be busy with
+them.
 """
 
 from __future__ import annotations
@@ -36,113 +36,115 @@ from recommender.units import format_cpu, format_memory, format_time
 
 Json = dict[str, Any]
 
-MOST_NEXT, MOST_PODS, MOST_CONTAINERS = 3, 64, 64
-LONGEST_WORDS = 256
-A_MINUTE_S = 60.0
-"""A job that saves what it has learned every few seconds has its profile written for that once a minute."""
-LIKELY = 0.05
-"""Next phases less probable than this are left out."""
+MAX_NEXT, MAX_PODS, MAX_CONTAINERS = 3, 64, 64
+MAX_MESSAGE_CHARS = 256
+CHECKPOINT_RESOLUTION_S = 60.0
+"""Saved checkpoints of a job update its profile once a minute at most."""
+MIN_PROBABILITY = 0.05
+"""Less probable next phases are left out."""
 
-FEW = 20
-"""While no more are to be written, what is kept over a restart goes along with each."""
-
+SAVE_STATE_UP_TO = 20
+"""While no more profiles than this are to be written, each contains the state that survives a restart."""
 
 MODEL_REFUSED = "ModelRefused"
-"""The condition of a PhaseProfile while a newer model is not used. VPAs do not say so: they would go on saying it under
-another recommender, which keeps conditions that it does not know."""
+"""Condition of a PhaseProfile while a newer model is refused. VPAs do not have it: another recommender would keep it,
+as it keeps all conditions that it does not know."""
 
 
-class _Due(NamedTuple):
-    """A profile to be written; in the order in which they are: what must not be lost first, then the longest waiting.
+class _PendingProfile(NamedTuple):
+    """A profile to be written; ordered so that unsaved state comes first, then the longest waiting.
 
     Attributes
     ----------
-    is_kept
-        What must not be lost is written already.
+    is_saved
+        The state that must not be lost is already saved.
     """
 
-    is_kept: bool
-    shown_s: float
+    is_saved: bool
+    profile_written_s: float
     key: ObjectKey
     state: VpaState
 
 
-class Showing:
+class ProfilePublisher:
     """Writes the PhaseProfiles of VPAs.
 
     Parameters
     ----------
-    at_most
-        In one round.
+    max_per_round
+        How many are written in a round at most.
     """
 
-    def __init__(self, view: View, engine: Engine, at_most: float = math.inf) -> None:
-        self._view, self._engine, self._at_most = view, engine, at_most
+    def __init__(self, view: View, engine: Engine, max_per_round: float = math.inf) -> None:
+        self._view, self._engine, self._max_per_round = view, engine, max_per_round
 
-    def show(self, states: Iterable[VpaState], refusal: Refusal | None, now_s: float, report: Report) -> None:
-        """Write as many as may be. What is kept over a restart goes along where it is needed, once a cycle at least.
+    def publish(self, states: Iterable[VpaState], refusal: Refusal | None, now_s: float, report: Report) -> None:
+        """Write as many changed profiles as allowed. The restart state is included where needed, at least once a cycle.
 
-        `refusal` tells why a newer model is not used, if one is refused.
+        `refusal` says why a newer model is not used, if one is refused.
         """
-        waiting = self._due(states, refusal, now_s, report)
-        taken = nsmallest(int(min(self._at_most, len(waiting))), waiting)
-        report.unshown = len(waiting) - len(taken)
-        for due in taken:
-            due.state.shown_s = now_s  # one that fails goes to the end of the queue
-            with report.guard(_name_of(due.state)):
-                keeps = len(waiting) <= FEW or self._is_stale(due, now_s)
-                if self._is_new(due, refusal, now_s):  # else it is again what it was
-                    self._write(due.state, refusal, now_s, keeps=keeps)
-                due.state.waits = False
+        waiting = self._pending(states, refusal, now_s, report)
+        selected = nsmallest(int(min(self._max_per_round, len(waiting))), waiting)
+        report.unshown = len(waiting) - len(selected)
+        for profile in selected:
+            profile.state.profile_written_s = now_s  # one that fails goes to the end of the queue
+            with report.guard(_name_of(profile.state)):
+                with_state = len(waiting) <= SAVE_STATE_UP_TO or self._is_stale(profile, now_s)
+                if self._is_changed(profile, refusal, now_s):  # else it has changed back
+                    self._write(profile.state, refusal, now_s, with_state=with_state)
+                profile.state.profile_pending = False
 
-    def at_the_end(
+    def final_writes(
         self, states: Iterable[VpaState], refusal: Refusal | None, now_s: float, report: Report
     ) -> list[Callable[[], None]]:
-        """What writes each, with all that is kept: before the process ends."""
+        """Functions that write each changed profile with the restart state, for the shutdown."""
         return [
-            partial(self._write, due.state, refusal, now_s, keeps=True)
-            for due in sorted(self._due(states, refusal, now_s, report))
+            partial(self._write, profile.state, refusal, now_s, with_state=True)
+            for profile in sorted(self._pending(states, refusal, now_s, report))
         ]
 
-    def lacks_a_kill(self, state: VpaState) -> bool:
-        """Whether its profile does not tell yet of a kill for memory: that must not be lost whatever the haste."""
-        return self._engine.killed_s(state.groups.values()) > state.kept_kill_s
+    def has_unsaved_kill(self, state: VpaState) -> bool:
+        """Whether its profile lacks a kill for memory, which must not be lost even on a hasty shutdown."""
+        return self._engine.killed_s(state.groups.values()) > state.saved_kill_s
 
-    def _due(self, states: Iterable[VpaState], refusal: Refusal | None, now_s: float, report: Report) -> list[_Due]:
-        """Those that changed.
+    def _pending(
+        self, states: Iterable[VpaState], refusal: Refusal | None, now_s: float, report: Report
+    ) -> list[_PendingProfile]:
+        """Profiles that changed.
 
-        One that waits goes on waiting until its turn: most do in a large cluster, and are not looked through each time.
+        One that is pending stays so without being compared again: in a large cluster most are.
         """
-        waiting: list[_Due] = []
+        waiting: list[_PendingProfile] = []
 
-        def look(state: VpaState) -> None:
-            due = _Due(state.kept_of == self._vital_of(state), state.shown_s, state.vpa.key, state)
-            state.waits = state.waits or self._is_new(due, refusal, now_s)
-            if state.waits:
-                waiting.append(due)
+        def update(state: VpaState) -> None:
+            is_saved = state.saved_versions == self._state_versions(state)
+            profile = _PendingProfile(is_saved, state.profile_written_s, state.vpa.key, state)
+            state.profile_pending = state.profile_pending or self._is_changed(profile, refusal, now_s)
+            if state.profile_pending:
+                waiting.append(profile)
 
-        report.each(states, _name_of, look)
+        report.each(states, _name_of, update)
         return waiting
 
-    def _write(self, state: VpaState, refusal: Refusal | None, now_s: float, *, keeps: bool) -> None:
+    def _write(self, state: VpaState, refusal: Refusal | None, now_s: float, *, with_state: bool) -> None:
         signature = signature_of(state, self._engine, refusal)
-        self._view.show(state.vpa, profile_of(state, self._engine, refusal, keeps=keeps))
-        state.shown = signature
-        if keeps:
-            state.kept_of, state.kept_s = self._vital_of(state), now_s
-            state.kept_kill_s = self._engine.killed_s(state.groups.values())
+        self._view.write_profile(state.vpa, profile_of(state, self._engine, refusal, with_state=with_state))
+        state.profile_signature = signature
+        if with_state:
+            state.saved_versions, state.saved_s = self._state_versions(state), now_s
+            state.saved_kill_s = self._engine.killed_s(state.groups.values())
 
-    def _vital_of(self, state: VpaState) -> list[int]:
-        return [vital for _, vital in self._engine.news_of(state.groups.values())]
+    def _state_versions(self, state: VpaState) -> list[int]:
+        return [version for _, version in self._engine.news_of(state.groups.values())]
 
-    def _is_new(self, due: _Due, refusal: Refusal | None, now_s: float) -> bool:
-        said_anew = signature_of(due.state, self._engine, refusal) != due.state.shown
-        return said_anew or self._is_stale(due, now_s)
+    def _is_changed(self, profile: _PendingProfile, refusal: Refusal | None, now_s: float) -> bool:
+        state = profile.state
+        return signature_of(state, self._engine, refusal) != state.profile_signature or self._is_stale(profile, now_s)
 
-    def _is_stale(self, due: _Due, now_s: float) -> bool:
-        """Whether what is kept lacks something, or is older than a cycle."""
+    def _is_stale(self, profile: _PendingProfile, now_s: float) -> bool:
+        """Whether the saved restart state is incomplete, or older than a cycle."""
         fleet = self._engine.fleet
-        return not due.is_kept or now_s - due.state.kept_s >= fleet.cycle_samples * fleet.step_s
+        return not profile.is_saved or now_s - profile.state.saved_s >= fleet.cycle_samples * fleet.step_s
 
 
 def _name_of(state: VpaState) -> str:
@@ -150,7 +152,7 @@ def _name_of(state: VpaState) -> str:
 
 
 def signature_of(state: VpaState, engine: Engine, refusal: Refusal | None) -> object:
-    """What a profile is made from: it is made, and written, again when this is another one."""
+    """What a profile is made from: it is made, and written, again when this changes."""
     return (
         state.vpa.uid,
         state.vpa.generation,
@@ -159,15 +161,15 @@ def signature_of(state: VpaState, engine: Engine, refusal: Refusal | None) -> ob
         refusal,
         state.selection.declared,
         [(uid, growth.category) for uid, growth in state.growth.items()],
-        [(uid, said.name, (said.saved_s or 0.0) // A_MINUTE_S) for uid, said in state.stages.items()],
+        [(uid, each.name, (each.saved_s or 0.0) // CHECKPOINT_RESOLUTION_S) for uid, each in state.stages.items()],
     )
 
 
-def profile_of(state: VpaState, engine: Engine, refusal: Refusal | None, *, keeps: bool) -> Json:
+def profile_of(state: VpaState, engine: Engine, refusal: Refusal | None, *, with_state: bool) -> Json:
     """The status of a VPA's PhaseProfile, bounded in size whatever the number of pods.
 
-    It holds moments, not durations, so that it stays true while nothing changes. With `keeps` it holds also what is
-    needed to go on after a restart.
+    It contains times, not durations, so that it stays true while nothing changes. `with_state` adds what is needed to
+    resume after a restart.
     """
     chosen = sorted(state.targets.items(), key=lambda item: -float(item[1].estimate.target[CPU]))
     whys = {name: engine.why(target.group) for name, target in chosen}
@@ -176,13 +178,13 @@ def profile_of(state: VpaState, engine: Engine, refusal: Refusal | None, *, keep
         "model": engine.fleet.model.origin,
         "containers": [
             container_entry(name, whys[name], engine.fleet) | _declared(name, state) | _demand(target, engine)
-            for name, target in sorted(chosen, key=_name)[:MOST_CONTAINERS]
+            for name, target in sorted(chosen, key=_name)[:MAX_CONTAINERS]
         ],
         "pods": _pods(state, engine),
     }
     if refusal is not None:
-        status["conditions"] = [_refused(refusal, engine.fleet)]
-    if keeps:
+        status["conditions"] = [_refusal_condition(refusal, engine.fleet)]
+    if with_state:
         status["state"] = _state(state, engine)
     if (category := category_of(state)) is not None:
         status["category"] = category.value
@@ -203,7 +205,7 @@ def _members(state: VpaState, engine: Engine) -> list[Member]:
 
 
 def container_entry(name: str, why: Why, fleet: Fleet) -> Json:
-    """One container name: the phase of the most demanding one, what follows it, and why the target is what it is."""
+    """One container name: the phase of its most demanding instance, what follows, and why the target is what it is."""
     entry: Json = {"name": name, "why": _why(why)}
     if why.leading is None:
         return entry
@@ -215,23 +217,23 @@ def container_entry(name: str, why: Why, fleet: Fleet) -> Json:
     return entry
 
 
-def _refused(refusal: Refusal, fleet: Fleet) -> Json:
+def _refusal_condition(refusal: Refusal, fleet: Fleet) -> Json:
     return {
         "type": MODEL_REFUSED,
         "status": "True",
         "reason": "Refused",
-        "message": f"{fleet.model.origin} goes on: {refusal.words}"[: 2 * LONGEST_WORDS],
+        "message": f"{fleet.model.origin} stays in use: {refusal.words}"[: 2 * MAX_MESSAGE_CHARS],
         "lastTransitionTime": format_time(refusal.since_s),
     }
 
 
 def _pods(state: VpaState, engine: Engine) -> list[Json]:
-    """Phases and progress of the pods, the most demanding containers first; of those without a sample, progress."""
+    """Phases and progress of the pods, the most demanding containers first, then progress of pods without samples."""
     names = {pod.uid: pod.key.name for pod in state.selection.pods}
     arrays = engine.fleet.arrays
     members = [member for member in _members(state, engine) if member.instance.pod_uid in names]
-    members.sort(key=lambda member: (-_known(float(arrays.used[member.slot, CPU])), member.instance))
-    first = sorted(members[:MOST_PODS], key=lambda member: (names[member.instance.pod_uid], member.instance.container))
+    members.sort(key=lambda member: (-_zero_if_nan(float(arrays.used[member.slot, CPU])), member.instance))
+    first = sorted(members[:MAX_PODS], key=lambda member: (names[member.instance.pod_uid], member.instance.container))
     entries: list[Json] = [
         {
             "name": names[member.instance.pod_uid],
@@ -249,29 +251,29 @@ def _pods(state: VpaState, engine: Engine) -> list[Json]:
         if uid in names and all(entry["uid"] != uid for entry in entries)
     ]
     entries += [{"name": names[uid], "uid": uid, **progress_of(state, uid)} for uid in without]
-    return entries[:MOST_PODS]
+    return entries[:MAX_PODS]
 
 
 def _mean_use(slot: int, fleet: Fleet) -> Json:
-    """Since when a container runs, and the cores that it has used on average: how much of its work is done."""
+    """When a container started, and its mean use in cores: a measure of the work done."""
     if not fleet.curves.samples[slot]:
         return {}
     started_s = float(fleet.arrays.start_cell[slot]) * fleet.step_s
     return {"startedAt": format_time(started_s), "meanCpuCores": round(float(fleet.curves.used_cores[slot]), 3)}
 
 
-def _known(amount: float) -> float:
+def _zero_if_nan(amount: float) -> float:
     return 0.0 if isnan(amount) else amount
 
 
 def _declared(name: str, state: VpaState) -> Json:
-    """What its owner requests for it, where that is known."""
+    """What its owner requests for it, where known."""
     amounts = zip(("declaredCpuCores", "declaredMemoryBytes"), state.selection.declared.get(name, NOTHING), strict=True)
     return {what: amount for what, amount in amounts if not isnan(amount)}
 
 
 def _demand(target: Target, engine: Engine) -> Json:
-    """What a run of its class needs by the time since its start, where that is known."""
+    """The demand of a run of its class by time since the start, where known."""
     workload = engine.groups.workload[engine.groups.slots[target.group]]
     if workload is None:
         return {}
@@ -280,17 +282,17 @@ def _demand(target: Target, engine: Engine) -> Json:
 
 
 def _state(state: VpaState, engine: Engine) -> str:
-    """What is needed to go on after a restart, of as many containers as there is room for."""
+    """The state needed to resume after a restart, of as many containers as fit."""
     decided_by = engine.fleet.arrays.decided_by
     members = [member for member in _members(state, engine) if decided_by[member.slot] != UNDECIDED]
     content: Json = {
         "groups": {name: engine.kept_of(group) for name, group in state.groups.items()},
         "members": {
             f"{member.instance.pod_uid}/{member.instance.container}": engine.keep(member)
-            for member in members[:MOST_PODS]
+            for member in members[:MAX_PODS]
         },
-        "growth": {uid: growth.to_state() for uid, growth in list(state.growth.items())[:MOST_PODS]},
-        "stages": {uid: said.to_state() for uid, said in list(state.stages.items())[:MOST_PODS]},
+        "growth": {uid: growth.to_state() for uid, growth in list(state.growth.items())[:MAX_PODS]},
+        "stages": {uid: stages.to_state() for uid, stages in list(state.stages.items())[:MAX_PODS]},
     }
     while len(text := pack(content)) > LONGEST_TEXT and content["members"]:
         content["members"] = dict(list(content["members"].items())[: len(content["members"]) // 2])
@@ -298,40 +300,40 @@ def _state(state: VpaState, engine: Engine) -> str:
 
 
 def _why(why: Why) -> Json:
-    rails = [{"name": rail, "words": words[:LONGEST_WORDS]} for rail, words in why.rails]
-    told: Json = {"policy": why.policy, "rails": rails}
+    rails = [{"name": rail, "words": words[:MAX_MESSAGE_CHARS]} for rail, words in why.rails]
+    entry: Json = {"policy": why.policy, "rails": rails}
     cpu_cores, memory_bytes = why.forecast
     if not (isnan(cpu_cores) or isnan(memory_bytes)):
-        told["forecastCpuCores"], told["forecastMemoryBytes"] = round(cpu_cores, 3), round(memory_bytes)
+        entry["forecastCpuCores"], entry["forecastMemoryBytes"] = round(cpu_cores, 3), round(memory_bytes)
     for name, amount in zip(("defaultCpuCores", "defaultMemoryBytes"), why.default, strict=True):
         if not isnan(amount):
-            told[name] = round(amount, 3)
+            entry[name] = round(amount, 3)
     if why.rule:
-        told["rule"] = why.rule[: 2 * LONGEST_WORDS]
-    return told
+        entry["rule"] = why.rule[: 2 * MAX_MESSAGE_CHARS]
+    return entry
 
 
 def _next(slot: int, fleet: Fleet) -> list[Json]:
-    """The phases that may follow, the most probable first, and when."""
+    """The most probable next phases, and when they begin."""
     arrays = fleet.arrays
     if arrays.phase[slot] == UNKNOWN_PHASE:
         return []
     chances, remaining_steps = fleet.foresight.coming(slot, int(arrays.table[slot]))
     when = format_time((float(arrays.last_cell[slot]) + 1.0 + remaining_steps) * fleet.step_s)
     shares = chances[:-1].tolist()
-    order = sorted(range(len(shares)), key=lambda phase: -shares[phase])[:MOST_NEXT]
+    order = sorted(range(len(shares)), key=lambda phase: -shares[phase])[:MAX_NEXT]
     return [
         {"phase": phase, "probability": round(shares[phase], 2), "at": when}
         for phase in order
-        if shares[phase] >= LIKELY
+        if shares[phase] >= MIN_PROBABILITY
     ]
 
 
 def _headline(name: str, containers: list[Json], why: Why) -> Json:
-    """What `kubectl get pp` shows: the container with the largest target speaks for all."""
+    """The columns of `kubectl get pp`, from the container with the largest target."""
     entry: Mapping[str, Any] = next(container for container in containers if container["name"] == name)
     words = "; ".join(f"{rail}: {text}" for rail, text in why.rails) or why.policy
-    lines: Json = {"why": words[:LONGEST_WORDS]}
+    lines: Json = {"why": words[:MAX_MESSAGE_CHARS]}
     if "phase" in entry:
         lines["phase"] = "unknown" if entry["phase"] == UNKNOWN_PHASE else str(entry["phase"])
         lines["since"], lines["confidence"] = entry["since"], f"{entry['confidence']:.0%}"

@@ -1,6 +1,6 @@
-"""What is published of VPAs: made of what is advised, within all limits; written where it differs, several at once.
+"""Publishes recommendations within all limits: writes the VPA statuses that changed, several concurrently.
 
-What is left behind at the end are values that may stand while nobody watches.
+On shutdown it publishes values that are safe without supervision.
 """
 
 from __future__ import annotations
@@ -25,40 +25,36 @@ from recommender.engine.tally import Report
 from recommender.engine.target import Target
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
-from recommender.live.writing.node_room import NO_BOUND, NodeRoom, had_by_container
+from recommender.live.writing.node_room import UNBOUNDED, NodeRoom, requested_by_container
 from recommender.policies.constraints import SharedLimits, constrain, constrain_again, integer_cpu_containers
 from recommender.policies.room import Room, fit_room
 from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation
 
 T = TypeVar("T")
 
-PROVIDED, NO_PODS, UNSUPPORTED, DEPRECATED = (
-    "RecommendationProvided",
-    "NoPodsMatched",
-    "ConfigUnsupported",
-    "ConfigDeprecated",
-)
+PROVIDED, NO_PODS = "RecommendationProvided", "NoPodsMatched"
+UNSUPPORTED, DEPRECATED = "ConfigUnsupported", "ConfigDeprecated"
 
-GRAVITY = np.array([0.1, 1.0])
-"""Of CPU and memory that is missing: pods with too little CPU are late, with too little memory they are killed."""
+SHORTAGE_WEIGHTS = np.array([0.1, 1.0])
+"""Of CPU and memory: pods with too little CPU are slow, with too little memory they are killed."""
 
 STOPPED = "the recommender was stopped"
 
 
-class Writers:
-    """Threads that write. A request that hangs keeps no process from ending, as those of a thread pool would.
+class WriterPool:
+    """Daemon threads that write: a hanging request does not keep the process from ending, as a thread pool's would.
 
     Parameters
     ----------
     number
-        At a time.
+        Concurrent writes.
     """
 
     def __init__(self, number: int) -> None:
         self._number = number
 
     def run(self, writes: Sequence[Callable[[], T]]) -> Sequence[Callable[[], T]]:
-        """Begin them in their order, wait for all; returns how each ended: what it returns or raises, when called."""
+        """Start the writes in order, wait for all; returns for each a function that returns or raises its outcome."""
         outcomes: list[Future[T]] = [Future() for _ in writes]
         waiting = deque(zip(outcomes, writes, strict=True))
 
@@ -70,7 +66,7 @@ class Writers:
                     return
                 try:
                     outcome.set_result(write())
-                except Exception as error:  # noqa: BLE001  # raised where the outcome is looked at
+                except Exception as error:  # noqa: BLE001  # raised again by `outcome.result`
                     outcome.set_exception(error)
 
         others = range(min(self._number, len(writes)) - 1)
@@ -84,14 +80,14 @@ class Writers:
 
 
 class Status(NamedTuple):
-    """What the status of a VPA is to say.
+    """The status to be written to a VPA.
 
     Attributes
     ----------
     signature
         What it was made from.
     recommendations
-        What is new; `entries` holds also what stands of before, by container name.
+        The new ones; `entries` also has retained ones, by container name.
     """
 
     state: VpaState
@@ -102,24 +98,24 @@ class Status(NamedTuple):
 
 
 class Publisher:
-    """Makes the statuses of VPAs say what is advised.
+    """Writes recommendations to the statuses of VPAs.
 
     Parameters
     ----------
     engine
-        Told of each target that stands published.
+        Informed of each target once it is published.
     clock
         Unix seconds.
     """
 
     def __init__(
-        self, view: View, limits: SharedLimits, engine: Engine, clock: Callable[[], float], writers: Writers
+        self, view: View, limits: SharedLimits, engine: Engine, clock: Callable[[], float], writers: WriterPool
     ) -> None:
         self._view, self._limits, self._engine = view, limits, engine
         self._clock, self._writers, self._nodes = clock, writers, NodeRoom(view)
 
     def publish(self, states: Collection[VpaState], report: Report) -> None:
-        """Statuses in the order of the VPAs; those that say the same as last time are not even made."""
+        """Write statuses in the order of the VPAs; unchanged ones are not even computed."""
         self._nodes.begin(states)
         drafts: list[Status] = []
 
@@ -132,7 +128,7 @@ class Publisher:
         for draft, outcome in zip(drafts, outcomes, strict=True):
             with report.guard(draft.state.vpa.key):
                 outcome()
-                self._sent(draft, report)
+                self._record_sent(draft, report)
 
     def publish_until(
         self,
@@ -142,20 +138,20 @@ class Publisher:
         advise: Callable[[VpaState], bool],
         report: Report,
     ) -> None:
-        """The same, but none is begun after a moment of the stopwatch; those that do not say it then are counted.
+        """Write statuses until a deadline of the stopwatch; those not written by then are counted as `unsaid`.
 
-        Each is advised when its turn comes, on the thread that writes: the first are out before the last are worked
-        out. Where `advise` says that nothing is to be said, what stands is left.
+        `advise` sets the targets of a VPA when its turn comes, on the writing thread, so that the first statuses are
+        written before the last targets are computed. Where it returns False, the published status is left as it is.
         """
 
-        def say(state: VpaState) -> bool:
+        def publish_one(state: VpaState) -> bool:
             if stopwatch() >= until_s:
                 return False
             if advise(state) and (status := self._status_of(state)) is not None:
                 self._send(status)
             return True
 
-        outcomes = self._writers.run([partial(say, state) for state in states])
+        outcomes = self._writers.run([partial(publish_one, state) for state in states])
         for state, outcome in zip(states, outcomes, strict=True):
             report.unsaid += 1
             with report.guard(state.vpa.key):
@@ -164,7 +160,7 @@ class Publisher:
     def write_until(
         self, until_s: float, stopwatch: Callable[[], float], profiles: Sequence[Callable[[], None]], report: Report
     ) -> None:
-        """Write profiles, and begin none after a moment of the stopwatch; the others are counted."""
+        """Write profiles until a deadline of the stopwatch; those not written by then are counted as `unshown`."""
 
         def in_time(write: Callable[[], None]) -> None:
             if stopwatch() > until_s:
@@ -178,41 +174,41 @@ class Publisher:
                 report.unshown -= 1
 
     def _status_of(self, state: VpaState) -> Status | None:
-        """None when it says the same as last time."""
+        """The status to write; None when it is unchanged."""
         room = self._view.room(state.vpa, state.selection.pods)
         signature = signature_of(state, room)
-        if signature == state.said and self._stands(state):
+        if signature == state.published_signature and self._is_unchanged(state):
             return None
         limits = self._limits.within(state.vpa.key.namespace)
         wanted = _constrained(state, limits)
-        used = {one.container: self._engine.used(state.groups[one.container]) for one in wanted}
-        most = self._nodes.most(state, wanted, self._clock())
-        if most != NO_BOUND:
-            room = replace(room, where_it_runs=most, has=had_by_container(state))
-        recommendations = fit_room(wanted, beside(state), room, state.vpa.policy_for, used)
+        used = {each.container: self._engine.used(state.groups[each.container]) for each in wanted}
+        most = self._nodes.limit(state, wanted, self._clock())
+        if most != UNBOUNDED:
+            room = replace(room, where_it_runs=most, has=requested_by_container(state))
+        recommendations = fit_room(wanted, unmanaged_requests(state), room, state.vpa.policy_for, used)
         if recommendations != wanted:
-            signature = None  # it depends on what is used, too, and is looked at anew
-        entries = standing(state, limits) | {entry.container: entry for entry in recommendations}
+            signature = None  # it also depends on use, and must be computed again in the next round
+        entries = retained_entries(state, limits) | {entry.container: entry for entry in recommendations}
         return Status(state, signature, recommendations, entries, conditions_of(state, entries))
 
-    def _stands(self, state: VpaState) -> bool:
-        """Whether the VPA is as it was when it was said, or nothing but that has changed."""
-        vpa, before = state.vpa, state.said_to
+    def _is_unchanged(self, state: VpaState) -> bool:
+        """Whether the VPA is as it was when its status was written, apart from that status."""
+        vpa, before = state.vpa, state.published_to
         if before is vpa:
             return True
         if before is None or (
-            (before, before.resource_version) != (vpa, vpa.resource_version) and not self._view.stands(vpa)
+            (before, before.resource_version) != (vpa, vpa.resource_version) and not self._view.is_current(vpa)
         ):
             return False
-        state.said_to = vpa
+        state.published_to = vpa
         return True
 
     def _send(self, status: Status) -> None:
         self._view.publish(status.state.vpa, list(status.entries.values()), status.conditions)
 
-    def _sent(self, status: Status, report: Report) -> None:
+    def _record_sent(self, status: Status, report: Report) -> None:
         state, now_s = status.state, self._clock()
-        state.said, state.said_to, state.entries = status.signature, state.vpa, status.entries
+        state.published_signature, state.published_to, state.published = status.signature, state.vpa, status.entries
         for recommendation in status.recommendations:
             group = state.groups[recommendation.container]
             report.published += self._engine.published(group, recommendation.uncapped, recommendation.target, now_s)
@@ -223,13 +219,13 @@ def _constrained(state: VpaState, limits: SharedLimits) -> tuple[ContainerRecomm
     whole = integer_cpu_containers(vpa.annotations, state.targets) if limits.integer_cpu else frozenset[str]()
     estimates = {name: target.estimate for name, target in state.targets.items()}
     return tuple(
-        _in_place_of(one, state.targets[one.container].in_place_of)
+        _with_target_in_force(one, state.targets[one.container].in_place_of)
         for one in constrain(estimates, vpa.policy_for, limits, whole)
     )
 
 
-def _in_place_of(recommendation: ContainerRecommendation, before: Amounts | None) -> ContainerRecommendation:
-    """The target in force stands as the uncapped one, where nobody acts on it and the next process finds it."""
+def _with_target_in_force(recommendation: ContainerRecommendation, before: Amounts | None) -> ContainerRecommendation:
+    """Publish the target in force as the uncapped target, which nobody acts on and the next process reads."""
     if before is None:
         return recommendation
     cpu_cores, memory_bytes = (
@@ -240,48 +236,48 @@ def _in_place_of(recommendation: ContainerRecommendation, before: Amounts | None
 
 
 def signature_of(state: VpaState, room: Room) -> object:
-    """What a status is made from: while it is the same, and the status stood, it need not be made again."""
+    """What a status is made from: while it is equal, and the status was written, the status need not be made again."""
     vpa = state.vpa
     return vpa.uid, vpa.generation, vpa.annotations, state.selection, room, list(state.targets.items())
 
 
-def standing(state: VpaState, limits: SharedLimits) -> dict[str, ContainerRecommendation]:
-    """What stands published of containers of which nothing new can be said: it is better than nothing at all.
+def retained_entries(state: VpaState, limits: SharedLimits) -> dict[str, ContainerRecommendation]:
+    """Published recommendations of containers without a new one: they are better than none.
 
-    It is kept within what the user and the operator say now. A container that the user takes out (mode Off, nothing
-    controlled) or that its pods no longer have is not kept.
+    They are kept within the present limits of the user and the operator. Containers that the user excludes (mode Off,
+    nothing controlled) or that the pods no longer have are dropped.
     """
     present = state.selection.containers
-    kept = {}
+    retained = {}
     for name, entry in published_in(state.vpa.status, but=state.targets).items():
         if present and name not in present:
             continue
-        within = constrain_again(entry, state.vpa.policy_for(name), limits)
-        if within is not None:
-            kept[name] = within
-    return kept
+        constrained = constrain_again(entry, state.vpa.policy_for(name), limits)
+        if constrained is not None:
+            retained[name] = constrained
+    return retained
 
 
 def conditions_of(state: VpaState, entries: Mapping[str, ContainerRecommendation]) -> dict[str, Condition | None]:
-    """The conditions of a VPA, None for those that are to go."""
+    """The conditions of a VPA; None for those to be removed."""
     problem, pods = state.selection.problem, state.selection.pods
-    matches = any(pod.phase != PENDING for pod in pods)  # those that wait for a node do not, here as with the default
-    nobody = None if matches or problem else Condition("True", "NoPodsMatched", "No pods match this VPA object")
-    provided = Condition("True") if entries else Condition("False", *(nobody[1:] if nobody else ()))
+    matches = any(pod.phase != PENDING for pod in pods)  # pending pods do not count, as in the default recommender
+    no_pods = None if matches or problem else Condition("True", "NoPodsMatched", "No pods match this VPA object")
+    provided = Condition("True") if entries else Condition("False", *(no_pods[1:] if no_pods else ()))
     doubts = {name: target.doubt for name, target in state.targets.items() if target.doubt}
-    words = "; ".join(f"{name}: {doubt}" for name, doubt in sorted(doubts.items()))
+    doubt_text = "; ".join(f"{name}: {doubt}" for name, doubt in sorted(doubts.items()))
     return {
         PROVIDED: provided,
-        NO_PODS: nobody,
+        NO_PODS: no_pods,
         UNSUPPORTED: Condition("True", "", problem) if problem else None,
-        LOW_CONFIDENCE: Condition("True", "Fallback", words) if doubts else None,
+        LOW_CONFIDENCE: Condition("True", "Fallback", doubt_text) if doubts else None,
         DEPRECATED: None,
         DISRUPTIVE: warning_of(state.vpa, pods),
     }
 
 
-def beside(state: VpaState) -> Amounts:
-    """What a pod of this VPA requests besides containers of which something is recommended."""
+def unmanaged_requests(state: VpaState) -> Amounts:
+    """The largest requests of a pod of this VPA for containers that get no recommendation."""
     most = (0.0, 0.0)
     for pod in state.selection.pods:
         rest = [container.requests for container in pod.containers if container.name not in state.targets]
@@ -291,33 +287,34 @@ def beside(state: VpaState) -> Amounts:
 
 
 def by_urgency(states: Iterable[VpaState], engine: Engine) -> list[VpaState]:
-    """Those first whose containers have used most beyond what stands published: time may be short.
+    """VPAs in order of the shortage of their containers, because time may be short.
 
-    Memory counts by the share that is missing, CPU a tenth as much. Whose pods nobody makes or resizes come last.
+    A shortage is the share of peak use that is missing in the published target; CPU counts a tenth of memory. VPAs in
+    mode `Off` come last, since nobody applies their targets.
     """
-    lacks = _lacks(engine)
+    shortages = _shortages(engine)
     slots = engine.groups.slots
     urgency = []
     for state in states:
-        lack = max((float(lacks[slots[group]]) for group in state.groups.values()), default=0.0)
-        urgency.append((state.vpa.update_mode == "Off", -lack, state.vpa.key, state))
+        shortage = max((float(shortages[slots[group]]) for group in state.groups.values()), default=0.0)
+        urgency.append((state.vpa.update_mode == "Off", -shortage, state.vpa.key, state))
     return [state for *_, state in sorted(urgency, key=lambda entry: entry[:3])]
 
 
-def _lacks(engine: Engine) -> np.ndarray:
-    """float64 (n,): by group, how much less than what its live containers used stands published; 0 where unknown."""
+def _shortages(engine: Engine) -> np.ndarray:
+    """float64 (n,): weighted shortage of each group, by the peak use of its live containers; 0 where unknown."""
     arrays, groups = engine.fleet.arrays, engine.groups.arrays
     slots = np.flatnonzero(arrays.alive & (arrays.group >= 0))
     peaks = np.full((len(groups), 2), np.nan)
     np.fmax.at(peaks, arrays.group[slots], engine.fleet.curves.peaks()[slots])
     with np.errstate(divide="ignore", invalid="ignore"):
-        lacks = (1.0 - groups.published / peaks) * GRAVITY
-    worst: np.ndarray = np.nan_to_num(lacks, nan=0.0, neginf=0.0).max(axis=1, initial=0.0)
+        shortages = (1.0 - groups.published / peaks) * SHORTAGE_WEIGHTS
+    worst: np.ndarray = np.nan_to_num(shortages, nan=0.0, neginf=0.0).max(axis=1, initial=0.0)
     return worst
 
 
-def leave_safe(state: VpaState, engine: Engine, now_s: float) -> bool:
-    """Advise what is safe; False, and nothing is advised anew, where no less than that stands published."""
+def set_safe_targets(state: VpaState, engine: Engine, now_s: float) -> bool:
+    """Set the targets to safe values; False, and no change, where at least as much is already published."""
     values = {
         name: estimate
         for name, group in state.groups.items()

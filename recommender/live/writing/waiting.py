@@ -1,14 +1,13 @@
-"""Pods that wait for a node ask for what is recommended, not for what was recommended when they were made.
+"""Resizes pending pods to what is recommended now, instead of what was recommended when they were created.
 
-The VPA's admission controller gives a pod what stands when it is made, which is nothing where its VPA is as new as it
-is; its updater acts on pods that run. So a job of a well-known class waits, and keeps others waiting, for room that it
-will never use.
+The VPA's admission controller applies the recommendation of the moment when a pod is created, and there is none for a
+new VPA; its updater acts only on running pods. Without this, a job of a well-known class waits, and makes others wait,
+for room that it will never use.
 
-Requests are lowered to the target, which is for these while no other pod of the VPA is alive. Beside one that runs it
-is for that one; then they are never below what the class promises to suffice at a start, and left alone where it
-promises nothing. They are raised to the target where they were lowered too far, but never beyond what the owner
-declared: while it waits, a pod that asks for more than that may never be placed, and once it runs the updater raises
-it.
+While no other pod of the VPA is live, the target is for the pending ones, and their requests are lowered to it. Beside
+running pods the target is for those; requests then never go below what the class needs at a start, and stay as they are
+where that is unknown. Requests that were lowered too far are raised to the target, but never above what the owner
+declared: a pod that requests more may never be scheduled, and once it runs the updater raises it.
 """
 
 from __future__ import annotations
@@ -33,97 +32,98 @@ from recommender.engine.tally import Report
 from recommender.live.containers import ContainerIndex
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
-from recommender.live.writing.publisher import Writers
+from recommender.live.writing.publisher import WriterPool
 from recommender.records import CPU, RESOURCES, Amounts, amounts_of
 
 log = logging.getLogger(__name__)
 
-WORTH_IT = 0.1
-"""Of what is requested: a pod is changed where a target differs by more, as the updater has it."""
+MIN_RELATIVE_CHANGE = 0.1
+"""As in the updater: a pod is resized where a target differs from its request by more than this share."""
 
 REFUSALS = (Forbidden, Invalid, NotFound)
 
-ASKED_AGAIN_S = 600.0
-"""For a pod that was refused what it is still to have."""
+RETRY_AFTER_S = 600.0
+"""Seconds before a refused resize is tried again."""
 
-MOST_A_ROUND = 100
-"""Pods; those that wait longest come first."""
+MAX_RESIZES_PER_ROUND = 100
+"""Pods resized in a round; those that have waited longest come first."""
 
-Offer = tuple[Pod, tuple[Change, ...]]
+Resize = tuple[Pod, tuple[Change, ...]]
 
 
-class Refusal(NamedTuple):
-    """What was refused for a pod, why, and when; unix seconds."""
+class RefusedResize(NamedTuple):
+    """A refused resize of a pod: the changes, the reason, and when (unix seconds)."""
 
     changes: tuple[Change, ...]
     why: str
     at_s: float
 
 
-class WaitingPods:
-    """Resizes them.
+class PendingPodResizer:
+    """Resizes pending pods.
 
     Parameters
     ----------
     index
-        Which VPA speaks for a container that several are for.
+        Says which VPA owns a container that several select.
     """
 
-    def __init__(self, view: View, index: ContainerIndex, engine: Engine, writers: Writers) -> None:
+    def __init__(self, view: View, index: ContainerIndex, engine: Engine, writers: WriterPool) -> None:
         self._view, self._index, self._engine, self._writers = view, index, engine, writers
-        self._refused: dict[str, Refusal] = {}
+        self._refused: dict[str, RefusedResize] = {}
 
     def resize(self, states: Iterable[VpaState], now_s: float, report: Report) -> None:
-        """Give each what stands published of its containers; one that was refused is left alone for a while."""
-        offers: list[Offer] = []
-        report.each(states, VpaState.name, lambda state: offers.extend(self._offers(state)))
-        told = self._refused
+        """Resize each pending pod to what is published for its containers; skip those that were refused recently."""
+        resizes: list[Resize] = []
+        report.each(states, VpaState.name, lambda state: resizes.extend(self._resizes(state)))
+        before = self._refused
         self._refused = {
-            pod.uid: told[pod.uid]
-            for pod, changes in offers
-            if pod.uid in told and told[pod.uid].changes == changes and now_s - told[pod.uid].at_s < ASKED_AGAIN_S
+            pod.uid: before[pod.uid]
+            for pod, changes in resizes
+            if pod.uid in before and before[pod.uid].changes == changes and now_s - before[pod.uid].at_s < RETRY_AFTER_S
         }
-        for pod, _ in offers:
+        for pod, _ in resizes:
             if (refusal := self._refused.get(pod.uid)) is not None:
                 report.problems[f"pod {pod.key}"] = f"cannot be resized while it waits: {refusal.why}"
-        taken = sorted((offer for offer in offers if offer[0].uid not in self._refused), key=_age)[:MOST_A_ROUND]
-        outcomes = self._writers.run([partial(self._view.resize_waiting, *offer) for offer in taken])
-        for (pod, changes), outcome in zip(taken, outcomes, strict=True):
+        due = sorted((resize for resize in resizes if resize[0].uid not in self._refused), key=_age)
+        due = due[:MAX_RESIZES_PER_ROUND]
+        outcomes = self._writers.run([partial(self._view.resize_waiting, *resize) for resize in due])
+        for (pod, changes), outcome in zip(due, outcomes, strict=True):
             with report.guard(f"pod {pod.key}"):
                 try:
                     outcome()
-                except REFUSALS as error:  # most have a node by now, or are gone: told if it waits on
-                    self._refused[pod.uid] = Refusal(changes, str(error), now_s)
+                except REFUSALS as error:  # most have a node by now, or are gone: reported only if it keeps waiting
+                    self._refused[pod.uid] = RefusedResize(changes, str(error), now_s)
                 else:
                     report.resized_waiting += 1
-                    log.info("%s: resized while it waits: %s", pod.key, _words(pod, changes))
+                    log.info("%s: resized while it waits: %s", pod.key, _describe(pod, changes))
 
-    def _offers(self, state: VpaState) -> Iterable[Offer]:
+    def _resizes(self, state: VpaState) -> Iterable[Resize]:
         waiting = [pod for pod in state.selection.pending if not pod.node and not pod.deleting]
-        if not waiting or state.vpa.update_mode == "Off" or not self._is_obeyed(state):
+        if not waiting or state.vpa.update_mode == "Off" or not self._is_in_charge(state):
             return
         alone = all(pod.finished or pod.phase == PENDING for pod in state.selection.pods)
         for pod in waiting:
             targets = {
-                name: entry.target if alone else self._at_least_a_start(state.group(name), pod.input_size, entry.target)
-                for name, entry in state.entries.items()
+                name: entry.target if alone else self._at_least_startup(state.group(name), pod.input_size, entry.target)
+                for name, entry in state.published.items()
             }
             changes = changes_of(pod, targets, state.vpa.policy_for, state.selection.declared)
             if changes:
                 yield pod, changes
 
-    def _at_least_a_start(self, group: Group, input_size: float, target: Amounts) -> Amounts:
-        """The target of pods that run, and what suffices for one that begins; NaN for what nobody knows."""
+    def _at_least_startup(self, group: Group, input_size: float, target: Amounts) -> Amounts:
+        """The target of running pods, but at least what a new run needs at its start; NaN where that is unknown."""
         return amounts_of(np.maximum(target, self._engine.next_run(group, input_size) or NOTHING))
 
-    def _is_obeyed(self, state: VpaState) -> bool:
-        """Whether no other VPA speaks for its pods, those that wait or those beside which they wait."""
-        homes = (
-            self._index.of(Instance(pod.key.namespace, pod.uid, each.name))
+    def _is_in_charge(self, state: VpaState) -> bool:
+        """Whether this VPA owns any container of its pods, pending or running."""
+        owned = (
+            self._index.get(Instance(pod.key.namespace, pod.uid, container.name))
             for pod in state.selection.pods
-            for each in pod.containers
+            for container in pod.containers
         )
-        return any(home is not None and home.state is state for home in homes)
+        return any(container is not None and container.state is state for container in owned)
 
 
 def changes_of(
@@ -132,33 +132,33 @@ def changes_of(
     policy_for: Callable[[str], ContainerPolicy],
     declared: Mapping[str, Pair],
 ) -> tuple[Change, ...]:
-    """What is to become of the amounts of a pod; nothing where it is not worth it, or its QoS class would change.
+    """The changes to the requests and limits of a pod; none where they are too small, or would change its QoS class.
 
     Parameters
     ----------
     targets
-        Cores and bytes by container name; NaN for nothing.
+        Cores and bytes by container name; NaN for no target.
     declared
         What its owner requests, by container name.
     """
     changes: list[Change] = []
-    worth_it = False
-    for place, container in enumerate(pod.containers):
+    is_worthwhile = False
+    for index, container in enumerate(pod.containers):
         policy = policy_for(container.name)
         if policy.controlled_values == REQUESTS_ALONE and pod.resizability.qos == GUARANTEED:
             continue
         for resource, target in enumerate(targets.get(container.name, NOTHING)):
             if resource == CPU and pod.is_boosted(container.name):
                 continue
-            owners = declared.get(container.name, NOTHING)[resource]
-            wanted = _wanted(container.requests[resource], target, owners)
-            of_one = _of_one(place, container, resource, wanted, limits=policy.controlled_values != REQUESTS_ALONE)
-            changes += of_one
-            worth_it |= bool(of_one) and abs(wanted / container.requests[resource] - 1.0) > WORTH_IT
-    return tuple(changes) if worth_it else ()
+            before, owners = container.requests[resource], declared.get(container.name, NOTHING)[resource]
+            request, limits = _new_request(before, target, owners), policy.controlled_values != REQUESTS_ALONE
+            changed = _container_changes(index, container, resource, request, limits=limits)
+            changes += changed
+            is_worthwhile |= bool(changed) and abs(request / before - 1.0) > MIN_RELATIVE_CHANGE
+    return tuple(changes) if is_worthwhile else ()
 
 
-def _wanted(request: float, target: float, declared: float) -> float:
+def _new_request(request: float, target: float, declared: float) -> float:
     """Cores or bytes; NaN for no change."""
     if math.isnan(request) or math.isnan(target) or request <= 0.0:
         return math.nan
@@ -166,24 +166,26 @@ def _wanted(request: float, target: float, declared: float) -> float:
     return target if target < request else raised
 
 
-def _of_one(place: int, container: ContainerState, resource: int, wanted: float, *, limits: bool) -> Sequence[Change]:
-    """The request, and the limit where it keeps its ratio to it."""
+def _container_changes(
+    index: int, container: ContainerState, resource: int, new: float, *, limits: bool
+) -> Sequence[Change]:
+    """The change of the request, and of the limit where it keeps its ratio to the request."""
     request, limit = container.requests[resource], container.limits[resource]
-    if math.isnan(wanted) or wanted == request:
+    if math.isnan(new) or new == request:
         return ()
     if math.isnan(limit):
-        return (Change(place, REQUESTS, resource, wanted),)
+        return (Change(index, REQUESTS, resource, new),)
     if not limits:
-        return (Change(place, REQUESTS, resource, min(wanted, limit)),)
-    return Change(place, REQUESTS, resource, wanted), Change(place, LIMITS, resource, wanted * (limit / request))
+        return (Change(index, REQUESTS, resource, min(new, limit)),)
+    return Change(index, REQUESTS, resource, new), Change(index, LIMITS, resource, new * (limit / request))
 
 
-def _age(offer: Offer) -> tuple[float, str]:
-    pod = offer[0]
+def _age(resize: Resize) -> tuple[float, str]:
+    pod = resize[0]
     return (math.inf if math.isnan(pod.created_s) else pod.created_s), pod.uid
 
 
-def _words(pod: Pod, changes: Collection[Change]) -> str:
+def _describe(pod: Pod, changes: Collection[Change]) -> str:
     return ", ".join(
         f"{pod.containers[each.container].name} {each.part} {RESOURCES[each.resource]} {each.amount:g}"
         for each in changes

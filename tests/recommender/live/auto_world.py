@@ -14,7 +14,7 @@ from recommender.cluster.vpas.made import VpaMaker
 from recommender.cluster.workloads.namespaces import Namespace
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, reader_of
 from recommender.live.auto.settings import AUTO
-from recommender.live.auto.vpas import Planning, VpaChanges
+from recommender.live.auto.vpas import Planner, VpaChanges
 
 Json = dict[str, Any]
 TEAM = "team"
@@ -85,7 +85,7 @@ class World:
         return {vpa.key: vpa for vpa in map(read_vpa, self.server.vpas.values())}
 
     def plan(self) -> VpaChanges:
-        return Planning(self.namespace, self.workloads, self.vpas, "phasewise", self).done()
+        return Planner(self.namespace, self.workloads, self.vpas, "phasewise", self).plan()
 
     def is_scalable(self, _: str, kind: str) -> bool:
         return kind in self.scalable

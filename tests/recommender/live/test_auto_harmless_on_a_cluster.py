@@ -17,7 +17,7 @@ from local_cluster.recommender import install, start_recommender
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import Usage, share_usage, usage_annotations
 from local_cluster.waiting import wait_until
-from recommender.live.auto.settings import MORE_THAN_ANY
+from recommender.live.auto.settings import MAX_MIN_REPLICAS
 from tests.recommender.live.auto_cluster import Json, label, vpas
 
 ASKED = {"cpu": "2", "memory": "2Gi"}
@@ -157,7 +157,7 @@ def test_nobody_loses_a_pod_for_the_label_and_who_can_be_resized_is(
     made = {name: vpa["spec"]["updatePolicy"] for name, vpa in vpas(cluster, crowd).items()}
     spared = {"updateMode": "InPlace", "minReplicas": 1}
     if not gates:
-        spared = {"updateMode": "InPlaceOrRecreate", "minReplicas": MORE_THAN_ANY}
+        spared = {"updateMode": "InPlaceOrRecreate", "minReplicas": MAX_MIN_REPLICAS}
     for kind in ("job", "cronjob", "daemonset"):
         assert {shape: made[f"{shape}-{kind}.{kind}"] for shape in SHAPES} == {
             shape: spared if shape in RESIZED else {"updateMode": "Initial"} for shape in SHAPES

@@ -16,7 +16,7 @@ from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.workloads.namespaces import Namespace
 from recommender.cluster.workloads.ownership import Ref, Workload
-from recommender.live.auto.keeper import FIRST_RETRY_S, LONGEST_RETRY_S, LOOK_AGAIN_S, AutoKeeper
+from recommender.live.auto.controller import INITIAL_BACKOFF_S, MAX_BACKOFF_S, RESYNC_INTERVAL_S, AutoVpaController
 from recommender.live.auto.settings import MODE
 from tests.recommender.live.auto_world import TEAM, Server, World, a
 
@@ -29,7 +29,7 @@ class Stage:
         self.now_s, self.leads, self.news = 0.0, True, {TEAM}
         self.late: dict[ObjectKey, Vpa] | None = None
         self.registry = CollectorRegistry()
-        self.keeper = AutoKeeper(
+        self.keeper = AutoVpaController(
             self.world.server,  # type: ignore[arg-type]
             self,  # type: ignore[arg-type]
             "phasewise",
@@ -67,7 +67,7 @@ class Stage:
         """Look once at this time; returns the VPAs that are there then."""
         self.now_s = at_s
         self.news = {TEAM} if news else set()
-        self.keeper.look()
+        self.keeper.reconcile()
         return sorted(self.world.server.vpas)
 
     def counted(self, action: str) -> float:
@@ -102,8 +102,8 @@ def test_everything_is_looked_at_now_and_then_though_nothing_is_told() -> None:
     stage = Stage()
     stage.look(0.0)
     stage.world.add(a("Job", "a"))
-    assert stage.look(LOOK_AGAIN_S - 1) == []
-    assert stage.look(LOOK_AGAIN_S) == ["a.job"]
+    assert stage.look(RESYNC_INTERVAL_S - 1) == []
+    assert stage.look(RESYNC_INTERVAL_S) == ["a.job"]
 
 
 def test_one_that_is_refused_stops_no_other_and_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -117,7 +117,7 @@ def test_one_that_is_refused_stops_no_other_and_is_said_once(caplog: pytest.LogC
         assert stage.look(15.0) == ["bad.job", "good.job"]
     told = [record.message for record in caplog.records]
     assert told.count("VPA team/bad.job: could not be made: POST: the webhook says no") == 1
-    assert "VPA team/bad.job: well again" in told
+    assert "VPA team/bad.job: resolved" in told
     assert stage.counted("failed") == 4
     assert stage.registry.get_sample_value("phasewise_auto_problems") == 0.0
 
@@ -132,8 +132,8 @@ def test_what_fails_is_tried_again_after_a_while_that_grows_whatever_is_told_mea
         stage.look(float(at_s), news=True)
         tries += [at_s] * (server.refused - before)
     waits = [later - earlier for earlier, later in pairwise(tries)]
-    assert waits[:6] == [FIRST_RETRY_S, 2, 4, 8, 16, 32]
-    assert set(waits[6:]) == {LONGEST_RETRY_S}
+    assert waits[:6] == [INITIAL_BACKOFF_S, 2, 4, 8, 16, 32]
+    assert set(waits[6:]) == {MAX_BACKOFF_S}
 
 
 def test_a_server_that_does_not_answer_is_not_asked_for_each_of_a_thousand() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recommender.cluster.objects.vpa import SHARES
 from recommender.cluster.vpas.made import PROBLEM, Settings
 from recommender.cluster.workloads.namespaces import Namespace, read_namespace
-from recommender.live.auto.settings import AUTO, read_wish
+from recommender.live.auto.settings import AUTO, settings_from
 from tests.recommender.live.auto_world import TEAM, YES, World, a
 
 P = "phasewise.dev/"
@@ -31,7 +31,7 @@ WISHES: Sequence[tuple[Mapping[str, str], Mapping[str, str], Settings]] = [
 
 @pytest.mark.parametrize(("workload", "namespace", "wanted"), WISHES)
 def test_annotations_choose(workload: Mapping[str, str], namespace: Mapping[str, str], wanted: Settings) -> None:
-    wish = read_wish(workload, namespace)
+    wish = settings_from(workload, namespace)
     assert (wish.settings, wish.problems) == (wanted, ())
 
 
@@ -59,7 +59,7 @@ def test_annotations_choose(workload: Mapping[str, str], namespace: Mapping[str,
 def test_what_cannot_be_understood_is_said_and_nothing_is_acted_upon(
     annotations: Mapping[str, str], words: str, kept: Settings
 ) -> None:
-    wish = read_wish(annotations, {})
+    wish = settings_from(annotations, {})
     assert wish.settings == kept
     assert any(words in problem for problem in wish.problems)
     world = World().add(a("Job", "a", annotations=annotations))
@@ -82,7 +82,7 @@ def test_what_a_namespace_says_of_shares_stands_in_the_vpas_that_are_made_and_go
 @settings(max_examples=15, deadline=None)
 @given(st.dictionaries(st.sampled_from([P + n for n in ("mode", "min-cpu", "max-cpu", "min-memory", "x")]), st.text()))
 def test_no_annotation_makes_it_fail(annotations: dict[str, str]) -> None:
-    wish = read_wish(annotations, {})
+    wish = settings_from(annotations, {})
     assert wish.settings.mode == "Off" or not wish.problems
 
 

@@ -21,8 +21,8 @@ from recommender.cluster.vpas.made import (
 )
 from recommender.cluster.workloads.namespaces import Namespace
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload
-from recommender.live.auto.settings import AUTO, harmless
-from recommender.live.auto.vpas import NOT_ACTED_UPON, VpaChanges
+from recommender.live.auto.settings import AUTO, safe_settings
+from recommender.live.auto.vpas import NOT_SCALABLE, VpaChanges
 from tests.recommender.live.auto_world import JOBSET, NO, RAY, TEAM, YES, World, a, foreign_owner
 
 # -- the worked example ------------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def test_what_is_being_deleted_is_waited_for() -> None:
     assert world.plan() == VpaChanges([], [], [], {})
 
 
-@pytest.mark.parametrize(("scalable", "words"), [({"PyTorchJob"}, ""), (set(), NOT_ACTED_UPON)])
+@pytest.mark.parametrize(("scalable", "words"), [({"PyTorchJob"}, ""), (set(), NOT_SCALABLE)])
 def test_a_vpa_that_the_updater_cannot_act_upon_says_so(scalable: set[str], words: str) -> None:
     vpa = World(scalable=frozenset(scalable)).add(PARENT).the_vpa()
     assert vpa.annotations.get(PROBLEM, "") == words
@@ -264,8 +264,8 @@ def test_where_the_kind_of_an_owner_cannot_be_told_that_workload_alone_waits() -
     world = Cut().add(a("Job", "a", by=foreign_owner("Workflow")), a("Job", "b"))
     todo = world.plan()
     assert [wanted.name for wanted in todo.create] == ["b.job"]
-    assert todo.unsure
-    assert todo.notes == {"Job team/a": "cannot tell whether it is to have a VPA: no connection"}
+    assert todo.incomplete
+    assert todo.notes == {"Job team/a": "cannot determine whether it should have a VPA: no connection"}
 
 
 # -- what always holds -------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def test_it_comes_to_rest_and_nobody_has_two(world: World, later: World) -> None
         workload = world.workloads.get(Ref.of(vpa.target.api_version, vpa.target.kind, vpa.target.name))
         if is_made_by(vpa, "phasewise") and workload is not None and vpa.owner is not None:
             assert label_of(world, workload) == "true"
-            words = "" if workload.kind in WELL_KNOWN else NOT_ACTED_UPON
-            said, _ = harmless(Settings(), workload.kind, (), has_in_place=True)
+            words = "" if workload.kind in WELL_KNOWN else NOT_SCALABLE
+            said, _ = safe_settings(Settings(), workload.kind, (), has_in_place=True)
             assert is_as_wanted(vpa, WantedVpa(vpa.key.name, workload, "phasewise", said, words))
     assert notes.create == []

@@ -21,7 +21,7 @@ from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec, resources
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.workloads.training_jobs import KINDS
-from recommender.live.auto.settings import AUTO, MORE_THAN_ANY, NO_IN_PLACE
+from recommender.live.auto.settings import AUTO, IN_PLACE_REFUSED, MAX_MIN_REPLICAS
 from tests.recommender.cluster.custom_kinds import definition, serve, serve_no_longer
 from tests.recommender.live.auto_cluster import (
     NOBODY,
@@ -98,7 +98,7 @@ def test_a_jobs_vpa_is_there_at_once_and_goes_with_the_job(cluster: Cluster, tea
     made = wait_for_names(cluster, team, "first.job", "bert-7.job")["bert-7.job"]
     assert created_s(made) - created_s(job) <= 1.0
     assert made["spec"]["targetRef"] == {"apiVersion": "batch/v1", "kind": "Job", "name": "bert-7"}
-    assert made["spec"]["updatePolicy"] == {"updateMode": "InPlaceOrRecreate", "minReplicas": MORE_THAN_ANY}
+    assert made["spec"]["updatePolicy"] == {"updateMode": "InPlaceOrRecreate", "minReplicas": MAX_MIN_REPLICAS}
     assert made["spec"]["recommenders"] == [{"name": "phasewise"}]
     remove(cluster, team, "batch/v1", "Job", "bert-7")
     wait_for_names(cluster, team, "first.job", timeout_s=60)
@@ -150,7 +150,7 @@ def test_annotations_choose_and_a_bad_one_only_recommends(cluster: Cluster, team
     wait_until(lambda: said() == ("Off", {}, words), "what is not understood to hold it back")
     wait_until(lambda: words in recommender.log.read_text(), "it to say so")
     change_job(cluster, team, "a", annotations={"phasewise.dev/max-memory": None, "phasewise.dev/mode": None})
-    wait_until(lambda: said() == ("InPlaceOrRecreate", {}, NO_IN_PLACE), "the defaults")
+    wait_until(lambda: said() == ("InPlaceOrRecreate", {}, IN_PLACE_REFUSED), "the defaults")
 
 
 def test_what_a_person_changes_in_ours_stays_changed(cluster: Cluster, team: str) -> None:
@@ -159,7 +159,10 @@ def test_what_a_person_changes_in_ours_stays_changed(cluster: Cluster, team: str
     change(cluster, team, VPA_VERSION, VPA, "a.job", {"spec": {"updatePolicy": {"updateMode": "Off"}}})
     change_job(cluster, team, "a", annotations={"phasewise.dev/max-cpu": "2"})
     remains(cluster, team, "a.job")
-    assert vpas(cluster, team)["a.job"]["spec"]["updatePolicy"] == {"updateMode": "Off", "minReplicas": MORE_THAN_ANY}
+    assert vpas(cluster, team)["a.job"]["spec"]["updatePolicy"] == {
+        "updateMode": "Off",
+        "minReplicas": MAX_MIN_REPLICAS,
+    }
     remove(cluster, team, VPA_VERSION, VPA, "a.job")
     wait_until(
         lambda: (

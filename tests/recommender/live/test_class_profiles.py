@@ -14,7 +14,7 @@ from recommender.cluster.usage.oom import OomObservation
 from recommender.engine.keeping import pack, unpack
 from recommender.engine.keys import Group, WorkloadKey
 from recommender.engine.member import Member
-from recommender.live import remembering
+from recommender.live import restored_state
 from recommender.live.round import Recommender
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, MARGIN, MARGIN_OF_ONE, RunMemory
@@ -127,15 +127,15 @@ class Refusing(Jobs):
         self.error, self.now_s = error, 1_000_000.0
         self.asked: list[str] = []
 
-    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
         self.asked.append(key.name)
         if key.name == "a":
             raise self.error("no")
-        super().show_class(key, profile)
+        super().write_class_profile(key, profile)
 
-    def drop_class(self, key: ObjectKey) -> None:
+    def delete_class_profile(self, key: ObjectKey) -> None:
         self.asked.append(f"-{key.name}")
-        super().drop_class(key)
+        super().delete_class_profile(key)
 
 
 def _teach(ours: Recommender, *names: str) -> None:
@@ -146,7 +146,7 @@ def _teach(ours: Recommender, *names: str) -> None:
 
 def test_a_profile_that_the_api_server_never_takes_is_given_up_and_holds_up_no_other() -> None:
     cluster = Refusing(Invalid)
-    ours = recommender(cluster, profiles_a_round=2)
+    ours = recommender(cluster, profiles_per_round=2)
     ours.run()
     _teach(ours, "a", "b", "c")
     reports = [ours.run() for _ in range(3)]
@@ -157,7 +157,7 @@ def test_a_profile_that_the_api_server_never_takes_is_given_up_and_holds_up_no_o
 
 def test_a_profile_that_cannot_be_written_now_is_tried_again_behind_the_others() -> None:
     cluster = Refusing(Unreachable)
-    ours = recommender(cluster, profiles_a_round=1)
+    ours = recommender(cluster, profiles_per_round=1)
     ours.run()
     _teach(ours, "a", "b")
     for _ in range(3):
@@ -168,7 +168,7 @@ def test_a_profile_that_cannot_be_written_now_is_tried_again_behind_the_others()
 def test_classes_of_a_namespace_that_are_too_many_go_those_first_that_were_used_longest_ago(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remembering, "MOST_CLASSES", 2)
+    monkeypatch.setattr(restored_state, "MAX_CLASSES_PER_NAMESPACE", 2)
     cluster = Refusing(Unreachable)
     ours = recommender(cluster)
     ours.run()

@@ -14,11 +14,11 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.paths import path_of
 from recommender.cluster.profiles import PROFILES, Profile, ProfileWriter, read_profile
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.watching.reflector import Reflector
-from recommender.live.outside.kept import ProfileStore
+from recommender.live.outside.stores import ProfileStore
 from recommender.live.view.scope import Scope
 from recommender.live.view.usage import metrics_api_usage
-from recommender.live.view.view import Place
 from recommender.records import Sample
 from tests.fakes.api_server import FakeServer, kubeconfig, status
 from tests.fakes.records import Records, a_pod, a_vpa, recommender, rounds, target_of
@@ -41,7 +41,7 @@ class Measured(Records):
         api = connect(kubeconfig(folder / "config", server.url), user_agent="phasewise-tests")
         self._usage = metrics_api_usage(api)
 
-    def samples(self) -> Iterable[tuple[Place, Sample]]:
+    def samples(self) -> Iterable[tuple[ContainerKey, Sample]]:
         yield from super().samples()
         yield from self._usage(self.now_s).samples
 
@@ -106,7 +106,7 @@ def test_profiles_that_may_not_be_listed_are_said_once_and_counted_each_time(
     server.answers[:] = [status(403, "phaseprofiles is forbidden")]
     for _ in range(2):
         store.load([ObjectKey("ns", "job")])
-        assert store.classes(0.0) == {}
-    assert caplog.text.count("what PhaseProfiles keep cannot be read") == 1
+        assert store.saved_classes(0.0) == {}
+    assert caplog.text.count("PhaseProfiles cannot be read") == 1
     assert "phaseprofiles is forbidden" in caplog.text
     assert asked == [403] * 4

@@ -263,7 +263,7 @@ def test_while_prometheus_is_away_what_stands_is_kept_and_rounds_go_on(
         scene.a_whole_round_passes()
         assert scene.target("phased")["memory"] >= before
         assert scene.provided("phased")
-    wait_until(lambda: said("metrics: well again"), "samples again", timeout_s=90)
+    wait_until(lambda: said("metrics: resolved"), "samples again", timeout_s=90)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_without_a_right_to_write_it_says_which_and_goes_on_when_it_has_it(
     with without(scene, verb, resource):
         scene.patch_vpa("phased", {"spec": {"updatePolicy": {"updateMode": "Off", "minReplicas": 3}}})
         wait_until(lambda: said(f'cannot {verb} resource "{resource}"'), "it to name the missing right", timeout_s=60)
-    again = rf"{scene.namespace}/\S+: well again"  # whichever of the VPAs was due meanwhile
+    again = rf"{scene.namespace}/\S+: resolved"  # whichever of the VPAs was due meanwhile
     wait_until(lambda: said(again), "it to go on", timeout_s=60)
     scene.a_whole_round_passes()
 

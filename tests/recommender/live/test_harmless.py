@@ -8,7 +8,7 @@ from recommender.cluster.objects.resizability import BEST_EFFORT, GUARANTEED, Re
 from recommender.cluster.vpas.made import PROBLEM, WRITTEN, Settings
 from recommender.cluster.workloads.ownership import Workload
 from recommender.cluster.workloads.targets import JOBS
-from recommender.live.auto.settings import MODE, MODES, MORE_THAN_ANY, NO_IN_PLACE, harmless
+from recommender.live.auto.settings import IN_PLACE_REFUSED, MAX_MIN_REPLICAS, MODE, MODES, safe_settings
 from tests.recommender.live.auto_world import World, a
 
 BURSTABLE = Resizability()
@@ -26,13 +26,13 @@ def said(
     kind: str, pod: Resizability, *, in_place: bool, mode: str = "InPlaceOrRecreate"
 ) -> tuple[str, str, int | None]:
     """Mode, controlledValues and minReplicas."""
-    settings, _ = harmless(Settings(mode), kind, [pod], in_place)
+    settings, _ = safe_settings(Settings(mode), kind, [pod], in_place)
     return settings.mode, settings.values, settings.min_replicas
 
 
 def test_a_job_is_resized_in_place_where_the_cluster_can_and_is_never_evicted_where_it_cannot() -> None:
     assert said("Job", BURSTABLE, in_place=True) == ("InPlace", "RequestsOnly", 1)
-    assert said("Job", BURSTABLE, in_place=False) == ("InPlaceOrRecreate", "RequestsOnly", MORE_THAN_ANY)
+    assert said("Job", BURSTABLE, in_place=False) == ("InPlaceOrRecreate", "RequestsOnly", MAX_MIN_REPLICAS)
 
 
 def test_limits_go_along_where_the_pods_are_guaranteed_and_must_stay_so() -> None:
@@ -46,7 +46,7 @@ def test_limits_go_along_where_the_pods_are_guaranteed_and_must_stay_so() -> Non
 def test_what_cannot_be_resized_is_changed_when_it_is_made_anew_only_and_the_reason_is_told(
     kind: str, pod: Resizability
 ) -> None:
-    settings, reason = harmless(Settings(), kind, [BURSTABLE, pod], has_in_place=True)
+    settings, reason = safe_settings(Settings(), kind, [BURSTABLE, pod], has_in_place=True)
     assert settings.mode == "Initial"
     assert reason.endswith("only pods that are made anew get what is recommended (mode Initial)")
 
@@ -57,12 +57,12 @@ def test_no_job_is_evicted_whatever_its_annotation_asks_for(kind: str, in_place:
     for mode in MODES:
         for pod in PODS:
             chosen, _, min_replicas = said(kind, pod, in_place=in_place, mode=mode)
-            assert chosen not in EVICTS or (chosen == "InPlaceOrRecreate" and min_replicas == MORE_THAN_ANY)
+            assert chosen not in EVICTS or (chosen == "InPlaceOrRecreate" and min_replicas == MAX_MIN_REPLICAS)
 
 
 def test_a_daemon_set_leaves_no_node_without_its_pod_unless_its_owner_asks_for_that() -> None:
     assert said("DaemonSet", BURSTABLE, in_place=True) == ("InPlace", "RequestsOnly", 1)
-    assert said("DaemonSet", BURSTABLE, in_place=False) == ("InPlaceOrRecreate", "RequestsOnly", MORE_THAN_ANY)
+    assert said("DaemonSet", BURSTABLE, in_place=False) == ("InPlaceOrRecreate", "RequestsOnly", MAX_MIN_REPLICAS)
     assert said("DaemonSet", Resizability(restarts=True), in_place=True)[0] == "Initial"
     assert said("DaemonSet", BURSTABLE, in_place=False, mode="Recreate") == ("Recreate", "RequestsOnly", None)
 
@@ -73,8 +73,8 @@ def test_other_workloads_may_be_made_anew_by_the_updaters_own_rules() -> None:
 
 
 def test_who_asks_for_in_place_alone_is_never_evicted_either() -> None:
-    settings, reason = harmless(Settings("InPlace"), "Deployment", [BURSTABLE], has_in_place=False)
-    assert (settings.mode, settings.min_replicas, reason) == ("InPlaceOrRecreate", MORE_THAN_ANY, NO_IN_PLACE)
+    settings, reason = safe_settings(Settings("InPlace"), "Deployment", [BURSTABLE], has_in_place=False)
+    assert (settings.mode, settings.min_replicas, reason) == ("InPlaceOrRecreate", MAX_MIN_REPLICAS, IN_PLACE_REFUSED)
 
 
 def job(resources: dict[str, dict[str, str]]) -> Workload:
@@ -99,8 +99,8 @@ def test_a_pod_that_admission_made_guaranteed_counts_as_soon_as_it_is_seen() -> 
 def test_an_upgrade_of_the_vpa_changes_ours_and_takes_the_reason_away() -> None:
     world = World(in_place=False).add(job({"requests": {"cpu": "1"}}))
     before = world.the_vpa()
-    assert (before.update_mode, before.min_replicas) == ("InPlaceOrRecreate", MORE_THAN_ANY)
-    assert before.annotations[PROBLEM] == NO_IN_PLACE
+    assert (before.update_mode, before.min_replicas) == ("InPlaceOrRecreate", MAX_MIN_REPLICAS)
+    assert before.annotations[PROBLEM] == IN_PLACE_REFUSED
     world.in_place = True
     after = world.the_vpa()
     assert (after.uid, after.update_mode, after.min_replicas) == (before.uid, "InPlace", 1)

@@ -11,7 +11,7 @@ import pytest
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, CheckpointKey
-from recommender.live.outside.kept import Histories
+from recommender.live.outside.stores import CheckpointStore
 from recommender.live.view.scope import Scope
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Block
@@ -22,14 +22,14 @@ JOB, OTHER = ObjectKey("ns", "job"), ObjectKey("ns", "other")
 
 
 @pytest.fixture
-def histories() -> Histories:
+def histories() -> CheckpointStore:
     """With no API server: nothing is asked of one, since nobody has anything to write."""
-    return Histories(None, Scope(), lambda: NOW_S)  # type: ignore[arg-type]
+    return CheckpointStore(None, Scope(), lambda: NOW_S)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("status", "written"), [("True", [OTHER]), ("False", [JOB, OTHER])])
 def test_while_somebody_fetches_the_history_of_a_vpa_none_is_written_over_it(
-    histories: Histories, status: str, written: list[ObjectKey]
+    histories: CheckpointStore, status: str, written: list[ObjectKey]
 ) -> None:
     fetching = {"status": {"conditions": [{"type": "FetchingHistory", "status": status}]}}
     vpas = {JOB: read_vpa(a_vpa() | fetching), OTHER: read_vpa(a_vpa("other"))}
@@ -42,7 +42,7 @@ def test_while_somebody_fetches_the_history_of_a_vpa_none_is_written_over_it(
 
         return tell
 
-    histories.keep({key: telling(key) for key in vpas}, vpas, within_s=60.0, every_s=0.0, at_most=10)
+    histories.write({key: telling(key) for key in vpas}, vpas, within_s=60.0, every_s=0.0, at_most=10)
     assert sorted(asked) == written
 
 
@@ -65,7 +65,7 @@ class Server:
 
 def test_a_vpa_made_since_all_checkpoints_were_listed_has_none_but_those_of_its_name() -> None:
     server = Server()
-    histories = Histories(server, Scope(), lambda: NOW_S)  # type: ignore[arg-type]
+    histories = CheckpointStore(server, Scope(), lambda: NOW_S)  # type: ignore[arg-type]
 
     def lists(vpa: ObjectKey, created_s: float) -> int:
         before = server.lists
@@ -73,19 +73,19 @@ def test_a_vpa_made_since_all_checkpoints_were_listed_has_none_but_those_of_its_
         return server.lists - before
 
     assert lists(OTHER, NOW_S + 9.0) == 1  # nothing is known yet
-    histories.clear_away({JOB, OTHER}, {JOB, OTHER})
+    histories.collect({JOB, OTHER}, {JOB, OTHER})
     assert lists(OTHER, NOW_S + 9.0) == 0
     assert lists(OTHER, NOW_S - 9.0) == 1  # it may have been another recommender's
     assert lists(JOB, NOW_S + 9.0) == 1
     written = {OTHER: lambda: {"main": {}}}
-    assert histories.keep(written, {OTHER: read_vpa(a_vpa("other"))}, 60.0, 0.0, 10).written == 1
+    assert histories.write(written, {OTHER: read_vpa(a_vpa("other"))}, 60.0, 0.0, 10).written == 1
     assert lists(OTHER, NOW_S + 99.0) == 1  # what we wrote before it was made anew
-    histories.clear_away({JOB, OTHER}, {JOB, OTHER})
+    histories.collect({JOB, OTHER}, {JOB, OTHER})
     histories.forget_all()
     assert lists(ObjectKey("ns", "new"), NOW_S + 99.0) == 1  # another may have written meanwhile
 
 
-def test_a_container_of_which_nothing_was_seen_for_eight_days_is_not_remembered(histories: Histories) -> None:
+def test_a_container_of_which_nothing_was_seen_for_eight_days_is_not_remembered(histories: CheckpointStore) -> None:
     past = {name: HistogramSession() for name in ("lately", "long-ago")}
     for session, age_s in zip(past.values(), (CONTAINER_UNUSED_S - 60.0, CONTAINER_UNUSED_S + 60.0), strict=True):
         session.advance(Block(np.array([[0.5, 2.0**30]]), np.array([int(NOW_S - age_s)]), np.empty(0, np.int64)))

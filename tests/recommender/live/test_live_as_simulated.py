@@ -14,6 +14,7 @@ import pytest
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod, Termination, read_pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import Condition
 from recommender.engine.classes import Classes
@@ -22,7 +23,7 @@ from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import Options
 from recommender.judging import ClusterRules
 from recommender.live.round import Recommender
-from recommender.live.view.view import Place, SelectedPods
+from recommender.live.view.view import SelectedPods
 from recommender.policies.constraints import SharedLimits
 from recommender.records import MEMORY, ContainerRecommendation, Sample, amounts_of
 from recommender.simulate.clock import Recommends, Told, Trace
@@ -82,7 +83,7 @@ class Live:
         self._left = list(now.ended)
         for number, position, used in zip(now.numbers.tolist(), now.positions.tolist(), told.usage, strict=True):
             at_s = float(self._traces[number].series.timestamps[position])
-            view.used.append((Place("ns", named(number), "main"), Sample(at_s, *used.tolist())))
+            view.used.append((ContainerKey("ns", named(number), "main"), Sample(at_s, *used.tolist())))
         view.killed = [OomObservation(ObjectKey("ns", named(n)), "main", now.now_s, had) for n, had in told.kills]
         assert self.ours.run().problems == {}
         return view.said

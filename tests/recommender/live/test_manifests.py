@@ -287,13 +287,13 @@ def test_the_trainer_may_publish_the_model_and_the_recommender_may_watch_it_and_
         model_source("configmap:kube-system/phasewise-model", lambda: api),
         lambda loaded, problem: told.append(problem or (loaded.model.origin if loaded else "")),
     )
-    assert watch.first().model.origin == "bundled"
+    assert watch.load_first().model.origin == "bundled"
     bundled = ROOT / "recommender" / "data" / "model"
     publish = ["model", "publish", str(bundled), "--kubeconfig", str(trainer), "--configmap"]
     cli.main([*publish, "kube-system/phasewise-model"], standalone_mode=False)
 
     def adopted() -> bool:
-        watch.renew(lambda model: None)
+        watch.refresh(lambda model: None)
         return told[-1] == "configmap:kube-system/phasewise-model"
 
     wait_until(adopted, "the published model to be seen", timeout_s=20)

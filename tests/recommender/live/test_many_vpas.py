@@ -11,14 +11,14 @@ import pytest
 
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.vpa import Vpa
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import Condition
 from recommender.engine.keys import Group
 from recommender.live.outside.model_source import Refusal
 from recommender.live.round import Recommender
-from recommender.live.view.view import Place
-from recommender.live.writing.profile import FEW
-from recommender.live.writing.publisher import Writers, by_urgency
+from recommender.live.writing.profile import SAVE_STATE_UP_TO
+from recommender.live.writing.publisher import WriterPool, by_urgency
 from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, ContainerRecommendation, FloatArray, Sample
 from tests.fakes.records import GIB, Records, a_pod, a_vpa, recommender
@@ -57,11 +57,11 @@ class Many(Records):
             self.sent.append(("status", vpa.key.name))
         super().publish(vpa, recommendations, conditions)
 
-    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+    def write_profile(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         if self.no_profiles:
             raise Unreachable("not asked, as the process ends")
         self.sent.append(("profile", vpa.key.name))
-        super().show(vpa, profile)
+        super().write_profile(vpa, profile)
 
     def written(self, kind: str) -> list[str]:
         """The names of what was written since the last look."""
@@ -77,7 +77,7 @@ def go_on(ours: Recommender, many: Many, rounds: int, cpu_cores: float = 0.5, me
     for _ in range(rounds):
         many.now_s += 1.0
         for name in many.names():
-            many.used.append((Place("ns", f"{name}-1", "main"), Sample(many.now_s, cpu_cores, memory_gib * GIB)))
+            many.used.append((ContainerKey("ns", f"{name}-1", "main"), Sample(many.now_s, cpu_cores, memory_gib * GIB)))
         ours.run()
 
 
@@ -100,7 +100,7 @@ def safe_value(ours: Recommender, name: str) -> Estimate:
 
 
 def test_profiles_are_written_a_few_a_round_and_each_has_its_turn(many: Many) -> None:
-    ours = recommender(many, profiles_a_round=7)
+    ours = recommender(many, profiles_per_round=7)
     seen: set[str] = set()
     for _ in range(5):
         many.sent.clear()
@@ -115,7 +115,7 @@ def test_profiles_are_written_a_few_a_round_and_each_has_its_turn(many: Many) ->
 def test_what_is_kept_goes_along_with_few_and_with_many_only_once_a_cycle(many: Many) -> None:
     ours = recommender(many)
     go_on(ours, many, 40)  # a cycle has 30 samples
-    assert VPAS > FEW
+    assert VPAS > SAVE_STATE_UP_TO
     kept = {name: sum("state" in profile for profile in told) for name, told in many.profiles.items()}
     assert set(kept.values()) <= {2, 3, 4}  # the first time, when the container was decided for, once a cycle
     many.profiles.clear()
@@ -152,7 +152,7 @@ def test_what_is_recommended_changes_with_the_target_only(many: Many) -> None:
         before = {name: raw["status"]["recommendation"] for name, raw in many.raw.items()}
         many.now_s += 1.0
         sample = Sample(many.now_s, cpu_cores, 0.3001 * cpu_cores * GIB)
-        many.used += [(Place("ns", f"{name}-1", "main"), sample) for name in many.names()]
+        many.used += [(ContainerKey("ns", f"{name}-1", "main"), sample) for name in many.names()]
         published = ours.run().published
         changes = sum(raw["status"]["recommendation"] != before[name] for name, raw in many.raw.items())
         assert changes == published
@@ -186,7 +186,7 @@ def test_with_little_time_the_most_urgent_values_are_left_behind_and_the_rest_is
     off.vpa = replace(off.vpa, update_mode="Off")  # nobody acts on it
     many.sent.clear()
     many.silent_after = 12
-    report = ours.leave_safe_values(profiles_until_s=many.now_s - 1.0)
+    report = ours.publish_safe_values(profiles_until_s=many.now_s - 1.0)
     assert many.written("status") == many.names()[1:13]
     assert report.unsaid == VPAS - 12
     assert report.unshown > 0 and many.written("profile") == []
@@ -200,7 +200,7 @@ def test_what_is_safe_already_or_nearly_is_left_alone(many: Many) -> None:
         shares = ((1.0, 1.0), (0.96, 0.99), (0.9, 1.0), (1.0, 0.9))[number % 4]
         published(ours, name)[:] = safe_value(ours, name).target * shares
     many.sent.clear()
-    report = ours.leave_safe_values(profiles_until_s=many.now_s - 1.0)
+    report = ours.publish_safe_values(profiles_until_s=many.now_s - 1.0)
     assert sorted(many.written("status")) == sorted(many.names()[2::4] + many.names()[3::4])
     assert report.unsaid == 0
 
@@ -250,7 +250,7 @@ def test_a_kill_that_no_profile_tells_of_is_told_before_all_else(many: Many) -> 
     go_on(ours, many, 1)
     many.no_profiles = False
     many.sent.clear()
-    ours.leave_safe_values()
+    ours.publish_safe_values()
     assert many.sent[0] == ("profile", "job07")
     assert [what for what, _ in many.sent[1 : VPAS + 1]] == ["status"] * VPAS
 
@@ -261,10 +261,10 @@ def test_told_to_end_it_begins_no_further_step_and_leaves_safe_values_all_the_sa
     for name in many.names():
         in_a_passing_phase(ours, name)
     many.sent.clear()
-    ours.ending = True
+    ours.stopping = True
     assert ours.run().step_s == {}
     assert many.sent == []
-    ours.leave_safe_values()
+    ours.publish_safe_values()
     assert len(many.written("status")) == VPAS
 
 
@@ -272,7 +272,7 @@ def test_with_no_time_nothing_is_begun_and_all_is_counted(many: Many) -> None:
     ours = recommender(many)
     go_on(ours, many, 40)
     many.sent.clear()
-    report = ours.leave_safe_values(values_until_s=many.now_s, profiles_until_s=many.now_s)
+    report = ours.publish_safe_values(values_until_s=many.now_s, profiles_until_s=many.now_s)
     assert many.sent == []
     assert (report.unsaid, report.unshown) == (VPAS, VPAS)
 
@@ -283,7 +283,7 @@ def test_a_refused_model_is_told_by_every_profile_once_and_gone_with_the_next_go
     ours.refusal = Refusal("the folder is damaged", many.now_s)
     go_on(ours, many, 1)
     (told,) = {str(profiles[-1]["conditions"]) for profiles in many.profiles.values()}
-    assert "ModelRefused" in told and "bundled goes on: the folder is damaged" in told
+    assert "ModelRefused" in told and "bundled stays in use: the folder is damaged" in told
     many.profiles.clear()
     go_on(ours, many, 1)
     assert len(many.profiles) < VPAS / 2, "said once"
@@ -297,7 +297,7 @@ def test_of_bystanders_without_a_vpa_nothing_is_kept(many: Many) -> None:
     """As the default recommender has it with --memory-saver."""
     ours = recommender(many)
     for _ in range(3):
-        many.used += [(Place("ns", f"bystander-{n}", "main"), Sample(many.now_s, 0.5, GIB)) for n in range(50)]
+        many.used += [(ContainerKey("ns", f"bystander-{n}", "main"), Sample(many.now_s, 0.5, GIB)) for n in range(50)]
         go_on(ours, many, 1)
     assert {instance.pod_uid for instance in ours.engine.fleet.members} == {f"uid-{name}-1" for name in many.names()}
     assert len(ours.engine.fleet.rows) < 50
@@ -308,7 +308,7 @@ def test_writers_return_what_came_of_each_in_order() -> None:
         raise Unreachable("no")
 
     for number in (1, 3):
-        first, second, third = Writers(number).run([lambda: 1, fails, lambda: 3])
+        first, second, third = WriterPool(number).run([lambda: 1, fails, lambda: 3])
         assert (first(), third()) == (1, 3)
         with pytest.raises(Unreachable):
             second()

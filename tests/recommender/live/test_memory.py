@@ -11,7 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recommender.live.memory import COMPILER, Memory, look_after_rounds, unchanged_mappings, use_few_arenas
+from recommender.live.memory import (
+    COMPILER_LIBRARY,
+    MemoryTrimmer,
+    clean_mappings,
+    limit_malloc_arenas,
+    raise_gc_threshold,
+)
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Block
 
@@ -47,7 +53,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_parts_of_the_library_that_are_as_in_its_file_are_dropped() -> None:
     """Pages of a file that was written a moment ago (an installation) count as dirty until the disk has them."""
-    assert list(unchanged_mappings(SMAPS, COMPILER)) == [(0x7F0000000000, 0x2000), (0x7F0000002000, 0x10000)]
+    assert list(clean_mappings(SMAPS, COMPILER_LIBRARY)) == [(0x7F0000000000, 0x2000), (0x7F0000002000, 0x10000)]
 
 
 @pytest.mark.usefixtures("frozen")
@@ -61,14 +67,14 @@ def test_the_code_of_the_compiler_is_given_back_and_kernels_go_on() -> None:
 
     def resident_kb() -> int:
         parts = Path("/proc/self/smaps").read_text().split("VmFlags:")
-        mine = [part for part in parts if COMPILER in part]
+        mine = [part for part in parts if COMPILER_LIBRARY in part]
         return sum(int(line.split()[1]) for part in mine for line in part.splitlines() if line.startswith("Rss:"))
 
     decided = decide()
-    for begin, length in unchanged_mappings(Path("/proc/self/smaps").read_text(), COMPILER):
+    for begin, length in clean_mappings(Path("/proc/self/smaps").read_text(), COMPILER_LIBRARY):
         ctypes.string_at(begin, length)  # read, so that it is there, whoever gave it back before
     before = resident_kb()
-    Memory().tidy(0.0)
+    MemoryTrimmer().trim(0.0)
     assert resident_kb() < 0.5 * before
     assert decide() == decided
 
@@ -86,9 +92,9 @@ def test_it_is_done_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
     libc = Libc()
     monkeypatch.setattr("recommender.live.memory._glibc", lambda: libc)
-    memory = Memory(every_s=60.0)
+    memory = MemoryTrimmer(every_s=60.0)
     for now_s in (0.0, 30.0, 59.0, 61.0, 100.0):
-        memory.tidy(now_s)
+        memory.trim(now_s)
     assert libc.trimmed == 2
 
 
@@ -98,29 +104,29 @@ def test_what_lives_long_is_looked_through_once_an_hour(monkeypatch: pytest.Monk
             self.me = self
 
     monkeypatch.setattr("recommender.live.memory._glibc", lambda: None)
-    memory, old = Memory(every_s=60.0), Ring()
-    memory.tidy(0.0)
+    memory, old = MemoryTrimmer(every_s=60.0), Ring()
+    memory.trim(0.0)
     young, told = Ring(), weakref.ref(old)
     young_told = weakref.ref(young)
     del old, young
-    memory.tidy(61.0)
+    memory.trim(61.0)
     assert young_told() is None and told() is not None
-    memory.tidy(3601.0)
+    memory.trim(3601.0)
     assert told() is None
 
 
 @pytest.mark.usefixtures("frozen")
 def test_without_glibc_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recommender.live.memory._glibc", lambda: None)
-    use_few_arenas()
-    Memory().tidy(0.0)
+    limit_malloc_arenas()
+    MemoryTrimmer().trim(0.0)
 
 
 def test_the_collector_looks_after_rounds_and_not_while_objects_are_made() -> None:
     before = gc.get_threshold()
     try:
         gc.set_threshold(usual := 700)  # another test may have left what a recommender sets
-        look_after_rounds()
+        raise_gc_threshold()
         gc.collect(0)  # what the tests before have made does not count
         collections = gc.get_stats()[0]["collections"]
         made = [[] for _ in range(10 * usual)]

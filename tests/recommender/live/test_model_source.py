@@ -79,13 +79,13 @@ def adopted() -> Adopted:
 @pytest.fixture
 def watch(folder: Path, told: Told) -> ModelWatch:
     made = ModelWatch(ModelFolder(folder), told)
-    made.first()
+    made.load_first()
     return made
 
 
 def test_while_nothing_changes_nothing_is_read(watch: ModelWatch, folder: Path, adopted: Adopted, told: Told) -> None:
     for _ in range(3):
-        watch.renew(adopted)
+        watch.refresh(adopted)
     assert adopted == []
     assert told.words == ["model"]
 
@@ -111,10 +111,10 @@ def test_a_changed_folder_is_taken_in(
     change: Callable[[Path], None], watch: ModelWatch, folder: Path, adopted: Adopted
 ) -> None:
     change(folder)
-    watch.renew(adopted)
+    watch.refresh(adopted)
     assert [model.facts["made"] for model in adopted] == [2]
     assert watch.in_use.model.facts["made"] == 2
-    watch.renew(adopted)
+    watch.refresh(adopted)
     assert len(adopted) == 1
 
 
@@ -129,12 +129,12 @@ def test_a_mounted_configmap_is_taken_in_when_the_kubelet_turns_its_link(
     for name in ("manifest.json", "arrays.npz"):
         (mount / name).symlink_to(Path("..data") / name)
     watch = ModelWatch(ModelFolder(mount), told)
-    watch.first()
+    watch.load_first()
     another(mount / "..2026_02", made=2)
     (mount / "..data_tmp").symlink_to("..2026_02")
     (mount / "..data_tmp").rename(mount / "..data")
     shutil.rmtree(mount / "..2026_01")
-    watch.renew(adopted)
+    watch.refresh(adopted)
     assert [model.facts["made"] for model in adopted] == [2]
 
 
@@ -165,14 +165,14 @@ def test_a_bad_one_is_refused_said_once_and_the_old_goes_on(
     spoil(folder)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            watch.renew(fleet.adopt)
+            watch.refresh(fleet.adopt)
     assert watch.in_use is before
     assert fleet.model is before.model
     assert len(told.words) == 2
     assert told.words[1]
     assert len([record for record in caplog.records if "refused" in record.getMessage()]) == 1
     another(folder, made=3)
-    watch.renew(fleet.adopt)
+    watch.refresh(fleet.adopt)
     assert fleet.model.facts["made"] == 3
     assert told.words[2] == "model"
 
@@ -181,16 +181,16 @@ def test_a_folder_that_goes_away_changes_nothing_and_is_taken_in_again_when_it_c
     watch: ModelWatch, folder: Path, told: Told, adopted: Adopted
 ) -> None:
     shutil.rmtree(folder)
-    watch.renew(adopted)
+    watch.refresh(adopted)
     assert adopted == []
     another(folder, made=4)
-    watch.renew(adopted)
+    watch.refresh(adopted)
     assert [model.facts["made"] for model in adopted] == [4]
 
 
 def test_the_same_model_written_again_is_not_adopted_again(watch: ModelWatch, folder: Path, adopted: Adopted) -> None:
     os.utime(folder / "manifest.json", ns=(1, 1))
-    watch.renew(adopted)
+    watch.refresh(adopted)
     assert adopted == []
 
 
@@ -207,10 +207,10 @@ def test_one_that_changes_while_it_is_read_is_looked_at_again(
 
     another(folder, made=2)
     monkeypatch.setattr(models, "load", swapped_while_read)
-    watch.renew(adopted)
+    watch.refresh(adopted)
     assert adopted == []
     assert told.words == ["model"]
-    watch.renew(adopted)
+    watch.refresh(adopted)
     assert [model.facts["made"] for model in adopted] == [3]
 
 
@@ -222,7 +222,7 @@ def test_containers_keep_their_state_under_a_new_model(watch: ModelWatch, folder
     member = fleet.members[instance]
     before = fleet.recent(member).copy(), int(fleet.arrays.samples[member.slot]), fleet.arrays.first_cell[member.slot]
     another(folder, made=2)
-    watch.renew(fleet.adopt)
+    watch.refresh(fleet.adopt)
     assert fleet.model.facts["made"] == 2
     assert fleet.members[instance] is member
     assert (fleet.recent(member) == before[0]).all()
@@ -231,7 +231,7 @@ def test_containers_keep_their_state_under_a_new_model(watch: ModelWatch, folder
 
 def test_a_start_without_a_sound_folder_is_refused(tmp_path: Path, told: Told) -> None:
     with pytest.raises(BadArtifact, match="no such model folder"):
-        ModelWatch(ModelFolder(tmp_path / "none"), told).first()
+        ModelWatch(ModelFolder(tmp_path / "none"), told).load_first()
 
 
 def test_a_name_says_where_the_model_is() -> None:
@@ -278,10 +278,10 @@ def test_a_model_published_to_a_configmap_is_taken_in_by_who_watches_it(
 
     api = connect(kubeconfig, user_agent="test")
     watch = ModelWatch(model_source(f"configmap:{namespace}/model", lambda: api), told)
-    assert watch.first().model.origin == "bundled"  # there is none yet
+    assert watch.load_first().model.origin == "bundled"  # there is none yet
 
     def renewed() -> list[PhaseModel]:
-        watch.renew(adopted)
+        watch.refresh(adopted)
         return adopted
 
     assert publish(another(tmp_path / "one", made=1)) == 0
@@ -298,7 +298,7 @@ def test_a_model_published_to_a_configmap_is_taken_in_by_who_watches_it(
     cluster.core.patch_namespaced_config_map("model", namespace, {"binaryData": {"arrays.npz": "AAAA"}})
 
     def refused() -> bool:
-        watch.renew(adopted)
+        watch.refresh(adopted)
         return "checksum" in told.words[-1]
 
     wait_until(refused, "the damaged one to be refused", timeout_s=20)

@@ -17,7 +17,7 @@ from recommender.cluster.objects.vpa import read_vpa
 from recommender.engine.rails import OLD_S
 from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
-from recommender.live.writing.node_room import LEFT_ALONE_S, NodeRoom
+from recommender.live.writing.node_room import UNTOUCHED_AFTER_S, NodeRoom
 from recommender.records import CPU, MEMORY, ContainerRecommendation
 from tests.fakes.records import GIB, Records, a_vpa
 
@@ -59,7 +59,7 @@ def most(spare: Mapping[str, float], state: VpaState, wanted: list[ContainerReco
     view.left = {node: (cores, math.inf) for node, cores in spare.items()}
     room = NodeRoom(view)
     room.begin([state])
-    return room.most(state, wanted, NOW_S)[CPU]
+    return room.limit(state, wanted, NOW_S)[CPU]
 
 
 def test_a_pod_may_have_what_it_has_and_what_its_node_has_left() -> None:
@@ -104,7 +104,7 @@ def test_memory_is_held_back_as_well_unless_its_limit_moves_along(limit: str | N
     view.left = {"n0": (0.0, 0.5 * GIB)}
     room, wanted = NodeRoom(view), [ContainerRecommendation("main", *[(1.0, 4 * GIB)] * 4)]
     room.begin([state])
-    assert room.most(state, wanted, NOW_S)[MEMORY] == gib * GIB
+    assert room.limit(state, wanted, NOW_S)[MEMORY] == gib * GIB
 
 
 def test_of_several_pods_the_fullest_node_counts_but_takes_from_nobody_what_it_has() -> None:
@@ -128,10 +128,10 @@ def test_what_the_updater_leaves_alone_takes_no_room_from_others_for_ever(least:
     left_alone = with_pods(on("n0", 0.2, "a"), name="a", **least)
     other = with_pods(on("n0", 0.2, "b"), name="b", minReplicas=1)
     room = NodeRoom(view)
-    for later_s, of_other in ((0.0, 0.2), (LEFT_ALONE_S, 0.2), (LEFT_ALONE_S + 1.0, given)):
+    for later_s, of_other in ((0.0, 0.2), (UNTOUCHED_AFTER_S, 0.2), (UNTOUCHED_AFTER_S + 1.0, given)):
         room.begin([left_alone, other])
-        assert room.most(left_alone, wanting(1.2), NOW_S + later_s)[CPU] == pytest.approx(1.2)
-        assert min(0.9, room.most(other, wanting(0.9), NOW_S + later_s)[CPU]) == pytest.approx(of_other)
+        assert room.limit(left_alone, wanting(1.2), NOW_S + later_s)[CPU] == pytest.approx(1.2)
+        assert min(0.9, room.limit(other, wanting(0.9), NOW_S + later_s)[CPU]) == pytest.approx(of_other)
 
 
 def test_containers_of_which_nothing_is_recommended_hide_no_promise() -> None:
@@ -144,8 +144,8 @@ def test_containers_of_which_nothing_is_recommended_hide_no_promise() -> None:
     second, room = with_pods(on("n0", 0.2, "b"), name="b"), NodeRoom(view)
     for _ in range(2):
         room.begin([first, second])
-        assert room.most(first, wanting(1.2), NOW_S)[CPU] == pytest.approx(1.2)
-        assert room.most(second, wanting(0.9), NOW_S)[CPU] == pytest.approx(0.2)
+        assert room.limit(first, wanting(1.2), NOW_S)[CPU] == pytest.approx(1.2)
+        assert room.limit(second, wanting(0.9), NOW_S)[CPU] == pytest.approx(0.2)
 
 
 def test_what_one_was_promised_is_not_promised_to_the_next_one_until_it_wants_less() -> None:
@@ -155,16 +155,16 @@ def test_what_one_was_promised_is_not_promised_to_the_next_one_until_it_wants_le
     room = NodeRoom(view)
     for of_first in (1.2, 0.9):  # the updater has done nothing yet in the second round
         room.begin([first, second])
-        assert room.most(first, wanting(0.9), NOW_S)[CPU] == pytest.approx(of_first)
-        assert room.most(second, wanting(0.9), NOW_S)[CPU] == pytest.approx(0.5)
+        assert room.limit(first, wanting(0.9), NOW_S)[CPU] == pytest.approx(of_first)
+        assert room.limit(second, wanting(0.9), NOW_S)[CPU] == pytest.approx(0.5)
     first.selection, view.left = SelectedPods([on("n0", 0.9, "a")], {}), {"n0": (0.3, math.inf)}
     room.begin([first, second])
-    assert room.most(second, wanting(0.9), NOW_S)[CPU] == pytest.approx(0.5), "it has it by now: nothing is new"
+    assert room.limit(second, wanting(0.9), NOW_S)[CPU] == pytest.approx(0.5), "it has it by now: nothing is new"
     room.begin([first, second])
-    assert room.most(first, wanting(0.1), NOW_S)[CPU] == math.inf
+    assert room.limit(first, wanting(0.1), NOW_S)[CPU] == math.inf
     first.selection, view.left = SelectedPods([on("n0", 0.1, "a")], {}), {"n0": (1.1, math.inf)}
     room.begin([first, second])
-    assert room.most(second, wanting(0.9), NOW_S)[CPU] == pytest.approx(1.3)
+    assert room.limit(second, wanting(0.9), NOW_S)[CPU] == pytest.approx(1.3)
 
 
 def test_nobody_is_looked_at_while_nobody_wants_more() -> None:
@@ -180,7 +180,7 @@ def test_nobody_is_looked_at_while_nobody_wants_more() -> None:
     for cores, looked in ((0.1, 0), (0.9, 1)):
         room.begin(states)
         for state in states:
-            room.most(state, wanting(cores), NOW_S)[CPU]
+            room.limit(state, wanting(cores), NOW_S)[CPU]
         assert view.looked == looked
 
 
@@ -203,6 +203,6 @@ def test_whatever_is_wanted_of_a_node_all_that_is_recommended_fits_it(
         room.begin(states)
         more = 0.0
         for state, (has, wants, pods) in zip(states, vpas, strict=True):
-            given = min(wants / 1000, room.most(state, wanting(wants / 1000), NOW_S)[CPU])
+            given = min(wants / 1000, room.limit(state, wanting(wants / 1000), NOW_S)[CPU])
             more += pods * max(0.0, given - has / 1000)
         assert more <= spare + 1e-9

@@ -12,10 +12,11 @@ import pytest
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pods import DEFERRED, Pod, ResizeCondition, Termination
 from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.engine.keys import Ended, Group, Instance, Running
 from recommender.engine.tally import Report
-from recommender.live.containers import GONE_ROUNDS, ContainerIndex, Placing
-from recommender.live.view.view import Place, SelectedPods
+from recommender.live.containers import RETENTION_ROUNDS, ContainerIndex, PodSelector
+from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from recommender.records import Sample
 from tests.fakes.records import GIB, Records, a_pod, a_vpa
@@ -23,23 +24,26 @@ from tests.fakes.records import GIB, Records, a_pod, a_vpa
 JOBS = ("a", "b", "c")
 
 
-def placing(records: Records) -> Placing:
-    return Placing(records, ContainerIndex())
+def placing(records: Records) -> PodSelector:
+    return PodSelector(records, ContainerIndex())
 
 
 def instance(pod: str) -> Instance:
     return Instance("ns", f"uid-{pod}", "main")
 
 
-def owners(placed: Placing, pods: int) -> dict[str, str | None]:
+def owners(placed: PodSelector, pods: int) -> dict[str, str | None]:
     """The job that speaks for each pod."""
     found: dict[str, str | None] = {}
     for number in range(pods):
         name = f"pod-{number}"
-        home = placed.index.of(instance(name))
+        home = placed.index.get(instance(name))
         found[name] = None if home is None else home.state.vpa.key.name
         if home is not None:
-            assert placed.index.at(Place("ns", name, "main")) == (instance(name), Group("ns", found[name], "main"))
+            assert placed.index.lookup(ContainerKey("ns", name, "main")) == (
+                instance(name),
+                Group("ns", found[name], "main"),
+            )
             assert home.pod in home.state.selection.pods
     return found
 
@@ -75,7 +79,7 @@ def test_where_the_pods_of_a_vpa_could_never_be_told_that_is_the_problem_and_not
     state = VpaState(read_vpa(a_vpa("a")))
     placed = placing(records)
     placed.select([state], Report())
-    assert state.selection.problem == "Cannot tell its pods: the API server does not answer"
+    assert state.selection.problem == "Cannot determine its pods: the API server does not answer"
     records.broken.clear()
     placed.select([state], Report())
     assert (state.selection.problem, len(state.selection.pods)) == (None, 1)
@@ -85,7 +89,7 @@ def test_where_the_pods_of_a_vpa_could_never_be_told_that_is_the_problem_and_not
 
 
 def test_who_had_a_container_that_has_gone_is_known_for_some_rounds() -> None:
-    records, place = Records(), Place("ns", "pod-0", "main")
+    records, place = Records(), ContainerKey("ns", "pod-0", "main")
     records.pods = {"a": [a_pod("pod-0")]}
     state = VpaState(read_vpa(a_vpa("a")))
     placed = placing(records)
@@ -93,12 +97,12 @@ def test_who_had_a_container_that_has_gone_is_known_for_some_rounds() -> None:
     placed.index.take_changes()
     records.pods = {"a": []}
     known = []
-    for _ in range(GONE_ROUNDS + 1):
+    for _ in range(RETENTION_ROUNDS + 1):
         placed.select([state], Report())
         placed.index.take_changes()
-        assert placed.index.of(instance("pod-0")) is None
-        known.append(placed.index.at(place))
-    assert known == [(instance("pod-0"), Group("ns", "a", "main"))] * GONE_ROUNDS + [None]
+        assert placed.index.get(instance("pod-0")) is None
+        known.append(placed.index.lookup(place))
+    assert known == [(instance("pod-0"), Group("ns", "a", "main"))] * RETENTION_ROUNDS + [None]
 
 
 def test_who_had_a_container_that_has_gone_is_known_also_while_two_vpas_want_another_pod() -> None:
@@ -109,12 +113,12 @@ def test_who_had_a_container_that_has_gone_is_known_also_while_two_vpas_want_ano
     placed.select(states, Report())
     records.pods["a"] = [both]
     placed.select(states, Report())
-    assert placed.index.at(Place("ns", "pod-1", "main")) == (instance("pod-1"), Group("ns", "a", "main"))
+    assert placed.index.lookup(ContainerKey("ns", "pod-1", "main")) == (instance("pod-1"), Group("ns", "a", "main"))
 
 
 def test_metrics_of_a_pod_that_came_under_a_name_again_are_those_of_the_new_one() -> None:
     """Those of a StatefulSet keep their names."""
-    records, place = Records(), Place("ns", "pod-0", "main")
+    records, place = Records(), ContainerKey("ns", "pod-0", "main")
     first = a_pod("pod-0")
     again = replace(first, uid="another")
     state = VpaState(read_vpa(a_vpa("a")))
@@ -123,20 +127,20 @@ def test_metrics_of_a_pod_that_came_under_a_name_again_are_those_of_the_new_one(
         records.pods = {"a": [pod]}
         placed.select([state], Report())
     sample = Sample(1.0, 0.5, 1e9)
-    told = placed.index.samples_of([(place, sample), (Place("ns", "stranger", "main"), sample)])
+    told = placed.index.samples_of([(place, sample), (ContainerKey("ns", "stranger", "main"), sample)])
     assert list(told) == [(Instance("ns", "another", "main"), sample)]
 
 
 def test_samples_of_a_pod_that_has_finished_are_left_out_and_a_kill_of_it_is_not() -> None:
-    records, place = Records(), Place("ns", "pod-0", "main")
+    records, place = Records(), ContainerKey("ns", "pod-0", "main")
     records.pods = {"a": [replace(a_pod("pod-0"), phase="Failed")]}
     placed = placing(records)
     placed.select([VpaState(read_vpa(a_vpa("a")))], Report())
     assert list(placed.index.samples_of([(place, Sample(1.0, 0.5, 1e9))])) == []
-    assert placed.index.at(place) == (instance("pod-0"), Group("ns", "a", "main"))
+    assert placed.index.lookup(place) == (instance("pod-0"), Group("ns", "a", "main"))
 
 
-def told_of(placed: Placing, state: VpaState, pods: Sequence[Pod]) -> dict[Instance, Running | None]:
+def told_of(placed: PodSelector, state: VpaState, pods: Sequence[Pod]) -> dict[Instance, Running | None]:
     """What the engine is told once these are the pods."""
     state.selection = SelectedPods(pods, {pod.uid: "bert" for pod in pods})
     placed.index.clear()
@@ -258,7 +262,7 @@ def test_the_engine_is_told_the_input_of_a_run_and_one_that_cannot_be_read_is_re
     records.pods = {"a": [told, wrong, silent]}
     placed = placing(records)
     placed.select([VpaState(read_vpa(a_vpa("a")))], report)
-    homes = [placed.index.of(instance(f"pod-{number}")) for number in range(3)]
+    homes = [placed.index.get(instance(f"pod-{number}")) for number in range(3)]
     sizes = [home.running().input_size for home in homes if home is not None]
     np.testing.assert_array_equal(sizes, [1.2e6, np.nan, np.nan])
     assert report.problems == {"pod ns/pod-1": "refused: phasewise.dev/input-size that is no positive number"}
@@ -273,7 +277,7 @@ def test_the_engine_is_told_whom_a_kill_costs_more() -> None:
     records.pods = {"a": [plain, stubborn, movable, training]}
     placed = placing(records)
     placed.select([VpaState(read_vpa(a_vpa("a")))], Report())
-    homes = [placed.index.of(instance(f"pod-{number}")) for number in range(4)]
+    homes = [placed.index.get(instance(f"pod-{number}")) for number in range(4)]
     assert [home.running().costly for home in homes if home is not None] == [False, True, False, True]
 
 
@@ -294,18 +298,18 @@ def test_a_pod_that_goes_on_with_the_work_of_another_of_its_job_is_known_as_resu
     ):
         records.pods = {"a": pods}
         placed.select([state], Report())
-        homes = [placed.index.of(instance(pod.key.name)) for pod in pods]
+        homes = [placed.index.get(instance(pod.key.name)) for pod in pods]
         assert [None if home is None else home.running().begun_by for home in homes] == begun_by
     stranger = replace(first, key=ObjectKey("elsewhere", "pod-9"), uid="uid-9")
     records.pods = {"a": [first], "b": [replace(stranger, deleting=True)]}
     other = placing(records)
     theirs = VpaState(replace(read_vpa(a_vpa("b")), key=ObjectKey("elsewhere", "b")))
     other.select([theirs, state], Report())
-    home = other.index.of(instance("pod-0"))
+    home = other.index.get(instance("pod-0"))
     assert home is not None
     assert home.running().begun_by == "", "a pod of another namespace may name the same owner"
     records.pods = {"a": [replace(second, annotations={})]}
     placed.select([state], Report())
-    home = placed.index.of(instance("pod-1"))
+    home = placed.index.get(instance("pod-1"))
     assert home is not None
     assert home.running().begun_by == ""

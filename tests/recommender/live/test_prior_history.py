@@ -15,11 +15,12 @@ from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.vpas.checkpoints import CheckpointKey
 from recommender.kernels import histogram as kernel
 from recommender.live import past as prior_history
-from recommender.live.past import WITHIN_S, PriorHistory, Told, _recent_s
-from recommender.live.view.view import Place, SelectedPods
+from recommender.live.past import LOAD_TIMEOUT_S, LoadedHistories, PriorHistory, _recent_start_s
+from recommender.live.view.view import SelectedPods
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Block, Sample
 from recommender.sources.prometheus_faults import QueryRefused, Unavailable
@@ -60,7 +61,7 @@ class Records:
     unreadable: bool = False
     adopted: dict[CheckpointKey, HistogramSession] = field(default_factory=dict)
     asked: list[tuple[float, float, float]] = field(default_factory=list)
-    recalled: list[tuple[Place, Sample]] = field(default_factory=list)
+    recalled: list[tuple[ContainerKey, Sample]] = field(default_factory=list)
     seconds: float = 0.0
     takes_s: float = 0.0
     stopped: bool = False
@@ -107,7 +108,7 @@ class Records:
 
     # the start
 
-    def load(self, length_s: float = 8 * DAY_S) -> Told:
+    def load(self, length_s: float = 8 * DAY_S) -> LoadedHistories:
         prior = PriorHistory(
             self,
             length_s,
@@ -247,7 +248,7 @@ def test_half_a_history_is_none() -> None:
 
 def test_it_ends_after_its_time_and_when_the_process_ends(caplog: pytest.LogCaptureFixture) -> None:
     blocks = [block("a", hours(ago, ago), 1.0) for ago in range(9, 0, -1)]
-    slow = Records(blocks=blocks, owner_of={"a": WEB_OWNER}, takes_s=0.3 * WITHIN_S)
+    slow = Records(blocks=blocks, owner_of={"a": WEB_OWNER}, takes_s=0.3 * LOAD_TIMEOUT_S)
     assert slow.load() == (0, 0)
     assert "Give a shorter --history" in caplog.text
     ending = Records(blocks=blocks, owner_of={"a": WEB_OWNER}, stopped=True)
@@ -258,7 +259,7 @@ def test_without_owners_live_pods_are_known_all_the_same(caplog: pytest.LogCaptu
     for fault in (None, QueryRefused("too many series")):
         records = Records(pods=[a_pod("live")], blocks=[block("live", hours(40, 30), 1.0)], fault_of_owners=fault)
         assert records.load() == (1, 0)
-    assert caplog.text.count("pods that are gone are not known") == 2
+    assert caplog.text.count("deleted pods are unknown") == 2
 
 
 def test_pods_that_cannot_be_told_are_known_by_their_owners() -> None:
@@ -270,8 +271,8 @@ def test_pods_that_cannot_be_told_are_known_by_their_owners() -> None:
 def test_no_more_samples_are_fetched_than_are_allowed_and_none_fewer(ages_s: list[float], most: int) -> None:
     ages = np.maximum(np.array(ages_s), STEP_S)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prior_history, "SAMPLES_AT_START", most)
-        reach_s = NOW_S - _recent_s(ages, NOW_S, STEP_S)
+        patch.setattr(prior_history, "MAX_INITIAL_SAMPLES", most)
+        reach_s = NOW_S - _recent_start_s(ages, NOW_S, STEP_S)
     fetched = np.minimum(ages, reach_s).sum() / STEP_S
     assert fetched <= max(most, len(ages)) * (1 + 1e-6)
     more = np.minimum(ages, reach_s + 2 * STEP_S).sum() / STEP_S
@@ -279,5 +280,5 @@ def test_no_more_samples_are_fetched_than_are_allowed_and_none_fewer(ages_s: lis
 
 
 def test_where_nobody_says_when_a_container_started_it_may_be_as_old_as_all_that() -> None:
-    assert _recent_s(np.array([np.nan]), NOW_S, STEP_S) == NOW_S - prior_history.SAMPLES_AT_START * STEP_S
-    assert _recent_s(np.array([]), NOW_S, STEP_S) == NOW_S
+    assert _recent_start_s(np.array([np.nan]), NOW_S, STEP_S) == NOW_S - prior_history.MAX_INITIAL_SAMPLES * STEP_S
+    assert _recent_start_s(np.array([]), NOW_S, STEP_S) == NOW_S

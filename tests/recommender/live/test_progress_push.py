@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry
 
 from local_cluster.waiting import wait_until
 from recommender.errors import Misuse
-from recommender.live.health import MOST_CONNECTIONS, Post, serve
-from recommender.live.progress.push import LARGEST_BODY_BYTES, MOST_READINGS, PushedProgress
+from recommender.live.health import MAX_CONNECTIONS, PostHandler, serve
+from recommender.live.progress.push import MAX_BODY_BYTES, MAX_READINGS, PushedProgress
 from recommender.readings import Reading, Stage
 
 TOKEN = "s3cr3t-of-the-jobs"  # noqa: S105 - an invented one
@@ -36,9 +36,9 @@ def inbox(token_file: Path) -> PushedProgress:
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[tuple[str, dict[str, Post]]]:
+def served() -> Iterator[tuple[str, dict[str, PostHandler]]]:
     """One server for all, since each takes half a second to end; a test puts in what answers."""
-    posts: dict[str, Post] = {"/progress": lambda _headers, _read: (404, "nobody yet")}
+    posts: dict[str, PostHandler] = {"/progress": lambda _headers, _read: (404, "nobody yet")}
     server = serve("127.0.0.1:0", CollectorRegistry(), {}, posts)
     yield f"http://127.0.0.1:{server.server_port}", posts
     server.shutdown()
@@ -46,7 +46,7 @@ def served() -> Iterator[tuple[str, dict[str, Post]]]:
 
 
 @pytest.fixture
-def url(inbox: PushedProgress, served: tuple[str, dict[str, Post]]) -> str:
+def url(inbox: PushedProgress, served: tuple[str, dict[str, PostHandler]]) -> str:
     address, posts = served
     posts["/progress"] = inbox.answer
     return address
@@ -107,12 +107,12 @@ def test_a_renewed_token_counts_at_once_and_a_lost_one_lets_nobody_in(url: str, 
         (b"[" * 4000, "not JSON"),
         (b'{"pod": "p", "loss": 1}', "namespace is missing"),
         (b'{"namespace": "ns", "pod": 3, "loss": 1}', "pod is missing"),
-        (b'{"namespace": "ns", "pod": "' + b"p" * 300 + b'", "loss": 1}', "pod is missing, or no name"),
+        (b'{"namespace": "ns", "pod": "' + b"p" * 300 + b'", "loss": 1}', "pod is missing, or not a valid name"),
         (b'{"namespace": "ns", "pod": "p"}', "none of loss"),
-        (b'{"namespace": "ns", "pod": "p", "loss": true}', "loss is not a number"),
-        (b'{"namespace": "ns", "pod": "p", "loss": 1, "node": "x"}', "no field 'node'"),
-        (b'{"namespace": "ns", "pod": "p", "stage": 3}', "stage is no text"),
-        (b'{"namespace": "ns", "pod": "p", "stage": "train", "loss": true}', "loss is not a number"),
+        (b'{"namespace": "ns", "pod": "p", "loss": true}', "loss is no number"),
+        (b'{"namespace": "ns", "pod": "p", "loss": 1, "node": "x"}', "unknown field 'node'"),
+        (b'{"namespace": "ns", "pod": "p", "stage": 3}', "stage is not a string"),
+        (b'{"namespace": "ns", "pod": "p", "stage": "train", "loss": true}', "loss is no number"),
         (b"\xff\xfe", "not JSON"),
     ],
 )
@@ -123,7 +123,7 @@ def test_what_is_malformed_is_refused_with_a_reason(url: str, inbox: PushedProgr
     assert inbox.take([], 100.0).readings == {}
 
 
-@pytest.mark.parametrize("size", [LARGEST_BODY_BYTES + 1, 100_000, 3_000_000])
+@pytest.mark.parametrize("size", [MAX_BODY_BYTES + 1, 100_000, 3_000_000])
 def test_a_body_that_is_too_large_is_refused_and_told_so(url: str, size: int) -> None:
     with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5) as connection:
         head = f"POST /progress HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {size}\r\n\r\n"
@@ -144,7 +144,7 @@ def test_a_thousand_silent_connections_keep_neither_threads_nor_jobs_that_push(u
         for _ in range(1000):
             silent.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
         assert push(url).status_code == 204
-        wait_until(lambda: threading.active_count() - before <= MOST_CONNECTIONS, "those open for longest to be ended")
+        wait_until(lambda: threading.active_count() - before <= MAX_CONNECTIONS, "those open for longest to be ended")
 
 
 def test_a_replica_that_stands_by_sends_pushers_away(token_file: Path) -> None:
@@ -157,7 +157,7 @@ def test_of_many_readings_the_latest_are_kept(url: str, inbox: PushedProgress) -
     with ThreadPoolExecutor(4) as pushers:
         statuses = list(pushers.map(lambda n: push(url, {**BODY, "step": n}).status_code, range(40)))
     assert statuses == [204] * 40
-    assert len(inbox.take([], 100.0).readings["ns", "p"]) == MOST_READINGS
+    assert len(inbox.take([], 100.0).readings["ns", "p"]) == MAX_READINGS
 
 
 def test_another_path_takes_nothing(url: str) -> None:

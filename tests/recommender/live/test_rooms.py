@@ -59,7 +59,7 @@ def test_a_master_on_small_nodes_and_a_worker_on_large_ones_have_room_for_the_wo
 
 
 def quota_of(found: Rooms, pods: list[Pod], replicas: int = 0) -> tuple[float, float]:
-    found.selected(JOB, pods, replicas)
+    found.set_pods(JOB, pods, replicas)
     return found.of(VPA, pods).quota
 
 
@@ -71,9 +71,9 @@ def test_a_pod_may_have_what_it_has_and_what_the_quota_leaves() -> None:
 
 def test_what_is_left_is_shared_by_all_pods_of_the_namespace_that_have_a_vpa() -> None:
     found = rooms([quota(hard={"memory": "10Gi"}, used={"memory": "6Gi"})])
-    found.selected(OTHER, [pod(), pod()], 0)
+    found.set_pods(OTHER, [pod(), pod()], 0)
     assert quota_of(found, [pod(), pod(), pod(phase="Succeeded")])[1] == 3 * GIB
-    found.selected(OTHER, [], 0)
+    found.set_pods(OTHER, [], 0)
     assert quota_of(found, [pod(), pod()])[1] == 4 * GIB
 
 

@@ -305,14 +305,14 @@ def test_nobody_is_judged_before_it_had_what_was_published_nor_without_a_request
     assert groups.arrays.violation_ratio()[groups.slots[MAIN]].tolist() == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("observes_only", [False, True])
+@pytest.mark.parametrize("observe_only", [False, True])
 def test_what_is_only_looked_at_is_not_widened_for_what_somebody_else_declared_too_low(
-    cluster: Records, observes_only: bool
+    cluster: Records, observe_only: bool
 ) -> None:
-    if not observes_only:
+    if not observe_only:
         cluster.raw["job"] = a_vpa(updatePolicy={"updateMode": "Off"})
     cluster.pods["job"] = [a_pod("job-1", cpu="50m", memory="64Mi")]
-    ours = recommender(cluster, observes_only=observes_only)
+    ours = recommender(cluster, observe_only=observe_only)
     rounds(ours, cluster, 150)
     groups = ours.engine.groups
     assert groups.arrays.judged[groups.slots[MAIN]] > 40

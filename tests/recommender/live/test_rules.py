@@ -9,7 +9,7 @@ import pytest
 from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.engine.keys import Rules
-from recommender.live.rules import counts_for_s, rules_of
+from recommender.live.rules import retention_s, rules_of
 from tests.fakes.records import a_vpa
 
 ASKED = {"cpu": "1", "memory": "2Gi"}
@@ -25,12 +25,12 @@ def in_mode(mode: str, **spec: Any) -> Vpa:
     return read_vpa(a_vpa(updatePolicy={"updateMode": mode}, **spec))
 
 
-def rules(vpa: Vpa, resources: dict[str, Any] = BURSTABLE, *, observes_only: bool = False, **container: Any) -> Rules:
+def rules(vpa: Vpa, resources: dict[str, Any] = BURSTABLE, *, observe_only: bool = False, **container: Any) -> Rules:
     """Of a VPA with one pod of one container."""
     spec = {"containers": [{"name": "main", "resources": resources, **container}]}
     metadata = {"namespace": "ns", "name": "p", "uid": "u"}
     pod = read_pod({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
-    return rules_of(vpa, [pod], "main", observes_only=observes_only)
+    return rules_of(vpa, [pod], "main", observe_only=observe_only)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_vpa_without_an_update_policy_evicts() -> None:
 
 
 def test_what_is_only_observed_or_of_a_container_that_is_off_nobody_gets() -> None:
-    assert not rules(in_mode("InPlace"), observes_only=True).applied
+    assert not rules(in_mode("InPlace"), observe_only=True).applied
     assert not rules(in_mode("InPlace", **a_policy(mode="Off", controlledValues="RequestsOnly"))).applied
 
 
@@ -105,6 +105,6 @@ def test_memory_is_looked_back_upon_by_the_intervals_of_the_vpa() -> None:
     plain, hourly = in_mode("Off"), in_mode("Off", **a_policy(memoryAggregationIntervalSeconds=3600))
     assert rules(plain).memory_interval_s is None
     assert rules(hourly).memory_interval_s == 3600
-    assert counts_for_s(plain, "main") == 8 * DAY_S
-    assert counts_for_s(hourly, "main") == 8 * 3600.0
-    assert counts_for_s(in_mode("Off", **a_policy(memoryAggregationIntervalCount=2)), "main") == 2 * DAY_S
+    assert retention_s(plain, "main") == 8 * DAY_S
+    assert retention_s(hourly, "main") == 8 * 3600.0
+    assert retention_s(in_mode("Off", **a_policy(memoryAggregationIntervalCount=2)), "main") == 2 * DAY_S

@@ -57,11 +57,13 @@ class View:
         if self.problem is not None:
             raise self.problem
 
-    def keep(self, statuses: Mapping[Any, Any], within_s: float, every_s: float, at_most: float) -> WriteReport:
+    def write_checkpoints(
+        self, statuses: Mapping[Any, Any], within_s: float, every_s: float, at_most: float
+    ) -> WriteReport:
         self.kept.append((within_s, every_s))
         return WriteReport(written=1)
 
-    def clear_away(self) -> list[str]:
+    def collect_checkpoints(self) -> list[str]:
         self.done.append("clear away")
         return []
 
@@ -92,7 +94,7 @@ class Rounds:
             raise self.error
         return Report()
 
-    def leave_safe_values(self, values_until_s: float, profiles_until_s: float) -> Report:
+    def publish_safe_values(self, values_until_s: float, profiles_until_s: float) -> Report:
         self.left += 1
         return Report()
 
@@ -101,7 +103,7 @@ class Models:
     renewed = 0
     refusal: Refusal | None = None
 
-    def renew(self, adopt: Callable[[Any], None]) -> None:
+    def refresh(self, adopt: Callable[[Any], None]) -> None:
         self.renewed += 1
 
     def stop(self) -> None: ...
@@ -156,7 +158,7 @@ class Running:
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     # It would look for garbage in all that the tests' process holds: half a second each time.
-    monkeypatch.setattr(under_test, "Memory", lambda: SimpleNamespace(tidy=lambda now_s: None))
+    monkeypatch.setattr(under_test, "MemoryTrimmer", lambda: SimpleNamespace(trim=lambda now_s: None))
     made = Running()
     yield made
     for rounds in (*made.made, made.next):
@@ -251,7 +253,7 @@ def test_who_does_not_lead_any_more_does_not_go_on_telling_what_was_so(running: 
 
 
 def test_stuck_rounds_are_told(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_test, "LEAST_UNHEALTHY_S", 0.05)
+    monkeypatch.setattr(under_test, "MIN_UNHEALTHY_S", 0.05)
     running.next.go_on.clear()
     running.start()
     wait_until(lambda: running.rounds, "the round", timeout_s=5, every_s=0.01)
@@ -264,7 +266,7 @@ def test_stuck_rounds_are_told(running: Running, monkeypatch: pytest.MonkeyPatch
 def test_a_round_that_hangs_does_not_keep_the_process_from_ending(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(under_test, "ENDS_WITHIN_S", 0.3)
+    monkeypatch.setattr(under_test, "EXIT_DEADLINE_S", 0.3)
     running.next.go_on.clear()
     running.start()
     wait_until(lambda: running.rounds, "the round", timeout_s=5, every_s=0.01)
@@ -279,9 +281,9 @@ def test_the_word_to_stop_bounds_all_requests_first_those_of_the_round_then_thos
     began_s = time.monotonic()
     running.end()
     first_s, then_s = (until_s - began_s for until_s in running.view.until_s)
-    assert first_s == pytest.approx(under_test.ROUND_ENDS_WITHIN_S, abs=0.5)
-    assert then_s == pytest.approx(under_test.VALUES_WITHIN_S, abs=0.5)
-    assert under_test.ROUND_ENDS_WITHIN_S < under_test.VALUES_WITHIN_S < under_test.ENDS_WITHIN_S < 8.5
+    assert first_s == pytest.approx(under_test.ROUND_DEADLINE_S, abs=0.5)
+    assert then_s == pytest.approx(under_test.VALUES_DEADLINE_S, abs=0.5)
+    assert under_test.ROUND_DEADLINE_S < under_test.VALUES_DEADLINE_S < under_test.EXIT_DEADLINE_S < 8.5
 
 
 def test_what_nobody_foresaw_ends_the_process_with_its_error(running: Running) -> None:
@@ -295,15 +297,15 @@ def test_a_problem_is_logged_when_it_comes_and_when_it_goes(running: Running, ca
     service = running.service
     with caplog.at_level("INFO"):
         for problems in ({"ns/a": "broken"}, {"ns/a": "broken"}, {"ns/a": "worse"}, {}, {}):
-            service._say(Report(problems=problems))
-    assert [record.getMessage() for record in caplog.records] == ["ns/a: broken", "ns/a: worse", "ns/a: well again"]
+            service._log_problems(Report(problems=problems))
+    assert [record.getMessage() for record in caplog.records] == ["ns/a: broken", "ns/a: worse", "ns/a: resolved"]
     assert caplog.records[0].about == "ns/a"
 
 
 def test_each_round_looks_at_who_has_had_no_recommendation_for_long(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telemetry, "LONG_S", 0.0)
+    monkeypatch.setattr(telemetry, "UNSERVED_AFTER_S", 0.0)
     state = VpaState(read_vpa(a_vpa()))
     running.next.vpas = {state.vpa.key: state}
     running.start()

@@ -61,13 +61,13 @@ def test_the_engine_is_told_the_loss_of_pods_that_share_and_of_no_others(busy: R
     growth = Growth.begin("log", Reading(busy.now_s, 2.5, "loss"), GrowthOptions())
     for state in ours.vpas.values():
         state.growth["uid-job-0"] = growth
-    told = ours._sharing.look(ours.vpas.values(), rounds(ours, busy, 1))
+    told = ours._sharing.collect(ours.vpas.values(), rounds(ours, busy, 1))
     assert told == ({}, {})
     ask(busy, "flowcon")
     rounds(ours, busy, 1)
-    nodes, losses = ours._sharing.look(ours.vpas.values(), rounds(ours, busy, 1))
+    nodes, losses = ours._sharing.collect(ours.vpas.values(), rounds(ours, busy, 1))
     told = Evaluation(2.5, 2.5, growth.seen_s, "log loss")
     assert (nodes, losses) == ({}, {Instance("ns", "uid-job-0", "main"): told}), "the node was told of already"
     busy.left = {}
-    assert ours._sharing.look(ours.vpas.values(), rounds(ours, busy, 1))[0] == {}
-    assert ours._sharing._told == {}
+    assert ours._sharing.collect(ours.vpas.values(), rounds(ours, busy, 1))[0] == {}
+    assert ours._sharing._reported == {}

@@ -16,7 +16,7 @@ from recommender.cluster.objects.vpa import REQUESTS_ALONE, ContainerPolicy
 from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change, resizing
 from recommender.engine.keys import Group
 from recommender.live.round import Recommender
-from recommender.live.writing.waiting import ASKED_AGAIN_S, MOST_A_ROUND, changes_of
+from recommender.live.writing.waiting import MAX_RESIZES_PER_ROUND, RETRY_AFTER_S, changes_of
 from recommender.records import CPU, MEMORY, Amounts
 from tests.fakes.class_jobs import STAGES, Jobs, a_run, run_to_its_end
 from tests.fakes.records import GIB, a_vpa, recommender, target_of, use
@@ -236,7 +236,7 @@ def test_one_that_was_refused_is_reported_while_it_waits_on_and_left_alone_for_a
     most = {"containerName": "*", "maxAllowed": {"memory": "512Mi"}}
     cluster.raw["next"]["spec"]["resourcePolicy"] = {"containerPolicies": [most]}
     assert (ours.run().problems, len(cluster.resizes)) == ({}, 2), "something else is wanted"
-    cluster.now_s += ASKED_AGAIN_S
+    cluster.now_s += RETRY_AFTER_S
     assert (ours.run().problems, len(cluster.resizes)) == ({}, 3)
 
 
@@ -252,8 +252,8 @@ def test_what_goes_wrong_with_one_is_said_of_that_one_and_the_others_go_on(clust
 
 def test_a_crowd_is_resized_in_several_rounds_those_first_that_wait_longest(cluster: Jobs) -> None:
     ours = taught(cluster)
-    crowd = [replace(a_run(f"p{n}", PENDING), created_s=float(1000 - n)) for n in range(MOST_A_ROUND + 1)]
+    crowd = [replace(a_run(f"p{n}", PENDING), created_s=float(1000 - n)) for n in range(MAX_RESIZES_PER_ROUND + 1)]
     cluster.pods["next"] = crowd
     ours.run()
-    assert [pod for pod, _ in cluster.resizes][:2] == [f"p{MOST_A_ROUND}", f"p{MOST_A_ROUND - 1}"]
-    assert len(cluster.resizes) == MOST_A_ROUND
+    assert [pod for pod, _ in cluster.resizes][:2] == [f"p{MAX_RESIZES_PER_ROUND}", f"p{MAX_RESIZES_PER_ROUND - 1}"]
+    assert len(cluster.resizes) == MAX_RESIZES_PER_ROUND
