@@ -6,7 +6,7 @@ ClusterError                    everything that concerns the cluster
 ├── BadQuantity                 a text that is no Kubernetes quantity
 └── ApiError                    a request that was not answered with success; says what was asked
     ├── Unreachable             no connection, a stream that broke
-    │   └── Silent              connected, but nothing came in time
+    │   └── ReadTimeout              connected, but nothing came in time
     ├── Unauthorized            401: the server does not know us (any more)
     ├── Forbidden               403: says verb, resource and who
     ├── NotFound                404; 403 for want of the namespace, which is being deleted
@@ -76,7 +76,7 @@ class Unreachable(ApiError):
     """No connection, or a stream that broke off."""
 
 
-class Silent(Unreachable):
+class ReadTimeout(Unreachable):
     """Connected, but nothing came in time; a watch without events is ended by it now and then."""
 
 

@@ -44,7 +44,7 @@ class LeaderElection:
     Parameters
     ----------
     api
-        Best one apart (`Api.apart`), so that a renewal never waits behind other requests.
+        Best one apart (`Api.with_rate_limit`), so that a renewal never waits behind other requests.
     identity
         Unique among the candidates: the pod's name and something random.
     clock, wall_clock
@@ -65,8 +65,8 @@ class LeaderElection:
         self._api, self._namespace, self._name = api, namespace, name
         self._identity, self._times = identity, times or LeaseTimes()
         self._clock, self._wall_clock = clock, wall_clock
-        self._seen: Mapping[str, Any] = {}
-        self._seen_s = 0.0
+        self._observed_spec: Mapping[str, Any] = {}
+        self._observed_s = 0.0
         self._renewed_s: float | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leader election", daemon=True)
@@ -76,13 +76,13 @@ class LeaderElection:
         """Why the lease cannot be asked for, while it cannot."""
 
     @classmethod
-    def on(cls, api: Api, namespace: str, name: str, times: LeaseTimes | None = None) -> LeaderElection:
+    def join(cls, api: Api, namespace: str, name: str, times: LeaseTimes | None = None) -> LeaderElection:
         """On a Lease, under a name that no other process has, and beside whatever else asks the API server."""
         identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
-        return cls(api.apart(TokenBucket(QPS, BURST)), namespace, name, identity, times=times)
+        return cls(api.with_rate_limit(TokenBucket(QPS, BURST)), namespace, name, identity, times=times)
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether to act now: we hold the lease, and renewed it within the deadline. Ask before every write.
 
         True never outlives the lease: it turns false by itself when renewals fail.
@@ -110,18 +110,18 @@ class LeaderElection:
             log.warning("the lease could not be given back and will run out: %s", error)
 
     def _run(self) -> None:
-        led = False
+        was_leader = False
         while not self._ended.is_set():
             try:
-                self.attempt()
+                self.try_acquire_or_renew()
                 self.problem = ""
             except (ApiError, BadCredentials) as error:
                 if not self.problem:
                     log.warning("lease: %s", error)
                 self.problem = str(error)
-            if self._renewed_in_time() != led:
-                led = not led
-                if led:
+            if self._renewed_in_time() != was_leader:
+                was_leader = not was_leader
+                if was_leader:
                     log.info("%s leads", self._identity)
                 else:
                     log.warning("%s leads no more", self._identity)
@@ -129,29 +129,29 @@ class LeaderElection:
 
     # -- one try ---------------------------------------------------------------------------------------------------
 
-    def attempt(self) -> bool:
+    def try_acquire_or_renew(self) -> bool:
         """Take the lease if it is free, or renew it if it is ours; whether we hold it now.
 
         Raises
         ------
         ApiError
-            The server could not be asked; who leads is unknown, `leads` decides by the time of the last renewal.
+            The server could not be asked; who leads is unknown, `is_leader` decides by the time of the last renewal.
         """
-        asked_s = self._clock()  # a slow answer must not make the lease seem longer than others see it
+        requested_s = self._clock()  # a slow answer must not make the lease seem longer than others see it
         try:
             lease = self._api.get(self._path(), timeout_s=self._timeout_s())
         except NotFound:
-            return self._make(asked_s)
+            return self._create(requested_s)
         spec = lease.get("spec") or {}
         self.holder = spec.get("holderIdentity") or ""
-        if spec != self._seen:
-            self._seen, self._seen_s = spec, self._clock()
+        if spec != self._observed_spec:
+            self._observed_spec, self._observed_s = spec, self._clock()
         # By the duration its holder wrote into it, as others may have been told other times than we.
-        held_s = float(spec.get("leaseDurationSeconds") or self._times.duration_s)
-        if self.holder not in ("", self._identity) and self._clock() - self._seen_s < held_s:
+        duration_s = float(spec.get("leaseDurationSeconds") or self._times.duration_s)
+        if self.holder not in ("", self._identity) and self._clock() - self._observed_s < duration_s:
             self._renewed_s = None
             return False
-        return self._write(lease, spec, asked_s)
+        return self._write(lease, spec, requested_s)
 
     def release(self) -> None:
         """Give the lease back at once, if it is ours: the next candidate need not wait for it to run out."""
@@ -164,8 +164,8 @@ class LeaderElection:
             freed = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
             self._api.replace(self._path(), {**lease, "spec": freed}, timeout_s=self._timeout_s())
 
-    def _make(self, asked_s: float) -> bool:
-        spec = self._held({})
+    def _create(self, requested_s: float) -> bool:
+        spec = self._held_spec({})
         lease = {
             "apiVersion": LEASES[0],
             "kind": "Lease",
@@ -176,21 +176,21 @@ class LeaderElection:
             self._api.create(path_of(LEASES, self._namespace), lease, timeout_s=self._timeout_s())
         except Conflict:
             return False
-        return self._hold(asked_s)
+        return self._mark_renewed(requested_s)
 
-    def _write(self, lease: Mapping[str, Any], spec: Mapping[str, Any], asked_s: float) -> bool:
-        changed = {**lease, "spec": self._held(spec)}
+    def _write(self, lease: Mapping[str, Any], spec: Mapping[str, Any], requested_s: float) -> bool:
+        changed = {**lease, "spec": self._held_spec(spec)}
         try:
             self._api.replace(self._path(), changed, timeout_s=self._timeout_s())
         except (Conflict, NotFound):
             return self._renewed_in_time()  # someone wrote meanwhile; who, the next try will see
-        return self._hold(asked_s)
+        return self._mark_renewed(requested_s)
 
-    def _hold(self, asked_s: float) -> bool:
-        self._renewed_s, self.holder = asked_s, self._identity
+    def _mark_renewed(self, requested_s: float) -> bool:
+        self._renewed_s, self.holder = requested_s, self._identity
         return True
 
-    def _held(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+    def _held_spec(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """The spec of a lease that is ours, made from what it was."""
         ours = spec.get("holderIdentity") == self._identity
         return {

@@ -18,7 +18,7 @@ from recommender.errors import Misuse
 
 PUBLISHED_AT = "phasewise.dev/published-at"
 
-LARGEST_BYTES = 1_000_000
+MAX_CONFIG_MAP_BYTES = 1_000_000
 """An API server takes a ConfigMap of 1 MiB, names and annotations included."""
 
 
@@ -46,14 +46,14 @@ def read_model_map(raw: Fields) -> ModelMap:
     metadata = raw.child("metadata")
     key = read_key(metadata)
     files: dict[str, bytes] = {}
-    for name, text in sorted(raw.words("binaryData").items()):
+    for name, text in sorted(raw.string_map("binaryData").items()):
         try:
             files[name] = base64.b64decode(text, validate=True)
         except binascii.Error as error:
             raise BadObject("ConfigMap", str(key), f"binaryData.{name}", "is not base64") from error
     parts = [f"{name}:{hashlib.sha256(content).hexdigest()}" for name, content in files.items()]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-    return ModelMap(key, files, digest, _unix_s(metadata.words("annotations").get(PUBLISHED_AT)))
+    return ModelMap(key, files, digest, _unix_s(metadata.string_map("annotations").get(PUBLISHED_AT)))
 
 
 def publish_model_map(api: Api, key: ObjectKey, files: Mapping[str, bytes], now_s: float) -> None:
@@ -67,9 +67,9 @@ def publish_model_map(api: Api, key: ObjectKey, files: Mapping[str, bytes], now_
         It could not be written.
     """
     encoded = {name: base64.b64encode(content).decode() for name, content in files.items()}
-    if (size := sum(map(len, encoded.values()))) > LARGEST_BYTES:
+    if (size := sum(map(len, encoded.values()))) > MAX_CONFIG_MAP_BYTES:
         raise Misuse(
-            f"the model takes {size:,} bytes in base64, a ConfigMap holds {LARGEST_BYTES:,}. "
+            f"the model takes {size:,} bytes in base64, a ConfigMap holds {MAX_CONFIG_MAP_BYTES:,}. "
             "Mount its folder from a volume, or train with fewer --hidden or --phases."
         )
     published = datetime.fromtimestamp(int(now_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

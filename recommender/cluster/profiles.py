@@ -22,7 +22,7 @@ CLASS_PREFIX = "class."
 MOVE = "phasewise.dev/move"
 """Annotation: what the controller said last of a move of one of its pods. For people."""
 
-HEADLINE = ("phase", "since", "next", "when", "confidence", "category", "cpu", "memory", "why", "conditions")
+CLEARED_FIELDS = ("phase", "since", "next", "when", "confidence", "category", "cpu", "memory", "why", "conditions")
 """What a status may cease to say."""
 
 
@@ -56,7 +56,7 @@ def read_profile(raw: Fields) -> Profile:
 
 
 @reads("PhaseProfile")
-def read_kept(raw: Fields) -> Profile:
+def read_stored_profile(raw: Fields) -> Profile:
     """Also what a PhaseProfile keeps, from its JSON."""
     status = raw.child("status").raw
     state, updated = status.get("state"), status.get("updated")
@@ -79,14 +79,14 @@ class ProfileWriter:
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    def write(self, vpa: Vpa, status: Mapping[str, Any], present: Profile | None) -> bool:
+    def write(self, vpa: Vpa, status: Mapping[str, Any], existing: Profile | None) -> bool:
         """Make the profile say this; False when it goes: with its VPA or its namespace.
 
         Parameters
         ----------
         status
             Of the headline what is not in it is taken away; anything else that is not in it (`state`) stays.
-        present
+        existing
             As last seen; None when there is none. One of a VPA that had the name before is taken over.
 
         Raises
@@ -96,11 +96,11 @@ class ProfileWriter:
         """
         path = path_of(PROFILES, *vpa.key)
         try:
-            if present is None:
+            if existing is None:
                 self._create(vpa)
-            elif present.owner_uid != vpa.uid:
+            elif existing.owner_uid != vpa.uid:
                 self._take_over(vpa)
-            content = {"status": {**dict.fromkeys(HEADLINE), **status}}
+            content = {"status": {**dict.fromkeys(CLEARED_FIELDS), **status}}
             self._api.patch(f"{path}/status", content, metadata_only=True)
         except NotFound:  # deleted meanwhile; the next round sees that
             return False
@@ -157,8 +157,8 @@ class ProfileWriter:
         try:
             self._api.patch(path_of(PROFILES, *vpa.key), change)
         except Invalid as error:
-            said = f"the name is that of a workload class's profile: the VPA has none ({error})"
-            raise Invalid(said, status=error.status) from error
+            message = f"the name is that of a workload class's profile: the VPA has none ({error})"
+            raise Invalid(message, status=error.status) from error
 
 
 def _owner(vpa: Vpa) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from recommender.cluster.errors import ClusterError, Invalid
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.vpas.status import published_in
+from recommender.cluster.vpas.status import recommendations_in
 from recommender.engine.classes import Classes
 from recommender.engine.keys import Group, Instance, WorkloadKey
 from recommender.engine.seen import GroupStart
@@ -62,7 +62,7 @@ def _standing(state: VpaState, container: str) -> Amounts:
     What was left behind at the end of another process stands in the status, and in no container: what had stood before
     is the uncapped target there, and goes on.
     """
-    before = published_in(state.vpa.status).get(container)
+    before = recommendations_in(state.vpa.status).get(container)
     if before is None:
         return NOTHING
     cpu_cores, memory_bytes = (

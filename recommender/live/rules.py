@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from recommender.cluster.objects.pair import NOTHING, Pair
 from recommender.cluster.objects.pods import Pod
-from recommender.cluster.objects.resizability import GUARANTEED, refusal_of
-from recommender.cluster.objects.vpa import REQUESTS_ALONE, SHARES, WAYS_TO_SHARE, ContainerPolicy, Vpa
+from recommender.cluster.objects.resizability import GUARANTEED, resize_refusal
+from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, SHARING_POLICIES, ContainerPolicy, Vpa
 from recommender.cluster.workloads.targets import JOBS
 from recommender.engine.keys import Rules
 from recommender.records import CPU, MEMORY
@@ -47,7 +47,7 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
 
 def limit_follows(vpa: Vpa, pods: Sequence[Pod], container: str) -> bool:
     """Whether the memory limit of a container name moves with its request."""
-    return vpa.policy_for(container).controlled_values != REQUESTS_ALONE and any(
+    return vpa.policy_for(container).controlled_values != REQUESTS_ONLY and any(
         _is_limited(pod, container) for pod in pods
     )
 
@@ -55,7 +55,7 @@ def limit_follows(vpa: Vpa, pods: Sequence[Pod], container: str) -> bool:
 def shares(vpa: Vpa) -> str:
     """By which policy its pods share the CPU of their nodes; empty where they do not."""
     said = vpa.annotations.get(SHARES, "")
-    return said if said in WAYS_TO_SHARE else ""
+    return said if said in SHARING_POLICIES else ""
 
 
 def counts_for_s(vpa: Vpa, container: str) -> float:
@@ -66,8 +66,8 @@ def counts_for_s(vpa: Vpa, container: str) -> float:
 
 def _evicts(pod: Pod, policy: ContainerPolicy) -> bool:
     """Whether its resources cannot be changed while it runs: its QoS class would be another one, or it is restarted."""
-    alone = pod.resizability.qos == GUARANTEED and policy.controlled_values == REQUESTS_ALONE
-    return alone or bool(refusal_of([pod.resizability]))
+    alone = pod.resizability.qos == GUARANTEED and policy.controlled_values == REQUESTS_ONLY
+    return alone or bool(resize_refusal([pod.resizability]))
 
 
 def _is_limited(pod: Pod, container: str) -> bool:

@@ -16,17 +16,17 @@ from recommender.cluster.errors import (
     Gone,
     Invalid,
     NotFound,
+    ReadTimeout,
     ServerFailed,
-    Silent,
     Throttled,
     Unauthorized,
     Unreachable,
 )
 
-LONGEST_MESSAGE = 400
+MAX_MESSAGE_CHARS = 400
 """Characters of the server's words that we repeat: it quotes rejected values, however long or private they are."""
 
-NAMESPACE_ENDS = "NamespaceTerminating"
+NAMESPACE_TERMINATING = "NamespaceTerminating"
 """Cause in a 403 to whoever makes something in a namespace that is being deleted: no right is missing."""
 
 _BY_STATUS: Mapping[int, type[ApiError]] = {
@@ -34,12 +34,12 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 }  # fmt: skip
 
 
-def error_of_status(asked: str, status: int, body: object, retry_after: str | None = None) -> ApiError:
+def error_from_status(request: str, status: int, body: object, retry_after: str | None = None) -> ApiError:
     """The error that an HTTP status and a `Status` object stand for.
 
     Parameters
     ----------
-    asked
+    request
         Method and path, for the message.
     body
         The parsed body; anything but a `Status` is not repeated.
@@ -47,12 +47,12 @@ def error_of_status(asked: str, status: int, body: object, retry_after: str | No
         The header of that name, in seconds.
     """
     kind = _BY_STATUS.get(status) or (Invalid if 400 <= status < 500 else ServerFailed)
-    if kind is Forbidden and NAMESPACE_ENDS in _causes(body):
+    if kind is Forbidden and NAMESPACE_TERMINATING in _causes(body):
         kind = NotFound
-    said = body.get("message") if isinstance(body, dict) else None
-    words = " ".join(str(said).split())[:LONGEST_MESSAGE] if said else "the server did not say why"
+    message = body.get("message") if isinstance(body, dict) else None
+    shown = " ".join(str(message).split())[:MAX_MESSAGE_CHARS] if message else "the server did not say why"
     wait_s = float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else None
-    return kind(f"{asked}: {words} ({status})", status=status, retry_after_s=wait_s)
+    return kind(f"{request}: {shown} ({status})", status=status, retry_after_s=wait_s)
 
 
 def _causes(body: object) -> set[str]:
@@ -63,31 +63,31 @@ def _causes(body: object) -> set[str]:
     return {str(cause.get("reason")) for cause in listed if isinstance(cause, dict)}
 
 
-def error_of_silence(asked: str, error: Exception) -> ApiError:
+def error_from_exception(request: str, error: Exception) -> ApiError:
     """The error that a failed connection, handshake or read stands for. The foreign text may hold proxy passwords."""
     if isinstance(error, ReadTimeoutError):
-        return Silent(f"{asked}: the server did not answer in time")
+        return ReadTimeout(f"{request}: the server did not answer in time")
     if isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError):
-        return Unreachable(f"{asked}: no connection in time")
-    return Unreachable(f"{asked}: {_reason(error)}")
+        return Unreachable(f"{request}: no connection in time")
+    return Unreachable(f"{request}: {_reason(error)}")
 
 
 def _reason(error: BaseException) -> str:
     """The operating system's words or those of TLS, found down the chain of causes."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, ssl.SSLCertVerificationError):
-            return f"the server's certificate cannot be trusted ({seen.verify_message})"
-        if isinstance(seen, ssl.SSLError):
-            return f"no TLS connection ({(seen.reason or 'broken off').lower().replace('_', ' ')})"
-        if isinstance(seen, OSError) and seen.strerror:
-            return seen.strerror.lower()
-        inner = next((part for part in seen.args if isinstance(part, BaseException)), None)
-        seen = inner or seen.__cause__ or seen.__context__
+    current: BaseException | None = error
+    while current is not None:
+        if isinstance(current, ssl.SSLCertVerificationError):
+            return f"the server's certificate cannot be trusted ({current.verify_message})"
+        if isinstance(current, ssl.SSLError):
+            return f"no TLS connection ({(current.reason or 'broken off').lower().replace('_', ' ')})"
+        if isinstance(current, OSError) and current.strerror:
+            return current.strerror.lower()
+        inner = next((part for part in current.args if isinstance(part, BaseException)), None)
+        current = inner or current.__cause__ or current.__context__
     return "the connection broke off" if isinstance(error, HTTPError) else type(error).__name__
 
 
-def parsed(asked: str, body: bytes) -> dict[str, Any]:
+def parse_object(request: str, body: bytes) -> dict[str, Any]:
     """The JSON object of a successful answer.
 
     Raises
@@ -98,7 +98,7 @@ def parsed(asked: str, body: bytes) -> dict[str, Any]:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise ServerFailed(f"{asked}: the answer is not JSON", status=200) from error
+        raise ServerFailed(f"{request}: the answer is not JSON", status=200) from error
     if not isinstance(value, dict):
-        raise ServerFailed(f"{asked}: the answer is not a JSON object", status=200)
+        raise ServerFailed(f"{request}: the answer is not a JSON object", status=200)
     return value

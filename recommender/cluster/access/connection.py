@@ -14,7 +14,7 @@ import orjson
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from recommender.cluster.access.answers import error_of_silence, error_of_status, parsed
+from recommender.cluster.access.answers import error_from_exception, error_from_status, parse_object
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.errors import ApiError, BadCredentials, Throttled, Unauthorized, Unreachable
 
@@ -27,15 +27,15 @@ Observer = Callable[[str, int, float], None]
 
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 30.0
-PAGE = 100
+PAGE_SIZE = 100
 """Objects a page of a list: a MB or two of pods, which take ten times as much while they are read."""
 
-LONGEST_PATIENCE_S = 5.0
+MAX_RETRY_AFTER_S = 5.0
 """A server that is busy asks for a second; longer waits (a disruption budget's) are the caller's to decide."""
 
-TRIES = 4
+MAX_ATTEMPTS = 4
 
-TRUSTING = {"fieldValidation": "Ignore"}
+SKIP_FIELD_VALIDATION = {"fieldValidation": "Ignore"}
 """Else a server decodes each change twice to warn of unknown fields, and nobody would hear it."""
 
 DRY_RUN = {"dryRun": "All"}
@@ -74,21 +74,21 @@ class Api:
     ) -> None:
         self._credentials, self._bucket = credentials, bucket
         self._user_agent, self._observe, self._clock = user_agent, observe, clock
-        self._until_s = math.inf
+        self._deadline_s = math.inf
 
     @property
     def server(self) -> str:
         """The server's address, for people."""
         return self._credentials.server
 
-    def apart(self, bucket: TokenBucket) -> Api:
+    def with_rate_limit(self, bucket: TokenBucket) -> Api:
         """The same server with another limit: what must never wait behind a flood of writes (the lease)."""
         return Api(self._credentials, bucket, user_agent=self._user_agent, observe=self._observe, clock=self._clock)
 
     def hurry(self, until_s: float) -> None:
         """Ask as fast as the server lets us, and from a moment on our clock on nothing any more: the process ends."""
-        self._until_s = until_s
-        self._bucket.open_up()
+        self._deadline_s = until_s
+        self._bucket.lift_limit()
 
     def get(self, path: str, query: Query | None = None, *, timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
         """One object, or a whole list."""
@@ -96,27 +96,27 @@ class Api:
 
     def text(self, path: str, query: Query | None = None, *, timeout_s: float = READ_TIMEOUT_S) -> str:
         """What is no object: a log."""
-        return self._ask("GET", path, query, timeout_s=timeout_s).data.decode("utf-8", "replace")
+        return self._request("GET", path, query, timeout_s=timeout_s).data.decode("utf-8", "replace")
 
     def list_pages(
-        self, path: str, query: Query | None = None, *, page: int = PAGE, metadata_only: bool = False
+        self, path: str, query: Query | None = None, *, page_size: int = PAGE_SIZE, metadata_only: bool = False
     ) -> Iterator[dict[str, Any]]:
         """A list in pages, each as the server gives it; `Gone` when the list took too long to be finished."""
-        further, accept = "", METADATA_LIST if metadata_only else JSON
+        token, accept = "", METADATA_LIST if metadata_only else JSON
         while True:
-            asked = {**(query or {}), "limit": page, **({"continue": further} if further else {})}
-            answer = self._object("GET", path, asked, accept=accept)
+            description = {**(query or {}), "limit": page_size, **({"continue": token} if token else {})}
+            answer = self._object("GET", path, description, accept=accept)
             yield answer
-            further = (answer.get("metadata") or {}).get("continue") or ""
-            if not further:
+            token = (answer.get("metadata") or {}).get("continue") or ""
+            if not token:
                 return
 
     def watch_lines(
-        self, path: str, query: Query | None = None, *, silent_s: float, metadata_only: bool = False
+        self, path: str, query: Query | None = None, *, idle_timeout_s: float, metadata_only: bool = False
     ) -> WatchLines:
-        """Open a watch; `Silent` is raised while reading it once nothing, not even a bookmark, came for so long."""
+        """Open a watch; reading it raises `ReadTimeout` after `idle_timeout_s` without any event, bookmarks included."""
         query, accept = {**(query or {}), "watch": 1}, METADATA if metadata_only else JSON
-        return WatchLines(self._ask("GET", path, query, accept=accept, timeout_s=silent_s, stream=True), path)
+        return WatchLines(self._request("GET", path, query, accept=accept, timeout_s=idle_timeout_s, stream=True), path)
 
     def patch(
         self,
@@ -129,9 +129,11 @@ class Api:
     ) -> dict[str, Any]:
         """Change an object: a list is a JSON Patch, an object a JSON merge patch, or a strategic one, which knows the
         keys of lists. Returns the object, or some of it."""
-        of_object = STRATEGIC_PATCH if strategic else MERGE_PATCH
-        kind, accept = of_object if isinstance(body, Mapping) else JSON_PATCH, METADATA if metadata_only else JSON
-        return self._object("PATCH", path, TRUSTING, body=body, content_type=kind, accept=accept, timeout_s=timeout_s)
+        object_patch = STRATEGIC_PATCH if strategic else MERGE_PATCH
+        kind, accept = object_patch if isinstance(body, Mapping) else JSON_PATCH, METADATA if metadata_only else JSON
+        return self._object(
+            "PATCH", path, SKIP_FIELD_VALIDATION, body=body, content_type=kind, accept=accept, timeout_s=timeout_s
+        )
 
     def create(
         self, path: str, body: Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S, dry_run: bool = False
@@ -148,7 +150,7 @@ class Api:
             "metadata": {"name": pod.rpartition("/")[2]},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        self._object("POST", f"{pod}/eviction", body=body, patient=False)
+        self._object("POST", f"{pod}/eviction", body=body, retry_throttled=False)
 
     def replace(self, path: str, body: Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
         """Put an object in place of what is there; `Conflict` unless it holds the present resourceVersion."""
@@ -162,10 +164,10 @@ class Api:
         return self._object("DELETE", path, body=options, timeout_s=timeout_s)
 
     def _object(self, method: str, path: str, query: Query | None = None, **how: Any) -> dict[str, Any]:
-        """The object that `_ask` is answered with."""
-        return parsed(f"{method} {path}", self._ask(method, path, query, **how).data)
+        """The object that `_request` is answered with."""
+        return parse_object(f"{method} {path}", self._request(method, path, query, **how).data)
 
-    def _ask(
+    def _request(
         self,
         method: str,
         path: str,
@@ -176,42 +178,42 @@ class Api:
         accept: str = JSON,
         timeout_s: float = READ_TIMEOUT_S,
         stream: bool = False,
-        patient: bool = True,
+        retry_throttled: bool = True,
     ) -> urllib3.BaseHTTPResponse:
         """Ask until it is answered by something else than "later" and "who are you?"; neither was carried out."""
-        asked, url = f"{'WATCH' if stream else method} {path}", path + (f"?{urlencode(query)}" if query else "")
+        description, url = f"{'WATCH' if stream else method} {path}", path + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": accept, "User-Agent": self._user_agent}
         data = None
         if body is not None:
             data, headers["Content-Type"] = orjson.dumps(body), content_type
-        renewed = False
-        for tries_left in reversed(range(TRIES)):
+        reloaded = False
+        for attempts_left in reversed(range(MAX_ATTEMPTS)):
             self._bucket.take()
-            timeout_s = min(timeout_s, self._until_s - self._clock())
+            timeout_s = min(timeout_s, self._deadline_s - self._clock())
             if timeout_s <= 0:
-                raise Unreachable(f"{asked}: not asked, as the process ends")
+                raise Unreachable(f"{description}: not asked, as the process ends")
             generation = self._credentials.generation
-            response = self._sent(method, asked, url, headers, data, timeout_s, stream=stream)
+            response = self._send(method, description, url, headers, data, timeout_s, stream=stream)
             if response.status < 300:
                 return response
-            error = _error(asked, response)
-            if isinstance(error, Unauthorized) and tries_left and not renewed:
+            error = _error_in(description, response)
+            if isinstance(error, Unauthorized) and attempts_left and not reloaded:
                 self._credentials.reload(generation)
-                renewed = True
-            elif _worth_waiting(error) and patient and tries_left:
-                self._bucket.hold_for(error.retry_after_s or 1.0)
+                reloaded = True
+            elif _is_retryable(error) and retry_throttled and attempts_left:
+                self._bucket.pause_for(error.retry_after_s or 1.0)
             else:
                 break
         raise error
 
-    def _sent(
+    def _send(
         self,
         method: str,
-        asked: str,
+        description: str,
         url: str,
         headers: Mapping[str, str],
         body: bytes | None,
-        within_s: float,
+        timeout_s: float,
         *,
         stream: bool,
     ) -> urllib3.BaseHTTPResponse:
@@ -223,7 +225,7 @@ class Api:
                 self._credentials.prefix + url,
                 body=body,
                 headers={**headers, **self._credentials.headers()},
-                timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, within_s), read=within_s),
+                timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, timeout_s), read=timeout_s),
                 retries=False,
                 redirect=False,
                 assert_same_host=False,
@@ -231,7 +233,7 @@ class Api:
             )
             status = response.status
         except (HTTPError, OSError) as error:
-            raise error_of_silence(asked, error) from error
+            raise error_from_exception(description, error) from error
         except ValueError:
             # http.client quotes a header it cannot send, token included; so no cause and no text.
             raise BadCredentials("the token holds characters that no header may have") from None
@@ -245,7 +247,7 @@ class WatchLines:
     """The events of one watch, as they come. A context manager; `stop` may be called from another thread."""
 
     def __init__(self, response: urllib3.BaseHTTPResponse, path: str) -> None:
-        self._response, self._asked = response, f"WATCH {path}"
+        self._response, self._request = response, f"WATCH {path}"
         self._stopped = False
 
     def __enter__(self) -> WatchLines:
@@ -262,17 +264,17 @@ class WatchLines:
         Unreachable
             It broke off, or nothing came for too long.
         """
-        rest = b""
+        buffer = b""
         try:
             for chunk in self._response.stream(1 << 16, decode_content=True):
-                *lines, rest = (rest + chunk).split(b"\n")
+                *lines, buffer = (buffer + chunk).split(b"\n")
                 for line in lines:
                     if line:
-                        yield parsed(self._asked, line)
+                        yield parse_object(self._request, line)
         except (HTTPError, OSError, ValueError, AttributeError) as error:
             # ValueError and AttributeError: urllib3 reading on while another thread shuts the socket down.
             if not self._stopped:
-                raise error_of_silence(self._asked, error) from error
+                raise error_from_exception(self._request, error) from error
 
     def stop(self) -> None:
         """End the watch; whoever reads it gets no further event."""
@@ -281,20 +283,20 @@ class WatchLines:
             self._response.shutdown()
 
 
-def _worth_waiting(error: ApiError) -> bool:
-    return isinstance(error, Throttled) and (error.retry_after_s or 0) <= LONGEST_PATIENCE_S
+def _is_retryable(error: ApiError) -> bool:
+    return isinstance(error, Throttled) and (error.retry_after_s or 0) <= MAX_RETRY_AFTER_S
 
 
-def _error(asked: str, response: urllib3.BaseHTTPResponse) -> ApiError:
+def _error_in(description: str, response: urllib3.BaseHTTPResponse) -> ApiError:
     try:
         body = orjson.loads(response.data)  # of a stream it is read only now
     except orjson.JSONDecodeError:
         body = None  # what is no JSON is not worth repeating
     except (HTTPError, OSError) as error:
-        return error_of_silence(asked, error)
+        return error_from_exception(description, error)
     finally:
         response.release_conn()
-    return error_of_status(asked, response.status, body, response.headers.get("Retry-After"))
+    return error_from_status(description, response.status, body, response.headers.get("Retry-After"))
 
 
 def connect(

@@ -17,10 +17,10 @@ from urllib3.util import parse_url
 
 from recommender.cluster.errors import BadCredentials
 
-CONNECTIONS = 32
+MAX_CONNECTIONS = 32
 """Kept open at most: one a watch, and the workers that write."""
 
-ASKED_EVERY_S = 1.0
+HEADERS_TTL_S = 1.0
 """The library is asked who we are so often: with a kubeconfig it looks through the environment each time, for half of
 the time that a request takes. A token that was replaced is refused once, and read anew then."""
 
@@ -56,8 +56,8 @@ class Credentials:
         self._lock = threading.Lock()
         self._generation = 0
         self._headers: Mapping[str, str] = {}
-        self._known_until_s = -math.inf
-        self._use(self._load())
+        self._expires_s = -math.inf
+        self._apply(self._load())
 
     @property
     def generation(self) -> int:
@@ -72,43 +72,43 @@ class Credentials:
 
     def headers(self) -> Mapping[str, str]:
         """The Authorization header, or none where certificates speak for us."""
-        if self._clock() >= self._known_until_s:
+        if self._clock() >= self._expires_s:
             with self._lock:
-                self._headers, self._known_until_s = self._asked(), self._clock() + ASKED_EVERY_S
+                self._headers, self._expires_s = self._auth_headers(), self._clock() + HEADERS_TTL_S
         return self._headers
 
-    def reload(self, seen: int) -> None:
-        """Read everything anew, unless another thread has since generation `seen`."""
+    def reload(self, used_generation: int) -> None:
+        """Read everything anew, unless another thread has since `used_generation`."""
         with self._lock:
-            if self._generation == seen:
-                self._use(self._load())
+            if self._generation == used_generation:
+                self._apply(self._load())
                 self._generation += 1
 
-    def _asked(self) -> dict[str, str]:
+    def _auth_headers(self) -> dict[str, str]:
         try:
-            settings = cast("dict[str, dict[str, Any]]", self._configuration.auth_settings())
+            auth = cast("dict[str, dict[str, Any]]", self._configuration.auth_settings())
         except (ConfigException, OSError):
             raise BadCredentials("the token cannot be read any more") from None
-        token = settings.get("BearerToken", {}).get("value")
+        token = auth.get("BearerToken", {}).get("value")
         return {"Authorization": str(token).strip()} if token else {}
 
-    def _use(self, configuration: Configuration) -> None:
+    def _apply(self, configuration: Configuration) -> None:
         address = parse_url(configuration.host)
         if address.scheme not in ("https", "http") or not address.host:
-            raise BadCredentials(f"{self._where()}: it names no server (https://...)")
-        configuration.connection_pool_maxsize = CONNECTIONS
+            raise BadCredentials(f"{self._origin()}: it names no server (https://...)")
+        configuration.connection_pool_maxsize = MAX_CONNECTIONS
         configuration.keep_alive = True
         try:
             manager = cast(Any, rest).RESTClientObject(configuration).pool_manager
         except (ValueError, OSError):
-            raise BadCredentials(f"{self._where()}: its certificates or proxy cannot be used") from None
+            raise BadCredentials(f"{self._origin()}: its certificates or proxy cannot be used") from None
         self._host: str = configuration.host.rstrip("/")
         self.pool: urllib3.HTTPConnectionPool = manager.connection_from_url(self._host)
         """Connections to this one server. The manager above it, which knows many, takes a fifth longer for a write."""
-        told = manager.proxy is not None and address.scheme == "http"
-        self.prefix: str = self._host if told else parse_url(self._host).path or ""
+        plain_proxy = manager.proxy is not None and address.scheme == "http"
+        self.prefix: str = self._host if plain_proxy else parse_url(self._host).path or ""
         """What each path begins with: a proxy that is not tunnelled through is told the whole address."""
-        self._configuration, self._known_until_s = configuration, -math.inf
+        self._configuration, self._expires_s = configuration, -math.inf
 
     def _load(self) -> Configuration:
         configuration = Configuration()
@@ -122,12 +122,12 @@ class Credentials:
                     str(file), context=self._context, client_configuration=configuration, persist_config=False
                 )
         except ConfigException as error:
-            raise BadCredentials(f"{self._where()}: {_without_contents(error)}") from None
+            raise BadCredentials(f"{self._origin()}: {_without_contents(error)}") from None
         except OSError as error:
-            raise BadCredentials(f"{self._where()}: {(error.strerror or 'cannot be read').lower()}") from None
+            raise BadCredentials(f"{self._origin()}: {(error.strerror or 'cannot be read').lower()}") from None
         except Exception:  # noqa: BLE001  # the library and its YAML parser fail in any way on files of another form
             # The text may quote what was read.
-            raise BadCredentials(f"{self._where()}: this is not a kubeconfig") from None
+            raise BadCredentials(f"{self._origin()}: this is not a kubeconfig") from None
         return configuration
 
     def _file(self) -> Path | None:
@@ -142,7 +142,7 @@ class Credentials:
             raise BadCredentials(f"not in a pod, and there is no {file}. Name a kubeconfig.")
         return file
 
-    def _where(self) -> str:
+    def _origin(self) -> str:
         return str(self._kubeconfig or os.environ.get("KUBECONFIG") or "the service account of this pod")
 
 

@@ -39,7 +39,7 @@ def read_node(raw: Fields) -> Node:
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     return Node(
         name=metadata.required("name"),
-        labels=metadata.words("labels"),
+        labels=metadata.string_map("labels"),
         taints=tuple(Taint(t.required("key"), t.text("value"), t.text("effect")) for t in spec.children("taints")),
         allocatable=read_pair(status.child("allocatable")),
         ready=any(c.text("type") == "Ready" and c.text("status") == "True" for c in status.children("conditions")),
@@ -71,14 +71,14 @@ def read_quota(raw: Fields) -> Quota | None:
     """
     spec, status = raw.child("spec"), raw.child("status")
     hard, used = spec.child("hard"), status.child("used")
-    requests = _left(hard, used, "", "requests.")  # `cpu` and `requests.cpu` are the same
-    limits = _left(hard, used, "limits.")
+    requests = _remaining(hard, used, "", "requests.")  # `cpu` and `requests.cpu` are the same
+    limits = _remaining(hard, used, "limits.")
     if "BestEffort" in spec.texts("scopes") or min(*requests, *limits) == math.inf:
         return None
     return Quota(read_key(raw.child("metadata")), requests, limits)
 
 
-def _left(hard: Fields, used: Fields, *prefixes: str) -> Pair:
+def _remaining(hard: Fields, used: Fields, *prefixes: str) -> Pair:
     """What is bound under several names is bound by the tightest."""
     cpu_cores, memory_bytes = (
         min(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
 from recommender.cluster.objects.pair import Pair, pair_of, read_pair
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
-from recommender.cluster.objects.requests import beside_containers
+from recommender.cluster.objects.requests import extra_requests
 from recommender.cluster.objects.resizability import Resizability, read_resizability
 from recommender.units import parse_size
 
@@ -73,7 +73,7 @@ class ContainerState:
     last_terminated: Termination | None
 
 
-BOOST = "vpaCpuStartupBoost/"
+STARTUP_BOOST_PREFIX = "vpaCpuStartupBoost/"
 """Annotation of a pod, with the name of a container: there while the VPA's boost at the start lasts."""
 
 DEFERRED = "Deferred"
@@ -111,7 +111,7 @@ class Pod:
         The prefix its name was made from, empty when it was given one.
     containers
         `spec.containers` only, in their order: samples of init containers and native sidecars belong to nobody.
-    beside, least
+    extra_requests, min_requests
         (cpu_cores, memory_bytes) that it requests on top of its containers, and what it counts for if these are less.
     created_s, started_s
         Unix seconds; `created_s` NaN when the object does not say.
@@ -132,8 +132,8 @@ class Pod:
     started_s: float | None
     deleting: bool
     containers: tuple[ContainerState, ...]
-    beside: Pair
-    least: Pair
+    extra_requests: Pair
+    min_requests: Pair
     resizes: tuple[ResizeCondition, ...]
     resizability: Resizability
 
@@ -146,8 +146,11 @@ class Pod:
     def requests(self) -> Pair:
         """(cpu_cores, memory_bytes) that the scheduler and its kubelet count for it; nothing absent."""
         cpu_cores, memory_bytes = (
-            max(self.least[i], self.beside[i] + sum(one.requests[i] for one in self.containers if one.requests[i] >= 0))
-            for i in range(len(self.least))
+            max(
+                self.min_requests[i],
+                self.extra_requests[i] + sum(one.requests[i] for one in self.containers if one.requests[i] >= 0),
+            )
+            for i in range(len(self.min_requests))
         )
         return cpu_cores, memory_bytes
 
@@ -158,7 +161,7 @@ class Pod:
 
     def is_boosted(self, container: str) -> bool:
         """Whether it has more CPU for its start than was recommended or asked for, as its VPA's `startupBoost` says."""
-        return BOOST + container in self.annotations
+        return STARTUP_BOOST_PREFIX + container in self.annotations
 
     def container(self, name: str) -> ContainerState | None:
         return next((container for container in self.containers if container.name == name), None)
@@ -169,19 +172,19 @@ def read_pod(raw: Fields) -> Pod:
     """A pod from its JSON."""
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     created_s = metadata.time_s("creationTimestamp")
-    statuses = {told.text("name"): told for told in status.children("containerStatuses")}
-    beside = beside_containers(spec)
+    statuses = {status.text("name"): status for status in status.children("containerStatuses")}
+    extra = extra_requests(spec)
     return Pod(
         key=read_key(metadata),
         uid=metadata.text("uid"),
         generate_name=metadata.text("generateName"),
-        labels=metadata.words("labels"),
+        labels=metadata.string_map("labels"),
         annotations=short_annotations(metadata),
         owner=read_controller(metadata),
         phase=status.text("phase"),
         node=spec.text("nodeName"),
         scheduler_name=spec.text("schedulerName"),
-        node_selector=spec.words("nodeSelector"),
+        node_selector=spec.string_map("nodeSelector"),
         tolerations=tuple(_read_toleration(entry) for entry in spec.children("tolerations")),
         created_s=math.nan if created_s is None else created_s,
         started_s=status.time_s("startTime"),
@@ -190,29 +193,29 @@ def read_pod(raw: Fields) -> Pod:
             _read_container(container, statuses.get(container.text("name"), Fields({})))
             for container in spec.children("containers")
         ),
-        beside=pair_of(beside.always),
-        least=pair_of(beside.least),
+        extra_requests=pair_of(extra.added),
+        min_requests=pair_of(extra.minimum),
         resizes=tuple(_read_resizes(status)),
         resizability=read_resizability(spec, status.text("qosClass")),
     )
 
 
-def _read_container(spec: Fields, told: Fields) -> ContainerState:
-    state, wanted = told.child("state"), spec.child("resources")
+def _read_container(spec: Fields, status: Fields) -> ContainerState:
+    state, resources = status.child("state"), spec.child("resources")
     running = state.child("running")
-    actual = told.child("resources")  # what the kubelet has really set; spec may be ahead while a resize waits
+    actual = status.child("resources")  # what the kubelet has really set; spec may be ahead while a resize waits
     return ContainerState(
         name=spec.required("name"),
         image=spec.text("image"),
         command=spec.texts("command") + spec.texts("args"),
-        requests=read_pair((actual if actual.raw.get("requests") else wanted).child("requests")),
-        limits=read_pair((actual if actual.raw else wanted).child("limits")),
-        uses_devices=any("/" in name for name in (*wanted.child("requests").raw, *wanted.child("limits").raw)),
-        restart_count=told.integer("restartCount"),
+        requests=read_pair((actual if actual.raw.get("requests") else resources).child("requests")),
+        limits=read_pair((actual if actual.raw else resources).child("limits")),
+        uses_devices=any("/" in name for name in (*resources.child("requests").raw, *resources.child("limits").raw)),
+        restart_count=status.integer("restartCount"),
         running="running" in state,
         started_s=running.time_s("startedAt"),
         terminated=_read_termination(state),
-        last_terminated=_read_termination(told.child("lastState")),
+        last_terminated=_read_termination(status.child("lastState")),
     )
 
 

@@ -14,7 +14,7 @@ from recommender.cluster.objects.quantities import parse_quantity
 Read = TypeVar("Read")
 Json = Mapping[str, Any]
 
-LONGEST_ANNOTATION = 1024
+MAX_ANNOTATION_CHARS = 1024
 """Longer ones (`last-applied-configuration` and the like) nobody here reads; they would be most of our memory."""
 
 
@@ -33,19 +33,19 @@ class Fields:
     images, nodes and labels, and would hold each thousands of times. A value of another form raises `BadField`.
     """
 
-    __slots__ = ("_above", "_name", "raw")
+    __slots__ = ("_name", "_parent", "raw")
 
-    def __init__(self, raw: Any, name: str | int = "", above: Fields | None = None) -> None:
-        self.raw, self._name, self._above = raw, name, above
+    def __init__(self, raw: Any, name: str | int = "", parent: Fields | None = None) -> None:
+        self.raw, self._name, self._parent = raw, name, parent
         if type(raw) is not dict:
             raise BadField(self.path or "the whole", "is not a JSON object")
 
     @property
     def path(self) -> str:
         """Where it stands, as in `spec.containers[0]`; made up where it is asked for alone, which is seldom."""
-        if self._above is None:
+        if self._parent is None:
             return str(self._name)
-        return f"{self._above.path}[{self._name}]" if type(self._name) is int else self._above.at(str(self._name))
+        return f"{self._parent.path}[{self._name}]" if type(self._name) is int else self._parent.at(str(self._name))
 
     def at(self, name: str) -> str:
         """The path of one of its fields."""
@@ -103,7 +103,7 @@ class Fields:
             raise BadField(self.at(name), "is not a list of texts")
         return tuple(map(intern, values))
 
-    def words(self, name: str) -> dict[str, str]:
+    def string_map(self, name: str) -> dict[str, str]:
         """Labels and the like: an object whose values are texts."""
         values = self.child(name).raw
         for value in values.values():
@@ -171,4 +171,6 @@ def name_of(raw: object) -> str:
 
 def short_annotations(metadata: Fields) -> dict[str, str]:
     """The annotations that are short enough to be meant for a program."""
-    return {name: text for name, text in metadata.words("annotations").items() if len(text) <= LONGEST_ANNOTATION}
+    return {
+        name: text for name, text in metadata.string_map("annotations").items() if len(text) <= MAX_ANNOTATION_CHARS
+    }

@@ -20,7 +20,7 @@ from recommender.records import RESOURCES
 
 BEST_EFFORT, BURSTABLE, GUARANTEED = "BestEffort", "Burstable", "Guaranteed"
 
-RESTARTS = "RestartContainer"
+RESTART_CONTAINER = "RestartContainer"
 
 
 class Resizability(NamedTuple):
@@ -41,14 +41,14 @@ class Resizability(NamedTuple):
     restarts: bool = False
 
 
-def refusal_of(pods: Collection[Resizability]) -> str:
+def resize_refusal(pods: Collection[Resizability]) -> str:
     """Why requests of these pods cannot be changed without a restart or another pod; empty when they can."""
     if any(pod.qos == BEST_EFFORT for pod in pods):
         return "its pods are BestEffort: with requests their QoS class would be another one, which is refused"
     if any(pod.limits_only for pod in pods):
         return "a container has limits and no requests, so that requests of its own may change the pod's QoS class"
     if any(pod.restarts for pod in pods):
-        return f"a container's resizePolicy is {RESTARTS}: to resize it is to restart it"
+        return f"a container's resizePolicy is {RESTART_CONTAINER}: to resize it is to restart it"
     return ""
 
 
@@ -60,7 +60,7 @@ def read_resizability(spec: Fields, qos: str = "") -> Resizability:
         qos or _qos_of([_requests_and_limits(resources) for resources in (*containers, *initial)]),
         any("limits" in resources and not resources.child("requests").raw for resources in containers),
         any(
-            policy.text("restartPolicy") == RESTARTS
+            policy.text("restartPolicy") == RESTART_CONTAINER
             for container in spec.children("containers")
             for policy in container.children("resizePolicy")
         ),
@@ -81,14 +81,14 @@ def _requests_and_limits(resources: Fields) -> tuple[Pair, Pair]:
 
 def _qos_of(containers: Collection[tuple[Pair, Pair]]) -> str:
     """Guaranteed when each has both limits, and requests that equal them; BestEffort when none has any."""
-    places = range(len(RESOURCES))
-    if not any(requests[i] > 0 for requests, _ in containers for i in places):
+    resources_ = range(len(RESOURCES))
+    if not any(requests[i] > 0 for requests, _ in containers for i in resources_):
         return BEST_EFFORT
-    guaranteed = all(requests[i] == limits[i] for requests, limits in containers for i in places)
+    guaranteed = all(requests[i] == limits[i] for requests, limits in containers for i in resources_)
     return GUARANTEED if guaranteed else BURSTABLE
 
 
-NOTHING_DECLARED: Mapping[str, Pair] = MappingProxyType({})
+NO_REQUESTS: Mapping[str, Pair] = MappingProxyType({})
 
 
 class Templates(NamedTuple):
@@ -104,7 +104,7 @@ class Templates(NamedTuple):
     """
 
     resizability: frozenset[Resizability] = frozenset()
-    declared: Mapping[str, Pair] = NOTHING_DECLARED
+    declared: Mapping[str, Pair] = NO_REQUESTS
 
 
 NO_TEMPLATES = Templates()

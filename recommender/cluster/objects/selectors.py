@@ -56,7 +56,7 @@ class LabelSelector:
     @classmethod
     def of_fields(cls, selector: Fields) -> LabelSelector:
         """From `matchLabels` and `matchExpressions`; raises BadField, so call it where an object is read."""
-        equalities = cls.of_labels(selector.words("matchLabels")).requirements
+        equalities = cls.of_labels(selector.string_map("matchLabels")).requirements
         return cls(equalities + tuple(_expression(entry) for entry in selector.children("matchExpressions")))
 
     @classmethod

@@ -20,9 +20,9 @@ Bound = tuple[float | None, float | None]
 SHARES = "phasewise.dev/shares"
 """Annotation: its pods share the CPU of their nodes, by this policy."""
 
-WAYS_TO_SHARE = ("flowcon", "phasewise")
+SHARING_POLICIES = ("flowcon", "phasewise")
 
-REQUESTS_ALONE, LIMITS_TOO = "RequestsOnly", "RequestsAndLimits"
+REQUESTS_ONLY, REQUESTS_AND_LIMITS = "RequestsOnly", "RequestsAndLimits"
 """`controlledValues`: limits stay as their owner wrote them, or keep their ratio to the requests."""
 
 
@@ -60,7 +60,7 @@ class ContainerPolicy:
     min_allowed: Bound = (None, None)
     max_allowed: Bound = (None, None)
     controlled: frozenset[str] = frozenset(RESOURCES)
-    controlled_values: str = LIMITS_TOO
+    controlled_values: str = REQUESTS_AND_LIMITS
     oom_bump_up_ratio: float | None = None
     oom_min_bump_up_bytes: float | None = None
     memory_interval_s: int | None = None
@@ -131,7 +131,7 @@ def _read_policy(policy: Fields) -> ContainerPolicy:
         min_allowed=_read_bound(policy.child("minAllowed")),
         max_allowed=_read_bound(policy.child("maxAllowed")),
         controlled=frozenset(controlled) & frozenset(RESOURCES),
-        controlled_values=policy.text("controlledValues") or LIMITS_TOO,
+        controlled_values=policy.text("controlledValues") or REQUESTS_AND_LIMITS,
         oom_bump_up_ratio=policy.quantity("oomBumpUpRatio"),
         oom_min_bump_up_bytes=policy.quantity("oomMinBumpUp"),
         memory_interval_s=policy.integer("memoryAggregationIntervalSeconds") or None,
@@ -149,7 +149,7 @@ def read_vpa(raw: Fields) -> Vpa:
         uid=metadata.text("uid"),
         generation=metadata.integer("generation"),
         created_s=_or_nan(metadata.time_s("creationTimestamp")),
-        labels=metadata.words("labels"),
+        labels=metadata.string_map("labels"),
         annotations=short_annotations(metadata),
         target=TargetRef(target.text("apiVersion"), target.required("kind"), target.required("name")),
         update_mode=update.text("updateMode") or "Recreate",

@@ -8,8 +8,8 @@ from recommender.cluster.objects.pods import Pod
 from recommender.errors import BadInput
 from recommender.readings import PodName, Reading, Stage, Told, parse_reading, stage_of
 
-PROGRESS, STAGE = "phasewise.dev/progress", "phasewise.dev/stage"
-MOST_PROBLEMS = 20
+PROGRESS_ANNOTATION, STAGE_ANNOTATION = "phasewise.dev/progress", "phasewise.dev/stage"
+MAX_PROBLEMS = 20
 
 
 class AnnotationProgress:
@@ -26,14 +26,14 @@ class AnnotationProgress:
         stages: dict[PodName, list[Stage]] = {}
         problems: dict[str, str] = {}
         for pod in pods:
-            if (stage := stage_of({"stage": pod.annotations.get(STAGE)}, now_s, event=False)) is not None:
+            if (stage := stage_of({"stage": pod.annotations.get(STAGE_ANNOTATION)}, now_s, event=False)) is not None:
                 stages[pod.key] = [stage]
-            text = pod.annotations.get(PROGRESS)
+            text = pod.annotations.get(PROGRESS_ANNOTATION)
             if text is None:
                 continue
             try:
                 readings[pod.key] = [parse_reading(text, f"pod {pod.key}", now_s)]
             except BadInput as error:
-                if len(problems) < MOST_PROBLEMS:
+                if len(problems) < MAX_PROBLEMS:
                     problems[f"progress of {pod.key}"] = str(error)
         return Told(readings, problems, stages)

@@ -67,9 +67,9 @@ def ooms_of_change(old: Pod | None, new: Pod | None, seen_s: float) -> Iterator[
         for run in _ended_runs(container):
             if run.number not in ended_before and run.end.reason == OOM_KILLED:
                 # A run that has just ended had what the pod says now; if the next one began meanwhile, what it said.
-                had = (container if container.terminated is run.end else before).requests[MEMORY]
+                limit = (container if container.terminated is run.end else before).requests[MEMORY]
                 when_s = seen_s if run.end.finished_s is None else run.end.finished_s
-                yield OomObservation(new.key, container.name, when_s, had if had >= 0 else 0.0)
+                yield OomObservation(new.key, container.name, when_s, limit if limit >= 0 else 0.0)
 
 
 class _Run(NamedTuple):
@@ -80,8 +80,8 @@ class _Run(NamedTuple):
 def _ended_runs(container: ContainerState) -> Iterator[_Run]:
     """The runs of which a container's status tells the end, in their order; the restart count numbers the latest."""
     if container.last_terminated is not None:
-        waits = container.terminated is None and not container.running
-        yield _Run(container.restart_count - (0 if waits else 1), container.last_terminated)
+        waiting = container.terminated is None and not container.running
+        yield _Run(container.restart_count - (0 if waiting else 1), container.last_terminated)
     if container.terminated is not None:
         yield _Run(container.restart_count, container.terminated)
 
@@ -96,17 +96,17 @@ class Eviction(NamedTuple):
 @reads("Event")
 def read_eviction(raw: Fields) -> Eviction | None:
     """The kills in an `Evicted` event; None when the node was short of something else, or says nothing usable."""
-    metadata, about = raw.child("metadata"), raw.child("involvedObject")
-    if raw.text("reason") != EVICTED or about.text("kind") != "Pod":
+    metadata, involved = raw.child("metadata"), raw.child("involvedObject")
+    if raw.text("reason") != EVICTED or involved.text("kind") != "Pod":
         return None
-    told = metadata.words("annotations")
+    annotations = metadata.string_map("annotations")
     containers, used, starved = (
-        told.get(name, "").split(",")
+        annotations.get(name, "").split(",")
         for name in ("offending_containers", "offending_containers_usage", "starved_resource")
     )
     if not len(containers) == len(used) == len(starved):
         return None
-    pod = ObjectKey(about.text("namespace"), about.required("name"))
+    pod = ObjectKey(involved.text("namespace"), involved.required("name"))
     when_s = metadata.time_s("creationTimestamp") or 0.0
     ooms = tuple(
         OomObservation(pod, container, when_s, _bytes(usage, metadata))
@@ -130,13 +130,13 @@ class OomQueue:
     ----------
     clock
         Unix seconds. Evictions from before the queue was made are history that a checkpoint already knows.
-    longest
+    max_length
         The oldest kills go when more than this wait (upstream: 5000).
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time, longest: int = 5000) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, max_length: int = 5000) -> None:
         self._clock, self._since_s = clock, clock()
-        self._waiting: deque[OomObservation] = deque(maxlen=longest)
+        self._queue: deque[OomObservation] = deque(maxlen=max_length)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """For the reflector of pods."""
@@ -149,7 +149,7 @@ class OomQueue:
 
     def drain(self) -> list[OomObservation]:
         """The kills since the last call, in the order in which they were seen."""
-        return [self._waiting.popleft() for _ in range(len(self._waiting))]
+        return [self._queue.popleft() for _ in range(len(self._queue))]
 
     def _add(self, ooms: Iterable[OomObservation]) -> None:
-        self._waiting.extend(ooms)
+        self._queue.extend(ooms)

@@ -24,19 +24,19 @@ log = logging.getLogger(__name__)
 
 CHECKPOINTS = ("autoscaling.k8s.io/v1", "verticalpodautoscalercheckpoints")
 
-LONGEST_NAME = 253
+MAX_NAME_CHARS = 253
 HASH_DIGITS = 10
 
 CONTAINER_UNUSED_S = 8 * 86400.0
 """A container that wrote nothing for so long is gone (upstream forgets its samples as late)."""
 
-LOST_AT_MOST, LOST_AT_MOST_S = 0.1, 600.0
+MAX_LOSS_SHARE, MAX_LOSS_S = 0.1, 600.0
 """Of what we have seen of a VPA, what a kill may take: the longer it was seen, the less often it is written."""
 
-WRITTEN_WITHIN_S = 5.0
+WRITE_TIMEOUT_S = 5.0
 """For one request."""
 
-LISTED_APART = 20
+MAX_NAMESPACE_LISTS = 20
 """Up to so many namespaces are listed one by one; more are one list of all."""
 
 
@@ -113,9 +113,9 @@ class Checkpoints:
     def __init__(self, api: Api, clock: Callable[[], float], namespace: str | None = None) -> None:
         self._api, self._clock, self._namespace = api, clock, namespace
         self._names: dict[CheckpointKey, str] = {}  # of the object that holds a history, as far as we know
-        self._written_s: dict[ObjectKey, float] = {}
-        self._first_s: dict[ObjectKey, float] = {}
-        self._have: set[ObjectKey] = set()
+        self._last_write_s: dict[ObjectKey, float] = {}
+        self._first_write_s: dict[ObjectKey, float] = {}
+        self._with_checkpoints: set[ObjectKey] = set()
         self.listed_s = math.inf
         """When all were listed last (unix seconds); infinite: not since others may have written some."""
 
@@ -125,8 +125,8 @@ class Checkpoints:
         """The checkpoints of these VPAs: at the start, and of those that come to us later. Of several the latest."""
         wanted, latest = frozenset(vpas), dict[CheckpointKey, Checkpoint]()
         namespaces = sorted({vpa.namespace for vpa in wanted})
-        apart = self._namespace is None and len(namespaces) <= LISTED_APART
-        for checkpoint in self._listed(*(namespaces if apart else [self._namespace])):
+        per_namespace = self._namespace is None and len(namespaces) <= MAX_NAMESPACE_LISTS
+        for checkpoint in self._listed(*(namespaces if per_namespace else [self._namespace])):
             before = latest.get(checkpoint.key)
             named = checkpoint.key.vpa in wanted and checkpoint.key.container
             if named and (before is None or before.updated_s < checkpoint.updated_s):
@@ -134,9 +134,9 @@ class Checkpoints:
         self._names |= {key: checkpoint.name for key, checkpoint in latest.items()}
         return list(latest.values())
 
-    def may_have(self, vpa: ObjectKey, created_s: float) -> bool:
+    def may_exist_for(self, vpa: ObjectKey, created_s: float) -> bool:
         """Whether there can be some of a VPA: one made since all were listed has those of its name alone."""
-        return vpa in self._have or not created_s > self.listed_s
+        return vpa in self._with_checkpoints or not created_s > self.listed_s
 
     def _listed(self, *namespaces: str | None) -> Iterator[Checkpoint]:
         """The checkpoints of these namespaces; None stands for all."""
@@ -154,8 +154,8 @@ class Checkpoints:
         self,
         statuses: Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, Any]]]],
         deadline_s: float,
-        at_most: float = math.inf,
-        every_s: float = 0.0,
+        max_writes: float = math.inf,
+        interval_s: float = 0.0,
     ) -> WriteReport:
         """Write the checkpoints of VPAs, those first that waited longest, until the time is up.
 
@@ -165,43 +165,43 @@ class Checkpoints:
             By VPA, what gives its containers' statuses by name; called only when its turn comes.
         deadline_s
             On our clock; a VPA that was begun is finished.
-        at_most
+        max_writes
             Once so many checkpoints are written, only VPAs that never were have a turn: all they know would be lost.
-        every_s
+        interval_s
             A VPA whose turn was less than this ago is left for later, as is one that was written for long, for a tenth
             of that time and ten minutes at most; none when it is 0.
         """
         report = WriteReport()
-        for gone in self._written_s.keys() - statuses.keys():
+        for gone in self._last_write_s.keys() - statuses.keys():
             self.forget(gone)
-        now_s = self._clock() if every_s else 0.0
-        due = [vpa for vpa in statuses if not every_s or self._is_due(vpa, now_s, every_s)]
-        waiting = sorted(due, key=lambda vpa: (self._written_s.get(vpa, -math.inf), vpa))
+        now_s = self._clock() if interval_s else 0.0
+        due = [vpa for vpa in statuses if not interval_s or self._is_due(vpa, now_s, interval_s)]
+        waiting = sorted(due, key=lambda vpa: (self._last_write_s.get(vpa, -math.inf), vpa))
         for place, vpa in enumerate(waiting):
-            may_wait = vpa in self._written_s and report.written + report.failed >= at_most
-            if may_wait or self._clock() >= deadline_s:
+            over_limit = vpa in self._last_write_s and report.written + report.failed >= max_writes
+            if over_limit or self._clock() >= deadline_s:
                 report.left = len(waiting) - place
                 break
             told = statuses[vpa]()
             for container, status in told.items():
                 self._write_one(CheckpointKey(vpa, container), status, report)
             if told:  # of one that has nothing to tell yet, the first word is not waited for
-                self._written_s[vpa] = written_s = self._clock()
-                self._first_s.setdefault(vpa, written_s)
+                self._last_write_s[vpa] = last_write_s = self._clock()
+                self._first_write_s.setdefault(vpa, last_write_s)
             if report.unreachable:  # the others would only wait as long, one after the other
                 report.left = len(waiting) - place - 1
                 break
         return report
 
-    def _is_due(self, vpa: ObjectKey, now_s: float, every_s: float) -> bool:
-        written_s = self._written_s.get(vpa, -math.inf)
-        seen_s = written_s - self._first_s[vpa] if vpa in self._first_s else 0.0
-        return now_s - written_s >= max(every_s, min(LOST_AT_MOST * seen_s, LOST_AT_MOST_S))
+    def _is_due(self, vpa: ObjectKey, now_s: float, interval_s: float) -> bool:
+        last_write_s = self._last_write_s.get(vpa, -math.inf)
+        seen_s = last_write_s - self._first_write_s[vpa] if vpa in self._first_write_s else 0.0
+        return now_s - last_write_s >= max(interval_s, min(MAX_LOSS_SHARE * seen_s, MAX_LOSS_S))
 
     def forget(self, vpa: ObjectKey) -> None:
         """The VPA is gone, or another recommender's."""
-        self._written_s.pop(vpa, None)
-        self._first_s.pop(vpa, None)
+        self._last_write_s.pop(vpa, None)
+        self._first_write_s.pop(vpa, None)
         for key in [key for key in self._names if key.vpa == vpa]:
             del self._names[key]
 
@@ -221,18 +221,18 @@ class Checkpoints:
         known = self._names.get(key)
         for name in [known] if known else names_for(key):
             try:
-                self._make_or_patch(key, name, status, is_known=known is not None)
+                self._patch_or_create(key, name, status, exists=known is not None)
             except (Conflict, Invalid) as error:  # made by someone just now; another's, or of a status that is refused
                 refusal = error
                 continue
             self._names[key] = name
-            self._have.add(key.vpa)
+            self._with_checkpoints.add(key.vpa)
             return
         self._names.pop(key, None)
         raise refusal
 
-    def _make_or_patch(self, key: CheckpointKey, name: str, status: Mapping[str, Any], *, is_known: bool) -> None:
-        if not is_known:
+    def _patch_or_create(self, key: CheckpointKey, name: str, status: Mapping[str, Any], *, exists: bool) -> None:
+        if not exists:
             with suppress(Conflict):  # it has come since all were listed
                 return self._create(key, name, status)
         try:
@@ -248,7 +248,7 @@ class Checkpoints:
             {"op": "add", "path": "/status", "value": status},
         ]
         path = path_of(CHECKPOINTS, key.vpa.namespace, name)
-        self._api.patch(path, operations, timeout_s=WRITTEN_WITHIN_S, metadata_only=True)
+        self._api.patch(path, operations, timeout_s=WRITE_TIMEOUT_S, metadata_only=True)
 
     def _create(self, key: CheckpointKey, name: str, status: Mapping[str, Any]) -> None:
         body = {
@@ -258,7 +258,7 @@ class Checkpoints:
             "spec": {"vpaObjectName": key.vpa.name, "containerName": key.container},
             "status": status,
         }
-        self._api.create(path_of(CHECKPOINTS, key.vpa.namespace), body, timeout_s=WRITTEN_WITHIN_S)
+        self._api.create(path_of(CHECKPOINTS, key.vpa.namespace), body, timeout_s=WRITE_TIMEOUT_S)
 
     # -- clearing away ---------------------------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ class Checkpoints:
             Whether what lies in a namespace is our business.
         """
         gone, listed = [], list(self._listed(self._namespace))
-        self.listed_s, self._have = now_s, {checkpoint.key.vpa for checkpoint in listed}
+        self.listed_s, self._with_checkpoints = now_s, {checkpoint.key.vpa for checkpoint in listed}
         for checkpoint in listed:
             vpa = checkpoint.key.vpa
             if vpa in ours:
@@ -318,5 +318,5 @@ def names_for(key: CheckpointKey) -> list[str]:
     """What a checkpoint may be called: as upstream calls it, where that can be a name; then as nothing else is."""
     plain = f"{key.vpa.name}-{key.container}"
     digits = hashlib.sha256(f"{key.vpa.name}\0{key.container}".encode()).hexdigest()[:HASH_DIGITS]
-    unique = f"{plain[: LONGEST_NAME - HASH_DIGITS - 1].rstrip('-.')}-{digits}"
-    return [plain, unique] if len(plain) <= LONGEST_NAME else [unique]
+    unique = f"{plain[: MAX_NAME_CHARS - HASH_DIGITS - 1].rstrip('-.')}-{digits}"
+    return [plain, unique] if len(plain) <= MAX_NAME_CHARS else [unique]

@@ -18,7 +18,7 @@ BOUNDS = ("target", "lowerBound", "upperBound", "uncappedTarget")
 
 
 LOW_CONFIDENCE, DISRUPTIVE = "LowConfidence", "DisruptiveUpdates"
-OURS_ALONE = frozenset({LOW_CONFIDENCE, DISRUPTIVE})
+PHASEWISE_CONDITIONS = frozenset({LOW_CONFIDENCE, DISRUPTIVE})
 """Condition types that no other recommender sets, and so none would ever take away."""
 
 FETCHING = "FetchingHistory"
@@ -67,20 +67,20 @@ def status_without(vpa: Vpa, conditions: Container[str]) -> Json:
     return status
 
 
-def fetches_history(vpa: Vpa) -> bool:
+def is_fetching_history(vpa: Vpa) -> bool:
     """Whether its history is being fetched, by whoever says so: until that is done, none is to be kept."""
     if FETCHING.encode() not in vpa.status_json:  # thousands are asked about in a round
         return False
     return any(one.get("type") == FETCHING and one.get("status") == "True" for one in _conditions_in(vpa.status))
 
 
-def published_in(status: Mapping[str, Any], but: Container[str] = ()) -> dict[str, ContainerRecommendation]:
-    """What a status recommends, by container name, `but` for some; an entry that cannot be read is left out."""
+def recommendations_in(status: Mapping[str, Any], exclude: Container[str] = ()) -> dict[str, ContainerRecommendation]:
+    """What a status recommends, by container name, `exclude` for some; an entry that cannot be read is left out."""
     found = {}
     for entry in _containers(status):
         try:
             name = str(entry["containerName"])
-            if name in but:
+            if name in exclude:
                 continue
             target, lower, upper, uncapped = (_amounts(entry.get(field)) for field in BOUNDS)
             found[name] = ContainerRecommendation(name, target, lower, upper, uncapped)

@@ -13,7 +13,7 @@ from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.vpas.status import Condition, same_status, status_of, status_without
 from recommender.records import ContainerRecommendation
 
-TRIES = 2
+MAX_ATTEMPTS = 2
 """In one round, where somebody else writes at the same time."""
 
 
@@ -26,13 +26,13 @@ class VpaWriter:
 
     def __init__(self, api: Api, wall_clock: Callable[[], float]) -> None:
         self._api, self._wall_clock = api, wall_clock
-        self._written: dict[ObjectKey, int] = {}
+        self._last_written: dict[ObjectKey, int] = {}
 
-    def stands(self, vpa: Vpa) -> bool:
+    def matches_last_write(self, vpa: Vpa) -> bool:
         """Whether its status is, to the letter, what was written there last."""
-        return self._written.get(vpa.key) == hash(vpa.status_json)
+        return self._last_written.get(vpa.key) == hash(vpa.status_json)
 
-    def withdraw(self, vpa: Vpa, conditions: Container[str]) -> None:
+    def remove_conditions(self, vpa: Vpa, conditions: Container[str]) -> None:
         """Take conditions out of the status of a VPA, and leave all else; nothing is sent where there are none.
 
         Raises
@@ -46,7 +46,7 @@ class VpaWriter:
 
     def forget(self, vpa: ObjectKey) -> None:
         """It is gone, or another recommender's."""
-        self._written.pop(vpa, None)
+        self._last_written.pop(vpa, None)
 
     def publish(
         self,
@@ -71,28 +71,28 @@ class VpaWriter:
             Any other failure (`Forbidden`, `Unreachable`, ...); nothing was written then, as far as can be known.
         """
         wanted = tuple(recommendations)
-        for _ in range(TRIES):
+        for _ in range(MAX_ATTEMPTS):
             status = status_of(vpa, wanted, conditions, self._wall_clock())
             if same_status(status, vpa.status):
                 return
             try:
                 self._send(vpa, status)
             except (Conflict, Invalid, NotFound):
-                if (present := self._present(vpa)) is None:
+                if (current := self._current(vpa)) is None:
                     return
-                if present.resource_version == vpa.resource_version:
+                if current.resource_version == vpa.resource_version:
                     raise  # nobody interfered: the server will not have this status
-                vpa = present
+                vpa = current
             else:
                 return
 
-    def _present(self, vpa: Vpa) -> Vpa | None:
+    def _current(self, vpa: Vpa) -> Vpa | None:
         """The VPA as it is now; None when it is gone or another one has taken its name."""
         try:
-            present = read_vpa(self._api.get(path_of(VPAS, *vpa.key)))
+            current = read_vpa(self._api.get(path_of(VPAS, *vpa.key)))
         except NotFound:
             return None
-        return present if present.uid == vpa.uid else None
+        return current if current.uid == vpa.uid else None
 
     def _send(self, vpa: Vpa, status: Mapping[str, Any]) -> None:
         patch: list[Mapping[str, Any]] = [
@@ -100,6 +100,6 @@ class VpaWriter:
             {"op": "test", "path": "/metadata/resourceVersion", "value": vpa.resource_version},
             {"op": "add", "path": "/status", "value": status},
         ]
-        self._written.pop(vpa.key, None)
+        self._last_written.pop(vpa.key, None)
         self._api.patch(path_of(VPAS, *vpa.key, "status"), patch, metadata_only=True)
-        self._written[vpa.key] = hash(json_of(status))
+        self._last_written[vpa.key] = hash(json_of(status))

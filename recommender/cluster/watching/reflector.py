@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from recommender.cluster.access.answers import error_of_status
-from recommender.cluster.access.connection import PAGE, Api, WatchLines
+from recommender.cluster.access.answers import error_from_status
+from recommender.cluster.access.connection import PAGE_SIZE, Api, WatchLines
 from recommender.cluster.access.rate import Backoff
-from recommender.cluster.errors import ApiError, BadCredentials, ClusterError, Gone, Silent, Unreachable
+from recommender.cluster.errors import ApiError, BadCredentials, ClusterError, Gone, ReadTimeout, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 
 log = logging.getLogger(__name__)
@@ -25,16 +25,16 @@ Parse = Callable[[Mapping[str, Any]], T | None]
 OnChange = Callable[[T | None, T | None], None]
 """Told (old, new) of each change, on the reflector's thread: None for an object that was not there, or is no more."""
 
-SILENT_S = 90.0
+WATCH_IDLE_TIMEOUT_S = 90.0
 """A watch that says nothing for so long is opened anew. API servers send a bookmark about every minute."""
 
-WATCH_S = (240, 480)
+WATCH_TIMEOUT_RANGE_S = (240, 480)
 """How long a watch is asked to last, drawn between these so that not all end together."""
 
-SETTLED_S = 1.0
+MIN_WATCH_S = 1.0
 """A watch that lasted so long worked; one that ended sooner counts as a failure, or we would ask without a pause."""
 
-FAILED_WATCHES = 3
+MAX_WATCH_FAILURES = 3
 """After so many failures in a row of the server itself, the position is given up and everything listed."""
 
 
@@ -74,7 +74,7 @@ class Store(Generic[T]):
     def drop(self, raw: Mapping[str, Any]) -> None:
         """Forget an object."""
         key = key_of(raw)
-        self._mend(key)
+        self._clear_broken(key)
         self._set(key, None)
 
     def keep_only(self, keys: set[ObjectKey]) -> None:
@@ -82,11 +82,11 @@ class Store(Generic[T]):
         for key in self._objects.keys() - keys:
             self._set(key, None)
         for key in self._broken.keys() - keys:
-            self._mend(key)
+            self._clear_broken(key)
 
     def _read(self, key: ObjectKey, raw: Mapping[str, Any]) -> T | None:
         try:
-            found = self._parse(raw)
+            parsed = self._parse(raw)
         except Exception as error:  # noqa: BLE001  # whatever is wrong with one object must not stop the others
             problem = str(error) if isinstance(error, ClusterError) else f"{type(error).__name__} while reading it"
             if self._broken.get(key) != problem:
@@ -94,10 +94,10 @@ class Store(Generic[T]):
             with self._lock:
                 self._broken[key] = problem
             return None
-        self._mend(key)
-        return found
+        self._clear_broken(key)
+        return parsed
 
-    def _mend(self, key: ObjectKey) -> None:
+    def _clear_broken(self, key: ObjectKey) -> None:
         if key in self._broken:
             with self._lock:
                 del self._broken[key]
@@ -140,7 +140,7 @@ class Reflector(Store[T]):
         Told (old, new) of each change, on this thread, the first list included; must be quick.
     clock, chance
         Monotonic seconds, and where jitter comes from.
-    first_wait_s, longest_wait_s
+    min_backoff_s, max_backoff_s
         The wait after a first failure, and the longest.
     """
 
@@ -156,17 +156,17 @@ class Reflector(Store[T]):
         on_change: OnChange[T] | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: random.Random | None = None,
-        first_wait_s: float = 0.5,
-        longest_wait_s: float = 30.0,
-        page: int = PAGE,
+        min_backoff_s: float = 0.5,
+        max_backoff_s: float = 30.0,
+        page_size: int = PAGE_SIZE,
     ) -> None:
         super().__init__(path, parse, on_change)
-        self._api, self._path, self._page, self._clock = api, path, page, clock
+        self._api, self._path, self._page_size, self._clock = api, path, page_size, clock
         self._metadata_only = metadata_only
-        chosen = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        self._query = {name: text for name, text in chosen.items() if text}
+        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        self._query = {name: text for name, text in selectors.items() if text}
         self._chance = chance or random.Random()  # noqa: S311  # jitter
-        self._backoff = Backoff(first_wait_s, longest_wait_s, self._chance)
+        self._backoff = Backoff(min_backoff_s, max_backoff_s, self._chance)
         self._ended, self._synced = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"reflect {path}", daemon=True)
         self._watch: WatchLines | None = None
@@ -192,7 +192,7 @@ class Reflector(Store[T]):
     def staleness_s(self) -> float:
         """Seconds since the server last told us anything; infinite before the first time.
 
-        While all is well it stays below `SILENT_S`, also where nothing changes: bookmarks count.
+        While all is well it stays below `WATCH_IDLE_TIMEOUT_S`, also where nothing changes: bookmarks count.
         """
         return float("inf") if self._contact_s is None else self._clock() - self._contact_s
 
@@ -216,7 +216,7 @@ class Reflector(Store[T]):
             try:
                 if not self._version:
                     self._list()
-                self._follow()
+                self._watch_changes()
             except Gone as error:
                 self._version = ""
                 if self._backoff.failures:  # what was just listed is too old already
@@ -237,11 +237,11 @@ class Reflector(Store[T]):
             log.warning("%s: no contact: %s", self._path, error)
         self.problem = str(error)
         wait_s = max(self._backoff.next_s(), getattr(error, "retry_after_s", None) or 0.0)
-        if self._backoff.failures >= FAILED_WATCHES and not isinstance(error, Unreachable):
+        if self._backoff.failures >= MAX_WATCH_FAILURES and not isinstance(error, Unreachable):
             self._version = ""
         self._ended.wait(wait_s)
 
-    def _touch(self) -> None:
+    def _mark_contact(self) -> None:
         self._contact_s = self._clock()
 
     # -- list, then watch ------------------------------------------------------------------------------------------
@@ -250,11 +250,13 @@ class Reflector(Store[T]):
         """Read everything, page by page, and forget what is not there any more."""
         seen: set[ObjectKey] = set()
         version = ""
-        pages = self._api.list_pages(self._path, self._query, page=self._page, metadata_only=self._metadata_only)
+        pages = self._api.list_pages(
+            self._path, self._query, page_size=self._page_size, metadata_only=self._metadata_only
+        )
         for answer in pages:
             if self._ended.is_set():
                 return
-            self._touch()
+            self._mark_contact()
             for raw in answer.get("items") or ():
                 seen.add(key_of(raw))
                 self.put(raw)
@@ -264,52 +266,54 @@ class Reflector(Store[T]):
         self.lists += 1
         self._synced.set()
 
-    def _follow(self) -> None:
+    def _watch_changes(self) -> None:
         """Watch from where we are until the watch ends."""
         query: dict[str, str | int] = {
             **self._query,
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": self._chance.randint(*WATCH_S),
+            "timeoutSeconds": self._chance.randint(*WATCH_TIMEOUT_RANGE_S),
         }
-        lines = self._api.watch_lines(self._path, query, silent_s=SILENT_S, metadata_only=self._metadata_only)
+        lines = self._api.watch_lines(
+            self._path, query, idle_timeout_s=WATCH_IDLE_TIMEOUT_S, metadata_only=self._metadata_only
+        )
         with lines as watch:
-            if not self._hold(watch):
+            if not self._register(watch):
                 return
             opened_s = self._clock()
-            self._in_contact()
+            self._report_contact()
             try:
                 for event in watch:
-                    self._take(event["type"], event["object"])
-                    if self._backoff.failures and self._clock() - opened_s > SETTLED_S:
+                    self._apply(event["type"], event["object"])
+                    if self._backoff.failures and self._clock() - opened_s > MIN_WATCH_S:
                         self._backoff.reset()
-            except Silent:
+            except ReadTimeout:
                 self._backoff.reset()
                 return  # quiet resources without bookmarks (events) end here each time
             finally:
-                self._hold(None)
-        if self._clock() - opened_s < SETTLED_S and not self._ended.is_set():
+                self._register(None)
+        if self._clock() - opened_s < MIN_WATCH_S and not self._ended.is_set():
             raise Unreachable(f"WATCH {self._path}: the server ended the watch at once")
         self._backoff.reset()
 
-    def _in_contact(self) -> None:
+    def _report_contact(self) -> None:
         if self.problem:
             log.info("%s: in contact again", self._path)
         self.problem = ""
-        self._touch()
+        self._mark_contact()
 
-    def _hold(self, watch: WatchLines | None) -> bool:
+    def _register(self, watch: WatchLines | None) -> bool:
         """Make the watch known to `stop`; False when it has been called already."""
         with self._watch_lock:
             self._watch = watch
             return not self._ended.is_set()
 
-    def _take(self, event: str, raw: Mapping[str, Any]) -> None:
-        self._touch()
+    def _apply(self, event: str, raw: Mapping[str, Any]) -> None:
+        self._mark_contact()
         if event == "ERROR":
             # Whatever it is, the place in the stream is lost with it.
             self._version = ""
-            raise error_of_status(f"WATCH {self._path}", int(raw.get("code") or 0), raw)
+            raise error_from_status(f"WATCH {self._path}", int(raw.get("code") or 0), raw)
         if event in ("ADDED", "MODIFIED"):
             self.put(raw)
         elif event == "DELETED":

@@ -9,10 +9,10 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, NotFound
 from recommender.cluster.objects.reading import Fields, reads
 
-RENEWED_S = 300.0
+CACHE_TTL_S = 300.0
 """Upstream's mapping is renewed as often."""
 
-ABSENT_S = 30.0
+ABSENT_TTL_S = 30.0
 """How long "there is no such kind" holds: its definition is often applied just after what names it."""
 
 
@@ -37,7 +37,7 @@ class Discovery:
 
     def __init__(self, api: Api, clock: Callable[[], float]) -> None:
         self._api, self._clock = api, clock
-        self._known: dict[str, tuple[Mapping[str, Resource], float]] = {}
+        self._cache: dict[str, tuple[Mapping[str, Resource], float]] = {}
         """The kinds of a version or group, and until when they hold."""
 
     def find(self, api_version: str, kind: str) -> Resource | None:
@@ -48,31 +48,31 @@ class Discovery:
         preferred = self._kinds(api_version.partition("/")[0])
         return preferred.get(kind)
 
-    def _kinds(self, where: str) -> Mapping[str, Resource]:
+    def _kinds(self, group_version: str) -> Mapping[str, Resource]:
         """The kinds of a version, or those of the version that a group prefers (where there is no `/`, except `v1`)."""
-        known = self._known.get(where)
-        if known is not None and self._clock() < known[1]:
-            return known[0]
+        cached = self._cache.get(group_version)
+        if cached is not None and self._clock() < cached[1]:
+            return cached[0]
         try:
-            kinds = self._ask(where)
+            kinds = self._fetch(group_version)
         except ApiError:
-            if known is None:
+            if cached is None:
                 raise
-            kinds = known[0]  # what is served seldom changes; an old answer is better than none
-        self._known[where] = kinds, self._clock() + (RENEWED_S if kinds else ABSENT_S)
+            kinds = cached[0]  # what is served seldom changes; an old answer is better than none
+        self._cache[group_version] = kinds, self._clock() + (CACHE_TTL_S if kinds else ABSENT_TTL_S)
         return kinds
 
-    def _ask(self, where: str) -> Mapping[str, Resource]:
+    def _fetch(self, group_version: str) -> Mapping[str, Resource]:
         try:
-            if where == "v1":
+            if group_version == "v1":
                 return _read_resources(self._api.get("/api/v1"))
-            answer = self._api.get(f"/apis/{where}")
+            answer = self._api.get(f"/apis/{group_version}")
         except NotFound:
             return {}
-        return _read_resources(answer) if "/" in where else self._kinds(_read_group(answer))
+        return _read_resources(answer) if "/" in group_version else self._kinds(_read_group(answer))
 
 
-def served(api: Api, kinds: Collection[tuple[str, str]]) -> dict[tuple[str, str], Resource]:
+def served_resources(api: Api, kinds: Collection[tuple[str, str]]) -> dict[tuple[str, str], Resource]:
     """Those of the kinds, given as (group, kind), that the server has now; nothing is remembered.
 
     A kind that is served in several versions is given in the one that its group prefers, else in the first.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
-from recommender.cluster.workloads.ownership import our_words
+from recommender.cluster.workloads.ownership import phasewise_entries
 
 NAMESPACES = ("v1", "namespaces")
 
@@ -35,7 +35,7 @@ def read_namespace(raw: Fields) -> Namespace:
     metadata = raw.child("metadata")
     return Namespace(
         name=metadata.required("name"),
-        labels=our_words(metadata.words("labels")),
-        annotations=our_words(short_annotations(metadata)),
+        labels=phasewise_entries(metadata.string_map("labels")),
+        annotations=phasewise_entries(short_annotations(metadata)),
         deleting="deletionTimestamp" in metadata,
     )

@@ -25,9 +25,9 @@ WELL_KNOWN: Mapping[str, tuple[str, str]] = {
 }
 """Kinds whose objects are watched, and where they are. They are recognised by kind alone, as upstream does."""
 
-OUR_PREFIX = "phasewise.dev/"
+PHASEWISE_PREFIX = "phasewise.dev/"
 
-THE_END = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
+FINISHED_CONDITIONS = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
 """Conditions of a Job, a JobSet or a training job of Kubeflow that has ended."""
 
 
@@ -99,7 +99,7 @@ class Workload:
         return Ref.of(self.api_version, self.kind, self.key.name)
 
 
-def reader_of(kind: str, api_version: str = "") -> Callable[[Mapping[str, Any]], Workload]:
+def workload_reader(kind: str, api_version: str = "") -> Callable[[Mapping[str, Any]], Workload]:
     """What makes a `Workload` of the JSON of an object of this kind; it raises BadObject.
 
     Parameters
@@ -116,12 +116,12 @@ def reader_of(kind: str, api_version: str = "") -> Callable[[Mapping[str, Any]],
             key=read_key(metadata),
             uid=metadata.text("uid"),
             generate_name=metadata.text("generateName"),
-            labels=our_words(metadata.words("labels")),
-            annotations=our_words(short_annotations(metadata)),
+            labels=phasewise_entries(metadata.string_map("labels")),
+            annotations=phasewise_entries(short_annotations(metadata)),
             selector=_read_selector(kind, raw.child("spec")) if kind in WELL_KNOWN else None,
             owner=read_controller(metadata),
             api_version=api_version or WELL_KNOWN[kind][0],
-            finished=_has_ended(raw.child("status")),
+            finished=_is_finished(raw.child("status")),
             deleting="deletionTimestamp" in metadata,
             templates=read_templates(raw.child("spec")),
             replicas=raw.child("spec").integer("replicas") if kind in WELL_KNOWN else 0,
@@ -133,24 +133,24 @@ def reader_of(kind: str, api_version: str = "") -> Callable[[Mapping[str, Any]],
 def _read_selector(kind: str, spec: Fields) -> LabelSelector | None:
     if kind == "CronJob":
         template = spec.child("jobTemplate").child("spec").child("template")
-        selector = LabelSelector.of_labels(template.child("metadata").words("labels"))
+        selector = LabelSelector.of_labels(template.child("metadata").string_map("labels"))
     elif kind == "ReplicationController":
-        selector = LabelSelector.of_labels(spec.words("selector"))
+        selector = LabelSelector.of_labels(spec.string_map("selector"))
     else:
         selector = LabelSelector.of_fields(spec.child("selector"))
     return selector if selector.requirements else None
 
 
-def _has_ended(status: Fields) -> bool:
+def _is_finished(status: Fields) -> bool:
     return any(
-        condition.text("type") in THE_END and condition.text("status") == "True"
+        condition.text("type") in FINISHED_CONDITIONS and condition.text("status") == "True"
         for condition in status.children("conditions")
     )
 
 
-def our_words(words: Mapping[str, str]) -> Mapping[str, str]:
+def phasewise_entries(words: Mapping[str, str]) -> Mapping[str, str]:
     """Those labels or annotations that are meant for us."""
-    return {name: text for name, text in words.items() if name.startswith(OUR_PREFIX)}
+    return {name: text for name, text in words.items() if name.startswith(PHASEWISE_PREFIX)}
 
 
 class Workloads:
@@ -159,7 +159,7 @@ class Workloads:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_ref: dict[str, dict[Ref, Workload]] = defaultdict(dict)
-        self._below: dict[tuple[str, Ref], set[Ref]] = defaultdict(set)
+        self._children: dict[tuple[str, Ref], set[Ref]] = defaultdict(set)
         self._versions: dict[str, int] = {}
         self._changes = 0
 
@@ -171,7 +171,7 @@ class Workloads:
             if new is not None:
                 self._by_ref[new.key.namespace][new.ref] = new
                 if new.owner is not None:
-                    self._below[new.key.namespace, Ref.of_owner(new.owner)].add(new.ref)
+                    self._children[new.key.namespace, Ref.of_owner(new.owner)].add(new.ref)
             self._changes += 1
             for namespace in {workload.key.namespace for workload in (old, new) if workload is not None}:
                 self._versions[namespace] = self._changes
@@ -185,26 +185,26 @@ class Workloads:
     def get(self, namespace: str, ref: Ref) -> Workload | None:
         return self._by_ref.get(namespace, {}).get(ref)
 
-    def within(self, namespace: str) -> Mapping[Ref, Workload]:
+    def in_namespace(self, namespace: str) -> Mapping[Ref, Workload]:
         """All of a namespace, as they are now; later changes do not show in it."""
         with self._lock:
             return self._by_ref.get(namespace, {}).copy()
 
-    def below(self, namespace: str, ref: Ref) -> list[Ref]:
+    def controlled_by(self, namespace: str, ref: Ref) -> list[Ref]:
         """The known controllers that this one controls directly."""
         with self._lock:
-            return sorted(self._below.get((namespace, ref), ()))
+            return sorted(self._children.get((namespace, ref), ()))
 
     def chain(self, namespace: str, owner: OwnerRef | None) -> Iterator[tuple[Ref, Workload | None]]:
         """From a pod's owner upwards; None with a controller that is not known, which ends the chain."""
-        passed: set[Ref] = set()
-        while owner is not None and (ref := Ref.of_owner(owner)) not in passed:
-            passed.add(ref)
+        visited: set[Ref] = set()
+        while owner is not None and (ref := Ref.of_owner(owner)) not in visited:
+            visited.add(ref)
             workload = self.get(namespace, ref)
             yield ref, workload
             owner = workload.owner if workload is not None else None
 
-    def above(self, pod: Pod) -> tuple[Workload, ...]:
+    def controllers_of(self, pod: Pod) -> tuple[Workload, ...]:
         """The controllers above a pod, the nearest first; what is not watched is stood for by its name."""
         return tuple(
             workload or Workload(ref.kind, ObjectKey(pod.key.namespace, ref.name), "", "", {}, {}, None, None)
@@ -218,6 +218,6 @@ class Workloads:
             del self._by_ref[old.key.namespace]
         if old.owner is not None:
             above = (old.key.namespace, Ref.of_owner(old.owner))
-            self._below[above].discard(old.ref)
-            if not self._below[above]:
-                del self._below[above]
+            self._children[above].discard(old.ref)
+            if not self._children[above]:
+                del self._children[above]

@@ -65,7 +65,7 @@ class _Unresolved(Exception):
         super().__init__(problem)
         self.problem, self.transient = problem, transient
 
-    def because_of(self, what: str) -> _Unresolved:
+    def with_context(self, what: str) -> _Unresolved:
         """The same, as the reason why something cannot be done."""
         return _Unresolved(f"{what}. Reason: {self.problem}" if self.problem else "", self.transient)
 
@@ -78,42 +78,42 @@ class Targets:
 
     def __init__(self, pods: PodIndex, workloads: Workloads, scales: Scales) -> None:
         self._pods, self._workloads, self._scales = pods, workloads, scales
-        self._remembered: dict[ObjectKey, tuple[tuple[TargetRef, int, int], Resolution]] = {}
+        self._cache: dict[ObjectKey, tuple[tuple[TargetRef, int, int], Resolution]] = {}
         """Resolutions, each behind the target and the state of the namespace that it was made from."""
 
     def forget(self, vpa: ObjectKey) -> None:
         """The VPA is none of ours any more."""
-        self._remembered.pop(vpa, None)
+        self._cache.pop(vpa, None)
 
     def resolve(self, vpa: ObjectKey, target: TargetRef) -> Resolution:
         """The pods of the target of a VPA; it never raises."""
         namespace = vpa.namespace
-        seen = (target, self._pods.version(namespace), self._workloads.version(namespace))
-        known = self._remembered.get(vpa)
-        if known is not None and known[0] == seen:
-            return known[1]
-        questions = self._scales.questions
+        state = (target, self._pods.version(namespace), self._workloads.version(namespace))
+        cached = self._cache.get(vpa)
+        if cached is not None and cached[0] == state:
+            return cached[1]
+        lookups = self._scales.lookups
         try:
             found = self._resolved(namespace, target)
             pods, pending = (tuple(pod for pod in found if (pod.phase == PENDING) == waits) for waits in (False, True))
             resolution = Resolution(pods, pending)
         except _Unresolved as error:
             resolution = Resolution(problem=error.problem, transient=error.transient)
-        if self._scales.questions == questions:
-            self._remembered[vpa] = seen, resolution
+        if self._scales.lookups == lookups:
+            self._cache[vpa] = state, resolution
         else:
             self.forget(vpa)  # it rests on more than this namespace; the answers it rests on are remembered instead
         return resolution
 
-    def pods_below(self, namespace: str, ref: Ref) -> list[Pod]:
+    def pods_controlled_by(self, namespace: str, ref: Ref) -> list[Pod]:
         """Pods that a controller controls, itself or through well-known controllers."""
         found: list[Pod] = []
-        waiting, passed = [ref], {ref}
+        waiting, visited = [ref], {ref}
         while waiting:
             here = waiting.pop()
-            found += self._pods.owned(namespace, here)
-            below = set(self._workloads.below(namespace, here)) - passed
-            passed |= below
+            found += self._pods.owned_by(namespace, here)
+            below = set(self._workloads.controlled_by(namespace, here)) - visited
+            visited |= below
             waiting += below
         return sorted(found, key=lambda pod: pod.key)
 
@@ -121,33 +121,33 @@ class Targets:
         ref = Ref.of(target.api_version, target.kind, target.name)
         what = f"{target.api_version}.{ref}".lstrip(".")
         try:
-            found = self._of_target(namespace, target, ref)
+            found = self._pods_of(namespace, target, ref)
         except _Unresolved as error:
-            raise error.because_of("Cannot read targetRef") from error
+            raise error.with_context("Cannot read targetRef") from error
         try:
             top = self._top_most(namespace, ref)
         except _Unresolved as error:
-            raise error.because_of(f"Cannot tell whether {what} is controlled by something else") from error
+            raise error.with_context(f"Cannot tell whether {what} is controlled by something else") from error
         if top != ref:
             raise _Unresolved(f"{what} is controlled by {top}: targetRef must name that, the top-most controller")
-        return [pod for pod in found if not self._is_foreign(pod, ref)]
+        return [pod for pod in found if not self._belongs_elsewhere(pod, ref)]
 
     # -- from target to pods ---------------------------------------------------------------------------------------
 
-    def _of_target(self, namespace: str, target: TargetRef, ref: Ref) -> list[Pod]:
+    def _pods_of(self, namespace: str, target: TargetRef, ref: Ref) -> list[Pod]:
         if target.kind in WELL_KNOWN:
-            return self._of_well_known(namespace, ref)
+            return self._pods_of_well_known(namespace, ref)
         if target.kind in TRAINING_JOBS:
             return self._by_owner(namespace, ref)
         return self._by_scale(namespace, target, ref)
 
-    def _of_well_known(self, namespace: str, ref: Ref) -> list[Pod]:
+    def _pods_of_well_known(self, namespace: str, ref: Ref) -> list[Pod]:
         workload = self._workloads.get(namespace, ref)
         if workload is None:
             raise _Unresolved(f"{ref.kind} {namespace}/{ref.name} does not exist")
         if workload.selector is None:
-            return self.pods_below(namespace, ref)
-        return self._pods.chosen(namespace, workload.selector)
+            return self.pods_controlled_by(namespace, ref)
+        return self._pods.select(namespace, workload.selector)
 
     def _by_scale(self, namespace: str, target: TargetRef, ref: Ref) -> list[Pod]:
         answer = self._scale(namespace, target.api_version, ref)
@@ -157,17 +157,17 @@ class Targets:
         if answer.outcome is not Outcome.FOUND:
             raise _Unresolved(f"{what}: {answer.outcome.value}")
         if not answer.selector:
-            if owned := self.pods_below(namespace, ref):
+            if owned := self.pods_controlled_by(namespace, ref):
                 return owned
             raise _Unresolved(f"{what}: its scale subresource names no selector")
         try:
-            return self._pods.chosen(namespace, LabelSelector.of_text(answer.selector))
+            return self._pods.select(namespace, LabelSelector.of_text(answer.selector))
         except BadSelector as error:
             raise _Unresolved(f"{what}: the selector of its scale subresource: {error}") from error
 
     def _scale(self, namespace: str, api_version: str, ref: Ref) -> ScaleAnswer:
         """What is known of its scale subresource, once the server has said something."""
-        answer = self._scales.of(namespace, api_version, ref.kind, ref.name)
+        answer = self._scales.look_up(namespace, api_version, ref.kind, ref.name)
         if answer.outcome in FAILURES:
             raise _Unresolved(answer.error, transient=answer.outcome is Outcome.FAILED)
         if answer.outcome is Outcome.NOT_ASKED:
@@ -176,12 +176,12 @@ class Targets:
 
     def _by_owner(self, namespace: str, ref: Ref) -> list[Pod]:
         """Pods below the target, and those that carry its name in one of the usual labels."""
-        found = {pod.key: pod for pod in self.pods_below(namespace, ref)}
+        found = {pod.key: pod for pod in self.pods_controlled_by(namespace, ref)}
         for label in JOB_NAME_LABELS:
-            found |= {pod.key: pod for pod in self._pods.labelled(namespace, label, ref.name)}
+            found |= {pod.key: pod for pod in self._pods.with_label(namespace, label, ref.name)}
         return [found[key] for key in sorted(found)]
 
-    def _is_foreign(self, pod: Pod, target: Ref) -> bool:
+    def _belongs_elsewhere(self, pod: Pod, target: Ref) -> bool:
         """It certainly belongs to another controller; where that cannot be told, selector and labels decide."""
         chain = list(self._workloads.chain(pod.key.namespace, pod.owner))
         if not chain or any(ref == target for ref, _ in chain):
@@ -196,21 +196,21 @@ class Targets:
     def _top_most(self, namespace: str, ref: Ref) -> Ref:
         """The highest well-known or scalable controller; one of another kind ends the way up and does not count."""
         known = self._workloads.get(namespace, ref)
-        top, passed, owner = ref, {ref}, known.owner if known is not None else None
+        top, visited, owner = ref, {ref}, known.owner if known is not None else None
         while owner is not None:
             above = Ref.of_owner(owner)
             if above.kind == "Node":
                 raise _Unresolved(f"{top} is controlled by a node, which is no controller of pods")
-            if above in passed:
+            if above in visited:
                 raise _Unresolved(f"{above} is controlled by itself, through {top}")
-            passed.add(above)
+            visited.add(above)
             owner, counts = self._owner_of(namespace, above, owner)
             if not counts:
                 break
             top = above
         return top
 
-    def _owner_of(self, namespace: str, ref: Ref, told: OwnerRef) -> tuple[OwnerRef | None, bool]:
+    def _owner_of(self, namespace: str, ref: Ref, owner: OwnerRef) -> tuple[OwnerRef | None, bool]:
         """Who controls a controller, and whether it counts itself."""
         if ref.kind in WELL_KNOWN:
             workload = self._workloads.get(namespace, ref)
@@ -219,5 +219,5 @@ class Targets:
             return workload.owner, True
         if ref.kind in TRAINING_JOBS:
             return None, False
-        answer = self._scale(namespace, told.api_version, ref)
+        answer = self._scale(namespace, owner.api_version, ref)
         return answer.owner, answer.outcome is Outcome.FOUND

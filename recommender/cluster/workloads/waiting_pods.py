@@ -46,10 +46,10 @@ def resize_waiting(api: Api, pod: Pod, changes: Sequence[Change]) -> None:
     ApiError
         `Invalid` where the pod is not the one that was seen, has a node, or cannot be resized.
     """
-    api.patch(f"{path_of(PODS, pod.key.namespace, pod.key.name)}/resize", resizing(pod, changes))
+    api.patch(f"{path_of(PODS, pod.key.namespace, pod.key.name)}/resize", resize_patch(pod, changes))
 
 
-def resizing(pod: Pod, changes: Sequence[Change]) -> list[dict[str, Any]]:
+def resize_patch(pod: Pod, changes: Sequence[Change]) -> list[dict[str, Any]]:
     """The JSON Patch."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": pod.uid},

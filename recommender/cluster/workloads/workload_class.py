@@ -11,7 +11,9 @@ from recommender.cluster.workloads.ownership import Workload
 
 WORKLOAD_LABEL = "phasewise.dev/workload"
 
-NAMED_FOR_GOOD = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "CronJob"})
+LONG_LIVED_KINDS = frozenset(
+    {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "CronJob"}
+)
 """Controllers that are changed, not made anew for each run: their names carry no counter (`resnet-50` is a name)."""
 
 _COUNTER = re.compile(r"-\d+$")
@@ -20,8 +22,8 @@ _HEX_HASH = re.compile(r"-(?=[a-z]*\d)(?=[0-9]*[a-z])[0-9a-f]{6,}$")
 _RANDOM_SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
 """What the API server appends to a generateName: no vowels, no 0, 1, 3."""
 
-LONGEST_NAME = 63
-_NO_NAME = re.compile(r"[^a-z0-9]+")
+MAX_NAME_CHARS = 63
+_INVALID_CHARS = re.compile(r"[^a-z0-9]+")
 
 
 def workload_class(pod: Pod, owners: Sequence[Workload]) -> str:
@@ -54,7 +56,7 @@ def class_by_owners(owners: Sequence[tuple[str, str]], generated: str = "") -> s
         What the highest one's name was generated from, where that is known.
     """
     kind, name = next((owner for owner in owners if owner[0] == "CronJob"), owners[-1])
-    if kind in NAMED_FOR_GOOD:
+    if kind in LONG_LIVED_KINDS:
         return _as_name(name)
     return generated or _as_name(without_counter(name))
 
@@ -82,13 +84,13 @@ def _prefix(generate_name: str) -> str:
 
 
 def _by_images(pod: Pod) -> str:
-    told = "\0".join("\0".join((container.image, *container.command)) for container in pod.containers)
+    content = "\0".join("\0".join((container.image, *container.command)) for container in pod.containers)
     image = pod.containers[0].image if pod.containers else "none"
     short = image.rsplit("/", 1)[-1].split("@", 1)[0].split(":", 1)[0]
-    return f"{_as_name(short)}-{hashlib.sha256(told.encode()).hexdigest()[:10]}"
+    return f"{_as_name(short)}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
 
 
 def _as_name(words: str) -> str:
     """Fit to name an object: a label may hold capitals and underscores, an image name too, an owner's name anything."""
-    name = _NO_NAME.sub("-", words.lower()).strip("-")[:LONGEST_NAME].strip("-")
+    name = _INVALID_CHARS.sub("-", words.lower()).strip("-")[:MAX_NAME_CHARS].strip("-")
     return name or "none"

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from recommender.cluster.errors import ApiError
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.vpa import Vpa
-from recommender.cluster.vpas.made import WantedVpa, is_as_wanted, is_edited, is_made_by, names_for
+from recommender.cluster.vpas.auto_created import WantedVpa, is_as_wanted, is_edited, is_managed_by, names_for
 from recommender.cluster.workloads.namespaces import Namespace
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload
 from recommender.cluster.workloads.targets import TRAINING_JOBS
-from recommender.cluster.workloads.training_jobs import KINDS
+from recommender.cluster.workloads.training_jobs import TRAINING_JOB_KINDS
 from recommender.live.auto.settings import AUTO, harmless, read_wish
 from recommender.live.auto.view import AutoView
 
-COVERED = KINDS | {("", kind) for kind in ("Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet")}
+COVERED = TRAINING_JOB_KINDS | {("", kind) for kind in ("Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet")}
 """(group, kind) of the workloads that get a VPA; well-known kinds have no group here."""
 
 
@@ -76,7 +76,7 @@ class Planning:
         theirs = []
         self._made: dict[str, list[Vpa]] = defaultdict(list)  # by the uid of the workload
         for vpa in sorted(vpas.values(), key=lambda vpa: (vpa.created_s, vpa.key)):
-            if vpa.owner is not None and is_made_by(vpa, recommender):
+            if vpa.owner is not None and is_managed_by(vpa, recommender):
                 self._made[vpa.owner.uid].append(vpa)
             else:
                 theirs.append(vpa)

@@ -15,16 +15,16 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import QUOTAS, read_node, read_quota
 from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod, read_pod
-from recommender.cluster.objects.resizability import NOTHING_DECLARED
+from recommender.cluster.objects.resizability import NO_REQUESTS
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
 from recommender.cluster.profiles import PROFILES, read_profile
 from recommender.cluster.usage.oom import EVICTIONS, OomObservation, OomQueue, read_eviction
 from recommender.cluster.vpas.checkpoints import CheckpointKey, WriteReport
-from recommender.cluster.vpas.status import OURS_ALONE, Condition
+from recommender.cluster.vpas.status import PHASEWISE_CONDITIONS, Condition
 from recommender.cluster.vpas.writer import VpaWriter
 from recommender.cluster.watching.reflector import OnChange, Reflector
-from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, Workloads, reader_of
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, Workloads, workload_reader
 from recommender.cluster.workloads.pod_index import PodIndex
 from recommender.cluster.workloads.scales import Scales
 from recommender.cluster.workloads.targets import Resolution, Targets
@@ -104,7 +104,9 @@ class ClusterView(View):
                 on_change=self._ooms.eviction_changed,
             ),
             *(
-                Reflector(api, path_of(resource, within), scope.only(reader_of(kind)), on_change=self._workload_changed)
+                Reflector(
+                    api, path_of(resource, within), scope.only(workload_reader(kind)), on_change=self._workload_changed
+                )
                 for kind, resource in WELL_KNOWN.items()
             ),
         )
@@ -121,7 +123,7 @@ class ClusterView(View):
 
     def pods_of(self, workload: Workload) -> Sequence[Pod]:
         """The pods below a controller."""
-        return self._targets.pods_below(workload.key.namespace, workload.ref)
+        return self._targets.pods_controlled_by(workload.key.namespace, workload.ref)
 
     def start(self) -> None:
         """Begin to watch."""
@@ -162,7 +164,7 @@ class ClusterView(View):
         if vpa is None or vpa.uid != uid or self._observe_only or not self._leads():
             return
         try:
-            self._writer.withdraw(vpa, OURS_ALONE)
+            self._writer.remove_conditions(vpa, PHASEWISE_CONDITIONS)
         except ClusterError as error:
             log.warning("%s: its conditions of ours stay: %s", key, error)
 
@@ -200,9 +202,9 @@ class ClusterView(View):
         before, selection = self._selected.get(vpa.key, (None, None))
         if selection is None or before is not found:  # an answer that was not worked out anew is the very same one
             pods = spoken_of(found.pods, found.pending)
-            classes = {pod.uid: workload_class(pod, self.workloads.above(pod)) for pod in pods}
+            classes = {pod.uid: workload_class(pod, self.workloads.controllers_of(pod)) for pod in pods}
             target = self._target_of(vpa)
-            declared = NOTHING_DECLARED if target is None else target.templates.declared
+            declared = NO_REQUESTS if target is None else target.templates.declared
             selection = SelectedPods(pods, classes, found.problem or None, declared, found.pending)
             self._selected[vpa.key] = found, selection
             self._rooms.selected(vpa.key, pods, 0 if target is None else target.replicas)
@@ -226,7 +228,7 @@ class ClusterView(View):
         return self._rooms.of(vpa, pods)
 
     def spare(self, nodes: Collection[str], but: Collection[str] = ()) -> Mapping[str, Pair]:
-        return self._rooms.spare(nodes, (pod for pod in self._pods.everywhere() if pod.uid not in but))
+        return self._rooms.spare(nodes, (pod for pod in self._pods.all() if pod.uid not in but))
 
     def publish(
         self,
@@ -244,7 +246,7 @@ class ClusterView(View):
         resize_waiting(self._api, pod, changes)
 
     def stands(self, vpa: Vpa) -> bool:
-        return self._writer.stands(vpa)
+        return self._writer.matches_last_write(vpa)
 
     def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         """Write the PhaseProfile, also when we only observe."""

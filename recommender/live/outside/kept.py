@@ -23,10 +23,10 @@ from recommender.cluster.profiles import (
     Profile,
     ProfileWriter,
     class_profile_key,
-    read_kept,
+    read_stored_profile,
 )
 from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, CheckpointKey, Checkpoints, WriteReport
-from recommender.cluster.vpas.status import fetches_history
+from recommender.cluster.vpas.status import is_fetching_history
 from recommender.cluster.watching.reflector import Reflector
 from recommender.errors import BadInput
 from recommender.live.view.scope import Scope
@@ -65,7 +65,7 @@ class Histories:
             When each was made, unix seconds.
         """
         self._known = {vpa: past for vpa, past in self._known.items() if vpa in others}
-        asked = [vpa for vpa, created_s in fresh.items() if self._checkpoints.may_have(vpa, created_s)]
+        asked = [vpa for vpa, created_s in fresh.items() if self._checkpoints.may_exist_for(vpa, created_s)]
         for checkpoint in self._checkpoints.load(asked) if asked else ():
             try:
                 self.adopt({checkpoint.key: session_of(checkpoint.status, str(checkpoint))})
@@ -100,7 +100,7 @@ class Histories:
 
         Not of those whose history somebody is still fetching: ours would be written over it.
         """
-        ready = {key: told for key, told in statuses.items() if key not in vpas or not fetches_history(vpas[key])}
+        ready = {key: told for key, told in statuses.items() if key not in vpas or not is_fetching_history(vpas[key])}
         return self._checkpoints.write(ready, time.monotonic() + within_s, at_most, every_s)
 
     def clear_away(self, existing: Set[ObjectKey], ours: Set[ObjectKey]) -> list[str]:
@@ -185,7 +185,7 @@ class ProfileStore:
             for page in self._api.list_pages(path_of(PROFILES, namespace), query):
                 for raw in page.get("items") or ():
                     try:
-                        kept = read_kept(raw)
+                        kept = read_stored_profile(raw)
                     except BadObject as error:
                         log.warning("passed over: %s", error)
                         continue

@@ -10,7 +10,7 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import Node, Quota
 from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod
-from recommender.cluster.objects.vpa import LIMITS_TOO, Vpa
+from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, Vpa
 from recommender.cluster.watching.reflector import Reflector
 from recommender.policies.room import Room
 from recommender.records import CPU, MEMORY
@@ -76,7 +76,7 @@ class Rooms:
         if not quotas or not number:
             return math.inf, math.inf
         containers = [one for pod in pods if not pod.finished for one in pod.containers]
-        follow = any(vpa.policy_for(one.name).controlled_values == LIMITS_TOO for one in containers)
+        follow = any(vpa.policy_for(one.name).controlled_values == REQUESTS_AND_LIMITS for one in containers)
         most = [math.inf, math.inf]
         for i in (CPU, MEMORY):
             requests, limits = (_sum(one.requests[i] for one in containers), _sum(one.limits[i] for one in containers))

@@ -18,8 +18,8 @@ import numpy as np
 
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.pods import PENDING
-from recommender.cluster.vpas.status import DISRUPTIVE, LOW_CONFIDENCE, Condition, published_in
-from recommender.cluster.vpas.warning import warning_of
+from recommender.cluster.vpas.status import DISRUPTIVE, LOW_CONFIDENCE, Condition, recommendations_in
+from recommender.cluster.vpas.warning import disruption_warning
 from recommender.engine.engine import Engine
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
@@ -253,7 +253,7 @@ def standing(state: VpaState, limits: SharedLimits) -> dict[str, ContainerRecomm
     """
     present = state.selection.containers
     kept = {}
-    for name, entry in published_in(state.vpa.status, but=state.targets).items():
+    for name, entry in recommendations_in(state.vpa.status, exclude=state.targets).items():
         if present and name not in present:
             continue
         within = constrain_again(entry, state.vpa.policy_for(name), limits)
@@ -276,7 +276,7 @@ def conditions_of(state: VpaState, entries: Mapping[str, ContainerRecommendation
         UNSUPPORTED: Condition("True", "", problem) if problem else None,
         LOW_CONFIDENCE: Condition("True", "Fallback", words) if doubts else None,
         DEPRECATED: None,
-        DISRUPTIVE: warning_of(state.vpa, pods),
+        DISRUPTIVE: disruption_warning(state.vpa, pods),
     }
 
 
@@ -285,7 +285,7 @@ def beside(state: VpaState) -> Amounts:
     most = (0.0, 0.0)
     for pod in state.selection.pods:
         rest = [container.requests for container in pod.containers if container.name not in state.targets]
-        cpu_cores, memory_bytes = (pod.beside[i] + sum(r[i] for r in rest if r[i] >= 0) for i in (CPU, MEMORY))
+        cpu_cores, memory_bytes = (pod.extra_requests[i] + sum(r[i] for r in rest if r[i] >= 0) for i in (CPU, MEMORY))
         most = max(most[CPU], cpu_cores), max(most[MEMORY], memory_bytes)
     return most
 

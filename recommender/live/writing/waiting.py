@@ -25,7 +25,7 @@ from recommender.cluster.errors import Forbidden, Invalid, NotFound
 from recommender.cluster.objects.pair import NOTHING, Pair
 from recommender.cluster.objects.pods import PENDING, ContainerState, Pod
 from recommender.cluster.objects.resizability import GUARANTEED
-from recommender.cluster.objects.vpa import REQUESTS_ALONE, ContainerPolicy
+from recommender.cluster.objects.vpa import REQUESTS_ONLY, ContainerPolicy
 from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change
 from recommender.engine.engine import Engine
 from recommender.engine.keys import Group, Instance
@@ -145,14 +145,14 @@ def changes_of(
     worth_it = False
     for place, container in enumerate(pod.containers):
         policy = policy_for(container.name)
-        if policy.controlled_values == REQUESTS_ALONE and pod.resizability.qos == GUARANTEED:
+        if policy.controlled_values == REQUESTS_ONLY and pod.resizability.qos == GUARANTEED:
             continue
         for resource, target in enumerate(targets.get(container.name, NOTHING)):
             if resource == CPU and pod.is_boosted(container.name):
                 continue
             owners = declared.get(container.name, NOTHING)[resource]
             wanted = _wanted(container.requests[resource], target, owners)
-            of_one = _of_one(place, container, resource, wanted, limits=policy.controlled_values != REQUESTS_ALONE)
+            of_one = _of_one(place, container, resource, wanted, limits=policy.controlled_values != REQUESTS_ONLY)
             changes += of_one
             worth_it |= bool(of_one) and abs(wanted / container.requests[resource] - 1.0) > WORTH_IT
     return tuple(changes) if worth_it else ()

@@ -1,6 +1,6 @@
 """Named numbers in lines of text. Also run as a program of its own, where a pattern that takes too long ends alone.
 
-The program takes a JSON object a line, `{"pattern": ..., "lines": [...]}`, and answers with a line each, `{"words":
+The program takes a JSON object a line, `{"pattern": ..., "lines": [...]}`, and answers with a line each, `{"groups":
 [{...}, ...]}` or `{"problem": ...}`, and the `cpu_s` that it took, until it has used the seconds that are its argument.
 It imports nothing of ours: it starts within a few hundredths of a second.
 """
@@ -20,37 +20,37 @@ CPU_LIMIT_S = 0.2
 MEMORY_LIMIT_BYTES = 512 << 20
 
 
-def words_in(pattern: re.Pattern[str], line: str) -> dict[str, str]:
+def named_groups(pattern: re.Pattern[str], line: str) -> dict[str, str]:
     """What the named groups found in a line, each the first time."""
-    words: dict[str, str] = {}
+    groups: dict[str, str] = {}
     for match in pattern.finditer(line):
         for name, text in match.groupdict().items():
             if text:
-                words.setdefault(name, text)
-    return words
+                groups.setdefault(name, text)
+    return groups
 
 
-def answer(asked: str) -> dict[str, object]:
+def answer(request: str) -> dict[str, object]:
     """One request of the program."""
-    content = json.loads(asked)
+    content = json.loads(request)
     try:
         pattern = re.compile(content["pattern"])
     except (re.error, OverflowError, RecursionError) as error:
         return {"problem": str(error)}
-    return {"words": [words_in(pattern, line) for line in content["lines"]]}
+    return {"groups": [named_groups(pattern, line) for line in content["lines"]]}
 
 
 def main() -> None:
     """Answer the lines of the standard input, as many as there is time for."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    began_s = until_s = time.process_time()
-    while until_s - began_s < float(sys.argv[1]) and (asked := sys.stdin.readline()):
+    start_s = end_s = time.process_time()
+    while end_s - start_s < float(sys.argv[1]) and (request := sys.stdin.readline()):
         signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_S)
-        answered = answer(asked)
+        result = answer(request)
         signal.setitimer(signal.ITIMER_PROF, 0.0)
-        from_s, until_s = until_s, time.process_time()
-        sys.stdout.write(json.dumps(answered | {"cpu_s": until_s - from_s}) + "\n")
+        previous_s, end_s = end_s, time.process_time()
+        sys.stdout.write(json.dumps(result | {"cpu_s": end_s - previous_s}) + "\n")
         sys.stdout.flush()
 
 
