@@ -1,4 +1,4 @@
-"""A model kept in a ConfigMap: its two files under `binaryData`, written and read as they are."""
+"""A model stored in a ConfigMap: its two files under `binaryData`, byte for byte."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from recommender.errors import Misuse
 PUBLISHED_AT = "phasewise.dev/published-at"
 
 MAX_CONFIG_MAP_BYTES = 1_000_000
-"""An API server takes a ConfigMap of 1 MiB, names and annotations included."""
+"""The API server limits a ConfigMap to 1 MiB, including names and annotations."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelMap:
-    """The files that a ConfigMap holds, by name.
+    """The files of a ConfigMap, by name.
 
     Attributes
     ----------
     digest
-        Of the files alone: labels and annotations may change without it.
+        Of the files only; labels and annotations do not affect it.
     written_s
-        When they were published, unix seconds; None when it does not say.
+        When they were published, in Unix seconds; None if not annotated.
     """
 
     key: ObjectKey
@@ -42,7 +42,7 @@ class ModelMap:
 
 @reads("ConfigMap")
 def read_model_map(raw: Fields) -> ModelMap:
-    """The files from a ConfigMap's JSON."""
+    """Read the files from the JSON of a ConfigMap."""
     metadata = raw.child("metadata")
     key = read_key(metadata)
     files: dict[str, bytes] = {}
@@ -57,14 +57,14 @@ def read_model_map(raw: Fields) -> ModelMap:
 
 
 def publish_model_map(api: Api, key: ObjectKey, files: Mapping[str, bytes], now_s: float) -> None:
-    """Put files into a ConfigMap, which is made where there is none; what else it holds stays.
+    """Write files into a ConfigMap, creating it if needed; its other content stays.
 
     Raises
     ------
     Misuse
-        They are too large for a ConfigMap.
+        The files are too large for a ConfigMap.
     ApiError
-        It could not be written.
+        The write failed.
     """
     encoded = {name: base64.b64encode(content).decode() for name, content in files.items()}
     if (size := sum(map(len, encoded.values()))) > MAX_CONFIG_MAP_BYTES:
@@ -83,12 +83,12 @@ def publish_model_map(api: Api, key: ObjectKey, files: Mapping[str, bytes], now_
 
 
 def parse_key(text: str) -> ObjectKey:
-    """`NAMESPACE/NAME`.
+    """Parse `NAMESPACE/NAME`.
 
     Raises
     ------
     Misuse
-        It is something else.
+        The text has another form.
     """
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name) or "/" in name:

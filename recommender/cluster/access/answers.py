@@ -1,4 +1,4 @@
-"""What an API server's answers and silences mean: the one place where foreign errors become ours."""
+"""Parses responses, and translates HTTP and connection errors into ours; the only place that does."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from recommender.cluster.errors import (
 )
 
 MAX_MESSAGE_CHARS = 400
-"""Characters of the server's words that we repeat: it quotes rejected values, however long or private they are."""
+"""How much of the server's message we repeat: it quotes rejected values, however long or private."""
 
 NAMESPACE_TERMINATING = "NamespaceTerminating"
-"""Cause in a 403 to whoever makes something in a namespace that is being deleted: no right is missing."""
+"""Cause of a 403 for creating something in a namespace that is being deleted: no permission is missing."""
 
 _BY_STATUS: Mapping[int, type[ApiError]] = {
     401: Unauthorized, 403: Forbidden, 404: NotFound, 408: ServerFailed, 409: Conflict, 410: Gone, 429: Throttled,
@@ -35,16 +35,16 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 
 
 def error_from_status(request: str, status: int, body: object, retry_after: str | None = None) -> ApiError:
-    """The error that an HTTP status and a `Status` object stand for.
+    """The error for an HTTP status and a `Status` object.
 
     Parameters
     ----------
     request
         Method and path, for the message.
     body
-        The parsed body; anything but a `Status` is not repeated.
+        The parsed body; only a `Status` is quoted.
     retry_after
-        The header of that name, in seconds.
+        The `Retry-After` header, in seconds.
     """
     kind = _BY_STATUS.get(status) or (Invalid if 400 <= status < 500 else ServerFailed)
     if kind is Forbidden and NAMESPACE_TERMINATING in _causes(body):
@@ -56,7 +56,7 @@ def error_from_status(request: str, status: int, body: object, retry_after: str 
 
 
 def _causes(body: object) -> set[str]:
-    """The machine-readable causes in a `Status`; empty when it names none, or is no `Status`."""
+    """The machine-readable causes in a `Status`; empty without any, or for another body."""
     details = body.get("details") if isinstance(body, dict) else None
     causes = details.get("causes") if isinstance(details, dict) else None
     listed = causes if isinstance(causes, list) else []
@@ -64,7 +64,7 @@ def _causes(body: object) -> set[str]:
 
 
 def error_from_exception(request: str, error: Exception) -> ApiError:
-    """The error that a failed connection, handshake or read stands for. The foreign text may hold proxy passwords."""
+    """The error for a failed connection, handshake or read, without its text, which may hold proxy passwords."""
     if isinstance(error, ReadTimeoutError):
         return ReadTimeout(f"{request}: the server did not answer in time")
     if isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError):
@@ -73,7 +73,7 @@ def error_from_exception(request: str, error: Exception) -> ApiError:
 
 
 def _reason(error: BaseException) -> str:
-    """The operating system's words or those of TLS, found down the chain of causes."""
+    """The message of the operating system or of TLS, found along the chain of causes."""
     current: BaseException | None = error
     while current is not None:
         if isinstance(current, ssl.SSLCertVerificationError):
@@ -88,12 +88,12 @@ def _reason(error: BaseException) -> str:
 
 
 def parse_object(request: str, body: bytes) -> dict[str, Any]:
-    """The JSON object of a successful answer.
+    """Parse the JSON object of a successful response.
 
     Raises
     ------
     ServerFailed
-        It is something else; a proxy's page, usually.
+        The body is something else, usually a proxy's page.
     """
     try:
         value = orjson.loads(body)

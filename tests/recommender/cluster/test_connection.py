@@ -253,7 +253,7 @@ def test_as_the_process_ends_requests_are_cut_short_and_then_not_made_at_all(api
         api.get("/p")
     assert time.monotonic() - began_s < 5.0
     asked = len(server.asked)
-    with pytest.raises(errors.Unreachable, match="not asked, as the process ends"):
+    with pytest.raises(errors.Unreachable, match="not sent, the process is shutting down"):
         api.patch("/p", {})
     assert len(server.asked) == asked
     go_on.set()

@@ -127,7 +127,7 @@ def test_of_two_one_leads_and_when_it_stops_the_other_does(
     wait_until(lambda: two.is_leader, "the second")
     assert time.monotonic() - began_s < 1.5 * patience(), "given back, not run out"
     two.stop()
-    assert caplog.messages == ["one leads", "two leads"]
+    assert caplog.messages == ["one became the leader", "two leads"]
 
 
 LEADER = """
@@ -172,7 +172,9 @@ def test_a_leader_that_cannot_renew_says_so_and_leads_again_later(
 ) -> None:
     def said(*words: str) -> bool:
         """Between these it may have failed to renew, and said so."""
-        return [each for each in caplog.messages if each.startswith("one leads")][: len(words)] == list(words)
+        return [each for each in caplog.messages if " the leader" in each and each.startswith("one ")][
+            : len(words)
+        ] == list(words)
 
     one = election("one")
     one.start()
@@ -180,13 +182,13 @@ def test_a_leader_that_cannot_renew_says_so_and_leads_again_later(
     api_server = cluster.servers["kube-apiserver"]
     api_server.pause()  # silent, not dead: a start of it costs seconds
     try:
-        wait_until(lambda: said("one leads", "one leads no more"), "the loss", timeout_s=5)
+        wait_until(lambda: said("one became the leader", "one is no longer the leader"), "the loss", timeout_s=5)
         assert not one.is_leader
         assert one.problem
     finally:
         api_server.resume()
     # A server that has just come back may be late once more, and the deadline is short here.
-    again = ("one leads", "one leads no more", "one leads")
+    again = ("one became the leader", "one is no longer the leader", "one became the leader")
     wait_until(lambda: said(*again) and one.is_leader, "the leader again", timeout_s=20)
     assert not one.problem
     one.stop()
