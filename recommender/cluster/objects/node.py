@@ -1,4 +1,4 @@
-"""What there is for pods: what a node offers, and to whom, and what a ResourceQuota leaves those of a namespace."""
+"""Nodes and ResourceQuotas: the capacity available to pods."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Node:
 
 @reads("Node")
 def read_node(raw: Fields) -> Node:
-    """A node from its JSON."""
+    """Read a node from its JSON."""
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     return Node(
         name=metadata.required("name"),
@@ -54,8 +54,8 @@ class Quota:
     Attributes
     ----------
     requests_left, limits_left
-        (cpu_cores, memory_bytes) of requests and of limits that are still free, below 0 where there are more than
-        allowed; infinite where it does not bound them.
+        (cpu_cores, memory_bytes) of requests and of limits still available; negative if exceeded, infinite if not
+        limited.
     """
 
     key: ObjectKey
@@ -65,9 +65,9 @@ class Quota:
 
 @reads("ResourceQuota")
 def read_quota(raw: Fields) -> Quota | None:
-    """None when it bounds neither requests nor limits, or is for BestEffort pods, which have none.
+    """Read a quota; None if it limits neither requests nor limits, or applies to BestEffort pods, which have none.
 
-    One of another scope is taken to be for all: at worst less is asked for than there is.
+    Other scopes are ignored: at worst we request less than allowed.
     """
     spec, status = raw.child("spec"), raw.child("status")
     hard, used = spec.child("hard"), status.child("used")
@@ -79,7 +79,7 @@ def read_quota(raw: Fields) -> Quota | None:
 
 
 def _remaining(hard: Fields, used: Fields, *prefixes: str) -> Pair:
-    """What is bound under several names is bound by the tightest."""
+    """The remaining amounts; with several names of a resource, the smallest."""
     cpu_cores, memory_bytes = (
         min(
             (

@@ -1,4 +1,4 @@
-"""What a pod asks for, as the scheduler and the kubelet count it, of every resource."""
+"""Effective requests of a pod for every resource, as the scheduler and the kubelet count them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import NamedTuple
 from recommender.cluster.objects.reading import Fields
 
 Amounts = Mapping[str, float]
-"""Resource -> cores, bytes, or pieces."""
+"""Resource -> cores, bytes, or units."""
 
 MAX_CORES, MAX_BYTES = 2.0**20, 2.0**50
-"""No pod needs more. Beside an amount without bound, which anyone may ask for, a sum in double precision would hold
-nothing of the others, and when that pod is gone the node would look idle."""
+"""No pod needs more. Anyone may request an absurd amount; a double-precision sum would lose the other requests beside
+it, and the node would look idle once that pod is gone."""
 
 
 class ExtraRequests(NamedTuple):
-    """What a pod asks for besides `spec.containers`.
+    """Requests of a pod besides those of `spec.containers`.
 
     Attributes
     ----------
     added
-        On top of them: native sidecars, and the pod's overhead.
+        Added to them: native sidecars and the pod's overhead.
     minimum
-        In place of all that where it is more: the largest step of the start, or what is said for the pod as a whole.
+        Replaces the sum if larger: the largest init step, or pod-level requests; with the overhead.
     """
 
     added: Amounts
@@ -31,10 +31,10 @@ class ExtraRequests(NamedTuple):
 
 
 def requests_of(spec: Fields, status: Fields) -> dict[str, float]:
-    """What runs together, or the largest step of the start where that is more, and the overhead; nothing negative.
+    """Sum of the containers, or the largest init step if larger, plus the overhead; nothing negative.
 
-    Requests of the pod as a whole stand in place of those of its containers. While a resize is under way a container
-    counts with the larger of what it asks for and what its node still keeps for it.
+    Pod-level requests replace those of the containers. During a resize a container counts with the larger of what it
+    requests and what is still allocated to it.
     """
     extra = extra_requests(spec)
     allocated = {
@@ -48,7 +48,7 @@ def requests_of(spec: Fields, status: Fields) -> dict[str, float]:
 
 
 def extra_requests(spec: Fields) -> ExtraRequests:
-    """Of a pod's `spec`; nothing negative."""
+    """The extra requests in a pod's `spec`; nothing negative."""
     starting: dict[str, float] = {}
     sidecars: dict[str, float] = {}
     for container in spec.children("initContainers"):
@@ -63,13 +63,13 @@ def extra_requests(spec: Fields) -> ExtraRequests:
 
 
 def amounts(resources: Fields) -> dict[str, float]:
-    """A resource map, such as a node's `allocatable`; nothing negative, and no more than can be added up."""
+    """A resource map, such as a node's `allocatable`, clipped to 0 and the maximum."""
     status = ((name, resources.quantity(name) or 0.0) for name in resources.raw)
     return {name: min(max(0.0, amount), MAX_CORES if name == "cpu" else MAX_BYTES) for name, amount in status}
 
 
 def extended_resources(needs: Amounts) -> dict[str, float]:
-    """What of them Kubernetes calls extended resources: those of a domain of their own."""
+    """The extended resources, whose names have a domain prefix."""
     return {name: amount for name, amount in needs.items() if "/" in name and amount > 0.0}
 
 

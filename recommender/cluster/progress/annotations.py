@@ -1,4 +1,4 @@
-"""Progress and stage from annotations that a job, or whoever runs it, keeps on its pod."""
+"""Progress and stage from annotations of pods."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MAX_PROBLEMS = 20
 class AnnotationProgress:
     """Reads `phasewise.dev/progress: loss=0.42 step=1200` and `phasewise.dev/stage: evaluate`.
 
-    Costs nothing, as pods are watched anyway.
+    Needs no requests, since pods are watched anyway.
     """
 
     name = "annotation"
 
     def take(self, pods: Sequence[Pod], now_s: float) -> Told:
-        """What stands there now."""
+        """Read the current annotations."""
         readings: dict[PodName, list[Reading]] = {}
         stages: dict[PodName, list[Stage]] = {}
         problems: dict[str, str] = {}

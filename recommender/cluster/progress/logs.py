@@ -1,6 +1,6 @@
-"""Progress from the logs of pods that ask for it: works for any script that prints its loss.
+"""Progress from the logs of pods that opt in; works for any script that prints its loss.
 
-Logs are read through the API server, never more of them than asked for.
+Logs are read through the API server, limited in lines, bytes and time.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from recommender.cluster.progress.patterns import Search, SearchResult, search
 from recommender.readings import PodName, Reading, Stage, Told, reading_of, stage_of
 
 LOG_ANNOTATION = "phasewise.dev/progress-log"
-"""Annotation or label of a pod: `true`, or (annotation) a regular expression with named groups."""
+"""Annotation or label: `true`, or (annotation only) a regular expression with named groups."""
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 LAST_LINES, MAX_BYTES, MAX_LINE_CHARS = 100, 64 << 10, 1000
-"""Of one read: lines from the end, bytes of these, and characters of a line that are looked at."""
+"""Limits of one read: lines from the end, bytes, and characters searched per line."""
 
 READ_TIMEOUT_S = 2.0
-"""A node that does not answer must not take the time of the others."""
+"""A node that does not respond must not use up the time of the others."""
 
 MAX_BACKOFF_S, FORBIDDEN_BACKOFF_S = 480.0, 300.0
 MAX_PROBLEMS = 20
 
 NEGLIGIBLE_CPU_S = 1e-4
-"""CPU time that is not worth being remembered."""
+"""CPU time below which a namespace is no longer tracked."""
 
 
 class LogLine(NamedTuple):
-    """A line, and when the container wrote it (unix seconds, the node's clock)."""
+    """A line, and when it was written (Unix seconds on the node's clock)."""
 
     time_s: float
     text: str
@@ -47,7 +47,7 @@ class LogLine(NamedTuple):
 
 @dataclass(slots=True)
 class _LogState:
-    """One container's log: up to when it was read, when it is read again (monotonic), and why it was not."""
+    """State of a container's log: read up to when, next read (monotonic seconds), failures in a row, and problem."""
 
     pod: Pod
     container: str
@@ -59,16 +59,16 @@ class _LogState:
 
 
 class LogProgress:
-    """Reads what is new in the logs of those that ask, the longest waiting first, for a bounded time each round.
+    """Reads new lines of the logs of pods that opt in, the longest waiting first, for a bounded time per round.
 
     Parameters
     ----------
     default_pattern
-        For pods that say `true`; None for `DEFAULT_PATTERN`.
+        For pods with `true`; None for `DEFAULT_PATTERN`.
     every_s
-        Between two reads of one log.
+        Seconds between two reads of a log.
     budget_s
-        Of a round: what reading may take altogether.
+        Seconds per round for all reads.
     stopwatch
         Monotonic seconds.
     """
@@ -86,12 +86,12 @@ class LogProgress:
         self._api, self._default, self._every_s, self._budget_s = api, default_pattern, every_s, budget_s
         self._stopwatch = stopwatch
         self._logs: dict[str, _LogState] = {}
-        # CPU time by namespace; what is long ago counts little.
+        # CPU time of pattern search by namespace, decaying by half per round.
         self._cpu_s: defaultdict[str, float] = defaultdict(float)
         self._blocked_until_s, self._problem = float("-inf"), ""
 
     def take(self, pods: Sequence[Pod], now_s: float) -> Told:
-        """What their logs say since the last time."""
+        """Read progress from log lines since the last call."""
         self._logs = {pod.uid: self._state_of(pod) for pod in pods if _is_enabled(pod)}
         if self._stopwatch() < self._blocked_until_s:
             return Told({}, {"progress from logs": self._problem})
@@ -108,7 +108,7 @@ class LogProgress:
         return Told(readings, self._problems(), stages)
 
     def _priority(self, state: _LogState) -> tuple[float, float]:
-        """Namespaces whose patterns take long wait behind all others; of one the pods take turns."""
+        """Sort key: namespaces with expensive patterns last; within one, the pods take turns."""
         return self._cpu_s[state.pod.key.namespace], -math.inf if state.since_s is None else state.since_s
 
     def _state_of(self, pod: Pod) -> _LogState:
@@ -135,7 +135,7 @@ class LogProgress:
             except Forbidden as error:
                 self._blocked_until_s, self._problem = start_s + FORBIDDEN_BACKOFF_S, str(error)
                 break
-            except (Invalid, NotFound):  # not started yet, or gone: the watch says so soon
+            except (Invalid, NotFound):  # not started yet, or deleted: the watch will tell
                 state.next_read_s = start_s + self._every_s
             except ApiError as error:
                 state.failures += 1
@@ -151,11 +151,11 @@ class LogProgress:
         self, state: _LogState, lines: Sequence[LogLine], found: SearchResult, now_s: float
     ) -> tuple[list[Reading], list[Stage]]:
         if found.problem:
-            state.next_read_s = math.inf  # until the pod says another pattern
+            state.next_read_s = math.inf  # until the pattern changes
             state.problem = f"the pattern of {LOG_ANNOTATION} cannot be used: {found.problem}"
             return [], []
         if found.groups is None:
-            return [], []  # it is read again
+            return [], []  # not searched in time: read these lines again
         state.since_s = lines[-1].time_s
         readings, stages = [], []
         for line, words in zip(lines, found.groups, strict=True):
@@ -164,7 +164,7 @@ class LogProgress:
                 stages.append(stage)
             try:
                 readings.append(reading_of(words, at_s))
-            except ValueError:  # most lines tell nothing of it
+            except ValueError:  # most lines contain no progress
                 continue
         return readings, stages
 
@@ -195,16 +195,16 @@ def _is_running(pod: Pod, container: str) -> bool:
 
 
 def read_log(api: Api, pod: ObjectKey, container: str, since_s: float | None, timeout_s: float) -> list[LogLine]:
-    """The lines written after a moment, the last ones if there are too many; oldest first.
+    """Read the lines written after a time, only the last ones if too many, oldest first.
 
     Raises
     ------
     ApiError
-        The log cannot be read; `Invalid` while the container waits to be started.
+        The log cannot be read; `Invalid` while the container is waiting to start.
     """
     query: dict[str, str | int] = {"container": container, "timestamps": "true"}
     query |= {"tailLines": LAST_LINES, "limitBytes": MAX_BYTES}
-    if since_s is not None:  # the server knows whole seconds only
+    if since_s is not None:  # the server supports whole seconds only
         query["sinceTime"] = datetime.fromtimestamp(math.floor(since_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     text = api.text(path_of(PODS, *pod, "log"), query, timeout_s=timeout_s)
     return [line for line in _lines(text) if since_s is None or line.time_s > since_s]
@@ -215,7 +215,7 @@ def _lines(text: str) -> Iterator[LogLine]:
         stamp, _, words = stamped.partition(" ")
         try:
             time_s = datetime.fromisoformat(stamp).timestamp()
-        except ValueError:  # the last line may be cut off, or the node has a word of its own to say
+        except ValueError:  # a truncated last line, or a message of the kubelet
             continue
-        # A progress bar rewrites its line: what it said last is what counts.
+        # A progress bar rewrites its line: keep its last state.
         yield LogLine(time_s, words.rstrip("\r").rpartition("\r")[2][:MAX_LINE_CHARS])

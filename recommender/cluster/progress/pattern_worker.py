@@ -1,8 +1,8 @@
-"""Named numbers in lines of text. Also run as a program of its own, where a pattern that takes too long ends alone.
+"""Named groups in lines of text; also a worker program, killed by a pattern that takes too long.
 
-The program takes a JSON object a line, `{"pattern": ..., "lines": [...]}`, and answers with a line each, `{"groups":
-[{...}, ...]}` or `{"problem": ...}`, and the `cpu_s` that it took, until it has used the seconds that are its argument.
-It imports nothing of ours: it starts within a few hundredths of a second.
+The program reads one JSON object per line, `{"pattern": ..., "lines": [...]}`, and writes one line per result,
+`{"groups": [{...}, ...]}` or `{"problem": ...}`, with the `cpu_s` used, until the CPU seconds in its argument are spent.
+It imports none of our modules, so that it starts within a few hundredths of a second.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import sys
 import time
 
 CPU_LIMIT_S = 0.2
-"""What one pod's lines may take; a kernel timer ends the program, since nothing else stops a search that runs away."""
+"""CPU limit for the lines of one pod; a kernel timer kills the program, since nothing else stops a runaway search."""
 
 MEMORY_LIMIT_BYTES = 512 << 20
 
 
 def named_groups(pattern: re.Pattern[str], line: str) -> dict[str, str]:
-    """What the named groups found in a line, each the first time."""
+    """The first match of each named group in a line."""
     groups: dict[str, str] = {}
     for match in pattern.finditer(line):
         for name, text in match.groupdict().items():
@@ -31,7 +31,7 @@ def named_groups(pattern: re.Pattern[str], line: str) -> dict[str, str]:
 
 
 def answer(request: str) -> dict[str, object]:
-    """One request of the program."""
+    """Answer one request."""
     content = json.loads(request)
     try:
         pattern = re.compile(content["pattern"])
@@ -41,7 +41,7 @@ def answer(request: str) -> dict[str, object]:
 
 
 def main() -> None:
-    """Answer the lines of the standard input, as many as there is time for."""
+    """Answer requests from standard input, within the CPU limit."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     start_s = end_s = time.process_time()

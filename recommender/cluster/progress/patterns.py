@@ -1,6 +1,6 @@
-"""Regular expressions that strangers give: they are searched in another process, which a bad one ends alone.
+"""Search for untrusted regular expressions, in a worker process that a runaway search can be killed with.
 
-Whoever may create a pod may write such a pattern, and Python's engine knows patterns that take years.
+Anyone who may create a pod may set a pattern, and some patterns take Python's engine years.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from recommender.readings import CHECKPOINT, METRICS
 
 MAX_PATTERN_CHARS = 512
 WORKER_TIMEOUT_S = 10.0
-"""A limit for a machine that is busy; a pattern's own is its CPU time (`pattern_worker.CPU_LIMIT_S`)."""
+"""Wall-clock limit for a busy machine; each pattern is limited by CPU time (`pattern_worker.CPU_LIMIT_S`)."""
 
 ROUND_CPU_LIMIT_S = 1.0
-"""What all patterns of pods may take in a round, and the default one as much; the rest waits for the next round."""
+"""Per round for all patterns of pods, and as much for the default one; the rest waits for the next round."""
 
 _NUMBER = r"(?:[-+]?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:e[-+]?\d{1,3})?|[-+]?nan|[-+]?inf)(?![a-z0-9_]|\.\d)"
 _BETWEEN = r"['\"]?[ \t]{0,4}[:=]?[ \t]{0,4}(?:tensor\()?\[?"
@@ -55,13 +55,15 @@ DEFAULT_PATTERN = "(?i)" + "|".join(
 
 _DEFAULT = re.compile(DEFAULT_PATTERN)
 _HINTS = ("loss", "acc", "score", "reward", "stage", CHECKPOINT, "evaluat", "validating")
+"""A line without any of them cannot match; checking is much faster than the pattern, which takes 0.1 ms."""
+
 KNOWN_GROUPS = (*METRICS, "stage", CHECKPOINT)
-"""A line without any of them has nothing to tell: seen at a glance, where the pattern takes a tenth of a ms."""
+"""Names of groups with a meaning; a pattern needs at least one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A pattern (None for the default one) and the lines to look for it in."""
+    """A pattern (None for the default one) and the lines to search."""
 
     pattern: str | None
     lines: Sequence[str]
@@ -69,16 +71,16 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search brought.
+    """The result of a search.
 
     Attributes
     ----------
     groups
-        By line: what its named groups found. None where the search did not come to its end.
+        By line: the matches of named groups. None if the search did not finish.
     problem
-        What is wrong with the pattern; empty when it is sound.
+        Why the pattern cannot be used; empty if it can.
     cpu_s
-        The CPU time that it took.
+        CPU time of the search in seconds.
     """
 
     groups: Sequence[dict[str, str]] | None
@@ -87,7 +89,7 @@ class SearchResult:
 
 
 def search(searches: Sequence[Search]) -> list[SearchResult]:
-    """Do them while there is time: the default pattern here, all others in a process of their own."""
+    """Search within the CPU limits: for the default pattern here, for others in a worker process."""
     found = [SearchResult(None)] * len(searches)
     custom, remaining_s = [], ROUND_CPU_LIMIT_S
     for index, each in enumerate(searches):
@@ -131,15 +133,15 @@ def _pattern_problem(pattern: str) -> str:
 
 
 def _run_worker(searches: Sequence[Search], cpu_limit_s: float) -> tuple[list[SearchResult], bool]:
-    """The answers that came, and whether the next one was ended for its time."""
+    """The results received, and whether the next search exceeded its CPU limit."""
     requests = b"".join(orjson.dumps({"pattern": each.pattern, "lines": list(each.lines)}) + b"\n" for each in searches)
     command = [sys.executable, "-I", "-S", str(Path(pattern_worker.__file__)), str(cpu_limit_s)]
     try:
-        done = subprocess.run(command, input=requests, capture_output=True, timeout=WORKER_TIMEOUT_S, check=False)  # noqa: S603 - ourselves
+        done = subprocess.run(command, input=requests, capture_output=True, timeout=WORKER_TIMEOUT_S, check=False)  # noqa: S603 - our own program
         output, status = done.stdout, done.returncode
     except subprocess.TimeoutExpired as error:
         output, status = error.stdout or b"", 0
-    except OSError:  # no memory or processes left: another time
+    except OSError:  # no memory or processes left: retry next round
         return [], False
     lines = output[: output.rfind(b"\n") + 1].splitlines()
     return [_parse_result(line) for line in lines], status == -signal.SIGPROF and len(lines) < len(searches)

@@ -1,4 +1,4 @@
-"""What containers use now, from metrics.k8s.io (metrics-server and its kin)."""
+"""Current usage of containers, from metrics.k8s.io (metrics-server or compatible)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recommender.records import Sample
 
 
 class ContainerKey(NamedTuple):
-    """One container of one pod."""
+    """A container of a pod."""
 
     namespace: str
     pod: str
@@ -27,34 +27,34 @@ class ContainerKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """One answer of the metrics API: the samples, and what is wrong with each pod that could not be read."""
+    """A response of the metrics API: the samples, and the problem of each pod that could not be parsed."""
 
     samples: dict[ContainerKey, Sample]
     broken: Mapping[str, str]
 
 
 READ_TIMEOUT_S = 5.0
-"""Between two pieces of the answer: a metrics server that hangs must not hold up a round, or its end."""
+"""Between two chunks of the response: a hanging metrics server must not delay a round, or the shutdown."""
 
 
 def read_usage(api: Api, namespace: str | None = None) -> UsageReport:
-    """The usage of every container of a namespace, or of all, in one request (the API knows no pages).
+    """Read the usage of all containers, of one namespace or all, in one request (the API has no paging).
 
     Raises
     ------
     ApiError
-        The metrics API does not answer: `NotFound` where it is not installed, `ServerFailed` while it is down.
+        The request failed: `NotFound` if the API is not installed, `ServerFailed` while it is down.
     """
     return usage_of(api.get(path_of(POD_METRICS, namespace), timeout_s=READ_TIMEOUT_S))
 
 
 def usage_of(answer: dict[str, Any]) -> UsageReport:
-    """The report in a PodMetricsList, which is emptied."""
+    """Parse a PodMetricsList; consumes its items."""
     samples: dict[ContainerKey, Sample] = {}
     broken: dict[str, str] = {}
     items: list[Any] = answer.pop("items", None) or []
     items.reverse()
-    while items:  # each is let go once it is read: all of them are the most memory that a round takes
+    while items:  # freed one by one: together they are the memory peak of a round
         raw = items.pop()
         try:
             samples.update(_read_pod_fast(raw))
@@ -67,9 +67,9 @@ def usage_of(answer: dict[str, Any]) -> UsageReport:
 
 
 def _read_pod_fast(raw: Mapping[str, Any]) -> dict[ContainerKey, Sample]:
-    """A pod as metrics-server writes it, in nanocores and KiB; anything else fails here and is read with care.
+    """Parse a pod as metrics-server writes it, in nanocores and KiB; fails for anything else.
 
-    There are thousands at each round, and care takes five times as long.
+    The fast path for thousands of pods per round; `_read_pod` takes five times as long.
     """
     namespace, pod, timestamp_s = raw["metadata"]["namespace"], raw["metadata"]["name"], _parse_time_s(raw["timestamp"])
     samples = {}
@@ -86,7 +86,7 @@ def _read_pod_fast(raw: Mapping[str, Any]) -> dict[ContainerKey, Sample]:
 
 
 _new_tuple = tuple.__new__
-"""Of a NamedTuple: what its own making ends in, at a third of the time."""
+"""Creates a NamedTuple in a third of the time."""
 
 
 @lru_cache(maxsize=1024)

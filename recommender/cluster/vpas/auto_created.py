@@ -1,8 +1,8 @@
-"""VPAs that we make for workloads: what they are called, what they say, and the one door to write them.
+"""VPAs that we create for workloads: names, content, and their only writer.
 
-Each carries the label `phasewise.dev/recommender` with the name of the recommender that made it, is owned by its
-workload, and remembers in an annotation a digest of what was written. A VPA that says something else by now was changed
-by a person: it is never written again. One without the label is a person's altogether.
+Each has the label `phasewise.dev/recommender` with the name of its recommender, is owned by its workload, and has an
+annotation with a digest of the written content. A VPA with different content was edited by a person, and is never
+written again; one without the label is not ours.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
 
 RECOMMENDER_LABEL = "phasewise.dev/recommender"
-"""Label: the name of the recommender that made it."""
+"""Label: the name of the recommender that created the VPA."""
 
 DIGEST_ANNOTATION = "phasewise.dev/written"
-"""Annotation: the digest of what we wrote."""
+"""Annotation: the digest of the content we wrote."""
 
 PROBLEM_ANNOTATION = "phasewise.dev/problem"
-"""Annotation: what a person should know, as what is wrong with the workload's annotations: `kubectl describe vpa`."""
+"""Annotation: a problem for people to see, such as an invalid annotation of the workload."""
 
 MAX_NAME_CHARS = 189
-"""A checkpoint is called `<VPA>-<container>`, a container up to 63 characters, and an object up to 253."""
+"""The checkpoint's name is `<VPA>-<container>`: 253 characters, less 63 of the container and the hyphen."""
 
 MAX_PROBLEM_CHARS = 500
 HASH_DIGITS = 10
@@ -41,7 +41,7 @@ HASH_DIGITS = 10
 ALL_CONTAINERS = "*"
 
 PROBE_TTL_S = 300.0
-"""An upgrade of the VPA is seen after so long at the latest."""
+"""How long the result of a probe is cached; an upgrade of the VPA is noticed by then."""
 
 IN_PLACE = "InPlace"
 
@@ -50,16 +50,16 @@ PROBE_NAME = "phasewise-probe-"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What can be chosen of a VPA that we make; bounds in (cpu_cores, memory_bytes), for every container.
+    """The options of a VPA that we create; bounds in (cpu_cores, memory_bytes), for every container.
 
     Attributes
     ----------
     controlled_values
         `controlledValues`.
     min_replicas
-        What the updater leaves alone when there are fewer; None for its own number.
+        The updater does not evict with fewer replicas; None for its default.
     shares
-        How its pods share the CPU of their nodes: an annotation's word, empty where they do not.
+        The policy by which its pods share the CPU of their nodes; empty for none.
     """
 
     mode: str = "InPlaceOrRecreate"
@@ -77,7 +77,7 @@ class WantedVpa:
     Attributes
     ----------
     problem
-        Words for the annotation `PROBLEM_ANNOTATION`; empty when all is well.
+        Value of the annotation `PROBLEM_ANNOTATION`; empty without a problem.
     """
 
     name: str
@@ -92,11 +92,11 @@ class WantedVpa:
 
 
 def names_for(workload: Workload) -> tuple[str, str]:
-    """What the VPA of a workload may be called: `<name>.<kind>`, or that with a digest where it is taken or too long,
-    or what the profile of a workload class may be called.
+    """Candidate names for the VPA of a workload: `<name>.<kind>`, then one with a digest.
 
-    No container has a dot in its name, so no two such VPAs can have checkpoints of one name (`a-b` and `c`, `a` and
-    `b-c`), and workloads of one name and different kinds have VPAs of different names.
+    The plain name is skipped if too long, or if it could be that of a workload class's profile. Container names have no
+    dot, so two such VPAs never have checkpoints of the same name (`a-b` and `c`, `a` and `b-c`), and workloads of one
+    name and different kinds have VPAs of different names.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def names_for(workload: Workload) -> tuple[str, str]:
 
 
 def is_managed_by(vpa: Vpa, recommender: str) -> bool:
-    """Made by this recommender, and not taken over by a person since."""
+    """Whether this recommender created the VPA, and nobody removed the marks of that."""
     return (
         vpa.labels.get(RECOMMENDER_LABEL) == recommender
         and vpa.owner is not None
@@ -121,25 +121,25 @@ def is_managed_by(vpa: Vpa, recommender: str) -> bool:
 
 
 def is_edited(vpa: Vpa) -> bool:
-    """Something else stands in it than we wrote."""
+    """Whether the content differs from what we wrote."""
     return vpa.annotations.get(DIGEST_ANNOTATION) != _digest(_fields_of(vpa))
 
 
 def is_as_wanted(vpa: Vpa, wanted: WantedVpa) -> bool:
-    """Nothing needs to be written."""
+    """Whether the VPA is up to date."""
     words = (vpa.annotations.get(PROBLEM_ANNOTATION, ""), vpa.annotations.get(SHARES, ""))
     as_wanted = words == (wanted.problem[:MAX_PROBLEM_CHARS], wanted.settings.shares)
     return as_wanted and _fields_of(vpa) == _wanted_fields(wanted)
 
 
 class VpaMaker:
-    """Makes, changes and removes VPAs of workloads. Every method raises an `ApiError`."""
+    """Creates, updates and deletes VPAs of workloads. Every method raises an `ApiError`."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
     def create(self, wanted: WantedVpa) -> None:
-        """Make a VPA; `Conflict` when there is one of its name."""
+        """Create a VPA; `Conflict` if its name is taken."""
         workload = wanted.workload
         owner = {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name, "uid": workload.uid}
         metadata = {
@@ -153,27 +153,25 @@ class VpaMaker:
         self._api.create(path_of(VPAS, wanted.key.namespace), body)
 
     def change(self, vpa: Vpa, wanted: WantedVpa) -> None:
-        """Make one of ours say what is wanted now; `Conflict` when somebody wrote it since it was seen."""
+        """Update one of our VPAs; `Conflict` if it was modified since it was read."""
         metadata = {"resourceVersion": vpa.resource_version, "annotations": _annotations(wanted)}
         spec = _spec(wanted)
-        spec["updatePolicy"].setdefault("minReplicas", None)  # takes out a number that was there before
+        spec["updatePolicy"].setdefault("minReplicas", None)  # removes an earlier value
         self._api.patch(path_of(VPAS, *vpa.key), {"metadata": metadata, "spec": spec})
 
     def remove(self, vpa: Vpa) -> None:
-        """Delete this very VPA, if it is still there."""
+        """Delete this VPA, by its UID, if it still exists."""
         try:
             self._api.delete(path_of(VPAS, *vpa.key), uid=vpa.uid)
         except (NotFound, Conflict):
-            return  # it has gone by itself, and another one may have its name
+            return  # already deleted, perhaps replaced by another one of its name
 
 
 class InPlaceMode:
-    """Whether a cluster's VPA has the update mode `InPlace`, which no flag and no object of it tells.
+    """Whether the cluster's VPA supports the update mode `InPlace`, found by a cached dry-run create.
 
-    Tries to make a VPA of that mode, so that nothing is stored, and remembers what came of it.
-
-    The schema of an older VPA refuses it, and so does the admission controller while its feature gate is off. The
-    updater has a gate of its own: where that one alone is off, it leaves such VPAs alone, which does no harm.
+    Older versions refuse the mode by their schema, and the admission controller while its feature gate is off. The
+    updater has its own gate: if only that is off, it ignores such VPAs, which is harmless.
 
     Parameters
     ----------
@@ -186,7 +184,7 @@ class InPlaceMode:
         self._probed: tuple[bool, float] | None = None
 
     def available(self, namespace: str) -> bool:
-        """Whether a VPA of a namespace may have it; an ApiError when the server could not say."""
+        """Whether a VPA in the namespace may have the mode; an ApiError if the probe failed otherwise."""
         now_s = self._clock()
         if self._probed is None or now_s - self._probed[1] >= PROBE_TTL_S:
             self._probed = self._probe(namespace), now_s
@@ -205,7 +203,7 @@ class InPlaceMode:
         try:
             self._api.create(path_of(VPAS, namespace), body, dry_run=True)
         except Invalid as error:
-            if IN_PLACE not in str(error):  # what else speaks against the probe says nothing of other namespaces
+            if IN_PLACE not in str(error):  # refused for another reason, which says nothing about the mode
                 raise
             return False
         return True
@@ -229,7 +227,7 @@ def _spec(wanted: WantedVpa) -> dict[str, Any]:
 
 
 def _annotations(wanted: WantedVpa) -> dict[str, str | None]:
-    """None removes one."""
+    """The annotations of a VPA; None removes one."""
     return {
         DIGEST_ANNOTATION: _digest(_wanted_fields(wanted)),
         PROBLEM_ANNOTATION: wanted.problem[:MAX_PROBLEM_CHARS] or None,
@@ -238,8 +236,8 @@ def _annotations(wanted: WantedVpa) -> dict[str, str | None]:
 
 
 _VpaFields = tuple[TargetRef, str, int | None, tuple[str, ...], tuple[ContainerPolicy, ...]]
-"""What stands in a VPA, however it is written (`1` or `1000m`), and nothing that we do not write: target, update mode,
-least replicas, recommenders, policies."""
+"""The content of a VPA that we write, independent of its notation (`1` or `1000m`): target, update mode, minimum
+replicas, recommenders, policies."""
 
 
 def _fields_of(vpa: Vpa) -> _VpaFields:

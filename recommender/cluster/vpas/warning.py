@@ -1,4 +1,4 @@
-"""What applying a VPA would do to its pods besides changing their requests: said in a condition of its status."""
+"""A condition that warns of side effects of applying a VPA: QoS class changes and restarts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ EFFECT_BY_MODE = {
     "InPlace": "such a resize is refused, and running pods stay as they are",
     "InPlaceOrRecreate": "such a resize is refused, and the updater evicts the pod instead",
 }
-"""By update mode; every other mode but `Off` evicts in any case."""
+"""By update mode; all others except `Off` evict in any case."""
 
 EVICTION_EFFECT = "pods are evicted to get it"
 
 
 def disruption_warning(vpa: Vpa, pods: Iterable[Pod]) -> Condition | None:
-    """What the updater would do to running pods that nobody may have meant; None when nothing, or it is not to act."""
+    """Warn of unintended effects of the updater on running pods; None without any, or in mode `Off`."""
     if vpa.update_mode == "Off":
         return None
     found = sorted({words for pod in pods if not pod.finished for words in _warnings(vpa, pod)})

@@ -1,4 +1,4 @@
-"""The only door through which a VPA is written: its status, on difference, and never over somebody else's change."""
+"""The only writer of VPA statuses: writes only differences, and never overwrites somebody else's change."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from recommender.cluster.vpas.status import Condition, same_status, status_of, s
 from recommender.records import ContainerRecommendation
 
 MAX_ATTEMPTS = 2
-"""In one round, where somebody else writes at the same time."""
+"""Per round, when somebody else writes at the same time."""
 
 
 class VpaWriter:
-    """Publishes recommendations. For many threads at once; one VPA at a time by one of them.
+    """Publishes recommendations. Thread-safe, but only one thread may write the same VPA.
 
-    The patch holds the uid and resourceVersion that the status was built from. When those are no longer true, the VPA
-    is read again, the status built anew on it, and sent once more.
+    The patch tests the uid and resourceVersion that the status was built from. On a conflict the VPA is read again, and
+    the status rebuilt and sent once more.
     """
 
     def __init__(self, api: Api, wall_clock: Callable[[], float]) -> None:
@@ -29,23 +29,23 @@ class VpaWriter:
         self._last_written: dict[ObjectKey, int] = {}
 
     def matches_last_write(self, vpa: Vpa) -> bool:
-        """Whether its status is, to the letter, what was written there last."""
+        """Whether its status is exactly what we last wrote."""
         return self._last_written.get(vpa.key) == hash(vpa.status_json)
 
     def remove_conditions(self, vpa: Vpa, conditions: Container[str]) -> None:
-        """Take conditions out of the status of a VPA, and leave all else; nothing is sent where there are none.
+        """Remove conditions from the status of a VPA; nothing is sent if there are none.
 
         Raises
         ------
         ClusterError
-            It could not be written. Where somebody else writes it meanwhile, theirs stands.
+            The write failed; a concurrent change by somebody else is kept.
         """
         wanted = status_without(vpa, conditions)
         if not same_status(wanted, vpa.status):
             self._send(vpa, wanted)
 
     def forget(self, vpa: ObjectKey) -> None:
-        """It is gone, or another recommender's."""
+        """Forget a VPA that is gone, or now belongs to another recommender."""
         self._last_written.pop(vpa, None)
 
     def publish(
@@ -54,9 +54,9 @@ class VpaWriter:
         recommendations: Iterable[ContainerRecommendation],
         conditions: Mapping[str, Condition | None],
     ) -> None:
-        """Make the status of a VPA say this; nothing is sent when it does already, or when the VPA is gone.
+        """Write the status of a VPA; nothing is sent if it is up to date, or if the VPA is gone.
 
-        One that keeps changing under our hands is left to the next round, which sees it as it is then.
+        After repeated conflicts it is left to the next round.
 
         Parameters
         ----------
@@ -68,7 +68,7 @@ class VpaWriter:
         Raises
         ------
         ClusterError
-            Any other failure (`Forbidden`, `Unreachable`, ...); nothing was written then, as far as can be known.
+            Any other failure (`Forbidden`, `Unreachable`, ...).
         """
         wanted = tuple(recommendations)
         for _ in range(MAX_ATTEMPTS):
@@ -81,13 +81,13 @@ class VpaWriter:
                 if (current := self._current(vpa)) is None:
                     return
                 if current.resource_version == vpa.resource_version:
-                    raise  # nobody interfered: the server will not have this status
+                    raise  # no conflict: the server rejects this status
                 vpa = current
             else:
                 return
 
     def _current(self, vpa: Vpa) -> Vpa | None:
-        """The VPA as it is now; None when it is gone or another one has taken its name."""
+        """The current VPA; None if it is gone, or replaced by another one of its name."""
         try:
             current = read_vpa(self._api.get(path_of(VPAS, *vpa.key)))
         except NotFound:

@@ -1,4 +1,4 @@
-"""What resources an API server has, by kind: their plural names, and whether they can be scaled."""
+"""API discovery: the resource of a kind, and whether it has a scale subresource."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from recommender.cluster.errors import ApiError, NotFound
 from recommender.cluster.objects.reading import Fields, reads
 
 CACHE_TTL_S = 300.0
-"""Upstream's mapping is renewed as often."""
+"""As upstream's REST mapper."""
 
 ABSENT_TTL_S = 30.0
-"""How long "there is no such kind" holds: its definition is often applied just after what names it."""
+"""For "no such kind": a CRD is often applied just after the objects that refer to it."""
 
 
 class Resource(NamedTuple):
-    """Where the objects of a kind are: (apiVersion, plural), and whether they have a scale subresource."""
+    """The resource of a kind: apiVersion, plural, and whether it has a scale subresource."""
 
     api_version: str
     plural: str
@@ -25,9 +25,7 @@ class Resource(NamedTuple):
 
 
 class Discovery:
-    """Kinds looked up once and remembered; asking again costs nothing for five minutes.
-
-    An `ApiError` is raised where the server could not say.
+    """Looks up kinds, cached for five minutes. Raises an `ApiError` if the server cannot answer.
 
     Parameters
     ----------
@@ -38,10 +36,10 @@ class Discovery:
     def __init__(self, api: Api, clock: Callable[[], float]) -> None:
         self._api, self._clock = api, clock
         self._cache: dict[str, tuple[Mapping[str, Resource], float]] = {}
-        """The kinds of a version or group, and until when they hold."""
+        """The kinds of a version or group, and when the entry expires."""
 
     def find(self, api_version: str, kind: str) -> Resource | None:
-        """The resource of a kind, of this version or else of the one its group prefers; None when there is none."""
+        """The resource of a kind in this version, else in the preferred one of the group; None without either."""
         found = self._kinds(api_version).get(kind) if api_version else None
         if found is not None or "/" not in api_version:
             return found
@@ -49,7 +47,7 @@ class Discovery:
         return preferred.get(kind)
 
     def _kinds(self, group_version: str) -> Mapping[str, Resource]:
-        """The kinds of a version, or those of the version that a group prefers (where there is no `/`, except `v1`)."""
+        """The kinds of a version, or of the preferred version of a group (no `/`, except `v1`)."""
         cached = self._cache.get(group_version)
         if cached is not None and self._clock() < cached[1]:
             return cached[0]
@@ -58,7 +56,7 @@ class Discovery:
         except ApiError:
             if cached is None:
                 raise
-            kinds = cached[0]  # what is served seldom changes; an old answer is better than none
+            kinds = cached[0]  # served kinds rarely change: prefer a stale entry to none
         self._cache[group_version] = kinds, self._clock() + (CACHE_TTL_S if kinds else ABSENT_TTL_S)
         return kinds
 
@@ -73,9 +71,9 @@ class Discovery:
 
 
 def served_resources(api: Api, kinds: Collection[tuple[str, str]]) -> dict[tuple[str, str], Resource]:
-    """Those of the kinds, given as (group, kind), that the server has now; nothing is remembered.
+    """The resources of the given (group, kind) that the server has now; not cached.
 
-    A kind that is served in several versions is given in the one that its group prefers, else in the first.
+    A kind served in several versions is returned in the preferred one of the group, else in the first.
     """
     groups = {group for group, _ in kinds}
     found: dict[tuple[str, str], Resource] = {}
@@ -89,7 +87,7 @@ def served_resources(api: Api, kinds: Collection[tuple[str, str]]) -> dict[tuple
 
 @reads("APIGroupList")
 def _read_groups(raw: Fields) -> Mapping[str, tuple[str, ...]]:
-    """Group -> its versions, the preferred one first."""
+    """Versions by group, the preferred one first."""
     found = {}
     for group in raw.children("groups"):
         preferred = group.child("preferredVersion").text("groupVersion")

@@ -1,4 +1,4 @@
-"""Namespaces: what they say about Phasewise."""
+"""Namespaces, with their labels and annotations for Phasewise."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Namespace:
     Attributes
     ----------
     labels, annotations
-        Those below `phasewise.dev/` alone.
+        Only those with the prefix `phasewise.dev/`.
     deleting
-        It is on its way out: nothing can be made in it.
+        It is terminating: nothing can be created in it.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Namespace:
 
 @reads("Namespace")
 def read_namespace(raw: Fields) -> Namespace:
-    """A namespace from its JSON."""
+    """Read a namespace from its JSON."""
     metadata = raw.child("metadata")
     return Namespace(
         name=metadata.required("name"),

@@ -1,4 +1,4 @@
-"""Who controls whom: the controllers as last seen, and the way up from a pod or a target."""
+"""Ownership: the known controllers, and the chain of owners of a pod or a target."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ WELL_KNOWN: Mapping[str, tuple[str, str]] = {
     "Job": ("batch/v1", "jobs"),
     "CronJob": ("batch/v1", "cronjobs"),
 }
-"""Kinds whose objects are watched, and where they are. They are recognised by kind alone, as upstream does."""
+"""The watched kinds and their resources; identified by kind alone, as upstream does."""
 
 PHASEWISE_PREFIX = "phasewise.dev/"
 
 FINISHED_CONDITIONS = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
-"""Conditions of a Job, a JobSet or a training job of Kubeflow that has ended."""
+"""Condition types of a finished Job, JobSet or Kubeflow training job."""
 
 
 class Ref(NamedTuple):
-    """A controller inside a namespace. Versions of its API are not told apart."""
+    """A controller within a namespace, independent of its API version."""
 
     group: str
     kind: str
@@ -40,7 +40,7 @@ class Ref(NamedTuple):
 
     @classmethod
     def of(cls, api_version: str, kind: str, name: str) -> Ref:
-        """Well-known kinds have no group here: kind alone names them."""
+        """Make a reference; well-known kinds have no group here, since the kind is unique."""
         group = "" if kind in WELL_KNOWN else api_version.rpartition("/")[0]
         return cls(group, kind, name)
 
@@ -59,21 +59,21 @@ class Workload:
     Attributes
     ----------
     labels, annotations
-        Those below `phasewise.dev/` alone; nobody here reads others.
+        Only those with the prefix `phasewise.dev/`.
     selector
-        What chooses its pods (a CronJob: the labels of its pod template); None where it names nothing.
+        Selects its pods (for a CronJob, by the labels of its pod template); None if empty.
     owner
         The owner that controls it.
     api_version
-        Where its kind is served.
+        apiVersion of its kind.
     finished
-        A job that has succeeded or failed: it will run no more pods.
+        Whether it is a job that has succeeded or failed.
     deleting
-        It is on its way out.
+        Whether it is terminating.
     templates
-        What its pod templates say.
+        Its pod templates.
     replicas
-        How many pods it is to have; 0 where it does not say so in `spec.replicas`.
+        `spec.replicas`; 0 if absent.
     """
 
     kind: str
@@ -100,12 +100,12 @@ class Workload:
 
 
 def workload_reader(kind: str, api_version: str = "") -> Callable[[Mapping[str, Any]], Workload]:
-    """What makes a `Workload` of the JSON of an object of this kind; it raises BadObject.
+    """A function that reads a `Workload` of this kind from its JSON; it raises BadObject.
 
     Parameters
     ----------
     api_version
-        Where a kind is served that is not well-known. Its objects have no selector.
+        apiVersion of a kind that is not well-known; its objects have no selector.
     """
 
     @reads(kind)
@@ -149,12 +149,12 @@ def _is_finished(status: Fields) -> bool:
 
 
 def phasewise_entries(words: Mapping[str, str]) -> Mapping[str, str]:
-    """Those labels or annotations that are meant for us."""
+    """The labels or annotations with our prefix."""
     return {name: text for name, text in words.items() if name.startswith(PHASEWISE_PREFIX)}
 
 
 class Workloads:
-    """The controllers of a cluster that are watched. Reflectors tell of changes on their threads; any thread asks."""
+    """Index of the watched controllers. Reflectors update it on their threads; any thread may read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -164,7 +164,7 @@ class Workloads:
         self._changes = 0
 
     def changed(self, old: Workload | None, new: Workload | None) -> None:
-        """For the reflectors of all kinds."""
+        """Change handler for the reflectors of all kinds."""
         with self._lock:
             if old is not None:
                 self._remove(old)
@@ -179,24 +179,24 @@ class Workloads:
                     del self._versions[namespace]
 
     def version(self, namespace: str) -> int:
-        """Another one after every change in the namespace; 0 while nothing is there."""
+        """Changes with every change in the namespace; 0 while it is empty."""
         return self._versions.get(namespace, 0)
 
     def get(self, namespace: str, ref: Ref) -> Workload | None:
         return self._by_ref.get(namespace, {}).get(ref)
 
     def in_namespace(self, namespace: str) -> Mapping[Ref, Workload]:
-        """All of a namespace, as they are now; later changes do not show in it."""
+        """A copy of the controllers of a namespace."""
         with self._lock:
             return self._by_ref.get(namespace, {}).copy()
 
     def controlled_by(self, namespace: str, ref: Ref) -> list[Ref]:
-        """The known controllers that this one controls directly."""
+        """The known controllers that a controller owns directly."""
         with self._lock:
             return sorted(self._children.get((namespace, ref), ()))
 
     def chain(self, namespace: str, owner: OwnerRef | None) -> Iterator[tuple[Ref, Workload | None]]:
-        """From a pod's owner upwards; None with a controller that is not known, which ends the chain."""
+        """Yield controllers from an owner upwards; an unknown one comes with None and ends the chain."""
         visited: set[Ref] = set()
         while owner is not None and (ref := Ref.of_owner(owner)) not in visited:
             visited.add(ref)
@@ -205,7 +205,7 @@ class Workloads:
             owner = workload.owner if workload is not None else None
 
     def controllers_of(self, pod: Pod) -> tuple[Workload, ...]:
-        """The controllers above a pod, the nearest first; what is not watched is stood for by its name."""
+        """The controllers above a pod, nearest first; unwatched ones have only kind and name."""
         return tuple(
             workload or Workload(ref.kind, ObjectKey(pod.key.namespace, ref.name), "", "", {}, {}, None, None)
             for ref, workload in self.chain(pod.key.namespace, pod.owner)

@@ -1,4 +1,4 @@
-"""Pods found by their labels or their owner without looking at all of them."""
+"""An index of pods by label and owner."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from recommender.cluster.workloads.ownership import Ref
 
 
 class PodIndex:
-    """The pods of a cluster. A reflector tells of changes on its thread; any thread asks.
+    """The pods of a cluster. A reflector updates it on its thread; any thread may read.
 
-    Answers hold pods in the order of their names, pending ones included.
+    Results are sorted by name, and include pending pods.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class PodIndex:
         self._changes = 0
 
     def changed(self, old: Pod | None, new: Pod | None) -> None:
-        """For the reflector of pods."""
+        """Change handler for the reflector of pods."""
         with self._lock:
             if old is not None:
                 self._pods.pop(old.key, None)
@@ -41,19 +41,19 @@ class PodIndex:
                     del self._versions[namespace]
 
     def version(self, namespace: str) -> int:
-        """Another one after every change in the namespace; 0 while nothing is there."""
+        """Changes with every change in the namespace; 0 while it is empty."""
         return self._versions.get(namespace, 0)
 
     def get(self, key: ObjectKey) -> Pod | None:
         return self._pods.get(key)
 
     def all(self) -> list[Pod]:
-        """All of them, in no order."""
+        """All pods, unordered."""
         with self._lock:
             return list(self._pods.values())
 
     def select(self, namespace: str, selector: LabelSelector) -> list[Pod]:
-        """The pods that a selector matches."""
+        """The pods that match a selector."""
         with self._lock:
             candidates = [
                 set().union(*(self._keys_by.get((namespace, needed.key, value), ()) for value in needed.values))
@@ -64,11 +64,11 @@ class PodIndex:
         return sorted((pod for pod in pods if selector.matches(pod.labels)), key=_pod_name)
 
     def with_label(self, namespace: str, label: str, value: str) -> list[Pod]:
-        """The pods with this label."""
+        """The pods with a label of this value."""
         return self._indexed((namespace, label, value))
 
     def owned_by(self, namespace: str, owner: Ref) -> list[Pod]:
-        """The pods that this controller controls directly."""
+        """The pods that a controller owns directly."""
         return self._indexed((namespace, owner))
 
     def _indexed(self, index_key: Hashable) -> list[Pod]:

@@ -1,7 +1,7 @@
-"""Scale subresources: what chooses the pods of a controller that we do not know.
+"""Scale subresources: the selectors of controllers of other kinds.
 
-Answers are remembered, asked again now and then, and outlive failures of the server for a while. How many questions go
-to the server in a window of time is limited, so that a thousand new targets do not hold up a round.
+Answers are cached, refreshed now and then, and kept for a while when the server fails. Requests per time window are
+limited, so that a thousand new targets do not delay a round.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from recommender.cluster.paths import path_of
 from recommender.cluster.workloads.discovery import Discovery
 
 ANSWER_TTL_S = 300.0
-"""An answer is asked again after this and up to as much again, so that all do not come due together."""
+"""Minimum age for a refresh; up to as much again is added at random, so that they do not all expire together."""
 
 ABSENT_TTL_S = 60.0
-"""The same for "there is none" and for a selector not yet filled in: both often come a moment later."""
+"""The same for a missing object or an empty selector, which often appear a moment later."""
 
 UNUSED_TTL_S = 3600.0
-"""An answer that nobody wants for so long is forgotten."""
+"""Entries unused for so long are dropped."""
 
 FIRST_RETRY_S = 15.0
-"""After a failure; doubled with every further one, up to `ANSWER_TTL_S`."""
+"""After a failure; doubled with each further one, up to `ANSWER_TTL_S`."""
 
 REQUEST_TIMEOUT_S = 5.0
-"""For one answer."""
+"""For one request."""
 
 WINDOW_S = 10.0
-"""The limit on questions holds for so long; after an answer that never came, none is asked until it is over."""
+"""Window of the request limit; after a timeout no more requests are sent in it."""
 
 STALE_TTL_S = 1800.0
-"""How long the last good answer stands for one that the server fails to give."""
+"""How long the last good answer is used while the server fails."""
 
 
 class Outcome(Enum):
-    """How a question about a scale subresource ended."""
+    """Outcome of a request for a scale subresource."""
 
     FOUND = "found"
     NOT_SCALABLE = "its kind has no scale subresource"
@@ -57,16 +57,16 @@ FAILURES = frozenset({Outcome.FAILED, Outcome.FORBIDDEN})
 
 @dataclass(frozen=True, slots=True)
 class ScaleAnswer:
-    """What is known of one scale subresource.
+    """What is known about a scale subresource.
 
     Attributes
     ----------
     selector
         `status.selector`, possibly empty.
     owner
-        The owner that controls the scaled object, where the subresource tells it.
+        The controlling owner of the scaled object, if the subresource has it.
     error
-        What the server said when it failed.
+        Message of the failure.
     """
 
     outcome: Outcome
@@ -85,16 +85,16 @@ class _CacheEntry:
 
 
 class Scales:
-    """Remembered answers by namespace and controller.
+    """A cache of answers by namespace and controller.
 
     Parameters
     ----------
     clock
         Monotonic seconds.
     chance
-        Spreads the renewals.
+        Random generator for the spread of refreshes.
     requests_per_window
-        Questions to the server within `WINDOW_S`.
+        Maximum requests within `WINDOW_S`.
     """
 
     def __init__(
@@ -105,10 +105,10 @@ class Scales:
         self._cache: dict[tuple[str, str, str, str], _CacheEntry] = {}
         self._requests_left, self._window_ends_s = 0, float("-inf")
         self.lookups = 0
-        """Calls of `of` so far, whether or not the server was asked."""
+        """Calls of `look_up` so far, cached or not."""
 
     def look_up(self, namespace: str, api_version: str, kind: str, name: str) -> ScaleAnswer:
-        """What is known of the scale of an object, asked for when it is time to and questions are left."""
+        """The answer for an object, from the server if it is due and the request limit allows."""
         key, now_s = (namespace, api_version, kind, name), self._clock()
         entry = self._cache.get(key)
         self.lookups += 1
@@ -126,7 +126,7 @@ class Scales:
         return new.answer
 
     def _open_window(self, now_s: float) -> None:
-        """Grant new questions, and forget answers that nobody has wanted for long."""
+        """Reset the request limit, and drop unused entries."""
         self._requests_left, self._window_ends_s = self._requests_per_window, now_s + WINDOW_S
         for key in [key for key, entry in self._cache.items() if now_s - entry.used_s > UNUSED_TTL_S]:
             del self._cache[key]
@@ -156,7 +156,7 @@ class Scales:
             return ScaleAnswer(Outcome.FORBIDDEN, error=str(error))
         except ClusterError as error:
             if isinstance(error, Unreachable):
-                self._requests_left = 0  # the others would only wait as long, one after the other
+                self._requests_left = 0  # the others would time out too, one after the other
             return ScaleAnswer(Outcome.FAILED, error=str(error))
 
 

@@ -1,4 +1,4 @@
-"""Training jobs of Kubeflow and JobSets: watched where installed, looked for again where they are not."""
+"""Kubeflow training jobs and JobSets: watched once their CRDs are installed."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ TRAINING_JOB_KINDS = frozenset(
         ("jobset.x-k8s.io", "JobSet"),
     }
 )
-"""(group, kind) of the training jobs that are watched."""
+"""(group, kind) of the watched training jobs."""
 
 DISCOVERY_INTERVAL_S = 10.0
-"""One request while none of the groups is there, and one for each version of those that are."""
+"""Takes one request, plus one per version of the installed groups."""
 
 
 class TrainingJobs:
-    """The objects of these kinds as `Workload`s, on threads of its own.
+    """Watches the objects of these kinds as `Workload`s, on its own threads.
 
     Parameters
     ----------
     on_change
-        Told (old, new) of each change, on the threads of the reflectors.
+        Called with (old, new) on the threads of the reflectors.
     namespace
-        The only namespace to look at; None for all.
+        Restricts the watches; None for all namespaces.
     wrap_parser
-        Makes of what reads an object what reads it only where it concerns us.
+        Wraps the parser to skip objects that do not concern us.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TrainingJobs:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="training job kinds", daemon=True)
         self.problem = ""
-        """Why it cannot be told which kinds there are, while it cannot."""
+        """The error of the last discovery; empty after a success."""
 
     def start(self) -> TrainingJobs:
         self._thread.start()
@@ -72,7 +72,7 @@ class TrainingJobs:
                 found = served_resources(self._api, TRAINING_JOB_KINDS)
             except ClusterError as error:
                 if not self.problem:
-                    log.warning("cannot tell which kinds of training jobs there are: %s", error)
+                    log.warning("discovery of training job kinds failed: %s", error)
                 self.problem = str(error)
             else:
                 self.problem = ""
@@ -80,7 +80,7 @@ class TrainingJobs:
             self._ended.wait(DISCOVERY_INTERVAL_S)
 
     def _update_watches(self, found: dict[tuple[str, str], Resource]) -> None:
-        """Watch what is there, and no longer what is not."""
+        """Start watching installed kinds, and stop watching removed ones."""
         for group_kind, (resource, _) in list(self._watched.items()):
             if found.get(group_kind) != resource:
                 self._stop_watching(group_kind)
@@ -95,9 +95,9 @@ class TrainingJobs:
         return Reflector(self._api, path, read, on_change=self._on_change)
 
     def _stop_watching(self, group_kind: tuple[str, str]) -> None:
-        """Its definition is gone, and all objects with it."""
+        """Stop watching a kind whose CRD was deleted, and with it all objects."""
         _, reflector = self._watched.pop(group_kind)
         reflector.stop()
         for workload in reflector.snapshot().values():
             self._on_change(workload, None)
-        log.info("%s of %s is served no more", group_kind[1], group_kind[0])
+        log.info("%s of %s is no longer served", group_kind[1], group_kind[0])

@@ -14,7 +14,7 @@ WORKLOAD_LABEL = "phasewise.dev/workload"
 LONG_LIVED_KINDS = frozenset(
     {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "CronJob"}
 )
-"""Controllers that are changed, not made anew for each run: their names carry no counter (`resnet-50` is a name)."""
+"""Controllers that are updated, not created per run: their names have no counter (`resnet-50` is a name)."""
 
 _COUNTER = re.compile(r"-\d+$")
 _LONG_COUNTER = re.compile(r"-\d{4,}$")
@@ -27,16 +27,15 @@ _INVALID_CHARS = re.compile(r"[^a-z0-9]+")
 
 
 def workload_class(pod: Pod, owners: Sequence[Workload]) -> str:
-    """The class, fit to name an object; classes of different namespaces may share a name.
+    """The workload class, a valid object name, unique within its namespace.
 
-    In this order: the label `phasewise.dev/workload` of the pod or a controller above it, the CronJob, the generateName
-    or else the name without its counter of the highest controller, the generateName of a pod alone, its images and
-    commands.
+    The first of: the label `phasewise.dev/workload` of the pod or a controller above it; the CronJob; the generateName
+    of the top controller, or its name without the counter; the generateName of a bare pod; its images and commands.
 
     Parameters
     ----------
     owners
-        The controllers above the pod, the nearest first.
+        The controllers above the pod, nearest first.
     """
     for labels in (pod.labels, *(owner.labels for owner in owners)):
         if label := labels.get(WORKLOAD_LABEL):
@@ -48,12 +47,12 @@ def workload_class(pod: Pod, owners: Sequence[Workload]) -> str:
 
 
 def class_by_owners(owners: Sequence[tuple[str, str]], generated: str = "") -> str:
-    """The class of a pod by kind and name of its controllers, the nearest first and at least one.
+    """The class by (kind, name) of the controllers of a pod, nearest first, at least one.
 
     Parameters
     ----------
     generated
-        What the highest one's name was generated from, where that is known.
+        Class from the generateName of the top controller; empty if unknown.
     """
     kind, name = next((owner for owner in owners if owner[0] == "CronJob"), owners[-1])
     if kind in LONG_LIVED_KINDS:
@@ -62,9 +61,9 @@ def class_by_owners(owners: Sequence[tuple[str, str]], generated: str = "") -> s
 
 
 def without_counter(name: str) -> str:
-    """The name of a run without what tells it from the other runs.
+    """The name of a run without its counter.
 
-    One counter or hash goes; behind it further hashes and long numbers (days, times), but no second short number.
+    Removes one counter or hash, then further hashes and long numbers (dates, times), but no second short number.
 
     Examples
     --------
@@ -91,6 +90,6 @@ def _by_images(pod: Pod) -> str:
 
 
 def _as_name(words: str) -> str:
-    """Fit to name an object: a label may hold capitals and underscores, an image name too, an owner's name anything."""
+    """Convert to a valid object name; labels, images and owner names may contain other characters."""
     name = _INVALID_CHARS.sub("-", words.lower()).strip("-")[:MAX_NAME_CHARS].strip("-")
     return name or "none"

@@ -114,7 +114,7 @@ def test_a_version_that_is_no_longer_served_is_found_in_its_group(world: World) 
         ("Rollout", "web", "gone.io/v1", "the API server knows no such kind"),
         ("Rollout", "web", "", "Rollout team/web: the API server knows no such kind"),
         ("Rollout", "empty", ROLLOUTS, "names no selector"),
-        ("Rollout", "bad", ROLLOUTS, "is no label selector"),
+        ("Rollout", "bad", ROLLOUTS, "is not a label selector"),
     ],
 )
 def test_a_scale_that_cannot_be_used_is_said_in_words(

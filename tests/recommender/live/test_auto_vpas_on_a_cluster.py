@@ -207,7 +207,7 @@ def test_a_kind_that_is_taken_away_is_no_longer_asked_for(cluster: Cluster, reco
     log = recommender.log
     wait_until(lambda: "watching mpijobs of kubeflow.org/v1" in log.read_text(), "the kind to be found", timeout_s=40)
     serve_no_longer(cluster, definition(f"{KUBEFLOW}/v1", "MPIJob"))
-    wait_until(lambda: "MPIJob of kubeflow.org is served no more" in log.read_text(), "it to be missed", timeout_s=40)
+    wait_until(lambda: "MPIJob of kubeflow.org is no longer served" in log.read_text(), "it to be missed", timeout_s=40)
     assert log.read_text().count("mpijobs: no contact") <= 1
 
 
