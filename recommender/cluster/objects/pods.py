@@ -146,11 +146,8 @@ class Pod:
     def requests(self) -> Pair:
         """(cpu_cores, memory_bytes) as the scheduler and the kubelet count them; 0 where absent."""
         cpu_cores, memory_bytes = (
-            max(
-                self.min_requests[i],
-                self.extra_requests[i] + sum(one.requests[i] for one in self.containers if one.requests[i] >= 0),
-            )
-            for i in range(len(self.min_requests))
+            max(minimum, extra + sum(one.requests[i] for one in self.containers if one.requests[i] >= 0))
+            for i, (minimum, extra) in enumerate(zip(self.min_requests, self.extra_requests, strict=True))
         )
         return cpu_cores, memory_bytes
 
@@ -172,7 +169,7 @@ def read_pod(raw: Fields) -> Pod:
     """Read a pod from its JSON."""
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     created_s = metadata.time_s("creationTimestamp")
-    statuses = {status.text("name"): status for status in status.children("containerStatuses")}
+    statuses = {one.text("name"): one for one in status.children("containerStatuses")}
     extra = extra_requests(spec)
     return Pod(
         key=read_key(metadata),

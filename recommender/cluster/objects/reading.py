@@ -170,7 +170,5 @@ def name_of(raw: object) -> str:
 
 
 def short_annotations(metadata: Fields) -> dict[str, str]:
-    """The annotations that are not too long to be worth keeping."""
-    return {
-        name: text for name, text in metadata.string_map("annotations").items() if len(text) <= MAX_ANNOTATION_CHARS
-    }
+    """The annotations of at most `MAX_ANNOTATION_CHARS` characters."""
+    return {key: text for key, text in metadata.string_map("annotations").items() if len(text) <= MAX_ANNOTATION_CHARS}

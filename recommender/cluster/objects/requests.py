@@ -37,14 +37,12 @@ def requests_of(spec: Fields, status: Fields) -> dict[str, float]:
     requests and what is still allocated to it.
     """
     extra = extra_requests(spec)
-    allocated = {
-        status.text("name"): _requests(status.child("resources")) for status in status.children("containerStatuses")
-    }
+    allocated = {one.text("name"): _requests(one.child("resources")) for one in status.children("containerStatuses")}
     running = (
-        _elementwise_max(_requests(one.child("resources")), allocated.get(one.text("name"), {}))
+        _maximum(_requests(one.child("resources")), allocated.get(one.text("name"), {}))
         for one in spec.children("containers")
     )
-    return _elementwise_max(_sum(extra.added, *running), extra.minimum)
+    return _maximum(_sum(extra.added, *running), extra.minimum)
 
 
 def extra_requests(spec: Fields) -> ExtraRequests:
@@ -64,8 +62,8 @@ def extra_requests(spec: Fields) -> ExtraRequests:
 
 def amounts(resources: Fields) -> dict[str, float]:
     """A resource map, such as a node's `allocatable`, clipped to 0 and the maximum."""
-    status = ((name, resources.quantity(name) or 0.0) for name in resources.raw)
-    return {name: min(max(0.0, amount), MAX_CORES if name == "cpu" else MAX_BYTES) for name, amount in status}
+    values = ((name, resources.quantity(name) or 0.0) for name in resources.raw)
+    return {name: min(max(0.0, amount), MAX_CORES if name == "cpu" else MAX_BYTES) for name, amount in values}
 
 
 def extended_resources(needs: Amounts) -> dict[str, float]:
@@ -77,13 +75,13 @@ def _requests(resources: Fields) -> dict[str, float]:
     return amounts(resources.child("requests")) if resources.raw else {}
 
 
-def _elementwise_max(one: Amounts, other: Amounts) -> dict[str, float]:
+def _maximum(one: Amounts, other: Amounts) -> dict[str, float]:
     return {**one, **{name: max(one.get(name, 0.0), amount) for name, amount in other.items()}}
 
 
-def _sum(*status: Amounts) -> dict[str, float]:
+def _sum(*parts: Amounts) -> dict[str, float]:
     total: dict[str, float] = {}
-    for one in status:
-        for resource, amount in one.items():
+    for part in parts:
+        for resource, amount in part.items():
             total[resource] = total.get(resource, 0.0) + amount
     return total

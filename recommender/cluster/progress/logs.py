@@ -129,9 +129,8 @@ class LogProgress:
             if not _is_running(state.pod, state.container):
                 continue
             try:
-                lines = read_log(
-                    self._api, state.pod.key, state.container, state.since_s, min(READ_TIMEOUT_S, left_s + 0.5)
-                )
+                timeout_s = min(READ_TIMEOUT_S, left_s + 0.5)
+                lines = read_log(self._api, state.pod.key, state.container, state.since_s, timeout_s)
             except Forbidden as error:
                 self._blocked_until_s, self._problem = start_s + FORBIDDEN_BACKOFF_S, str(error)
                 break

@@ -1,7 +1,7 @@
 """Named groups in lines of text; also a worker program, killed by a pattern that takes too long.
 
 The program reads one JSON object per line, `{"pattern": ..., "lines": [...]}`, and writes one line per result,
-`{"groups": [{...}, ...]}` or `{"problem": ...}`, with the `cpu_s` used, until it has used the CPU seconds in its argument.
+`{"groups": [{...}, ...]}` or `{"problem": ...}`, with the `cpu_s` used, until its argument of CPU seconds is spent.
 It imports none of our modules, so that it starts within a few hundredths of a second.
 """
 

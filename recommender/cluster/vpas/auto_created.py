@@ -112,7 +112,7 @@ def names_for(workload: Workload) -> tuple[str, str]:
 
 
 def is_managed_by(vpa: Vpa, recommender: str) -> bool:
-    """Whether this recommender created the VPA, and nobody removed the marks of that."""
+    """Whether this recommender created the VPA, and its label, owner and annotation are still there."""
     return (
         vpa.labels.get(RECOMMENDER_LABEL) == recommender
         and vpa.owner is not None

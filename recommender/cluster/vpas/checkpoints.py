@@ -181,10 +181,10 @@ class Checkpoints:
             if over_limit or self._clock() >= deadline_s:
                 report.left = len(waiting) - place
                 break
-            told = statuses[vpa]()
-            for container, status in told.items():
+            by_container = statuses[vpa]()
+            for container, status in by_container.items():
                 self._write_one(CheckpointKey(vpa, container), status, report)
-            if told:  # a VPA without any status yet stays at the head of the queue
+            if by_container:  # a VPA without any status yet stays at the head of the queue
                 self._last_write_s[vpa] = last_write_s = self._clock()
                 self._first_write_s.setdefault(vpa, last_write_s)
             if report.unreachable:  # the others would time out too, one after the other
@@ -221,10 +221,7 @@ class Checkpoints:
         for name in [known] if known else names_for(key):
             try:
                 self._patch_or_create(key, name, status, exists=known is not None)
-            except (
-                Conflict,
-                Invalid,
-            ) as error:  # just created by someone else; another container's, or the status is refused
+            except (Conflict, Invalid) as error:  # another container's, just created by another, or refused
                 refusal = error
                 continue
             self._names[key] = name

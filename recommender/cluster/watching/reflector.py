@@ -25,7 +25,7 @@ Parse = Callable[[Mapping[str, Any]], T | None]
 OnChange = Callable[[T | None, T | None], None]
 """Called with (old, new) on the reflector's thread: None for an object that did not exist, or no longer does."""
 
-WATCH_IDLE_TIMEOUT_S = 90.0
+IDLE_TIMEOUT_S = 90.0
 """A watch without data for so long is reopened. API servers send a bookmark about every minute."""
 
 WATCH_TIMEOUT_RANGE_S = (240, 480)
@@ -192,7 +192,7 @@ class Reflector(Store[T]):
     def staleness_s(self) -> float:
         """Seconds since the server last sent anything; infinite before the first contact.
 
-        Normally below `WATCH_IDLE_TIMEOUT_S`, even if nothing changes, because bookmarks count.
+        Normally below `IDLE_TIMEOUT_S`, even if nothing changes, because bookmarks count.
         """
         return float("inf") if self._contact_s is None else self._clock() - self._contact_s
 
@@ -275,7 +275,7 @@ class Reflector(Store[T]):
             "timeoutSeconds": self._chance.randint(*WATCH_TIMEOUT_RANGE_S),
         }
         lines = self._api.watch_lines(
-            self._path, query, idle_timeout_s=WATCH_IDLE_TIMEOUT_S, metadata_only=self._metadata_only
+            self._path, query, idle_timeout_s=IDLE_TIMEOUT_S, metadata_only=self._metadata_only
         )
         with lines as watch:
             if not self._register(watch):

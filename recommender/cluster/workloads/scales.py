@@ -93,14 +93,12 @@ class Scales:
         Monotonic seconds.
     chance
         Random generator for the spread of refreshes.
-    requests_per_window
+    max_requests
         Maximum requests within `WINDOW_S`.
     """
 
-    def __init__(
-        self, api: Api, clock: Callable[[], float], chance: random.Random, requests_per_window: int = 100
-    ) -> None:
-        self._api, self._clock, self._chance, self._requests_per_window = api, clock, chance, requests_per_window
+    def __init__(self, api: Api, clock: Callable[[], float], chance: random.Random, max_requests: int = 100) -> None:
+        self._api, self._clock, self._chance, self._max_requests = api, clock, chance, max_requests
         self._discovery = Discovery(api, clock)
         self._cache: dict[tuple[str, str, str, str], _CacheEntry] = {}
         self._requests_left, self._window_ends_s = 0, float("-inf")
@@ -127,7 +125,7 @@ class Scales:
 
     def _open_window(self, now_s: float) -> None:
         """Reset the request limit, and drop unused entries."""
-        self._requests_left, self._window_ends_s = self._requests_per_window, now_s + WINDOW_S
+        self._requests_left, self._window_ends_s = self._max_requests, now_s + WINDOW_S
         for key in [key for key, entry in self._cache.items() if now_s - entry.used_s > UNUSED_TTL_S]:
             del self._cache[key]
 

@@ -11,9 +11,7 @@ from recommender.cluster.workloads.ownership import Workload
 
 WORKLOAD_LABEL = "phasewise.dev/workload"
 
-LONG_LIVED_KINDS = frozenset(
-    {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "CronJob"}
-)
+STABLE_KINDS = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "CronJob"})
 """Controllers that are updated, not created per run: their names have no counter (`resnet-50` is a name)."""
 
 _COUNTER = re.compile(r"-\d+$")
@@ -55,7 +53,7 @@ def class_by_owners(owners: Sequence[tuple[str, str]], generated: str = "") -> s
         Class from the generateName of the top controller; empty if unknown.
     """
     kind, name = next((owner for owner in owners if owner[0] == "CronJob"), owners[-1])
-    if kind in LONG_LIVED_KINDS:
+    if kind in STABLE_KINDS:
         return _as_name(name)
     return generated or _as_name(without_counter(name))
 
