@@ -116,7 +116,7 @@ class Checkpoints:
         self._first_write_s: dict[ObjectKey, float] = {}
         self._with_checkpoints: set[ObjectKey] = set()
         self.listed_s = math.inf
-        """When all were last listed (Unix seconds); infinite before the first time."""
+        """When all were last listed (Unix seconds); infinite before that, and after others may have written some."""
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -167,8 +167,8 @@ class Checkpoints:
         max_writes
             After so many checkpoints write only VPAs never written before, whose whole history would be lost.
         interval_s
-            Minimum time between writes of a VPA, growing to a tenth of the time since its first write, at most ten
-            minutes; 0 writes all.
+            Minimum time between writes of a VPA, or a tenth of the time it has been written for, up to ten minutes, if
+            longer; 0 writes all.
         """
         report = WriteReport()
         for gone in self._last_write_s.keys() - statuses.keys():
