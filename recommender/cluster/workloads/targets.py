@@ -93,9 +93,9 @@ class Targets:
             return cached[1]
         lookups = self._scales.lookups
         try:
-            found = self._resolved(namespace, target)
-            pods, pending = (tuple(pod for pod in found if (pod.phase == PENDING) == waits) for waits in (False, True))
-            resolution = Resolution(pods, pending)
+            found = self._find_pods(namespace, target)
+            pending = tuple(pod for pod in found if pod.phase == PENDING)
+            resolution = Resolution(tuple(pod for pod in found if pod.phase != PENDING), pending)
         except _Unresolved as error:
             resolution = Resolution(problem=error.problem, transient=error.transient)
         if self._scales.lookups == lookups:
@@ -107,16 +107,16 @@ class Targets:
     def pods_controlled_by(self, namespace: str, ref: Ref) -> list[Pod]:
         """The pods that a controller owns, directly or through known controllers."""
         found: list[Pod] = []
-        waiting, visited = [ref], {ref}
-        while waiting:
-            here = waiting.pop()
-            found += self._pods.owned_by(namespace, here)
-            below = set(self._workloads.controlled_by(namespace, here)) - visited
-            visited |= below
-            waiting += below
+        stack, visited = [ref], {ref}
+        while stack:
+            controller = stack.pop()
+            found += self._pods.owned_by(namespace, controller)
+            children = set(self._workloads.controlled_by(namespace, controller)) - visited
+            visited |= children
+            stack += children
         return sorted(found, key=lambda pod: pod.key)
 
-    def _resolved(self, namespace: str, target: TargetRef) -> list[Pod]:
+    def _find_pods(self, namespace: str, target: TargetRef) -> list[Pod]:
         ref = Ref.of(target.api_version, target.kind, target.name)
         what = f"{target.api_version}.{ref}".lstrip(".")
         try:
