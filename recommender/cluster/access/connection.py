@@ -104,8 +104,8 @@ class Api:
         """Yield the pages of a list; raises `Gone` when the list took too long."""
         token, accept = "", METADATA_LIST if metadata_only else JSON
         while True:
-            description = {**(query or {}), "limit": page_size, **({"continue": token} if token else {})}
-            answer = self._object("GET", path, description, accept=accept)
+            params = {**(query or {}), "limit": page_size, **({"continue": token} if token else {})}
+            answer = self._object("GET", path, params, accept=accept)
             yield answer
             token = (answer.get("metadata") or {}).get("continue") or ""
             if not token:
