@@ -147,22 +147,22 @@ class LogProgress:
         return read
 
     def _parse(
-        self, state: _LogState, lines: Sequence[LogLine], found: SearchResult, now_s: float
+        self, state: _LogState, lines: Sequence[LogLine], result: SearchResult, now_s: float
     ) -> tuple[list[Reading], list[Stage]]:
-        if found.problem:
+        if result.problem:
             state.next_read_s = math.inf  # until the pattern changes
-            state.problem = f"the pattern of {LOG_ANNOTATION} cannot be used: {found.problem}"
+            state.problem = f"the pattern of {LOG_ANNOTATION} cannot be used: {result.problem}"
             return [], []
-        if found.groups is None:
+        if result.groups is None:
             return [], []  # not searched in time: read these lines again
         state.since_s = lines[-1].time_s
         readings, stages = [], []
-        for line, words in zip(lines, found.groups, strict=True):
+        for line, groups in zip(lines, result.groups, strict=True):
             at_s = min(line.time_s, now_s)
-            if (stage := stage_of(words, at_s)) is not None:
+            if (stage := stage_of(groups, at_s)) is not None:
                 stages.append(stage)
             try:
-                readings.append(reading_of(words, at_s))
+                readings.append(reading_of(groups, at_s))
             except ValueError:  # most lines contain no progress
                 continue
         return readings, stages
@@ -211,10 +211,10 @@ def read_log(api: Api, pod: ObjectKey, container: str, since_s: float | None, ti
 
 def _lines(text: str) -> Iterator[LogLine]:
     for stamped in text.split("\n"):
-        stamp, _, words = stamped.partition(" ")
+        stamp, _, message = stamped.partition(" ")
         try:
             time_s = datetime.fromisoformat(stamp).timestamp()
         except ValueError:  # a truncated last line, or a message of the kubelet
             continue
         # A progress bar rewrites its line: keep its last state.
-        yield LogLine(time_s, words.rstrip("\r").rpartition("\r")[2][:MAX_LINE_CHARS])
+        yield LogLine(time_s, message.rstrip("\r").rpartition("\r")[2][:MAX_LINE_CHARS])

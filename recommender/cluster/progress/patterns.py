@@ -30,8 +30,8 @@ _NUMBER = r"(?:[-+]?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:e[-+]?\d{1,3})?|[-+
 _BETWEEN = r"['\"]?[ \t]{0,4}[:=]?[ \t]{0,4}(?:tensor\()?\[?"
 
 
-def _named(group: str, words: str) -> str:
-    return rf"(?<![a-z0-9_./-])(?:{words}){_BETWEEN}(?P<{group}>{_NUMBER})"
+def _named(group: str, names: str) -> str:
+    return rf"(?<![a-z0-9_./-])(?:{names}){_BETWEEN}(?P<{group}>{_NUMBER})"
 
 
 _SAVING = r"(?:sav(?:e[ds]?|ing)|writ(?:es?|ing|ten)|wrote|stor(?:e[ds]?|ing))"

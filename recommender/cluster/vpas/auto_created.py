@@ -127,8 +127,8 @@ def is_edited(vpa: Vpa) -> bool:
 
 def is_as_wanted(vpa: Vpa, wanted: WantedVpa) -> bool:
     """Whether the VPA is up to date."""
-    words = (vpa.annotations.get(PROBLEM_ANNOTATION, ""), vpa.annotations.get(SHARES, ""))
-    as_wanted = words == (wanted.problem[:MAX_PROBLEM_CHARS], wanted.settings.shares)
+    annotations = (vpa.annotations.get(PROBLEM_ANNOTATION, ""), vpa.annotations.get(SHARES, ""))
+    as_wanted = annotations == (wanted.problem[:MAX_PROBLEM_CHARS], wanted.settings.shares)
     return as_wanted and _fields_of(vpa) == _wanted_fields(wanted)
 
 

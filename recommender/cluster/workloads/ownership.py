@@ -148,9 +148,9 @@ def _is_finished(status: Fields) -> bool:
     )
 
 
-def phasewise_entries(words: Mapping[str, str]) -> Mapping[str, str]:
+def phasewise_entries(entries: Mapping[str, str]) -> Mapping[str, str]:
     """The labels or annotations with our prefix."""
-    return {name: text for name, text in words.items() if name.startswith(PHASEWISE_PREFIX)}
+    return {name: text for name, text in entries.items() if name.startswith(PHASEWISE_PREFIX)}
 
 
 class Workloads:

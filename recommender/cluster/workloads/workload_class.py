@@ -68,12 +68,12 @@ def without_counter(name: str) -> str:
     >>> without_counter("bert-17"), without_counter("bert-x7k2p"), without_counter("resnet-50-20261121-093000")
     ('bert', 'bert', 'resnet-50')
     """
-    found = (_COUNTER, _HEX_HASH, _RANDOM_SUFFIX)
+    patterns = (_COUNTER, _HEX_HASH, _RANDOM_SUFFIX)
     while True:
-        shorter = next((rest for pattern in found if (rest := pattern.sub("", name)) != name), name)
+        shorter = next((rest for pattern in patterns if (rest := pattern.sub("", name)) != name), name)
         if shorter in ("", name):
             return name
-        name, found = shorter, (_LONG_COUNTER, _HEX_HASH, _RANDOM_SUFFIX)
+        name, patterns = shorter, (_LONG_COUNTER, _HEX_HASH, _RANDOM_SUFFIX)
 
 
 def _prefix(generate_name: str) -> str:
@@ -87,7 +87,7 @@ def _by_images(pod: Pod) -> str:
     return f"{_as_name(short)}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
 
 
-def _as_name(words: str) -> str:
+def _as_name(text: str) -> str:
     """Convert to a valid object name; labels, images and owner names may contain other characters."""
-    name = _INVALID_CHARS.sub("-", words.lower()).strip("-")[:MAX_NAME_CHARS].strip("-")
+    name = _INVALID_CHARS.sub("-", text.lower()).strip("-")[:MAX_NAME_CHARS].strip("-")
     return name or "none"
