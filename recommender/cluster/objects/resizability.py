@@ -42,11 +42,11 @@ class Resizability(NamedTuple):
 def resize_refusal(pods: Collection[Resizability]) -> str:
     """Why these pods cannot be resized without a restart or recreation; empty if they can."""
     if any(pod.qos == BEST_EFFORT for pod in pods):
-        return "its pods are BestEffort: with requests their QoS class would be another one, which is refused"
+        return "its pods are BestEffort: requests would change their QoS class, which the API server refuses"
     if any(pod.limits_only for pod in pods):
-        return "a container has limits and no requests, so that requests of its own may change the pod's QoS class"
+        return "a container has limits but no requests, so that setting requests may change the pod's QoS class"
     if any(pod.restarts for pod in pods):
-        return f"a container's resizePolicy is {RESTART_CONTAINER}: to resize it is to restart it"
+        return f"a container's resizePolicy is {RESTART_CONTAINER}: each resize restarts it"
     return ""
 
 

@@ -16,7 +16,7 @@ EFFECT_BY_MODE = {
 }
 """By update mode; all others except `Off` evict in any case."""
 
-EVICTION_EFFECT = "pods are evicted to get it"
+EVICTION_EFFECT = "pods are evicted to apply it"
 
 
 def disruption_warning(vpa: Vpa, pods: Iterable[Pod]) -> Condition | None:
