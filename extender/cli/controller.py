@@ -119,11 +119,11 @@ def command(
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     agent = f"phasewise-controller/{__version__}"
     api = connect(kubeconfig, context, qps=qps, burst=burst, user_agent=agent)
-    elected = LeaderElection.on(api, lease_namespace, LEASE) if leader_elect else None
+    elected = LeaderElection.join(api, lease_namespace, LEASE) if leader_elect else None
     controller_options = ControllerOptions(period_s=period_s, patience=Patience(bind_within_s=bind_within_s))
 
     def leads() -> bool:
-        return elected is None or elected.leads
+        return elected is None or elected.is_leader
 
     controller = Controller(api, leads, controller_options, namespace=lease_namespace)
     waker = Waker(api, leads, controller.refused, retry_s) if retry_s else None

@@ -8,7 +8,7 @@ from typing import Any
 
 from extender.dashboard.drawing import Drawing, History, draw, draw_progress
 from extender.dashboard.job import Job, Running
-from recommender.cluster.vpas.status import published_in
+from recommender.cluster.vpas.status import recommendations_in
 from recommender.records import CPU, MEMORY, ContainerRecommendation
 from recommender.report.profile_words import reasons
 from recommender.units import BYTES_PER_MIB
@@ -22,7 +22,7 @@ SHOWN = ("use", "request", "limit", "target")
 
 def detail(job: Job, history: History, now_s: float) -> Json:
     """All of it but the drawings, as plain data."""
-    published, vpa = published_in(job.vpa.status), job.vpa.status
+    published, vpa = recommendations_in(job.vpa.status), job.vpa.status
     entries = {str(one.get("containerName")): one for one in _recommended(vpa)}
     told = job.profile.containers
     return {

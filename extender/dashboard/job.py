@@ -13,7 +13,7 @@ from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import DEFERRED, RESIZE_PENDING, ContainerState, Pod
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
-from recommender.cluster.vpas.status import LOW_CONFIDENCE, published_in
+from recommender.cluster.vpas.status import LOW_CONFIDENCE, recommendations_in
 from recommender.records import CPU, MEMORY, Sample
 from recommender.units import format_duration, parse_time_s
 
@@ -165,7 +165,7 @@ def _running(
     usage: Mapping[ContainerKey, Sample],
     saved_before: SavedBefore,
 ) -> Iterator[Running]:
-    published, entries_of = published_in(vpa.status), profile.containers
+    published, entries_of = recommendations_in(vpa.status), profile.containers
     told: dict[str, list[Mapping[str, Any]]] = {}
     for entry in profile.status.get("pods") or ():
         told.setdefault(str(entry.get("uid")), []).append(entry)

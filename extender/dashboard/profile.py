@@ -56,7 +56,7 @@ def read_profile(raw: Fields) -> Profile:
         key,
         raw.child("spec").flag("class") and key.name.startswith(CLASS_PREFIX),
         {name: told for name, told in status.raw.items() if name != STATE},
-        metadata.words("annotations").get(MOVE, ""),
+        metadata.string_map("annotations").get(MOVE, ""),
     )
 
 

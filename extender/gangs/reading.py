@@ -60,7 +60,7 @@ def read_place(raw: Fields) -> Place:
     """A node from its JSON; BadObject where a field has the wrong form."""
     node, metadata = read_node(raw.raw), raw.child("metadata")
     allocatable = amounts(raw.child("status").child("allocatable"))
-    in_gpus = offer_in_gpus(allocatable, metadata.words("labels"), metadata.words("annotations"))
+    in_gpus = offer_in_gpus(allocatable, metadata.string_map("labels"), metadata.string_map("annotations"))
     return Place(node, tuple(sorted(in_gpus.items())))
 
 

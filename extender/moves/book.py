@@ -62,7 +62,7 @@ def read_told(raw: Fields) -> ToldProfile:
     metadata, status, known = raw.child("metadata"), raw.child("status"), list(Category)
     told = {uid: known[number] for uid, number in categories_of(status).items() if number is not None}
     run = _run_of(status) if raw.child("spec").flag("class") else ()
-    return ToldProfile(read_key(metadata), told, _rates_of(status), run, BARRED in metadata.words("annotations"))
+    return ToldProfile(read_key(metadata), told, _rates_of(status), run, BARRED in metadata.string_map("annotations"))
 
 
 def _rates_of(status: Fields) -> dict[str, Rate]:

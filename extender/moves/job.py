@@ -23,7 +23,7 @@ from extender.pods.pod import PREFIX
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.reading import BadField, Fields, reads
-from recommender.cluster.workloads.ownership import Workload, reader_of
+from recommender.cluster.workloads.ownership import Workload, workload_reader
 from recommender.cluster.workloads.workload_class import workload_class
 from recommender.contention.phasewise import MOST_MOVES
 
@@ -157,7 +157,7 @@ def _number(told: Fields, name: str, most: float) -> float:
 DISRUPTION = "DisruptionTarget"
 """The condition of a pod that was evicted."""
 
-_read_workload = reader_of("Job")
+_read_workload = workload_reader("Job")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +209,10 @@ def read_job(raw: Fields) -> MovingJob:
         read_key(metadata),
         metadata.required("uid"),
         metadata.text("resourceVersion"),
-        _class_of(workload, spec.child("template").child("metadata").words("labels")),
+        _class_of(workload, spec.child("template").child("metadata").string_map("labels")),
         _fragile(spec),
         workload.finished or workload.deleting or spec.flag("suspend"),
-        read_records(metadata.words("annotations")),
+        read_records(metadata.string_map("annotations")),
     )
 
 

@@ -20,7 +20,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject, NotFound
 from recommender.cluster.paths import NODES, PODS, path_of
 from recommender.cluster.profiles import PROFILES
-from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, reader_of
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, workload_reader
 from recommender.errors import BadInput
 
 Json = Mapping[str, Any]
@@ -43,7 +43,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         self._workloads = Workloads()
-        self._read_pod = pod_reader(self._workloads.above, self.settings.schedulers)
+        self._read_pod = pod_reader(self._workloads.controllers_of, self.settings.schedulers)
         self._read_profile = profile_reader(self.settings.grid)
         self.state = ClusterState(self.settings, time.time, time.monotonic)
 
@@ -53,7 +53,7 @@ class Trial:
         for raw in objects:
             by_kind.setdefault(str(raw.get("kind")), []).append(raw)
         for kind in WELL_KNOWN:
-            read_owner = reader_of(kind)
+            read_owner = workload_reader(kind)
             self._each(by_kind.get(kind, ()), lambda raw, read=read_owner: self._workloads.changed(None, read(raw)))
         self._each(by_kind.get("Node", ()), lambda raw: self.state.put_node(read_node(raw)))
         self._each(by_kind.get("PhaseProfile", ()), lambda raw: self.state.put_profile(self._read_profile(raw)))

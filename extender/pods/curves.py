@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from recommender.cluster.objects.requests import MOST_BYTES, MOST_CORES
+from recommender.cluster.objects.requests import MAX_BYTES, MAX_CORES
 from recommender.records import CPU, MEMORY
 
 
@@ -149,7 +149,7 @@ def resampled(step_s: float, cpu_cores: Sequence[float], memory_bytes: Sequence[
     """
     length = min(len(cpu_cores), len(memory_bytes))
     told = np.array([cpu_cores[:length], memory_bytes[:length]], dtype=np.float64)
-    if not 0.0 < length * step_s < math.inf or not ((told >= 0.0) & (told <= [[MOST_CORES], [MOST_BYTES]])).all():
+    if not 0.0 < length * step_s < math.inf or not ((told >= 0.0) & (told <= [[MAX_CORES], [MAX_BYTES]])).all():
         return None
     edges = np.arange(length + 1) * step_s
     whole = max(1, math.ceil(edges[-1] / grid.step_s - 1e-9))

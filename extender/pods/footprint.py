@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from extender.pods.curves import Curve, added, flat
 from extender.pods.pod import SIZE_ANNOTATION, Container, Pair, Pod, Profile
-from recommender.cluster.objects.requests import MOST_BYTES, MOST_CORES
+from recommender.cluster.objects.requests import MAX_BYTES, MAX_CORES
 from recommender.errors import Misuse
 from recommender.units import BYTES_PER_GIB
 
@@ -169,7 +169,7 @@ def _declared(containers: Sequence[Container], pod: Pod, use: Use, sizes: Sizes,
         told[resource] += math.fsum(seen)
         measured = measured or bool(seen)
     source = MEASURED if measured else REQUESTS if not any(guessed) else SIZE if size else GUESS
-    curve = flat(min(told[0] + guessed[0], MOST_CORES), min(told[1] + guessed[1], MOST_BYTES))
+    curve = flat(min(told[0] + guessed[0], MAX_CORES), min(told[1] + guessed[1], MAX_BYTES))
     return Footprint(curve, (guessed[0], guessed[1]), source)
 
 

@@ -18,7 +18,7 @@ from recommender.cluster.objects.pair import read_pair
 from recommender.cluster.objects.pods import Pod as ClusterPod
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
 from recommender.cluster.objects.reading import Fields, reads
-from recommender.cluster.objects.requests import MOST_BYTES, MOST_CORES, amounts, extended_of, requests_of
+from recommender.cluster.objects.requests import MAX_BYTES, MAX_CORES, amounts, extended_resources, requests_of
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
 from recommender.cluster.workloads.workload_class import workload_class
@@ -72,7 +72,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             preempts=spec.text("preemptionPolicy") != "Never",
             of_our_scheduler=seen.scheduler_name in schedulers,
             version="" if seen.node else str(raw.child("metadata").raw.get("resourceVersion") or ""),
-            extended=extended_of(needs),
+            extended=extended_resources(needs),
             gpu=gpu_request(needs, spec),
         )
 
@@ -121,19 +121,19 @@ def _gpus_of(container: Fields) -> float:
 
 
 def _gpu_type(spec: Fields) -> str:
-    return " ".join(text for name, text in spec.words("nodeSelector").items() if GPU_KINDS.search(name))
+    return " ".join(text for name, text in spec.string_map("nodeSelector").items() if GPU_KINDS.search(name))
 
 
 @reads("Node")
 def read_node(raw: Fields) -> Node:
     """A node from its JSON; BadObject where a field has the wrong form."""
     metadata, allocatable = raw.child("metadata"), raw.child("status").child("allocatable")
-    labels = metadata.words("labels")
+    labels = metadata.string_map("labels")
     data = {
         name.removeprefix(DATA_PREFIX): _share(text) for name, text in labels.items() if name.startswith(DATA_PREFIX)
     }
-    extended = extended_of(amounts(allocatable))
-    gpus = gpu_offer(extended, labels, metadata.words("annotations"))
+    extended = extended_resources(amounts(allocatable))
+    gpus = gpu_offer(extended, labels, metadata.string_map("annotations"))
     return Node(metadata.required("name"), read_pair(allocatable), data, extended, gpus)
 
 
@@ -195,7 +195,7 @@ def _forecast_of(why: Mapping[str, Any]) -> Curve | None:
     cpu_cores, memory_bytes = why.get("forecastCpuCores"), why.get("forecastMemoryBytes")
     if not isinstance(cpu_cores, int | float) or not isinstance(memory_bytes, int | float):
         return None
-    known = 0.0 <= cpu_cores <= MOST_CORES and 0.0 <= memory_bytes <= MOST_BYTES
+    known = 0.0 <= cpu_cores <= MAX_CORES and 0.0 <= memory_bytes <= MAX_BYTES
     return flat(float(cpu_cores), float(memory_bytes)) if known else None
 
 

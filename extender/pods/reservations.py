@@ -18,7 +18,7 @@ import orjson
 
 from extender.pods.pod import Pod
 from recommender.cluster.objects.reading import BadField, Fields, reads
-from recommender.cluster.objects.requests import extended_of
+from recommender.cluster.objects.requests import extended_resources
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +183,7 @@ def _stand_in(reservation: Reservation) -> Pod:
     return Pod(
         reservation.namespace, reservation.gang, "", "", False, "", "",
         (needs.get("cpu", 0.0), needs.get("memory", 0.0)), (), 0.0, "", {}, True,
-        priority=reservation.priority, extended=extended_of(needs),
+        priority=reservation.priority, extended=extended_resources(needs),
     )  # fmt: skip
 
 

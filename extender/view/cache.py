@@ -24,7 +24,7 @@ from recommender.cluster.paths import CONFIG_MAPS, NODES, PODS, path_of
 from recommender.cluster.profiles import PROFILES
 from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.watching.reflector import Reflector
-from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, reader_of
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, workload_reader
 
 EVERY_S = 60.0
 """As often as metrics-server looks by default."""
@@ -104,7 +104,7 @@ class ClusterCache:
     ) -> None:
         self._state, self._on_bound = state, on_bound
         workloads = Workloads()
-        self.read_pod = pod_reader(workloads.above, settings.schedulers)
+        self.read_pod = pod_reader(workloads.controllers_of, settings.schedulers)
         self._profiles = Reflector(
             api, path_of(PROFILES), profile_reader(settings.grid), on_change=self._profile_changed
         )
@@ -120,7 +120,7 @@ class ClusterCache:
                 on_change=self._reservations_changed,
             ),
             *(
-                Reflector(api, path_of(resource), reader_of(kind), on_change=workloads.changed)
+                Reflector(api, path_of(resource), workload_reader(kind), on_change=workloads.changed)
                 for kind, resource in WELL_KNOWN.items()
             ),
         )

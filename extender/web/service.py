@@ -105,7 +105,7 @@ class Service:
         self.decisions = Decisions()
         self.cache = ClusterCache(api, self.state, settings, self._bound, options.controller_namespace)
         self._events = EventWriter(api, clock)
-        self._election = LeaderElection.on(api, options.lease_namespace, LEASE) if options.lease_namespace else None
+        self._election = LeaderElection.join(api, options.lease_namespace, LEASE) if options.lease_namespace else None
         placer = Placer(self.state, settings, self.decisions, self.cache.read_pod, clock)
         pages = create_pages("extender", self.telemetry, self.not_ready)
         add_explain(pages, placer)
@@ -144,7 +144,7 @@ class Service:
         """Why no call can be answered; empty when they can."""
         if waiting_for := self.cache.waiting_for:
             return waiting_for
-        if self._election is not None and not self._election.leads:
+        if self._election is not None and not self._election.is_leader:
             if problem := self._election.problem:
                 return f"not known who leads: {problem}"
             return f"another replica leads: {self._election.holder or 'not known which'}"

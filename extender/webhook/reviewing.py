@@ -55,7 +55,7 @@ def reviewed(review: Any, scheduler: str) -> dict[str, Any]:
 def changes(pod: Fields, scheduler: str) -> list[Mapping[str, Any]]:
     """The JSON patch that makes a pod wait for its gang; nothing for one that belongs to none, or is left to others."""
     metadata, spec = pod.child("metadata"), pod.child("spec")
-    name, _ = group_of({**metadata.words("annotations"), **metadata.words("labels")})
+    name, _ = group_of({**metadata.string_map("annotations"), **metadata.string_map("labels")})
     if not name or spec.text("nodeName") or "schedulingGroup" in spec or "workloadRef" in spec:
         return []
     found: list[Mapping[str, Any]] = []

@@ -255,7 +255,7 @@ class Replicas:
         if not self.leader_elect:
             return None
         times = LeaseTimes(self.lease_duration_s, self.renew_deadline_s, self.retry_s)
-        return LeaderElection.on(api, self.lease_namespace, self.shard.lease(self.lease_name), times).start()
+        return LeaderElection.join(api, self.lease_namespace, self.shard.lease(self.lease_name), times).start()
 
 
 def make_rails(target_violation: float, **given: Any) -> RailOptions:

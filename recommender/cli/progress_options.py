@@ -132,7 +132,7 @@ def sources_of(
         sources.append(pushed)
     sources.append(AnnotationProgress())
     if settings.logs:
-        apart = api.apart(TokenBucket(LOG_QPS, LOG_BURST))
+        apart = api.with_rate_limit(TokenBucket(LOG_QPS, LOG_BURST))
         sources.append(LogProgress(apart, settings.pattern, READ_EVERY * settings.growth.interval_s, time.monotonic))
     if settings.query is not None:
         url, access = prometheus

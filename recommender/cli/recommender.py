@@ -165,7 +165,7 @@ def command(
     watched = ModelWatch(model_source(model_name, lambda: server), telemetry.model)
     log.info("%s", checked(watched, rounds))
     election = replicas.election(server)
-    leads = (lambda: election.leads) if election else lambda: True
+    leads = (lambda: election.is_leader) if election else lambda: True
     usage, prior, ended = asked.sources(server, whose.namespace, access, settings, rounds.step_s)
     progress, pushed = sources_of(told, server, (asked.url, access), leads)
     scope = replace(whose, shard=replicas.shard)
@@ -176,7 +176,7 @@ def command(
     )
     keeper = None
     if auto and not rounds.observe_only:
-        apart = server.apart(TokenBucket(AUTO_QPS, AUTO_BURST))
+        apart = server.with_rate_limit(TokenBucket(AUTO_QPS, AUTO_BURST))
         keeper = AutoVpaController(apart, AutoView(server, view, scope), scope.recommender, telemetry.registry, leads)
     again = max(SAVE_STATE_UP_TO, CHECKPOINTS_SHARE * reached.qps * rounds.interval_s)
     timing = Timing(rounds.interval_s, checkpoints_per_round=again, **writing)

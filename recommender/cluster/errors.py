@@ -1,22 +1,22 @@
-"""What can go wrong between us and a Kubernetes API server, hung below `recommender.errors.PhasewiseError`.
+"""Errors of the Kubernetes API, subclasses of `recommender.errors.PhasewiseError`.
 
-ClusterError                    everything that concerns the cluster
-├── BadCredentials              no usable kubeconfig and no service account to speak as            exit code 2
-├── BadObject                   one object that cannot be read; names it and the field
-├── BadQuantity                 a text that is no Kubernetes quantity
-└── ApiError                    a request that was not answered with success; says what was asked
-    ├── Unreachable             no connection, a stream that broke
-    │   └── Silent              connected, but nothing came in time
-    ├── Unauthorized            401: the server does not know us (any more)
-    ├── Forbidden               403: says verb, resource and who
-    ├── NotFound                404; 403 for want of the namespace, which is being deleted
-    ├── Conflict                409: changed meanwhile, or there already
-    ├── Gone                    410: the resource version or page is too old, list again
-    ├── Invalid                 400, 413, 415, 422: the server will never take this request
-    ├── Throttled               429: asked to come back later
-    └── ServerFailed            5xx and whatever else the server should not have said
+ClusterError                    base class
+├── BadCredentials              no usable kubeconfig or service account            exit code 2
+├── BadObject                   an object that cannot be parsed; names it and the field
+├── BadQuantity                 not a Kubernetes quantity
+└── ApiError                    a request that failed; the message names the request
+    ├── Unreachable             no connection, or a broken stream
+    │   └── ReadTimeout         connected, but no data in time
+    ├── Unauthorized            401: the credentials are not, or no longer, valid
+    ├── Forbidden               403: the message names verb, resource and user
+    ├── NotFound                404; also 403 because the namespace is being deleted
+    ├── Conflict                409: modified in the meantime, or already exists
+    ├── Gone                    410: resource version or continue token expired, list again
+    ├── Invalid                 400, 413, 415, 422: the request will never succeed as it is
+    ├── Throttled               429: the server asks to retry later
+    └── ServerFailed            5xx and any other unexpected response
 
-Messages hold what the server said, shortened, and never a header, token, certificate or request body.
+Messages quote the server's message, shortened, but never a header, token, certificate or request body.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from recommender.errors import PhasewiseError
 
 
 class ClusterError(PhasewiseError):
-    """Base of everything that concerns the cluster."""
+    """Base class of all errors of the Kubernetes API."""
 
 
 class BadCredentials(ClusterError):
-    """There is no usable kubeconfig, context or service account."""
+    """No usable kubeconfig, context or service account."""
 
     exit_code = 2
 
 
 class BadQuantity(ClusterError):
-    """A text that is no Kubernetes quantity."""
+    """A text that is not a Kubernetes quantity."""
 
 
 class BadObject(ClusterError):
-    """One object that cannot be read; the others go on without it.
+    """An object that cannot be parsed; the others are processed without it.
 
     Parameters
     ----------
     kind, name
-        What it is; `name` is `namespace/name` where it has a namespace.
+        `name` is `namespace/name` for a namespaced object.
     field
         The path of the field inside the object, `spec.containers[0].name`.
     problem
-        What is wrong with it, in one clause.
+        What is wrong with the field, in one clause.
     """
 
     def __init__(self, kind: str, name: str, field: str, problem: str) -> None:
@@ -57,14 +57,14 @@ class BadObject(ClusterError):
 
 
 class ApiError(ClusterError):
-    """A request that was not answered with success.
+    """A request that failed.
 
     Attributes
     ----------
     status
-        The HTTP status; 0 when there was no answer.
+        The HTTP status; 0 without a response.
     retry_after_s
-        When the server asks to come again, in seconds; None when it does not say.
+        Seconds from the `Retry-After` header; None without one.
     """
 
     def __init__(self, message: str, *, status: int = 0, retry_after_s: float | None = None) -> None:
@@ -73,40 +73,40 @@ class ApiError(ClusterError):
 
 
 class Unreachable(ApiError):
-    """No connection, or a stream that broke off."""
+    """No connection, or a broken stream."""
 
 
-class Silent(Unreachable):
-    """Connected, but nothing came in time; a watch without events is ended by it now and then."""
+class ReadTimeout(Unreachable):
+    """Connected, but no data arrived in time; idle watches regularly end with it."""
 
 
 class Unauthorized(ApiError):
-    """The server does not know who we are, or no longer."""
+    """The credentials are not, or no longer, valid."""
 
 
 class Forbidden(ApiError):
-    """The server knows us and says no; the message names verb, resource and who."""
+    """RBAC or admission denies the request; the message names verb, resource and user."""
 
 
 class NotFound(ApiError):
-    """The object, or the resource altogether, is not there; or it cannot be made, because its namespace is going."""
+    """The object or its resource type does not exist, or its namespace is being deleted."""
 
 
 class Conflict(ApiError):
-    """Someone else was first: the object changed since it was read, or exists already."""
+    """The object was modified since it was read, or already exists."""
 
 
 class Gone(ApiError):
-    """The resource version or continue token is too old: list again."""
+    """The resource version or continue token has expired: list again."""
 
 
 class Invalid(ApiError):
-    """The server will never take this request as it is."""
+    """The server will never accept this request as it is."""
 
 
 class Throttled(ApiError):
-    """The server asks for patience."""
+    """The server asks to retry later."""
 
 
 class ServerFailed(ApiError):
-    """The server failed, or said what it should not have said."""
+    """The server failed, or sent an unexpected response."""

@@ -1,7 +1,7 @@
-"""Leader election on a Lease: of several candidates one acts, the next one takes over when it falls silent.
+"""Leader election on a Lease: one of several candidates acts; another takes over when it stops renewing.
 
-The rules are those of client-go's leaderelection package: a lease is free when it has no holder or was not renewed for
-its duration *as seen here* (foreign clocks are never compared with ours), and every write names the version it read.
+Follows client-go's leaderelection package: a lease is free when it has no holder, or when no renewal was *observed
+here* for its duration (clocks of other machines are never compared with ours); every write carries the version it read.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from recommender.cluster.paths import LEASES, path_of
 log = logging.getLogger(__name__)
 
 QPS, BURST = 5.0, 10
-"""For the lease alone: a renewal must not wait behind a thousand statuses."""
+"""A rate limit of its own: a renewal must not queue behind a thousand status writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """How long a lease holds, how long its holder tries to renew it before it gives up, and how often anyone tries."""
+    """Lease duration, renew deadline of the holder, and retry period of all candidates."""
 
     duration_s: float = 15.0
     renew_deadline_s: float = 10.0
@@ -39,16 +39,16 @@ class LeaseTimes:
 
 
 class LeaderElection:
-    """One candidate for one Lease, which keeps trying on a thread of its own, also after it led and does no more.
+    """A candidate for a Lease; tries to acquire and renew it on its own thread, also after losing it.
 
     Parameters
     ----------
     api
-        Best one apart (`Api.apart`), so that a renewal never waits behind other requests.
+        Preferably with its own rate limit (`Api.with_rate_limit`), so that renewals never queue behind other requests.
     identity
-        Unique among the candidates: the pod's name and something random.
+        Unique among the candidates: host name, process ID and a random suffix.
     clock, wall_clock
-        Monotonic seconds for deciding, unix seconds for what people read in the Lease.
+        Monotonic seconds for decisions, Unix seconds for the times written into the Lease.
     """
 
     def __init__(
@@ -65,96 +65,96 @@ class LeaderElection:
         self._api, self._namespace, self._name = api, namespace, name
         self._identity, self._times = identity, times or LeaseTimes()
         self._clock, self._wall_clock = clock, wall_clock
-        self._seen: Mapping[str, Any] = {}
-        self._seen_s = 0.0
+        self._observed_spec: Mapping[str, Any] = {}
+        self._observed_s = 0.0
         self._renewed_s: float | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leader election", daemon=True)
         self.holder = ""
-        """Who held the lease when last looked at."""
+        """The holder at the last read."""
         self.problem = ""
-        """Why the lease cannot be asked for, while it cannot."""
+        """The error of the last attempt; empty after a success."""
 
     @classmethod
-    def on(cls, api: Api, namespace: str, name: str, times: LeaseTimes | None = None) -> LeaderElection:
-        """On a Lease, under a name that no other process has, and beside whatever else asks the API server."""
+    def join(cls, api: Api, namespace: str, name: str, times: LeaseTimes | None = None) -> LeaderElection:
+        """A candidate with a unique identity and its own rate limit."""
         identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
-        return cls(api.apart(TokenBucket(QPS, BURST)), namespace, name, identity, times=times)
+        return cls(api.with_rate_limit(TokenBucket(QPS, BURST)), namespace, name, identity, times=times)
 
     @property
-    def leads(self) -> bool:
-        """Whether to act now: we hold the lease, and renewed it within the deadline. Ask before every write.
+    def is_leader(self) -> bool:
+        """Whether this candidate holds the lease and renewed it within the deadline. Check before every write.
 
-        True never outlives the lease: it turns false by itself when renewals fail.
+        Turns false on its own, before the lease expires, when renewals fail.
         """
         return self._renewed_in_time() and not self._ended.is_set()
 
     def _renewed_in_time(self) -> bool:
         return self._renewed_s is not None and self._clock() - self._renewed_s < self._times.renew_deadline_s
 
-    # -- life ------------------------------------------------------------------------------------------------------
+    # -- lifecycle -------------------------------------------------------------------------------------------------
 
     def start(self) -> LeaderElection:
         self._thread.start()
         return self
 
     def stop(self, timeout_s: float = 2.0) -> None:
-        """Stop trying, and give the lease back. Call it when nothing acts any more."""
+        """Stop trying, and release the lease. Call it once nothing acts any more."""
         self._ended.set()
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            return  # a request hangs; the lease runs out by itself
+            return  # a request hangs; the lease will expire
         try:
             self.release()
         except (ApiError, BadCredentials) as error:
-            log.warning("the lease could not be given back and will run out: %s", error)
+            log.warning("the lease could not be released and will expire: %s", error)
 
     def _run(self) -> None:
-        led = False
+        was_leader = False
         while not self._ended.is_set():
             try:
-                self.attempt()
+                self.try_acquire_or_renew()
                 self.problem = ""
             except (ApiError, BadCredentials) as error:
                 if not self.problem:
                     log.warning("lease: %s", error)
                 self.problem = str(error)
-            if self._renewed_in_time() != led:
-                led = not led
-                if led:
-                    log.info("%s leads", self._identity)
+            if self._renewed_in_time() != was_leader:
+                was_leader = not was_leader
+                if was_leader:
+                    log.info("%s became the leader", self._identity)
                 else:
-                    log.warning("%s leads no more", self._identity)
+                    log.warning("%s is no longer the leader", self._identity)
             self._ended.wait(self._times.retry_s * random.uniform(1.0, 1.2))  # noqa: S311  # jitter
 
-    # -- one try ---------------------------------------------------------------------------------------------------
+    # -- one attempt ---------------------------------------------------------------------------------------------------
 
-    def attempt(self) -> bool:
-        """Take the lease if it is free, or renew it if it is ours; whether we hold it now.
+    def try_acquire_or_renew(self) -> bool:
+        """Acquire the lease if it is free, or renew it if it is ours; return whether we hold it now.
 
         Raises
         ------
         ApiError
-            The server could not be asked; who leads is unknown, `leads` decides by the time of the last renewal.
+            The request failed; `is_leader` keeps deciding by the time of the last renewal.
         """
-        asked_s = self._clock()  # a slow answer must not make the lease seem longer than others see it
+        requested_s = self._clock()  # not after the response: others may count from the earlier time
         try:
             lease = self._api.get(self._path(), timeout_s=self._timeout_s())
         except NotFound:
-            return self._make(asked_s)
+            return self._create(requested_s)
         spec = lease.get("spec") or {}
         self.holder = spec.get("holderIdentity") or ""
-        if spec != self._seen:
-            self._seen, self._seen_s = spec, self._clock()
-        # By the duration its holder wrote into it, as others may have been told other times than we.
-        held_s = float(spec.get("leaseDurationSeconds") or self._times.duration_s)
-        if self.holder not in ("", self._identity) and self._clock() - self._seen_s < held_s:
+        if spec != self._observed_spec:
+            self._observed_spec, self._observed_s = spec, self._clock()
+        # The duration that the holder wrote: candidates may be configured differently.
+        duration_s = float(spec.get("leaseDurationSeconds") or self._times.duration_s)
+        if self.holder not in ("", self._identity) and self._clock() - self._observed_s < duration_s:
             self._renewed_s = None
             return False
-        return self._write(lease, spec, asked_s)
+        return self._write(lease, spec, requested_s)
 
     def release(self) -> None:
-        """Give the lease back at once, if it is ours: the next candidate need not wait for it to run out."""
+        """Release the lease if it is ours, so that the next candidate need not wait for it to expire."""
         held, self._renewed_s = self._renewed_s is not None, None
         if not held:
             return
@@ -164,8 +164,8 @@ class LeaderElection:
             freed = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
             self._api.replace(self._path(), {**lease, "spec": freed}, timeout_s=self._timeout_s())
 
-    def _make(self, asked_s: float) -> bool:
-        spec = self._held({})
+    def _create(self, requested_s: float) -> bool:
+        spec = self._held_spec({})
         lease = {
             "apiVersion": LEASES[0],
             "kind": "Lease",
@@ -176,22 +176,22 @@ class LeaderElection:
             self._api.create(path_of(LEASES, self._namespace), lease, timeout_s=self._timeout_s())
         except Conflict:
             return False
-        return self._hold(asked_s)
+        return self._mark_renewed(requested_s)
 
-    def _write(self, lease: Mapping[str, Any], spec: Mapping[str, Any], asked_s: float) -> bool:
-        changed = {**lease, "spec": self._held(spec)}
+    def _write(self, lease: Mapping[str, Any], spec: Mapping[str, Any], requested_s: float) -> bool:
+        changed = {**lease, "spec": self._held_spec(spec)}
         try:
             self._api.replace(self._path(), changed, timeout_s=self._timeout_s())
         except (Conflict, NotFound):
-            return self._renewed_in_time()  # someone wrote meanwhile; who, the next try will see
-        return self._hold(asked_s)
+            return self._renewed_in_time()  # another candidate wrote; the next attempt sees who
+        return self._mark_renewed(requested_s)
 
-    def _hold(self, asked_s: float) -> bool:
-        self._renewed_s, self.holder = asked_s, self._identity
+    def _mark_renewed(self, requested_s: float) -> bool:
+        self._renewed_s, self.holder = requested_s, self._identity
         return True
 
-    def _held(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """The spec of a lease that is ours, made from what it was."""
+    def _held_spec(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """The given spec with us as the holder, renewed now."""
         ours = spec.get("holderIdentity") == self._identity
         return {
             **spec,
@@ -209,5 +209,5 @@ class LeaderElection:
         return path_of(LEASES, self._namespace, self._name)
 
     def _timeout_s(self) -> float:
-        """Two requests a try, and two tries within the deadline."""
+        """Two requests per attempt, two attempts within the deadline."""
         return self._times.renew_deadline_s / 4

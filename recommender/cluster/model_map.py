@@ -1,4 +1,4 @@
-"""A model kept in a ConfigMap: its two files under `binaryData`, written and read as they are."""
+"""A model stored in a ConfigMap: its two files under `binaryData`, byte for byte."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from recommender.errors import Misuse
 
 PUBLISHED_AT = "phasewise.dev/published-at"
 
-LARGEST_BYTES = 1_000_000
-"""An API server takes a ConfigMap of 1 MiB, names and annotations included."""
+MAX_CONFIG_MAP_BYTES = 1_000_000
+"""The API server limits a ConfigMap to 1 MiB, including names and annotations."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelMap:
-    """The files that a ConfigMap holds, by name.
+    """The files of a ConfigMap, by name.
 
     Attributes
     ----------
     digest
-        Of the files alone: labels and annotations may change without it.
+        Of the files only; labels and annotations do not affect it.
     written_s
-        When they were published, unix seconds; None when it does not say.
+        When they were published, in Unix seconds; None if not annotated.
     """
 
     key: ObjectKey
@@ -42,34 +42,34 @@ class ModelMap:
 
 @reads("ConfigMap")
 def read_model_map(raw: Fields) -> ModelMap:
-    """The files from a ConfigMap's JSON."""
+    """Read the files from the JSON of a ConfigMap."""
     metadata = raw.child("metadata")
     key = read_key(metadata)
     files: dict[str, bytes] = {}
-    for name, text in sorted(raw.words("binaryData").items()):
+    for name, text in sorted(raw.string_map("binaryData").items()):
         try:
             files[name] = base64.b64decode(text, validate=True)
         except binascii.Error as error:
             raise BadObject("ConfigMap", str(key), f"binaryData.{name}", "is not base64") from error
     parts = [f"{name}:{hashlib.sha256(content).hexdigest()}" for name, content in files.items()]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-    return ModelMap(key, files, digest, _unix_s(metadata.words("annotations").get(PUBLISHED_AT)))
+    return ModelMap(key, files, digest, _unix_s(metadata.string_map("annotations").get(PUBLISHED_AT)))
 
 
 def publish_model_map(api: Api, key: ObjectKey, files: Mapping[str, bytes], now_s: float) -> None:
-    """Put files into a ConfigMap, which is made where there is none; what else it holds stays.
+    """Write files into a ConfigMap, creating it if needed; its other content stays.
 
     Raises
     ------
     Misuse
-        They are too large for a ConfigMap.
+        The files are too large for a ConfigMap.
     ApiError
-        It could not be written.
+        The write failed.
     """
     encoded = {name: base64.b64encode(content).decode() for name, content in files.items()}
-    if (size := sum(map(len, encoded.values()))) > LARGEST_BYTES:
+    if (size := sum(map(len, encoded.values()))) > MAX_CONFIG_MAP_BYTES:
         raise Misuse(
-            f"the model takes {size:,} bytes in base64, a ConfigMap holds {LARGEST_BYTES:,}. "
+            f"the model takes {size:,} bytes in base64, a ConfigMap holds {MAX_CONFIG_MAP_BYTES:,}. "
             "Mount its folder from a volume, or train with fewer --hidden or --phases."
         )
     published = datetime.fromtimestamp(int(now_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -83,12 +83,12 @@ def publish_model_map(api: Api, key: ObjectKey, files: Mapping[str, bytes], now_
 
 
 def parse_key(text: str) -> ObjectKey:
-    """`NAMESPACE/NAME`.
+    """Parse `NAMESPACE/NAME`.
 
     Raises
     ------
     Misuse
-        It is something else.
+        The text has another form.
     """
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name) or "/" in name:

@@ -1,4 +1,4 @@
-"""Paths of resources and objects below an API server."""
+"""URL paths of API resources and objects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from urllib.parse import quote
 
 _PLAIN = re.compile(r"[A-Za-z0-9._~/-]*")
-"""What names of objects are made of, almost all of them: thousands of paths are made in a round."""
+"""Paths that need no quoting, which is almost all of the thousands built in a round."""
 
 VPAS = ("autoscaling.k8s.io/v1", "verticalpodautoscalers")
 PODS = ("v1", "pods")
@@ -20,7 +20,7 @@ POD_METRICS = ("metrics.k8s.io/v1beta1", "pods")
 def path_of(
     resource: tuple[str, str], namespace: str | None = None, name: str | None = None, subresource: str | None = None
 ) -> str:
-    """The path of (apiVersion, plural): of all of them, of those in a namespace, of one, or of a part of one.
+    """The path of (apiVersion, plural): of the resource, of a namespace, of one object, or of its subresource.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""PhaseProfiles: whose they are by a watch, what they keep by a list at the start, and how they are written."""
+"""PhaseProfiles: owners (watched), stored state (listed at the start), and writing them."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from recommender.cluster.paths import path_of
 PROFILES = ("phasewise.dev/v1alpha1", "phaseprofiles")
 
 CLASS_PREFIX = "class."
-"""What the name of a workload class's profile begins with."""
+"""Prefix of the name of a workload class's profile."""
 
 MOVE = "phasewise.dev/move"
-"""Annotation: what the controller said last of a move of one of its pods. For people."""
+"""Annotation: the controller's last message on moving one of its pods. For people."""
 
-HEADLINE = ("phase", "since", "next", "when", "confidence", "category", "cpu", "memory", "why", "conditions")
-"""What a status may cease to say."""
+CLEARED_FIELDS = ("phase", "since", "next", "when", "confidence", "category", "cpu", "memory", "why", "conditions")
+"""Status fields that are removed when a new status lacks them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A PhaseProfile: whose it is, and what it keeps over a restart. Of the latter the watch knows nothing.
+    """A PhaseProfile: its owner, and the state it stores across restarts (unknown to the watch).
 
     Attributes
     ----------
     owner_uid
-        Of the VPA; empty for a workload class.
+        UID of the VPA; empty for a workload class.
     state
-        None where it keeps nothing.
+        The stored state; None without one.
     updated
-        When it was changed, as written; empty where it does not say.
+        When it was last written, as text; empty if unknown.
     """
 
     key: ObjectKey
@@ -49,15 +49,15 @@ class Profile:
 
 @reads("PhaseProfile")
 def read_profile(raw: Fields) -> Profile:
-    """Whose a PhaseProfile is, from its JSON, or from its metadata alone."""
+    """Read key and owner of a PhaseProfile from its JSON or its metadata."""
     metadata = raw.child("metadata")
     owners = [owner.text("uid") for owner in metadata.children("ownerReferences")]
     return Profile(read_key(metadata), owners[0] if owners else "")
 
 
 @reads("PhaseProfile")
-def read_kept(raw: Fields) -> Profile:
-    """Also what a PhaseProfile keeps, from its JSON."""
+def read_stored_profile(raw: Fields) -> Profile:
+    """Read a PhaseProfile with its stored state from its JSON."""
     status = raw.child("status").raw
     state, updated = status.get("state"), status.get("updated")
     return replace(
@@ -69,50 +69,50 @@ def read_kept(raw: Fields) -> Profile:
 
 
 def class_profile_key(key: ObjectKey) -> ObjectKey:
-    """The profile of a workload class. The prefix keeps it apart from that of a VPA of the same name."""
+    """The key of a workload class's profile; the prefix separates it from that of a VPA of the same name."""
     return ObjectKey(key.namespace, CLASS_PREFIX + key.name)
 
 
 class ProfileWriter:
-    """Writes the profile of a VPA under the VPA's name, owned by it: it goes when the VPA goes."""
+    """Writes the profile of a VPA under the VPA's name, owned by it: garbage-collected with the VPA."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    def write(self, vpa: Vpa, status: Mapping[str, Any], present: Profile | None) -> bool:
-        """Make the profile say this; False when it goes: with its VPA or its namespace.
+    def write(self, vpa: Vpa, status: Mapping[str, Any], existing: Profile | None) -> bool:
+        """Write the status of a profile; False when profile, VPA or namespace is being deleted.
 
         Parameters
         ----------
         status
-            Of the headline what is not in it is taken away; anything else that is not in it (`state`) stays.
-        present
-            As last seen; None when there is none. One of a VPA that had the name before is taken over.
+            Fields of `CLEARED_FIELDS` that it lacks are removed; other missing fields (`state`) stay.
+        existing
+            The profile as last seen; None without one. A former VPA's profile of this name is adopted.
 
         Raises
         ------
         ApiError
-            It could not be written; nothing was, as far as can be known. `Invalid` where the name is a class's.
+            The write failed; `Invalid` if the name belongs to a workload class.
         """
         path = path_of(PROFILES, *vpa.key)
         try:
-            if present is None:
+            if existing is None:
                 self._create(vpa)
-            elif present.owner_uid != vpa.uid:
-                self._take_over(vpa)
-            content = {"status": {**dict.fromkeys(HEADLINE), **status}}
+            elif existing.owner_uid != vpa.uid:
+                self._adopt(vpa)
+            content = {"status": {**dict.fromkeys(CLEARED_FIELDS), **status}}
             self._api.patch(f"{path}/status", content, metadata_only=True)
-        except NotFound:  # deleted meanwhile; the next round sees that
+        except NotFound:  # deleted in the meantime; the next round sees that
             return False
         return True
 
     def write_class(self, key: ObjectKey, status: Mapping[str, Any]) -> None:
-        """Make the profile of a workload class say this; it has no owner.
+        """Write the status of a workload class's profile, which has no owner.
 
         Raises
         ------
         ApiError
-            It could not be written.
+            The write failed.
         """
         name = class_profile_key(key)
         body = {
@@ -122,7 +122,7 @@ class ProfileWriter:
             "spec": {"class": True},
         }
         change: list[Mapping[str, Any]] = [
-            {"op": "test", "path": "/spec/class", "value": True},  # else it is that of a VPA
+            {"op": "test", "path": "/spec/class", "value": True},  # otherwise it belongs to a VPA
             {"op": "add", "path": "/status", "value": dict(status)},
         ]
         path = f"{path_of(PROFILES, *name)}/status"
@@ -132,11 +132,11 @@ class ProfileWriter:
             try:
                 self._api.create(path_of(PROFILES, name.namespace), body)
                 self._api.patch(path, change)
-            except NotFound:  # its namespace goes
+            except NotFound:  # its namespace is being deleted
                 return
 
     def delete_class(self, key: ObjectKey) -> None:
-        """Delete the profile of a workload class, if it is there."""
+        """Delete the profile of a workload class, if it exists."""
         with suppress(NotFound):
             self._api.delete(path_of(PROFILES, *class_profile_key(key)))
 
@@ -145,11 +145,11 @@ class ProfileWriter:
         body = {"apiVersion": PROFILES[0], "kind": "PhaseProfile", "metadata": metadata, "spec": {"class": False}}
         try:
             self._api.create(path_of(PROFILES, vpa.key.namespace), body)
-        except Conflict:  # it is there, and our view of it late
-            self._take_over(vpa)
+        except Conflict:  # it exists, but the watch has not delivered it yet
+            self._adopt(vpa)
 
-    def _take_over(self, vpa: Vpa) -> None:
-        """That of a VPA which had the name before; not that of a workload class."""
+    def _adopt(self, vpa: Vpa) -> None:
+        """Adopt the profile of a former VPA of this name, but not that of a workload class."""
         change: list[Mapping[str, Any]] = [
             {"op": "test", "path": "/spec/class", "value": False},
             {"op": "add", "path": "/metadata/ownerReferences", "value": [_owner(vpa)]},
@@ -157,8 +157,8 @@ class ProfileWriter:
         try:
             self._api.patch(path_of(PROFILES, *vpa.key), change)
         except Invalid as error:
-            said = f"the name is that of a workload class's profile: the VPA has none ({error})"
-            raise Invalid(said, status=error.status) from error
+            message = f"the name is that of a workload class's profile: the VPA has none ({error})"
+            raise Invalid(message, status=error.status) from error
 
 
 def _owner(vpa: Vpa) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from recommender.cluster.errors import ClusterError, Invalid
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.vpas.status import published_in
+from recommender.cluster.vpas.status import recommendations_in
 from recommender.engine.classes import Classes
 from recommender.engine.keys import Group, Instance, WorkloadKey
 from recommender.engine.seen import GroupStart
@@ -62,7 +62,7 @@ def _target_in_force(state: VpaState, container: str) -> Amounts:
     The values that a process publishes when it stops are in the status, but applied to no container. The target that
     was in force before is then the uncapped target in the status, and stays in force.
     """
-    published = published_in(state.vpa.status).get(container)
+    published = recommendations_in(state.vpa.status).get(container)
     if published is None:
         return NOTHING
     cpu_cores, memory_bytes = (

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from recommender.cluster.objects.pair import NOTHING, Pair
 from recommender.cluster.objects.pods import Pod
-from recommender.cluster.objects.resizability import GUARANTEED, refusal_of
-from recommender.cluster.objects.vpa import REQUESTS_ALONE, SHARES, WAYS_TO_SHARE, ContainerPolicy, Vpa
+from recommender.cluster.objects.resizability import GUARANTEED, resize_refusal
+from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, SHARING_POLICIES, ContainerPolicy, Vpa
 from recommender.cluster.workloads.targets import JOBS
 from recommender.engine.keys import Rules
 from recommender.records import CPU, MEMORY
@@ -47,7 +47,7 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
 
 def limit_follows(vpa: Vpa, pods: Sequence[Pod], container: str) -> bool:
     """Whether the memory limit of a container name moves with its request."""
-    return vpa.policy_for(container).controlled_values != REQUESTS_ALONE and any(
+    return vpa.policy_for(container).controlled_values != REQUESTS_ONLY and any(
         _has_memory_limit(pod, container) for pod in pods
     )
 
@@ -55,7 +55,7 @@ def limit_follows(vpa: Vpa, pods: Sequence[Pod], container: str) -> bool:
 def sharing_policy(vpa: Vpa) -> str:
     """The policy by which pods share the CPU of their nodes; empty where they do not share."""
     policy = vpa.annotations.get(SHARES, "")
-    return policy if policy in WAYS_TO_SHARE else ""
+    return policy if policy in SHARING_POLICIES else ""
 
 
 def retention_s(vpa: Vpa, container: str) -> float:
@@ -67,8 +67,8 @@ def retention_s(vpa: Vpa, container: str) -> float:
 
 def _needs_eviction(pod: Pod, policy: ContainerPolicy) -> bool:
     """Whether a resize in place is impossible: it would change the QoS class, or restart the container."""
-    changes_qos = pod.resizability.qos == GUARANTEED and policy.controlled_values == REQUESTS_ALONE
-    return changes_qos or bool(refusal_of([pod.resizability]))
+    changes_qos = pod.resizability.qos == GUARANTEED and policy.controlled_values == REQUESTS_ONLY
+    return changes_qos or bool(resize_refusal([pod.resizability]))
 
 
 def _has_memory_limit(pod: Pod, container: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from recommender.cluster.objects.vpa import SHARES, WAYS_TO_SHARE
+from recommender.cluster.objects.vpa import SHARES, SHARING_POLICIES
 from recommender.engine.keys import Instance
 from recommender.engine.seen import Evaluation
 from recommender.engine.tally import Report
@@ -31,7 +31,7 @@ class NodeSharing:
             if sharing_policy(state.vpa):
                 sharing.append(state)
             elif policy is not None:
-                problem = f"{SHARES}: {policy[:40]!r} is none of {', '.join(WAYS_TO_SHARE)}"
+                problem = f"{SHARES}: {policy[:40]!r} is none of {', '.join(SHARING_POLICIES)}"
                 report.problems[f"VPA {state.vpa.key}"] = problem
         pods = {pod.uid: pod for state in sharing for pod in state.selection.pods if pod.node and not pod.finished}
         spare = self._view.spare({pod.node for pod in pods.values()}, pods.keys()) if pods else {}

@@ -207,8 +207,8 @@ def _pod_of(workload: Workload, pod: Pod) -> ApiPod:
         started_s=None if math.isnan(pod.started_s) else pod.started_s,
         deleting=False,
         containers=tuple(_container_of(pod, container) for container in pod.containers),
-        beside=(0.0, 0.0),
-        least=(0.0, 0.0),
+        extra_requests=(0.0, 0.0),
+        min_requests=(0.0, 0.0),
         resizes=tuple(_conditions_of(pod.resize)),
         resizability=Resizability(
             pod.qos(),

@@ -13,7 +13,7 @@ from extender.pods.reading import pod_reader, read_node
 from extender.view.watched import MOST_HELD, REST_S, Dated, Gathering, Rereading
 from placement_bench.worlds import Json, node_json, pod_json
 from recommender.cluster.errors import BadObject
-from recommender.cluster.workloads.ownership import Workloads, reader_of
+from recommender.cluster.workloads.ownership import Workloads, workload_reader
 
 
 class Watch:
@@ -107,7 +107,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.read, self.workloads = 0, Workloads()
-        self.plain = pod_reader(self.workloads.above, frozenset({"phasewise"}))
+        self.plain = pod_reader(self.workloads.controllers_of, frozenset({"phasewise"}))
         self.reader = Rereading(self._count, self.workloads.version)
 
     def _count(self, raw: Mapping[str, Any]) -> Pod:
@@ -168,7 +168,7 @@ def test_controllers_that_become_known_meanwhile_count(desk: Desk) -> None:
     assert desk.reader(waits).workload == "bert"
     above = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "c", "controller": True}
     job = {"metadata": {"namespace": "team", "name": "bert-17", "uid": "u", "ownerReferences": [above]}}
-    desk.workloads.changed(None, reader_of("Job")(job))
+    desk.workloads.changed(None, workload_reader("Job")(job))
     assert desk.reader(bound(waits)).workload == "nightly"
 
 

@@ -9,13 +9,13 @@ import yaml
 from extender.moves.book import BARRED
 from recommender.cluster.model_map import PUBLISHED_AT
 from recommender.cluster.profiles import MOVE, PROFILES
-from recommender.cluster.vpas.made import MADE_BY, PROBLEM, WRITTEN
+from recommender.cluster.vpas.auto_created import DIGEST_ANNOTATION, PROBLEM_ANNOTATION, RECOMMENDER_LABEL
 from recommender.cluster.workloads.workload_class import WORKLOAD_LABEL
 from recommender.live.auto.settings import AUTO, MODE, MODES
 from tests.manifests.reading import MANIFESTS, ROOT
 
-LABELS = {AUTO, WORKLOAD_LABEL, MADE_BY}
-OF_OTHERS = {WRITTEN, PROBLEM, PUBLISHED_AT, MOVE, BARRED}
+LABELS = {AUTO, WORKLOAD_LABEL, RECOMMENDER_LABEL}
+OF_OTHERS = {DIGEST_ANNOTATION, PROBLEM_ANNOTATION, PUBLISHED_AT, MOVE, BARRED}
 """Annotations of VPAs, ConfigMaps and PhaseProfiles."""
 
 NAME = re.compile(r"""["'](?:phasewise\.dev/|\{PREFIX\})([a-z][\w-]*\w)["']""")

@@ -1,1 +1,1 @@
-"""Requests to an API server: where it is, who we are, how fast, and what its answers and silences mean."""
+"""Requests to the API server: address, credentials, rate limits, and errors."""

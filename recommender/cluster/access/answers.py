@@ -1,4 +1,4 @@
-"""What an API server's answers and silences mean: the one place where foreign errors become ours."""
+"""Parses responses, and translates HTTP and connection errors into ours; the only place that does."""
 
 from __future__ import annotations
 
@@ -16,89 +16,89 @@ from recommender.cluster.errors import (
     Gone,
     Invalid,
     NotFound,
+    ReadTimeout,
     ServerFailed,
-    Silent,
     Throttled,
     Unauthorized,
     Unreachable,
 )
 
-LONGEST_MESSAGE = 400
-"""Characters of the server's words that we repeat: it quotes rejected values, however long or private they are."""
+MAX_MESSAGE_CHARS = 400
+"""How much of the server's message we repeat: it quotes rejected values, however long or private."""
 
-NAMESPACE_ENDS = "NamespaceTerminating"
-"""Cause in a 403 to whoever makes something in a namespace that is being deleted: no right is missing."""
+NAMESPACE_TERMINATING = "NamespaceTerminating"
+"""Cause of a 403 for creating something in a namespace that is being deleted: no permission is missing."""
 
 _BY_STATUS: Mapping[int, type[ApiError]] = {
     401: Unauthorized, 403: Forbidden, 404: NotFound, 408: ServerFailed, 409: Conflict, 410: Gone, 429: Throttled,
 }  # fmt: skip
 
 
-def error_of_status(asked: str, status: int, body: object, retry_after: str | None = None) -> ApiError:
-    """The error that an HTTP status and a `Status` object stand for.
+def error_from_status(request: str, status: int, body: object, retry_after: str | None = None) -> ApiError:
+    """The error for an HTTP status and a `Status` object.
 
     Parameters
     ----------
-    asked
+    request
         Method and path, for the message.
     body
-        The parsed body; anything but a `Status` is not repeated.
+        The parsed body; only a `Status` is quoted.
     retry_after
-        The header of that name, in seconds.
+        The `Retry-After` header, in seconds.
     """
     kind = _BY_STATUS.get(status) or (Invalid if 400 <= status < 500 else ServerFailed)
-    if kind is Forbidden and NAMESPACE_ENDS in _causes(body):
+    if kind is Forbidden and NAMESPACE_TERMINATING in _causes(body):
         kind = NotFound
-    said = body.get("message") if isinstance(body, dict) else None
-    words = " ".join(str(said).split())[:LONGEST_MESSAGE] if said else "the server did not say why"
+    message = body.get("message") if isinstance(body, dict) else None
+    shown = " ".join(str(message).split())[:MAX_MESSAGE_CHARS] if message else "the server did not say why"
     wait_s = float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else None
-    return kind(f"{asked}: {words} ({status})", status=status, retry_after_s=wait_s)
+    return kind(f"{request}: {shown} ({status})", status=status, retry_after_s=wait_s)
 
 
 def _causes(body: object) -> set[str]:
-    """The machine-readable causes in a `Status`; empty when it names none, or is no `Status`."""
+    """The machine-readable causes in a `Status`; empty without any, or for another body."""
     details = body.get("details") if isinstance(body, dict) else None
     causes = details.get("causes") if isinstance(details, dict) else None
     listed = causes if isinstance(causes, list) else []
     return {str(cause.get("reason")) for cause in listed if isinstance(cause, dict)}
 
 
-def error_of_silence(asked: str, error: Exception) -> ApiError:
-    """The error that a failed connection, handshake or read stands for. The foreign text may hold proxy passwords."""
+def error_from_exception(request: str, error: Exception) -> ApiError:
+    """The error for a failed connection, handshake or read, without its text, which may hold proxy passwords."""
     if isinstance(error, ReadTimeoutError):
-        return Silent(f"{asked}: the server did not answer in time")
+        return ReadTimeout(f"{request}: the server did not answer in time")
     if isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError):
-        return Unreachable(f"{asked}: no connection in time")
-    return Unreachable(f"{asked}: {_reason(error)}")
+        return Unreachable(f"{request}: no connection in time")
+    return Unreachable(f"{request}: {_reason(error)}")
 
 
 def _reason(error: BaseException) -> str:
-    """The operating system's words or those of TLS, found down the chain of causes."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, ssl.SSLCertVerificationError):
-            return f"the server's certificate cannot be trusted ({seen.verify_message})"
-        if isinstance(seen, ssl.SSLError):
-            return f"no TLS connection ({(seen.reason or 'broken off').lower().replace('_', ' ')})"
-        if isinstance(seen, OSError) and seen.strerror:
-            return seen.strerror.lower()
-        inner = next((part for part in seen.args if isinstance(part, BaseException)), None)
-        seen = inner or seen.__cause__ or seen.__context__
+    """The message of the operating system or of TLS, found along the chain of causes."""
+    current: BaseException | None = error
+    while current is not None:
+        if isinstance(current, ssl.SSLCertVerificationError):
+            return f"the server's certificate cannot be trusted ({current.verify_message})"
+        if isinstance(current, ssl.SSLError):
+            return f"no TLS connection ({(current.reason or 'broken off').lower().replace('_', ' ')})"
+        if isinstance(current, OSError) and current.strerror:
+            return current.strerror.lower()
+        inner = next((part for part in current.args if isinstance(part, BaseException)), None)
+        current = inner or current.__cause__ or current.__context__
     return "the connection broke off" if isinstance(error, HTTPError) else type(error).__name__
 
 
-def parsed(asked: str, body: bytes) -> dict[str, Any]:
-    """The JSON object of a successful answer.
+def parse_object(request: str, body: bytes) -> dict[str, Any]:
+    """Parse the JSON object of a successful response.
 
     Raises
     ------
     ServerFailed
-        It is something else; a proxy's page, usually.
+        The body is something else, usually a proxy's page.
     """
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise ServerFailed(f"{asked}: the answer is not JSON", status=200) from error
+        raise ServerFailed(f"{request}: the answer is not JSON", status=200) from error
     if not isinstance(value, dict):
-        raise ServerFailed(f"{asked}: the answer is not a JSON object", status=200)
+        raise ServerFailed(f"{request}: the answer is not a JSON object", status=200)
     return value

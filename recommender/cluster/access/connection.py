@@ -1,4 +1,4 @@
-"""Requests to an API server: plain JSON in and out, never faster than agreed, never without a limit of time."""
+"""Requests to the API server: plain JSON in and out, always rate-limited and with a timeout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import orjson
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from recommender.cluster.access.answers import error_of_silence, error_of_status, parsed
+from recommender.cluster.access.answers import error_from_exception, error_from_status, parse_object
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.errors import ApiError, BadCredentials, Throttled, Unauthorized, Unreachable
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 Query = Mapping[str, str | int]
 Observer = Callable[[str, int, float], None]
-"""Told of each request: method, HTTP status (0 without an answer), seconds."""
+"""Called with method, HTTP status (0 without a response) and duration in seconds of each request."""
 
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 30.0
-PAGE = 100
-"""Objects a page of a list: a MB or two of pods, which take ten times as much while they are read."""
+PAGE_SIZE = 100
+"""Objects per page of a list: one or two MB of pods, which take ten times as much while being parsed."""
 
-LONGEST_PATIENCE_S = 5.0
-"""A server that is busy asks for a second; longer waits (a disruption budget's) are the caller's to decide."""
+MAX_RETRY_AFTER_S = 5.0
+"""A busy server asks for one second; the caller decides on longer waits (a disruption budget's)."""
 
-TRIES = 4
+MAX_ATTEMPTS = 4
 
-TRUSTING = {"fieldValidation": "Ignore"}
-"""Else a server decodes each change twice to warn of unknown fields, and nobody would hear it."""
+SKIP_FIELD_VALIDATION = {"fieldValidation": "Ignore"}
+"""Otherwise the server decodes each patch twice to warn of unknown fields, and nobody reads the warnings."""
 
 DRY_RUN = {"dryRun": "All"}
 
@@ -44,21 +44,21 @@ METADATA, METADATA_LIST = (
     f"application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
     for kind in ("PartialObjectMetadata", "PartialObjectMetadataList")
 )
-"""To be told of objects no more than their metadata, where the server can do that."""
+"""Accept headers for metadata-only responses, falling back to whole objects."""
 
 JSON, JSON_PATCH, MERGE_PATCH = "application/json", "application/json-patch+json", "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
 class Api:
-    """An API server, for many threads at once. Every method raises an `ApiError`.
+    """A thread-safe client of the API server. Every method raises an `ApiError`.
 
     Parameters
     ----------
     credentials
-        Where it is and who we are.
+        Address, trust and identity.
     bucket
-        The limit on our own requests; those we are told to repeat (429) count again.
+        Rate limit on our own requests; repeated ones (429) count again.
     observe
         Called after each request.
     """
@@ -74,49 +74,49 @@ class Api:
     ) -> None:
         self._credentials, self._bucket = credentials, bucket
         self._user_agent, self._observe, self._clock = user_agent, observe, clock
-        self._until_s = math.inf
+        self._deadline_s = math.inf
 
     @property
     def server(self) -> str:
         """The server's address, for people."""
         return self._credentials.server
 
-    def apart(self, bucket: TokenBucket) -> Api:
-        """The same server with another limit: what must never wait behind a flood of writes (the lease)."""
+    def with_rate_limit(self, bucket: TokenBucket) -> Api:
+        """The same server with another rate limit, for what must never queue behind a flood of writes (the lease)."""
         return Api(self._credentials, bucket, user_agent=self._user_agent, observe=self._observe, clock=self._clock)
 
     def hurry(self, until_s: float) -> None:
-        """Ask as fast as the server lets us, and from a moment on our clock on nothing any more: the process ends."""
-        self._until_s = until_s
-        self._bucket.open_up()
+        """Prepare for shutdown: lift our rate limit, and refuse requests from `until_s` on our clock."""
+        self._deadline_s = until_s
+        self._bucket.lift_limit()
 
     def get(self, path: str, query: Query | None = None, *, timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
-        """One object, or a whole list."""
+        """Get one object, or a whole list."""
         return self._object("GET", path, query, timeout_s=timeout_s)
 
     def text(self, path: str, query: Query | None = None, *, timeout_s: float = READ_TIMEOUT_S) -> str:
-        """What is no object: a log."""
-        return self._ask("GET", path, query, timeout_s=timeout_s).data.decode("utf-8", "replace")
+        """Get plain text, such as a log."""
+        return self._request("GET", path, query, timeout_s=timeout_s).data.decode("utf-8", "replace")
 
     def list_pages(
-        self, path: str, query: Query | None = None, *, page: int = PAGE, metadata_only: bool = False
+        self, path: str, query: Query | None = None, *, page_size: int = PAGE_SIZE, metadata_only: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """A list in pages, each as the server gives it; `Gone` when the list took too long to be finished."""
-        further, accept = "", METADATA_LIST if metadata_only else JSON
+        """Yield the pages of a list; raises `Gone` when the list took too long."""
+        token, accept = "", METADATA_LIST if metadata_only else JSON
         while True:
-            asked = {**(query or {}), "limit": page, **({"continue": further} if further else {})}
-            answer = self._object("GET", path, asked, accept=accept)
+            params = {**(query or {}), "limit": page_size, **({"continue": token} if token else {})}
+            answer = self._object("GET", path, params, accept=accept)
             yield answer
-            further = (answer.get("metadata") or {}).get("continue") or ""
-            if not further:
+            token = (answer.get("metadata") or {}).get("continue") or ""
+            if not token:
                 return
 
     def watch_lines(
-        self, path: str, query: Query | None = None, *, silent_s: float, metadata_only: bool = False
+        self, path: str, query: Query | None = None, *, idle_timeout_s: float, metadata_only: bool = False
     ) -> WatchLines:
-        """Open a watch; `Silent` is raised while reading it once nothing, not even a bookmark, came for so long."""
+        """Open a watch; reading it raises `ReadTimeout` after `idle_timeout_s` without an event, bookmarks included."""
         query, accept = {**(query or {}), "watch": 1}, METADATA if metadata_only else JSON
-        return WatchLines(self._ask("GET", path, query, accept=accept, timeout_s=silent_s, stream=True), path)
+        return WatchLines(self._request("GET", path, query, accept=accept, timeout_s=idle_timeout_s, stream=True), path)
 
     def patch(
         self,
@@ -127,45 +127,47 @@ class Api:
         metadata_only: bool = False,
         strategic: bool = False,
     ) -> dict[str, Any]:
-        """Change an object: a list is a JSON Patch, an object a JSON merge patch, or a strategic one, which knows the
-        keys of lists. Returns the object, or some of it."""
-        of_object = STRATEGIC_PATCH if strategic else MERGE_PATCH
-        kind, accept = of_object if isinstance(body, Mapping) else JSON_PATCH, METADATA if metadata_only else JSON
-        return self._object("PATCH", path, TRUSTING, body=body, content_type=kind, accept=accept, timeout_s=timeout_s)
+        """Patch an object: a list is a JSON Patch, a mapping a JSON merge patch or, which merges lists by their keys, a
+        strategic one. Returns the object, or its metadata."""
+        object_patch = STRATEGIC_PATCH if strategic else MERGE_PATCH
+        kind, accept = object_patch if isinstance(body, Mapping) else JSON_PATCH, METADATA if metadata_only else JSON
+        return self._object(
+            "PATCH", path, SKIP_FIELD_VALIDATION, body=body, content_type=kind, accept=accept, timeout_s=timeout_s
+        )
 
     def create(
         self, path: str, body: Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S, dry_run: bool = False
     ) -> dict[str, Any]:
-        """Make an object, or only see whether it would be made; `Conflict` when it is there."""
+        """Create an object, or only check that it could be; `Conflict` if it exists."""
         return self._object("POST", path, DRY_RUN if dry_run else None, body=body, timeout_s=timeout_s)
 
     def evict(self, pod: str, uid: str) -> None:
-        """Have a pod leave its node, the very one of this UID; `Throttled` when its disruption budget does not allow it
-        now, which holds up nothing else that is asked for."""
+        """Evict the pod with this UID; `Throttled`, without delaying other requests, while its disruption budget does
+        not allow it."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": pod.rpartition("/")[2]},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        self._object("POST", f"{pod}/eviction", body=body, patient=False)
+        self._object("POST", f"{pod}/eviction", body=body, retry_throttled=False)
 
     def replace(self, path: str, body: Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
-        """Put an object in place of what is there; `Conflict` unless it holds the present resourceVersion."""
+        """Replace an object; `Conflict` unless the body has the current resourceVersion."""
         return self._object("PUT", path, body=body, timeout_s=timeout_s)
 
     def delete(self, path: str, *, uid: str = "", timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
-        """Delete an object, what it owns later; with `uid` only that very one, else `Conflict`."""
+        """Delete an object, and its dependents in the background; with `uid` only that one, otherwise `Conflict`."""
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid:
             options["preconditions"] = {"uid": uid}
         return self._object("DELETE", path, body=options, timeout_s=timeout_s)
 
     def _object(self, method: str, path: str, query: Query | None = None, **how: Any) -> dict[str, Any]:
-        """The object that `_ask` is answered with."""
-        return parsed(f"{method} {path}", self._ask(method, path, query, **how).data)
+        """Send a request and parse the object in the response."""
+        return parse_object(f"{method} {path}", self._request(method, path, query, **how).data)
 
-    def _ask(
+    def _request(
         self,
         method: str,
         path: str,
@@ -176,46 +178,46 @@ class Api:
         accept: str = JSON,
         timeout_s: float = READ_TIMEOUT_S,
         stream: bool = False,
-        patient: bool = True,
+        retry_throttled: bool = True,
     ) -> urllib3.BaseHTTPResponse:
-        """Ask until it is answered by something else than "later" and "who are you?"; neither was carried out."""
-        asked, url = f"{'WATCH' if stream else method} {path}", path + (f"?{urlencode(query)}" if query else "")
+        """Send a request; repeat it after 429 and, with reloaded credentials, after 401: neither was carried out."""
+        description, url = f"{'WATCH' if stream else method} {path}", path + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": accept, "User-Agent": self._user_agent}
         data = None
         if body is not None:
             data, headers["Content-Type"] = orjson.dumps(body), content_type
-        renewed = False
-        for tries_left in reversed(range(TRIES)):
+        reloaded = False
+        for attempts_left in reversed(range(MAX_ATTEMPTS)):
             self._bucket.take()
-            timeout_s = min(timeout_s, self._until_s - self._clock())
+            timeout_s = min(timeout_s, self._deadline_s - self._clock())
             if timeout_s <= 0:
-                raise Unreachable(f"{asked}: not asked, as the process ends")
+                raise Unreachable(f"{description}: not sent, the process is shutting down")
             generation = self._credentials.generation
-            response = self._sent(method, asked, url, headers, data, timeout_s, stream=stream)
+            response = self._send(method, description, url, headers, data, timeout_s, stream=stream)
             if response.status < 300:
                 return response
-            error = _error(asked, response)
-            if isinstance(error, Unauthorized) and tries_left and not renewed:
+            error = _error_in(description, response)
+            if isinstance(error, Unauthorized) and attempts_left and not reloaded:
                 self._credentials.reload(generation)
-                renewed = True
-            elif _worth_waiting(error) and patient and tries_left:
-                self._bucket.hold_for(error.retry_after_s or 1.0)
+                reloaded = True
+            elif _is_retryable(error) and retry_throttled and attempts_left:
+                self._bucket.pause_for(error.retry_after_s or 1.0)
             else:
                 break
         raise error
 
-    def _sent(
+    def _send(
         self,
         method: str,
-        asked: str,
+        description: str,
         url: str,
         headers: Mapping[str, str],
         body: bytes | None,
-        within_s: float,
+        timeout_s: float,
         *,
         stream: bool,
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request, once."""
+        """Send a request once."""
         started_s, status = self._clock(), 0
         try:
             response = self._credentials.pool.urlopen(
@@ -223,7 +225,7 @@ class Api:
                 self._credentials.prefix + url,
                 body=body,
                 headers={**headers, **self._credentials.headers()},
-                timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, within_s), read=within_s),
+                timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, timeout_s), read=timeout_s),
                 retries=False,
                 redirect=False,
                 assert_same_host=False,
@@ -231,10 +233,10 @@ class Api:
             )
             status = response.status
         except (HTTPError, OSError) as error:
-            raise error_of_silence(asked, error) from error
+            raise error_from_exception(description, error) from error
         except ValueError:
-            # http.client quotes a header it cannot send, token included; so no cause and no text.
-            raise BadCredentials("the token holds characters that no header may have") from None
+            # http.client quotes the invalid header, including the token: so no cause and no text.
+            raise BadCredentials("the token contains characters that are invalid in a header") from None
         finally:
             if self._observe is not None:
                 self._observe(method, status, self._clock() - started_s)
@@ -242,10 +244,10 @@ class Api:
 
 
 class WatchLines:
-    """The events of one watch, as they come. A context manager; `stop` may be called from another thread."""
+    """The events of one watch. A context manager; `stop` may be called from another thread."""
 
     def __init__(self, response: urllib3.BaseHTTPResponse, path: str) -> None:
-        self._response, self._asked = response, f"WATCH {path}"
+        self._response, self._request = response, f"WATCH {path}"
         self._stopped = False
 
     def __enter__(self) -> WatchLines:
@@ -255,46 +257,46 @@ class WatchLines:
         self._response.close()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Events until the server ends the watch (or `stop` does).
+        """Yield events until the server or `stop` ends the watch.
 
         Raises
         ------
         Unreachable
-            It broke off, or nothing came for too long.
+            The stream broke, or no data arrived in time.
         """
-        rest = b""
+        buffer = b""
         try:
             for chunk in self._response.stream(1 << 16, decode_content=True):
-                *lines, rest = (rest + chunk).split(b"\n")
+                *lines, buffer = (buffer + chunk).split(b"\n")
                 for line in lines:
                     if line:
-                        yield parsed(self._asked, line)
+                        yield parse_object(self._request, line)
         except (HTTPError, OSError, ValueError, AttributeError) as error:
-            # ValueError and AttributeError: urllib3 reading on while another thread shuts the socket down.
+            # ValueError and AttributeError: urllib3 reads on while another thread shuts down the socket.
             if not self._stopped:
-                raise error_of_silence(self._asked, error) from error
+                raise error_from_exception(self._request, error) from error
 
     def stop(self) -> None:
-        """End the watch; whoever reads it gets no further event."""
+        """End the watch; its reader gets no further events."""
         self._stopped = True
-        with contextlib.suppress(OSError, RuntimeError, ValueError):  # it has ended by itself
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # it has already ended
             self._response.shutdown()
 
 
-def _worth_waiting(error: ApiError) -> bool:
-    return isinstance(error, Throttled) and (error.retry_after_s or 0) <= LONGEST_PATIENCE_S
+def _is_retryable(error: ApiError) -> bool:
+    return isinstance(error, Throttled) and (error.retry_after_s or 0) <= MAX_RETRY_AFTER_S
 
 
-def _error(asked: str, response: urllib3.BaseHTTPResponse) -> ApiError:
+def _error_in(description: str, response: urllib3.BaseHTTPResponse) -> ApiError:
     try:
-        body = orjson.loads(response.data)  # of a stream it is read only now
+        body = orjson.loads(response.data)  # a stream is read only here
     except orjson.JSONDecodeError:
-        body = None  # what is no JSON is not worth repeating
+        body = None  # nothing else is worth quoting
     except (HTTPError, OSError) as error:
-        return error_of_silence(asked, error)
+        return error_from_exception(description, error)
     finally:
         response.release_conn()
-    return error_of_status(asked, response.status, body, response.headers.get("Retry-After"))
+    return error_from_status(description, response.status, body, response.headers.get("Retry-After"))
 
 
 def connect(
@@ -306,23 +308,23 @@ def connect(
     user_agent: str,
     observe: Observer | None = None,
 ) -> Api:
-    """The API server of the pod we run in, or of a kubeconfig; nothing is sent yet.
+    """A client for the API server of our pod, or of a kubeconfig; nothing is sent yet.
 
     Parameters
     ----------
     kubeconfig, context
         See `Credentials`.
     qps, burst
-        Requests a second, and at once after a pause (the default recommender's 50 and 100).
+        Requests per second, and at once after a pause (defaults of the default recommender).
     user_agent
-        How we show up in the server's audit log.
+        Our name in the audit log of the server.
 
     Raises
     ------
     BadCredentials
-        There is nothing to connect with.
+        There are no usable credentials.
     """
-    # The client library takes a third of the time to start: help, --check and what runs offline do without.
+    # Importing the client library is a third of the startup time; --help, --check and offline commands skip it.
     from recommender.cluster.access.credentials import Credentials  # noqa: PLC0415
 
     return Api(Credentials(kubeconfig, context), TokenBucket(qps, burst), user_agent=user_agent, observe=observe)

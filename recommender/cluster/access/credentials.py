@@ -1,4 +1,4 @@
-"""Where the API server is, how to trust it, and how to say who we are: in a pod, or by a kubeconfig."""
+"""Address, trust and identity for the API server, from the pod's service account or a kubeconfig."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from urllib3.util import parse_url
 
 from recommender.cluster.errors import BadCredentials
 
-CONNECTIONS = 32
-"""Kept open at most: one a watch, and the workers that write."""
+MAX_CONNECTIONS = 32
+"""Pool size: one connection per watch, and the workers that write."""
 
-ASKED_EVERY_S = 1.0
-"""The library is asked who we are so often: with a kubeconfig it looks through the environment each time, for half of
-the time that a request takes. A token that was replaced is refused once, and read anew then."""
+HEADERS_TTL_S = 1.0
+"""How long headers are cached: with a kubeconfig the library searches the environment each time, which takes half as
+long as a request. A token replaced in the meantime is refused once, then reloaded."""
 
 
 class Credentials:
-    """Address, trust and identity as the client library reads them, read anew when the server no longer knows us.
+    """Address, trust and identity as the client library reads them; reloaded when the server rejects them.
 
-    The library renews by itself the token of a service account (once a minute) and those with an expiry (exec
-    plugins, OIDC); `reload` covers the rest: token files and certificates that were replaced.
+    The library itself renews service account tokens (once a minute) and tokens with an expiry (exec plugins, OIDC);
+    `reload` covers replaced token files and certificates.
 
     Parameters
     ----------
     kubeconfig
-        None for the service account of the pod we run in, and outside of a pod for `$KUBECONFIG` or `~/.kube/config`.
+        None for the service account of our pod or, outside a pod, `$KUBECONFIG` or `~/.kube/config`.
     context
         A context of the kubeconfig; None for its current one.
     clock
@@ -43,7 +43,7 @@ class Credentials:
     Raises
     ------
     BadCredentials
-        There is no such file, context or service account, or it cannot be used. The text never quotes the file.
+        File, context or service account does not exist or is unusable. The message never quotes the file.
     """
 
     def __init__(
@@ -56,59 +56,59 @@ class Credentials:
         self._lock = threading.Lock()
         self._generation = 0
         self._headers: Mapping[str, str] = {}
-        self._known_until_s = -math.inf
-        self._use(self._load())
+        self._expires_s = -math.inf
+        self._apply(self._load())
 
     @property
     def generation(self) -> int:
-        """Rises with every reload; a request remembers which one it was sent with."""
+        """Number of reloads so far; a request remembers which one it was sent with."""
         return self._generation
 
     @property
     def server(self) -> str:
-        """The address of the API server, for people; without a user part."""
+        """The address of the API server, for people; without user information."""
         url = parse_url(self._host)
         return url._replace(auth=None).url
 
     def headers(self) -> Mapping[str, str]:
-        """The Authorization header, or none where certificates speak for us."""
-        if self._clock() >= self._known_until_s:
+        """The Authorization header; none with a client certificate."""
+        if self._clock() >= self._expires_s:
             with self._lock:
-                self._headers, self._known_until_s = self._asked(), self._clock() + ASKED_EVERY_S
+                self._headers, self._expires_s = self._auth_headers(), self._clock() + HEADERS_TTL_S
         return self._headers
 
-    def reload(self, seen: int) -> None:
-        """Read everything anew, unless another thread has since generation `seen`."""
+    def reload(self, used_generation: int) -> None:
+        """Reload everything, unless another thread has since generation `used_generation`."""
         with self._lock:
-            if self._generation == seen:
-                self._use(self._load())
+            if self._generation == used_generation:
+                self._apply(self._load())
                 self._generation += 1
 
-    def _asked(self) -> dict[str, str]:
+    def _auth_headers(self) -> dict[str, str]:
         try:
-            settings = cast("dict[str, dict[str, Any]]", self._configuration.auth_settings())
+            auth = cast("dict[str, dict[str, Any]]", self._configuration.auth_settings())
         except (ConfigException, OSError):
-            raise BadCredentials("the token cannot be read any more") from None
-        token = settings.get("BearerToken", {}).get("value")
+            raise BadCredentials("the token can no longer be read") from None
+        token = auth.get("BearerToken", {}).get("value")
         return {"Authorization": str(token).strip()} if token else {}
 
-    def _use(self, configuration: Configuration) -> None:
+    def _apply(self, configuration: Configuration) -> None:
         address = parse_url(configuration.host)
         if address.scheme not in ("https", "http") or not address.host:
-            raise BadCredentials(f"{self._where()}: it names no server (https://...)")
-        configuration.connection_pool_maxsize = CONNECTIONS
+            raise BadCredentials(f"{self._origin()}: it has no server address (https://...)")
+        configuration.connection_pool_maxsize = MAX_CONNECTIONS
         configuration.keep_alive = True
         try:
             manager = cast(Any, rest).RESTClientObject(configuration).pool_manager
         except (ValueError, OSError):
-            raise BadCredentials(f"{self._where()}: its certificates or proxy cannot be used") from None
+            raise BadCredentials(f"{self._origin()}: its certificates or proxy cannot be used") from None
         self._host: str = configuration.host.rstrip("/")
         self.pool: urllib3.HTTPConnectionPool = manager.connection_from_url(self._host)
-        """Connections to this one server. The manager above it, which knows many, takes a fifth longer for a write."""
-        told = manager.proxy is not None and address.scheme == "http"
-        self.prefix: str = self._host if told else parse_url(self._host).path or ""
-        """What each path begins with: a proxy that is not tunnelled through is told the whole address."""
-        self._configuration, self._known_until_s = configuration, -math.inf
+        """Connections to this server. The pool manager, which handles many servers, takes a fifth longer per write."""
+        plain_proxy = manager.proxy is not None and address.scheme == "http"
+        self.prefix: str = self._host if plain_proxy else parse_url(self._host).path or ""
+        """Prefix of each path; the whole address for a plain HTTP proxy without a tunnel."""
+        self._configuration, self._expires_s = configuration, -math.inf
 
     def _load(self) -> Configuration:
         configuration = Configuration()
@@ -117,17 +117,17 @@ class Credentials:
             if file is None:
                 cast(Any, load_incluster_config)(client_configuration=configuration)
             else:
-                # Never persisted: the library would write renewed tokens into a file that is the user's.
+                # Never persisted: the library would write renewed tokens into the user's file.
                 cast(Any, load_kube_config)(
                     str(file), context=self._context, client_configuration=configuration, persist_config=False
                 )
         except ConfigException as error:
-            raise BadCredentials(f"{self._where()}: {_without_contents(error)}") from None
+            raise BadCredentials(f"{self._origin()}: {_without_contents(error)}") from None
         except OSError as error:
-            raise BadCredentials(f"{self._where()}: {(error.strerror or 'cannot be read').lower()}") from None
-        except Exception:  # noqa: BLE001  # the library and its YAML parser fail in any way on files of another form
-            # The text may quote what was read.
-            raise BadCredentials(f"{self._where()}: this is not a kubeconfig") from None
+            raise BadCredentials(f"{self._origin()}: {(error.strerror or 'cannot be read').lower()}") from None
+        except Exception:  # noqa: BLE001  # the library and its YAML parser raise anything on malformed files
+            # The message may quote the file.
+            raise BadCredentials(f"{self._origin()}: this is not a kubeconfig") from None
         return configuration
 
     def _file(self) -> Path | None:
@@ -142,12 +142,12 @@ class Credentials:
             raise BadCredentials(f"not in a pod, and there is no {file}. Name a kubeconfig.")
         return file
 
-    def _where(self) -> str:
+    def _origin(self) -> str:
         return str(self._kubeconfig or os.environ.get("KUBECONFIG") or "the service account of this pod")
 
 
 def _without_contents(error: ConfigException) -> str:
-    """What the library complains of. It names an entry by its whole content, keys and tokens included: cut before that.
+    """The library's message, cut before the content of an entry, which includes keys and tokens.
 
     For the same reason these errors are raised `from None`: a traceback would print the original.
     """

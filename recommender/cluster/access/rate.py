@@ -1,5 +1,4 @@
-"""How fast we ask an API server: so many requests a second, a burst at the start, and patience when it asks for it or
-fails."""
+"""Client-side rate limiting of requests to the API server, and backoff after failures."""
 
 from __future__ import annotations
 
@@ -11,22 +10,22 @@ from collections.abc import Callable
 
 UNLIMITED = 1_000_000
 
-TOGETHER_S = 0.25
-"""Requests that must wait go together, those of so long: each that comes alone, after a pause, takes four times as much
-of the processor as one that follows another, since nothing that it needs is near any more."""
+BATCH_S = 0.25
+"""Requests that must wait are released in batches of this duration: after a pause, with cold caches, each takes four
+times the CPU time of one that follows another."""
 
 
 class TokenBucket:
-    """Every request takes one token; tokens come back at `per_s` and at most `burst` are kept. For many threads.
+    """A thread-safe token bucket: each request takes a token, refilled at `per_s`, at most `burst` of them.
 
-    When there is none left, it waits for a few of them to come back.
+    When it is empty, requests wait until a batch of tokens has been refilled.
 
     Parameters
     ----------
     per_s, burst
-        Requests a second in the long run, and how many may go at once after a pause.
+        Requests per second in the long run, and how many may go at once after a pause.
     clock, sleep
-        Monotonic seconds, and how to wait for some.
+        Monotonic seconds, and a function that waits for some.
     """
 
     def __init__(
@@ -40,57 +39,57 @@ class TokenBucket:
         self.per_s, self.burst = per_s, burst
         self._clock, self._sleep = clock, sleep
         self._lock = threading.Lock()
-        self._tokens, self._at_s = float(burst), clock()
-        self._together = max(1, min(burst, int(per_s * TOGETHER_S)))
-        self._opens_s, self._awaited = -math.inf, 0
+        self._tokens, self._refilled_s = float(burst), clock()
+        self._batch = max(1, min(burst, int(per_s * BATCH_S)))
+        self._batch_at_s, self._batch_left = -math.inf, 0
 
     def take(self) -> None:
-        """Take a token, waiting until there is one; those who come first go first."""
+        """Take a token, waiting for one if needed; first come, first served."""
         with self._lock:
             now_s = self._clock()
-            self._tokens = min(self.burst, self._tokens + max(now_s - self._at_s, 0.0) * self.per_s)
-            self._at_s = max(now_s, self._at_s)
+            self._tokens = min(self.burst, self._tokens + max(now_s - self._refilled_s, 0.0) * self.per_s)
+            self._refilled_s = max(now_s, self._refilled_s)
             self._tokens -= 1.0
             if self._tokens >= 0.0:
-                self._awaited = 0
-            elif self._awaited:
-                self._awaited -= 1
+                self._batch_left = 0
+            elif self._batch_left:
+                self._batch_left -= 1
             else:
-                self._awaited = self._together - 1  # more, who go together with this one
-                self._opens_s = self._at_s + (self._awaited - self._tokens) / self.per_s
-            wait_s = max(self._at_s, self._opens_s) - now_s
+                self._batch_left = self._batch - 1  # further requests of the same batch
+                self._batch_at_s = self._refilled_s + (self._batch_left - self._tokens) / self.per_s
+            wait_s = max(self._refilled_s, self._batch_at_s) - now_s
         if wait_s > 0:
             self._sleep(wait_s)
 
-    def open_up(self) -> None:
-        """No limit of ours any more, for what little is left to ask; the server's own still counts."""
+    def lift_limit(self) -> None:
+        """Lift our limit, for the last requests before the process ends; the server's own still applies."""
         with self._lock:
             self.per_s, self.burst = float(UNLIMITED), UNLIMITED
-            self._tokens, self._opens_s = float(UNLIMITED), -math.inf
+            self._tokens, self._batch_at_s = float(UNLIMITED), -math.inf
 
-    def hold_for(self, seconds: float) -> None:
-        """Let nothing through for so long, and no burst afterwards: the server asked for patience."""
+    def pause_for(self, seconds: float) -> None:
+        """Let no request through for `seconds`, and no burst afterwards, because the server asked for it."""
         with self._lock:
-            self._at_s = max(self._at_s, self._clock() + seconds)
-            self._tokens, self._awaited = min(self._tokens, 1.0), 0
+            self._refilled_s = max(self._refilled_s, self._clock() + seconds)
+            self._tokens, self._batch_left = min(self._tokens, 1.0), 0
 
 
 class Backoff:
-    """How long to wait after a failure: longer each time, never together with everybody else.
+    """Exponential backoff with jitter.
 
-    Doubles from `first_s` to `longest_s`, each wait drawn from half of it to all of it.
+    The limit doubles from `min_s` to `max_s`; each wait is drawn from its upper half.
     """
 
-    def __init__(self, first_s: float, longest_s: float, chance: random.Random) -> None:
-        self._first_s, self._longest_s, self._chance = first_s, longest_s, chance
+    def __init__(self, min_s: float, max_s: float, chance: random.Random) -> None:
+        self._min_s, self._max_s, self._chance = min_s, max_s, chance
         self.failures = 0
 
     def next_s(self) -> float:
         """The wait after one more failure."""
-        whole_s = min(self._first_s * 2.0 ** min(self.failures, 30), self._longest_s)
+        limit_s = min(self._min_s * 2.0 ** min(self.failures, 30), self._max_s)
         self.failures += 1
-        return whole_s * self._chance.uniform(0.5, 1.0)
+        return limit_s * self._chance.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """It worked again."""
+        """Start over after a success."""
         self.failures = 0

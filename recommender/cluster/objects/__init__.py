@@ -1,1 +1,1 @@
-"""Objects of the API read from their JSON: slim, frozen, strict where they must be."""
+"""API objects parsed from JSON: only the fields we need, frozen, validated."""

@@ -1,4 +1,4 @@
-"""What every object says of itself: where it lives, and to whom it belongs."""
+"""Object metadata: key and controlling owner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from recommender.cluster.objects.reading import Fields
 
 
 class ObjectKey(NamedTuple):
-    """Where an object lives; `namespace` is empty for what has none."""
+    """Namespace and name of an object; `namespace` is empty for a cluster-scoped one."""
 
     namespace: str
     name: str
@@ -20,7 +20,7 @@ class ObjectKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnerRef:
-    """The one entry of `metadata.ownerReferences` that says it controls the object."""
+    """The entry of `metadata.ownerReferences` with `controller: true`."""
 
     api_version: str
     kind: str
@@ -33,7 +33,7 @@ def read_key(metadata: Fields) -> ObjectKey:
 
 
 def read_controller(metadata: Fields) -> OwnerRef | None:
-    """The owner that controls the object; the API server allows one at most."""
+    """The owner that controls the object; the API server allows at most one."""
     for owner in metadata.children("ownerReferences"):
         if owner.flag("controller"):
             return OwnerRef(owner.text("apiVersion"), owner.required("kind"), owner.required("name"), owner.text("uid"))

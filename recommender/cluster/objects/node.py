@@ -1,4 +1,4 @@
-"""What there is for pods: what a node offers, and to whom, and what a ResourceQuota leaves those of a namespace."""
+"""Nodes and ResourceQuotas: the capacity available to pods."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Node:
 
 @reads("Node")
 def read_node(raw: Fields) -> Node:
-    """A node from its JSON."""
+    """Read a node from its JSON."""
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     return Node(
         name=metadata.required("name"),
-        labels=metadata.words("labels"),
+        labels=metadata.string_map("labels"),
         taints=tuple(Taint(t.required("key"), t.text("value"), t.text("effect")) for t in spec.children("taints")),
         allocatable=read_pair(status.child("allocatable")),
         ready=any(c.text("type") == "Ready" and c.text("status") == "True" for c in status.children("conditions")),
@@ -54,8 +54,8 @@ class Quota:
     Attributes
     ----------
     requests_left, limits_left
-        (cpu_cores, memory_bytes) of requests and of limits that are still free, below 0 where there are more than
-        allowed; infinite where it does not bound them.
+        (cpu_cores, memory_bytes) of requests and of limits still available; negative if exceeded, infinite if not
+        limited.
     """
 
     key: ObjectKey
@@ -65,21 +65,21 @@ class Quota:
 
 @reads("ResourceQuota")
 def read_quota(raw: Fields) -> Quota | None:
-    """None when it bounds neither requests nor limits, or is for BestEffort pods, which have none.
+    """Read a quota; None if it limits neither requests nor limits, or applies to BestEffort pods, which have none.
 
-    One of another scope is taken to be for all: at worst less is asked for than there is.
+    Other scopes are ignored: at worst we request less than allowed.
     """
     spec, status = raw.child("spec"), raw.child("status")
     hard, used = spec.child("hard"), status.child("used")
-    requests = _left(hard, used, "", "requests.")  # `cpu` and `requests.cpu` are the same
-    limits = _left(hard, used, "limits.")
+    requests = _remaining(hard, used, "", "requests.")  # `cpu` and `requests.cpu` are the same
+    limits = _remaining(hard, used, "limits.")
     if "BestEffort" in spec.texts("scopes") or min(*requests, *limits) == math.inf:
         return None
     return Quota(read_key(raw.child("metadata")), requests, limits)
 
 
-def _left(hard: Fields, used: Fields, *prefixes: str) -> Pair:
-    """What is bound under several names is bound by the tightest."""
+def _remaining(hard: Fields, used: Fields, *prefixes: str) -> Pair:
+    """The remaining amounts; with several names of a resource, the smallest."""
     cpu_cores, memory_bytes = (
         min(
             (

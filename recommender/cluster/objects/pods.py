@@ -1,4 +1,4 @@
-"""Pods and their containers, as slim as ten thousand of them allow."""
+"""Pods and their containers, compact enough for ten thousand of them."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import NamedTuple
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
 from recommender.cluster.objects.pair import Pair, pair_of, read_pair
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
-from recommender.cluster.objects.requests import beside_containers
+from recommender.cluster.objects.requests import extra_requests
 from recommender.cluster.objects.resizability import Resizability, read_resizability
 from recommender.units import parse_size
 
 PENDING = "Pending"
-"""The phase of a pod that waits for a node, or for its images."""
+"""The phase of a pod that waits for a node or for its images."""
 
 RESIZE_PENDING, RESIZE_IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 """Condition types of a pod whose resources are being changed in place (Kubernetes 1.33)."""
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-"""Annotation: which of the pods of an Indexed Job it is."""
+"""Annotation: the index of a pod of an Indexed Job."""
 
 CHECKPOINTABLE = "phasewise.dev/checkpointable"
-"""Annotation: `true` where its pod may be moved, as it saves itself on SIGTERM and goes on from that elsewhere; `false`
-where a run that is interrupted begins anew."""
+"""Annotation: `true` if the pod may be moved, because it checkpoints on SIGTERM and resumes elsewhere; `false` if an
+interrupted run starts over."""
 
 INPUT_SIZE = "phasewise.dev/input-size"
-"""Annotation: how much its run works on, in a unit that the runs of its class share."""
+"""Annotation: the size of the input of a run, in a unit common to its class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How one run of a container ended; times in unix seconds."""
+    """How a run of a container ended; times in Unix seconds."""
 
     reason: str
     started_s: float | None
@@ -44,20 +44,20 @@ class Termination:
 
 @dataclass(frozen=True, slots=True)
 class ContainerState:
-    """One of `spec.containers` and what the kubelet says of it.
+    """One of `spec.containers` with its status.
 
     Attributes
     ----------
     image, command
-        From the spec; `command` is command and arguments.
+        From the spec; `command` includes the arguments.
     requests, limits
-        (cpu_cores, memory_bytes), NaN where absent: the actual ones once the kubelet tells them, until then the spec's.
+        (cpu_cores, memory_bytes), NaN where absent: the actual ones once in the status, until then the spec's.
     uses_devices
-        It asks for an extended resource, as GPUs are.
+        Whether it requests an extended resource, such as GPUs.
     running, started_s
-        Whether it runs, and since when (unix seconds).
+        Whether it runs, and since when (Unix seconds).
     terminated, last_terminated
-        How the present state (`state`) and the run before it (`lastState`) ended.
+        How the current run (`state`) and the previous one (`lastState`) ended.
     """
 
     name: str
@@ -73,16 +73,16 @@ class ContainerState:
     last_terminated: Termination | None
 
 
-BOOST = "vpaCpuStartupBoost/"
-"""Annotation of a pod, with the name of a container: there while the VPA's boost at the start lasts."""
+STARTUP_BOOST_PREFIX = "vpaCpuStartupBoost/"
+"""Prefix of an annotation, followed by a container name: set while the VPA's CPU startup boost lasts."""
 
 DEFERRED = "Deferred"
-"""The reason of a pod's condition PodResizePending while its node has no room."""
+"""Reason of the condition PodResizePending while the node lacks capacity."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResizeCondition:
-    """`PodResizePending` (reason `Deferred` or `Infeasible`) or `PodResizeInProgress` (`Error` or empty), true."""
+    """A true `PodResizePending` (reason `Deferred` or `Infeasible`) or `PodResizeInProgress` (`Error` or empty)."""
 
     type: str
     reason: str
@@ -91,7 +91,7 @@ class ResizeCondition:
 
 
 class Toleration(NamedTuple):
-    """One of a pod; a tuple, since thousands are looked up by at each round."""
+    """A toleration; a tuple, since thousands are used as keys in each round."""
 
     key: str
     operator: str
@@ -108,13 +108,13 @@ class Pod:
     owner
         The owner that controls it.
     generate_name
-        The prefix its name was made from, empty when it was given one.
+        The prefix its name was generated from; empty if it was named.
     containers
-        `spec.containers` only, in their order: samples of init containers and native sidecars belong to nobody.
-    beside, least
-        (cpu_cores, memory_bytes) that it requests on top of its containers, and what it counts for if these are less.
+        `spec.containers` only, in order: samples of init containers and native sidecars are ignored.
+    extra_requests, min_requests
+        (cpu_cores, memory_bytes) requested besides the containers, and the minimum that the sum counts for.
     created_s, started_s
-        Unix seconds; `created_s` NaN when the object does not say.
+        Unix seconds; `created_s` is NaN if absent.
     """
 
     key: ObjectKey
@@ -132,33 +132,33 @@ class Pod:
     started_s: float | None
     deleting: bool
     containers: tuple[ContainerState, ...]
-    beside: Pair
-    least: Pair
+    extra_requests: Pair
+    min_requests: Pair
     resizes: tuple[ResizeCondition, ...]
     resizability: Resizability
 
     @property
     def finished(self) -> bool:
-        """It runs no more and never will."""
+        """Whether it has succeeded or failed."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
     def requests(self) -> Pair:
-        """(cpu_cores, memory_bytes) that the scheduler and its kubelet count for it; nothing absent."""
+        """(cpu_cores, memory_bytes) as the scheduler and the kubelet count them; 0 where absent."""
         cpu_cores, memory_bytes = (
-            max(self.least[i], self.beside[i] + sum(one.requests[i] for one in self.containers if one.requests[i] >= 0))
-            for i in range(len(self.least))
+            max(minimum, extra + sum(one.requests[i] for one in self.containers if one.requests[i] >= 0))
+            for i, (minimum, extra) in enumerate(zip(self.min_requests, self.extra_requests, strict=True))
         )
         return cpu_cores, memory_bytes
 
     @property
     def input_size(self) -> float:
-        """How much its run works on; NaN where it tells nothing, or something else than a positive number."""
+        """Size of the input of its run; NaN if not annotated, or not with a positive number."""
         return parse_size(self.annotations.get(INPUT_SIZE, ""))
 
     def is_boosted(self, container: str) -> bool:
-        """Whether it has more CPU for its start than was recommended or asked for, as its VPA's `startupBoost` says."""
-        return BOOST + container in self.annotations
+        """Whether the container currently has extra CPU by the `startupBoost` of its VPA."""
+        return STARTUP_BOOST_PREFIX + container in self.annotations
 
     def container(self, name: str) -> ContainerState | None:
         return next((container for container in self.containers if container.name == name), None)
@@ -166,22 +166,22 @@ class Pod:
 
 @reads("Pod")
 def read_pod(raw: Fields) -> Pod:
-    """A pod from its JSON."""
+    """Read a pod from its JSON."""
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     created_s = metadata.time_s("creationTimestamp")
-    statuses = {told.text("name"): told for told in status.children("containerStatuses")}
-    beside = beside_containers(spec)
+    statuses = {one.text("name"): one for one in status.children("containerStatuses")}
+    extra = extra_requests(spec)
     return Pod(
         key=read_key(metadata),
         uid=metadata.text("uid"),
         generate_name=metadata.text("generateName"),
-        labels=metadata.words("labels"),
+        labels=metadata.string_map("labels"),
         annotations=short_annotations(metadata),
         owner=read_controller(metadata),
         phase=status.text("phase"),
         node=spec.text("nodeName"),
         scheduler_name=spec.text("schedulerName"),
-        node_selector=spec.words("nodeSelector"),
+        node_selector=spec.string_map("nodeSelector"),
         tolerations=tuple(_read_toleration(entry) for entry in spec.children("tolerations")),
         created_s=math.nan if created_s is None else created_s,
         started_s=status.time_s("startTime"),
@@ -190,39 +190,37 @@ def read_pod(raw: Fields) -> Pod:
             _read_container(container, statuses.get(container.text("name"), Fields({})))
             for container in spec.children("containers")
         ),
-        beside=pair_of(beside.always),
-        least=pair_of(beside.least),
+        extra_requests=pair_of(extra.added),
+        min_requests=pair_of(extra.minimum),
         resizes=tuple(_read_resizes(status)),
         resizability=read_resizability(spec, status.text("qosClass")),
     )
 
 
-def _read_container(spec: Fields, told: Fields) -> ContainerState:
-    state, wanted = told.child("state"), spec.child("resources")
+def _read_container(spec: Fields, status: Fields) -> ContainerState:
+    state, resources = status.child("state"), spec.child("resources")
     running = state.child("running")
-    actual = told.child("resources")  # what the kubelet has really set; spec may be ahead while a resize waits
+    actual = status.child("resources")  # as set by the kubelet; the spec is ahead while a resize is pending
     return ContainerState(
         name=spec.required("name"),
         image=spec.text("image"),
         command=spec.texts("command") + spec.texts("args"),
-        requests=read_pair((actual if actual.raw.get("requests") else wanted).child("requests")),
-        limits=read_pair((actual if actual.raw else wanted).child("limits")),
-        uses_devices=any("/" in name for name in (*wanted.child("requests").raw, *wanted.child("limits").raw)),
-        restart_count=told.integer("restartCount"),
+        requests=read_pair((actual if actual.raw.get("requests") else resources).child("requests")),
+        limits=read_pair((actual if actual.raw else resources).child("limits")),
+        uses_devices=any("/" in name for name in (*resources.child("requests").raw, *resources.child("limits").raw)),
+        restart_count=status.integer("restartCount"),
         running="running" in state,
         started_s=running.time_s("startedAt"),
         terminated=_read_termination(state),
-        last_terminated=_read_termination(told.child("lastState")),
+        last_terminated=_read_termination(status.child("lastState")),
     )
 
 
 def _read_termination(state: Fields) -> Termination | None:
     if "terminated" not in state:
         return None
-    ended = state.child("terminated")
-    return Termination(
-        ended.text("reason"), ended.time_s("startedAt"), ended.time_s("finishedAt"), ended.integer("exitCode")
-    )
+    end = state.child("terminated")
+    return Termination(end.text("reason"), end.time_s("startedAt"), end.time_s("finishedAt"), end.integer("exitCode"))
 
 
 def _read_toleration(entry: Fields) -> Toleration:
@@ -230,7 +228,7 @@ def _read_toleration(entry: Fields) -> Toleration:
 
 
 _toleration = lru_cache(maxsize=1024)(Toleration)
-"""Every pod has the same two at least; one object serves them all."""
+"""Cached: every pod has the same two default tolerations."""
 
 
 def _read_resizes(status: Fields) -> list[ResizeCondition]:

@@ -1,8 +1,8 @@
-"""Kubernetes quantities: the text of cores and bytes, read and written.
+"""Parsing and formatting of Kubernetes quantities for cores and bytes.
 
 Grammar: a signed decimal number, then one of n u m (nothing) k M G T P E, Ki..Ei, or a decimal exponent
-(k8s.io/apimachinery, pkg/api/resource/quantity.go). The client library has a parser too; it takes `1K`, raises errors
-that are not ours, and cannot write.
+(k8s.io/apimachinery, pkg/api/resource/quantity.go). The parser of the client library accepts `1K`, raises other errors,
+and there is no formatter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 def parse_quantity(text: str | int | float) -> float:
     """The value of a quantity: cores, bytes or a bare number.
 
-    Equal values give equal floats however they are written: `1`, `1000m` and `1e0`; `0.587` and `587m`.
+    Equal values give equal floats however written: `1`, `1000m` and `1e0`; `0.587` and `587m`.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def parse_quantity(text: str | int | float) -> float:
     Raises
     ------
     BadQuantity
-        It is none, or not a finite one.
+        The text is not a quantity, or not finite.
     """
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise BadQuantity(f"{text!r} is not a quantity")
@@ -56,17 +56,17 @@ def parse_quantity(text: str | int | float) -> float:
 
 
 def millicores(cpu_cores: float) -> int:
-    """Whole millicores, rounded up past what float arithmetic adds."""
+    """Whole millicores, rounded up except for floating-point error."""
     return math.ceil(round(cpu_cores * 1000.0, 6))
 
 
 def whole_bytes(memory_bytes: float) -> int:
-    """Whole bytes, rounded up past what float arithmetic adds."""
+    """Whole bytes, rounded up except for floating-point error."""
     return math.ceil(round(memory_bytes, 3))
 
 
 def cpu_quantity(cpu_cores: float) -> str:
-    """Cores as the recommender publishes them, in whole millicores rounded up.
+    """Format cores as the recommender publishes them, in whole millicores rounded up.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def cpu_quantity(cpu_cores: float) -> str:
 
 
 def memory_quantity(memory_bytes: float) -> str:
-    """Bytes as the recommender publishes them: whole, rounded up, with a binary suffix where nothing is lost by it.
+    """Format bytes as the recommender publishes them: whole, rounded up, with a binary suffix where that is exact.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Reading the JSON of an object: what is missing has a default, what has the wrong form is named by its path."""
+"""Parsing the JSON of an object: missing fields have defaults, errors name the path of the field."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from recommender.cluster.objects.quantities import parse_quantity
 Read = TypeVar("Read")
 Json = Mapping[str, Any]
 
-LONGEST_ANNOTATION = 1024
-"""Longer ones (`last-applied-configuration` and the like) nobody here reads; they would be most of our memory."""
+MAX_ANNOTATION_CHARS = 1024
+"""Longer ones (such as `last-applied-configuration`) are not used here, and would be most of our memory."""
 
 
 class BadField(ValueError):
-    """A field of the wrong form. `reads` turns it into a BadObject that names the object."""
+    """A field of the wrong type. `reads` turns it into a BadObject that names the object."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field} {problem}")
@@ -27,28 +27,28 @@ class BadField(ValueError):
 
 
 class Fields:
-    """A JSON object while it is read, and where in its object it stands.
+    """A JSON object being parsed, with its path inside the whole object.
 
-    Null and absent are the same, as for the API server. Texts are interned: ten thousand pods share their namespaces,
-    images, nodes and labels, and would hold each thousands of times. A value of another form raises `BadField`.
+    Null and absent are the same, as for the API server. Strings are interned, because ten thousand pods share their
+    namespaces, images, nodes and labels. A value of the wrong type raises `BadField`.
     """
 
-    __slots__ = ("_above", "_name", "raw")
+    __slots__ = ("_name", "_parent", "raw")
 
-    def __init__(self, raw: Any, name: str | int = "", above: Fields | None = None) -> None:
-        self.raw, self._name, self._above = raw, name, above
+    def __init__(self, raw: Any, name: str | int = "", parent: Fields | None = None) -> None:
+        self.raw, self._name, self._parent = raw, name, parent
         if type(raw) is not dict:
             raise BadField(self.path or "the whole", "is not a JSON object")
 
     @property
     def path(self) -> str:
-        """Where it stands, as in `spec.containers[0]`; made up where it is asked for alone, which is seldom."""
-        if self._above is None:
+        """The path of this object, such as `spec.containers[0]`; built on demand, because only errors need it."""
+        if self._parent is None:
             return str(self._name)
-        return f"{self._above.path}[{self._name}]" if type(self._name) is int else self._above.at(str(self._name))
+        return f"{self._parent.path}[{self._name}]" if type(self._name) is int else self._parent.at(str(self._name))
 
     def at(self, name: str) -> str:
-        """The path of one of its fields."""
+        """The path of a field."""
         return f"{path}.{name}" if (path := self.path) else name
 
     def __contains__(self, name: str) -> bool:
@@ -59,11 +59,11 @@ class Fields:
         if value is None:
             return default
         if type(value) is not str:
-            raise BadField(self.at(name), "is not a text")
+            raise BadField(self.at(name), "is not a string")
         return intern(value)
 
     def required(self, name: str) -> str:
-        """A text that must be there and not be empty."""
+        """A string that must be present and not empty."""
         if not (value := self.text(name)):
             raise BadField(self.at(name), "is missing")
         return value
@@ -85,34 +85,34 @@ class Fields:
         return value
 
     def child(self, name: str) -> Fields:
-        """The object below; an empty one when there is none."""
+        """The object in a field; an empty one if absent."""
         value = self.raw.get(name)
         return Fields({} if value is None else value, name, self)
 
     def children(self, name: str) -> Iterator[Fields]:
-        """The objects of a list; none when there is no list."""
+        """The objects of a list; none if absent."""
         values = self._list(name)
         if not values:
             return iter(())
-        there = Fields({}, name, self)
-        return (Fields(value, index, there) for index, value in enumerate(values))
+        parent = Fields({}, name, self)
+        return (Fields(value, index, parent) for index, value in enumerate(values))
 
     def texts(self, name: str) -> tuple[str, ...]:
         values = self._list(name)
         if any(type(value) is not str for value in values):
-            raise BadField(self.at(name), "is not a list of texts")
+            raise BadField(self.at(name), "is not a list of strings")
         return tuple(map(intern, values))
 
-    def words(self, name: str) -> dict[str, str]:
-        """Labels and the like: an object whose values are texts."""
+    def string_map(self, name: str) -> dict[str, str]:
+        """An object whose values are strings, such as labels."""
         values = self.child(name).raw
         for value in values.values():
             if type(value) is not str:
-                raise BadField(self.at(name), "has a value that is not a text")
+                raise BadField(self.at(name), "has a value that is not a string")
         return {intern(key): intern(value) for key, value in values.items()}
 
     def time_s(self, name: str) -> float | None:
-        """An RFC 3339 time in unix seconds."""
+        """An RFC 3339 time in Unix seconds; None if absent."""
         value = self.text(name)
         if not value:
             return None
@@ -123,7 +123,7 @@ class Fields:
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
     def quantity(self, name: str) -> float | None:
-        """A quantity in cores or bytes; None when absent."""
+        """A quantity in cores or bytes; None if absent."""
         value = self.raw.get(name)
         if value is None:
             return None
@@ -142,9 +142,9 @@ class Fields:
 
 
 def reads(kind: str) -> Callable[[Callable[[Fields], Read]], Callable[[Json], Read]]:
-    """Make of a function that reads `Fields` one that reads plain JSON.
+    """Decorate a parser of `Fields` to take plain JSON.
 
-    It raises `BadObject`, with the field named, where one has the wrong form.
+    Raises `BadObject`, naming the field, for a field of the wrong type.
     """
 
     def decorate(read: Callable[[Fields], Read]) -> Callable[[Json], Read]:
@@ -161,7 +161,7 @@ def reads(kind: str) -> Callable[[Callable[[Fields], Read]], Callable[[Json], Re
 
 
 def name_of(raw: object) -> str:
-    """`namespace/name` of an object, as far as it can be told from a broken one."""
+    """`namespace/name` of an object that may be malformed."""
     metadata = raw.get("metadata") if isinstance(raw, dict) else None
     if not isinstance(metadata, dict):
         return "(nameless)"
@@ -170,5 +170,5 @@ def name_of(raw: object) -> str:
 
 
 def short_annotations(metadata: Fields) -> dict[str, str]:
-    """The annotations that are short enough to be meant for a program."""
-    return {name: text for name, text in metadata.words("annotations").items() if len(text) <= LONGEST_ANNOTATION}
+    """The annotations of at most `MAX_ANNOTATION_CHARS` characters."""
+    return {key: text for key, text in metadata.string_map("annotations").items() if len(text) <= MAX_ANNOTATION_CHARS}

@@ -1,4 +1,4 @@
-"""What a pod asks for, as the scheduler and the kubelet count it, of every resource."""
+"""Effective requests of a pod for every resource, as the scheduler and the kubelet count them."""
 
 from __future__ import annotations
 
@@ -8,79 +8,80 @@ from typing import NamedTuple
 from recommender.cluster.objects.reading import Fields
 
 Amounts = Mapping[str, float]
-"""Resource -> cores, bytes, or pieces."""
+"""Resource -> cores, bytes, or units."""
 
-MOST_CORES, MOST_BYTES = 2.0**20, 2.0**50
-"""No pod needs more. Beside an amount without bound, which anyone may ask for, a sum in double precision would hold
-nothing of the others, and when that pod is gone the node would look idle."""
+MAX_CORES, MAX_BYTES = 2.0**20, 2.0**50
+"""No pod needs more. Anyone may request an absurd amount; a double-precision sum would lose the other requests beside
+it, and the node would look idle once that pod is gone."""
 
 
-class BesideContainers(NamedTuple):
-    """What a pod asks for besides `spec.containers`.
+class ExtraRequests(NamedTuple):
+    """Requests of a pod besides those of `spec.containers`.
 
     Attributes
     ----------
-    always
-        On top of them: native sidecars, and the pod's overhead.
-    least
-        In place of all that where it is more: the largest step of the start, or what is said for the pod as a whole.
+    added
+        Added to them: native sidecars and the pod's overhead.
+    minimum
+        Replaces the sum if larger: the largest init step, or pod-level requests; with the overhead.
     """
 
-    always: Amounts
-    least: Amounts
+    added: Amounts
+    minimum: Amounts
 
 
 def requests_of(spec: Fields, status: Fields) -> dict[str, float]:
-    """What runs together, or the largest step of the start where that is more, and the overhead; nothing negative.
+    """Sum of the containers, or the largest init step if larger, plus the overhead; nothing negative.
 
-    Requests of the pod as a whole stand in place of those of its containers. While a resize is under way a container
-    counts with the larger of what it asks for and what its node still keeps for it.
+    Pod-level requests replace those of the containers. During a resize a container counts with the larger of what it
+    requests and what is still allocated to it.
     """
-    beside = beside_containers(spec)
-    kept = {told.text("name"): _asked(told.child("resources")) for told in status.children("containerStatuses")}
+    extra = extra_requests(spec)
+    allocated = {one.text("name"): _requests(one.child("resources")) for one in status.children("containerStatuses")}
     running = (
-        _larger(_asked(one.child("resources")), kept.get(one.text("name"), {})) for one in spec.children("containers")
+        _maximum(_requests(one.child("resources")), allocated.get(one.text("name"), {}))
+        for one in spec.children("containers")
     )
-    return _larger(_sum(beside.always, *running), beside.least)
+    return _maximum(_sum(extra.added, *running), extra.minimum)
 
 
-def beside_containers(spec: Fields) -> BesideContainers:
-    """Of a pod's `spec`; nothing negative."""
+def extra_requests(spec: Fields) -> ExtraRequests:
+    """The extra requests in a pod's `spec`; nothing negative."""
     starting: dict[str, float] = {}
     sidecars: dict[str, float] = {}
     for container in spec.children("initContainers"):
-        asked = _asked(container.child("resources"))
-        for resource, amount in _sum(sidecars, asked).items():
+        requests = _requests(container.child("resources"))
+        for resource, amount in _sum(sidecars, requests).items():
             starting[resource] = max(starting.get(resource, 0.0), amount)
         if container.text("restartPolicy") == "Always":
-            sidecars = _sum(sidecars, asked)
-    overhead, whole = amounts(spec.child("overhead")), starting | _asked(spec.child("resources"))
-    least = {name: amount + overhead.get(name, 0.0) for name, amount in whole.items()}
-    return BesideContainers(_sum(sidecars, overhead), least)
+            sidecars = _sum(sidecars, requests)
+    overhead, whole = amounts(spec.child("overhead")), starting | _requests(spec.child("resources"))
+    minimum = {name: amount + overhead.get(name, 0.0) for name, amount in whole.items()}
+    return ExtraRequests(_sum(sidecars, overhead), minimum)
 
 
 def amounts(resources: Fields) -> dict[str, float]:
-    """A resource map, such as a node's `allocatable`; nothing negative, and no more than can be added up."""
-    told = ((name, resources.quantity(name) or 0.0) for name in resources.raw)
-    return {name: min(max(0.0, amount), MOST_CORES if name == "cpu" else MOST_BYTES) for name, amount in told}
+    """A resource map, such as a node's `allocatable`, clipped to 0 and the maximum."""
+    values = ((name, resources.quantity(name) or 0.0) for name in resources.raw)
+    return {name: min(max(0.0, amount), MAX_CORES if name == "cpu" else MAX_BYTES) for name, amount in values}
 
 
-def extended_of(needs: Amounts) -> dict[str, float]:
-    """What of them Kubernetes calls extended resources: those of a domain of their own."""
+def extended_resources(needs: Amounts) -> dict[str, float]:
+    """The extended resources, whose names have a domain prefix."""
     return {name: amount for name, amount in needs.items() if "/" in name and amount > 0.0}
 
 
-def _asked(resources: Fields) -> dict[str, float]:
+def _requests(resources: Fields) -> dict[str, float]:
     return amounts(resources.child("requests")) if resources.raw else {}
 
 
-def _larger(one: Amounts, other: Amounts) -> dict[str, float]:
+def _maximum(one: Amounts, other: Amounts) -> dict[str, float]:
     return {**one, **{name: max(one.get(name, 0.0), amount) for name, amount in other.items()}}
 
 
-def _sum(*told: Amounts) -> dict[str, float]:
+def _sum(*parts: Amounts) -> dict[str, float]:
     total: dict[str, float] = {}
-    for one in told:
-        for resource, amount in one.items():
+    for part in parts:
+        for resource, amount in part.items():
             total[resource] = total.get(resource, 0.0) + amount
     return total

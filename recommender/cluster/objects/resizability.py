@@ -1,8 +1,6 @@
-"""What of a pod decides whether its resources can be changed while it runs: its QoS class, and its resize policies.
+"""Whether a pod can be resized in place: QoS class and resize policies, of pods and of pod templates.
 
-The pod templates of a controller say the same of pods to come, and what their owner declares.
-
-A change that would end in another QoS class is refused by the API server, whoever asks for it.
+The API server refuses any resize that would change the QoS class.
 
 Source: kubernetes/kubernetes, `pkg/apis/core/v1/helper/qos`.
 """
@@ -20,20 +18,20 @@ from recommender.records import RESOURCES
 
 BEST_EFFORT, BURSTABLE, GUARANTEED = "BestEffort", "Burstable", "Guaranteed"
 
-RESTARTS = "RestartContainer"
+RESTART_CONTAINER = "RestartContainer"
 
 
 class Resizability(NamedTuple):
-    """Of a pod, or of the pods of a template; a tuple, since thousands share a handful.
+    """What decides on in-place resizes of a pod, or of the pods of a template.
 
     Attributes
     ----------
     qos
-        Its QoS class.
+        The QoS class.
     limits_only
-        A container has limits and no requests: the requests that it is given are its limits.
+        Whether a container has limits but no requests, so that its requests default to its limits.
     restarts
-        A container's `resizePolicy` says that it is restarted when a resource is changed.
+        Whether the `resizePolicy` of a container restarts it on a resize.
     """
 
     qos: str = BURSTABLE
@@ -41,26 +39,26 @@ class Resizability(NamedTuple):
     restarts: bool = False
 
 
-def refusal_of(pods: Collection[Resizability]) -> str:
-    """Why requests of these pods cannot be changed without a restart or another pod; empty when they can."""
+def resize_refusal(pods: Collection[Resizability]) -> str:
+    """Why these pods cannot be resized without a restart or recreation; empty if they can."""
     if any(pod.qos == BEST_EFFORT for pod in pods):
-        return "its pods are BestEffort: with requests their QoS class would be another one, which is refused"
+        return "its pods are BestEffort: requests would change their QoS class, which the API server refuses"
     if any(pod.limits_only for pod in pods):
-        return "a container has limits and no requests, so that requests of its own may change the pod's QoS class"
+        return "a container has limits but no requests, so that setting requests may change the pod's QoS class"
     if any(pod.restarts for pod in pods):
-        return f"a container's resizePolicy is {RESTARTS}: to resize it is to restart it"
+        return f"a container's resizePolicy is {RESTART_CONTAINER}: each resize restarts it"
     return ""
 
 
 def read_resizability(spec: Fields, qos: str = "") -> Resizability:
-    """From the spec of a pod or of a template; `qos` is what the API server says of a pod."""
+    """Read the spec of a pod or a template; `qos` is the `qosClass` in the status of a pod."""
     containers = [container.child("resources") for container in spec.children("containers")]
     initial = [container.child("resources") for container in spec.children("initContainers")]
     return _shared(
         qos or _qos_of([_requests_and_limits(resources) for resources in (*containers, *initial)]),
         any("limits" in resources and not resources.child("requests").raw for resources in containers),
         any(
-            policy.text("restartPolicy") == RESTARTS
+            policy.text("restartPolicy") == RESTART_CONTAINER
             for container in spec.children("containers")
             for policy in container.children("resizePolicy")
         ),
@@ -71,7 +69,7 @@ _shared = lru_cache(maxsize=64)(Resizability)
 
 
 def _requests_and_limits(resources: Fields) -> tuple[Pair, Pair]:
-    """Those above zero; what has a limit and no request is given its limit as a request."""
+    """Requests, defaulted to the limits as the API server does, and limits."""
     requests, limits = read_pair(resources.child("requests")), read_pair(resources.child("limits"))
     cpu_cores, memory_bytes = (
         request if request > 0 else limit for request, limit in zip(requests, limits, strict=True)
@@ -80,38 +78,38 @@ def _requests_and_limits(resources: Fields) -> tuple[Pair, Pair]:
 
 
 def _qos_of(containers: Collection[tuple[Pair, Pair]]) -> str:
-    """Guaranteed when each has both limits, and requests that equal them; BestEffort when none has any."""
-    places = range(len(RESOURCES))
-    if not any(requests[i] > 0 for requests, _ in containers for i in places):
+    """Guaranteed if all containers have both limits and equal requests; BestEffort if none has any."""
+    indices = range(len(RESOURCES))
+    if not any(requests[i] > 0 for requests, _ in containers for i in indices):
         return BEST_EFFORT
-    guaranteed = all(requests[i] == limits[i] for requests, limits in containers for i in places)
+    guaranteed = all(requests[i] == limits[i] for requests, limits in containers for i in indices)
     return GUARANTEED if guaranteed else BURSTABLE
 
 
-NOTHING_DECLARED: Mapping[str, Pair] = MappingProxyType({})
+NO_REQUESTS: Mapping[str, Pair] = MappingProxyType({})
 
 
 class Templates(NamedTuple):
-    """Of all pod templates of a controller: a training job has one for each role.
+    """What the pod templates of a controller say; a training job has one per role.
 
     Attributes
     ----------
     resizability
-        Empty where no template is known.
+        Empty without a known template.
     declared
-        Cores and bytes that its owner requests for the containers of a name, NaN where nothing is. A name that stands
-        for different requests in different templates is left out.
+        Declared requests by container name, (cpu_cores, memory_bytes), NaN where absent. A name with different
+        requests in different templates is left out.
     """
 
     resizability: frozenset[Resizability] = frozenset()
-    declared: Mapping[str, Pair] = NOTHING_DECLARED
+    declared: Mapping[str, Pair] = NO_REQUESTS
 
 
 NO_TEMPLATES = Templates()
 
 
 def read_templates(spec: Fields) -> Templates:
-    """Of a controller, wherever it keeps them. A template of a wrong form is its controller's affair, and left out."""
+    """Read all pod templates anywhere in the spec of a controller; malformed ones are skipped."""
     found, declared = set(), dict[str, set[Pair]]()
     for raw in _templates_in(spec.raw):
         template = Fields(raw, "template.spec")
@@ -133,12 +131,12 @@ def read_templates(spec: Fields) -> Templates:
 
 @lru_cache(maxsize=256)
 def _shared_templates(resizability: frozenset[Resizability], declared: tuple[tuple[str, Pair], ...]) -> Templates:
-    """Thousands of controllers have the like; one object serves them all."""
+    """Cached, since thousands of controllers have equal templates."""
     return Templates(resizability, MappingProxyType(dict(declared)))
 
 
 def _templates_in(raw: Any) -> Iterator[Any]:
-    """The specs of pods anywhere below; inside of one there is no other."""
+    """The pod specs of all templates below; they are not nested."""
     if isinstance(raw, list):
         for each in raw:
             yield from _templates_in(each)

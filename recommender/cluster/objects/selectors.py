@@ -1,4 +1,4 @@
-"""Label selectors: the object form of controllers and the text form of scale subresources."""
+"""Label selectors: the structured form of controllers and the string form of scale subresources."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _COMMA_OUTSIDE = re.compile(r",(?![^()]*\))")
 
 
 class BadSelector(ClusterError):
-    """A selector text that cannot be understood."""
+    """A selector string that cannot be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on a label. `NotIn` is also met by an object without the label, as in Kubernetes."""
+    """A requirement on a label. As in Kubernetes, `NotIn` also matches objects without the label."""
 
     key: str
     operator: str
@@ -41,7 +41,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """All requirements must be met; none at all is met by everything, and `None` in place of a selector by nothing."""
+    """A conjunction of requirements; an empty one matches everything, `None` instead of a selector nothing."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -50,23 +50,23 @@ class LabelSelector:
 
     @classmethod
     def of_labels(cls, labels: Mapping[str, str]) -> LabelSelector:
-        """Equality with every one of these labels."""
+        """A selector that requires all of these labels."""
         return cls(tuple(Requirement(key, IN, frozenset((value,))) for key, value in sorted(labels.items())))
 
     @classmethod
     def of_fields(cls, selector: Fields) -> LabelSelector:
-        """From `matchLabels` and `matchExpressions`; raises BadField, so call it where an object is read."""
-        equalities = cls.of_labels(selector.words("matchLabels")).requirements
+        """Parse `matchLabels` and `matchExpressions`; raises BadField, so call it while parsing an object."""
+        equalities = cls.of_labels(selector.string_map("matchLabels")).requirements
         return cls(equalities + tuple(_expression(entry) for entry in selector.children("matchExpressions")))
 
     @classmethod
     def of_text(cls, text: str) -> LabelSelector:
-        """From the text form: `a=b,c!=d,e in (x,y),f notin (z),g,!h`.
+        """Parse the string form: `a=b,c!=d,e in (x,y),f notin (z),g,!h`.
 
         Raises
         ------
         BadSelector
-            It cannot be understood, or is empty: an empty text would select everything.
+            It cannot be parsed, or is empty: an empty string would select everything.
         """
         if not text.strip():
             raise BadSelector("an empty label selector would select every pod")
@@ -76,7 +76,7 @@ class LabelSelector:
 def _expression(entry: Fields) -> Requirement:
     operator, values = entry.required("operator"), frozenset(entry.texts("values"))
     if operator not in (IN, NOT_IN, EXISTS, DOES_NOT_EXIST):
-        raise BadField(entry.at("operator"), f"is {operator[:40]!r}, which is no selector operator")
+        raise BadField(entry.at("operator"), f"is {operator[:40]!r}, which is not a selector operator")
     if (operator in (IN, NOT_IN)) != bool(values):
         raise BadField(entry.at("values"), f"does not go with {operator}")
     return Requirement(entry.required("key"), operator, values)
@@ -92,4 +92,4 @@ def _requirement(part: str) -> Requirement:
     if found := _PRESENCE.fullmatch(part):
         absent, key = found.groups()
         return Requirement(key, DOES_NOT_EXIST if absent else EXISTS)
-    raise BadSelector(f"{part.strip()[:80]!r} is no label selector")
+    raise BadSelector(f"{part.strip()[:80]!r} is not a label selector")

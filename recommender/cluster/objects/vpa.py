@@ -1,4 +1,4 @@
-"""A VerticalPodAutoscaler: slim, frozen, read from the API's JSON."""
+"""A VerticalPodAutoscaler, parsed from JSON."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from recommender.records import RESOURCES
 Bound = tuple[float | None, float | None]
 """(cpu_cores, memory_bytes), None where absent."""
 
-
 SHARES = "phasewise.dev/shares"
-"""Annotation: its pods share the CPU of their nodes, by this policy."""
+"""Annotation: the policy by which the pods share the CPU of their nodes."""
 
-WAYS_TO_SHARE = ("flowcon", "phasewise")
+SHARING_POLICIES = ("flowcon", "phasewise")
 
-REQUESTS_ALONE, LIMITS_TOO = "RequestsOnly", "RequestsAndLimits"
-"""`controlledValues`: limits stay as their owner wrote them, or keep their ratio to the requests."""
+REQUESTS_ONLY, REQUESTS_AND_LIMITS = "RequestsOnly", "RequestsAndLimits"
+"""`controlledValues`: limits stay as declared, or keep their ratio to the requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetRef:
-    """The controller that a VPA scales. `api_version` may be empty."""
+    """The controller that a VPA targets. `api_version` may be empty."""
 
     api_version: str
     kind: str
@@ -37,22 +36,22 @@ class TargetRef:
 
 @dataclass(frozen=True, slots=True)
 class ContainerPolicy:
-    """One entry of `spec.resourcePolicy.containerPolicies`, or the default where a VPA has none for a container.
+    """An entry of `spec.resourcePolicy.containerPolicies`, or the default for a container without one.
 
     Attributes
     ----------
     mode
         `Auto` or `Off`.
     min_allowed, max_allowed
-        (cpu_cores, memory_bytes); None where unset. Zero counts as unset, as the default recommender has it.
+        (cpu_cores, memory_bytes); None where unset. Zero counts as unset, as in the default recommender.
     controlled
-        The resources to recommend, of `cpu` and `memory`; empty when nothing is to be recommended.
+        The resources to recommend, out of `cpu` and `memory`; may be empty.
     controlled_values
         `RequestsAndLimits` or `RequestsOnly`.
     oom_bump_up_ratio, oom_min_bump_up_bytes
         None where unset.
     memory_interval_s, memory_intervals
-        One memory peak is kept in each interval, and so many intervals count; None where unset.
+        Length of the intervals for memory peaks in seconds, and their number; None where unset.
     """
 
     container: str
@@ -60,7 +59,7 @@ class ContainerPolicy:
     min_allowed: Bound = (None, None)
     max_allowed: Bound = (None, None)
     controlled: frozenset[str] = frozenset(RESOURCES)
-    controlled_values: str = LIMITS_TOO
+    controlled_values: str = REQUESTS_AND_LIMITS
     oom_bump_up_ratio: float | None = None
     oom_min_bump_up_bytes: float | None = None
     memory_interval_s: int | None = None
@@ -74,15 +73,15 @@ class Vpa:
     Attributes
     ----------
     created_s
-        Unix seconds, NaN when the object does not say.
+        Unix seconds, NaN if absent.
     update_mode
-        As written; `Recreate` where the object says nothing.
+        As written; `Recreate` if absent.
     recommenders
-        The names of `spec.recommenders`; empty means the default one.
+        The names in `spec.recommenders`; empty means the default recommender.
     status_json
-        `status` as the API server gave it, as JSON with sorted keys: its objects would take ten times as much.
+        `status` as JSON with sorted keys: as Python objects it would take ten times the memory.
     resource_version
-        Of this very copy. Two VPAs that differ in nothing else are equal.
+        Ignored in comparisons.
     """
 
     key: ObjectKey
@@ -103,12 +102,12 @@ class Vpa:
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """Read anew each time it is asked for."""
+        """The parsed status; parsed again on each access."""
         status: dict[str, Any] = orjson.loads(self.status_json)
         return status
 
     def policy_for(self, container: str) -> ContainerPolicy:
-        """The first policy of exactly this name, else the last `*` one, else the default; nothing is merged."""
+        """The first policy of this name, else the last `*` policy, else the default; nothing is merged."""
         wildcard = None
         for policy in self.policies:
             if policy.container == container:
@@ -131,7 +130,7 @@ def _read_policy(policy: Fields) -> ContainerPolicy:
         min_allowed=_read_bound(policy.child("minAllowed")),
         max_allowed=_read_bound(policy.child("maxAllowed")),
         controlled=frozenset(controlled) & frozenset(RESOURCES),
-        controlled_values=policy.text("controlledValues") or LIMITS_TOO,
+        controlled_values=policy.text("controlledValues") or REQUESTS_AND_LIMITS,
         oom_bump_up_ratio=policy.quantity("oomBumpUpRatio"),
         oom_min_bump_up_bytes=policy.quantity("oomMinBumpUp"),
         memory_interval_s=policy.integer("memoryAggregationIntervalSeconds") or None,
@@ -141,7 +140,7 @@ def _read_policy(policy: Fields) -> ContainerPolicy:
 
 @reads("VerticalPodAutoscaler")
 def read_vpa(raw: Fields) -> Vpa:
-    """A VPA from its JSON."""
+    """Read a VPA from its JSON."""
     metadata, spec = raw.child("metadata"), raw.child("spec")
     target, update = spec.child("targetRef"), spec.child("updatePolicy")
     return Vpa(
@@ -149,7 +148,7 @@ def read_vpa(raw: Fields) -> Vpa:
         uid=metadata.text("uid"),
         generation=metadata.integer("generation"),
         created_s=_or_nan(metadata.time_s("creationTimestamp")),
-        labels=metadata.words("labels"),
+        labels=metadata.string_map("labels"),
         annotations=short_annotations(metadata),
         target=TargetRef(target.text("apiVersion"), target.required("kind"), target.required("name")),
         update_mode=update.text("updateMode") or "Recreate",
@@ -164,7 +163,7 @@ def read_vpa(raw: Fields) -> Vpa:
 
 
 def json_of(status: Mapping[str, Any]) -> bytes:
-    """A status as `Vpa.status_json` holds it: the same for equal ones."""
+    """A status in the form of `Vpa.status_json`: equal for equal statuses."""
     return orjson.dumps(status, option=orjson.OPT_SORT_KEYS)
 
 

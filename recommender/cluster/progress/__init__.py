@@ -1,1 +1,1 @@
-"""The progress of trainings as pods show it: by annotations, and in their logs."""
+"""Training progress from pods: annotations and logs."""

@@ -1,6 +1,6 @@
-"""Progress from the logs of pods that ask for it: works for any script that prints its loss.
+"""Progress from the logs of pods that opt in; works for any script that prints its loss.
 
-Logs are read through the API server, never more of them than asked for.
+Logs are read through the API server, limited in lines, bytes and time.
 """
 
 from __future__ import annotations
@@ -17,58 +17,58 @@ from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.paths import PODS, path_of
-from recommender.cluster.progress.patterns import Found, Search, search
+from recommender.cluster.progress.patterns import Search, SearchResult, search
 from recommender.readings import PodName, ProgressUpdate, Reading, Stage, reading_of, stage_of
 
-ASKS = "phasewise.dev/progress-log"
-"""Annotation or label of a pod: `true`, or (annotation) a regular expression with named groups."""
+LOG_ANNOTATION = "phasewise.dev/progress-log"
+"""Annotation or label: `true`, or (annotation only) a regular expression with named groups."""
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
-LAST_LINES, MOST_BYTES, LONGEST_LINE = 100, 64 << 10, 1000
-"""Of one read: lines from the end, bytes of these, and characters of a line that are looked at."""
+LAST_LINES, MAX_BYTES, MAX_LINE_CHARS = 100, 64 << 10, 1000
+"""Limits of one read: lines from the end, bytes, and characters searched per line."""
 
-READ_WITHIN_S = 2.0
-"""A node that does not answer must not take the time of the others."""
+READ_TIMEOUT_S = 2.0
+"""A node that does not respond must not use up the time of the others."""
 
-LONGEST_PAUSE_S, NO_RIGHT_PAUSE_S = 480.0, 300.0
-MOST_PROBLEMS = 20
+MAX_BACKOFF_S, FORBIDDEN_BACKOFF_S = 480.0, 300.0
+MAX_PROBLEMS = 20
 
-NO_TIME_S = 1e-4
-"""CPU time that is not worth being remembered."""
+NEGLIGIBLE_CPU_S = 1e-4
+"""CPU time below which a namespace is no longer tracked."""
 
 
 class LogLine(NamedTuple):
-    """A line, and when the container wrote it (unix seconds, the node's clock)."""
+    """A line, and when it was written (Unix seconds on the node's clock)."""
 
     time_s: float
     text: str
 
 
 @dataclass(slots=True)
-class _Followed:
-    """One container's log: up to when it was read, when it is read again (monotonic), and why it was not."""
+class _LogState:
+    """State of a container's log: read up to when, next read (monotonic seconds), failures in a row, and problem."""
 
     pod: Pod
     container: str
     pattern: str | None
-    after_s: float | None = None
-    next_s: float = float("-inf")
+    since_s: float | None = None
+    next_read_s: float = float("-inf")
     failures: int = 0
     problem: str = ""
 
 
 class LogProgress:
-    """Reads what is new in the logs of those that ask, the longest waiting first, for a bounded time each round.
+    """Reads new lines of the logs of pods that opt in, the longest waiting first, for a bounded time per round.
 
     Parameters
     ----------
     default_pattern
-        For pods that say `true`; None for `DEFAULT_PATTERN`.
+        For pods with `true`; None for `DEFAULT_PATTERN`.
     every_s
-        Between two reads of one log.
-    within_s
-        Of a round: what reading may take altogether.
+        Seconds between two reads of a log.
+    budget_s
+        Seconds per round for all reads.
     stopwatch
         Monotonic seconds.
     """
@@ -81,104 +81,105 @@ class LogProgress:
         default_pattern: str | None,
         every_s: float,
         stopwatch: Callable[[], float],
-        within_s: float = 2.0,
+        budget_s: float = 2.0,
     ) -> None:
-        self._api, self._default, self._every_s, self._within_s = api, default_pattern, every_s, within_s
+        self._api, self._default, self._every_s, self._budget_s = api, default_pattern, every_s, budget_s
         self._stopwatch = stopwatch
-        self._followed: dict[str, _Followed] = {}
-        # CPU time by namespace; what is long ago counts little.
-        self._used_s: defaultdict[str, float] = defaultdict(float)
-        self._again_s, self._problem = float("-inf"), ""
+        self._logs: dict[str, _LogState] = {}
+        # CPU time of pattern search by namespace, decaying by half per round.
+        self._cpu_s: defaultdict[str, float] = defaultdict(float)
+        self._blocked_until_s, self._problem = float("-inf"), ""
 
     def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
-        """What their logs say since the last time."""
-        self._followed = {pod.uid: self._known(pod) for pod in pods if _asks(pod)}
-        if self._stopwatch() < self._again_s:
+        """Read progress from log lines since the last call."""
+        self._logs = {pod.uid: self._state_of(pod) for pod in pods if _is_enabled(pod)}
+        if self._stopwatch() < self._blocked_until_s:
             return ProgressUpdate({}, {"progress from logs": self._problem})
-        read = sorted(self._read(), key=lambda one: self._turn(one[0]))
-        found = search([Search(one.pattern, [line.text for line in lines]) for one, lines in read])
-        lately = {name: used_s / 2.0 for name, used_s in self._used_s.items() if used_s > NO_TIME_S}
-        self._used_s = defaultdict(float, lately)
+        read = sorted(self._read(), key=lambda state: self._priority(state[0]))
+        found = search([Search(state.pattern, [line.text for line in lines]) for state, lines in read])
+        decayed = {name: cpu_s / 2.0 for name, cpu_s in self._cpu_s.items() if cpu_s > NEGLIGIBLE_CPU_S}
+        self._cpu_s = defaultdict(float, decayed)
         readings: dict[PodName, list[Reading]] = {}
         stages: dict[PodName, list[Stage]] = {}
-        for (one, lines), answered in zip(read, found, strict=True):
-            key = one.pod.key
-            self._used_s[key.namespace] += answered.cpu_s
-            readings[key], stages[key] = self._take_in(one, lines, answered, now_s)
+        for (state, lines), result in zip(read, found, strict=True):
+            key = state.pod.key
+            self._cpu_s[key.namespace] += result.cpu_s
+            readings[key], stages[key] = self._parse(state, lines, result, now_s)
         return ProgressUpdate(readings, self._problems(), stages)
 
-    def _turn(self, one: _Followed) -> tuple[float, float]:
-        """Namespaces whose patterns take long wait behind all others; of one the pods take turns."""
-        return self._used_s[one.pod.key.namespace], -math.inf if one.after_s is None else one.after_s
+    def _priority(self, state: _LogState) -> tuple[float, float]:
+        """Sort key: namespaces with expensive patterns last; within one, the pods take turns."""
+        return self._cpu_s[state.pod.key.namespace], -math.inf if state.since_s is None else state.since_s
 
-    def _known(self, pod: Pod) -> _Followed:
-        known, now = self._followed.get(pod.uid), _Followed(pod, _container(pod), _pattern(pod, self._default))
+    def _state_of(self, pod: Pod) -> _LogState:
+        known, now = self._logs.get(pod.uid), _LogState(pod, _container(pod), _pattern(pod, self._default))
         if known is None or (known.container, known.pattern) != (now.container, now.pattern):
             return now
         known.pod = pod
         return known
 
-    def _read(self) -> list[tuple[_Followed, list[LogLine]]]:
-        began_s, read = self._stopwatch(), []
+    def _read(self) -> list[tuple[_LogState, list[LogLine]]]:
+        start_s, read = self._stopwatch(), []
         self._problem = ""
-        due = [one for one in self._followed.values() if one.next_s <= began_s]
-        for one in sorted(due, key=lambda one: one.next_s):
-            left_s = self._within_s - (self._stopwatch() - began_s)
+        due = [state for state in self._logs.values() if state.next_read_s <= start_s]
+        for state in sorted(due, key=lambda state: state.next_read_s):
+            left_s = self._budget_s - (self._stopwatch() - start_s)
             if left_s <= 0:
                 break
-            if not _runs(one.pod, one.container):
+            if not _is_running(state.pod, state.container):
                 continue
             try:
-                lines = read_log(self._api, one.pod.key, one.container, one.after_s, min(READ_WITHIN_S, left_s + 0.5))
+                timeout_s = min(READ_TIMEOUT_S, left_s + 0.5)
+                lines = read_log(self._api, state.pod.key, state.container, state.since_s, timeout_s)
             except Forbidden as error:
-                self._again_s, self._problem = began_s + NO_RIGHT_PAUSE_S, str(error)
+                self._blocked_until_s, self._problem = start_s + FORBIDDEN_BACKOFF_S, str(error)
                 break
-            except (Invalid, NotFound):  # not started yet, or gone: the watch says so soon
-                one.next_s = began_s + self._every_s
+            except (Invalid, NotFound):  # not started yet, or deleted: the watch will tell
+                state.next_read_s = start_s + self._every_s
             except ApiError as error:
-                one.failures += 1
-                one.next_s = began_s + min(self._every_s * 2.0**one.failures, LONGEST_PAUSE_S)
-                one.problem = str(error)
+                state.failures += 1
+                state.next_read_s = start_s + min(self._every_s * 2.0**state.failures, MAX_BACKOFF_S)
+                state.problem = str(error)
             else:
-                one.failures, one.problem, one.next_s = 0, "", began_s + self._every_s
+                state.failures, state.problem, state.next_read_s = 0, "", start_s + self._every_s
                 if lines:
-                    read.append((one, lines))
+                    read.append((state, lines))
         return read
 
-    def _take_in(
-        self, one: _Followed, lines: Sequence[LogLine], found: Found, now_s: float
+    def _parse(
+        self, state: _LogState, lines: Sequence[LogLine], result: SearchResult, now_s: float
     ) -> tuple[list[Reading], list[Stage]]:
-        if found.problem:
-            one.next_s = math.inf  # until the pod says another pattern
-            one.problem = f"the pattern of {ASKS} cannot be used: {found.problem}"
+        if result.problem:
+            state.next_read_s = math.inf  # until the pattern changes
+            state.problem = f"the pattern of {LOG_ANNOTATION} cannot be used: {result.problem}"
             return [], []
-        if found.words is None:
-            return [], []  # it is read again
-        one.after_s = lines[-1].time_s
+        if result.groups is None:
+            return [], []  # not searched in time: read these lines again
+        state.since_s = lines[-1].time_s
         readings, stages = [], []
-        for line, words in zip(lines, found.words, strict=True):
+        for line, groups in zip(lines, result.groups, strict=True):
             at_s = min(line.time_s, now_s)
-            if (stage := stage_of(words, at_s)) is not None:
+            if (stage := stage_of(groups, at_s)) is not None:
                 stages.append(stage)
             try:
-                readings.append(reading_of(words, at_s))
-            except ValueError:  # most lines tell nothing of it
+                readings.append(reading_of(groups, at_s))
+            except ValueError:  # most lines contain no progress
                 continue
         return readings, stages
 
     def _problems(self) -> dict[str, str]:
-        said = {f"progress of {one.pod.key}": one.problem for one in self._followed.values() if one.problem}
-        first = dict(list(said.items())[:MOST_PROBLEMS])
+        problems = {f"progress of {state.pod.key}": state.problem for state in self._logs.values() if state.problem}
+        first = dict(list(problems.items())[:MAX_PROBLEMS])
         return first | ({"progress from logs": self._problem} if self._problem else {})
 
 
-def _asks(pod: Pod) -> bool:
-    text = pod.annotations.get(ASKS) or pod.labels.get(ASKS, "")
+def _is_enabled(pod: Pod) -> bool:
+    text = pod.annotations.get(LOG_ANNOTATION) or pod.labels.get(LOG_ANNOTATION, "")
     return bool(pod.containers) and text.lower() not in ("", "false")
 
 
 def _pattern(pod: Pod, default: str | None) -> str | None:
-    text = pod.annotations.get(ASKS, "")
+    text = pod.annotations.get(LOG_ANNOTATION, "")
     return default if text.lower() in ("", "true") else text
 
 
@@ -187,33 +188,33 @@ def _container(pod: Pod) -> str:
     return named if pod.container(named) else pod.containers[0].name
 
 
-def _runs(pod: Pod, container: str) -> bool:
+def _is_running(pod: Pod, container: str) -> bool:
     state = pod.container(container)
     return state is not None and state.running
 
 
-def read_log(api: Api, pod: ObjectKey, container: str, after_s: float | None, timeout_s: float) -> list[LogLine]:
-    """The lines written after a moment, the last ones if there are too many; oldest first.
+def read_log(api: Api, pod: ObjectKey, container: str, since_s: float | None, timeout_s: float) -> list[LogLine]:
+    """Read the lines written after a time, only the last ones if too many, oldest first.
 
     Raises
     ------
     ApiError
-        The log cannot be read; `Invalid` while the container waits to be started.
+        The log cannot be read; `Invalid` while the container is waiting to start.
     """
     query: dict[str, str | int] = {"container": container, "timestamps": "true"}
-    query |= {"tailLines": LAST_LINES, "limitBytes": MOST_BYTES}
-    if after_s is not None:  # the server knows whole seconds only
-        query["sinceTime"] = datetime.fromtimestamp(math.floor(after_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    query |= {"tailLines": LAST_LINES, "limitBytes": MAX_BYTES}
+    if since_s is not None:  # the server supports whole seconds only
+        query["sinceTime"] = datetime.fromtimestamp(math.floor(since_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     text = api.text(path_of(PODS, *pod, "log"), query, timeout_s=timeout_s)
-    return [line for line in _lines(text) if after_s is None or line.time_s > after_s]
+    return [line for line in _lines(text) if since_s is None or line.time_s > since_s]
 
 
 def _lines(text: str) -> Iterator[LogLine]:
     for stamped in text.split("\n"):
-        stamp, _, words = stamped.partition(" ")
+        stamp, _, message = stamped.partition(" ")
         try:
             time_s = datetime.fromisoformat(stamp).timestamp()
-        except ValueError:  # the last line may be cut off, or the node has a word of its own to say
+        except ValueError:  # a truncated last line, or a message of the kubelet
             continue
-        # A progress bar rewrites its line: what it said last is what counts.
-        yield LogLine(time_s, words.rstrip("\r").rpartition("\r")[2][:LONGEST_LINE])
+        # A progress bar rewrites its line: keep its last state.
+        yield LogLine(time_s, message.rstrip("\r").rpartition("\r")[2][:MAX_LINE_CHARS])

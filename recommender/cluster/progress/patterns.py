@@ -1,6 +1,6 @@
-"""Regular expressions that strangers give: they are searched in another process, which a bad one ends alone.
+"""Search for untrusted regular expressions, in a worker process that a runaway search can be killed with.
 
-Whoever may create a pod may write such a pattern, and Python's engine knows patterns that take years.
+Anyone who may create a pod may set a pattern, and some patterns take Python's engine years.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from pathlib import Path
 
 import orjson
 
-from recommender.cluster.progress import words as log_words
+from recommender.cluster.progress import pattern_worker
 from recommender.readings import CHECKPOINT, METRICS
 
-LONGEST_PATTERN = 512
-PROGRAM_WITHIN_S = 10.0
-"""A limit for a machine that is busy; a pattern's own is its CPU time (`log_words.CPU_LIMIT_S`)."""
+MAX_PATTERN_CHARS = 512
+WORKER_TIMEOUT_S = 10.0
+"""Wall-clock limit for a busy machine; each pattern is limited by CPU time (`pattern_worker.CPU_LIMIT_S`)."""
 
-CPU_A_ROUND_S = 1.0
-"""What all patterns of pods may take in a round, and the default one as much; the rest waits for the next round."""
+ROUND_CPU_LIMIT_S = 1.0
+"""Per round for all patterns of pods, and as much for the default one; the rest waits for the next round."""
 
 _NUMBER = r"(?:[-+]?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:e[-+]?\d{1,3})?|[-+]?nan|[-+]?inf)(?![a-z0-9_]|\.\d)"
 _BETWEEN = r"['\"]?[ \t]{0,4}[:=]?[ \t]{0,4}(?:tensor\()?\[?"
 
 
-def _named(group: str, words: str) -> str:
-    return rf"(?<![a-z0-9_./-])(?:{words}){_BETWEEN}(?P<{group}>{_NUMBER})"
+def _named(group: str, names: str) -> str:
+    return rf"(?<![a-z0-9_./-])(?:{names}){_BETWEEN}(?P<{group}>{_NUMBER})"
 
 
 _SAVING = r"(?:sav(?:e[ds]?|ing)|writ(?:es?|ing|ten)|wrote|stor(?:e[ds]?|ing))"
@@ -55,96 +55,98 @@ DEFAULT_PATTERN = "(?i)" + "|".join(
 
 _DEFAULT = re.compile(DEFAULT_PATTERN)
 _HINTS = ("loss", "acc", "score", "reward", "stage", CHECKPOINT, "evaluat", "validating")
-TELLING = (*METRICS, "stage", CHECKPOINT)
-"""A line without any of them has nothing to tell: seen at a glance, where the pattern takes a tenth of a ms."""
+"""A line without any of them cannot match; checking is much faster than the pattern, which takes 0.1 ms."""
+
+KNOWN_GROUPS = (*METRICS, "stage", CHECKPOINT)
+"""Names of groups with a meaning; a pattern needs at least one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A pattern (None for the default one) and the lines to look for it in."""
+    """A pattern (None for the default one) and the lines to search."""
 
     pattern: str | None
     lines: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a search brought.
+class SearchResult:
+    """The result of a search.
 
     Attributes
     ----------
-    words
-        By line: what its named groups found. None where the search did not come to its end.
+    groups
+        By line: the matches of named groups. None if the search did not finish.
     problem
-        What is wrong with the pattern; empty when it is sound.
+        Why the pattern cannot be used; empty if it can.
     cpu_s
-        The CPU time that it took.
+        CPU time of the search in seconds.
     """
 
-    words: Sequence[dict[str, str]] | None
+    groups: Sequence[dict[str, str]] | None
     problem: str = ""
     cpu_s: float = field(default=0.0, compare=False)
 
 
-def search(searches: Sequence[Search]) -> list[Found]:
-    """Do them while there is time: the default pattern here, all others in a process of their own."""
-    found = [Found(None)] * len(searches)
-    strange, left_s = [], CPU_A_ROUND_S
-    for place, one in enumerate(searches):
-        if one.pattern is not None:
-            if problem := _at_first_sight(one.pattern):
-                found[place] = Found(None, problem)
+def search(searches: Sequence[Search]) -> list[SearchResult]:
+    """Search within the CPU limits: for the default pattern here, for others in a worker process."""
+    found = [SearchResult(None)] * len(searches)
+    custom, remaining_s = [], ROUND_CPU_LIMIT_S
+    for index, each in enumerate(searches):
+        if each.pattern is not None:
+            if problem := _pattern_problem(each.pattern):
+                found[index] = SearchResult(None, problem)
             else:
-                strange.append(place)
-        elif left_s > 0:
-            found[place] = _by_default(one.lines)
-            left_s -= found[place].cpu_s
-    left_s, too_long = CPU_A_ROUND_S, True
-    while strange and too_long and left_s > 0:
-        answers, too_long = _run([searches[place] for place in strange], left_s)
-        if too_long:
-            problem = f"it takes more than {log_words.CPU_LIMIT_S:g} s for a pod's lines"
-            answers.append(Found(None, problem, log_words.CPU_LIMIT_S))
-        for place, answered in zip(strange, answers, strict=False):
-            found[place] = answered
-            left_s -= answered.cpu_s
-        strange = strange[len(answers) :]
+                custom.append(index)
+        elif remaining_s > 0:
+            found[index] = _search_default(each.lines)
+            remaining_s -= found[index].cpu_s
+    remaining_s, timed_out = ROUND_CPU_LIMIT_S, True
+    while custom and timed_out and remaining_s > 0:
+        answers, timed_out = _run_worker([searches[index] for index in custom], remaining_s)
+        if timed_out:
+            problem = f"it takes more than {pattern_worker.CPU_LIMIT_S:g} s for a pod's lines"
+            answers.append(SearchResult(None, problem, pattern_worker.CPU_LIMIT_S))
+        for index, result in zip(custom, answers, strict=False):
+            found[index] = result
+            remaining_s -= result.cpu_s
+        custom = custom[len(answers) :]
     return found
 
 
-def _by_default(lines: Sequence[str]) -> Found:
-    began_s = time.thread_time()
-    words = [log_words.words_in(_DEFAULT, line) if _may_tell(line.lower()) else {} for line in lines]
-    return Found(words, cpu_s=time.thread_time() - began_s)
+def _search_default(lines: Sequence[str]) -> SearchResult:
+    start_s = time.thread_time()
+    groups = [pattern_worker.named_groups(_DEFAULT, line) if _has_hint(line.lower()) else {} for line in lines]
+    return SearchResult(groups, cpu_s=time.thread_time() - start_s)
 
 
-def _may_tell(low: str) -> bool:
+def _has_hint(low: str) -> bool:
     return any(hint in low for hint in _HINTS)
 
 
-def _at_first_sight(pattern: str) -> str:
-    if len(pattern) > LONGEST_PATTERN:
-        return f"it is longer than {LONGEST_PATTERN} characters"
-    if not any(f"(?P<{name}>" in pattern for name in TELLING):
-        return f"it has none of the groups {', '.join(f'(?P<{name}>...)' for name in TELLING)}"
+def _pattern_problem(pattern: str) -> str:
+    if len(pattern) > MAX_PATTERN_CHARS:
+        return f"it is longer than {MAX_PATTERN_CHARS} characters"
+    if not any(f"(?P<{name}>" in pattern for name in KNOWN_GROUPS):
+        return f"it has none of the groups {', '.join(f'(?P<{name}>...)' for name in KNOWN_GROUPS)}"
     return ""
 
 
-def _run(searches: Sequence[Search], within_s: float) -> tuple[list[Found], bool]:
-    """The answers that came, and whether the next one was ended for its time."""
-    asked = b"".join(orjson.dumps({"pattern": one.pattern, "lines": list(one.lines)}) + b"\n" for one in searches)
-    command = [sys.executable, "-I", "-S", str(Path(log_words.__file__)), str(within_s)]
+def _run_worker(searches: Sequence[Search], cpu_limit_s: float) -> tuple[list[SearchResult], bool]:
+    """The results received, and whether the next search exceeded its CPU limit."""
+    requests = b"".join(orjson.dumps({"pattern": each.pattern, "lines": list(each.lines)}) + b"\n" for each in searches)
+    command = [sys.executable, "-I", "-S", str(Path(pattern_worker.__file__)), str(cpu_limit_s)]
     try:
-        done = subprocess.run(command, input=asked, capture_output=True, timeout=PROGRAM_WITHIN_S, check=False)  # noqa: S603 - ourselves
-        said, status = done.stdout, done.returncode
+        done = subprocess.run(command, input=requests, capture_output=True, timeout=WORKER_TIMEOUT_S, check=False)  # noqa: S603 - our own program
+        output, status = done.stdout, done.returncode
     except subprocess.TimeoutExpired as error:
-        said, status = error.stdout or b"", 0
-    except OSError:  # no memory or processes left: another time
+        output, status = error.stdout or b"", 0
+    except OSError:  # no memory or processes left: retry next round
         return [], False
-    whole = said[: said.rfind(b"\n") + 1].splitlines()
-    return [_found(line) for line in whole], status == -signal.SIGPROF and len(whole) < len(searches)
+    lines = output[: output.rfind(b"\n") + 1].splitlines()
+    return [_parse_result(line) for line in lines], status == -signal.SIGPROF and len(lines) < len(searches)
 
 
-def _found(answered: bytes) -> Found:
-    content = orjson.loads(answered)
-    return Found(content.get("words"), str(content.get("problem", "")), content["cpu_s"])
+def _parse_result(result: bytes) -> SearchResult:
+    content = orjson.loads(result)
+    return SearchResult(content.get("groups"), str(content.get("problem", "")), content["cpu_s"])

@@ -1,1 +1,1 @@
-"""What containers use now, and when they were killed for want of memory."""
+"""Current usage of containers, and OOM kills."""

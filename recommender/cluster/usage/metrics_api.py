@@ -1,4 +1,4 @@
-"""What containers use now, from metrics.k8s.io (metrics-server and its kin)."""
+"""Current usage of containers, from metrics.k8s.io (metrics-server or compatible)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recommender.records import Sample
 
 
 class ContainerKey(NamedTuple):
-    """One container of one pod."""
+    """A container of a pod."""
 
     namespace: str
     pod: str
@@ -27,37 +27,37 @@ class ContainerKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """One answer of the metrics API: the samples, and what is wrong with each pod that could not be read."""
+    """A response of the metrics API: the samples, and the problem of each pod that could not be parsed."""
 
     samples: dict[ContainerKey, Sample]
     broken: Mapping[str, str]
 
 
-ANSWERED_WITHIN_S = 5.0
-"""Between two pieces of the answer: a metrics server that hangs must not hold up a round, or its end."""
+READ_TIMEOUT_S = 5.0
+"""Between two chunks of the response: a hanging metrics server must not delay a round, or the shutdown."""
 
 
 def read_usage(api: Api, namespace: str | None = None) -> UsageReport:
-    """The usage of every container of a namespace, or of all, in one request (the API knows no pages).
+    """Read the usage of all containers, of one namespace or all, in one request (the API has no paging).
 
     Raises
     ------
     ApiError
-        The metrics API does not answer: `NotFound` where it is not installed, `ServerFailed` while it is down.
+        The request failed: `NotFound` if the API is not installed, `ServerFailed` while it is down.
     """
-    return usage_of(api.get(path_of(POD_METRICS, namespace), timeout_s=ANSWERED_WITHIN_S))
+    return usage_of(api.get(path_of(POD_METRICS, namespace), timeout_s=READ_TIMEOUT_S))
 
 
 def usage_of(answer: dict[str, Any]) -> UsageReport:
-    """The report in a PodMetricsList, which is emptied."""
+    """Parse a PodMetricsList; consumes its items."""
     samples: dict[ContainerKey, Sample] = {}
     broken: dict[str, str] = {}
     items: list[Any] = answer.pop("items", None) or []
     items.reverse()
-    while items:  # each is let go once it is read: all of them are the most memory that a round takes
+    while items:  # freed one by one: together they are the memory peak of a round
         raw = items.pop()
         try:
-            samples.update(_as_usual(raw))
+            samples.update(_read_pod_fast(raw))
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             try:
                 samples.update(_read_pod(raw))
@@ -66,13 +66,13 @@ def usage_of(answer: dict[str, Any]) -> UsageReport:
     return UsageReport(samples, broken)
 
 
-def _as_usual(raw: Mapping[str, Any]) -> dict[ContainerKey, Sample]:
-    """A pod as metrics-server writes it, in nanocores and KiB; anything else fails here and is read with care.
+def _read_pod_fast(raw: Mapping[str, Any]) -> dict[ContainerKey, Sample]:
+    """Parse a pod as metrics-server writes it, in nanocores and KiB; fails for anything else.
 
-    There are thousands at each round, and care takes five times as long.
+    The fast path for thousands of pods per round; `_read_pod` takes five times as long.
     """
-    namespace, pod, timestamp_s = raw["metadata"]["namespace"], raw["metadata"]["name"], _moment_s(raw["timestamp"])
-    found = {}
+    namespace, pod, timestamp_s = raw["metadata"]["namespace"], raw["metadata"]["name"], _parse_time_s(raw["timestamp"])
+    samples = {}
     for container in raw["containers"]:
         usage = container["usage"]
         cpu, memory = usage["cpu"], usage["memory"]
@@ -80,17 +80,17 @@ def _as_usual(raw: Mapping[str, Any]) -> dict[ContainerKey, Sample]:
         digits = nanocores + kib
         if cpu[-1:] != "n" or memory[-2:] != "Ki" or not (digits.isdecimal() and digits.isascii()):
             raise ValueError(f"{cpu}, {memory}")
-        key = _made(ContainerKey, (namespace, pod, container["name"]))
-        found[key] = _made(Sample, (timestamp_s, int(nanocores) / 1e9, int(kib) * 1024.0))
-    return found
+        key = _new_tuple(ContainerKey, (namespace, pod, container["name"]))
+        samples[key] = _new_tuple(Sample, (timestamp_s, int(nanocores) / 1e9, int(kib) * 1024.0))
+    return samples
 
 
-_made = tuple.__new__
-"""Of a NamedTuple: what its own making ends in, at a third of the time."""
+_new_tuple = tuple.__new__
+"""Creates a NamedTuple in a third of the time."""
 
 
 @lru_cache(maxsize=1024)
-def _moment_s(text: str) -> float:
+def _parse_time_s(text: str) -> float:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(text)
@@ -100,7 +100,7 @@ def _moment_s(text: str) -> float:
 @reads("PodMetrics")
 def _read_pod(raw: Fields) -> dict[ContainerKey, Sample]:
     namespace, pod = read_key(raw.child("metadata"))
-    found: dict[ContainerKey, Sample] = {}
+    samples: dict[ContainerKey, Sample] = {}
     if (timestamp_s := raw.time_s("timestamp")) is None:
         raise BadField("timestamp", "is missing")
     for container in raw.children("containers"):
@@ -109,8 +109,8 @@ def _read_pod(raw: Fields) -> dict[ContainerKey, Sample]:
         if cpu_cores is None and memory_bytes is None:
             continue
         key = ContainerKey(namespace, pod, container.required("name"))
-        found[key] = Sample(timestamp_s, _or_nan(cpu_cores), _or_nan(memory_bytes))
-    return found
+        samples[key] = Sample(timestamp_s, _or_nan(cpu_cores), _or_nan(memory_bytes))
+    return samples
 
 
 def _or_nan(value: float | None) -> float:

@@ -1,7 +1,7 @@
-"""Kills for want of memory, as they show in pods and in events.
+"""OOM kills, detected from pods and events.
 
-A container's runs are numbered by its restart count, so that one kill is seen once however often, and in whichever of
-its states (terminated, waiting for a restart, running again), the pod is told to us. Init containers are not looked at.
+Runs of a container are numbered by its restart count, so that a kill counts once, however often and in whichever state
+(terminated, waiting for a restart, running again) the pod is seen. Init containers are ignored.
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/input/oom` and `model/container.go`.
 """
@@ -24,12 +24,12 @@ from recommender.records import MEMORY
 OOM_KILLED = "OOMKilled"
 EVICTED = "Evicted"
 EVICTIONS = f"involvedObject.kind=Pod,reason={EVICTED}"
-"""Field selector of the events to reflect with `read_eviction`."""
+"""Field selector of the events for `read_eviction`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OomObservation:
-    """A container wanted more memory than it had.
+    """An OOM kill, or an eviction for memory usage.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class OomObservation:
     when_s
         Unix seconds.
     memory_bytes
-        What it had (its request), or what it used when the node evicted it for that; 0 when it had requested nothing.
+        Its request, or its usage when evicted; 0 without a request.
     """
 
     pod: ObjectKey
@@ -48,14 +48,14 @@ class OomObservation:
 
 
 def ooms_of_change(old: Pod | None, new: Pod | None, seen_s: float) -> Iterator[OomObservation]:
-    """The kills that a change of a pod shows: those of runs that had not ended before.
+    """Yield the OOM kills of runs that ended with a change of a pod.
 
-    Nothing is concluded from the first sight of a pod: its last kill may be days old, and known to the checkpoint.
+    None from the first sight of a pod: its last kill may be days old, and already in the checkpoint.
 
     Parameters
     ----------
     seen_s
-        Unix seconds, for a kill without a time of its own.
+        Unix seconds, for a kill without a timestamp.
     """
     if old is None or new is None or old.uid != new.uid:
         return
@@ -66,10 +66,10 @@ def ooms_of_change(old: Pod | None, new: Pod | None, seen_s: float) -> Iterator[
         ended_before = {run.number for run in _ended_runs(before)}
         for run in _ended_runs(container):
             if run.number not in ended_before and run.end.reason == OOM_KILLED:
-                # A run that has just ended had what the pod says now; if the next one began meanwhile, what it said.
-                had = (container if container.terminated is run.end else before).requests[MEMORY]
+                # The request now if the run has just ended, or the former one if the next run has already started.
+                request = (container if container.terminated is run.end else before).requests[MEMORY]
                 when_s = seen_s if run.end.finished_s is None else run.end.finished_s
-                yield OomObservation(new.key, container.name, when_s, had if had >= 0 else 0.0)
+                yield OomObservation(new.key, container.name, when_s, request if request >= 0 else 0.0)
 
 
 class _Run(NamedTuple):
@@ -78,16 +78,16 @@ class _Run(NamedTuple):
 
 
 def _ended_runs(container: ContainerState) -> Iterator[_Run]:
-    """The runs of which a container's status tells the end, in their order; the restart count numbers the latest."""
+    """The ended runs in a container's status, in order; the restart count numbers the latest run."""
     if container.last_terminated is not None:
-        waits = container.terminated is None and not container.running
-        yield _Run(container.restart_count - (0 if waits else 1), container.last_terminated)
+        waiting = container.terminated is None and not container.running
+        yield _Run(container.restart_count - (0 if waiting else 1), container.last_terminated)
     if container.terminated is not None:
         yield _Run(container.restart_count, container.terminated)
 
 
 class Eviction(NamedTuple):
-    """An event that says a pod was evicted, and the containers that wanted too much memory."""
+    """An eviction event, and its observations of containers that used too much memory."""
 
     uid: str
     ooms: tuple[OomObservation, ...]
@@ -95,18 +95,18 @@ class Eviction(NamedTuple):
 
 @reads("Event")
 def read_eviction(raw: Fields) -> Eviction | None:
-    """The kills in an `Evicted` event; None when the node was short of something else, or says nothing usable."""
-    metadata, about = raw.child("metadata"), raw.child("involvedObject")
-    if raw.text("reason") != EVICTED or about.text("kind") != "Pod":
+    """Read an `Evicted` event; None if the node lacked something other than memory, or the details are missing."""
+    metadata, involved = raw.child("metadata"), raw.child("involvedObject")
+    if raw.text("reason") != EVICTED or involved.text("kind") != "Pod":
         return None
-    told = metadata.words("annotations")
+    annotations = metadata.string_map("annotations")
     containers, used, starved = (
-        told.get(name, "").split(",")
+        annotations.get(name, "").split(",")
         for name in ("offending_containers", "offending_containers_usage", "starved_resource")
     )
     if not len(containers) == len(used) == len(starved):
         return None
-    pod = ObjectKey(about.text("namespace"), about.required("name"))
+    pod = ObjectKey(involved.text("namespace"), involved.required("name"))
     when_s = metadata.time_s("creationTimestamp") or 0.0
     ooms = tuple(
         OomObservation(pod, container, when_s, _bytes(usage, metadata))
@@ -124,32 +124,32 @@ def _bytes(usage: str, metadata: Fields) -> float:
 
 
 class OomQueue:
-    """Kills on their way from the threads that watch to the round that takes them in.
+    """A queue of OOM kills between the watching threads and the round.
 
     Parameters
     ----------
     clock
-        Unix seconds. Evictions from before the queue was made are history that a checkpoint already knows.
-    longest
-        The oldest kills go when more than this wait (upstream: 5000).
+        Unix seconds. Evictions from before the queue was created are already in the checkpoint.
+    max_length
+        The oldest kills are dropped beyond this (upstream: 5000).
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time, longest: int = 5000) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, max_length: int = 5000) -> None:
         self._clock, self._since_s = clock, clock()
-        self._waiting: deque[OomObservation] = deque(maxlen=longest)
+        self._queue: deque[OomObservation] = deque(maxlen=max_length)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """For the reflector of pods."""
+        """Change handler for pods."""
         self._add(ooms_of_change(old, new, self._clock()))
 
     def eviction_changed(self, old: Eviction | None, new: Eviction | None) -> None:
-        """For a reflector of the events that `EVICTIONS` chooses; the server may drop the same one later."""
+        """Change handler for the events selected by `EVICTIONS`, including their expiry."""
         if new is not None and (old is None or old.uid != new.uid):
             self._add(oom for oom in new.ooms if oom.when_s >= self._since_s)
 
     def drain(self) -> list[OomObservation]:
-        """The kills since the last call, in the order in which they were seen."""
-        return [self._waiting.popleft() for _ in range(len(self._waiting))]
+        """Remove and return the kills since the last call, in order of observation."""
+        return [self._queue.popleft() for _ in range(len(self._queue))]
 
     def _add(self, ooms: Iterable[OomObservation]) -> None:
-        self._waiting.extend(ooms)
+        self._queue.extend(ooms)

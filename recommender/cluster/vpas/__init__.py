@@ -1,1 +1,1 @@
-"""VPAs as they are written: their statuses, their checkpoints, and those that we make."""
+"""Writing VPAs: their statuses, their checkpoints, and VPAs that we create."""

@@ -1,7 +1,6 @@
-"""Histograms kept in upstream's checkpoint objects: read once, written in turn, and cleared away when they are ours.
+"""Histograms in upstream's checkpoint objects: loaded at the start, written in turn, garbage-collected.
 
-The default recommender finds a checkpoint by `spec.vpaObjectName` and `spec.containerName`, whatever its name; so a
-name that is taken or too long costs nothing but beauty.
+The default recommender finds a checkpoint by `spec.vpaObjectName` and `spec.containerName`, whatever its name.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ log = logging.getLogger(__name__)
 
 CHECKPOINTS = ("autoscaling.k8s.io/v1", "verticalpodautoscalercheckpoints")
 
-LONGEST_NAME = 253
+MAX_NAME_CHARS = 253
 HASH_DIGITS = 10
 
 CONTAINER_UNUSED_S = 8 * 86400.0
-"""A container that wrote nothing for so long is gone (upstream forgets its samples as late)."""
+"""A container without a checkpoint write for so long is gone (upstream keeps samples as long)."""
 
-LOST_AT_MOST, LOST_AT_MOST_S = 0.1, 600.0
-"""Of what we have seen of a VPA, what a kill may take: the longer it was seen, the less often it is written."""
+MAX_LOSS_SHARE, MAX_LOSS_S = 0.1, 600.0
+"""Limits on the history lost in a crash, as a share and in seconds: VPAs known for longer are written less often."""
 
-WRITTEN_WITHIN_S = 5.0
+WRITE_TIMEOUT_S = 5.0
 """For one request."""
 
-LISTED_APART = 20
-"""Up to so many namespaces are listed one by one; more are one list of all."""
+MAX_NAMESPACE_LISTS = 20
+"""Up to so many namespaces are listed separately; for more, a single list covers all namespaces."""
 
 
 class CheckpointKey(NamedTuple):
-    """Whose history it is; of an object that names no container, nobody's."""
+    """VPA and container of a history; an object without a container name belongs to no container."""
 
     vpa: ObjectKey
     container: str
@@ -57,11 +56,11 @@ class Checkpoint:
     Attributes
     ----------
     name
-        Of the object, in the VPA's namespace.
+        Name of the object, in the VPA's namespace.
     updated_s
-        Unix seconds of its last write; 0 when it does not say.
+        Unix seconds of the last write; 0 if absent.
     status
-        As the API server gave it; empty where only the rest was asked for.
+        The unparsed `status`.
     """
 
     key: CheckpointKey
@@ -76,7 +75,7 @@ class Checkpoint:
 
 @reads("VerticalPodAutoscalerCheckpoint")
 def read_checkpoint(raw: Fields) -> Checkpoint:
-    """A checkpoint from its JSON."""
+    """Read a checkpoint from its JSON."""
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     here = read_key(metadata)
     return Checkpoint(
@@ -90,7 +89,7 @@ def read_checkpoint(raw: Fields) -> Checkpoint:
 
 @dataclass(slots=True)
 class WriteReport:
-    """What one call of `write` did, in checkpoints; `left` VPAs were not reached in time."""
+    """Counts of checkpoints written and failed in a call of `write`, and of VPAs left for later calls."""
 
     written: int = 0
     failed: int = 0
@@ -100,33 +99,33 @@ class WriteReport:
 
 
 class Checkpoints:
-    """The checkpoint objects of the VPAs that name us; an `ApiError` where they cannot be listed.
+    """The checkpoint objects of our VPAs; raises an `ApiError` if they cannot be listed.
 
     Parameters
     ----------
     clock
         Monotonic seconds, for deadlines.
     namespace
-        The only one to look at; None for all.
+        Restricts the lists; None for all namespaces.
     """
 
     def __init__(self, api: Api, clock: Callable[[], float], namespace: str | None = None) -> None:
         self._api, self._clock, self._namespace = api, clock, namespace
-        self._names: dict[CheckpointKey, str] = {}  # of the object that holds a history, as far as we know
-        self._written_s: dict[ObjectKey, float] = {}
-        self._first_s: dict[ObjectKey, float] = {}
-        self._have: set[ObjectKey] = set()
+        self._names: dict[CheckpointKey, str] = {}  # known object names
+        self._last_write_s: dict[ObjectKey, float] = {}
+        self._first_write_s: dict[ObjectKey, float] = {}
+        self._with_checkpoints: set[ObjectKey] = set()
         self.listed_s = math.inf
-        """When all were listed last (unix seconds); infinite: not since others may have written some."""
+        """When all were last listed (Unix seconds); infinite before that, and after others may have written some."""
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def load(self, vpas: Collection[ObjectKey]) -> list[Checkpoint]:
-        """The checkpoints of these VPAs: at the start, and of those that come to us later. Of several the latest."""
+        """Load the latest checkpoints of these VPAs, at the start or when they become ours."""
         wanted, latest = frozenset(vpas), dict[CheckpointKey, Checkpoint]()
         namespaces = sorted({vpa.namespace for vpa in wanted})
-        apart = self._namespace is None and len(namespaces) <= LISTED_APART
-        for checkpoint in self._listed(*(namespaces if apart else [self._namespace])):
+        per_namespace = self._namespace is None and len(namespaces) <= MAX_NAMESPACE_LISTS
+        for checkpoint in self._listed(*(namespaces if per_namespace else [self._namespace])):
             before = latest.get(checkpoint.key)
             named = checkpoint.key.vpa in wanted and checkpoint.key.container
             if named and (before is None or before.updated_s < checkpoint.updated_s):
@@ -134,19 +133,19 @@ class Checkpoints:
         self._names |= {key: checkpoint.name for key, checkpoint in latest.items()}
         return list(latest.values())
 
-    def may_have(self, vpa: ObjectKey, created_s: float) -> bool:
-        """Whether there can be some of a VPA: one made since all were listed has those of its name alone."""
-        return vpa in self._have or not created_s > self.listed_s
+    def may_exist_for(self, vpa: ObjectKey, created_s: float) -> bool:
+        """Whether a VPA may have checkpoints; created after the last list, only those of a former VPA of its name."""
+        return vpa in self._with_checkpoints or not created_s > self.listed_s
 
     def _listed(self, *namespaces: str | None) -> Iterator[Checkpoint]:
-        """The checkpoints of these namespaces; None stands for all."""
+        """List the checkpoints of these namespaces; None stands for all namespaces."""
         for namespace in namespaces:
             for page in self._api.list_pages(path_of(CHECKPOINTS, namespace)):
                 for raw in page.get("items") or ():
                     try:
                         yield read_checkpoint(raw)
                     except BadObject as error:
-                        log.warning("passed over: %s", error)
+                        log.warning("skipped: %s", error)
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -154,54 +153,54 @@ class Checkpoints:
         self,
         statuses: Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, Any]]]],
         deadline_s: float,
-        at_most: float = math.inf,
-        every_s: float = 0.0,
+        max_writes: float = math.inf,
+        interval_s: float = 0.0,
     ) -> WriteReport:
-        """Write the checkpoints of VPAs, those first that waited longest, until the time is up.
+        """Write the checkpoints of VPAs, the longest waiting first, until the deadline.
 
         Parameters
         ----------
         statuses
-            By VPA, what gives its containers' statuses by name; called only when its turn comes.
+            By VPA, a function that returns the statuses by container name; called only when needed.
         deadline_s
-            On our clock; a VPA that was begun is finished.
-        at_most
-            Once so many checkpoints are written, only VPAs that never were have a turn: all they know would be lost.
-        every_s
-            A VPA whose turn was less than this ago is left for later, as is one that was written for long, for a tenth
-            of that time and ten minutes at most; none when it is 0.
+            On our clock; a VPA in progress is completed.
+        max_writes
+            After so many checkpoints write only VPAs never written before, whose whole history would be lost.
+        interval_s
+            Minimum time between writes of a VPA, or a tenth of the time it has been written for, up to ten minutes, if
+            longer; 0 writes all.
         """
         report = WriteReport()
-        for gone in self._written_s.keys() - statuses.keys():
+        for gone in self._last_write_s.keys() - statuses.keys():
             self.forget(gone)
-        now_s = self._clock() if every_s else 0.0
-        due = [vpa for vpa in statuses if not every_s or self._is_due(vpa, now_s, every_s)]
-        waiting = sorted(due, key=lambda vpa: (self._written_s.get(vpa, -math.inf), vpa))
+        now_s = self._clock() if interval_s else 0.0
+        due = [vpa for vpa in statuses if not interval_s or self._is_due(vpa, now_s, interval_s)]
+        waiting = sorted(due, key=lambda vpa: (self._last_write_s.get(vpa, -math.inf), vpa))
         for place, vpa in enumerate(waiting):
-            may_wait = vpa in self._written_s and report.written + report.failed >= at_most
-            if may_wait or self._clock() >= deadline_s:
+            over_limit = vpa in self._last_write_s and report.written + report.failed >= max_writes
+            if over_limit or self._clock() >= deadline_s:
                 report.left = len(waiting) - place
                 break
-            told = statuses[vpa]()
-            for container, status in told.items():
+            by_container = statuses[vpa]()
+            for container, status in by_container.items():
                 self._write_one(CheckpointKey(vpa, container), status, report)
-            if told:  # of one that has nothing to tell yet, the first word is not waited for
-                self._written_s[vpa] = written_s = self._clock()
-                self._first_s.setdefault(vpa, written_s)
-            if report.unreachable:  # the others would only wait as long, one after the other
+            if by_container:  # a VPA without any status yet stays at the head of the queue
+                self._last_write_s[vpa] = last_write_s = self._clock()
+                self._first_write_s.setdefault(vpa, last_write_s)
+            if report.unreachable:  # the others would time out too, one after the other
                 report.left = len(waiting) - place - 1
                 break
         return report
 
-    def _is_due(self, vpa: ObjectKey, now_s: float, every_s: float) -> bool:
-        written_s = self._written_s.get(vpa, -math.inf)
-        seen_s = written_s - self._first_s[vpa] if vpa in self._first_s else 0.0
-        return now_s - written_s >= max(every_s, min(LOST_AT_MOST * seen_s, LOST_AT_MOST_S))
+    def _is_due(self, vpa: ObjectKey, now_s: float, interval_s: float) -> bool:
+        last_write_s = self._last_write_s.get(vpa, -math.inf)
+        seen_s = last_write_s - self._first_write_s[vpa] if vpa in self._first_write_s else 0.0
+        return now_s - last_write_s >= max(interval_s, min(MAX_LOSS_SHARE * seen_s, MAX_LOSS_S))
 
     def forget(self, vpa: ObjectKey) -> None:
-        """The VPA is gone, or another recommender's."""
-        self._written_s.pop(vpa, None)
-        self._first_s.pop(vpa, None)
+        """Forget a VPA that is gone, or now belongs to another recommender."""
+        self._last_write_s.pop(vpa, None)
+        self._first_write_s.pop(vpa, None)
         for key in [key for key in self._names if key.vpa == vpa]:
             del self._names[key]
 
@@ -209,7 +208,7 @@ class Checkpoints:
         try:
             self._put(key, status)
             report.written += 1
-        except NotFound:  # the namespace is gone, or going
+        except NotFound:  # the namespace is gone, or being deleted
             self._names.pop(key, None)
         except ClusterError as error:
             report.failed += 1
@@ -217,23 +216,23 @@ class Checkpoints:
             report.problems.append(f"checkpoint of {key}: {error}")
 
     def _put(self, key: CheckpointKey, status: Mapping[str, Any]) -> None:
-        """Patch the object, make it where there is none, and leave alone one of the same name that is another's."""
+        """Patch or create the object, trying the next name if one is taken by another container's checkpoint."""
         known = self._names.get(key)
         for name in [known] if known else names_for(key):
             try:
-                self._make_or_patch(key, name, status, is_known=known is not None)
-            except (Conflict, Invalid) as error:  # made by someone just now; another's, or of a status that is refused
+                self._patch_or_create(key, name, status, exists=known is not None)
+            except (Conflict, Invalid) as error:  # another container's, just created by another, or refused
                 refusal = error
                 continue
             self._names[key] = name
-            self._have.add(key.vpa)
+            self._with_checkpoints.add(key.vpa)
             return
         self._names.pop(key, None)
         raise refusal
 
-    def _make_or_patch(self, key: CheckpointKey, name: str, status: Mapping[str, Any], *, is_known: bool) -> None:
-        if not is_known:
-            with suppress(Conflict):  # it has come since all were listed
+    def _patch_or_create(self, key: CheckpointKey, name: str, status: Mapping[str, Any], *, exists: bool) -> None:
+        if not exists:
+            with suppress(Conflict):  # created since all were listed
                 return self._create(key, name, status)
         try:
             self._patch(key, name, status)
@@ -241,14 +240,14 @@ class Checkpoints:
             self._create(key, name, status)
 
     def _patch(self, key: CheckpointKey, name: str, status: Mapping[str, Any]) -> None:
-        """The tests make sure that it is this container's."""
+        """Patch the status; the test operations ensure that the object belongs to this container."""
         operations: list[Mapping[str, Any]] = [
             {"op": "test", "path": "/spec/vpaObjectName", "value": key.vpa.name},
             {"op": "test", "path": "/spec/containerName", "value": key.container},
             {"op": "add", "path": "/status", "value": status},
         ]
         path = path_of(CHECKPOINTS, key.vpa.namespace, name)
-        self._api.patch(path, operations, timeout_s=WRITTEN_WITHIN_S, metadata_only=True)
+        self._api.patch(path, operations, timeout_s=WRITE_TIMEOUT_S, metadata_only=True)
 
     def _create(self, key: CheckpointKey, name: str, status: Mapping[str, Any]) -> None:
         body = {
@@ -258,29 +257,29 @@ class Checkpoints:
             "spec": {"vpaObjectName": key.vpa.name, "containerName": key.container},
             "status": status,
         }
-        self._api.create(path_of(CHECKPOINTS, key.vpa.namespace), body, timeout_s=WRITTEN_WITHIN_S)
+        self._api.create(path_of(CHECKPOINTS, key.vpa.namespace), body, timeout_s=WRITE_TIMEOUT_S)
 
-    # -- clearing away ---------------------------------------------------------------------------------------------
+    # -- garbage collection ---------------------------------------------------------------------------------------
 
     def collect(
         self, existing: Set[ObjectKey], ours: Set[ObjectKey], now_s: float, covers: Callable[[str], bool]
     ) -> list[str]:
-        """Delete what nobody will read again, and return the names of what went.
+        """Delete checkpoints that nobody will read again; return their names.
 
-        Of VPAs that are gone: all, as the default recommender does. Of our own VPAs: those that nobody has written for
-        `CONTAINER_UNUSED_S`, whoever made them. A VPA of another recommender keeps all of its checkpoints.
+        Of VPAs that are gone: all, as the default recommender does. Of our own VPAs: those not written by anybody for
+        `CONTAINER_UNUSED_S`. VPAs of other recommenders keep all of their checkpoints.
 
         Parameters
         ----------
         existing, ours
-            Sets of all VPAs whoever they name, and those that name us; both from complete lists.
+            Keys of all VPAs, and of those of this recommender; both from complete lists.
         now_s
             Unix seconds.
         covers
-            Whether what lies in a namespace is our business.
+            Whether a namespace is in our scope.
         """
         gone, listed = [], list(self._listed(self._namespace))
-        self.listed_s, self._have = now_s, {checkpoint.key.vpa for checkpoint in listed}
+        self.listed_s, self._with_checkpoints = now_s, {checkpoint.key.vpa for checkpoint in listed}
         for checkpoint in listed:
             vpa = checkpoint.key.vpa
             if vpa in ours:
@@ -292,7 +291,7 @@ class Checkpoints:
         return gone
 
     def _is_gone(self, vpa: ObjectKey) -> bool:
-        """Asked of the server itself before anything is deleted for it."""
+        """Whether the server confirms that a VPA does not exist, before its checkpoints are deleted."""
         try:
             self._api.get(path_of(VPAS, *vpa))
         except NotFound:
@@ -308,15 +307,15 @@ class Checkpoints:
         except NotFound:
             return False
         except ClusterError as error:
-            log.warning("checkpoint %s is not deleted: %s", checkpoint, error)
+            log.warning("checkpoint %s could not be deleted: %s", checkpoint, error)
             return False
         self._names.pop(checkpoint.key, None)
         return True
 
 
 def names_for(key: CheckpointKey) -> list[str]:
-    """What a checkpoint may be called: as upstream calls it, where that can be a name; then as nothing else is."""
+    """Candidate names of a checkpoint: upstream's, unless too long, then a unique one with a digest."""
     plain = f"{key.vpa.name}-{key.container}"
     digits = hashlib.sha256(f"{key.vpa.name}\0{key.container}".encode()).hexdigest()[:HASH_DIGITS]
-    unique = f"{plain[: LONGEST_NAME - HASH_DIGITS - 1].rstrip('-.')}-{digits}"
-    return [plain, unique] if len(plain) <= LONGEST_NAME else [unique]
+    unique = f"{plain[: MAX_NAME_CHARS - HASH_DIGITS - 1].rstrip('-.')}-{digits}"
+    return [plain, unique] if len(plain) <= MAX_NAME_CHARS else [unique]

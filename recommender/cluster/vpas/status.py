@@ -1,4 +1,4 @@
-"""The status of a VPA: built from what it holds now, compared by value."""
+"""The status of a VPA: built on the existing one, compared by value."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ Json = dict[str, Any]
 
 BOUNDS = ("target", "lowerBound", "upperBound", "uncappedTarget")
 
-
 LOW_CONFIDENCE, DISRUPTIVE = "LowConfidence", "DisruptiveUpdates"
-OURS_ALONE = frozenset({LOW_CONFIDENCE, DISRUPTIVE})
-"""Condition types that no other recommender sets, and so none would ever take away."""
+PHASEWISE_CONDITIONS = frozenset({LOW_CONFIDENCE, DISRUPTIVE})
+"""Condition types that no other recommender sets, and so would never remove."""
 
 FETCHING = "FetchingHistory"
 
@@ -38,16 +37,16 @@ def status_of(
     conditions: Mapping[str, Condition | None],
     now_s: float,
 ) -> Json:
-    """The whole new status of a VPA.
+    """Build the complete new status of a VPA.
 
     Parameters
     ----------
     vpa
-        As last read. Conditions and fields that we do not name stay as they are.
+        As last read. Its other conditions and fields are kept.
     recommendations
-        In any order; a container without any target is left out.
+        In any order; containers without a target are left out.
     conditions
-        By type; None removes it. `lastTransitionTime` moves only when `status` does.
+        By type; None removes it. `lastTransitionTime` changes only with `status`.
     now_s
         Unix seconds.
     """
@@ -61,26 +60,26 @@ def status_of(
 
 
 def status_without(vpa: Vpa, conditions: Container[str]) -> Json:
-    """The status of a VPA without the conditions of these types; all else as it is."""
+    """The status of a VPA without conditions of these types."""
     status = dict(vpa.status)
     status["conditions"] = [one for one in _conditions_in(status) if one.get("type") not in conditions]
     return status
 
 
-def fetches_history(vpa: Vpa) -> bool:
-    """Whether its history is being fetched, by whoever says so: until that is done, none is to be kept."""
-    if FETCHING.encode() not in vpa.status_json:  # thousands are asked about in a round
+def is_fetching_history(vpa: Vpa) -> bool:
+    """Whether any recommender is fetching its history; until then no checkpoint must be written."""
+    if FETCHING.encode() not in vpa.status_json:  # fast path for thousands of VPAs per round
         return False
     return any(one.get("type") == FETCHING and one.get("status") == "True" for one in _conditions_in(vpa.status))
 
 
-def published_in(status: Mapping[str, Any], but: Container[str] = ()) -> dict[str, ContainerRecommendation]:
-    """What a status recommends, by container name, `but` for some; an entry that cannot be read is left out."""
+def recommendations_in(status: Mapping[str, Any], exclude: Container[str] = ()) -> dict[str, ContainerRecommendation]:
+    """The recommendations in a status by container, without `exclude`; malformed entries are skipped."""
     found = {}
     for entry in _containers(status):
         try:
             name = str(entry["containerName"])
-            if name in but:
+            if name in exclude:
                 continue
             target, lower, upper, uncapped = (_amounts(entry.get(field)) for field in BOUNDS)
             found[name] = ContainerRecommendation(name, target, lower, upper, uncapped)
@@ -90,7 +89,7 @@ def published_in(status: Mapping[str, Any], but: Container[str] = ()) -> dict[st
 
 
 def same_status(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two statuses say the same: `1` is `1000m`, and absent is empty."""
+    """Whether two statuses are equal by value: `1` is `1000m`, and absent is empty."""
     return _same(one, other)
 
 
@@ -101,7 +100,7 @@ def _entry(recommendation: ContainerRecommendation) -> Json:
 
 
 def _resources(amounts: Amounts) -> dict[str, str]:
-    """Never another key than cpu and memory: the updater would find any pod outside of it, for ever."""
+    """Only cpu and memory: with any other key the updater would consider every pod out of range forever."""
     cpu_cores, memory_bytes = amounts
     resources = {}
     if math.isfinite(cpu_cores):
@@ -140,7 +139,7 @@ def _containers(status: Mapping[str, Any]) -> list[Any]:
 
 
 def _same(one: Any, other: Any, *, amounts: bool = False) -> bool:
-    """Whether two parts of a status say the same; in its bounds texts are amounts."""
+    """Whether two parts of a status are equal; with `amounts`, strings are quantities."""
     if one == other:
         return True
     if isinstance(one, list) and isinstance(other, list):
@@ -152,7 +151,7 @@ def _same(one: Any, other: Any, *, amounts: bool = False) -> bool:
     try:
         return amounts and parse_quantity(one) == parse_quantity(other)
     except (BadQuantity, TypeError):
-        return False  # what is no quantity differs from every number, so it is written over
+        return False  # an invalid quantity differs from every number, so it gets overwritten
 
 
 def _list(value: object) -> list[Any]:

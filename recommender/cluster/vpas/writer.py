@@ -1,4 +1,4 @@
-"""The only door through which a VPA is written: its status, on difference, and never over somebody else's change."""
+"""The only writer of VPA statuses: writes only differences, and never overwrites somebody else's change."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.vpas.status import Condition, same_status, status_of, status_without
 from recommender.records import ContainerRecommendation
 
-TRIES = 2
-"""In one round, where somebody else writes at the same time."""
+MAX_ATTEMPTS = 2
+"""Per round, when somebody else writes at the same time."""
 
 
 class VpaWriter:
-    """Publishes recommendations. For many threads at once; one VPA at a time by one of them.
+    """Publishes recommendations. Thread-safe, but only one thread may write the same VPA.
 
-    The patch holds the uid and resourceVersion that the status was built from. When those are no longer true, the VPA
-    is read again, the status built anew on it, and sent once more.
+    The patch tests the uid and resourceVersion that the status was built from. On a conflict the VPA is read again, and
+    the status rebuilt and sent once more.
     """
 
     def __init__(self, api: Api, wall_clock: Callable[[], float]) -> None:
         self._api, self._wall_clock = api, wall_clock
-        self._written: dict[ObjectKey, int] = {}
+        self._last_written: dict[ObjectKey, int] = {}
 
-    def stands(self, vpa: Vpa) -> bool:
-        """Whether its status is, to the letter, what was written there last."""
-        return self._written.get(vpa.key) == hash(vpa.status_json)
+    def matches_last_write(self, vpa: Vpa) -> bool:
+        """Whether its status is exactly what we last wrote."""
+        return self._last_written.get(vpa.key) == hash(vpa.status_json)
 
-    def withdraw(self, vpa: Vpa, conditions: Container[str]) -> None:
-        """Take conditions out of the status of a VPA, and leave all else; nothing is sent where there are none.
+    def remove_conditions(self, vpa: Vpa, conditions: Container[str]) -> None:
+        """Remove conditions from the status of a VPA; nothing is sent if there are none.
 
         Raises
         ------
         ClusterError
-            It could not be written. Where somebody else writes it meanwhile, theirs stands.
+            The write failed; a concurrent change by somebody else is kept.
         """
         wanted = status_without(vpa, conditions)
         if not same_status(wanted, vpa.status):
             self._send(vpa, wanted)
 
     def forget(self, vpa: ObjectKey) -> None:
-        """It is gone, or another recommender's."""
-        self._written.pop(vpa, None)
+        """Forget a VPA that is gone, or now belongs to another recommender."""
+        self._last_written.pop(vpa, None)
 
     def publish(
         self,
@@ -54,9 +54,9 @@ class VpaWriter:
         recommendations: Iterable[ContainerRecommendation],
         conditions: Mapping[str, Condition | None],
     ) -> None:
-        """Make the status of a VPA say this; nothing is sent when it does already, or when the VPA is gone.
+        """Write the status of a VPA; nothing is sent if it is up to date, or if the VPA is gone.
 
-        One that keeps changing under our hands is left to the next round, which sees it as it is then.
+        After repeated conflicts it is left to the next round.
 
         Parameters
         ----------
@@ -68,31 +68,31 @@ class VpaWriter:
         Raises
         ------
         ClusterError
-            Any other failure (`Forbidden`, `Unreachable`, ...); nothing was written then, as far as can be known.
+            Any other failure (`Forbidden`, `Unreachable`, ...).
         """
         wanted = tuple(recommendations)
-        for _ in range(TRIES):
+        for _ in range(MAX_ATTEMPTS):
             status = status_of(vpa, wanted, conditions, self._wall_clock())
             if same_status(status, vpa.status):
                 return
             try:
                 self._send(vpa, status)
             except (Conflict, Invalid, NotFound):
-                if (present := self._present(vpa)) is None:
+                if (current := self._current(vpa)) is None:
                     return
-                if present.resource_version == vpa.resource_version:
-                    raise  # nobody interfered: the server will not have this status
-                vpa = present
+                if current.resource_version == vpa.resource_version:
+                    raise  # no conflict: the server rejects this status
+                vpa = current
             else:
                 return
 
-    def _present(self, vpa: Vpa) -> Vpa | None:
-        """The VPA as it is now; None when it is gone or another one has taken its name."""
+    def _current(self, vpa: Vpa) -> Vpa | None:
+        """The current VPA; None if it is gone, or replaced by another one of its name."""
         try:
-            present = read_vpa(self._api.get(path_of(VPAS, *vpa.key)))
+            current = read_vpa(self._api.get(path_of(VPAS, *vpa.key)))
         except NotFound:
             return None
-        return present if present.uid == vpa.uid else None
+        return current if current.uid == vpa.uid else None
 
     def _send(self, vpa: Vpa, status: Mapping[str, Any]) -> None:
         patch: list[Mapping[str, Any]] = [
@@ -100,6 +100,6 @@ class VpaWriter:
             {"op": "test", "path": "/metadata/resourceVersion", "value": vpa.resource_version},
             {"op": "add", "path": "/status", "value": status},
         ]
-        self._written.pop(vpa.key, None)
+        self._last_written.pop(vpa.key, None)
         self._api.patch(path_of(VPAS, *vpa.key, "status"), patch, metadata_only=True)
-        self._written[vpa.key] = hash(json_of(status))
+        self._last_written[vpa.key] = hash(json_of(status))

@@ -1,1 +1,1 @@
-"""Resources kept in mind: listed, watched, and listed again when the thread is lost."""
+"""Local caches of resources, kept up to date by list and watch."""

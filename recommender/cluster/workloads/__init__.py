@@ -1,1 +1,1 @@
-"""Who controls whom: from a target or a pod to what runs, and what makes runs comparable."""
+"""Controllers and their pods: owners, VPA targets, and workload classes."""

@@ -1,4 +1,4 @@
-"""What resources an API server has, by kind: their plural names, and whether they can be scaled."""
+"""API discovery: the resource of a kind, and whether it has a scale subresource."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, NotFound
 from recommender.cluster.objects.reading import Fields, reads
 
-RENEWED_S = 300.0
-"""Upstream's mapping is renewed as often."""
+CACHE_TTL_S = 300.0
+"""As upstream's REST mapper."""
 
-ABSENT_S = 30.0
-"""How long "there is no such kind" holds: its definition is often applied just after what names it."""
+ABSENT_TTL_S = 30.0
+"""For "no such kind": a CRD is often applied just after the objects that refer to it."""
 
 
 class Resource(NamedTuple):
-    """Where the objects of a kind are: (apiVersion, plural), and whether they have a scale subresource."""
+    """The resource of a kind: apiVersion, plural, and whether it has a scale subresource."""
 
     api_version: str
     plural: str
@@ -25,9 +25,7 @@ class Resource(NamedTuple):
 
 
 class Discovery:
-    """Kinds looked up once and remembered; asking again costs nothing for five minutes.
-
-    An `ApiError` is raised where the server could not say.
+    """Looks up kinds, cached for five minutes. Raises an `ApiError` if the server cannot answer.
 
     Parameters
     ----------
@@ -37,45 +35,45 @@ class Discovery:
 
     def __init__(self, api: Api, clock: Callable[[], float]) -> None:
         self._api, self._clock = api, clock
-        self._known: dict[str, tuple[Mapping[str, Resource], float]] = {}
-        """The kinds of a version or group, and until when they hold."""
+        self._cache: dict[str, tuple[Mapping[str, Resource], float]] = {}
+        """The kinds of a version or group, and when the entry expires."""
 
     def find(self, api_version: str, kind: str) -> Resource | None:
-        """The resource of a kind, of this version or else of the one its group prefers; None when there is none."""
+        """The resource of a kind in this version, else in the preferred one of the group; None without either."""
         found = self._kinds(api_version).get(kind) if api_version else None
         if found is not None or "/" not in api_version:
             return found
         preferred = self._kinds(api_version.partition("/")[0])
         return preferred.get(kind)
 
-    def _kinds(self, where: str) -> Mapping[str, Resource]:
-        """The kinds of a version, or those of the version that a group prefers (where there is no `/`, except `v1`)."""
-        known = self._known.get(where)
-        if known is not None and self._clock() < known[1]:
-            return known[0]
+    def _kinds(self, group_version: str) -> Mapping[str, Resource]:
+        """The kinds of a version, or of the preferred version of a group (no `/`, except `v1`)."""
+        cached = self._cache.get(group_version)
+        if cached is not None and self._clock() < cached[1]:
+            return cached[0]
         try:
-            kinds = self._ask(where)
+            kinds = self._fetch(group_version)
         except ApiError:
-            if known is None:
+            if cached is None:
                 raise
-            kinds = known[0]  # what is served seldom changes; an old answer is better than none
-        self._known[where] = kinds, self._clock() + (RENEWED_S if kinds else ABSENT_S)
+            kinds = cached[0]  # served kinds rarely change: prefer a stale entry to none
+        self._cache[group_version] = kinds, self._clock() + (CACHE_TTL_S if kinds else ABSENT_TTL_S)
         return kinds
 
-    def _ask(self, where: str) -> Mapping[str, Resource]:
+    def _fetch(self, group_version: str) -> Mapping[str, Resource]:
         try:
-            if where == "v1":
+            if group_version == "v1":
                 return _read_resources(self._api.get("/api/v1"))
-            answer = self._api.get(f"/apis/{where}")
+            answer = self._api.get(f"/apis/{group_version}")
         except NotFound:
             return {}
-        return _read_resources(answer) if "/" in where else self._kinds(_read_group(answer))
+        return _read_resources(answer) if "/" in group_version else self._kinds(_read_group(answer))
 
 
-def served(api: Api, kinds: Collection[tuple[str, str]]) -> dict[tuple[str, str], Resource]:
-    """Those of the kinds, given as (group, kind), that the server has now; nothing is remembered.
+def served_resources(api: Api, kinds: Collection[tuple[str, str]]) -> dict[tuple[str, str], Resource]:
+    """The resources of the given (group, kind) that the server has now; not cached.
 
-    A kind that is served in several versions is given in the one that its group prefers, else in the first.
+    A kind served in several versions is returned in the preferred one of the group, else in the first.
     """
     groups = {group for group, _ in kinds}
     found: dict[tuple[str, str], Resource] = {}
@@ -89,7 +87,7 @@ def served(api: Api, kinds: Collection[tuple[str, str]]) -> dict[tuple[str, str]
 
 @reads("APIGroupList")
 def _read_groups(raw: Fields) -> Mapping[str, tuple[str, ...]]:
-    """Group -> its versions, the preferred one first."""
+    """Versions by group, the preferred one first."""
     found = {}
     for group in raw.children("groups"):
         preferred = group.child("preferredVersion").text("groupVersion")

@@ -1,4 +1,4 @@
-"""Namespaces: what they say about Phasewise."""
+"""Namespaces, with their labels and annotations for Phasewise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
-from recommender.cluster.workloads.ownership import our_words
+from recommender.cluster.workloads.ownership import phasewise_entries
 
 NAMESPACES = ("v1", "namespaces")
 
@@ -18,9 +18,9 @@ class Namespace:
     Attributes
     ----------
     labels, annotations
-        Those below `phasewise.dev/` alone.
+        Only those with the prefix `phasewise.dev/`.
     deleting
-        It is on its way out: nothing can be made in it.
+        It is terminating: nothing can be created in it.
     """
 
     name: str
@@ -31,11 +31,11 @@ class Namespace:
 
 @reads("Namespace")
 def read_namespace(raw: Fields) -> Namespace:
-    """A namespace from its JSON."""
+    """Read a namespace from its JSON."""
     metadata = raw.child("metadata")
     return Namespace(
         name=metadata.required("name"),
-        labels=our_words(metadata.words("labels")),
-        annotations=our_words(short_annotations(metadata)),
+        labels=phasewise_entries(metadata.string_map("labels")),
+        annotations=phasewise_entries(short_annotations(metadata)),
         deleting="deletionTimestamp" in metadata,
     )

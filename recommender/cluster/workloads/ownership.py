@@ -1,4 +1,4 @@
-"""Who controls whom: the controllers as last seen, and the way up from a pod or a target."""
+"""Ownership: the known controllers, and the chain of owners of a pod or a target."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ WELL_KNOWN: Mapping[str, tuple[str, str]] = {
     "Job": ("batch/v1", "jobs"),
     "CronJob": ("batch/v1", "cronjobs"),
 }
-"""Kinds whose objects are watched, and where they are. They are recognised by kind alone, as upstream does."""
+"""The watched kinds and their resources; identified by kind alone, as upstream does."""
 
-OUR_PREFIX = "phasewise.dev/"
+PHASEWISE_PREFIX = "phasewise.dev/"
 
-THE_END = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
-"""Conditions of a Job, a JobSet or a training job of Kubeflow that has ended."""
+FINISHED_CONDITIONS = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
+"""Condition types of a finished Job, JobSet or Kubeflow training job."""
 
 
 class Ref(NamedTuple):
-    """A controller inside a namespace. Versions of its API are not told apart."""
+    """A controller within a namespace, independent of its API version."""
 
     group: str
     kind: str
@@ -40,7 +40,7 @@ class Ref(NamedTuple):
 
     @classmethod
     def of(cls, api_version: str, kind: str, name: str) -> Ref:
-        """Well-known kinds have no group here: kind alone names them."""
+        """Make a reference; well-known kinds have no group here, since the kind is unique."""
         group = "" if kind in WELL_KNOWN else api_version.rpartition("/")[0]
         return cls(group, kind, name)
 
@@ -59,21 +59,21 @@ class Workload:
     Attributes
     ----------
     labels, annotations
-        Those below `phasewise.dev/` alone; nobody here reads others.
+        Only those with the prefix `phasewise.dev/`.
     selector
-        What chooses its pods (a CronJob: the labels of its pod template); None where it names nothing.
+        Selects its pods (for a CronJob, by the labels of its pod template); None if empty.
     owner
         The owner that controls it.
     api_version
-        Where its kind is served.
+        apiVersion of its kind.
     finished
-        A job that has succeeded or failed: it will run no more pods.
+        Whether it is a job that has succeeded or failed.
     deleting
-        It is on its way out.
+        Whether it is terminating.
     templates
-        What its pod templates say.
+        Its pod templates.
     replicas
-        How many pods it is to have; 0 where it does not say so in `spec.replicas`.
+        `spec.replicas`; 0 if absent.
     """
 
     kind: str
@@ -99,13 +99,13 @@ class Workload:
         return Ref.of(self.api_version, self.kind, self.key.name)
 
 
-def reader_of(kind: str, api_version: str = "") -> Callable[[Mapping[str, Any]], Workload]:
-    """What makes a `Workload` of the JSON of an object of this kind; it raises BadObject.
+def workload_reader(kind: str, api_version: str = "") -> Callable[[Mapping[str, Any]], Workload]:
+    """A function that reads a `Workload` of this kind from its JSON; it raises BadObject.
 
     Parameters
     ----------
     api_version
-        Where a kind is served that is not well-known. Its objects have no selector.
+        apiVersion of a kind that is not well-known; its objects have no selector.
     """
 
     @reads(kind)
@@ -116,12 +116,12 @@ def reader_of(kind: str, api_version: str = "") -> Callable[[Mapping[str, Any]],
             key=read_key(metadata),
             uid=metadata.text("uid"),
             generate_name=metadata.text("generateName"),
-            labels=our_words(metadata.words("labels")),
-            annotations=our_words(short_annotations(metadata)),
+            labels=phasewise_entries(metadata.string_map("labels")),
+            annotations=phasewise_entries(short_annotations(metadata)),
             selector=_read_selector(kind, raw.child("spec")) if kind in WELL_KNOWN else None,
             owner=read_controller(metadata),
             api_version=api_version or WELL_KNOWN[kind][0],
-            finished=_has_ended(raw.child("status")),
+            finished=_is_finished(raw.child("status")),
             deleting="deletionTimestamp" in metadata,
             templates=read_templates(raw.child("spec")),
             replicas=raw.child("spec").integer("replicas") if kind in WELL_KNOWN else 0,
@@ -133,45 +133,45 @@ def reader_of(kind: str, api_version: str = "") -> Callable[[Mapping[str, Any]],
 def _read_selector(kind: str, spec: Fields) -> LabelSelector | None:
     if kind == "CronJob":
         template = spec.child("jobTemplate").child("spec").child("template")
-        selector = LabelSelector.of_labels(template.child("metadata").words("labels"))
+        selector = LabelSelector.of_labels(template.child("metadata").string_map("labels"))
     elif kind == "ReplicationController":
-        selector = LabelSelector.of_labels(spec.words("selector"))
+        selector = LabelSelector.of_labels(spec.string_map("selector"))
     else:
         selector = LabelSelector.of_fields(spec.child("selector"))
     return selector if selector.requirements else None
 
 
-def _has_ended(status: Fields) -> bool:
+def _is_finished(status: Fields) -> bool:
     return any(
-        condition.text("type") in THE_END and condition.text("status") == "True"
+        condition.text("type") in FINISHED_CONDITIONS and condition.text("status") == "True"
         for condition in status.children("conditions")
     )
 
 
-def our_words(words: Mapping[str, str]) -> Mapping[str, str]:
-    """Those labels or annotations that are meant for us."""
-    return {name: text for name, text in words.items() if name.startswith(OUR_PREFIX)}
+def phasewise_entries(entries: Mapping[str, str]) -> Mapping[str, str]:
+    """The labels or annotations with our prefix."""
+    return {name: text for name, text in entries.items() if name.startswith(PHASEWISE_PREFIX)}
 
 
 class Workloads:
-    """The controllers of a cluster that are watched. Reflectors tell of changes on their threads; any thread asks."""
+    """Index of the watched controllers. Reflectors update it on their threads; any thread may read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_ref: dict[str, dict[Ref, Workload]] = defaultdict(dict)
-        self._below: dict[tuple[str, Ref], set[Ref]] = defaultdict(set)
+        self._children: dict[tuple[str, Ref], set[Ref]] = defaultdict(set)
         self._versions: dict[str, int] = {}
         self._changes = 0
 
     def changed(self, old: Workload | None, new: Workload | None) -> None:
-        """For the reflectors of all kinds."""
+        """Change handler for the reflectors of all kinds."""
         with self._lock:
             if old is not None:
                 self._remove(old)
             if new is not None:
                 self._by_ref[new.key.namespace][new.ref] = new
                 if new.owner is not None:
-                    self._below[new.key.namespace, Ref.of_owner(new.owner)].add(new.ref)
+                    self._children[new.key.namespace, Ref.of_owner(new.owner)].add(new.ref)
             self._changes += 1
             for namespace in {workload.key.namespace for workload in (old, new) if workload is not None}:
                 self._versions[namespace] = self._changes
@@ -179,33 +179,33 @@ class Workloads:
                     del self._versions[namespace]
 
     def version(self, namespace: str) -> int:
-        """Another one after every change in the namespace; 0 while nothing is there."""
+        """Changes with every change in the namespace; 0 while it is empty."""
         return self._versions.get(namespace, 0)
 
     def get(self, namespace: str, ref: Ref) -> Workload | None:
         return self._by_ref.get(namespace, {}).get(ref)
 
-    def within(self, namespace: str) -> Mapping[Ref, Workload]:
-        """All of a namespace, as they are now; later changes do not show in it."""
+    def in_namespace(self, namespace: str) -> Mapping[Ref, Workload]:
+        """A copy of the controllers of a namespace."""
         with self._lock:
             return self._by_ref.get(namespace, {}).copy()
 
-    def below(self, namespace: str, ref: Ref) -> list[Ref]:
-        """The known controllers that this one controls directly."""
+    def controlled_by(self, namespace: str, ref: Ref) -> list[Ref]:
+        """The known controllers that a controller owns directly."""
         with self._lock:
-            return sorted(self._below.get((namespace, ref), ()))
+            return sorted(self._children.get((namespace, ref), ()))
 
     def chain(self, namespace: str, owner: OwnerRef | None) -> Iterator[tuple[Ref, Workload | None]]:
-        """From a pod's owner upwards; None with a controller that is not known, which ends the chain."""
-        passed: set[Ref] = set()
-        while owner is not None and (ref := Ref.of_owner(owner)) not in passed:
-            passed.add(ref)
+        """Yield controllers from an owner upwards; an unknown one comes with None and ends the chain."""
+        visited: set[Ref] = set()
+        while owner is not None and (ref := Ref.of_owner(owner)) not in visited:
+            visited.add(ref)
             workload = self.get(namespace, ref)
             yield ref, workload
             owner = workload.owner if workload is not None else None
 
-    def above(self, pod: Pod) -> tuple[Workload, ...]:
-        """The controllers above a pod, the nearest first; what is not watched is stood for by its name."""
+    def controllers_of(self, pod: Pod) -> tuple[Workload, ...]:
+        """The controllers above a pod, nearest first; unwatched ones have only kind and name."""
         return tuple(
             workload or Workload(ref.kind, ObjectKey(pod.key.namespace, ref.name), "", "", {}, {}, None, None)
             for ref, workload in self.chain(pod.key.namespace, pod.owner)
@@ -218,6 +218,6 @@ class Workloads:
             del self._by_ref[old.key.namespace]
         if old.owner is not None:
             above = (old.key.namespace, Ref.of_owner(old.owner))
-            self._below[above].discard(old.ref)
-            if not self._below[above]:
-                del self._below[above]
+            self._children[above].discard(old.ref)
+            if not self._children[above]:
+                del self._children[above]

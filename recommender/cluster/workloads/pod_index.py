@@ -1,4 +1,4 @@
-"""Pods found by their labels or their owner without looking at all of them."""
+"""An index of pods by label and owner."""
 
 from __future__ import annotations
 
@@ -13,80 +13,80 @@ from recommender.cluster.workloads.ownership import Ref
 
 
 class PodIndex:
-    """The pods of a cluster. A reflector tells of changes on its thread; any thread asks.
+    """The pods of a cluster. A reflector updates it on its thread; any thread may read.
 
-    Answers hold pods in the order of their names, pending ones included.
+    Results are sorted by name, and include pending pods.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pods: dict[ObjectKey, Pod] = {}
-        self._found: dict[Hashable, set[ObjectKey]] = defaultdict(set)
+        self._keys_by: dict[Hashable, set[ObjectKey]] = defaultdict(set)
         self._versions: dict[str, int] = {}
         self._changes = 0
 
     def changed(self, old: Pod | None, new: Pod | None) -> None:
-        """For the reflector of pods."""
+        """Change handler for the reflector of pods."""
         with self._lock:
             if old is not None:
                 self._pods.pop(old.key, None)
             if new is not None:
                 self._pods[new.key] = new
             if old is None or new is None or (old.labels, old.owner) != (new.labels, new.owner):
-                self._find_again(old, new)
+                self._reindex(old, new)
             self._changes += 1
             for namespace in {pod.key.namespace for pod in (old, new) if pod is not None}:
                 self._versions[namespace] = self._changes
-                if namespace not in self._found:
+                if namespace not in self._keys_by:
                     del self._versions[namespace]
 
     def version(self, namespace: str) -> int:
-        """Another one after every change in the namespace; 0 while nothing is there."""
+        """Changes with every change in the namespace; 0 while it is empty."""
         return self._versions.get(namespace, 0)
 
     def get(self, key: ObjectKey) -> Pod | None:
         return self._pods.get(key)
 
-    def everywhere(self) -> list[Pod]:
-        """All of them, in no order."""
+    def all(self) -> list[Pod]:
+        """All pods, unordered."""
         with self._lock:
             return list(self._pods.values())
 
-    def chosen(self, namespace: str, selector: LabelSelector) -> list[Pod]:
-        """The pods that a selector matches."""
+    def select(self, namespace: str, selector: LabelSelector) -> list[Pod]:
+        """The pods that match a selector."""
         with self._lock:
             candidates = [
-                set().union(*(self._found.get((namespace, needed.key, value), ()) for value in needed.values))
+                set().union(*(self._keys_by.get((namespace, needed.key, value), ()) for value in needed.values))
                 for needed in selector.requirements
                 if needed.operator == IN
-            ] or [self._found.get(namespace, set())]
+            ] or [self._keys_by.get(namespace, set())]
             pods = [self._pods[key] for key in min(candidates, key=len)]
-        return sorted((pod for pod in pods if selector.matches(pod.labels)), key=_name)
+        return sorted((pod for pod in pods if selector.matches(pod.labels)), key=_pod_name)
 
-    def labelled(self, namespace: str, label: str, value: str) -> list[Pod]:
-        """The pods with this label."""
-        return self._of((namespace, label, value))
+    def with_label(self, namespace: str, label: str, value: str) -> list[Pod]:
+        """The pods with a label of this value."""
+        return self._indexed((namespace, label, value))
 
-    def owned(self, namespace: str, owner: Ref) -> list[Pod]:
-        """The pods that this controller controls directly."""
-        return self._of((namespace, owner))
+    def owned_by(self, namespace: str, owner: Ref) -> list[Pod]:
+        """The pods that a controller owns directly."""
+        return self._indexed((namespace, owner))
 
-    def _of(self, place: Hashable) -> list[Pod]:
+    def _indexed(self, index_key: Hashable) -> list[Pod]:
         with self._lock:
-            return sorted((self._pods[key] for key in self._found.get(place, ())), key=_name)
+            return sorted((self._pods[key] for key in self._keys_by.get(index_key, ())), key=_pod_name)
 
-    def _find_again(self, old: Pod | None, new: Pod | None) -> None:
+    def _reindex(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None:
-            for place in _places(old):
-                self._found[place].discard(old.key)
-                if not self._found[place]:
-                    del self._found[place]
+            for index_key in _index_keys(old):
+                self._keys_by[index_key].discard(old.key)
+                if not self._keys_by[index_key]:
+                    del self._keys_by[index_key]
         if new is not None:
-            for place in _places(new):
-                self._found[place].add(new.key)
+            for index_key in _index_keys(new):
+                self._keys_by[index_key].add(new.key)
 
 
-def _places(pod: Pod) -> Iterator[Hashable]:
+def _index_keys(pod: Pod) -> Iterator[Hashable]:
     namespace = pod.key.namespace
     yield namespace
     for label, value in pod.labels.items():
@@ -95,5 +95,5 @@ def _places(pod: Pod) -> Iterator[Hashable]:
         yield namespace, Ref.of_owner(pod.owner)
 
 
-def _name(pod: Pod) -> str:
+def _pod_name(pod: Pod) -> str:
     return pod.key.name

@@ -1,7 +1,7 @@
-"""Scale subresources: what chooses the pods of a controller that we do not know.
+"""Scale subresources: the selectors of controllers of other kinds.
 
-Answers are remembered, asked again now and then, and outlive failures of the server for a while. How many questions go
-to the server in a window of time is limited, so that a thousand new targets do not hold up a round.
+Answers are cached, refreshed now and then, and kept for a while when the server fails. Requests per time window are
+limited, so that a thousand new targets do not delay a round.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import path_of
 from recommender.cluster.workloads.discovery import Discovery
 
-RENEWED_S = 300.0
-"""An answer is asked again after this and up to as much again, so that all do not come due together."""
+ANSWER_TTL_S = 300.0
+"""Minimum age for a refresh; up to as much again is added at random, so that they do not all expire together."""
 
-ABSENT_S = 60.0
-"""The same for "there is none" and for a selector not yet filled in: both often come a moment later."""
+ABSENT_TTL_S = 60.0
+"""The same for a missing object or an empty selector, which often appear a moment later."""
 
-UNREAD_S = 3600.0
-"""An answer that nobody wants for so long is forgotten."""
+UNUSED_TTL_S = 3600.0
+"""Entries unused for so long are dropped."""
 
 FIRST_RETRY_S = 15.0
-"""After a failure; doubled with every further one, up to `RENEWED_S`."""
+"""After a failure; doubled with each further one, up to `ANSWER_TTL_S`."""
 
-PATIENCE_S = 5.0
-"""For one answer."""
+REQUEST_TIMEOUT_S = 5.0
+"""For one request."""
 
 WINDOW_S = 10.0
-"""The limit on questions holds for so long; after an answer that never came, none is asked until it is over."""
+"""Window of the request limit; after a timeout no more requests are sent in it."""
 
-KEPT_S = 1800.0
-"""How long the last good answer stands for one that the server fails to give."""
+STALE_TTL_S = 1800.0
+"""How long the last good answer is used while the server fails."""
 
 
 class Outcome(Enum):
-    """How a question about a scale subresource ended."""
+    """Outcome of a request for a scale subresource."""
 
     FOUND = "found"
     NOT_SCALABLE = "its kind has no scale subresource"
@@ -57,16 +57,16 @@ FAILURES = frozenset({Outcome.FAILED, Outcome.FORBIDDEN})
 
 @dataclass(frozen=True, slots=True)
 class ScaleAnswer:
-    """What is known of one scale subresource.
+    """What is known about a scale subresource.
 
     Attributes
     ----------
     selector
         `status.selector`, possibly empty.
     owner
-        The owner that controls the scaled object, where the subresource tells it.
+        The controlling owner of the scaled object, if the subresource has it.
     error
-        What the server said when it failed.
+        Message of the failure.
     """
 
     outcome: Outcome
@@ -76,70 +76,70 @@ class ScaleAnswer:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _CacheEntry:
     answer: ScaleAnswer
-    good_s: float
-    next_s: float
-    read_s: float
+    succeeded_s: float
+    next_request_s: float
+    used_s: float
     failures: int = 0
 
 
 class Scales:
-    """Remembered answers by namespace and controller.
+    """A cache of answers by namespace and controller.
 
     Parameters
     ----------
     clock
         Monotonic seconds.
     chance
-        Spreads the renewals.
-    per_window
-        Questions to the server within `WINDOW_S`.
+        Random generator for the spread of refreshes.
+    max_requests
+        Maximum requests within `WINDOW_S`.
     """
 
-    def __init__(self, api: Api, clock: Callable[[], float], chance: random.Random, per_window: int = 100) -> None:
-        self._api, self._clock, self._chance, self._per_window = api, clock, chance, per_window
+    def __init__(self, api: Api, clock: Callable[[], float], chance: random.Random, max_requests: int = 100) -> None:
+        self._api, self._clock, self._chance, self._max_requests = api, clock, chance, max_requests
         self._discovery = Discovery(api, clock)
-        self._kept: dict[tuple[str, str, str, str], _Kept] = {}
-        self._left, self._window_ends_s = 0, float("-inf")
-        self.questions = 0
-        """Calls of `of` so far, whether or not the server was asked."""
+        self._cache: dict[tuple[str, str, str, str], _CacheEntry] = {}
+        self._requests_left, self._window_ends_s = 0, float("-inf")
+        self.lookups = 0
+        """Calls of `look_up` so far, cached or not."""
 
-    def of(self, namespace: str, api_version: str, kind: str, name: str) -> ScaleAnswer:
-        """What is known of the scale of an object, asked for when it is time to and questions are left."""
-        place, now_s = (namespace, api_version, kind, name), self._clock()
-        kept = self._kept.get(place)
-        self.questions += 1
+    def look_up(self, namespace: str, api_version: str, kind: str, name: str) -> ScaleAnswer:
+        """The answer for an object, from the server if it is due and the request limit allows."""
+        key, now_s = (namespace, api_version, kind, name), self._clock()
+        entry = self._cache.get(key)
+        self.lookups += 1
         if now_s >= self._window_ends_s:
             self._open_window(now_s)
-        if kept is not None:
-            kept.read_s = now_s
-            if now_s < kept.next_s:
-                return kept.answer
-        if self._left <= 0:
-            return ScaleAnswer(Outcome.NOT_ASKED) if kept is None else kept.answer
-        self._left -= 1
-        answer = self._ask(namespace, api_version, kind, name)
-        self._kept[place] = new = self._remembered(kept, answer, now_s)
+        if entry is not None:
+            entry.used_s = now_s
+            if now_s < entry.next_request_s:
+                return entry.answer
+        if self._requests_left <= 0:
+            return ScaleAnswer(Outcome.NOT_ASKED) if entry is None else entry.answer
+        self._requests_left -= 1
+        answer = self._fetch(namespace, api_version, kind, name)
+        self._cache[key] = new = self._next_entry(entry, answer, now_s)
         return new.answer
 
     def _open_window(self, now_s: float) -> None:
-        """Grant new questions, and forget answers that nobody has wanted for long."""
-        self._left, self._window_ends_s = self._per_window, now_s + WINDOW_S
-        for place in [place for place, kept in self._kept.items() if now_s - kept.read_s > UNREAD_S]:
-            del self._kept[place]
+        """Reset the request limit, and drop unused entries."""
+        self._requests_left, self._window_ends_s = self._max_requests, now_s + WINDOW_S
+        for key in [key for key, entry in self._cache.items() if now_s - entry.used_s > UNUSED_TTL_S]:
+            del self._cache[key]
 
-    def _remembered(self, kept: _Kept | None, answer: ScaleAnswer, now_s: float) -> _Kept:
+    def _next_entry(self, entry: _CacheEntry | None, answer: ScaleAnswer, now_s: float) -> _CacheEntry:
         if answer.outcome not in FAILURES:
-            holds_s = RENEWED_S if answer.selector or answer.outcome is Outcome.NOT_SCALABLE else ABSENT_S
-            return _Kept(answer, now_s, now_s + holds_s * (1.0 + self._chance.random()), now_s)
-        failures = 1 if kept is None else kept.failures + 1
-        next_s = now_s + min(FIRST_RETRY_S * 2.0 ** (failures - 1), RENEWED_S)
-        if kept is not None and kept.answer.outcome not in FAILURES and now_s - kept.good_s < KEPT_S:
-            return replace(kept, next_s=next_s, failures=failures)
-        return _Kept(answer, now_s, next_s, now_s, failures)
+            ttl_s = ANSWER_TTL_S if answer.selector or answer.outcome is Outcome.NOT_SCALABLE else ABSENT_TTL_S
+            return _CacheEntry(answer, now_s, now_s + ttl_s * (1.0 + self._chance.random()), now_s)
+        failures = 1 if entry is None else entry.failures + 1
+        next_request_s = now_s + min(FIRST_RETRY_S * 2.0 ** (failures - 1), ANSWER_TTL_S)
+        if entry is not None and entry.answer.outcome not in FAILURES and now_s - entry.succeeded_s < STALE_TTL_S:
+            return replace(entry, next_request_s=next_request_s, failures=failures)
+        return _CacheEntry(answer, now_s, next_request_s, now_s, failures)
 
-    def _ask(self, namespace: str, api_version: str, kind: str, name: str) -> ScaleAnswer:
+    def _fetch(self, namespace: str, api_version: str, kind: str, name: str) -> ScaleAnswer:
         try:
             resource = self._discovery.find(api_version, kind)
             if resource is None:
@@ -147,14 +147,14 @@ class Scales:
             if not resource.scalable:
                 return ScaleAnswer(Outcome.NOT_SCALABLE)
             path = path_of((resource.api_version, resource.plural), namespace, name, "scale")
-            return _read_scale(self._api.get(path, timeout_s=PATIENCE_S))
+            return _read_scale(self._api.get(path, timeout_s=REQUEST_TIMEOUT_S))
         except NotFound:
             return ScaleAnswer(Outcome.NO_OBJECT)
         except Forbidden as error:
             return ScaleAnswer(Outcome.FORBIDDEN, error=str(error))
         except ClusterError as error:
             if isinstance(error, Unreachable):
-                self._left = 0  # the others would only wait as long, one after the other
+                self._requests_left = 0  # the others would time out too, one after the other
             return ScaleAnswer(Outcome.FAILED, error=str(error))
 
 

@@ -1,8 +1,7 @@
-"""The pods that a VPA is for: from its targetRef, checked by who controls whom.
+"""The pods of a VPA: resolved from its targetRef, and checked against the ownership.
 
-Well-known kinds are answered from what is watched, at no request. Anything else is asked for its scale subresource.
-Training jobs of Kubeflow and JobSets, and other kinds that cannot be scaled, are found by the owners of their pods and
-by the labels that their controllers set.
+Well-known kinds are resolved from watches, without requests; other kinds by their scale subresource. Kubeflow training
+jobs, JobSets and other kinds without one are resolved by the owners of pods and the labels set by their controllers.
 
 Sources: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/target/fetcher.go` and `pkg/target/controller_fetcher`.
 """
@@ -20,10 +19,10 @@ from recommender.cluster.workloads.pod_index import PodIndex
 from recommender.cluster.workloads.scales import FAILURES, Outcome, ScaleAnswer, Scales
 
 TRAINING_JOBS = frozenset({"TFJob", "PyTorchJob", "MPIJob", "XGBoostJob", "PaddleJob", "JobSet"})
-"""Kinds found by owner and labels alone: some have a scale subresource, but it knows their workers only."""
+"""Kinds resolved only by owner and labels: some have a scale subresource, but it covers only their workers."""
 
 JOBS = TRAINING_JOBS | {"Job", "CronJob"}
-"""Kinds whose pods are not simply made again: what they have done so far is lost with them."""
+"""Kinds whose pods lose their work when they are recreated."""
 
 JOB_NAME_LABELS = (
     "training.kubeflow.org/job-name",
@@ -33,23 +32,23 @@ JOB_NAME_LABELS = (
     "pytorch-job-name",
     "mpi-job-name",
 )
-"""What the controllers of training jobs write on their pods, older versions of them last."""
+"""Labels with the job name, set by the controllers of training jobs; older versions last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The pods of a VPA, or why they cannot be told.
+    """The pods of a VPA, or why they cannot be determined.
 
     Attributes
     ----------
     pods
-        By name; finished ones too, pending ones not.
+        Sorted by name; includes finished pods, but not pending ones.
     pending
-        Those that wait for a node, or for their images, by name.
+        Pods that wait for a node or for their images, sorted by name.
     problem
-        What a person must know (`ConfigUnsupported`); empty when all is well. There are no pods then.
+        Message for people (`ConfigUnsupported`), without pods; empty if resolved.
     transient
-        The question could not be answered now: keep what was published before.
+        Temporarily unresolved: keep what was published before.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -59,95 +58,95 @@ class Resolution:
 
 
 class _Unresolved(Exception):
-    """Why a target has no pods, on its way to a Resolution; without words where that is nothing to complain about."""
+    """Why a target has no pods; the problem is empty if there is nothing to report."""
 
     def __init__(self, problem: str, transient: bool = False) -> None:
         super().__init__(problem)
         self.problem, self.transient = problem, transient
 
-    def because_of(self, what: str) -> _Unresolved:
-        """The same, as the reason why something cannot be done."""
+    def with_context(self, what: str) -> _Unresolved:
+        """The same error, as the reason of another problem."""
         return _Unresolved(f"{what}. Reason: {self.problem}" if self.problem else "", self.transient)
 
 
 class Targets:
-    """Finds pods of targets. The answer is worked out again only when something in the namespace changed.
+    """Resolves targets to pods, cached until something in the namespace changes.
 
-    To be asked once all that is watched has been listed: before that, what is not there yet does not exist.
+    Use it only once all watches are synced: before that, objects seem not to exist.
     """
 
     def __init__(self, pods: PodIndex, workloads: Workloads, scales: Scales) -> None:
         self._pods, self._workloads, self._scales = pods, workloads, scales
-        self._remembered: dict[ObjectKey, tuple[tuple[TargetRef, int, int], Resolution]] = {}
-        """Resolutions, each behind the target and the state of the namespace that it was made from."""
+        self._cache: dict[ObjectKey, tuple[tuple[TargetRef, int, int], Resolution]] = {}
+        """Resolutions, each with the target and the versions of the namespace that it is valid for."""
 
     def forget(self, vpa: ObjectKey) -> None:
-        """The VPA is none of ours any more."""
-        self._remembered.pop(vpa, None)
+        """Forget a VPA that is gone, or now belongs to another recommender."""
+        self._cache.pop(vpa, None)
 
     def resolve(self, vpa: ObjectKey, target: TargetRef) -> Resolution:
-        """The pods of the target of a VPA; it never raises."""
+        """Resolve the target of a VPA; never raises."""
         namespace = vpa.namespace
-        seen = (target, self._pods.version(namespace), self._workloads.version(namespace))
-        known = self._remembered.get(vpa)
-        if known is not None and known[0] == seen:
-            return known[1]
-        questions = self._scales.questions
+        state = (target, self._pods.version(namespace), self._workloads.version(namespace))
+        cached = self._cache.get(vpa)
+        if cached is not None and cached[0] == state:
+            return cached[1]
+        lookups = self._scales.lookups
         try:
-            found = self._resolved(namespace, target)
-            pods, pending = (tuple(pod for pod in found if (pod.phase == PENDING) == waits) for waits in (False, True))
-            resolution = Resolution(pods, pending)
+            found = self._find_pods(namespace, target)
+            pending = tuple(pod for pod in found if pod.phase == PENDING)
+            resolution = Resolution(tuple(pod for pod in found if pod.phase != PENDING), pending)
         except _Unresolved as error:
             resolution = Resolution(problem=error.problem, transient=error.transient)
-        if self._scales.questions == questions:
-            self._remembered[vpa] = seen, resolution
+        if self._scales.lookups == lookups:
+            self._cache[vpa] = state, resolution
         else:
-            self.forget(vpa)  # it rests on more than this namespace; the answers it rests on are remembered instead
+            self.forget(vpa)  # it depends on scale subresources, which have their own cache
         return resolution
 
-    def pods_below(self, namespace: str, ref: Ref) -> list[Pod]:
-        """Pods that a controller controls, itself or through well-known controllers."""
+    def pods_controlled_by(self, namespace: str, ref: Ref) -> list[Pod]:
+        """The pods that a controller owns, directly or through known controllers."""
         found: list[Pod] = []
-        waiting, passed = [ref], {ref}
-        while waiting:
-            here = waiting.pop()
-            found += self._pods.owned(namespace, here)
-            below = set(self._workloads.below(namespace, here)) - passed
-            passed |= below
-            waiting += below
+        stack, visited = [ref], {ref}
+        while stack:
+            controller = stack.pop()
+            found += self._pods.owned_by(namespace, controller)
+            children = set(self._workloads.controlled_by(namespace, controller)) - visited
+            visited |= children
+            stack += children
         return sorted(found, key=lambda pod: pod.key)
 
-    def _resolved(self, namespace: str, target: TargetRef) -> list[Pod]:
+    def _find_pods(self, namespace: str, target: TargetRef) -> list[Pod]:
         ref = Ref.of(target.api_version, target.kind, target.name)
         what = f"{target.api_version}.{ref}".lstrip(".")
         try:
-            found = self._of_target(namespace, target, ref)
+            found = self._pods_of(namespace, target, ref)
         except _Unresolved as error:
-            raise error.because_of("Cannot read targetRef") from error
+            raise error.with_context("Cannot read targetRef") from error
         try:
             top = self._top_most(namespace, ref)
         except _Unresolved as error:
-            raise error.because_of(f"Cannot tell whether {what} is controlled by something else") from error
+            raise error.with_context(f"Cannot tell whether {what} is controlled by something else") from error
         if top != ref:
             raise _Unresolved(f"{what} is controlled by {top}: targetRef must name that, the top-most controller")
-        return [pod for pod in found if not self._is_foreign(pod, ref)]
+        return [pod for pod in found if not self._belongs_elsewhere(pod, ref)]
 
-    # -- from target to pods ---------------------------------------------------------------------------------------
+    # -- pods of a target -----------------------------------------------------------------------------------------
 
-    def _of_target(self, namespace: str, target: TargetRef, ref: Ref) -> list[Pod]:
+    def _pods_of(self, namespace: str, target: TargetRef, ref: Ref) -> list[Pod]:
         if target.kind in WELL_KNOWN:
-            return self._of_well_known(namespace, ref)
+            return self._pods_of_well_known(namespace, ref)
         if target.kind in TRAINING_JOBS:
             return self._by_owner(namespace, ref)
         return self._by_scale(namespace, target, ref)
 
-    def _of_well_known(self, namespace: str, ref: Ref) -> list[Pod]:
+    def _pods_of_well_known(self, namespace: str, ref: Ref) -> list[Pod]:
         workload = self._workloads.get(namespace, ref)
         if workload is None:
             raise _Unresolved(f"{ref.kind} {namespace}/{ref.name} does not exist")
         if workload.selector is None:
-            return self.pods_below(namespace, ref)
-        return self._pods.chosen(namespace, workload.selector)
+            return self.pods_controlled_by(namespace, ref)
+        return self._pods.select(namespace, workload.selector)
 
     def _by_scale(self, namespace: str, target: TargetRef, ref: Ref) -> list[Pod]:
         answer = self._scale(namespace, target.api_version, ref)
@@ -157,17 +156,17 @@ class Targets:
         if answer.outcome is not Outcome.FOUND:
             raise _Unresolved(f"{what}: {answer.outcome.value}")
         if not answer.selector:
-            if owned := self.pods_below(namespace, ref):
+            if owned := self.pods_controlled_by(namespace, ref):
                 return owned
             raise _Unresolved(f"{what}: its scale subresource names no selector")
         try:
-            return self._pods.chosen(namespace, LabelSelector.of_text(answer.selector))
+            return self._pods.select(namespace, LabelSelector.of_text(answer.selector))
         except BadSelector as error:
             raise _Unresolved(f"{what}: the selector of its scale subresource: {error}") from error
 
     def _scale(self, namespace: str, api_version: str, ref: Ref) -> ScaleAnswer:
-        """What is known of its scale subresource, once the server has said something."""
-        answer = self._scales.of(namespace, api_version, ref.kind, ref.name)
+        """The answer on a scale subresource, once the server has given one."""
+        answer = self._scales.look_up(namespace, api_version, ref.kind, ref.name)
         if answer.outcome in FAILURES:
             raise _Unresolved(answer.error, transient=answer.outcome is Outcome.FAILED)
         if answer.outcome is Outcome.NOT_ASKED:
@@ -175,14 +174,14 @@ class Targets:
         return answer
 
     def _by_owner(self, namespace: str, ref: Ref) -> list[Pod]:
-        """Pods below the target, and those that carry its name in one of the usual labels."""
-        found = {pod.key: pod for pod in self.pods_below(namespace, ref)}
+        """The pods that the target owns, and those with its name in a job name label."""
+        found = {pod.key: pod for pod in self.pods_controlled_by(namespace, ref)}
         for label in JOB_NAME_LABELS:
-            found |= {pod.key: pod for pod in self._pods.labelled(namespace, label, ref.name)}
+            found |= {pod.key: pod for pod in self._pods.with_label(namespace, label, ref.name)}
         return [found[key] for key in sorted(found)]
 
-    def _is_foreign(self, pod: Pod, target: Ref) -> bool:
-        """It certainly belongs to another controller; where that cannot be told, selector and labels decide."""
+    def _belongs_elsewhere(self, pod: Pod, target: Ref) -> bool:
+        """Whether it certainly belongs to another controller; if unknown, selector and labels decide."""
         chain = list(self._workloads.chain(pod.key.namespace, pod.owner))
         if not chain or any(ref == target for ref, _ in chain):
             return False
@@ -191,27 +190,27 @@ class Targets:
             return workload.owner is None
         return highest.kind in TRAINING_JOBS and target.kind in TRAINING_JOBS
 
-    # -- from target upwards ---------------------------------------------------------------------------------------
+    # -- owners of a target ----------------------------------------------------------------------------------------
 
     def _top_most(self, namespace: str, ref: Ref) -> Ref:
-        """The highest well-known or scalable controller; one of another kind ends the way up and does not count."""
+        """The top-most well-known or scalable controller; an owner of another kind ends the chain."""
         known = self._workloads.get(namespace, ref)
-        top, passed, owner = ref, {ref}, known.owner if known is not None else None
+        top, visited, owner = ref, {ref}, known.owner if known is not None else None
         while owner is not None:
             above = Ref.of_owner(owner)
             if above.kind == "Node":
                 raise _Unresolved(f"{top} is controlled by a node, which is no controller of pods")
-            if above in passed:
+            if above in visited:
                 raise _Unresolved(f"{above} is controlled by itself, through {top}")
-            passed.add(above)
+            visited.add(above)
             owner, counts = self._owner_of(namespace, above, owner)
             if not counts:
                 break
             top = above
         return top
 
-    def _owner_of(self, namespace: str, ref: Ref, told: OwnerRef) -> tuple[OwnerRef | None, bool]:
-        """Who controls a controller, and whether it counts itself."""
+    def _owner_of(self, namespace: str, ref: Ref, owner: OwnerRef) -> tuple[OwnerRef | None, bool]:
+        """The owner of a controller, and whether the controller itself counts."""
         if ref.kind in WELL_KNOWN:
             workload = self._workloads.get(namespace, ref)
             if workload is None:
@@ -219,5 +218,5 @@ class Targets:
             return workload.owner, True
         if ref.kind in TRAINING_JOBS:
             return None, False
-        answer = self._scale(namespace, told.api_version, ref)
+        answer = self._scale(namespace, owner.api_version, ref)
         return answer.owner, answer.outcome is Outcome.FOUND

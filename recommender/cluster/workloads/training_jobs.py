@@ -1,4 +1,4 @@
-"""Training jobs of Kubeflow and JobSets: watched where installed, looked for again where they are not."""
+"""Kubeflow training jobs and JobSets: watched once their CRDs are installed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.paths import path_of
 from recommender.cluster.watching.reflector import OnChange, Parse, Reflector
-from recommender.cluster.workloads.discovery import Resource, served
-from recommender.cluster.workloads.ownership import Workload, reader_of
+from recommender.cluster.workloads.discovery import Resource, served_resources
+from recommender.cluster.workloads.ownership import Workload, workload_reader
 
 log = logging.getLogger(__name__)
 
-KINDS = frozenset(
+TRAINING_JOB_KINDS = frozenset(
     {
         ("kubeflow.org", "PyTorchJob"),
         ("kubeflow.org", "TFJob"),
@@ -24,38 +24,38 @@ KINDS = frozenset(
         ("jobset.x-k8s.io", "JobSet"),
     }
 )
-"""(group, kind) of the training jobs that are watched."""
+"""(group, kind) of the watched training jobs."""
 
-LOOK_EVERY_S = 10.0
-"""One request while none of the groups is there, and one for each version of those that are."""
+DISCOVERY_INTERVAL_S = 10.0
+"""Takes one request, plus one per version of the installed groups."""
 
 
 class TrainingJobs:
-    """The objects of these kinds as `Workload`s, on threads of its own.
+    """Watches the objects of these kinds as `Workload`s, on its own threads.
 
     Parameters
     ----------
     on_change
-        Told (old, new) of each change, on the threads of the reflectors.
-    within
-        The only namespace to look at; None for all.
-    only
-        Makes of what reads an object what reads it only where it concerns us.
+        Called with (old, new) on the threads of the reflectors.
+    namespace
+        Restricts the watches; None for all namespaces.
+    wrap_parser
+        Wraps the parser to skip objects that do not concern us.
     """
 
     def __init__(
         self,
         api: Api,
         on_change: OnChange[Workload],
-        within: str | None = None,
-        only: Callable[[Parse[Workload]], Parse[Workload]] = lambda parse: parse,
+        namespace: str | None = None,
+        wrap_parser: Callable[[Parse[Workload]], Parse[Workload]] = lambda parse: parse,
     ) -> None:
-        self._api, self._on_change, self._within, self._only = api, on_change, within, only
+        self._api, self._on_change, self._namespace, self._wrap_parser = api, on_change, namespace, wrap_parser
         self._watched: dict[tuple[str, str], tuple[Resource, Reflector[Any]]] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="training job kinds", daemon=True)
         self.problem = ""
-        """Why it cannot be told which kinds there are, while it cannot."""
+        """The error of the last discovery; empty after a success."""
 
     def start(self) -> TrainingJobs:
         self._thread.start()
@@ -69,35 +69,35 @@ class TrainingJobs:
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
-                found = served(self._api, KINDS)
+                found = served_resources(self._api, TRAINING_JOB_KINDS)
             except ClusterError as error:
                 if not self.problem:
-                    log.warning("cannot tell which kinds of training jobs there are: %s", error)
+                    log.warning("discovery of training job kinds failed: %s", error)
                 self.problem = str(error)
             else:
                 self.problem = ""
-                self._follow(found)
-            self._ended.wait(LOOK_EVERY_S)
+                self._update_watches(found)
+            self._ended.wait(DISCOVERY_INTERVAL_S)
 
-    def _follow(self, found: dict[tuple[str, str], Resource]) -> None:
-        """Watch what is there, and no longer what is not."""
-        for place, (resource, _) in list(self._watched.items()):
-            if found.get(place) != resource:
-                self._leave(place)
-        for place, resource in found.items():
-            if place not in self._watched and not self._ended.is_set():
-                self._watched[place] = (resource, self._reflector(place[1], resource).start())
+    def _update_watches(self, found: dict[tuple[str, str], Resource]) -> None:
+        """Start watching installed kinds, and stop watching removed ones."""
+        for group_kind, (resource, _) in list(self._watched.items()):
+            if found.get(group_kind) != resource:
+                self._stop_watching(group_kind)
+        for group_kind, resource in found.items():
+            if group_kind not in self._watched and not self._ended.is_set():
+                self._watched[group_kind] = (resource, self._reflector(group_kind[1], resource).start())
                 log.info("watching %s of %s", resource.plural, resource.api_version)
 
     def _reflector(self, kind: str, resource: Resource) -> Reflector[Workload]:
-        path = path_of((resource.api_version, resource.plural), self._within)
-        read = self._only(reader_of(kind, resource.api_version))
+        path = path_of((resource.api_version, resource.plural), self._namespace)
+        read = self._wrap_parser(workload_reader(kind, resource.api_version))
         return Reflector(self._api, path, read, on_change=self._on_change)
 
-    def _leave(self, place: tuple[str, str]) -> None:
-        """Its definition is gone, and all objects with it."""
-        _, reflector = self._watched.pop(place)
+    def _stop_watching(self, group_kind: tuple[str, str]) -> None:
+        """Stop watching a kind whose CRD was deleted, and with it all objects."""
+        _, reflector = self._watched.pop(group_kind)
         reflector.stop()
         for workload in reflector.snapshot().values():
             self._on_change(workload, None)
-        log.info("%s of %s is served no more", place[1], place[0])
+        log.info("%s of %s is no longer served", group_kind[1], group_kind[0])

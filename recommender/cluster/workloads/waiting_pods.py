@@ -1,6 +1,6 @@
-"""Changes what a pod asks for that has no node yet; nothing of one that has.
+"""Resizes pods that have no node yet.
 
-The API server takes a resize of a pod that nobody has placed, and its scheduler tries one that asks for less at once.
+The API server accepts a resize of an unscheduled pod, and the scheduler retries one with lower requests at once.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ REQUESTS, LIMITS = "requests", "limits"
 
 
 class Change(NamedTuple):
-    """Of one amount of a pod.
+    """A change of one amount in a pod.
 
     Attributes
     ----------
     container
-        Its place among the containers of the pod.
+        Index among the containers of the pod.
     part
         `requests` or `limits`.
     resource
@@ -39,21 +39,21 @@ class Change(NamedTuple):
 
 
 def resize_waiting(api: Api, pod: Pod, changes: Sequence[Change]) -> None:
-    """Make these changes, all or none: none where the pod has a node by now, or another has its name.
+    """Apply all changes or none: none if the pod has been scheduled or replaced in the meantime.
 
     Raises
     ------
     ApiError
-        `Invalid` where the pod is not the one that was seen, has a node, or cannot be resized.
+        `Invalid` if the pod has been scheduled or replaced, or cannot be resized.
     """
-    api.patch(f"{path_of(PODS, pod.key.namespace, pod.key.name)}/resize", resizing(pod, changes))
+    api.patch(f"{path_of(PODS, pod.key.namespace, pod.key.name)}/resize", resize_patch(pod, changes))
 
 
-def resizing(pod: Pod, changes: Sequence[Change]) -> list[dict[str, Any]]:
-    """The JSON Patch."""
+def resize_patch(pod: Pod, changes: Sequence[Change]) -> list[dict[str, Any]]:
+    """The JSON Patch, with tests for UID and node."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": pod.uid},
-        {"op": "test", "path": "/spec/nodeName", "value": None},  # what is not there equals null
+        {"op": "test", "path": "/spec/nodeName", "value": None},  # an absent field equals null
         *({"op": "replace", "path": _path(each), "value": _quantity(each)} for each in changes),
     ]
 

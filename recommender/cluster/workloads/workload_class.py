@@ -11,8 +11,8 @@ from recommender.cluster.workloads.ownership import Workload
 
 WORKLOAD_LABEL = "phasewise.dev/workload"
 
-NAMED_FOR_GOOD = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "CronJob"})
-"""Controllers that are changed, not made anew for each run: their names carry no counter (`resnet-50` is a name)."""
+STABLE_KINDS = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "CronJob"})
+"""Controllers that are updated, not created per run: their names have no counter (`resnet-50` is a name)."""
 
 _COUNTER = re.compile(r"-\d+$")
 _LONG_COUNTER = re.compile(r"-\d{4,}$")
@@ -20,21 +20,20 @@ _HEX_HASH = re.compile(r"-(?=[a-z]*\d)(?=[0-9]*[a-z])[0-9a-f]{6,}$")
 _RANDOM_SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
 """What the API server appends to a generateName: no vowels, no 0, 1, 3."""
 
-LONGEST_NAME = 63
-_NO_NAME = re.compile(r"[^a-z0-9]+")
+MAX_NAME_CHARS = 63
+_INVALID_CHARS = re.compile(r"[^a-z0-9]+")
 
 
 def workload_class(pod: Pod, owners: Sequence[Workload]) -> str:
-    """The class, fit to name an object; classes of different namespaces may share a name.
+    """The workload class, a valid object name, unique within its namespace.
 
-    In this order: the label `phasewise.dev/workload` of the pod or a controller above it, the CronJob, the generateName
-    or else the name without its counter of the highest controller, the generateName of a pod alone, its images and
-    commands.
+    The first of: the label `phasewise.dev/workload` of the pod or a controller above it; the CronJob; the generateName
+    of the top controller, or its name without the counter; the generateName of a bare pod; its images and commands.
 
     Parameters
     ----------
     owners
-        The controllers above the pod, the nearest first.
+        The controllers above the pod, nearest first.
     """
     for labels in (pod.labels, *(owner.labels for owner in owners)):
         if label := labels.get(WORKLOAD_LABEL):
@@ -46,35 +45,35 @@ def workload_class(pod: Pod, owners: Sequence[Workload]) -> str:
 
 
 def class_by_owners(owners: Sequence[tuple[str, str]], generated: str = "") -> str:
-    """The class of a pod by kind and name of its controllers, the nearest first and at least one.
+    """The class by (kind, name) of the controllers of a pod, nearest first, at least one.
 
     Parameters
     ----------
     generated
-        What the highest one's name was generated from, where that is known.
+        Class from the generateName of the top controller; empty if unknown.
     """
     kind, name = next((owner for owner in owners if owner[0] == "CronJob"), owners[-1])
-    if kind in NAMED_FOR_GOOD:
+    if kind in STABLE_KINDS:
         return _as_name(name)
     return generated or _as_name(without_counter(name))
 
 
 def without_counter(name: str) -> str:
-    """The name of a run without what tells it from the other runs.
+    """The name of a run without its counter.
 
-    One counter or hash goes; behind it further hashes and long numbers (days, times), but no second short number.
+    Removes one counter or hash, then further hashes and long numbers (dates, times), but no second short number.
 
     Examples
     --------
     >>> without_counter("bert-17"), without_counter("bert-x7k2p"), without_counter("resnet-50-20261121-093000")
     ('bert', 'bert', 'resnet-50')
     """
-    found = (_COUNTER, _HEX_HASH, _RANDOM_SUFFIX)
+    patterns = (_COUNTER, _HEX_HASH, _RANDOM_SUFFIX)
     while True:
-        shorter = next((rest for pattern in found if (rest := pattern.sub("", name)) != name), name)
+        shorter = next((rest for pattern in patterns if (rest := pattern.sub("", name)) != name), name)
         if shorter in ("", name):
             return name
-        name, found = shorter, (_LONG_COUNTER, _HEX_HASH, _RANDOM_SUFFIX)
+        name, patterns = shorter, (_LONG_COUNTER, _HEX_HASH, _RANDOM_SUFFIX)
 
 
 def _prefix(generate_name: str) -> str:
@@ -82,13 +81,13 @@ def _prefix(generate_name: str) -> str:
 
 
 def _by_images(pod: Pod) -> str:
-    told = "\0".join("\0".join((container.image, *container.command)) for container in pod.containers)
+    content = "\0".join("\0".join((container.image, *container.command)) for container in pod.containers)
     image = pod.containers[0].image if pod.containers else "none"
     short = image.rsplit("/", 1)[-1].split("@", 1)[0].split(":", 1)[0]
-    return f"{_as_name(short)}-{hashlib.sha256(told.encode()).hexdigest()[:10]}"
+    return f"{_as_name(short)}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
 
 
-def _as_name(words: str) -> str:
-    """Fit to name an object: a label may hold capitals and underscores, an image name too, an owner's name anything."""
-    name = _NO_NAME.sub("-", words.lower()).strip("-")[:LONGEST_NAME].strip("-")
+def _as_name(text: str) -> str:
+    """Convert to a valid object name; labels, images and owner names may contain other characters."""
+    name = _INVALID_CHARS.sub("-", text.lower()).strip("-")[:MAX_NAME_CHARS].strip("-")
     return name or "none"

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Unreachable
-from recommender.cluster.vpas.made import VpaMaker
+from recommender.cluster.vpas.auto_created import VpaMaker
 from recommender.live.auto.view import AutoView
 from recommender.live.auto.vpas import Planner, VpaChanges
 
@@ -35,7 +35,7 @@ class AutoVpaController:
     Parameters
     ----------
     api
-        Preferably one of its own (`Api.apart`), so that a thousand new jobs do not delay the statuses.
+        Preferably one of its own (`Api.with_rate_limit`), so that a thousand new jobs do not delay the statuses.
     recommender
         The name that the VPAs select.
     leads

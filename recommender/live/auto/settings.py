@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import millicores, parse_quantity, whole_bytes
-from recommender.cluster.objects.resizability import GUARANTEED, Resizability, refusal_of
-from recommender.cluster.objects.vpa import LIMITS_TOO, SHARES, WAYS_TO_SHARE, Bound
-from recommender.cluster.vpas.made import Settings
+from recommender.cluster.objects.resizability import GUARANTEED, Resizability, resize_refusal
+from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, SHARES, SHARING_POLICIES, Bound
+from recommender.cluster.vpas.auto_created import Settings
 from recommender.cluster.workloads.targets import JOBS
 
 AUTO = "phasewise.dev/auto"
@@ -74,8 +74,8 @@ def settings_from(workload: Mapping[str, str], namespace: Mapping[str, str]) -> 
     cpu = _parse_bounds(annotations, MIN_CPU, MAX_CPU, lambda x: millicores(x) / 1e3, "whole millicores", problems)
     memory = _parse_bounds(annotations, MIN_MEMORY, MAX_MEMORY, whole_bytes, "whole bytes", problems)
     shared = annotations.get(SHARES, "")
-    if shared not in ("", *WAYS_TO_SHARE):
-        problems.append(f"{SHARES}: {_short(shared)} is none of {', '.join(WAYS_TO_SHARE)}")
+    if shared not in ("", *SHARING_POLICIES):
+        problems.append(f"{SHARES}: {_short(shared)} is none of {', '.join(SHARING_POLICIES)}")
         shared = ""
     settings = Settings("Off" if problems else mode, (cpu[0], memory[0]), (cpu[1], memory[1]), shares=shared)
     return RequestedSettings(settings, tuple(problems))
@@ -138,12 +138,16 @@ def safe_settings(
     has_in_place
         Whether the cluster supports mode `InPlace`.
     """
-    settings = replace(requested, values=LIMITS_TOO) if any(pod.qos == GUARANTEED for pod in pods) else requested
+    settings = (
+        replace(requested, controlled_values=REQUESTS_AND_LIMITS)
+        if any(pod.qos == GUARANTEED for pod in pods)
+        else requested
+    )
     if settings.mode == RECREATE and kind in JOBS:
         return replace(settings, mode=INITIAL), f"a {kind}'s pods are not evicted for a resize: {ONLY_NEW_PODS}"
     if settings.mode not in (IN_PLACE, IN_PLACE_OR_RECREATE):
         return settings, ""
-    if refusal := refusal_of(pods):
+    if refusal := resize_refusal(pods):
         return replace(settings, mode=INITIAL), f"{refusal}; {ONLY_NEW_PODS}"
     if has_in_place:
         return replace(settings, mode=IN_PLACE, min_replicas=1), ""

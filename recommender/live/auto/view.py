@@ -13,7 +13,7 @@ from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.paths import path_of
-from recommender.cluster.vpas.made import InPlaceMode
+from recommender.cluster.vpas.auto_created import InPlaceMode
 from recommender.cluster.watching.reflector import Reflector
 from recommender.cluster.workloads.discovery import Discovery
 from recommender.cluster.workloads.namespaces import NAMESPACES, Namespace, read_namespace
@@ -84,7 +84,7 @@ class AutoView:
         return self._namespaces.snapshot().get(ObjectKey("", name))
 
     def workloads(self, namespace: str) -> Mapping[Ref, Workload]:
-        return self._view.workloads.within(namespace)
+        return self._view.workloads.in_namespace(namespace)
 
     def vpas(self, namespace: str) -> Mapping[ObjectKey, Vpa]:
         with self._lock:

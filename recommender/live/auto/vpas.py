@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from recommender.cluster.errors import ApiError
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.vpa import Vpa
-from recommender.cluster.vpas.made import WantedVpa, is_as_wanted, is_edited, is_made_by, names_for
+from recommender.cluster.vpas.auto_created import WantedVpa, is_as_wanted, is_edited, is_managed_by, names_for
 from recommender.cluster.workloads.namespaces import Namespace
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload
 from recommender.cluster.workloads.targets import TRAINING_JOBS
-from recommender.cluster.workloads.training_jobs import KINDS
+from recommender.cluster.workloads.training_jobs import TRAINING_JOB_KINDS
 from recommender.live.auto.settings import AUTO, safe_settings, settings_from
 from recommender.live.auto.view import AutoView
 
-COVERED_KINDS = KINDS | {("", kind) for kind in ("Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet")}
+COVERED_KINDS = TRAINING_JOB_KINDS | {
+    ("", kind) for kind in ("Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet")
+}
 """(group, kind) of the workloads that get a VPA; well-known kinds have an empty group here."""
 
 JOB_SET = "JobSet"
@@ -77,7 +79,7 @@ class Planner:
         foreign = []
         self._ours: dict[str, list[Vpa]] = defaultdict(list)  # by the UID of the workload
         for vpa in sorted(vpas.values(), key=lambda vpa: (vpa.created_s, vpa.key)):
-            if vpa.owner is not None and is_made_by(vpa, recommender):
+            if vpa.owner is not None and is_managed_by(vpa, recommender):
                 self._ours[vpa.owner.uid].append(vpa)
             else:
                 foreign.append(vpa)

@@ -15,17 +15,17 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import QUOTAS, read_node, read_quota
 from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod, read_pod
-from recommender.cluster.objects.resizability import NOTHING_DECLARED
+from recommender.cluster.objects.resizability import NO_REQUESTS
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
 from recommender.cluster.profiles import PROFILES, read_profile
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import EVICTIONS, OomObservation, OomQueue, read_eviction
 from recommender.cluster.vpas.checkpoints import CheckpointKey, WriteReport
-from recommender.cluster.vpas.status import OURS_ALONE, Condition
+from recommender.cluster.vpas.status import PHASEWISE_CONDITIONS, Condition
 from recommender.cluster.vpas.writer import VpaWriter
 from recommender.cluster.watching.reflector import OnChange, Reflector
-from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, Workloads, reader_of
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, Workloads, workload_reader
 from recommender.cluster.workloads.pod_index import PodIndex
 from recommender.cluster.workloads.scales import Scales
 from recommender.cluster.workloads.targets import Resolution, Targets
@@ -105,7 +105,9 @@ class ClusterView(View):
                 on_change=self._ooms.eviction_changed,
             ),
             *(
-                Reflector(api, path_of(resource, within), scope.only(reader_of(kind)), on_change=self._workload_changed)
+                Reflector(
+                    api, path_of(resource, within), scope.only(workload_reader(kind)), on_change=self._workload_changed
+                )
                 for kind, resource in WELL_KNOWN.items()
             ),
         )
@@ -122,7 +124,7 @@ class ClusterView(View):
 
     def pods_of(self, workload: Workload) -> Sequence[Pod]:
         """The pods below a controller."""
-        return self._targets.pods_below(workload.key.namespace, workload.ref)
+        return self._targets.pods_controlled_by(workload.key.namespace, workload.ref)
 
     def start(self) -> None:
         """Start the watches."""
@@ -163,7 +165,7 @@ class ClusterView(View):
         if vpa is None or vpa.uid != uid or self._observe_only or not self._leads():
             return
         try:
-            self._writer.withdraw(vpa, OURS_ALONE)
+            self._writer.remove_conditions(vpa, PHASEWISE_CONDITIONS)
         except ClusterError as error:
             log.warning("%s: our conditions could not be removed: %s", key, error)
 
@@ -201,9 +203,9 @@ class ClusterView(View):
         before, selection = self._selected.get(vpa.key, (None, None))
         if selection is None or before is not found:  # an unchanged resolution is the same object
             pods = pods_to_recommend_for(found.pods, found.pending)
-            classes = {pod.uid: workload_class(pod, self.workloads.above(pod)) for pod in pods}
+            classes = {pod.uid: workload_class(pod, self.workloads.controllers_of(pod)) for pod in pods}
             target = self._target_of(vpa)
-            declared = NOTHING_DECLARED if target is None else target.templates.declared
+            declared = NO_REQUESTS if target is None else target.templates.declared
             selection = SelectedPods(pods, classes, found.problem or None, declared, found.pending)
             self._selected[vpa.key] = found, selection
             self._rooms.set_pods(vpa.key, pods, 0 if target is None else target.replicas)
@@ -227,7 +229,7 @@ class ClusterView(View):
         return self._rooms.of(vpa, pods)
 
     def spare(self, nodes: Collection[str], but: Collection[str] = ()) -> Mapping[str, Pair]:
-        return self._rooms.spare(nodes, (pod for pod in self._pods.everywhere() if pod.uid not in but))
+        return self._rooms.spare(nodes, (pod for pod in self._pods.all() if pod.uid not in but))
 
     def publish(
         self,
@@ -245,7 +247,7 @@ class ClusterView(View):
         resize_waiting(self._api, pod, changes)
 
     def is_current(self, vpa: Vpa) -> bool:
-        return self._writer.stands(vpa)
+        return self._writer.matches_last_write(vpa)
 
     def write_profile(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         """Write the PhaseProfile, also when we only observe."""

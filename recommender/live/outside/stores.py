@@ -17,9 +17,16 @@ from recommender.cluster.errors import BadObject, Forbidden, NotFound, Unreachab
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.paths import path_of
-from recommender.cluster.profiles import CLASS_PREFIX, PROFILES, Profile, ProfileWriter, class_profile_key, read_kept
+from recommender.cluster.profiles import (
+    CLASS_PREFIX,
+    PROFILES,
+    Profile,
+    ProfileWriter,
+    class_profile_key,
+    read_stored_profile,
+)
 from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, CheckpointKey, Checkpoints, WriteReport
-from recommender.cluster.vpas.status import fetches_history
+from recommender.cluster.vpas.status import is_fetching_history
 from recommender.cluster.watching.reflector import Reflector
 from recommender.errors import BadInput
 from recommender.live.view.scope import Scope
@@ -58,7 +65,7 @@ class CheckpointStore:
             When each new VPA was created, unix seconds.
         """
         self._histories = {vpa: past for vpa, past in self._histories.items() if vpa in others}
-        asked = [vpa for vpa, created_s in fresh.items() if self._checkpoints.may_have(vpa, created_s)]
+        asked = [vpa for vpa, created_s in fresh.items() if self._checkpoints.may_exist_for(vpa, created_s)]
         for checkpoint in self._checkpoints.load(asked) if asked else ():
             try:
                 self.adopt({checkpoint.key: session_of(checkpoint.status, str(checkpoint))})
@@ -94,7 +101,7 @@ class CheckpointStore:
 
         VPAs whose history is still being fetched by another recommender are skipped, because ours would overwrite it.
         """
-        ready = {key: make for key, make in statuses.items() if key not in vpas or not fetches_history(vpas[key])}
+        ready = {key: make for key, make in statuses.items() if key not in vpas or not is_fetching_history(vpas[key])}
         return self._checkpoints.write(ready, time.monotonic() + within_s, at_most, every_s)
 
     def collect(self, existing: Set[ObjectKey], ours: Set[ObjectKey]) -> list[str]:
@@ -179,7 +186,7 @@ class ProfileStore:
             for page in self._api.list_pages(path_of(PROFILES, namespace), query):
                 for raw in page.get("items") or ():
                     try:
-                        profile = read_kept(raw)
+                        profile = read_stored_profile(raw)
                     except BadObject as error:
                         log.warning("skipped: %s", error)
                         continue

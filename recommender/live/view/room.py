@@ -10,7 +10,7 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import Node, Quota
 from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod
-from recommender.cluster.objects.vpa import LIMITS_TOO, Vpa
+from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, Vpa
 from recommender.cluster.watching.reflector import Reflector
 from recommender.policies.room import Room
 from recommender.records import CPU, MEMORY
@@ -75,7 +75,7 @@ class Rooms:
         if not quotas or not replicas:
             return math.inf, math.inf
         containers = [container for pod in pods if not pod.finished for container in pod.containers]
-        limits_follow = any(vpa.policy_for(each.name).controlled_values == LIMITS_TOO for each in containers)
+        limits_follow = any(vpa.policy_for(each.name).controlled_values == REQUESTS_AND_LIMITS for each in containers)
         part = 1.0 / self._replicas_in[vpa.key.namespace]
         most = [math.inf, math.inf]
         for i in (CPU, MEMORY):

@@ -18,8 +18,8 @@ import numpy as np
 
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.pods import PENDING
-from recommender.cluster.vpas.status import DISRUPTIVE, LOW_CONFIDENCE, Condition, published_in
-from recommender.cluster.vpas.warning import warning_of
+from recommender.cluster.vpas.status import DISRUPTIVE, LOW_CONFIDENCE, Condition, recommendations_in
+from recommender.cluster.vpas.warning import disruption_warning
 from recommender.engine.engine import Engine
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
@@ -249,7 +249,7 @@ def retained_entries(state: VpaState, limits: SharedLimits) -> dict[str, Contain
     """
     present = state.selection.containers
     retained = {}
-    for name, entry in published_in(state.vpa.status, but=state.targets).items():
+    for name, entry in recommendations_in(state.vpa.status, exclude=state.targets).items():
         if present and name not in present:
             continue
         constrained = constrain_again(entry, state.vpa.policy_for(name), limits)
@@ -272,7 +272,7 @@ def conditions_of(state: VpaState, entries: Mapping[str, ContainerRecommendation
         UNSUPPORTED: Condition("True", "", problem) if problem else None,
         LOW_CONFIDENCE: Condition("True", "Fallback", doubt_text) if doubts else None,
         DEPRECATED: None,
-        DISRUPTIVE: warning_of(state.vpa, pods),
+        DISRUPTIVE: disruption_warning(state.vpa, pods),
     }
 
 
@@ -281,7 +281,7 @@ def unmanaged_requests(state: VpaState) -> Amounts:
     most = (0.0, 0.0)
     for pod in state.selection.pods:
         rest = [container.requests for container in pod.containers if container.name not in state.targets]
-        cpu_cores, memory_bytes = (pod.beside[i] + sum(r[i] for r in rest if r[i] >= 0) for i in (CPU, MEMORY))
+        cpu_cores, memory_bytes = (pod.extra_requests[i] + sum(r[i] for r in rest if r[i] >= 0) for i in (CPU, MEMORY))
         most = max(most[CPU], cpu_cores), max(most[MEMORY], memory_bytes)
     return most
 

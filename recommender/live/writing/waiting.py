@@ -24,7 +24,7 @@ from recommender.cluster.errors import Forbidden, Invalid, NotFound
 from recommender.cluster.objects.pair import NOTHING, Pair
 from recommender.cluster.objects.pods import PENDING, ContainerState, Pod
 from recommender.cluster.objects.resizability import GUARANTEED
-from recommender.cluster.objects.vpa import REQUESTS_ALONE, ContainerPolicy
+from recommender.cluster.objects.vpa import REQUESTS_ONLY, ContainerPolicy
 from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change
 from recommender.engine.engine import Engine
 from recommender.engine.keys import Group, Instance
@@ -145,13 +145,13 @@ def changes_of(
     is_worthwhile = False
     for index, container in enumerate(pod.containers):
         policy = policy_for(container.name)
-        if policy.controlled_values == REQUESTS_ALONE and pod.resizability.qos == GUARANTEED:
+        if policy.controlled_values == REQUESTS_ONLY and pod.resizability.qos == GUARANTEED:
             continue
         for resource, target in enumerate(targets.get(container.name, NOTHING)):
             if resource == CPU and pod.is_boosted(container.name):
                 continue
             before, owners = container.requests[resource], declared.get(container.name, NOTHING)[resource]
-            request, limits = _new_request(before, target, owners), policy.controlled_values != REQUESTS_ALONE
+            request, limits = _new_request(before, target, owners), policy.controlled_values != REQUESTS_ONLY
             changed = _container_changes(index, container, resource, request, limits=limits)
             changes += changed
             is_worthwhile |= bool(changed) and abs(request / before - 1.0) > MIN_RELATIVE_CHANGE

@@ -122,5 +122,5 @@ def never_acts(stage: Stage) -> Iterator[Symptom]:
     """A replica that shall elect a leader with others never leads."""
     stage.forget_lease(LEASE)
     election = LeaderElection(stage.api, "kube-system", LEASE, "me").start()
-    yield lambda: stage.refused in election.problem and not election.leads
+    yield lambda: stage.refused in election.problem and not election.is_leader
     election.stop()

@@ -368,7 +368,7 @@ def test_how_often_the_lease_is_asked_for(stage: Stage) -> None:
 @pytest.mark.option("phasewise recommender", "--leader-elect-renew-deadline")
 def test_how_long_it_leads_without_a_word_of_the_server(stage: Stage) -> None:
     def gives_up(running: Running) -> bool:
-        leads = lambda: running.election is not None and running.election.leads  # noqa: E731
+        leads = lambda: running.election is not None and running.election.is_leader  # noqa: E731
         wait_until(leads, "it to lead", timeout_s=60, every_s=0.02)
         running.api.silent = True
         time.sleep(1.0)

@@ -180,7 +180,7 @@ def test_a_few_are_written_again_in_a_round_but_all_for_the_first_time(
     def write(names: str) -> int:
         clock.now_s += 10.0
         told = {ObjectKey("n", name): lambda name=name: asked.append(name) or {"app": {}} for name in names}
-        return ours.write(told, clock() + 1, at_most=2).left
+        return ours.write(told, clock() + 1, max_writes=2).left
 
     assert [write(names) for names in ("abc", "abc", "abcde", "abcde")] == [0, 1, 3, 3]
     assert "".join(asked) == "abc" + "ab" + "de" + "ca"
@@ -195,11 +195,11 @@ def test_a_vpa_whose_turn_was_lately_is_left_for_later(
     def statuses(*vpas: ObjectKey) -> dict[ObjectKey, Any]:
         return {vpa: lambda vpa=vpa: asked.append(vpa.name) or {"app": status()} for vpa in vpas}
 
-    ours.write(statuses(a), clock() + 1, every_s=60.0)
+    ours.write(statuses(a), clock() + 1, interval_s=60.0)
     clock.now_s += 30
-    assert ours.write(statuses(a, b), clock() + 1, every_s=60.0).left == 0
+    assert ours.write(statuses(a, b), clock() + 1, interval_s=60.0).left == 0
     clock.now_s += 30
-    ours.write(statuses(a, b), clock() + 1, every_s=60.0)
+    ours.write(statuses(a, b), clock() + 1, interval_s=60.0)
     assert "".join(asked) == "a" + "b" + "a"
 
 
@@ -211,7 +211,7 @@ def test_what_was_written_for_long_is_written_less_often_but_every_ten_minutes(
     written_s = []
     for _ in range(5 * 360):
         clock.now_s += 10.0
-        if ours.write({vpa: lambda: {"app": {}}}, clock() + 1, every_s=60.0).written:
+        if ours.write({vpa: lambda: {"app": {}}}, clock() + 1, interval_s=60.0).written:
             written_s.append(clock.now_s)
     waits_s = np.diff(written_s)
     assert waits_s[0] == 60.0 and waits_s[-1] == 600.0

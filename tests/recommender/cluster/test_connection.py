@@ -63,7 +63,7 @@ def test_who_needs_metadata_alone_says_so_and_takes_the_whole_where_it_cannot_be
 ) -> None:
     whole = api.patch("/p/x", {"spec": None}, metadata_only=True)
     list(api.list_pages("/p", metadata_only=True))
-    with api.watch_lines("/p", silent_s=5.0, metadata_only=True):
+    with api.watch_lines("/p", idle_timeout_s=5.0, metadata_only=True):
         pass
     api.get("/p/x")
     assert whole == {}
@@ -75,7 +75,7 @@ def test_who_needs_metadata_alone_says_so_and_takes_the_whole_where_it_cannot_be
 def test_a_list_comes_in_pages(api: Api, server: FakeServer) -> None:
     pages: list[Any] = [{"items": [1], "metadata": {"continue": "a/b"}}, {"items": [2], "metadata": {}}]
     server.answers = [(200, {}, orjson.dumps(page)) for page in pages]
-    assert [page["items"] for page in api.list_pages("/p", {"fieldSelector": "x"}, page=1)] == [[1], [2]]
+    assert [page["items"] for page in api.list_pages("/p", {"fieldSelector": "x"}, page_size=1)] == [[1], [2]]
     assert [path for _, path, _, _ in server.asked] == [
         "/p?fieldSelector=x&limit=1", "/p?fieldSelector=x&limit=1&continue=a%2Fb",
     ]  # fmt: skip
@@ -151,7 +151,7 @@ def test_a_replaced_token_file_is_read_when_the_old_token_is_refused(server: Fak
 
 def test_silence_and_refusal_are_told_apart(api: Api, server: FakeServer, tmp_path: Path) -> None:
     server.answers = [lambda _: time.sleep(0.5)]
-    with pytest.raises(errors.Silent, match="did not answer in time"):
+    with pytest.raises(errors.ReadTimeout, match="did not answer in time"):
         api.get("/p", timeout_s=0.1)
     nobody = connect(kubeconfig(tmp_path / "nobody", "http://127.0.0.1:9"), user_agent="t")
     with pytest.raises(errors.Unreachable, match=r"GET /p: .*refused"):
@@ -207,18 +207,18 @@ def chunks(*parts: bytes, end: bool = True, hold: threading.Event | None = None)
 
 def test_events_are_whole_however_they_are_cut(api: Api, server: FakeServer) -> None:
     server.answers = [chunks(b'{"a":', b'1}\n{"a":2}\n{"a"', b":3}\n")]
-    with api.watch_lines("/p", {"resourceVersion": "5"}, silent_s=5) as watch:
+    with api.watch_lines("/p", {"resourceVersion": "5"}, idle_timeout_s=5) as watch:
         assert [event["a"] for event in watch] == [1, 2, 3]
     assert server.asked[0][1] == "/p?resourceVersion=5&watch=1"
 
 
 def test_a_watch_that_breaks_off_or_says_nothing_is_told(api: Api, server: FakeServer) -> None:
     server.answers = [chunks(b'{"a":1}\n', end=False)]
-    with api.watch_lines("/p", silent_s=5) as watch, pytest.raises(errors.Unreachable):
+    with api.watch_lines("/p", idle_timeout_s=5) as watch, pytest.raises(errors.Unreachable):
         list(watch)
     held = threading.Event()
     server.answers = [chunks(b'{"a":1}\n', hold=held)]
-    with api.watch_lines("/p", silent_s=0.1) as watch, pytest.raises(errors.Silent):
+    with api.watch_lines("/p", idle_timeout_s=0.1) as watch, pytest.raises(errors.ReadTimeout):
         list(watch)
     held.set()
 
@@ -226,13 +226,13 @@ def test_a_watch_that_breaks_off_or_says_nothing_is_told(api: Api, server: FakeS
 def test_a_watch_that_is_refused_says_why(api: Api, server: FakeServer) -> None:
     server.answers = [status(403, "pods is forbidden")]
     with pytest.raises(errors.Forbidden, match=r"WATCH /p: pods is forbidden \(403\)"):
-        api.watch_lines("/p", silent_s=5)
+        api.watch_lines("/p", idle_timeout_s=5)
 
 
 def test_a_watch_is_stopped_from_another_thread(api: Api, server: FakeServer) -> None:
     held = threading.Event()
     server.answers = [chunks(b'{"a":1}\n', hold=held)]
-    with api.watch_lines("/p", silent_s=30) as watch:
+    with api.watch_lines("/p", idle_timeout_s=30) as watch:
         events: list[Any] = []
         reader = threading.Thread(target=lambda: events.extend(watch))
         reader.start()
@@ -253,7 +253,7 @@ def test_as_the_process_ends_requests_are_cut_short_and_then_not_made_at_all(api
         api.get("/p")
     assert time.monotonic() - began_s < 5.0
     asked = len(server.asked)
-    with pytest.raises(errors.Unreachable, match="not asked, as the process ends"):
+    with pytest.raises(errors.Unreachable, match="not sent, the process is shutting down"):
         api.patch("/p", {})
     assert len(server.asked) == asked
     go_on.set()

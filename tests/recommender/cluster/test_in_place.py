@@ -9,7 +9,7 @@ import pytest
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Invalid, Unreachable
-from recommender.cluster.vpas.made import ASKED_AGAIN_S, InPlaceMode
+from recommender.cluster.vpas.auto_created import PROBE_TTL_S, InPlaceMode
 
 
 class Server:
@@ -33,9 +33,9 @@ def test_a_cluster_has_it_that_would_take_such_a_vpa_and_is_asked_again_after_mi
     server.error = Invalid("you must enable feature gate InPlace", status=422)
     assert not mode.available("team")
     server.error = None
-    now_s = ASKED_AGAIN_S - 1.0
+    now_s = PROBE_TTL_S - 1.0
     assert not mode.available("team")
-    now_s = ASKED_AGAIN_S
+    now_s = PROBE_TTL_S
     assert mode.available("team")
     assert server.modes == ["InPlace", "InPlace"]
 

@@ -44,8 +44,8 @@ def test_the_first_leads_and_the_second_waits_its_whole_duration(
     api: Api, namespace: str, candidate: Election, clock: Clock
 ) -> None:
     one, two = candidate("one"), candidate("two")
-    assert one.attempt()
-    assert one.leads
+    assert one.try_acquire_or_renew()
+    assert one.is_leader
     assert spec(api, namespace) == {
         "holderIdentity": "one",
         "leaseDurationSeconds": 15,
@@ -53,31 +53,31 @@ def test_the_first_leads_and_the_second_waits_its_whole_duration(
         "renewTime": "2026-08-22T12:00:00.250000Z",
         "leaseTransitions": 0,
     }
-    assert not two.attempt()
+    assert not two.try_acquire_or_renew()
     assert two.holder == "one"
 
     clock.now_s += 14
-    assert one.attempt()  # renewed just in time, so the second begins to wait anew
+    assert one.try_acquire_or_renew()  # renewed just in time, so the second begins to wait anew
     assert spec(api, namespace)["acquireTime"] == "2026-08-22T12:00:00.250000Z"
-    assert not two.attempt()
+    assert not two.try_acquire_or_renew()
     clock.now_s += 14.9
-    assert not two.attempt()
-    assert not one.leads, "ten seconds without a renewal end it, five before anyone may take over"
+    assert not two.try_acquire_or_renew()
+    assert not one.is_leader, "ten seconds without a renewal end it, five before anyone may take over"
     clock.now_s += 0.2
-    assert two.attempt()
+    assert two.try_acquire_or_renew()
     assert spec(api, namespace)["leaseTransitions"] == 1
-    assert not one.attempt()
+    assert not one.try_acquire_or_renew()
     assert one.holder == "two"
 
 
 def test_a_released_lease_is_taken_at_once(api: Api, namespace: str, candidate: Election) -> None:
     one, two = candidate("one"), candidate("two")
-    one.attempt()
-    two.attempt()
+    one.try_acquire_or_renew()
+    two.try_acquire_or_renew()
     one.release()
-    assert not one.leads
+    assert not one.is_leader
     assert spec(api, namespace)["holderIdentity"] == ""
-    assert two.attempt()
+    assert two.try_acquire_or_renew()
     one.release()
     assert spec(api, namespace)["holderIdentity"] == "two", "nobody gives back what is not theirs"
 
@@ -86,19 +86,19 @@ def test_a_write_between_reading_and_renewing_is_respected(
     api: Api, namespace: str, candidate: Election, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = candidate("one"), candidate("two")
-    one.attempt()
-    two.attempt()
+    one.try_acquire_or_renew()
+    two.try_acquire_or_renew()
     clock.now_s += 16
     get = api.get
 
     def get_and_be_overtaken(path: str, **options: Any) -> dict[str, Any]:
         found = get(path, **options)
         monkeypatch.setattr(api, "get", get)
-        assert two.attempt()
+        assert two.try_acquire_or_renew()
         return found
 
     monkeypatch.setattr(api, "get", get_and_be_overtaken)
-    assert not one.attempt()
+    assert not one.try_acquire_or_renew()
     assert spec(api, namespace)["holderIdentity"] == "two"
 
 
@@ -118,16 +118,16 @@ def test_of_two_one_leads_and_when_it_stops_the_other_does(
 ) -> None:
     one, two = election("one"), election("two")
     one.start()
-    wait_until(lambda: one.leads, "the first")
+    wait_until(lambda: one.is_leader, "the first")
     two.start()
     wait_until(lambda: two.holder == "one", "the second to see it")
-    assert not two.leads
+    assert not two.is_leader
     began_s = time.monotonic()
     one.stop()
-    wait_until(lambda: two.leads, "the second")
+    wait_until(lambda: two.is_leader, "the second")
     assert time.monotonic() - began_s < 1.5 * patience(), "given back, not run out"
     two.stop()
-    assert caplog.messages == ["one leads", "two leads"]
+    assert caplog.messages == ["one became the leader", "two leads"]
 
 
 LEADER = """
@@ -138,7 +138,7 @@ from recommender.cluster.lease import LeaderElection, LeaseTimes
 config, namespace, name = sys.argv[1:]
 times = LeaseTimes(duration_s=2, renew_deadline_s=1.2, retry_s=0.1)
 election = LeaderElection(connect(Path(config), user_agent="t"), namespace, name, "killed", times=times).start()
-while not election.leads:
+while not election.is_leader:
     time.sleep(0.01)
 print("won", flush=True)
 threading.Event().wait()
@@ -159,8 +159,8 @@ def test_a_killed_leader_is_followed_when_its_lease_has_run_out(
         finally:
             leader.kill()
     began_s = time.monotonic()
-    assert not other.leads
-    wait_until(lambda: other.leads, "the other to lead", timeout_s=10, every_s=0.01)
+    assert not other.is_leader
+    wait_until(lambda: other.is_leader, "the other to lead", timeout_s=10, every_s=0.01)
     assert time.monotonic() - began_s > 1.0, "the dead might have been alive until its lease ran out"
     assert spec(api, namespace)["leaseTransitions"] == 1
     other.stop()
@@ -172,21 +172,21 @@ def test_a_leader_that_cannot_renew_says_so_and_leads_again_later(
 ) -> None:
     def said(*words: str) -> bool:
         """Between these it may have failed to renew, and said so."""
-        return [each for each in caplog.messages if each.startswith("one leads")][: len(words)] == list(words)
+        return [each for each in caplog.messages if each.startswith("one ")][: len(words)] == list(words)
 
     one = election("one")
     one.start()
-    wait_until(lambda: one.leads, "the leader")
+    wait_until(lambda: one.is_leader, "the leader")
     api_server = cluster.servers["kube-apiserver"]
     api_server.pause()  # silent, not dead: a start of it costs seconds
     try:
-        wait_until(lambda: said("one leads", "one leads no more"), "the loss", timeout_s=5)
-        assert not one.leads
+        wait_until(lambda: said("one became the leader", "one is no longer the leader"), "the loss", timeout_s=5)
+        assert not one.is_leader
         assert one.problem
     finally:
         api_server.resume()
     # A server that has just come back may be late once more, and the deadline is short here.
-    again = ("one leads", "one leads no more", "one leads")
-    wait_until(lambda: said(*again) and one.leads, "the leader again", timeout_s=20)
+    again = ("one became the leader", "one is no longer the leader", "one became the leader")
+    wait_until(lambda: said(*again) and one.is_leader, "the leader again", timeout_s=20)
     assert not one.problem
     one.stop()

@@ -7,13 +7,13 @@ import time
 import pytest
 
 from recommender.cluster.progress import patterns
-from recommender.cluster.progress.patterns import Found, Search, search
+from recommender.cluster.progress.patterns import Search, SearchResult, search
 
 
 def by_default(line: str) -> dict[str, str]:
     (found,) = search([Search(None, [line])])
-    assert found.words is not None
-    return found.words[0]
+    assert found.groups is not None
+    return found.groups[0]
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_the_default_pattern_takes_no_long_time_for_any_line(line: str) -> None:
 
 def test_a_pattern_of_a_pod_is_searched_for_in_its_lines() -> None:
     found = search([Search(r"L(?P<loss>\d+) n(?P<step>\d+)", ["L3 n1", "nothing", "L2 n2"])])
-    assert found == [Found([{"loss": "3", "step": "1"}, {}, {"loss": "2", "step": "2"}])]
+    assert found == [SearchResult([{"loss": "3", "step": "1"}, {}, {"loss": "2", "step": "2"}])]
 
 
 def test_a_pattern_that_never_ends_is_ended_and_the_others_are_answered() -> None:
     evil = Search(r"(?P<loss>(a+)+)$", ["a" * 40 + "b"])
     good = Search(r"(?P<score>\d+)", ["7"])
     found = search([good, evil, good])
-    assert [one.words for one in found] == [[{"score": "7"}], None, [{"score": "7"}]]
+    assert [one.groups for one in found] == [[{"score": "7"}], None, [{"score": "7"}]]
     assert "takes more than 0.2 s" in found[1].problem
 
 
@@ -88,14 +88,14 @@ def test_patterns_that_take_long_wait_for_the_next_round_once_the_time_of_this_o
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each is too short to be ended: it would never be over."""
-    monkeypatch.setattr(patterns, "CPU_A_ROUND_S", 0.05)
+    monkeypatch.setattr(patterns, "ROUND_CPU_LIMIT_S", 0.05)
     long = Search(r"(?:(?:a+)+b)|(?P<loss>zzz)", ["a" * 15] * 2)
     good = [Search(r"(?P<score>\d+)", ["7"]), Search(None, ["loss=1"])]
     found = search([*good, *[long] * 200])
-    assert [one.words for one in found[:2]] == [[{"score": "7"}], [{"loss": "1"}]]
-    assert found[-1] == Found(None)
+    assert [one.groups for one in found[:2]] == [[{"score": "7"}], [{"loss": "1"}]]
+    assert found[-1] == SearchResult(None)
     assert 0.04 < sum(one.cpu_s for one in found) < 0.3
-    assert search([Search(None, ["loss loss " * 90] * 1000), good[1]])[1] == Found(None)
+    assert search([Search(None, ["loss loss " * 90] * 1000), good[1]])[1] == SearchResult(None)
 
 
 @pytest.mark.parametrize(
@@ -109,5 +109,5 @@ def test_patterns_that_take_long_wait_for_the_next_round_once_the_time_of_this_o
 )
 def test_a_pattern_that_cannot_be_used_is_said_to_be(pattern: str, problem: str) -> None:
     (found,) = search([Search(pattern, ["x"])])
-    assert found.words is None
+    assert found.groups is None
     assert any(word in found.problem for word in problem.split("|")), found.problem

@@ -9,7 +9,7 @@ import pytest
 
 from local_cluster.cluster import Cluster
 from local_cluster.waiting import wait_until
-from recommender.cluster.access.answers import error_of_status
+from recommender.cluster.access.answers import error_from_status
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Forbidden, NotFound
 from recommender.cluster.objects.vpa import Vpa, read_vpa
@@ -36,7 +36,7 @@ CRDS = Path(__file__).parents[3] / "manifests" / "crd"
 )
 def test_a_refusal_for_want_of_the_namespace_is_told_from_one_for_want_of_a_right(details: object, kind: type) -> None:
     body = {"kind": "Status", "reason": "Forbidden", "message": "pods is forbidden", "details": details}
-    error = error_of_status("POST /x", 403, body)
+    error = error_from_status("POST /x", 403, body)
     assert type(error) is kind
     assert error.status == 403
 

@@ -169,7 +169,7 @@ def test_an_eviction_with_no_amount_is_refused_by_name() -> None:
 
 
 def test_the_queue_gives_each_kill_once_and_drops_the_oldest_when_nobody_asks() -> None:
-    queue = OomQueue(clock=lambda: SEEN_S, longest=2)
+    queue = OomQueue(clock=lambda: SEEN_S, max_length=2)
     queue.pod_changed(pod(RUNNING), pod(killed()))
     queue.pod_changed(pod(killed()), pod(killed()))
     assert [oom.when_s for oom in queue.drain()] == [FIRST_END_S]

@@ -134,7 +134,7 @@ def test_reading_the_same_pod_twice_gives_equal_pods() -> None:
         (pod([{}]), "spec.containers[0].name is missing"),
         (pod([], [{"name": "a"}, 3]), "status.containerStatuses[1] is not a JSON object"),  # type: ignore[list-item]
         (pod([], startTime="yesterday"), "status.startTime is not an RFC 3339 time: 'yesterday'"),
-        (pod([], metadata={"labels": {"a": 1}}), "metadata.labels has a value that is not a text"),
+        (pod([], metadata={"labels": {"a": 1}}), "metadata.labels has a value that is not a string"),
     ],
 )
 def test_a_broken_pod_names_itself_and_the_field(raw: dict[str, Any], message: str) -> None:

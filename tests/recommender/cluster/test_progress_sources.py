@@ -15,7 +15,7 @@ from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.progress import logs as logs_of_pods
 from recommender.cluster.progress.annotations import AnnotationProgress
 from recommender.cluster.progress.logs import LogProgress
-from recommender.cluster.progress.patterns import Found, Search
+from recommender.cluster.progress.patterns import Search, SearchResult
 from recommender.readings import ProgressUpdate, Reading, Stage
 from tests.fakes.api_server import FakeServer, kubeconfig, status
 from tests.fakes.clock import Clock
@@ -117,9 +117,9 @@ def test_pods_of_namespaces_whose_patterns_take_long_wait_behind_all_others_and_
 ) -> None:
     asked: list[list[str | None]] = []
 
-    def one_a_round(searches: Sequence[Search]) -> list[Found]:
+    def one_a_round(searches: Sequence[Search]) -> list[SearchResult]:
         asked.append([one.pattern for one in searches])
-        return [Found([{}], cpu_s=0.19), *[Found(None)] * (len(searches) - 1)]
+        return [SearchResult([{}], cpu_s=0.19), *[SearchResult(None)] * (len(searches) - 1)]
 
     monkeypatch.setattr(logs_of_pods, "search", one_a_round)
     source, slow = Timed(api), [a_pod(name, name, namespace="slow") for name in "ab"]

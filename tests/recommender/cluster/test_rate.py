@@ -32,7 +32,7 @@ def test_a_burst_goes_at_once_and_the_rest_at_the_rate_a_quarter_of_a_second_s_t
 def test_nothing_goes_while_it_is_held() -> None:
     time = Clock(0.0)
     tokens = bucket(10, 100, time)
-    tokens.hold_for(2.0)
+    tokens.pause_for(2.0)
     tokens.take()
     assert time.now_s == 2.0
     tokens.take()
@@ -73,7 +73,7 @@ def test_in_no_stretch_of_time_are_there_more_than_burst_and_rate_allow(
 def test_opened_up_nothing_waits_any_more() -> None:
     time = Clock(0.0)
     tokens = bucket(10, 1, time)
-    tokens.open_up()
+    tokens.lift_limit()
     for _ in range(1000):
         tokens.take()
     assert time.now_s == 0

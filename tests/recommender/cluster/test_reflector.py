@@ -12,7 +12,7 @@ import pytest
 from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import Backoff
-from recommender.cluster.errors import Forbidden, Gone, ServerFailed, Silent, Unreachable
+from recommender.cluster.errors import Forbidden, Gone, ReadTimeout, ServerFailed, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.watching.reflector import Reflector
 
@@ -28,14 +28,14 @@ class ScriptedApi(Api):
         self.held = threading.Event()
 
     def list_pages(
-        self, path: str, query: Any = None, *, page: int = 0, metadata_only: bool = False
+        self, path: str, query: Any = None, *, page_size: int = 0, metadata_only: bool = False
     ) -> Iterator[dict[str, Any]]:
         for step in self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]:
             if isinstance(step, Exception):
                 raise step
             yield dict(step)
 
-    def watch_lines(self, path: str, query: Any = None, *, silent_s: float, metadata_only: bool = False) -> Any:
+    def watch_lines(self, path: str, query: Any = None, *, idle_timeout_s: float, metadata_only: bool = False) -> Any:
         self.asked.append(query)
         return ScriptedWatch(self)
 
@@ -92,7 +92,7 @@ def start() -> Iterator[Start]:
 
     def started(lists: list[list[Step]], watches: list[list[Step]], **options: Any) -> Any:
         api = ScriptedApi(lists, watches)
-        options = {"first_wait_s": 0.001, "longest_wait_s": 0.002} | options
+        options = {"min_backoff_s": 0.001, "max_backoff_s": 0.002} | options
         running.append(Reflector(api, "/things", value_of, **options).start())
         return running[-1], api
 
@@ -169,7 +169,7 @@ def test_without_the_right_to_watch_it_lists_now_and_then_and_says_why(start: St
 
 
 def test_a_server_that_ends_every_watch_at_once_is_not_asked_without_a_pause(start: Start) -> None:
-    reflector, api = start([[page(5)]], [[] for _ in range(1000)], first_wait_s=0.02, longest_wait_s=60.0)
+    reflector, api = start([[page(5)]], [[] for _ in range(1000)], min_backoff_s=0.02, max_backoff_s=60.0)
     wait_until(lambda: len(api.asked) >= 4, "some watches")
     assert reflector._backoff.failures >= 3
     assert "at once" in reflector.problem or not reflector.problem
@@ -178,14 +178,14 @@ def test_a_server_that_ends_every_watch_at_once_is_not_asked_without_a_pause(sta
 
 @pytest.mark.parametrize("lost", [Gone("too old"), event("ERROR", {"kind": "Status", "code": 410})])
 def test_what_is_too_old_as_soon_as_it_is_listed_is_not_listed_again_without_a_pause(start: Start, lost: Step) -> None:
-    reflector, _ = start([[page(5)]], [[lost] for _ in range(1000)], first_wait_s=0.02, longest_wait_s=60.0)
+    reflector, _ = start([[page(5)]], [[lost] for _ in range(1000)], min_backoff_s=0.02, max_backoff_s=60.0)
     wait_until(lambda: reflector.lists >= 4, "some lists")
     assert reflector._backoff.failures >= 3
     assert reflector.synced
 
 
 def test_a_quiet_watch_is_opened_anew_and_is_no_problem(start: Start) -> None:
-    reflector, api = start([[page(5)]], [[Silent("nothing came")]])
+    reflector, api = start([[page(5)]], [[ReadTimeout("nothing came")]])
     wait_until(lambda: len(api.asked) == 2, "the second watch")
     assert not reflector.problem
     assert reflector.lists == 1

@@ -60,7 +60,7 @@ def start(api: Api) -> Iterator[Callable[..., Reflector[Any]]]:
     running: list[Reflector[Any]] = []
 
     def started(path: str, parse: Callable[[Any], Any], **options: Any) -> Reflector[Any]:
-        options = {"first_wait_s": 0.05, "longest_wait_s": 0.2} | options
+        options = {"min_backoff_s": 0.05, "max_backoff_s": 0.2} | options
         running.append(Reflector(options.pop("api", api), path, parse, **options).start())
         assert running[-1].wait_synced(10)
         return running[-1]
@@ -87,7 +87,7 @@ def test_it_lists_in_pages_and_then_follows_every_change(api: Api, maps: str, st
     for number in range(7):
         api.create(maps, config_map(f"m{number}", "old"))
     told: list[tuple[str | None, str | None]] = []
-    reflector = start(maps, some_text, page=3, on_change=lambda old, new: told.append((old, new)))
+    reflector = start(maps, some_text, page_size=3, on_change=lambda old, new: told.append((old, new)))
     assert texts(reflector) == {f"m{n}": "old" for n in range(7)}
     assert told == [(None, "old")] * 7
     before, version = reflector.snapshot(), reflector.version

@@ -13,7 +13,7 @@ from recommender.cluster.objects.resizability import (
     GUARANTEED,
     Resizability,
     read_resizability,
-    refusal_of,
+    resize_refusal,
 )
 
 Json = dict[str, Any]
@@ -75,6 +75,6 @@ def test_limits_without_requests_and_policies_that_restart_are_seen() -> None:
     ],
 )
 def test_one_pod_that_cannot_be_resized_speaks_for_all(pod: Resizability, words: str) -> None:
-    found = refusal_of([Resizability(), pod])
+    found = resize_refusal([Resizability(), pod])
     assert words in found
     assert bool(found) == bool(words)

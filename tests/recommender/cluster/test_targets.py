@@ -7,7 +7,7 @@ import pytest
 from recommender.cluster.errors import Forbidden
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import TargetRef
-from recommender.cluster.workloads.ownership import WELL_KNOWN, reader_of
+from recommender.cluster.workloads.ownership import WELL_KNOWN, workload_reader
 from recommender.cluster.workloads.targets import TRAINING_JOBS
 from tests.recommender.cluster.worlds import APP, NAMESPACE, ROLLOUTS, World, owner, rollout
 
@@ -53,7 +53,7 @@ def test_finished_pods_count_and_pending_ones_are_told_apart(world: World, phase
 def test_expressions_of_a_selector_count(world: World) -> None:
     selector = {"matchLabels": APP, "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["cache"]}]}
     metadata = {"name": "web", "namespace": NAMESPACE}
-    world.workloads.changed(None, reader_of("Deployment")({"metadata": metadata, "spec": {"selector": selector}}))
+    world.workloads.changed(None, workload_reader("Deployment")({"metadata": metadata, "spec": {"selector": selector}}))
     world.pod("a", APP)
     world.pod("b", {**APP, "tier": "cache"})
     world.pod("c", {**APP, "tier": "front"})
@@ -114,7 +114,7 @@ def test_a_version_that_is_no_longer_served_is_found_in_its_group(world: World) 
         ("Rollout", "web", "gone.io/v1", "the API server knows no such kind"),
         ("Rollout", "web", "", "Rollout team/web: the API server knows no such kind"),
         ("Rollout", "empty", ROLLOUTS, "names no selector"),
-        ("Rollout", "bad", ROLLOUTS, "is no label selector"),
+        ("Rollout", "bad", ROLLOUTS, "is not a label selector"),
     ],
 )
 def test_a_scale_that_cannot_be_used_is_said_in_words(

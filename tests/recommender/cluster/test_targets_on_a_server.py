@@ -18,7 +18,7 @@ from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.vpa import TargetRef
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.watching.reflector import Reflector
-from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, reader_of
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, workload_reader
 from recommender.cluster.workloads.pod_index import PodIndex
 from recommender.cluster.workloads.scales import Scales
 from recommender.cluster.workloads.targets import Resolution, Targets
@@ -47,7 +47,7 @@ class Watched:
         ]
         for kind, resource in WELL_KNOWN.items():
             path = path_of(resource, namespace)
-            reflector = Reflector(api, path, reader_of(kind), on_change=self.workloads.changed)
+            reflector = Reflector(api, path, workload_reader(kind), on_change=self.workloads.changed)
             self.reflectors.append(reflector.start())
         assert all(reflector.wait_synced(20) for reflector in self.reflectors)
 
@@ -138,8 +138,8 @@ def test_a_cron_jobs_pods_are_found_through_its_jobs(
     (name,) = watched.wait_for(1, "CronJob", "nightly", "batch/v1")
     pod = watched.pods.get(ObjectKey(namespace, name))
     assert pod is not None
-    assert [owner.kind for owner in watched.workloads.above(pod)] == ["Job", "CronJob"]
-    assert workload_class(pod, watched.workloads.above(pod)) == "nightly"
+    assert [owner.kind for owner in watched.workloads.controllers_of(pod)] == ["Job", "CronJob"]
+    assert workload_class(pod, watched.workloads.controllers_of(pod)) == "nightly"
     assert "CronJob/nightly" in watched.resolve("Job", "nightly-1", "batch/v1").problem
     assert watched.requests == {}
 
@@ -172,7 +172,7 @@ def test_what_cannot_be_scaled_is_found_by_owner_and_label(
     assert watched.requests == {}
     pod = watched.pods.get(ObjectKey(namespace, names[0]))
     assert pod is not None
-    assert workload_class(pod, watched.workloads.above(pod)) == "bert"
+    assert workload_class(pod, watched.workloads.controllers_of(pod)) == "bert"
     assert "lump-0" in watched.wait_for(2, "Lump", "bert-7", f"{GROUP}/v1"), "and the worker, whose label names no kind"
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from recommender.cluster.errors import ServerFailed
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.workloads.discovery import Resource, served
-from recommender.cluster.workloads.ownership import Ref, reader_of
-from recommender.cluster.workloads.training_jobs import KINDS
+from recommender.cluster.workloads.discovery import Resource, served_resources
+from recommender.cluster.workloads.ownership import Ref, workload_reader
+from recommender.cluster.workloads.training_jobs import TRAINING_JOB_KINDS
 from tests.recommender.cluster.worlds import NAMESPACE, ScriptedServer, World, owner
 
 KUBEFLOW, JOBSET = "kubeflow.org/v1", "jobset.x-k8s.io/v1alpha2"
@@ -31,7 +31,7 @@ def with_groups(**groups: tuple[str, ...]) -> ScriptedServer:
 
 
 def found(server: ScriptedServer) -> dict[tuple[str, str], Resource]:
-    return served(server, KINDS)  # type: ignore[arg-type]
+    return served_resources(server, TRAINING_JOB_KINDS)  # type: ignore[arg-type]
 
 
 def test_where_none_is_installed_one_question_tells() -> None:
@@ -81,7 +81,7 @@ def test_a_server_that_cannot_say_is_told_from_one_that_has_none() -> None:
 )
 def test_a_training_job_is_read_with_its_end(conditions: list[dict[str, str]], finished: bool) -> None:
     raw = {"metadata": {"name": "bert", "namespace": NAMESPACE}, "status": {"conditions": conditions}}
-    job = reader_of("PyTorchJob", KUBEFLOW)(raw)
+    job = workload_reader("PyTorchJob", KUBEFLOW)(raw)
     assert (job.finished, job.api_version, job.selector) == (finished, KUBEFLOW, None)
     assert job.ref == Ref("kubeflow.org", "PyTorchJob", "bert")
 
@@ -91,13 +91,16 @@ def test_a_training_job_that_is_watched_leads_on_to_what_controls_it() -> None:
     world.server.serve("trainer.kubeflow.org/v1alpha1", TrainJob=("trainjobs", False))
     by = owner("TrainJob", "llm", "trainer.kubeflow.org/v1alpha1")
     metadata = {"name": "llm", "namespace": NAMESPACE, "generateName": "llm-", "ownerReferences": [by]}
-    world.workloads.changed(None, reader_of("JobSet", JOBSET)({"metadata": metadata}))
+    world.workloads.changed(None, workload_reader("JobSet", JOBSET)({"metadata": metadata}))
     world.controller("Job", "llm-0", {"u": "1"}, by=owner("JobSet", "llm", JOBSET))
     pod = world.pod("llm-0-a", {"u": "1"}, by=owner("Job", "llm-0", "batch/v1"))
     world.pod("stranger", {"job-name": "llm"}, by=owner("Job", "llm", "batch/v1"))
     world.controller("Job", "llm", {"u": "2"})
     assert world.names("JobSet", "llm", JOBSET) == ["llm-0-a"]
-    assert [above.kind for above in world.workloads.above(pod)] == ["Job", "JobSet", "TrainJob"]
-    assert world.workloads.within(NAMESPACE).keys() >= {Ref("jobset.x-k8s.io", "JobSet", "llm"), Ref("", "Job", "llm")}
+    assert [above.kind for above in world.workloads.controllers_of(pod)] == ["Job", "JobSet", "TrainJob"]
+    assert world.workloads.in_namespace(NAMESPACE).keys() >= {
+        Ref("jobset.x-k8s.io", "JobSet", "llm"),
+        Ref("", "Job", "llm"),
+    }
     assert world.workloads.get("elsewhere", Ref("", "Job", "llm")) is None
     assert ObjectKey(NAMESPACE, "llm-0-a") == pod.key

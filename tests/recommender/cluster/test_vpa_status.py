@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.vpas.status import (
-    OURS_ALONE,
+    PHASEWISE_CONDITIONS,
     Condition,
-    fetches_history,
+    is_fetching_history,
     same_status,
     status_of,
     status_without,
@@ -115,11 +115,13 @@ def test_what_was_published_is_found_unchanged_whatever_it_was(
 def test_what_only_we_would_take_back_is_taken_out_and_all_else_stays() -> None:
     conditions = [{"type": kind, "status": "True"} for kind in ("DisruptiveUpdates", "LowConfidence", "Provided")]
     status = {"conditions": conditions, "recommendation": {"containerRecommendations": []}, "observedGeneration": 2}
-    assert status_without(vpa(status), OURS_ALONE) == {**status, "conditions": conditions[2:]}
+    assert status_without(vpa(status), PHASEWISE_CONDITIONS) == {**status, "conditions": conditions[2:]}
 
 
 def test_whether_a_history_is_being_fetched_is_told_by_its_condition() -> None:
-    assert fetches_history(vpa({"conditions": [{"type": "FetchingHistory", "status": "True"}]}))
-    assert not fetches_history(vpa({"conditions": [{"type": "FetchingHistory", "status": "False"}]}))
-    assert not fetches_history(vpa({"conditions": [{"type": "Other", "status": "True", "reason": "FetchingHistory"}]}))
-    assert not fetches_history(vpa())
+    assert is_fetching_history(vpa({"conditions": [{"type": "FetchingHistory", "status": "True"}]}))
+    assert not is_fetching_history(vpa({"conditions": [{"type": "FetchingHistory", "status": "False"}]}))
+    assert not is_fetching_history(
+        vpa({"conditions": [{"type": "Other", "status": "True", "reason": "FetchingHistory"}]})
+    )
+    assert not is_fetching_history(vpa())

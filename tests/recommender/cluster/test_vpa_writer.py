@@ -79,18 +79,18 @@ def test_a_status_arrives_as_published_and_is_not_sent_twice(api: Api, vpa: Vpa,
 
 
 def test_what_was_written_is_known_again_until_somebody_else_writes(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
-    assert not writer.stands(vpa)
+    assert not writer.matches_last_write(vpa)
     writer.publish(vpa, [APP], PROVIDED)
-    assert writer.stands(now(api, vpa)), "as the server gives it back"
-    assert not writer.stands(vpa), "not as it was before"
+    assert writer.matches_last_write(now(api, vpa)), "as the server gives it back"
+    assert not writer.matches_last_write(vpa), "not as it was before"
     api.patch(path_of(VPAS, *vpa.key), {"metadata": {"labels": {"a": "b"}}})
-    assert writer.stands(now(api, vpa)), "nothing but a label has changed"
+    assert writer.matches_last_write(now(api, vpa)), "nothing but a label has changed"
     api.patch(path_of(VPAS, *vpa.key, "status"), {"status": {"recommendation": None}})
-    assert not writer.stands(now(api, vpa))
+    assert not writer.matches_last_write(now(api, vpa))
     writer.publish(now(api, vpa), [APP], PROVIDED)
-    assert writer.stands(now(api, vpa))
+    assert writer.matches_last_write(now(api, vpa))
     writer.forget(vpa.key)
-    assert not writer.stands(now(api, vpa))
+    assert not writer.matches_last_write(now(api, vpa))
 
 
 def test_equal_values_in_other_words_are_not_written_over(api: Api, vpa: Vpa, writer: VpaWriter) -> None:

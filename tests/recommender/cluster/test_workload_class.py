@@ -18,7 +18,7 @@ LABEL = "phasewise.dev/workload"
 
 def class_of(world: World, **pod: Any) -> str:
     made = world.pod("p", **pod)
-    return workload_class(made, world.workloads.above(made))
+    return workload_class(made, world.workloads.controllers_of(made))
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ def test_a_server_that_says_nothing_is_silent_and_its_late_answer_goes_to_nobody
         handler.wfile.write(b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"late":"x"}')
 
     server.answers = [late, (200, {}, b"{}")]
-    with pytest.raises(errors.Silent, match="PATCH /p: the server did not answer in time"):
+    with pytest.raises(errors.ReadTimeout, match="PATCH /p: the server did not answer in time"):
         api.patch("/p", {}, timeout_s=0.1)
     go_on.set()
     assert api.patch("/p", {}) == {}

@@ -9,7 +9,7 @@ from recommender.cluster.errors import ApiError, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.vpa import TargetRef
-from recommender.cluster.workloads.ownership import Workload, Workloads, reader_of
+from recommender.cluster.workloads.ownership import Workload, Workloads, workload_reader
 from recommender.cluster.workloads.pod_index import PodIndex
 from recommender.cluster.workloads.scales import Scales
 from recommender.cluster.workloads.targets import Resolution, Targets
@@ -92,7 +92,7 @@ class World:
         if kind == "CronJob":
             spec = {"jobTemplate": {"spec": {"template": {"metadata": {"labels": labels}}}}}
         metadata = {"name": name, "namespace": NAMESPACE, "ownerReferences": [by] if by else [], **metadata}
-        workload = reader_of(kind)({"metadata": metadata, "spec": spec})
+        workload = workload_reader(kind)({"metadata": metadata, "spec": spec})
         self.workloads.changed(None, workload)
         return workload
 

@@ -10,9 +10,9 @@ from recommender.cluster.errors import Conflict, NotFound
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import Vpa, read_vpa
-from recommender.cluster.vpas.made import VpaMaker
+from recommender.cluster.vpas.auto_created import VpaMaker
 from recommender.cluster.workloads.namespaces import Namespace
-from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, reader_of
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, workload_reader
 from recommender.live.auto.settings import AUTO
 from recommender.live.auto.vpas import Planner, VpaChanges
 
@@ -149,7 +149,9 @@ def a(
         ]
     conditions = [{"type": "Complete", "status": "True"}] if ended else []
     version = api_version or ("" if kind in WELL_KNOWN else KUBEFLOW)
-    return reader_of(kind, version)({"metadata": metadata, "spec": spec or {}, "status": {"conditions": conditions}})
+    return workload_reader(kind, version)(
+        {"metadata": metadata, "spec": spec or {}, "status": {"conditions": conditions}}
+    )
 
 
 def foreign_owner(kind: str, name: str = "x", api_version: str = RAY) -> OwnerRef:

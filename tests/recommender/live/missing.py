@@ -26,11 +26,11 @@ from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.profiles import ProfileWriter, read_profile
 from recommender.cluster.progress.logs import read_log
 from recommender.cluster.usage.metrics_api import read_usage
+from recommender.cluster.vpas.auto_created import Settings as Making
+from recommender.cluster.vpas.auto_created import VpaMaker, WantedVpa
 from recommender.cluster.vpas.checkpoints import Checkpoints
-from recommender.cluster.vpas.made import Settings as Making
-from recommender.cluster.vpas.made import VpaMaker, WantedVpa
 from recommender.cluster.vpas.writer import VpaWriter
-from recommender.cluster.workloads.ownership import Workload, reader_of
+from recommender.cluster.workloads.ownership import Workload, workload_reader
 from recommender.cluster.workloads.scales import FAILURES, Scales
 from recommender.cluster.workloads.waiting_pods import REQUESTS, Change, resize_waiting
 from recommender.live.auto.view import AutoView
@@ -84,7 +84,7 @@ class Stage:
         raw = client.AppsV1Api(self.cluster.client()).read_namespaced_deployment(
             "app", self.namespace, _preload_content=False
         )
-        found = reader_of("Deployment")(raw.json())
+        found = workload_reader("Deployment")(raw.json())
         assert found is not None
         return found
 
@@ -232,7 +232,7 @@ def resize_one_that_waits(stage: Stage) -> Try:
 def look_up_scale(stage: Stage) -> Try:
     def look() -> None:
         scales = Scales(stage.api, time.monotonic, random.Random(1))  # noqa: S311  # jitter
-        answer = scales.of(stage.namespace, "apps/v1", "Deployment", "app")
+        answer = scales.look_up(stage.namespace, "apps/v1", "Deployment", "app")
         if answer.outcome in FAILURES:
             raise Forbidden(answer.error)
 
@@ -250,7 +250,7 @@ def lead(stage: Stage) -> Try:
     if stage.right.verb == "update":
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
         coordination.create_namespaced_lease("kube-system", {"metadata": {"name": NAME}, "spec": spec})
-    return LeaderElection(stage.api, "kube-system", NAME, "me").attempt
+    return LeaderElection(stage.api, "kube-system", NAME, "me").try_acquire_or_renew
 
 
 Act = Callable[[Stage], Try]

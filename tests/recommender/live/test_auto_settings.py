@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recommender.cluster.objects.vpa import SHARES
-from recommender.cluster.vpas.made import PROBLEM, Settings
+from recommender.cluster.vpas.auto_created import PROBLEM_ANNOTATION, Settings
 from recommender.cluster.workloads.namespaces import Namespace, read_namespace
 from recommender.live.auto.settings import AUTO, settings_from
 from tests.recommender.live.auto_world import TEAM, YES, World, a
@@ -65,10 +65,10 @@ def test_what_cannot_be_understood_is_said_and_nothing_is_acted_upon(
     world = World().add(a("Job", "a", annotations=annotations))
     vpa = world.the_vpa()
     assert vpa.update_mode == "Off"
-    assert words in vpa.annotations[PROBLEM]
+    assert words in vpa.annotations[PROBLEM_ANNOTATION]
     assert words in world.plan().notes["Job team/a"]
     world.add(a("Job", "a"))
-    assert PROBLEM not in world.the_vpa().annotations
+    assert PROBLEM_ANNOTATION not in world.the_vpa().annotations
     assert world.the_vpa().update_mode == "InPlace"
 
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.vpas.made import (
-    PROBLEM,
+from recommender.cluster.vpas.auto_created import (
+    PROBLEM_ANNOTATION,
     Settings,
     WantedVpa,
     is_as_wanted,
     is_edited,
-    is_made_by,
+    is_managed_by,
 )
 from recommender.cluster.workloads.namespaces import Namespace
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload
@@ -252,7 +252,7 @@ def test_what_is_being_deleted_is_waited_for() -> None:
 @pytest.mark.parametrize(("scalable", "words"), [({"PyTorchJob"}, ""), (set(), NOT_SCALABLE)])
 def test_a_vpa_that_the_updater_cannot_act_upon_says_so(scalable: set[str], words: str) -> None:
     vpa = World(scalable=frozenset(scalable)).add(PARENT).the_vpa()
-    assert vpa.annotations.get(PROBLEM, "") == words
+    assert vpa.annotations.get(PROBLEM_ANNOTATION, "") == words
     assert vpa.update_mode == "InPlace"
 
 
@@ -302,11 +302,11 @@ def test_it_comes_to_rest_and_nobody_has_two(world: World, later: World) -> None
     theirs = {name for name in world.server.vpas if name.startswith("theirs")}
     notes = world.settle()
     assert theirs <= world.server.vpas.keys(), "a person's VPA is never removed"
-    targets = [(vpa.target.kind, vpa.target.name) for vpa in world.vpas.values() if is_made_by(vpa, "phasewise")]
+    targets = [(vpa.target.kind, vpa.target.name) for vpa in world.vpas.values() if is_managed_by(vpa, "phasewise")]
     assert len(targets) == len(set(targets))
     for vpa in world.vpas.values():
         workload = world.workloads.get(Ref.of(vpa.target.api_version, vpa.target.kind, vpa.target.name))
-        if is_made_by(vpa, "phasewise") and workload is not None and vpa.owner is not None:
+        if is_managed_by(vpa, "phasewise") and workload is not None and vpa.owner is not None:
             assert label_of(world, workload) == "true"
             words = "" if workload.kind in WELL_KNOWN else NOT_SCALABLE
             said, _ = safe_settings(Settings(), workload.kind, (), has_in_place=True)

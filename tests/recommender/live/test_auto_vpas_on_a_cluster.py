@@ -20,7 +20,7 @@ from local_cluster.simulated.usage import Usage, drive_usage
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec, resources
 from recommender.cluster.objects.quantities import parse_quantity
-from recommender.cluster.workloads.training_jobs import KINDS
+from recommender.cluster.workloads.training_jobs import TRAINING_JOB_KINDS
 from recommender.live.auto.settings import AUTO, IN_PLACE_REFUSED, MAX_MIN_REPLICAS
 from tests.recommender.cluster.custom_kinds import definition, serve, serve_no_longer
 from tests.recommender.live.auto_cluster import (
@@ -210,7 +210,7 @@ def test_a_kind_that_is_taken_away_is_no_longer_asked_for(cluster: Cluster, reco
     log = recommender.log
     wait_until(lambda: "watching mpijobs of kubeflow.org/v1" in log.read_text(), "the kind to be found", timeout_s=40)
     serve_no_longer(cluster, definition(f"{KUBEFLOW}/v1", "MPIJob"))
-    wait_until(lambda: "MPIJob of kubeflow.org is served no more" in log.read_text(), "it to be missed", timeout_s=40)
+    wait_until(lambda: "MPIJob of kubeflow.org is no longer served" in log.read_text(), "it to be missed", timeout_s=40)
     assert log.read_text().count("mpijobs: no contact") <= 1
 
 
@@ -264,7 +264,7 @@ def test_its_rights_are_enough_and_each_of_them_is_used(cluster: Cluster, team: 
 def test_the_kinds_that_are_watched_are_those_of_the_manifests() -> None:
     documents = list(yaml.safe_load_all((MANIFESTS / "recommender" / "rbac.yaml").read_text()))
     (role,) = [document for document in documents if document["kind"] == "ClusterRole"]
-    groups = {group for group, _ in KINDS}
+    groups = {group for group, _ in TRAINING_JOB_KINDS}
     granted = {
         (group, resource, *rule["verbs"])
         for rule in role["rules"]
@@ -272,4 +272,4 @@ def test_the_kinds_that_are_watched_are_those_of_the_manifests() -> None:
         for resource in rule["resources"]
         if group in groups
     }
-    assert granted == {(group, f"{kind.lower()}s", "list", "watch") for group, kind in KINDS}
+    assert granted == {(group, f"{kind.lower()}s", "list", "watch") for group, kind in TRAINING_JOB_KINDS}

@@ -15,7 +15,7 @@ from local_cluster.cluster import Cluster
 from local_cluster.recommender import install, writes
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.workloads import pods_of
-from recommender.cluster.vpas.status import OURS_ALONE
+from recommender.cluster.vpas.status import PHASEWISE_CONDITIONS
 from tests.recommender.live.behaviours import CASES, PLENTY, Case, Container, policy, standing
 from tests.recommender.live.checking import check
 from tests.recommender.live.crowd import (
@@ -122,7 +122,9 @@ def test_a_vpa_that_moves_to_another_recommender_is_left_as_it_is_and_taken_up_w
     scene.wait(lambda: scene.provided("moved"), "a recommendation")
     assert "DisruptiveUpdates" in scene.conditions("moved")
     scene.patch_vpa("moved", {"spec": {"recommenders": [{"name": "another"}]}})
-    scene.wait(lambda: not OURS_ALONE & scene.conditions("moved").keys(), "what only we would take back to go")
+    scene.wait(
+        lambda: not PHASEWISE_CONDITIONS & scene.conditions("moved").keys(), "what only we would take back to go"
+    )
     assert scene.provided("moved")
     scene.a_whole_round_passes()
     scene.patch_vpa("moved", {"status": standing()}, status=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recommender.cluster.objects.resizability import BEST_EFFORT, GUARANTEED, Resizability
-from recommender.cluster.vpas.made import PROBLEM, WRITTEN, Settings
+from recommender.cluster.vpas.auto_created import DIGEST_ANNOTATION, PROBLEM_ANNOTATION, Settings
 from recommender.cluster.workloads.ownership import Workload
 from recommender.cluster.workloads.targets import JOBS
 from recommender.live.auto.settings import IN_PLACE_REFUSED, MAX_MIN_REPLICAS, MODE, MODES, safe_settings
@@ -27,7 +27,7 @@ def said(
 ) -> tuple[str, str, int | None]:
     """Mode, controlledValues and minReplicas."""
     settings, _ = safe_settings(Settings(mode), kind, [pod], in_place)
-    return settings.mode, settings.values, settings.min_replicas
+    return settings.mode, settings.controlled_values, settings.min_replicas
 
 
 def test_a_job_is_resized_in_place_where_the_cluster_can_and_is_never_evicted_where_it_cannot() -> None:
@@ -85,7 +85,7 @@ def job(resources: dict[str, dict[str, str]]) -> Workload:
 def test_the_template_decides_before_there_is_a_pod_and_the_vpa_says_why() -> None:
     vpa = World().add(job({})).the_vpa()
     assert vpa.update_mode == "Initial"
-    assert vpa.annotations[PROBLEM].startswith("its pods are BestEffort")
+    assert vpa.annotations[PROBLEM_ANNOTATION].startswith("its pods are BestEffort")
 
 
 def test_a_pod_that_admission_made_guaranteed_counts_as_soon_as_it_is_seen() -> None:
@@ -100,11 +100,11 @@ def test_an_upgrade_of_the_vpa_changes_ours_and_takes_the_reason_away() -> None:
     world = World(in_place=False).add(job({"requests": {"cpu": "1"}}))
     before = world.the_vpa()
     assert (before.update_mode, before.min_replicas) == ("InPlaceOrRecreate", MAX_MIN_REPLICAS)
-    assert before.annotations[PROBLEM] == IN_PLACE_REFUSED
+    assert before.annotations[PROBLEM_ANNOTATION] == IN_PLACE_REFUSED
     world.in_place = True
     after = world.the_vpa()
     assert (after.uid, after.update_mode, after.min_replicas) == (before.uid, "InPlace", 1)
-    assert PROBLEM not in after.annotations
+    assert PROBLEM_ANNOTATION not in after.annotations
 
 
 def test_what_an_earlier_version_made_is_no_persons_doing_and_is_made_harmless() -> None:
@@ -112,7 +112,9 @@ def test_what_an_earlier_version_made_is_no_persons_doing_and_is_made_harmless()
     world.settle()
     earlier = {"updateMode": "InPlaceOrRecreate", "minReplicas": 1}
     world.edit("a.job", updatePolicy=earlier)
-    world.server.vpas["a.job"]["metadata"]["annotations"][WRITTEN] = "97b9734d36fc665c9576"  # what it wrote there
+    world.server.vpas["a.job"]["metadata"]["annotations"][DIGEST_ANNOTATION] = (
+        "97b9734d36fc665c9576"  # what it wrote there
+    )
     assert world.the_vpa().update_mode == "InPlace"
 
 

@@ -53,13 +53,13 @@ class Many(Records):
         self.together.wait(5.0)
         with self.lock:
             if self.silent_after is not None and len(self.sent) >= self.silent_after:
-                raise Unreachable("not asked, as the process ends")
+                raise Unreachable("not sent, the process is shutting down")
             self.sent.append(("status", vpa.key.name))
         super().publish(vpa, recommendations, conditions)
 
     def write_profile(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         if self.no_profiles:
-            raise Unreachable("not asked, as the process ends")
+            raise Unreachable("not sent, the process is shutting down")
         self.sent.append(("profile", vpa.key.name))
         super().write_profile(vpa, profile)
 

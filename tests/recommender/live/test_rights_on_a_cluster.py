@@ -22,7 +22,7 @@ from local_cluster.vpa_objects import create_vpa
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec, resources
 from recommender.cluster.errors import ApiError, Forbidden
-from recommender.cluster.workloads.training_jobs import KINDS
+from recommender.cluster.workloads.training_jobs import TRAINING_JOB_KINDS
 from tests.recommender.cluster.custom_kinds import definition, served
 from tests.recommender.live.missing import (
     CHECKPOINTS,
@@ -59,7 +59,7 @@ WATCHED = [
     ("", "resourcequotas"),
     *(("apps", resource) for resource in ("deployments", "statefulsets", "daemonsets", "replicasets")),
     *(("batch", resource) for resource in ("jobs", "cronjobs")),
-    *((group, f"{kind.lower()}s") for group, kind in sorted(KINDS)),
+    *((group, f"{kind.lower()}s") for group, kind in sorted(TRAINING_JOB_KINDS)),
     (VPA_GROUP, VPAS),
     (PHASEWISE, "phaseprofiles"),
 ]
@@ -102,7 +102,9 @@ def account(cluster: Cluster) -> Iterator[Account]:
     cluster.vpa_resources()
     cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml")
     versions = {"kubeflow.org": "v1", "jobset.x-k8s.io": "v1alpha2"}
-    with served(cluster, *(definition(f"{group}/{versions[group]}", kind) for group, kind in sorted(KINDS))):
+    with served(
+        cluster, *(definition(f"{group}/{versions[group]}", kind) for group, kind in sorted(TRAINING_JOB_KINDS))
+    ):
         yield Account(cluster, NAME, ROLES)
 
 

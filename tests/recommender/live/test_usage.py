@@ -36,7 +36,7 @@ def test_what_the_source_says_is_handed_on_in_its_order() -> None:
 
 
 def test_of_which_pods_the_metrics_could_not_be_read_is_said_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    broken = {"ns/bad": "PodMetrics ns/bad: timestamp is not a text"}
+    broken = {"ns/bad": "PodMetrics ns/bad: timestamp is not a string"}
     view = ClusterView(cast(Api, None), Scope(), lambda _: UsageReport([ONE], broken))
     for _ in range(2):
         assert list(view.samples()) == [ONE]

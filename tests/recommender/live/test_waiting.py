@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound, Unreachable
 from recommender.cluster.objects.pods import PENDING, Pod, read_pod
-from recommender.cluster.objects.vpa import REQUESTS_ALONE, ContainerPolicy
-from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change, resizing
+from recommender.cluster.objects.vpa import REQUESTS_ONLY, ContainerPolicy
+from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change, resize_patch
 from recommender.engine.keys import Group
 from recommender.live.round import Recommender
 from recommender.live.writing.waiting import MAX_RESIZES_PER_ROUND, RETRY_AFTER_S, changes_of
@@ -78,7 +78,7 @@ def test_limits_keep_their_ratio_to_the_requests_unless_the_vpa_is_about_request
         (REQUESTS, MEMORY): 0.5 * GIB,
         (LIMITS, MEMORY): 1.0 * GIB,
     }
-    assert (LIMITS, MEMORY) not in changed(pod, (0.5, 0.5 * GIB), values=REQUESTS_ALONE)
+    assert (LIMITS, MEMORY) not in changed(pod, (0.5, 0.5 * GIB), values=REQUESTS_ONLY)
 
 
 def test_a_guaranteed_pod_stays_one() -> None:
@@ -86,7 +86,7 @@ def test_a_guaranteed_pod_stays_one() -> None:
     pod = waiting(same, same, qos="Guaranteed")
     now = changed(pod, (0.37, 0.3 * GIB))
     assert [now[REQUESTS, each] for each in (CPU, MEMORY)] == [now[LIMITS, each] for each in (CPU, MEMORY)]
-    assert changed(pod, (0.37, 0.3 * GIB), values=REQUESTS_ALONE) == {}
+    assert changed(pod, (0.37, 0.3 * GIB), values=REQUESTS_ONLY) == {}
 
 
 def test_what_asks_for_nothing_and_cpu_that_is_boosted_for_its_start_stay_as_they_are() -> None:
@@ -116,7 +116,7 @@ def test_whatever_is_asked_a_request_ends_between_its_target_and_what_was_declar
 
 
 def test_the_patch_holds_only_for_the_very_pod_and_while_it_has_no_node() -> None:
-    assert resizing(waiting({"cpu": "1"}), [Change(0, REQUESTS, CPU, 0.37), Change(0, LIMITS, MEMORY, GIB)]) == [
+    assert resize_patch(waiting({"cpu": "1"}), [Change(0, REQUESTS, CPU, 0.37), Change(0, LIMITS, MEMORY, GIB)]) == [
         {"op": "test", "path": "/metadata/uid", "value": "uid"},
         {"op": "test", "path": "/spec/nodeName", "value": None},
         {"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": "370m"},

@@ -1,8 +1,8 @@
-"""VPAs that we make for workloads: what they are called, what they say, and the one door to write them.
+"""VPAs that we create for workloads: names, content, and their only writer.
 
-Each carries the label `phasewise.dev/recommender` with the name of the recommender that made it, is owned by its
-workload, and remembers in an annotation a digest of what was written. A VPA that says something else by now was changed
-by a person: it is never written again. One without the label is a person's altogether.
+Each has the label `phasewise.dev/recommender` with the name of its recommender, is owned by its workload, and has an
+annotation with a digest of the written content. A VPA with different content was edited by a person, and is never
+written again; one without the label is not ours.
 """
 
 from __future__ import annotations
@@ -18,54 +18,54 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity
-from recommender.cluster.objects.vpa import REQUESTS_ALONE, SHARES, Bound, ContainerPolicy, TargetRef, Vpa
+from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, Bound, ContainerPolicy, TargetRef, Vpa
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
 
-MADE_BY = "phasewise.dev/recommender"
-"""Label: the name of the recommender that made it."""
+RECOMMENDER_LABEL = "phasewise.dev/recommender"
+"""Label: the name of the recommender that created the VPA."""
 
-WRITTEN = "phasewise.dev/written"
-"""Annotation: the digest of what we wrote."""
+DIGEST_ANNOTATION = "phasewise.dev/written"
+"""Annotation: the digest of the content we wrote."""
 
-PROBLEM = "phasewise.dev/problem"
-"""Annotation: what a person should know, as what is wrong with the workload's annotations: `kubectl describe vpa`."""
+PROBLEM_ANNOTATION = "phasewise.dev/problem"
+"""Annotation: a problem for people to see, such as an invalid annotation of the workload."""
 
-LONGEST_NAME = 189
-"""A checkpoint is called `<VPA>-<container>`, a container up to 63 characters, and an object up to 253."""
+MAX_NAME_CHARS = 189
+"""The checkpoint's name is `<VPA>-<container>`: 253 characters, less 63 of the container and the hyphen."""
 
-LONGEST_PROBLEM = 500
+MAX_PROBLEM_CHARS = 500
 HASH_DIGITS = 10
 
-EVERY = "*"
+ALL_CONTAINERS = "*"
 
-ASKED_AGAIN_S = 300.0
-"""An upgrade of the VPA is seen after so long at the latest."""
+PROBE_TTL_S = 300.0
+"""How long the result of a probe is cached; an upgrade of the VPA is noticed by then."""
 
-MODE = "InPlace"
+IN_PLACE = "InPlace"
 
-PROBE = "phasewise-probe-"
+PROBE_NAME = "phasewise-probe-"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What can be chosen of a VPA that we make; bounds in (cpu_cores, memory_bytes), for every container.
+    """The options of a VPA that we create; bounds in (cpu_cores, memory_bytes), for every container.
 
     Attributes
     ----------
-    values
+    controlled_values
         `controlledValues`.
     min_replicas
-        What the updater leaves alone when there are fewer; None for its own number.
+        The updater does not evict with fewer replicas; None for its default.
     shares
-        How its pods share the CPU of their nodes: an annotation's word, empty where they do not.
+        The policy by which its pods share the CPU of their nodes; empty for none.
     """
 
     mode: str = "InPlaceOrRecreate"
     min_allowed: Bound = (None, None)
     max_allowed: Bound = (None, None)
-    values: str = REQUESTS_ALONE
+    controlled_values: str = REQUESTS_ONLY
     min_replicas: int | None = None
     shares: str = ""
 
@@ -77,7 +77,7 @@ class WantedVpa:
     Attributes
     ----------
     problem
-        Words for the annotation `PROBLEM`; empty when all is well.
+        Value of the annotation `PROBLEM_ANNOTATION`; empty without a problem.
     """
 
     name: str
@@ -92,11 +92,11 @@ class WantedVpa:
 
 
 def names_for(workload: Workload) -> tuple[str, str]:
-    """What the VPA of a workload may be called: `<name>.<kind>`, or that with a digest where it is taken or too long,
-    or what the profile of a workload class may be called.
+    """Candidate names for the VPA of a workload: `<name>.<kind>`, then one with a digest.
 
-    No container has a dot in its name, so no two such VPAs can have checkpoints of one name (`a-b` and `c`, `a` and
-    `b-c`), and workloads of one name and different kinds have VPAs of different names.
+    The plain name is skipped if too long, or if it could be that of a workload class's profile. Container names have no
+    dot, so two such VPAs never have checkpoints of the same name (`a-b` and `c`, `a` and `b-c`), and workloads of one
+    name and different kinds have VPAs of different names.
 
     Examples
     --------
@@ -104,44 +104,48 @@ def names_for(workload: Workload) -> tuple[str, str]:
     """
     kind = workload.kind.lower()
     digits = hashlib.sha256(f"{workload.kind}\0{workload.name}".encode()).hexdigest()[:HASH_DIGITS]
-    room = LONGEST_NAME - len(kind) - HASH_DIGITS - 2
+    room = MAX_NAME_CHARS - len(kind) - HASH_DIGITS - 2
     unique = f"{workload.name[:room].rstrip('-.')}-{digits}.{kind}"
     plain = f"{workload.name}.{kind}"
-    fits = len(plain) <= LONGEST_NAME and not plain.startswith(CLASS_PREFIX)
+    fits = len(plain) <= MAX_NAME_CHARS and not plain.startswith(CLASS_PREFIX)
     return (plain, unique) if fits else (unique, unique)
 
 
-def is_made_by(vpa: Vpa, recommender: str) -> bool:
-    """Made by this recommender, and not taken over by a person since."""
-    return vpa.labels.get(MADE_BY) == recommender and vpa.owner is not None and WRITTEN in vpa.annotations
+def is_managed_by(vpa: Vpa, recommender: str) -> bool:
+    """Whether this recommender created the VPA, and its label, owner and annotation are still there."""
+    return (
+        vpa.labels.get(RECOMMENDER_LABEL) == recommender
+        and vpa.owner is not None
+        and DIGEST_ANNOTATION in vpa.annotations
+    )
 
 
 def is_edited(vpa: Vpa) -> bool:
-    """Something else stands in it than we wrote."""
-    return vpa.annotations.get(WRITTEN) != _digest(_what(vpa))
+    """Whether the content differs from what we wrote."""
+    return vpa.annotations.get(DIGEST_ANNOTATION) != _digest(_fields_of(vpa))
 
 
 def is_as_wanted(vpa: Vpa, wanted: WantedVpa) -> bool:
-    """Nothing needs to be written."""
-    words = (vpa.annotations.get(PROBLEM, ""), vpa.annotations.get(SHARES, ""))
-    as_wanted = words == (wanted.problem[:LONGEST_PROBLEM], wanted.settings.shares)
-    return as_wanted and _what(vpa) == _what_is(wanted)
+    """Whether the VPA is up to date."""
+    annotations = (vpa.annotations.get(PROBLEM_ANNOTATION, ""), vpa.annotations.get(SHARES, ""))
+    as_wanted = annotations == (wanted.problem[:MAX_PROBLEM_CHARS], wanted.settings.shares)
+    return as_wanted and _fields_of(vpa) == _wanted_fields(wanted)
 
 
 class VpaMaker:
-    """Makes, changes and removes VPAs of workloads. Every method raises an `ApiError`."""
+    """Creates, updates and deletes VPAs of workloads. Every method raises an `ApiError`."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
     def create(self, wanted: WantedVpa) -> None:
-        """Make a VPA; `Conflict` when there is one of its name."""
+        """Create a VPA; `Conflict` if its name is taken."""
         workload = wanted.workload
         owner = {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name, "uid": workload.uid}
         metadata = {
             "name": wanted.name,
             "namespace": wanted.key.namespace,
-            "labels": {MADE_BY: wanted.recommender},
+            "labels": {RECOMMENDER_LABEL: wanted.recommender},
             "annotations": {name: text for name, text in _annotations(wanted).items() if text},
             "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": False}],
         }
@@ -149,27 +153,25 @@ class VpaMaker:
         self._api.create(path_of(VPAS, wanted.key.namespace), body)
 
     def change(self, vpa: Vpa, wanted: WantedVpa) -> None:
-        """Make one of ours say what is wanted now; `Conflict` when somebody wrote it since it was seen."""
+        """Update one of our VPAs; `Conflict` if it was modified since it was read."""
         metadata = {"resourceVersion": vpa.resource_version, "annotations": _annotations(wanted)}
         spec = _spec(wanted)
-        spec["updatePolicy"].setdefault("minReplicas", None)  # takes out a number that was there before
+        spec["updatePolicy"].setdefault("minReplicas", None)  # removes an earlier value
         self._api.patch(path_of(VPAS, *vpa.key), {"metadata": metadata, "spec": spec})
 
     def remove(self, vpa: Vpa) -> None:
-        """Delete this very VPA, if it is still there."""
+        """Delete this VPA, by its UID, if it still exists."""
         try:
             self._api.delete(path_of(VPAS, *vpa.key), uid=vpa.uid)
         except (NotFound, Conflict):
-            return  # it has gone by itself, and another one may have its name
+            return  # already deleted, perhaps replaced by another one of its name
 
 
 class InPlaceMode:
-    """Whether a cluster's VPA has the update mode `InPlace`, which no flag and no object of it tells.
+    """Whether the cluster's VPA supports the update mode `InPlace`, found by a cached dry-run create.
 
-    Tries to make a VPA of that mode, so that nothing is stored, and remembers what came of it.
-
-    The schema of an older VPA refuses it, and so does the admission controller while its feature gate is off. The
-    updater has a gate of its own: where that one alone is off, it leaves such VPAs alone, which does no harm.
+    Older versions refuse the mode by their schema, and the admission controller while its feature gate is off. The
+    updater has its own gate: if only that is off, it ignores such VPAs, which is harmless.
 
     Parameters
     ----------
@@ -179,29 +181,29 @@ class InPlaceMode:
 
     def __init__(self, api: Api, clock: Callable[[], float]) -> None:
         self._api, self._clock = api, clock
-        self._known: tuple[bool, float] | None = None
+        self._probed: tuple[bool, float] | None = None
 
     def available(self, namespace: str) -> bool:
-        """Whether a VPA of a namespace may have it; an ApiError when the server could not say."""
+        """Whether a VPA in the namespace may have the mode; an ApiError if the probe failed otherwise."""
         now_s = self._clock()
-        if self._known is None or now_s - self._known[1] >= ASKED_AGAIN_S:
-            self._known = self._ask(namespace), now_s
-        return self._known[0]
+        if self._probed is None or now_s - self._probed[1] >= PROBE_TTL_S:
+            self._probed = self._probe(namespace), now_s
+        return self._probed[0]
 
-    def _ask(self, namespace: str) -> bool:
+    def _probe(self, namespace: str) -> bool:
         body = {
             "apiVersion": VPAS[0],
             "kind": "VerticalPodAutoscaler",
-            "metadata": {"generateName": PROBE, "namespace": namespace},
+            "metadata": {"generateName": PROBE_NAME, "namespace": namespace},
             "spec": {
-                "targetRef": {"apiVersion": "batch/v1", "kind": "Job", "name": PROBE},
-                "updatePolicy": {"updateMode": MODE},
+                "targetRef": {"apiVersion": "batch/v1", "kind": "Job", "name": PROBE_NAME},
+                "updatePolicy": {"updateMode": IN_PLACE},
             },
         }
         try:
             self._api.create(path_of(VPAS, namespace), body, dry_run=True)
         except Invalid as error:
-            if MODE not in str(error):  # what else speaks against the probe says nothing of other namespaces
+            if IN_PLACE not in str(error):  # refused for another reason, which says nothing about the mode
                 raise
             return False
         return True
@@ -209,7 +211,7 @@ class InPlaceMode:
 
 def _spec(wanted: WantedVpa) -> dict[str, Any]:
     workload, settings = wanted.workload, wanted.settings
-    policy: dict[str, Any] = {"containerName": EVERY, "controlledValues": settings.values}
+    policy: dict[str, Any] = {"containerName": ALL_CONTAINERS, "controlledValues": settings.controlled_values}
     for field, bound in (("minAllowed", settings.min_allowed), ("maxAllowed", settings.max_allowed)):
         if quantities := _quantities(bound):
             policy[field] = quantities
@@ -225,38 +227,38 @@ def _spec(wanted: WantedVpa) -> dict[str, Any]:
 
 
 def _annotations(wanted: WantedVpa) -> dict[str, str | None]:
-    """None removes one."""
+    """The annotations of a VPA; None removes one."""
     return {
-        WRITTEN: _digest(_what_is(wanted)),
-        PROBLEM: wanted.problem[:LONGEST_PROBLEM] or None,
+        DIGEST_ANNOTATION: _digest(_wanted_fields(wanted)),
+        PROBLEM_ANNOTATION: wanted.problem[:MAX_PROBLEM_CHARS] or None,
         SHARES: wanted.settings.shares or None,
     }
 
 
-_What = tuple[TargetRef, str, int | None, tuple[str, ...], tuple[ContainerPolicy, ...]]
-"""What stands in a VPA, however it is written (`1` or `1000m`), and nothing that we do not write: target, update mode,
-least replicas, recommenders, policies."""
+_VpaFields = tuple[TargetRef, str, int | None, tuple[str, ...], tuple[ContainerPolicy, ...]]
+"""The content of a VPA that we write, independent of its notation (`1` or `1000m`): target, update mode, minimum
+replicas, recommenders, policies."""
 
 
-def _what(vpa: Vpa) -> _What:
+def _fields_of(vpa: Vpa) -> _VpaFields:
     return vpa.target, vpa.update_mode, vpa.min_replicas, vpa.recommenders, vpa.policies
 
 
-def _what_is(wanted: WantedVpa) -> _What:
+def _wanted_fields(wanted: WantedVpa) -> _VpaFields:
     workload, settings = wanted.workload, wanted.settings
     target = TargetRef(workload.api_version, workload.kind, workload.name)
     bounds = settings.min_allowed, settings.max_allowed
-    policy = ContainerPolicy(EVERY, "Auto", *bounds, controlled_values=settings.values)
+    policy = ContainerPolicy(ALL_CONTAINERS, "Auto", *bounds, controlled_values=settings.controlled_values)
     return target, settings.mode, settings.min_replicas, (wanted.recommender,), (policy,)
 
 
-def _digest(what: _What) -> str:
-    target, *rest, policies = what
-    said = ((target.api_version, target.kind, target.name), *rest, [_said(policy) for policy in policies])
-    return hashlib.sha256(orjson.dumps(said)).hexdigest()[: 2 * HASH_DIGITS]
+def _digest(fields: _VpaFields) -> str:
+    target, *rest, policies = fields
+    content = ((target.api_version, target.kind, target.name), *rest, [_policy_fields(policy) for policy in policies])
+    return hashlib.sha256(orjson.dumps(content)).hexdigest()[: 2 * HASH_DIGITS]
 
 
-def _said(policy: ContainerPolicy) -> tuple[Any, ...]:
+def _policy_fields(policy: ContainerPolicy) -> tuple[Any, ...]:
     bounds = (_quantities(policy.min_allowed), _quantities(policy.max_allowed))
     bumps = (policy.oom_bump_up_ratio, policy.oom_min_bump_up_bytes)
     newer = [number for number in (policy.memory_interval_s, policy.memory_intervals) if number is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.vpas.made import names_for
+from recommender.cluster.vpas.auto_created import names_for
 from recommender.cluster.workloads.ownership import Workload
 
 
