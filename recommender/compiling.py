@@ -23,9 +23,9 @@ def compile_apart(rehearsal: Callable[[], None], program: str) -> None:
         uncompiled, or cannot keep on the disk, is compiled here.
     """
     with _without("scipy.linalg"):  # of which Numba would import all, to see whether there is a BLAS: 16 MiB
-        from recommender.kernels.loading import NotCompiled, loaded_alone  # noqa: PLC0415  Numba is slow to import
+        from recommender.kernels.loading import NotCompiled, run_without_compiling  # noqa: PLC0415  Numba is slow to import
     try:
-        loaded_alone(rehearsal)
+        run_without_compiling(rehearsal)
     except NotCompiled:
         subprocess.run((sys.executable, "-m", program), stdout=subprocess.DEVNULL, check=False)  # noqa: S603 - ourselves
         rehearsal()

@@ -12,7 +12,7 @@ import numpy as np
 from recommender.judging import decision_positions
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.runs import runs_of
-from recommender.policies.phase_demand import AS_IT_COMES, ONCE_A_CYCLE, PRICES, RULES, DemandModel
+from recommender.policies.phase_demand import EVERY_SAMPLE, ONCE_A_CYCLE, PRICES, RULES, DemandModel
 from recommender.policies.phase_plan import RESIZE, PhasePlan, PlanState, weights_of
 from recommender.records import VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
@@ -23,7 +23,7 @@ MOST_SAMPLES = 30_000
 LEAST_SAMPLES = 200
 """Of a run: what begins tells little of what a violation costs later."""
 
-LATE_SAMPLES = 2
+LEAD_SAMPLES = 2
 """Decisions as they come are in force so much later."""
 
 AHEAD_SAMPLES = 12
@@ -80,7 +80,7 @@ def fit_demand(
     for fold in range(FOLDS if len(different) >= FOLDS else 0):
         taught = _without_prices([run for run, its in zip(runs, folds, strict=True) if its != fold], phases)
         kept_out = tried_on([run for run, its in zip(runs, folds, strict=True) if its == fold])
-        for rule in (AS_IT_COMES, ONCE_A_CYCLE):
+        for rule in (EVERY_SAMPLE, ONCE_A_CYCLE):
             violated[rule] += _violations(kept_out, rule, *taught, cycle_samples, lag)
         judged += sum(max(0, len(run.usage) - lag - 1) for run in kept_out)
         if progress is not None:
@@ -120,8 +120,8 @@ def _violations(
     runs: Sequence[LabelledRun], rule: int, demand: DemandModel, graph: PhaseGraph, cycle_samples: int, lag: int
 ) -> FloatArray:
     """float64 (2, prices): how many samples violate at each price."""
-    late, resize, changes = (LATE_SAMPLES, RESIZE, CHANGES_PER_SAMPLE) if rule == AS_IT_COMES else (0, 0.0, np.inf)
-    ahead = AHEAD_SAMPLES if rule == AS_IT_COMES else cycle_samples
+    late, resize, changes = (LEAD_SAMPLES, RESIZE, CHANGES_PER_SAMPLE) if rule == EVERY_SAMPLE else (0, 0.0, np.inf)
+    ahead = AHEAD_SAMPLES if rule == EVERY_SAMPLE else cycle_samples
     occupancy = graph.to_provide_for(late, ahead).occupancy
     expected = demand.expected(occupancy[np.newaxis], late, ahead)
     state, counted = PlanState(graph.n_phases, 1), np.zeros((2, len(PRICES)))

@@ -287,7 +287,7 @@ def online_kernel(o: Layout, exact: bool) -> Callable[..., float]:
 
 
 @cache
-def miss_kernel(o: Layout, exact: bool) -> Callable[..., None]:
+def reconstruction_error_kernel(o: Layout, exact: bool) -> Callable[..., None]:
     """The kernel that measures reconstructions: ``miss(values, starts, work, out)``.
 
     `out` (float64 (n_windows,), OUT) is the L2 norm of v minus the visible mean of the hidden mean of v.

@@ -20,7 +20,7 @@ class _Refuses(event.Listener):
         pass
 
 
-def loaded_alone(run: Callable[[], None]) -> None:
+def run_without_compiling(run: Callable[[], None]) -> None:
     """Run what uses compiled loops.
 
     Raises

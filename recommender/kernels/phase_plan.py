@@ -18,7 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 EXPERTS = 3
-PLAN, LATEST, LONGER = range(EXPERTS)
+PLAN, SHORT_WINDOW, LONG_WINDOW = range(EXPERTS)
 """Who may decide for a container: the plan by phases, and two rules that follow its own use, of its latest samples and
 of more of them."""
 
@@ -104,7 +104,7 @@ class PlanArrays(NamedTuple):
     asked
         float64 (n, EXPERTS, resources): what each expert decided last; NaN before that.
     correction, gain, streak
-        float64 (n, EXPERTS, resources): see `plan_steps.held`.
+        float64 (n, EXPERTS, resources): see `plan_steps.updated_correction`.
     budget
         float64 (n, EXPERTS, resources): resizes that are left to it.
     lately
@@ -156,7 +156,7 @@ LEVEL_COUNTS = 0.5
 NEARER = 0.02
 """Where what is left to look at does not shrink by this share in a step, the search for the cheapest begins."""
 
-HAIR = 1e-9
+ROUNDING_TOLERANCE = 1e-9
 """Sums that differ by so little may be in another order."""
 
 SIZE_LEANS = 10.0
@@ -296,7 +296,7 @@ def surely_stays(
     The lower an allocation, the more time is spent above it. So from one amount that was looked at it follows for all
     below it how much must be saved to outweigh the shortage, and for all above it how much shortage is left to avoid.
     """
-    worth = 1.0 + weights.resize - HAIR
+    worth = 1.0 + weights.resize - ROUNDING_TOLERANCE
     here = price * shortage(resource, asked, correction, demands, expected, weights)
     for begin, end in (((asked + here) / worth, asked), (asked / worth, least)):
         amount = begin

@@ -17,8 +17,8 @@ from recommender.kernels.phase_plan import (
     BLOCKS,
     EXPERTS,
     LATE,
-    LATEST,
     PLAN,
+    SHORT_WINDOW,
     Expected,
     PlanArrays,
     Weights,
@@ -28,7 +28,7 @@ from recommender.kernels.phase_plan import (
     price_of_violation,
 )
 
-FOLLOWED = 10
+SHORT_WINDOW_SAMPLES = 10
 """One rule asks for the largest of so many samples, the other of as many as `BLOCKS` of them hold."""
 
 OFF = 0.15
@@ -37,7 +37,7 @@ OFF = 0.15
 MARGIN = 0.05
 """The rule of more samples asks for so much more at first: by how much later is up to its violations."""
 
-UNTRIED = 6
+WARM_UP_SAMPLES = 6
 """For so many samples of a container there is no record worth the name."""
 
 FORGETS = 0.99
@@ -54,7 +54,7 @@ MOST_SAVED = 2.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def held(
+def updated_correction(
     correction: float, gain: float, streak: float, violated: bool, short: bool, target: float
 ) -> tuple[float, float, float]:
     """A container's correction after one more sample, a logarithm by which its demand is larger than forecast.
@@ -102,8 +102,8 @@ def largest_lately(k: int, rule: int, resource: int, standing: PlanArrays) -> fl
     recent, peaks, samples = standing.recent, standing.peaks, standing.samples[k]
     asked, correction = standing.asked[k, rule, resource], standing.correction[k, rule, resource]
     largest = 0.0
-    if rule == LATEST:
-        for place in range(min(samples, FOLLOWED)):
+    if rule == SHORT_WINDOW:
+        for place in range(min(samples, SHORT_WINDOW_SAMPLES)):
             largest = max(largest, recent[k, place, resource])
     else:
         for block in range(BLOCKS):
@@ -128,7 +128,7 @@ def hold_expert(
     """
     violated = amount > in_force * weights.tolerance
     short = decided and amount > standing.asked[k, expert, resource] * weights.tolerance
-    correction, gain, streak = held(
+    correction, gain, streak = updated_correction(
         standing.correction[k, expert, resource],
         standing.gain[k, expert, resource],
         standing.streak[k, expert, resource],
@@ -172,10 +172,10 @@ def choose(k: int, resource: int, credit: float, standing: PlanArrays, weights: 
             most = expert
         if record[k, expert, resource] < record[k, best, resource]:
             best = expert
-    if standing.samples[k] <= UNTRIED:
+    if standing.samples[k] <= WARM_UP_SAMPLES:
         standing.chosen[k, resource] = most
         return
-    begins = standing.samples[k] <= 2 * UNTRIED
+    begins = standing.samples[k] <= 2 * WARM_UP_SAMPLES
     now = PLAN if begins else standing.chosen[k, resource]
     worth = (weights.resize + (credit if now == PLAN else 0.0)) * asked[k, now, resource]
     dearer = record[k, now, resource] - record[k, best, resource] > worth

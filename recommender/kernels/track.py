@@ -154,7 +154,7 @@ class Centres(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def take_each(slots: NDArray[np.int64], usage: NDArray[np.float64], standard: Standard, tracks: Tracks) -> None:
+def append_features(slots: NDArray[np.int64], usage: NDArray[np.float64], standard: Standard, tracks: Tracks) -> None:
     """Append the standardised features of the next sample of each, float64 (m, 2); NaN is a gap."""
     levels = np.empty(6)
     for row in range(len(slots)):
@@ -179,7 +179,7 @@ def take_each(slots: NDArray[np.int64], usage: NDArray[np.float64], standard: St
 
 
 @njit(cache=True, nogil=True)
-def move_each(
+def update_phases(
     slots: NDArray[np.int64], codes: NDArray[np.float32], centres: Centres, unknown: int, places: Places
 ) -> None:
     """Let each container stay in its phase or change it by its newest code, (m, hidden)."""
@@ -188,7 +188,7 @@ def move_each(
 
 
 @njit(cache=True, nogil=True)
-def move_along(
+def label_codes(
     codes: NDArray[np.float32], centres: Centres, unknown: int, places: Places, labels: NDArray[np.int64]
 ) -> None:
     """The same for the one container at slot 0 with all its codes, (n, hidden); `labels`, int64 (n,), is OUT."""

@@ -30,7 +30,7 @@ GONE_ROUNDS = 40
 """For so many rounds a container is remembered after it is gone: a kill may be told of later than its pod's end."""
 
 
-MOST_RUNS = 100_000
+MAX_RUNS = 100_000
 """Of so many runs that may be resumed it is known which pod began them."""
 
 Run = tuple[str, str, str]
@@ -145,7 +145,7 @@ class ContainerIndex:
         run = run_of(pod)
         if run is None or pod.annotations.get(CHECKPOINTABLE) != "true":
             return ""
-        if len(self._began) > MOST_RUNS:
+        if len(self._began) > MAX_RUNS:
             self._began.clear()
             self._resumed.clear()
         began = self._began.setdefault(run, pod.uid)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.errors import BadArtifact, Misuse
-from recommender.kernels.track import Places, Standard, Tracks, move_each, take_each
+from recommender.kernels.track import Places, Standard, Tracks, append_features, update_phases
 from recommender.phases.detector import PhaseDetector
 from recommender.phases.features import CPU_FLOOR_CORES, LONGEST_PAST, MEMORY_FLOOR_BYTES, USAGE_FEATURES
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
@@ -113,12 +113,12 @@ class PhaseTracker:
             The phase of that sample, `UNKNOWN_PHASE` where none can be told.
         """
         state, lag = self.state, self.detector.lag
-        take_each(slots, usage, self._standard, state.arrays(Tracks))
+        append_features(slots, usage, self._standard, state.arrays(Tracks))
         position = state.in_row[slots] - 1
         moves = (position >= 0) & (~state.gapped[slots] | (position >= lag + 1))
         moving = slots[moves]
         codes = self._codes(moving, position[moves])
-        move_each(moving, codes, self._centres, UNKNOWN_PHASE, state.arrays(Places))
+        update_phases(moving, codes, self._centres, UNKNOWN_PHASE, state.arrays(Places))
         return state.label[slots]
 
     def restore(self, slot: int, remembered: Mapping[str, Any]) -> None:

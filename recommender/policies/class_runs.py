@@ -24,7 +24,7 @@ from recommender.policies.demand_curve import POINTS, DemandCurve
 from recommender.policies.memory_runs import ClassMemory
 from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray, IntArray
 
-MOST_RUNS = 32
+MAX_RUNS = 32
 """The latest ones are kept: a class changes with its code."""
 
 CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES = 0.02, 16.0 * 2**20
@@ -49,7 +49,7 @@ BELIEVED = 6
 OUTLIVED = 1.5
 """A run this many times as old as an earlier one became is not told anything by it."""
 
-FIRST_LEVEL, LOWEST_LEVEL, HIGHEST_LEVEL = 0.95, 0.5, 0.99
+INITIAL_LEVEL, LOWEST_LEVEL, HIGHEST_LEVEL = 0.95, 0.5, 0.99
 """Quantile of the largest use in the coming window over the earlier runs: CPU at the start, and how far it may move."""
 
 PACE = 0.02
@@ -102,7 +102,7 @@ class ClassRuns:
     Parameters
     ----------
     runs
-        Oldest first; the latest `MOST_RUNS` are kept.
+        Oldest first; the latest `MAX_RUNS` are kept.
     level
         Quantile at which CPU is allocated.
 
@@ -116,7 +116,7 @@ class ClassRuns:
         The widest that one of them is kept in: of what is shorter only the largest use is known.
     """
 
-    def __init__(self, runs: Iterable[DemandCurve] = (), level: float = FIRST_LEVEL) -> None:
+    def __init__(self, runs: Iterable[DemandCurve] = (), level: float = INITIAL_LEVEL) -> None:
         self.level = min(max(level, LOWEST_LEVEL), HIGHEST_LEVEL)
         self.memory = ClassMemory()
         self._known: _Known | None = None
@@ -131,7 +131,7 @@ class ClassRuns:
 
     def replace(self, runs: Iterable[DemandCurve]) -> None:
         """Know these instead, oldest first."""
-        self.runs = [without_gaps(run) for run in runs if len(run.levels)][-MOST_RUNS:]
+        self.runs = [without_gaps(run) for run in runs if len(run.levels)][-MAX_RUNS:]
         self.typical_s = float(np.median([run.duration_s for run in self.runs])) if self.runs else 0.0
         self.bucket_s = max((run.step_s for run in self.runs), default=0.0)
         self._known = None

@@ -25,7 +25,7 @@ OFF = "Off"
 WHOLE_UNITS = (1000, 1)
 """Whole units in a core and in a byte: amounts are published in millicores and bytes."""
 
-HAIR = 1e-6
+ROUNDING_TOLERANCE = 1e-6
 """Of a unit; far above float error, far below anything meant."""
 
 NO_LIMITS: Limits = (None, None)
@@ -158,7 +158,7 @@ def pod_share(pod_minimum: Amounts, containers: int) -> Amounts:
     """
     if containers == 0:
         return pod_minimum
-    cpu, memory = (math.floor(pod_minimum[i] * WHOLE_UNITS[i] / containers + HAIR) for i in (CPU, MEMORY))
+    cpu, memory = (math.floor(pod_minimum[i] * WHOLE_UNITS[i] / containers + ROUNDING_TOLERANCE) for i in (CPU, MEMORY))
     return cpu / WHOLE_UNITS[CPU], float(memory)
 
 
@@ -182,7 +182,7 @@ def _constrained(
             three = _step(applied, "PodMinimum", resource, three, [max(amount, minimum[i]) for amount in three])
         multiple, units = multiples[i], WHOLE_UNITS[i]
         # The next multiple in whole units; what float arithmetic adds to one does not count.
-        three = [math.ceil(amount * units / multiple - HAIR) * multiple / units for amount in three]
+        three = [math.ceil(amount * units / multiple - ROUNDING_TOLERANCE) * multiple / units for amount in three]
         if whole_cores and i == CPU:
             three = _step(applied, "IntegerCpu", resource, three, [float(math.ceil(amount)) for amount in three])
         uncapped[i] = three[0]

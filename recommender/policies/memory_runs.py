@@ -35,13 +35,13 @@ MOST_LEAD = 40
 FEWEST_RUNS = 3
 """A class with fewer runs promises nothing, nor does an age that fewer runs reached: for one kill in a hundred runs."""
 
-MOST_RUNS = 256
+MAX_RUNS = 256
 """The latest ones are kept: a class changes with its code."""
 
 MOST_INPUTS = 4096
 """For so many sizes of input a class remembers what it promised."""
 
-MARGIN, MARGIN_OF_ONE = 0.05, 1.0
+MARGIN, SMALL_SAMPLE_MARGIN = 0.05, 1.0
 """Above the largest of n runs: this share, and the second one divided by n: so likely is it to be exceeded."""
 
 BOUNDS = 2
@@ -60,10 +60,10 @@ LEAST_INPUT, ROUNDED = 1e-3, 1e-9
 FARTHEST = 4.0
 """An input more times as large as any known one makes a run a stranger; one more times smaller counts as that small."""
 
-ABOVE_OWN = 1.1
+OWN_PEAK_MARGIN = 1.1
 """A run that comes up to the peak of its class keeps this much above its own largest use."""
 
-STRANGER_WAITS_S, STRANGER_MARGIN = 600.0, 1.15
+NO_BOUNDS_WAIT_S, NO_BOUNDS_MARGIN = 600.0, 1.15
 """Without a promise: what was declared for ten minutes, then the largest use so far x the margin."""
 
 
@@ -114,7 +114,7 @@ class MemoryBounds(NamedTuple):
     by_input: bool = False
 
 
-NOTHING_PROMISED = MemoryBounds(0, np.nan, np.full(AGES, np.inf))
+NO_BOUNDS = MemoryBounds(0, np.nan, np.full(AGES, np.inf))
 
 
 class MemoryOfRuns(SlotArrays):
@@ -160,7 +160,7 @@ class MemoryOfRuns(SlotArrays):
         np.maximum.at(self.largest_bytes, slots, memory_bytes)
         np.maximum.at(self.octave_bytes[:, 1], slots, memory_bytes)
 
-    def lately_bytes(self, slots: IntArray) -> FloatArray:
+    def recent_peak_bytes(self, slots: IntArray) -> FloatArray:
         """float64 (m,): the largest use since it was a quarter to half as old; 0 where nothing was seen."""
         lately: FloatArray = self.octave_bytes[slots].max(axis=1)
         return lately
@@ -171,8 +171,8 @@ class MemoryOfRuns(SlotArrays):
 
     def killed_run(self, slot: int, needed_bytes: float) -> RunMemory:
         """What a run leaves behind that was killed now, and is taken to have needed so much."""
-        ended, lately_bytes = self.run(slot), float(self.lately_bytes(np.array([slot]))[0])
-        rise = needed_bytes / lately_bytes if lately_bytes > 0.0 else 0.0
+        ended, recent_peak_bytes = self.run(slot), float(self.recent_peak_bytes(np.array([slot]))[0])
+        rise = needed_bytes / recent_peak_bytes if recent_peak_bytes > 0.0 else 0.0
         rises = np.where(ended.rises > 0.0, np.fmax(ended.rises, rise), 0.0)
         return RunMemory(max(needed_bytes, ended.peak_bytes), rises, killed=True)
 
@@ -207,10 +207,10 @@ class ClassMemory:
 
     def add(self, run: RunMemory) -> None:
         """A run came to its end, or was killed."""
-        self.peaks_bytes = np.append(self.peaks_bytes, run.peak_bytes)[-MOST_RUNS:]
-        self.rises = np.concatenate([self.rises, run.rises[np.newaxis]])[-MOST_RUNS:]
-        self.killed = np.append(self.killed, run.killed)[-MOST_RUNS:]
-        self.input_sizes = np.append(self.input_sizes, run.input_size)[-MOST_RUNS:]
+        self.peaks_bytes = np.append(self.peaks_bytes, run.peak_bytes)[-MAX_RUNS:]
+        self.rises = np.concatenate([self.rises, run.rises[np.newaxis]])[-MAX_RUNS:]
+        self.killed = np.append(self.killed, run.killed)[-MAX_RUNS:]
+        self.input_sizes = np.append(self.input_sizes, run.input_size)[-MAX_RUNS:]
         self._bounds.clear()
 
     def bounds(self, target_kills: float, input_size: float = math.nan) -> MemoryBounds:
@@ -236,7 +236,7 @@ class ClassMemory:
         ended = int(np.count_nonzero(compared & ~self.killed))
         if ended < _fewest(target_kills) or (by_input and input_size > FARTHEST * sizes.max()):
             least_bytes = float(self.peaks_bytes[self.killed].max(initial=0.0))
-            return NOTHING_PROMISED._replace(runs=ended, least_bytes=least_bytes, by_input=by_input)
+            return NO_BOUNDS._replace(runs=ended, least_bytes=least_bytes, by_input=by_input)
         if by_input:
             scaled = peaks_with(max(input_size, float(sizes.min()) / FARTHEST), sizes, peaks_bytes)
             # A size that is none, as 1e-300, must not have a line foretell next to nothing, or without end.
@@ -281,18 +281,18 @@ def peaks_with(input_size: float, input_sizes: FloatArray, peaks_bytes: FloatArr
 def memory_targets(
     age_steps: IntArray,
     largest_bytes: FloatArray,
-    lately_bytes: FloatArray,
+    recent_peak_bytes: FloatArray,
     declared_bytes: FloatArray,
     peak_bytes: FloatArray,
     rises: FloatArray,
     stranger_waits_steps: float,
-    stranger_margin: float = STRANGER_MARGIN,
+    stranger_margin: float = NO_BOUNDS_MARGIN,
 ) -> FloatArray:
     """What each run needs until the next decision is in force.
 
     Parameters
     ----------
-    age_steps, largest_bytes, lately_bytes
+    age_steps, largest_bytes, recent_peak_bytes
         (n,): samples seen, the largest of them and the largest of late, 0 before the first.
     declared_bytes
         float64 (n,): NaN where nothing was declared.
@@ -312,10 +312,10 @@ def memory_targets(
     column = np.minimum(np.maximum(doublings - SLOWER, 0), AGES - 1)
     # Memory that only ever fell may do so later, or never: what was used of late stays allowed.
     rise = np.maximum(np.broadcast_to(rises, (len(column), AGES))[np.arange(len(column)), column], 1.0)
-    known = (age_steps >= GROWN_UP_STEPS) & (lately_bytes > 0.0)
+    known = (age_steps >= GROWN_UP_STEPS) & (recent_peak_bytes > 0.0)
     # 0 x infinity where nothing is known yet: replaced by the class's peak.
-    following = np.where(known, np.where(known, lately_bytes, 1.0) * rise, np.inf)
-    promised = np.where(following < peak_bytes, following, np.maximum(peak_bytes, largest_bytes * ABOVE_OWN))
+    following = np.where(known, np.where(known, recent_peak_bytes, 1.0) * rise, np.inf)
+    promised = np.where(following < peak_bytes, following, np.maximum(peak_bytes, largest_bytes * OWN_PEAK_MARGIN))
     waits = (age_steps < stranger_waits_steps) & ~np.isnan(declared_bytes)
     own = np.where(largest_bytes > 0, largest_bytes * stranger_margin, declared_bytes)
     targets: FloatArray = np.where(np.isnan(peak_bytes), np.where(waits, declared_bytes, own), promised)
@@ -331,7 +331,7 @@ def _bound(values: FloatArray, target: float) -> float:
     if n < _fewest(target):
         return np.inf
     place = min(int(np.ceil((n + 1) * (1.0 - target / BOUNDS))), n)
-    return float(np.sort(values)[place - 1]) * (1.0 + MARGIN * _strictness(target) + MARGIN_OF_ONE / n)
+    return float(np.sort(values)[place - 1]) * (1.0 + MARGIN * _strictness(target) + SMALL_SAMPLE_MARGIN / n)
 
 
 def _strictness(target: float) -> float:

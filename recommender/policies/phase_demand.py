@@ -17,7 +17,7 @@ FLOORS = np.array([0.01, 16.0 * 2**20])
 """Cores and bytes: the least that is ever allocated, and what amounts are counted in."""
 
 QUANTILES = 40
-AFTER_SAMPLES = 3
+MIN_OWN_SAMPLES = 3
 """A container's own mean of a phase is kept from so many samples on."""
 
 LATER = (1, 3, 6, 11, 20, 40, 80)
@@ -32,7 +32,7 @@ PRICES = np.array([1.0, 1.4, 1.8, 2.2, 2.6, 3.0, 3.5, 4.0, 5.0, 6.5, 8.0, 12.0])
 RULES = ("as it comes", "once a cycle")
 """When the plan decides: at each sample under a budget of changes, late; or once a cycle, in force at once."""
 
-AS_IT_COMES, ONCE_A_CYCLE = range(len(RULES))
+EVERY_SAMPLE, ONCE_A_CYCLE = range(len(RULES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def _beyond_own_mean(used: FloatArray, visits: IntArray) -> tuple[FloatArray, Bo
     for of_one in np.split(order, np.flatnonzero(np.diff(visits[order])) + 1):
         values, before = used[of_one], np.arange(len(of_one))
         beyond[of_one] = values - (np.cumsum(values) - values) / np.maximum(before, 1)
-        known[of_one] = before >= AFTER_SAMPLES
+        known[of_one] = before >= MIN_OWN_SAMPLES
     return beyond, known
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from recommender.kernels.phase_plan import BLOCKS, EXPERTS, LATE, LONGER, Expected, PlanArrays, Weights
+from recommender.kernels.phase_plan import BLOCKS, EXPERTS, LATE, LONG_WINDOW, Expected, PlanArrays, Weights
 from recommender.kernels.plan_steps import (
-    FOLLOWED,
     GAIN,
     MARGIN,
     MOST_SAVED,
+    SHORT_WINDOW_SAMPLES,
     decide_each,
     follow_run,
     hold_each,
@@ -23,7 +23,7 @@ from recommender.policies.phase_demand import FLOORS
 from recommender.records import RESOURCES, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
-EVERYBODY = 0
+SHARED_TABLE = 0
 """The table of containers of no class, and of a class beyond the number that have one of their own."""
 
 RESIZE = 0.1
@@ -72,8 +72,12 @@ class PlanState(SlotArrays):
         counts = dict.fromkeys(("phase", "before", "dwell", "samples"), 0)
         each, experts = np.zeros(resources), np.zeros((EXPERTS, resources))
         correction = experts.copy()
-        correction[LONGER] = np.log1p(MARGIN)
-        amounts = {"total": each, "recent": np.zeros((FOLLOWED, resources)), "peaks": np.zeros((BLOCKS, resources))}
+        correction[LONG_WINDOW] = np.log1p(MARGIN)
+        amounts = {
+            "total": each,
+            "recent": np.zeros((SHORT_WINDOW_SAMPLES, resources)),
+            "peaks": np.zeros((BLOCKS, resources)),
+        }
         own = {"own_sum": np.zeros((resources, phases)), "own_samples": np.zeros(phases)}
         held = {"correction": correction, "gain": experts + GAIN, "streak": experts, "budget": experts + MOST_SAVED}
         asked = {"asked": experts + np.nan, "lately": np.full((LATE, EXPERTS, resources), np.nan)}
@@ -85,11 +89,11 @@ class PlanState(SlotArrays):
         """The arrays: not copies."""
         return self.arrays(PlanArrays)
 
-    def stands(self, slots: IntArray) -> FloatArray:
+    def chosen_request(self, slots: IntArray) -> FloatArray:
         """float64 (m, resources): what is asked for by whoever has the say, in floors."""
         return self._of_chosen(self.asked, slots)
 
-    def corrected(self, slots: IntArray) -> FloatArray:
+    def chosen_correction(self, slots: IntArray) -> FloatArray:
         """float64 (m, resources): the correction of whoever has the say."""
         return self._of_chosen(self.correction, slots)
 
@@ -118,7 +122,7 @@ class PhasePlan:
         """Take in a sample of each container, float64 (m, resources), and its phase; a negative one is unknown."""
         observe_each(slots, usage / self._floors, phases, self.state.standing, self.expected, self.weights)
 
-    def hold(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
+    def correct(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
         """Judge the latest sample of each by what was in force, both float64 (m, resources); NaN where nobody knows."""
         hold_each(slots, usage / self._floors, in_force / self._floors, self.weights, self.state.standing)
 
@@ -131,7 +135,7 @@ class PhasePlan:
             int64 (m,): which table of occupancy each goes by.
         """
         decide_each(slots, tables, self.state.standing, self.expected, self.weights)
-        asked: FloatArray = self.state.stands(slots) * self._floors
+        asked: FloatArray = self.state.chosen_request(slots) * self._floors
         return asked
 
     def follow(self, slot: int, usage: FloatArray, phases: IntArray, decisions: BoolArray, late: int = 0) -> FloatArray:
@@ -153,7 +157,7 @@ class PhasePlan:
         """
         asked = np.empty((len(usage) + 1, len(self._floors)))
         follow_run(
-            slot, EVERYBODY, usage / self._floors, phases, decisions, late,
+            slot, SHARED_TABLE, usage / self._floors, phases, decisions, late,
             self.state.standing, self.expected, self.weights, asked,
         )  # fmt: skip
         asked *= self._floors

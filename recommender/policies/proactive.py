@@ -49,7 +49,7 @@ def proactive(model: PolicyModel) -> Decides:
             "rule": "cheapest for the phases that are expected in the coming cycle",
             "phase": None if phase == phases - 1 else phase,
             "dwell_samples": int(state.dwell[0]),
-            "correction": np.exp(state.corrected(np.zeros(1, np.int64))[0]).round(3).tolist(),
+            "correction": np.exp(state.chosen_correction(np.zeros(1, np.int64))[0]).round(3).tolist(),
             "cpu_cores": float(asked[-1, 0]),
             "memory_bytes": float(asked[-1, 1]),
         }

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from recommender.policies.constraints import HAIR, WHOLE_UNITS, ContainerRules
+from recommender.policies.constraints import ROUNDING_TOLERANCE, WHOLE_UNITS, ContainerRules
 from recommender.records import CPU, MEMORY, RESOURCES, Amounts, AppliedLimit, ContainerRecommendation
 
 NO_USE: Amounts = (0.0, 0.0)
@@ -116,8 +116,11 @@ def _cut(
     target, lower, applied = list(recommendation.target), list(recommendation.lower), list(recommendation.limits)
     for i in (CPU, MEMORY):
         if shares[i] < 1.0 and target[i] >= 0:
-            cut = math.floor((kept[i] + (target[i] - kept[i]) * shares[i]) * WHOLE_UNITS[i] + HAIR) / WHOLE_UNITS[i]
-            cut = min(target[i], max(cut, math.ceil(least[i] * WHOLE_UNITS[i] - HAIR) / WHOLE_UNITS[i]))
+            cut = (
+                math.floor((kept[i] + (target[i] - kept[i]) * shares[i]) * WHOLE_UNITS[i] + ROUNDING_TOLERANCE)
+                / WHOLE_UNITS[i]
+            )
+            cut = min(target[i], max(cut, math.ceil(least[i] * WHOLE_UNITS[i] - ROUNDING_TOLERANCE) / WHOLE_UNITS[i]))
             if cut < target[i]:
                 applied.append(AppliedLimit(why, RESOURCES[i], target[i], cut))
             target[i], lower[i] = cut, min(lower[i], cut)

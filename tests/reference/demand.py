@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recommender.policies.phase_demand import AFTER_SAMPLES, LATER, QUANTILES
+from recommender.policies.phase_demand import LATER, MIN_OWN_SAMPLES, QUANTILES
 
 SHARES = (np.arange(QUANTILES) + 0.5) / QUANTILES
 
@@ -25,7 +25,7 @@ def demands(
         for now, (amount, phase) in enumerate(zip(amounts, labels, strict=True)):
             used = math.log1p(amount)
             visiting[phase].append(used)
-            if len(own[phase]) >= AFTER_SAMPLES:
+            if len(own[phase]) >= MIN_OWN_SAMPLES:
                 returning[phase].append(used - sum(own[phase]) / len(own[phase]))
             own[phase].append(used)
             for steps in LATER:

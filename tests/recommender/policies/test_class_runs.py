@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recommender.policies.class_runs import AIM, BELIEVED, MOST_RUNS, ClassRuns, Progress
+from recommender.policies.class_runs import AIM, BELIEVED, MAX_RUNS, ClassRuns, Progress
 from recommender.policies.demand_curve import DemandCurve
 from recommender.records import VIOLATION_TOLERANCE
 
@@ -119,9 +119,9 @@ def test_a_run_unlike_all_earlier_ones_or_longer_than_them_is_not_told_anything(
 
 def test_the_latest_runs_are_kept() -> None:
     runs = ClassRuns()
-    for number in range(MOST_RUNS + 3):
+    for number in range(MAX_RUNS + 3):
         runs.add(a_run([float(number)], [1.0]))
-    assert [float(run.levels[0, 0]) for run in runs.runs] == [float(n) for n in range(3, MOST_RUNS + 3)]
+    assert [float(run.levels[0, 0]) for run in runs.runs] == [float(n) for n in range(3, MAX_RUNS + 3)]
 
 
 def test_what_was_not_seen_is_taken_from_the_samples_around_it() -> None:
