@@ -18,7 +18,7 @@ from recommender.policies.memory_runs import (
     MemoryOfRuns,
     RunMemory,
     memory_targets,
-    peaks_with,
+    peaks_at_input,
 )
 from recommender.records import FloatArray
 from tests.reference import memory as slow
@@ -190,7 +190,7 @@ def test_peaks_with_another_input_agree_with_the_slow_twin(runs: list[tuple[floa
     # Where all others have nearly one input, a line through them is chance, and so is what is left of it by rounding.
     of_others = [np.ptp(np.delete(sizes, own)) / sizes.mean() for own in range(len(sizes))]
     assume(all(spread == 0.0 or spread > 1e-2 for spread in of_others))
-    assert peaks_with(size, sizes, peaks) == pytest.approx(slow.peaks_with(size, sizes, peaks), rel=1e-5)
+    assert peaks_at_input(size, sizes, peaks) == pytest.approx(slow.peaks_with(size, sizes, peaks), rel=1e-5)
 
 
 @given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=3, max_size=12), AMOUNTS, st.floats(1e-6, 1e6))
@@ -198,7 +198,9 @@ def test_the_unit_of_inputs_does_not_matter(runs: list[tuple[float, float]], siz
     sizes, peaks = (np.array(values) for values in zip(*runs, strict=True))
     of_others = [np.ptp(np.delete(sizes, own)) / sizes.mean() for own in range(len(sizes))]
     assume(all(spread == 0.0 or spread > 1e-2 for spread in of_others))
-    assert peaks_with(size * unit, sizes * unit, peaks) == pytest.approx(peaks_with(size, sizes, peaks), rel=1e-5)
+    assert peaks_at_input(size * unit, sizes * unit, peaks) == pytest.approx(
+        peaks_at_input(size, sizes, peaks), rel=1e-5
+    )
 
 
 def test_of_many_runs_with_inputs_as_many_exceed_the_peak_as_was_said() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.kernels.own_past import LONGEST
+from recommender.kernels.own_past import MAX_SEGMENT_SAMPLES
 from recommender.policies.own_past import SEGMENTS, OwnPast
 from tests.reference.own_past import looked
 
@@ -137,7 +137,7 @@ def test_it_agrees_with_lists_and_loops(stages: list[list[float]], turns: int, m
 def test_of_the_longest_stages_no_more_samples_are_counted_than_there_is_room_for() -> None:
     past, slot = OwnPast(1), np.array([0])
     past.observe(slot, np.array([0.125]))
-    past.samples[0] = LONGEST
+    past.samples[0] = MAX_SEGMENT_SAMPLES
     past.observe(slot, np.array([0.125]))
     past.observe(slot, np.array([np.nan]))
-    assert past.samples[0] == LONGEST
+    assert past.samples[0] == MAX_SEGMENT_SAMPLES
