@@ -72,7 +72,7 @@ class ReplayOptions:
 
 Limits = Literal["follow", "stay", "none"]
 
-FLOOR_FACTOR, FLOOR_MORE_BYTES = 1.2, 100.0 * 2**20
+FLOOR_FACTOR, FLOOR_EXTRA_BYTES = 1.2, 100.0 * 2**20
 """After a kill a run keeps the larger of allocation x 1.2 and allocation + 100 MiB, as the VPA does."""
 
 
@@ -121,7 +121,7 @@ class ClusterRules:
 
 def after_kill(had_bytes: float) -> float:
     """What a run keeps at least once it was killed with so much memory."""
-    return max(had_bytes * FLOOR_FACTOR, had_bytes + FLOOR_MORE_BYTES)
+    return max(had_bytes * FLOOR_FACTOR, had_bytes + FLOOR_EXTRA_BYTES)
 
 
 def standing_limits(declared_bytes: FloatArray, limits: Limits) -> FloatArray:
@@ -185,7 +185,7 @@ def decision_positions(present: BoolArray, cycle_samples: int, lag: int) -> IntA
 
 
 def judge(
-    usage: FloatArray, positions: IntArray, allocations: FloatArray, lasting_s: FloatArray, tolerance: float
+    usage: FloatArray, positions: IntArray, allocations: FloatArray, sample_s: FloatArray, tolerance: float
 ) -> Tally:
     """What allocations did to a series from the first of them on.
 
@@ -195,14 +195,14 @@ def judge(
         float64 (n, 2), cores and bytes, NaN in gaps.
     positions, allocations
         int64 (d,) increasing, d >= 1, and float64 (d, 2) cores and bytes; each holds up to the next.
-    lasting_s
+    sample_s
         float64 (n,): how long each sample stands for.
     tolerance
         A sample violates when its use is above allocation x this.
     """
     sums, counts = np.empty(kernel.N_SUMS), np.empty(kernel.N_COUNTS, np.int64)
     kernel.tally_allocations(
-        np.ascontiguousarray(usage), positions, np.ascontiguousarray(allocations), lasting_s,
+        np.ascontiguousarray(usage), positions, np.ascontiguousarray(allocations), sample_s,
         tolerance, ROUNDING, sums, counts,
     )  # fmt: skip
 
@@ -224,7 +224,7 @@ def judge_run(
     declared: FloatArray,
     positions: IntArray,
     allocations: FloatArray,
-    lasting_s: FloatArray,
+    sample_s: FloatArray,
     rules: KillRules,
     limit_bytes: FloatArray | None = None,
 ) -> RunTally:
@@ -236,7 +236,7 @@ def judge_run(
         float64 (n, 2), cores and bytes, NaN in gaps. Judged from the first decision on.
     declared
         float64 (n, 2): in force until the first decision is.
-    positions, allocations, lasting_s
+    positions, allocations, sample_s
         As for `judge`; a decision whose delay ends after the run is never in force.
     limit_bytes
         float64 (n,): the memory limit that does not move; None takes what was declared, see `standing_limits`.
@@ -247,14 +247,14 @@ def judge_run(
     stays = standing_limits(declared[:, MEMORY], rules.limits) if limit_bytes is None else limit_bytes
     figures = np.empty(kernel.N_FIGURES)
     first = int(positions[0])
-    kernel.play_kills(
+    kernel.simulate_kills(
         np.ascontiguousarray(usage[:, MEMORY]), np.ascontiguousarray(in_force),
-        stays, lasting_s, first, rules.restart_s, rules.checkpoint_every_s,
-        FLOOR_FACTOR, FLOOR_MORE_BYTES, rules.recreates, ROUNDING, figures,
+        stays, sample_s, first, rules.restart_s, rules.checkpoint_every_s,
+        FLOOR_FACTOR, FLOOR_EXTRA_BYTES, rules.recreates, ROUNDING, figures,
     )  # fmt: skip
     judged = np.arange(n) >= first
     judged &= ~np.isnan(usage[:, MEMORY])
-    wanted = (declared[judged] * lasting_s[judged, np.newaxis]).sum(axis=0)
+    wanted = (declared[judged] * sample_s[judged, np.newaxis]).sum(axis=0)
     number = int(figures[kernel.KILLS])
     reserved, lost = figures[kernel.RESERVED : kernel.RESERVED + 2], figures[kernel.LOST : kernel.LOST + 2]
     return RunTally(1, int(number > 0), number, *(amounts_of(amounts) for amounts in (wanted, reserved, lost)))

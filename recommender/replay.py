@@ -75,7 +75,7 @@ def replay_container(
         return None
     samples = np.flatnonzero(series.present)
     per_sample = samples[samples >= per_cycle[0]]
-    lasting_s = durations_s(series)
+    sample_s = durations_s(series)
     beside = played or {}
     tallies = {name: one.tally for name, one in beside.items()}
     decisions = {name: one.decisions for name, one in beside.items()}
@@ -84,7 +84,7 @@ def replay_container(
         positions = per_sample if policy.every_sample else per_cycle
         block = Block(series.usage, series.timestamps, positions, plan.phases, series.requests)
         allocations, explanations[policy.name] = policy.decide(block, cycle_samples)
-        tallies[policy.name] = judge(series.usage, positions, allocations, lasting_s, options.violation_tolerance)
+        tallies[policy.name] = judge(series.usage, positions, allocations, sample_s, options.violation_tolerance)
         first_covered = samples[np.searchsorted(samples, positions)]
         decisions[policy.name] = (series.timestamps[first_covered], allocations)
     runs = {name: one.run for name, one in beside.items()}
