@@ -123,7 +123,7 @@ def after_kill(had_bytes: float) -> float:
     return max(had_bytes * FLOOR_FACTOR, had_bytes + FLOOR_EXTRA_BYTES)
 
 
-def standing_limits(declared_bytes: FloatArray, limits: Limits) -> FloatArray:
+def fixed_limits(declared_bytes: FloatArray, limits: Limits) -> FloatArray:
     """The fixed part of the memory limit, float64 (n,): use below it never kills.
 
     Parameters
@@ -237,12 +237,12 @@ def judge_run(
     positions, allocations, sample_s
         As for `judge`; a decision whose delay ends after the run is never in force.
     limit_bytes
-        float64 (n,): the fixed memory limit; by default from the declared one, see `standing_limits`.
+        float64 (n,): the fixed memory limit; by default from the declared one, see `fixed_limits`.
     """
     n = len(usage)
     decided = np.searchsorted(positions + rules.apply_delay, np.arange(n), side="right") - 1
     in_force = np.where(decided[:, np.newaxis] >= 0, allocations[np.maximum(decided, 0)], declared)
-    fixed_bytes = standing_limits(declared[:, MEMORY], rules.limits) if limit_bytes is None else limit_bytes
+    fixed_bytes = fixed_limits(declared[:, MEMORY], rules.limits) if limit_bytes is None else limit_bytes
     figures = np.empty(kernel.N_FIGURES)
     first = int(positions[0])
     kernel.simulate_kills(

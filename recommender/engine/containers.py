@@ -198,7 +198,7 @@ class Containers:
         first_cells = arrays.last_cell[slots] - rows + 1
         usages, by_slot, step_s = self.rows.newest_usage(slots, rows), self.by_slot, self.step_s
         for slot, usage, first_cell in zip(slots.tolist(), usages, first_cells.tolist(), strict=True):
-            by_slot[slot].history.take(usage, first_cell, step_s)
+            by_slot[slot].history.observe_grid(usage, first_cell, step_s)
         arrays.unremembered[slots] = 0
 
     def confidence(self, member: Member) -> float:

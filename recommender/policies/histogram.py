@@ -98,7 +98,7 @@ class HistogramSession:
         )  # fmt: skip
         return allocations
 
-    def take(self, usage: FloatArray, first_cell: int, step_s: float) -> None:
+    def observe_grid(self, usage: FloatArray, first_cell: int, step_s: float) -> None:
         """Add the use in successive cells of a grid, float64 (n, 2), NaN in gaps, without deciding."""
         kernel.observe_grid(self.histograms, self.window_s, usage, first_cell, step_s, self.state)
 

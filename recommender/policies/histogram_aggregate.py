@@ -61,10 +61,10 @@ class HistogramAggregate:
         started has no other.
         """
         requests = np.empty((3, 2))
-        self.ask(requests)
+        self.estimate_into(requests)
         return Estimate(*requests) if requests.any() else None
 
-    def ask(self, requests: FloatArray) -> float:
+    def estimate_into(self, requests: FloatArray) -> float:
         """Write the estimate into an array, OUT float64 (3, 2), 0 without a sample; returns the confidence."""
         return float(kernel.estimate(self.past.histograms, NO_FLOORS, requests))
 

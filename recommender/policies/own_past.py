@@ -38,7 +38,7 @@ class OwnPast(SlotArrays):
         """Add the next sample of each container, float64 (m,); NaN is a gap."""
         observe_segments(slots, cpu_cores, self.arrays(OwnPastArrays))
 
-    def look(self, slots: IntArray, ahead: IntArray) -> tuple[IntArray, FloatArray]:
+    def find_matches(self, slots: IntArray, ahead: IntArray) -> tuple[IntArray, FloatArray]:
         """Earlier matches of each present segment, int64 (m,), and peak use after them, float64 (m, w), or NaN.
 
         Parameters

@@ -73,7 +73,7 @@ import numpy as np
 from recommender.compiling import compile_apart
 from recommender.policies.histogram import HistogramSession
 
-compile_apart(lambda: HistogramSession().take(np.ones((3, 2)), 0, 1.0), "this")
+compile_apart(lambda: HistogramSession().observe_grid(np.ones((3, 2)), 0, 1.0), "this")
 print("scipy.linalg" in sys.modules)
 import scipy.linalg
 print(scipy.linalg.norm([3.0, 4.0]))
