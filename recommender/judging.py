@@ -119,7 +119,7 @@ class ClusterRules:
 
 
 def after_kill(had_bytes: float) -> float:
-    """Floor of the allocation of a run after a kill with so much memory."""
+    """Floor of the allocation of a run after a kill at `had_bytes`."""
     return max(had_bytes * FLOOR_FACTOR, had_bytes + FLOOR_EXTRA_BYTES)
 
 

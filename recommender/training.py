@@ -30,7 +30,7 @@ MAX_CONTEXTS = 5_000
 """Of a model's graph, which would otherwise outgrow a ConfigMap; decisions use shorter contexts."""
 
 CUT_OFF_SAMPLES = 2
-"""A container whose last sample is within so many of the end of the source is taken to be still running there."""
+"""A container whose last sample is within this many of the end of the source is assumed to be still running there."""
 
 Progress = Callable[[str, int, int], None]
 

@@ -78,7 +78,7 @@ def occupancy_by_context(
 
 @njit(cache=True, nogil=True)
 def chance_to_end(hazard: NDArray[np.float64], within: int, ends: NDArray[np.float64]) -> None:
-    """Fill the probability that a phase ends within so many steps: OUT float64 (1 + phases, phases, buckets)."""
+    """Fill the probability that a phase ends within `within` steps: OUT float64 (1 + phases, phases, buckets)."""
     befores, phases, buckets = hazard.shape
     survival = np.empty(buckets)
     for before in range(befores):

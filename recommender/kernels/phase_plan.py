@@ -31,25 +31,24 @@ EXPERT_LEAD_SAMPLES = 2
 class Expected(NamedTuple):
     """Expected phases, and the demand for both resources in each of them.
 
-    The demand tables are complementary distribution functions at `TABLE_SIZE` levels.
+    The three demand tables are complementary distribution functions on a grid of `TABLE_SIZE` levels.
 
     Attributes
     ----------
     occupancy
         float64 (tables, 1 + phases, phases, buckets, phases), see `occupancy_by_context`; one table per class.
     staying
-        float64 (2, phases, TABLE_SIZE): share of samples later in the same visit that exceed the level now by so much.
+        float64 (2, phases, TABLE_SIZE): of use later in the same visit, relative to the level now.
     visiting
-        float64 (2, phases, TABLE_SIZE): share of samples in the phase above a level.
+        float64 (2, phases, TABLE_SIZE): of use in the phase.
     returning
-        float64 (2, phases, TABLE_SIZE): share of samples in the phase that exceed the container's own mean level in it
-        by so much.
+        float64 (2, phases, TABLE_SIZE): of use in the phase, relative to the container's own mean level in it.
     largest
         float64 (2, 3, phases): the maximum of each, in this order.
     mean
         float64 (2,): mean use in the training data, in floors.
     credit
-        float64 (tables,): the plan is replaced once a rule would have saved more than so many samples of its request.
+        float64 (tables,): saving by which a rule must beat the plan to replace it, in samples of the plan's request.
     """
 
     occupancy: NDArray[np.float64]
@@ -147,7 +146,7 @@ PRIOR_SAMPLES = 3.0
 """Weight of the learned demand of a phase against a container's own samples in it, in samples."""
 
 URGENT_STREAK = 3.0
-"""After so many violations in a row a resize needs no budget."""
+"""Violations in a row after which a resize needs no budget."""
 
 MIN_OCCUPANCY = 0.002
 """Phases expected for at most this share of the coming time are ignored."""

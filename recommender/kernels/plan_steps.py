@@ -44,7 +44,7 @@ DISCOUNT = 0.99
 """Per sample, of the cost of an expert."""
 
 VIOLATION_FACTOR = 3.0
-"""A violation is charged to an expert so many times its price: the plan is corrected for its own, a rule is new."""
+"""Multiple of its price that an expert is charged for a violation."""
 
 GAIN, PATIENCE, GAIN_DECAY = 0.02, 5.0, 0.98
 """Least gain of the correction; violations in a row after which each doubles it; and its decay per sample without."""
@@ -286,7 +286,7 @@ def replay_run(
     amounts: NDArray[np.float64],
     phases: NDArray[np.int64],
     decisions: NDArray[np.bool_],
-    lead_samples: int,
+    lead: int,
     state: PlanArrays,
     expected: Expected,
     weights: Weights,
@@ -302,7 +302,7 @@ def replay_run(
         float64 (n, resources) in floors, NaN in gaps, and int64 (n,).
     decisions
         bool (n + 1,): before which samples to decide; the last is after all of them.
-    lead_samples
+    lead
         Samples from a decision until it is in force; what was requested before the first sample is in force. With 0
         the plan alone decides.
     asked
@@ -316,18 +316,18 @@ def replay_run(
         if decisions[row] and state.samples[k] > 0:
             decide(k, table, state, expected, weights)
         for resource in range(resources):
-            if lead_samples > 0 and decisions[row] and state.samples[k] > 0:
+            if lead > 0 and decisions[row] and state.samples[k] > 0:
                 choose_expert(k, resource, expected.credit[table], state, weights)
             asked[row, resource] = chosen_request(k, resource, state)
         if row == n or math.isnan(amounts[row, 0]):
             continue
         for resource in range(resources):
-            in_force = asked[row - lead_samples, resource] if row >= lead_samples else first[resource]
+            in_force = asked[row - lead, resource] if row >= lead else first[resource]
             if not math.isnan(in_force):
                 update_correction(
                     k, state.chosen[k, resource], resource, amounts[row, resource], in_force, decisions[row],
                     weights, state,
                 )  # fmt: skip
-        if lead_samples > 0:
+        if lead > 0:
             score_experts(k, amounts[row], state, expected, weights)
         observe_sample(k, amounts[row], phases[row], weights.changes_per_sample, state)

@@ -40,10 +40,10 @@ MAX_DISTANCE = 3.0
 """A run whose nearest moment is farther away is not similar."""
 
 FALL_SAMPLES = 3
-"""While a run uses more than the forecast, it is given its peak over so many samples."""
+"""A run that uses more than the forecast is given its peak over this many samples."""
 
 MIN_RUNS_TO_FALL = 6
-"""So many similar runs are enough to lower CPU below the use now."""
+"""Similar runs needed to lower CPU below the present use."""
 
 MAX_AGE_RATIO = 1.5
 """Earlier runs tell nothing about a run of more than this many times their duration."""

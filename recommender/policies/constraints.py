@@ -93,10 +93,8 @@ class SharedLimits:
         own = self.namespace_maximum.get(namespace)
         if own is None:
             return self
-        cpu, memory = (
-            min((most for most in pair if most), default=None) for pair in zip(own, self.maximum, strict=True)
-        )
-        return replace(self, maximum=(cpu, memory))
+        both = [min((most for most in pair if most), default=None) for pair in zip(own, self.maximum, strict=True)]
+        return replace(self, maximum=(both[CPU], both[MEMORY]))
 
     def oom_bump(self, rules: OomRules) -> Limits:
         """Ratio and least bump in bytes for a container; None for upstream's defaults."""

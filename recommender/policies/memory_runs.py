@@ -57,13 +57,13 @@ MIN_RELATIVE_INPUT, SINGULAR_TOLERANCE = 1e-3, 1e-9
 """Least input, as a share of the mean one; and the relative spread below which inputs are equal."""
 
 MAX_EXTRAPOLATION = 4.0
-"""There is no bound for an input more than so many times the largest known one; a smaller one is clipped likewise."""
+"""Inputs above this multiple of the largest known one have no bound; small ones are clipped likewise."""
 
 OWN_PEAK_MARGIN = 1.1
 """Least ratio of the allocation to a run's own peak once that reaches the peak of its class."""
 
 NO_BOUNDS_WAIT_S, NO_BOUNDS_MARGIN = 600.0, 1.15
-"""Without bounds: the declared request for so long, then the run's own peak x the margin."""
+"""Without bounds: the declared request at first, then the run's own peak x the margin."""
 
 
 class RunMemory(NamedTuple):
@@ -168,7 +168,7 @@ class MemoryOfRuns(SlotArrays):
         return RunMemory(float(self.largest_bytes[slot]), self.rises[slot].copy())
 
     def killed_run(self, slot: int, needed_bytes: float) -> RunMemory:
-        """The memory of a run that was killed now and is assumed to have needed so much."""
+        """The memory of a run that was killed now and is assumed to have needed `needed_bytes`."""
         ended, recent_bytes = self.run(slot), float(self.recent_peak_bytes(np.array([slot]))[0])
         rise = needed_bytes / recent_bytes if recent_bytes > 0.0 else 0.0
         rises = np.where(ended.rises > 0.0, np.fmax(ended.rises, rise), 0.0)

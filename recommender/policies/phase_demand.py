@@ -24,7 +24,7 @@ HORIZONS = (1, 3, 6, 11, 20, 40, 80)
 """Samples ahead at which use is compared with the level now."""
 
 CREDIT_SAMPLES = 3.0
-"""How much more than a rule the plan may cost before it is replaced, in samples of its request."""
+"""Saving by which a rule must beat the plan to replace it, in samples of the plan's request."""
 
 PRICES = np.array([1.0, 1.4, 1.8, 2.2, 2.6, 3.0, 3.5, 4.0, 5.0, 6.5, 8.0, 12.0])
 """Prices of a violation at which the share of violations is measured."""

@@ -79,23 +79,15 @@ class PlanState(SlotArrays):
     def __init__(self, phases: int, slots: int = 0, resources: int = len(RESOURCES)) -> None:
         counts = dict.fromkeys(("phase", "before", "dwell", "samples"), 0)
         each, experts = np.zeros(resources), np.zeros((EXPERTS, resources))
+        window, peaks = np.zeros((SHORT_WINDOW_SAMPLES, resources)), np.zeros((BLOCKS, resources))
         correction = experts.copy()
         correction[LONG_WINDOW] = np.log1p(LONG_WINDOW_MARGIN)
-        amounts = {
-            "total": each,
-            "recent": np.zeros((SHORT_WINDOW_SAMPLES, resources)),
-            "peaks": np.zeros((BLOCKS, resources)),
-        }
+        amounts = {"total": each, "recent": window, "peaks": peaks}
         own = {"own_sum": np.zeros((resources, phases)), "own_samples": np.zeros(phases)}
         control = {"correction": correction, "gain": experts + GAIN, "streak": experts, "budget": experts + MAX_BUDGET}
         asked = {"asked": experts + np.nan, "lately": np.full((EXPERT_LEAD_SAMPLES, EXPERTS, resources), np.nan)}
         record = {"record": experts, "chosen": each.astype(np.int64)}
         super().__init__({**counts, **amounts, **own, **control, **asked, **record}, slots)
-
-    @property
-    def kernel_arrays(self) -> PlanArrays:
-        """The arrays themselves, not copies."""
-        return self.arrays(PlanArrays)
 
     def chosen_request(self, slots: IntArray) -> FloatArray:
         """float64 (m, resources): request of the chosen expert, in floors."""
@@ -107,8 +99,8 @@ class PlanState(SlotArrays):
 
     def _of_chosen(self, of_experts: FloatArray, slots: IntArray) -> FloatArray:
         resources = np.arange(of_experts.shape[-1])
-        found: FloatArray = of_experts[slots[:, np.newaxis], self.chosen[slots], resources]
-        return found
+        chosen: FloatArray = of_experts[slots[:, np.newaxis], self.chosen[slots], resources]
+        return chosen
 
 
 class PhasePlan:
@@ -128,11 +120,13 @@ class PhasePlan:
 
     def observe(self, slots: IntArray, usage: FloatArray, phases: IntArray) -> None:
         """Add a sample of each container, float64 (m, resources), and its phase; negative means unknown."""
-        observe_each(slots, usage / self._floors, phases, self.state.kernel_arrays, self.expected, self.weights)
+        observe_each(slots, usage / self._floors, phases, self.state.arrays(PlanArrays), self.expected, self.weights)
 
     def correct(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
         """Correct by the latest sample of each and what was in force, float64 (m, resources), or NaN if unknown."""
-        update_corrections(slots, usage / self._floors, in_force / self._floors, self.weights, self.state.kernel_arrays)
+        update_corrections(
+            slots, usage / self._floors, in_force / self._floors, self.weights, self.state.arrays(PlanArrays)
+        )
 
     def decide(self, slots: IntArray, tables: IntArray) -> FloatArray:
         """The requests, float64 (m, resources) cores and bytes, of containers with at least one sample.
@@ -142,13 +136,11 @@ class PhasePlan:
         tables
             int64 (m,): occupancy table of each.
         """
-        decide_each(slots, tables, self.state.kernel_arrays, self.expected, self.weights)
+        decide_each(slots, tables, self.state.arrays(PlanArrays), self.expected, self.weights)
         asked: FloatArray = self.state.chosen_request(slots) * self._floors
         return asked
 
-    def follow(
-        self, slot: int, usage: FloatArray, phases: IntArray, decisions: BoolArray, lead_samples: int = 0
-    ) -> FloatArray:
+    def follow(self, slot: int, usage: FloatArray, phases: IntArray, decisions: BoolArray, lead: int = 0) -> FloatArray:
         """Replay the samples of one container, and decide at the given ones.
 
         Parameters
@@ -157,8 +149,8 @@ class PhasePlan:
             float64 (n, resources), NaN in gaps, and int64 (n,).
         decisions
             bool (n + 1,): before which samples to decide; the last is after all of them.
-        lead_samples
-            From a decision until it is in force.
+        lead
+            Samples from a decision until it is in force.
 
         Returns
         -------
@@ -167,8 +159,8 @@ class PhasePlan:
         """
         asked = np.empty((len(usage) + 1, len(self._floors)))
         replay_run(
-            slot, SHARED_TABLE, usage / self._floors, phases, decisions, lead_samples,
-            self.state.kernel_arrays, self.expected, self.weights, asked,
+            slot, SHARED_TABLE, usage / self._floors, phases, decisions, lead,
+            self.state.arrays(PlanArrays), self.expected, self.weights, asked,
         )  # fmt: skip
         asked *= self._floors
         return asked

@@ -40,7 +40,7 @@ class Room:
 
 def fit_room(
     recommendations: Sequence[ContainerRecommendation],
-    beside: Amounts,
+    others: Amounts,
     room: Room,
     rules_of: Callable[[str], ContainerRules],
     used: Mapping[str, Amounts],
@@ -54,8 +54,8 @@ def fit_room(
 
     Parameters
     ----------
-    beside
-        What the pod requests besides these targets: containers without one, the pod overhead.
+    others
+        What else the pod requests: containers without a target, the pod overhead.
     used
         By container, its current use.
     """
@@ -64,10 +64,10 @@ def fit_room(
         cpu_cores, memory_bytes = (max(rules_of(name).min_allowed[i] or 0.0, in_use[i]) for i in (CPU, MEMORY))
         return cpu_cores, memory_bytes
 
-    shares = _smallest_cut(_wanted(recommendations), beside, room.nodes)
+    shares = _smallest_cut(_wanted(recommendations), others, room.nodes)
     fitted = [_cut(one, "LargestNode", shares, least(one.container, used.get(one.container, NO_USE)))
               for one in recommendations]  # fmt: skip
-    shares = _shares(_wanted(fitted), beside, room.quota)
+    shares = _shares(_wanted(fitted), others, room.quota)
     fitted = [_cut(one, "Quota", shares, least(one.container, NO_USE)) for one in fitted]
     has = [room.has.get(one.container, NO_USE) for one in fitted]
     kept = [(min(one.target[CPU], there[CPU]), min(one.target[MEMORY], there[MEMORY]))
@@ -89,21 +89,21 @@ def _total(amounts: Sequence[Amounts]) -> Amounts:
     return cpu_cores, memory_bytes
 
 
-def _smallest_cut(wanted: Amounts, beside: Amounts, nodes: Sequence[Amounts]) -> Amounts:
+def _smallest_cut(wanted: Amounts, others: Amounts, nodes: Sequence[Amounts]) -> Amounts:
     """Share of the targets that fits on the best node; 1 if no node is known, or all are full already."""
     best: Amounts | None = None
     for node in nodes:
-        if node[CPU] <= beside[CPU] or node[MEMORY] <= beside[MEMORY]:
+        if node[CPU] <= others[CPU] or node[MEMORY] <= others[MEMORY]:
             continue
-        shares = _shares(wanted, beside, node)
+        shares = _shares(wanted, others, node)
         best = max(best or (0.0, 0.0), shares, key=lambda shares: (min(shares), max(shares)))
         if best == (1.0, 1.0):
             break
     return best or (1.0, 1.0)
 
 
-def _shares(wanted: Amounts, beside: Amounts, offered: Amounts) -> Amounts:
-    cpu, memory = (min(1.0, max(0.0, offered[i] - beside[i]) / wanted[i]) if wanted[i] else 1.0 for i in (CPU, MEMORY))
+def _shares(wanted: Amounts, others: Amounts, offered: Amounts) -> Amounts:
+    cpu, memory = (min(1.0, max(0.0, offered[i] - others[i]) / wanted[i]) if wanted[i] else 1.0 for i in (CPU, MEMORY))
     return cpu, memory
 
 
@@ -114,13 +114,11 @@ def _cut(
     if shares == (1.0, 1.0):
         return recommendation
     target, lower, applied = list(recommendation.target), list(recommendation.lower), list(recommendation.limits)
-    for i in (CPU, MEMORY):
+    for i, units in enumerate(WHOLE_UNITS):
         if shares[i] < 1.0 and target[i] >= 0:
-            cut = (
-                math.floor((kept[i] + (target[i] - kept[i]) * shares[i]) * WHOLE_UNITS[i] + ROUNDING_TOLERANCE)
-                / WHOLE_UNITS[i]
-            )
-            cut = min(target[i], max(cut, math.ceil(least[i] * WHOLE_UNITS[i] - ROUNDING_TOLERANCE) / WHOLE_UNITS[i]))
+            share = kept[i] + (target[i] - kept[i]) * shares[i]
+            cut = math.floor(share * units + ROUNDING_TOLERANCE) / units
+            cut = min(target[i], max(cut, math.ceil(least[i] * units - ROUNDING_TOLERANCE) / units))
             if cut < target[i]:
                 applied.append(AppliedLimit(why, RESOURCES[i], target[i], cut))
             target[i], lower[i] = cut, min(lower[i], cut)

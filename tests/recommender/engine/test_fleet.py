@@ -62,7 +62,7 @@ def followed(usage: np.ndarray, decisions: np.ndarray) -> np.ndarray:
     state = PlanState(MODEL.detector.n_phases + 1, 1)
     # What is in force is not known to the fleet: nothing is held against it.
     plan, labels = PhasePlan(state, expected, weights), MODEL.detector.trace(series).labels
-    return plan.follow(0, usage, labels, decisions, lead_samples=len(usage) + 1)
+    return plan.follow(0, usage, labels, decisions, lead=len(usage) + 1)
 
 
 def test_decisions_are_those_of_the_plan_along_the_whole_series() -> None:

@@ -95,7 +95,7 @@ def standing(own_samples: float = 0.0, own_cores: float = 1.0) -> PlanState:
 def time_above(cores: float, state: PlanState) -> float:
     """When phase 0 uses 1 core, as now, for 0.7 of the time, and phase 1 4 cores."""
     expected = certain([1.0, 4.0]).expected(occupied([0.7, 0.3]), LATE, 12)
-    arrays = state.kernel_arrays
+    arrays = state.arrays(kernel.PlanArrays)
     now, level = kernel.level_now(0, CPU, arrays), math.log1p(cores / FLOOR)
     demands = kernel.coming_demands(0, CPU, now, expected.occupancy[0, 0, 0, 0], arrays)
     return kernel.time_above(CPU, level, demands, expected)
@@ -154,7 +154,7 @@ def test_what_surely_stays_is_what_the_whole_search_would_have_left(
     state.dwell[0], state.samples[0], state.recent[0] = 1, 10, cores / FLOOR
     state.total[0] = 10.0 * state.recent[0, 0]
     state.asked[0], state.correction[0] = in_force / FLOOR, correction
-    known = 0, CPU, 0, state.kernel_arrays, expected, weights_of(np.full(2, price), TARGET, 0.05)
+    known = 0, CPU, 0, state.arrays(kernel.PlanArrays), expected, weights_of(np.full(2, price), TARGET, 0.05)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(kernel, "no_resize_pays", lambda *_: False)
         searched = kernel.cheapest_allocation.py_func(*known)
