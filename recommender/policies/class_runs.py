@@ -55,8 +55,8 @@ STEP_SIZE = 0.02
 """Of adaptive conformal inference (Gibbs and Candes, NeurIPS 2021, equation 2) on the level."""
 
 TARGET_SHARE = 0.5
-"""Share of the accepted violations to aim at: runs have a few dozen samples, and half of them would otherwise exceed
-what is accepted."""
+"""Share of the accepted violations to aim at: with all of them, every other run of a few dozen samples would have more
+than are accepted."""
 
 
 class Progress(NamedTuple):
