@@ -114,8 +114,8 @@ def seen_notes(seen: int | None, containers: int) -> tuple[str, ...]:
     if seen is None:
         return ("the model does not tell what it was trained on: it may be judged on its training data here.",)
     return (
-        f"the model was trained on {seen} of the {containers} replayed containers, which makes it look better than it "
-        "is. Replay later runs, or leave out --model.",
+        f"the model was trained on {seen} of the {containers} containers that are replayed, which makes it look better "
+        "than it is. Replay later runs, or leave out --model.",
     )
 
 
