@@ -23,9 +23,9 @@ def compile_in_subprocess(warm_up: Callable[[], None], program: str) -> None:
         compile, or cannot cache on disk, is compiled here.
     """
     with _import_blocked("scipy.linalg"):  # Numba would import it to look for BLAS: 16 MiB
-        from recommender.kernels.loading import NotCompiled, loaded_alone  # noqa: PLC0415  Numba is slow to import
+        from recommender.kernels.loading import NotCompiled, run_without_compiling  # noqa: PLC0415  Numba is slow to import
     try:
-        loaded_alone(warm_up)
+        run_without_compiling(warm_up)
     except NotCompiled:
         subprocess.run((sys.executable, "-m", program), stdout=subprocess.DEVNULL, check=False)  # noqa: S603 - ourselves
         warm_up()

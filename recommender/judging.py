@@ -1,4 +1,4 @@
-"""The rules by which a dry run judges: where policies decide, how long a sample stands, what counts against them."""
+"""Rules of a dry run: when policies decide, how long a sample lasts, what counts as a violation or a kill."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from recommender.records import (
 )
 
 ROUNDING = 1e-12
-"""Relative excess that counts as equal: far above what float64 products are off by, far below any measurement."""
+"""Relative excess that counts as equal: far above float64 rounding, far below any measurement error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +33,18 @@ class ReplayOptions:
     Attributes
     ----------
     cycle_s
-        How long an allocation holds. Each series makes whole samples of it, at least one.
+        How long an allocation holds; rounded to whole samples of each series, at least one.
     cycle_samples
-        The same in samples, on every grid; goes before `cycle_s`.
+        The same in samples, on every grid; overrides `cycle_s`.
     lag
-        Samples a CRBM window looks back; the first decision comes after lag + 1 samples.
+        History of a CRBM window; the first decision comes after lag + 1 samples.
     violation_tolerance
         A sample violates when its use is above allocation x this.
 
     Raises
     ------
     Misuse
-        A cycle that holds nothing.
+        The cycle is empty.
     """
 
     cycle_s: float = 600.0
@@ -54,17 +54,17 @@ class ReplayOptions:
 
     def __post_init__(self) -> None:
         if self.cycle_samples is not None and self.cycle_samples < 1:
-            raise Misuse(f"a cycle of {self.cycle_samples} samples holds nothing. Give at least 1.")
+            raise Misuse(f"a cycle of {self.cycle_samples} samples is empty. Give at least 1.")
         if not self.cycle_s > 0:
-            raise Misuse(f"a cycle of {self.cycle_s:g} seconds holds nothing. Give a duration such as 10m.")
+            raise Misuse(f"a cycle of {self.cycle_s:g} seconds is empty. Give a duration such as 10m.")
 
     @property
     def fewest_samples(self) -> int:
-        """Samples a container must have to be judged: lag + 1 before the first decision and one after it."""
+        """Samples a container needs to be judged: lag + 1 before the first decision and one after it."""
         return self.lag + 2
 
     def samples_per_cycle(self, step_s: float) -> int:
-        """Grid cells of one cycle."""
+        """Number of grid cells in a cycle."""
         if self.cycle_samples is not None:
             return self.cycle_samples
         return max(1, round(self.cycle_s / step_s))
@@ -72,27 +72,26 @@ class ReplayOptions:
 
 Limits = Literal["follow", "stay", "none"]
 
-FLOOR_FACTOR, FLOOR_MORE_BYTES = 1.2, 100.0 * 2**20
-"""After a kill a run keeps the larger of allocation x 1.2 and allocation + 100 MiB, as the VPA does."""
+FLOOR_FACTOR, FLOOR_EXTRA_BYTES = 1.2, 100.0 * 2**20
+"""After a kill a run has at least the larger of allocation x 1.2 and allocation + 100 MiB, as the VPA gives it."""
 
 
 @dataclass(frozen=True, slots=True)
 class KillRules:
-    """What a memory kill costs, and when a decision counts.
+    """Cost of a memory kill, and the delay of decisions.
 
     Attributes
     ----------
     apply_delay
         Samples from a decision until it is in force.
     restart_s
-        What a restart takes.
+        Duration of a restart.
     checkpoint_every_s
         Age between checkpoints of a run; infinite: a kill loses all of it.
     limits
-        What becomes of the memory limit, above which use kills: it follows the request, stays as it was declared, or
-        there is none.
+        Memory limit, above which use kills: it follows the request, stays as declared, or there is none.
     recreates
-        What is given to a container makes it anew: each change costs what a kill does.
+        Whether a resize recreates the container, and so costs as much as a kill.
     """
 
     apply_delay: int = 0
@@ -104,14 +103,14 @@ class KillRules:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRules:
-    """How a simulated cluster treats what is recommended for recorded containers.
+    """How a simulated cluster applies recommendations.
 
     Attributes
     ----------
     apply_delay_s
-        From when what a container has lies outside its bounds until it has something else.
+        From the time that an allocation leaves its bounds until it is resized.
     resizes_waiting
-        Each waits for its node for a round, and is given what is recommended for it then where that is less.
+        Whether a new run waits a round for its node, and then starts with the recommendation if that is less.
     """
 
     apply_delay_s: float
@@ -120,17 +119,17 @@ class ClusterRules:
 
 
 def after_kill(had_bytes: float) -> float:
-    """What a run keeps at least once it was killed with so much memory."""
-    return max(had_bytes * FLOOR_FACTOR, had_bytes + FLOOR_MORE_BYTES)
+    """Floor of the allocation of a run after a kill at `had_bytes`."""
+    return max(had_bytes * FLOOR_FACTOR, had_bytes + FLOOR_EXTRA_BYTES)
 
 
-def standing_limits(declared_bytes: FloatArray, limits: Limits) -> FloatArray:
-    """The memory limit that does not move, float64 (n,): below it use never kills.
+def fixed_limits(declared_bytes: FloatArray, limits: Limits) -> FloatArray:
+    """The fixed part of the memory limit, float64 (n,): use below it never kills.
 
     Parameters
     ----------
     declared_bytes
-        float64 (n,): where limits stay, they are what was declared; NaN where nothing was.
+        float64 (n,): the limit where limits stay; NaN without one.
     """
     if limits == "follow":
         return np.zeros(len(declared_bytes))
@@ -140,21 +139,21 @@ def standing_limits(declared_bytes: FloatArray, limits: Limits) -> FloatArray:
 
 
 def interval_s(series: UsageSeries) -> float:
-    """The grid step, or the median distance of samples taken as they come (1 s when there is but one)."""
+    """The grid step; without a grid the median distance of samples (1 s for a single one)."""
     if series.step_s > 0:
         return series.step_s
     return float(np.median(np.diff(series.timestamps))) if len(series) > 1 else 1.0
 
 
 def durations_s(series: UsageSeries) -> FloatArray:
-    """float64 (n,): how long each sample stands for; without a grid the time to the next one, the median at the end."""
+    """float64 (n,): duration of each sample; without a grid the time to the next one, the median for the last."""
     if series.step_s > 0:
         return np.full(len(series), series.step_s)
     return np.append(np.diff(series.timestamps).astype(np.float64), interval_s(series))
 
 
 def decision_positions(present: BoolArray, cycle_samples: int, lag: int) -> IntArray:
-    """Where a policy decides: after lag + 1 samples, then every cycle.
+    """Positions at which a policy decides: after lag + 1 samples, then every cycle.
 
     Parameters
     ----------
@@ -163,13 +162,12 @@ def decision_positions(present: BoolArray, cycle_samples: int, lag: int) -> IntA
     cycle_samples
         Grid cells between decisions.
     lag
-        Samples a window looks back.
+        History of a window, in samples.
 
     Returns
     -------
     int64 (d,)
-        Increasing positions in 0..n-1, each with a sample before the next one: a decision whose cycle lies in a gap
-        is left out. Empty when there are fewer than lag + 2 samples.
+        Increasing positions in 0..n-1, without those whose cycle has no sample. Empty for fewer than lag + 2 samples.
 
     Examples
     --------
@@ -180,29 +178,29 @@ def decision_positions(present: BoolArray, cycle_samples: int, lag: int) -> IntA
     if len(samples) < lag + 2:
         return np.empty(0, np.int64)
     positions = np.arange(samples[lag] + 1, len(present), cycle_samples, dtype=np.int64)
-    covers_some = np.searchsorted(samples, positions + cycle_samples) > np.searchsorted(samples, positions)
-    return positions[covers_some]
+    has_samples = np.searchsorted(samples, positions + cycle_samples) > np.searchsorted(samples, positions)
+    return positions[has_samples]
 
 
 def judge(
-    usage: FloatArray, positions: IntArray, allocations: FloatArray, lasting_s: FloatArray, tolerance: float
+    usage: FloatArray, positions: IntArray, allocations: FloatArray, sample_s: FloatArray, tolerance: float
 ) -> Tally:
-    """What allocations did to a series from the first of them on.
+    """Compare a series with its allocations, from the first of them on.
 
     Parameters
     ----------
     usage
         float64 (n, 2), cores and bytes, NaN in gaps.
     positions, allocations
-        int64 (d,) increasing, d >= 1, and float64 (d, 2) cores and bytes; each holds up to the next.
-    lasting_s
-        float64 (n,): how long each sample stands for.
+        int64 (d,) increasing, d >= 1, and float64 (d, 2) cores and bytes; each holds until the next.
+    sample_s
+        float64 (n,): duration of each sample.
     tolerance
         A sample violates when its use is above allocation x this.
     """
     sums, counts = np.empty(kernel.N_SUMS), np.empty(kernel.N_COUNTS, np.int64)
     kernel.tally_allocations(
-        np.ascontiguousarray(usage), positions, np.ascontiguousarray(allocations), lasting_s,
+        np.ascontiguousarray(usage), positions, np.ascontiguousarray(allocations), sample_s,
         tolerance, ROUNDING, sums, counts,
     )  # fmt: skip
 
@@ -224,37 +222,37 @@ def judge_run(
     declared: FloatArray,
     positions: IntArray,
     allocations: FloatArray,
-    lasting_s: FloatArray,
+    sample_s: FloatArray,
     rules: KillRules,
     limit_bytes: FloatArray | None = None,
 ) -> RunTally:
-    """What allocations did to a run whose kills cost what they cost.
+    """Kills of a run under its allocations, and what they cost, from the first decision on.
 
     Parameters
     ----------
     usage
-        float64 (n, 2), cores and bytes, NaN in gaps. Judged from the first decision on.
+        float64 (n, 2), cores and bytes, NaN in gaps.
     declared
         float64 (n, 2): in force until the first decision is.
-    positions, allocations, lasting_s
+    positions, allocations, sample_s
         As for `judge`; a decision whose delay ends after the run is never in force.
     limit_bytes
-        float64 (n,): the memory limit that does not move; None takes what was declared, see `standing_limits`.
+        float64 (n,): the fixed memory limit; by default from the declared one, see `fixed_limits`.
     """
     n = len(usage)
     decided = np.searchsorted(positions + rules.apply_delay, np.arange(n), side="right") - 1
     in_force = np.where(decided[:, np.newaxis] >= 0, allocations[np.maximum(decided, 0)], declared)
-    stays = standing_limits(declared[:, MEMORY], rules.limits) if limit_bytes is None else limit_bytes
+    fixed_bytes = fixed_limits(declared[:, MEMORY], rules.limits) if limit_bytes is None else limit_bytes
     figures = np.empty(kernel.N_FIGURES)
     first = int(positions[0])
-    kernel.play_kills(
+    kernel.simulate_kills(
         np.ascontiguousarray(usage[:, MEMORY]), np.ascontiguousarray(in_force),
-        stays, lasting_s, first, rules.restart_s, rules.checkpoint_every_s,
-        FLOOR_FACTOR, FLOOR_MORE_BYTES, rules.recreates, ROUNDING, figures,
+        fixed_bytes, sample_s, first, rules.restart_s, rules.checkpoint_every_s,
+        FLOOR_FACTOR, FLOOR_EXTRA_BYTES, rules.recreates, ROUNDING, figures,
     )  # fmt: skip
     judged = np.arange(n) >= first
     judged &= ~np.isnan(usage[:, MEMORY])
-    wanted = (declared[judged] * lasting_s[judged, np.newaxis]).sum(axis=0)
-    number = int(figures[kernel.KILLS])
+    wanted = (declared[judged] * sample_s[judged, np.newaxis]).sum(axis=0)
+    kills = int(figures[kernel.KILLS])
     reserved, lost = figures[kernel.RESERVED : kernel.RESERVED + 2], figures[kernel.LOST : kernel.LOST + 2]
-    return RunTally(1, int(number > 0), number, *(amounts_of(amounts) for amounts in (wanted, reserved, lost)))
+    return RunTally(1, int(kills > 0), kills, *(amounts_of(amounts) for amounts in (wanted, reserved, lost)))

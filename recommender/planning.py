@@ -1,4 +1,4 @@
-"""Which model serves which container of a dry run, and which policies can be asked at all."""
+"""Choose the model of each container in a dry run, and the policies that can run with it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from recommender.units import format_duration
 
 @dataclass
 class Planner:
-    """Gives each container of a dry run its policies and phases.
+    """Makes the plan of each container: its policies and phases.
 
     Attributes
     ----------
     policies
-        Names in reporting order.
+        Names in the order of reports.
     model
-        One model for all containers, models by fold, or None when no policy needs one.
+        One model for all containers, models by fold, or None if no policy needs one.
     """
 
     policies: tuple[str, ...]
@@ -45,7 +45,7 @@ class Planner:
         return Plan(self._made[key], trace)
 
     def model_for(self, container: str) -> PhaseModel | None:
-        """The model that has not seen this container, where there are several."""
+        """The model for a container; of several, the one that was not trained on it."""
         return self.model.model_for(container) if isinstance(self.model, CrossFit) else self.model
 
     def any_model(self) -> PhaseModel | None:
@@ -61,46 +61,46 @@ def usable_policies(
     Parameters
     ----------
     asked
-        Names the user gave; empty for all. A policy asked for by name that cannot run is an error, not a note.
+        Names given by the user; empty for all. One of these that cannot run is an error, not a note.
     rows
         Those of the simulated cluster, and whether each needs a model.
 
     Raises
     ------
     Misuse, BadArtifact
-        An unknown name, or the model cannot serve a policy asked for.
+        A name is unknown, or the model does not support a requested policy.
     """
     REGISTRY.check(asked, tuple(rows))
     chosen = tuple(name for name in dict.fromkeys((*rows, *REGISTRY.names())) if not asked or name in asked)
-    lacking = {name: why for name in chosen if (why := _lacking(name, model, rows))}
-    if lacking and asked:
-        name, why = next(iter(lacking.items()))
-        raise BadArtifact(f"{name}: the model cannot serve this policy: {why}. Train a model on data for it.")
-    notes = tuple(f"{name} is left out: {why}." for name, why in lacking.items())
-    return tuple(name for name in chosen if name not in lacking), notes
+    unusable = {name: why for name in chosen if (why := _why_unusable(name, model, rows))}
+    if unusable and asked:
+        name, why = next(iter(unusable.items()))
+        raise BadArtifact(f"{name}: the model does not support this policy: {why}. Train a model on suitable data.")
+    notes = tuple(f"{name} is left out: {why}." for name, why in unusable.items())
+    return tuple(name for name in chosen if name not in unusable), notes
 
 
-def _lacking(name: str, model: PhaseModel | None, rows: Mapping[str, bool]) -> str:
-    """Why a model cannot serve a row or policy; empty where it can, or where none is given yet."""
+def _why_unusable(name: str, model: PhaseModel | None, rows: Mapping[str, bool]) -> str:
+    """Why a row or policy cannot run with a model; empty if it can, or without a model."""
     if model is None or not rows.get(name, name in REGISTRY.needs_model):
         return ""
     if model.demand is None:
-        return "it was imported and knows phases only"
+        return "the model was imported and has phases only"
     if name in rows and (foreign := source_columns(model.detector.features)):
-        return f"it needs {', '.join(foreign)}, which live metrics do not have"
+        return f"the model needs {', '.join(foreign)}, which live metrics do not have"
     return ""
 
 
 def seen_in_training(
     model: PhaseModel | None, series: Sequence[UsageSeries], data_hash: Callable[[], str]
 ) -> int | None:
-    """How many of these the model was trained on: containers of the same name from before its data ended.
+    """Number of these series that the model was trained on: same container name, starting before its data ended.
 
-    None where the model does not say.
+    None if the model does not tell.
     """
     if model is None:
         return 0
-    if model.trained_on is None:  # of a version before: it knows its data only as a whole
+    if model.trained_on is None:  # written by an earlier version, with only a hash of all data
         own = model.facts.get("data_sha256") == data_hash()
         return len(series) if own else 0 if model.origin == BUNDLED else None
     before = [one for one in series if one.timestamps[0] <= model.facts.get("until_s", math.inf)]
@@ -108,19 +108,19 @@ def seen_in_training(
 
 
 def seen_notes(seen: int | None, containers: int) -> tuple[str, ...]:
-    """A sentence where a model is judged on what it was trained on, or may be."""
+    """A warning where a model is, or may be, judged on its training data."""
     if seen == 0:
         return ()
     if seen is None:
-        return ("the model does not tell what it was trained on: it may have seen what it is judged on here.",)
+        return ("the model does not tell what it was trained on: it may be judged on its training data here.",)
     return (
-        f"the model was trained on {seen} of the {containers} containers that are replayed: what it learned there "
-        "makes it look better than it is. Replay later runs, or leave out --model.",
+        f"the model was trained on {seen} of the {containers} containers that are replayed, which makes it look better "
+        "than it is. Replay later runs, or leave out --model.",
     )
 
 
 def model_facts(model: PhaseModel | CrossFit | None, seen: int | None) -> dict[str, object]:
-    """What a report says of the model, which was trained on so many of what it is judged on."""
+    """Facts on the model for a report; it was trained on `seen` of the containers."""
     if model is None:
         return {"origin": "none"}
     if isinstance(model, CrossFit):
@@ -140,14 +140,14 @@ def model_facts(model: PhaseModel | CrossFit | None, seen: int | None) -> dict[s
 
 
 def mismatch_notes(model: PhaseModel | None, step_s: float, cycle_s: float) -> tuple[str, ...]:
-    """A sentence where the data's rate or the cycle is not what the model was trained at."""
+    """A warning where the sampling rate or the cycle differs from those of training."""
     if model is None or "step_s" not in model.facts:
         return ()
     notes = []
     for what, trained, here in (("step", model.facts["step_s"], step_s), ("cycle", model.facts["cycle_s"], cycle_s)):
         if here > 0 and trained > 0 and not 0.8 <= here / trained <= 1.25:
             notes.append(
-                f"the model was trained at a {what} of {format_duration(trained)}, the data are replayed at "
-                f"{format_duration(here)}: its phases and forecasts may not fit. Train on data like these."
+                f"the model was trained at a {what} of {format_duration(trained)}, and the data are replayed at "
+                f"{format_duration(here)}: its phases and forecasts may not fit. Train on similar data."
             )
     return tuple(notes)

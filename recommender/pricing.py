@@ -1,4 +1,4 @@
-"""What a violation must cost: the plan is played over runs that taught it nothing, at one price after the other."""
+"""Learn the price of a violation: replay the plan over held-out runs at each candidate price, and count violations."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ import numpy as np
 from recommender.judging import decision_positions
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.runs import runs_of
-from recommender.policies.phase_demand import AS_IT_COMES, ONCE_A_CYCLE, PRICES, RULES, DemandModel
-from recommender.policies.phase_plan import RESIZE, PhasePlan, PlanState, weights_of
+from recommender.policies.phase_demand import EVERY_SAMPLE, ONCE_A_CYCLE, PRICES, SCHEDULES, DemandModel
+from recommender.policies.phase_plan import RESIZE_PRICE, PhasePlan, PlanState, weights_of
 from recommender.records import VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 FOLDS = 3
-MOST_SAMPLES = 30_000
-"""Samples that each price is tried on, about: a share of five in a hundred is known to a tenth of it or better."""
+MAX_SAMPLES = 30_000
+"""Approximate number of samples to replay per price: a share of 5 % is then known to a tenth of it or better."""
 
-LEAST_SAMPLES = 200
-"""Of a run: what begins tells little of what a violation costs later."""
+MIN_RUN_SAMPLES = 200
+"""Least samples to replay of a run: its start tells little of the violations later."""
 
-LATE_SAMPLES = 2
-"""Decisions as they come are in force so much later."""
+LEAD_SAMPLES = 2
+"""Lead time of decisions at every sample."""
 
 AHEAD_SAMPLES = 12
-"""For so many samples after that the plan looks ahead."""
+"""Planning horizon after the lead time."""
 
 CHANGES_PER_SAMPLE = 0.05
-"""Twelve an hour of samples 15 s apart."""
+"""Twelve resizes an hour at 15 s a sample."""
 
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledRun:
-    """A run as the plan meets it.
+    """A run with the phase of each sample.
 
     Attributes
     ----------
     name
-        Runs of one name are kept out together, where there are enough names.
+        Runs of one name are held out together, if there are enough names.
     usage
         float64 (n, 2), without gaps.
     labels
-        int64 (n,): phases, the unknown one is the last.
+        int64 (n,): phases; the unknown one is the last.
     ended
-        Whether it was over, and did not merely stop being recorded.
+        Whether the run itself ended, and not only its recording.
     """
 
     name: str
@@ -60,56 +60,55 @@ class LabelledRun:
 def fit_demand(
     runs: Sequence[LabelledRun], phases: int, cycle_samples: int, lag: int, progress: Progress | None = None
 ) -> tuple[DemandModel, PhaseGraph]:
-    """Demand with its prices, and the graph, from runs.
+    """Fit demand, prices and phase graph; prices by cross-validation.
 
     Parameters
     ----------
     phases
-        How many there are, with the unknown one.
+        Number of phases, including the unknown one.
     cycle_samples, lag
-        Of the decisions once a cycle.
+        For decisions once a cycle.
     """
     names = [run.name for run in runs]
-    if len(set(names)) < FOLDS:  # runs of one or two workloads: each stands for itself
+    if len(set(names)) < FOLDS:  # one or two workloads: split by run
         names = [str(place) for place in range(len(runs))]
-    different = sorted(set(names), key=lambda name: hashlib.sha256(name.encode()).digest())
-    fold_of = {name: place % FOLDS for place, name in enumerate(different)}
-    folds = [fold_of[name] for name in names]
-    violated = np.zeros((len(RULES), 2, len(PRICES)))
+    distinct = sorted(set(names), key=lambda name: hashlib.sha256(name.encode()).digest())
+    fold_of = {name: place % FOLDS for place, name in enumerate(distinct)}
+    violated = np.zeros((SCHEDULES, 2, len(PRICES)))
     judged = 0
-    for fold in range(FOLDS if len(different) >= FOLDS else 0):
-        taught = _without_prices([run for run, its in zip(runs, folds, strict=True) if its != fold], phases)
-        kept_out = tried_on([run for run, its in zip(runs, folds, strict=True) if its == fold])
-        for rule in (AS_IT_COMES, ONCE_A_CYCLE):
-            violated[rule] += _violations(kept_out, rule, *taught, cycle_samples, lag)
-        judged += sum(max(0, len(run.usage) - lag - 1) for run in kept_out)
+    for fold in range(FOLDS if len(distinct) >= FOLDS else 0):
+        trained = _fit_unpriced([run for run, name in zip(runs, names, strict=True) if fold_of[name] != fold], phases)
+        held_out = sample_for_pricing([run for run, name in zip(runs, names, strict=True) if fold_of[name] == fold])
+        for schedule in (EVERY_SAMPLE, ONCE_A_CYCLE):
+            violated[schedule] += _violations(held_out, schedule, *trained, cycle_samples, lag)
+        judged += sum(max(0, len(run.usage) - lag - 1) for run in held_out)
         if progress is not None:
             progress("prices", fold + 1, FOLDS)
-    demand, graph = _without_prices(runs, phases)
-    return replace(demand, violations=violated / max(judged, 1) if judged else _unknown()), graph
+    demand, graph = _fit_unpriced(runs, phases)
+    return replace(demand, violations=violated / judged if judged else _assumed_violations()), graph
 
 
 def is_priced(demand: DemandModel) -> bool:
-    """Whether its prices were learned, and not assumed for want of runs that are long enough."""
-    return not np.array_equal(demand.violations, _unknown())
+    """Whether its prices were learned, and not assumed because no run was long enough."""
+    return not np.array_equal(demand.violations, _assumed_violations())
 
 
-def tried_on(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
-    """The first samples of each; where that is too little of each, of every n-th."""
-    n, wanted = len(runs), MOST_SAMPLES // FOLDS
-    most = max(LEAST_SAMPLES, wanted // max(n, 1))
-    told = sum(min(len(run.usage), most) for run in runs)
-    number = n if told <= wanted else math.ceil(n * wanted / told)
-    few = (runs[place * n // number] for place in range(number))
-    return [replace(run, usage=run.usage[:most], labels=run.labels[:most]) for run in few]
+def sample_for_pricing(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
+    """The first samples of each run, or of evenly spaced runs where each would be cut too short."""
+    n, wanted = len(runs), MAX_SAMPLES // FOLDS
+    per_run = max(MIN_RUN_SAMPLES, wanted // max(n, 1))
+    available = sum(min(len(run.usage), per_run) for run in runs)
+    number = n if available <= wanted else math.ceil(n * wanted / available)
+    sampled = (runs[place * n // number] for place in range(number))
+    return [replace(run, usage=run.usage[:per_run], labels=run.labels[:per_run]) for run in sampled]
 
 
-def _unknown() -> FloatArray:
-    """As if violations fell with the price as they mostly do: five in a hundred at a price of three."""
-    return np.broadcast_to(0.15 / PRICES, (len(RULES), 2, len(PRICES))).copy()
+def _assumed_violations() -> FloatArray:
+    """Violations that fall with the price as they usually do: 5 % at a price of 3."""
+    return np.broadcast_to(0.15 / PRICES, (SCHEDULES, 2, len(PRICES))).copy()
 
 
-def _without_prices(runs: Sequence[LabelledRun], phases: int) -> tuple[DemandModel, PhaseGraph]:
+def _fit_unpriced(runs: Sequence[LabelledRun], phases: int) -> tuple[DemandModel, PhaseGraph]:
     graph = PhaseGraph(phases)
     for run in runs:
         graph.learn(runs_of(run.labels), ended=run.ended)
@@ -117,29 +116,30 @@ def _without_prices(runs: Sequence[LabelledRun], phases: int) -> tuple[DemandMod
 
 
 def _violations(
-    runs: Sequence[LabelledRun], rule: int, demand: DemandModel, graph: PhaseGraph, cycle_samples: int, lag: int
+    runs: Sequence[LabelledRun], schedule: int, demand: DemandModel, graph: PhaseGraph, cycle_samples: int, lag: int
 ) -> FloatArray:
-    """float64 (2, prices): how many samples violate at each price."""
-    late, resize, changes = (LATE_SAMPLES, RESIZE, CHANGES_PER_SAMPLE) if rule == AS_IT_COMES else (0, 0.0, np.inf)
-    ahead = AHEAD_SAMPLES if rule == AS_IT_COMES else cycle_samples
-    occupancy = graph.foresight_for_plan(late, ahead).occupancy
-    expected = demand.expected(occupancy[np.newaxis], late, ahead)
-    state, counted = PlanState(graph.n_phases, 1), np.zeros((2, len(PRICES)))
-    decided = [_decisions(rule, len(run.usage), cycle_samples, lag) for run in runs]
+    """float64 (2, prices): number of samples in violation at each price."""
+    lead, ahead, resize, changes = LEAD_SAMPLES, AHEAD_SAMPLES, RESIZE_PRICE, CHANGES_PER_SAMPLE
+    if schedule == ONCE_A_CYCLE:
+        lead, ahead, resize, changes = 0, cycle_samples, 0.0, np.inf
+    occupancy = graph.foresight_for_plan(lead, ahead).occupancy
+    expected = demand.expected(occupancy[np.newaxis], lead, ahead)
+    state, counts = PlanState(graph.n_phases, 1), np.zeros((2, len(PRICES)))
+    decisions_of = [_decisions(schedule, len(run.usage), cycle_samples, lag) for run in runs]
     for place, price in enumerate(PRICES):
         plan = PhasePlan(state, expected, weights_of(np.full(2, price), (0.05, 0.05), changes, resize))
-        for run, decisions in zip(runs, decided, strict=True):
+        for run, decisions in zip(runs, decisions_of, strict=True):
             state.reset(0)
-            asked = plan.follow(0, run.usage, run.labels, decisions, late)
-            in_force = np.concatenate([np.full((late, 2), np.nan), asked])[: len(run.usage)]
-            counted[:, place] += (run.usage > in_force * VIOLATION_TOLERANCE)[lag + 1 :].sum(axis=0)
-    return counted
+            requests = plan.follow(0, run.usage, run.labels, decisions, lead)
+            in_force = np.concatenate([np.full((lead, 2), np.nan), requests])[: len(run.usage)]
+            counts[:, place] += (run.usage > in_force * VIOLATION_TOLERANCE)[lag + 1 :].sum(axis=0)
+    return counts
 
 
-def _decisions(rule: int, n: int, cycle_samples: int, lag: int) -> BoolArray:
-    """Before which of n samples, and after the last, it is decided: bool (n + 1,)."""
+def _decisions(schedule: int, n: int, cycle_samples: int, lag: int) -> BoolArray:
+    """bool (n + 1,): whether to decide before each of n samples, and after the last."""
     decisions = np.arange(n + 1) > 0
-    if rule == ONCE_A_CYCLE:
+    if schedule == ONCE_A_CYCLE:
         decisions[:] = False
         decisions[decision_positions(np.ones(n, bool), cycle_samples, lag)] = True
     return decisions

@@ -1,4 +1,4 @@
-"""The dry run: every policy over recorded time, judged on the same samples by the same rules."""
+"""The dry run: replay every policy on recorded series, judged on the same samples by the same rules."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from recommender.timelines import TimelineChoice
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How one container is replayed. Cross-fitting gives containers of different folds different plans.
+    """How one container is replayed; with cross-fitting, plans differ by fold.
 
     Attributes
     ----------
     policies
-        In reporting order; of the same names for every container.
+        In the order of reports; with the same names for every container.
     phases
-        The phases of the container's samples; None when no policy asks for them.
+        Phases of the samples; None if no policy needs them.
     """
 
     policies: Sequence[Policy]
@@ -45,7 +45,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One container after its replay.
+    """Result of the replay of one container.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Judged:
     decisions
         Per policy: int64 (d,) unix seconds of the first sample each decision covers, float64 (d, 2) cores and bytes.
     explanations
-        Per policy: why its last decision is what it is.
+        Per policy: explanation of its last decision.
     """
 
     replay: ContainerReplay
@@ -65,9 +65,9 @@ class Judged:
 def replay_container(
     series: UsageSeries, plan: Plan, options: ReplayOptions, played: Mapping[str, Played] | None = None
 ) -> Judged | None:
-    """One container under every policy of its plan, beside what came of it under rows of the simulated cluster.
+    """Replay one container under every policy of its plan, and add its results from the simulated cluster.
 
-    None when it has too few samples for a decision.
+    None for too few samples for a decision.
     """
     cycle_samples = options.samples_per_cycle(interval_s(series))
     per_cycle = decision_positions(series.present, cycle_samples, options.lag)
@@ -75,19 +75,19 @@ def replay_container(
         return None
     samples = np.flatnonzero(series.present)
     per_sample = samples[samples >= per_cycle[0]]
-    lasting_s = durations_s(series)
-    beside = played or {}
-    tallies = {name: one.tally for name, one in beside.items()}
-    decisions = {name: one.decisions for name, one in beside.items()}
+    sample_s = durations_s(series)
+    simulated = played or {}
+    tallies = {name: one.tally for name, one in simulated.items()}
+    decisions = {name: one.decisions for name, one in simulated.items()}
     explanations: dict[str, Mapping[str, Any]] = {}
     for policy in plan.policies:
         positions = per_sample if policy.every_sample else per_cycle
         block = Block(series.usage, series.timestamps, positions, plan.phases, series.requests)
         allocations, explanations[policy.name] = policy.decide(block, cycle_samples)
-        tallies[policy.name] = judge(series.usage, positions, allocations, lasting_s, options.violation_tolerance)
+        tallies[policy.name] = judge(series.usage, positions, allocations, sample_s, options.violation_tolerance)
         first_covered = samples[np.searchsorted(samples, positions)]
         decisions[policy.name] = (series.timestamps[first_covered], allocations)
-    runs = {name: one.run for name, one in beside.items()}
+    runs = {name: one.run for name, one in simulated.items()}
     return Judged(ContainerReplay(series.container, series.workload, tallies, runs), decisions, explanations)
 
 
@@ -108,37 +108,37 @@ def replay(
     Parameters
     ----------
     source
-        Series, read as they are needed; only one is in memory at a time.
+        Series, read one at a time.
     plan_for
-        Gives each container its policies and phases.
+        Makes the plan of a container.
     decisions_to
-        Takes in every decision, or None.
+        Writer of every decision, or None.
     timelines
-        How many containers are kept whole for drawing.
+        Number of containers kept whole for drawing.
     progress
         Called with the number of grid cells just done.
     model
-        What the report says of the model.
+        Facts on the model, for the report.
     rows, played
-        Rows of the simulated cluster that are laid beside the policies, and what came of each judged container under
-        those of them that could be played. A row that one container lacks is left out of all.
+        Rows of the simulated cluster, and by container the results of those that could be simulated. A row without a
+        result for every container is left out.
 
     Raises
     ------
     NotEnoughData
         No container has enough samples for a decision, or no policy could be judged.
     """
-    beside = played or {}
-    lacking = {name: [one for one, came_of in beside.items() if name not in came_of] for name in rows}
-    rows = tuple(name for name in rows if not lacking[name])
+    simulated = played or {}
+    missing = {name: [container for container, of in simulated.items() if name not in of] for name in rows}
+    rows = tuple(name for name in rows if not missing[name])
     policies, oracles, choice = rows, frozenset[str](), TimelineChoice(timelines)
     containers: list[ContainerReplay] = []
     left_out: list[tuple[str, str]] = []
     steps: Counter[float] = Counter()
     for series in source:
-        came_of = {name: beside[series.container][name] for name in rows} if series.container in beside else {}
+        results = {name: simulated[series.container][name] for name in rows} if series.container in simulated else {}
         plan = plan_for(series) if np.count_nonzero(series.present) >= options.fewest_samples else Plan(())
-        judged = replay_container(series, plan, options, came_of)
+        judged = replay_container(series, plan, options, results)
         if judged is None:
             left_out.append((series.container, _too_short(series, options)))
         else:
@@ -147,13 +147,13 @@ def replay(
             containers.append(judged.replay)
             steps[interval_s(series)] += 1
             if timelines:
-                choice.offer(judged.replay, _timeline(series, plan, judged, came_of), oracles)
+                choice.offer(judged.replay, _timeline(series, plan, judged, results), oracles)
             if decisions_to is not None:
                 for name, (timestamps, allocations) in judged.decisions.items():
                     decisions_to.write(series.container, name, timestamps, allocations)
         if progress is not None:
             progress(len(series))
-    notes = tuple(_lacks(name, silent, len(beside)) for name, silent in lacking.items() if silent)
+    notes = tuple(_incomplete(name, without, len(simulated)) for name, without in missing.items() if without)
     if not containers:
         raise NotEnoughData(
             f"none of the {len(left_out)} containers has the {options.fewest_samples} samples that a "
@@ -169,7 +169,7 @@ def replay(
 
 
 def _timeline(series: UsageSeries, plan: Plan, judged: Judged, played: Mapping[str, Played]) -> Timeline:
-    """A container as it is drawn: without the policies that decide at every sample, which are the use itself."""
+    """A container for drawing, without the policies that decide at every sample, which are the use itself."""
     undrawn = {policy.name for policy in plan.policies if policy.every_sample}
     return Timeline(
         container=series.container,
@@ -189,10 +189,10 @@ def _too_short(series: UsageSeries, options: ReplayOptions) -> str:
     return f"{count}, a decision that can be judged needs {options.fewest_samples}"
 
 
-def _lacks(name: str, containers: Sequence[str], of: int) -> str:
-    """Why a row is left out."""
+def _incomplete(name: str, containers: Sequence[str], of: int) -> str:
+    """A note on a row that is left out."""
     why = ", which declare no request" if name in ("static", "class.peak") else ""
     return (
-        f"{name} is left out: it does not know what to allocate for {len(containers)} of {of} containers (the first is "
+        f"{name} is left out: it has no allocation for {len(containers)} of {of} containers (the first is "
         f"{containers[0]!r}){why}."
     )

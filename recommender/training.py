@@ -1,4 +1,4 @@
-"""Training: from series to a model, and by folds for data that must not be judged by what was fitted on them."""
+"""Train a model on series, or cross-fit one per fold so that no container is judged by a model trained on it."""
 
 from __future__ import annotations
 
@@ -20,50 +20,50 @@ from recommender.processes import ordered_map
 from recommender.records import IntArray, PhaseTrace, UsageSeries
 
 FOLDS = 5
-"""How many models judge a source without a model of its own: each container by the one that never saw it."""
+"""Folds of cross-fitting: each container is judged by the model that was not trained on it."""
 
 TRAINING_SAMPLES = 400_000
-"""Samples a model is trained on at the most, whole containers drawn by a hash of their names. More moved no held-out
-figure on the traces this was measured with, and memory stays bounded whatever the source."""
+"""Most samples to train on, whole containers in the order of a hash of their names: memory is bounded, and on the
+traces measured more samples improved no held-out figure."""
 
-MOST_CONTEXTS = 5_000
-"""Of a model's graph: more would outgrow a ConfigMap. Decisions look at shorter contexts."""
+MAX_CONTEXTS = 5_000
+"""Of a model's graph, which would otherwise outgrow a ConfigMap; decisions use shorter contexts."""
 
-CUT_SAMPLES = 2
-"""Whose last sample is so near to the end of the source was cut by it: a sample may be late, or missing."""
+CUT_OFF_SAMPLES = 2
+"""A container whose last sample is within this many of the end of the source is assumed to be still running there."""
 
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """What `phasewise train` lets its user choose."""
+    """Options of `phasewise train`."""
 
     detector: DetectorOptions
     cycle_s: float = 600.0
     cycle_samples: int | None = None
-    """Given, it counts instead of `cycle_s`."""
+    """Overrides `cycle_s`."""
     target_violation: tuple[float, float] = (0.05, 0.05)
     """Share of samples that may violate, cpu and memory."""
 
     def cycle_on(self, step_s: float) -> int:
-        """Samples in a cycle on a grid of this step."""
+        """Number of samples in a cycle on a grid of this step."""
         if self.cycle_samples is not None:
             return self.cycle_samples
         return max(1, round(self.cycle_s / step_s)) if step_s > 0 else 40
 
 
 def gather(source: Iterable[UsageSeries], containers: Sequence[str], shortest: int) -> list[UsageSeries]:
-    """Containers to train on: all when they are few, else whole ones in the order of a hash of their names.
+    """Gather the containers to train on: all, or up to `TRAINING_SAMPLES` in the order of a hash of their names.
 
     Parameters
     ----------
     source
-        Yields one series a container.
+        Yields one series per container.
     containers
         Names that may be used.
     shortest
-        Containers with fewer samples have no decision and teach nothing.
+        Containers with fewer samples are left out: they have no decision to learn from.
     """
     allowed = set(containers)
     kept: list[UsageSeries] = []
@@ -86,7 +86,7 @@ def train(
     Parameters
     ----------
     series
-        Containers to learn from, none shorter than lag + 2 samples.
+        Containers to train on, each with lag + 2 samples or more.
     options
         Sizes, cycle, target, seed.
     data_hash
@@ -103,7 +103,7 @@ def train(
         raise NotEnoughData(
             f"no container has {options.detector.lag + 2} samples to learn from. Give longer series, or a finer --step."
         )
-    step_s = _commonest_step_s(series)
+    step_s = _most_common_step_s(series)
     cycle_samples = options.cycle_on(step_s)
     detector, count = fit_detector(series, options.detector, cycle_samples, progress)
     facts: dict[str, Any] = {
@@ -135,7 +135,7 @@ def with_forecasts(
     facts: dict[str, Any],
     progress: Progress | None = None,
 ) -> PhaseModel:
-    """Everything behind the detector, learned from its phases on these series."""
+    """Fit statistics, graph and demand to the phases that a detector finds in these series."""
     traces = [detector.trace(s) for s in series]
     statistics = phase_statistics(series, traces, detector.features, detector.n_phases)
     demand, graph = fit_demand(
@@ -144,11 +144,11 @@ def with_forecasts(
             for one, trace, ended in zip(series, traces, _ended(series), strict=True)
         ],
         detector.n_phases + 1,
-        options.cycle_on(_commonest_step_s(series)),
+        options.cycle_on(_most_common_step_s(series)),
         detector.lag,
         progress,
     )
-    graph = graph.within(MOST_CONTEXTS)
+    graph = graph.within(MAX_CONTEXTS)
     until_s = max(facts.get("until_s", 0), *(int(one.timestamps[-1]) for one in series))
     facts = {**facts, "until_s": until_s, "priced": is_priced(demand)}
     return PhaseModel(detector, statistics, graph, demand, facts, trained_on=np.unique(name_hashes(series)))
@@ -156,7 +156,7 @@ def with_forecasts(
 
 @dataclass(frozen=True, slots=True)
 class CrossFit:
-    """Models by fold, and which fold's model never saw a container."""
+    """Models by fold, and the fold whose model was not trained on each container."""
 
     models: tuple[PhaseModel, ...]
     fold_of: dict[str, int]
@@ -172,12 +172,12 @@ def cross_fit(
     progress: Progress | None = None,
     jobs: int = 1,
 ) -> CrossFit:
-    """One model a fold, each trained on the containers of the other folds.
+    """Train one model per fold, on the containers of the other folds.
 
     Parameters
     ----------
     source
-        Yields one series a container; read once a fold.
+        Yields one series per container; read once per fold.
     containers
         All names, sorted.
     options, progress
@@ -188,7 +188,7 @@ def cross_fit(
     Raises
     ------
     NotEnoughData
-        There are not two containers to learn from.
+        There are fewer than two containers.
     """
     if len(containers) < 2:
         raise NotEnoughData("one container cannot be judged by a model of the others: there are none.")
@@ -199,14 +199,14 @@ def cross_fit(
     if progress is not None:
         progress("folds", 0, folds)
 
-    def lessons() -> Iterator[tuple[list[UsageSeries], TrainingOptions]]:
+    def training_sets() -> Iterator[tuple[list[UsageSeries], TrainingOptions]]:
         for fold in range(folds):
             learn = [name for name in containers if fold_of[name] != fold]
             seeded = replace(options, detector=replace(options.detector, seed=options.detector.seed + fold))
             yield gather(source, learn, options.detector.lag + 2), seeded
 
     models: list[PhaseModel] = []
-    with closing(ordered_map(_trained, lessons(), min(jobs, folds))) as trained:
+    with closing(ordered_map(_train_fold, training_sets(), min(jobs, folds))) as trained:
         for model in trained:
             models.append(model)
             if progress is not None:
@@ -214,22 +214,24 @@ def cross_fit(
     return CrossFit(tuple(models), fold_of)
 
 
-def _trained(lesson: tuple[Sequence[UsageSeries], TrainingOptions]) -> PhaseModel:
-    series, options = lesson
+def _train_fold(training_set: tuple[Sequence[UsageSeries], TrainingOptions]) -> PhaseModel:
+    series, options = training_set
     return train(series, options)
 
 
 def _ended(series: Sequence[UsageSeries]) -> list[bool]:
-    """Which of these had ended when their source did: as the cluster told, else those that stop before it does."""
+    """Which of these had ended: as the cluster reported, or else those that stop before the source does."""
     end_s = max(int(one.timestamps[-1]) for one in series)
     return [
-        one.timestamps[-1] + CUT_SAMPLES * one.step_s < end_s if math.isnan(one.facts.started_s) else one.facts.ended
+        one.facts.ended
+        if not math.isnan(one.facts.started_s)
+        else one.timestamps[-1] + CUT_OFF_SAMPLES * one.step_s < end_s
         for one in series
     ]
 
 
 def _thinned(series: list[UsageSeries]) -> tuple[list[UsageSeries], int]:
-    """Whole containers, in hash order, until `TRAINING_SAMPLES` are reached; at least one."""
+    """Whole containers in hash order, up to `TRAINING_SAMPLES`, at least one; and their samples."""
     kept: list[UsageSeries] = []
     total = 0
     for one in sorted(series, key=lambda s: hashlib.sha256(s.container.encode()).digest()):
@@ -240,13 +242,13 @@ def _thinned(series: list[UsageSeries]) -> tuple[list[UsageSeries], int]:
     return kept, total
 
 
-def _commonest_step_s(series: Sequence[UsageSeries]) -> float:
+def _most_common_step_s(series: Sequence[UsageSeries]) -> float:
     steps, counts = np.unique([s.step_s for s in series], return_counts=True)
     return float(steps[counts.argmax()])
 
 
 def _known_labels(series: UsageSeries, trace: PhaseTrace) -> IntArray:
-    """Labels of the samples that are there (a gap's length is no dwell); the unknown phase is one more."""
+    """Labels of present samples (gaps add nothing to a dwell), with the unknown phase as the last."""
     labels = trace.labels[series.present]
     known: IntArray = np.where(labels < 0, trace.n_phases, labels)
     return known

@@ -16,7 +16,7 @@ from recommender.engine.groups import Groups
 from recommender.engine.keys import Running
 from recommender.engine.options import BandOptions, Options
 from recommender.kernels.histogram import ESTIMATION
-from recommender.policies.constraints import HAIR, WHOLE_UNITS
+from recommender.policies.constraints import ROUNDING_TOLERANCE, WHOLE_UNITS
 from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, BoolArray, FloatArray
 
@@ -35,7 +35,7 @@ def in_whole_units(amounts: FloatArray) -> FloatArray:
     >>> in_whole_units(np.array([[0.1234, 5.5]])).tolist()
     [[0.124, 6.0]]
     """
-    whole: FloatArray = np.ceil(amounts * WHOLE_UNITS - HAIR) / WHOLE_UNITS
+    whole: FloatArray = np.ceil(amounts * WHOLE_UNITS - ROUNDING_TOLERANCE) / WHOLE_UNITS
     return whole
 
 

@@ -18,13 +18,13 @@ from recommender.engine.member import Member, NewContainer, slots_of
 from recommender.engine.rows import Rows
 from recommender.engine.seen import Samples
 from recommender.kernels.phase_plan import BLOCKS
-from recommender.kernels.plan_steps import FOLLOWED
+from recommender.kernels.plan_steps import SHORT_WINDOW_SAMPLES
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
 from recommender.policies.demand_curve import CurveRecorder
 from recommender.policies.memory_runs import MemoryOfRuns
 from recommender.policies.own_past import OwnPast
-from recommender.policies.phase_plan import EVERYBODY
+from recommender.policies.phase_plan import SHARED_TABLE
 from recommender.records import (
     CPU,
     MEMORY,
@@ -37,7 +37,7 @@ from recommender.slots import SlotArrays
 LONGEST_GAP_CYCLES = 4
 """A container silent for longer starts anew: what it did before says nothing of where it is now."""
 
-LOOKED_BACK = BLOCKS * FOLLOWED
+LOOKED_BACK = BLOCKS * SHORT_WINDOW_SAMPLES
 """So many rows of each are kept, or those of a cycle: no rule looks farther back."""
 
 MOST_CORES, MOST_BYTES = 1e5, 1e15
@@ -117,7 +117,7 @@ class Containers:
         members = list(self)
         labels = self.rows.told_anew(slots_of(members), tracker.observe)  # may refuse: nothing has changed so far
         self.model, self.foresight, self.tracker = model, foresight, tracker
-        self.arrays.table[:] = EVERYBODY
+        self.arrays.table[:] = SHARED_TABLE
         for member in members:
             self.arrays.table[member.slot] = self._table_of(member)
         self._begin_at(members, labels)
@@ -198,7 +198,7 @@ class Containers:
         first_cells = arrays.last_cell[slots] - rows + 1
         usages, by_slot, step_s = self.rows.newest_usage(slots, rows), self.by_slot, self.step_s
         for slot, usage, first_cell in zip(slots.tolist(), usages, first_cells.tolist(), strict=True):
-            by_slot[slot].history.take(usage, first_cell, step_s)
+            by_slot[slot].history.observe_grid(usage, first_cell, step_s)
         arrays.unremembered[slots] = 0
 
     def confidence(self, member: Member) -> float:

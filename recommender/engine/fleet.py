@@ -144,7 +144,7 @@ class Fleet(Containers):
 
     def _look_back(self, slots: IntArray) -> tuple[IntArray, FloatArray]:
         """How often these were where they are now, int64 (m,), and what they used soon after, float64 (2, m)."""
-        times, largest_cores = self.past.look(slots, np.array([self.lead_steps + 1, self._past_ahead_steps]))
+        times, largest_cores = self.past.find_matches(slots, np.array([self.lead_steps + 1, self._past_ahead_steps]))
         return times, largest_cores.T
 
     @property

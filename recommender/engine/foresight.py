@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from recommender.errors import BadArtifact, Misuse
-from recommender.kernels.phase_plan import BLOCKS, EXPERTS, LATEST, PLAN, Expected
-from recommender.kernels.plan_steps import FOLLOWED, UNTRIED
+from recommender.kernels.phase_plan import BLOCKS, EXPERTS, PLAN, SHORT_WINDOW, Expected
+from recommender.kernels.plan_steps import SHORT_WINDOW_SAMPLES, WARM_UP_SAMPLES
 from recommender.model import PhaseModel
 from recommender.phases.graph import Foresight, PhaseGraph, bucket_of
-from recommender.policies.phase_demand import AS_IT_COMES, CREDIT_SAMPLES, FLOORS
-from recommender.policies.phase_plan import EVERYBODY, PhasePlan, PlanState, weights_of
-from recommender.pricing import AHEAD_SAMPLES, LATE_SAMPLES
+from recommender.policies.phase_demand import CREDIT_SAMPLES, EVERY_SAMPLE, FLOORS
+from recommender.policies.phase_plan import SHARED_TABLE, PhasePlan, PlanState, weights_of
+from recommender.pricing import AHEAD_SAMPLES, LEAD_SAMPLES
 from recommender.records import CPU, VIOLATION_TOLERANCE, FloatArray, IntArray
 
 MOST_CLASSES = 32
@@ -72,12 +72,12 @@ class PhaseForesight:
         if model.demand is None or model.graph is None:
             raise Misuse("this model knows no demand (it was imported). Train one on data.")
         self._demand, self._trained, self._step_s = model.demand, model.graph, step_s
-        self._lead_samples = LATE_SAMPLES
+        self._lead_samples = LEAD_SAMPLES
         self._tables: dict[Hashable, int] = {}
         self.foretold: list[bool] = []
         self._visits = [self._trained]
         self._news, self._rests_on = [0], [0]
-        self._seen = [self._foresee(EVERYBODY)]
+        self._seen = [self._foresee(SHARED_TABLE)]
         self.state = PlanState(self._trained.n_phases, resources=len(DECIDED))
         self._plan = PhasePlan(self.state, self._expected(), weights_of(np.ones(2), model.target_violation, 0.0))
         self.promise(model.target_violation, 12)
@@ -85,18 +85,18 @@ class PhaseForesight:
     def promise(self, target_violation: tuple[float, float], resizes_per_hour: float) -> None:
         """Decide from now on so that no larger share of samples violates, with no more resizes of a container."""
         self.promised = target_violation, resizes_per_hour
-        price = self._demand.price(AS_IT_COMES, target_violation)
+        price = self._demand.price(EVERY_SAMPLE, target_violation)
         self._plan.weights = weights_of(price, target_violation, resizes_per_hour * self._step_s / 3600.0)
 
     def table_of(self, workload_class: Hashable | None, in_use: IntArray) -> int:
         """Where what is known of a class stands; `in_use` are the tables of what runs."""
         if workload_class is None:
-            return EVERYBODY
+            return SHARED_TABLE
         if workload_class not in self._tables:
             if (table := self._free_table(set(in_use.tolist()))) is None:
-                return EVERYBODY
+                return SHARED_TABLE
             self._tables[workload_class] = table
-            self._visits[table], self._seen[table] = PhaseGraph(self._trained.n_phases), self._seen[EVERYBODY]
+            self._visits[table], self._seen[table] = PhaseGraph(self._trained.n_phases), self._seen[SHARED_TABLE]
             self._news[table] = self._rests_on[table] = 0
             self._plan.expected = self._plan.expected._replace(occupancy=self._occupancy(), credit=self._credit())
         return self._tables[workload_class]
@@ -105,7 +105,7 @@ class PhaseForesight:
         """A new one, else that of the first class of which nothing runs; None when all are taken."""
         if (tables := len(self._visits)) <= MOST_CLASSES:
             self._visits.append(self._trained)
-            self._seen.append(self._seen[EVERYBODY])
+            self._seen.append(self._seen[SHARED_TABLE])
             self._news.append(0)
             self._rests_on.append(0)
             return tables
@@ -125,7 +125,7 @@ class PhaseForesight:
             if unknown not in (phase, following):
                 likeliest = int(self._seen[table].followers[before, phase, :unknown].argmax())
                 self.foretold.append(following == likeliest)
-            if table != EVERYBODY:
+            if table != SHARED_TABLE:
                 self._visits[table].learn_visit(before, phase, dwell, following)
                 self._news[table] += 1
         self._plan.observe(slots, usage[:, DECIDED], labels)
@@ -137,11 +137,11 @@ class PhaseForesight:
 
     def follow_own_use(self, slot: int) -> None:
         """Let the rule of its latest samples decide for a container until another would have been cheaper."""
-        self.state.chosen[slot, CPU] = LATEST
+        self.state.chosen[slot, CPU] = SHORT_WINDOW
 
     def hold(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
         """Judge the latest sample of each by what it had, float64 (m, 2)."""
-        self._plan.hold(slots, usage[:, DECIDED], in_force[:, DECIDED])
+        self._plan.correct(slots, usage[:, DECIDED], in_force[:, DECIDED])
 
     def rest(self, slots: IntArray) -> None:
         """Others decide for these: what was asked for does not stand any more, and is not judged by what comes."""
@@ -155,11 +155,11 @@ class PhaseForesight:
     def words(self, slot: int, table: int) -> str:
         """What is expected of a container, and what for."""
         state = self.state
-        correction = float(np.exp(state.corrected(np.array([slot]))[0, CPU]))
+        correction = float(np.exp(state.chosen_correction(np.array([slot]))[0, CPU]))
         times = f"{correction:.2f} times " if correction > 1.005 else ""
         if (rule := state.chosen[slot, CPU]) != PLAN:
-            followed = FOLLOWED if rule == LATEST else BLOCKS * FOLLOWED
-            untried = state.samples[slot] <= UNTRIED
+            followed = SHORT_WINDOW_SAMPLES if rule == SHORT_WINDOW else BLOCKS * SHORT_WINDOW_SAMPLES
+            untried = state.samples[slot] <= WARM_UP_SAMPLES
             why = "is no less than the plan, untried on it" if untried else "has been cheaper for it than the plan"
             return f"{times}the largest of its last {followed} samples: that {why}"
         seen, context = self._seen[table], self._context(slot)
@@ -215,7 +215,7 @@ class PhaseForesight:
 
     def _provides_for(self, slot: int, cores: float) -> bool:
         """Whether more is asked for than it used lately, and no less than these."""
-        asked, recent = self.state.stands(np.array([slot]))[0, CPU], self.state.recent[slot, :, CPU].max()
+        asked, recent = self.state.chosen_request(np.array([slot]))[0, CPU], self.state.recent[slot, :, CPU].max()
         return bool(asked * FLOORS[CPU] >= cores / VIOLATION_TOLERANCE > recent * FLOORS[CPU])
 
     # -- tables ----------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class PhaseForesight:
 
     def _foresee(self, table: int) -> Foresight:
         """What is expected in each context, by the visits of a class leaning on those of training."""
-        if table == EVERYBODY:
+        if table == SHARED_TABLE:
             return self._trained.foresight_for_plan(self._lead_samples, AHEAD_SAMPLES)
         return self._visits[table].foresight_for_plan(self._lead_samples, AHEAD_SAMPLES, self._trained)
 

@@ -130,7 +130,9 @@ class Groups:
         Of memory that nothing is known of it says nothing: what stands, or what the containers have, is taken for it.
         """
         arrays, known = self.arrays, np.empty((len(slots), 3, 2))
-        days = [self.history[slot].ask(requests) for slot, requests in zip(slots.tolist(), known, strict=True)]
+        days = [
+            self.history[slot].estimate_into(requests) for slot, requests in zip(slots.tolist(), known, strict=True)
+        ]
         nothing, without_memory = ~known.any(axis=(1, 2)), ~known[:, :, MEMORY].any(axis=1)
         stands = np.fmax(arrays.published[slots, MEMORY], arrays.had[slots, MEMORY])
         known[without_memory, :, MEMORY] = stands[without_memory, np.newaxis]

@@ -28,9 +28,9 @@ def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> No
     arrays, runs = fleet.arrays, fleet.memory
     slots = np.flatnonzero(arrays.alive & (arrays.group != NOBODY))
     peak_bytes, least_bytes, rises = _promises(fleet, slots, options)
-    largest_bytes, lately_bytes = _known_bytes(fleet, groups, slots)
+    largest_bytes, recent_peak_bytes = _known_bytes(fleet, groups, slots)
     targets = memory_targets(
-        runs.age_steps[slots], largest_bytes, lately_bytes, arrays.had[slots, MEMORY],
+        runs.age_steps[slots], largest_bytes, recent_peak_bytes, arrays.had[slots, MEMORY],
         peak_bytes, rises, 0.0, 1.0 + options.memory_margin,
     )  # fmt: skip
     arrays.wanted[slots, MEMORY] = np.fmax(targets, least_bytes)
@@ -71,11 +71,11 @@ def _known_bytes(fleet: Fleet, groups: GroupArrays, slots: IntArray) -> tuple[Fl
     arrays, runs = fleet.arrays, fleet.memory
     unseen_s = (arrays.last_cell[slots] + 1 - arrays.start_cell[slots] - runs.age_steps[slots]) * fleet.step_s
     of_group = groups.peak()[arrays.group[slots]]
-    largest_bytes, lately_bytes = (
+    largest_bytes, recent_peak_bytes = (
         np.where(unseen_s > UNSEEN_S, of_group, np.fmin(own, of_group))
-        for own in (runs.largest_bytes[slots], runs.lately_bytes(slots))
+        for own in (runs.largest_bytes[slots], runs.recent_peak_bytes(slots))
     )
-    return largest_bytes, lately_bytes
+    return largest_bytes, recent_peak_bytes
 
 
 def _promises(fleet: Fleet, slots: IntArray, options: RailOptions) -> tuple[FloatArray, FloatArray, FloatArray]:

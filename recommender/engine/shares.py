@@ -127,7 +127,7 @@ class _Node:
     queue: FairQueue = field(default_factory=FairQueue)
 
 
-MOST_RUNS = 10_000
+MAX_RUNS = 10_000
 """Of so many runs it is known what was done, for pods that go on with them."""
 
 _There = Sequence[tuple[Instance, _Container]]
@@ -257,7 +257,7 @@ class Shares:
             container.resumed_core_s = known
         done_core_s = container.resumed_core_s + used_core_s
         self._done_core_s[container.run] = max(known, done_core_s)
-        if len(self._done_core_s) > MOST_RUNS:
+        if len(self._done_core_s) > MAX_RUNS:
             del self._done_core_s[next(iter(self._done_core_s))]
         return done_core_s
 

@@ -1,1 +1,1 @@
-"""Loops over samples, compiled: plain arrays in and out; each has a slow twin that it is tested against."""
+"""Compiled loops over samples: plain arrays in and out, each tested against a slow reference implementation."""

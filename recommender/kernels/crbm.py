@@ -6,9 +6,9 @@ Gaussian visible units v of unit variance, binary hidden units h, both condition
     hidden mean    sigmoid(W v + B c + b_h)
     visible mean   W^T h + A c + b_v          (never sampled)
 
-Kernels are made for one shape at a time: the offsets of a `Layout` are compiled in, so that the compiler can prove that
-what one row writes is not what another reads, and hands rows on in registers. All state is one flat array for the same
-reason. `functools.cache` keeps one kernel per shape and Numba's own cache keeps them between runs.
+Kernels are compiled per shape: with the offsets of a `Layout` as constants and all state in one flat array the compiler
+can prove that rows do not alias, and keeps them in registers. `functools.cache` keeps one kernel per shape, and Numba's
+own cache keeps them between runs.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from recommender.kernels.rows import (
 )
 
 FLAGS = {"nsz", "arcp", "contract", "afn"}
-"""What arithmetic may be rearranged: multiply-adds are fused. Not `reassoc`, so that sums keep their order, and not
-`nnan` or `ninf`, so that what is not finite stays visible."""
+"""Fast-math flags: multiply-adds may be fused. Not `reassoc`, so that sums keep their order, and not `nnan` or `ninf`,
+so that NaN and infinity propagate."""
 
-AHEAD = 8
-"""Windows by which samples are asked for before they are read; in random order nothing else brings them in time."""
+PREFETCH_WINDOWS = 8
+"""Prefetch distance of samples: windows come in random order, which no hardware prefetcher foresees."""
 
 TILE = 6
 """Windows encoded side by side: with 16 hidden lanes of float32 their sums fill 12 of 16 AVX2 registers."""
 
 BLOCK = 16 * TILE
-"""Windows whose sums go through the sigmoid together, all lanes in use: with 10 hidden units 4 KiB of float32."""
+"""Windows whose sums go through the sigmoid together, so that all lanes are used: 4 KiB at 10 float32 units."""
 
 SATURATION = np.float32(17.0)
 """Beyond it the float32 sigmoid is 0 or 1 to within 1e-7."""
 
-EXPONENT_LIMIT = 700.0
+MAX_EXPONENT = 700.0
 
 # sigmoid(x) - 1/2 = x P(x²) / Q(x²) on [-17, 17]; our own least-squares fit on Chebyshev nodes, re-weighted until the
-# largest error stood still (1.5e-8 in exact arithmetic)
+# largest error converged (1.5e-8 in exact arithmetic)
 P0, P1, P2 = np.float32(0.24999995529651642), np.float32(0.008088954724371433), np.float32(4.603094203048386e-05)
 P3, P4, P5 = np.float32(3.713218532652718e-08), np.float32(-1.3212824931385647e-11), np.float32(4.949738247717701e-15)
 Q1, Q2, Q3 = np.float32(0.1156890019774437), np.float32(0.0014915846986696124), np.float32(3.6193821415508864e-06)
@@ -73,13 +73,12 @@ def sigmoid(x: Any, exact: bool) -> Any:
     ----------
     x : float, or a row
     exact : bool
-        True calls the exponential; False is a fraction of polynomials for float32 that fits vector registers, within
-        2.5e-7 of the true value everywhere.
+        True calls the exponential; False uses a rational approximation in float32, within 2.5e-7 everywhere.
     """
     if exact:
-        # the exponential of more than 709 is no float64
-        return where_less(x, -EXPONENT_LIMIT, ZERO, ONE / (ONE + exponential(ZERO - x)))
-    # comparisons, because min() and max() would lose a NaN
+        # exp(x) overflows float64 above 709
+        return where_less(x, -MAX_EXPONENT, ZERO, ONE / (ONE + exponential(ZERO - x)))
+    # comparisons, because min() and max() may drop a NaN
     y = where_less(SATURATION, x, SATURATION, x)
     y = where_less(y, -SATURATION, -SATURATION, y)
     s = y * y
@@ -92,9 +91,9 @@ def sigmoid(x: Any, exact: bool) -> Any:
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
-def _plus_product(start: Any, work: Floats, rows: int, stride: int, factors: Floats, first: int, n: int) -> Any:
+def _add_product(start: Any, work: Floats, rows: int, stride: int, factors: Floats, first: int, n: int) -> Any:
     """`start` plus the sum over j < n of factors[first + j] times the row at work[rows + j * stride]."""
-    # two sums, so that one multiply-add need not wait for the one before it
+    # two sums, so that a multiply-add does not wait for the previous one
     even, odd = start, zeros_like(start)
     for j in range(0, n, 2):
         even += number_at(factors, first + j) * row_at(start, work, rows + j * stride)
@@ -104,46 +103,48 @@ def _plus_product(start: Any, work: Floats, rows: int, stride: int, factors: Flo
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
-def _drives(values: Floats, at: int, hidden: Any, visible: Any, work: Floats, o: Layout) -> None:
-    """Fill `drive_at` for the window that begins at element `at` of `values`: W v + B c + b_h, and A c + b_v."""
+def _pre_activations(values: Floats, at: int, hidden: Any, visible: Any, work: Floats, o: Layout) -> None:
+    """Fill `pre_activation_at` for the window at element `at` of `values`: W v + B c + b_h, and A c + b_v."""
     p = o.parameters_at
     rows, visible_rows, present = p + o.history_weights, p + o.visible_weights, at + o.n_history
     for g in range(0, o.hidden_lanes, o.hidden_group):
-        h = _plus_product(row_at(hidden, work, p + g), work, rows + g, o.outputs, values, at, o.n_history)
-        h = _plus_product(h, work, visible_rows + g, o.hidden_lanes, values, present, o.n_visible)
-        put_row(work, o.drive_at + g, h)
+        h = _add_product(row_at(hidden, work, p + g), work, rows + g, o.outputs, values, at, o.n_history)
+        h = _add_product(h, work, visible_rows + g, o.hidden_lanes, values, present, o.n_visible)
+        put_row(work, o.pre_activation_at + g, h)
     for g in range(o.hidden_lanes, o.outputs, o.visible_group):
-        v = _plus_product(row_at(visible, work, p + g), work, rows + g, o.outputs, values, at, o.n_history)
-        put_row(work, o.drive_at + g, v)
+        v = _add_product(row_at(visible, work, p + g), work, rows + g, o.outputs, values, at, o.n_history)
+        put_row(work, o.pre_activation_at + g, v)
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
 def _positive(sample: Any, hidden: Any, work: Floats, o: Layout, exact: bool) -> None:
-    """Take the window's sample, and fill `positive_at` and `state_at` with the hidden means."""
+    """Store the sample of a window, and fill `positive_at` and `state_at` with the hidden means."""
     put_row(work, o.visible_at, sample)
     for g in range(0, o.hidden_lanes, o.hidden_group):
-        positive = sigmoid(row_at(hidden, work, o.drive_at + g), exact)
+        positive = sigmoid(row_at(hidden, work, o.pre_activation_at + g), exact)
         put_row(work, o.positive_at + g, positive)
         put_row(work, o.state_at + g, positive)
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
-def _excess(visible: Any, work: Floats, o: Layout) -> None:
-    """Fill `excess_at` with v' - v: the visible mean of the hidden state minus the sample."""
+def _residual(visible: Any, work: Floats, o: Layout) -> None:
+    """Fill `residual_at` with v' - v: the visible mean of the hidden state minus the sample."""
     for g in range(0, o.visible_lanes, o.visible_group):
-        start = row_at(visible, work, o.drive_at + o.hidden_lanes + g) - row_at(visible, work, o.visible_at + g)
+        start = row_at(visible, work, o.pre_activation_at + o.hidden_lanes + g) - row_at(
+            visible, work, o.visible_at + g
+        )
         rows = o.parameters_at + o.hidden_weights + g
-        excess = _plus_product(start, work, rows, o.visible_lanes, work, o.state_at, o.n_hidden)
-        put_row(work, o.excess_at + g, excess)
+        residual = _add_product(start, work, rows, o.visible_lanes, work, o.state_at, o.n_hidden)
+        put_row(work, o.residual_at + g, residual)
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
-def _missed(visible: Any, work: Floats, o: Layout) -> float:
+def _residual_norm(visible: Any, work: Floats, o: Layout) -> float:
     """L2 norm of v' - v."""
     squares = zeros_like(visible)
     for g in range(0, o.visible_lanes, o.visible_group):
-        excess = row_at(visible, work, o.excess_at + g)
-        squares += excess * excess
+        residual = row_at(visible, work, o.residual_at + g)
+        squares += residual * residual
     return math.sqrt(total(squares))
 
 
@@ -151,9 +152,9 @@ def _missed(visible: Any, work: Floats, o: Layout) -> float:
 def _negative(
     cd_steps: int, draws: Floats, all_hidden: Any, hidden: Any, visible: Any, work: Floats, o: Layout, exact: bool
 ) -> None:
-    """The Gibbs chain: fill `excess_at`, and `negative_at` with the hidden means of the reconstruction.
+    """Run the Gibbs chain: fill `residual_at`, and `negative_at` with the hidden means of the reconstruction.
 
-    With `draws` (cd_steps * n_hidden) the chain's hidden states are 0 or 1.
+    With `draws` (cd_steps * n_hidden) hidden states are sampled as 0 or 1.
     """
     rows = o.parameters_at + o.visible_weights
     for step in range(cd_steps):
@@ -161,54 +162,56 @@ def _negative(
             state = row_at(all_hidden, work, o.state_at)
             state = where_less(used_at(all_hidden, draws, step * o.n_hidden), state, ONE, ZERO)
             put_row(work, o.state_at, state)
-        _excess(visible, work, o)
+        _residual(visible, work, o)
         for g in range(0, o.hidden_lanes, o.hidden_group):
-            # W v' is W v plus W times the excess, so that the sum over the history is not done again
-            drive = row_at(hidden, work, o.drive_at + g)
-            echo = _plus_product(drive, work, rows + g, o.hidden_lanes, work, o.excess_at, o.n_visible)
-            negative = sigmoid(echo, exact)
+            # W v' is W v plus W times the residual, which spares another sum over the history
+            pre_activation = row_at(hidden, work, o.pre_activation_at + g)
+            reconstructed = _add_product(
+                pre_activation, work, rows + g, o.hidden_lanes, work, o.residual_at, o.n_visible
+            )
+            negative = sigmoid(reconstructed, exact)
             put_row(work, o.negative_at + g, negative)
             put_row(work, o.state_at + g, negative)
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
-def _move_history(
-    sums: Any, column: int, push: Any, first: int, values: Floats, at: int, then: int, n_history: int,
+def _update_history_weights(
+    sums: Any, column: int, push: Any, first: int, values: Floats, at: int, next_at: int, n_history: int,
     work: Floats, o: Layout,
 ) -> Any:  # fmt: skip
-    """Columns of every second row of A and B, from `first` on: add the gradient of the window at `at`, which is `push`.
+    """Update columns of every second row of A and B, from `first` on, by the gradient `push` of the window at `at`.
 
-    With the same visit to each row, returns `sums` plus the row's part in the `_drives` of the window at `then`.
+    In the same pass, returns `sums` plus the part of these rows in the `_pre_activations` of the window at `next_at`.
     """
     for j in range(first, n_history, 2):
         r = o.parameters_at + o.history_weights + j * o.outputs + column
         put_row(work, r, row_at(sums, work, r) + number_at(values, at + j) * push)
-        sums += number_at(values, then + j) * row_at(sums, work, r)
+        sums += number_at(values, next_at + j) * row_at(sums, work, r)
     return sums
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
-def _move_outputs(
-    column: int, push: Any, values: Floats, at: int, then: int, n_history: int, work: Floats, o: Layout
+def _update_columns(
+    column: int, push: Any, values: Floats, at: int, next_at: int, n_history: int, work: Floats, o: Layout
 ) -> Any:
-    """Biases and history's weights of some columns; returns their part in the `_drives` of the window at `then`."""
+    """Update biases and history weights of some columns; returns their part in the next window's pre-activations."""
     bias = o.parameters_at + column
     put_row(work, bias, row_at(push, work, bias) + push)
-    # two sums, so that one multiply-add need not wait for the one before it
+    # two sums, so that a multiply-add does not wait for the previous one
     even = row_at(push, work, bias)
-    even = _move_history(even, column, push, 0, values, at, then, n_history, work, o)
-    odd = _move_history(zeros_like(push), column, push, 1, values, at, then, n_history, work, o)
+    even = _update_history_weights(even, column, push, 0, values, at, next_at, n_history, work, o)
+    odd = _update_history_weights(zeros_like(push), column, push, 1, values, at, next_at, n_history, work, o)
     return even + odd
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
-def _learn(
-    values: Floats, at: int, then: int, n_history: int, rate: Any, hidden: Any, visible: Any, work: Floats, o: Layout
+def _apply_gradient(
+    values: Floats, at: int, next_at: int, n_history: int, rate: Any, hidden: Any, visible: Any, work: Floats, o: Layout
 ) -> None:
-    """Add the gradient of the window at element `at`, times the rate, to the parameters.
+    """Add the gradient of the window at element `at`, times the learning rate, to the parameters.
 
-    With d = v' - v the gradient of W, h v^T - h' v'^T, is (h - h') v^T - h' d^T: both factors are at hand.
-    Leaves the `_drives` of the window at `then` by the parameters as they are now.
+    With d = v' - v the gradient of W, h v^T - h' v'^T, is (h - h') v^T - h' d^T, whose factors are already in `work`.
+    Leaves the `_pre_activations` of the window at `next_at` under the updated parameters.
     """
     present, p = at + o.n_history, o.parameters_at
     for g in range(0, o.hidden_lanes, o.hidden_group):
@@ -216,32 +219,32 @@ def _learn(
         put_row(work, o.push_at + g, rates * (row_at(hidden, work, o.positive_at + g) - negative))
         put_row(work, o.pull_at + g, (zeros_like(rates) - rates) * negative)
     for g in range(0, o.visible_lanes, o.visible_group):
-        v, excess = row_at(visible, work, o.visible_at + g), row_at(visible, work, o.excess_at + g)
+        v, residual = row_at(visible, work, o.visible_at + g), row_at(visible, work, o.residual_at + g)
         for k in range(o.n_hidden):
             r = p + o.hidden_weights + k * o.visible_lanes + g
             c, d = number_at(work, o.push_at + k), number_at(work, o.pull_at + k)
-            put_row(work, r, row_at(v, work, r) + c * v + d * excess)
+            put_row(work, r, row_at(v, work, r) + c * v + d * residual)
         column = o.hidden_lanes + g
-        then_v = _move_outputs(column, -rate * excess, values, at, then, n_history, work, o)
-        put_row(work, o.drive_at + column, then_v)
+        next_v = _update_columns(column, -rate * residual, values, at, next_at, n_history, work, o)
+        put_row(work, o.pre_activation_at + column, next_v)
     for g in range(0, o.hidden_lanes, o.hidden_group):
         push, pull = row_at(hidden, work, o.push_at + g), row_at(hidden, work, o.pull_at + g)
-        then_h = _move_outputs(g, push, values, at, then, n_history, work, o)
+        next_h = _update_columns(g, push, values, at, next_at, n_history, work, o)
         here = zeros_like(push)
         for i in range(o.n_visible):
             r = p + o.visible_weights + i * o.hidden_lanes + g
-            c, d = number_at(values, present + i), number_at(work, o.excess_at + i)
+            c, d = number_at(values, present + i), number_at(work, o.residual_at + i)
             put_row(work, r, row_at(push, work, r) + c * push + d * pull)
-            here += number_at(values, then + o.n_history + i) * row_at(push, work, r)
-        put_row(work, o.drive_at + g, then_h + here)
+            here += number_at(values, next_at + o.n_history + i) * row_at(push, work, r)
+        put_row(work, o.pre_activation_at + g, next_h + here)
 
 
 @cache
 def online_kernel(o: Layout, exact: bool) -> Callable[..., float]:
-    """The kernel for online CD-k: every window's gradient is applied before the next window is looked at.
+    """The kernel for online CD-k: the gradient of each window is applied before the next window is read.
 
     The kernel is ``epoch(values, starts, rate, n_history, cd_steps, draws, work) -> float``: the sum over windows of
-    the L2 norm of the reconstruction's miss, before each window's own update.
+    the L2 norm of the reconstruction error, each before the window's own update.
 
     Parameters
     ----------
@@ -253,12 +256,12 @@ def online_kernel(o: Layout, exact: bool) -> Callable[..., float]:
     Notes
     -----
     values : float (n_samples * n_visible,), contiguous, all finite; starts : int64 (n_windows,), first rows, one or
-    more, in the order of training; rate : float, of `values`' type; n_history : int, that of `o`, handed over at run
-    time, since the compiler unrolls a loop whose length it knows and then keeps all rows on the stack until it sums
-    them; draws : float (n_windows, cd_steps * n_hidden) uniform in 0..1, or (n_windows, 0) for means throughout;
-    work : float, IN and OUT.
+    more, in the order of training; rate : float, learning rate, of the type of `values`; n_history : int, that of `o`,
+    but at run time, since the compiler would unroll a loop of known length and spill all rows to the stack; draws :
+    float (n_windows, cd_steps * n_hidden) uniform in 0..1, or (n_windows, 0) for means throughout; work : float, IN
+    and OUT.
     """
-    # whole numbers by themselves are constants to Numba
+    # Numba compiles captured integers in as constants
     n_visible, n_hidden, visible_lanes, hidden_lanes = o.n_visible, o.n_hidden, o.visible_group, o.hidden_group
 
     @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
@@ -269,42 +272,42 @@ def online_kernel(o: Layout, exact: bool) -> Callable[..., float]:
         all_hidden, all_visible = zeros(work, n_hidden), zeros(work, n_visible)
         for k in range(n_hidden):
             work[o.rate_at + k] = rate
-        missed = 0.0
+        error = 0.0
         n = starts.shape[0]
-        _drives(values, starts[0] * n_visible, hidden, visible, work, o)
+        _pre_activations(values, starts[0] * n_visible, hidden, visible, work, o)
         for w in range(n):
-            at, then = starts[w] * n_visible, starts[min(w + 1, n - 1)] * n_visible
-            later = starts[min(w + AHEAD, n - 1)] * n_visible
+            at, next_at = starts[w] * n_visible, starts[min(w + 1, n - 1)] * n_visible
+            later = starts[min(w + PREFETCH_WINDOWS, n - 1)] * n_visible
             for j in range(0, o.n_history + n_visible, CACHE_LINE // work.itemsize):
                 prefetch(values, later + j)
             _positive(used_at(all_visible, values, at + o.n_history), hidden, work, o, exact)
             _negative(cd_steps, draws[w], all_hidden, hidden, visible, work, o, exact)
-            missed += _missed(visible, work, o)
-            _learn(values, at, then, n_history, rate, hidden, visible, work, o)
-        return missed
+            error += _residual_norm(visible, work, o)
+            _apply_gradient(values, at, next_at, n_history, rate, hidden, visible, work, o)
+        return error
 
     return epoch
 
 
 @cache
-def miss_kernel(o: Layout, exact: bool) -> Callable[..., None]:
-    """The kernel that measures reconstructions: ``miss(values, starts, work, out)``.
+def reconstruction_error_kernel(o: Layout, exact: bool) -> Callable[..., None]:
+    """The kernel for reconstruction errors: ``error(values, starts, work, out)``.
 
     `out` (float64 (n_windows,), OUT) is the L2 norm of v minus the visible mean of the hidden mean of v.
     """
     n_visible, visible_lanes, hidden_lanes = o.n_visible, o.visible_group, o.hidden_group
 
     @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
-    def miss(values: Floats, starts: Any, work: Floats, out: Any) -> None:
+    def error(values: Floats, starts: Any, work: Floats, out: Any) -> None:
         hidden, visible, all_visible = zeros(work, hidden_lanes), zeros(work, visible_lanes), zeros(work, n_visible)
         for w in range(starts.shape[0]):
             at = starts[w] * n_visible
-            _drives(values, at, hidden, visible, work, o)
+            _pre_activations(values, at, hidden, visible, work, o)
             _positive(used_at(all_visible, values, at + o.n_history), hidden, work, o, exact)
-            _excess(visible, work, o)
-            out[w] = _missed(visible, work, o)
+            _residual(visible, work, o)
+            out[w] = _residual_norm(visible, work, o)
 
-    return miss
+    return error
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
@@ -313,7 +316,7 @@ def _tile(
     n_visible: int, n_hidden: int, lanes: int, inputs: int,
 ) -> None:  # fmt: skip
     """Pre-activations of `TILE` windows from `w` on for the hidden units from `column` on, as many as `like` uses."""
-    # a tile's windows beyond the end are the last one again
+    # windows beyond the end repeat the last one
     w1, w2, w3, w4, w5 = min(w + 1, n - 1), min(w + 2, n - 1), min(w + 3, n - 1), min(w + 4, n - 1), min(w + 5, n - 1)
     bias = used_at(like, hidden_bias, column)
     s0, s1, s2, s3, s4, s5 = bias, bias, bias, bias, bias, bias
@@ -337,8 +340,8 @@ def _tile(
 def hidden_means_kernel(n_visible: int, n_hidden: int, lag: int, exact: bool) -> Callable[..., None]:
     """The kernel for codes: ``means(values, taps, hidden_bias, n, codes)``.
 
-    It slides over all rows as if they were one series, `TILE` windows side by side; the caller blanks the rows whose
-    window would cross a border. values : float ((n + lag) * n_visible,); taps : `taps_of`, flat; hidden_bias : float
+    It slides over all rows as one series, `TILE` windows side by side; the caller masks windows that cross a border.
+    values : float ((n + lag) * n_visible,); taps : `taps_of`, flat; hidden_bias : float
     (n_hidden,); n : int, windows; codes : float (n * n_hidden + `LANES`,), OUT, at t * n_hidden the code of the window
     of rows t..t + lag, and in the last `LANES` elements nothing of use.
     """
@@ -355,7 +358,7 @@ def hidden_means_kernel(n_visible: int, n_hidden: int, lag: int, exact: bool) ->
                 for g in range(0, last, columns):
                     _tile(whole, g, values, taps, hidden_bias, w, n, codes, n_visible, n_hidden, lanes, inputs)
                 _tile(some, last, values, taps, hidden_bias, w, n, codes, n_visible, n_hidden, lanes, inputs)
-            # the lanes of the last row that belong to the next block are overwritten with their own sums
+            # lanes of the last row that belong to the next block are overwritten by that one later
             for k in range(begin * n_hidden, end * n_hidden, LANES):
                 put_row(codes, k, sigmoid(row_at(flat, codes, k), exact))
 

@@ -1,4 +1,4 @@
-"""Where everything a CRBM kernel touches lies in its one flat workspace, and how parameters get in and out of it."""
+"""Memory layout of the flat workspace of a CRBM kernel, and how parameters are packed into it."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ class Layout(NamedTuple):
     """Sizes and offsets, in elements, of the workspace of a training kernel.
 
     The buffers come first: the sample to be reconstructed (`visible_at`), the pre-activations of all outputs
-    (`drive_at`: hidden lanes, then visible lanes), the hidden means of data and reconstruction (`positive_at`,
-    `negative_at`), the state that the Gibbs chain goes on from (`state_at`), the reconstruction minus the sample
-    (`excess_at`), the rate of each hidden unit, zero for the padding, whose mean is a half and which must not learn
-    (`rate_at`), the rate times the contrast of both phases (`push_at`) and times minus the negative means
-    (`pull_at`). Behind them lie the parameters, `block` elements. Offsets within them:
-    bias (hidden lanes, then visible lanes: `outputs`), then three matrices by rows: history (one row an entry of c,
-    oldest sample first, features together, as a window lies in memory; columns are outputs), W transposed (columns are
-    hidden lanes), and W (columns are visible lanes), which spares the kernels every sum across lanes. Columns are
-    worked on in groups of `hidden_group` and `visible_group`.
+    (`pre_activation_at`: hidden lanes, then visible lanes), the hidden means of data and reconstruction (`positive_at`,
+    `negative_at`), the state of the Gibbs chain (`state_at`), the reconstruction minus the sample (`residual_at`), the
+    learning rate of each hidden unit, zero for the padding, whose mean is a half and which must not learn (`rate_at`),
+    and the two factors of the gradient of W: the rate times positive minus negative means (`push_at`), and minus the
+    rate times the negative means (`pull_at`). The parameters follow, `block` elements. Offsets within them: bias
+    (hidden lanes, then visible lanes: `outputs`), then three row-major matrices: history (a row per entry of c, oldest
+    sample first, features together, as a window lies in memory; columns are outputs), W transposed (columns are hidden
+    lanes), and W (columns are visible lanes): with both, no kernel sums across lanes. Columns are processed in groups
+    of `hidden_group` and `visible_group`.
     """
 
     n_visible: int
@@ -64,11 +64,11 @@ class Layout(NamedTuple):
     hidden_lanes: int
     outputs: int
     visible_at: int
-    drive_at: int
+    pre_activation_at: int
     positive_at: int
     negative_at: int
     state_at: int
-    excess_at: int
+    residual_at: int
     rate_at: int
     push_at: int
     pull_at: int
@@ -101,31 +101,29 @@ def layout_of(n_visible: int, n_hidden: int, lag: int) -> Layout:
 
 
 def workspace(o: Layout, dtype: Any) -> Floats:
-    """A zeroed workspace.
+    """A zeroed workspace, aligned to a cache line.
 
-    It begins at a cache line: NumPy alone promises 16 bytes, and rows that straddle two lines cost up to a fifth of the
-    training speed, in some processes and not in others.
+    NumPy alone guarantees 16 bytes, and rows that straddle two lines cost up to a fifth of the training speed.
     """
     length, width = o.parameters_at + o.block, np.dtype(dtype).itemsize
-    roomy = np.zeros(length + CACHE_LINE // width, dtype=dtype)
-    skipped = (-roomy.ctypes.data % CACHE_LINE) // width
-    return roomy[skipped : skipped + length]
+    padded_work = np.zeros(length + CACHE_LINE // width, dtype=dtype)
+    skipped = (-padded_work.ctypes.data % CACHE_LINE) // width
+    return padded_work[skipped : skipped + length]
 
 
 def pack(parameters: Parameters, o: Layout, work: Floats) -> None:
-    """Write parameters into `work` (OUT); the padding is left as it is."""
+    """Write parameters into `work` (OUT), padding excepted."""
     nv, nh = o.n_visible, o.n_hidden
     bias, history, transposed, plain = _views(o, work)
     bias[:nh], bias[o.hidden_lanes : o.hidden_lanes + nv] = parameters.hidden_bias, parameters.visible_bias
     for weights, first in ((parameters.B, 0), (parameters.A, o.hidden_lanes)):
-        by_time = _by_time(weights, nv)
-        history[:, first : first + len(weights)] = by_time
+        history[:, first : first + len(weights)] = _by_time(weights, nv)
     transposed[:, :nh] = parameters.W.T
     plain[:, :nv] = parameters.W
 
 
 def unpack(o: Layout, work: Floats) -> Parameters:
-    """The parameters in `work`, copied."""
+    """A copy of the parameters in `work`."""
     nv, nh = o.n_visible, o.n_hidden
     bias, history, transposed, _ = _views(o, work)
 
@@ -145,7 +143,7 @@ def unpack(o: Layout, work: Floats) -> Parameters:
 def taps_of(parameters: Parameters) -> Floats:
     """B and W as one matrix for `hidden_means_kernel`: (n_visible * (lag + 1), hidden lanes).
 
-    Row ``age * n_visible + feature`` weighs that feature's sample of that age, oldest first, the present one last.
+    Row ``age * n_visible + feature`` has the weights of that feature at that age, oldest first, the present last.
     """
     n_hidden, nv = parameters.W.shape
     taps = np.zeros((parameters.B.shape[1] + nv, padded(n_hidden)), dtype=parameters.W.dtype)
@@ -154,7 +152,7 @@ def taps_of(parameters: Parameters) -> Floats:
 
 
 def _by_time(weights: Floats, n_visible: int) -> Floats:
-    """Weights of the history (n, n_visible * lag) as rows in the order in which a window lies in memory, (.., n)."""
+    """History weights (n, n_visible * lag) as rows in the memory order of a window, (n_visible * lag, n)."""
     n = len(weights)
     return weights.reshape(n, n_visible, -1).transpose(2, 1, 0).reshape(-1, n)
 

@@ -1,4 +1,4 @@
-"""Where earlier runs were as far as another one is now, and what they used soon after that."""
+"""The moment of earlier runs that is most like the present one of another run, and the peak use after it."""
 
 from __future__ import annotations
 
@@ -10,52 +10,52 @@ from numpy.typing import NDArray
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def look_ahead(
+def peak_after_nearest(
     here: NDArray[np.float32],
-    points: NDArray[np.float32],
+    features: NDArray[np.float32],
     cpu_cores: NDArray[np.float32],
     starts: NDArray[np.int64],
     step_s: NDArray[np.float64],
     passed_s: float,
     ahead_s: NDArray[np.float64],
-    squares: NDArray[np.float64],
-    largest_cores: NDArray[np.float64],
+    squared_distances: NDArray[np.float64],
+    peak_cores: NDArray[np.float64],
 ) -> None:
-    """In each run find the moment most like `here`, the first of equal ones, and the largest use in the time after it.
+    """Find the moment of each run that is nearest to `here`, the first of equal ones, and the peak use after it.
 
     Parameters
     ----------
     here
-        float32 (p,): where the other run was after its latest sample, in units in which all directions count alike;
-        (0,) where nothing was seen of it: its age tells then.
-    points, cpu_cores
-        float32 (samples, p) and (samples,): where the runs were after each sample, and what they used in it.
+        float32 (p,): features of the other run at its latest sample, scaled to equal weight; (0,) without a sample: the
+        moment is then found by age.
+    features, cpu_cores
+        float32 (samples, p) and (samples,): features and use of the earlier runs at each of their samples.
     starts, step_s
-        int64 (runs + 1,) and float64 (runs,): where each run begins among them, and how far apart its samples are.
+        int64 (runs + 1,) and float64 (runs,): first sample and sampling interval of each run.
     passed_s
-        From that latest sample, or the start, until now.
+        Time since the other run's latest sample, or since its start.
     ahead_s
-        float64 (w,): how far to look from now on.
-    squares
-        OUT float64 (runs,): how unlike the moment is, squared; 0 where the age tells.
-    largest_cores
-        OUT float64 (runs, w): of a run that is at its end by then, its last use.
+        float64 (w,): how far to look ahead from now.
+    squared_distances
+        OUT float64 (runs,): of the nearest moment; 0 where it was found by age.
+    peak_cores
+        OUT float64 (runs, w): the last use of a run that has ended by then.
     """
     for run in range(len(step_s)):
         begin, number = starts[run], starts[run + 1] - starts[run]
-        squares[run], after_s = 0.0, passed_s
+        squared_distances[run], after_s = 0.0, passed_s
         if len(here):
-            squares[run] = math.inf
+            squared_distances[run] = math.inf
             for place in range(number):
-                square = 0.0
-                for way in range(len(here)):
-                    apart = points[begin + place, way] - here[way]
-                    square += apart * apart
-                if square < squares[run]:
-                    squares[run], after_s = square, (place + 1) * step_s[run] + passed_s
+                squared = 0.0
+                for feature in range(len(here)):
+                    difference = features[begin + place, feature] - here[feature]
+                    squared += difference * difference
+                if squared < squared_distances[run]:
+                    squared_distances[run], after_s = squared, (place + 1) * step_s[run] + passed_s
         first = min(int(after_s / step_s[run] + 1e-9), number - 1)
         for window in range(len(ahead_s)):
             last = min(number, math.ceil((after_s + ahead_s[window]) / step_s[run] - 1e-9))
-            largest_cores[run, window] = cpu_cores[begin + first]
+            peak_cores[run, window] = cpu_cores[begin + first]
             for place in range(first + 1, last):
-                largest_cores[run, window] = max(largest_cores[run, window], cpu_cores[begin + place])
+                peak_cores[run, window] = max(peak_cores[run, window], cpu_cores[begin + place])

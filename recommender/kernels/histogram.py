@@ -1,12 +1,12 @@
 """The default VPA's estimate: decaying histograms with exponential buckets, memory peaks per window, OOM bumps.
 
-Symbols follow the upstream recommender: a bucket n covers start(n) .. start(n + 1) with
+Terms follow the upstream recommender: bucket n covers start(n) .. start(n + 1) with
 start(n) = first x (ratio^n - 1) / (ratio - 1); a weight added at time t counts 2^((t - reference) / half-life); the
-reference moves forward before the exponent grows past its limit.
+reference moves forward before the exponent exceeds its limit.
 
-The histograms of both resources are one array, float64 (2, WIDTH), a state array what memory peaks need besides. The
-caller owns them, so that a container can be advanced in pieces. They are few and there are no other arguments but
-numbers, since handing over an array takes longer than adding a sample: `Histogram` has views of a row.
+The histograms of both resources are one array, float64 (2, WIDTH); a second one holds the state of memory windows. The
+caller owns both, so that a container can be advanced in pieces. All other arguments are numbers, since passing an array
+takes longer than adding a sample: `Histogram` has views of a row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 
 class Buckets(NamedTuple):
-    """Shape of one resource's histogram; values in cores or bytes."""
+    """Shape of the histogram of one resource, in cores or bytes."""
 
     first: float
     ratio: float
@@ -29,11 +29,11 @@ class Buckets(NamedTuple):
     max_exponent: float
     """The reference moves when a sample would count more than 2 to this power."""
     epsilon: float
-    """Weights below it count as empty at the ends of the histogram."""
+    """A bucket with less weight is empty."""
 
 
 class Estimation(NamedTuple):
-    """How samples are weighed and how a percentile becomes a request; millicores and bytes."""
+    """Weights of samples, and how a percentile becomes a request; in millicores and bytes."""
 
     cpu_weight: float
     memory_weight: float
@@ -49,10 +49,10 @@ class Estimation(NamedTuple):
 
 DAY_S = 86400.0
 
-# Constants of the kernels, not arguments: to hand them over at each call would take longer than the rest of it.
+# Constants of the kernels, not arguments: passing them would take longer than the rest of a call.
 CPU_BUCKETS = Buckets(0.01, 1.05, 176, DAY_S, 100.0, 1e-4)
 MEMORY_BUCKETS = Buckets(1e7, 1.05, 176, DAY_S, 100.0, 1e-4)
-"""Upstream's flags at their defaults; 176 buckets reach 1000 cores and 10^12 bytes."""
+"""Upstream's defaults; 176 buckets reach 1000 cores and 10^12 bytes."""
 
 ESTIMATION = Estimation(
     cpu_weight=0.1,
@@ -66,14 +66,14 @@ ESTIMATION = Estimation(
     ceiling=1e14,
 )
 
-SHARES = (0.5, ESTIMATION.percentile, 0.95)
+PERCENTILES = (0.5, ESTIMATION.percentile, 0.95)
 """Percentiles of the lower bound, the target and the upper bound."""
 
 
 class Histogram(NamedTuple):
     """Arrays of one resource: weights float64 (number,), sums float64 (N_SUMS,), marks int64 (N_MARKS,).
 
-    When samples came is noted among the sums of CPU alone: NaN before the first.
+    Only the sums of CPU hold the times of samples: NaN before the first.
     """
 
     weights: NDArray[np.float64]
@@ -81,19 +81,19 @@ class Histogram(NamedTuple):
     marks: NDArray[np.int64]
 
 
-# Places in Histogram.sums and Histogram.marks.
+# Indices into Histogram.sums and Histogram.marks.
 TOTAL, REFERENCE_S, BELOW, FIRST_S, LAST_S, SAMPLES, N_SUMS = 0, 1, 2, 3, 4, 5, 6
 LOWEST, HIGHEST, POINTER, STALE, N_MARKS = 0, 1, 2, 3, 4
 
 WIDTH = CPU_BUCKETS.number + N_SUMS + N_MARKS
-"""Of a row: weights, sums, and marks as whole numbers in the same bytes."""
+"""Of a row: weights, sums, and marks, which are int64 in the same bytes."""
 
-# Places in the float64 state array of `advance`; times are NaN until there is one.
+# Indices into the float64 state array of `advance`; times are NaN at first.
 WINDOW_END_S, USAGE_PEAK, OOM_PEAK = 0, 1, 2
 IN_FORCE_CPU, IN_FORCE_MEMORY, IN_OOM_RUN, OOM_EVENTS, N_STATE = 3, 4, 5, 6, 7
 
-NEAR_TIE = 1e-9
-"""A running sum this close to the threshold, relative to the total, is added up afresh: order of addition decides."""
+TIE_TOLERANCE = 1e-9
+"""A running sum this close to the threshold, relative to the total, is summed again: the order of addition decides."""
 
 NANOCORES_PER_MILLICORE = 1e6
 
@@ -126,7 +126,7 @@ def bucket_of(value: float, buckets: Buckets) -> int:
 
 @njit(cache=True, nogil=True)
 def _find_ends(histogram: Histogram, epsilon: float) -> None:
-    """Lowest and highest bucket that is not empty; (number - 1, 0) when all are."""
+    """Find the lowest and highest non-empty bucket; (number - 1, 0) if there is none."""
     weights, marks = histogram.weights, histogram.marks
     marks[LOWEST], marks[HIGHEST] = len(weights) - 1, 0
     for bucket in range(len(weights)):
@@ -138,7 +138,7 @@ def _find_ends(histogram: Histogram, epsilon: float) -> None:
 
 @njit(cache=True, nogil=True)
 def _decay(histogram: Histogram, buckets: Buckets, time_s: float) -> float:
-    """What a weight added at `time_s` counts; moves the reference first where the power would grow too large."""
+    """Decay factor of a weight added at `time_s`; first moves the reference if the exponent would be too large."""
     sums = histogram.sums
     if time_s > sums[REFERENCE_S] + buckets.max_exponent * buckets.half_life_s:
         reference_s = math.floor(time_s / buckets.half_life_s + 0.5) * buckets.half_life_s
@@ -155,28 +155,28 @@ def _decay(histogram: Histogram, buckets: Buckets, time_s: float) -> float:
 def add_sample(histogram: Histogram, buckets: Buckets, value: float, weight: float, time_s: float) -> None:
     """Add one sample; `histogram` is OUT."""
     weights, sums, marks = histogram.weights, histogram.sums, histogram.marks
-    grown = weight * _decay(histogram, buckets, time_s)
+    decayed = weight * _decay(histogram, buckets, time_s)
     bucket = bucket_of(value, buckets)
-    weights[bucket] += grown
-    sums[TOTAL] += grown
+    weights[bucket] += decayed
+    sums[TOTAL] += decayed
     if weights[bucket] >= buckets.epsilon:
         if bucket < marks[LOWEST]:
             marks[LOWEST] = bucket
             marks[STALE] = 1
         marks[HIGHEST] = max(marks[HIGHEST], bucket)
     if marks[LOWEST] <= bucket < marks[POINTER]:
-        sums[BELOW] += grown
+        sums[BELOW] += decayed
 
 
 @njit(cache=True, nogil=True)
 def subtract_sample(histogram: Histogram, buckets: Buckets, value: float, weight: float, time_s: float) -> None:
-    """Take back a sample that was added with the same value, weight and time; `histogram` is OUT."""
+    """Remove a sample that was added with the same value, weight and time; `histogram` is OUT."""
     weights, sums = histogram.weights, histogram.sums
-    grown = weight * _decay(histogram, buckets, time_s)
+    decayed = weight * _decay(histogram, buckets, time_s)
     bucket = bucket_of(value, buckets)
-    left = weights[bucket] - grown
+    left = weights[bucket] - decayed
     weights[bucket] = left if left >= buckets.epsilon else 0.0
-    left = sums[TOTAL] - grown
+    left = sums[TOTAL] - decayed
     sums[TOTAL] = left if left >= buckets.epsilon else 0.0
     _find_ends(histogram, buckets.epsilon)
 
@@ -185,8 +185,8 @@ def subtract_sample(histogram: Histogram, buckets: Buckets, value: float, weight
 def percentile(histogram: Histogram, starts: NDArray[np.float64], epsilon: float, share: float) -> float:
     """End of the first bucket at which the cumulative weight reaches `share` of the total; 0 when empty.
 
-    The last bucket of all has no end; its start is returned. `histogram` is OUT: it remembers where the percentile
-    stood, so that asking for the same share again costs a step or two.
+    The last bucket has no end; its start is returned. `histogram` is OUT: it caches the bucket of the percentile, so
+    that the next call for the same share takes a step or two.
     """
     weights, sums, marks = histogram.weights, histogram.sums, histogram.marks
     lowest, highest = marks[LOWEST], marks[HIGHEST]
@@ -202,8 +202,8 @@ def percentile(histogram: Histogram, starts: NDArray[np.float64], epsilon: float
     while pointer > lowest and below >= threshold:
         pointer -= 1
         below -= weights[pointer]
-    nearness = NEAR_TIE * sums[TOTAL]
-    if abs(below - threshold) < nearness or abs(below + weights[pointer] - threshold) < nearness:
+    tolerance = TIE_TOLERANCE * sums[TOTAL]
+    if abs(below - threshold) < tolerance or abs(below + weights[pointer] - threshold) < tolerance:
         pointer, below = lowest, 0.0
         while pointer < highest and below + weights[pointer] < threshold:
             below += weights[pointer]
@@ -214,14 +214,14 @@ def percentile(histogram: Histogram, starts: NDArray[np.float64], epsilon: float
 
 @njit(cache=True, nogil=True)
 def request_of(amount: float, margin: float, floor: float, ceiling: float) -> float:
-    """A percentile in millicores or bytes, plus the margin, never below the floor; whole units throughout."""
+    """A percentile in millicores or bytes plus the margin, between floor and ceiling, in whole units."""
     whole = min(math.floor(amount), ceiling)
     return max(min(whole + math.floor(margin * whole), ceiling), floor)
 
 
 @njit(cache=True, nogil=True)
 def confidence_of(sums: NDArray[np.float64]) -> float:
-    """Days of history, or days' worth of samples at one a minute, whichever is less; of the sums of CPU."""
+    """Days of history, or of samples at one a minute, whichever is less; from the sums of CPU."""
     if sums[SAMPLES] == 0.0:
         return 0.0
     return float(min((sums[LAST_S] - sums[FIRST_S]) / DAY_S, sums[SAMPLES] / (DAY_S / 60.0)))
@@ -229,15 +229,15 @@ def confidence_of(sums: NDArray[np.float64]) -> float:
 
 @njit(cache=True, nogil=True)
 def estimate(histograms: NDArray[np.float64], floors: tuple[float, float], requests: NDArray[np.float64]) -> float:
-    """Requests at the percentiles of `SHARES`, never below the floor; returns the confidence.
+    """Estimate requests at `PERCENTILES`, never below the floor; returns the confidence.
 
-    The bounds are wide while there is little history: lower = base(p50) x (1 + 0.001 / c)^-2 and
-    upper = base(p95) x (1 + 1 / c), c being the confidence.
+    Bounds are wide with little history: lower = base(p50) x (1 + 0.001 / c)^-2 and upper = base(p95) x (1 + 1 / c),
+    with the confidence c.
 
     Parameters
     ----------
     histograms
-        OUT: they remember where a percentile stood.
+        OUT: they cache the buckets of percentiles.
     floors
         Of CPU and memory, in millicores and bytes.
     requests
@@ -251,8 +251,8 @@ def estimate(histograms: NDArray[np.float64], floors: tuple[float, float], reque
         starts = CPU_STARTS if resource == 0 else MEMORY_STARTS
         epsilon = CPU_BUCKETS.epsilon if resource == 0 else MEMORY_BUCKETS.epsilon
         per_unit = 1000.0 if resource == 0 else 1.0
-        for number in range(len(SHARES)):
-            found = percentile(histogram, starts, epsilon, SHARES[number])
+        for number in range(len(PERCENTILES)):
+            found = percentile(histogram, starts, epsilon, PERCENTILES[number])
             base = request_of(math.floor(found * per_unit), ESTIMATION.margin, 0.0, ESTIMATION.ceiling)
             amount = min(base * factors[number], ESTIMATION.ceiling) if base > 0.0 else 0.0
             requests[number, resource] = max(math.floor(amount), floors[resource]) / per_unit
@@ -268,7 +268,7 @@ def add_memory(
     time_s: float,
     is_oom: bool,
 ) -> None:
-    """One memory sample: it counts if it opens a window, of which one peak is kept, or is the largest of its window.
+    """Add a memory sample: only the peak of each window counts, so one that is not above it changes nothing.
 
     `histogram` and `state` are OUT.
     """
@@ -297,7 +297,7 @@ def observe(
     time_s: float,
     state: NDArray[np.float64],
 ) -> None:
-    """Take in one sample, and the OOM it means where it is the first of a run above the memory in force.
+    """Add a sample, and an OOM if it is the first of a run of samples above the memory in force.
 
     Parameters
     ----------
@@ -306,26 +306,26 @@ def observe(
     cpu_cores, memory_bytes
         One sample, both at least zero.
     time_s
-        Unix seconds, after the last one's.
+        Unix seconds, later than the previous one.
     state
         OUT float64 (N_STATE,).
     """
-    # Metrics arrive in nanocores and are read as millicores rounded up.
+    # Upstream gets nanocores and reads them as millicores, rounded up.
     nanocores = math.floor(cpu_cores * 1e9 + 0.5)
     millicores = math.ceil(nanocores / NANOCORES_PER_MILLICORE)
     add_sample(cpu, CPU_BUCKETS, millicores / 1000.0, ESTIMATION.cpu_weight, time_s)
-    seen = cpu.sums
-    if not time_s >= seen[FIRST_S]:
-        seen[FIRST_S] = time_s
-    if not time_s <= seen[LAST_S]:
-        seen[LAST_S] = time_s
-    seen[SAMPLES] += 1.0
-    whole_bytes = float(math.ceil(memory_bytes))  # floats throughout: what follows is then compiled once
+    sums = cpu.sums
+    if not time_s >= sums[FIRST_S]:
+        sums[FIRST_S] = time_s
+    if not time_s <= sums[LAST_S]:
+        sums[LAST_S] = time_s
+    sums[SAMPLES] += 1.0
+    whole_bytes = float(math.ceil(memory_bytes))  # a float, or Numba compiles `add_memory` twice
     add_memory(memory, window_s, state, whole_bytes, time_s, False)
     over = whole_bytes > state[IN_FORCE_MEMORY]
     if over and state[IN_OOM_RUN] == 0.0:
         state[OOM_EVENTS] += 1.0
-        # The bump stands on the request and on what was used, not on earlier bumps, so that it cannot run away.
+        # The bump starts from request and use, not from earlier bumps, so that it cannot run away.
         used = max(state[IN_FORCE_MEMORY], state[USAGE_PEAK])
         bumped = float(math.floor(max(used + ESTIMATION.oom_bump_bytes, used * ESTIMATION.oom_bump_ratio)))
         add_memory(memory, window_s, state, bumped, time_s, True)
@@ -333,7 +333,7 @@ def observe(
 
 
 @njit(cache=True, nogil=True)
-def take_in(
+def observe_grid(
     histograms: NDArray[np.float64],
     window_s: float,
     usage: NDArray[np.float64],
@@ -341,8 +341,7 @@ def take_in(
     step_s: float,
     state: NDArray[np.float64],
 ) -> None:
-    """Take in samples of a grid, float64 (n, 2) with NaN in gaps, where nothing is in force; `histograms` and `state`
-    are OUT, and times are whole seconds."""
+    """Add samples on a grid, float64 (n, 2) with NaN in gaps, at whole seconds; `histograms` and `state` are OUT."""
     cpu, memory = histogram_of(histograms, 0), histogram_of(histograms, 1)
     for row in range(len(usage)):
         if not math.isnan(usage[row, 0]):
@@ -361,14 +360,14 @@ def advance(
     state: NDArray[np.float64],
     allocations: NDArray[np.float64],
 ) -> None:
-    """Take in a block of samples and decide where it says so.
+    """Add a block of samples, and decide at its decision points.
 
     Parameters
     ----------
     histograms
         OUT.
     usage, requests, timestamps, decisions
-        As of a `Block`, requests float64 (n, 2). They are in force until the first decision.
+        As of a `Block`; requests, float64 (n, 2), are in force until the first decision.
     state
         OUT float64 (N_STATE,).
     allocations

@@ -1,18 +1,18 @@
-"""Whether compiled loops are loaded, or would have to be compiled first."""
+"""Tell whether compiled kernels can be loaded from the cache, or would have to be compiled first."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import numba.np.arraymath  # noqa: F401  it looks for a BLAS once, when it is imported: see `compiling`
+import numba.np.arraymath  # noqa: F401  looks for a BLAS when it is imported, see `compiling`
 from numba.core import event
 
 
 class NotCompiled(Exception):
-    """Something has no compiled form on the disk, for these types."""
+    """A kernel is not in the cache for these argument types."""
 
 
-class _Refuses(event.Listener):
+class _RefuseCompilation(event.Listener):
     def on_start(self, compiles: event.Event) -> None:
         raise NotCompiled(compiles.data["dispatcher"].__qualname__)
 
@@ -20,13 +20,13 @@ class _Refuses(event.Listener):
         pass
 
 
-def loaded_alone(run: Callable[[], None]) -> None:
-    """Run what uses compiled loops.
+def run_without_compiling(run: Callable[[], None]) -> None:
+    """Run a function that uses compiled kernels.
 
     Raises
     ------
     NotCompiled
-        Before anything is compiled; what was loaded until then stays loaded.
+        A kernel would have to be compiled; those loaded before stay loaded.
     """
-    with event.install_listener("numba:compile", _Refuses()):
+    with event.install_listener("numba:compile", _RefuseCompilation()):
         run()

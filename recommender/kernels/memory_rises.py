@@ -1,4 +1,4 @@
-"""How much further memory rose than it had been of late, from each age of a run on."""
+"""Largest relative rise of a run's memory above its recent peak, by the age of the run."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ def observe_memory(
     lately_before: NDArray[np.float64],
     rises: NDArray[np.float64],
 ) -> None:
-    """Take in the next sample of each container.
+    """Add the next sample of each container.
 
     Parameters
     ----------
     slots
         int64 (m,): containers, each at most once.
     memory_bytes
-        float64 (m,): NaN where there is no sample; the container grows older all the same.
+        float64 (m,): NaN in gaps, which count for the age.
     lead
-        Steps from the last sample that a decision knows to the first one under it, at most `ring`.
+        Steps from the last sample known to a decision to the first one under it, at most `ring`.
     age_steps
         IN OUT int64 (n,): samples since the start.
     largest_bytes
-        IN OUT float64 (n,): the largest use so far, 0 before the first.
+        IN OUT float64 (n,): peak so far, 0 before the first sample.
     octave_bytes
-        IN OUT float64 (n, 2): the largest use in the last doubling of the age, and since; 0 where nothing was seen. The
-        larger of both is what was used of late.
+        IN OUT float64 (n, 2): peaks in the last completed doubling of the age, and since; 0 without samples. The larger
+        of both is the recent peak.
     lately_before
-        IN OUT float64 (n, ring): what was used of late, after each of the last samples, written round and round.
+        IN OUT float64 (n, ring): ring buffer of the recent peak after each sample.
     rises
-        IN OUT float64 (n, ages): the largest ratio of a use to what was used of late when the allocation for it was
-        decided, `lead` samples before, among the decisions from 1, 2, 4, ... samples on; 0 where there was none.
+        IN OUT float64 (n, ages): largest ratio of a sample to the recent peak at the decision on it, `lead` samples
+        before, among the decisions from age 1, 2, 4, ... on; 0 without one.
     """
     ring = lately_before.shape[1]
     for k in range(len(slots)):
         slot = slots[k]
         age = age_steps[slot]
         decided_at = age - lead + 1
-        known = lately_before[slot, (age - lead) % ring]
+        known_peak = lately_before[slot, (age - lead) % ring]
         if age & (age - 1) == 0:
             octave_bytes[slot, 0], octave_bytes[slot, 1] = octave_bytes[slot, 1], 0.0
         if not math.isnan(memory_bytes[k]):
-            if decided_at >= 1 and known > 0.0:
-                begins = 1
+            if decided_at >= 1 and known_peak > 0.0:
+                from_age = 1
                 for column in range(rises.shape[1]):
-                    if decided_at < begins:
+                    if decided_at < from_age:
                         break
-                    rises[slot, column] = max(rises[slot, column], memory_bytes[k] / known)
-                    begins *= 2
+                    rises[slot, column] = max(rises[slot, column], memory_bytes[k] / known_peak)
+                    from_age *= 2
             largest_bytes[slot] = max(largest_bytes[slot], memory_bytes[k])
             octave_bytes[slot, 1] = max(octave_bytes[slot, 1], memory_bytes[k])
         lately_before[slot, age % ring] = max(octave_bytes[slot, 0], octave_bytes[slot, 1])

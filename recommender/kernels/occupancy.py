@@ -1,8 +1,8 @@
-"""Where a phase graph will be: expected time in each phase, and the chance that the present one ends, by context.
+"""Occupancy and hazard of a phase graph: expected time in each phase, and probability that the present one ends.
 
-A semi-Markov chain (Howard, Dynamic Probabilistic Systems II, 1971) from the horizon backwards. Contexts are the phase
-before (0: none yet), the phase, and how long it has lasted: bucket b is 2**b up to 2**(b + 1) - 1 steps, the last is
-open. The age inside a bucket is not kept: of the steps in bucket b one in 2**b leads into the next.
+Backward recursion of a semi-Markov chain (Howard, Dynamic Probabilistic Systems II, 1971). A context is the phase
+before (0: none yet), the phase, and its dwell bucket: bucket b is 2**b up to 2**(b + 1) - 1 steps, the last is open.
+The age within a bucket is not tracked: a step in bucket b leads into the next one with probability 1 / 2**b.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 @njit(cache=True, nogil=True)
 def _begin(now: NDArray[np.float64], occupancy: NDArray[np.float64]) -> None:
-    """Everybody is in the phase of the context, and nothing has passed; both OUT.
+    """Initialise at step 0: each context is in its phase with certainty; both OUT.
 
-    One number after the other, here and below: to compile what is done with whole arrays takes seconds.
+    Scalar loops, here and below: array expressions take seconds to compile.
     """
     befores, phases, buckets, _ = now.shape
     for before in range(befores):
@@ -35,18 +35,18 @@ def occupancy_by_context(
     ahead: int,
     occupancy: NDArray[np.float64],
 ) -> None:
-    """Fill the table that a decision looks up: one row for each context, whatever the number of containers.
+    """Fill the table of expected occupancy: a row per context, whatever the number of containers.
 
     Parameters
     ----------
     hazard
-        float64 (1 + phases, phases, buckets): chance that a phase ends with the next step, by context.
+        float64 (1 + phases, phases, buckets): probability that a phase ends with the next step, by context.
     followers
-        float64 (1 + phases, phases, phases): chance of each next phase, by the phase before and the phase that ends.
+        float64 (1 + phases, phases, phases): probability of each next phase, by the phase before and the one that ends.
     lead
         Steps until a change is in force.
     ahead
-        Steps after those that are looked at, at least one.
+        Horizon after those, at least one step.
     occupancy
         OUT float64 (1 + phases, phases, buckets, phases): expected share of steps lead + 1 .. lead + ahead.
     """
@@ -65,11 +65,11 @@ def occupancy_by_context(
                         for at in range(phases):
                             entered[at] += chance * now[phase + 1, following, 0, at]
                 for bucket in range(buckets):
-                    leaves, ages = hazard[before, phase, bucket], 1.0 / 2.0**bucket
+                    ends, ages = hazard[before, phase, bucket], 1.0 / 2.0**bucket
                     younger, older = now[before, phase, bucket], now[before, phase, min(bucket + 1, buckets - 1)]
                     for at in range(phases):
                         stayed = (1.0 - ages) * younger[at] + ages * older[at]
-                        share = (1.0 - leaves) * stayed + leaves * entered[at]
+                        share = (1.0 - ends) * stayed + ends * entered[at]
                         later[before, phase, bucket, at] = share
                         if step > lead:
                             occupancy[before, phase, bucket, at] += share / ahead
@@ -78,17 +78,17 @@ def occupancy_by_context(
 
 @njit(cache=True, nogil=True)
 def chance_to_end(hazard: NDArray[np.float64], within: int, ends: NDArray[np.float64]) -> None:
-    """Fill the chance that the present phase ends within so many steps, OUT float64 (1 + phases, phases, buckets)."""
+    """Fill the probability that a phase ends within `within` steps: OUT float64 (1 + phases, phases, buckets)."""
     befores, phases, buckets = hazard.shape
-    stays = np.empty(buckets)
+    survival = np.empty(buckets)
     for before in range(befores):
         for phase in range(phases):
             for bucket in range(buckets):
-                stays[bucket] = 1.0
+                survival[bucket] = 1.0
             for _ in range(within):
-                for bucket in range(buckets):  # upwards: the older one is still that of the step before
-                    ages, older = 1.0 / 2.0**bucket, stays[min(bucket + 1, buckets - 1)]
-                    kept = (1.0 - ages) * stays[bucket] + ages * older
-                    stays[bucket] = (1.0 - hazard[before, phase, bucket]) * kept
+                for bucket in range(buckets):  # in ascending order: the next bucket still has the previous step
+                    ages, older = 1.0 / 2.0**bucket, survival[min(bucket + 1, buckets - 1)]
+                    stayed = (1.0 - ages) * survival[bucket] + ages * older
+                    survival[bucket] = (1.0 - hazard[before, phase, bucket]) * stayed
             for bucket in range(buckets):
-                ends[before, phase, bucket] = 1.0 - stays[bucket]
+                ends[before, phase, bucket] = 1.0 - survival[bucket]

@@ -1,11 +1,10 @@
-"""The cheapest allocation for the coming time: reserved, shortage and resizes, from occupancy and demand.
+"""The cheapest allocation for the coming time: cost of reservation, violations and resizes, from occupancy and demand.
 
-Amounts are in floors (the least that is ever allocated), and levels are the natural logarithm of an amount plus one: a
-container ten times as large as any seen differs from it by an offset, and an idle one by nothing.
+Amounts are in floors (the minimum allocation). A level is ln(amount + 1): a container ten times as large as any in the
+training data differs from it by an offset, an idle one by nothing.
 
-Kernels read what they need of the tuples below before they branch, and divide by NumPy's rules, which have no branch
-that raises: Numba counts a reference to every array of a tuple that lives on behind a branch, which takes longer than
-the arithmetic.
+Kernels unpack the tuples below before they branch and use NumPy's division, which has no branch that raises: Numba
+counts a reference for every array of a tuple that is alive across a branch, which takes longer than the arithmetic.
 """
 
 from __future__ import annotations
@@ -18,37 +17,38 @@ from numba import njit
 from numpy.typing import NDArray
 
 EXPERTS = 3
-PLAN, LATEST, LONGER = range(EXPERTS)
-"""Who may decide for a container: the plan by phases, and two rules that follow its own use, of its latest samples and
-of more of them."""
+PLAN, SHORT_WINDOW, LONG_WINDOW = range(EXPERTS)
+"""The experts that may decide for a container: the plan by phases, and two rules that request the peak use of a short
+and of a long window of its own samples."""
 
 BLOCKS = 4
-"""Of samples, as long as `PlanArrays.recent`: the largest of each is kept."""
+"""Blocks in the long window, each as long as `PlanArrays.recent`; the peak of each is kept."""
 
-LATE = 2
-"""Samples from a decision until it is in force, where experts are compared."""
+EXPERT_LEAD_SAMPLES = 2
+"""Lead time at which experts are compared: samples from a decision until it is in force."""
 
 
 class Expected(NamedTuple):
-    """What phases are expected, and what each needs of the two resources.
+    """Expected phases, and the demand for both resources in each of them.
+
+    The three demand tables are complementary distribution functions on a grid of `TABLE_SIZE` levels.
 
     Attributes
     ----------
     occupancy
-        float64 (tables, 1 + phases, phases, buckets, phases), see `occupancy_by_context`; one table for each class.
+        float64 (tables, 1 + phases, phases, buckets, phases), see `occupancy_by_context`; one table per class.
     staying
-        float64 (2, phases, STEPS): share of uses later in the same visit that are above the level now by a difference.
+        float64 (2, phases, TABLE_SIZE): of use later in the same visit, relative to the level now.
     visiting
-        float64 (2, phases, STEPS): share of uses in the phase that are above a level.
+        float64 (2, phases, TABLE_SIZE): of use in the phase.
     returning
-        float64 (2, phases, STEPS): share of uses in the phase above the container's own mean level of it by so much.
+        float64 (2, phases, TABLE_SIZE): of use in the phase, relative to the container's own mean level in it.
     largest
-        float64 (2, 3, phases): the largest of each, in this order.
+        float64 (2, 3, phases): the maximum of each, in this order.
     mean
-        float64 (2,): mean use of all that was learned from, in floors.
+        float64 (2,): mean use in the training data, in floors.
     credit
-        float64 (tables,): the plan has the say until a rule would have saved so many samples of what the plan
-        asks for.
+        float64 (tables,): saving by which a rule must beat the plan to replace it, in samples of the plan's request.
     """
 
     occupancy: NDArray[np.float64]
@@ -61,18 +61,18 @@ class Expected(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What the plan weighs.
+    """Prices and limits of the plan's objective.
 
     Attributes
     ----------
     price
-        float64 (2,): of all the time in violation, in multiples of the container's mean use.
+        float64 (2,): of being in violation all of the time, in multiples of the container's mean use.
     target
         float64 (2,): share of samples that may violate.
     resize
         Price of a resize, as a share of the new allocation.
     changes_per_sample
-        Budget of resizes.
+        Resizes added to the budget with each sample.
     tolerance
         Use above allocation x this is a violation.
     """
@@ -85,34 +85,35 @@ class Weights(NamedTuple):
 
 
 class PlanArrays(NamedTuple):
-    """Where each container stands, by slot, with the resources that are decided for it: two, or CPU alone.
+    """State of the plan per container (slot), for both resources or for CPU alone.
 
     Attributes
     ----------
     phase, before, dwell
-        int64 (n,): phase now, the one before (0: none, else phase + 1), and samples in it; 0 before the first.
+        int64 (n,): current phase, the one before (0: none, else phase + 1), and samples in the current one; 0 before
+        the first sample.
     samples
-        int64 (n,): how many there were.
+        int64 (n,): samples so far.
     total
         float64 (n, resources): their sum, in floors.
     recent
-        float64 (n, r, resources): the latest, whose mean is the level now.
+        float64 (n, r, resources): ring buffer of the latest r samples.
     peaks
-        float64 (n, BLOCKS, resources): the largest of the last r or fewer samples, of the r before, and so on: a ring.
+        float64 (n, BLOCKS, resources): ring buffer of the peaks of the current and the preceding blocks of r samples.
     own_sum, own_samples
-        float64 (n, resources, phases) and (n, phases): sum of its levels in each phase, and how many.
+        float64 (n, resources, phases) and (n, phases): sum and number of the container's levels in each phase.
     asked
-        float64 (n, EXPERTS, resources): what each expert decided last; NaN before that.
+        float64 (n, EXPERTS, resources): latest request of each expert; NaN before the first.
     correction, gain, streak
-        float64 (n, EXPERTS, resources): see `plan_steps.held`.
+        float64 (n, EXPERTS, resources): see `plan_steps.updated_correction`.
     budget
-        float64 (n, EXPERTS, resources): resizes that are left to it.
+        float64 (n, EXPERTS, resources): resizes left.
     lately
-        float64 (n, LATE, EXPERTS, resources): what it had decided before the latest samples.
+        float64 (n, EXPERT_LEAD_SAMPLES, EXPERTS, resources): ring buffer of the requests before the latest samples.
     record
-        float64 (n, EXPERTS, resources): what each would have cost it lately, in floors.
+        float64 (n, EXPERTS, resources): discounted cost of each expert so far, in floors.
     chosen
-        int64 (n, resources): whose decision stands.
+        int64 (n, resources): the expert that decides.
     """
 
     phase: NDArray[np.int64]
@@ -135,32 +136,32 @@ class PlanArrays(NamedTuple):
 
 
 CANDIDATES = 20
-LOWEST, STEP, STEPS = -5.0, 0.02, 900
-"""Demands are looked up by a level or the difference of two, 2 % apart; the highest is 440,000 floors."""
+TABLE_LOWEST, TABLE_STEP, TABLE_SIZE = -5.0, 0.02, 900
+"""Grid of the demand tables: levels, or differences of two, 2 % apart; the highest is 440,000 floors."""
 
 LEVEL_SAMPLES = 3
-"""Samples whose mean is the level now."""
+"""Samples whose mean gives the level now."""
 
-LEANS = 3.0
-"""Own samples in a phase that count as much as what others showed."""
+PRIOR_SAMPLES = 3.0
+"""Weight of the learned demand of a phase against a container's own samples in it, in samples."""
 
-URGENT = 3.0
-"""After so many violations in a row a resize needs no budget."""
+URGENT_STREAK = 3.0
+"""Violations in a row after which a resize needs no budget."""
 
-NEGLIGIBLE = 0.002
-"""A phase that is expected for less than this share of the coming time is not looked at."""
+MIN_OCCUPANCY = 0.002
+"""Phases expected for at most this share of the coming time are ignored."""
 
-LEVEL_COUNTS = 0.5
-"""A violation costs at least as much as that of a container whose mean is this share of the level now."""
+LEVEL_PRICE_SHARE = 0.5
+"""A violation is priced by the container's mean use, but at least by this share of the level now."""
 
-NEARER = 0.02
-"""Where what is left to look at does not shrink by this share in a step, the search for the cheapest begins."""
+MIN_PROGRESS = 0.02
+"""Proving that no resize pays is given up once a step narrows the range by less than this share."""
 
-HAIR = 1e-9
-"""Sums that differ by so little may be in another order."""
+ROUNDING_TOLERANCE = 1e-9
+"""Sums that differ by less are equal but for the order of addition."""
 
-SIZE_LEANS = 10.0
-"""Own samples that count as much as the mean use of what was learned from: what a violation costs goes by size."""
+SIZE_PRIOR_SAMPLES = 10.0
+"""Weight of the mean use of the training data in a container's mean use, in samples."""
 
 
 STAYING, VISITING, RETURNING = 0, 1, 2
@@ -168,16 +169,16 @@ STAYING, VISITING, RETURNING = 0, 1, 2
 
 
 class Demands(NamedTuple):
-    """What one container may demand of one resource in the coming time.
+    """Demand of one container for one resource in the coming time: a mixture of n distributions.
 
     Attributes
     ----------
     tables, phases
-        int64 (n,): where each is looked up, `STAYING`, `VISITING` or `RETURNING`, and the phase.
+        int64 (n,): table of each (`STAYING`, `VISITING` or `RETURNING`), and its phase.
     shares
-        float64 (n,): of the coming time.
+        float64 (n,): share of the coming time.
     offsets
-        float64 (n,): the level that those tables count from.
+        float64 (n,): level to which the table is relative.
     """
 
     tables: NDArray[np.int64]
@@ -187,20 +188,20 @@ class Demands(NamedTuple):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def above(shares: NDArray[np.float64], resource: int, phase: int, level: float) -> float:
-    """Share of demands above a level, from the place of its table at or below it: rather too much than too little."""
-    place = math.floor((level - LOWEST) / STEP)
+def share_above(shares: NDArray[np.float64], resource: int, phase: int, level: float) -> float:
+    """Share of demands above a level; rounded up, to the grid point at or below it."""
+    place = math.floor((level - TABLE_LOWEST) / TABLE_STEP)
     if place < 0:
         return 1.0
-    if place >= STEPS:
+    if place >= TABLE_SIZE:
         return 0.0
     return float(shares[resource, phase, place])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def level_now(k: int, resource: int, standing: PlanArrays) -> float:
-    """Level of the mean of a container's latest samples."""
-    recent, samples = standing.recent, standing.samples[k]
+def level_now(k: int, resource: int, state: PlanArrays) -> float:
+    """Level of the mean of the latest samples of container `k`."""
+    recent, samples = state.recent, state.samples[k]
     seen = max(1, min(samples, LEVEL_SAMPLES))
     total = 0.0
     for back in range(1, seen + 1):
@@ -210,39 +211,39 @@ def level_now(k: int, resource: int, standing: PlanArrays) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def price_of_violation(
-    k: int, resource: int, now: float, standing: PlanArrays, expected: Expected, weights: Weights
+    k: int, resource: int, now: float, state: PlanArrays, expected: Expected, weights: Weights
 ) -> float:  # fmt: skip
-    """What it costs a container at level `now` to be in violation all of the time, in floors."""
-    samples = standing.samples[k]
-    mean = (standing.total[k, resource] + SIZE_LEANS * expected.mean[resource]) / (samples + SIZE_LEANS)
-    return float(weights.price[resource] * max(mean, LEVEL_COUNTS * math.exp(now)))
+    """Cost, in floors, of being in violation all of the time for a container at level `now`."""
+    samples = state.samples[k]
+    mean = (state.total[k, resource] + SIZE_PRIOR_SAMPLES * expected.mean[resource]) / (samples + SIZE_PRIOR_SAMPLES)
+    return float(weights.price[resource] * max(mean, LEVEL_PRICE_SHARE * math.exp(now)))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def expected_time(k: int, table: int, standing: PlanArrays, expected: Expected) -> NDArray[np.float64]:
-    """float64 (phases,): the share of the coming time that a container is expected to spend in each."""
+def occupancy_of(k: int, table: int, state: PlanArrays, expected: Expected) -> NDArray[np.float64]:
+    """float64 (phases,): expected share of the coming time in each phase, by the container's context."""
     buckets = expected.occupancy.shape[3]
-    bucket = min(int(math.log2(standing.dwell[k])), buckets - 1)
-    occupancy: NDArray[np.float64] = expected.occupancy[table, standing.before[k], standing.phase[k], bucket]
+    bucket = min(int(math.log2(state.dwell[k])), buckets - 1)
+    occupancy: NDArray[np.float64] = expected.occupancy[table, state.before[k], state.phase[k], bucket]
     return occupancy
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def coming_demands(k: int, resource: int, now: float, occupancy: NDArray[np.float64], standing: PlanArrays) -> Demands:
-    """What container `k`, at level `now`, may demand in the coming time: told once for all levels that are tried."""
-    present, own_samples, own_sum = standing.phase[k], standing.own_samples[k], standing.own_sum[k, resource]
+def coming_demands(k: int, resource: int, now: float, occupancy: NDArray[np.float64], state: PlanArrays) -> Demands:
+    """Demand of container `k`, at level `now`, in the coming time; computed once for all candidate allocations."""
+    present, own_samples, own_sum = state.phase[k], state.own_samples[k], state.own_sum[k, resource]
     tables, phases = np.empty(2 * len(occupancy), np.int64), np.empty(2 * len(occupancy), np.int64)
     shares, offsets = np.empty(2 * len(occupancy)), np.zeros(2 * len(occupancy))
     n = 0
     for phase in range(len(occupancy)):
-        if occupancy[phase] <= NEGLIGIBLE:
+        if occupancy[phase] <= MIN_OCCUPANCY:
             continue
         if phase == present:
             tables[n], phases[n], shares[n], offsets[n] = STAYING, phase, occupancy[phase], now
             n += 1
             continue
         samples = own_samples[phase]
-        own = samples / (samples + LEANS)
+        own = samples / (samples + PRIOR_SAMPLES)
         tables[n], phases[n], shares[n] = VISITING, phase, occupancy[phase] * (1.0 - own)
         n += 1
         if samples > 0.0:
@@ -253,8 +254,8 @@ def coming_demands(k: int, resource: int, now: float, occupancy: NDArray[np.floa
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def highest(resource: int, demands: Demands, expected: Expected) -> float:
-    """The highest level that may be demanded."""
+def highest_demand(resource: int, demands: Demands, expected: Expected) -> float:
+    """Highest level that may be demanded."""
     tables, phases, offsets, largest = demands.tables, demands.phases, demands.offsets, expected.largest[resource]
     high = -math.inf
     for n in range(len(tables)):
@@ -271,87 +272,90 @@ def time_above(resource: int, level: float, demands: Demands, expected: Expected
     for n in range(len(tables)):
         phase, difference = phases[n], level - offsets[n]
         if tables[n] == STAYING:
-            share += shares[n] * above(staying, resource, phase, difference)
+            share += shares[n] * share_above(staying, resource, phase, difference)
         elif tables[n] == VISITING:
-            share += shares[n] * above(visiting, resource, phase, difference)
+            share += shares[n] * share_above(visiting, resource, phase, difference)
         else:
-            share += shares[n] * above(returning, resource, phase, difference)
+            share += shares[n] * share_above(returning, resource, phase, difference)
     return share
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def may_change(k: int, expert: int, resource: int, standing: PlanArrays) -> bool:
-    """Whether the budget has a resize left, or there is no waiting for it."""
-    left, streak = standing.budget[k, expert, resource], standing.streak[k, expert, resource]
-    return bool(left >= 1.0 or streak >= URGENT)
+def resize_allowed(k: int, expert: int, resource: int, state: PlanArrays) -> bool:
+    """Whether the budget has a resize left, or the violations are too urgent to wait for one."""
+    budget, streak = state.budget[k, expert, resource], state.streak[k, expert, resource]
+    return bool(budget >= 1.0 or streak >= URGENT_STREAK)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def surely_stays(
-    asked: float, least: float, resource: int, price: float, correction: float, demands: Demands, expected: Expected,
+def no_resize_pays(
+    asked: float, lowest: float, resource: int, price: float, correction: float, demands: Demands, expected: Expected,
     weights: Weights,
 ) -> bool:  # fmt: skip
-    """Whether nothing from `least` floors on can be so much cheaper than what was asked last that a resize pays.
+    """Whether no amount from `lowest` floors on is so much cheaper than the current request that a resize pays.
 
-    The lower an allocation, the more time is spent above it. So from one amount that was looked at it follows for all
-    below it how much must be saved to outweigh the shortage, and for all above it how much shortage is left to avoid.
+    Violations only fall as the allocation grows. So the cost of violations at one amount is a lower bound for all
+    amounts below it, and rules out those that do not save at least as much; from the largest amount not ruled out the
+    next bound is computed, first above the current request, then below it. False where that stalls: not proven.
     """
-    worth = 1.0 + weights.resize - HAIR
-    here = price * shortage(resource, asked, correction, demands, expected, weights)
-    for begin, end in (((asked + here) / worth, asked), (asked / worth, least)):
-        amount = begin
-        while amount > end:
-            there = price * shortage(resource, amount, correction, demands, expected, weights)
-            left = (asked + here - there) / worth
-            if left >= amount - NEARER * abs(amount):
+    resize_factor = 1.0 + weights.resize - ROUNDING_TOLERANCE
+    current = asked + price * violation_share(resource, asked, correction, demands, expected, weights)
+    for upper, lower in ((current / resize_factor, asked), (asked / resize_factor, lowest)):
+        amount = upper
+        while amount > lower:
+            violations = price * violation_share(resource, amount, correction, demands, expected, weights)
+            remaining = (current - violations) / resize_factor
+            if remaining >= amount - MIN_PROGRESS * abs(amount):
                 return False
-            amount = left
+            amount = remaining
     return True
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def shortage(
+def violation_share(
     resource: int, amount: float, correction: float, demands: Demands, expected: Expected, weights: Weights
 ) -> float:
-    """Expected share of the coming time in violation under an amount, in floors."""
+    """Expected share of the coming time in violation under an allocation, in floors."""
     return time_above(resource, math.log1p(max(amount, 0.0) * weights.tolerance) - correction, demands, expected)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def cheapest(k: int, resource: int, table: int, standing: PlanArrays, expected: Expected, weights: Weights) -> float:
-    """What is cheapest for the coming time, in floors; what was asked last where a change does not pay.
+def cheapest_allocation(
+    k: int, resource: int, table: int, state: PlanArrays, expected: Expected, weights: Weights
+) -> float:
+    """The cheapest allocation for the coming time, in floors; the current request where a resize does not pay.
 
-    It is for `may_change` to say whether a change is allowed.
+    Whether a resize is allowed is decided by `resize_allowed`.
     """
-    asked, correction = standing.asked[k, PLAN, resource], standing.correction[k, PLAN, resource]
-    now, occupancy = level_now(k, resource, standing), expected_time(k, table, standing, expected)
-    # Demand grows with the correction itself: the price must outgrow it, or the same shortage stays the cheapest.
-    price = price_of_violation(k, resource, now, standing, expected, weights) * math.exp(2.0 * correction)
-    demands = coming_demands(k, resource, now, occupancy, standing)
-    # The level now and the largest of each phase that may come bound what can be worth its price.
+    asked, correction = state.asked[k, PLAN, resource], state.correction[k, PLAN, resource]
+    now, occupancy = level_now(k, resource, state), occupancy_of(k, table, state, expected)
+    # Demand grows with the correction itself: the price must outgrow it, or the cheapest allocation stays as short.
+    price = price_of_violation(k, resource, now, state, expected, weights) * math.exp(2.0 * correction)
+    demands = coming_demands(k, resource, now, occupancy, state)
+    # The level now and the maximum of each expected phase bound the allocations that can pay.
     low = max(min(now, 0.0), now - 1.0)
-    high = max(now + expected.largest[resource, STAYING, standing.phase[k]], highest(resource, demands, expected))
+    high = max(now + expected.largest[resource, STAYING, state.phase[k]], highest_demand(resource, demands, expected))
     high += correction
     best, least = 0.0, math.inf
     lowest = math.expm1(low - (high - low) / (CANDIDATES - 1))
-    if not math.isnan(asked) and surely_stays(
+    if not math.isnan(asked) and no_resize_pays(
         asked, lowest, resource, price, correction, demands, expected, weights
-    ):  # as most often
+    ):  # the usual case
         return float(asked)
-    # First all of the range, then what lies around the best.
+    # A grid over the whole range, then a finer one around the best candidate.
     for _ in range(2):
         step = (high - low) / (CANDIDATES - 1)
         for candidate in range(CANDIDATES):
             level = low + step * candidate
             amount = math.expm1(level)
             if amount >= least:
-                break  # what is reserved alone costs as much, here and above
-            cost = amount + price * shortage(resource, amount, correction, demands, expected, weights)
+                break  # from here on the reservation alone costs as much
+            cost = amount + price * violation_share(resource, amount, correction, demands, expected, weights)
             if cost < least:
                 best, least = level, cost
         low, high = best - step, best + step
     best = max(math.expm1(best), 1.0)
     if math.isnan(asked):
         return best
-    stays = asked + price * shortage(resource, asked, correction, demands, expected, weights)
-    return best if stays - least > weights.resize * best else float(asked)
+    current = asked + price * violation_share(resource, asked, correction, demands, expected, weights)
+    return best if current - least > weights.resize * best else float(asked)

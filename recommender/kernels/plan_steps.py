@@ -1,8 +1,8 @@
-"""Who decides for a container, one sample after the other: the plan, or a rule that follows its own use.
+"""One step of the plan per sample: update the state, score the experts, choose one, and decide.
 
-Prediction with expert advice (Cesa-Bianchi and Lugosi, 2006): all decide for each sample, what they had decided is
-priced by what came, and the cheapest record has the say. So no container is much dearer than under the better of two
-rules, whatever world the plan was learned in; and before there is a record, whoever asks for most is heard.
+Prediction with expert advice (Cesa-Bianchi and Lugosi, 2006): every expert decides for each sample, its decision is
+charged with what followed, and the expert with the lowest discounted cost is chosen. So no container costs much more
+than under the better of the two rules, whatever data the plan was trained on. During warm-up the largest request wins.
 """
 
 from __future__ import annotations
@@ -15,61 +15,61 @@ from numpy.typing import NDArray
 
 from recommender.kernels.phase_plan import (
     BLOCKS,
+    EXPERT_LEAD_SAMPLES,
     EXPERTS,
-    LATE,
-    LATEST,
     PLAN,
+    SHORT_WINDOW,
     Expected,
     PlanArrays,
     Weights,
-    cheapest,
+    cheapest_allocation,
     level_now,
-    may_change,
     price_of_violation,
+    resize_allowed,
 )
 
-FOLLOWED = 10
-"""One rule asks for the largest of so many samples, the other of as many as `BLOCKS` of them hold."""
+SHORT_WINDOW_SAMPLES = 10
+"""Window of the short rule; that of the long rule is `BLOCKS` times as long."""
 
-OFF = 0.15
-"""A rule changes what it asks for when that is off by this share."""
+DEADBAND = 0.15
+"""A rule keeps its request while the peak differs from it by no more than this share."""
 
-MARGIN = 0.05
-"""The rule of more samples asks for so much more at first: by how much later is up to its violations."""
+LONG_WINDOW_MARGIN = 0.05
+"""Initial margin of the long rule; its own violations correct it later."""
 
-UNTRIED = 6
-"""For so many samples of a container there is no record worth the name."""
+WARM_UP_SAMPLES = 6
+"""Samples of a container before the costs of its experts are worth comparing."""
 
-FORGETS = 0.99
-"""Of its record, an expert keeps this share from sample to sample."""
+DISCOUNT = 0.99
+"""Per sample, of the cost of an expert."""
 
-RECORDED = 3.0
-"""A violation counts so many times its price in the record: the plan is corrected for its own, a rule is new."""
+VIOLATION_FACTOR = 3.0
+"""Multiple of its price that an expert is charged for a violation."""
 
-GAIN, PATIENCE, CALMS = 0.02, 5.0, 0.98
-"""Of the correction: 2 % a violation, doubled with each one after the fifth in a row, calm a hundred samples later."""
+GAIN, PATIENCE, GAIN_DECAY = 0.02, 5.0, 0.98
+"""Least gain of the correction; violations in a row after which each doubles it; and its decay per sample without."""
 
-MOST_SAVED = 2.0
+MAX_BUDGET = 2.0
 """Resizes that can be saved up."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def held(
+def updated_correction(
     correction: float, gain: float, streak: float, violated: bool, short: bool, target: float
 ) -> tuple[float, float, float]:
-    """A container's correction after one more sample, a logarithm by which its demand is larger than forecast.
+    """The correction of a container after one more sample: the log factor by which its demand exceeds the forecast.
 
     Parameters
     ----------
     correction, gain, streak
-        The logarithm, at least 0; its gain; violations in a row.
+        Log factor, at least 0; its gain; violations in a row.
     violated
-        Whether the sample was above what was in force.
+        Whether the sample exceeded what was in force.
     short
-        Whether it is also above what was asked for since. Where it is not, the remedy is under way: a long row of such
-        violations says that nothing is applied, and more correction would not help.
+        Whether it also exceeds the latest request. If not, the remedy is pending: a long streak of such violations
+        means that nothing is applied, and more correction would not help.
     target
-        Share of samples that may be.
+        Share of samples that may violate.
 
     Returns
     -------
@@ -78,156 +78,157 @@ def held(
     Notes
     -----
     Adaptive conformal inference (Gibbs and Candes, NeurIPS 2021, equation 2) on the logarithm of the allocation, with a
-    gain that grows while it is plainly too slow. Up and down use the same gain, which is what holds the share. The gain
-    doubles without bound: whoever is always above its allocation is corrected by any factor soon.
+    gain that grows while it is plainly too slow. The gain is the same up and down, which is what holds the share. It
+    doubles without bound, so that a container that always exceeds its allocation soon gets any factor.
     """
     if not violated:
-        gain = max(GAIN, gain * CALMS)
+        gain = max(GAIN, gain * GAIN_DECAY)
         return max(0.0, correction - gain * target), gain, 0.0
     streak += 1.0
-    late = streak > PATIENCE
-    if late and short:
+    impatient = streak > PATIENCE
+    if impatient and short:
         gain *= 2.0
-    if short or not late:
+    if short or not impatient:
         correction += gain * (1.0 - target)
     return correction, gain, streak
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def largest_lately(k: int, rule: int, resource: int, standing: PlanArrays) -> float:
-    """What a rule asks for, in floors; what it asked for last while that is near enough.
+def rule_request(k: int, rule: int, resource: int, state: PlanArrays) -> float:
+    """The request of a rule, in floors: the corrected peak of its window, or its current request within the deadband.
 
-    It is for `may_change` to say whether a change is allowed.
+    Whether a resize is allowed is decided by `resize_allowed`.
     """
-    recent, peaks, samples = standing.recent, standing.peaks, standing.samples[k]
-    asked, correction = standing.asked[k, rule, resource], standing.correction[k, rule, resource]
-    largest = 0.0
-    if rule == LATEST:
-        for place in range(min(samples, FOLLOWED)):
-            largest = max(largest, recent[k, place, resource])
+    recent, peaks, samples = state.recent, state.peaks, state.samples[k]
+    asked, correction = state.asked[k, rule, resource], state.correction[k, rule, resource]
+    peak = 0.0
+    if rule == SHORT_WINDOW:
+        for place in range(min(samples, SHORT_WINDOW_SAMPLES)):
+            peak = max(peak, recent[k, place, resource])
     else:
         for block in range(BLOCKS):
-            largest = max(largest, peaks[k, block, resource])
-    wanted = max(largest * math.exp(correction), 1.0)
+            peak = max(peak, peaks[k, block, resource])
+    wanted = max(peak * math.exp(correction), 1.0)
     if math.isnan(asked):
         return wanted
-    return wanted if abs(wanted - asked) > OFF * asked else float(asked)
+    return wanted if abs(wanted - asked) > DEADBAND * asked else float(asked)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def hold_expert(
+def update_correction(
     k: int, expert: int, resource: int, amount: float, in_force: float, decided: bool, weights: Weights,
-    standing: PlanArrays,
+    state: PlanArrays,
 ) -> None:  # fmt: skip
-    """Judge a sample by what was in force for it, both in floors.
+    """Update the correction of an expert by a sample and what was in force for it, both in floors.
 
     Parameters
     ----------
     decided
-        Whether there was a decision since the sample before: without one, more correction could not have helped.
+        Whether there was a decision since the previous sample: without one, more correction could not have helped.
     """
     violated = amount > in_force * weights.tolerance
-    short = decided and amount > standing.asked[k, expert, resource] * weights.tolerance
-    correction, gain, streak = held(
-        standing.correction[k, expert, resource],
-        standing.gain[k, expert, resource],
-        standing.streak[k, expert, resource],
+    short = decided and amount > state.asked[k, expert, resource] * weights.tolerance
+    correction, gain, streak = updated_correction(
+        state.correction[k, expert, resource],
+        state.gain[k, expert, resource],
+        state.streak[k, expert, resource],
         violated,
         short,
         weights.target[resource],
     )
-    standing.correction[k, expert, resource], standing.gain[k, expert, resource] = correction, gain
-    standing.streak[k, expert, resource] = streak
+    state.correction[k, expert, resource], state.gain[k, expert, resource] = correction, gain
+    state.streak[k, expert, resource] = streak
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def keep_record(
-    k: int, amounts: NDArray[np.float64], standing: PlanArrays, expected: Expected, weights: Weights
+def score_experts(
+    k: int, amounts: NDArray[np.float64], state: PlanArrays, expected: Expected, weights: Weights
 ) -> None:  # fmt: skip
-    """Price what each expert had decided for a sample, (resources,) in floors, and hold those that were not heard."""
-    place = standing.samples[k] % LATE
-    for resource in range(standing.total.shape[1]):
-        now = level_now(k, resource, standing)
-        price = price_of_violation(k, resource, now, standing, expected, weights)
+    """Charge each expert for its decision on a sample, (resources,) in floors, and correct those not chosen."""
+    place = state.samples[k] % EXPERT_LEAD_SAMPLES
+    for resource in range(state.total.shape[1]):
+        now = level_now(k, resource, state)
+        price = price_of_violation(k, resource, now, state, expected, weights)
         for expert in range(EXPERTS):
-            asked = standing.asked[k, expert, resource]
-            in_force = standing.lately[k, place, expert, resource]
-            standing.lately[k, place, expert, resource] = asked
+            asked = state.asked[k, expert, resource]
+            in_force = state.lately[k, place, expert, resource]
+            state.lately[k, place, expert, resource] = asked
             if math.isnan(in_force):
                 continue
             violated = amounts[resource] > in_force * weights.tolerance
-            cost = in_force + (RECORDED * price if violated else 0.0)
-            standing.record[k, expert, resource] = FORGETS * standing.record[k, expert, resource] + cost
-            if expert != standing.chosen[k, resource]:
-                hold_expert(k, expert, resource, amounts[resource], in_force, True, weights, standing)
+            cost = in_force + (VIOLATION_FACTOR * price if violated else 0.0)
+            state.record[k, expert, resource] = DISCOUNT * state.record[k, expert, resource] + cost
+            if expert != state.chosen[k, resource]:
+                update_correction(k, expert, resource, amounts[resource], in_force, True, weights, state)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def choose(k: int, resource: int, credit: float, standing: PlanArrays, weights: Weights) -> None:
-    """Let another have the say once its record is plainly cheaper; the plan is given a credit, and begins."""
-    asked, record = standing.asked, standing.record
-    most = best = 0
+def choose_expert(k: int, resource: int, credit: float, state: PlanArrays, weights: Weights) -> None:
+    """Switch to the cheapest expert once it is ahead by a resize; the plan comes first and also has a credit."""
+    asked, cost = state.asked, state.record
+    largest = cheapest = 0
     for expert in range(1, EXPERTS):
-        if asked[k, expert, resource] > asked[k, most, resource]:
-            most = expert
-        if record[k, expert, resource] < record[k, best, resource]:
-            best = expert
-    if standing.samples[k] <= UNTRIED:
-        standing.chosen[k, resource] = most
+        if asked[k, expert, resource] > asked[k, largest, resource]:
+            largest = expert
+        if cost[k, expert, resource] < cost[k, cheapest, resource]:
+            cheapest = expert
+    if state.samples[k] <= WARM_UP_SAMPLES:
+        state.chosen[k, resource] = largest
         return
-    begins = standing.samples[k] <= 2 * UNTRIED
-    now = PLAN if begins else standing.chosen[k, resource]
-    worth = (weights.resize + (credit if now == PLAN else 0.0)) * asked[k, now, resource]
-    dearer = record[k, now, resource] - record[k, best, resource] > worth
-    standing.chosen[k, resource] = best if dearer else now
+    incumbent = PLAN if state.samples[k] <= 2 * WARM_UP_SAMPLES else state.chosen[k, resource]
+    threshold = (weights.resize + (credit if incumbent == PLAN else 0.0)) * asked[k, incumbent, resource]
+    switches = cost[k, incumbent, resource] - cost[k, cheapest, resource] > threshold
+    state.chosen[k, resource] = cheapest if switches else incumbent
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def take_in(k: int, amounts: NDArray[np.float64], phase: int, changes_per_sample: float, standing: PlanArrays) -> None:
-    """A sample of a container, float64 (resources,) in floors, and its phase; a negative one is unknown, the last."""
-    phases = standing.own_samples.shape[1]
+def observe_sample(
+    k: int, amounts: NDArray[np.float64], phase: int, changes_per_sample: float, state: PlanArrays
+) -> None:
+    """Add a sample of a container, float64 (resources,) in floors, and its phase; negative means unknown, the last."""
+    phases = state.own_samples.shape[1]
     now = phase if phase >= 0 else phases - 1
-    if standing.dwell[k] == 0 or now != standing.phase[k]:
-        standing.before[k] = standing.phase[k] + 1 if standing.dwell[k] > 0 else 0
-        standing.phase[k], standing.dwell[k] = now, 0
-    standing.dwell[k] += 1
-    in_block = standing.recent.shape[1]
-    place, block = standing.samples[k] % in_block, standing.samples[k] // in_block % BLOCKS
-    standing.samples[k] += 1
-    standing.own_samples[k, now] += 1.0
-    for resource in range(standing.total.shape[1]):
-        standing.recent[k, place, resource] = amounts[resource]
-        peak = standing.peaks[k, block, resource] if place > 0 else 0.0
-        standing.peaks[k, block, resource] = max(peak, amounts[resource])
-        standing.total[k, resource] += amounts[resource]
-        standing.own_sum[k, resource, now] += math.log(amounts[resource] + 1.0)
+    if state.dwell[k] == 0 or now != state.phase[k]:
+        state.before[k] = state.phase[k] + 1 if state.dwell[k] > 0 else 0
+        state.phase[k], state.dwell[k] = now, 0
+    state.dwell[k] += 1
+    in_block = state.recent.shape[1]
+    place, block = state.samples[k] % in_block, state.samples[k] // in_block % BLOCKS
+    state.samples[k] += 1
+    state.own_samples[k, now] += 1.0
+    for resource in range(state.total.shape[1]):
+        state.recent[k, place, resource] = amounts[resource]
+        peak = state.peaks[k, block, resource] if place > 0 else 0.0
+        state.peaks[k, block, resource] = max(peak, amounts[resource])
+        state.total[k, resource] += amounts[resource]
+        state.own_sum[k, resource, now] += math.log(amounts[resource] + 1.0)
         for expert in range(EXPERTS):
-            left = standing.budget[k, expert, resource] + changes_per_sample
-            standing.budget[k, expert, resource] = min(left, MOST_SAVED)
+            budget = state.budget[k, expert, resource] + changes_per_sample
+            state.budget[k, expert, resource] = min(budget, MAX_BUDGET)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def stands(k: int, resource: int, standing: PlanArrays) -> float:
-    """What is asked for, by whoever has the say."""
-    return float(standing.asked[k, standing.chosen[k, resource], resource])
+def chosen_request(k: int, resource: int, state: PlanArrays) -> float:
+    """Request of the chosen expert, in floors."""
+    return float(state.asked[k, state.chosen[k, resource], resource])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def decide(k: int, table: int, standing: PlanArrays, expected: Expected, weights: Weights) -> None:
-    """What each expert asks for."""
-    for resource in range(standing.total.shape[1]):
+def decide(k: int, table: int, state: PlanArrays, expected: Expected, weights: Weights) -> None:
+    """Update the request of each expert."""
+    for resource in range(state.total.shape[1]):
         for expert in range(EXPERTS):
-            before = standing.asked[k, expert, resource]
-            if not math.isnan(before) and not may_change(k, expert, resource, standing):
+            before = state.asked[k, expert, resource]
+            if not math.isnan(before) and not resize_allowed(k, expert, resource, state):
                 continue
             if expert == PLAN:
-                asked = cheapest(k, resource, table, standing, expected, weights)
+                asked = cheapest_allocation(k, resource, table, state, expected, weights)
             else:
-                asked = largest_lately(k, expert, resource, standing)
+                asked = rule_request(k, expert, resource, state)
             if not math.isnan(before) and asked != before:
-                standing.budget[k, expert, resource] = max(standing.budget[k, expert, resource] - 1.0, 0.0)
-                standing.record[k, expert, resource] += weights.resize * asked
-            standing.asked[k, expert, resource] = asked
+                state.budget[k, expert, resource] = max(state.budget[k, expert, resource] - 1.0, 0.0)
+                state.record[k, expert, resource] += weights.resize * asked
+            state.asked[k, expert, resource] = asked
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -235,31 +236,31 @@ def observe_each(
     slots: NDArray[np.int64],
     amounts: NDArray[np.float64],
     phases: NDArray[np.int64],
-    standing: PlanArrays,
+    state: PlanArrays,
     expected: Expected,
     weights: Weights,
 ) -> None:
-    """Take in a sample of each of these, int64 (m,), each at most once."""
+    """Add a sample of each of these containers, int64 (m,), each at most once."""
     for row in range(len(slots)):
-        keep_record(slots[row], amounts[row], standing, expected, weights)
-        take_in(slots[row], amounts[row], phases[row], weights.changes_per_sample, standing)
+        score_experts(slots[row], amounts[row], state, expected, weights)
+        observe_sample(slots[row], amounts[row], phases[row], weights.changes_per_sample, state)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def hold_each(
+def update_corrections(
     slots: NDArray[np.int64],
     amounts: NDArray[np.float64],
     in_force: NDArray[np.float64],
     weights: Weights,
-    standing: PlanArrays,
+    state: PlanArrays,
 ) -> None:
-    """Judge the latest sample of each by what was in force for it, float64 (m, resources) in floors, or NaN."""
+    """Correct the chosen experts by the latest samples and allocations in force, (m, resources) in floors or NaN."""
     for row in range(len(slots)):
-        for resource in range(standing.total.shape[1]):
+        for resource in range(state.total.shape[1]):
             if not math.isnan(in_force[row, resource]):
-                hold_expert(
-                    slots[row], standing.chosen[slots[row], resource], resource, amounts[row, resource],
-                    in_force[row, resource], True, weights, standing,
+                update_correction(
+                    slots[row], state.chosen[slots[row], resource], resource, amounts[row, resource],
+                    in_force[row, resource], True, weights, state,
                 )  # fmt: skip
 
 
@@ -267,66 +268,66 @@ def hold_each(
 def decide_each(
     slots: NDArray[np.int64],
     tables: NDArray[np.int64],
-    standing: PlanArrays,
+    state: PlanArrays,
     expected: Expected,
     weights: Weights,
 ) -> None:
-    """Decide for each of these, int64 (m,), by the table of its class, what to ask for."""
+    """Decide for each of these containers, int64 (m,), by the occupancy table of its class."""
     for row in range(len(slots)):
-        decide(slots[row], tables[row], standing, expected, weights)
-        for resource in range(standing.total.shape[1]):
-            choose(slots[row], resource, expected.credit[tables[row]], standing, weights)
+        decide(slots[row], tables[row], state, expected, weights)
+        for resource in range(state.total.shape[1]):
+            choose_expert(slots[row], resource, expected.credit[tables[row]], state, weights)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def follow_run(
+def replay_run(
     k: int,
     table: int,
     amounts: NDArray[np.float64],
     phases: NDArray[np.int64],
     decisions: NDArray[np.bool_],
-    late: int,
-    standing: PlanArrays,
+    lead: int,
+    state: PlanArrays,
     expected: Expected,
     weights: Weights,
     asked: NDArray[np.float64],
 ) -> None:
-    """Take in the samples of one container and decide where told.
+    """Replay the samples of one container, and decide at the given ones.
 
     Parameters
     ----------
     table
-        Of its class. A constant here would have it compiled twice, for that as well.
+        Occupancy table of its class; an argument, since Numba would compile once more for a constant.
     amounts, phases
         float64 (n, resources) in floors, NaN in gaps, and int64 (n,).
     decisions
         bool (n + 1,): before which samples to decide; the last is after all of them.
-    late
-        Samples from a decision until it is in force; one before the first sample of these counts as in force. With 0
-        the plan alone is heard.
+    lead
+        Samples from a decision until it is in force; what was requested before the first sample is in force. With 0
+        the plan alone decides.
     asked
-        OUT float64 (n + 1, resources): what stands asked for before each sample, in floors.
+        OUT float64 (n + 1, resources): request before each sample, in floors.
     """
     n, resources = amounts.shape
     first = np.empty(resources)
     for resource in range(resources):
-        first[resource] = stands(k, resource, standing)
+        first[resource] = chosen_request(k, resource, state)
     for row in range(n + 1):
-        if decisions[row] and standing.samples[k] > 0:
-            decide(k, table, standing, expected, weights)
+        if decisions[row] and state.samples[k] > 0:
+            decide(k, table, state, expected, weights)
         for resource in range(resources):
-            if late > 0 and decisions[row] and standing.samples[k] > 0:
-                choose(k, resource, expected.credit[table], standing, weights)
-            asked[row, resource] = stands(k, resource, standing)
+            if lead > 0 and decisions[row] and state.samples[k] > 0:
+                choose_expert(k, resource, expected.credit[table], state, weights)
+            asked[row, resource] = chosen_request(k, resource, state)
         if row == n or math.isnan(amounts[row, 0]):
             continue
         for resource in range(resources):
-            in_force = asked[row - late, resource] if row >= late else first[resource]
+            in_force = asked[row - lead, resource] if row >= lead else first[resource]
             if not math.isnan(in_force):
-                hold_expert(
-                    k, standing.chosen[k, resource], resource, amounts[row, resource], in_force, decisions[row],
-                    weights, standing,
+                update_correction(
+                    k, state.chosen[k, resource], resource, amounts[row, resource], in_force, decisions[row],
+                    weights, state,
                 )  # fmt: skip
-        if late > 0:
-            keep_record(k, amounts[row], standing, expected, weights)
-        take_in(k, amounts[row], phases[row], weights.changes_per_sample, standing)
+        if lead > 0:
+            score_experts(k, amounts[row], state, expected, weights)
+        observe_sample(k, amounts[row], phases[row], weights.changes_per_sample, state)

@@ -1,8 +1,8 @@
-"""Rows of floats that stay in vector registers: LLVM's vector types, as far as the CRBM needs them in Numba.
+"""Rows of floats in vector registers: the part of LLVM's vector types that the CRBM needs, as intrinsics for Numba.
 
-Loops over short arrays are unrolled into scalars, or kept in memory between steps, as the compiler pleases; a `Row` is
-one value from its load to its store. It is typed by its element and by how many of its lanes are used; the lanes are
-whole groups of `LANES`, and those beyond the used ones are padding. Operators take two rows or a row and a number.
+The compiler may unroll loops over short arrays into scalars, or keep the arrays in memory; a `Row` is one value from
+its load to its store. Its type has the element and the number of used lanes. Lanes come in whole groups of `LANES`; the
+unused ones are padding. Operators take two rows, or a row and a number.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
 LANES = 8
-"""One AVX2 register of float32, two of float64; other widths are LLVM's business."""
+"""One AVX2 register of float32, two of float64; LLVM splits or joins rows for other widths."""
 
 
-def _emitted(**options: bool) -> Callable[[Callable[..., Any]], Any]:
-    """Numba's `intrinsic`, for type checkers: its functions lack the first argument of what makes them."""
-    return lambda made_by: intrinsic(**options)(made_by) if options else intrinsic(made_by)
+def _typed_intrinsic(**options: bool) -> Callable[[Callable[..., Any]], Any]:
+    """Numba's `intrinsic`, typed for mypy: the function is called without the typing context of its definition."""
+    return lambda definition: intrinsic(**options)(definition) if options else intrinsic(definition)
 
 
 def group(n: int) -> int:
-    """Lanes of the rows in which `n` columns are worked on: few enough for several sums to stay in registers."""
+    """Lanes of the rows in which `n` columns are processed: few enough for several sums to stay in registers."""
     return LANES if n <= LANES else 2 * LANES
 
 
@@ -37,7 +37,7 @@ def padded(n: int) -> int:
 
 
 class Row(types.Type):
-    """Numba's type of a row."""
+    """Numba type of a row."""
 
     def __init__(self, dtype: types.Float, used: int) -> None:
         self.dtype, self.used, self.lanes = dtype, used, padded(used)
@@ -50,8 +50,8 @@ class _RowModel(models.PrimitiveModel):
         super().__init__(manager, row, ir.VectorType(manager.lookup(row.dtype).get_value_type(), row.lanes))
 
 
-def _filled(context: Any, builder: Any, value: Any, kind: types.Type, result: types.Type) -> Any:
-    """A row as it is; a number as `result`, which is a number too or a row of it in all lanes."""
+def _broadcast(context: Any, builder: Any, value: Any, kind: types.Type, result: types.Type) -> Any:
+    """A row unchanged; a number cast to `result`, in all lanes if that is a row."""
     if isinstance(kind, Row):
         return value
     number = context.cast(builder, value, kind, getattr(result, "dtype", result))
@@ -63,7 +63,7 @@ def _filled(context: Any, builder: Any, value: Any, kind: types.Type, result: ty
 
 
 def _common(kinds: tuple[types.Type, ...]) -> Any:
-    """The row among these types, or else the widest number."""
+    """The row type among these, or else the widest number type."""
     rows = [kind for kind in kinds if isinstance(kind, Row)]
     return rows[0] if rows else max(kinds, key=lambda kind: getattr(kind, "bitwidth", 0))
 
@@ -75,23 +75,23 @@ class _Elementwise(AbstractTemplate):
         return None
 
 
-def _provide(plain: Any, in_place: Any, instruction: str) -> None:
+def _register_operator(plain: Any, in_place: Any, instruction: str) -> None:
     for name in (plain, in_place):
         infer_global(name)(_Elementwise)
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         pairs = zip(args, sig.args, strict=True)
-        left, right = (_filled(context, builder, value, kind, sig.return_type) for value, kind in pairs)
+        left, right = (_broadcast(context, builder, value, kind, sig.return_type) for value, kind in pairs)
         return getattr(builder, instruction)(left, right)
 
     for kinds in ((Row, Row), (Row, types.Float), (types.Float, Row)):
         lower_builtin(plain, *kinds)(lower)
 
 
-_provide(operator.add, operator.iadd, "fadd")
-_provide(operator.sub, operator.isub, "fsub")
-_provide(operator.mul, operator.imul, "fmul")
-_provide(operator.truediv, operator.itruediv, "fdiv")
+_register_operator(operator.add, operator.iadd, "fadd")
+_register_operator(operator.sub, operator.isub, "fsub")
+_register_operator(operator.mul, operator.imul, "fmul")
+_register_operator(operator.truediv, operator.itruediv, "fdiv")
 
 
 def _address(context: Any, builder: Any, kind: types.Array, array: Any, at: Any) -> Any:
@@ -100,35 +100,35 @@ def _address(context: Any, builder: Any, kind: types.Array, array: Any, at: Any)
 
 
 def _vector_at(context: Any, builder: Any, row: Row, count: int, address: Any) -> tuple[Any, int]:
-    """The address as that of a vector of `count` elements, and the alignment that every element has."""
+    """The address cast to a vector of `count` elements, and the alignment of one element."""
     element = context.get_value_type(row.dtype)
     return builder.bitcast(address, ir.VectorType(element, count).as_pointer()), row.dtype.bitwidth // 8
 
 
 def _lanes_mask(count: int, used: int) -> ir.Constant:
-    """Lane by lane of the result: itself among the first `used`, else the zero behind them."""
+    """Shuffle mask: the first `used` lanes keep their index, the others take that of the first zero."""
     index = ir.IntType(32)
     return ir.Constant(ir.VectorType(index, count), [ir.Constant(index, min(lane, used)) for lane in range(count)])
 
 
-@_emitted(prefer_literal=True)
+@_typed_intrinsic(prefer_literal=True)
 def zeros(typingctx: Any, array: Any, used: Any) -> Any:
-    """A row of zeros of the array's element and of `used` lanes (a constant); the pattern of other rows."""
+    """A row of zeros with the array's element type and `used` lanes (a literal); template for other rows."""
     if not isinstance(used, types.IntegerLiteral):
         return None
     row = Row(array.dtype, used.literal_value)
     return row(array, used), lambda context, builder, sig, args: context.get_constant_null(row)
 
 
-@_emitted()
+@_typed_intrinsic()
 def zeros_like(typingctx: Any, row: Any) -> Any:
-    """A row of zeros of another row's type."""
+    """A row of zeros of the same type."""
     return row(row), lambda context, builder, sig, args: context.get_constant_null(row)
 
 
-@_emitted()
+@_typed_intrinsic()
 def row_at(typingctx: Any, like: Any, array: Any, at: Any) -> Any:
-    """The row of all lanes, padding included, that begins at element `at` of a contiguous array."""
+    """Load all lanes, padding included, from element `at` of a contiguous array on."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         address, align = _vector_at(context, builder, like, like.lanes, _address(context, builder, array, *args[1:]))
@@ -137,9 +137,9 @@ def row_at(typingctx: Any, like: Any, array: Any, at: Any) -> Any:
     return like(like, array, at), generate
 
 
-@_emitted()
+@_typed_intrinsic()
 def used_at(typingctx: Any, like: Any, array: Any, at: Any) -> Any:
-    """The row whose used lanes begin at element `at` of a contiguous array; the padding is zero."""
+    """Load the used lanes from element `at` of a contiguous array on; the padding is zero."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         address, align = _vector_at(context, builder, like, like.used, _address(context, builder, array, *args[1:]))
@@ -149,7 +149,7 @@ def used_at(typingctx: Any, like: Any, array: Any, at: Any) -> Any:
     return like(like, array, at), generate
 
 
-@_emitted()
+@_typed_intrinsic()
 def put_row(typingctx: Any, array: Any, at: Any, row: Any) -> Any:
     """Store all lanes, padding included, from element `at` of a contiguous array (OUT) on."""
 
@@ -161,7 +161,7 @@ def put_row(typingctx: Any, array: Any, at: Any, row: Any) -> Any:
     return types.void(array, at, row), generate
 
 
-@_emitted()
+@_typed_intrinsic()
 def put_used(typingctx: Any, array: Any, at: Any, row: Any) -> Any:
     """Store the used lanes from element `at` of a contiguous array (OUT) on."""
 
@@ -173,9 +173,9 @@ def put_used(typingctx: Any, array: Any, at: Any, row: Any) -> Any:
     return types.void(array, at, row), generate
 
 
-@_emitted()
+@_typed_intrinsic()
 def number_at(typingctx: Any, array: Any, at: Any) -> Any:
-    """Element `at`, not below zero, of a contiguous array: no test for counting from the end."""
+    """Element `at` of a contiguous array, without support for negative indices."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.load(_address(context, builder, array, *args))
@@ -183,22 +183,22 @@ def number_at(typingctx: Any, array: Any, at: Any) -> Any:
     return array.dtype(array, at), generate
 
 
-@_emitted()
+@_typed_intrinsic()
 def where_less(typingctx: Any, a: Any, b: Any, then: Any, other: Any) -> Any:
-    """`then` where a < b, else `other`, also where one is no number; rows and numbers, in any mixture."""
+    """`then` where a < b, else `other`, also where one is NaN; rows and numbers in any mixture."""
     kinds = (a, b, then, other)
     result = _common(kinds)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         pairs = zip(args, kinds, strict=True)
-        left, right, yes, no = (_filled(context, builder, value, kind, result) for value, kind in pairs)
+        left, right, yes, no = (_broadcast(context, builder, value, kind, result) for value, kind in pairs)
         return builder.select(builder.fcmp_ordered("<", left, right), yes, no)
 
     return result(*kinds), generate
 
 
 def _call(builder: Any, name: str, result: Any, *args: Any) -> Any:
-    """Call LLVM's own function `name` for the last argument's type."""
+    """Call the LLVM intrinsic `name` for the type of the last argument."""
     kind = args[-1].type
     vector = isinstance(kind, ir.VectorType)
     element = kind.element if vector else kind
@@ -207,15 +207,15 @@ def _call(builder: Any, name: str, result: Any, *args: Any) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, wanted, f"llvm.{name}.{suffix}"), args)
 
 
-@_emitted()
+@_typed_intrinsic()
 def exponential(typingctx: Any, x: Any) -> Any:
-    """e to the power of a number or of each lane."""
+    """Exponential of a number, or of each lane."""
     return x(x), lambda context, builder, sig, args: _call(builder, "exp", args[0].type, args[0])
 
 
-@_emitted()
+@_typed_intrinsic()
 def total(typingctx: Any, row: Any) -> Any:
-    """The sum of all lanes, in their order."""
+    """Sum of all lanes, in order."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         element = args[0].type.element
@@ -224,9 +224,9 @@ def total(typingctx: Any, row: Any) -> Any:
     return row.dtype(row), generate
 
 
-@_emitted()
+@_typed_intrinsic()
 def prefetch(typingctx: Any, array: Any, at: Any) -> Any:
-    """Ask for the cache line of element `at` of a contiguous array, which will soon be read."""
+    """Prefetch the cache line of element `at` of a contiguous array for reading."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         address, kind = _address(context, builder, array, *args), ir.IntType(32)

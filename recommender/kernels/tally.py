@@ -1,6 +1,6 @@
-"""What an allocation did to a container, in one pass: used, wasted, short, violated; kills, and the work they lose.
+"""Totals of a container under an allocation: use, slack, shortage, violations; kills, and the work they lose.
 
-And what was used in each cycle, by which the policies of the papers allocate. A gap is a NaN and is passed over.
+And statistics of the use in each cycle, by which the policies of the papers allocate. Gaps are NaN and are skipped.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-# Places in the two result arrays of `tally_allocations`; pairs are cpu, then memory.
+# Indices into the two result arrays of `tally_allocations`; pairs are cpu, then memory.
 JUDGED_S, USED, ALLOCATED, SLACK, SHORTAGE, N_SUMS = 0, 1, 3, 5, 7, 9
 SAMPLES, VIOLATIONS, OOM_EVENTS, RESIZES, N_COUNTS = 0, 1, 3, 4, 5
 
-# Places in the result array of `play_kills`; pairs are cpu, then memory.
+# Indices into the result array of `simulate_kills`; pairs are cpu, then memory.
 KILLS, RESERVED, LOST, N_FIGURES = 0, 1, 3, 5
 
 
@@ -24,28 +24,28 @@ def tally_allocations(
     usage: NDArray[np.float64],
     decisions: NDArray[np.int64],
     allocations: NDArray[np.float64],
-    durations_s: NDArray[np.float64],
+    sample_s: NDArray[np.float64],
     tolerance: float,
     rounding: float,
     sums: NDArray[np.float64],
     counts: NDArray[np.int64],
 ) -> None:
-    """Judge every sample from the first decision on against the allocation in force.
+    """Compare every sample from the first decision on with the allocation in force.
 
     Parameters
     ----------
     usage
         float64 (n, 2), cores and bytes, NaN in gaps.
     decisions
-        int64 (d,), increasing positions in 0..n-1, d >= 1; each holds up to the next.
+        int64 (d,), increasing positions in 0..n-1, d >= 1; each holds until the next.
     allocations
         float64 (d, 2), cores and bytes.
-    durations_s
-        float64 (n,): how long each sample stands for.
+    sample_s
+        float64 (n,): duration that each sample represents.
     tolerance
         A sample violates when its use is above allocation x tolerance.
     rounding
-        Relative excess that counts as equal, so that a product that is equal on paper is equal here.
+        Relative excess that counts as equal, so that rounded products compare as exact ones.
     sums
         OUT float64 (N_SUMS,): judged seconds, then used, allocated, slack, shortage in unit-seconds, cpu and memory.
     counts
@@ -58,7 +58,7 @@ def tally_allocations(
     """
     sums[:] = 0.0
     counts[:] = 0
-    slightly_more = 1.0 + rounding
+    rounding_factor = 1.0 + rounding
     in_run = False
     for decision in range(len(decisions)):
         end = decisions[decision + 1] if decision + 1 < len(decisions) else usage.shape[0]
@@ -71,60 +71,60 @@ def tally_allocations(
             if math.isnan(usage[row, 0]):
                 continue
             counts[SAMPLES] += 1
-            sums[JUDGED_S] += durations_s[row]
+            sums[JUDGED_S] += sample_s[row]
             for resource in range(2):
                 used, allocated = usage[row, resource], allocations[decision, resource]
-                sums[USED + resource] += used * durations_s[row]
-                sums[ALLOCATED + resource] += allocated * durations_s[row]
+                sums[USED + resource] += used * sample_s[row]
+                sums[ALLOCATED + resource] += allocated * sample_s[row]
                 if allocated > used:
-                    sums[SLACK + resource] += (allocated - used) * durations_s[row]
+                    sums[SLACK + resource] += (allocated - used) * sample_s[row]
                 else:
-                    sums[SHORTAGE + resource] += (used - allocated) * durations_s[row]
-                if used > allocated * tolerance * slightly_more:
+                    sums[SHORTAGE + resource] += (used - allocated) * sample_s[row]
+                if used > allocated * tolerance * rounding_factor:
                     counts[VIOLATIONS + resource] += 1
-            over = usage[row, 1] > allocations[decision, 1] * slightly_more
+            over = usage[row, 1] > allocations[decision, 1] * rounding_factor
             if over and not in_run:
                 counts[OOM_EVENTS] += 1
             in_run = over
 
 
 @njit(cache=True, nogil=True)
-def play_kills(
+def simulate_kills(
     memory_bytes: NDArray[np.float64],
     allocated: NDArray[np.float64],
     limit_bytes: NDArray[np.float64],
-    lasting_s: NDArray[np.float64],
+    sample_s: NDArray[np.float64],
     first: int,
     restart_s: float,
     checkpoint_every_s: float,
     floor_factor: float,
-    floor_more_bytes: float,
+    floor_extra_bytes: float,
     recreates: bool,
     rounding: float,
     figures: NDArray[np.float64],
 ) -> None:
-    """Play a run from sample `first` on: use above the memory limit kills, and the trace goes on where it was.
+    """Simulate the kills of a run from sample `first` on: use above the memory limit kills, and the trace continues.
 
     Parameters
     ----------
     memory_bytes
         float64 (n,), NaN in gaps.
     allocated
-        float64 (n, 2): cores and bytes asked to be in force at each sample, without the floors after kills.
+        float64 (n, 2): cores and bytes in force at each sample, without the floors after kills.
     limit_bytes
-        float64 (n,): a limit that stays; the larger of it and of the allocation counts.
-    lasting_s
-        float64 (n,): how long each sample stands for.
+        float64 (n,): a fixed limit; the larger of it and of the allocation counts.
+    sample_s
+        float64 (n,): duration that each sample represents.
     first
-        Sample at which judging starts; the run is as old by then as the samples before it say.
+        First sample that counts; the earlier ones only add to the age of the run.
     restart_s
-        What a restart takes.
+        Duration of a restart.
     checkpoint_every_s
-        Age between checkpoints; infinite where there are none.
-    floor_factor, floor_more_bytes
-        After a kill the run keeps at least the larger of allocation x factor and allocation + bytes.
+        Age between checkpoints; infinite without any.
+    floor_factor, floor_extra_bytes
+        After a kill the run has at least the larger of allocation x factor and allocation + bytes.
     recreates
-        Whether another allocation makes the container anew, which loses what a kill does.
+        Whether a change of the allocation recreates the container, which loses what a kill does.
     rounding
         Relative excess that counts as equal.
     figures
@@ -132,8 +132,8 @@ def play_kills(
 
     Notes
     -----
-    A kill loses the work since the last checkpoint and the restart, under the allocation that the redone work runs
-    with. Where that is still too little at the same sample, the run is killed there again.
+    A kill loses the work since the last checkpoint and the restart, charged at the allocation after the kill. If that
+    is still too little, the run is killed again at the same sample.
     """
     figures[:] = 0.0
     floor_bytes = 0.0
@@ -147,18 +147,18 @@ def play_kills(
                 figures[LOST + 1] += (redone_s + restart_s) * in_force
             while memory_bytes[row] > max(in_force, limit_bytes[row]) * (1.0 + rounding):
                 had_bytes = max(in_force, limit_bytes[row])
-                in_force = floor_bytes = max(had_bytes * floor_factor, had_bytes + floor_more_bytes)
+                in_force = floor_bytes = max(had_bytes * floor_factor, had_bytes + floor_extra_bytes)
                 figures[KILLS] += 1.0
                 figures[LOST] += (redone_s + restart_s) * allocated[row, 0]
                 figures[LOST + 1] += (redone_s + restart_s) * in_force
-            figures[RESERVED] += allocated[row, 0] * lasting_s[row]
-            figures[RESERVED + 1] += in_force * lasting_s[row]
-        age_s += lasting_s[row]
+            figures[RESERVED] += allocated[row, 0] * sample_s[row]
+            figures[RESERVED + 1] += in_force * sample_s[row]
+        age_s += sample_s[row]
 
 
 @njit(cache=True, nogil=True)
 def _differs(now: NDArray[np.float64], before: NDArray[np.float64], floor_bytes: float) -> bool:
-    """Whether something else was given; that a kill raised the memory is no such change."""
+    """Whether the allocation changed, other than by the floor after a kill."""
     return bool(now[0] != before[0] or (now[1] != before[1] and now[1] != floor_bytes))
 
 
@@ -202,14 +202,14 @@ def cycle_statistics(
                 if not math.isnan(usage[row, 0]):
                     total += usage[row, column]
                     largest = max(largest, usage[row, column])
-            rough = total / present
-            # A second pass about the rough mean: bytes are too large, and too steady, for sums of squares.
+            first_mean = total / present
+            # Two passes: in bytes, the variance is lost to cancellation in plain sums of squares.
             residue, squares = 0.0, 0.0
             for row in range(start, end):
                 if not math.isnan(usage[row, 0]):
-                    off = usage[row, column] - rough
-                    residue += off
-                    squares += off * off
+                    deviation = usage[row, column] - first_mean
+                    residue += deviation
+                    squares += deviation * deviation
             peak[stretch, column] = largest
-            mean[stretch, column] = rough + residue / present
+            mean[stretch, column] = first_mean + residue / present
             spread[stretch, column] = math.sqrt(max(0.0, squares / present - (residue / present) ** 2))

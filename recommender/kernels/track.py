@@ -1,6 +1,6 @@
-"""The features of samples and the phases of codes: of a whole series, and of one more sample of each live container.
+"""Features of samples and phases of codes: for a whole series, or for the next sample of each live container.
 
-A window half-way between two phases must not make a container change for one sample.
+Hysteresis keeps a window half-way between two phases from changing the phase for one sample.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 @njit(cache=True, nogil=True)
 def levels_of(used: float, floor: float, mean_level: float, seen: int) -> tuple[float, float]:
-    """Log2 of one sample, and of the mean of so many samples up to it, given that of those before."""
+    """Log2 of a sample, and the running mean of `seen` such levels, given that of the ones before."""
     level = math.log2(used + floor)
     return level, mean_level + (level - mean_level) / seen
 
@@ -35,11 +35,11 @@ def usage_features(
     usage : float64 (n, 2)
         Cores and bytes, NaN in gaps.
     cpu_floor_cores, memory_floor_bytes
-        Added before the logarithm: an idle container has a finite level, and noise at its floor is small.
+        Added before the logarithm: an idle container has a finite level, and its noise is small.
     longest
-        Samples the own past goes back; beyond it older samples fade.
+        Number of samples in the mean level; beyond it older samples fade exponentially.
     out : float64 (n, 4), OUT
-        NaN in gaps; a gap leaves the container's mean level as it was.
+        NaN in gaps, which leave the mean level unchanged.
     """
     floors = (cpu_floor_cores, memory_floor_bytes)
     for resource in range(2):
@@ -59,18 +59,18 @@ def usage_features(
 def centre_of(
     distances: NDArray[np.float64], current: int, continues: bool, reach: NDArray[np.float64], stay: float
 ) -> int:
-    """The nearest centre to a code, or the one its container was at unless another is clearly nearer.
+    """The centre nearest to a code, or the current one unless another is clearly nearer.
 
     Parameters
     ----------
     distances
         float64 (k,): of the code to each centre.
     continues
-        False where a code does not follow the one before it: there the nearest centre is taken as it is.
+        Whether the code follows the previous one without a gap; otherwise the nearest centre is taken.
     reach
-        float64 (k,): a centre farther away than this is left at once.
+        float64 (k,): a current centre farther away than this is left at once.
     stay
-        The new centre must be nearer than `stay` times the distance to the old one; 1 takes the nearest always.
+        Hysteresis: a new centre must be nearer than this share of the distance to the current one; 1 is none.
     """
     nearest = 0
     for j in range(1, len(distances)):
@@ -81,7 +81,7 @@ def centre_of(
 
 
 class Tracks(NamedTuple):
-    """What containers showed so far, by slot; see `phases.tracking.TrackState`."""
+    """Feature state per container (slot), see `phases.tracking.TrackState`."""
 
     mean_level: NDArray[np.float64]
     seen: NDArray[np.int64]
@@ -91,7 +91,7 @@ class Tracks(NamedTuple):
 
 
 class Places(NamedTuple):
-    """The phases that containers are in, by slot; see `phases.tracking.TrackState`."""
+    """Phase state per container (slot), see `phases.tracking.TrackState`."""
 
     coded: NDArray[np.int64]
     at: NDArray[np.int64]
@@ -102,19 +102,19 @@ class Places(NamedTuple):
 
 
 class Standard(NamedTuple):
-    """How a sample becomes standardised features.
+    """How a sample is turned into standardised features.
 
     Attributes
     ----------
     columns
-        int64 (f,): each feature's place among the levels of CPU and memory, both relative to the own past, and both as
-        they are.
+        int64 (f,): index of each feature among the levels of CPU and memory, both relative to their means, and both
+        amounts themselves.
     mean, scale
         float64 (f,).
     floors
         float64 (2,): see `levels_of`.
     longest
-        Samples the own past goes back.
+        Number of samples in the mean level.
     """
 
     columns: NDArray[np.int64]
@@ -125,7 +125,7 @@ class Standard(NamedTuple):
 
 
 class Centres(NamedTuple):
-    """Which code belongs to which phase, see `phases.kmeans.PhaseCentres`.
+    """Cluster centres of the phases, see `phases.kmeans.PhaseCentres`.
 
     Attributes
     ----------
@@ -138,9 +138,9 @@ class Centres(NamedTuple):
     parents
         int64 (splits,): the phase that each split divides.
     begins
-        int64 (splits + 1,): which of the children are those of each.
+        int64 (splits + 1,): range of children of each split.
     children, child_centres
-        int64 (c,) and float64 (c, hidden): their phases, and their centres.
+        int64 (c,) and float64 (c, hidden): phases and centres of the children.
     """
 
     root: NDArray[np.float64]
@@ -154,8 +154,8 @@ class Centres(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def take_each(slots: NDArray[np.int64], usage: NDArray[np.float64], standard: Standard, tracks: Tracks) -> None:
-    """Append the standardised features of the next sample of each, float64 (m, 2); NaN is a gap."""
+def append_features(slots: NDArray[np.int64], usage: NDArray[np.float64], standard: Standard, tracks: Tracks) -> None:
+    """Append the standardised features of the next sample of each container, float64 (m, 2); NaN is a gap."""
     levels = np.empty(6)
     for row in range(len(slots)):
         k = slots[row]
@@ -179,26 +179,26 @@ def take_each(slots: NDArray[np.int64], usage: NDArray[np.float64], standard: St
 
 
 @njit(cache=True, nogil=True)
-def move_each(
+def update_phases(
     slots: NDArray[np.int64], codes: NDArray[np.float32], centres: Centres, unknown: int, places: Places
 ) -> None:
-    """Let each container stay in its phase or change it by its newest code, (m, hidden)."""
+    """Update the phase of each container by its latest code, (m, hidden)."""
     for row in range(len(slots)):
-        _move(slots[row], codes[row], centres, unknown, places)
+        _update_phase(slots[row], codes[row], centres, unknown, places)
 
 
 @njit(cache=True, nogil=True)
-def move_along(
+def label_codes(
     codes: NDArray[np.float32], centres: Centres, unknown: int, places: Places, labels: NDArray[np.int64]
 ) -> None:
-    """The same for the one container at slot 0 with all its codes, (n, hidden); `labels`, int64 (n,), is OUT."""
+    """Label all codes, (n, hidden), of the one container at slot 0; `labels`, int64 (n,), is OUT."""
     for row in range(len(codes)):
-        _move(0, codes[row], centres, unknown, places)
+        _update_phase(0, codes[row], centres, unknown, places)
         labels[row] = places.label[0]
 
 
 @njit(cache=True, nogil=True)
-def _move(k: int, code: NDArray[np.float32], centres: Centres, unknown: int, places: Places) -> None:
+def _update_phase(k: int, code: NDArray[np.float32], centres: Centres, unknown: int, places: Places) -> None:
     coded = places.coded[k]
     distances = _distances(code, centres.root)
     label = centre_of(distances, places.at[k], coded > 0, centres.root_reach, centres.stay)

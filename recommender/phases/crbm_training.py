@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from recommender.kernels.crbm import miss_kernel, online_kernel
+from recommender.kernels.crbm import online_kernel, reconstruction_error_kernel
 from recommender.kernels.crbm_layout import Floats, Parameters, layout_of, pack, unpack, workspace
 from recommender.kernels.windows import Ints, window_starts
 
@@ -107,7 +107,7 @@ class Trainer:
     def reconstruction_errors(self, starts: Ints) -> NDArray[np.float64]:
         """Reconstruction error of each window, float64 (n_windows,)."""
         out = np.empty(len(starts))
-        miss_kernel(self._layout, self._exact)(self._values, starts, self._work, out)
+        reconstruction_error_kernel(self._layout, self._exact)(self._values, starts, self._work, out)
         return out
 
     @property

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.errors import Misuse, NotEnoughData
-from recommender.kernels.track import Centres, Places, move_along
+from recommender.kernels.track import Centres, Places, label_codes
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 
 OUTLIER_QUANTILE = 0.999
@@ -82,7 +82,7 @@ class PhaseCentres:
         splits = (1, len(self.splits))
         places = Places(coded, at, label, np.zeros(splits, np.int64), np.full(splits, -2), np.zeros(1))
         labels = np.empty(len(codes), np.int64)
-        move_along(codes, self.arrays(), UNKNOWN_PHASE, places, labels)
+        label_codes(codes, self.arrays(), UNKNOWN_PHASE, places, labels)
         return labels
 
     def arrays(self) -> Centres:

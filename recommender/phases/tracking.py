@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.errors import BadArtifact, Misuse
-from recommender.kernels.track import Places, Standard, Tracks, move_each, take_each
+from recommender.kernels.track import Places, Standard, Tracks, append_features, update_phases
 from recommender.phases.detector import PhaseDetector
 from recommender.phases.features import CPU_FLOOR_CORES, MAX_HISTORY_SAMPLES, MEMORY_FLOOR_BYTES, USAGE_FEATURES
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
@@ -112,12 +112,12 @@ class PhaseTracker:
             The phase of that sample, or `UNKNOWN_PHASE`.
         """
         state, lag = self.state, self.detector.lag
-        take_each(slots, usage, self._standard, state.arrays(Tracks))
+        append_features(slots, usage, self._standard, state.arrays(Tracks))
         position = state.in_row[slots] - 1
         has_code = (position >= 0) & (~state.gapped[slots] | (position >= lag + 1))
         coded = slots[has_code]
         codes = self._codes(coded, position[has_code])
-        move_each(coded, codes, self._centres, UNKNOWN_PHASE, state.arrays(Places))
+        update_phases(coded, codes, self._centres, UNKNOWN_PHASE, state.arrays(Places))
         return state.label[slots]
 
     def restore(self, slot: int, saved: Mapping[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""What sets requests: each policy a file, all of one shape."""
+"""Policies that set requests: one per file, all with the same interface."""

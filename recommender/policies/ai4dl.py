@@ -1,7 +1,7 @@
-"""The policies of the AI4DL paper (HotCloud '20, section 4): one decision a cycle, by a rule for a cycle's samples.
+"""The policies of the AI4DL paper (HotCloud '20, section 4): one decision a cycle, by a rule on the samples of a cycle.
 
-Its yardsticks read the very samples they are judged on. Its reactive policies expect the coming cycle to be like the
-one just ended. Its own allocates what the phase detected now used when the model was trained.
+Its oracles read the samples they are judged on. Its reactive policies expect the coming cycle to be like the previous
+one. Its own policy allocates the use of the detected phase in the training data.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from recommender.kernels.tally import cycle_statistics
 from recommender.kernels.windows import carried_forward
-from recommender.policies.base import Decided, Decides, PolicyModel, labels_of
+from recommender.policies.base import PolicyFunction, PolicyModel, PolicyOutput, labels_of
 from recommender.records import CPU, UNKNOWN_PHASE, Block, FloatArray, IntArray
 
 RULE_SPREADS = 2.0
@@ -21,7 +21,7 @@ RULE_SPREADS = 2.0
 
 
 class CycleRule(Enum):
-    """What is taken from a cycle's samples."""
+    """Statistic of a cycle to allocate."""
 
     MAX = "largest use"
     RULES = "mean plus two standard deviations"
@@ -29,7 +29,7 @@ class CycleRule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CycleStatistics:
-    """Largest, mean and population standard deviation, float64 (d, 2) each, and int64 (d,) samples per stretch."""
+    """Peak, mean and population standard deviation, float64 (d, 2) each, and int64 (d,) samples, per cycle."""
 
     peak: FloatArray
     mean: FloatArray
@@ -37,62 +37,62 @@ class CycleStatistics:
     counts: IntArray
 
     def demand(self, rule: CycleRule) -> FloatArray:
-        """float64 (d, 2): what the rule allocates; NaN where the stretch holds no sample."""
+        """float64 (d, 2): allocation by the rule; NaN for a cycle without samples."""
         return self.peak if rule is CycleRule.MAX else self.mean + RULE_SPREADS * self.spread
 
 
 def statistics_of(usage: FloatArray, starts: IntArray, ends: IntArray) -> CycleStatistics:
-    """Statistics of the stretches starts[i] up to ends[i] of a (n, 2) series with NaN in gaps."""
+    """Statistics of the cycles starts[i] up to ends[i] of a (n, 2) series with NaN in gaps."""
     shape = (len(starts), usage.shape[1])
-    found = CycleStatistics(np.empty(shape), np.empty(shape), np.empty(shape), np.empty(len(starts), np.int64))
-    cycle_statistics(np.ascontiguousarray(usage), starts, ends, found.peak, found.mean, found.spread, found.counts)
-    return found
+    cycles = CycleStatistics(np.empty(shape), np.empty(shape), np.empty(shape), np.empty(len(starts), np.int64))
+    cycle_statistics(np.ascontiguousarray(usage), starts, ends, cycles.peak, cycles.mean, cycles.spread, cycles.counts)
+    return cycles
 
 
-def ground_truth(block: Block, cycle_samples: int) -> Decided:
-    """The usage itself, sample by sample: no slack, no violation, no use as a policy."""
-    return _told(block.usage[block.decisions], "the use itself, known only afterwards")
+def ground_truth(block: Block, cycle_samples: int) -> PolicyOutput:
+    """Oracle: allocate the use itself, sample by sample, without slack or violations."""
+    return _explained(block.usage[block.decisions], "the use itself, known only afterwards")
 
 
-def current_step(rule: CycleRule) -> Decides:
-    """The coming cycle's own largest use, or its mean plus two standard deviations."""
+def current_step(rule: CycleRule) -> PolicyFunction:
+    """Oracle: allocate the peak of the coming cycle, or its mean plus two standard deviations."""
 
-    def decide(block: Block, cycle_samples: int) -> Decided:
+    def decide(block: Block, cycle_samples: int) -> PolicyOutput:
         cycles = statistics_of(block.usage, block.decisions, np.append(block.decisions[1:], len(block.usage)))
         words = f"{rule.value} of the coming cycle, known only afterwards"
-        return _told(cycles.demand(rule), words, samples=int(cycles.counts[-1]))
+        return _explained(cycles.demand(rule), words, samples=int(cycles.counts[-1]))
 
     return decide
 
 
-def previous_step(rule: CycleRule) -> Decides:
-    """The largest use, or the mean plus two standard deviations, of the cycle just ended.
+def previous_step(rule: CycleRule) -> PolicyFunction:
+    """Allocate the peak of the previous cycle, or its mean plus two standard deviations.
 
-    Where that cycle held no sample the allocation stays as it was. At the first decision the cycle is what there was.
+    The allocation is kept after a cycle without samples. Before the first decision the cycle is as long as the data.
     """
 
-    def decide(block: Block, cycle_samples: int) -> Decided:
+    def decide(block: Block, cycle_samples: int) -> PolicyOutput:
         cycles = _cycles_before(block, cycle_samples)
         samples = int(cycles.counts[-1])
         words = f"{rule.value} of the cycle just ended" if samples else "kept: the cycle just ended held no sample"
-        return _told(cycles.demand(rule), words, samples=samples)
+        return _explained(cycles.demand(rule), words, samples=samples)
 
     return decide
 
 
-def phase_rules(model: PolicyModel) -> Decides:
-    """Mean plus two standard deviations of the phase detected right before the cycle.
+def phase_rules(model: PolicyModel) -> PolicyFunction:
+    """Allocate the mean plus two standard deviations of the phase detected right before the cycle.
 
-    An unknown phase falls back to the largest use of the cycle just ended; how often is told.
+    An unknown phase falls back to the peak of the previous cycle; the explanation counts these decisions.
     """
     demand_of_phase = np.asarray(model.phase_mean, float) + RULE_SPREADS * np.asarray(model.phase_sd, float)
 
-    def decide(block: Block, cycle_samples: int) -> Decided:
+    def decide(block: Block, cycle_samples: int) -> PolicyOutput:
         phases = np.append(UNKNOWN_PHASE, labels_of(block, "phase.rules"))[block.decisions]
         known = (phases >= 0) & (phases < len(demand_of_phase))
         allocations = _cycles_before(block, cycle_samples).demand(CycleRule.MAX)
         allocations[known] = demand_of_phase[phases[known]]
-        return _told(
+        return _explained(
             allocations,
             f"{CycleRule.RULES.value} of the phase"
             if known[-1]
@@ -108,16 +108,15 @@ def phase_rules(model: PolicyModel) -> Decides:
 def _cycles_before(block: Block, cycle_samples: int) -> CycleStatistics:
     """Statistics of the cycle before each decision.
 
-    The first decision of all looks at the cycle that ended with the last sample, so that it knows something even when a
-    gap lies between.
+    For the first decision it ends with the latest sample, so that a gap does not leave it empty.
     """
     ends = block.decisions.copy()
     ends[0] = np.flatnonzero(~np.isnan(block.usage[: ends[0], CPU]))[-1] + 1
     return statistics_of(block.usage, np.maximum(ends - cycle_samples, 0), ends)
 
 
-def _told(allocations: FloatArray, rule: str, **more: int | None) -> Decided:
-    """Allocations, kept where nothing is known for a decision, and the last one explained."""
+def _explained(allocations: FloatArray, rule: str, **more: int | None) -> PolicyOutput:
+    """Fill missing allocations with the previous ones, and explain the last one."""
     allocations = carried_forward(allocations, np.isnan(allocations))
     cpu_cores, memory_bytes = allocations[-1].tolist()
     return allocations, {"rule": rule, **more, "cpu_cores": cpu_cores, "memory_bytes": memory_bytes}

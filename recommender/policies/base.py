@@ -1,4 +1,4 @@
-"""What a policy is."""
+"""The interface of a policy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recommender.records import Block, FloatArray, IntArray
 
 
 class PolicyModel(Protocol):
-    """What the policies that learned something need of a model."""
+    """What policies need of a trained model."""
 
     @property
     def phase_mean(self) -> FloatArray:
@@ -23,44 +23,44 @@ class PolicyModel(Protocol):
 
     @property
     def demand(self) -> Any:
-        """What phases need and what violations cost, a `DemandModel`."""
+        """Demand of the phases and prices of violations, a `DemandModel`."""
 
     def occupancy(self, lead_samples: int, ahead_samples: int) -> FloatArray:
-        """The expected share of some coming time in each phase, by context (`kernels.occupancy`)."""
+        """Expected share of the coming time in each phase, by context (`kernels.occupancy`)."""
 
     @property
     def target_violation(self) -> tuple[float, float]:
         """Share of samples that may violate, cpu and memory."""
 
 
-Decided = tuple[FloatArray, Mapping[str, Any]]
-"""float64 (d, 2), cores and bytes allocated from each decision on; and why the last one is what it is: ready for JSON,
-with at least `rule` (what was done, in words), `cpu_cores` and `memory_bytes`."""
+PolicyOutput = tuple[FloatArray, Mapping[str, Any]]
+"""Allocations from each decision on, float64 (d, 2), cores and bytes; and an explanation of the last one for JSON, with
+at least `rule` (a phrase), `cpu_cores` and `memory_bytes`."""
 
-Decides = Callable[[Block, int], Decided]
-"""Takes one container's samples with its decisions, of which there is one at least, and the samples in a cycle."""
+PolicyFunction = Callable[[Block, int], PolicyOutput]
+"""Takes the samples of a container with at least one decision point, and the number of samples in a cycle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How much CPU and memory a container gets for the coming cycle.
+    """A policy that allocates CPU and memory of a container for the coming cycle.
 
     Attributes
     ----------
     oracle
-        It reads the future it is judged on: a yardstick, not a choice.
+        Whether it reads the future it is judged on, for comparison only.
     every_sample
-        It decides at every sample instead of once per cycle (only `ground.truth`).
+        Whether it decides at every sample instead of once per cycle (only `ground.truth`).
     """
 
     name: str
-    decide: Decides
+    decide: PolicyFunction
     oracle: bool = False
     every_sample: bool = False
 
 
 def labels_of(block: Block, policy: str) -> IntArray:
-    """The phase of each sample, for a policy that cannot do without."""
+    """The phase of each sample, for a policy that needs them."""
     if block.phases is None:
         raise Misuse(f"{policy} needs a model. Give one with --model, or leave the policy out.")
     return block.phases.labels

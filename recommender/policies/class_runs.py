@@ -1,13 +1,12 @@
-"""What earlier runs of a workload class needed from the point on where a run is now.
+"""CPU forecast from earlier runs of the same workload class.
 
-Runs of one class go through the same stages at about the same levels, but faster or slower, and slower still where they
-share a node. So the point is not found by the clock alone: in each earlier run the moment is looked for whose age, work
-done and levels are most alike, and for how long CPU has been about as it is, and that run's next samples say what may
-come. Before the first sample the age decides. Less than it uses is given to a run only once it uses less: earlier runs
-tell when a stage is over, this one may be unlike them, and to fall late costs a little where to fall early starves.
+Runs of a class go through the same stages at about the same levels, but at different speeds, slower still on a shared
+node. So a run is not aligned with earlier ones by age alone, but by its nearest neighbour in each of them: the moment
+most similar in age, work done, levels, and time since CPU jumped. What follows there is the forecast. Before the first
+sample the age decides. With few similar runs a run is not given less than it uses: lowering CPU late costs a little,
+lowering it early starves.
 
-That is for CPU. Memory that is missed kills: what the runs promise of it is told by their peaks and rises alone
-(`memory_runs`).
+Memory has hard bounds from peaks and rises instead (`memory_runs`), since a shortage kills.
 """
 
 from __future__ import annotations
@@ -19,58 +18,58 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recommender.kernels.earlier_runs import look_ahead
+from recommender.kernels.earlier_runs import peak_after_nearest
 from recommender.policies.demand_curve import POINTS, DemandCurve
 from recommender.policies.memory_runs import ClassMemory
 from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray, IntArray
 
-MOST_RUNS = 32
-"""The latest ones are kept: a class changes with its code."""
+MAX_RUNS = 32
+"""Latest runs kept of a class, which changes with its code."""
 
 CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES = 0.02, 16.0 * 2**20
-"""Levels are compared as logarithms above these; use below them is the same to us."""
+"""Added to levels before their logarithms are compared: differences below these do not matter."""
 
 SCALES = np.array([0.25, 0.35, 0.8, 0.25, 0.25, 0.25])
-"""What makes a difference of one in age, work done, CPU, memory, largest memory so far, and time since CPU jumped:
-natural logarithms. Runs of a class agree best in memory and in their stages' order, worst in CPU."""
+"""Scale of the distance in age, work done, CPU, memory, peak memory so far, and time since CPU jumped, all natural
+logarithms. Runs of a class agree best in memory and in the order of their stages, worst in CPU."""
 
 JUMP = 1.0
-"""From one sample to the next, natural logarithm: CPU that changes by less is about as it was, noisy as it is."""
+"""A change of CPU by more than this between two samples, natural logarithm, is a jump; less is noise."""
 
-UNLIKE = 3.0
-"""A run whose nearest moment is farther than this tells nothing."""
+MAX_DISTANCE = 3.0
+"""A run whose nearest moment is farther away is not similar."""
 
-FALLEN = 3
-"""Less use in so many samples is a fall; at once where it is no more than earlier runs had then."""
+FALL_SAMPLES = 3
+"""A run that uses more than the forecast is given its peak over this many samples."""
 
-BELIEVED = 6
-"""So many earlier runs like this one are believed that use will fall; with fewer it must have fallen."""
+MIN_RUNS_TO_FALL = 6
+"""Similar runs needed to lower CPU below the present use."""
 
-OUTLIVED = 1.5
-"""A run this many times as old as an earlier one became is not told anything by it."""
+MAX_AGE_RATIO = 1.5
+"""Earlier runs tell nothing about a run of more than this many times their duration."""
 
-FIRST_LEVEL, LOWEST_LEVEL, HIGHEST_LEVEL = 0.95, 0.5, 0.99
-"""Quantile of the largest use in the coming window over the earlier runs: CPU at the start, and how far it may move."""
+INITIAL_LEVEL, LOWEST_LEVEL, HIGHEST_LEVEL = 0.95, 0.5, 0.99
+"""Quantile, over the earlier runs, of peak CPU in the coming window: its initial value, and its limits."""
 
-PACE = 0.02
-"""How fast the level follows violations: adaptive conformal inference (Gibbs and Candes, NeurIPS 2021), equation 2."""
+STEP_SIZE = 0.02
+"""Of adaptive conformal inference (Gibbs and Candes, NeurIPS 2021, equation 2) on the level."""
 
-AIM = 0.5
-"""Of the violations that are accepted, so many are aimed at: a run has a few dozen samples at most, so that with all of
-them every other run would have more than are accepted."""
+TARGET_SHARE = 0.5
+"""Share of the accepted violations to aim at: with all of them, every other run of a few dozen samples would have more
+than are accepted."""
 
 
 class Progress(NamedTuple):
-    """Where a run is.
+    """How far a run has come.
 
     Attributes
     ----------
     curve
-        What it used so far; None before the first sample.
+        Its use so far; None before the first sample.
     seen_s
-        Its age at the end of its latest sample, seconds since the start.
+        Age at the end of its latest sample.
     age_s
-        Its age now.
+        Age now.
     """
 
     curve: DemandCurve | None
@@ -80,14 +79,14 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClassForecast:
-    """What earlier runs say of a run.
+    """Forecast for a run from earlier ones.
 
     Attributes
     ----------
     cpu_cores, soon_cores
-        To allocate for all of the time that was asked for, and for its beginning.
+        To allocate for the whole horizon, and for its beginning.
     alike, runs
-        How many of the runs were like this one, of how many.
+        Number of similar runs, and of all.
     """
 
     cpu_cores: float
@@ -102,67 +101,67 @@ class ClassRuns:
     Parameters
     ----------
     runs
-        Oldest first; the latest `MOST_RUNS` are kept.
+        Oldest first; the latest `MAX_RUNS` are kept.
     level
         Quantile at which CPU is allocated.
 
     Attributes
     ----------
     memory
-        What they, and more of them, left behind.
+        Memory of these runs and of older ones.
     typical_s
-        How long half of the runs take at most; 0 without runs.
+        Median duration; 0 without runs.
     bucket_s
-        The widest that one of them is kept in: of what is shorter only the largest use is known.
+        Width of the widest buckets: only the peak within one is known.
     """
 
-    def __init__(self, runs: Iterable[DemandCurve] = (), level: float = FIRST_LEVEL) -> None:
+    def __init__(self, runs: Iterable[DemandCurve] = (), level: float = INITIAL_LEVEL) -> None:
         self.level = min(max(level, LOWEST_LEVEL), HIGHEST_LEVEL)
         self.memory = ClassMemory()
-        self._known: _Known | None = None
+        self._packed: _PackedRuns | None = None
         self.replace(runs)
 
     def __len__(self) -> int:
         return len(self.runs)
 
     def add(self, run: DemandCurve) -> None:
-        """A run came to its end."""
+        """Add a run that ended."""
         self.replace([*self.runs, run])
 
     def replace(self, runs: Iterable[DemandCurve]) -> None:
-        """Know these instead, oldest first."""
-        self.runs = [without_gaps(run) for run in runs if len(run.levels)][-MOST_RUNS:]
+        """Replace all runs by these, oldest first."""
+        self.runs = [without_gaps(run) for run in runs if len(run.levels)][-MAX_RUNS:]
         self.typical_s = float(np.median([run.duration_s for run in self.runs])) if self.runs else 0.0
         self.bucket_s = max((run.step_s for run in self.runs), default=0.0)
-        self._known = None
+        self._packed = None
 
     def judge(self, violated: bool, target_violation: float) -> None:
-        """A sample of a run that the class decided for was, or was not, above its CPU: the level follows."""
-        moved = self.level + PACE * (float(violated) - AIM * target_violation)
-        self.level = min(max(moved, LOWEST_LEVEL), HIGHEST_LEVEL)
+        """Adjust the level by whether a sample exceeded the CPU that the class decided."""
+        level = self.level + STEP_SIZE * (float(violated) - TARGET_SHARE * target_violation)
+        self.level = min(max(level, LOWEST_LEVEL), HIGHEST_LEVEL)
 
     def forecast(self, progress: Progress, soon_s: float, ahead_s: float) -> ClassForecast | None:
-        """The CPU a run needs soon, and for so long; None when no earlier run was like it, or it outlived them all."""
-        if self._known is None:
-            self._known = _known(self.runs)
+        """Forecast the CPU of a run for `soon_s` and for `ahead_s` from now; None without a similar run."""
+        if self._packed is None:
+            self._packed = _packed(self.runs)
         here, passed_s, used_cores = np.empty(0, np.float32), progress.age_s, np.zeros(1, np.float32)
         if progress.curve is not None and np.isfinite(progress.curve.levels[-1]).all():
             whole = without_gaps(progress.curve)
-            here = _points_of(whole, progress.seen_s)[-1]
-            passed_s, used_cores = passed_s - progress.seen_s, whole.levels[-FALLEN:, CPU]
-        squares, largest_cores = np.empty(len(self.runs)), np.empty((len(self.runs), 2))
-        look_ahead(here, *self._known[:4], passed_s, np.array([soon_s, ahead_s]), squares, largest_cores)
-        alike = (squares < UNLIKE**2) & (progress.age_s < OUTLIVED * self._known.duration_s)
+            here = _features_of(whole, progress.seen_s)[-1]
+            passed_s, used_cores = passed_s - progress.seen_s, whole.levels[-FALL_SAMPLES:, CPU]
+        squared, peak_cores = np.empty(len(self.runs)), np.empty((len(self.runs), 2))
+        peak_after_nearest(here, *self._packed[:4], passed_s, np.array([soon_s, ahead_s]), squared, peak_cores)
+        alike = (squared < MAX_DISTANCE**2) & (progress.age_s < MAX_AGE_RATIO * self._packed.duration_s)
         if not alike.any():
             return None
-        likeness, n_alike = np.exp(-0.5 * squares[alike]), int(alike.sum())
-        soon_cores, cpu_cores = (_weighted_quantile(cores, likeness, self.level) for cores in largest_cores[alike].T)
-        if n_alike < BELIEVED:
-            soon_cores, cpu_cores = (_unless_used(used_cores, cores) for cores in (soon_cores, cpu_cores))
+        weights, n_alike = np.exp(-0.5 * squared[alike]), int(alike.sum())
+        soon_cores, cpu_cores = (_weighted_quantile(cores, weights, self.level) for cores in peak_cores[alike].T)
+        if n_alike < MIN_RUNS_TO_FALL:
+            soon_cores, cpu_cores = (_own_use_if_above(used_cores, cores) for cores in (soon_cores, cpu_cores))
         return ClassForecast(cpu_cores, soon_cores, n_alike, len(self.runs))
 
     def expected(self) -> DemandCurve | None:
-        """What a run is expected to use by the time since its start: mean CPU and largest memory; None without runs."""
+        """Expected use by the time since the start: mean CPU and peak memory over the runs; None without runs."""
         if not self.runs:
             return None
         duration_s = max(run.duration_s for run in self.runs)
@@ -176,33 +175,33 @@ class ClassRuns:
         running = ~np.isnan(levels[:, :, CPU])
         cpu = np.where(running, levels[:, :, CPU], 0.0).sum(axis=0) / np.maximum(running.sum(axis=0), 1)
         wanted_core_s = sum(float(run.levels[:, CPU].sum()) * run.step_s for run in self.runs)
-        used = sum(run.used_core_s for run in self.runs) / wanted_core_s if wanted_core_s else 0.0
+        used_share = sum(run.used_core_s for run in self.runs) / wanted_core_s if wanted_core_s else 0.0
         levels = np.column_stack([cpu, np.nanmax(levels[:, :, MEMORY], axis=0)])
-        return DemandCurve(float(step_s), levels, used * float(cpu.mean()))
+        return DemandCurve(float(step_s), levels, used_share * float(cpu.mean()))
 
 
-class _Known(NamedTuple):
-    """Runs as `look_ahead` takes them, and how long each was."""
+class _PackedRuns(NamedTuple):
+    """Runs as arguments of `peak_after_nearest`, and their durations."""
 
-    points: NDArray[np.float32]
+    features: NDArray[np.float32]
     cpu_cores: NDArray[np.float32]
     starts: IntArray
     step_s: FloatArray
     duration_s: FloatArray
 
 
-def _known(runs: Sequence[DemandCurve]) -> _Known:
+def _packed(runs: Sequence[DemandCurve]) -> _PackedRuns:
     starts = np.cumsum([0, *(len(run.levels) for run in runs)])
-    points = np.concatenate([np.empty((0, len(SCALES)), np.float32), *map(_points_of, runs)])
+    features = np.concatenate([np.empty((0, len(SCALES)), np.float32), *map(_features_of, runs)])
     cpu_cores = np.concatenate([np.empty(0, np.float32), *(run.levels[:, CPU] for run in runs)])
     step_s = np.array([run.step_s for run in runs], np.float64)
-    return _Known(points, cpu_cores, starts, step_s, np.diff(starts) * step_s)
+    return _PackedRuns(features, cpu_cores, starts, step_s, np.diff(starts) * step_s)
 
 
 def without_gaps(run: DemandCurve) -> DemandCurve:
-    """What was not seen is taken from the samples around it.
+    """Fill gaps from the neighbouring samples.
 
-    CPU is that of the next sample, which is a mean over the time before it; memory the larger of both neighbours.
+    CPU is that of the next one, which is a mean over the time before it; memory the larger of both.
     """
     seen = np.flatnonzero(~np.isnan(run.levels[:, CPU]))
     if len(seen) == len(run.levels):
@@ -216,49 +215,49 @@ def without_gaps(run: DemandCurve) -> DemandCurve:
     return replace(run, levels=np.column_stack([run.levels[after, CPU], memory]))
 
 
-def _points_of(run: DemandCurve, seen_s: float | None = None) -> NDArray[np.float32]:
-    """float32 (n, 6): where a run is after each bucket, in `SCALES`."""
+def _features_of(run: DemandCurve, seen_s: float | None = None) -> NDArray[np.float32]:
+    """float32 (n, 6): features of a run after each bucket, divided by `SCALES`."""
     cpu, memory = run.levels[:, CPU].astype(np.float64), run.levels[:, MEMORY].astype(np.float64)
     age = run.step_s * np.arange(1.0, len(cpu) + 1.0)
     if seen_s is not None:
         age[-1] = seen_s
     work = np.cumsum(cpu) * run.step_s
-    # One sample's width is added to times and work: differences below it are chance.
-    points = np.column_stack(
+    # The width of one bucket is added to times and work: differences below it are chance.
+    features = np.column_stack(
         [
             np.log(age + run.step_s),
             np.log(work + run.step_s * CPU_FLOOR_CORES * 10.0),
             np.log(cpu + CPU_FLOOR_CORES),
             np.log(memory + MEMORY_FLOOR_BYTES),
             np.log(np.maximum.accumulate(memory) + MEMORY_FLOOR_BYTES),
-            np.log(run.step_s * _steady_for(cpu) + run.step_s),
+            np.log(run.step_s * _samples_since_jump(cpu) + run.step_s),
         ]
     )
-    scaled: NDArray[np.float32] = (points / SCALES).astype(np.float32)
+    scaled: NDArray[np.float32] = (features / SCALES).astype(np.float32)
     return scaled
 
 
-def _steady_for(cpu_cores: FloatArray) -> FloatArray:
-    """float64 (n,): how many samples it is since CPU jumped, this one included.
+def _samples_since_jump(cpu_cores: FloatArray) -> FloatArray:
+    """float64 (n,): samples since CPU jumped, including the present one.
 
     Examples
     --------
-    >>> _steady_for(np.array([0.1, 0.12, 0.9, 1.0, 0.95, 0.1])).tolist()
+    >>> _samples_since_jump(np.array([0.1, 0.12, 0.9, 1.0, 0.95, 0.1])).tolist()
     [1.0, 2.0, 1.0, 2.0, 3.0, 1.0]
     """
     level, numbers = np.log(cpu_cores + CPU_FLOOR_CORES), np.arange(len(cpu_cores))
     jumps = np.concatenate([[True], np.abs(np.diff(level)) > JUMP])
-    steady: FloatArray = (numbers - np.maximum.accumulate(np.where(jumps, numbers, 0)) + 1).astype(np.float64)
-    return steady
+    samples: FloatArray = (numbers - np.maximum.accumulate(np.where(jumps, numbers, 0)) + 1).astype(np.float64)
+    return samples
 
 
-def _unless_used(used_cores: NDArray[np.float32], cpu_cores: float) -> float:
-    """So much, or what a run used in its latest samples, while it uses more."""
+def _own_use_if_above(used_cores: NDArray[np.float32], cpu_cores: float) -> float:
+    """The forecast, or the peak of the latest samples while the run uses more than the forecast."""
     return cpu_cores if used_cores[-1] <= cpu_cores * VIOLATION_TOLERANCE else float(used_cores.max())
 
 
 def _weighted_quantile(values: NDArray[np.float64], weights: NDArray[np.float64], share: float) -> float:
-    """The least value that at least `share` of the weight does not exceed."""
+    """The smallest value at or below which lies at least `share` of the weight."""
     order = np.argsort(values, kind="stable")
-    covered = np.cumsum(weights[order]) / weights.sum()
-    return float(values[order][min(int(np.searchsorted(covered, share - 1e-12)), len(values) - 1)])
+    cumulative = np.cumsum(weights[order]) / weights.sum()
+    return float(values[order][min(int(np.searchsorted(cumulative, share - 1e-12)), len(values) - 1)])

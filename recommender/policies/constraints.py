@@ -1,8 +1,8 @@
-"""What may be published of an estimate: the user's and the operator's limits, in the default recommender's order.
+"""Apply the limits of users and operators to estimates, in the order of the default recommender.
 
-1 containers with mode Off go; 2 the pod's minimum is shared among the rest; 3 what is not controlled goes; 4 amounts
-are rounded up to whole units; 5 CPU of marked containers to whole cores; 6 minAllowed, then maxAllowed or the global
-maximum. Only the last step spares the uncapped target. `room.fit_room` comes after, and knows the whole pod.
+1 containers with mode Off are dropped; 2 the pod minimum is shared among the rest; 3 resources that are not controlled
+are dropped; 4 amounts are rounded up to whole units; 5 CPU of annotated containers to whole cores; 6 minAllowed, then
+maxAllowed or the global maximum. The uncapped target has all but the last step. `room.fit_room` follows, per pod.
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/logic` and `pkg/utils/vpa/capping.go`.
 """
@@ -23,17 +23,17 @@ Limits = tuple[float | None, float | None]
 
 OFF = "Off"
 WHOLE_UNITS = (1000, 1)
-"""Whole units in a core and in a byte: amounts are published in millicores and bytes."""
+"""Units of a core and of a byte: amounts are published in millicores and bytes."""
 
-HAIR = 1e-6
-"""Of a unit; far above float error, far below anything meant."""
+ROUNDING_TOLERANCE = 1e-6
+"""In units: far above float error, far below any meaningful amount."""
 
 NO_LIMITS: Limits = (None, None)
 INTEGER_CPU_ANNOTATION = "vpa-post-processor.kubernetes.io/{}_integerCPU"
 
 
 class ContainerRules(Protocol):
-    """What a VPA says of one container."""
+    """The resource policy of a VPA for one container."""
 
     @property
     def mode(self) -> str: ...
@@ -47,7 +47,7 @@ class ContainerRules(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NoRules:
-    """A VPA that says nothing of its containers."""
+    """A VPA without a resource policy."""
 
     mode: str = "Auto"
     min_allowed: Limits = NO_LIMITS
@@ -56,7 +56,7 @@ class NoRules:
 
 
 class OomRules(Protocol):
-    """What a VPA says of kills for memory of one container; None where it says nothing."""
+    """What a VPA says on OOM kills of one container; None where it says nothing."""
 
     @property
     def oom_bump_up_ratio(self) -> float | None: ...
@@ -66,38 +66,38 @@ class OomRules(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedLimits:
-    """What the operator says of all containers."""
+    """Settings of the operator for all containers."""
 
     pod_minimum: Amounts = (0.025, 250 * BYTES_PER_MIB)
-    """Least for a whole pod, shared evenly by its recommended containers; upstream's flags at their defaults."""
+    """Minimum of a pod, shared evenly by its recommended containers; upstream's default."""
 
     maximum: Limits = NO_LIMITS
-    """Most for a container whose policy sets no maxAllowed."""
+    """Maximum of a container whose policy sets no maxAllowed."""
 
     round_cpu_millicores: int = 1
     round_memory_bytes: int = 1
     """Amounts are rounded up to multiples of these; below 1 counts as 1."""
 
     namespace_maximum: Mapping[str, Limits] = field(default_factory=dict)
-    """The same for the containers of one namespace; where `maximum` says less, that counts."""
+    """Maximum by namespace; the smaller of it and `maximum` holds."""
 
     integer_cpu: bool = True
-    """Whether the annotation for whole cores is obeyed."""
+    """Whether the annotation for whole cores is honoured."""
 
     oom_bump_up_ratio: float | None = None
     oom_min_bump_up_bytes: float | None = None
-    """After a kill for memory, for a container whose policy does not say; None for upstream's defaults."""
+    """After an OOM kill of a container whose policy does not say; None for upstream's defaults."""
 
     def within(self, namespace: str) -> SharedLimits:
-        """What holds in a namespace."""
+        """The limits in a namespace."""
         own = self.namespace_maximum.get(namespace)
         if own is None:
             return self
-        least = (min((most for most in pair if most), default=None) for pair in zip(own, self.maximum, strict=True))
-        return replace(self, maximum=(next(least), next(least)))
+        both = [min((most for most in pair if most), default=None) for pair in zip(own, self.maximum, strict=True)]
+        return replace(self, maximum=(both[CPU], both[MEMORY]))
 
     def oom_bump(self, rules: OomRules) -> Limits:
-        """Ratio and least bump in bytes for a container; None where upstream's defaults hold."""
+        """Ratio and least bump in bytes for a container; None for upstream's defaults."""
         ratio, least_bytes = rules.oom_bump_up_ratio, rules.oom_min_bump_up_bytes
         return (
             self.oom_bump_up_ratio if ratio is None else ratio,
@@ -111,16 +111,16 @@ def constrain(
     shared: SharedLimits,
     whole_cores: Collection[str] = (),
 ) -> tuple[ContainerRecommendation, ...]:
-    """The recommendations of one VPA, by container name; none for a container of which nothing is controlled.
+    """The recommendations of one VPA, in order of container names; none for a container without controlled resources.
 
     Parameters
     ----------
     estimates
         By container.
     rules_of
-        The policy of a container of this name.
+        Gives the policy of a container.
     whole_cores
-        The containers whose CPU is to be whole cores.
+        Containers whose CPU is rounded up to whole cores.
     """
     names = sorted(name for name in estimates if rules_of(name).mode != OFF)
     minimum = pod_share(shared.pod_minimum, len(names))
@@ -132,24 +132,24 @@ def constrain(
 
 
 def constrain_again(
-    standing: ContainerRecommendation, rules: ContainerRules, shared: SharedLimits
+    published: ContainerRecommendation, rules: ContainerRules, shared: SharedLimits
 ) -> ContainerRecommendation | None:
-    """What stands published, within the limits of now; None when nothing of its container is controlled any more."""
+    """Apply the present limits to a published recommendation; None if no resource is controlled any more."""
     if rules.mode == OFF or not rules.controlled:
         return None
     applied: list[AppliedLimit] = []
     target, lower, upper, uncapped = [math.nan] * 2, [math.nan] * 2, [math.nan] * 2, [math.nan] * 2
     for i, resource in enumerate(RESOURCES):
         if resource in rules.controlled:
-            three = [amounts[i] for amounts in (standing.target, standing.lower, standing.upper)]
-            target[i], lower[i], upper[i] = _within_limits(applied, i, three, rules, shared)
-            uncapped[i] = standing.uncapped[i]
+            band = [amounts[i] for amounts in (published.target, published.lower, published.upper)]
+            target[i], lower[i], upper[i] = _within_limits(applied, i, band, rules, shared)
+            uncapped[i] = published.uncapped[i]
     amounts = _pair(target), _pair(lower), _pair(upper), _pair(uncapped)
-    return ContainerRecommendation(standing.container, *amounts, tuple(applied))
+    return ContainerRecommendation(published.container, *amounts, tuple(applied))
 
 
 def pod_share(pod_minimum: Amounts, containers: int) -> Amounts:
-    """Each container's share of a pod's minimum, truncated to millicores and bytes.
+    """Share of each container in the minimum of a pod, truncated to millicores and bytes.
 
     Examples
     --------
@@ -158,12 +158,12 @@ def pod_share(pod_minimum: Amounts, containers: int) -> Amounts:
     """
     if containers == 0:
         return pod_minimum
-    cpu, memory = (math.floor(pod_minimum[i] * WHOLE_UNITS[i] / containers + HAIR) for i in (CPU, MEMORY))
+    cpu, memory = (math.floor(pod_minimum[i] * WHOLE_UNITS[i] / containers + ROUNDING_TOLERANCE) for i in (CPU, MEMORY))
     return cpu / WHOLE_UNITS[CPU], float(memory)
 
 
 def integer_cpu_containers(annotations: Mapping[str, str], containers: Iterable[str]) -> frozenset[str]:
-    """The containers for which a VPA's annotations ask for whole cores."""
+    """The containers for which the annotations of a VPA ask for whole cores."""
     return frozenset(name for name in containers if annotations.get(INTEGER_CPU_ANNOTATION.format(name)) == "true")
 
 
@@ -177,37 +177,37 @@ def _constrained(
     for i, resource in enumerate(RESOURCES):
         if resource not in rules.controlled:
             continue
-        three = [bound[i] for bound in bounds]
-        if min(three) < minimum[i]:
-            three = _step(applied, "PodMinimum", resource, three, [max(amount, minimum[i]) for amount in three])
+        band = [amounts[i] for amounts in bounds]
+        if min(band) < minimum[i]:
+            band = _recorded(applied, "PodMinimum", resource, band, [max(amount, minimum[i]) for amount in band])
         multiple, units = multiples[i], WHOLE_UNITS[i]
-        # The next multiple in whole units; what float arithmetic adds to one does not count.
-        three = [math.ceil(amount * units / multiple - HAIR) * multiple / units for amount in three]
+        # The next multiple in whole units, not counting what float arithmetic adds.
+        band = [math.ceil(amount * units / multiple - ROUNDING_TOLERANCE) * multiple / units for amount in band]
         if whole_cores and i == CPU:
-            three = _step(applied, "IntegerCpu", resource, three, [float(math.ceil(amount)) for amount in three])
-        uncapped[i] = three[0]
-        target[i], lower[i], upper[i] = _within_limits(applied, i, three, rules, shared)
+            band = _recorded(applied, "IntegerCpu", resource, band, [float(math.ceil(amount)) for amount in band])
+        uncapped[i] = band[0]
+        target[i], lower[i], upper[i] = _within_limits(applied, i, band, rules, shared)
     return ContainerRecommendation(name, _pair(target), _pair(lower), _pair(upper), _pair(uncapped), tuple(applied))
 
 
 def _within_limits(
-    applied: list[AppliedLimit], i: int, three: list[float], rules: ContainerRules, shared: SharedLimits
+    applied: list[AppliedLimit], i: int, band: list[float], rules: ContainerRules, shared: SharedLimits
 ) -> list[float]:
-    """Target and bounds of resource `i` between minAllowed and maxAllowed; the latter wins."""
+    """Limit target and bounds of resource `i` to minAllowed and maxAllowed; the latter wins."""
     resource = RESOURCES[i]
     if least := rules.min_allowed[i]:
-        three = _step(applied, "MinAllowed", resource, three, [max(amount, least) for amount in three])
+        band = _recorded(applied, "MinAllowed", resource, band, [max(amount, least) for amount in band])
     own, common = rules.max_allowed[i], shared.maximum[i]
     if most := own if own is not None else common:
-        which = "GlobalMaximum" if own is None else "MaxAllowed"
-        three = _step(applied, which, resource, three, [min(amount, most) for amount in three])
-    return three
+        name = "GlobalMaximum" if own is None else "MaxAllowed"
+        band = _recorded(applied, name, resource, band, [min(amount, most) for amount in band])
+    return band
 
 
-def _step(
+def _recorded(
     applied: list[AppliedLimit], name: str, resource: str, before: list[float], after: list[float]
 ) -> list[float]:
-    """`after`; a changed target (the first of the three) is noted in `applied`, OUT."""
+    """Return `after`, and append a change of the target (the first amount) to `applied`, OUT."""
     if before[0] != after[0]:
         applied.append(AppliedLimit(name, resource, before[0], after[0]))
     return after

@@ -1,4 +1,4 @@
-"""What a container used by the time since it started, in bounded space however long it runs."""
+"""Demand of a container by the time since its start, in bounded memory however long it runs."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from recommender.records import CPU, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
 POINTS = 240
-"""Buckets of a curve: an hour at 15 s; a longer run has wider ones."""
+"""Maximum number of buckets: an hour at 15 s; longer runs have wider ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemandCurve:
-    """One run, or several put together.
+    """Demand curve of one run, or of several combined.
 
     Attributes
     ----------
     step_s
         Width of a bucket in seconds.
     levels
-        float32 (n, 2), n up to `POINTS`: the most that was wanted in each bucket since the start, cores and bytes; NaN
-        where nothing was seen.
+        float32 (n, 2), n up to `POINTS`: peak demand in each bucket since the start, cores and bytes; NaN without a
+        sample.
     used_cores
-        What was used on average, which is less; NaN where a version before did not keep it.
+        Mean use, which is less than demand where CPU was throttled; NaN if an earlier version did not store it.
     """
 
     step_s: float
@@ -36,28 +36,28 @@ class DemandCurve:
 
     @property
     def duration_s(self) -> float:
-        """How long it is."""
+        """Length of the curve."""
         return self.step_s * len(self.levels)
 
     @property
     def mean_cores(self) -> float:
-        """What was used on average; by what was wanted where no better is known."""
+        """Mean use; of the demand where no use was stored."""
         seen = self.levels[~np.isnan(self.levels[:, CPU]), CPU]
         return float(seen.mean(dtype=np.float64)) if math.isnan(self.used_cores) and len(seen) else self.used_cores
 
     @property
     def used_core_s(self) -> float:
-        """CPU time used from the start to the end of it."""
+        """CPU time used in all of it."""
         return self.mean_cores * self.duration_s
 
 
 class CurveRecorder(SlotArrays):
-    """The curves of many live containers.
+    """Demand curves of many live containers.
 
     Parameters
     ----------
     step_s
-        The grid's step, the finest width of a bucket.
+        Step of the grid, the smallest width of a bucket.
     """
 
     levels: NDArray[np.float32]
@@ -72,7 +72,7 @@ class CurveRecorder(SlotArrays):
         super().__init__({"levels": nothing, "width": 1, "length": 0, "used_cores": 0.0, "samples": 0}, slots)
 
     def observe(self, slots: IntArray, positions: IntArray, wanted: FloatArray, used_cores: FloatArray) -> None:
-        """Take in one sample of each container.
+        """Add a sample of each container.
 
         Parameters
         ----------
@@ -81,12 +81,12 @@ class CurveRecorder(SlotArrays):
         positions
             int64 (m,): steps of the grid since the container started.
         wanted
-            float64 (m, 2): cores and bytes.
+            float64 (m, 2): demand, cores and bytes.
         used_cores
-            float64 (m,): what was used, where that was all it could have.
+            float64 (m,): use, which is less than demand where CPU was throttled.
         """
-        while (far := positions // self.width[slots] >= POINTS).any():
-            self._widen(slots[far])
+        while (beyond := positions // self.width[slots] >= POINTS).any():
+            self._widen(slots[beyond])
         buckets = positions // self.width[slots]
         self.levels[slots, buckets] = np.fmax(self.levels[slots, buckets], wanted)
         self.length[slots] = np.maximum(self.length[slots], buckets + 1)
@@ -94,17 +94,17 @@ class CurveRecorder(SlotArrays):
         self.used_cores[slots] += (used_cores - self.used_cores[slots]) / self.samples[slots]
 
     def curve(self, slot: int) -> DemandCurve:
-        """What a container used so far; a copy."""
+        """The curve of a container so far; a copy."""
         levels, used_cores = self.levels[slot, : self.length[slot]].copy(), float(self.used_cores[slot])
         return DemandCurve(float(self.step_s * self.width[slot]), levels, used_cores)
 
     def peaks(self) -> FloatArray:
-        """float64 (slots, 2): the largest use of each so far; NaN where nothing was seen."""
+        """float64 (slots, 2): peak demand of each container so far; NaN without a sample."""
         peaks: FloatArray = np.fmax.reduce(self.levels, axis=1).astype(np.float64)
         return peaks
 
     def restore(self, slot: int, curve: DemandCurve) -> None:
-        """Go on from a curve that was kept; one of another step is left out."""
+        """Continue a stored curve; one whose step does not fit the grid is ignored."""
         width = curve.step_s / self.step_s
         if width >= 1 and width == int(width) and len(curve.levels) <= POINTS:
             self.width[slot], self.length[slot] = int(width), len(curve.levels)
@@ -113,7 +113,7 @@ class CurveRecorder(SlotArrays):
             self.used_cores[slot] = np.nan_to_num(curve.mean_cores)
 
     def _widen(self, slots: IntArray) -> None:
-        """Two buckets become one."""
+        """Merge pairs of buckets."""
         pairs = self.levels[slots].reshape(len(slots), POINTS // 2, 2, 2)
         self.levels[slots] = np.nan
         self.levels[slots, : POINTS // 2] = np.fmax(pairs[:, :, 0], pairs[:, :, 1])

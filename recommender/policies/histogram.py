@@ -1,4 +1,4 @@
-"""The default Vertical Pod Autoscaler's recommendation, faithfully, as the policy to beat."""
+"""The recommendation of the default Vertical Pod Autoscaler, as the baseline to beat."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import numpy as np
 
 from recommender.kernels import histogram as kernel
 from recommender.kernels.histogram import DAY_S, ESTIMATION
-from recommender.policies.base import Decided
+from recommender.policies.base import PolicyOutput
 from recommender.records import CPU, MEMORY, Block, FloatArray
 
 WINDOW_S = DAY_S
-"""One memory peak is kept in each, by default."""
+"""Default length of a memory window, of which the peak is kept."""
 
 FLOORS = (ESTIMATION.floor_millicores, ESTIMATION.floor_bytes)
 
 FIRST_REFERENCE_S = -719_162 * DAY_S
-"""Midnight of the first day of year 1, upstream's zero time: far enough back that the first sample moves it."""
+"""Upstream's zero time, 1 January of year 1: so early that the first sample moves it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
-    """Lower bound, target and upper bound, float64 (2,) each, cores and bytes; equal is the very same one."""
+    """Lower bound, target and upper bound, float64 (2,) each, cores and bytes; compared by identity."""
 
     lower: FloatArray
     target: FloatArray
@@ -30,7 +30,7 @@ class Estimate:
 
 
 def empty_histograms() -> FloatArray:
-    """Those of both resources without samples, float64 (2, WIDTH)."""
+    """Histograms of both resources without samples, float64 (2, WIDTH)."""
     histograms = np.zeros((2, kernel.WIDTH))
     for resource in range(2):
         histogram = histogram_of(histograms, resource)
@@ -42,16 +42,16 @@ def empty_histograms() -> FloatArray:
 
 
 def histogram_of(histograms: FloatArray, resource: int) -> kernel.Histogram:
-    """Views of the row of a resource, without compiling anything."""
+    """Views of the row of a resource, without compiling a kernel."""
     views: kernel.Histogram = kernel.histogram_of.py_func(histograms, resource)
     return views
 
 
-def decide_by_histogram(block: Block, cycle_samples: int) -> Decided:
+def decide_by_histogram(block: Block, cycle_samples: int) -> PolicyOutput:
     """The 90th percentile of a decaying histogram plus 15 %, as the default recommender computes its target.
 
-    The memory in force is what this policy allocated (before its first decision: what was declared); the first of a
-    run of samples above it is an OOM, which enters the histogram with upstream's bump.
+    The memory in force is what this policy allocated (before its first decision: the declared request); the first of a
+    run of samples above it is an OOM, which is added to the histogram with upstream's bump.
     """
     session = HistogramSession()
     allocations = session.advance(block)
@@ -66,14 +66,14 @@ def decide_by_histogram(block: Block, cycle_samples: int) -> Decided:
 
 
 class HistogramSession:
-    """Two histograms and the memory peaks of one container.
+    """Histograms and memory windows of one container.
 
     Parameters
     ----------
     shared
-        Another container's session whose histograms this one adds to, as replicas of one workload do.
+        Session whose histograms this one adds to, as replicas of one workload do.
     memory_interval_s
-        One memory peak is kept in each; None for upstream's default.
+        Length of a memory window; None for upstream's default.
     """
 
     __slots__ = ("cpu", "histograms", "memory", "state", "window_s")
@@ -89,7 +89,7 @@ class HistogramSession:
         self.state[[kernel.WINDOW_END_S, kernel.IN_FORCE_CPU, kernel.IN_FORCE_MEMORY]] = np.nan
 
     def advance(self, block: Block) -> FloatArray:
-        """Take in the next samples and decide where the block says so: float64 (d, 2), cores and bytes."""
+        """Add the next samples and decide at the decision points of the block: float64 (d, 2), cores and bytes."""
         requests = np.full(block.usage.shape, np.nan) if block.requests is None else block.requests
         usage, allocations = np.ascontiguousarray(block.usage), np.empty((len(block.decisions), 2))
         kernel.advance(
@@ -98,12 +98,12 @@ class HistogramSession:
         )  # fmt: skip
         return allocations
 
-    def take(self, usage: FloatArray, first_cell: int, step_s: float) -> None:
-        """Take in what was used in successive cells of a grid, float64 (n, 2), NaN in gaps; nothing is decided."""
-        kernel.take_in(self.histograms, self.window_s, usage, first_cell, step_s, self.state)
+    def observe_grid(self, usage: FloatArray, first_cell: int, step_s: float) -> None:
+        """Add the use in successive cells of a grid, float64 (n, 2), NaN in gaps, without deciding."""
+        kernel.observe_grid(self.histograms, self.window_s, usage, first_cell, step_s, self.state)
 
     def observe_oom(self, at_s: float, memory_bytes: float) -> None:
-        """Take in what a container that was killed for memory is taken to have needed, bump included.
+        """Add the memory that a container killed for memory is assumed to have needed, including the bump.
 
         Parameters
         ----------
@@ -112,37 +112,36 @@ class HistogramSession:
         memory_bytes
             Upstream: the larger of use or request plus 100 MiB and 1.2 times it.
         """
-        # As floats: a kernel compiles anew for whole numbers, for a second and in the middle of a round.
-        state, bytes_ = self.state, float(memory_bytes)
-        kernel.add_memory(self.memory, self.window_s, state, bytes_, float(at_s), True)
+        # Floats, or the kernel is compiled again for integers, which takes a second of a round.
+        kernel.add_memory(self.memory, self.window_s, self.state, float(memory_bytes), float(at_s), True)
         self.state[kernel.OOM_EVENTS] += 1.0
 
     @property
     def last_s(self) -> float:
-        """Unix seconds of the latest CPU sample of all that share the histograms; NaN before the first."""
+        """Unix seconds of the latest CPU sample in the shared histograms; NaN before the first."""
         return float(self.cpu.sums[kernel.LAST_S])
 
     @property
     def samples(self) -> int:
-        """CPU samples so far, of all that share the histograms."""
+        """Number of CPU samples in the shared histograms."""
         return int(self.cpu.sums[kernel.SAMPLES])
 
     @property
     def usage_peak_bytes(self) -> float:
-        """The highest memory use in the running window, kills left out; 0 before the first sample."""
+        """Peak memory use in the current window, without kills; 0 before the first sample."""
         return float(self.state[kernel.USAGE_PEAK])
 
     def confidence(self) -> float:
-        """Days of history, or days' worth of samples at one a minute, whichever is less; from CPU samples only."""
+        """Days of history, or of samples at one a minute, whichever is less; from CPU samples only."""
         return float(kernel.confidence_of.py_func(self.cpu.sums))
 
     def estimate(self, floors: tuple[float, float] = FLOORS) -> Estimate:
-        """The recommendation after the samples seen so far, see `kernels.histogram.estimate`.
+        """The recommendation after the samples so far, see `kernels.histogram.estimate`.
 
         Parameters
         ----------
         floors
-            Least millicores and bytes; by default those of the only container of a pod.
+            Least millicores and bytes; by default those of a pod with one container.
         """
         requests = np.empty((3, 2))
         kernel.estimate(self.histograms, floors, requests)

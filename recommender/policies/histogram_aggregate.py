@@ -1,4 +1,4 @@
-"""The history of one container name of a workload, to which all its replicas and their successors add."""
+"""Histograms of one container name of a workload, shared by all its replicas and their successors."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ NO_FLOORS = (0.0, 0.0)
 
 
 class HistogramAggregate:
-    """Shared histograms, with the memory peaks of each container beside.
+    """Shared histograms, and the memory windows of each container.
 
     Parameters
     ----------
     past
-        What is known from before, as a checkpoint gives it.
+        Earlier history, as from a checkpoint.
 
     Attributes
     ----------
     memory_interval_s
-        Of one memory peak, for containers that come from now on; None for upstream's default.
+        Length of a memory window, for containers added from now on; None for upstream's default.
     """
 
     def __init__(self, past: HistogramSession | None = None) -> None:
@@ -37,39 +37,39 @@ class HistogramAggregate:
         return self._sessions[who]
 
     def leave(self, who: object) -> None:
-        """Let a container go: what it added stays."""
+        """Forget a container; its samples stay."""
         self._sessions.pop(who, None)
 
     @property
     def sessions(self) -> tuple[HistogramSession, ...]:
-        """All that have a part in it: what was known before, then the containers."""
+        """The session of earlier history, then those of the containers."""
         return (self.past, *self._sessions.values())
 
     @property
     def samples(self) -> int:
-        """CPU samples so far."""
+        """Number of CPU samples so far."""
         return self.past.samples
 
     def confidence(self) -> float:
-        """Days of history, or days' worth of samples at one a minute, whichever is less."""
+        """Days of history, or of samples at one a minute, whichever is less."""
         return self.past.confidence()
 
     def estimate(self) -> Estimate | None:
-        """What the default recommender would say, before the minimum of a pod, which its containers share.
+        """The default recommendation before the pod minimum, which the containers of a pod share.
 
-        None before the first sample. A kill for memory counts as one: of a container that is killed again and again
-        as soon as it has started, there is no other.
+        None before the first sample. A kill for memory counts as one: a container that is killed as soon as it has
+        started has no other.
         """
         requests = np.empty((3, 2))
-        self.ask(requests)
+        self.estimate_into(requests)
         return Estimate(*requests) if requests.any() else None
 
-    def ask(self, requests: FloatArray) -> float:
-        """The same into an array, OUT float64 (3, 2), 0 of what nothing is known of; returns the confidence."""
+    def estimate_into(self, requests: FloatArray) -> float:
+        """Write the estimate into an array, OUT float64 (3, 2), 0 without a sample; returns the confidence."""
         return float(kernel.estimate(self.past.histograms, NO_FLOORS, requests))
 
     def most_used(self) -> Amounts:
-        """Cores and bytes: the end of the highest bucket that holds anything, of CPU and of memory; 0 for none."""
+        """Cores and bytes: upper end of the highest non-empty bucket of CPU and of memory; 0 without one."""
         cpu, memory = self.past.cpu, self.past.memory
         return _highest(cpu, kernel.CPU_STARTS), _highest(memory, kernel.MEMORY_STARTS)
 

@@ -1,8 +1,8 @@
-"""The histograms of one container in the words of upstream's checkpoint object, so that history survives a change of
-recommender in either direction.
+"""Histograms of one container in the format of upstream's checkpoints, so that history survives a change of recommender
+in either direction.
 
-Only what upstream keeps is kept: both histograms and when the CPU samples came. Weights lose all but four digits. The
-running window's memory peak is left out, or a restart would count it twice.
+A checkpoint holds what upstream's does: both histograms and the times of CPU samples. Weights keep four digits. The
+memory peak of the current window is left out, or a restart would count it twice.
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/util/histogram.go`,
 `model/aggregate_container_state.go` and `checkpoint/checkpoint_writer.go`.
@@ -28,19 +28,18 @@ VERSION = "v3"
 """The only version upstream writes and reads."""
 
 HEAVIEST = 10_000
-"""What the heaviest bucket counts; the others are whole shares of it."""
+"""Encoded weight of the heaviest bucket; the others are scaled likewise, to whole numbers."""
 
 LARGEST_WEIGHT = 2**32 - 1
-"""Upstream reads weights into 32 bits; a larger one would stop its list of checkpoints from ever being read."""
+"""Upstream decodes weights into 32 bits; with a larger one it cannot read any list of checkpoints."""
 
 Status = dict[str, Any]
 
 
 def merged(sessions: Sequence[HistogramSession]) -> HistogramSession:
-    """One session with the history of several: replicas of one container, or what was loaded and what came since.
+    """Merge sessions into one: replicas of a container, or loaded history and what came since.
 
-    Histograms that sessions share count once. The whole has no memory window: a peak belongs to the container instance
-    that made it.
+    Shared histograms count once. The result has no memory window: a peak belongs to its container instance.
     """
     whole, distinct = HistogramSession(), {id(session.histograms): session for session in sessions}.values()
     for session in distinct:
@@ -55,12 +54,12 @@ def merged(sessions: Sequence[HistogramSession]) -> HistogramSession:
 
 
 def checkpoint_status(sessions: Sequence[HistogramSession], now_s: float) -> Status:
-    """The `status` of a checkpoint that holds these sessions together; they stay as they are.
+    """The `status` of a checkpoint of these sessions, which are left unchanged.
 
     Parameters
     ----------
     now_s
-        Unix seconds; a memory window that ends later is still running.
+        Unix seconds; a memory window that ends later is still open.
     """
     whole = merged(sessions)
     take_back_running_peaks(whole.memory, sessions, now_s)
@@ -77,9 +76,9 @@ def checkpoint_status(sessions: Sequence[HistogramSession], now_s: float) -> Sta
 
 
 def take_back_running_peaks(memory: kernel.Histogram, sessions: Sequence[HistogramSession], now_s: float) -> None:
-    """Take the peaks of windows that end after `now_s` out of a histogram of memory, which is OUT.
+    """Subtract the peaks of windows that end after `now_s` from a memory histogram, which is OUT.
 
-    What opens a new window for a container that goes on would count its peak twice.
+    A container that continues in a new window would otherwise count its peak twice.
     """
     for session in sessions:
         window_end_s = session.state[kernel.WINDOW_END_S]
@@ -89,17 +88,17 @@ def take_back_running_peaks(memory: kernel.Histogram, sessions: Sequence[Histogr
 
 
 def session_of(status: Mapping[str, Any], checkpoint: str) -> HistogramSession:
-    """The session that a checkpoint's `status` holds.
+    """Read a session from the `status` of a checkpoint.
 
     Parameters
     ----------
     checkpoint
-        `namespace/name`, for the message of an error.
+        `namespace/name`, for error messages.
 
     Raises
     ------
     BadInput
-        Another version, a weight or a bucket that cannot be, a field of the wrong form; names checkpoint and field.
+        Another version, an invalid weight or bucket, or a field of the wrong type; names checkpoint and field.
     """
     reading = _Reading(f"checkpoint {checkpoint}")
     if (version := status.get("version")) != VERSION:
@@ -117,7 +116,7 @@ def session_of(status: Mapping[str, Any], checkpoint: str) -> HistogramSession:
 
 
 def _add(whole: kernel.Histogram, part: kernel.Histogram, buckets: kernel.Buckets) -> None:
-    """Add the weights of `part` to `whole` at the later reference of the two; `whole` is OUT."""
+    """Add the weights of `part` to `whole` at the later reference time of the two; `whole` is OUT."""
     if not part.sums[kernel.TOTAL]:
         return
     if not whole.sums[kernel.TOTAL]:
@@ -144,7 +143,7 @@ def _set(
     total: float,
     reference_s: float,
 ) -> None:
-    """Give a histogram these weights; `histogram` is OUT."""
+    """Set the weights of a histogram, which is OUT."""
     filled = np.flatnonzero(weights >= buckets.epsilon)
     histogram.weights[:] = weights
     histogram.sums[kernel.TOTAL] = total
@@ -156,7 +155,7 @@ def _set(
 
 
 def _encoded(histogram: kernel.Histogram) -> Status:
-    """One histogram: no weights and no total when it is empty, no reference when it never had a sample."""
+    """Encode one histogram: without weights and total if it is empty, without reference if it never had a sample."""
     lowest, highest = histogram.marks[kernel.LOWEST], histogram.marks[kernel.HIGHEST]
     reference_s, total = histogram.sums[kernel.REFERENCE_S], float(histogram.sums[kernel.TOTAL])
     encoded: Status = {} if reference_s == FIRST_REFERENCE_S else {"referenceTimestamp": _text_of(reference_s)}
@@ -169,24 +168,24 @@ def _encoded(histogram: kernel.Histogram) -> Status:
 
 
 def _text_of(time_s: float) -> str | None:
-    """RFC 3339 in whole seconds, as the API server keeps it; None for no time."""
+    """RFC 3339 in whole seconds, as the API server stores it; None for NaN."""
     return None if math.isnan(time_s) else _text_of_whole(math.floor(time_s))
 
 
 @lru_cache(maxsize=1024)
 def _text_of_whole(time_s: int) -> str:
-    """Thousands of checkpoints name the same few moments."""
+    """Cached, since thousands of checkpoints share a few times."""
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class _Reading:
-    """Reads the parts of one checkpoint and says which one is wrong."""
+    """Reader of one checkpoint; its errors name the field."""
 
     def __init__(self, place: str) -> None:
         self._place = place
 
     def refuse(self, field: str, problem: str) -> BadInput:
-        remedy = "Delete the checkpoint; its container's histogram then starts afresh."
+        remedy = "Delete the checkpoint; the histogram of its container then starts empty."
         return BadInput(f"{field} {problem}", remedy=remedy, file=self._place)
 
     def time_s(self, text: object, field: str, *, absent: float) -> float:
@@ -199,7 +198,7 @@ class _Reading:
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
     def fill(self, histogram: kernel.Histogram, buckets: kernel.Buckets, status: Mapping[str, Any], field: str) -> None:
-        """Read one histogram of the status; `histogram` is OUT."""
+        """Read one histogram of the status into `histogram`, which is OUT."""
         encoded = status.get(field) or {}
         if not isinstance(encoded, Mapping):
             raise self.refuse(field, "is not an object")

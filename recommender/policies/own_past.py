@@ -1,10 +1,9 @@
-"""What a container itself did after it had been where it is now: the best witness of a run that goes on for days.
+"""Forecast from a container's own past: what followed when it was in the same stage before.
 
-A job that trains for a hundred epochs does the same a hundred times, and nobody's epochs are as like its present one as
-its own earlier ones. Earlier runs of its class are kept in a few hundred buckets each, in which an epoch of a long run
-is not seen any more, and of a stranger nobody knows any. So CPU is kept as segments, between two jumps. Where a
-container was in the same stage several times before, after the same one, what followed then says what may come, and
-when.
+A job that trains for a hundred epochs repeats itself a hundred times, and its own earlier epochs are the best forecast
+of the present one. The runs of its class are kept in a few hundred buckets each, too coarse for the epochs of a long
+run, and a job without a class has none. So CPU is kept as segments between two jumps. If a container was in the same
+stage several times before, after the same preceding stage, what followed tells what may come, and when.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from recommender.kernels.own_past import LONGEST, OwnPastArrays, look_back, observe_segments
+from recommender.kernels.own_past import MAX_SEGMENT_SAMPLES, OwnPastArrays, observe_segments, peak_after_matches
 from recommender.records import FloatArray, IntArray
 from recommender.slots import SlotArrays
 
 SEGMENTS = 32
-"""The latest ones are kept: sixteen epochs of two stages."""
+"""Segments kept of a container: sixteen epochs of two stages."""
 
-MOST = 1e15
-"""No number that is kept is larger."""
+MAX_VALUE = 1e15
+"""Larger numbers in a checkpoint are refused."""
 
 
 class OwnPast(SlotArrays):
-    """The segments of many live containers, see `OwnPastArrays`."""
+    """Segments of many live containers, see `OwnPastArrays`."""
 
     samples: IntArray
 
@@ -36,31 +35,31 @@ class OwnPast(SlotArrays):
         super().__init__({**of_ended, "samples": 0, **of_present}, slots)
 
     def observe(self, slots: IntArray, cpu_cores: FloatArray) -> None:
-        """Take in the next sample of each container, float64 (m,); NaN is a gap."""
+        """Add the next sample of each container, float64 (m,); NaN is a gap."""
         observe_segments(slots, cpu_cores, self.arrays(OwnPastArrays))
 
-    def look(self, slots: IntArray, ahead: IntArray) -> tuple[IntArray, FloatArray]:
-        """How often each was where it is now, int64 (m,), and the most it used after that, float64 (m, w), or NaN.
+    def find_matches(self, slots: IntArray, ahead: IntArray) -> tuple[IntArray, FloatArray]:
+        """Earlier matches of each present segment, int64 (m,), and peak use after them, float64 (m, w), or NaN.
 
         Parameters
         ----------
         ahead
-            int64 (w,): in so many samples.
+            int64 (w,): how many samples to look ahead.
         """
-        times, largest_cores = np.empty(len(slots), np.int64), np.empty((len(slots), len(ahead)))
-        look_back(slots, ahead, self.arrays(OwnPastArrays), times, largest_cores)
-        return times, largest_cores
+        matches, peak_cores = np.empty(len(slots), np.int64), np.empty((len(slots), len(ahead)))
+        peak_after_matches(slots, ahead, self.arrays(OwnPastArrays), matches, peak_cores)
+        return matches, peak_cores
 
     def restore(self, slot: int, kept: Mapping[str, Any]) -> None:
-        """Go on with what `of` said.
+        """Restore the state that `of` returned.
 
         Raises
         ------
         ValueError, KeyError, TypeError
-            It does not fit; the slot is as it was.
+            It does not fit; the slot is unchanged.
         """
-        if not all((np.abs(np.asarray(part, np.float64)) < MOST).all() for part in kept.values()):
-            raise ValueError("not all of it is a number")
-        if not all(0 <= length <= LONGEST for length in kept["lengths"]):
-            raise ValueError("no segment is so long")
+        if not all((np.abs(np.asarray(part, np.float64)) < MAX_VALUE).all() for part in kept.values()):
+            raise ValueError("a value is not a finite number, or too large")
+        if not all(0 <= length <= MAX_SEGMENT_SAMPLES for length in kept["lengths"]):
+            raise ValueError("a segment is too long")
         self.put(slot, kept)

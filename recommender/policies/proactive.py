@@ -1,4 +1,4 @@
-"""`phase.proactive`: allocate what the coming cycle needs, by the phases that are expected and what each needs."""
+"""`phase.proactive`: allocate for the phases expected in the coming cycle and the demand of each."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import numpy as np
 
 from recommender.errors import Misuse
 from recommender.kernels.phase_plan import Expected
-from recommender.policies.base import Decided, Decides, PolicyModel, labels_of
+from recommender.policies.base import PolicyFunction, PolicyModel, PolicyOutput, labels_of
 from recommender.policies.phase_demand import ONCE_A_CYCLE, DemandModel
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
 from recommender.records import Block
 
 
-def proactive(model: PolicyModel) -> Decides:
-    """The plan with one decision a cycle, in force at once: what it is worth beside the policies of the papers.
+def proactive(model: PolicyModel) -> PolicyFunction:
+    """The plan with one decision a cycle, in force at once, to compare it with the policies of the papers.
 
     Parameters
     ----------
     model
-        Gives `demand`, a `DemandModel`, and the occupancy of its phases.
+        Its `demand` is a `DemandModel`.
 
     Raises
     ------
     Misuse
-        The model knows no demand.
+        The model has no demand.
     """
     demand = model.demand
     if not isinstance(demand, DemandModel):
@@ -38,20 +38,20 @@ def proactive(model: PolicyModel) -> Decides:
     def expected_in(cycle_samples: int) -> Expected:
         return demand.expected(model.occupancy(0, cycle_samples)[np.newaxis], 0, cycle_samples)
 
-    def decide(block: Block, cycle_samples: int) -> Decided:
+    def decide(block: Block, cycle_samples: int) -> PolicyOutput:
         state = PlanState(phases, 1)
-        decides = np.zeros(len(block.usage) + 1, bool)
-        decides[block.decisions] = True
+        decisions = np.zeros(len(block.usage) + 1, bool)
+        decisions[block.decisions] = True
         plan = PhasePlan(state, expected_in(cycle_samples), weights)
-        asked = plan.follow(0, block.usage, labels_of(block, "phase.proactive"), decides)[block.decisions]
+        allocations = plan.follow(0, block.usage, labels_of(block, "phase.proactive"), decisions)[block.decisions]
         phase = int(state.phase[0])
-        return asked, {
+        return allocations, {
             "rule": "cheapest for the phases that are expected in the coming cycle",
             "phase": None if phase == phases - 1 else phase,
             "dwell_samples": int(state.dwell[0]),
-            "correction": np.exp(state.corrected(np.zeros(1, np.int64))[0]).round(3).tolist(),
-            "cpu_cores": float(asked[-1, 0]),
-            "memory_bytes": float(asked[-1, 1]),
+            "correction": np.exp(state.chosen_correction(np.zeros(1, np.int64))[0]).round(3).tolist(),
+            "cpu_cores": float(allocations[-1, 0]),
+            "memory_bytes": float(allocations[-1, 1]),
         }
 
     return decide

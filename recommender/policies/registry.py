@@ -1,4 +1,4 @@
-"""Every policy by its name, in the order in which reports list them."""
+"""All policies by name, in the order of reports."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 from recommender.errors import Misuse
 from recommender.policies.ai4dl import CycleRule, current_step, ground_truth, phase_rules, previous_step
-from recommender.policies.base import Decides, Policy
+from recommender.policies.base import Policy, PolicyFunction
 from recommender.policies.histogram import decide_by_histogram
 from recommender.policies.proactive import proactive
 
 
-class Listed(NamedTuple):
-    """A policy, and what makes it from a model (or from None)."""
+class PolicyEntry(NamedTuple):
+    """A policy with its factory, which takes a model or None."""
 
     name: str
-    make: Callable[[Any], Decides]
+    make: Callable[[Any], PolicyFunction]
     oracle: bool = False
     every_sample: bool = False
     needs_model: bool = False
@@ -26,22 +26,22 @@ class Listed(NamedTuple):
 class Registry:
     """Policies by name."""
 
-    def __init__(self, *listed: Listed) -> None:
-        self._listed = {one.name: one for one in listed}
-        self.needs_model = frozenset(one.name for one in listed if one.needs_model)
+    def __init__(self, *entries: PolicyEntry) -> None:
+        self._entries = {entry.name: entry for entry in entries}
+        self.needs_model = frozenset(entry.name for entry in entries if entry.needs_model)
 
     def names(self) -> tuple[str, ...]:
-        return tuple(self._listed)
+        return tuple(self._entries)
 
     def make(self, name: str, model: Any = None) -> Policy:
-        """The policy called `name`; `model` is handed to those that need one."""
+        """Make the policy called `name`, with a model if it needs entry."""
         self.check([name])
-        one = self._listed[name]
-        return Policy(name, one.make(model), one.oracle, one.every_sample)
+        entry = self._entries[name]
+        return Policy(name, entry.make(model), entry.oracle, entry.every_sample)
 
-    def check(self, names: Iterable[str], besides: Sequence[str] = ()) -> None:
-        """Refuse an unknown name that is not one of those besides, and say which known one is nearest."""
-        known = dict.fromkeys((*besides, *self._listed))
+    def check(self, names: Iterable[str], others: Sequence[str] = ()) -> None:
+        """Raise an error for a name that is neither a policy nor one of the others, with the closest match."""
+        known = dict.fromkeys((*others, *self._entries))
         for name in names:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
@@ -50,12 +50,12 @@ class Registry:
 
 
 REGISTRY = Registry(
-    Listed("ground.truth", lambda _: ground_truth, oracle=True, every_sample=True),
-    Listed("current.step.max", lambda _: current_step(CycleRule.MAX), oracle=True),
-    Listed("current.step.rules", lambda _: current_step(CycleRule.RULES), oracle=True),
-    Listed("prev.step.max", lambda _: previous_step(CycleRule.MAX)),
-    Listed("prev.step.rules", lambda _: previous_step(CycleRule.RULES)),
-    Listed("phase.rules", phase_rules, needs_model=True),
-    Listed("phase.proactive", proactive, needs_model=True),
-    Listed("histogram", lambda _: decide_by_histogram),
+    PolicyEntry("ground.truth", lambda _: ground_truth, oracle=True, every_sample=True),
+    PolicyEntry("current.step.max", lambda _: current_step(CycleRule.MAX), oracle=True),
+    PolicyEntry("current.step.rules", lambda _: current_step(CycleRule.RULES), oracle=True),
+    PolicyEntry("prev.step.max", lambda _: previous_step(CycleRule.MAX)),
+    PolicyEntry("prev.step.rules", lambda _: previous_step(CycleRule.RULES)),
+    PolicyEntry("phase.rules", phase_rules, needs_model=True),
+    PolicyEntry("phase.proactive", proactive, needs_model=True),
+    PolicyEntry("histogram", lambda _: decide_by_histogram),
 )

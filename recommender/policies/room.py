@@ -1,7 +1,7 @@
-"""What there is room for: the nodes that a pod may run on, and the quota of its namespace.
+"""Limit the targets of a pod to the nodes it may run on, and to the quota of its namespace.
 
-A pod that asks for more than any node has would wait for ever; one that asks for more than its quota leaves would, once
-evicted, not be made again.
+A pod that requests more than any node offers stays pending for ever; one that requests more than the quota leaves is
+not recreated once it is evicted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from recommender.policies.constraints import HAIR, WHOLE_UNITS, ContainerRules
+from recommender.policies.constraints import ROUNDING_TOLERANCE, WHOLE_UNITS, ContainerRules
 from recommender.records import CPU, MEMORY, RESOURCES, Amounts, AppliedLimit, ContainerRecommendation
 
 NO_USE: Amounts = (0.0, 0.0)
@@ -18,18 +18,18 @@ NO_USE: Amounts = (0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """For one pod, (cpu_cores, memory_bytes).
+    """Room for one pod, (cpu_cores, memory_bytes).
 
     Attributes
     ----------
     nodes
-        What the nodes offer that it may run on; without any, nothing is known and nothing is cut.
+        What each node offers that it may run on; empty if unknown: nothing is cut then.
     quota
-        The most that it may request; infinite where nothing limits it.
+        Most that it may request; infinite without a limit.
     where_it_runs
-        The most that its targets may be together and not be put off by its node; infinite where nothing would be.
+        Most that its targets may sum to before its node defers the resize; infinite where it would not.
     has
-        By container, what it requests there.
+        By container, its current requests there.
     """
 
     nodes: tuple[Amounts, ...] = ()
@@ -40,40 +40,40 @@ class Room:
 
 def fit_room(
     recommendations: Sequence[ContainerRecommendation],
-    beside: Amounts,
+    others: Amounts,
     room: Room,
     rules_of: Callable[[str], ContainerRules],
     used: Mapping[str, Amounts],
 ) -> tuple[ContainerRecommendation, ...]:
-    """Cut the targets of one pod until it fits one of the nodes, and the quota.
+    """Cut the targets of one pod so that it fits at least one of the nodes, the quota, and the node it runs on.
 
-    All targets of a resource shrink by the same share, and lower bounds follow, on the node that asks for the mildest
-    cut. None shrinks below its minAllowed, which the updater would raise it to again; for a node's sake none shrinks
-    below what its container uses either. Quota takes that too: what stands fits it, more may be lost altogether. Of
-    the node that it runs on only raises are cut: no container gives what it has for the raise of another.
+    All targets of a resource shrink by the same share, for the node that needs the smallest cut, and lower bounds
+    follow. None shrinks below its minAllowed, to which the updater would raise it again; to fit a node, none shrinks
+    below the current use of its container either. The quota may cut below that: a pod beyond it could not be recreated
+    at all. For the node it runs on only raises are cut: no container loses what it has to the raise of another.
 
     Parameters
     ----------
-    beside
-        What the pod asks for besides these targets: containers without one, the pod's overhead.
+    others
+        What else the pod requests: containers without a target, the pod overhead.
     used
-        By container, what it uses now.
+        By container, its current use.
     """
 
     def least(name: str, in_use: Amounts) -> Amounts:
         cpu_cores, memory_bytes = (max(rules_of(name).min_allowed[i] or 0.0, in_use[i]) for i in (CPU, MEMORY))
         return cpu_cores, memory_bytes
 
-    shares = _mildest(_wanted(recommendations), beside, room.nodes)
+    shares = _smallest_cut(_wanted(recommendations), others, room.nodes)
     fitted = [_cut(one, "LargestNode", shares, least(one.container, used.get(one.container, NO_USE)))
               for one in recommendations]  # fmt: skip
-    shares = _shares(_wanted(fitted), beside, room.quota)
+    shares = _shares(_wanted(fitted), others, room.quota)
     fitted = [_cut(one, "Quota", shares, least(one.container, NO_USE)) for one in fitted]
     has = [room.has.get(one.container, NO_USE) for one in fitted]
     kept = [(min(one.target[CPU], there[CPU]), min(one.target[MEMORY], there[MEMORY]))
             for one, there in zip(fitted, has, strict=True)]  # fmt: skip
-    stays, wanted = _total(kept), _wanted(fitted)
-    shares = _shares((wanted[CPU] - stays[CPU], wanted[MEMORY] - stays[MEMORY]), stays, room.where_it_runs)
+    base, wanted = _total(kept), _wanted(fitted)
+    shares = _shares((wanted[CPU] - base[CPU], wanted[MEMORY] - base[MEMORY]), base, room.where_it_runs)
     return tuple(
         _cut(one, "Node", shares, least(one.container, NO_USE), there) for one, there in zip(fitted, kept, strict=True)
     )
@@ -83,41 +83,42 @@ def _wanted(recommendations: Sequence[ContainerRecommendation]) -> Amounts:
     return _total([one.target for one in recommendations])
 
 
-def _total(told: Sequence[Amounts]) -> Amounts:
-    """Without those that are absent."""
-    cpu_cores, memory_bytes = (math.fsum(one[i] for one in told if one[i] >= 0) for i in (CPU, MEMORY))
+def _total(amounts: Sequence[Amounts]) -> Amounts:
+    """Sum per resource, without missing amounts (NaN)."""
+    cpu_cores, memory_bytes = (math.fsum(one[i] for one in amounts if one[i] >= 0) for i in (CPU, MEMORY))
     return cpu_cores, memory_bytes
 
 
-def _mildest(wanted: Amounts, beside: Amounts, nodes: Sequence[Amounts]) -> Amounts:
-    """What share of the targets fits on the best node; all of it where none is known, or all are full already."""
-    mildest: Amounts | None = None
+def _smallest_cut(wanted: Amounts, others: Amounts, nodes: Sequence[Amounts]) -> Amounts:
+    """Share of the targets that fits on the best node; 1 if no node is known, or all are full already."""
+    best: Amounts | None = None
     for node in nodes:
-        if node[CPU] <= beside[CPU] or node[MEMORY] <= beside[MEMORY]:
+        if node[CPU] <= others[CPU] or node[MEMORY] <= others[MEMORY]:
             continue
-        shares = _shares(wanted, beside, node)
-        mildest = max(mildest or (0.0, 0.0), shares, key=lambda shares: (min(shares), max(shares)))
-        if mildest == (1.0, 1.0):
+        shares = _shares(wanted, others, node)
+        best = max(best or (0.0, 0.0), shares, key=lambda shares: (min(shares), max(shares)))
+        if best == (1.0, 1.0):
             break
-    return mildest or (1.0, 1.0)
+    return best or (1.0, 1.0)
 
 
-def _shares(wanted: Amounts, beside: Amounts, offered: Amounts) -> Amounts:
-    cpu, memory = (min(1.0, max(0.0, offered[i] - beside[i]) / wanted[i]) if wanted[i] else 1.0 for i in (CPU, MEMORY))
+def _shares(wanted: Amounts, others: Amounts, offered: Amounts) -> Amounts:
+    cpu, memory = (min(1.0, max(0.0, offered[i] - others[i]) / wanted[i]) if wanted[i] else 1.0 for i in (CPU, MEMORY))
     return cpu, memory
 
 
 def _cut(
     recommendation: ContainerRecommendation, why: str, shares: Amounts, least: Amounts, kept: Amounts = NO_USE
 ) -> ContainerRecommendation:
-    """To a share of what is above `kept`, and to no less than `least`."""
+    """Cut a target to a share of what exceeds `kept`, but to no less than `least`."""
     if shares == (1.0, 1.0):
         return recommendation
     target, lower, applied = list(recommendation.target), list(recommendation.lower), list(recommendation.limits)
-    for i in (CPU, MEMORY):
+    for i, units in enumerate(WHOLE_UNITS):
         if shares[i] < 1.0 and target[i] >= 0:
-            cut = math.floor((kept[i] + (target[i] - kept[i]) * shares[i]) * WHOLE_UNITS[i] + HAIR) / WHOLE_UNITS[i]
-            cut = min(target[i], max(cut, math.ceil(least[i] * WHOLE_UNITS[i] - HAIR) / WHOLE_UNITS[i]))
+            share = kept[i] + (target[i] - kept[i]) * shares[i]
+            cut = math.floor(share * units + ROUNDING_TOLERANCE) / units
+            cut = min(target[i], max(cut, math.ceil(least[i] * units - ROUNDING_TOLERANCE) / units))
             if cut < target[i]:
                 applied.append(AppliedLimit(why, RESOURCES[i], target[i], cut))
             target[i], lower[i] = cut, min(lower[i], cut)

@@ -11,7 +11,7 @@ import numpy as np
 
 from recommender.records import ContainerRecommendation, FloatArray, IntArray, UsageSeries
 
-HAIR = 1e-9
+ROUNDING_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +101,13 @@ def rounds(traces: Sequence[Trace], step_s: float) -> Iterator[Round]:
     who = np.repeat(np.arange(len(traces)), [len(rows) for rows in present])
     positions = np.concatenate([*present, np.empty(0, np.int64)]).astype(np.int64)
     moments = [trace.series.timestamps[rows] for trace, rows in zip(traces, present, strict=True)]
-    at = np.ceil(np.concatenate([*moments, np.empty(0)]) / step_s - HAIR).astype(np.int64)
+    at = np.ceil(np.concatenate([*moments, np.empty(0)]) / step_s - ROUNDING_TOLERANCE).astype(np.int64)
     turn = _turns(who, at)
     order = np.lexsort((who, turn, at))
     who, positions, at, turn = who[order], positions[order], at[order], turn[order]
     ending: dict[int, list[int]] = {}
     for number, times in enumerate(moments):
-        ending.setdefault(int(np.ceil(times[-1] / step_s - HAIR)) + 1, []).append(number)
+        ending.setdefault(int(np.ceil(times[-1] / step_s - ROUNDING_TOLERANCE)) + 1, []).append(number)
     first = np.array([rows[0] for rows in present])
     edges = np.flatnonzero((np.diff(at, prepend=-1) != 0) | (np.diff(turn, prepend=-1) != 0))
     samples = {

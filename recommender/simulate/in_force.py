@@ -94,7 +94,7 @@ class InForce:
         judged
             bool (m,): which of them count.
         memory_bytes, limit_bytes
-            float64 (m,): what was used, and the limit that stays, see `judging.standing_limits`.
+            float64 (m,): what was used, and the limit that stays, see `judging.fixed_limits`.
 
         Returns
         -------

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from recommender.judging import ClusterRules, KillRules, ReplayOptions, durations_s, judge, judge_run, standing_limits
+from recommender.judging import ClusterRules, KillRules, ReplayOptions, durations_s, fixed_limits, judge, judge_run
 from recommender.kernels.windows import carried_forward
 from recommender.records import CPU, MARKS, MEMORY, FloatArray, Played, UsageSeries
 from recommender.simulate.clock import Recommends, Told, Trace, rounds
@@ -106,7 +106,7 @@ def limits_of(series: UsageSeries, rules: KillRules) -> FloatArray:
     """The memory limit that stays at each sample, float64 (n,): as the cluster told it, else what was declared."""
     told_bytes = series.facts.limits[MEMORY]
     declared = declared_of(series)[:, MEMORY] if math.isnan(told_bytes) else np.full(len(series), told_bytes)
-    return standing_limits(declared, rules.limits)
+    return fixed_limits(declared, rules.limits)
 
 
 def declared_of(series: UsageSeries) -> FloatArray:

@@ -11,10 +11,10 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from quality.cpu import TARGET, Learned, Phases, Rule, folds, learn
-from recommender.kernels.plan_steps import GAIN, held
+from recommender.kernels.plan_steps import GAIN, updated_correction
 from recommender.phases.graph import bucket_of
 from recommender.policies.phase_demand import FLOORS
-from recommender.pricing import LATE_SAMPLES
+from recommender.pricing import LEAD_SAMPLES
 from recommender.records import CPU, VIOLATION_TOLERANCE, FloatArray, IntArray, UsageSeries
 
 DECIDED, PEAK = 6, 10
@@ -45,16 +45,16 @@ def boosted(series: Sequence[UsageSeries], learned: Learned, seed: int) -> Rule:
     def decide(one: UsageSeries, _learned: Learned, _changes_per_step: float) -> FloatArray:
         cores = one.usage[one.present, CPU]
         foretold = np.exp(trees.predict(facts(one)) + _level(cores, CPU)) - FLOORS[CPU]
-        in_force, current = np.full(len(cores) + LATE_SAMPLES + 1, np.nan), np.nan
+        in_force, current = np.full(len(cores) + LEAD_SAMPLES + 1, np.nan), np.nan
         correction, gain, streak = 0.0, GAIN, 0.0
         for row, wanted in enumerate(foretold):
             if not np.isnan(in_force[row]):
                 violated, short = (cores[row] > had * VIOLATION_TOLERANCE for had in (in_force[row], current))
-                correction, gain, streak = held(correction, gain, streak, violated, short, TARGET[CPU])
+                correction, gain, streak = updated_correction(correction, gain, streak, violated, short, TARGET[CPU])
             asked = max(float(wanted) * np.exp(correction), FLOORS[CPU])
             if not abs(asked - current) <= OFF * current or cores[row] > current:
                 current = asked
-            in_force[row + LATE_SAMPLES + 1] = current
+            in_force[row + LEAD_SAMPLES + 1] = current
         return in_force[: len(cores)]
 
     return decide
@@ -135,9 +135,9 @@ def _largest(used: FloatArray, window: int) -> FloatArray:
 def _coming(series: UsageSeries, resource: int, samples: int) -> FloatArray:
     """What is to be foretold at each sample but the last ones: the peak of those after a change took effect."""
     used = series.usage[series.present, resource]
-    if len(used) <= LATE_SAMPLES + samples:
+    if len(used) <= LEAD_SAMPLES + samples:
         return np.empty(0)
-    ahead = np.lib.stride_tricks.sliding_window_view(used[LATE_SAMPLES + 1 :], samples).max(axis=1)
+    ahead = np.lib.stride_tricks.sliding_window_view(used[LEAD_SAMPLES + 1 :], samples).max(axis=1)
     coming: FloatArray = np.log(ahead + FLOORS[resource]) - _level(used, resource)[: len(ahead)]
     return coming
 

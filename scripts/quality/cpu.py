@@ -13,13 +13,13 @@ import numpy as np
 
 from quality.plain_features import StageClusters
 from recommender.judging import interval_s
-from recommender.kernels.phase_plan import LATEST, LONGER, PLAN
+from recommender.kernels.phase_plan import LONG_WINDOW, PLAN, SHORT_WINDOW
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.features import USAGE_FEATURES
 from recommender.phases.graph import DWELL_BUCKETS
-from recommender.policies.phase_demand import AS_IT_COMES, FLOORS, DemandModel
+from recommender.policies.phase_demand import EVERY_SAMPLE, FLOORS, DemandModel
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
-from recommender.pricing import AHEAD_SAMPLES, LATE_SAMPLES, LabelledRun, fit_demand
+from recommender.pricing import AHEAD_SAMPLES, LEAD_SAMPLES, LabelledRun, fit_demand
 from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray, UsageSeries
 
 FIRST_DECISION, LONG_SAMPLES, FOLDS = 4, 200, 3
@@ -82,7 +82,7 @@ def learn(series: Sequence[UsageSeries], phases: Phases, *, by_program: bool, se
         for one in series
     ]
     demand, graph = fit_demand(runs, number, CYCLE_SAMPLES, lag=FIRST_DECISION - 1)
-    return Learned(label, demand, graph.foresight_for_plan(LATE_SAMPLES, AHEAD_SAMPLES).occupancy)
+    return Learned(label, demand, graph.foresight_for_plan(LEAD_SAMPLES, AHEAD_SAMPLES).occupancy)
 
 
 Phases = Callable[[Sequence[UsageSeries], int], tuple[Label, int]]
@@ -117,18 +117,18 @@ def decided(expert: int | None = None, *, looks_ahead: bool = True) -> Rule:
         phases = table.shape[-1]
         if not looks_ahead:
             table = np.broadcast_to(np.eye(phases)[:, np.newaxis], (phases + 1, phases, DWELL_BUCKETS, phases)).copy()
-        weights = weights_of(learned.demand.price(AS_IT_COMES, TARGET), TARGET, changes_per_step)
-        expected = learned.demand.expected(table[np.newaxis], LATE_SAMPLES, AHEAD_SAMPLES)
+        weights = weights_of(learned.demand.price(EVERY_SAMPLE, TARGET), TARGET, changes_per_step)
+        expected = learned.demand.expected(table[np.newaxis], LEAD_SAMPLES, AHEAD_SAMPLES)
         made, slot = PhasePlan(PlanState(phases, 1, resources=1), expected, weights), np.zeros(1, np.int64)
         usage, labels = series.usage[series.present][:, [CPU]], learned.label(series)
-        heard, asked = np.full((len(labels) + LATE_SAMPLES, 1), np.nan), np.full(len(labels) + LATE_SAMPLES, np.nan)
+        heard, asked = np.full((len(labels) + LEAD_SAMPLES, 1), np.nan), np.full(len(labels) + LEAD_SAMPLES, np.nan)
         for row in range(len(labels)):
-            made.hold(slot, usage[row : row + 1], heard[row : row + 1])
+            made.correct(slot, usage[row : row + 1], heard[row : row + 1])
             made.observe(slot, usage[row : row + 1], labels[row : row + 1])
-            if row + LATE_SAMPLES + 1 < len(heard):
-                heard[row + LATE_SAMPLES + 1] = made.decide(slot, slot)[0]
-                asked[row + LATE_SAMPLES + 1] = (
-                    heard[row + LATE_SAMPLES + 1, CPU]
+            if row + LEAD_SAMPLES + 1 < len(heard):
+                heard[row + LEAD_SAMPLES + 1] = made.decide(slot, slot)[0]
+                asked[row + LEAD_SAMPLES + 1] = (
+                    heard[row + LEAD_SAMPLES + 1, CPU]
                     if expert is None
                     else made.state.asked[0, expert, CPU] * FLOORS[CPU]
                 )
@@ -149,7 +149,7 @@ def largest_of_the_last(samples: int, margin: float, off: float) -> Rule:
             if not abs(wanted - current) <= off * current:
                 current = wanted
             asked[row] = current
-        return np.concatenate([np.full(LATE_SAMPLES + 1, np.nan), asked])[: len(cores)]
+        return np.concatenate([np.full(LEAD_SAMPLES + 1, np.nan), asked])[: len(cores)]
 
     return decide
 
@@ -191,8 +191,8 @@ ROWS = {
     "the plan alone": Row(fixed(decided(PLAN))),
     "the plan alone, the phase now lasts": Row(fixed(decided(PLAN, looks_ahead=False))),
     "the plan alone, no phases": Row(fixed(decided(PLAN)), no_phases),
-    "its rule of ten samples alone": Row(fixed(decided(LATEST))),
-    "its rule of forty samples alone": Row(fixed(decided(LONGER))),
+    "its rule of ten samples alone": Row(fixed(decided(SHORT_WINDOW))),
+    "its rule of forty samples alone": Row(fixed(decided(LONG_WINDOW))),
     "largest of the last 40 x 1.05": Row(fixed(largest_of_the_last(40, 1.05, 0.15))),
     "oracle, as many changes where they pay": Row(fixed(oracle)),
 }

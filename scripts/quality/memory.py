@@ -13,8 +13,8 @@ import orjson
 from recommender.engine.options import BandOptions
 from recommender.judging import KillRules, interval_s, judge_run
 from recommender.policies.memory_runs import (
-    NOTHING_PROMISED,
-    STRANGER_WAITS_S,
+    NO_BOUNDS,
+    NO_BOUNDS_WAIT_S,
     ClassMemory,
     MemoryOfRuns,
     RunMemory,
@@ -53,7 +53,7 @@ class Run:
         slot = np.zeros(1, np.int64)
         for row in range(len(series)):
             ages[row], largest[row] = memory.age_steps[0], memory.largest_bytes[0]
-            lately[row] = memory.lately_bytes(slot)[0]
+            lately[row] = memory.recent_peak_bytes(slot)[0]
             memory.observe(slot, series.usage[row : row + 1, MEMORY], RULES.apply_delay + 1)
         step_s = interval_s(series)
         end_s = -np.inf if fitted else float(series.timestamps[-1]) + step_s
@@ -88,7 +88,7 @@ def class_peak(run: Run, others: Sequence[Run]) -> FloatArray:
 
 def largest_so_far(run: Run, _others: Sequence[Run]) -> FloatArray:
     own = run.known_largest_bytes * PEAK_MARGIN
-    return np.where(run.known_age_steps * run.step_s >= STRANGER_WAITS_S, own, declared_of(run))
+    return np.where(run.known_age_steps * run.step_s >= NO_BOUNDS_WAIT_S, own, declared_of(run))
 
 
 def own_peak(run: Run, _others: Sequence[Run]) -> FloatArray:
@@ -111,8 +111,8 @@ def memory_by_runs(*, rises: bool = True, inputs: bool = False) -> Rule:
             bounds = ClassMemory(other.left for other in others[:number]).bounds(TARGET_KILLS, size)
             targets[rows] = memory_targets(
                 run.known_age_steps[rows], run.known_largest_bytes[rows], run.known_lately_bytes[rows], declared[rows],
-                np.full(np.count_nonzero(rows), bounds.peak_bytes), bounds.rises if rises else NOTHING_PROMISED.rises,
-                STRANGER_WAITS_S / run.step_s,
+                np.full(np.count_nonzero(rows), bounds.peak_bytes), bounds.rises if rises else NO_BOUNDS.rises,
+                NO_BOUNDS_WAIT_S / run.step_s,
             )  # fmt: skip
         return held(targets, float(declared[0]))
 
@@ -180,7 +180,7 @@ def compare_strangers(series: Sequence[UsageSeries], seed: int) -> dict[str, Str
         bounds, unknown = ClassMemory(others).bounds(STRANGER_KILLS), np.full(len(run.series), np.nan)
         wanted = memory_targets(
             run.known_age_steps, run.known_largest_bytes, run.known_lately_bytes, unknown,
-            np.full(len(unknown), bounds.peak_bytes), bounds.rises, STRANGER_WAITS_S / run.step_s,
+            np.full(len(unknown), bounds.peak_bytes), bounds.rises, NO_BOUNDS_WAIT_S / run.step_s,
         )  # fmt: skip
         decided[RULE].append(held(wanted, float(wanted[0])))
         peak_bytes = float(np.quantile([other.peak_bytes for other in others], 0.95))

@@ -12,7 +12,7 @@ import pytest
 LOOP = """
 from numba import njit
 from recommender.compiling import compile_in_subprocess
-from recommender.kernels.loading import NotCompiled, loaded_alone
+from recommender.kernels.loading import NotCompiled, run_without_compiling
 
 @njit(cache=True)
 def total(numbers):
@@ -58,7 +58,7 @@ def test_what_the_other_process_leaves_uncompiled_is_compiled_here(folder: Path)
 def test_nothing_is_compiled_while_only_loading_is_allowed(folder: Path) -> None:
     asked = """
 try:
-    loop.loaded_alone(loop.rehearse)
+    loop.run_without_compiling(loop.rehearse)
 except loop.NotCompiled as error:
     print(error, loop.total.signatures)
 """
@@ -73,7 +73,7 @@ import numpy as np
 from recommender.compiling import compile_in_subprocess
 from recommender.policies.histogram import HistogramSession
 
-compile_in_subprocess(lambda: HistogramSession().take(np.ones((3, 2)), 0, 1.0), "this")
+compile_in_subprocess(lambda: HistogramSession().observe_grid(np.ones((3, 2)), 0, 1.0), "this")
 print("scipy.linalg" in sys.modules)
 import scipy.linalg
 print(scipy.linalg.norm([3.0, 4.0]))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recommender.policies.phase_demand import AFTER_SAMPLES, LATER, QUANTILES
+from recommender.policies.phase_demand import HORIZONS, MIN_OWN_SAMPLES, QUANTILES
 
 SHARES = (np.arange(QUANTILES) + 0.5) / QUANTILES
 
@@ -25,16 +25,16 @@ def demands(
         for now, (amount, phase) in enumerate(zip(amounts, labels, strict=True)):
             used = math.log1p(amount)
             visiting[phase].append(used)
-            if len(own[phase]) >= AFTER_SAMPLES:
+            if len(own[phase]) >= MIN_OWN_SAMPLES:
                 returning[phase].append(used - sum(own[phase]) / len(own[phase]))
             own[phase].append(used)
-            for steps in LATER:
+            for steps in HORIZONS:
                 then = now - steps
                 if then >= 0 and labels[then] == phase:
                     latest = amounts[max(0, then + 1 - level_samples) : then + 1]
                     staying[steps, phase].append(used - math.log1p(sum(latest) / len(latest)))
     return (
-        [quantiles([staying[steps, phase] for phase in range(phases)]) for steps in LATER],
+        [quantiles([staying[steps, phase] for phase in range(phases)]) for steps in HORIZONS],
         quantiles([visiting[phase] for phase in range(phases)]),
         quantiles([returning[phase] for phase in range(phases)]),
     )

@@ -8,9 +8,9 @@ import pytest
 from quality import cpu
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.runs import runs_of
-from recommender.policies.phase_demand import AS_IT_COMES, DemandModel
+from recommender.policies.phase_demand import EVERY_SAMPLE, DemandModel
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
-from recommender.pricing import AHEAD_SAMPLES, LATE_SAMPLES
+from recommender.pricing import AHEAD_SAMPLES, LEAD_SAMPLES
 from recommender.records import CPU, FloatArray, UsageSeries
 
 GIB = 2.0**30
@@ -28,21 +28,21 @@ def learned_of(series: UsageSeries, phase: list[int]) -> cpu.Learned:
     labels, graph = np.array(phase), PhaseGraph(3)
     graph.learn(runs_of(labels))
     demand = DemandModel.fit([series.usage], [labels], 3)
-    return cpu.Learned(lambda _: labels, demand, graph.foresight_for_plan(LATE_SAMPLES, AHEAD_SAMPLES).occupancy)
+    return cpu.Learned(lambda _: labels, demand, graph.foresight_for_plan(LEAD_SAMPLES, AHEAD_SAMPLES).occupancy)
 
 
 def test_what_is_decided_sample_by_sample_is_what_a_followed_run_is_given() -> None:
     phase = ([0] * 20 + [1] * 5) * 4
     series = series_of(np.random.default_rng(0).lognormal(0.0, 0.1, 100) * (1 + 2 * np.array(phase)))
     learned = learned_of(series, phase)
-    expected = learned.demand.expected(learned.occupancy[np.newaxis], LATE_SAMPLES, AHEAD_SAMPLES)
-    weights = weights_of(learned.demand.price(AS_IT_COMES, cpu.TARGET), cpu.TARGET, PER_STEP)
+    expected = learned.demand.expected(learned.occupancy[np.newaxis], LEAD_SAMPLES, AHEAD_SAMPLES)
+    weights = weights_of(learned.demand.price(EVERY_SAMPLE, cpu.TARGET), cpu.TARGET, PER_STEP)
     followed = PhasePlan(PlanState(3, 1), expected, weights).follow(
-        0, series.usage, np.array(phase), np.arange(101) > 0, LATE_SAMPLES
+        0, series.usage, np.array(phase), np.arange(101) > 0, LEAD_SAMPLES
     )
     in_force = cpu.decided()(series, learned, PER_STEP)
-    np.testing.assert_allclose(in_force[LATE_SAMPLES:], followed[: 100 - LATE_SAMPLES, CPU])
-    assert np.isnan(in_force[: LATE_SAMPLES + 1]).all()
+    np.testing.assert_allclose(in_force[LEAD_SAMPLES:], followed[: 100 - LEAD_SAMPLES, CPU])
+    assert np.isnan(in_force[: LEAD_SAMPLES + 1]).all()
 
 
 def test_the_oracle_puts_its_changes_where_use_changes() -> None:

@@ -13,7 +13,7 @@ from recommender.engine.keeping import pack, unpack
 from recommender.engine.keys import WorkloadKey
 from recommender.errors import BadInput
 from recommender.policies.demand_curve import DemandCurve
-from recommender.policies.memory_runs import AGES, MOST_RUNS, ClassMemory, RunMemory
+from recommender.policies.memory_runs import AGES, MAX_RUNS, ClassMemory, RunMemory
 
 KEY = WorkloadKey("ns", "bert")
 NOTHING_ROSE = np.where(np.arange(AGES) < 2, 1.0, 0.0)
@@ -33,12 +33,12 @@ def test_a_class_profile_shows_its_demand_and_is_small_enough_whatever_the_runs(
     assert len(status["state"]) <= 128 * 1024
     demand = status["containers"][0]["demand"]
     assert (demand["stepSeconds"], demand["runs"], len(demand["cpuCores"])) == (15.0, 32, 240)
-    assert len(status["containers"][0]["peaksMemoryBytes"]) == MOST_RUNS
+    assert len(status["containers"][0]["peaksMemoryBytes"]) == MAX_RUNS
     again = Classes()
     again.load(KEY, status["state"], 5.0)
     assert len(again.runs(KEY, "main")) >= 8
     assert again.runs(KEY, "main").level == 0.75
-    assert len(again.runs(KEY, "main").memory) == MOST_RUNS
+    assert len(again.runs(KEY, "main").memory) == MAX_RUNS
     before, after = (one.runs(KEY, "main").memory.bounds(0.01) for one in (classes, again))
     assert before.peak_bytes <= after.peak_bytes <= before.peak_bytes * 1.001
     np.testing.assert_allclose(after.rises, before.rises, rtol=1e-3)

@@ -24,7 +24,7 @@ from recommender.phases.detector import DetectorOptions
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.histogram import HistogramSession
-from recommender.policies.phase_demand import AS_IT_COMES
+from recommender.policies.phase_demand import EVERY_SAMPLE
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
 from recommender.pricing import AHEAD_SAMPLES
 from recommender.records import CPU, Block, Sample, UsageSeries
@@ -57,12 +57,12 @@ def followed(usage: np.ndarray, decisions: np.ndarray) -> np.ndarray:
     demand, target = MODEL.demand, MODEL.target_violation
     assert demand is not None
     expected = demand.expected(MODEL.occupancy(1, AHEAD_SAMPLES)[np.newaxis], 1, AHEAD_SAMPLES)
-    weights = weights_of(demand.price(AS_IT_COMES, target), target, changes_per_sample=12 / 3600)
+    weights = weights_of(demand.price(EVERY_SAMPLE, target), target, changes_per_sample=12 / 3600)
     series = UsageSeries("main", np.arange(len(usage)), 1.0, usage)
     state = PlanState(MODEL.detector.n_phases + 1, 1)
     # What is in force is not known to the fleet: nothing is held against it.
     plan, labels = PhasePlan(state, expected, weights), MODEL.detector.trace(series).labels
-    return plan.follow(0, usage, labels, decisions, late=len(usage) + 1)
+    return plan.follow(0, usage, labels, decisions, lead=len(usage) + 1)
 
 
 def test_decisions_are_those_of_the_plan_along_the_whole_series() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from recommender import model as models
-from recommender.engine.foresight import EVERYBODY, MOST_CLASSES, PhaseForesight
+from recommender.engine.foresight import MOST_CLASSES, SHARED_TABLE, PhaseForesight
 from recommender.errors import BadArtifact, Misuse
 from recommender.phases.detector import PhaseDetector
 
@@ -67,7 +67,7 @@ def test_what_comes_next_is_told_by_the_class_that_decides() -> None:
     lives(made, table, [CALM] * 30, [1.0] * 30)
     chances, remaining_steps = made.coming(0, table)
     assert (chances.argmax(), chances.shape) == (BUSY, (MODEL.detector.n_phases + 1,))
-    assert chances[BUSY] > 0.9 > made.coming(0, EVERYBODY)[0][BUSY]
+    assert chances[BUSY] > 0.9 > made.coming(0, SHARED_TABLE)[0][BUSY]
     assert 2 < remaining_steps < 30, "it was forty every time; the age inside a bucket is not known"
 
 
@@ -88,15 +88,20 @@ def test_what_one_class_showed_is_nothing_to_another() -> None:
     for one in (made, fresh):
         one.state.reset(0)
     calm = [CALM] * 7, [0.1] * 7
-    assert lives(made, made.table_of("other", NOTHING_RUNS), *calm) == lives(fresh, EVERYBODY, *calm)
+    assert lives(made, made.table_of("other", NOTHING_RUNS), *calm) == lives(fresh, SHARED_TABLE, *calm)
 
 
 def test_classes_beyond_the_number_that_is_kept_go_by_what_everybody_does() -> None:
     made, all_run = foresight(), np.arange(MOST_CLASSES + 1)
     tables = [made.table_of(number, all_run) for number in range(MOST_CLASSES + 3)]
-    assert tables[:2] == [1, 2] and tables[MOST_CLASSES - 1 :] == [MOST_CLASSES, EVERYBODY, EVERYBODY, EVERYBODY]
+    assert tables[:2] == [1, 2] and tables[MOST_CLASSES - 1 :] == [
+        MOST_CLASSES,
+        SHARED_TABLE,
+        SHARED_TABLE,
+        SHARED_TABLE,
+    ]
     assert made.table_of(0, all_run) == 1
-    assert made.table_of(None, all_run) == EVERYBODY
+    assert made.table_of(None, all_run) == SHARED_TABLE
 
 
 def test_a_class_of_which_nothing_runs_makes_room_and_leaves_nothing_behind() -> None:
@@ -108,8 +113,8 @@ def test_a_class_of_which_nothing_runs_makes_room_and_leaves_nothing_behind() ->
     calm = [CALM] * 7, [0.1] * 7
     table = made.table_of("new", np.arange(2, MOST_CLASSES + 1))
     assert table == 1
-    assert lives(made, table, *calm) == lives(fresh, EVERYBODY, *calm)
-    assert made.table_of("gone", np.arange(MOST_CLASSES + 1)) == EVERYBODY
+    assert lives(made, table, *calm) == lives(fresh, SHARED_TABLE, *calm)
+    assert made.table_of("gone", np.arange(MOST_CLASSES + 1)) == SHARED_TABLE
 
 
 def test_a_share_of_violations_that_is_accepted_more_readily_allocates_less() -> None:
@@ -117,14 +122,14 @@ def test_a_share_of_violations_that_is_accepted_more_readily_allocates_less() ->
     for share in (0.01, 0.2):
         made = foresight()
         made.promise((share, share), 12)
-        asked.append(lives(made, EVERYBODY, [CALM] * 6, [0.5, 0.6, 0.4, 0.5, 0.7, 0.5]))
+        asked.append(lives(made, SHARED_TABLE, [CALM] * 6, [0.5, 0.6, 0.4, 0.5, 0.7, 0.5]))
     assert asked[0] > asked[1]
 
 
 def test_without_a_resize_left_what_was_asked_for_stays() -> None:
     made = foresight()
     made.promise((0.05, 0.05), 0)
-    asked = [lives(made, EVERYBODY, [CALM], [cores]) for cores in (2.0, 0.1, 2.0, 0.1, 2.0, 0.1, 0.1, 0.1)]
+    asked = [lives(made, SHARED_TABLE, [CALM], [cores]) for cores in (2.0, 0.1, 2.0, 0.1, 2.0, 0.1, 0.1, 0.1)]
     assert len(set(asked)) <= 3, "two were saved up"
 
 
@@ -141,11 +146,11 @@ def test_a_container_told_anew_from_its_rows_stands_where_it_stood() -> None:
 
 def test_a_steady_container_whose_phases_mislead_is_followed_and_told_so() -> None:
     made = foresight()
-    lives(made, EVERYBODY, [CALM], [2.0])
-    assert made.words(0, EVERYBODY).endswith("that is no less than the plan, untried on it")
-    asked = lives(made, EVERYBODY, [CALM, BUSY] * 60, [2.0] * 120)
+    lives(made, SHARED_TABLE, [CALM], [2.0])
+    assert made.words(0, SHARED_TABLE).endswith("that is no less than the plan, untried on it")
+    asked = lives(made, SHARED_TABLE, [CALM, BUSY] * 60, [2.0] * 120)
     assert 2.0 / 1.05 <= asked <= 2.2
-    assert made.words(0, EVERYBODY).startswith("the largest of its last 10 samples: that has been cheaper for it")
+    assert made.words(0, SHARED_TABLE).startswith("the largest of its last 10 samples: that has been cheaper for it")
 
 
 @pytest.mark.parametrize(

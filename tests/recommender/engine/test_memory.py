@@ -15,13 +15,13 @@ from recommender.engine.options import RailOptions
 from recommender.engine.seen import GroupStart
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.policies.memory_runs import AGES, MARGIN, MARGIN_OF_ONE, ClassMemory, RunMemory
+from recommender.policies.memory_runs import AGES, MARGIN, SMALL_SAMPLE_MARGIN, ClassMemory, RunMemory
 from recommender.records import MEMORY
 from tests.recommender.engine.playing import Played
 from tests.recommender.engine.worked import GIB, MAIN, NOW_S, World, instance, running
 
 BERT = WorkloadKey("ns", "bert")
-MARGIN_OF_FOUR = 1.0 + MARGIN + MARGIN_OF_ONE / 4
+MARGIN_OF_FOUR = 1.0 + MARGIN + SMALL_SAMPLE_MARGIN / 4
 OPTIONS = RailOptions()
 NOTHING = (math.nan, math.nan)
 
@@ -78,8 +78,8 @@ def test_a_run_that_a_kill_costs_more_is_promised_more_and_later() -> None:
     assert wanted_gib(world, costly) == pytest.approx(0.55), "four runs are too few for one kill in a thousand"
     for _ in range(2):
         runs.memory.add(RunMemory(4 * GIB, np.full(AGES, 1.2)))
-    assert wanted_gib(world, plain) == pytest.approx(4 * (1 + MARGIN + MARGIN_OF_ONE / 6))
-    assert wanted_gib(world, costly) == pytest.approx(4 * (1 + 2 * MARGIN + MARGIN_OF_ONE / 6))
+    assert wanted_gib(world, plain) == pytest.approx(4 * (1 + MARGIN + SMALL_SAMPLE_MARGIN / 6))
+    assert wanted_gib(world, costly) == pytest.approx(4 * (1 + 2 * MARGIN + SMALL_SAMPLE_MARGIN / 6))
 
 
 def test_the_next_run_of_a_group_is_taken_to_be_as_costly_as_its_last() -> None:
@@ -126,7 +126,7 @@ def test_of_many_runs_so_many_may_be_killed_as_is_told() -> None:
     strict, half = (wanted_gib(world, slot, RailOptions(target_kills=share)) for share in (0.01, 0.5))
     assert strict > 1.98 * (1 + MARGIN)
     # A quarter may come above their peak, and a quarter rise more than is foreseen.
-    assert half == pytest.approx(1.75 * (1 + MARGIN_OF_ONE / 199), rel=0.01)
+    assert half == pytest.approx(1.75 * (1 + SMALL_SAMPLE_MARGIN / 199), rel=0.01)
 
 
 def test_what_was_declared_stays_for_ten_minutes_and_what_is_used_is_followed_at_once() -> None:

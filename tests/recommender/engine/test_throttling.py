@@ -14,7 +14,7 @@ from recommender.engine.keys import Instance
 from recommender.engine.member import NewContainer
 from recommender.engine.seen import Samples
 from recommender.engine.tally import Report
-from recommender.policies.class_runs import FIRST_LEVEL, ClassRuns
+from recommender.policies.class_runs import INITIAL_LEVEL, ClassRuns
 from recommender.policies.histogram import HistogramSession
 from recommender.records import CPU, Sample
 from tests.fakes.records import MODEL
@@ -95,6 +95,6 @@ def test_a_class_that_holds_its_runs_to_their_limits_violates_although_no_use_is
     slot = world.add(had=(1.0, GIB), limits=(1.0, GIB), used=(1.0, GIB), decided_by=BY_CLASS)
     world.fleet.by_slot[slot].runs = runs
     for throttled, higher in ((NOISE_SAMPLES - 1, False), (NOISE_SAMPLES, True)):
-        world.fleet.arrays.throttled[slot], runs.level = throttled, FIRST_LEVEL
+        world.fleet.arrays.throttled[slot], runs.level = throttled, INITIAL_LEVEL
         judge(world.fleet, world.groups, np.array([slot]), (0.05, 0.05), Report(), NOW_S)
-        assert (runs.level > FIRST_LEVEL) == higher
+        assert (runs.level > INITIAL_LEVEL) == higher

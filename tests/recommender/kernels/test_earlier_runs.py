@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.kernels.earlier_runs import look_ahead
+from recommender.kernels.earlier_runs import peak_after_nearest
 from tests.reference.class_runs import Earlier, after
 
 WAYS = 2
@@ -21,7 +21,7 @@ def looked(
     cpu_cores = np.array([cores for run in runs for cores in run.cpu_cores], np.float32)
     starts = np.cumsum([0, *(len(run.points) for run in runs)])
     squares, largest = np.empty(len(runs)), np.empty((len(runs), len(ahead_s)))
-    look_ahead(
+    peak_after_nearest(
         np.array(here, np.float32), points, cpu_cores, starts, np.array([run.step_s for run in runs]), passed_s,
         np.array(ahead_s), squares, largest,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from recommender.engine.member import Member
 from recommender.live import restored_state
 from recommender.live.round import Recommender
 from recommender.policies.demand_curve import DemandCurve
-from recommender.policies.memory_runs import AGES, MARGIN, MARGIN_OF_ONE, RunMemory
+from recommender.policies.memory_runs import AGES, MARGIN, SMALL_SAMPLE_MARGIN, RunMemory
 from tests.fakes.class_jobs import STAGES, Jobs, a_run, run_to_its_end
 from tests.fakes.records import GIB, recommender, target_of, use
 
@@ -34,7 +34,7 @@ def cluster() -> Jobs:
 def test_a_run_starts_with_what_earlier_ones_needed_before_its_first_sample(cluster: Jobs) -> None:
     ours = recommender(cluster)
     ours.engine.lead_time.configured_s = 5.0
-    for number, memory in enumerate((4.0, 4.0, 0.8 * (1 + MARGIN + MARGIN_OF_ONE / 3)), start=1):
+    for number, memory in enumerate((4.0, 4.0, 0.8 * (1 + MARGIN + SMALL_SAMPLE_MARGIN / 3)), start=1):
         run_to_its_end(cluster, ours, f"bert-{number}")
         cluster.add(name := f"bert-next-{number}", a_run(f"{name}-pod", phase="Pending"))
         ours.run()

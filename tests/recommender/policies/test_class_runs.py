@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recommender.policies.class_runs import AIM, BELIEVED, MOST_RUNS, ClassRuns, Progress
+from recommender.policies.class_runs import MAX_RUNS, MIN_RUNS_TO_FALL, TARGET_SHARE, ClassRuns, Progress
 from recommender.policies.demand_curve import DemandCurve
 from recommender.records import VIOLATION_TOLERANCE
 
@@ -72,7 +72,7 @@ def test_cpu_is_not_taken_from_a_run_that_still_uses_it_though_earlier_ones_used
     assert [round(forecast.cpu_cores, 6) if forecast else None for forecast in told] == [1.0] * 3 + [0.1] * 3
 
 
-@pytest.mark.parametrize(("alike", "cores"), [(BELIEVED - 1, 1.0), (BELIEVED, 0.1)])
+@pytest.mark.parametrize(("alike", "cores"), [(MIN_RUNS_TO_FALL - 1, 1.0), (MIN_RUNS_TO_FALL, 0.1)])
 def test_a_fall_that_enough_earlier_runs_had_is_led_like_a_rise(alike: int, cores: float) -> None:
     """It uses a core for the second sample, after which all of them used a tenth."""
     forecast = ClassRuns([EPOCHS] * alike).forecast(so_far(EPOCHS, 8), soon_s=10.0, ahead_s=20.0)
@@ -119,9 +119,9 @@ def test_a_run_unlike_all_earlier_ones_or_longer_than_them_is_not_told_anything(
 
 def test_the_latest_runs_are_kept() -> None:
     runs = ClassRuns()
-    for number in range(MOST_RUNS + 3):
+    for number in range(MAX_RUNS + 3):
         runs.add(a_run([float(number)], [1.0]))
-    assert [float(run.levels[0, 0]) for run in runs.runs] == [float(n) for n in range(3, MOST_RUNS + 3)]
+    assert [float(run.levels[0, 0]) for run in runs.runs] == [float(n) for n in range(3, MAX_RUNS + 3)]
 
 
 def test_what_was_not_seen_is_taken_from_the_samples_around_it() -> None:
@@ -180,5 +180,5 @@ def test_violations_raise_the_level_until_they_are_half_as_many_as_accepted() ->
         violated = bool(rng.random() > runs.level)  # a level that is a quantile leaves so many above it
         over += violated
         runs.judge(violated, 0.05)
-    assert over / told == pytest.approx(AIM * 0.05, abs=0.005)
+    assert over / told == pytest.approx(TARGET_SHARE * 0.05, abs=0.005)
     assert 0.5 <= runs.level <= 0.99

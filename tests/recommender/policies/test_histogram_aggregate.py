@@ -84,8 +84,8 @@ def test_cells_of_a_grid_count_like_the_samples_of_a_block_and_gaps_not_at_all()
     usage = generator.uniform((0.1, 1e8), (2.0, 4e9), (300, 2))
     usage[generator.random(300) < 0.2] = np.nan
     of_cells, of_block, step_s, first_cell = HistogramSession(), HistogramSession(), 299.5, 5_000_000
-    of_cells.take(usage[:100], first_cell, step_s)
-    of_cells.take(usage[100:], first_cell + 100, step_s)
+    of_cells.observe_grid(usage[:100], first_cell, step_s)
+    of_cells.observe_grid(usage[100:], first_cell + 100, step_s)
     timestamps = np.round((first_cell + np.arange(300)) * step_s).astype(np.int64)
     of_block.advance(Block(usage, timestamps, NO_DECISION))
     np.testing.assert_array_equal(numbers(of_cells), numbers(of_block))

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from recommender.policies.memory_runs import (
     AGES,
     MARGIN,
-    MARGIN_OF_ONE,
+    SMALL_SAMPLE_MARGIN,
     ClassMemory,
     MemoryOfRuns,
     RunMemory,
     memory_targets,
-    peaks_with,
+    peaks_at_input,
 )
 from recommender.records import FloatArray
 from tests.reference import memory as slow
 
-MARGIN_OF_FOUR = 1 + MARGIN + MARGIN_OF_ONE / 4
+MARGIN_OF_FOUR = 1 + MARGIN + SMALL_SAMPLE_MARGIN / 4
 
 
 def rises_of(memory: list[float], lead: int = 3) -> tuple[float, FloatArray]:
@@ -63,7 +63,7 @@ def test_a_peak_that_is_over_is_forgotten_at_the_second_doubling_of_the_age_afte
     told = []
     for used in [1.0, 1.0, 9.0, 9.0, 2.0, 2.0, 2.0, 2.0, 2.0]:  # the third and fourth sample: ages from two to four
         runs.observe(slot, np.array([used]), 3)
-        told.append(float(runs.lately_bytes(slot)[0]))
+        told.append(float(runs.recent_peak_bytes(slot)[0]))
     assert told == [1, 1, 9, 9, 9, 9, 9, 9, 2]
     assert runs.largest_bytes.tolist() == [9.0], "its peak stays what it was"
 
@@ -163,7 +163,7 @@ def test_sizes_that_are_none_cost_four_times_the_largest_peak_at_most_and_a_four
     runs: list[tuple[float, float]], size: float
 ) -> None:
     peak_bytes = with_inputs(*zip(*runs, strict=True)).bounds(0.01, size).peak_bytes
-    margin = 1 + MARGIN + MARGIN_OF_ONE / len(runs)
+    margin = 1 + MARGIN + SMALL_SAMPLE_MARGIN / len(runs)
     least, most = (chosen(peak for _, peak in runs) for chosen in (min, max))
     assert math.isnan(peak_bytes) or least / 4.0 <= peak_bytes <= 4.0 * margin * most * (1 + 1e-9)
 
@@ -190,7 +190,7 @@ def test_peaks_with_another_input_agree_with_the_slow_twin(runs: list[tuple[floa
     # Where all others have nearly one input, a line through them is chance, and so is what is left of it by rounding.
     of_others = [np.ptp(np.delete(sizes, own)) / sizes.mean() for own in range(len(sizes))]
     assume(all(spread == 0.0 or spread > 1e-2 for spread in of_others))
-    assert peaks_with(size, sizes, peaks) == pytest.approx(slow.peaks_with(size, sizes, peaks), rel=1e-5)
+    assert peaks_at_input(size, sizes, peaks) == pytest.approx(slow.peaks_with(size, sizes, peaks), rel=1e-5)
 
 
 @given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=3, max_size=12), AMOUNTS, st.floats(1e-6, 1e6))
@@ -198,7 +198,9 @@ def test_the_unit_of_inputs_does_not_matter(runs: list[tuple[float, float]], siz
     sizes, peaks = (np.array(values) for values in zip(*runs, strict=True))
     of_others = [np.ptp(np.delete(sizes, own)) / sizes.mean() for own in range(len(sizes))]
     assume(all(spread == 0.0 or spread > 1e-2 for spread in of_others))
-    assert peaks_with(size * unit, sizes * unit, peaks) == pytest.approx(peaks_with(size, sizes, peaks), rel=1e-5)
+    assert peaks_at_input(size * unit, sizes * unit, peaks) == pytest.approx(
+        peaks_at_input(size, sizes, peaks), rel=1e-5
+    )
 
 
 def test_of_many_runs_with_inputs_as_many_exceed_the_peak_as_was_said() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.kernels.own_past import LONGEST
+from recommender.kernels.own_past import MAX_SEGMENT_SAMPLES
 from recommender.policies.own_past import SEGMENTS, OwnPast
 from tests.reference.own_past import looked
 
@@ -24,7 +24,7 @@ def told(cpu_cores: list[float], *ahead: int) -> tuple[int, list[float]] | None:
     past, slot = OwnPast(3), np.array([1])
     for cores in cpu_cores:
         past.observe(slot, np.array([cores]))
-    times, largest_cores = past.look(slot, np.array(ahead))
+    times, largest_cores = past.find_matches(slot, np.array(ahead))
     if times[0] == 0:
         assert np.isnan(largest_cores).all()
         return None
@@ -79,7 +79,7 @@ def test_two_containers_have_pasts_of_their_own() -> None:
     past = OwnPast(2)
     for cores in [*EPOCH * 4, 0.125, 0.125]:
         past.observe(np.array([0, 1]), np.array([cores, 3.0]))
-    times, largest_cores = past.look(np.array([1, 0]), np.array([5]))
+    times, largest_cores = past.find_matches(np.array([1, 0]), np.array([5]))
     assert times.tolist() == [0, 3]
     np.testing.assert_array_equal(largest_cores, [[np.nan], [1.0]])
 
@@ -96,7 +96,7 @@ def kept_past() -> dict[str, Any]:
 def test_it_goes_on_from_what_was_kept() -> None:
     past = OwnPast(1)
     past.restore(0, kept_past())
-    times, largest_cores = past.look(np.array([0]), np.array([4, 5]))
+    times, largest_cores = past.find_matches(np.array([0]), np.array([4, 5]))
     assert (times.tolist(), largest_cores.tolist()) == ([3], [[0.125, 1.0]])
 
 
@@ -137,7 +137,7 @@ def test_it_agrees_with_lists_and_loops(stages: list[list[float]], turns: int, m
 def test_of_the_longest_stages_no_more_samples_are_counted_than_there_is_room_for() -> None:
     past, slot = OwnPast(1), np.array([0])
     past.observe(slot, np.array([0.125]))
-    past.samples[0] = LONGEST
+    past.samples[0] = MAX_SEGMENT_SAMPLES
     past.observe(slot, np.array([0.125]))
     past.observe(slot, np.array([np.nan]))
-    assert past.samples[0] == LONGEST
+    assert past.samples[0] == MAX_SEGMENT_SAMPLES

@@ -13,20 +13,34 @@ from hypothesis import strategies as st
 
 from recommender.errors import BadArtifact
 from recommender.kernels import phase_plan as kernel
-from recommender.kernels.phase_plan import BLOCKS, LONGER
-from recommender.kernels.plan_steps import FOLLOWED, GAIN, MARGIN, UNTRIED, held
+from recommender.kernels.phase_plan import BLOCKS, LONG_WINDOW
+from recommender.kernels.plan_steps import (
+    GAIN,
+    LONG_WINDOW_MARGIN,
+    SHORT_WINDOW_SAMPLES,
+    WARM_UP_SAMPLES,
+    updated_correction,
+)
 from recommender.phases.graph import DWELL_BUCKETS
 from recommender.policies.phase_demand import (
-    AS_IT_COMES,
+    EVERY_SAMPLE,
     FLOORS,
-    LATER,
+    HORIZONS,
     PRICES,
     QUANTILES,
-    RULES,
+    SCHEDULES,
     DemandModel,
 )
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
-from recommender.pricing import FOLDS, LEAST_SAMPLES, MOST_SAMPLES, LabelledRun, fit_demand, is_priced, tried_on
+from recommender.pricing import (
+    FOLDS,
+    MAX_SAMPLES,
+    MIN_RUN_SAMPLES,
+    LabelledRun,
+    fit_demand,
+    is_priced,
+    sample_for_pricing,
+)
 from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, BoolArray, FloatArray
 from tests.reference.demand import demands
 
@@ -43,11 +57,11 @@ def certain(cores: list[float], mean_cores: float = 1.0) -> DemandModel:
     phases = len(cores)
     visiting = np.log1p(np.tile(np.array(cores)[:, np.newaxis] / FLOOR, (2, 1, QUANTILES)))
     return DemandModel(
-        np.zeros((2, len(LATER), phases, QUANTILES), np.float32),
+        np.zeros((2, len(HORIZONS), phases, QUANTILES), np.float32),
         visiting.astype(np.float32),
         np.zeros((2, phases, QUANTILES), np.float32),
         np.full(2, mean_cores / FLOOR),
-        np.zeros((len(RULES), 2, len(PRICES))),
+        np.zeros((SCHEDULES, 2, len(PRICES))),
     )
 
 
@@ -72,8 +86,8 @@ def usage_of(cores: FloatArray | list[float]) -> FloatArray:
 def standing(own_samples: float = 0.0, own_cores: float = 1.0) -> PlanState:
     """One container at a core in phase 0 for so long that the plan is heard, with samples of its own in phase 1."""
     state = PlanState(2, 1)
-    state.dwell[0], state.samples[0] = 1, UNTRIED + 1
-    state.recent[0, : UNTRIED + 1], state.total[0] = 1.0 / FLOOR, (UNTRIED + 1) / FLOOR
+    state.dwell[0], state.samples[0] = 1, WARM_UP_SAMPLES + 1
+    state.recent[0, : WARM_UP_SAMPLES + 1], state.total[0] = 1.0 / FLOOR, (WARM_UP_SAMPLES + 1) / FLOOR
     state.own_samples[0, 1], state.own_sum[0, :, 1] = own_samples, own_samples * np.log1p(own_cores / FLOOR)
     return state
 
@@ -81,7 +95,7 @@ def standing(own_samples: float = 0.0, own_cores: float = 1.0) -> PlanState:
 def time_above(cores: float, state: PlanState) -> float:
     """When phase 0 uses 1 core, as now, for 0.7 of the time, and phase 1 4 cores."""
     expected = certain([1.0, 4.0]).expected(occupied([0.7, 0.3]), LATE, 12)
-    arrays = state.standing
+    arrays = state.arrays(kernel.PlanArrays)
     now, level = kernel.level_now(0, CPU, arrays), math.log1p(cores / FLOOR)
     demands = kernel.coming_demands(0, CPU, now, expected.occupancy[0, 0, 0, 0], arrays)
     return kernel.time_above(CPU, level, demands, expected)
@@ -131,7 +145,7 @@ def test_what_surely_stays_is_what_the_whole_search_would_have_left(
 ) -> None:
     """Demands of three phases are spread at random, around whatever stands."""
     rng = np.random.default_rng(seed)
-    spread = np.sort(rng.normal(0.0, 0.5, (2, len(LATER), 3, QUANTILES)), axis=-1).astype(np.float32)
+    spread = np.sort(rng.normal(0.0, 0.5, (2, len(HORIZONS), 3, QUANTILES)), axis=-1).astype(np.float32)
     visiting = np.log1p(rng.uniform(0.1, 10.0, (2, 3, 1)) / FLOOR) + spread[:, 0]
     demand = DemandModel(
         spread, visiting.astype(np.float32), spread[:, 1], np.full(2, 1.0 / FLOOR), certain([1.0]).violations
@@ -140,11 +154,11 @@ def test_what_surely_stays_is_what_the_whole_search_would_have_left(
     state.dwell[0], state.samples[0], state.recent[0] = 1, 10, cores / FLOOR
     state.total[0] = 10.0 * state.recent[0, 0]
     state.asked[0], state.correction[0] = in_force / FLOOR, correction
-    known = 0, CPU, 0, state.standing, expected, weights_of(np.full(2, price), TARGET, 0.05)
+    known = 0, CPU, 0, state.arrays(kernel.PlanArrays), expected, weights_of(np.full(2, price), TARGET, 0.05)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kernel, "surely_stays", lambda *_: False)
-        searched = kernel.cheapest.py_func(*known)
-    assert kernel.cheapest(*known) == pytest.approx(searched, rel=1e-12)
+        patched.setattr(kernel, "no_resize_pays", lambda *_: False)
+        searched = kernel.cheapest_allocation.py_func(*known)
+    assert kernel.cheapest_allocation(*known) == pytest.approx(searched, rel=1e-12)
 
 
 def asked_of_steady(use: float, learned_cores: list[float], shares: list[float]) -> FloatArray:
@@ -163,14 +177,16 @@ def test_a_container_is_followed_where_that_has_been_cheaper_than_the_plan() -> 
 
 def test_the_plan_keeps_the_say_while_it_is_as_cheap() -> None:
     asked = asked_of_steady(1.0, [1.0, 4.0], [1.0, 0.0])
-    assert asked[1 : UNTRIED + 1] == pytest.approx(1 + MARGIN), "while it is untried the most cautious is heard"
-    assert asked[UNTRIED + 1 :] == pytest.approx(1 / VIOLATION_TOLERANCE, rel=0.02)
+    assert asked[1 : WARM_UP_SAMPLES + 1] == pytest.approx(1 + LONG_WINDOW_MARGIN), (
+        "while it is untried the most cautious is heard"
+    )
+    assert asked[WARM_UP_SAMPLES + 1 :] == pytest.approx(1 / VIOLATION_TOLERANCE, rel=0.02)
 
 
 def test_a_small_container_is_asked_for_by_its_use_and_not_by_its_use_and_a_floor() -> None:
     small = 3.0 * FLOOR
     asked = asked_of_steady(small, [small], [1.0])
-    assert asked[UNTRIED + 1 :] == pytest.approx(small / VIOLATION_TOLERANCE, rel=0.03)
+    assert asked[WARM_UP_SAMPLES + 1 :] == pytest.approx(small / VIOLATION_TOLERANCE, rel=0.03)
     assert asked_of_steady(FLOOR / 2, [FLOOR / 2], [1.0])[1:] == pytest.approx(FLOOR)
 
 
@@ -179,7 +195,7 @@ def test_a_rule_of_more_samples_is_followed_where_that_of_the_latest_is_often_sh
     use = [3.0 if row % 20 < 2 else 1.0 for row in range(400)]
     plan = plan_of([0.7, 0.3], [1.0, 9.0], price=20.0)
     asked = plan.follow(0, usage_of(use), np.zeros(400, np.int64), np.arange(401) > 0, LATE)[:, CPU]
-    assert plan.state.chosen[0, CPU] == LONGER
+    assert plan.state.chosen[0, CPU] == LONG_WINDOW
     assert (asked[100:] >= 3.0 / VIOLATION_TOLERANCE).all() and (asked[100:] <= 3.5).all()
 
 
@@ -187,7 +203,7 @@ def test_the_largest_of_each_block_is_kept_and_a_new_block_forgets_the_oldest() 
     plan, slot = plan_of([1.0], [1.0]), np.zeros(1, np.int64)
     for row, cores in enumerate(np.arange(50.0, 0.0, -1.0)):
         plan.observe(slot, usage_of([cores]), slot)
-        since = max(0, row // FOLLOWED - BLOCKS + 1) * FOLLOWED
+        since = max(0, row // SHORT_WINDOW_SAMPLES - BLOCKS + 1) * SHORT_WINDOW_SAMPLES
         assert plan.state.peaks[0, :, CPU].max() * FLOOR == pytest.approx(50.0 - since)
 
 
@@ -195,7 +211,7 @@ def corrected(violated: list[bool], *, short: bool = True) -> tuple[float, float
     """Correction and gain after so many samples."""
     correction, gain, streak = 0.0, GAIN, 0.0
     for one in violated:
-        correction, gain, streak = held(correction, gain, streak, one, one and short, 0.05)
+        correction, gain, streak = updated_correction(correction, gain, streak, one, one and short, 0.05)
     return correction, gain
 
 
@@ -290,7 +306,7 @@ def test_containers_step_by_step_are_decided_for_as_each_followed_alone() -> Non
     for row in range(50):
         usage = np.stack([one[row] for one in usages])
         if row > LATE:
-            together.hold(slots, usage, asked[:, row - LATE])
+            together.correct(slots, usage, asked[:, row - LATE])
         together.observe(slots, usage, labels[:, row])
         asked[:, row + 1] = together.decide(slots, np.zeros(3, np.int64))
     for slot in slots:
@@ -304,11 +320,11 @@ def test_cpu_decided_alone_is_what_it_is_beside_memory_and_asks_for_no_memory() 
     stands = np.full((1, 2), np.nan)
     for row in range(20):
         for plan, resources in ((only, 1), (both, 2)):
-            plan.hold(slot, usage[row : row + 1, :resources], stands[:, :resources])
+            plan.correct(slot, usage[row : row + 1, :resources], stands[:, :resources])
             plan.observe(slot, usage[row : row + 1, :resources], slot)
         alone, stands = only.decide(slot, slot), both.decide(slot, slot)
         np.testing.assert_array_equal(alone, stands[:, :1])
-    assert np.exp(only.state.corrected(slot)[0, CPU]) > 1.0, "it rises: there are violations to correct for"
+    assert np.exp(only.state.chosen_correction(slot)[0, CPU]) > 1.0, "it rises: there are violations to correct for"
 
 
 def test_what_is_learned_of_a_phase_is_what_was_used_in_it() -> None:
@@ -317,7 +333,7 @@ def test_what_is_learned_of_a_phase_is_what_was_used_in_it() -> None:
     demand = DemandModel.fit([usage], [labels], 3)
     assert np.expm1(demand.visiting[CPU, :2, 0]) * FLOOR == pytest.approx([1.0, 4.0], rel=1e-5)
     assert demand.returning[CPU, 0] == pytest.approx(0.0, abs=1e-5), "three samples in it were the same as its mean"
-    assert demand.staying[CPU, LATER.index(6), 1, -1] == pytest.approx(math.log(2.0), abs=0.1), (
+    assert demand.staying[CPU, HORIZONS.index(6), 1, -1] == pytest.approx(math.log(2.0), abs=0.1), (
         "1, 1 and 4: a level of 2"
     )
     assert demand.visiting[CPU, 2].max() == pytest.approx(math.log1p(4.0 / FLOOR)), "never seen: as any of them"
@@ -347,9 +363,9 @@ def test_a_price_is_learned_on_runs_kept_out_and_a_stricter_target_has_a_higher_
     demand, graph = fit_demand(runs, 2, cycle_samples=20, lag=3)
     assert graph.tables.exposed.sum() == 6 * 119
     assert (np.diff(demand.violations[:, :, [0, -1]], axis=2) < 0).all(), "a dearer violation happens less"
-    loose, strict = (demand.price(AS_IT_COMES, (share, share)) for share in (0.2, 0.05))
+    loose, strict = (demand.price(EVERY_SAMPLE, (share, share)) for share in (0.2, 0.05))
     assert (strict >= loose).all() and (strict > loose).any()
-    assert demand.price(AS_IT_COMES, (0.0, 0.0)).tolist() == [PRICES[-1]] * 2, "no more than was tried"
+    assert demand.price(EVERY_SAMPLE, (0.0, 0.0)).tolist() == [PRICES[-1]] * 2, "no more than was tried"
 
 
 def test_a_price_is_learned_from_runs_of_one_workload_by_keeping_out_some_of_them() -> None:
@@ -366,12 +382,12 @@ def test_prices_are_tried_on_all_runs_and_on_some_where_there_are_thousands() ->
         usage, labels = np.ones((samples, 2)), np.zeros(samples, np.int64)
         return [LabelledRun(f"run{n}", usage, labels) for n in range(number)]
 
-    few = tried_on(runs(5, 120))
+    few = sample_for_pricing(runs(5, 120))
     assert [(run.name, len(run.usage)) for run in few] == [(f"run{n}", 120) for n in range(5)]
-    some = tried_on(runs(2_000, 300))
-    assert MOST_SAMPLES / FOLDS <= sum(len(run.usage) for run in some) < MOST_SAMPLES / FOLDS + LEAST_SAMPLES
+    some = sample_for_pricing(runs(2_000, 300))
+    assert MAX_SAMPLES / FOLDS <= sum(len(run.usage) for run in some) < MAX_SAMPLES / FOLDS + MIN_RUN_SAMPLES
     assert [run.name for run in some[:3]] == ["run0", "run40", "run80"]
-    assert tried_on([]) == []
+    assert sample_for_pricing([]) == []
 
 
 def test_a_demand_survives_being_written_and_read_and_a_damaged_one_is_refused() -> None:

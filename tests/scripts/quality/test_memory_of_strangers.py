@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from quality.memory import ORACLE, QUANTILE, RULE, compare_strangers
-from recommender.policies.memory_runs import ABOVE_OWN
+from recommender.policies.memory_runs import OWN_PEAK_MARGIN
 from recommender.records import UsageSeries
 
 GIB = 2.0**30
@@ -20,7 +20,7 @@ def run(number: int, gib: list[float]) -> UsageSeries:
 def test_runs_that_are_alike_need_no_more_than_their_peak_and_a_margin() -> None:
     found = compare_strangers([run(number, [1.0] * 40) for number in range(20)], seed=0)
     assert found[ORACLE].slack == found[QUANTILE].slack == pytest.approx(0.0)
-    assert 0.0 < found[RULE].slack <= ABOVE_OWN - 1.0 + 0.05
+    assert 0.0 < found[RULE].slack <= OWN_PEAK_MARGIN - 1.0 + 0.05
     assert {row.killed_run_share for row in found.values()} == {0.0}
 
 
