@@ -51,32 +51,32 @@ Every command explains itself: phasewise COMMAND --help
 """
 
 
-class LateGroup(click.Group):
+class LazyGroup(click.Group):
     """A group whose commands are imported on first use.
 
     Parameters
     ----------
-    late
+    lazy
         Name -> (module, one line of help), as `COMMANDS`.
     """
 
-    def __init__(self, *arguments: Any, late: Mapping[str, tuple[str, str]] = COMMANDS, **options: Any) -> None:
+    def __init__(self, *arguments: Any, lazy: Mapping[str, tuple[str, str]] = COMMANDS, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._late = late
+        self._lazy = lazy
 
-    def offer(self, late: Mapping[str, tuple[str, str]]) -> None:
+    def offer(self, lazy: Mapping[str, tuple[str, str]]) -> None:
         """Commands besides, of a package above."""
-        self._late = {**self._late, **late}
+        self._lazy = {**self._lazy, **lazy}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self._late, *super().list_commands(ctx)]
+        return [*self._lazy, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self._late:
+        if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
         drop_outdated()
         try:
-            command: click.Command = importlib.import_module(self._late[cmd_name][0]).command
+            command: click.Command = importlib.import_module(self._lazy[cmd_name][0]).command
         except ModuleNotFoundError as error:
             raise _left_out(cmd_name, error) from error
         return command
@@ -84,7 +84,7 @@ class LateGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         own = [(name, command.get_short_help_str(80)) for name, command in self.commands.items()]
         with formatter.section("Commands"):
-            formatter.write_dl([*((name, line) for name, (_, line) in self._late.items()), *own])
+            formatter.write_dl([*((name, line) for name, (_, line) in self._lazy.items()), *own])
 
 
 def _left_out(command: str, error: ModuleNotFoundError) -> Exception:
@@ -98,7 +98,7 @@ def _left_out(command: str, error: ModuleNotFoundError) -> Exception:
     )
 
 
-@click.group(cls=LateGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="phasewise")
 @click.pass_context
 def cli(ctx: click.Context) -> None:

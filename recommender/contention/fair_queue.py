@@ -1,7 +1,7 @@
 """One worker whose jobs are served in the order in which fair sharing would end them: nobody ends much later for it.
 
-See `phasewise.weights` and `StayWorld` for the rule and its source; here it is kept from decision to decision for a
-worker that jobs come to and leave, as the kernel of a real node serves them.
+See `phasewise.weights` and `EqualShareReference` for the rule and its source; here it is kept from decision to decision
+for a worker that jobs come to and leave, as the kernel of a real node serves them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from recommender.contention.forecast import RunsOfClass
-from recommender.contention.phasewise import Sharing, weights
-from recommender.contention.sharing import NOTHING, Stage, after, fair_shares, finish_times, left_of
+from recommender.contention.phasewise import ForecastJob, weights
+from recommender.contention.sharing import EPSILON, Stage, after, fair_shares, finish_times, nonzero_remaining
 
 UNSURE = 0.2
 """When a job ends is not foreseen more closely than by this share of what it takes alone."""
@@ -30,7 +30,7 @@ class _Staying:
 
 
 @dataclass(slots=True)
-class StayWorld:
+class EqualShareReference:
     """Workers on which every job stays, at equal shares: when each would end if nobody were moved or preferred.
 
     It is to our moves and shares what fair sharing is to the fair sojourn protocol (Friedman and Henderson, SIGMETRICS
@@ -62,7 +62,7 @@ class StayWorld:
         if name in self._jobs and self._jobs[name].done_core_s >= core_s:
             del self._jobs[name]
 
-    def held(self) -> list[int]:
+    def job_counts(self) -> list[int]:
         """How many jobs run on each worker."""
         counts = [0] * len(self.capacity_cores)
         for job in self._jobs.values():
@@ -102,7 +102,7 @@ class StayWorld:
             for name, share in zip(running, cores, strict=True):
                 jobs[name].done_core_s += share * step_s
                 stage = left[name][0]
-                if stage.core_s - share * step_s > NOTHING:
+                if stage.core_s - share * step_s > EPSILON:
                     left[name][0] = stage._replace(core_s=stage.core_s - share * step_s)
                     continue
                 left[name].pop(0)
@@ -110,7 +110,7 @@ class StayWorld:
                     jobs[name].ended_s = now_s
 
 
-class Known(NamedTuple):
+class RunningJob(NamedTuple):
     """A job: the CPU time it has used, the cores it would use now, and the runs of its class, if any are known."""
 
     used_core_s: float
@@ -122,15 +122,15 @@ class Known(NamedTuple):
 class FairQueue:
     """The worker with the jobs that were on it when it was asked last."""
 
-    _stay: StayWorld | None = None
+    _stay: EqualShareReference | None = None
     _whole: dict[str, Sequence[Stage]] = field(default_factory=dict)
     _used: Mapping[str, float] = field(default_factory=dict)
     _order: Sequence[str] = ()
 
-    def weights(self, now_s: float, cpu_cores: float, jobs: Mapping[str, Known]) -> Mapping[str, float]:
+    def weights(self, now_s: float, cpu_cores: float, jobs: Mapping[str, RunningJob]) -> Mapping[str, float]:
         """CPU weights of the jobs that are there now; equal where of one of them nothing is foreseen."""
         cores = [max(cpu_cores, LEAST_CORES)]
-        stay = self._stay = self._stay or StayWorld(cores, now_s)
+        stay = self._stay = self._stay or EqualShareReference(cores, now_s)
         stay.capacity_cores = cores
         came = jobs.keys() - self._whole.keys()
         for name, job in jobs.items():
@@ -146,10 +146,10 @@ class FairQueue:
         ends_s = stay.ends_s(self._whole)
         self._whole = {name: whole for name, whole in self._whole.items() if name in ends_s}
         sharing = [
-            Sharing(
+            ForecastJob(
                 name,
                 0,
-                left_of(self._whole[name], job.used_core_s),
+                nonzero_remaining(self._whole[name], job.used_core_s),
                 ends_s[name],
                 foreseen=bool(job.runs.runs),
             )
@@ -161,7 +161,7 @@ class FairQueue:
         return found
 
 
-def _whole(job: Known, cpu_cores: float) -> Sequence[Stage]:
+def _whole(job: RunningJob, cpu_cores: float) -> Sequence[Stage]:
     """A job from its start to its end as it would go alone.
 
     Runs of its class may have been held back at any of their stages: they tell how much work it is, not how fast it can

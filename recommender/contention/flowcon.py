@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-FREE = 1.0
+UNLIMITED = 1.0
 """The limit of a job that may use the whole worker."""
 
 
-class Stand(StrEnum):
+class LearningState(StrEnum):
     """Algorithm 1's lists NL, WL and CL."""
 
     NEW = "New"
@@ -27,7 +27,11 @@ class Stand(StrEnum):
     COMPLETING = "Completing"
 
 
-SLOWER = {Stand.NEW: Stand.WATCHING, Stand.WATCHING: Stand.COMPLETING, Stand.COMPLETING: Stand.COMPLETING}
+SLOWER = {
+    LearningState.NEW: LearningState.WATCHING,
+    LearningState.WATCHING: LearningState.COMPLETING,
+    LearningState.COMPLETING: LearningState.COMPLETING,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +78,8 @@ class Member:
     last: Measured
     last_s: float
     scale: float
-    stand: Stand = Stand.NEW
-    limit: float = FREE
+    state: LearningState = LearningState.NEW
+    limit: float = UNLIMITED
     efficiency: float | None = None
     largest: float = 0.0
 
@@ -101,7 +105,7 @@ class Member:
         """Lines 4 to 13 of algorithm 1."""
         if self.efficiency is None:
             return
-        self.stand = SLOWER[self.stand] if self.efficiency < alpha * self.largest else Stand.NEW
+        self.state = SLOWER[self.state] if self.efficiency < alpha * self.largest else LearningState.NEW
 
 
 @dataclass(slots=True)
@@ -134,9 +138,9 @@ class FlowCon:
         for name, member in self.members.items():
             if member.measure(now_s, jobs[name], self.capacity_cores):
                 member.sort(self.options.alpha)
-        if all(member.stand is Stand.COMPLETING for member in self.members.values()):
+        if all(member.state is LearningState.COMPLETING for member in self.members.values()):
             for member in self.members.values():
-                member.limit = FREE
+                member.limit = UNLIMITED
             self.interval_s *= 2.0
         else:
             self._divide()
@@ -149,9 +153,9 @@ class FlowCon:
         least = 1.0 / (self.options.beta * len(self.members))
         for member in self.members.values():
             share = member.efficiency / total if member.efficiency and all_known else 0.0
-            if member.stand is Stand.COMPLETING:
+            if member.state is LearningState.COMPLETING:
                 member.limit = max(share, least)
-            elif member.stand is Stand.NEW and all_known and total > 0.0:
+            elif member.state is LearningState.NEW and all_known and total > 0.0:
                 member.limit = share
 
 

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import numpy as np
 
-from recommender.contention.sharing import Stage, left_of
+from recommender.contention.sharing import Stage, nonzero_remaining
 
 BEYOND = 0.1
 """A job that has used more than every run before it is taken to have this share of its use before it."""
@@ -54,7 +54,7 @@ class RunsOfClass:
 
     def left(self, used_core_s: float, demand_cores: float) -> list[Stage]:
         """What of it is still to be done."""
-        return left_of(self.whole_job(used_core_s, demand_cores), used_core_s)
+        return nonzero_remaining(self.whole_job(used_core_s, demand_cores), used_core_s)
 
 
 def stages_of(step_s: float, cpu_cores: Sequence[float], used_core_s: float | None = None) -> list[Stage]:

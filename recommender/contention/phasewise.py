@@ -3,7 +3,8 @@
 A job is moved where that shortens the time until completion, summed over the jobs of both workers, by more than a
 margin above the cost of the move. When jobs end is forecast from the demand over progress of earlier runs of their
 classes, so that jobs which want the cores at different times go together well. Nobody may end later for it than in the
-world where everybody stays (`fair_queue.StayWorld`), which is what keeps the slow job from paying for the others.
+world where everybody stays (`fair_queue.EqualShareReference`), which is what keeps the slow job from paying for the
+others.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class MoveOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
+class ForecastJob:
     """A running job as our policies know it.
 
     Attributes
@@ -87,7 +88,7 @@ class Sharing:
     open_to: Collection[int] | None = None
 
 
-def order_of(jobs: Sequence[Sharing]) -> list[int] | None:
+def order_of(jobs: Sequence[ForecastJob]) -> list[int] | None:
     """Places of the jobs, the one first that fair sharing would have ended first; None where that is not foreseen."""
     if not all(job.foreseen for job in jobs):
         return None
@@ -95,7 +96,7 @@ def order_of(jobs: Sequence[Sharing]) -> list[int] | None:
 
 
 def weights(
-    jobs: Sequence[Sharing],
+    jobs: Sequence[ForecastJob],
     capacity_cores: float,
     now_s: float,
     before: Sequence[str] = (),
@@ -118,7 +119,7 @@ def weights(
     Two jobs that each keep the worker of one core busy for ten seconds; equal shares would end both after twenty:
 
     >>> ten = [Stage(10.0, 1.0)]
-    >>> weights([Sharing("a", 0, ten, due_s=20.1), Sharing("b", 0, ten, due_s=20.0)], 1.0, 0.0)
+    >>> weights([ForecastJob("a", 0, ten, due_s=20.1), ForecastJob("b", 0, ten, due_s=20.0)], 1.0, 0.0)
     {'b': 1.0, 'a': 0.125}
     """
     order = order_of(jobs)
@@ -130,7 +131,7 @@ def weights(
 
 
 def _as_before(
-    jobs: Sequence[Sharing], order: Sequence[int], before: Sequence[str], slack_s: Sequence[float]
+    jobs: Sequence[ForecastJob], order: Sequence[int], before: Sequence[str], slack_s: Sequence[float]
 ) -> list[int]:
     """The order, with those first that were first before where what tells them apart is less than their slack."""
     ranks = {name: rank for rank, name in enumerate(before)}
@@ -150,7 +151,7 @@ def _as_before(
 
 
 def _without_late_ends(
-    jobs: Sequence[Sharing], order: list[int], capacity_cores: float, now_s: float, slack_s: Sequence[float]
+    jobs: Sequence[ForecastJob], order: list[int], capacity_cores: float, now_s: float, slack_s: Sequence[float]
 ) -> list[int]:
     """The order with those further in front that would end late because they cannot use the whole worker.
 
@@ -177,7 +178,7 @@ def _without_late_ends(
 
 
 def moves(
-    jobs: Sequence[Sharing], capacity_cores: Sequence[float], now_s: float, options: MoveOptions, *, ordered: bool
+    jobs: Sequence[ForecastJob], capacity_cores: Sequence[float], now_s: float, options: MoveOptions, *, ordered: bool
 ) -> list[Move]:
     """The best moves one after the other, each counted on by the next.
 
@@ -203,19 +204,19 @@ class _Search:
 
     def __init__(
         self,
-        jobs: Iterable[Sharing],
+        jobs: Iterable[ForecastJob],
         capacity_cores: Sequence[float],
         now_s: float,
         options: MoveOptions,
         ordered: bool,
     ) -> None:
         self._capacity_cores, self._now_s, self._options, self._ordered = capacity_cores, now_s, options, ordered
-        self._held: dict[int, list[Sharing]] = defaultdict(list)
+        self._held: dict[int, list[ForecastJob]] = defaultdict(list)
         for job in jobs:
             self._held[job.worker].append(job)
         self._load_s = [self._load_of(worker) for worker in range(len(capacity_cores))]
 
-    def move(self, job: Sharing, target: int) -> None:
+    def move(self, job: ForecastJob, target: int) -> None:
         """Count on a move from now on."""
         cost_s = self._options.cost_s
         moved = replace(job, worker=target, delay_s=cost_s, moves=job.moves + 1, moved_s=self._now_s)
@@ -224,11 +225,11 @@ class _Search:
         for worker in (job.worker, target):
             self._load_s[worker] = self._load_of(worker)
 
-    def best(self) -> tuple[Sharing, int, float] | None:
+    def best(self) -> tuple[ForecastJob, int, float] | None:
         """The move that wins most of those that win enough and harm nobody."""
         sources, targets = self._where_to_look()
         ends = {worker: self._ends(self._held[worker], worker) for worker in {*targets, *sources}}
-        found: tuple[Sharing, int, float] | None = None
+        found: tuple[ForecastJob, int, float] | None = None
         least_s = self._options.margin * self._options.cost_s
         for worker in sources:
             jobs = self._held[worker]
@@ -263,7 +264,7 @@ class _Search:
         work_core_s = sum(stage.core_s for job in self._held[worker] for stage in job.left)
         return work_core_s / self._capacity_cores[worker]
 
-    def _may_move(self, job: Sharing) -> bool:
+    def _may_move(self, job: ForecastJob) -> bool:
         return (
             job.movable
             and job.moves < self._options.most_moves
@@ -271,18 +272,18 @@ class _Search:
             and self._now_s - job.moved_s >= self._options.cool_down_s
         )
 
-    def _ends(self, jobs: Sequence[Sharing], worker: int) -> list[float]:
+    def _ends(self, jobs: Sequence[ForecastJob], worker: int) -> list[float]:
         order = order_of(jobs) if self._ordered else None
         return finish_times(
             self._capacity_cores[worker], [job.left for job in jobs], [job.delay_s for job in jobs], order
         )
 
-    def _harmless(self, jobs: Sequence[Sharing], before_s: Sequence[float], after_s: Sequence[float]) -> bool:
+    def _harmless(self, jobs: Sequence[ForecastJob], before_s: Sequence[float], after_s: Sequence[float]) -> bool:
         return all(
             after <= before + ROUNDING_S or self._now_s + after <= job.due_s
             for job, before, after in zip(jobs, before_s, after_s, strict=True)
         )
 
 
-def _is_open(job: Sharing, worker: int) -> bool:
+def _is_open(job: ForecastJob, worker: int) -> bool:
     return job.open_to is None or worker in job.open_to

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-NOTHING = 1e-9
+EPSILON = 1e-9
 """Cores, or core seconds: less is none."""
 
 
@@ -28,9 +28,9 @@ def fair_shares(capacity_cores: float, demand_cores: Sequence[float], weights: S
     [2.0, 2.0, 4.0]
     """
     shares = [0.0] * len(demand_cores)
-    hungry = [place for place, demand in enumerate(demand_cores) if demand > NOTHING]
+    hungry = [place for place, demand in enumerate(demand_cores) if demand > EPSILON]
     left = capacity_cores
-    while hungry and left > NOTHING:
+    while hungry and left > EPSILON:
         level = left / sum(weights[place] for place in hungry)
         full = [place for place in hungry if demand_cores[place] <= level * weights[place]]
         for place in full or hungry:
@@ -91,7 +91,7 @@ def finish_times(
             cores = fair_shares(capacity_cores, demand, [1.0] * len(work))
         else:
             cores = in_order(capacity_cores, demand, order)
-        running = [place for place in alive if cores[place] > NOTHING]
+        running = [place for place in alive if cores[place] > EPSILON]
         step_s = min((left[place] / cores[place] for place in running), default=math.inf)
         if now_s + step_s > come_s:
             step_s, now_s = come_s - now_s, come_s
@@ -99,7 +99,7 @@ def finish_times(
             now_s += step_s
         for place in running:
             left[place] -= cores[place] * step_s
-            if left[place] <= NOTHING:
+            if left[place] <= EPSILON:
                 stage[place] += 1
                 if stage[place] < len(work[place]):
                     left[place] = work[place][stage[place]].core_s
@@ -118,13 +118,13 @@ def after(stages: Sequence[Stage], done_core_s: float) -> list[Stage]:
     [Stage(core_s=8.0, cores=8.0)]
     """
     for place, stage in enumerate(stages):
-        if stage.core_s - done_core_s > NOTHING:
-            rest = [each for each in stages[place + 1 :] if each.core_s > NOTHING]
+        if stage.core_s - done_core_s > EPSILON:
+            rest = [each for each in stages[place + 1 :] if each.core_s > EPSILON]
             return [stage._replace(core_s=stage.core_s - done_core_s) if done_core_s else stage, *rest]
         done_core_s = max(0.0, done_core_s - stage.core_s)
     return []
 
 
-def left_of(stages: Sequence[Stage], done_core_s: float, cores: float = 1.0) -> list[Stage]:
+def nonzero_remaining(stages: Sequence[Stage], done_core_s: float, cores: float = 1.0) -> list[Stage]:
     """The same of a job that still runs: where nothing is left by its forecast, next to nothing."""
-    return after(stages, done_core_s) or [Stage(10.0 * NOTHING, cores)]
+    return after(stages, done_core_s) or [Stage(10.0 * EPSILON, cores)]

@@ -21,7 +21,7 @@ _WEIGHT_OF = dict(zip(Category, WEIGHTS, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class TrackedJob:
     """A running job as SpeCon knows it. It outlives the job's pods.
 
     Attributes
@@ -50,7 +50,7 @@ class Move(NamedTuple):
     reason: str
 
 
-def scores(jobs: Collection[Watched], workers: int) -> list[float]:
+def scores(jobs: Collection[TrackedJob], workers: int) -> list[float]:
     """S of each worker: 2 |PC| + 1.5 |WC| + 1 |CC|."""
     totals = [0.0] * workers
     for job in jobs:
@@ -58,12 +58,12 @@ def scores(jobs: Collection[Watched], workers: int) -> list[float]:
     return totals
 
 
-def with_learners(jobs: Collection[Watched]) -> set[int]:
+def with_learners(jobs: Collection[TrackedJob]) -> set[int]:
     """The workers on which a job still learns."""
     return {job.worker for job in jobs if job.category is not Category.CONVERGED}
 
 
-def asks_to_move(job: Watched, with_learners: Collection[int]) -> bool:
+def asks_to_move(job: TrackedJob, with_learners: Collection[int]) -> bool:
     """Whether a job that slows down while converged asks for another worker: it is in the way of one that learns."""
     return job.category is Category.CONVERGED and not job.migrated and job.worker in with_learners
 
@@ -96,12 +96,12 @@ def least_loaded(totals: Sequence[float], used_cores: Sequence[float]) -> int:
     return min(candidates, key=lambda worker: (used_cores[worker], worker))
 
 
-def settled(jobs: Collection[Watched]) -> bool:
+def settled(jobs: Collection[TrackedJob]) -> bool:
     """Whether every job is converged, before which nothing is rebalanced; one that has been moved may learn again."""
     return all(job.category is Category.CONVERGED for job in jobs)
 
 
-def rebalance(jobs: Collection[Watched], workers: int, now_s: float) -> list[Move]:
+def rebalance(jobs: Collection[TrackedJob], workers: int, now_s: float) -> list[Move]:
     """Algorithm 5: once every job is converged, those marked last go where fewer run.
 
     An idle worker takes jobs until it holds as many as each worker would at an even spread; where none is idle, those
