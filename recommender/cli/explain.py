@@ -23,7 +23,7 @@ from recommender.engine.replaying import Replay
 from recommender.errors import BadInput, Misuse
 from recommender.live.writing.profile import container_entry
 from recommender.records import CPU, MEMORY
-from recommender.report.profile_words import told
+from recommender.report.profile_words import render_profile
 from recommender.units import moment
 
 Json = dict[str, Any]
@@ -57,7 +57,7 @@ def command(
     if as_json:
         click.echo(orjson.dumps({"profile": profile, "vpa": found}, option=orjson.OPT_INDENT_2).decode())
     else:
-        Console().print(told(vpa, profile, found))
+        Console().print(render_profile(vpa, profile, found))
 
 
 def _live(kubeconfig: Path | None, context: str | None, namespace: str, name: str) -> tuple[Json, Json]:

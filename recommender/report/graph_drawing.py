@@ -12,10 +12,10 @@ import networkx as nx
 from recommender.phases.graph_io import END, START
 
 WIDTH = 760.0
-LEAST_SHARE = 0.05
+MIN_SHARE = 0.05
 """Rarer transitions are in the table below the picture and not in it."""
-_MARGIN, _ROOM_FOR_TEXT = 34.0, 22.0
-_ARC_HEIGHT = 40.0
+_MARGIN, _TEXT_HEIGHT = 34.0, 22.0
+_ARC_UNIT = 40.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +83,15 @@ def draw_graph(graph: nx.DiGraph[Any]) -> GraphDrawing:
     gap = (WIDTH - 2 * _MARGIN) / max(len(order) - 1, 1)
     radius = min(26.0, gap * 0.3)
     place = {name: i for i, name in enumerate(order)}
-    kept = [(s, t, share) for s, t, share, _ in every if share >= LEAST_SHARE and s != t]
-    above = max((_rise(place[t] - place[s]) for s, t, _ in kept if place[t] > place[s]), default=0.0)
-    below = max((_rise(place[s] - place[t]) for s, t, _ in kept if place[t] < place[s]), default=0.0)
-    row_y = above + radius + _ROOM_FOR_TEXT
+    kept = [(s, t, share) for s, t, share, _ in every if share >= MIN_SHARE and s != t]
+    above = max((_arc_height(place[t] - place[s]) for s, t, _ in kept if place[t] > place[s]), default=0.0)
+    below = max((_arc_height(place[s] - place[t]) for s, t, _ in kept if place[t] < place[s]), default=0.0)
+    row_y = above + radius + _TEXT_HEIGHT
     arrows = tuple(_arrow(s, t, share, place, gap, row_y, radius) for s, t, share in kept)
     nodes = tuple(
         Node(name, int(name) if name.isdigit() else -1, _MARGIN + i * gap, row_y) for name, i in place.items()
     )
-    return GraphDrawing(nodes, arrows, tuple(every), radius, row_y + radius + below + _ROOM_FOR_TEXT)
+    return GraphDrawing(nodes, arrows, tuple(every), radius, row_y + radius + below + _TEXT_HEIGHT)
 
 
 def _drawn(node: object) -> bool:
@@ -112,9 +112,9 @@ def _usual_order(shares: Mapping[str, Mapping[str, float]]) -> list[str]:
     return [*order, END] if END in names else order
 
 
-def _rise(span: int) -> float:
+def _arc_height(span: int) -> float:
     """How high an arc over `span` places goes; a step to the neighbour on the right is a straight line or a low arc."""
-    return _ARC_HEIGHT * (0.6 + 0.55 * (span - 1))
+    return _ARC_UNIT * (0.6 + 0.55 * (span - 1))
 
 
 def _arrow(
@@ -131,9 +131,11 @@ def _arrow(
     x1, x2 = x1 + inset, x2 - inset
     edge = row_y + side * radius * 0.9
     tip = edge + side * 6
-    control = edge + side * _rise(abs(span)) * 4 / 3
+    control = edge + side * _arc_height(abs(span)) * 4 / 3
     points = (x1, edge), (x1, control), (x2, control), (x2, tip)
-    return Arrow(source, target, share, points, _width(share), (x1 + x2) / 2, edge + side * (_rise(abs(span)) + 10))
+    return Arrow(
+        source, target, share, points, _width(share), (x1 + x2) / 2, edge + side * (_arc_height(abs(span)) + 10)
+    )
 
 
 def _width(share: float) -> float:

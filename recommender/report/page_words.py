@@ -34,24 +34,24 @@ POLICY_WORDS = {
 }
 
 
-def span_in_words(seconds: float) -> str:
+def duration_words(seconds: float) -> str:
     """A duration with its units set apart, as running text has them.
 
     Examples
     --------
-    >>> span_in_words(600), span_in_words(5400), span_in_words(15)
+    >>> duration_words(600), duration_words(5400), duration_words(15)
     ('10 min', '1 h 30 min', '15 s')
     """
     pairs = re.findall(r"([\d.]+)([a-z]+)", format_duration(seconds))
     return " ".join(f"{count} {'min' if unit == 'm' else unit}" for count, unit in pairs)
 
 
-def steps_of(path: Sequence[str]) -> list[tuple[int, ...]]:
+def path_steps(path: Sequence[str]) -> list[tuple[int, ...]]:
     """The phases of each element of a prototype's path: one, or two that alternate.
 
     Examples
     --------
-    >>> steps_of(["1", "(0 2)*"])
+    >>> path_steps(["1", "(0 2)*"])
     [(1,), (0, 2)]
     """
     return [tuple(int(phase) for phase in re.findall(r"\d+", element)) for element in path]
@@ -79,13 +79,13 @@ def feature_rows(table: PhaseStatistics) -> list[dict[str, Any]]:
     return rows
 
 
-def explained(explanation: Mapping[str, object]) -> list[tuple[str, str]]:
+def fact_pairs(explanation: Mapping[str, object]) -> list[tuple[str, str]]:
     """An explanation, or facts of a model, as pairs of words; nested parts carry the names of what they are in."""
     pairs: list[tuple[str, str]] = []
     for key, value in explanation.items():
         words = re.sub(r"_(bytes|cores|s)$", "", str(key)).replace("_", " ")
         if isinstance(value, Mapping):
-            pairs += [(f"{words}: {inner}", text) for inner, text in explained(value)]
+            pairs += [(f"{words}: {inner}", text) for inner, text in fact_pairs(value)]
         else:
             pairs.append((words, _in_words(str(key), value)))
     return pairs

@@ -46,7 +46,7 @@ _LOOKS = {
     "current.step.rules": Look("#7a7a7a", "#9a9a9a", ">", (4, 2, 1, 2)),
     "ground.truth": Look("#7a7a7a", "#9a9a9a", "*", (1, 1)),
 }
-_OTHERS = (
+_SPARE_LOOKS = (
     Look("#c0392b", "#ff8a7a", "h", (6, 2)),
     Look("#1f7a8c", "#6fd3e3", "p", (3, 1)),
     Look("#5b7a00", "#b5d335", "d", (10, 2)),
@@ -71,7 +71,7 @@ def look_of(policy: str, policies: Sequence[str]) -> Look:
     if policy in _LOOKS:
         return _LOOKS[policy]
     strangers = [name for name in policies if name not in _LOOKS]
-    return _OTHERS[strangers.index(policy) % len(_OTHERS)]
+    return _SPARE_LOOKS[strangers.index(policy) % len(_SPARE_LOOKS)]
 
 
 def phase_colour(phase: int, *, dark: bool = False) -> str:

@@ -16,7 +16,7 @@ from recommender.units import format_cpu, format_memory
 Json = Mapping[str, Any]
 
 
-def told(name: str, profile: Json, vpa: Json) -> RenderableType:
+def render_profile(name: str, profile: Json, vpa: Json) -> RenderableType:
     """What is seen, what is expected, why the target is what it is, and what each guard rail did.
 
     Parameters

@@ -120,12 +120,12 @@ class Summary:
     def row(self, policy: str) -> PolicyRow:
         return next(row for row in self.policies if row.name == policy)
 
-    def savers(self, count: int) -> list[ContainerRow]:
+    def biggest_savers(self, count: int) -> list[ContainerRow]:
         """The containers that would save most."""
         gaining = [row for row in self.containers if row.saved is not None and row.rank > 0]
         return sorted(gaining, key=lambda row: -row.rank)[:count]
 
-    def sufferers(self, count: int) -> list[ContainerRow]:
+    def most_harmed(self, count: int) -> list[ContainerRow]:
         """The containers that would suffer most: by kills for memory, then by the time in violation."""
         harmed = [row for row in self.containers if row.outcome.kills_for_memory or _hours_in_violation(row.outcome)]
         return sorted(harmed, key=lambda row: (-row.outcome.kills_for_memory, -_hours_in_violation(row.outcome)))[
@@ -222,7 +222,7 @@ def number(value: float | None) -> str:
     return text.replace("-", "−") if float(text.replace(",", "")) else text.replace("-", "")
 
 
-def fixed(value: float | None) -> str:
+def two_decimals(value: float | None) -> str:
     """A ratio or a sum with two digits after the point, so that a column can be compared; a dash for none."""
     return "–" if value is None else f"{value:,.2f}".replace("-", "−")
 

@@ -19,46 +19,46 @@ from recommender.report.summary import (
     PolicyRow,
     Summary,
     counted,
-    fixed,
     headline,
     number,
     percent,
     summarise,
+    two_decimals,
 )
 from recommender.timelines import BASELINES
 from recommender.units import format_duration
 
 PLAIN_WIDTH = 100
 """How wide the text is when nobody's terminal says."""
-_WIDE_ENOUGH = 92
-_TOP = 5
-_HIDDEN_NOTES_FROM = 12
-_REASONS = 3
+_MIN_WIDTH_OF_ONE_TABLE = 92
+_TOP_CONTAINERS = 5
+_MAX_NOTES = 12
+_MAX_REASONS = 3
 
 _Columns = Sequence[tuple[str, Callable[[PolicyRow], str]]]
 """Headers, and what stands below them of a policy."""
 
-_HARM: _Columns = (
-    ("slack\nCPU", lambda row: fixed(row.outcome.cpu.slack_ratio)),
-    ("slack\nmem.", lambda row: fixed(row.outcome.memory.slack_ratio)),
+_VIOLATION_COLUMNS: _Columns = (
+    ("slack\nCPU", lambda row: two_decimals(row.outcome.cpu.slack_ratio)),
+    ("slack\nmem.", lambda row: two_decimals(row.outcome.memory.slack_ratio)),
     ("viol.\nCPU", lambda row: _short_percent(row.outcome.cpu.violation_ratio)),
     ("viol.\nmem.", lambda row: _short_percent(row.outcome.memory.violation_ratio)),
     ("OOM\nkills", lambda row: f"{row.outcome.kills_for_memory:,}"),
     ("runs\nkilled", lambda row: _short_percent(row.outcome.kills.killed_run_share if row.outcome.kills else None)),
 )
-_AMOUNTS: _Columns = (
+_AMOUNT_COLUMNS: _Columns = (
     ("core-\nhours", lambda row: number(row.outcome.cpu.allocated)),
     ("GiB-\nhours", lambda row: number(row.outcome.memory.allocated)),
     ("saved\nCPU", lambda row: _share(row, CPU)),
     ("saved\nmem.", lambda row: _share(row, MEMORY)),
 )
-_RESIZES: _Columns = (("resizes\nper h", lambda row: number(row.outcome.resizes_per_hour)),)
-_MONEY: _Columns = (
-    ("reserved", lambda row: fixed(row.bill.reserved if row.bill else None)),
-    ("violations", lambda row: fixed(row.bill.violations if row.bill else None)),
-    ("OOM kills", lambda row: fixed(row.bill.ooms if row.bill else None)),
-    ("total", lambda row: fixed(row.bill.total if row.bill else None)),
-    ("net saving", lambda row: "(baseline)" if row.baseline else fixed(row.net_saving)),
+_RESIZE_COLUMNS: _Columns = (("resizes\nper h", lambda row: number(row.outcome.resizes_per_hour)),)
+_MONEY_COLUMNS: _Columns = (
+    ("reserved", lambda row: two_decimals(row.bill.reserved if row.bill else None)),
+    ("violations", lambda row: two_decimals(row.bill.violations if row.bill else None)),
+    ("OOM kills", lambda row: two_decimals(row.bill.ooms if row.bill else None)),
+    ("total", lambda row: two_decimals(row.bill.total if row.bill else None)),
+    ("net saving", lambda row: "(baseline)" if row.baseline else two_decimals(row.net_saving)),
 )
 
 
@@ -98,7 +98,10 @@ def render_table(
         console.print(table)
         console.print()
     console.print(_legend(summary))
-    for title, rows in (("Would save most", summary.savers(_TOP)), ("Would suffer most", summary.sufferers(_TOP))):
+    for title, rows in (
+        ("Would save most", summary.biggest_savers(_TOP_CONTAINERS)),
+        ("Would suffer most", summary.most_harmed(_TOP_CONTAINERS)),
+    ):
         if rows:
             console.print()
             console.print(_container_table(f"{title} with {summary.focus}", rows))
@@ -119,10 +122,14 @@ def _opening(summary: Summary) -> RenderableType:
 
 
 def _policy_tables(summary: Summary, width: int) -> list[Table]:
-    wide = width >= _WIDE_ENOUGH
-    groups: list[_Columns] = [[*_HARM, *_AMOUNTS, *_RESIZES]] if wide else [[*_HARM, *_RESIZES], _AMOUNTS]
+    wide = width >= _MIN_WIDTH_OF_ONE_TABLE
+    groups: list[_Columns] = (
+        [[*_VIOLATION_COLUMNS, *_AMOUNT_COLUMNS, *_RESIZE_COLUMNS]]
+        if wide
+        else [[*_VIOLATION_COLUMNS, *_RESIZE_COLUMNS], _AMOUNT_COLUMNS]
+    )
     if summary.prices.any_given:
-        groups.append(_MONEY)
+        groups.append(_MONEY_COLUMNS)
     return [_policy_table(summary, columns) for columns in groups]
 
 
@@ -139,7 +146,7 @@ def _table(title: str, first: str, headers: Iterable[str], min_width: int) -> Ta
 
 
 def _policy_table(summary: Summary, columns: _Columns) -> Table:
-    title, first = ("In money", "policy") if columns is _MONEY else ("", "\npolicy")
+    title, first = ("In money", "policy") if columns is _MONEY_COLUMNS else ("", "\npolicy")
     table = _table(title, first, (header for header, _ in columns), min_width=5)
     for place, row in enumerate(summary.policies):
         last_choice = not row.oracle and summary.policies[min(place + 1, len(summary.policies) - 1)].oracle
@@ -185,13 +192,13 @@ def _print_remarks(result: ReplayResult, console: Console, written: Sequence[tup
         console.print()
     if result.left_out:
         commonest = Counter(reason for _, reason in result.left_out).most_common()
-        told = "; ".join(f"{count:,} × {printable(reason)}" for reason, count in commonest[:_REASONS])
-        told += "; and others" if len(commonest) > _REASONS else ""
+        told = "; ".join(f"{count:,} × {printable(reason)}" for reason, count in commonest[:_MAX_REASONS])
+        told += "; and others" if len(commonest) > _MAX_REASONS else ""
         console.print(Text(f"Left out: {counted(len(result.left_out), 'container')} ({told})."))
-    for note in result.notes[:_HIDDEN_NOTES_FROM]:
+    for note in result.notes[:_MAX_NOTES]:
         console.print(Text(f"Note: {printable(note)}"))
-    if len(result.notes) > _HIDDEN_NOTES_FROM:
-        console.print(Text(f"… and {counted(len(result.notes) - _HIDDEN_NOTES_FROM, 'more note')} (see --json)."))
+    if len(result.notes) > _MAX_NOTES:
+        console.print(Text(f"… and {counted(len(result.notes) - _MAX_NOTES, 'more note')} (see --json)."))
     for what, where in written:
         console.print(Text(f"Wrote {what}: {where}"), soft_wrap=True)
 

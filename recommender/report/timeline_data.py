@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray, IntArray, Timeline
-from recommender.report.page_words import explained
+from recommender.report.page_words import fact_pairs
 from recommender.units import BYTES_PER_GIB
 
-MOST_POINTS = 1500
-MOST_CHANGES = 1500
+MAX_POINTS = 1500
+MAX_CHANGES = 1500
 _BINS = 600
-_PER_BUCKET = 5
+_POINTS_PER_BUCKET = 5
 _NOT_DRAWN = "ground.truth"  # it is the usage itself, a decision per sample
 _UNITS = (1.0, BYTES_PER_GIB)
 
@@ -40,11 +40,11 @@ def timeline_data(timeline: Timeline, policies: Sequence[str], reasons_of: Seque
         "length": int(timeline.timestamps[-1] - timeline.timestamps[0]),
         "samples": len(timeline.timestamps),
         "usage": [_line(timeline, resource) for resource in (CPU, MEMORY)],
-        "phases": [] if timeline.labels is None else runs_of_labels(timeline.timestamps, timeline.labels),
+        "phases": [] if timeline.labels is None else phase_spans(timeline.timestamps, timeline.labels),
         "allocations": {str(i): _steps(timeline, *timeline.decisions[name]) for i, name in drawn},
         "marks": {str(i): marks for i, name in drawn if (marks := _marks(timeline, timeline.marks.get(name, {})))},
         "why": [
-            {"policy": name, "facts": explained(timeline.explanations[name])}
+            {"policy": name, "facts": fact_pairs(timeline.explanations[name])}
             for name in reasons_of or policies
             if timeline.explanations.get(name)
         ],
@@ -53,13 +53,13 @@ def timeline_data(timeline: Timeline, policies: Sequence[str], reasons_of: Seque
 
 def _line(timeline: Timeline, resource: int) -> dict[str, list[Any]]:
     values = timeline.usage[:, resource]
-    kept = telling_points(values, MOST_POINTS)
+    kept = downsampled_indices(values, MAX_POINTS)
     since = timeline.timestamps[kept] - timeline.timestamps[0]
     return {"t": since.tolist(), "v": _rounded(values[kept] / _UNITS[resource])}
 
 
 def _steps(timeline: Timeline, times: IntArray, allocation: FloatArray) -> dict[str, Any]:
-    kept = changes(times, allocation, MOST_CHANGES)
+    kept = change_indices(times, allocation, MAX_CHANGES)
     held = allocation_at(timeline.timestamps, times, allocation)
     return {
         "t": (times[kept] - timeline.timestamps[0]).tolist(),
@@ -73,7 +73,7 @@ def _steps(timeline: Timeline, times: IntArray, allocation: FloatArray) -> dict[
 
 def _marks(timeline: Timeline, marks: Mapping[str, IntArray]) -> dict[str, list[int]]:
     start, length = int(timeline.timestamps[0]), int(timeline.timestamps[-1] - timeline.timestamps[0])
-    return {what: moments(times, start, length, _BINS) for what, times in marks.items() if len(times)}
+    return {what: event_offsets_s(times, start, length, _BINS) for what, times in marks.items() if len(times)}
 
 
 def _rounded(values: FloatArray) -> list[float | None]:
@@ -81,7 +81,7 @@ def _rounded(values: FloatArray) -> list[float | None]:
     return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values.tolist()]
 
 
-def telling_points(values: FloatArray, limit: int) -> IntArray:
+def downsampled_indices(values: FloatArray, limit: int) -> IntArray:
     """Positions that draw like the whole series: first, least, greatest, last and one gap of every bucket.
 
     Parameters
@@ -98,7 +98,7 @@ def telling_points(values: FloatArray, limit: int) -> IntArray:
     """
     if len(values) <= limit:
         return np.arange(len(values))
-    edges = np.linspace(0, len(values), max(limit // _PER_BUCKET, 1) + 1).astype(np.int64)
+    edges = np.linspace(0, len(values), max(limit // _POINTS_PER_BUCKET, 1) + 1).astype(np.int64)
     kept: set[int] = set()
     for begin, end in pairwise(edges):
         present = begin + np.flatnonzero(~np.isnan(values[begin:end]))
@@ -110,7 +110,7 @@ def telling_points(values: FloatArray, limit: int) -> IntArray:
     return np.array(sorted(kept), dtype=np.int64)
 
 
-def changes(times: IntArray, allocation: FloatArray, limit: int) -> IntArray:
+def change_indices(times: IntArray, allocation: FloatArray, limit: int) -> IntArray:
     """Positions at which an allocation changes in either resource: all of them up to `limit`, else the telling ones.
 
     Parameters
@@ -128,7 +128,7 @@ def changes(times: IntArray, allocation: FloatArray, limit: int) -> IntArray:
     exact = np.flatnonzero(moved)
     if len(exact) <= limit:
         return exact
-    by_resource = [exact[telling_points(allocation[exact, r], limit // 2)] for r in range(allocation.shape[1])]
+    by_resource = [exact[downsampled_indices(allocation[exact, r], limit // 2)] for r in range(allocation.shape[1])]
     return np.unique(np.concatenate(by_resource))
 
 
@@ -162,7 +162,7 @@ def violation_spans(timestamps: IntArray, used: FloatArray, allocated: FloatArra
     return [(round(a * width), round((b + 1) * width)) for a, b in zip(begins, ends, strict=True)]
 
 
-def moments(times: IntArray, start: int, length: int, bins: int) -> list[int]:
+def event_offsets_s(times: IntArray, start: int, length: int, bins: int) -> list[int]:
     """When something happened, int64 (m,) unix seconds, in seconds since the start, to the end; one a bin of time."""
     since = np.unique(times[times <= start + length]) - start
     _, first = np.unique((since / max(length / bins, 1.0)).astype(np.int64), return_index=True)
@@ -170,7 +170,7 @@ def moments(times: IntArray, start: int, length: int, bins: int) -> list[int]:
     return kept
 
 
-def runs_of_labels(timestamps: IntArray, labels: IntArray) -> list[tuple[int, int, int]]:
+def phase_spans(timestamps: IntArray, labels: IntArray) -> list[tuple[int, int, int]]:
     """Stretches of equal phase: (begin, end, phase), in seconds since the first sample."""
     if not len(labels):
         return []
