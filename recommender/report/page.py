@@ -1,4 +1,4 @@
-"""The dry run as one self-contained page for managers and engineers, with nothing fetched from anywhere."""
+"""The dry run as one self-contained HTML page that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ def render_page(
     phase_table: PhaseStatistics | None = None,
     tradeoffs: Sequence[str] = (),
 ) -> str:
-    """The page as text.
+    """Render the page as HTML text.
 
     Parameters
     ----------
     timelines
-        Containers to draw, the most telling first.
+        Containers to draw, the most interesting first.
     generated_at, version
-        What the page says of its own making.
+        Shown as the time and version of the report.
     phase_graph
-        What follows what; the first-order part is drawn.
+        Transitions between phases; the first-order part is drawn.
     sequences
-        The runs of each container, from which the prototypes are told; at most `MAX_PROTOTYPES` are shown.
+        The phase runs of each container, for the prototypes; at most `MAX_PROTOTYPES` are shown.
     phase_table
-        What each phase looks like.
+        Mean and spread of usage per phase.
     tradeoffs
-        Slack against violations as SVG elements, see `plots.policies.tradeoffs_for_page`.
+        SVG elements of `plots.policies.tradeoffs_for_page`.
     """
     summary = summarise(result, prices) if result.containers else None
     shown = [timeline for timeline in timelines if len(timeline.timestamps)]
@@ -86,8 +86,8 @@ def render_page(
         baseline_words=BASELINES.get(summary.baseline or "", "") if summary else "",
         generated_at=generated_at.strftime("%Y-%m-%d %H:%M %Z").strip(),
         version=version,
-        script=Markup(script),  # noqa: S704  # our own file
-        style=Markup(style),  # noqa: S704  # our own file
+        script=Markup(script),  # noqa: S704  # a file of this package
+        style=Markup(style),  # noqa: S704  # a file of this package
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         data=script_json(_data(summary, shown, None if numbered_per_fold else phase_table) if summary else {}),
         numbered_per_fold=numbered_per_fold,
@@ -114,15 +114,15 @@ def render_page(
 
 
 def script_json(data: object) -> Markup:
-    """JSON that may stand inside a script element: no `<`, so no name can close it, and no line separators."""
+    """JSON that is safe inside a script element: without `<`, `>`, `&` and line separators."""
     text = orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY).decode()
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return Markup(text)  # noqa: S704  # every letter that could end the element is escaped above
+    return Markup(text)  # noqa: S704  # all characters that could end the element are escaped above
 
 
 def no_break_percent(text: str) -> str:
-    """The text with no line break between a number and its per cent sign."""
+    """Put no-break spaces between numbers and per cent signs."""
     return text.replace(" %", "\u00a0%")
 
 
@@ -151,22 +151,21 @@ def _read_text(name: str) -> str:
 
 def _data(summary: Summary, timelines: Sequence[Timeline], table: PhaseStatistics | None) -> Mapping[str, Any]:
     names = [row.name for row in summary.policies]
-    choices = [row.name for row in summary.policies if not row.oracle]
-    reasons_of = sorted(choices, key=lambda name: name != summary.focus)
-    shown_first = {summary.focus, summary.baseline, "vpa" if "vpa" in names else "histogram"}
+    explained = sorted((row.name for row in summary.policies if not row.oracle), key=lambda name: name != summary.focus)
+    checked = {summary.focus, summary.baseline, "vpa" if "vpa" in names else "histogram"}
     return {
         "phase_colours": PHASE_COLOURS,
         "policies": [
-            {"name": name, "dash": " ".join(map(str, look_of(name, names).dash)), "checked": name in shown_first}
+            {"name": name, "dash": " ".join(map(str, look_of(name, names).dash)), "checked": name in checked}
             for name in names
         ],
         "phases": [table.describe(phase) for phase in range(table.n_phases)] if table is not None else [],
-        "timelines": [timeline_data(timeline, names, reasons_of) for timeline in timelines],
+        "timelines": [timeline_data(timeline, names, explained) for timeline in timelines],
     }
 
 
 def _container_rows(summary: Summary) -> list[ContainerRow]:
-    """Those that matter most where there are too many: half by harm, the rest by what they save or cost."""
+    """At most `MAX_CONTAINERS` rows: half of them the most harmed, the rest those with the largest difference."""
     by_rank = sorted(summary.containers, key=lambda row: -abs(row.rank))
     if len(by_rank) <= MAX_CONTAINERS:
         return sorted(by_rank, key=lambda row: -row.rank)

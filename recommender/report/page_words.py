@@ -1,4 +1,4 @@
-"""What the page explains in words: the policies, the model and the looks of phases."""
+"""Texts of the page: what each policy does, facts of the model, and rows of the phase table."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from recommender.phases.statistics import PhaseStatistics
 from recommender.units import format_cpu, format_duration, format_memory
 
 POLICY_WORDS = {
-    "static": "What was declared: the container's CPU and memory requests.",
-    "histogram": "The default Vertical Pod Autoscaler's target: a percentile of a fading histogram and a margin.",
-    "prev.step.max": "Reactive: the largest use of the cycle just ended.",
-    "prev.step.rules": "Reactive: mean plus two standard deviations of the cycle just ended.",
-    "phase.rules": "AI4DL: mean plus two standard deviations of the phase detected right before the cycle.",
+    "static": "The container's declared CPU and memory requests.",
+    "histogram": "The default Vertical Pod Autoscaler's target: a percentile of a decaying histogram plus a margin.",
+    "prev.step.max": "Reactive: the maximum use of the previous cycle.",
+    "prev.step.rules": "Reactive: mean plus two standard deviations of the previous cycle.",
+    "phase.rules": "AI4DL: mean plus two standard deviations of the phase detected just before the cycle.",
     "phasewise": (
-        "Ours, as it runs live: phases, forecasts, earlier runs of the workload and every guard rail, applied by the "
-        "simulated cluster's updater."
+        "Ours, as it runs live: phases, forecasts, earlier runs of the workload and all guard rails, applied by the "
+        "updater of the simulated cluster."
     ),
     "vpa": "The default Vertical Pod Autoscaler's recommender, applied by the same updater.",
-    "class.peak": "The largest peak of the earlier runs of the workload plus 15 %, from the start of a run.",
+    "class.peak": "The largest peak of earlier runs of the workload plus 15 %, from the start of a run.",
     "phase.proactive": (
-        "The forecast alone: the demand of the coming cycle from the phase, its age, what came before, the present "
+        "The forecast alone: the demand of the next cycle from the phase, its age, the phases before, the present "
         "level and earlier runs of the workload. Its margin aims at the target share of violations."
     ),
-    "flowcon": "FlowCon: shares by the growth efficiency of the training loss.",
-    "current.step.max": "Oracle: the largest use of the coming cycle, which nobody can know.",
-    "current.step.rules": "Oracle: mean plus two standard deviations of the coming cycle, which nobody can know.",
+    "flowcon": "FlowCon: CPU shares by the growth efficiency of the training loss.",
+    "current.step.max": "Oracle: the maximum use of the next cycle, unknown in practice.",
+    "current.step.rules": "Oracle: mean plus two standard deviations of the next cycle, unknown in practice.",
     "ground.truth": "Oracle: the use itself, sample by sample.",
 }
 
 
 def duration_words(seconds: float) -> str:
-    """A duration with its units set apart, as running text has them.
+    """A duration for running text, with spaces before the units.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def duration_words(seconds: float) -> str:
 
 
 def path_steps(path: Sequence[str]) -> list[tuple[int, ...]]:
-    """The phases of each element of a prototype's path: one, or two that alternate.
+    """The phases of each element of a prototype's path: one, or several that alternate.
 
     Examples
     --------
@@ -58,12 +58,12 @@ def path_steps(path: Sequence[str]) -> list[tuple[int, ...]]:
 
 
 def feature_rows(table: PhaseStatistics) -> list[dict[str, Any]]:
-    """One row per phase: number, words, share of time, containers, and mean ± spread of use and of each feature."""
+    """One row per phase: number, words, share of time, containers, and mean ± standard deviation of its features."""
     rows = []
     for phase in range(table.n_phases):
         cpu, memory = table.usage_mean[phase]
         cpu_sd, memory_sd = table.usage_sd[phase]
-        met = bool(table.samples[phase])
+        seen = bool(table.samples[phase])
         features = zip(table.features, table.feature_mean[phase], table.feature_sd[phase], strict=True)
         rows.append(
             {
@@ -71,16 +71,16 @@ def feature_rows(table: PhaseStatistics) -> list[dict[str, Any]]:
                 "words": table.describe(phase),
                 "share": table.share(phase),
                 "containers": int(table.containers[phase]),
-                "cpu": f"{format_cpu(cpu)} ± {format_cpu(cpu_sd)}" if met else "–",
-                "memory": f"{format_memory(memory)} ± {format_memory(memory_sd)}" if met else "–",
-                "features": [(name, f"{mean:.3g} ± {sd:.2g}") for name, mean, sd in features] if met else [],
+                "cpu": f"{format_cpu(cpu)} ± {format_cpu(cpu_sd)}" if seen else "–",
+                "memory": f"{format_memory(memory)} ± {format_memory(memory_sd)}" if seen else "–",
+                "features": [(name, f"{mean:.3g} ± {sd:.2g}") for name, mean, sd in features] if seen else [],
             }
         )
     return rows
 
 
 def fact_pairs(explanation: Mapping[str, object]) -> list[tuple[str, str]]:
-    """An explanation, or facts of a model, as pairs of words; nested parts carry the names of what they are in."""
+    """Flatten an explanation or the facts of a model into (label, text); nested labels get the outer one in front."""
     pairs: list[tuple[str, str]] = []
     for key, value in explanation.items():
         words = re.sub(r"_(bytes|cores|s)$", "", str(key)).replace("_", " ")

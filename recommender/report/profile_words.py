@@ -1,4 +1,4 @@
-"""A PhaseProfile in words and tables, for a person at a terminal."""
+"""A PhaseProfile as text and tables for a terminal."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Json = Mapping[str, Any]
 
 
 def render_profile(name: str, profile: Json, vpa: Json) -> RenderableType:
-    """What is seen, what is expected, why the target is what it is, and what each guard rail did.
+    """Show the present phase, the forecast, the reasons of the target and what each guard rail did.
 
     Parameters
     ----------
     name
         `namespace/name`.
     profile, vpa
-        The `status` of the PhaseProfile and of the VPA, as the API server gives them; `move` of the profile is what the
-        controller said last of moving one of its pods.
+        The `status` of the PhaseProfile and of the VPA as JSON; `move` in the profile is the latest message of the
+        controller about a move of its pods.
     """
     published = {entry.get("containerName"): entry for entry in _entries(vpa)}
     parts: list[RenderableType] = [Text(printable(name), style="bold")]
@@ -39,7 +39,7 @@ def render_profile(name: str, profile: Json, vpa: Json) -> RenderableType:
 
 
 def _cell(words: str) -> Text:
-    """What others wrote, as it is: it neither steers the terminal nor is read as markup."""
+    """Untrusted text without terminal control characters and markup."""
     return Text(printable(words))
 
 
@@ -51,16 +51,19 @@ def _container(container: Json, published: Json) -> Table:
 
 
 def reasons(container: Json, published: Json) -> Iterator[tuple[str, str]]:
-    """What is seen, expected and decided of a container, and what it would have else, as (label, words).
+    """Yield (label, text) of a container's phase, forecast and decision, and what it would have without us.
 
-    `published` is its entry in the VPA.
+    Parameters
+    ----------
+    container, published
+        Its entries in the PhaseProfile and in the VPA.
     """
     if "phase" in container:
         phase = container["phase"]
-        seen = "like no phase it knows" if phase < 0 else f"phase {phase}"
+        seen = "unknown phase" if phase < 0 else f"phase {phase}"
         yield "sees", f"{seen} since {container.get('since', '?')}, confidence {container.get('confidence', 0):.0%}"
     else:
-        yield "sees", "too little to tell a phase"
+        yield "sees", "no phase: too few samples"
     for following in container.get("next", []):
         yield "expects", f"phase {following['phase']} ({following['probability']:.0%}) about {following.get('at', '?')}"
     why = container.get("why", {})
@@ -75,8 +78,8 @@ def reasons(container: Json, published: Json) -> Iterator[tuple[str, str]]:
     for label, field in (("target", "target"), ("below", "lowerBound"), ("above", "upperBound")):
         if amounts := published.get(field):
             yield label, ", ".join(f"{resource} {_amount(resource, amounts[resource])}" for resource in sorted(amounts))
-    for label, told, kind in (("declared", container, "declared"), ("default VPA", why, "default")):
-        cpu_cores, memory_bytes = told.get(f"{kind}CpuCores"), told.get(f"{kind}MemoryBytes")
+    for label, source, kind in (("declared", container, "declared"), ("default VPA", why, "default")):
+        cpu_cores, memory_bytes = source.get(f"{kind}CpuCores"), source.get(f"{kind}MemoryBytes")
         words = [] if cpu_cores is None else [f"cpu {format_cpu(cpu_cores)}"]
         words += [] if memory_bytes is None else [f"memory {format_memory(memory_bytes)}"]
         if words:
@@ -84,7 +87,7 @@ def reasons(container: Json, published: Json) -> Iterator[tuple[str, str]]:
 
 
 def _amount(resource: str, text: str) -> str:
-    """A published quantity; of memory, where it may be in bytes, in units that a person can read."""
+    """A published quantity; memory, often in bytes, in readable units."""
     return format_memory(parse_quantity(text)) if resource == "memory" else text
 
 
@@ -100,10 +103,10 @@ def _pods(pods: list[Json]) -> Table:
 
 def _progress(pod: Json) -> str:
     """Such as `evaluate, checkpoint of 2026-11-21T09:50:00Z, Watching since 2026-11-21T10:00:00Z`."""
-    said = [pod["stage"]] if "stage" in pod else []
-    said += [f"checkpoint of {pod['checkpointAt']}"] if "checkpointAt" in pod else []
-    said += [_growth(pod)] if "category" in pod else []
-    return ", ".join(said) or "not told"
+    parts = [pod["stage"]] if "stage" in pod else []
+    parts += [f"checkpoint of {pod['checkpointAt']}"] if "checkpointAt" in pod else []
+    parts += [_growth(pod)] if "category" in pod else []
+    return ", ".join(parts) or "not reported"
 
 
 def _growth(pod: Json) -> str:

@@ -1,4 +1,4 @@
-"""Timelines as they are drawn: small, with no spike lost, exact where it matters; for the page as plain JSON."""
+"""Downsample timelines for drawing without losing spikes or gaps, and convert them to JSON for the page."""
 
 from __future__ import annotations
 
@@ -16,21 +16,19 @@ MAX_POINTS = 1500
 MAX_CHANGES = 1500
 _BINS = 600
 _POINTS_PER_BUCKET = 5
-_NOT_DRAWN = "ground.truth"  # it is the usage itself, a decision per sample
+_NOT_DRAWN = "ground.truth"  # the same line as the usage
 _UNITS = (1.0, BYTES_PER_GIB)
 
 
 def timeline_data(timeline: Timeline, policies: Sequence[str], reasons_of: Sequence[str] = ()) -> dict[str, Any]:
-    """One container for the page: seconds since its start, cores and GiB, None in gaps.
+    """One container as JSON for the page: seconds since its start, cores and GiB, None in gaps.
 
     Parameters
     ----------
-    timeline
-        As the replay drew it out.
     policies
-        Names in the page's order; a policy is known to the script by its place.
+        Names in the order of the page, whose script refers to them by index.
     reasons_of
-        Policies whose reasons are told, in this order; by default all.
+        Policies whose reasons are shown, in this order; all by default.
     """
     drawn = [(i, name) for i, name in enumerate(policies) if name in timeline.decisions and name != _NOT_DRAWN]
     return {
@@ -60,12 +58,12 @@ def _line(timeline: Timeline, resource: int) -> dict[str, list[Any]]:
 
 def _steps(timeline: Timeline, times: IntArray, allocation: FloatArray) -> dict[str, Any]:
     kept = change_indices(times, allocation, MAX_CHANGES)
-    held = allocation_at(timeline.timestamps, times, allocation)
+    allocated = allocation_at(timeline.timestamps, times, allocation)
     return {
         "t": (times[kept] - timeline.timestamps[0]).tolist(),
         "v": [_rounded(allocation[kept, resource] / _UNITS[resource]) for resource in (CPU, MEMORY)],
         "short": [
-            violation_spans(timeline.timestamps, timeline.usage[:, resource], held[:, resource], _BINS)
+            violation_spans(timeline.timestamps, timeline.usage[:, resource], allocated[:, resource], _BINS)
             for resource in (CPU, MEMORY)
         ],
     }
@@ -77,24 +75,24 @@ def _marks(timeline: Timeline, marks: Mapping[str, IntArray]) -> dict[str, list[
 
 
 def _rounded(values: FloatArray) -> list[float | None]:
-    """Four significant digits are finer than any screen, and a third of the bytes."""
+    """Round to four significant digits: finer than a screen, in a third of the bytes."""
     return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values.tolist()]
 
 
 def downsampled_indices(values: FloatArray, limit: int) -> IntArray:
-    """Positions that draw like the whole series: first, least, greatest, last and one gap of every bucket.
+    """Downsample a series by buckets: first, minimum, maximum, last and one missing value of each.
 
     Parameters
     ----------
     values
         float64 (n,), NaN in gaps.
     limit
-        At most this many positions come back; five at least.
+        Maximum number of indices, at least five.
 
     Returns
     -------
-    int64 (m,), increasing. Every extreme of the series is among them, and so is a position in every bucket's gap, so
-    that a line broken there stays broken.
+    int64 (m,), increasing. The extremes of all buckets are kept, and a missing value of each bucket with a gap, so that
+    the line stays broken there.
     """
     if len(values) <= limit:
         return np.arange(len(values))
@@ -106,49 +104,51 @@ def downsampled_indices(values: FloatArray, limit: int) -> IntArray:
         if len(present):
             least, most = present[values[present].argmin()], present[values[present].argmax()]
             kept.update((int(present[0]), int(least), int(most), int(present[-1])))
-        kept.update(int(place) for place in missing[:1])
+        kept.update(int(index) for index in missing[:1])
     return np.array(sorted(kept), dtype=np.int64)
 
 
 def change_indices(times: IntArray, allocation: FloatArray, limit: int) -> IntArray:
-    """Positions at which an allocation changes in either resource: all of them up to `limit`, else the telling ones.
+    """Indices at which an allocation changes in either resource, downsampled if there are more than `limit`.
 
     Parameters
     ----------
     times
-        int64 (d,), from when each decision holds.
+        int64 (d,), start of each decision in unix seconds.
     allocation
         float64 (d, 2).
     limit
-        How many changes are kept exact.
+        Maximum number of changes that are all kept.
     """
     if not len(times):
         return np.zeros(0, dtype=np.int64)
-    moved = np.concatenate([[True], (np.diff(allocation, axis=0) != 0).any(axis=1)])
-    exact = np.flatnonzero(moved)
-    if len(exact) <= limit:
-        return exact
-    by_resource = [exact[downsampled_indices(allocation[exact, r], limit // 2)] for r in range(allocation.shape[1])]
+    changed = np.concatenate([[True], (np.diff(allocation, axis=0) != 0).any(axis=1)])
+    all_changes = np.flatnonzero(changed)
+    if len(all_changes) <= limit:
+        return all_changes
+    by_resource = [
+        all_changes[downsampled_indices(allocation[all_changes, r], limit // 2)] for r in range(allocation.shape[1])
+    ]
     return np.unique(np.concatenate(by_resource))
 
 
 def allocation_at(timestamps: IntArray, times: IntArray, allocation: FloatArray) -> FloatArray:
-    """What was allocated at each sample: float64 (n, 2), NaN before the first decision."""
-    held = np.full((len(timestamps), allocation.shape[1]), np.nan)
-    place = np.searchsorted(times, timestamps, side="right") - 1
-    held[place >= 0] = allocation[place[place >= 0]]
-    return held
+    """The allocation at each sample: float64 (n, 2), NaN before the first decision."""
+    allocated = np.full((len(timestamps), allocation.shape[1]), np.nan)
+    index = np.searchsorted(times, timestamps, side="right") - 1
+    allocated[index >= 0] = allocation[index[index >= 0]]
+    return allocated
 
 
 def violation_spans(timestamps: IntArray, used: FloatArray, allocated: FloatArray, bins: int) -> list[tuple[int, int]]:
-    """Where use exceeds allocation x 1.05, as spans in seconds since the first sample.
+    """Spans in seconds since the first sample in which use exceeds allocation x 1.05.
 
     Parameters
     ----------
     timestamps, used, allocated
         int64 (n,), float64 (n,) and float64 (n,) of one resource.
     bins
-        The time is cut into this many bins and a bin with any violation counts whole: a drawing cannot show finer.
+        Resolution: a bin of time with any violation counts as a whole.
     """
     with np.errstate(invalid="ignore"):
         violating = used > allocated * VIOLATION_TOLERANCE
@@ -163,7 +163,7 @@ def violation_spans(timestamps: IntArray, used: FloatArray, allocated: FloatArra
 
 
 def event_offsets_s(times: IntArray, start: int, length: int, bins: int) -> list[int]:
-    """When something happened, int64 (m,) unix seconds, in seconds since the start, to the end; one a bin of time."""
+    """Convert unix seconds, int64 (m,), to seconds since the start: at most one event per bin, none after the end."""
     since = np.unique(times[times <= start + length]) - start
     _, first = np.unique((since / max(length / bins, 1.0)).astype(np.int64), return_index=True)
     kept: list[int] = since[first].tolist()
@@ -171,7 +171,7 @@ def event_offsets_s(times: IntArray, start: int, length: int, bins: int) -> list
 
 
 def phase_spans(timestamps: IntArray, labels: IntArray) -> list[tuple[int, int, int]]:
-    """Stretches of equal phase: (begin, end, phase), in seconds since the first sample."""
+    """Spans of equal phase: (begin, end, phase), in seconds since the first sample."""
     if not len(labels):
         return []
     since = timestamps - timestamps[0]

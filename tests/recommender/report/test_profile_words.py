@@ -24,7 +24,7 @@ def test_a_pod_is_told_with_its_category_since_when_and_how_far_it_moved() -> No
 
 
 def test_a_pod_that_tells_nothing_of_its_progress_is_said_not_to() -> None:
-    assert "not told" in words_of({"name": "job-1", "uid": "u", "container": "main", "phase": 3})
+    assert "not reported" in words_of({"name": "job-1", "uid": "u", "container": "main", "phase": 3})
 
 
 def test_a_pod_without_a_sample_is_told_without_a_phase() -> None:

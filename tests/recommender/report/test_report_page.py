@@ -125,7 +125,7 @@ def test_rows_of_the_simulated_cluster_are_told_from_policies_that_decide_by_cyc
     container = ContainerReplay("a", None, tallies, runs)
     result = ReplayResult(60, 600, tuple(tallies), frozenset(), (container,), (), {})
     text = " ".join(read(render_page(result, (), generated_at=WHEN, version="0")).text)
-    assert "static, phasewise: played in a simulated cluster" in text
+    assert "static, phasewise: run in a simulated cluster" in text
     assert "histogram: one decision per cycle of 10 min, in force at once" in text
     assert "10.0 + 2.50" in text and "−2.50 (−25\xa0%)" in text and "reserved and lost minus" in text
     assert "takes effect at once" not in text
@@ -136,7 +136,7 @@ def test_too_many_containers_are_capped_with_a_sentence_and_the_harmed_stay(
 ) -> None:
     monkeypatch.setattr(page_module, "MAX_CONTAINERS", 6)
     capped = page_of(run)
-    assert "Shown are 6 of 16 containers" in capped
+    assert "6 of 16 containers are shown" in capped
     worst = max(run.result.containers, key=lambda c: c.tallies["phasewise"].oom_events)
     table = capped[capped.index('id="container-table"') : capped.index('id="timelines"')]
     assert table.count("<tr") == 7
