@@ -248,5 +248,5 @@ def test_without_scripts_the_results_are_still_there(browser: Browser, report: P
     plain.goto(report.as_uri())
     assert plain.locator("#policy-table tbody tr:visible").count() == 9
     assert plain.locator(".pair svg").count() == 2
-    assert plain.get_by_text("drawn by a small script").is_visible()
+    assert plain.get_by_text("need JavaScript").is_visible()
     context.close()
