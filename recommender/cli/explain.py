@@ -39,7 +39,7 @@ Json = dict[str, Any]
 def command(
     vpa: str, as_json: bool, kubeconfig: Path | None, context: str | None, record: Path | None, at_s: float | None
 ) -> None:
-    """Show the phases and the forecast of a VPA's containers, and the reasons of the target.
+    """Show the phases and the forecast of a VPA's containers, and the reasons for the target.
 
     \b
       phasewise explain ml/resnet-training

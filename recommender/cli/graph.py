@@ -100,7 +100,7 @@ def draw(graph: Path, output: Path) -> None:
 @SEQUENCES
 @JSON
 def prototypes_command(sequences: Path, json_path: str | None) -> None:
-    """Show the paths of executions: phases in order, repeats and alternations collapsed (ABABAB is AB*)."""
+    """Show the paths of executions through the phases, repeats and alternations collapsed."""
     runs = _read(sequences)
     found = prototypes(runs)
     if json_path is not None:

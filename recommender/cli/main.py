@@ -18,7 +18,7 @@ from recommender.errors import Misuse
 COMMANDS = {
     "dry-run": ("recommender.cli.dry_run", "Replay recorded metrics: what would each policy have saved and violated?"),
     "recommender": ("recommender.cli.recommender", "Run the live VPA recommender."),
-    "explain": ("recommender.cli.explain", "Show phases, forecast and reasons behind the recommendation of a VPA."),
+    "explain": ("recommender.cli.explain", "Show the phases and the forecast behind the recommendation of a VPA."),
     "replay": (
         "recommender.cli.replay",
         "Rerun a recorded recommender, to reproduce its targets or try other options.",

@@ -48,7 +48,8 @@ PROGRESS_OPTIONS = (
         "--progress-alpha",
         "alpha",
         type=click.FloatRange(0, min_open=True),
-        help="Above this growth a pod is Progressing; twice in a row below it and falling, it is Converged.",
+        help="Above this growth a pod is Progressing. Each interval of lower and falling growth makes it Watching, "
+        "then Converged.",
     ),
     _progress(
         "--progress-normalise",

@@ -44,7 +44,7 @@ USAGE_OPTIONS = (
         "labels",
         multiple=True,
         metavar="OURS=THEIRS",
-        help="Name of a label there: pod=pod_name. OURS: namespace, pod, container, node, workload. Repeatable.",
+        help="Label name in Prometheus: pod=pod_name. OURS: namespace, pod, container, node, workload. Repeatable.",
     ),
     click.option(
         "--request-label",

@@ -17,7 +17,7 @@ Json = Mapping[str, Any]
 
 
 def render_profile(name: str, profile: Json, vpa: Json) -> RenderableType:
-    """Show the present phase, the forecast, the reasons of the target and what each guard rail did.
+    """Show the present phase, the forecast, the reasons for the target and what each guard rail did.
 
     Parameters
     ----------
