@@ -19,17 +19,8 @@ import click
 from recommender import __version__
 from recommender import model as models
 from recommender.cli.common import DURATION, STEP, comma_list, map_option, progress_bar, say, source_argument
-from recommender.cli.simulated_cluster import (
-    BUNDLED_DELAY_S,
-    BUNDLED_RESIZES_PER_HOUR,
-    DEFAULT_RAILS,
-    ClusterOptions,
-    cluster_options,
-    runs_ended_before,
-    simulated_policies,
-)
+from recommender.cli.simulated_cluster import ClusterOptions, cluster_options, runs_ended_before, simulated_policies
 from recommender.decisions import decisions_written
-from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.errors import Misuse, NotEnoughData
 from recommender.files import check_target, write_bytes_aside
 from recommender.judging import ReplayOptions
@@ -195,8 +186,8 @@ def command(
             Cluster,
             planner.model_for,
             options,
-            simulation.cluster_rules(BUNDLED_DELAY_S if bundled else DEFAULT_DELAY_S),
-            engine=simulation.engine_options(BUNDLED_RESIZES_PER_HOUR if bundled else DEFAULT_RAILS.resizes_per_hour),
+            simulation.cluster_rules(bundled=bundled),
+            engine=simulation.engine_options(bundled=bundled),
             history=earlier,
         )
         played, simulation_notes = simulated_policies(simulated, series, make_cluster, progress)
@@ -216,13 +207,7 @@ def command(
             )
         notes = (*opened.notes, *seen_notes(seen, len(series)), *notes, *history_notes, *simulation_notes)
         notes += mismatch_notes(model, result.step_s, result.cycle_s)
-        result = replace(result, notes=(*notes, *result.notes))
-        written: list[tuple[str, str]] = []
-        try:
-            _write(result, outputs, prices, planner.any_model(), series, written)
-        finally:  # print the table even if a file cannot be written
-            if json_to != "-":
-                render_table(result, console=report_console(), prices=prices, written=written)
+        _report(replace(result, notes=(*notes, *result.notes)), outputs, prices, planner.any_model(), series)
 
 
 def _warn_of_size(cells: int) -> None:
@@ -295,27 +280,31 @@ def _check_targets(outputs: Mapping[str, str | Path]) -> None:
             check_target(path)
 
 
-def _write(
+def _report(
     result: ReplayResult,
     outputs: Mapping[str, str | Path],
     prices: Prices,
     model: PhaseModel | None,
     series: Sequence[UsageSeries],
-    written: list[tuple[str, str]],
 ) -> None:
-    """Write all requested files; kind and path of each are appended to `written`."""
-    for what, path in outputs.items():
-        if what == "JSON":
-            write_json(result, path)
-        elif what == "CSV":
-            write_csv(result, path)
-        elif what == "page":
-            _write_page(result, path, prices, model, series)
-        elif what == "plots":
-            from recommender.plots.folder import write_plots  # noqa: PLC0415  matplotlib takes a second to import
+    """Write all requested files, and print the table, even if a file cannot be written."""
+    written: list[tuple[str, str]] = []
+    try:
+        for what, path in outputs.items():
+            if what == "JSON":
+                write_json(result, path)
+            elif what == "CSV":
+                write_csv(result, path)
+            elif what == "page":
+                _write_page(result, path, prices, model, series)
+            elif what == "plots":
+                from recommender.plots.folder import write_plots  # noqa: PLC0415  matplotlib takes a second to import
 
-            write_plots(result, result.timelines, path, phase_graph=_graph(model))
-        written.append((what, str(path)))
+                write_plots(result, result.timelines, path, phase_graph=_graph(model))
+            written.append((what, str(path)))
+    finally:
+        if outputs.get("JSON") != "-":
+            render_table(result, console=report_console(), prices=prices, written=written)
 
 
 def _write_page(

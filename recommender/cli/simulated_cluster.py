@@ -46,20 +46,22 @@ class ClusterOptions:
     target_kills: float
     resizes_waiting: bool
 
-    def engine_options(self, default_resizes_per_hour: int) -> Options:
-        """Options of the recommender under test."""
-        resizes_per_hour = default_resizes_per_hour if self.resizes_per_hour is None else self.resizes_per_hour
+    def engine_options(self, *, bundled: bool) -> Options:
+        """Options of the recommender under test; `bundled` selects the defaults for the bundled runs."""
+        default = BUNDLED_RESIZES_PER_HOUR if bundled else DEFAULT_RAILS.resizes_per_hour
+        resizes_per_hour = default if self.resizes_per_hour is None else self.resizes_per_hour
         return Options(rails=RailOptions(resizes_per_hour=resizes_per_hour, target_kills=self.target_kills))
 
-    def cluster_rules(self, default_delay_s: float) -> ClusterRules:
-        """Rules by which the cluster applies recommendations and kills."""
+    def cluster_rules(self, *, bundled: bool) -> ClusterRules:
+        """Rules by which the cluster applies recommendations and kills; `bundled` as for `engine_options`."""
         kills = KillRules(
             restart_s=self.restart_s,
             checkpoint_every_s=math.inf if self.checkpoint_every_s is None else self.checkpoint_every_s,
             limits=self.limits,
             recreates=self.apply == "recreate",
         )
-        delay_s = default_delay_s if self.apply_delay_s is None else self.apply_delay_s
+        default_s = BUNDLED_DELAY_S if bundled else DEFAULT_DELAY_S
+        delay_s = default_s if self.apply_delay_s is None else self.apply_delay_s
         return ClusterRules(delay_s, kills, self.resizes_waiting)
 
 
