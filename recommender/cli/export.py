@@ -113,7 +113,7 @@ def command(
             if restart:
                 discard(output)
         else:
-            say(f"{output}: continuing the export of {moment(plan.start_s)} to {moment(plan.end_s)} (--restart: anew)")
+            say(f"{output}: continuing the export of {moment(plan.start_s)} to {moment(plan.end_s)} (or --restart)")
         exported = _run_export(client, settings, plan, output)
     span = format_duration(max(1, exported.last_s - exported.first_s))
     say(
@@ -168,7 +168,7 @@ def _range(since: str, until: str | None, now_s: float) -> tuple[float, float]:
     end_s = now_s if until is None else min(_moment("--until", until, now_s), now_s)
     start_s = _moment("--since", since, end_s)
     if start_s >= end_s:
-        raise Misuse(f"--since {since} is not before --until {until or 'now'}: there is no time between them.")
+        raise Misuse(f"--since {since} is not before --until {until or 'now'}: the range is empty.")
     return start_s, end_s
 
 

@@ -172,7 +172,7 @@ def simulated_policies(
         notes.append(f"{ended} of the recorded runs ended with exit code {OOM_EXIT_CODE}, most likely OOM-killed.")
     if simulated.history:
         notes.append(f"{len(simulated.history)} earlier runs were known to their classes; they are not judged.")
-    notes += [f"{PHASEWISE}: {about}: {words}" for about, words in problems.items()]
+    notes += [f"{PHASEWISE}: {about}: {text}" for about, text in problems.items()]
     return found, tuple(notes)
 
 

@@ -58,7 +58,7 @@ def path_steps(path: Sequence[str]) -> list[tuple[int, ...]]:
 
 
 def feature_rows(table: PhaseStatistics) -> list[dict[str, Any]]:
-    """One row per phase: number, words, share of time, containers, and mean ± standard deviation of its features."""
+    """One row per phase: number, description, share of time, containers, mean ± standard deviation of features."""
     rows = []
     for phase in range(table.n_phases):
         cpu, memory = table.usage_mean[phase]
@@ -83,11 +83,11 @@ def fact_pairs(explanation: Mapping[str, object]) -> list[tuple[str, str]]:
     """Flatten an explanation or the facts of a model into (label, text); nested labels get the outer one in front."""
     pairs: list[tuple[str, str]] = []
     for key, value in explanation.items():
-        words = re.sub(r"_(bytes|cores|s)$", "", str(key)).replace("_", " ")
+        label = re.sub(r"_(bytes|cores|s)$", "", str(key)).replace("_", " ")
         if isinstance(value, Mapping):
-            pairs += [(f"{words}: {inner}", text) for inner, text in fact_pairs(value)]
+            pairs += [(f"{label}: {inner}", text) for inner, text in fact_pairs(value)]
         else:
-            pairs.append((words, _in_words(str(key), value)))
+            pairs.append((label, _in_words(str(key), value)))
     return pairs
 
 

@@ -29,7 +29,7 @@ def render_profile(name: str, profile: Json, vpa: Json) -> RenderableType:
     """
     published = {entry.get("containerName"): entry for entry in _entries(vpa)}
     parts: list[RenderableType] = [Text(printable(name), style="bold")]
-    parts += [_cell(f"{kind}: {words}") for kind, words in (*_conditions(vpa), *_conditions(profile))]
+    parts += [_cell(f"{kind}: {text}") for kind, text in (*_conditions(vpa), *_conditions(profile))]
     parts += [_cell(f"move: {profile['move']}")] if "move" in profile else []
     for container in profile.get("containers", []):
         parts.append(_container(container, published.get(container.get("name"), {})))
@@ -38,15 +38,15 @@ def render_profile(name: str, profile: Json, vpa: Json) -> RenderableType:
     return Group(*parts)
 
 
-def _cell(words: str) -> Text:
+def _cell(text: str) -> Text:
     """Untrusted text without terminal control characters and markup."""
-    return Text(printable(words))
+    return Text(printable(text))
 
 
 def _container(container: Json, published: Json) -> Table:
     table = Table(title=_cell(f"container {container.get('name')}"), show_header=False, title_justify="left")
-    for label, words in reasons(container, published):
-        table.add_row(label, _cell(words))
+    for label, text in reasons(container, published):
+        table.add_row(label, _cell(text))
     return table
 
 
@@ -61,11 +61,14 @@ def reasons(container: Json, published: Json) -> Iterator[tuple[str, str]]:
     if "phase" in container:
         phase = container["phase"]
         seen = "unknown phase" if phase < 0 else f"phase {phase}"
-        yield "sees", f"{seen} since {container.get('since', '?')}, confidence {container.get('confidence', 0):.0%}"
+        yield "present", f"{seen} since {container.get('since', '?')}, confidence {container.get('confidence', 0):.0%}"
     else:
-        yield "sees", "no phase: too few samples"
+        yield "present", "no phase: too few samples"
     for following in container.get("next", []):
-        yield "expects", f"phase {following['phase']} ({following['probability']:.0%}) about {following.get('at', '?')}"
+        yield (
+            "expected",
+            f"phase {following['phase']} ({following['probability']:.0%}) about {following.get('at', '?')}",
+        )
     why = container.get("why", {})
     if "forecastCpuCores" in why:
         forecast = f"{format_cpu(why['forecastCpuCores'])} cores, {format_memory(why['forecastMemoryBytes'])}"
@@ -75,15 +78,15 @@ def reasons(container: Json, published: Json) -> Iterator[tuple[str, str]]:
     yield "policy", why.get("policy", "?")
     for rail in why.get("rails", []):
         yield "guard rail", f"{rail['name']}: {rail['words']}"
-    for label, field in (("target", "target"), ("below", "lowerBound"), ("above", "upperBound")):
+    for label, field in (("target", "target"), ("lower bound", "lowerBound"), ("upper bound", "upperBound")):
         if amounts := published.get(field):
             yield label, ", ".join(f"{resource} {_amount(resource, amounts[resource])}" for resource in sorted(amounts))
     for label, source, kind in (("declared", container, "declared"), ("default VPA", why, "default")):
         cpu_cores, memory_bytes = source.get(f"{kind}CpuCores"), source.get(f"{kind}MemoryBytes")
-        words = [] if cpu_cores is None else [f"cpu {format_cpu(cpu_cores)}"]
-        words += [] if memory_bytes is None else [f"memory {format_memory(memory_bytes)}"]
-        if words:
-            yield label, ", ".join(words)
+        amounts = [] if cpu_cores is None else [f"cpu {format_cpu(cpu_cores)}"]
+        amounts += [] if memory_bytes is None else [f"memory {format_memory(memory_bytes)}"]
+        if amounts:
+            yield label, ", ".join(amounts)
 
 
 def _amount(resource: str, text: str) -> str:
@@ -96,8 +99,7 @@ def _pods(pods: list[Json]) -> Table:
     for pod in pods:
         phase = pod.get("phase", -1)
         seen = "unknown" if phase < 0 else str(phase)
-        words = (pod.get("name", "?"), pod.get("container", ""), seen, _progress(pod))
-        table.add_row(*map(_cell, words))
+        table.add_row(*map(_cell, (pod.get("name", "?"), pod.get("container", ""), seen, _progress(pod))))
     return table
 
 
@@ -124,5 +126,5 @@ def _entries(vpa: Json) -> list[Json]:
 
 def _conditions(status: Json) -> Iterator[tuple[str, str]]:
     for condition in status.get("conditions") or []:
-        words = " ".join(word for word in (condition.get("reason"), condition.get("message")) if word)
-        yield condition["type"], f"{condition['status']}{'. ' + words if words else ''}"
+        text = " ".join(word for word in (condition.get("reason"), condition.get("message")) if word)
+        yield condition["type"], f"{condition['status']}{'. ' + text if text else ''}"
