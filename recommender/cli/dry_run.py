@@ -243,12 +243,7 @@ def _plan(
     progress: Any,
     jobs: int,
 ) -> tuple[tuple[str, ...], Planner, tuple[str, ...]]:
-    """Choose the policies to simulate, and plan the others; cross-fit models if none was given and a policy needs one.
-
-    Returns
-    -------
-    Names of the policies of the simulated cluster, the planner, and notes for the report.
-    """
+    """The policies to simulate, the planner of the others, and notes; models are cross-fitted if needed."""
     usable, notes = usable_policies(asked, model, {name: name in FLEETS for name in (ALL_ROWS if asked else ROWS)})
     needs_model = {*FLEETS, *REGISTRY.needs_model}
     fitted: PhaseModel | CrossFit | None = model

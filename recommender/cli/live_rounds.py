@@ -88,9 +88,8 @@ class Rounds:
 
     def __post_init__(self) -> None:
         if self.cycle_s < self.step_s:
-            raise Misuse(
-                f"--cycle {self.cycle_s:g}s is shorter than --step {self.step_s:g}s. A forecast covers several samples."
-            )
+            problem = f"--cycle {self.cycle_s:g}s is shorter than --step {self.step_s:g}s"
+            raise Misuse(f"{problem}. A forecast covers several samples.")
         if self.observe_only and self.resizes_waiting:
             raise Misuse("--resize-waiting changes pods, and --publish observe changes nothing. Write one of them.")
 

@@ -148,16 +148,9 @@ def simulated_policies(
     cluster: Callable[[float], Cluster],
     progress: Progress,
 ) -> tuple[Mapping[str, Mapping[str, Played]], tuple[str, ...]]:
-    """Run these policies in the simulated cluster.
+    """Run policies in the simulated cluster that `cluster` makes for a step in seconds.
 
-    Parameters
-    ----------
-    cluster
-        Makes the cluster for a step in seconds.
-
-    Returns
-    -------
-    The result of each container by policy, and notes for the report.
+    Returns the result of each container by policy, and notes for the report.
     """
     if not names:
         return {}, ()

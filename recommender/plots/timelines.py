@@ -108,7 +108,7 @@ def _plot_usage(
 ) -> None:
     """Plot usage of one resource on a background of phases."""
     for begin, end, phase in () if labels is None else phase_spans(timestamps, labels):
-        axes.axvspan(begin / unit, end / unit, linewidth=0, zorder=0, **_phase_fill(phase))
+        axes.axvspan(begin / unit, end / unit, linewidth=0, zorder=0, **_fill(phase))
     since, used = (timestamps - timestamps[0]) / unit, usage[:, resource] / _UNITS[resource]
     kept = downsampled_indices(used, _MAX_POINTS)
     axes.plot(since[kept], used[kept], color=USAGE.light, linewidth=0.9, zorder=3)
@@ -117,7 +117,7 @@ def _plot_usage(
     grid(axes, "y")
 
 
-def _phase_fill(phase: int) -> dict[str, Any]:
+def _fill(phase: int) -> dict[str, Any]:
     """Patch properties of a phase's background; the unknown phase is hatched."""
     if phase >= 0:
         return {"facecolor": phase_colour(phase)}
@@ -152,9 +152,7 @@ def _phase_legend(labels: Sequence[IntArray]) -> list[Patch]:
     """Legend entries of the phases present."""
     seen = sorted({int(phase) for one in labels for phase in np.unique(one)})
     frame: dict[str, Any] = {"edgecolor": SOFT, "linewidth": 0.4}
-    return [
-        Patch(**frame | _phase_fill(phase), label=f"phase {phase}" if phase >= 0 else "phase unknown") for phase in seen
-    ]
+    return [Patch(**frame | _fill(phase), label=f"phase {phase}" if phase >= 0 else "phase unknown") for phase in seen]
 
 
 def _dash(lengths: tuple[float, ...]) -> tuple[float, tuple[float, ...]] | None:

@@ -53,10 +53,7 @@ def _container(container: Json, published: Json) -> Table:
 def reasons(container: Json, published: Json) -> Iterator[tuple[str, str]]:
     """Yield (label, text) of a container's phase, forecast and decision, and what it would have without us.
 
-    Parameters
-    ----------
-    container, published
-        Its entries in the PhaseProfile and in the VPA.
+    `container` and `published` are its entries in the PhaseProfile and in the VPA.
     """
     if "phase" in container:
         phase = container["phase"]

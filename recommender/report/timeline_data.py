@@ -123,12 +123,10 @@ def change_indices(times: IntArray, allocation: FloatArray, limit: int) -> IntAr
     if not len(times):
         return np.zeros(0, dtype=np.int64)
     changed = np.concatenate([[True], (np.diff(allocation, axis=0) != 0).any(axis=1)])
-    all_changes = np.flatnonzero(changed)
-    if len(all_changes) <= limit:
-        return all_changes
-    by_resource = [
-        all_changes[downsampled_indices(allocation[all_changes, r], limit // 2)] for r in range(allocation.shape[1])
-    ]
+    indices = np.flatnonzero(changed)
+    if len(indices) <= limit:
+        return indices
+    by_resource = [indices[downsampled_indices(allocation[indices, r], limit // 2)] for r in range(allocation.shape[1])]
     return np.unique(np.concatenate(by_resource))
 
 

@@ -128,7 +128,7 @@ def test_rows_of_the_simulated_cluster_are_told_from_policies_that_decide_by_cyc
     assert "static, phasewise: run in a simulated cluster" in text
     assert "histogram: one decision per cycle of 10 min, in force at once" in text
     assert "10.0 + 2.50" in text and "−2.50 (−25\xa0%)" in text and "reserved and lost minus" in text
-    assert "takes effect at once" not in text
+    assert "take effect at once" not in text
 
 
 def test_too_many_containers_are_capped_with_a_sentence_and_the_harmed_stay(
