@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from recommender.cli.common import run
-from recommender.cli.main import LateGroup, cli
+from recommender.cli.main import LazyGroup, cli
 
 COMMANDS = {
     "serve": ("extender.cli.serve", "Answer a kube-scheduler: which nodes suit a pod, and why."),
@@ -23,7 +23,7 @@ BESIDE = {
 }
 
 cli.offer(BESIDE)
-cli.add_command(LateGroup("extender", late=COMMANDS, help="The kube-scheduler extender: which node suits which job."))
+cli.add_command(LazyGroup("extender", lazy=COMMANDS, help="The kube-scheduler extender: which node suits which job."))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -20,7 +20,7 @@ from extender.moves.board import CPU, Board, Known, PlannedMove
 from extender.moves.job import Algorithm, MoveRecord, MovingJob
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.contention.forecast import RunsOfClass
-from recommender.contention.phasewise import MoveOptions, Sharing, moves
+from recommender.contention.phasewise import ForecastJob, MoveOptions, moves
 from recommender.contention.sharing import Stage
 
 LEAST_COST_S = 1.0
@@ -91,7 +91,7 @@ def cost_s(jobs: Iterable[MovingJob], otherwise_s: float) -> float:
     return max(LEAST_COST_S, median(known)) if known else otherwise_s
 
 
-def _sharing(board: Board, jobs: Iterable[Foreseen]) -> list[Sharing]:
+def _sharing(board: Board, jobs: Iterable[Foreseen]) -> list[ForecastJob]:
     open_to: dict[Ask, frozenset[int]] = {}
     shared = []
     for job in jobs:
@@ -100,7 +100,7 @@ def _sharing(board: Board, jobs: Iterable[Foreseen]) -> list[Sharing]:
         if movable and pod.ask not in open_to:
             open_to[pod.ask] = frozenset(np.flatnonzero(board.free.fitting(pod.ask)).tolist())
         shared.append(
-            Sharing(
+            ForecastJob(
                 pod.uid,
                 board.nodes.index[pod.node],
                 job.left,

@@ -11,7 +11,7 @@ from extender.gangs.member import Ask, Member, Place
 from extender.moves.board import Board, Job, Known, PlannedMove
 from extender.moves.job import Algorithm
 from recommender.contention import specon
-from recommender.contention.specon import Watched
+from recommender.contention.specon import TrackedJob
 from recommender.growth import Category
 
 
@@ -49,7 +49,7 @@ class _Workers:
         self.watched = {}
         for job, pod in self._pods.items():
             worker, by = board.nodes.index[pod.node], known.moved_by(pod)
-            self.watched[job] = Watched(
+            self.watched[job] = TrackedJob(
                 pod.uid,
                 worker,
                 known.categories[pod.uid],

@@ -1,4 +1,4 @@
-"""What all commands share: options for reading a source, progress on stderr, and how an error ends the program."""
+"""Shared by all commands: option types, options of sources, progress on stderr, and exit codes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from recommender.units import parse_duration_s, parse_time_s
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
 
 
 class Parsed(click.ParamType[Any, Any]):
-    """What a function makes of a text; a text that it raises Misuse of is refused with its words."""
+    """A parameter type made of a parsing function; its `Misuse` becomes a usage error."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name, self._parse = name, parse
@@ -39,7 +39,7 @@ DURATION = Parsed("duration", parse_duration_s)
 """`15s`, `10m`, `1h30m`, or bare seconds; the value is seconds."""
 
 STEP = Parsed("duration|none", lambda text: 0.0 if text == "none" else parse_duration_s(text))
-"""A duration, or `none` for samples as they come; the value is seconds, 0 for none."""
+"""A duration or `none`, for samples without a grid; the value is seconds, 0 for `none`."""
 
 MOMENT = Parsed("moment", parse_time_s)
 """RFC 3339 or unix seconds; the value is unix seconds."""
@@ -47,8 +47,8 @@ MOMENT = Parsed("moment", parse_time_s)
 MAP = Parsed("new=old[:unit]", parse_map)
 
 
-def names(text: str | None) -> tuple[str, ...]:
-    """The members of a comma list, blanks dropped."""
+def comma_list(text: str | None) -> tuple[str, ...]:
+    """Split a comma-separated list; empty items are dropped."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
@@ -62,14 +62,14 @@ def map_option(command: Command) -> Command:
         "columns",
         type=MAP,
         multiple=True,
-        help="Read a column from one of another name: cpu_cores=cpu.usage.cores, memory_bytes=mem:MiB. Repeatable.",
+        help="Read a column under another name: cpu_cores=cpu.usage.cores, memory_bytes=mem:MiB. Repeatable.",
     )(command)
 
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A callback (what, done, of) that draws a bar a task on stderr; silent where stderr is no terminal."""
-    from rich.console import Console  # noqa: PLC0415 - not in the memory of those that run for months
+    """Yield a callback (task, done, total) that draws progress bars on stderr if that is a terminal."""
+    from rich.console import Console  # noqa: PLC0415 - keeps rich out of the memory of long-running commands
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
         MofNCompleteColumn,
@@ -92,29 +92,29 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     )
     tasks: dict[str, Any] = {}
 
-    def advance(what: str, done: int, of: int) -> None:
-        if what not in tasks:
-            tasks[what] = bar.add_task(what, total=of)
-        bar.update(tasks[what], completed=done, total=of)
+    def advance(task: str, done: int, total: int) -> None:
+        if task not in tasks:
+            tasks[task] = bar.add_task(task, total=total)
+        bar.update(tasks[task], completed=done, total=total)
 
     with bar:
         yield advance
 
 
 def say(line: str) -> None:
-    """One line for people, on stderr: stdout belongs to results."""
+    """Print a message to stderr; stdout is for results."""
     click.echo(line, err=True)
 
 
 def run(cli: click.Command, arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and turn how it ended into an exit code.
+    """Run the command line and return its exit code.
 
     0 done, 1 failed, 2 misuse or bad input, 130 interrupted.
     """
     _end_on_sigterm()
     try:
         given = None if arguments is None else list(arguments)
-        ended = cli.main(args=given, prog_name="phasewise", standalone_mode=False)
+        result = cli.main(args=given, prog_name="phasewise", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return 2
@@ -122,21 +122,21 @@ def run(cli: click.Command, arguments: Sequence[str] | None = None) -> int:
         say(f"phasewise: {error}")
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        say("phasewise: interrupted; files not finished were removed")
-        return INTERRUPTED
+        say("phasewise: interrupted; unfinished files were removed")
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader (head, less) has left; Python would complain again while flushing at exit.
+        # The reader (head, less) has closed the pipe; without this, Python's flush at exit would fail again.
         sys.stdout = None
         return 1
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        say(f"phasewise: {what}. Check the path, its permissions and the space left.")
+        say(f"phasewise: {what}. Check the path, its permissions and the free disk space.")
         return 1
-    return ended if isinstance(ended, int) else 0  # what a command gave to `Context.exit`, or nothing
+    return result if isinstance(result, int) else 0  # an int comes from `Context.exit`
 
 
 def _end_on_sigterm() -> None:
-    """Let SIGTERM unwind the stack as Ctrl-C does, so that temporary files are removed."""
+    """Make SIGTERM unwind the stack as Ctrl-C does, so that temporary files are removed."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

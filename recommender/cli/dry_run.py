@@ -18,18 +18,9 @@ import click
 
 from recommender import __version__
 from recommender import model as models
-from recommender.cli.cluster_rows import (
-    QUICK_DELAY_S,
-    QUICK_RESIZES_PER_HOUR,
-    RAILS,
-    ClusterOptions,
-    cluster_options,
-    ended_before,
-    played_rows,
-)
-from recommender.cli.common import DURATION, STEP, map_option, names, progress_bar, say, source_argument
+from recommender.cli.common import DURATION, STEP, comma_list, map_option, progress_bar, say, source_argument
+from recommender.cli.simulated_cluster import ClusterOptions, cluster_options, runs_ended_before, simulated_policies
 from recommender.decisions import decisions_written
-from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.errors import Misuse, NotEnoughData
 from recommender.files import atomic_write_bytes, check_target
 from recommender.judging import ReplayOptions
@@ -63,50 +54,49 @@ from recommender.units import format_memory
 
 DEFAULT_CYCLE_S = 600.0
 
-BY_DEFAULT = ", ".join(dict.fromkeys((*ROWS, *REGISTRY.names())))
+DEFAULT_POLICIES = ", ".join(dict.fromkeys((*ROWS, *REGISTRY.names())))
 POLICIES_HELP = (
-    f"Comma list; default: {BY_DEFAULT}. Besides: {CLASS_RUNS} (phasewise by classes alone), "
+    f"Comma-separated; default: {DEFAULT_POLICIES}. Also: {CLASS_RUNS} (phasewise from classes alone), "
     f"{FLOWCON} (needs a column {LOSS})."
 )
 
-CELL_BYTES = 300
-"""What a cell of the grid takes up at most: all series are held, and what one row after the other makes of them."""
+BYTES_PER_CELL = 300
+"""Upper bound of memory per grid cell: all series are in memory, with the results of one policy after the other."""
 
-PICTURED = 8
-"""Containers whose timelines a page or a folder of plots shows."""
+MAX_TIMELINES = 8
+"""Containers with a timeline on the page and in the plots."""
 
 
 @click.command("dry-run")
 @source_argument(required=False)
 @click.option(
-    "--model", "model_name", help="A model folder, or `bundled`. Without: cross-fitted on SOURCE by container."
+    "--model", "model_name", help="Model folder or `bundled`. Default: models cross-fitted on SOURCE by container."
 )
-@click.option("--cycle", type=DURATION, help="How long an allocation holds. Default: 10m; for the bundled data 30s.")
-@click.option("--cycle-samples", type=click.IntRange(1), help="The cycle in samples, for data of any rate.")
+@click.option("--cycle", type=DURATION, help="Time between decisions. Default: 10m; for the bundled data 30s.")
+@click.option("--cycle-samples", type=click.IntRange(1), help="The cycle in samples, instead of --cycle.")
 @click.option(
-    "--step", "step_s", type=STEP, help="Grid step; default: the median interval. `none`: samples as they come."
+    "--step", "step_s", type=STEP, help="Grid step. Default: the median interval. `none`: samples as they are."
 )
 @click.option("--policies", help=POLICIES_HELP)
 @map_option
-@click.option("--sample", type=click.IntRange(1), help="Replay only N containers, drawn by a hash of their names.")
+@click.option("--sample", type=click.IntRange(1), help="Replay only N containers, chosen by a hash of their names.")
 @click.option(
-    "--json", "json_to", metavar="FILE|-", help="The figures for programs; - is stdout, and nothing else on it."
+    "--json", "json_to", metavar="FILE|-", help="Write the results as JSON; `-` is stdout, without the table."
 )
-@click.option("--csv", "csv_to", type=click.Path(path_type=Path), help="One row per container and policy.")
-@click.option("--html", "html_to", type=click.Path(path_type=Path), help="A page to look at, in one file.")
-@click.option("--plots", "plots_to", type=click.Path(path_type=Path), help="A folder for pictures (PNG).")
-@click.option("--decisions", "decisions_to", type=click.Path(path_type=Path), help="Every decision, as Parquet.")
-@click.option("--cpu-price", type=float, help="Money per core-hour reserved.")
-@click.option("--memory-price", type=float, help="Money per GiB-hour reserved.")
-@click.option("--violation-price", type=float, help="Money per container-hour in violation; makes savings net of it.")
-@click.option("--oom-price", type=float, help="Money per OOM kill; memory violations then cost by the kill alone.")
+@click.option("--csv", "csv_to", type=click.Path(path_type=Path), help="Write CSV, one row per container and policy.")
+@click.option("--html", "html_to", type=click.Path(path_type=Path), help="Write a self-contained HTML page.")
+@click.option("--plots", "plots_to", type=click.Path(path_type=Path), help="Write pictures (PNG) to this folder.")
+@click.option("--decisions", "decisions_to", type=click.Path(path_type=Path), help="Write all decisions as Parquet.")
+@click.option("--cpu-price", type=float, help="Price per core-hour reserved.")
+@click.option("--memory-price", type=float, help="Price per GiB-hour reserved.")
+@click.option("--violation-price", type=float, help="Price per container-hour in violation; deducted from savings.")
+@click.option("--oom-price", type=float, help="Price per OOM kill; replaces the price of memory violations.")
 @click.option(
     "--history",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Earlier runs, as SOURCE; may be given several times. They teach their classes and are not judged; those that "
-    "had not ended before SOURCE begins are left out. "
-    "Default: none; for the bundled data those that its model was trained on.",
+    help="Earlier runs in the formats of SOURCE, from which workload classes learn; they are not judged. Runs that end "
+    "after SOURCE begins are left out. Repeatable. Default: none; for the bundled data the model's training runs.",
 )
 @cluster_options
 @click.option(
@@ -114,9 +104,9 @@ PICTURED = 8
     default=1,
     show_default=True,
     type=click.IntRange(0),
-    help="Processes that train where no model is given; 0 is one a core.",
+    help="Processes for training if no --model is given; 0: one per core.",
 )
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the cross-fitted models.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the cross-fitted models.")
 def command(
     source: tuple[Path, ...],
     model_name: str | None,
@@ -140,13 +130,13 @@ def command(
     seed: int,
     **cluster: Any,
 ) -> None:
-    """Replay recorded metrics under every policy: what would each have saved, and what would it have broken?
+    """Replay recorded metrics and report the savings, violations and OOM kills of each policy.
 
-    SOURCE is CSV (also .gz) or Parquet, a saved Prometheus query_range answer, a folder or a glob of them, with the
-    columns timestamp, container, cpu_cores, memory_bytes. Without SOURCE: the bundled recordings and model.
+    SOURCE is CSV (also .gz), Parquet or a saved Prometheus query_range response, or a folder or glob of them, with the
+    columns timestamp, container, cpu_cores, memory_bytes. Default: the bundled recordings and model.
 
-    Without --model no container is judged by a model that has seen it, but by one of the other containers (5 folds).
-    With --model the report tells how many of the containers it was trained on.
+    Without --model each container is judged by a model trained on other containers (5-fold cross-fitting). With --model
+    the report says how many of the containers it was trained on.
 
     \b
       phasewise dry-run --html report.html
@@ -155,7 +145,7 @@ def command(
     """
     if cycle is not None and cycle_samples is not None:
         raise Misuse("--cycle and --cycle-samples exclude each other. Give one of them.")
-    asked = names(policies)
+    asked = comma_list(policies)
     REGISTRY.check(asked, ALL_ROWS)
     prices = Prices(cpu_price, memory_price, violation_price, oom_price)
     given = {"decisions": decisions_to, "JSON": json_to, "CSV": csv_to, "page": html_to, "plots": plots_to}
@@ -168,7 +158,7 @@ def command(
             model_name = model_name or BUNDLED
         model = None if model_name is None else models.load(model_name)
         if bundled and model is not None and cycle is None and cycle_samples is None:
-            cycle = model.facts.get("cycle_s")  # recorded each second for minutes: at its model's own cycle
+            cycle = model.facts.get("cycle_s")  # the recordings last minutes at one sample a second
         features = USAGE_FEATURES if model is None else model.detector.features
         reading = ReadOptions(
             columns=columns,
@@ -187,20 +177,20 @@ def command(
             lag=3 if model is None else model.detector.lag,
         )
         jobs = jobs or os.cpu_count() or 1
-        rows, planner, notes = _planned(asked, model, series, options, seed, progress, jobs)
-        rules = ClusterOptions(**cluster)
-        others = history or ((data / "fit.parquet",) if bundled else ())
-        # The bundled ones were recorded side by side: what their model was trained on counts as earlier.
-        earlier, left = _earlier(series, others, reading, progress, all_of_them=not history)
-        in_cluster = partial(  # the bundled recordings last minutes, and are quick
+        simulated, planner, notes = _plan(asked, model, series, options, seed, progress, jobs)
+        simulation = ClusterOptions(**cluster)
+        history_files = history or ((data / "fit.parquet",) if bundled else ())
+        # The bundled training runs were recorded at the same time as SOURCE, and count as earlier nevertheless.
+        earlier, history_notes = _earlier_runs(series, history_files, reading, progress, check_times=bool(history))
+        make_cluster = partial(
             Cluster,
             planner.model_for,
             options,
-            rules.rules(QUICK_DELAY_S if bundled else DEFAULT_DELAY_S),
-            engine=rules.engine(QUICK_RESIZES_PER_HOUR if bundled else RAILS.resizes_per_hour),
+            simulation.cluster_rules(bundled=bundled),
+            engine=simulation.engine_options(bundled=bundled),
             history=earlier,
         )
-        played, told = played_rows(rows, series, in_cluster, progress)
+        played, simulation_notes = simulated_policies(simulated, series, make_cluster, progress)
         seen = seen_in_training(model, series, lambda: opened.data_hash)
         done = itertools.count(1)
         with decisions_written(decisions_to) if decisions_to else nullcontext() as writer:
@@ -209,48 +199,42 @@ def command(
                 planner,
                 options,
                 decisions_to=writer,
-                timelines=PICTURED if html_to or plots_to else 0,
+                timelines=MAX_TIMELINES if html_to or plots_to else 0,
                 progress=lambda _samples: progress("policies", next(done), len(series)),
                 model=model_facts(planner.model, seen),
-                rows=rows,
+                rows=simulated,
                 played=played,
             )
-        notes = (*opened.notes, *seen_notes(seen, len(series)), *notes, *left, *told)
+        notes = (*opened.notes, *seen_notes(seen, len(series)), *notes, *history_notes, *simulation_notes)
         notes += mismatch_notes(model, result.step_s, result.cycle_s)
-        result = replace(result, notes=(*notes, *result.notes))
-        written: list[tuple[str, str]] = []
-        try:
-            _write(result, outputs, prices, planner.any_model(), series, written)
-        finally:  # whatever cannot be written, the table is there
-            if json_to != "-":
-                render_table(result, console=report_console(), prices=prices, written=written)
+        _report(replace(result, notes=(*notes, *result.notes)), outputs, prices, planner.any_model(), series)
 
 
 def _warn_of_size(cells: int) -> None:
-    needed_bytes, free_bytes = cells * CELL_BYTES, available_memory_bytes()
+    needed_bytes, free_bytes = cells * BYTES_PER_CELL, available_memory_bytes()
     if needed_bytes > free_bytes:
         say(
-            f"note: all is replayed at once: that takes about {format_memory(needed_bytes)} of memory, and "
-            f"{format_memory(free_bytes)} are free. Take fewer containers (--sample), or a coarser --step."
+            f"note: the replay needs about {format_memory(needed_bytes)} of memory, and {format_memory(free_bytes)} "
+            "are free. Use fewer containers (--sample) or a coarser --step."
         )
 
 
-def _earlier(
-    series: Sequence[UsageSeries], files: Sequence[Path], reading: ReadOptions, progress: Any, *, all_of_them: bool
+def _earlier_runs(
+    series: Sequence[UsageSeries], files: Sequence[Path], reading: ReadOptions, progress: Any, *, check_times: bool
 ) -> tuple[list[UsageSeries], tuple[str, ...]]:
-    """The runs of these files that are known of classes, and a note of those that are not."""
+    """Runs that classes learn from, and a note on those left out by `runs_ended_before` if times are checked."""
     if not files:
         return [], ()
     with open_source(files, replace(reading, all_mapped=False), progress=progress) as recorded:
-        return (list(recorded), ()) if all_of_them else ended_before(series, recorded)
+        return runs_ended_before(series, recorded) if check_times else (list(recorded), ())
 
 
 def _sampled(containers: tuple[str, ...], count: int | None) -> frozenset[str]:
-    """The first `count` names in the order of their hash: the same ones each time, and no one's favourites."""
+    """The first `count` names in the order of their hashes: a random but reproducible choice."""
     return frozenset(sorted(containers, key=lambda name: hashlib.sha256(name.encode()).digest())[:count])
 
 
-def _planned(
+def _plan(
     asked: tuple[str, ...],
     model: PhaseModel | None,
     series: Sequence[UsageSeries],
@@ -259,7 +243,7 @@ def _planned(
     progress: Any,
     jobs: int,
 ) -> tuple[tuple[str, ...], Planner, tuple[str, ...]]:
-    """Rows to be played, and the planner; its model is cross-fitted where none was given and something needs one."""
+    """The policies to simulate, the planner of the others, and notes; models are cross-fitted if needed."""
     usable, notes = usable_policies(asked, model, {name: name in FLEETS for name in (ALL_ROWS if asked else ROWS)})
     needs_model = {*FLEETS, *REGISTRY.needs_model}
     fitted: PhaseModel | CrossFit | None = model
@@ -277,41 +261,45 @@ def _planned(
             without = ", ".join(name for name in usable if name in needs_model)
             notes = (*notes, f"{without}: left out: {error}")
             usable = tuple(name for name in usable if name not in needs_model)
-    rows = tuple(name for name in usable if name in ALL_ROWS)
-    return rows, Planner(tuple(name for name in usable if name not in ALL_ROWS), fitted), notes
+    simulated = tuple(name for name in usable if name in ALL_ROWS)
+    return simulated, Planner(tuple(name for name in usable if name not in ALL_ROWS), fitted), notes
 
 
 def _check_targets(outputs: Mapping[str, str | Path]) -> None:
-    """Refuse what could not be written, before anything is read."""
+    """Refuse paths that cannot be written, before anything is read."""
     for what, path in outputs.items():
         if what == "plots":
-            there = next(folder for folder in (Path(path), *Path(path).parents) if folder.exists())
-            check_target(there / "plot.png")
+            existing = next(folder for folder in (Path(path), *Path(path).parents) if folder.exists())
+            check_target(existing / "plot.png")
         elif path != "-":
             check_target(path)
 
 
-def _write(
+def _report(
     result: ReplayResult,
     outputs: Mapping[str, str | Path],
     prices: Prices,
     model: PhaseModel | None,
     series: Sequence[UsageSeries],
-    written: list[tuple[str, str]],
 ) -> None:
-    """All files asked for; `written` is told what and where."""
-    for what, path in outputs.items():
-        if what == "JSON":
-            write_json(result, path)
-        elif what == "CSV":
-            write_csv(result, path)
-        elif what == "page":
-            _write_page(result, path, prices, model, series)
-        elif what == "plots":
-            from recommender.plots.folder import write_plots  # noqa: PLC0415  matplotlib takes a second to import
+    """Write all requested files, and print the table, even if a file cannot be written."""
+    written: list[tuple[str, str]] = []
+    try:
+        for what, path in outputs.items():
+            if what == "JSON":
+                write_json(result, path)
+            elif what == "CSV":
+                write_csv(result, path)
+            elif what == "page":
+                _write_page(result, path, prices, model, series)
+            elif what == "plots":
+                from recommender.plots.folder import write_plots  # noqa: PLC0415  matplotlib takes a second to import
 
-            write_plots(result, result.timelines, path, phase_graph=_graph(model))
-        written.append((what, str(path)))
+                write_plots(result, result.timelines, path, phase_graph=_graph(model))
+            written.append((what, str(path)))
+    finally:
+        if outputs.get("JSON") != "-":
+            render_table(result, console=report_console(), prices=prices, written=written)
 
 
 def _write_page(
@@ -335,12 +323,12 @@ def _write_page(
 
 
 def _graph(model: PhaseModel | None) -> Any:
-    """What page and picture draw of a model's graph, for networkx; None where nothing was counted."""
+    """The model's phase graph for networkx; None if it is empty."""
     if model is None or model.graph is None or not model.graph.containers:
         return None
     return graph_io.to_networkx(model.graph, unknown=model.detector.n_phases)
 
 
 def _runs(model: PhaseModel | None, series: Sequence[UsageSeries]) -> list[list[Run]]:
-    """The runs of phases of every container, for the prototypes."""
+    """The phase runs of each container, for the prototypes."""
     return [] if model is None else [runs_of(model.detector.trace(one).labels[one.present]) for one in series]

@@ -1,4 +1,4 @@
-"""`phasewise explain`: what the recommender sees of one VPA, and why it says what it says."""
+"""`phasewise explain`: the phases, forecast and reasons behind the recommendation of one VPA."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from recommender.engine.replaying import Replay
 from recommender.errors import BadInput, Misuse
 from recommender.live.writing.profile import container_entry
 from recommender.records import CPU, MEMORY
-from recommender.report.profile_words import told
+from recommender.report.profile_words import render_profile
 from recommender.units import format_time
 
 Json = dict[str, Any]
@@ -31,15 +31,15 @@ Json = dict[str, Any]
 
 @click.command(name="explain")
 @click.argument("vpa", metavar="NAMESPACE/VPA")
-@click.option("--json", "as_json", is_flag=True, help="For programs: the status of the PhaseProfile and of the VPA.")
+@click.option("--json", "as_json", is_flag=True, help="Print the status of the PhaseProfile and of the VPA as JSON.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, ~/.kube/config]")
-@click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
-@click.option("--record", type=click.Path(path_type=Path), help="Ask a record (`recommender --record`), no cluster.")
-@click.option("--at", "at_s", type=MOMENT, help="Of which moment of the record.  [default: its end]")
+@click.option("--context", help="Context of the kubeconfig.  [default: the current context]")
+@click.option("--record", type=click.Path(path_type=Path), help="Read this record of `recommender --record` instead.")
+@click.option("--at", "at_s", type=MOMENT, help="Time within the record.  [default: its end]")
 def command(
     vpa: str, as_json: bool, kubeconfig: Path | None, context: str | None, record: Path | None, at_s: float | None
 ) -> None:
-    """Tell what the recommender sees of a VPA, what it expects, and why the target is what it is.
+    """Show the phases and the forecast of a VPA's containers, and the reasons for the target.
 
     \b
       phasewise explain ml/resnet-training
@@ -49,19 +49,19 @@ def command(
     if not (namespace and slash and name):
         raise Misuse(f"{vpa!r} is not NAMESPACE/VPA. Write for example ml/resnet-training.")
     if record is not None:
-        profile, found = recorded(record, namespace, name, math.inf if at_s is None else at_s)
+        profile, status = _from_record(record, namespace, name, math.inf if at_s is None else at_s)
     elif at_s is not None:
-        raise Misuse("--at asks a record: name one with --record, which `phasewise recommender --record` wrote.")
+        raise Misuse("--at needs a record: add --record FILE, written by `phasewise recommender --record`.")
     else:
-        profile, found = _live(kubeconfig, context, namespace, name)
+        profile, status = _from_cluster(kubeconfig, context, namespace, name)
     if as_json:
-        click.echo(orjson.dumps({"profile": profile, "vpa": found}, option=orjson.OPT_INDENT_2).decode())
+        click.echo(orjson.dumps({"profile": profile, "vpa": status}, option=orjson.OPT_INDENT_2).decode())
     else:
-        Console().print(told(vpa, profile, found))
+        Console().print(render_profile(vpa, profile, status))
 
 
-def _live(kubeconfig: Path | None, context: str | None, namespace: str, name: str) -> tuple[Json, Json]:
-    """What the API server says: the status of the PhaseProfile, with what was said of a move, and that of the VPA."""
+def _from_cluster(kubeconfig: Path | None, context: str | None, namespace: str, name: str) -> tuple[Json, Json]:
+    """The status of the PhaseProfile, with the latest message about a move, and that of the VPA."""
     api = connect(kubeconfig, context, user_agent=f"phasewise-explain/{__version__}")
     vpa = f"{namespace}/{name}"
     found = _object(api, path_of(VPAS, namespace, name), f"there is no VPA {vpa}")
@@ -70,31 +70,31 @@ def _live(kubeconfig: Path | None, context: str | None, namespace: str, name: st
         path_of(PROFILES, namespace, name),
         f"VPA {vpa} has no PhaseProfile: it names another recommender, or ours is not running",
     )
-    told: Json = profile.get("status") or {}
-    told.pop("state", None)  # what the recommender keeps for itself
+    status: Json = profile.get("status") or {}
+    status.pop("state", None)  # internal to the recommender
     if move := (profile["metadata"].get("annotations") or {}).get(MOVE):
-        told["move"] = move
-    return told, found.get("status") or {}
+        status["move"] = move
+    return status, found.get("status") or {}
 
 
-def recorded(file: Path, namespace: str, name: str, at_s: float) -> tuple[Json, Json]:
-    """The same of a moment of a record: its engine is asked why, after the last step up to then.
+def _from_record(file: Path, namespace: str, name: str, at_s: float) -> tuple[Json, Json]:
+    """The same as of the last recorded step up to a time.
 
     Raises
     ------
     BadInput
-        The record is damaged, or knows nothing of the VPA then.
+        The record is damaged, or has no target of the VPA at that time.
     """
     last_s, engine = math.nan, None
     for step in Replay(file).steps(at_s):
         last_s, engine = step.now_s, step.engine
     if engine is None:
-        raise BadInput("it holds no step of that time", remedy="Look at --at.", file=file)
+        raise BadInput("it has no step in that period", remedy="Check --at.", file=file)
     groups = [group for group in engine.targets if (group.namespace, group.scaler) == (namespace, name)]
     if not groups:
         known = ", ".join(sorted({f"{group.namespace}/{group.scaler}" for group in engine.targets})) or "none"
-        problem = f"at {format_time(last_s)} it has no target of a VPA {namespace}/{name}"
-        raise BadInput(problem, remedy=f"It has targets of: {known}.", file=file)
+        problem = f"at {format_time(last_s)} it has no target for VPA {namespace}/{name}"
+        raise BadInput(problem, remedy=f"It has targets for: {known}.", file=file)
     return _profile(engine, groups, last_s), _vpa(engine, groups)
 
 
@@ -120,7 +120,7 @@ def _profile(engine: Engine, groups: list[Group], now_s: float) -> Json:
 
 
 def _vpa(engine: Engine, groups: list[Group]) -> Json:
-    """What the step said, before the limits of users and operators, as a VPA's status has it."""
+    """The targets of the step in the form of a VPA's status, before the limits of users and operators."""
     entries = []
     for group in groups:
         estimate = engine.targets[group].estimate
@@ -139,4 +139,4 @@ def _object(api: Api, path: str, absent: str) -> Json:
     try:
         return api.get(path)
     except NotFound as error:
-        raise Misuse(f"{absent}. Look with `kubectl get vpa,phaseprofiles -A`.") from error
+        raise Misuse(f"{absent}. List them with `kubectl get vpa,phaseprofiles -A`.") from error

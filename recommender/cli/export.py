@@ -21,8 +21,8 @@ from recommender.sources.prometheus_api import RETRIES, PrometheusClient
 from recommender.sources.prometheus_queries import UsageSettings
 from recommender.units import format_duration, format_time, parse_duration_s, parse_time_s
 
-_EARLIEST_S = 1e9
-"""A bare number beyond it, 31 years as a duration, is unix seconds."""
+_MIN_UNIX_S = 1e9
+"""A bare number from here on (31 years as a duration) is read as unix seconds."""
 
 
 @click.command("export")
@@ -33,31 +33,29 @@ _EARLIEST_S = 1e9
     envvar="PHASEWISE_PROMETHEUS_URL",
     show_envvar=True,
     metavar="URL",
-    help="Where it answers; a path before /api/v1 is kept: https://host/prometheus.",
+    help="Base URL of Prometheus, including a path prefix before /api/v1: https://host/prometheus.",
 )
 @click.option(
     "-o",
     "--output",
     required=True,
     type=click.Path(path_type=Path),
-    help="File to write; its ending says how: .parquet, .csv or .csv.gz.",
+    help="File to write; its suffix sets the format: .parquet, .csv or .csv.gz.",
 )
 @click.option(
-    "--since", default="7d", show_default=True, help="From when: so long before --until, or a moment (RFC 3339, unix)."
+    "--since", default="7d", show_default=True, help="Start: a duration before --until, or a time (RFC 3339 or unix)."
 )
-@click.option("--until", show_default="now", help="Until when: so long ago, or a moment.")
+@click.option("--until", show_default="now", help="End: a duration before now, or a time.")
 @click.option(
-    "--step", "step_s", default=15.0, show_default="15s", type=DURATION, help="Time between two samples, whole seconds."
+    "--step", "step_s", default=15.0, show_default="15s", type=DURATION, help="Sampling interval in whole seconds."
 )
 @settings_of("settings", (*USAGE_OPTIONS, REQUESTS_OPTION), make_usage)
 @settings_of("access", ACCESS_OPTIONS, make_access)
+@click.option("--timeout", "timeout_s", default=120.0, show_default="2m", type=DURATION, help="Timeout of a query.")
 @click.option(
-    "--timeout", "timeout_s", default=120.0, show_default="2m", type=DURATION, help="The longest a query may take."
+    "--retries", default=RETRIES, show_default=True, type=click.IntRange(0), help="Retries of a failed query."
 )
-@click.option(
-    "--retries", default=RETRIES, show_default=True, type=click.IntRange(0), help="How often to ask again in vain."
-)
-@click.option("--restart", is_flag=True, help="Forget what an interrupted export has fetched.")
+@click.option("--restart", is_flag=True, help="Discard the parts of an interrupted export.")
 def command(
     url: str,
     output: Path,
@@ -70,7 +68,7 @@ def command(
     retries: int,
     restart: bool,
 ) -> None:
-    """Write what containers used, and requested, from a Prometheus into a file that every other command reads.
+    """Export use and requests of containers from Prometheus to a file for the other commands.
 
     \b
       kubectl -n monitoring port-forward svc/prometheus 9090 &
@@ -80,71 +78,70 @@ def command(
       phasewise export --prometheus https://host/prom --user me --password-file pw --namespace ml -o ml.csv.gz
       phasewise export --prometheus http://thanos:9090 --selector 'cluster="a"' --since 30d --step 30s -o a.parquet
 
-    It asks for a few hours at a time and keeps what it has in OUTPUT.parts; interrupted (Ctrl-C, a lost connection, a
-    kill), the same command goes on from there. Columns: timestamp, namespace, pod, container, cpu_cores,
-    memory_bytes, and where known cpu_request_cores, memory_request_bytes, workload, node. Rows are sorted by time,
-    then by name; a moment without CPU or without memory has no row.
+    It fetches a few hours at a time and keeps them in OUTPUT.parts. After an interruption (Ctrl-C, a lost connection, a
+    kill), the same command continues from there. Columns: timestamp, namespace, pod, container, cpu_cores,
+    memory_bytes, and if known cpu_request_cores, memory_request_bytes, workload, node. Rows are sorted by time, then by
+    name; times at which CPU or memory is missing have no row.
 
-    Where kube-state-metrics is scraped there are also what the dry run knows runs by: cpu_limit_cores,
-    memory_limit_bytes, node_cpu_cores, node_memory_bytes (what the node has for pods), started_at, finished_at and
-    oom_killed_at (unix seconds), exit_code; devices (such as GPUs); input_size, where it tells the annotation
-    phasewise.dev/input-size; and, where no label is named for it, workload by who controls the pod.
+    With kube-state-metrics there are also facts of runs for the dry run: cpu_limit_cores, memory_limit_bytes,
+    node_cpu_cores, node_memory_bytes (allocatable), started_at, finished_at and oom_killed_at (unix seconds),
+    exit_code, devices (such as GPUs), input_size (from the annotation phasewise.dev/input-size, if exposed), and
+    workload from the pod's owners, unless --label names one.
 
-    CPU is the rate of a counter over four scrape intervals (--rate-window), so stages of a job shorter than that blur.
-    Where the labels have other names: --label pod=pod_name. Where two jobs scrape the same containers the larger
-    value is taken; --usage-selector 'job="kubelet"' chooses one.
+    CPU is a counter's rate over four scrape intervals (--rate-window), so shorter stages of a job blur. If labels have
+    other names: --label pod=pod_name. If two jobs scrape the same containers, the larger value is taken;
+    --usage-selector 'job="kubelet"' selects one.
     """
     if not output.name.endswith(ENDINGS):
-        raise Misuse(f"{output}: the ending says what to write: {', '.join(ENDINGS)}.")
+        raise Misuse(f"{output}: the suffix sets the format; use one of {', '.join(ENDINGS)}.")
     if output.is_dir():
         raise Misuse(f"{output}: this is a folder. Name a file in it.")
     if step_s % 1 or step_s < 1:
         raise Misuse(f"--step {format_duration(step_s)}: give whole seconds; the files hold no finer times.")
     if not access.verify:
-        say("note: --insecure: the certificate is not checked")
-    asked = _asked(url, since, until, step_s, settings)
+        say("note: --insecure: the certificate is not verified")
+    content = _content_options(url, since, until, step_s, settings)
     with PrometheusClient(
-        url, access, timeout_s=timeout_s, retries=retries, warn=lambda told: say(f"note: Prometheus warns: {told}")
+        url, access, timeout_s=timeout_s, retries=retries, warn=lambda text: say(f"note: Prometheus warns: {text}")
     ) as client:
-        plan = None if restart else unfinished_plan(output, asked)
+        plan = None if restart else unfinished_plan(output, content)
         if plan is None:
             start_s, end_s = _range(since, until, time.time())
             plan = plan_export(
-                client, settings, asked, start_s, end_s, int(step_s), note=lambda told: say(f"note: {told}")
+                client, settings, content, start_s, end_s, int(step_s), note=lambda text: say(f"note: {text}")
             )
             if restart:
                 discard(output)
         else:
-            start, end = format_time(plan.start_s), format_time(plan.end_s)
-            say(f"{output}: continuing the export of {start} to {end} (--restart: anew)")
-        exported = _exported(client, settings, plan, output)
+            say(
+                f"{output}: continuing the export of {format_time(plan.start_s)} to {format_time(plan.end_s)} (or --restart)"
+            )
+        exported = _run_export(client, settings, plan, output)
     span = format_duration(max(1, exported.last_s - exported.first_s))
     rows = f"{exported.rows} rows of {exported.containers} containers"
     say(
         f"{output}: {rows}, {span} from {format_time(exported.first_s)}, "
-        f"a sample each {format_duration(step_s)}, CPU over {format_duration(plan.rate_window_s)}"
+        f"one sample every {format_duration(step_s)}, CPU over {format_duration(plan.rate_window_s)}"
     )
     if not exported.has_requests:
-        say(
-            f"note: no requests are known: {settings.requests_metric} (kube-state-metrics) has none of these containers"
-        )
+        say(f"note: no requests: {settings.requests_metric} (kube-state-metrics) has none of these containers")
 
 
-def _exported(client: PrometheusClient, settings: UsageSettings, plan: ExportPlan, output: Path) -> Exported:
-    """The export itself; whatever ends it, the reader learns that it can go on."""
+def _run_export(client: PrometheusClient, settings: UsageSettings, plan: ExportPlan, output: Path) -> Exported:
+    """Export; after a failure, say that the export can be continued."""
     try:
         with progress_bar() as progress:
             return export(client, settings, plan, output, progress, class_by_owners)
     except (KeyboardInterrupt, PhasewiseError, OSError):
         folder = parts_folder(output)
         if done := len(list(folder.glob("[0-9]*.parquet"))):
-            say(f"{done} of {len(plan.windows)} parts are kept in {folder}; the same command goes on from there")
+            say(f"{done} of {len(plan.windows)} parts are kept in {folder}; the same command continues from there")
         raise
 
 
-def _asked(url: str, since: str, until: str | None, step_s: float, settings: UsageSettings) -> dict[str, str]:
-    """What decides the content of the file, by option."""
-    told: dict[str, object] = {
+def _content_options(url: str, since: str, until: str | None, step_s: float, settings: UsageSettings) -> dict[str, str]:
+    """The options that determine the contents of the file, by name; empty ones are left out."""
+    options: dict[str, object] = {
         "--prometheus": url,
         "--since": since,
         "--until": until,
@@ -160,7 +157,7 @@ def _asked(url: str, since: str, until: str | None, step_s: float, settings: Usa
         "--rate-window": settings.rate_window_s,
         "--staleness": settings.staleness_s,
     }
-    return {name: text for name, text in ((name, _text(value)) for name, value in told.items()) if text}
+    return {name: text for name, value in options.items() if (text := _text(value))}
 
 
 def _text(value: object) -> str:
@@ -170,23 +167,21 @@ def _text(value: object) -> str:
 
 
 def _range(since: str, until: str | None, now_s: float) -> tuple[float, float]:
-    """First and last moment in unix seconds; what has not been yet is left out."""
+    """Start and end in unix seconds, the end not after now."""
     end_s = now_s if until is None else min(_moment("--until", until, now_s), now_s)
     start_s = _moment("--since", since, end_s)
     if start_s >= end_s:
-        raise Misuse(f"--since {since} is not before --until {until or 'now'}: there is no time between them.")
+        raise Misuse(f"--since {since} is not before --until {until or 'now'}: the range is empty.")
     return start_s, end_s
 
 
 def _moment(option: str, text: str, before_s: float) -> float:
-    """Unix seconds of a moment, or of as long before another."""
+    """Unix seconds of a time, or of a duration before `before_s`."""
     with suppress(Misuse):
         moment_s = parse_time_s(text)
-        if moment_s >= _EARLIEST_S:
+        if moment_s >= _MIN_UNIX_S:
             return moment_s
     try:
         return before_s - parse_duration_s(text)
     except Misuse as error:
-        raise Misuse(
-            f"{option} {text!r}: write a duration such as 7d, or a moment such as 2026-05-01T12:00Z."
-        ) from error
+        raise Misuse(f"{option} {text!r}: write a duration such as 7d, or a time such as 2026-05-01T12:00Z.") from error

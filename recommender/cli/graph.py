@@ -1,4 +1,4 @@
-"""`phasewise graph`: fit, score, explain and draw the graph of how phases follow one another."""
+"""`phasewise graph`: fit, score, explain and draw the graph of phase transitions."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from recommender.sources.sequences import read_sequences
 
 SEQUENCES = click.argument("sequences", type=click.Path(path_type=Path))
 GRAPH = click.argument("graph", metavar="GRAPH.json", type=click.Path(path_type=Path))
-JSON = click.option("--json", "json_path", metavar="FILE|-", help="Write JSON there; `-` is standard output.")
+JSON = click.option("--json", "json_path", metavar="FILE|-", help="Write JSON to this file; `-` is stdout.")
 
 SHOWN_PROTOTYPES = 20
-"""Lines of the table; the paper counts 20 to 25 distinct paths, the rest is in the JSON."""
+"""Rows of the table; the paper counts 20 to 25 distinct paths. JSON has all."""
 
 SHOWN_FOLLOWERS = 4
-"""Phases of a line, the likeliest first."""
+"""Following phases in a row, the likeliest first."""
 
 
 @click.group("graph")
 def command() -> None:
-    """Fit, score, explain and draw the graph of how phases follow one another.
+    """Fit, score, explain and draw the graph of phase transitions.
 
-    SEQUENCES is what `phasewise phases` writes, or other Parquet or CSV (also .gz) with the columns container, step (or
-    timestamp), phase; rows in any order. Only the order of the steps matters. Phase -1, unknown, carries the one before
-    it on.
+    SEQUENCES is a file of `phasewise phases`, or other Parquet or CSV (also .gz) with the columns container, step (or
+    timestamp) and phase, rows in any order. Only the order of the steps matters. The unknown phase -1 counts as the
+    phase before it.
 
     \b
       phasewise phases runs.parquet --model model -o phases.parquet
@@ -52,7 +52,7 @@ def command() -> None:
 @SEQUENCES
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The JSON file to write.")
 def fit(sequences: Path, output: Path) -> None:
-    """Count how phases follow one another in SEQUENCES and write the graph."""
+    """Count the phase transitions in SEQUENCES and write the graph."""
     graph = PhaseGraph.fit(_read(sequences))
     atomic_write_bytes(output, graph_io.to_json(graph))
     phases = {context.phases[0] for context in graph.contexts}
@@ -64,16 +64,16 @@ def fit(sequences: Path, output: Path) -> None:
 @SEQUENCES
 @JSON
 def score_command(graph: Path, sequences: Path, json_path: str | None) -> None:
-    """Foretell the next different phase of every run in SEQUENCES from the runs before it.
+    """Predict the next different phase after each run in SEQUENCES, and score the predictions.
 
-    top1 is the share foretold right, log_loss the mean of -ln p of the phase that came (natural logarithm, the present
-    phase excluded, the others summing to one). A phase that the graph has never met counts with p = 0.001.
+    top1 is the share of correct predictions, log_loss the mean of -ln p of the actual phase, where the probabilities of
+    all phases but the present one sum to one. A phase that the graph has never seen counts as p = 0.001.
     """
     result = GraphPredictor(_load(graph)).score(_read(sequences))
     if json_path is not None:
         return _write_json(asdict(result), json_path)
     table = Table(title="next different phase")
-    for name in ("transitions", "right (top 1)", "log-loss"):
+    for name in ("transitions", "correct (top 1)", "log-loss"):
         table.add_column(name, justify="right")
     table.add_row(str(result.transitions), f"{result.top1:.1%}", f"{result.log_loss:.3f}")
     return report_console().print(table)
@@ -86,7 +86,7 @@ def draw(graph: Path, output: Path) -> None:
     """Draw the graph: a picture (.png), Graphviz (.dot), or all contexts and counts (.graphml)."""
     kind = output.suffix.lower()
     if kind not in (".png", ".dot", ".graphml"):
-        raise Misuse(f"{output}: cannot tell the format. End the name in .png, .dot or .graphml.")
+        raise Misuse(f"{output}: unknown format. Use the suffix .png, .dot or .graphml.")
     loaded = _load(graph)
     if kind == ".png":
         from recommender.plots.graph import draw_picture  # noqa: PLC0415  matplotlib takes a second to import
@@ -100,7 +100,7 @@ def draw(graph: Path, output: Path) -> None:
 @SEQUENCES
 @JSON
 def prototypes_command(sequences: Path, json_path: str | None) -> None:
-    """Show the paths that executions take: phases in order, repeats and alternations collapsed (ABABAB is AB*)."""
+    """Show the paths of executions through the phases, repeats and alternations collapsed."""
     runs = _read(sequences)
     found = prototypes(runs)
     if json_path is not None:
@@ -108,51 +108,52 @@ def prototypes_command(sequences: Path, json_path: str | None) -> None:
         return _write_json({"executions": len(runs), "prototypes": listed}, json_path)
     table = Table(title=f"{len(found)} prototypes of {len(runs)} executions")
     table.add_column("path")
-    for name in ("executions", "share", "together"):
+    for name in ("executions", "share", "cumulative"):
         table.add_column(name, justify="right")
     for one in found[:SHOWN_PROTOTYPES]:
         table.add_row(" ".join(one.path), str(one.count), f"{one.share:.1%}", f"{one.cumulative_share:.1%}")
     report_console().print(table)
     if len(found) > SHOWN_PROTOTYPES:
-        say(f"{len(found) - SHOWN_PROTOTYPES} more, each rarer; --json lists all")
+        say(f"{len(found) - SHOWN_PROTOTYPES} rarer prototypes are not shown; --json lists all")
     return None
 
 
 @command.command("explain")
 @GRAPH
 @SEQUENCES
-@click.option("--container", help="Whose runs so far are asked about.  [default: the only one of SEQUENCES]")
+@click.option("--container", help="Container to explain.  [default: the only one in SEQUENCES]")
 @JSON
 def explain_command(graph: Path, sequences: Path, container: str | None, json_path: str | None) -> None:
-    """Say what the graph expects after the last run of a container in SEQUENCES, and why.
+    """Show what the graph expects after the last run of a container in SEQUENCES, and why.
 
-    From general to special: what more agrees with the present, how many runs of the graph do, and what followed them. A
-    line counts by its weight, what is left goes to the more general one above it; the last are the container's own.
+    Each row matches more of the present context than the row above: how many runs of the graph match, and which phase
+    followed. A row counts by its weight, the rest goes to the row above; the last rows are the container's own runs.
     """
     loaded, runs = _load(graph), _runs_of_one(sequences, container)
-    told = GraphPredictor(loaded).explain(runs)
+    explanation = GraphPredictor(loaded).explain(runs)
     if json_path is not None:
-        return _write_json(told, json_path)
+        return _write_json(explanation, json_path)
     console, (phase, samples) = report_console(), runs[-1]
-    console.print(f"phase {phase} for {counted(samples, 'sample')}; {_remaining(told['expected_remaining_samples'])}")
-    console.print(f"should it end now, the container ends with probability {told['end_if_over']:.1%}")
-    console.print(f"if not, {_shares(told['next_phase'])}")
+    remaining = _remaining(explanation["expected_remaining_samples"])
+    console.print(f"phase {phase} for {counted(samples, 'sample')}; {remaining}")
+    console.print(f"if it ends now, the container ends with probability {explanation['end_if_over']:.1%}")
+    console.print(f"otherwise next: {_shares(explanation['next_phase'])}")
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("what agrees")
+    table.add_column("matching context")
     table.add_column("runs", justify="right")
     table.add_column("weight", justify="right")
-    table.add_column("phase that followed: runs")
-    for step in told["steps"]:
+    table.add_column("next phase: runs")
+    for step in explanation["steps"]:
         followed = ", ".join(f"{phase}: {count:.0f}" for phase, count in _likeliest(step["next"]))
         table.add_row(step["agrees"], f"{step['seen']:.0f}", f"{step['own_weight']:.0%}", followed)
     return console.print(table)
 
 
 def _runs_of_one(sequences: Path, container: str | None) -> list[Run]:
-    """The runs of the container of that name, or of the only one there is."""
+    """The runs of the named container, or of the only one."""
     found = read_sequences(sequences)
     if container is None and len(found) > 1:
-        raise Misuse(f"{sequences}: it holds {len(found)} containers. Name one: --container {next(iter(found))}")
+        raise Misuse(f"{sequences} has {len(found)} containers. Choose one: --container {next(iter(found))}")
     name = next(iter(found)) if container is None else container
     if name not in found:
         raise Misuse(f"{sequences}: no container {name}. The first of {len(found)} is {next(iter(found))}.")
@@ -160,7 +161,7 @@ def _runs_of_one(sequences: Path, container: str | None) -> list[Run]:
 
 
 def _remaining(samples: float | None) -> str:
-    return "a phase that the graph has never met" if samples is None else f"some {samples:.1f} more are expected"
+    return "a phase that the graph has never seen" if samples is None else f"about {samples:.1f} more expected"
 
 
 def _shares(next_phase: dict[str, float]) -> str:
@@ -178,7 +179,7 @@ def _read(path: Path) -> list[list[Run]]:
 def _load(path: Path) -> PhaseGraph:
     graph = graph_io.load(path)
     if not graph.containers:
-        raise BadArtifact(f"{path}: the graph holds no container. Fit it on sequences first.")
+        raise BadArtifact(f"{path}: the graph is empty. Fit it on sequences first.")
     return graph
 
 

@@ -1,7 +1,4 @@
-"""A command with many options: shown in groups, and each also read from the environment and from a file.
-
-A value is taken from the flag, else from the environment, else from the file, else it is the default.
-"""
+"""Commands with many options: grouped in --help, and settable by flag, environment variable and file, in that order."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class GroupedOption(click.Option):
-    """An option that is listed under the heading `group`."""
+    """An option listed under the heading `group`."""
 
     def __init__(self, *arguments: Any, group: str = "Options", **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -34,9 +31,9 @@ class GroupedCommand(click.Command):
     Parameters
     ----------
     environment
-        Each option may stand in a variable of this prefix: `--log-level` in `PREFIX_LOG_LEVEL`.
+        Prefix of the options' environment variables: `--log-level` is `PREFIX_LOG_LEVEL`.
     others
-        The heading of options that have no group of their own.
+        The heading of options without a group.
     """
 
     def __init__(self, *arguments: Any, environment: str, others: str, **more: Any) -> None:
@@ -44,15 +41,15 @@ class GroupedCommand(click.Command):
         self.others = others
         for option in self.params:
             if isinstance(option, click.Option):
-                before = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
-                option.envvar = [f"{environment}_{key.replace('-', '_').upper()}" for key in keys_of(option)] + before
-                option.show_envvar = False  # one rule for all of them; the command's own words tell it
+                own = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
+                option.envvar = [f"{environment}_{key.replace('-', '_').upper()}" for key in keys_of(option)] + own
+                option.show_envvar = False  # the command's help explains the rule once
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
         heading = self.others
         for parameter in self.get_params(ctx):
-            if parameter is not self.get_help_option(ctx):  # which stands last, in the last group
+            if parameter is not self.get_help_option(ctx):  # --help is last, and stays in the last group
                 heading = getattr(parameter, "group", self.others)
             if (record := parameter.get_help_record(ctx)) is not None:
                 groups.setdefault(heading, []).append(record)
@@ -62,12 +59,12 @@ class GroupedCommand(click.Command):
 
 
 def keys_of(option: click.Option) -> list[str]:
-    """The long names of an option, without dashes; what switches a flag off is none."""
+    """The long names of an option without dashes; the negative name of a flag is not among them."""
     return [name.removeprefix("--") for name in option.opts if name.startswith("--")]
 
 
 def grouped(group: str, defaults: object = None) -> Callable[..., Decorate]:
-    """`click.option` under a heading. Where `defaults` has a field of the option's name, that is its default."""
+    """`click.option` under a heading; a field of `defaults` with the option's name is its default."""
 
     def option(*names: str, **more: Any) -> Decorate:
         field = names[-1].removeprefix("--").replace("-", "_")
@@ -80,7 +77,7 @@ def grouped(group: str, defaults: object = None) -> Callable[..., Decorate]:
 
 
 def settings_of(name: str, options: tuple[Decorate, ...], make: Callable[..., object]) -> Decorate:
-    """Hand a command one object, made of the values of several options, under a name."""
+    """Pass a command one object, made from the values of several options, as the argument `name`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         names: dict[str, str] = {}
@@ -90,12 +87,12 @@ def settings_of(name: str, options: tuple[Decorate, ...], make: Callable[..., ob
             own = {short: given.pop(option) for option, short in names.items()}
             return command(**{name: make(**own)}, **given)
 
-        before = len(getattr(called, "__click_params__", ()))
+        first_own = len(getattr(called, "__click_params__", ()))
         decorated: Callable[..., Any] = called
         for add in reversed(options):
             decorated = add(decorated)
-        for option in decorated.__click_params__[before:]:  # type: ignore[attr-defined]
-            short, option.name = option.name, f"{name}.{option.name}"  # two objects may each have an interval
+        for option in decorated.__click_params__[first_own:]:  # type: ignore[attr-defined]
+            short, option.name = option.name, f"{name}.{option.name}"  # names are unique only within an object
             names[option.name] = short
         return decorated
 
@@ -103,14 +100,14 @@ def settings_of(name: str, options: tuple[Decorate, ...], make: Callable[..., ob
 
 
 def config_option(group: str) -> Decorate:
-    """`--config FILE`: a YAML file that holds other options by their names."""
+    """`--config FILE`: a YAML file of other options by their names."""
     return grouped(group)(
         "--config",
         type=click.Path(path_type=Path),
         is_eager=True,
         expose_value=False,
         callback=_read_into_context,
-        help="A YAML file with options by their names, without dashes in front: `interval: 10s`.",
+        help="YAML file of options by name, without leading dashes: `interval: 10s`.",
     )
 
 
@@ -120,12 +117,12 @@ def _read_into_context(ctx: click.Context, _: click.Parameter, file: Path | None
 
 
 def read_config(file: Path, ctx: click.Context) -> dict[str, Any]:
-    """The options that a YAML file holds, by the name of the command's parameter.
+    """Read options from a YAML file, keyed by the name of the command's parameter.
 
     Raises
     ------
     Misuse
-        It cannot be read, or a key or value of it is none; file and key are named.
+        The file cannot be read, or a key or value is invalid; the message names both.
     """
     options = {
         key: option
@@ -133,7 +130,7 @@ def read_config(file: Path, ctx: click.Context) -> dict[str, Any]:
         if isinstance(option, click.Option) and option.name not in ("config", "help")
         for key in keys_of(option)
     }
-    held: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in _mapping(file).items():
         option = options.get(key)
         if option is None:
@@ -141,14 +138,14 @@ def read_config(file: Path, ctx: click.Context) -> dict[str, Any]:
             remedy = f"Did you mean {near[0]!r}?" if near else f"See `{ctx.command_path} --help` for the names."
             raise Misuse(f"{file}: there is no option {key!r}. {remedy}")
         assert option.name is not None  # noqa: S101  click names every option
-        if option.name in held:
+        if option.name in values:
             raise Misuse(f"{file}: {key!r} is given twice, once under its other name. Leave one of them out.")
-        held[option.name] = _checked(file, key, option, value, ctx)
-    return held
+        values[option.name] = _validated(file, key, option, value, ctx)
+    return values
 
 
-def _checked(file: Path, key: str, option: click.Option, value: object, ctx: click.Context) -> Any:
-    """The value as the command line would have it, once the option is known to take it."""
+def _validated(file: Path, key: str, option: click.Option, value: object, ctx: click.Context) -> Any:
+    """Convert a value to command-line text and check that the option accepts it."""
     values = value if isinstance(value, list) else [value]
     if option.is_flag and not isinstance(value, bool):
         raise Misuse(f"{file}: {key}: {value!r} is neither true nor false. Write one of them.")
@@ -179,8 +176,8 @@ def _mapping(file: Path) -> Mapping[str, object]:
     if read is None:
         return {}
     if not isinstance(read, dict) or not all(isinstance(key, str) for key in read):
-        raise Misuse(f"{file}: it is no list of options. Write lines such as `interval: 10s`.")
+        raise Misuse(f"{file}: not a mapping of options. Write lines such as `interval: 10s`.")
     keys = [key.value for key, _ in tree.value]
-    if twice := next((key for key in keys if keys.count(key) > 1), None):  # the parser would take the last of them
-        raise Misuse(f"{file}: {twice!r} stands twice. Leave one of them out.")
+    if twice := next((key for key in keys if keys.count(key) > 1), None):  # the parser would take the last one
+        raise Misuse(f"{file}: {twice!r} is given twice. Leave one of them out.")
     return read

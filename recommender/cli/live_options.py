@@ -1,4 +1,4 @@
-"""The options of the live recommender that make up one settings object each: rails, band, limits, timing, replicas."""
+"""Options of the live recommender, by settings object: guard rails, band, limits, checkpoints, replicas."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from recommender.units import BYTES_PER_MIB, format_duration
 SHARE = click.FloatRange(0.0, 1.0)
 
 RAILS, BAND, LIMITS, OPERATION = (
-    "Guard rails: what stands between a forecast and what is published",
-    "Band: what change is worth a resize",
-    "Limits: what may be published at all",
+    "Guard rails: corrections of the forecast before it is published",
+    "Band: changes that are worth a resize",
+    "Limits: bounds of what is published",
     "Operation",
 )
 
@@ -54,57 +54,57 @@ RAIL_OPTIONS = (
     _rail(
         "--memory-margin",
         type=click.FloatRange(0),
-        help="Memory is kept this share above the present working set.",
+        help="Margin of memory above the present working set, as a share of it.",
     ),
     _rail(
         "--shrink-after",
         "shrink_after_s",
         type=DURATION,
-        help="Memory falls only when less was wanted for so long ...",
+        help="Memory falls only after less was recommended for this long ...",
     ),
     _rail("--shrink-step", type=SHARE, help="... and by at most this share at a time."),
     _rail(
         "--target-violation",
         default=_RAIL.target_violation[0],
         type=click.FloatRange(0, 0.5),
-        help="Share of samples that may use more than requested x 1.05, for each of CPU and memory; beyond it the "
-        "margin is widened, beyond twice that the default recommender's values are published.",
+        help="Accepted share of samples with use above request x 1.05, for CPU and for memory. Above it, margins are "
+        "widened; above twice this share, the default recommender's values are published.",
     ),
     _rail(
         "--target-kills",
         type=click.FloatRange(0, 0.5),
-        help="Share of runs that may be killed for memory: earlier runs of a class promise so much to the next. "
-        "A tenth of it where a pod asks for devices such as GPUs, or says that it cannot resume.",
+        help="Accepted share of OOM-killed runs, estimated from earlier runs of the class. A tenth of it for pods that "
+        "request devices such as GPUs or cannot resume.",
     ),
-    _rail("--widen", type=click.FloatRange(1), help="By how much it is widened: a factor."),
+    _rail("--widen", type=click.FloatRange(1), help="Factor by which margins are widened."),
     _rail(
         "--resizes-per-hour",
         type=click.IntRange(0),
-        help="CPU of one container is changed at most so often, and memory too; what must rise always may.",
+        help="Maximum changes per hour of a container's CPU, and of its memory; raises are exempt.",
     ),
     _rail(
         "--wait-for-room",
         "wait_for_room_s",
         type=DURATION,
-        help="What a full node has put off for so long is asked for no more: the updater would evict the pod.",
+        help="Withdraw a raise that a full node has deferred for this long, before the updater evicts the pod.",
     ),
 )
 
 BAND_OPTIONS = (
-    _band("--hold-cpu", type=SHARE, help="CPU falls when it differs by more than this."),
-    _band("--hold-memory", type=SHARE, help="The same for memory."),
-    _band("--rise-cpu", type=SHARE, help="CPU rises when it differs by more than this."),
-    _band("--rise-memory", type=SHARE, help="The same for memory."),
+    _band("--hold-cpu", type=SHARE, help="Lower CPU only by more than this share."),
+    _band("--hold-memory", type=SHARE, help="Lower memory only by more than this share."),
+    _band("--rise-cpu", type=SHARE, help="Raise CPU only by more than this share."),
+    _band("--rise-memory", type=SHARE, help="Raise memory only by more than this share."),
     _band(
         "--band",
         "half_width",
         type=SHARE,
-        help="How far lowerBound and upperBound lie from the target; the updater acts on what is outside.",
+        help="Distance of lowerBound and upperBound from the target; the updater acts outside them.",
     ),
     _band(
         "--hold-guess",
         type=SHARE,
-        help="Bounds of the histogram alone are written anew when one differs by more than this.",
+        help="Update bounds that come from the histogram alone only if one changes by more than this share.",
     ),
 )
 
@@ -113,54 +113,54 @@ LIMIT_OPTIONS = (
         "--container-recommendation-max-allowed-cpu",
         "most_cpu_cores",
         type=QUANTITY,
-        help="Most CPU of a container whose VPA sets no maxAllowed.",
+        help="Maximum CPU of containers without maxAllowed in their VPA.",
     ),
     _limit(
         "--container-recommendation-max-allowed-memory",
         "most_memory_bytes",
         type=QUANTITY,
-        help="Most memory of such a container.",
+        help="Maximum memory of containers without maxAllowed in their VPA.",
     ),
     _limit(
         "--namespace-max-allowed",
         "of_namespaces",
         multiple=True,
         metavar="NAMESPACE=cpu:4,memory:8Gi",
-        help="The same for the containers of one namespace; the smaller one counts. Repeatable.",
+        help="The same for one namespace; the smaller limit applies. Repeatable.",
     ),
     _limit(
         "--pod-recommendation-min-cpu-millicores",
         "least_millicores",
         default=round(_LIMIT.pod_minimum[0] * 1000),
         type=click.FloatRange(0),
-        help="Least CPU of a pod, shared among its containers.",
+        help="Minimum CPU of a pod, divided among its containers.",
     ),
     _limit(
         "--pod-recommendation-min-memory-mb",
         "least_mib",
         default=round(_LIMIT.pod_minimum[1] / BYTES_PER_MIB),
         type=click.FloatRange(0),
-        help="Least memory of a pod in MiB, shared the same way.",
+        help="Minimum memory of a pod in MiB, divided among its containers.",
     ),
-    _limit("--round-cpu-millicores", default=1, type=click.IntRange(1), help="CPU is rounded up to multiples of this."),
-    _limit("--round-memory-bytes", default=1, type=click.IntRange(1), help="Memory likewise."),
+    _limit("--round-cpu-millicores", default=1, type=click.IntRange(1), help="Round CPU up to a multiple of this."),
+    _limit("--round-memory-bytes", default=1, type=click.IntRange(1), help="Round memory up to a multiple of this."),
     _limit(
         "--cpu-integer-post-processor-enabled/--cpu-integer-post-processor-disabled",
         "integer_cpu",
-        help="Whole cores for containers whose VPA has the annotation "
+        help="Round to whole cores for containers with the VPA annotation "
         "vpa-post-processor.kubernetes.io/<container>_integerCPU.",
     ),
     _limit(
         "--oom-bump-up-ratio",
         default=BUMP_UP_RATIO,
         type=click.FloatRange(1),
-        help="A container killed for memory gets at least so many times what it had ...",
+        help="After an OOM kill, memory is at least this multiple of what the container had ...",
     ),
     _limit(
         "--oom-min-bump-up-bytes",
         default=MIN_BUMP_UP_BYTES,
         type=click.FloatRange(0),
-        help="... and at least so many bytes more; its VPA may say otherwise.",
+        help="... and at least this many bytes more; a VPA may override both.",
     ),
 )
 
@@ -169,70 +169,70 @@ TIMING_OPTIONS = (
         "--checkpoint-interval",
         "checkpoint_interval_s",
         type=DURATION,
-        help="A VPA's history is written no more often than this, in the default recommender's format, and less often "
-        "the more is known: each tenth of the time seen, at last every ten minutes.",
+        help="Minimum time between checkpoints of a VPA, in the default recommender's format. It grows to a tenth of "
+        "the observed time, at most ten minutes.",
     ),
     _times(
         "--checkpoints-timeout",
         "checkpoints_within_s",
         type=DURATION,
-        help="What a round spends on writing them; those that waited longest come first.",
+        help="Time limit per round for writing checkpoints, the oldest first.",
     ),
     _times(
         "--checkpoints-gc-interval",
         "clear_away_s",
         type=DURATION,
-        help="How often checkpoints of what is gone are cleared away.",
+        help="Interval for deleting checkpoints of VPAs that no longer exist.",
     ),
 )
 
 
 LEASE_OPTIONS = (
-    _lease("--leader-elect", is_flag=True, help="Act only while holding a Lease: the other replicas stand by."),
+    _lease("--leader-elect", is_flag=True, help="Act only while holding a Lease; other replicas stand by."),
     _lease(
         "--leader-elect-resource-namespace",
         "--lease-namespace",
         "lease_namespace",
         default="kube-system",
-        help="Where that Lease lies.",
+        help="Namespace of the Lease.",
     ),
     _lease(
         "--leader-elect-resource-name",
         "lease_name",
         default="phasewise-recommender",
-        help="Its name; a shard appends its own: phasewise-recommender-0-of-3.",
+        help="Name of the Lease; a shard appends its number: phasewise-recommender-0-of-3.",
     ),
     _lease(
         "--leader-elect-lease-duration",
         "lease_duration_s",
         default=format_duration(_LEASE.duration_s),
         type=DURATION,
-        help="A leader that is silent for so long has lost it.",
+        help="Other replicas may take the Lease if it was not renewed for this long.",
     ),
     _lease(
         "--leader-elect-renew-deadline",
         "renew_deadline_s",
         type=DURATION,
-        help="A leader that cannot renew it for so long stops acting.",
+        help="A leader that cannot renew the Lease for this long stops acting.",
     ),
     _lease(
         "--leader-elect-retry-period",
         "retry_s",
         type=DURATION,
-        help="How often it is renewed, and asked for.",
+        help="Interval between attempts to renew or acquire the Lease.",
     ),
     _lease(
         "--shard",
         type=Parsed("I/N", parse_shard),
         default="0/1",
-        help="Of N groups of namespaces only the I-th, counted from 0; each of 0/3, 1/3, 2/3 elects its own leader.",
+        help="Handle only the I-th of N groups of namespaces, from 0; each shard elects its own leader.",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """How several replicas share the work: whether and where they elect a leader, and which shard this one is of."""
+    """Leader election and sharding of several replicas."""
 
     leader_elect: bool
     lease_namespace: str
@@ -245,13 +245,13 @@ class Replicas:
     def __post_init__(self) -> None:
         if not self.lease_duration_s > self.renew_deadline_s > 2 * self.retry_s:
             raise Misuse(
-                f"the Lease holds {self.lease_duration_s:g}s, its holder gives up after {self.renew_deadline_s:g}s and "
-                f"tries each {self.retry_s:g}s: the first must be above the second, that above twice the third, or two "
-                "may lead at once."
+                f"the lease duration {self.lease_duration_s:g}s must be above the renew deadline "
+                f"{self.renew_deadline_s:g}s, and that above twice the retry period {self.retry_s:g}s; otherwise two "
+                "replicas may lead at once."
             )
 
     def election(self, api: Api) -> LeaderElection | None:
-        """Takes part in the election from now on; None where everybody acts."""
+        """Start to take part in the election; None without leader election."""
         if not self.leader_elect:
             return None
         times = LeaseTimes(self.lease_duration_s, self.renew_deadline_s, self.retry_s)
@@ -288,5 +288,5 @@ def _namespace_maximum(text: str) -> tuple[str, Limits]:
     except BadQuantity:
         found.clear()
     if not namespace or not found or not found.keys() <= {"cpu", "memory"}:
-        raise Misuse(f"--namespace-max-allowed {text!r}: write NAMESPACE=cpu:4,memory:8Gi, or only one of the two.")
+        raise Misuse(f"--namespace-max-allowed {text!r}: write NAMESPACE=cpu:4,memory:8Gi, or one of the two.")
     return namespace.strip(), (found.get("cpu"), found.get("memory"))

@@ -1,4 +1,4 @@
-"""The options of the live recommender that say whose pods, how often, how far ahead, and what is asked for it."""
+"""Options of the live recommender: scope, rounds and forecasts, API server, Prometheus, and the record."""
 
 from __future__ import annotations
 
@@ -32,32 +32,37 @@ from recommender.sources.prometheus_usage import UsageQuery
 from recommender.units import BYTES_PER_MIB
 
 ROUND_RETRIES, ROUND_TIMEOUT_S = 2, 15.0
-"""In a round: the next one asks again anyway, and the VPAs do not wait for it."""
+"""For queries in a round: the next round asks again, and VPAs must not wait."""
 
 START_RETRIES = 7
-"""At the start: waits of half a minute and more in all, until a Prometheus that starts at the same time answers."""
+"""At the start: more than half a minute in all, for a Prometheus that starts at the same time."""
 
 log = logging.getLogger(__name__)
 
-_whose, _how, _source = (grouped(group) for group in ("Which VPAs", "Rounds and forecasts", "Cluster and model"))
+_scope, _round, _source = (grouped(group) for group in ("Which VPAs", "Rounds and forecasts", "Cluster and model"))
 
 
-WHOSE_OPTIONS = (
-    _whose("--name", "--recommender-name", "name", default="phasewise", help="VPAs that say this name are ours."),
-    _whose(
-        "--only-namespace", "--vpa-object-namespace", "only_namespace", help="The only one to look at.  [default: all]"
+SCOPE_OPTIONS = (
+    _scope(
+        "--name", "--recommender-name", "name", default="phasewise", help="Recommender name in the spec of our VPAs."
     ),
-    _whose(
+    _scope(
+        "--only-namespace",
+        "--vpa-object-namespace",
+        "only_namespace",
+        help="Watch only this namespace.  [default: all]",
+    ),
+    _scope(
         "--ignore-namespace",
         "--ignored-vpa-object-namespaces",
         "ignored",
         multiple=True,
-        help="Leave the VPAs of this one (or of a comma list) alone. Repeatable.",
+        help="Ignore the VPAs of this namespace, or comma-separated ones. Repeatable.",
     ),
 )
 
-AUTO_OPTION = _whose(
-    "--auto/--no-auto", default=True, help="Make VPAs for jobs and workloads labelled phasewise.dev/auto=true."
+AUTO_OPTION = _scope(
+    "--auto/--no-auto", default=True, help="Create VPAs for jobs and workloads labelled phasewise.dev/auto=true."
 )
 
 
@@ -70,7 +75,7 @@ def make_scope(name: str, only_namespace: str | None, ignored: tuple[str, ...]) 
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """How often, on which grid, how far ahead, and what comes of it."""
+    """Timing of rounds and forecasts, and what is published."""
 
     interval_s: float
     step_s: float
@@ -83,8 +88,8 @@ class Rounds:
 
     def __post_init__(self) -> None:
         if self.cycle_s < self.step_s:
-            given = f"--cycle {self.cycle_s:g}s is shorter than --step {self.step_s:g}s"
-            raise Misuse(f"{given}. A forecast holds for several samples.")
+            problem = f"--cycle {self.cycle_s:g}s is shorter than --step {self.step_s:g}s"
+            raise Misuse(f"{problem}. A forecast covers several samples.")
         if self.observe_only and self.resizes_waiting:
             raise Misuse("--resize-waiting changes pods, and --publish observe changes nothing. Write one of them.")
 
@@ -98,51 +103,51 @@ class Rounds:
 
 
 ROUND_OPTIONS = (
-    _how(
+    _round(
         "--interval", "--recommender-interval", "interval_s", type=DURATION, default="15s", help="Time between rounds."
     ),
-    _how("--step", "step_s", type=DURATION, default="15s", help="Grid of samples; no finer than the source."),
-    _how("--cycle", "cycle_s", type=DURATION, default="10m", help="How long a forecast holds."),
-    _how(
+    _round("--step", "step_s", type=DURATION, default="15s", help="Sampling interval, not below that of the source."),
+    _round("--cycle", "cycle_s", type=DURATION, default="10m", help="Time that a forecast covers."),
+    _round(
         "--lead-time",
         "lead_time_s",
         type=DURATION,
         show_default="measured from past resizes",
-        help="How long before a phase its target is published.",
+        help="How long before a phase to publish its target.",
     ),
-    _how(
+    _round(
         "--profile-ttl",
         "class_ttl_s",
         type=DURATION,
         default="30d",
-        help="What was learned of a workload class is forgotten when nothing of it ran for so long.",
+        help="Forget what was learned of a workload class after this long without a run.",
     ),
-    _how(
+    _round(
         "--publish",
         type=click.Choice(["vpa", "observe"]),
         default="vpa",
-        help="`observe` computes and shows everything, and writes PhaseProfiles only.",
+        help="`observe` computes everything, but writes only PhaseProfiles.",
     ),
-    _how(
+    _round(
         "--resize-waiting",
         "resizes_waiting",
         is_flag=True,
-        help="Give pods that have no node yet what is recommended where that is less than they ask for; needs the "
-        "right to patch pods/resize.",
+        help="Resize pods without a node to the recommendation if it is below their requests; needs the right to patch "
+        "pods/resize.",
     ),
-    _how(
+    _round(
         "--update-worker-count",
         "workers",
         default=10,
         type=click.IntRange(1),
-        help="So many statuses are written at a time.",
+        help="Statuses written in parallel.",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """Where the API server is, and how fast it may be asked."""
+class ApiServer:
+    """Address and rate limits of the API server."""
 
     kubeconfig: Path | None
     context: str | None
@@ -155,44 +160,44 @@ class Reached:
 
 
 SERVER_OPTIONS = (
-    _source("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]"),
-    _source("--context", help="Context of the kubeconfig.  [default: its current one]"),
+    _source("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's service account]"),
+    _source("--context", help="Context of the kubeconfig.  [default: the current context]"),
     _source(
-        "--kube-api-qps", "qps", default=50.0, type=click.FloatRange(1), help="Requests to the API server a second."
+        "--kube-api-qps", "qps", default=50.0, type=click.FloatRange(1), help="Requests per second to the API server."
     ),
-    _source("--kube-api-burst", "burst", default=100, type=click.IntRange(1), help="Requests at once after a pause."),
+    _source("--kube-api-burst", "burst", default=100, type=click.IntRange(1), help="Burst of such requests."),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The Prometheus that is asked for use and for the past, if one is."""
+class PrometheusOptions:
+    """Address of Prometheus, if any, and how much history to load."""
 
     url: str | None
     history_s: float
     resolution_s: float
 
     def sources(
-        self, server: Api, only_namespace: str | None, access: Access, settings: UsageSettings, step_s: float
+        self, api: Api, only_namespace: str | None, access: Access, settings: UsageSettings, step_s: float
     ) -> tuple[Usage, PriorHistory | None, threading.Event]:
-        """Where use comes from, what loads the past if that is wanted, and what ends the wait for either."""
-        ended = threading.Event()
+        """The source of usage, the loader of history if there is one, and the event that stops its retries."""
+        stopped = threading.Event()
         if not self.url:
-            return metrics_api_usage(server, only_namespace), None, ended
+            return metrics_api_usage(api, only_namespace), None, stopped
         if only_namespace and not settings.namespaces:
             settings = replace(settings, namespaces=(only_namespace,))
         client = partial(PrometheusClient, self.url, access, warn=_warn)
         prior = None
         if self.history_s:
-            past = PrometheusPast(client(retries=START_RETRIES, sleep=ended.wait), settings)
+            past = PrometheusPast(client(retries=START_RETRIES, sleep=stopped.wait), settings)
             clocks = {"clock": time.time, "stopwatch": time.monotonic}
-            prior = PriorHistory(past, self.history_s, self.resolution_s, step_s, **clocks, stopped=ended.is_set)
+            prior = PriorHistory(past, self.history_s, self.resolution_s, step_s, **clocks, stopped=stopped.is_set)
         query = UsageQuery(client(timeout_s=ROUND_TIMEOUT_S, retries=ROUND_RETRIES), settings)
-        return prometheus_usage(query, prior), prior, ended
+        return prometheus_usage(query, prior), prior, stopped
 
 
 def prometheus_usage(query: UsageQuery, prior: PriorHistory | None) -> Usage:
-    """The latest sample of every container; the first time, those before the start too."""
+    """The latest sample of each container; at the first call also the samples of the history."""
 
     def samples(now_s: float) -> Iterable[tuple[ContainerKey, Sample]]:
         if prior is not None:
@@ -203,8 +208,8 @@ def prometheus_usage(query: UsageQuery, prior: PriorHistory | None) -> Usage:
     return lambda now_s: UsageReport(samples(now_s))
 
 
-def _warn(told: str) -> None:
-    log.warning("Prometheus warns: %s", told)
+def _warn(text: str) -> None:
+    log.warning("Prometheus warns: %s", text)
 
 
 PROMETHEUS_OPTIONS = (
@@ -216,53 +221,52 @@ PROMETHEUS_OPTIONS = (
         type=STEP,
         default="8d",
         metavar="DURATION|none",
-        help="So much of the past is asked of the Prometheus at the start; without it, checkpoints are what is known.",
+        help="History to load from Prometheus at the start; `none`: use checkpoints only.",
     ),
     _source(
         "--history-resolution",
         "resolution_s",
         type=DURATION,
         default="1h",
-        help="What one value of that past stands for.",
+        help="Resolution of that history.",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Where rounds are recorded, if anywhere."""
+    """Where rounds are recorded, if at all."""
 
     file: Path | None
-    piece_mib: float
-    most_pieces: int
+    file_size_mib: float
+    max_files: int
 
     def recorder(self) -> Recorder | None:
         if self.file is None:
             return None
-        return Recorder(Journal(self.file, round(self.piece_mib * BYTES_PER_MIB), self.most_pieces))
+        return Recorder(Journal(self.file, round(self.file_size_mib * BYTES_PER_MIB), self.max_files))
 
 
 RECORD_OPTIONS = (
-    _how(
+    _round(
         "--record",
         "file",
         type=click.Path(path_type=Path),
-        help="Write down what each round sees and says, for `phasewise replay` and `explain --at`; added to what the "
-        "file holds.",
+        help="Append inputs and targets of each round to this file, for `phasewise replay` and `explain --record`.",
     ),
-    _how(
+    _round(
         "--record-size",
-        "piece_mib",
+        "file_size_mib",
         default=256.0,
         type=click.FloatRange(0, min_open=True),
         metavar="MIB",
-        help="A file of the record that has grown to so many MiB is followed by the next one: FILE.1, FILE.2, ...",
+        help="Size in MiB at which the next file of the record begins: FILE.1, FILE.2, ...",
     ),
-    _how(
+    _round(
         "--record-files",
-        "most_pieces",
+        "max_files",
         default=8,
         type=click.IntRange(1),
-        help="So many of them at most; when all are full the record ends, and that is said at each round.",
+        help="Maximum number of these files; when all are full, recording stops and each round logs it.",
     ),
 )

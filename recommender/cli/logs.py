@@ -1,4 +1,4 @@
-"""What a program that stays says of itself while it runs: lines for people, or JSON for what collects logs."""
+"""Logging of long-running commands: text for people, or JSON for log collectors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_EVERY_RECORD = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, logger, message; what was given as `extra` in fields; a traceback."""
+    """One JSON object per line: time, level, logger, message, `extra` as fields, and the traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -41,9 +41,9 @@ def set_up_logging(log_format: str, log_level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(log_level.upper())
-    # Below warnings these speak of their own inner life, not of the cluster.
-    for foreign in ("numba", "urllib3", "matplotlib"):
-        logging.getLogger(foreign).setLevel(logging.WARNING)
+    # Below warnings, the logs of libraries are about their internals.
+    for library in ("numba", "urllib3", "matplotlib"):
+        logging.getLogger(library).setLevel(logging.WARNING)
 
 
 _operation = grouped("Operation")
@@ -53,12 +53,12 @@ LOG_OPTIONS = (
         "--log-format",
         type=click.Choice(["text", "json"]),
         default="text",
-        help="`json`: a line is an object of time, level, logger, message and fields.",
+        help="`json`: one object per line with time, level, logger, message and fields.",
     ),
     _operation(
         "--log-level",
         type=click.Choice(LEVELS, case_sensitive=False),
         default="info",
-        help="The least grave of what is logged.",
+        help="Lowest level that is logged.",
     ),
 )

@@ -1,4 +1,4 @@
-"""The door: `phasewise`, its help, and its commands, each loaded when it is called."""
+"""The `phasewise` command group; each command is imported when it is called."""
 
 from __future__ import annotations
 
@@ -16,79 +16,73 @@ from recommender.compiling import drop_outdated
 from recommender.errors import Misuse
 
 COMMANDS = {
-    "dry-run": ("recommender.cli.dry_run", "Replay recorded metrics: what would each policy have saved and broken?"),
-    "recommender": (
-        "recommender.cli.recommender",
-        "The live VPA recommender: requests for the phase that comes next.",
-    ),
-    "explain": (
-        "recommender.cli.explain",
-        "What the recommender sees of a VPA, what it expects, and why it says so.",
-    ),
+    "dry-run": ("recommender.cli.dry_run", "Replay recorded metrics: what would each policy have saved and violated?"),
+    "recommender": ("recommender.cli.recommender", "Run the live VPA recommender."),
+    "explain": ("recommender.cli.explain", "Show the phases and the forecast behind the recommendation of a VPA."),
     "replay": (
         "recommender.cli.replay",
-        "Run a recorded recommender again: does it say the same, and what with other options?",
+        "Rerun a recorded recommender, to reproduce its targets or try other options.",
     ),
-    "export": ("recommender.cli.export", "Write a Prometheus' recorded usage to a file that the other commands read."),
-    "train": ("recommender.cli.train", "Learn phases, their order and their demand from recorded metrics."),
-    "phases": ("recommender.cli.phases", "Tell the phase of every sample."),
-    "graph": ("recommender.cli.graph", "Fit, score and draw the graph of how phases follow one another."),
-    "model": ("recommender.cli.model", "Show a model, split, import, or publish one to a cluster."),
+    "export": ("recommender.cli.export", "Export usage from Prometheus to a file for the other commands."),
+    "train": ("recommender.cli.train", "Train a model of phases and their demand on recorded metrics."),
+    "phases": ("recommender.cli.phases", "Detect the phase of each sample."),
+    "graph": ("recommender.cli.graph", "Fit, score, explain and draw the graph of phase transitions."),
+    "model": ("recommender.cli.model", "Show, split, import or publish a model."),
 }
-"""Name -> (module, one line of help). A command's module is imported only when it is used: help stays instant."""
+"""Name -> (module, line of help). Modules are imported on use, so that --help is fast."""
 
-LESSON = f"""\
-Phasewise {__version__} learns the phases of training jobs and sets CPU and memory before the next one comes.
+QUICK_START = f"""\
+Phasewise {__version__} learns the phases of training jobs and sets CPU and memory requests before each phase.
 
-  phasewise dry-run                       replay the bundled recordings, compare every policy
-  phasewise dry-run --html report.html    the same as a page to look at
-  phasewise dry-run my-metrics.csv        your own export: columns timestamp, container, cpu_cores, memory_bytes
+  phasewise dry-run                       replay the bundled recordings and compare all policies
+  phasewise dry-run --html report.html    the same, with an HTML report
+  phasewise dry-run my-metrics.csv        your own data: columns timestamp, container, cpu_cores, memory_bytes
                                           (other names: --map cpu_cores=your.column)
-  phasewise train my-metrics/ -o model    learn from your own runs, then
-  phasewise dry-run new.csv --model model judge that model on others
+  phasewise train my-metrics/ -o model    train a model on your own runs, then
+  phasewise dry-run new.csv --model model test it on others
 
-Every command explains itself: phasewise COMMAND --help
+Help for each command: phasewise COMMAND --help
 """
 
 
-class LateGroup(click.Group):
+class LazyGroup(click.Group):
     """A group whose commands are imported on first use.
 
     Parameters
     ----------
-    late
+    lazy
         Name -> (module, one line of help), as `COMMANDS`.
     """
 
-    def __init__(self, *arguments: Any, late: Mapping[str, tuple[str, str]] = COMMANDS, **options: Any) -> None:
+    def __init__(self, *arguments: Any, lazy: Mapping[str, tuple[str, str]] = COMMANDS, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._late = late
+        self._lazy = lazy
 
-    def offer(self, late: Mapping[str, tuple[str, str]]) -> None:
-        """Commands besides, of a package above."""
-        self._late = {**self._late, **late}
+    def offer(self, lazy: Mapping[str, tuple[str, str]]) -> None:
+        """Add commands of a package that imports this one."""
+        self._lazy = {**self._lazy, **lazy}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self._late, *super().list_commands(ctx)]
+        return [*self._lazy, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self._late:
+        if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
         drop_outdated()
         try:
-            command: click.Command = importlib.import_module(self._late[cmd_name][0]).command
+            command: click.Command = importlib.import_module(self._lazy[cmd_name][0]).command
         except ModuleNotFoundError as error:
-            raise _left_out(cmd_name, error) from error
+            raise _missing_library(cmd_name, error) from error
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         own = [(name, command.get_short_help_str(80)) for name, command in self.commands.items()]
         with formatter.section("Commands"):
-            formatter.write_dl([*((name, line) for name, (_, line) in self._late.items()), *own])
+            formatter.write_dl([*((name, line) for name, (_, line) in self._lazy.items()), *own])
 
 
-def _left_out(command: str, error: ModuleNotFoundError) -> Exception:
-    """What is said where a library is missing that the image for clusters does without."""
+def _missing_library(command: str, error: ModuleNotFoundError) -> Exception:
+    """Explain a missing library that the image for clusters leaves out."""
     library, *_ = (error.name or "").split(".")
     if library in ("", "recommender", "extender"):
         return error
@@ -98,16 +92,16 @@ def _left_out(command: str, error: ModuleNotFoundError) -> Exception:
     )
 
 
-@click.group(cls=LateGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="phasewise")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Learns the phases of training jobs and sets CPU and memory before the next one comes.
+    """Learn the phases of training jobs, and set CPU and memory requests before each phase.
 
     Exit codes: 0 done, 1 failed, 2 misuse or bad input, 130 interrupted.
     """
     if ctx.invoked_subcommand is None:
-        click.echo(LESSON, nl=False)
+        click.echo(QUICK_START, nl=False)
 
 
 @cli.command()

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from recommender import __version__, artifacts
 from recommender import model as models
-from recommender.cli.common import DURATION, map_option, names, progress_bar, say
+from recommender.cli.common import DURATION, comma_list, map_option, progress_bar, say
 from recommender.cluster.access.connection import connect
 from recommender.cluster.model_map import parse_key, publish_model_map
 from recommender.engine.warm_up import check_live
@@ -35,14 +35,14 @@ from recommender.units import format_duration
 
 @click.group("model")
 def command() -> None:
-    """Show a model, split one of its phases, import bare arrays, or publish one to a cluster."""
+    """Show, split, import or publish a model."""
 
 
 @command.command()
 @click.argument("model_name", metavar="MODEL")
-@click.option("--json", "as_json", is_flag=True, help="For programs: everything as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print all facts as JSON.")
 def show(model_name: str, as_json: bool) -> None:
-    """What each phase looks like, in words and numbers. MODEL is a folder, or `bundled`."""
+    """Show the phases of MODEL, a folder or `bundled`, in words and numbers."""
     model = models.load(model_name)
     if as_json:
         click.echo(orjson.dumps(_facts(model), option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY).decode())
@@ -59,9 +59,9 @@ def show(model_name: str, as_json: bool) -> None:
         )
     if "phases_chosen" in facts:
         chosen = facts["phases_chosen"]
-        stdout.print(f"number of phases by {chosen['by']}; the elbow of squares: {chosen['elbow']}", highlight=False)
+        stdout.print(f"number of phases by {chosen['by']}; elbow of inertia at {chosen['elbow']}", highlight=False)
     if model.statistics is None:
-        stdout.print("imported: it tells phases, but knows nothing of what they use; see `phasewise train`")
+        stdout.print("imported: it detects phases, but has no demand of phases; see `phasewise train`")
         return
     if model.demand is not None:
         stdout.print(f"price of a violation: {price_words(model.demand)}", highlight=False)
@@ -69,10 +69,10 @@ def show(model_name: str, as_json: bool) -> None:
 
 
 def price_words(demand: DemandModel) -> str:
-    """Where the price of a violation comes from."""
+    """Say where the price of a violation comes from."""
     if is_priced(demand):
-        return "learned on runs kept out"
-    return f"assumed, as there were not {FOLDS} runs that are long enough to learn it from"
+        return "learned on held-out runs"
+    return f"assumed, for lack of {FOLDS} runs long enough to learn it"
 
 
 def _phase_table(model: PhaseModel, statistics: PhaseStatistics) -> Table:
@@ -88,7 +88,7 @@ def _phase_table(model: PhaseModel, statistics: PhaseStatistics) -> Table:
 
 
 def _next_phases(model: PhaseModel, phase: int) -> str:
-    """The two that followed most often, with their share."""
+    """The two phases that follow most often, with their share."""
     if model.graph is None:
         return ""
     followed = model.graph.tables.transitions.sum(axis=0)[phase, : model.detector.n_phases]
@@ -125,10 +125,10 @@ def _phase_facts(statistics: PhaseStatistics, phase: int) -> dict[str, Any]:
 @command.command()
 @click.argument("model_name", metavar="MODEL")
 @click.argument("source", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--phase", required=True, type=int, help="The phase to divide.")
-@click.option("--into", required=True, type=int, help="How many parts.")
+@click.option("--phase", required=True, type=int, help="Phase to split.")
+@click.option("--into", required=True, type=int, help="Number of parts.")
 @click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
-@click.option("--step", "step_s", type=DURATION, help="Grid step; default: the median interval of the data.")
+@click.option("--step", "step_s", type=DURATION, help="Grid step. Default: the median interval of the data.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the clustering.")
 @map_option
 def split(
@@ -141,10 +141,10 @@ def split(
     seed: int,
     columns: tuple[ColumnMap, ...],
 ) -> None:
-    """Divide one phase of MODEL by clustering what SOURCE shows of it.
+    """Split one phase of MODEL by clustering its windows in SOURCE.
 
-    Old phase numbers stay, and windows of other phases keep theirs; the new numbers are appended. Phase statistics,
-    graph and demand are learned anew from SOURCE, in the new phases.
+    The numbers and windows of other phases stay; new numbers are appended. Phase statistics, graph and demand are
+    learned again from SOURCE with the new phases.
     """
     model = models.load(model_name)
     detector = model.detector
@@ -152,8 +152,8 @@ def split(
     with progress_bar() as progress, open_source(source, reading, progress=progress) as opened:
         series = gather(opened, opened.containers, detector.lag + 2)
         if not series:
-            raise Misuse(f"no container of the source has {detector.lag + 2} samples.")
-        divided = detector.split(phase, into, series, seed)
+            raise Misuse(f"no container of SOURCE has {detector.lag + 2} samples.")
+        new_detector = detector.split(phase, into, series, seed)
         options = TrainingOptions(
             DetectorOptions(detector.features, lag=detector.lag, seed=seed),
             cycle_s=model.facts.get("cycle_s", 600.0),
@@ -171,8 +171,8 @@ def split(
             "data_sha256": opened.data_hash,
             "split": [*model.facts.get("split", []), {"phase": phase, "into": into, "seed": seed}],
         }
-        new = with_forecasts(divided, series, options, facts, progress)
-        before = model.trained_on  # one that does not say what it was trained on leaves that open for this one as well
+        new = with_forecasts(new_detector, series, options, facts, progress)
+        before = model.trained_on  # None: unknown, and then unknown for the new model too
         new = replace(new, trained_on=None if before is None else np.union1d(before, name_hashes(series)))
         new.save(folder)
     appended = ", ".join(str(n) for n in range(detector.n_phases, new.detector.n_phases))
@@ -182,19 +182,19 @@ def split(
 @command.command("import")
 @click.argument("parameters", metavar="PARAMS.npz", type=click.Path(path_type=Path))
 @click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
-@click.option("--features", required=True, help="Comma list of the columns the arrays are for, in their order.")
+@click.option("--features", required=True, help="Comma-separated columns of the arrays, in order.")
 def import_(parameters: Path, folder: Path, features: str) -> None:
-    """Make a model folder from the bare arrays of a CRBM, k-means and scaler trained elsewhere.
+    """Make a model folder from the arrays of a CRBM, k-means and scaler trained elsewhere.
 
     \b
     W (hidden, visible)   A (visible, visible x lag)   B (hidden, visible x lag)
     v_bias (visible)      h_bias (hidden)              centers (phases, hidden)
     scaler_mean, scaler_scale (visible)
 
-    A and B have a column for each feature and past sample: feature by feature, the oldest sample first. Other arrays in
-    the file are ignored. The model tells phases (`phasewise phases`); demand and graph need training data.
+    The columns of A and B are ordered by feature, then by time from the oldest sample. Other arrays in the file are
+    ignored. The model detects phases (`phasewise phases`) but has no demand and graph.
     """
-    model = models.import_parameters(parameters, names(features))
+    model = models.import_bare(parameters, comma_list(features))
     model.save(folder)
     detector = model.detector
     say(f"{folder}: {detector.n_phases} phases, lag {detector.lag}, {len(detector.features)} features")
@@ -202,19 +202,17 @@ def import_(parameters: Path, folder: Path, features: str) -> None:
 
 @command.command()
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
-@click.option(
-    "--configmap", "target", required=True, metavar="NAMESPACE/NAME", help="Made where it is not there; else replaced."
-)
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]")
-@click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
+@click.option("--configmap", "target", required=True, metavar="NAMESPACE/NAME", help="ConfigMap to create or replace.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's service account]")
+@click.option("--context", help="Context of the kubeconfig.  [default: the current context]")
 def publish(folder: Path, target: str, kubeconfig: Path | None, context: str | None) -> None:
-    """Put a model into a ConfigMap, from where running recommenders take it.
+    """Write a model to a ConfigMap, from which running recommenders load it.
 
     \b
       phasewise model publish model --configmap kube-system/phasewise-model
       phasewise recommender --model configmap:kube-system/phasewise-model
 
-    A model that a recommender would refuse is not published.
+    A model that the recommender would refuse is not published.
     """
     key = parse_key(target)
     model = models.load(folder)

@@ -20,17 +20,21 @@ from recommender.sources.mapping import ColumnMap
 
 SCHEMA = pa.schema([("container", pa.string()), ("timestamp", pa.int64()), ("phase", pa.int64())])
 
-PICTURED = 6
-"""Containers drawn by --traces: as many as fit one picture that can still be read."""
+MAX_TRACES = 6
+"""Containers drawn by --traces; more would not be readable in one picture."""
 
 
 @click.command("phases")
 @source_argument(required=True)
-@click.option("--model", "model_name", required=True, help="A model folder, or `bundled`.")
+@click.option("--model", "model_name", required=True, help="Model folder or `bundled`.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Parquet file to write.")
-@click.option("--step", "step_s", type=STEP, help="Grid step; `none` takes samples as they come: no grid, no gap rule.")
-@click.option("--traces", type=click.Path(path_type=Path), help="Picture (PNG) of the first containers, phases shaded.")
-@click.option("--variance", type=click.Path(path_type=Path), help="Picture (PNG) of how usage spreads in each phase.")
+@click.option("--step", "step_s", type=STEP, help="Grid step; `none`: samples as they are, without grid and gaps.")
+@click.option(
+    "--traces", type=click.Path(path_type=Path), help="Write a PNG of the first containers with their phases."
+)
+@click.option(
+    "--variance", type=click.Path(path_type=Path), help="Write a PNG of the usage distribution of each phase."
+)
 @map_option
 def command(
     source: tuple[Path, ...],
@@ -41,10 +45,10 @@ def command(
     variance: Path | None,
     columns: tuple[ColumnMap, ...],
 ) -> None:
-    """Tell the phase of every sample of SOURCE.
+    """Detect the phase of each sample of SOURCE.
 
-    Writes columns container, timestamp (unix seconds), phase; -1 is unknown: a window far from every phase. Gaps have
-    no row. Rows are sorted by container and time. `phasewise graph` reads the file as it is.
+    Writes the columns container, timestamp (unix seconds) and phase, sorted by container and time, without rows for
+    gaps. Phase -1 is unknown: a window far from all phases. `phasewise graph` reads the file.
     """
     detector = models.load(model_name).detector
     reading = ReadOptions(
@@ -63,7 +67,7 @@ def command(
                 names = pa.array(np.full(len(labels), series.container))
                 writer.write_table(pa.table([names, series.timestamps[series.present], labels], schema=SCHEMA))
                 samples, unknown = samples + len(labels), unknown + int((labels < 0).sum())
-                if len(drawn) < PICTURED or variance is not None:
+                if len(drawn) < MAX_TRACES or variance is not None:
                     drawn.append((series, trace))
                 progress("containers", done, len(opened.containers))
             if not samples:
@@ -73,7 +77,7 @@ def command(
     if traces is not None:
         from recommender.plots.timelines import draw_traces  # noqa: PLC0415  matplotlib takes a second to import
 
-        draw_traces(drawn[:PICTURED], traces)
+        draw_traces(drawn[:MAX_TRACES], traces)
     if variance is not None:
         from recommender.plots.timelines import draw_variance  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The options that say where jobs tell how their training comes along, and how that is judged."""
+"""Options of training progress: where jobs report it, and how it is classified."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from recommender.cli.common import DURATION
 from recommender.cli.grouped import grouped
-from recommender.cli.prometheus import labels_of
+from recommender.cli.prometheus import parse_labels
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.progress.annotations import AnnotationProgress
@@ -28,49 +28,49 @@ from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_progress import ProgressQuery, PrometheusProgress
 
 LOG_QPS, LOG_BURST = 50.0, 100
-"""For logs: statuses must not wait behind them."""
+"""Rate limit of reading logs, separate so that they do not delay statuses."""
 
-READ_EVERY = 0.4
-"""Of an interval: what a log says is known before the interval is judged."""
+LOG_READ_SHARE = 0.4
+"""Time between two reads of a log, as a share of --progress-interval: reports arrive before they are needed."""
 
-QUERY_WITHIN_S = 5.0
+QUERY_TIMEOUT_S = 5.0
 
-_progress = grouped("Progress: how the training of each pod comes along", GrowthOptions())
-_OURS = ("namespace", "pod"), "namespace or pod"
+_progress = grouped("Training progress of pods", GrowthOptions())
 
 PROGRESS_OPTIONS = (
     _progress(
         "--progress-interval",
         "interval_s",
         type=DURATION,
-        help="Each pod's growth is judged so often: how far its loss or score moved.",
+        help="Interval at which growth, the change of a pod's loss or score, is computed.",
     ),
     _progress(
         "--progress-alpha",
         "alpha",
         type=click.FloatRange(0, min_open=True),
-        help="Above this growth a pod is Progressing; twice below and falling, it is Converged.",
+        help="Above this growth a pod is Progressing. Each interval of lower and falling growth makes it Watching, "
+        "then Converged.",
     ),
     _progress(
         "--progress-normalise",
         "normalise",
         type=click.Choice(["first", "none"]),
-        help="`first`: growth is a share of the first magnitude; `none`: metrics are shares already.",
+        help="`first`: divide growth by the first magnitude of the metric; `none`: metrics are normalised already.",
     ),
-    _progress("--progress-query", "query", help="PromQL with one series a pod: max by (namespace, pod) (loss)."),
+    _progress("--progress-query", "query", help="PromQL with one series per pod: max by (namespace, pod) (loss)."),
     _progress(
         "--progress-metric",
         "metric",
         default="loss",
         type=click.Choice(METRICS),
-        help="What that query is of.",
+        help="Metric that the query returns.",
     ),
     _progress(
         "--progress-label",
         "labels",
         multiple=True,
         metavar="OURS=THEIRS",
-        help="What its labels are called: pod=pod_name. Ours: namespace, pod. Repeatable.",
+        help="Name of a label in the query's result: pod=pod_name. OURS: namespace, pod. Repeatable.",
     ),
     _progress(
         "--progress-logs/--no-progress-logs",
@@ -82,21 +82,21 @@ PROGRESS_OPTIONS = (
         "--progress-log-pattern",
         "pattern",
         show_default="loss=0.4 step=12, Epoch 3 - loss: 0.4, and the like",
-        help="What to look for where that says `true`: a regular expression with groups named loss, score or "
+        help="Pattern for pods whose annotation is `true`: a regular expression with groups named loss, score or "
         "accuracy, and step, epoch, stage, checkpoint.",
     ),
     _progress(
         "--progress-token-file",
         "token_file",
         type=click.Path(path_type=Path),
-        help="Take POST /progress from whoever shows the token in this file.",
+        help="Accept POST /progress with the bearer token in this file.",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressSettings:
-    """What these options say."""
+    """The settings made of these options."""
 
     growth: GrowthOptions
     query: ProgressQuery | None
@@ -111,20 +111,20 @@ def make_progress(
 ) -> ProgressSettings:  # fmt: skip
     if pattern is not None and (problem := search([Search(pattern, [""])])[0].problem):
         raise Misuse(f"--progress-log-pattern: {problem}. Write a regular expression such as 'loss=(?P<loss>\\S+)'.")
-    labelled = labels_of("--progress-label", labels, *_OURS)
+    labelled = parse_labels("--progress-label", labels, ("namespace", "pod"))
     asked = None if query is None else ProgressQuery(query, metric, labelled)
     return ProgressSettings(GrowthOptions(**growth), asked, logs, pattern, token_file)
 
 
-def sources_of(
+def make_sources(
     settings: ProgressSettings, api: Api, prometheus: tuple[str | None, Access], leads: Callable[[], bool]
 ) -> tuple[Progress, PushedProgress | None]:
-    """Where progress is taken from, and the inbox for what is pushed.
+    """The sources of progress, and the receiver of pushed progress if there is one.
 
     Raises
     ------
     Misuse
-        A query without a Prometheus, a token file that cannot be used.
+        A query without --prometheus, or an unusable token file.
     """
     sources: list[ProgressSource] = []
     pushed = PushedProgress(settings.token_file, leads) if settings.token_file is not None else None
@@ -132,12 +132,15 @@ def sources_of(
         sources.append(pushed)
     sources.append(AnnotationProgress())
     if settings.logs:
-        apart = api.with_rate_limit(TokenBucket(LOG_QPS, LOG_BURST))
-        sources.append(LogProgress(apart, settings.pattern, READ_EVERY * settings.growth.interval_s, time.monotonic))
+        log_api, read_every_s = (
+            api.with_rate_limit(TokenBucket(LOG_QPS, LOG_BURST)),
+            LOG_READ_SHARE * settings.growth.interval_s,
+        )
+        sources.append(LogProgress(log_api, settings.pattern, read_every_s, time.monotonic))
     if settings.query is not None:
         url, access = prometheus
         if not url:
-            raise Misuse("--progress-query asks a Prometheus: say which by --prometheus.")
-        client = PrometheusClient(url, access, timeout_s=QUERY_WITHIN_S, retries=0)
+            raise Misuse("--progress-query needs a Prometheus: add --prometheus URL.")
+        client = PrometheusClient(url, access, timeout_s=QUERY_TIMEOUT_S, retries=0)
         sources.append(PrometheusProgress(client, settings.query))
     return Progress(sources, settings.growth), pushed

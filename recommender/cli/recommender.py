@@ -31,16 +31,16 @@ from recommender.cli.live_rounds import (
     PROMETHEUS_OPTIONS,
     RECORD_OPTIONS,
     ROUND_OPTIONS,
+    SCOPE_OPTIONS,
     SERVER_OPTIONS,
-    WHOSE_OPTIONS,
-    Asked,
-    Reached,
+    ApiServer,
+    PrometheusOptions,
     Recording,
     Rounds,
     make_scope,
 )
 from recommender.cli.logs import LOG_OPTIONS, set_up_logging
-from recommender.cli.progress_options import PROGRESS_OPTIONS, ProgressSettings, make_progress, sources_of
+from recommender.cli.progress_options import PROGRESS_OPTIONS, ProgressSettings, make_progress, make_sources
 from recommender.cli.prometheus import ACCESS_OPTIONS, USAGE_OPTIONS, make_access, make_usage
 from recommender.cli.upstream_flags import UpstreamCommand
 from recommender.cluster.access.rate import TokenBucket
@@ -70,19 +70,19 @@ log = logging.getLogger(__name__)
 
 ENVIRONMENT = "PHASEWISE_RECOMMENDER"
 
-LEASE_GIVEN_BACK_WITHIN_S = 0.8
-"""With what `service.EXIT_DEADLINE_S` takes before, less than ten seconds."""
+LEASE_RELEASE_TIMEOUT_S = 0.8
+"""Together with `service.EXIT_DEADLINE_S` less than ten seconds."""
 
 AUTO_QPS, AUTO_BURST = 50.0, 200
-"""For the VPAs that we make: a thousand new jobs must not hold up the statuses either."""
+"""Separate rate limit for VPAs that we create, so that a thousand new jobs do not delay statuses."""
 
 PROFILES_SHARE = 0.1
-"""Of the requests that may be sent between two rounds: PhaseProfiles; statuses and checkpoints need theirs. Of three
-thousand VPAs each has its turn once in the forty rounds of a cycle, which is how often the state must be kept."""
+"""Share of a round's API requests for PhaseProfiles. With three thousand VPAs each is written once per cycle of forty
+rounds, as often as the state must be saved."""
 
 CHECKPOINTS_SHARE = 0.2
-"""The same of checkpoints that are written again. Of six thousand each has its turn once in forty rounds, ten minutes,
-which is how often one is written in the long run."""
+"""The same for rewritten checkpoints. With six thousand VPAs each is written once in forty rounds, ten minutes, the
+long-run interval of a checkpoint."""
 
 _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
 
@@ -94,96 +94,96 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
     others="Prometheus (with --prometheus)",
     context_settings={"show_default": True},
 )
-@settings_of("whose", WHOSE_OPTIONS, make_scope)
+@settings_of("scope", SCOPE_OPTIONS, make_scope)
 @AUTO_OPTION
 @settings_of("rounds", ROUND_OPTIONS, Rounds)
 @settings_of("rails", RAIL_OPTIONS, make_rails)
 @settings_of("band", BAND_OPTIONS, BandOptions)
 @settings_of("limits", LIMIT_OPTIONS, make_limits)
-@settings_of("told", PROGRESS_OPTIONS, make_progress)
+@settings_of("progress", PROGRESS_OPTIONS, make_progress)
 @_source(
     "--model",
     "model_name",
     default=models.BUNDLED,
     metavar="bundled|FOLDER|configmap:NAMESPACE/NAME",
-    help="What forecasts; taken in anew when it changes, refused when it is damaged.",
+    help="Model of the forecasts; loaded again when it changes, refused if damaged.",
 )
-@settings_of("reached", SERVER_OPTIONS, Reached)
-@settings_of("asked", PROMETHEUS_OPTIONS, Asked)
-@settings_of("settings", USAGE_OPTIONS, make_usage)
+@settings_of("api_server", SERVER_OPTIONS, ApiServer)
+@settings_of("prometheus", PROMETHEUS_OPTIONS, PrometheusOptions)
+@settings_of("usage", USAGE_OPTIONS, make_usage)
 @settings_of("access", ACCESS_OPTIONS, make_access)
 @settings_of("replicas", LEASE_OPTIONS, Replicas)
 @config_option(group=OPERATION)
-@_operation("--address", default=":8942", help="Where /healthz, /readyz, /metrics and /progress are.")
-@settings_of("writing", TIMING_OPTIONS, dict)
+@_operation("--address", default=":8942", help="Listen address of /healthz, /readyz, /metrics and /progress.")
+@settings_of("checkpoints", TIMING_OPTIONS, dict)
 @settings_of("logs", LOG_OPTIONS, dict)
 @settings_of("recording", RECORD_OPTIONS, Recording)
-@_operation("--check", is_flag=True, help="Check options and model, compile what is compiled, and end.")
+@_operation("--check", is_flag=True, help="Check options and model, compile the kernels, and exit.")
 def command(
-    whose: Scope,
+    scope: Scope,
     auto: bool,
     rounds: Rounds,
     rails: RailOptions,
     band: BandOptions,
     limits: SharedLimits,
-    told: ProgressSettings,
+    progress: ProgressSettings,
     model_name: str,
-    reached: Reached,
-    asked: Asked,
+    api_server: ApiServer,
+    prometheus: PrometheusOptions,
     access: Access,
-    settings: UsageSettings,
+    usage: UsageSettings,
     replicas: Replicas,
     address: str,
-    writing: dict[str, float],
+    checkpoints: dict[str, float],
     logs: dict[str, str],
     recording: Recording,
     check: bool,
 ) -> None:
-    """Set the requests of pods for the phase that comes next, as a recommender of the Vertical Pod Autoscaler.
+    """Run the live recommender: it sets the CPU and memory requests of pods before each phase.
 
-    A VPA is ours when it says `recommenders: [{name: phasewise}]`; all others are left alone.
+    It handles the VPAs with `recommenders: [{name: phasewise}]` in their spec and no others.
 
     \b
       phasewise recommender                          inside the cluster
-      phasewise recommender --publish observe        look on, change nothing
+      phasewise recommender --publish observe        observe only, change nothing
       phasewise recommender --config settings.yaml   options from a file: `interval: 10s`
 
-    An option is taken from the command line, else from the environment (PHASEWISE_RECOMMENDER_INTERVAL=10s), else from
-    the file of --config, else it is its default. Flags of the default recommender are understood; what has no
-    counterpart here is refused, with what to write instead.
+    Options are read from the command line, then the environment (PHASEWISE_RECOMMENDER_INTERVAL=10s), then the file of
+    --config. Flags of the default recommender are accepted; those without a counterpart are refused with advice what to
+    write instead.
 
-    It runs until it is told to stop (SIGTERM, Ctrl-C); then it finishes the round, leaves values behind that are safe
-    while nobody watches, and gives the lease back, within ten seconds.
+    On SIGTERM or Ctrl-C it finishes the round, publishes values that are safe without a running recommender, and
+    releases the lease, within ten seconds.
     """
     set_up_logging(**logs)
     telemetry = Telemetry(CollectorRegistry())
     if check:
-        source = model_source(model_name, lambda: reached.connect(telemetry.api_request))
-        click.echo(checked(ModelWatch(source, telemetry.model), rounds))
+        source = model_source(model_name, lambda: api_server.connect(telemetry.api_request))
+        click.echo(load_and_compile(ModelWatch(source, telemetry.model), rounds))
         return
-    server = reached.connect(telemetry.api_request)
-    watched = ModelWatch(model_source(model_name, lambda: server), telemetry.model)
-    log.info("%s", checked(watched, rounds))
-    election = replicas.election(server)
+    api = api_server.connect(telemetry.api_request)
+    models = ModelWatch(model_source(model_name, lambda: api), telemetry.model)
+    log.info("%s", load_and_compile(models, rounds))
+    election = replicas.election(api)
     leads = (lambda: election.is_leader) if election else lambda: True
-    usage, prior, ended = asked.sources(server, whose.namespace, access, settings, rounds.step_s)
-    progress, pushed = sources_of(told, server, (asked.url, access), leads)
-    scope = replace(whose, shard=replicas.shard)
-    view = ClusterView(server, scope, usage, observe_only=rounds.observe_only, leads=leads)
-    recorder = recording.recorder()
+    usage_source, prior, stopped = prometheus.sources(api, scope.namespace, access, usage, rounds.step_s)
+    progress_sources, pushed = make_sources(progress, api, (prometheus.url, access), leads)
+    scope = replace(scope, shard=replicas.shard)
+    view = ClusterView(api, scope, usage_source, observe_only=rounds.observe_only, leads=leads)
     make = partial(
-        make_recommender, view, watched, rounds, Options(rails, band), limits, progress, prior, reached.qps, recorder
-    )
+        make_recommender, view, models, rounds, Options(rails, band), limits, progress_sources, prior, api_server.qps,
+        recording.recorder(),
+    )  # fmt: skip
     keeper = None
     if auto and not rounds.observe_only:
-        apart = server.with_rate_limit(TokenBucket(AUTO_QPS, AUTO_BURST))
-        keeper = AutoVpaController(apart, AutoView(server, view, scope), scope.recommender, telemetry.registry, leads)
-    again = max(SAVE_STATE_UP_TO, CHECKPOINTS_SHARE * reached.qps * rounds.interval_s)
-    timing = Timing(rounds.interval_s, checkpoints_per_round=again, **writing)
-    service = Service(view, make, telemetry, timing, watched, leads, keeper)
+        auto_api = api.with_rate_limit(TokenBucket(AUTO_QPS, AUTO_BURST))
+        keeper = AutoVpaController(auto_api, AutoView(api, view, scope), scope.recommender, telemetry.registry, leads)
+    checkpoints_per_round = max(SAVE_STATE_UP_TO, CHECKPOINTS_SHARE * api_server.qps * rounds.interval_s)
+    timing = Timing(rounds.interval_s, checkpoints_per_round=checkpoints_per_round, **checkpoints)
+    service = Service(view, make, telemetry, timing, models, leads, keeper)
     checks = {"/healthz": lambda: service.healthy, "/readyz": lambda: service.ready}
     endpoints = serve(address, telemetry.registry, checks, {"/progress": pushed.answer} if pushed else {})
-    run_until_told(service, ended, endpoints, election)
+    run_until_stopped(service, stopped, endpoints, election)
 
 
 def make_recommender(
@@ -197,7 +197,7 @@ def make_recommender(
     qps: float,
     recorder: Recorder | None,
 ) -> Recommender:
-    """The recommender's state, made anew each time this process begins to lead."""
+    """Make the recommender with fresh state, each time this process becomes the leader."""
     if prior is not None:
         prior.load(view)
     return Recommender(
@@ -218,34 +218,34 @@ def make_recommender(
     )
 
 
-def checked(models: ModelWatch, rounds: Rounds) -> str:
-    """Load the model, and all that is compiled; returns words on it."""
+def load_and_compile(models: ModelWatch, rounds: Rounds) -> str:
+    """Load the model and compile the kernels; returns a message for the log."""
     model = models.load_first().model
     warm_up(model, rounds.step_s, rounds.cycle_samples)
-    return f"{model.origin}: {model.detector.n_phases} phases; options are sound, all is compiled"
+    return f"{model.origin}: {model.detector.n_phases} phases; options are valid, kernels are compiled"
 
 
-def run_until_told(
-    service: Service, ended: threading.Event, endpoints: ThreadingHTTPServer, election: LeaderElection | None
+def run_until_stopped(
+    service: Service, stopped: threading.Event, endpoints: ThreadingHTTPServer, election: LeaderElection | None
 ) -> None:
-    """Run until SIGTERM or Ctrl-C; then give back what is ours."""
+    """Run until SIGTERM or Ctrl-C; then release the lease and close the endpoints."""
 
-    def end(*_: object) -> None:
-        ended.set()
+    def stop(*_: object) -> None:
+        stopped.set()
         service.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+        signal.signal(number, stop)
     try:
         service.run()
     finally:
         if election:
-            give_back(election)
+            release_lease(election)
         endpoints.shutdown()
 
 
-def give_back(election: LeaderElection) -> None:
-    """Give the lease back if the server answers; else it runs out by itself, and nobody waits for that here."""
-    giving = threading.Thread(target=election.stop, name="give back the lease", daemon=True)
-    giving.start()
-    giving.join(LEASE_GIVEN_BACK_WITHIN_S)
+def release_lease(election: LeaderElection) -> None:
+    """Release the lease if the API server answers in time; otherwise it expires by itself."""
+    releasing = threading.Thread(target=election.stop, name="release the lease", daemon=True)
+    releasing.start()
+    releasing.join(LEASE_RELEASE_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""`phasewise replay`: what a recorder wrote is run again."""
+"""`phasewise replay`: rerun what the recommender recorded."""
 
 from __future__ import annotations
 
@@ -24,68 +24,68 @@ from recommender.errors import BadInput, Misuse
 from recommender.units import format_cpu, format_memory, format_time
 
 SHOWN = 20
-"""So many differences are told one by one; with --json a hundred times as many."""
+"""Differences shown in the table; JSON has a hundred times as many."""
 
-OF_THE_ENGINE = {
+START_FIELDS = {
     "rounds.step_s": "step_s",
     "rounds.cycle_s": "cycle_samples",
     "rounds.lead_time_s": "lead_time_s",
 }
-"""Options of `phasewise recommender` that are no rail's and no band's, and where a `Start` has them."""
+"""Fields of `Start` set by options of `phasewise recommender` other than guard rails and band."""
 
 
 @click.command("replay")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--from", "from_s", type=MOMENT, help="Tell of what comes after this moment; all before it is run, too.")
-@click.option("--until", "until_s", type=MOMENT, help="Run no farther than to this moment.")
+@click.option("--from", "from_s", type=MOMENT, help="Compare only from this time on; earlier steps are still run.")
+@click.option("--until", "until_s", type=MOMENT, help="Stop at this time.")
 @click.option(
     "--with",
     "given",
     multiple=True,
     metavar="OPTION=VALUE",
-    help="What if an option of `phasewise recommender` had been this: --with memory-margin=0.3. Repeatable.",
+    help="Run with another value of an option of `phasewise recommender`: --with memory-margin=0.3. Repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 @click.pass_context
 def command(
     ctx: click.Context, file: Path, from_s: float | None, until_s: float | None, given: tuple[str, ...], as_json: bool
 ) -> None:
-    """Run again what `phasewise recommender --record FILE` wrote, and tell where another target comes out.
+    """Rerun what `phasewise recommender --record FILE` wrote, and compare its targets with the recorded ones.
 
-    With the options of the record that is nowhere, bit for bit: exit code 0, else 1. With others (--with) it is told
-    what each workload would have been given. Use, and what containers had, stay as they were recorded.
+    With the recorded options all targets must be equal, bit for bit: exit code 0, otherwise 1. With other options
+    (--with) it shows the targets that each workload would have had. Usage and the resources in force stay as recorded.
 
     Example: phasewise replay hour.rec --with target-violation=0.02
     """
-    run = Replay(file, changed_by(given) if given else None)
-    comparison, told = Comparison(), list[Difference]()
+    run = Replay(file, start_changes(given) if given else None)
+    comparison, differences = Comparison(), list[Difference]()
     try:
         for step in run.steps(math.inf if until_s is None else until_s):
             if from_s is None or step.now_s >= from_s:
-                told += comparison.see(step)
-                del told[100 * SHOWN :]
+                differences += comparison.see(step)
+                del differences[100 * SHOWN :]
     except BadInput:
         if comparison.steps:
-            say(f"what comes before it is sound: --until {format_time(comparison.last_s)}")
+            say(f"the steps before it can be replayed: --until {format_time(comparison.last_s)}")
         raise
     if run.reader.cut_off:
-        say(f"{file}: its last block was being written when the process ended; {run.reader.cut_off} bytes are left out")
+        say(f"{file}: the last block is incomplete; its {run.reader.cut_off} bytes are left out")
     if not comparison.steps:
-        raise BadInput("it holds no step of that time", remedy="Look at --from and --until.", file=file)
+        raise BadInput("it has no step in that period", remedy="Check --from and --until.", file=file)
     if as_json:
-        click.echo(orjson.dumps(_document(comparison, told), option=orjson.OPT_INDENT_2).decode())
+        click.echo(orjson.dumps(_document(comparison, differences), option=orjson.OPT_INDENT_2).decode())
     else:
-        _tell(comparison, told, courses=bool(given))
-    ctx.exit(int(bool(told) and not given))
+        _print(comparison, differences, courses=bool(given))
+    ctx.exit(int(bool(differences) and not given))
 
 
-def changed_by(given: tuple[str, ...]) -> Callable[[Start], Start]:
-    """What puts options, as the command line of the recommender has them, in the place of recorded ones.
+def start_changes(given: tuple[str, ...]) -> Callable[[Start], Start]:
+    """Parse options of `phasewise recommender` into a function that replaces the recorded ones.
 
     Raises
     ------
     Misuse
-        It is none, or none of those that decide.
+        An option does not exist, or no target depends on it.
     """
     arguments = [f"--{text}" for text in given]
     parsed = recommender.make_context("recommender", arguments)
@@ -96,7 +96,7 @@ def changed_by(given: tuple[str, ...]) -> Callable[[Start], Start]:
     }
     parts = {field.name for field in fields(Options)}
     for name in named:
-        if name not in OF_THE_ENGINE and name.partition(".")[0] not in parts:
+        if name not in START_FIELDS and name.partition(".")[0] not in parts:
             option = name.rpartition(".")[2]
             raise Misuse(f"--with {option}: no target depends on it. Name an option of a rail, the band or forecasts.")
     return lambda start: _changed(start, named)
@@ -107,58 +107,58 @@ def _changed(start: Start, named: Mapping[str, Any]) -> Start:
     cycle_s = named.get("rounds.cycle_s", start.cycle_samples * start.step_s)
     for name, value in named.items():
         part, _, field = name.partition(".")
-        if name in OF_THE_ENGINE:
-            start = start._replace(**{OF_THE_ENGINE[name]: value})
+        if name in START_FIELDS:
+            start = start._replace(**{START_FIELDS[name]: value})
         else:
-            of_both = (value, value) if field == "target_violation" else value
-            options = replace(start.options, **{part: replace(getattr(start.options, part), **{field: of_both})})
+            both = (value, value) if field == "target_violation" else value
+            options = replace(start.options, **{part: replace(getattr(start.options, part), **{field: both})})
             start = start._replace(options=options)
-    # A cycle is counted in steps, of whichever length they are.
+    # A cycle is counted in steps, so another step changes the count.
     return start._replace(cycle_samples=max(1, round(cycle_s / step_s)))
 
 
-# -- what is told ------------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------------------
 
 
-def _tell(comparison: Comparison, told: list[Difference], *, courses: bool) -> None:
+def _print(comparison: Comparison, differences: list[Difference], *, courses: bool) -> None:
     console = Console()
     span = f"{format_time(comparison.first_s)} to {format_time(comparison.last_s)}"
     console.print(f"{comparison.steps} steps, {span}; starts: {comparison.starts}")
-    if not told:
-        console.print("every target is the same, bit for bit")
+    if not differences:
+        console.print("all targets are equal, bit for bit")
         return
-    console.print(f"in {comparison.differing_steps} of them another target is said than then")
-    console.print(_of_courses(comparison) if courses else _of_differences(told))
+    console.print(f"targets differ in {comparison.differing_steps} steps")
+    console.print(_course_table(comparison) if courses else _difference_table(differences))
 
 
-def _of_differences(told: list[Difference]) -> Table:
-    table = Table("at", "container", "recorded", "replayed", title="the first that differ", title_justify="left")
-    for one in told[:SHOWN]:
-        table.add_row(format_time(one.now_s), str(one.group), _words(one.recorded), _words(one.replayed))
+def _difference_table(differences: list[Difference]) -> Table:
+    table = Table("at", "container", "recorded", "replayed", title="first differences", title_justify="left")
+    for one in differences[:SHOWN]:
+        table.add_row(format_time(one.now_s), str(one.group), _target(one.recorded), _target(one.replayed))
     return table
 
 
-def _of_courses(comparison: Comparison) -> Table:
-    table = Table("container", "recorded", "replayed", "targets changed", title="wanted (mean)", title_justify="left")
+def _course_table(comparison: Comparison) -> Table:
+    table = Table("container", "recorded", "replayed", "target changes", title="mean target", title_justify="left")
     for group, recorded, replayed in comparison.courses():
         changes = f"{recorded.changes} -> {replayed.changes}"
-        table.add_row(str(group), _amounts(recorded), _amounts(replayed), changes)
+        table.add_row(str(group), _mean(recorded), _mean(replayed), changes)
     return table
 
 
-def _words(wanted: Json) -> str:
-    if wanted is None:
-        return "nothing"
-    (_, (cpu_cores, memory_bytes), _), doubt = wanted
-    return f"{cpu_cores:g} cores, {memory_bytes:g} bytes{' (a guess)' if doubt else ''}"
+def _target(target: Json) -> str:
+    if target is None:
+        return "none"
+    (_, (cpu_cores, memory_bytes), _), doubt = target
+    return f"{cpu_cores:g} cores, {memory_bytes:g} bytes{' (low confidence)' if doubt else ''}"
 
 
-def _amounts(course: Course) -> str:
+def _mean(course: Course) -> str:
     cpu_cores, memory_bytes = course.mean()
-    return "nothing" if math.isnan(cpu_cores) else f"{format_cpu(cpu_cores)}, {format_memory(memory_bytes)}"
+    return "none" if math.isnan(cpu_cores) else f"{format_cpu(cpu_cores)}, {format_memory(memory_bytes)}"
 
 
-def _document(comparison: Comparison, told: list[Difference]) -> dict[str, Any]:
+def _document(comparison: Comparison, differences: list[Difference]) -> dict[str, Any]:
     return {
         "schema": 1,
         "steps": comparison.steps,
@@ -167,7 +167,8 @@ def _document(comparison: Comparison, told: list[Difference]) -> dict[str, Any]:
         "until_s": comparison.last_s,
         "differing_steps": comparison.differing_steps,
         "differences": [
-            {"at_s": one.now_s, **_name(one.group), "recorded": one.recorded, "replayed": one.replayed} for one in told
+            {"at_s": one.now_s, **_name(one.group), "recorded": one.recorded, "replayed": one.replayed}
+            for one in differences
         ],
         "workloads": [
             {**_name(group), "recorded": _course(recorded), "replayed": _course(replayed)}

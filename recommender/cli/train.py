@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from recommender import artifacts
-from recommender.cli.common import DURATION, map_option, names, progress_bar, say, source_argument
+from recommender.cli.common import DURATION, comma_list, map_option, progress_bar, say, source_argument
 from recommender.cli.model import price_words
 from recommender.errors import Misuse
 from recommender.phases.detector import DetectorOptions
@@ -21,26 +21,24 @@ from recommender.units import format_duration
 
 @click.command("train")
 @source_argument(required=True)
-@click.option(
-    "-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="The model folder to write."
-)
-@click.option("--features", help="Comma list of columns to learn from, instead of those made from CPU and memory.")
+@click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
+@click.option("--features", help="Comma-separated columns to learn from. Default: made from CPU and memory.")
 @click.option("--lag", default=3, show_default=True, type=click.IntRange(1, 64), help="Past samples in a window.")
-@click.option(
-    "--hidden", default=10, show_default=True, type=click.IntRange(1, 256), help="Hidden units, the length of a code."
-)
-@click.option("--phases", default="auto", show_default=True, metavar="auto|K", help="How many phases.")
-@click.option("--cycle", default=600.0, show_default="10m", type=DURATION, help="How long an allocation will hold.")
+@click.option("--hidden", default=10, show_default=True, type=click.IntRange(1, 256), help="Hidden units of the CRBM.")
+@click.option("--phases", default="auto", show_default=True, metavar="auto|K", help="Number of phases.")
+@click.option("--cycle", default=600.0, show_default="10m", type=DURATION, help="Time between decisions.")
 @click.option("--cycle-samples", type=click.IntRange(1), help="The cycle in samples, instead of --cycle.")
 @click.option(
     "--target-violation",
     default=0.05,
     show_default=True,
     type=click.FloatRange(0, 0.5, min_open=True),
-    help="Share of samples that may use more than allocated x 1.05, for each of CPU and memory.",
+    help="Accepted share of samples with use above allocation x 1.05, for CPU and for memory.",
 )
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Same data, same seed, same model.")
-@click.option("--step", "step_s", type=DURATION, help="Grid step; default: the median interval of the data.")
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0), help="The same data and seed give the same model."
+)
+@click.option("--step", "step_s", type=DURATION, help="Grid step. Default: the median interval of the data.")
 @map_option
 def command(
     source: tuple[Path, ...],
@@ -56,18 +54,18 @@ def command(
     step_s: float | None,
     columns: tuple[ColumnMap, ...],
 ) -> None:
-    """Learn phases, their order and their demand from SOURCE, and write a model folder.
+    """Train a model of phases, their transitions and their demand on SOURCE, and write it to a folder.
 
-    SOURCE is CSV (also .gz) or Parquet, a saved Prometheus query_range answer, a folder or a glob of them, with the
-    columns timestamp, container, cpu_cores, memory_bytes. A workload column, where present, names the class of a run:
-    what earlier runs of a class needed then serves its next run.
+    SOURCE is CSV (also .gz), Parquet or a saved Prometheus query_range response, or a folder or glob of them, with the
+    columns timestamp, container, cpu_cores, memory_bytes. An optional column workload names the class of a run, whose
+    next runs are predicted from earlier ones.
 
     \b
       phasewise train runs.parquet -o model
       phasewise train export/*.csv.gz -o model --map cpu_cores=usage:millicores --cycle 5m
       phasewise train runs.parquet -o model --features cpu_cores,memory_bytes,gpu_util --phases 6
     """
-    chosen = names(features) or USAGE_FEATURES
+    chosen = comma_list(features) or USAGE_FEATURES
     options = TrainingOptions(
         DetectorOptions(chosen, lag=lag, hidden=hidden, phases=phase_count(phases), seed=seed),
         cycle_s=cycle,
@@ -82,7 +80,7 @@ def command(
         for note in opened.notes:
             say(f"note: {note}")
         model.save(folder)
-        left = len(opened.containers) - len(series)
+        left_out = len(opened.containers) - len(series)
     facts = model.facts
     say(
         f"{folder}: {model.detector.n_phases} phases from {facts['samples']} samples of "
@@ -91,12 +89,12 @@ def command(
     )
     if model.demand is not None and not is_priced(model.demand):
         say(f"note: the price of a violation is {price_words(model.demand)}")
-    if left:
-        say(f"{left} containers were left out: too short, or beyond the {TRAINING_SAMPLES} samples a model learns from")
+    if left_out:
+        say(f"{left_out} containers were left out: too short, or beyond the limit of {TRAINING_SAMPLES} samples")
 
 
 def phase_count(text: str) -> int | None:
-    """The value of --phases; None for auto."""
+    """Parse --phases; None for auto."""
     if text == "auto":
         return None
     if not text.isdigit() or int(text) < 2:

@@ -1,8 +1,8 @@
-"""Flags of the default recommender, understood as far as they mean something here: its arguments may stay as they are.
+"""Accept the flags of the default recommender, so that its arguments can stay.
 
-Many of its names are ours as well. Of the rest each is another name of an option of ours, or has no effect here (which
-is said in the log), or decides what a percentile is: then its default is accepted, and another value is refused with
-what to write instead. Flags may be written as Go takes them: `-v=4`, `--leader-elect=true`.
+Many flags have the same name here. Each of the others is renamed to an option of ours, or ignored with a log message,
+or has no counterpart: then only its default is accepted, and the error for other values says what to write instead.
+Flags may be written as in Go: `-v=4`, `--leader-elect=true`.
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/config`.
 """
@@ -21,8 +21,10 @@ from recommender.units import parse_duration_s
 
 log = logging.getLogger(__name__)
 
-SWITCHES = frozenset({"memory-saver", "humanize-memory", "profiling", "use-external-metrics", "prometheus-insecure"})
-"""Those that may stand without a value."""
+BOOLEAN_FLAGS = frozenset(
+    {"memory-saver", "humanize-memory", "profiling", "use-external-metrics", "prometheus-insecure"}
+)
+"""Flags that need no value."""
 
 RENAMED: Mapping[str, tuple[str, str]] = {
     "prometheus-bearer-token-file": ("bearer-token-file", "{}"),
@@ -34,69 +36,70 @@ RENAMED: Mapping[str, tuple[str, str]] = {
     "container-name-label": ("label", "container={}"),
     "prometheus-cadvisor-job-name": ("usage-selector", 'job="{}"'),
 }
-"""Ours, and what its value becomes."""
+"""Flag -> (our option, format of its value)."""
 
-_LOGS = "logs are set by --log-level and --log-format"
-_WHOSE = "whose a container is, kube-state-metrics and the API server tell"
+_LOGS = "use --log-level and --log-format"
+_OWNERS = "owners of containers come from kube-state-metrics and the API server"
 
-WITHOUT_EFFECT: Mapping[str, str] = {
-    "memory-saver": "of containers without a VPA of ours no use is kept here in any case",
-    "min-checkpoints": "it has none there either",
-    "feature-gates": "what is ready is on",
-    "profiling": "py-spy shows what a running process does",
-    "prometheus-query-timeout": "a round waits 15 s, and its next one asks again",
-    "pod-label-prefix": _WHOSE,
-    "metric-for-pod-labels": _WHOSE,
-    "pod-namespace-label": _WHOSE,
-    "pod-name-label": _WHOSE,
+IGNORED: Mapping[str, str] = {
+    "memory-saver": "usage of containers without a VPA of ours is never kept",
+    "min-checkpoints": "it has none in the default recommender either",
+    "feature-gates": "all features are on",
+    "profiling": "profile the process with py-spy",
+    "prometheus-query-timeout": "a query times out after 15 s, and the next round repeats it",
+    "pod-label-prefix": _OWNERS,
+    "metric-for-pod-labels": _OWNERS,
+    "pod-namespace-label": _OWNERS,
+    "pod-name-label": _OWNERS,
     **dict.fromkeys(("v", "vmodule", "stderrthreshold", "logtostderr", "alsologtostderr", "log-dir", "log_dir"), _LOGS),
 }
 
-FORMS: Mapping[str, tuple[Callable[[str], object], str]] = {
+PARSERS: Mapping[str, tuple[Callable[[str], object], str]] = {
     "prometheus-query-timeout": (parse_duration_s, "duration"),
     "min-checkpoints": (int, "whole number"),
     "v": (int, "whole number"),
 }
-"""Of those without effect: what reads a value, and what it must be. A slip of the pen is none the less one."""
+"""Parser and type of values of ignored flags: typos are still errors."""
 
-_HISTOGRAM = "The histogram is what is published in doubt only, and is the default recommender's. Leave it out; "
-_SET = _HISTOGRAM + "how much is allocated is set by --target-violation."
-_FORGET = _HISTOGRAM + "what is remembered of phases is set by --profile-ttl."
+_HISTOGRAM = "The histogram is only a fallback here, with the defaults of the default recommender. Leave the flag out; "
+_MARGIN = _HISTOGRAM + "set the margin by --target-violation."
+_MEMORY = _HISTOGRAM + "set how long phases are remembered by --profile-ttl."
+_EXTERNAL = "Usage comes from metrics.k8s.io or Prometheus. Set --prometheus URL."
 
-AT_DEFAULT: Mapping[str, tuple[str, str]] = {
-    "recommendation-margin-fraction": ("0.15", _SET),
-    "target-cpu-percentile": ("0.9", _SET),
-    "target-memory-percentile": ("0.9", _SET),
-    "recommendation-lower-bound-cpu-percentile": ("0.5", _SET),
-    "recommendation-lower-bound-memory-percentile": ("0.5", _SET),
-    "recommendation-upper-bound-cpu-percentile": ("0.95", _SET),
-    "recommendation-upper-bound-memory-percentile": ("0.95", _SET),
-    "confidence-interval-cpu": ("24h", _SET),
-    "confidence-interval-memory": ("24h", _SET),
-    "memory-aggregation-interval": ("24h", _FORGET),
-    "memory-aggregation-interval-count": ("8", _FORGET),
-    "memory-histogram-decay-half-life": ("24h", _FORGET),
-    "cpu-histogram-decay-half-life": ("24h", _FORGET),
-    "humanize-memory": ("false", "Amounts are whole bytes. Leave it out; round them by --round-memory-bytes."),
-    "use-external-metrics": ("false", "Use comes from metrics.k8s.io or a Prometheus. Name one by --prometheus."),
-    "external-metrics-cpu-metric": ("", "Use comes from metrics.k8s.io or a Prometheus. Name one by --prometheus."),
-    "external-metrics-memory-metric": ("", "Use comes from metrics.k8s.io or a Prometheus. Name one by --prometheus."),
-    "leader-elect-resource-lock": ("leases", "Leaders are elected by a Lease only. Leave it out."),
-    "prometheus-bearer-token": ("", "Secrets are not for command lines. Write it to a file: --bearer-token-file FILE."),
-    "password": ("", "Secrets are not for command lines. Write it to a file: --password-file FILE."),
+DEFAULT_ONLY: Mapping[str, tuple[str, str]] = {
+    "recommendation-margin-fraction": ("0.15", _MARGIN),
+    "target-cpu-percentile": ("0.9", _MARGIN),
+    "target-memory-percentile": ("0.9", _MARGIN),
+    "recommendation-lower-bound-cpu-percentile": ("0.5", _MARGIN),
+    "recommendation-lower-bound-memory-percentile": ("0.5", _MARGIN),
+    "recommendation-upper-bound-cpu-percentile": ("0.95", _MARGIN),
+    "recommendation-upper-bound-memory-percentile": ("0.95", _MARGIN),
+    "confidence-interval-cpu": ("24h", _MARGIN),
+    "confidence-interval-memory": ("24h", _MARGIN),
+    "memory-aggregation-interval": ("24h", _MEMORY),
+    "memory-aggregation-interval-count": ("8", _MEMORY),
+    "memory-histogram-decay-half-life": ("24h", _MEMORY),
+    "cpu-histogram-decay-half-life": ("24h", _MEMORY),
+    "humanize-memory": ("false", "Amounts are whole bytes. Leave the flag out; round them by --round-memory-bytes."),
+    "use-external-metrics": ("false", _EXTERNAL),
+    "external-metrics-cpu-metric": ("", _EXTERNAL),
+    "external-metrics-memory-metric": ("", _EXTERNAL),
+    "leader-elect-resource-lock": ("leases", "Leader election always uses a Lease. Leave the flag out."),
+    "prometheus-bearer-token": ("", "Secrets do not belong on command lines. Use a file: --bearer-token-file FILE."),
+    "password": ("", "Secrets do not belong on command lines. Use a file: --password-file FILE."),
 }
-"""The only value that is accepted, and what to do instead of any other."""
+"""Flag -> (the only accepted value, advice for other values)."""
 
 STORAGE = ("storage", "prometheus-address", "prometheus-insecure")
 
-PROMETHEUS = "http://prometheus.monitoring.svc"
-"""Where the default recommender looks when nobody says."""
+DEFAULT_PROMETHEUS_URL = "http://prometheus.monitoring.svc"
+"""Default of the default recommender's --prometheus-address."""
 
 TRUE, FALSE = ("1", "t", "true"), ("0", "f", "false")
 
 
 class UpstreamCommand(GroupedCommand):
-    """A command that understands the default recommender's flags too."""
+    """A command that also accepts the default recommender's flags."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         switches = {
@@ -109,38 +112,38 @@ class UpstreamCommand(GroupedCommand):
 
 
 def translated(arguments: Sequence[str], switches: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Command-line arguments with the flags of the default recommender in our words.
+    """Translate the default recommender's flags in a command line to our options.
 
     Parameters
     ----------
     switches
-        Options of ours that take no value, and what switches each off.
+        Our boolean options, each with its negative names.
 
     Raises
     ------
     Misuse
-        A flag asks for what there is not; what to do instead is named.
+        A flag has no counterpart; the message says what to write instead.
     """
     storage: dict[str, str] = {}
-    waiting = list(arguments)
-    while waiting:
-        argument = waiting.pop(0)
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
         dashed, equals, value = argument.partition("=")
         name = dashed.lstrip("-") if argument.startswith("-") else ""
         if dashed in switches and equals:
-            yield from _switched(dashed, value, switches[dashed])
+            yield from _boolean_option(dashed, value, switches[dashed])
             continue
-        if name not in (*RENAMED, *WITHOUT_EFFECT, *AT_DEFAULT, *STORAGE):
+        if name not in (*RENAMED, *IGNORED, *DEFAULT_ONLY, *STORAGE):
             yield argument
             continue
         if not equals:
-            value = "true" if name in SWITCHES or not waiting else waiting.pop(0)
+            value = "true" if name in BOOLEAN_FLAGS or not rest else rest.pop(0)
         if name in STORAGE:
             storage[name] = value
-        elif name in WITHOUT_EFFECT:
-            _require_form(name, value)
-            log.info("--%s=%s has no effect: %s", name, value, WITHOUT_EFFECT[name])
-        elif name in AT_DEFAULT:
+        elif name in IGNORED:
+            _require_type(name, value)
+            log.info("--%s=%s has no effect: %s", name, value, IGNORED[name])
+        elif name in DEFAULT_ONLY:
             _require_default(name, value)
         elif value:
             ours, form = RENAMED[name]
@@ -148,48 +151,48 @@ def translated(arguments: Sequence[str], switches: Mapping[str, Sequence[str]]) 
     yield from _prometheus(storage)
 
 
-def _switched(dashed: str, value: str, off: Sequence[str]) -> Iterator[str]:
+def _boolean_option(dashed: str, value: str, negative: Sequence[str]) -> Iterator[str]:
     if value.lower() not in (*TRUE, *FALSE):
         raise Misuse(f"{dashed}={value}: it is neither true nor false. Write one of them.")
     if value.lower() in TRUE:
         yield dashed
-    elif off:
-        yield off[0]
+    elif negative:
+        yield negative[0]
 
 
-def _require_form(name: str, value: str) -> None:
-    read, form = FORMS.get(name, (str, ""))
+def _require_type(name: str, value: str) -> None:
+    parse, type_name = PARSERS.get(name, (str, ""))
     try:
-        read(value)
+        parse(value)
     except (ValueError, Misuse) as error:
-        raise Misuse(f"--{name}={value}: that is no {form}. Leave it out; it has no effect here.") from error
+        raise Misuse(f"--{name}={value}: not a {type_name}. Leave the flag out; it has no effect here.") from error
 
 
 def _require_default(name: str, value: str) -> None:
-    only, remedy = AT_DEFAULT[name]
-    if not _same(value, only):
-        # Nothing is quoted of what may be a secret.
-        told = f"--{name}" if name in ("prometheus-bearer-token", "password") else f"--{name}={value}"
-        raise Misuse(f"{told} is a flag of the default recommender that has no counterpart here. {remedy}")
+    default, advice = DEFAULT_ONLY[name]
+    if not _same(value, default):
+        # A value that may be a secret is not repeated.
+        flag = f"--{name}" if name in ("prometheus-bearer-token", "password") else f"--{name}={value}"
+        raise Misuse(f"{flag} is a flag of the default recommender that has no counterpart here. {advice}")
 
 
 def _prometheus(storage: Mapping[str, str]) -> Iterator[str]:
-    """The address counts with the storage only, as it does upstream."""
+    """Options for --storage; as upstream, the address has an effect only with `--storage=prometheus`."""
     kind = storage.get("storage", "")
     if kind not in ("", "checkpoint", "prometheus"):
         raise Misuse(f"--storage={kind}: write checkpoint, or --prometheus URL.")
     if kind == "prometheus":
-        log.info("--storage=prometheus: not only the past, also present use is taken from there")
-        yield f"--prometheus={storage.get('prometheus-address', PROMETHEUS)}"
+        log.info("--storage=prometheus: history and present usage both come from Prometheus")
+        yield f"--prometheus={storage.get('prometheus-address', DEFAULT_PROMETHEUS_URL)}"
     if storage.get("prometheus-insecure", "false").lower() in TRUE:
         yield "--insecure"
 
 
-def _same(value: str, only: str) -> bool:
-    """By meaning: `0.90` is `0.9`, `1440m0s` is `24h`."""
-    if value.lower() == only or (only == "false" and value.lower() in FALSE):
+def _same(value: str, default: str) -> bool:
+    """Whether two values have the same meaning: `0.90` and `0.9`, `1440m0s` and `24h`."""
+    if value.lower() == default or (default == "false" and value.lower() in FALSE):
         return True
-    for read in (float, parse_duration_s):
+    for parse in (float, parse_duration_s):
         with suppress(ValueError, Misuse):
-            return bool(read(value) == read(only))
+            return bool(parse(value) == parse(default))
     return False

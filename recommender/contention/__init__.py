@@ -1,1 +1,1 @@
-"""Jobs that slow each other down: who is moved to which worker, and who gets how much of it (SpeCon, FlowCon, ours)."""
+"""Policies for jobs that slow each other down: moves between workers and CPU shares (SpeCon, FlowCon, ours)."""

@@ -1,10 +1,9 @@
-"""FlowCon: shares of one worker by how much jobs learn for what they use (algorithms 1 and 2).
+"""FlowCon: CPU limits on one worker by growth efficiency, the training progress per CPU used (algorithms 1 and 2).
 
-Where the thesis is silent: growth efficiency is compared with alpha as a share of the job's own largest so far. A job
-that has not begun to learn is not limited; until it does, the new ones beside it keep their limits and the completing
-ones are at the lower bound, which gives the limit 0.25 of the thesis' example. A job of which a run finds nothing new
-(it has told nothing since, another came at the same moment, it waited on no CPU time, or its growth is beyond all
-numbers) stays in its list.
+Our choices where the thesis is silent: growth efficiency is compared with alpha times the job's largest so far. A job
+that has not begun to learn is not limited; until it does, new jobs beside it keep their limits and completing ones get
+the lower bound, which gives the limit 0.25 of the thesis' example. A job without a new measurement (no report, no time
+or no CPU time since the last one, or an infinite growth efficiency) stays in its list.
 """
 
 from __future__ import annotations
@@ -15,31 +14,35 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-FREE = 1.0
-"""The limit of a job that may use the whole worker."""
+UNLIMITED = 1.0
+"""Limit of a job that may use the whole worker."""
 
 
-class Stand(StrEnum):
-    """Algorithm 1's lists NL, WL and CL."""
+class LearningState(StrEnum):
+    """The lists NL, WL and CL of algorithm 1."""
 
     NEW = "New"
     WATCHING = "Watching"
     COMPLETING = "Completing"
 
 
-SLOWER = {Stand.NEW: Stand.WATCHING, Stand.WATCHING: Stand.COMPLETING, Stand.COMPLETING: Stand.COMPLETING}
+NEXT_SLOWER = {
+    LearningState.NEW: LearningState.WATCHING,
+    LearningState.WATCHING: LearningState.COMPLETING,
+    LearningState.COMPLETING: LearningState.COMPLETING,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class FlowConOptions:
-    """What an operator may turn.
+    """Settings of FlowCon.
 
     Attributes
     ----------
     alpha
-        Below this share of its largest growth efficiency a job slows down.
+        A job whose growth efficiency is below this share of its largest moves to the next slower list.
     interval_s
-        From one run of algorithm 1 to the next; doubled whenever all jobs are completing.
+        Time between two runs of algorithm 1; doubled whenever all jobs are completing.
     beta
         A completing job keeps at least `1 / (beta n)` of a worker with n jobs.
     """
@@ -50,16 +53,16 @@ class FlowConOptions:
 
 
 class Measured(NamedTuple):
-    """A job when it told of itself last.
+    """The latest report of a job.
 
     Attributes
     ----------
     evaluation
-        Its evaluation function.
+        Value of its evaluation function, such as the loss.
     used_core_s
-        The CPU time that it had used by then.
+        CPU time it had used by then.
     scale
-        What progress is a share of; 0 for the first magnitude seen.
+        Divisor of progress; 0 for the first magnitude seen.
     """
 
     evaluation: float
@@ -69,27 +72,27 @@ class Measured(NamedTuple):
 
 @dataclass(slots=True)
 class Member:
-    """A job as the worker knows it; `limit` is a share of the worker."""
+    """State of a job on the worker; `limit` is a share of the worker."""
 
     last: Measured
     last_s: float
     scale: float
-    stand: Stand = Stand.NEW
-    limit: float = FREE
+    state: LearningState = LearningState.NEW
+    limit: float = UNLIMITED
     efficiency: float | None = None
     largest: float = 0.0
 
     def measure(self, now_s: float, seen: Measured, capacity_cores: float) -> bool:
-        """Growth efficiency since the last time: progress a second, divided by the mean share of the worker used.
+        """Update the growth efficiency: progress per second, divided by the mean share of the worker used.
 
-        False where nothing new is known.
+        Returns False without a new measurement.
         """
-        passed_s, used_core_s = now_s - self.last_s, seen.used_core_s - self.last.used_core_s
-        if passed_s <= 0.0 or used_core_s <= 0.0:
+        elapsed_s, used_core_s = now_s - self.last_s, seen.used_core_s - self.last.used_core_s
+        if elapsed_s <= 0.0 or used_core_s <= 0.0:
             return False
         self.scale = seen.scale or self.scale
-        progress = abs(seen.evaluation - self.last.evaluation) / self.scale / passed_s
-        efficiency = progress / (used_core_s / passed_s / capacity_cores)
+        progress = abs(seen.evaluation - self.last.evaluation) / self.scale / elapsed_s
+        efficiency = progress / (used_core_s / elapsed_s / capacity_cores)
         self.last, self.last_s = seen, now_s
         if not math.isfinite(efficiency):
             return False
@@ -97,23 +100,23 @@ class Member:
             self.efficiency, self.largest = efficiency, max(self.largest, efficiency)
         return True
 
-    def sort(self, alpha: float) -> None:
-        """Lines 4 to 13 of algorithm 1."""
+    def classify(self, alpha: float) -> None:
+        """Choose the list of the job: lines 4 to 13 of algorithm 1."""
         if self.efficiency is None:
             return
-        self.stand = SLOWER[self.stand] if self.efficiency < alpha * self.largest else Stand.NEW
+        self.state = NEXT_SLOWER[self.state] if self.efficiency < alpha * self.largest else LearningState.NEW
 
 
 @dataclass(slots=True)
 class FlowCon:
-    """One worker.
+    """FlowCon on one worker.
 
     Attributes
     ----------
     capacity_cores
         Of the worker.
     due_s
-        When algorithm 1 runs next, unless a job comes or ends before.
+        Time of the next run of algorithm 1, unless a job starts or ends before.
     """
 
     capacity_cores: float
@@ -123,20 +126,20 @@ class FlowCon:
     members: dict[str, Member] = field(default_factory=dict)
 
     def is_due(self, now_s: float, jobs: Mapping[str, Measured]) -> bool:
-        """Whether algorithm 1 is to run: a job came or ended (algorithm 2), or its time has come."""
+        """Whether algorithm 1 runs now: a job started or ended (algorithm 2), or the interval is over."""
         return jobs.keys() != self.members.keys() or (bool(jobs) and now_s >= self.due_s)
 
     def run(self, now_s: float, jobs: Mapping[str, Measured]) -> Mapping[str, float]:
-        """Limits of all jobs on the worker, as shares of it; called where that `is_due`."""
+        """Run algorithm 1; returns the limit of each job as a share of the worker. Call it only when `is_due`."""
         if jobs.keys() != self.members.keys():
             self.interval_s = self.options.interval_s
             self.members = {name: self.members.get(name) or _new(seen, now_s) for name, seen in jobs.items()}
         for name, member in self.members.items():
             if member.measure(now_s, jobs[name], self.capacity_cores):
-                member.sort(self.options.alpha)
-        if all(member.stand is Stand.COMPLETING for member in self.members.values()):
+                member.classify(self.options.alpha)
+        if all(member.state is LearningState.COMPLETING for member in self.members.values()):
             for member in self.members.values():
-                member.limit = FREE
+                member.limit = UNLIMITED
             self.interval_s *= 2.0
         else:
             self._divide()
@@ -149,9 +152,9 @@ class FlowCon:
         least = 1.0 / (self.options.beta * len(self.members))
         for member in self.members.values():
             share = member.efficiency / total if member.efficiency and all_known else 0.0
-            if member.stand is Stand.COMPLETING:
+            if member.state is LearningState.COMPLETING:
                 member.limit = max(share, least)
-            elif member.stand is Stand.NEW and all_known and total > 0.0:
+            elif member.state is LearningState.NEW and all_known and total > 0.0:
                 member.limit = share
 
 

@@ -1,4 +1,4 @@
-"""How much CPU work is left of a running job, by what earlier runs of its class took."""
+"""Forecast the remaining CPU work of a running job from earlier runs of its class."""
 
 from __future__ import annotations
 
@@ -8,62 +8,63 @@ from statistics import fmean
 
 import numpy as np
 
-from recommender.contention.sharing import Stage, left_of
+from recommender.contention.sharing import Stage, nonzero_remaining
 
-BEYOND = 0.1
-"""A job that has used more than every run before it is taken to have this share of its use before it."""
+OVERRUN_SHARE = 0.1
+"""Remaining work of a job that has used more than every earlier run, as a share of its use."""
 
-UNKNOWN = 1.0
-"""The same of a class without runs: as much again as it has used, which is the best guess where ages are all we see."""
+NO_HISTORY_SHARE = 1.0
+"""The same without earlier runs: as much again as it has used, the best guess when only its age is known."""
 
 FIRST_GUESS_S = 60.0
-"""What a job without a past is given at its start: seconds of its demand."""
+"""Least remaining work without earlier runs, in seconds at its demand."""
 
-
-MOST_STAGES = 12
-"""Of a run: enough to see who waits while another computes, few enough to play many of them forth."""
+MAX_STAGES = 12
+"""Stages of a run: enough to separate waiting from computing, few enough to simulate many runs."""
 
 LEAST_CORES = 0.01
-"""A job that waits takes its time all the same."""
+"""Cores of a waiting job, so that waiting takes time too."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunsOfClass:
-    """Earlier runs of a workload class that ended well, each as its stages."""
+    """The stages of earlier successful runs of a workload class."""
 
     runs: Sequence[Sequence[Stage]] = ()
 
     def whole_job(self, used_core_s: float, demand_cores: float) -> list[Stage]:
-        """A job of the class from its start to its expected end, of which so much is done.
+        """Stages from start to expected end of a job that has used `used_core_s`.
 
-        What is left is the mean of what was left of the runs that took longer (the mean residual life), in the stages
-        that the run nearest to that had.
+        The remaining work is the mean residual life: the mean over the runs that took longer. Its stages are those of
+        the run with the nearest total, scaled.
         """
         demand_cores = max(demand_cores, LEAST_CORES)
         totals = [sum(stage.core_s for stage in run) for run in self.runs]
         longer = [total for total in totals if total > used_core_s]
-        if longer:
-            total = fmean(longer)
-        else:
-            more = BEYOND * used_core_s if totals else max(UNKNOWN * used_core_s, FIRST_GUESS_S * demand_cores)
-            return [Stage(used_core_s + more, demand_cores)]
-        nearest = min(zip(totals, self.runs, strict=True), key=lambda run: abs(run[0] - total))
-        if nearest[0] == total:
-            return list(nearest[1])
-        return [Stage(stage.core_s * total / nearest[0], stage.cores) for stage in nearest[1]]
+        if not longer:
+            no_history_core_s = max(NO_HISTORY_SHARE * used_core_s, FIRST_GUESS_S * demand_cores)
+            left_core_s = OVERRUN_SHARE * used_core_s if totals else no_history_core_s
+            return [Stage(used_core_s + left_core_s, demand_cores)]
+        total = fmean(longer)
+        nearest_total, nearest = min(zip(totals, self.runs, strict=True), key=lambda run: abs(run[0] - total))
+        if nearest_total == total:
+            return list(nearest)
+        return [Stage(stage.core_s * total / nearest_total, stage.cores) for stage in nearest]
 
     def left(self, used_core_s: float, demand_cores: float) -> list[Stage]:
-        """What of it is still to be done."""
-        return left_of(self.whole_job(used_core_s, demand_cores), used_core_s)
+        """The stages of `whole_job` still to be done."""
+        return nonzero_remaining(self.whole_job(used_core_s, demand_cores), used_core_s)
 
 
 def stages_of(step_s: float, cpu_cores: Sequence[float], used_core_s: float | None = None) -> list[Stage]:
-    """A curve of cores by the time since start in a few stages of equal length; NaN where nothing was seen.
+    """Average a curve of cores since start into at most `MAX_STAGES` stages of equal length.
 
     Parameters
     ----------
+    cpu_cores
+        Cores per step; NaN where nothing was measured.
     used_core_s
-        The stages are of so much in all, where the curve shows peaks of what was wanted; None: of what it shows.
+        Scale the stages to this total, for a curve that holds peaks instead of means; None: no scaling.
 
     Examples
     --------
@@ -75,5 +76,5 @@ def stages_of(step_s: float, cpu_cores: Sequence[float], used_core_s: float | No
     levels = np.fmax(np.array(cpu_cores, np.float64), LEAST_CORES)
     if used_core_s:
         levels *= used_core_s / (levels.sum() * step_s)
-    parts = np.array_split(levels, min(MOST_STAGES, len(levels)))
+    parts = np.array_split(levels, min(MAX_STAGES, len(levels)))
     return [Stage(float(part.sum()) * step_s, float(part.mean())) for part in parts]

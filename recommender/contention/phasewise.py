@@ -1,9 +1,9 @@
-"""Ours: moves that pay for themselves, and shares that end the job first that fair sharing would end first.
+"""Phasewise's own policy: moves that save more time than they cost, and CPU weights in the order of fair finish times.
 
-A job is moved where that shortens the time until completion, summed over the jobs of both workers, by more than a
-margin above the cost of the move. When jobs end is forecast from the demand over progress of earlier runs of their
-classes, so that jobs which want the cores at different times go together well. Nobody may end later for it than in the
-world where everybody stays (`fair_queue.StayWorld`), which is what keeps the slow job from paying for the others.
+A job is moved if that shortens the completion times, summed over the jobs of both workers, by more than the cost of the
+move times a margin. Finish times are forecast from the demand curves of earlier runs of the class, so jobs that need
+the cores at different times are put together. No job may end later than under equal shares without moves
+(`fair_queue.EqualShareReference`), so long jobs do not pay for short ones.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from dataclasses import dataclass, replace
 from recommender.contention.sharing import Stage, finish_times
 from recommender.contention.specon import Move
 
-LATE_S = 1.0
-"""A forecast is not so exact that less would matter."""
+LATENESS_TOLERANCE_S = 1.0
+"""A smaller delay is below the accuracy of a forecast."""
 
-ROUNDING_S = 1e-6
+ROUNDING_TOLERANCE_S = 1e-6
 
 MOST_MOVES = 2
-"""Of one job."""
+"""Per job."""
 
 
 @dataclass(frozen=True, slots=True)
 class MoveOptions:
-    """What an operator may turn.
+    """Settings of the moves.
 
     Attributes
     ----------
     cost_s
-        Of saving a job, and loading it elsewhere.
+        Time to save a job and load it elsewhere.
     margin
-        A move must win so many times its cost.
+        A move must save more than this many times its cost.
     most_moves
-        Of one job.
+        Maximum number of moves of one job.
     cool_down_s
-        From one move of a job to its next.
+        Minimum time between two moves of one job.
     at_once
-        Moves of one decision.
+        Maximum number of moves in one decision.
     most_workers
-        From so many of the workers with most work before them to so many of those with least, one after the other: in
-        a large cluster not every pair is tried.
+        How many of the most loaded workers are tried as sources, and how many of the least loaded as targets. This
+        bounds the search in a large cluster.
     """
 
     cost_s: float = 4.0
@@ -54,25 +54,25 @@ class MoveOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
-    """A running job as our policies know it.
+class ForecastJob:
+    """A running job and the forecast of its remaining work.
 
     Attributes
     ----------
     left
-        Its forecast: what is still to be done.
+        The stages still to be done.
     due_s
-        When it would have ended in the world where everybody stays.
+        When it would end under equal shares without moves.
     delay_s
-        Until it runs, where it is on its way.
+        Time until it runs, while it is being moved.
     moves, moved_s
-        How often it was moved, and when last.
+        Number of moves so far, and the time of the last one.
     movable
-        It says that it can resume.
+        It can resume from a checkpoint.
     foreseen
-        Its forecast stands on earlier runs of its class. Jobs of which none was seen are not ordered by it.
+        The forecast is based on earlier runs of its class. Jobs are ordered only if all forecasts are.
     open_to
-        The workers that it may go to; None for all.
+        The workers that it may move to; None for all.
     """
 
     name: str
@@ -87,15 +87,15 @@ class Sharing:
     open_to: Collection[int] | None = None
 
 
-def order_of(jobs: Sequence[Sharing]) -> list[int] | None:
-    """Places of the jobs, the one first that fair sharing would have ended first; None where that is not foreseen."""
+def order_of(jobs: Sequence[ForecastJob]) -> list[int] | None:
+    """Indices of the jobs by their due times; None if a job has no forecast by its class."""
     if not all(job.foreseen for job in jobs):
         return None
-    return sorted(range(len(jobs)), key=lambda place: (jobs[place].due_s, jobs[place].name))
+    return sorted(range(len(jobs)), key=lambda index: (jobs[index].due_s, jobs[index].name))
 
 
 def weights(
-    jobs: Sequence[Sharing],
+    jobs: Sequence[ForecastJob],
     capacity_cores: float,
     now_s: float,
     before: Sequence[str] = (),
@@ -103,58 +103,58 @@ def weights(
     ratio: float = 8.0,
     floor: float = 0.02,
 ) -> Mapping[str, float]:
-    """CPU weights of the jobs of one worker: each `ratio` times that of the next in order, and none below the floor.
+    """CPU weights of the jobs of one worker: each `ratio` times that of the next in order, but at least `floor`.
 
     Parameters
     ----------
     before
-        The order that was given last. Of two jobs that would end at about the same time, the one stays first that was:
-        forecasts waver, and two that take turns both end late.
+        Names in the previous order. Jobs due at about the same time keep it: forecasts fluctuate, and two jobs that
+        alternate both end late.
     slack_s
-        How far off the moment may be at which each is foreseen to end; nothing by default.
+        Error of each due time; zero by default.
 
     Examples
     --------
     Two jobs that each keep the worker of one core busy for ten seconds; equal shares would end both after twenty:
 
     >>> ten = [Stage(10.0, 1.0)]
-    >>> weights([Sharing("a", 0, ten, due_s=20.1), Sharing("b", 0, ten, due_s=20.0)], 1.0, 0.0)
+    >>> weights([ForecastJob("a", 0, ten, due_s=20.1), ForecastJob("b", 0, ten, due_s=20.0)], 1.0, 0.0)
     {'b': 1.0, 'a': 0.125}
     """
     order = order_of(jobs)
     if order is None:
         return {job.name: 1.0 for job in jobs}
     slack_s = slack_s or [0.0] * len(jobs)
-    order = _without_late_ends(jobs, _as_before(jobs, order, before, slack_s), capacity_cores, now_s, slack_s)
-    return {jobs[place].name: max(ratio**-rank, floor) for rank, place in enumerate(order)}
+    order = _advance_late_jobs(jobs, _keep_order(jobs, order, before, slack_s), capacity_cores, now_s, slack_s)
+    return {jobs[index].name: max(ratio**-rank, floor) for rank, index in enumerate(order)}
 
 
-def _as_before(
-    jobs: Sequence[Sharing], order: Sequence[int], before: Sequence[str], slack_s: Sequence[float]
+def _keep_order(
+    jobs: Sequence[ForecastJob], order: Sequence[int], before: Sequence[str], slack_s: Sequence[float]
 ) -> list[int]:
-    """The order, with those first that were first before where what tells them apart is less than their slack."""
+    """Restore the previous order of jobs whose due times differ by no more than their slack."""
     ranks = {name: rank for rank, name in enumerate(before)}
 
     def stays_first(second: int, first: int) -> bool:
-        """Whether the one that would now be second was first, and ends hardly later."""
+        """Whether the job that is now second was first before and is due within its slack."""
         was_first = ranks.get(jobs[second].name, len(ranks)) < ranks.get(jobs[first].name, -1)
         return was_first and jobs[second].due_s - jobs[first].due_s <= slack_s[second]
 
     kept: list[int] = []
-    for place in order:
+    for index in order:
         rank = len(kept)
-        while rank > 0 and stays_first(place, kept[rank - 1]):
+        while rank > 0 and stays_first(index, kept[rank - 1]):
             rank -= 1
-        kept.insert(rank, place)
+        kept.insert(rank, index)
     return kept
 
 
-def _without_late_ends(
-    jobs: Sequence[Sharing], order: list[int], capacity_cores: float, now_s: float, slack_s: Sequence[float]
+def _advance_late_jobs(
+    jobs: Sequence[ForecastJob], order: list[int], capacity_cores: float, now_s: float, slack_s: Sequence[float]
 ) -> list[int]:
-    """The order with those further in front that would end late because they cannot use the whole worker.
+    """Move up the jobs that would miss their due time because they cannot use all cores alone.
 
-    One that is served last finds nobody beside it in the end, and cores idle: it, and the last end of all, come late.
+    Such a job, served last, runs alone at the end while cores are idle: it ends late, and so does the worker.
     """
     work, delays_s = [job.left for job in jobs], [job.delay_s for job in jobs]
 
@@ -165,26 +165,26 @@ def _without_late_ends(
         ]
 
     late = late_s(order)
-    while max(late, default=0.0) > LATE_S:
+    while max(late, default=0.0) > LATENESS_TOLERANCE_S:
         rank = order.index(late.index(max(late)))
         if rank == 0:
             break
-        tried = [*order[: rank - 1], order[rank], order[rank - 1], *order[rank + 1 :]]
-        if sum(now_late := late_s(tried)) >= sum(late):
+        swapped = [*order[: rank - 1], order[rank], order[rank - 1], *order[rank + 1 :]]
+        if sum(late_after := late_s(swapped)) >= sum(late):
             break
-        order, late = tried, now_late
+        order, late = swapped, late_after
     return order
 
 
 def moves(
-    jobs: Sequence[Sharing], capacity_cores: Sequence[float], now_s: float, options: MoveOptions, *, ordered: bool
+    jobs: Sequence[ForecastJob], capacity_cores: Sequence[float], now_s: float, options: MoveOptions, *, ordered: bool
 ) -> list[Move]:
-    """The best moves one after the other, each counted on by the next.
+    """Choose moves greedily, the best first, each applied before the next is searched.
 
     Parameters
     ----------
     ordered
-        Workers serve by `order_of`; else all jobs have equal shares.
+        Workers serve jobs in the order of `order_of`; otherwise all have equal shares.
     """
     planned: list[Move] = []
     search = _Search(jobs, capacity_cores, now_s, options, ordered)
@@ -199,71 +199,72 @@ def moves(
 
 
 class _Search:
-    """The jobs on their workers, with the moves that were found so far."""
+    """The jobs of each worker, with the moves found so far applied."""
 
     def __init__(
         self,
-        jobs: Iterable[Sharing],
+        jobs: Iterable[ForecastJob],
         capacity_cores: Sequence[float],
         now_s: float,
         options: MoveOptions,
         ordered: bool,
     ) -> None:
         self._capacity_cores, self._now_s, self._options, self._ordered = capacity_cores, now_s, options, ordered
-        self._held: dict[int, list[Sharing]] = defaultdict(list)
+        self._jobs_on: dict[int, list[ForecastJob]] = defaultdict(list)
         for job in jobs:
-            self._held[job.worker].append(job)
+            self._jobs_on[job.worker].append(job)
         self._load_s = [self._load_of(worker) for worker in range(len(capacity_cores))]
 
-    def move(self, job: Sharing, target: int) -> None:
-        """Count on a move from now on."""
+    def move(self, job: ForecastJob, target: int) -> None:
+        """Apply a move."""
         cost_s = self._options.cost_s
         moved = replace(job, worker=target, delay_s=cost_s, moves=job.moves + 1, moved_s=self._now_s)
-        self._held[job.worker].remove(job)
-        self._held[target].append(moved)
+        self._jobs_on[job.worker].remove(job)
+        self._jobs_on[target].append(moved)
         for worker in (job.worker, target):
             self._load_s[worker] = self._load_of(worker)
 
-    def best(self) -> tuple[Sharing, int, float] | None:
-        """The move that wins most of those that win enough and harm nobody."""
-        sources, targets = self._where_to_look()
-        ends = {worker: self._ends(self._held[worker], worker) for worker in {*targets, *sources}}
-        found: tuple[Sharing, int, float] | None = None
-        least_s = self._options.margin * self._options.cost_s
+    def best(self) -> tuple[ForecastJob, int, float] | None:
+        """The job, target and gain in seconds of the best move that exceeds the margin and delays no job."""
+        sources, targets = self._sources_and_targets()
+        ends = {worker: self._finish_times(self._jobs_on[worker], worker) for worker in {*targets, *sources}}
+        found: tuple[ForecastJob, int, float] | None = None
+        best_s = self._options.margin * self._options.cost_s
         for worker in sources:
-            jobs = self._held[worker]
-            for place, job in enumerate(jobs):
+            jobs = self._jobs_on[worker]
+            for index, job in enumerate(jobs):
                 if not self._may_move(job):
                     continue
-                won_s = sum(ends[worker]) - sum(self._ends([*jobs[:place], *jobs[place + 1 :]], worker))
+                saved_s = sum(ends[worker]) - sum(self._finish_times([*jobs[:index], *jobs[index + 1 :]], worker))
                 for target in targets:
-                    if target == worker or won_s <= least_s or not _is_open(job, target):
+                    if target == worker or saved_s <= best_s or not _may_use(job, target):
                         continue
-                    there = [*self._held[target], replace(job, delay_s=self._options.cost_s)]
-                    after_s = self._ends(there, target)
-                    gain_s = won_s + sum(ends[target]) - sum(after_s)
-                    before_s = [*ends[target], ends[worker][place]]
-                    if gain_s > least_s and self._harmless(there, before_s, after_s):
-                        found, least_s = (job, target, gain_s), gain_s
+                    there = [*self._jobs_on[target], replace(job, delay_s=self._options.cost_s)]
+                    after_s = self._finish_times(there, target)
+                    gain_s = saved_s + sum(ends[target]) - sum(after_s)
+                    before_s = [*ends[target], ends[worker][index]]
+                    if gain_s > best_s and self._delays_no_job(there, before_s, after_s):
+                        found, best_s = (job, target, gain_s), gain_s
         return found
 
-    def _where_to_look(self) -> tuple[list[int], list[int]]:
-        """Of the workers with a job that may go and another that gains, and of those that one may go to."""
+    def _sources_and_targets(self) -> tuple[list[int], list[int]]:
+        """The most loaded workers with a movable job beside others, and the least loaded that such jobs may move to."""
         by_load = sorted(range(len(self._load_s)), key=lambda worker: (self._load_s[worker], worker))
         most = self._options.most_workers
-        leaving = {worker for worker, jobs in self._held.items() if len(jobs) > 1 and any(map(self._may_move, jobs))}
-        kinds = {id(job.open_to): job.open_to for worker in leaving for job in self._held[worker]}.values()
+        sources = {w for w, jobs in self._jobs_on.items() if len(jobs) > 1 and any(map(self._may_move, jobs))}
+        # Many jobs share one set of workers: by identity each is looked at once.
+        allowed = {id(job.open_to): job.open_to for worker in sources for job in self._jobs_on[worker]}.values()
         targets = by_load
-        if None not in kinds:
-            open_to = set[int]().union(*(kind for kind in kinds if kind is not None))
+        if None not in allowed:
+            open_to = set[int]().union(*(workers for workers in allowed if workers is not None))
             targets = [worker for worker in by_load if worker in open_to]
-        return [worker for worker in by_load if worker in leaving][-most:], targets[:most]
+        return [worker for worker in by_load if worker in sources][-most:], targets[:most]
 
     def _load_of(self, worker: int) -> float:
-        work_core_s = sum(stage.core_s for job in self._held[worker] for stage in job.left)
+        work_core_s = sum(stage.core_s for job in self._jobs_on[worker] for stage in job.left)
         return work_core_s / self._capacity_cores[worker]
 
-    def _may_move(self, job: Sharing) -> bool:
+    def _may_move(self, job: ForecastJob) -> bool:
         return (
             job.movable
             and job.moves < self._options.most_moves
@@ -271,18 +272,18 @@ class _Search:
             and self._now_s - job.moved_s >= self._options.cool_down_s
         )
 
-    def _ends(self, jobs: Sequence[Sharing], worker: int) -> list[float]:
+    def _finish_times(self, jobs: Sequence[ForecastJob], worker: int) -> list[float]:
         order = order_of(jobs) if self._ordered else None
         return finish_times(
             self._capacity_cores[worker], [job.left for job in jobs], [job.delay_s for job in jobs], order
         )
 
-    def _harmless(self, jobs: Sequence[Sharing], before_s: Sequence[float], after_s: Sequence[float]) -> bool:
+    def _delays_no_job(self, jobs: Sequence[ForecastJob], before_s: Sequence[float], after_s: Sequence[float]) -> bool:
         return all(
-            after <= before + ROUNDING_S or self._now_s + after <= job.due_s
+            after <= before + ROUNDING_TOLERANCE_S or self._now_s + after <= job.due_s
             for job, before, after in zip(jobs, before_s, after_s, strict=True)
         )
 
 
-def _is_open(job: Sharing, worker: int) -> bool:
+def _may_use(job: ForecastJob, worker: int) -> bool:
     return job.open_to is None or worker in job.open_to

@@ -1,4 +1,4 @@
-"""How a worker's cores divide among the jobs on it, and when the jobs end if nothing else happens."""
+"""How the cores of a worker are divided among its jobs, and when the jobs finish."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-NOTHING = 1e-9
-"""Cores, or core seconds: less is none."""
+EPSILON = 1e-9
+"""Cores or core-seconds: less counts as zero."""
 
 
 class Stage(NamedTuple):
-    """A part of a job: the CPU time it takes, and how many cores it uses where they are free."""
+    """A part of a job: its CPU time, and how many cores it uses when they are free."""
 
     core_s: float
     cores: float
 
 
 def fair_shares(capacity_cores: float, demand_cores: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Cores for each job: in proportion to the weights, nobody above its demand, and none idle that is asked for.
+    """Cores of each job by weighted max-min fairness, as the kernel's scheduler divides them by `cpu.weight`.
 
-    What the kernel's scheduler makes of `cpu.weight` over a while (weighted max-min fairness).
+    No job gets more than its demand, and no core is idle while a job demands it.
 
     Examples
     --------
@@ -28,24 +28,24 @@ def fair_shares(capacity_cores: float, demand_cores: Sequence[float], weights: S
     [2.0, 2.0, 4.0]
     """
     shares = [0.0] * len(demand_cores)
-    hungry = [place for place, demand in enumerate(demand_cores) if demand > NOTHING]
+    unserved = [index for index, demand in enumerate(demand_cores) if demand > EPSILON]
     left = capacity_cores
-    while hungry and left > NOTHING:
-        level = left / sum(weights[place] for place in hungry)
-        full = [place for place in hungry if demand_cores[place] <= level * weights[place]]
-        for place in full or hungry:
-            shares[place] = demand_cores[place] if full else level * weights[place]
-            left -= shares[place]
-        hungry = [place for place in hungry if not shares[place]] if full else []
+    while unserved and left > EPSILON:
+        level = left / sum(weights[index] for index in unserved)
+        satisfied = [index for index in unserved if demand_cores[index] <= level * weights[index]]
+        for index in satisfied or unserved:
+            shares[index] = demand_cores[index] if satisfied else level * weights[index]
+            left -= shares[index]
+        unserved = [index for index in unserved if not shares[index]] if satisfied else []
     return shares
 
 
-def in_order(capacity_cores: float, demand_cores: Sequence[float], order: Sequence[int]) -> list[float]:
-    """Cores for each job where the first of the order takes all it can use, then the next."""
+def priority_shares(capacity_cores: float, demand_cores: Sequence[float], order: Sequence[int]) -> list[float]:
+    """Cores of each job under strict priority: the first in order takes all it can use, then the next."""
     shares, left = [0.0] * len(demand_cores), capacity_cores
-    for place in order:
-        shares[place] = min(left, demand_cores[place])
-        left -= shares[place]
+    for index in order:
+        shares[index] = min(left, demand_cores[index])
+        left -= shares[index]
     return shares
 
 
@@ -55,16 +55,16 @@ def finish_times(
     delays_s: Sequence[float],
     order: Sequence[int] | None = None,
 ) -> list[float]:
-    """Seconds until each job has ended, if none comes and none goes; infinite for those that never do.
+    """Seconds until each job ends if no job arrives or leaves; infinite for jobs that never end.
 
     Parameters
     ----------
     work
-        What is left of each job.
+        The remaining stages of each job.
     delays_s
-        Until it runs at all: a job that is on its way from another worker.
+        Time until each job runs, while it is being moved from another worker.
     order
-        Who is served first; None where all have equal shares.
+        Indices of the jobs by priority; None for equal shares.
 
     Examples
     --------
@@ -78,53 +78,53 @@ def finish_times(
     ends_s, now_s = [math.inf if stages else 0.0 for stages in work], 0.0
     stage = [0] * len(work)
     left = [stages[0].core_s if stages else 0.0 for stages in work]
-    alive = [place for place, stages in enumerate(work) if stages]
+    alive = [index for index, stages in enumerate(work) if stages]
     while alive and now_s < math.inf:
         demand = [0.0] * len(work)
-        come_s = math.inf
-        for place in alive:
-            if delays_s[place] <= now_s:
-                demand[place] = work[place][stage[place]].cores
+        arrival_s = math.inf
+        for index in alive:
+            if delays_s[index] <= now_s:
+                demand[index] = work[index][stage[index]].cores
             else:
-                come_s = min(come_s, delays_s[place])
+                arrival_s = min(arrival_s, delays_s[index])
         if order is None:
             cores = fair_shares(capacity_cores, demand, [1.0] * len(work))
         else:
-            cores = in_order(capacity_cores, demand, order)
-        running = [place for place in alive if cores[place] > NOTHING]
-        step_s = min((left[place] / cores[place] for place in running), default=math.inf)
-        if now_s + step_s > come_s:
-            step_s, now_s = come_s - now_s, come_s
+            cores = priority_shares(capacity_cores, demand, order)
+        running = [index for index in alive if cores[index] > EPSILON]
+        step_s = min((left[index] / cores[index] for index in running), default=math.inf)
+        if now_s + step_s > arrival_s:
+            step_s, now_s = arrival_s - now_s, arrival_s
         else:
             now_s += step_s
-        for place in running:
-            left[place] -= cores[place] * step_s
-            if left[place] <= NOTHING:
-                stage[place] += 1
-                if stage[place] < len(work[place]):
-                    left[place] = work[place][stage[place]].core_s
+        for index in running:
+            left[index] -= cores[index] * step_s
+            if left[index] <= EPSILON:
+                stage[index] += 1
+                if stage[index] < len(work[index]):
+                    left[index] = work[index][stage[index]].core_s
                 else:
-                    ends_s[place] = now_s
-                    alive.remove(place)
+                    ends_s[index] = now_s
+                    alive.remove(index)
     return ends_s
 
 
-def after(stages: Sequence[Stage], done_core_s: float) -> list[Stage]:
-    """What is left of a job once so much of it is done.
+def remaining(stages: Sequence[Stage], done_core_s: float) -> list[Stage]:
+    """The stages left of a job after `done_core_s` of work.
 
     Examples
     --------
-    >>> after([Stage(4.0, 1.0), Stage(10.0, 8.0)], 6.0)
+    >>> remaining([Stage(4.0, 1.0), Stage(10.0, 8.0)], 6.0)
     [Stage(core_s=8.0, cores=8.0)]
     """
-    for place, stage in enumerate(stages):
-        if stage.core_s - done_core_s > NOTHING:
-            rest = [each for each in stages[place + 1 :] if each.core_s > NOTHING]
+    for index, stage in enumerate(stages):
+        if stage.core_s - done_core_s > EPSILON:
+            rest = [later for later in stages[index + 1 :] if later.core_s > EPSILON]
             return [stage._replace(core_s=stage.core_s - done_core_s) if done_core_s else stage, *rest]
         done_core_s = max(0.0, done_core_s - stage.core_s)
     return []
 
 
-def left_of(stages: Sequence[Stage], done_core_s: float, cores: float = 1.0) -> list[Stage]:
-    """The same of a job that still runs: where nothing is left by its forecast, next to nothing."""
-    return after(stages, done_core_s) or [Stage(10.0 * NOTHING, cores)]
+def nonzero_remaining(stages: Sequence[Stage], done_core_s: float, cores: float = 1.0) -> list[Stage]:
+    """`remaining` of a job that still runs: a tiny stage if its forecast leaves nothing."""
+    return remaining(stages, done_core_s) or [Stage(10.0 * EPSILON, cores)]

@@ -1,7 +1,7 @@
-"""SpeCon's moves: which worker takes a job that has converged (algorithm 4), and rebalancing (algorithm 5).
+"""SpeCon's moves: where a converged job goes (algorithm 4), and rebalancing (algorithm 5).
 
-Where the listings of the thesis and its text differ, the text counts. Pure functions on what is known of the jobs: a
-simulation and a controller of real pods call the same.
+Where the listings of the thesis and its text differ, this follows the text. The functions are pure, so the simulation
+and the controller of real pods share them.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import NamedTuple
 from recommender.growth import Category
 
 WEIGHTS = (2.0, 1.5, 1.0)
-"""Of progressing, watching and converged containers. S moves in halves."""
+"""Of progressing, watching and converged jobs in the score S."""
 
 _WEIGHT_OF = dict(zip(Category, WEIGHTS, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """A running job as SpeCon knows it. It outlives the job's pods.
+class TrackedJob:
+    """A running job as SpeCon tracks it across its pods.
 
     Attributes
     ----------
     worker
-        Number of the worker it is on.
+        Index of its worker.
     marked_s
         When it was marked as converged; NaN before.
     migrated, rebalanced
-        Algorithm 4, and 5, have had their one say about it.
+        Algorithm 4, or 5, has already handled it; each does so once.
     """
 
     name: str
@@ -43,44 +43,44 @@ class Watched:
 
 
 class Move(NamedTuple):
-    """A job that shall go to another worker, and the words that say why."""
+    """A job, the worker it moves to, and the reason."""
 
     name: str
     worker: int
     reason: str
 
 
-def scores(jobs: Collection[Watched], workers: int) -> list[float]:
-    """S of each worker: 2 |PC| + 1.5 |WC| + 1 |CC|."""
+def scores(jobs: Collection[TrackedJob], workers: int) -> list[float]:
+    """Score S of each worker: 2 |PC| + 1.5 |WC| + 1 |CC|."""
     totals = [0.0] * workers
     for job in jobs:
         totals[job.worker] += _WEIGHT_OF[job.category]
     return totals
 
 
-def with_learners(jobs: Collection[Watched]) -> set[int]:
-    """The workers on which a job still learns."""
+def with_learners(jobs: Collection[TrackedJob]) -> set[int]:
+    """The workers with a job that still learns."""
     return {job.worker for job in jobs if job.category is not Category.CONVERGED}
 
 
-def asks_to_move(job: Watched, with_learners: Collection[int]) -> bool:
-    """Whether a job that slows down while converged asks for another worker: it is in the way of one that learns."""
+def asks_to_move(job: TrackedJob, with_learners: Collection[int]) -> bool:
+    """Whether a job asks for another worker: it has converged and shares its worker with one that still learns."""
     return job.category is Category.CONVERGED and not job.migrated and job.worker in with_learners
 
 
 def destination(own: int, totals: Sequence[float], used_cores: Sequence[float]) -> int:
-    """Algorithm 4: the worker of smallest S, the job's own where that is one of them, else the one least used.
+    """Algorithm 4: the worker of smallest S; of equal ones the job's own, otherwise the one with the lowest use.
 
     Parameters
     ----------
     totals
-        S of each worker, with the job where it is.
+        S of each worker, the job included in its own.
     used_cores
         Present use of each worker.
 
     Examples
     --------
-    Workers that hold 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC: the converged one goes to the second.
+    Workers with 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC: the converged job goes to the second.
 
     >>> destination(3, [6.0, 3.5, 4.0, 11.0], [16.0, 16.0, 16.0, 16.0])
     1
@@ -90,35 +90,35 @@ def destination(own: int, totals: Sequence[float], used_cores: Sequence[float]) 
 
 
 def least_loaded(totals: Sequence[float], used_cores: Sequence[float]) -> int:
-    """The worker of smallest S; of several the one least used."""
+    """The worker of smallest S; of equal ones the one with the lowest use."""
     least = min(totals)
     candidates = [worker for worker, total in enumerate(totals) if total == least]
     return min(candidates, key=lambda worker: (used_cores[worker], worker))
 
 
-def settled(jobs: Collection[Watched]) -> bool:
-    """Whether every job is converged, before which nothing is rebalanced; one that has been moved may learn again."""
+def settled(jobs: Collection[TrackedJob]) -> bool:
+    """Whether all jobs have converged, the condition for rebalancing; a moved job may start to learn again."""
     return all(job.category is Category.CONVERGED for job in jobs)
 
 
-def rebalance(jobs: Collection[Watched], workers: int, now_s: float) -> list[Move]:
-    """Algorithm 5: once every job is converged, those marked last go where fewer run.
+def rebalance(jobs: Collection[TrackedJob], workers: int, now_s: float) -> list[Move]:
+    """Algorithm 5: once all jobs have converged, move those marked last to workers with fewer jobs.
 
-    An idle worker takes jobs until it holds as many as each worker would at an even spread; where none is idle, those
-    take that hold fewer than one less. Nothing goes from one such worker to another, and no job twice.
+    Idle workers take jobs up to the even count; if none is idle, workers with at least two fewer take jobs up to one
+    below it. No job leaves a worker that takes jobs, and none is rebalanced twice.
     """
     if not settled(jobs):
         return []
-    held = Counter(job.worker for job in jobs)
+    counts = Counter(job.worker for job in jobs)
     even = len(jobs) // workers
-    targets, room = [worker for worker in range(workers) if not held[worker]], even
+    targets, goal = [worker for worker in range(workers) if not counts[worker]], even
     if not targets:
-        targets, room = [worker for worker in range(workers) if held[worker] < even - 1], even - 1
+        targets, goal = [worker for worker in range(workers) if counts[worker] < even - 1], even - 1
     taking = set(targets)
     movable = sorted(
         (job for job in jobs if not job.rebalanced and job.worker not in taking),
         key=lambda job: (now_s - job.marked_s, job.name),
     )
-    seats = [worker for worker in targets for _ in range(held[worker], room)]
-    reason = f"rebalance: {even} jobs a worker are even"
-    return [Move(job.name, worker, reason) for job, worker in zip(movable, seats, strict=False)]
+    slots = [worker for worker in targets for _ in range(counts[worker], goal)]
+    reason = f"rebalance: an even spread is {even} jobs per worker"
+    return [Move(job.name, worker, reason) for job, worker in zip(movable, slots, strict=False)]

@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from recommender.contention.fair_queue import FairQueue, Known
-from recommender.contention.flowcon import FREE, FlowCon, FlowConOptions, Measured
+from recommender.contention.fair_queue import FairQueue, RunningJob
+from recommender.contention.flowcon import UNLIMITED, FlowCon, FlowConOptions, Measured
 from recommender.contention.forecast import RunsOfClass, stages_of
 from recommender.contention.sharing import fair_shares
 from recommender.engine.container_arrays import AHEAD_S
@@ -246,7 +246,7 @@ class Shares:
         for (instance, container), is_held_back in zip(there, held_back.tolist(), strict=True):
             used_core_s, runs = self._work_of(instance)
             cores = node.cpu_cores if is_held_back else float(np.nan_to_num(container.used_cores))
-            jobs[str(instance)] = Known(self._done(instance, container, used_core_s), cores, self._stages(runs))
+            jobs[str(instance)] = RunningJob(self._done(instance, container, used_core_s), cores, self._stages(runs))
         weights = node.queue.weights(now_s, node.cpu_cores, jobs)
         return [weights[str(instance)] for instance, _ in there]
 
@@ -272,7 +272,7 @@ class Shares:
         if node.flowcon.is_due(now_s, jobs):
             node.limits = node.flowcon.run(now_s, jobs) if jobs else {}
         least = 1.0 / (self._options.beta * len(there))
-        return [max(node.limits.get(name, FREE), least) for name in names]
+        return [max(node.limits.get(name, UNLIMITED), least) for name in names]
 
 
 def _held_back(cpu_cores: float, there: Sequence[_Container], came_or_went_s: float) -> BoolArray:

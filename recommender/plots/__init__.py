@@ -1,1 +1,1 @@
-"""Pictures of what was learned and what was replayed."""
+"""Pictures of trained phases and dry runs."""

@@ -1,4 +1,4 @@
-"""All pictures of a dry run in one folder."""
+"""Write all pictures of a dry run to one folder."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def write_plots(
     *,
     phase_graph: nx.DiGraph[str] | None = None,
 ) -> list[Path]:
-    """Write tradeoff.png, a picture per timeline, and, where given, the graph.
+    """Write tradeoff.png, a picture of each timeline and, if given, the phase graph.
 
     Parameters
     ----------
     timelines
         Containers to draw.
     folder
-        Is made when it is not there; pictures of the same name are replaced, others are left alone.
+        Created if it does not exist; pictures of the same name are replaced, other files stay.
     phase_graph
-        What follows what.
+        As `graph_io.to_networkx` returns it.
 
     Returns
     -------
@@ -42,19 +42,19 @@ def write_plots(
     Raises
     ------
     Misuse
-        The folder cannot be made.
+        The folder cannot be created.
     """
     target = Path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Misuse(f"{folder}: cannot make this folder ({error.strerror}). Name another one.") from error
+        raise Misuse(f"{folder}: cannot create this folder ({error.strerror}). Name another one.") from error
     pictures: dict[str, Callable[[Path], None]] = {}
     if result.containers:
         pictures["tradeoff"] = partial(draw_tradeoff, summarise(result))
     drawn = [timeline for timeline in timelines if len(timeline.timestamps)]
-    for place, timeline in enumerate(drawn, start=1):
-        pictures[f"timeline-{place:02d}-{file_name_of(timeline.container)}"] = partial(draw_timeline, timeline)
+    for number, timeline in enumerate(drawn, start=1):
+        pictures[f"timeline-{number:02d}-{file_name_of(timeline.container)}"] = partial(draw_timeline, timeline)
     if phase_graph is not None:
         pictures["phase-graph"] = partial(draw_picture, phase_graph)
     written = [target / f"{name}.png" for name in pictures]
@@ -64,7 +64,7 @@ def write_plots(
 
 
 def file_name_of(container: str) -> str:
-    """A container's name as part of a file name that any system takes: plain letters, digits, dots and dashes.
+    """Container name as a portable part of a file name: ASCII letters, digits, dots, dashes and underscores.
 
     Examples
     --------

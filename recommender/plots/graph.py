@@ -1,4 +1,4 @@
-"""The transition graph as a picture: the page's drawing, with the time that is spent in each phase."""
+"""The phase graph as PNG: the drawing of the HTML report plus the time spent in each phase."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from matplotlib.path import Path
 
 from recommender.phases.graph_io import START
 from recommender.plots.style import DPI, INK, SOFT, save
-from recommender.report.graph_drawing import LEAST_SHARE, WIDTH, Arrow, GraphDrawing, Node, draw_graph
+from recommender.report.graph_drawing import MIN_SHARE, WIDTH, Arrow, GraphDrawing, Node, draw_graph
 from recommender.report.palette import phase_colour
 
-_INCH = 76.0
-"""Units of the drawing in an inch of the picture."""
+_UNITS_PER_INCH = 76.0
+"""Layout units per inch."""
 
 _CURVES = {2: [Path.MOVETO, Path.LINETO], 4: [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]}
 
 
 def draw_picture(graph: nx.DiGraph[Any], path: str | FilePath) -> None:
-    """Draw what `graph_io.to_networkx` gave as PNG; the same graph, the same picture.
+    """Draw the result of `graph_io.to_networkx` as PNG, deterministically.
 
-    Arrows carry the probability of what comes next, the end of the container included; under a phase stand the share of
-    time that is spent there and the mean length of a run.
+    Arrows carry the probability of the next phase or the end; below a phase are its share of time and the mean length
+    of a run.
     """
     drawing = draw_graph(graph)
-    figure = Figure(figsize=(WIDTH / _INCH, (drawing.height + 90) / _INCH), dpi=DPI, facecolor="white")
+    size_inches = WIDTH / _UNITS_PER_INCH, (drawing.height + 90) / _UNITS_PER_INCH
+    figure = Figure(figsize=size_inches, dpi=DPI, facecolor="white")
     draw_on(graph, drawing, figure.add_axes((0, 0, 1, 1)))
     save(figure, path)
 
 
 def draw_on(graph: nx.DiGraph[Any], drawing: GraphDrawing, axes: Axes) -> None:
-    """Draw the graph on axes of a figure of one's own."""
+    """Draw the graph on given axes."""
     axes.set_xlim(0, WIDTH)
     axes.set_ylim(drawing.height + 50, -40)
     axes.set_aspect("equal")
@@ -48,15 +49,15 @@ def draw_on(graph: nx.DiGraph[Any], drawing: GraphDrawing, axes: Axes) -> None:
         if node.phase >= 0:
             spent = graph.nodes[node.name]["samples"]
             runs = sum(count for _, _, count in graph.out_edges(node.name, data="count"))
-            words = f"{spent / total:.0%} of time\n{spent / max(1, runs):.0f} a run"
+            label = f"{spent / total:.0%} of time\n{spent / max(1, runs):.0f} per run"
             axes.text(
-                node.x, node.y + drawing.radius + 5, words, fontsize=6.5, color=SOFT, ha="center", va="top", zorder=3,
+                node.x, node.y + drawing.radius + 5, label, fontsize=6.5, color=SOFT, ha="center", va="top", zorder=3,
                 bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85},
             )  # fmt: skip
     containers = sum(count for _, _, count in graph.out_edges(START, data="count"))
     axes.text(10, -22, f"How phases follow one another ({containers} containers)", color=INK, fontsize=12)
-    legend = f"Arrow: probability that this phase, or the end, comes next (below {LEAST_SHARE:.0%} not drawn). "
-    legend += "Under a phase: share of time, and mean length of a run in samples."
+    legend = f"Arrow: probability of the next phase or the end (below {MIN_SHARE:.0%} not drawn). "
+    legend += "Below a phase: share of time, and mean length of a run in samples."
     axes.text(10, drawing.height + 40, legend, fontsize=7.5, color=SOFT)
 
 

@@ -1,4 +1,4 @@
-"""Policies side by side: what each wastes against what it breaks, for a file and for the page."""
+"""Slack against violations of each policy, as PNG and for the HTML report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 
-from recommender.plots.style import SETTINGS, TARGET, WIDE, grid, new_figure, page_element, save
+from recommender.plots.style import SETTINGS, TARGET, WIDTH_INCHES, grid, new_figure, page_element, save
 from recommender.records import CPU, MEMORY
 from recommender.report.palette import TARGET_VIOLATION, look_of
 from recommender.report.summary import PolicyRow, Summary, percent
@@ -17,9 +17,9 @@ _TITLES = ("CPU", "Memory")
 
 
 def draw_tradeoff(summary: Summary, path: str | Path) -> None:
-    """Slack against share of violations, one panel per resource; the best place is the lower left corner.
+    """Draw slack against the share of violations, one panel per resource; the lower left corner is best.
 
-    Up to two policies far from all others are drawn at the edge, with their value and an arrow.
+    Up to two outliers are drawn at the edge, with their value and an arrow.
     """
     with rc_context(SETTINGS):
         figure = new_figure(4.6)
@@ -31,24 +31,24 @@ def draw_tradeoff(summary: Summary, path: str | Path) -> None:
 
 
 def tradeoffs_for_page(summary: Summary) -> list[str]:
-    """The same panels as elements of the page, in its colours."""
+    """The panels of `draw_tradeoff` as SVG elements in the colours of the page."""
     names = [row.name for row in summary.policies]
-    colours = {look_of(name, names).light: f"policy-{place}" for place, name in reversed([*enumerate(names)])}
+    colours = {look_of(name, names).light: f"policy-{index}" for index, name in reversed([*enumerate(names)])}
     elements = []
     for resource in (CPU, MEMORY):
         with rc_context(SETTINGS):
-            figure = new_figure(4.4, WIDE * 0.65)
+            figure = new_figure(4.4, WIDTH_INCHES * 0.65)
             axes = figure.add_subplot()
             _scatter(axes, summary, resource)
             figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8.5)
-        told = [f"{row.name}: slack {x:.2f}, {percent(y)} violations" for row, x, y in _placed(summary, resource)]
-        words = f"{_TITLES[resource]}, slack against violations. {'; '.join(told)}"
-        elements.append(page_element(figure, f"tradeoff-{resource}", words, colours))
+        points = [f"{row.name}: slack {x:.2f}, {percent(y)} violations" for row, x, y in _plotted(summary, resource)]
+        description = f"{_TITLES[resource]}, slack against violations. {'; '.join(points)}"
+        elements.append(page_element(figure, f"tradeoff-{resource}", description, colours))
     return elements
 
 
 def axis_top(values: Sequence[float], *, at_least: float) -> float:
-    """The end of an axis: above all values, except for up to two that would squeeze the rest into a corner."""
+    """Upper limit of an axis: above all values except up to two outliers that would compress the rest."""
     ordered = sorted(values)
     for _ in range(2):
         if len(ordered) > 2 and ordered[-1] > 2.5 * max(ordered[-2], at_least):
@@ -58,21 +58,22 @@ def axis_top(values: Sequence[float], *, at_least: float) -> float:
 
 def _scatter(axes: Axes, summary: Summary, resource: int) -> None:
     names = [row.name for row in summary.policies]
-    places = list(_placed(summary, resource))
-    right = axis_top([slack for _, slack, _ in places], at_least=0.2)
-    top = axis_top([harm for _, _, harm in places], at_least=2 * TARGET_VIOLATION)
-    for row, slack, harm in places:
+    points = list(_plotted(summary, resource))
+    right = axis_top([slack for _, slack, _ in points], at_least=0.2)
+    top = axis_top([violations for _, _, violations in points], at_least=2 * TARGET_VIOLATION)
+    for row, slack, violations in points:
         look = look_of(row.name, names)
-        beyond = slack > right or harm > top
+        outside = slack > right or violations > top
         axes.scatter(
-            min(slack, right), min(harm, top), s=95 if row.ours else 55, marker=look.marker, zorder=3 + row.ours,
+            min(slack, right), min(violations, top), s=95 if row.ours else 55, marker=look.marker, zorder=3 + row.ours,
             facecolor="white" if row.oracle else look.light, edgecolor=look.light, linewidth=1.2, clip_on=False,
             label=f"{row.name} (oracle)" if row.oracle else row.name,
         )  # fmt: skip
-        if beyond:
+        if outside:
             axes.annotate(
-                f"{slack:.2f} →" if slack > right else f"{percent(harm)} ↑", (min(slack, right), min(harm, top)),
-                xytext=(-7, 5), textcoords="offset points", ha="right", fontsize=8,
+                f"{slack:.2f} →" if slack > right else f"{percent(violations)} ↑",
+                (min(slack, right), min(violations, top)), xytext=(-7, 5), textcoords="offset points", ha="right",
+                fontsize=8,
             )  # fmt: skip
     axes.axhline(TARGET_VIOLATION, color=TARGET, linewidth=1, linestyle=(0, (5, 3)))
     axes.annotate(
@@ -91,8 +92,8 @@ def _scatter(axes: Axes, summary: Summary, resource: int) -> None:
     grid(axes)
 
 
-def _placed(summary: Summary, resource: int) -> Iterator[tuple[PolicyRow, float, float]]:
-    """Policies with their slack and share of violations; those without a ratio have no place."""
+def _plotted(summary: Summary, resource: int) -> Iterator[tuple[PolicyRow, float, float]]:
+    """Yield policies with slack and share of violations; those with an undefined ratio are skipped."""
     for row in summary.policies:
         usage = row.outcome.resources[resource]
         if usage.slack_ratio is not None and usage.violation_ratio is not None:

@@ -1,4 +1,4 @@
-"""What all pictures of a dry run share: size, type, colours, and how they reach the disk or the page."""
+"""Size, fonts and colours of all pictures, and how they are saved or embedded in the page."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from recommender.files import atomic_write
 
 DPI = 150
-WIDE = 8.4
-"""Inches; 1260 pixels at our resolution, sharp on a page 1200 wide."""
+WIDTH_INCHES = 8.4
+"""1260 pixels at `DPI`."""
 
 INK, SOFT, RULE, TARGET = "#1a1d21", "#565d66", "#d9dde2", "#b3261e"
-_OF_THE_PAGE = {INK: "ink", SOFT: "soft", RULE: "grid", TARGET: "bad", "#ffffff": "ground"}
-"""Variables of the page for our colours: there they change with the scheme."""
+_PAGE_VARIABLES = {INK: "ink", SOFT: "soft", RULE: "grid", TARGET: "bad", "#ffffff": "ground"}
+"""CSS variables of the page for these colours, so that they follow its colour scheme."""
 
 SETTINGS: dict[Any, Any] = {
     "font.size": 9.0,
@@ -43,8 +43,8 @@ SETTINGS: dict[Any, Any] = {
 }
 
 
-def new_figure(height: float, width: float = WIDE) -> Figure:
-    """An empty figure; no global state of pyplot is touched."""
+def new_figure(height: float, width: float = WIDTH_INCHES) -> Figure:
+    """An empty figure that leaves the global state of pyplot alone; sizes in inches."""
     margins = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
     return Figure(figsize=(width, height), dpi=DPI, facecolor="white", layout=margins)
 
@@ -56,34 +56,34 @@ def grid(axes: Axes, axis: str = "both") -> None:
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write the picture, whole or not at all; a letter that the font lacks becomes a box, without a word on stderr."""
+    """Write the picture as PNG, atomically; a letter that the font lacks becomes a box without a warning."""
     with atomic_write(path) as aside, warnings.catch_warnings(), rc_context(SETTINGS):
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         figure.savefig(aside, format="png", metadata={"Software": None})
 
 
-def page_element(figure: Figure, name: str, words: str, colours: Mapping[str, str]) -> str:
-    """The picture as an SVG element of a page, without what only a file of its own may say.
+def page_element(figure: Figure, name: str, description: str, colours: Mapping[str, str]) -> str:
+    """The picture as an inline SVG element, without the XML prolog, metadata and styles of a separate file.
 
     Parameters
     ----------
     name
-        Another one for each picture of a page: what is defined inside is called by it.
-    words
-        What the picture shows, for who does not see it.
+        Unique on the page: the salt of the IDs inside.
+    description
+        Text for screen readers.
     colours
-        Variables of the page for further colours.
+        Further colours and their CSS variables.
     """
     with rc_context({**SETTINGS, "svg.fonttype": "none", "svg.hashsalt": name}), io.StringIO() as file:
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
-        drawn = file.getvalue()
-    opening = re.search(r"<svg[^>]*viewBox=\"([^\"]*)\"[^>]*>", drawn)
+        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(file, format="svg", transparent=True, metadata=no_metadata)
+        svg = file.getvalue()
+    opening = re.search(r"<svg[^>]*viewBox=\"([^\"]*)\"[^>]*>", svg)
     assert opening is not None  # noqa: S101  Matplotlib writes one
-    inside = drawn[opening.end() :].replace("xlink:href", "href")
-    inside = re.sub(
-        r"<defs>\s*<(style|clipPath).*?</defs>| clip-path=\"[^\"]*\"| id=\"[^\"]*_\d+\"", "", inside, flags=re.S
+    content = svg[opening.end() :].replace("xlink:href", "href")
+    content = re.sub(
+        r"<defs>\s*<(style|clipPath).*?</defs>| clip-path=\"[^\"]*\"| id=\"[^\"]*_\d+\"", "", content, flags=re.S
     )
-    for colour, variable in {**colours, **_OF_THE_PAGE}.items():
-        inside = inside.replace(colour, f"var(--{variable})")
-    return f'<svg class="chart" viewBox="{opening[1]}" role="img" aria-label="{html.escape(words)}">{inside}'
+    for colour, variable in {**colours, **_PAGE_VARIABLES}.items():
+        content = content.replace(colour, f"var(--{variable})")
+    return f'<svg class="chart" viewBox="{opening[1]}" role="img" aria-label="{html.escape(description)}">{content}'

@@ -1,1 +1,1 @@
-"""The words and pages of a dry run, for a terminal and for a browser."""
+"""The report of a dry run: terminal, JSON, CSV and HTML; a PhaseProfile as text."""

@@ -1,4 +1,4 @@
-"""The figures of a dry run for programs: JSON in the form that others rely on (`"schema": 1`), and a flat CSV."""
+"""The results of a dry run for programs: JSON with a stable schema (`"schema": 1`), and a flat CSV."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ COLUMNS = (
     "memory_slack_ratio", "memory_violations", "memory_violation_ratio",
     "oom_events", "resizes", "resizes_per_hour", "kills", "lost_core_hours", "lost_gib_hours",
 )  # fmt: skip
-"""Of the CSV, which has a row per container and policy."""
+"""Columns of the CSV, one row per container and policy."""
 
 
 def to_json(result: ReplayResult) -> bytes:
-    """The whole dry run in one object.
+    """Serialise the dry run as one JSON object.
 
-    Keys that every reader may rely on: schema, step_s, cycle_s, containers, samples, model, and per policy cpu, memory
-    and resizes_per_container_hour; of rows that were played in the simulated cluster kills, killed_run_share,
-    lost_core_hours, lost_gib_hours, net_saved_cpu and net_saved_memory. Added for those who look closer: left_out,
-    notes, and per policy oracle, resizes and each resource's slack, shortage and violations. A ratio that is undefined
-    (nothing used, nothing judged, nothing declared) is null.
+    Stable keys: schema, step_s, cycle_s, containers, samples, model, and per policy cpu, memory and
+    resizes_per_container_hour; for policies of the simulated cluster also kills, killed_run_share, lost_core_hours,
+    lost_gib_hours, net_saved_cpu and net_saved_memory. Further keys: left_out, notes, and per policy oracle, resizes
+    and each resource's slack, shortage and violations. An undefined ratio (nothing used, judged or declared) is null.
     """
     totals = outcomes_of(result)
     report = {
@@ -52,12 +51,12 @@ def to_json(result: ReplayResult) -> bytes:
 
 
 def write_json(result: ReplayResult, path: str | Path) -> None:
-    """Write `to_json` to a file, or for `-` to standard output."""
+    """Write `to_json` to a file, or to standard output if the path is `-`."""
     write_or_print(path, to_json(result))
 
 
 def write_csv(result: ReplayResult, path: str | Path) -> None:
-    """Write one row per container and policy; an undefined ratio, and kills where none is played, are empty fields."""
+    """Write one row per container and policy; undefined ratios, and kills of policies not simulated, are empty."""
     with atomic_write(path) as aside, aside.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
@@ -94,7 +93,7 @@ def _policy(outcome: Outcome, oracle: bool) -> dict[str, Any]:
 
 
 def _usage(usage: Usage, unit: str) -> dict[str, Any]:
-    """The fields of a resource, amounts with their unit."""
+    """The JSON fields of a resource; the unit is appended to the names of amounts."""
     amounts = ("used", "allocated", "slack", "shortage")
     return {f"{name}_{unit}" if name in amounts else name: value for name, value in asdict(usage).items()}
 

@@ -1,4 +1,4 @@
-"""The phase graph as geometry for page and picture: phases in a row in their usual order, transitions as arcs."""
+"""Layout of the phase graph for page and picture: phases in a row in their usual order, transitions as arcs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import networkx as nx
 from recommender.phases.graph_io import END, START
 
 WIDTH = 760.0
-LEAST_SHARE = 0.05
-"""Rarer transitions are in the table below the picture and not in it."""
-_MARGIN, _ROOM_FOR_TEXT = 34.0, 22.0
-_ARC_HEIGHT = 40.0
+MIN_SHARE = 0.05
+"""Rarer transitions are not drawn, only listed in the table."""
+_MARGIN, _TEXT_HEIGHT = 34.0, 22.0
+_ARC_UNIT = 40.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A transition: the ends of a line or the four points of a cubic curve, its width, and where its share stands."""
+    """A transition: the two points of a line or the four of a cubic Bézier curve, width, and position of the label."""
 
     source: str
     target: str
@@ -42,14 +42,14 @@ class Arrow:
 
     @property
     def path(self) -> str:
-        """As SVG writes it."""
+        """The `d` attribute of an SVG path."""
         start, *others = (f"{x:.1f},{y:.1f}" for x, y in self.points)
         return f"M{start}{'C' if len(others) > 1 else 'L'}{' '.join(others)}"
 
 
 @dataclass(frozen=True, slots=True)
 class GraphDrawing:
-    """Nodes, arrows drawn, and every transition for the table: (from, to, share, count)."""
+    """Nodes, arrows, and all transitions for the table: (from, to, share, count)."""
 
     nodes: tuple[Node, ...]
     arrows: tuple[Arrow, ...]
@@ -61,45 +61,45 @@ class GraphDrawing:
 def draw_graph(graph: nx.DiGraph[Any]) -> GraphDrawing:
     """Lay out the first-order part of a phase graph.
 
-    What comes later in the usual order lies further right; arcs above the row lead forward, arcs below lead back, and
-    no arc can pass through a node.
+    Phases stand from left to right in their usual order; arcs above the row lead forward, arcs below lead back, and no
+    arc passes through a node.
 
     Parameters
     ----------
     graph
-        Edges carry `count`. Nodes that are a bare phase number (int or text), `start` or `end` are drawn; longer
-        contexts are left to the forecast. Shares are of the transitions drawn.
+        Edges carry `count`. Only nodes that are a phase number (int or text), `start` or `end` are drawn, not longer
+        contexts; shares are of the transitions between them.
     """
     counts: dict[str, dict[str, int]] = defaultdict(dict)
     for source, target, count in graph.edges(data="count", default=1):
-        if _drawn(source) and _drawn(target):
+        if _is_first_order(source) and _is_first_order(target):
             counts[str(source)][str(target)] = int(count)
     shares = {s: {t: n / sum(following.values()) for t, n in following.items()} for s, following in counts.items()}
-    every = sorted(
+    transitions = sorted(
         ((s, t, share, counts[s][t]) for s, following in shares.items() for t, share in following.items()),
         key=lambda row: (row[0] != START, int(row[0]) if row[0].isdigit() else -1, -row[2]),
     )
     order = _usual_order(shares)
-    gap = (WIDTH - 2 * _MARGIN) / max(len(order) - 1, 1)
-    radius = min(26.0, gap * 0.3)
-    place = {name: i for i, name in enumerate(order)}
-    kept = [(s, t, share) for s, t, share, _ in every if share >= LEAST_SHARE and s != t]
-    above = max((_rise(place[t] - place[s]) for s, t, _ in kept if place[t] > place[s]), default=0.0)
-    below = max((_rise(place[s] - place[t]) for s, t, _ in kept if place[t] < place[s]), default=0.0)
-    row_y = above + radius + _ROOM_FOR_TEXT
-    arrows = tuple(_arrow(s, t, share, place, gap, row_y, radius) for s, t, share in kept)
+    spacing = (WIDTH - 2 * _MARGIN) / max(len(order) - 1, 1)
+    radius = min(26.0, spacing * 0.3)
+    column = {name: i for i, name in enumerate(order)}
+    drawn = [(s, t, share) for s, t, share, _ in transitions if share >= MIN_SHARE and s != t]
+    above = max((_arc_height(column[t] - column[s]) for s, t, _ in drawn if column[t] > column[s]), default=0.0)
+    below = max((_arc_height(column[s] - column[t]) for s, t, _ in drawn if column[t] < column[s]), default=0.0)
+    row_y = above + radius + _TEXT_HEIGHT
+    arrows = tuple(_arrow(s, t, share, column, spacing, row_y, radius) for s, t, share in drawn)
     nodes = tuple(
-        Node(name, int(name) if name.isdigit() else -1, _MARGIN + i * gap, row_y) for name, i in place.items()
+        Node(name, int(name) if name.isdigit() else -1, _MARGIN + i * spacing, row_y) for name, i in column.items()
     )
-    return GraphDrawing(nodes, arrows, tuple(every), radius, row_y + radius + below + _ROOM_FOR_TEXT)
+    return GraphDrawing(nodes, arrows, tuple(transitions), radius, row_y + radius + below + _TEXT_HEIGHT)
 
 
-def _drawn(node: object) -> bool:
+def _is_first_order(node: object) -> bool:
     return str(node).isdigit() or node in {START, END}
 
 
 def _usual_order(shares: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Start, then phases by following the likeliest unvisited transition, then what is left by number, then end."""
+    """Start, then each time the likeliest unvisited successor (or lowest number), then end."""
     names = {name for s, following in shares.items() for name in (s, *following)}
     rest = sorted(names - {START, END}, key=int)
     order = [START] if START in names else []
@@ -112,17 +112,17 @@ def _usual_order(shares: Mapping[str, Mapping[str, float]]) -> list[str]:
     return [*order, END] if END in names else order
 
 
-def _rise(span: int) -> float:
-    """How high an arc over `span` places goes; a step to the neighbour on the right is a straight line or a low arc."""
-    return _ARC_HEIGHT * (0.6 + 0.55 * (span - 1))
+def _arc_height(span: int) -> float:
+    """Height of an arc that spans this many columns."""
+    return _ARC_UNIT * (0.6 + 0.55 * (span - 1))
 
 
 def _arrow(
-    source: str, target: str, share: float, place: Mapping[str, int], gap: float, row_y: float, radius: float
+    source: str, target: str, share: float, column: Mapping[str, int], spacing: float, row_y: float, radius: float
 ) -> Arrow:
-    span = place[target] - place[source]
+    span = column[target] - column[source]
     side = -1.0 if span > 0 else 1.0
-    x1, x2 = _MARGIN + place[source] * gap, _MARGIN + place[target] * gap
+    x1, x2 = _MARGIN + column[source] * spacing, _MARGIN + column[target] * spacing
     if span == 1:
         begin, finish = x1 + radius, x2 - radius - 6
         points: tuple[tuple[float, float], ...] = ((begin, row_y), (finish, row_y))
@@ -131,9 +131,10 @@ def _arrow(
     x1, x2 = x1 + inset, x2 - inset
     edge = row_y + side * radius * 0.9
     tip = edge + side * 6
-    control = edge + side * _rise(abs(span)) * 4 / 3
+    control = edge + side * _arc_height(abs(span)) * 4 / 3
     points = (x1, edge), (x1, control), (x2, control), (x2, tip)
-    return Arrow(source, target, share, points, _width(share), (x1 + x2) / 2, edge + side * (_rise(abs(span)) + 10))
+    label_y = edge + side * (_arc_height(abs(span)) + 10)
+    return Arrow(source, target, share, points, _width(share), (x1 + x2) / 2, label_y)
 
 
 def _width(share: float) -> float:

@@ -18,17 +18,17 @@ FORMULA = (
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a unit costs, in one currency, whichever it is.
+    """Prices in any one currency; None counts as zero.
 
     Attributes
     ----------
     cpu_core_hour, memory_gib_hour
-        Money per core-hour and per GiB-hour reserved; None when not given, and then not counted.
+        Per core-hour and per GiB-hour reserved.
     violation_hour
-        Money per container-hour spent in violation.
+        Per container-hour in violation.
     oom_event
-        Money per OOM event. When given, memory pays by the event and no longer by the hour: every sample that violates
-        in memory lies inside an OOM event, and would otherwise be paid for twice.
+        Per OOM event. If given, memory violations cost by the event and not by the hour: each lies inside an OOM event
+        and would otherwise be charged twice.
     """
 
     cpu_core_hour: float | None = None
@@ -44,12 +44,12 @@ class Prices:
 
     @property
     def any_given(self) -> bool:
-        """True when at least one price is known, so that speaking of money means something."""
+        """True if at least one price is given."""
         return any(price is not None for price in asdict(self).values())
 
     @property
     def charges_harm(self) -> bool:
-        """True when violations or OOM events cost something."""
+        """True if violations or OOM events have a price."""
         return self.violation_hour is not None or self.oom_event is not None
 
 
@@ -70,11 +70,11 @@ class Bill:
 
 
 def bill_of(tallies: Iterable[tuple[Tally, RunTally | None]], prices: Prices) -> Bill:
-    """The bill of many containers under one policy; the work that kills lose is paid for like what is reserved.
+    """The bill of many containers under one policy; work lost by kills costs as much as reservations.
 
-    Violations are charged container by container: with an OOM price for the hours of CPU violation only; without one
-    for the longer of the CPU and the memory hours, because a moment in which both are short is one moment in violation
-    and the tallies do not tell which moments coincide. The charge is therefore never too high.
+    Violations are charged per container: with an OOM price by the hours of CPU violation; without one by the longer of
+    the CPU and the memory hours. A sample that violates both counts once, but tallies do not tell which samples do, so
+    the charge is a lower bound.
     """
     return sum((_bill_of_one(tally, run, prices) for tally, run in tallies), Bill())
 
@@ -82,10 +82,10 @@ def bill_of(tallies: Iterable[tuple[Tally, RunTally | None]], prices: Prices) ->
 def _bill_of_one(tally: Tally, run: RunTally | None, prices: Prices) -> Bill:
     lost, kills = ((0.0, 0.0), tally.oom_events) if run is None else (run.lost, run.kills)
     sample_h = tally.judged_s / tally.samples / SECONDS_PER_HOUR if tally.samples else 0.0
-    by_the_hour = tally.violations[CPU] if prices.oom_event is not None else max(tally.violations)
+    charged = tally.violations[CPU] if prices.oom_event is not None else max(tally.violations)
     return Bill(
         reserved=(prices.cpu_core_hour or 0.0) * (tally.allocated[CPU] + lost[CPU]) / SECONDS_PER_HOUR
         + (prices.memory_gib_hour or 0.0) * (tally.allocated[MEMORY] + lost[MEMORY]) / SECONDS_PER_HOUR / BYTES_PER_GIB,
-        violations=(prices.violation_hour or 0.0) * by_the_hour * sample_h,
+        violations=(prices.violation_hour or 0.0) * charged * sample_h,
         ooms=(prices.oom_event or 0.0) * kills,
     )

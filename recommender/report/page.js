@@ -20,7 +20,7 @@
     for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
     heading.setAttribute("aria-sort", up ? "ascending" : "descending");
     const rows = [...table.tBodies[0].rows].map((row) => [valueOf(row, column), row]);
-    // What has no value comes last, whichever way the rest is sorted.
+    // Rows without a value come last in either direction.
     rows.sort(([a], [b]) => (a === "") - (b === "") || (up ? compare(a, b) : compare(b, a)));
     table.tBodies[0].append(...rows.map(([, row]) => row));
   }
@@ -55,10 +55,10 @@
   const boxes = [...document.querySelectorAll("#lines input[value]")].filter((box) => box.id !== "bands");
   const LEFT = 62, RIGHT = 10, PLOT = 190, TITLE = 26, GAP = 26, LANE = 13;
   const MARKS = {
-    asked: ["asked for another amount", "M-3,0a3,3 0 1,0 6,0a3,3 0 1,0 -6,0Z"],
-    applied: ["another amount came into force", "M0,-4L4,3.5H-4Z"],
-    deferred: ["put off: less memory than is used", "M0,-4.5L4.5,0L0,4.5L-4.5,0Z"],
-    killed: ["killed for memory", "M-4,-4L4,4M-4,4L4,-4"],
+    asked: ["new recommendation", "M-3,0a3,3 0 1,0 6,0a3,3 0 1,0 -6,0Z"],
+    applied: ["recommendation applied", "M0,-4L4,3.5H-4Z"],
+    deferred: ["deferred: less memory than in use", "M0,-4.5L4.5,0L0,4.5L-4.5,0Z"],
+    killed: ["OOM-killed", "M-4,-4L4,4M-4,4L4,-4"],
   };
   let scene = null;
 
@@ -96,8 +96,8 @@
     if (value === null || value === undefined) return "–";
     return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(value < 0.1 ? 3 : 2);
   }
-  // The position of the last entry of a sorted list that is not above `time`; -1 when all are.
-  function placeOf(times, time) {
+  // Index of the last entry of a sorted list that is not above `time`; -1 if all are.
+  function lastIndexAt(times, time) {
     let low = 0, high = times.length;
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -163,14 +163,14 @@
     });
   }
 
-  // A lane a policy, below both charts, of what happened to the container.
+  // Events of the container in one lane per policy, below both charts.
   function drawMarks(svg, line, policies, top, x) {
     policies.forEach((i, row) => {
       const level = top + LANE * (row + 0.5);
       for (const [what, times] of Object.entries(line.marks[i])) {
         for (const time of times) {
-          const place = `translate(${x(time).toFixed(1)} ${level.toFixed(1)})`;
-          const path = make("path", { class: `mark ${what} p${i}`, d: MARKS[what][1], transform: place }, svg);
+          const position = `translate(${x(time).toFixed(1)} ${level.toFixed(1)})`;
+          const path = make("path", { class: `mark ${what} p${i}`, d: MARKS[what][1], transform: position }, svg);
           make("title", {}, path, `${data.policies[i].name}, ${duration(time)}: ${MARKS[what][0]}`);
         }
       }
@@ -187,9 +187,9 @@
     const height = bottom + 38;
     const x = (time) => LEFT + (width - LEFT - RIGHT) * (line.length ? time / line.length : 0);
     drawing.replaceChildren();
-    const told = `${line.container}: use of CPU and memory over ${duration(line.length)}, with the reservations of ` +
+    const description = `${line.container}: use of CPU and memory over ${duration(line.length)}, with the reservations of ` +
       (policies.map((i) => data.policies[i].name).join(", ") || "no policy");
-    const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", tabindex: 0, "aria-label": told });
+    const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", tabindex: 0, "aria-label": description });
     const pattern = make("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, make("defs", {}, svg));
     make("line", { class: "grid", x1: 0, y1: 0, x2: 0, y2: 6, style: "stroke-width: 3" }, pattern);
     drawResource(svg, line, 0, policies, TITLE, width, x);
@@ -225,23 +225,23 @@
     cursor.setAttribute("x1", x(time));
     cursor.setAttribute("x2", x(time));
     cursor.setAttribute("visibility", "visible");
-    const band = line.phases[placeOf(line.phases.map((entry) => entry[0]), time)];
+    const band = line.phases[lastIndexAt(line.phases.map((entry) => entry[0]), time)];
     const phase = !band ? "" : band[2] < 0 ? ", phase unknown" : `, phase ${band[2]}`;
-    const used = line.usage.map((one) => one.v[placeOf(one.t, time)]);
+    const used = line.usage.map((one) => one.v[lastIndexAt(one.t, time)]);
     const parts = [`${duration(time)}${phase}: used ${amount(used[0])} cores, ${amount(used[1])} GiB`];
     for (const i of policies) {
-      const own = line.allocations[i], place = placeOf(own.t, time);
-      if (place >= 0) parts.push(`${data.policies[i].name} ${amount(own.v[0][place])} cores, ${amount(own.v[1][place])} GiB`);
+      const own = line.allocations[i], at = lastIndexAt(own.t, time);
+      if (at >= 0) parts.push(`${data.policies[i].name} ${amount(own.v[0][at])} cores, ${amount(own.v[1][at])} GiB`);
     }
     readout.textContent = parts.join(" · ");
   }
 
   function legend(line) {
-    const place = byId("phase-legend");
-    place.replaceChildren();
+    const list = byId("phase-legend");
+    list.replaceChildren();
     const phases = [...new Set(line.phases.map((entry) => entry[2]))].sort((a, b) => a - b);
     for (const phase of phases) {
-      const entry = html("span", place);
+      const entry = html("span", list);
       const chip = html("span", entry, phase < 0 ? "?" : String(phase), phase < 0 ? "chip unknown" : "chip");
       if (phase >= 0) chip.style.setProperty("--chip", `var(--phase-${phase % data.phase_colours})`);
       html("span", entry, phase < 0 ? "unknown phase" : data.phases[phase] || `phase ${phase}`);
@@ -258,11 +258,11 @@
   }
 
   function reasons(line) {
-    const place = byId("why");
-    place.replaceChildren();
-    if (!line.why.length) html("p", place, "No policy gave a reason for this container.");
+    const section = byId("why");
+    section.replaceChildren();
+    if (!line.why.length) html("p", section, "No policy gave a reason for this container.");
     for (const { policy, facts } of line.why) {
-      const card = html("div", place);
+      const card = html("div", section);
       html("h4", card, policy);
       const list = html("dl", card);
       for (const [key, value] of facts) {

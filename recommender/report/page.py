@@ -1,4 +1,4 @@
-"""The dry run as one self-contained page for managers and engineers, with nothing fetched from anywhere."""
+"""The dry run as one self-contained HTML page that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from recommender.phases.prototypes import prototypes
 from recommender.phases.runs import Run
 from recommender.phases.statistics import PhaseStatistics
 from recommender.records import ReplayResult, Timeline
-from recommender.report.graph_drawing import LEAST_SHARE, draw_graph
+from recommender.report.graph_drawing import MIN_SHARE, draw_graph
 from recommender.report.money import FORMULA, Prices
-from recommender.report.page_words import POLICY_WORDS, explained, feature_rows, span_in_words, steps_of
+from recommender.report.page_words import POLICY_WORDS, duration_words, fact_pairs, feature_rows, path_steps
 from recommender.report.palette import OURS, PHASE_COLOURS, TARGET_VIOLATION, look_of, phase_colour
 from recommender.report.summary import (
     ContainerRow,
     Summary,
     comparison,
     counted,
-    fixed,
     headline,
     number,
     percent,
     summarise,
+    two_decimals,
 )
-from recommender.report.timeline_data import MOST_CHANGES, MOST_POINTS, timeline_data
+from recommender.report.timeline_data import MAX_CHANGES, MAX_POINTS, timeline_data
 from recommender.timelines import BASELINES
 
-MOST_CONTAINERS = 2000
-MOST_LEFT_OUT = 500
-MOST_PROTOTYPES = 12
+MAX_CONTAINERS = 2000
+MAX_LEFT_OUT = 500
+MAX_PROTOTYPES = 12
 
 
 def render_page(
@@ -54,43 +54,43 @@ def render_page(
     phase_table: PhaseStatistics | None = None,
     tradeoffs: Sequence[str] = (),
 ) -> str:
-    """The page as text.
+    """Render the page as HTML text.
 
     Parameters
     ----------
     timelines
-        Containers to draw, the most telling first.
+        Containers to draw, the most interesting first.
     generated_at, version
-        What the page says of its own making.
+        Shown as the time and version of the report.
     phase_graph
-        What follows what; the first-order part is drawn.
+        Transitions between phases; the first-order part is drawn.
     sequences
-        The runs of each container, from which the prototypes are told; at most `MOST_PROTOTYPES` are shown.
+        The phase runs of each container, for the prototypes; at most `MAX_PROTOTYPES` are shown.
     phase_table
-        What each phase looks like.
+        Mean and spread of usage per phase.
     tradeoffs
-        Slack against violations as SVG elements, see `plots.policies.tradeoffs_for_page`.
+        SVG elements of `plots.policies.tradeoffs_for_page`.
     """
     summary = summarise(result, prices) if result.containers else None
     shown = [timeline for timeline in timelines if len(timeline.timestamps)]
-    paths = prototypes(sequence for sequence in sequences if sequence)[:MOST_PROTOTYPES]
+    paths = prototypes(sequence for sequence in sequences if sequence)[:MAX_PROTOTYPES]
     drawing = draw_graph(phase_graph) if phase_graph is not None else None
-    own_numbers = str(result.model.get("origin", "")).startswith("cross-fitted")
-    script, style = _text_of("page.js"), _text_of("page.css")
+    numbered_per_fold = str(result.model.get("origin", "")).startswith("cross-fitted")
+    script, style = _read_text("page.js"), _read_text("page.css")
     names = [row.name for row in summary.policies] if summary else []
     return _environment().get_template("page.html.j2").render(
         result=result,
         summary=summary,
-        headline=kept_together(headline(summary)) if summary else "No container could be judged.",
-        comparison=kept_together(comparison(summary)) if summary else "",
+        headline=no_break_percent(headline(summary)) if summary else "No container could be judged.",
+        comparison=no_break_percent(comparison(summary)) if summary else "",
         baseline_words=BASELINES.get(summary.baseline or "", "") if summary else "",
         generated_at=generated_at.strftime("%Y-%m-%d %H:%M %Z").strip(),
         version=version,
-        script=Markup(script),  # noqa: S704  # our own file
-        style=Markup(style),  # noqa: S704  # our own file
+        script=Markup(script),  # noqa: S704  # a file of this package
+        style=Markup(style),  # noqa: S704  # a file of this package
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        data=embedded(_data(summary, shown, None if own_numbers else phase_table) if summary else {}),
-        own_numbers=own_numbers,
+        data=script_json(_data(summary, shown, None if numbered_per_fold else phase_table) if summary else {}),
+        numbered_per_fold=numbered_per_fold,
         names=names,
         looks=[look_of(name, names) for name in names],
         phase_colours=[(phase_colour(n), phase_colour(n, dark=True)) for n in range(PHASE_COLOURS)],
@@ -98,14 +98,14 @@ def render_page(
         containers=_container_rows(summary) if summary else [],
         timelines=shown,
         graph=drawing,
-        prototypes=[(one, steps_of(one.path)) for one in paths],
+        prototypes=[(one, path_steps(one.path)) for one in paths],
         phase_table=phase_table,
         features=feature_rows(phase_table) if phase_table is not None else [],
-        left_out=result.left_out[:MOST_LEFT_OUT],
-        facts=explained(result.model),
+        left_out=result.left_out[:MAX_LEFT_OUT],
+        facts=fact_pairs(result.model),
         policy_words={name: POLICY_WORDS[name] for name in result.policies if name in POLICY_WORDS},
         limits={
-            "containers": MOST_CONTAINERS, "points": MOST_POINTS, "changes": MOST_CHANGES, "share": LEAST_SHARE,
+            "containers": MAX_CONTAINERS, "points": MAX_POINTS, "changes": MAX_CHANGES, "share": MIN_SHARE,
         },
         formula=FORMULA,
         target=TARGET_VIOLATION,
@@ -113,16 +113,16 @@ def render_page(
     )  # fmt: skip
 
 
-def embedded(data: object) -> Markup:
-    """JSON that may stand inside a script element: no `<`, so no name can close it, and no line separators."""
+def script_json(data: object) -> Markup:
+    """JSON that is safe inside a script element: without `<`, `>`, `&` and line separators."""
     text = orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY).decode()
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return Markup(text)  # noqa: S704  # every letter that could end the element is escaped above
+    return Markup(text)  # noqa: S704  # all characters that could end the element are escaped above
 
 
-def kept_together(text: str) -> str:
-    """The text with no line break between a number and its per cent sign."""
+def no_break_percent(text: str) -> str:
+    """Put no-break spaces between numbers and per cent signs."""
     return text.replace(" %", "\u00a0%")
 
 
@@ -137,42 +137,41 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "number": number,
-        "ratio": fixed,
-        "percent": lambda share, digits=1: kept_together(percent(share, digits)),
-        "span": span_in_words,
+        "ratio": two_decimals,
+        "percent": lambda share, digits=1: no_break_percent(percent(share, digits)),
+        "span": duration_words,
         "counted": counted,
     }
     return environment
 
 
-def _text_of(name: str) -> str:
+def _read_text(name: str) -> str:
     return (resources.files("recommender.report") / name).read_text(encoding="utf-8")
 
 
 def _data(summary: Summary, timelines: Sequence[Timeline], table: PhaseStatistics | None) -> Mapping[str, Any]:
     names = [row.name for row in summary.policies]
-    choices = [row.name for row in summary.policies if not row.oracle]
-    reasons_of = sorted(choices, key=lambda name: name != summary.focus)
-    shown_first = {summary.focus, summary.baseline, "vpa" if "vpa" in names else "histogram"}
+    explained = sorted((row.name for row in summary.policies if not row.oracle), key=lambda name: name != summary.focus)
+    checked = {summary.focus, summary.baseline, "vpa" if "vpa" in names else "histogram"}
     return {
         "phase_colours": PHASE_COLOURS,
         "policies": [
-            {"name": name, "dash": " ".join(map(str, look_of(name, names).dash)), "checked": name in shown_first}
+            {"name": name, "dash": " ".join(map(str, look_of(name, names).dash)), "checked": name in checked}
             for name in names
         ],
         "phases": [table.describe(phase) for phase in range(table.n_phases)] if table is not None else [],
-        "timelines": [timeline_data(timeline, names, reasons_of) for timeline in timelines],
+        "timelines": [timeline_data(timeline, names, explained) for timeline in timelines],
     }
 
 
 def _container_rows(summary: Summary) -> list[ContainerRow]:
-    """Those that matter most where there are too many: half by harm, the rest by what they save or cost."""
+    """At most `MAX_CONTAINERS` rows: half of them the most harmed, the rest those with the largest difference."""
     by_rank = sorted(summary.containers, key=lambda row: -abs(row.rank))
-    if len(by_rank) <= MOST_CONTAINERS:
+    if len(by_rank) <= MAX_CONTAINERS:
         return sorted(by_rank, key=lambda row: -row.rank)
-    kept = {row.container: row for row in summary.sufferers(MOST_CONTAINERS // 2)}
+    kept = {row.container: row for row in summary.most_harmed(MAX_CONTAINERS // 2)}
     for row in by_rank:
-        if len(kept) == MOST_CONTAINERS:
+        if len(kept) == MAX_CONTAINERS:
             break
         kept.setdefault(row.container, row)
     return sorted(kept.values(), key=lambda row: -row.rank)

@@ -1,4 +1,4 @@
-"""What the page explains in words: the policies, the model and the looks of phases."""
+"""Texts of the page: what each policy does, facts of the model, and rows of the phase table."""
 
 from __future__ import annotations
 
@@ -12,58 +12,58 @@ from recommender.phases.statistics import PhaseStatistics
 from recommender.units import format_cpu, format_duration, format_memory
 
 POLICY_WORDS = {
-    "static": "What was declared: the container's CPU and memory requests.",
-    "histogram": "The default Vertical Pod Autoscaler's target: a percentile of a fading histogram and a margin.",
-    "prev.step.max": "Reactive: the largest use of the cycle just ended.",
-    "prev.step.rules": "Reactive: mean plus two standard deviations of the cycle just ended.",
-    "phase.rules": "AI4DL: mean plus two standard deviations of the phase detected right before the cycle.",
+    "static": "The container's declared CPU and memory requests.",
+    "histogram": "The default Vertical Pod Autoscaler's target: a percentile of a decaying histogram plus a margin.",
+    "prev.step.max": "Reactive: the maximum use of the previous cycle.",
+    "prev.step.rules": "Reactive: mean plus two standard deviations of the previous cycle.",
+    "phase.rules": "AI4DL: mean plus two standard deviations of the phase detected just before the cycle.",
     "phasewise": (
-        "Ours, as it runs live: phases, forecasts, earlier runs of the workload and every guard rail, applied by the "
-        "simulated cluster's updater."
+        "Ours, as it runs live: phases, forecasts, earlier runs of the workload and all guard rails, applied by the "
+        "updater of the simulated cluster."
     ),
     "vpa": "The default Vertical Pod Autoscaler's recommender, applied by the same updater.",
-    "class.peak": "The largest peak of the earlier runs of the workload plus 15 %, from the start of a run.",
+    "class.peak": "The largest peak of earlier runs of the workload plus 15 %, from the start of a run.",
     "phase.proactive": (
-        "The forecast alone: the demand of the coming cycle from the phase, its age, what came before, the present "
+        "The forecast alone: the demand of the next cycle from the phase, its age, the phases before, the present "
         "level and earlier runs of the workload. Its margin aims at the target share of violations."
     ),
-    "flowcon": "FlowCon: shares by the growth efficiency of the training loss.",
-    "current.step.max": "Oracle: the largest use of the coming cycle, which nobody can know.",
-    "current.step.rules": "Oracle: mean plus two standard deviations of the coming cycle, which nobody can know.",
+    "flowcon": "FlowCon: CPU shares by the growth efficiency of the training loss.",
+    "current.step.max": "Oracle: the maximum use of the next cycle, unknown in practice.",
+    "current.step.rules": "Oracle: mean plus two standard deviations of the next cycle, unknown in practice.",
     "ground.truth": "Oracle: the use itself, sample by sample.",
 }
 
 
-def span_in_words(seconds: float) -> str:
-    """A duration with its units set apart, as running text has them.
+def duration_words(seconds: float) -> str:
+    """A duration for running text, with spaces before the units.
 
     Examples
     --------
-    >>> span_in_words(600), span_in_words(5400), span_in_words(15)
+    >>> duration_words(600), duration_words(5400), duration_words(15)
     ('10 min', '1 h 30 min', '15 s')
     """
     pairs = re.findall(r"([\d.]+)([a-z]+)", format_duration(seconds))
     return " ".join(f"{count} {'min' if unit == 'm' else unit}" for count, unit in pairs)
 
 
-def steps_of(path: Sequence[str]) -> list[tuple[int, ...]]:
-    """The phases of each element of a prototype's path: one, or two that alternate.
+def path_steps(path: Sequence[str]) -> list[tuple[int, ...]]:
+    """The phases of each element of a prototype's path: one, or several that alternate.
 
     Examples
     --------
-    >>> steps_of(["1", "(0 2)*"])
+    >>> path_steps(["1", "(0 2)*"])
     [(1,), (0, 2)]
     """
     return [tuple(int(phase) for phase in re.findall(r"\d+", element)) for element in path]
 
 
 def feature_rows(table: PhaseStatistics) -> list[dict[str, Any]]:
-    """One row per phase: number, words, share of time, containers, and mean ± spread of use and of each feature."""
+    """One row per phase: number, description, share of time, containers, mean ± standard deviation of features."""
     rows = []
     for phase in range(table.n_phases):
         cpu, memory = table.usage_mean[phase]
         cpu_sd, memory_sd = table.usage_sd[phase]
-        met = bool(table.samples[phase])
+        seen = bool(table.samples[phase])
         features = zip(table.features, table.feature_mean[phase], table.feature_sd[phase], strict=True)
         rows.append(
             {
@@ -71,23 +71,23 @@ def feature_rows(table: PhaseStatistics) -> list[dict[str, Any]]:
                 "words": table.describe(phase),
                 "share": table.share(phase),
                 "containers": int(table.containers[phase]),
-                "cpu": f"{format_cpu(cpu)} ± {format_cpu(cpu_sd)}" if met else "–",
-                "memory": f"{format_memory(memory)} ± {format_memory(memory_sd)}" if met else "–",
-                "features": [(name, f"{mean:.3g} ± {sd:.2g}") for name, mean, sd in features] if met else [],
+                "cpu": f"{format_cpu(cpu)} ± {format_cpu(cpu_sd)}" if seen else "–",
+                "memory": f"{format_memory(memory)} ± {format_memory(memory_sd)}" if seen else "–",
+                "features": [(name, f"{mean:.3g} ± {sd:.2g}") for name, mean, sd in features] if seen else [],
             }
         )
     return rows
 
 
-def explained(explanation: Mapping[str, object]) -> list[tuple[str, str]]:
-    """An explanation, or facts of a model, as pairs of words; nested parts carry the names of what they are in."""
+def fact_pairs(explanation: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Flatten an explanation or the facts of a model into (label, text); nested labels get the outer one in front."""
     pairs: list[tuple[str, str]] = []
     for key, value in explanation.items():
-        words = re.sub(r"_(bytes|cores|s)$", "", str(key)).replace("_", " ")
+        label = re.sub(r"_(bytes|cores|s)$", "", str(key)).replace("_", " ")
         if isinstance(value, Mapping):
-            pairs += [(f"{words}: {inner}", text) for inner, text in explained(value)]
+            pairs += [(f"{label}: {inner}", text) for inner, text in fact_pairs(value)]
         else:
-            pairs.append((words, _in_words(str(key), value)))
+            pairs.append((label, _in_words(str(key), value)))
     return pairs
 
 

@@ -1,7 +1,7 @@
-"""One look for every policy and phase, wherever it is drawn: terminal, page and pictures.
+"""Colours, markers and dashes of policies and phases, the same in the page and in pictures.
 
-The hues are Okabe and Ito's, which people with any common colour blindness can tell apart; a marker shape and a dash
-pattern go with each policy so that nothing hangs on colour alone.
+The hues are based on Okabe and Ito's colour-blind safe palette; each policy also has its own marker and dash pattern,
+so that nothing depends on colour alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 OURS = "phasewise"
 TARGET_VIOLATION = 0.05
-"""The line drawn in every picture of violations: the default target of `phase.proactive`."""
+"""Target line in pictures of violations: the default target of `phase.proactive`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +21,11 @@ class Look:
     Attributes
     ----------
     light, dark
-        Hex colours for a light and for a dark ground, each at least 3:1 against it.
+        Hex colours for a light and a dark background, with a contrast of at least 3:1.
     marker
-        Matplotlib's letter for the marker; the page draws the same shape.
+        Matplotlib's marker.
     dash
-        Lengths of stroke and gap, empty for an unbroken line.
+        Lengths of strokes and gaps, empty for a solid line.
     """
 
     light: str
@@ -46,7 +46,7 @@ _LOOKS = {
     "current.step.rules": Look("#7a7a7a", "#9a9a9a", ">", (4, 2, 1, 2)),
     "ground.truth": Look("#7a7a7a", "#9a9a9a", "*", (1, 1)),
 }
-_OTHERS = (
+_SPARE_LOOKS = (
     Look("#c0392b", "#ff8a7a", "h", (6, 2)),
     Look("#1f7a8c", "#6fd3e3", "p", (3, 1)),
     Look("#5b7a00", "#b5d335", "d", (10, 2)),
@@ -54,7 +54,7 @@ _OTHERS = (
 
 USAGE = Look("#1a1a1a", "#f2f2f2", ".")
 
-# Blue, orange, green, pink, yellow, …: pale grounds under a dark line, deep ones under a light line.
+# Blue, orange, green, pink, yellow, …: pale backgrounds for dark lines, deep ones for light lines.
 _PHASES_LIGHT = (
     "#cfe3f5", "#f9dcb8", "#cdeadd", "#f3cfe2", "#f7f0b5", "#cdf1f6", "#ddd6f0", "#dcedb4", "#f6cfc6", "#e2e2e2",
 )  # fmt: skip
@@ -63,18 +63,18 @@ _PHASES_DARK = (
 )  # fmt: skip
 
 PHASE_COLOURS = len(_PHASES_LIGHT)
-"""Phases beyond so many have the colours of the first ones again."""
+"""Colours repeat after this many phases."""
 
 
 def look_of(policy: str, policies: Sequence[str]) -> Look:
-    """The look of a policy; one we do not know gets a spare one by its place among `policies`."""
+    """The look of a policy; an unlisted one gets a spare look by its order in `policies`."""
     if policy in _LOOKS:
         return _LOOKS[policy]
-    strangers = [name for name in policies if name not in _LOOKS]
-    return _OTHERS[strangers.index(policy) % len(_OTHERS)]
+    unlisted = [name for name in policies if name not in _LOOKS]
+    return _SPARE_LOOKS[unlisted.index(policy) % len(_SPARE_LOOKS)]
 
 
 def phase_colour(phase: int, *, dark: bool = False) -> str:
-    """The ground on which a phase is drawn; unknown phases have none and stay bare."""
+    """Background colour of a phase; `none` for the unknown phase."""
     colours = _PHASES_DARK if dark else _PHASES_LIGHT
     return colours[phase % len(colours)] if phase >= 0 else "none"

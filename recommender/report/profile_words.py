@@ -1,4 +1,4 @@
-"""A PhaseProfile in words and tables, for a person at a terminal."""
+"""A PhaseProfile as text and tables for a terminal."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from recommender.units import format_cpu, format_memory
 Json = Mapping[str, Any]
 
 
-def told(name: str, profile: Json, vpa: Json) -> RenderableType:
-    """What is seen, what is expected, why the target is what it is, and what each guard rail did.
+def render_profile(name: str, profile: Json, vpa: Json) -> RenderableType:
+    """Show the present phase, the forecast, the reasons for the target and what each guard rail did.
 
     Parameters
     ----------
     name
         `namespace/name`.
     profile, vpa
-        The `status` of the PhaseProfile and of the VPA, as the API server gives them; `move` of the profile is what the
-        controller said last of moving one of its pods.
+        The `status` of the PhaseProfile and of the VPA as JSON; `move` in the profile is the latest message of the
+        controller about a move of its pods.
     """
     published = {entry.get("containerName"): entry for entry in _entries(vpa)}
     parts: list[RenderableType] = [Text(printable(name), style="bold")]
-    parts += [_cell(f"{kind}: {words}") for kind, words in (*_conditions(vpa), *_conditions(profile))]
+    parts += [_cell(f"{kind}: {text}") for kind, text in (*_conditions(vpa), *_conditions(profile))]
     parts += [_cell(f"move: {profile['move']}")] if "move" in profile else []
     for container in profile.get("containers", []):
         parts.append(_container(container, published.get(container.get("name"), {})))
@@ -38,31 +38,34 @@ def told(name: str, profile: Json, vpa: Json) -> RenderableType:
     return Group(*parts)
 
 
-def _cell(words: str) -> Text:
-    """What others wrote, as it is: it neither steers the terminal nor is read as markup."""
-    return Text(printable(words))
+def _cell(text: str) -> Text:
+    """Untrusted text without terminal control characters and markup."""
+    return Text(printable(text))
 
 
 def _container(container: Json, published: Json) -> Table:
     table = Table(title=_cell(f"container {container.get('name')}"), show_header=False, title_justify="left")
-    for label, words in reasons(container, published):
-        table.add_row(label, _cell(words))
+    for label, text in reasons(container, published):
+        table.add_row(label, _cell(text))
     return table
 
 
 def reasons(container: Json, published: Json) -> Iterator[tuple[str, str]]:
-    """What is seen, expected and decided of a container, and what it would have else, as (label, words).
+    """Yield (label, text) of a container's phase, forecast and decision, and what it would have without us.
 
-    `published` is its entry in the VPA.
+    `container` and `published` are its entries in the PhaseProfile and in the VPA.
     """
     if "phase" in container:
         phase = container["phase"]
-        seen = "like no phase it knows" if phase < 0 else f"phase {phase}"
-        yield "sees", f"{seen} since {container.get('since', '?')}, confidence {container.get('confidence', 0):.0%}"
+        seen = "unknown phase" if phase < 0 else f"phase {phase}"
+        yield "present", f"{seen} since {container.get('since', '?')}, confidence {container.get('confidence', 0):.0%}"
     else:
-        yield "sees", "too little to tell a phase"
+        yield "present", "no phase: too few samples"
     for following in container.get("next", []):
-        yield "expects", f"phase {following['phase']} ({following['probability']:.0%}) about {following.get('at', '?')}"
+        yield (
+            "expected",
+            f"phase {following['phase']} ({following['probability']:.0%}) about {following.get('at', '?')}",
+        )
     why = container.get("why", {})
     if "forecastCpuCores" in why:
         forecast = f"{format_cpu(why['forecastCpuCores'])} cores, {format_memory(why['forecastMemoryBytes'])}"
@@ -72,19 +75,19 @@ def reasons(container: Json, published: Json) -> Iterator[tuple[str, str]]:
     yield "policy", why.get("policy", "?")
     for rail in why.get("rails", []):
         yield "guard rail", f"{rail['name']}: {rail['words']}"
-    for label, field in (("target", "target"), ("below", "lowerBound"), ("above", "upperBound")):
+    for label, field in (("target", "target"), ("lower bound", "lowerBound"), ("upper bound", "upperBound")):
         if amounts := published.get(field):
             yield label, ", ".join(f"{resource} {_amount(resource, amounts[resource])}" for resource in sorted(amounts))
-    for label, told, kind in (("declared", container, "declared"), ("default VPA", why, "default")):
-        cpu_cores, memory_bytes = told.get(f"{kind}CpuCores"), told.get(f"{kind}MemoryBytes")
-        words = [] if cpu_cores is None else [f"cpu {format_cpu(cpu_cores)}"]
-        words += [] if memory_bytes is None else [f"memory {format_memory(memory_bytes)}"]
-        if words:
-            yield label, ", ".join(words)
+    for label, source, kind in (("declared", container, "declared"), ("default VPA", why, "default")):
+        cpu_cores, memory_bytes = source.get(f"{kind}CpuCores"), source.get(f"{kind}MemoryBytes")
+        amounts = [] if cpu_cores is None else [f"cpu {format_cpu(cpu_cores)}"]
+        amounts += [] if memory_bytes is None else [f"memory {format_memory(memory_bytes)}"]
+        if amounts:
+            yield label, ", ".join(amounts)
 
 
 def _amount(resource: str, text: str) -> str:
-    """A published quantity; of memory, where it may be in bytes, in units that a person can read."""
+    """A published quantity; memory, often in bytes, in readable units."""
     return format_memory(parse_quantity(text)) if resource == "memory" else text
 
 
@@ -93,17 +96,16 @@ def _pods(pods: list[Json]) -> Table:
     for pod in pods:
         phase = pod.get("phase", -1)
         seen = "unknown" if phase < 0 else str(phase)
-        words = (pod.get("name", "?"), pod.get("container", ""), seen, _progress(pod))
-        table.add_row(*map(_cell, words))
+        table.add_row(*map(_cell, (pod.get("name", "?"), pod.get("container", ""), seen, _progress(pod))))
     return table
 
 
 def _progress(pod: Json) -> str:
     """Such as `evaluate, checkpoint of 2026-11-21T09:50:00Z, Watching since 2026-11-21T10:00:00Z`."""
-    said = [pod["stage"]] if "stage" in pod else []
-    said += [f"checkpoint of {pod['checkpointAt']}"] if "checkpointAt" in pod else []
-    said += [_growth(pod)] if "category" in pod else []
-    return ", ".join(said) or "not told"
+    parts = [pod["stage"]] if "stage" in pod else []
+    parts += [f"checkpoint of {pod['checkpointAt']}"] if "checkpointAt" in pod else []
+    parts += [_growth(pod)] if "category" in pod else []
+    return ", ".join(parts) or "not reported"
 
 
 def _growth(pod: Json) -> str:
@@ -121,5 +123,5 @@ def _entries(vpa: Json) -> list[Json]:
 
 def _conditions(status: Json) -> Iterator[tuple[str, str]]:
     for condition in status.get("conditions") or []:
-        words = " ".join(word for word in (condition.get("reason"), condition.get("message")) if word)
-        yield condition["type"], f"{condition['status']}{'. ' + words if words else ''}"
+        text = " ".join(word for word in (condition.get("reason"), condition.get("message")) if word)
+        yield condition["type"], f"{condition['status']}{'. ' + text if text else ''}"

@@ -1,4 +1,4 @@
-"""What a report says, before anybody decides how it looks: rates, savings, rankings and the first sentence."""
+"""The contents of a report without its layout: rates, savings, rankings and the headline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recommender.units import BYTES_PER_GIB, SECONDS_PER_HOUR
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """One resource of one tally in the units people buy: core-hours or GiB-hours. Ratios are None where undefined."""
+    """One resource of a tally in core-hours or GiB-hours; undefined ratios are None."""
 
     used: float
     allocated: float
@@ -32,7 +32,7 @@ class Outcome:
     Attributes
     ----------
     kills
-        Of rows that were played in the simulated cluster; None where nothing is killed and restarted.
+        Of policies run in the simulated cluster; None for others, which are not killed and restarted.
     """
 
     samples: int
@@ -45,13 +45,13 @@ class Outcome:
     kills: RunTally | None = None
 
     @property
-    def kills_for_memory(self) -> int:
-        """What was killed, or where nothing is restarted what would have been."""
+    def oom_kills(self) -> int:
+        """Simulated OOM kills; for policies without simulation the OOM events."""
         return self.oom_events if self.kills is None else self.kills.kills
 
     @property
     def lost(self) -> tuple[float, float]:
-        """Core-hours and GiB-hours of work done again and of restarts."""
+        """Core-hours and GiB-hours of repeated work and restarts."""
         lost = (0.0, 0.0) if self.kills is None else self.kills.lost
         return lost[CPU] / SECONDS_PER_HOUR, lost[MEMORY] / SECONDS_PER_HOUR / BYTES_PER_GIB
 
@@ -62,7 +62,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRow:
-    """One line of the table of policies. Savings are None without a baseline, money is None without prices."""
+    """One row of the table of policies; savings are None without a baseline, money is None without prices."""
 
     name: str
     oracle: bool
@@ -70,7 +70,7 @@ class PolicyRow:
     baseline: bool
     outcome: Outcome
     saved: tuple[float, float] | None
-    """Core-hours and GiB-hours less than the baseline reserved and lost; negative when it is more."""
+    """Core-hours and GiB-hours saved against the baseline, reserved and lost ones; negative if it used more."""
     saved_share: tuple[float | None, float | None] | None
     bill: Bill | None
     net_saving: float | None
@@ -85,19 +85,19 @@ class ContainerRow:
     outcome: Outcome
     saved: tuple[float, float] | None
     rank: float
-    """What containers are ordered by when savings are compared: money, or without prices the share of the whole."""
+    """Sort key of savings: money; without prices the share of the baseline's total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Everything the reports have in common.
+    """The contents that all report formats share.
 
     Attributes
     ----------
     focus
-        The policy the report is about: ours, else one that is neither oracle nor baseline.
+        The policy the report is about: ours, otherwise one that is neither oracle nor baseline.
     baseline
-        What savings are counted against; None when neither `static` nor `histogram` was judged or it is the focus.
+        What savings are measured against; None if neither `static` nor `histogram` was judged or it is the focus.
     policies
         In reading order: the baseline, the others, ours, then the oracles.
     """
@@ -120,23 +120,21 @@ class Summary:
     def row(self, policy: str) -> PolicyRow:
         return next(row for row in self.policies if row.name == policy)
 
-    def savers(self, count: int) -> list[ContainerRow]:
-        """The containers that would save most."""
+    def biggest_savers(self, count: int) -> list[ContainerRow]:
+        """The containers with the largest savings."""
         gaining = [row for row in self.containers if row.saved is not None and row.rank > 0]
         return sorted(gaining, key=lambda row: -row.rank)[:count]
 
-    def sufferers(self, count: int) -> list[ContainerRow]:
-        """The containers that would suffer most: by kills for memory, then by the time in violation."""
-        harmed = [row for row in self.containers if row.outcome.kills_for_memory or _hours_in_violation(row.outcome)]
-        return sorted(harmed, key=lambda row: (-row.outcome.kills_for_memory, -_hours_in_violation(row.outcome)))[
-            :count
-        ]
+    def most_harmed(self, count: int) -> list[ContainerRow]:
+        """The containers with most memory kills, then most time in violation."""
+        harmed = [row for row in self.containers if row.outcome.oom_kills or _hours_in_violation(row.outcome)]
+        return sorted(harmed, key=lambda row: (-row.outcome.oom_kills, -_hours_in_violation(row.outcome)))[:count]
 
 
 def summarise(result: ReplayResult, prices: Prices | None = None) -> Summary:
-    """Rates, savings and rankings of a dry run.
+    """Compute rates, savings and rankings of a dry run.
 
-    Savings are reservations of the baseline minus reservations of the policy over the same judged samples.
+    Savings are reservations and losses of the baseline minus those of the policy over the same judged samples.
     """
     prices = prices or Prices()
     focus, baseline = focus_of(result.policies, result.oracles), baseline_of(result.policies)
@@ -153,7 +151,7 @@ def summarise(result: ReplayResult, prices: Prices | None = None) -> Summary:
 
 
 def outcome_of(tally: Tally, run: RunTally | None = None) -> Outcome:
-    """A tally in hours, core-hours and GiB-hours, with its ratios, and what kills did where they were played."""
+    """Convert a tally to hours, core-hours, GiB-hours and ratios; `run` holds its simulated kills, if any."""
     hours = tally.judged_s / SECONDS_PER_HOUR
     return Outcome(
         samples=tally.samples,
@@ -168,13 +166,13 @@ def outcome_of(tally: Tally, run: RunTally | None = None) -> Outcome:
 
 
 def outcomes_of(result: ReplayResult) -> dict[str, Outcome]:
-    """All containers together, by policy."""
+    """Outcome of all containers together, by policy."""
     runs = result.run_totals()
     return {name: outcome_of(tally, runs.get(name)) for name, tally in result.totals().items()}
 
 
 def headline(summary: Summary) -> str:
-    """The one sentence somebody reads who reads only one."""
+    """The main result in one sentence."""
     row, outcome = summary.row(summary.focus), summary.row(summary.focus).outcome
     harm = _harm(outcome)
     if summary.baseline is None or row.saved_share is None:
@@ -182,12 +180,12 @@ def headline(summary: Summary) -> str:
             f"{row.name} would have reserved {number(outcome.cpu.allocated)} core-hours and "
             f"{number(outcome.memory.allocated)} GiB-hours, at {harm}."
         )
-    net = ", net of the work that kills lose" if outcome.kills is not None else ""
+    net = ", net of work lost by kills" if outcome.kills is not None else ""
     return f"{row.name} would have reserved {_compared(row.saved_share)} {BASELINES[summary.baseline]}{net}, at {harm}."
 
 
 def comparison(summary: Summary) -> str:
-    """A second sentence: what today's default would have done, where it is neither the baseline nor the focus."""
+    """A sentence about the default VPA if it is neither the baseline nor the focus; otherwise empty."""
     default = next((row for name in ("vpa", "histogram") for row in summary.policies if row.name == name), None)
     if default is None or summary.baseline != "static" or default.saved_share is None or default.name == summary.focus:
         return ""
@@ -201,17 +199,17 @@ def _harm(outcome: Outcome) -> str:
     cpu, memory = percent(outcome.cpu.violation_ratio), percent(outcome.memory.violation_ratio)
     if outcome.kills is None:
         return f"{cpu} / {memory} of samples in violation (CPU / memory) and {counted(outcome.oom_events, 'OOM kill')}"
-    killed = f"{outcome.kills.killed_runs:,} of {counted(outcome.kills.runs, 'run')} killed for memory"
+    killed = f"{outcome.kills.killed_runs:,} of {counted(outcome.kills.runs, 'run')} OOM-killed"
     return f"{cpu} of samples short of CPU and {killed}"
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """A share as a person reads it; a dash where there is none."""
+    """A share in per cent; a dash for None."""
     return "–" if share is None else f"{share * 100:.{digits}f} %".replace("-", "−")
 
 
 def number(value: float | None) -> str:
-    """A quantity with three significant digits or all its whole ones, thousands set apart; a dash for none."""
+    """A quantity with three significant digits, or all digits before the point; a dash for None."""
     if value is None:
         return "–"
     size = abs(value)
@@ -222,13 +220,13 @@ def number(value: float | None) -> str:
     return text.replace("-", "−") if float(text.replace(",", "")) else text.replace("-", "")
 
 
-def fixed(value: float | None) -> str:
-    """A ratio or a sum with two digits after the point, so that a column can be compared; a dash for none."""
+def two_decimals(value: float | None) -> str:
+    """A ratio or sum with two decimals, comparable in a column; a dash for None."""
     return "–" if value is None else f"{value:,.2f}".replace("-", "−")
 
 
 def counted(count: int, noun: str) -> str:
-    """A count with its noun in the right number."""
+    """A count with its noun in the singular or plural."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

@@ -19,53 +19,53 @@ from recommender.report.summary import (
     PolicyRow,
     Summary,
     counted,
-    fixed,
     headline,
     number,
     percent,
     summarise,
+    two_decimals,
 )
 from recommender.timelines import BASELINES
 from recommender.units import format_duration
 
 PLAIN_WIDTH = 100
-"""How wide the text is when nobody's terminal says."""
-_WIDE_ENOUGH = 92
-_TOP = 5
-_HIDDEN_NOTES_FROM = 12
-_REASONS = 3
+"""Columns when the output is no terminal."""
+_MIN_WIDTH_OF_ONE_TABLE = 92
+_TOP_CONTAINERS = 5
+_MAX_NOTES = 12
+_MAX_REASONS = 3
 
 _Columns = Sequence[tuple[str, Callable[[PolicyRow], str]]]
-"""Headers, and what stands below them of a policy."""
+"""Headers, and the text of the cell of a policy."""
 
-_HARM: _Columns = (
-    ("slack\nCPU", lambda row: fixed(row.outcome.cpu.slack_ratio)),
-    ("slack\nmem.", lambda row: fixed(row.outcome.memory.slack_ratio)),
+_VIOLATION_COLUMNS: _Columns = (
+    ("slack\nCPU", lambda row: two_decimals(row.outcome.cpu.slack_ratio)),
+    ("slack\nmem.", lambda row: two_decimals(row.outcome.memory.slack_ratio)),
     ("viol.\nCPU", lambda row: _short_percent(row.outcome.cpu.violation_ratio)),
     ("viol.\nmem.", lambda row: _short_percent(row.outcome.memory.violation_ratio)),
-    ("OOM\nkills", lambda row: f"{row.outcome.kills_for_memory:,}"),
+    ("OOM\nkills", lambda row: f"{row.outcome.oom_kills:,}"),
     ("runs\nkilled", lambda row: _short_percent(row.outcome.kills.killed_run_share if row.outcome.kills else None)),
 )
-_AMOUNTS: _Columns = (
+_AMOUNT_COLUMNS: _Columns = (
     ("core-\nhours", lambda row: number(row.outcome.cpu.allocated)),
     ("GiB-\nhours", lambda row: number(row.outcome.memory.allocated)),
     ("saved\nCPU", lambda row: _share(row, CPU)),
     ("saved\nmem.", lambda row: _share(row, MEMORY)),
 )
-_RESIZES: _Columns = (("resizes\nper h", lambda row: number(row.outcome.resizes_per_hour)),)
-_MONEY: _Columns = (
-    ("reserved", lambda row: fixed(row.bill.reserved if row.bill else None)),
-    ("violations", lambda row: fixed(row.bill.violations if row.bill else None)),
-    ("OOM kills", lambda row: fixed(row.bill.ooms if row.bill else None)),
-    ("total", lambda row: fixed(row.bill.total if row.bill else None)),
-    ("net saving", lambda row: "(baseline)" if row.baseline else fixed(row.net_saving)),
+_RESIZE_COLUMNS: _Columns = (("resizes\nper h", lambda row: number(row.outcome.resizes_per_hour)),)
+_MONEY_COLUMNS: _Columns = (
+    ("reserved", lambda row: two_decimals(row.bill.reserved if row.bill else None)),
+    ("violations", lambda row: two_decimals(row.bill.violations if row.bill else None)),
+    ("OOM kills", lambda row: two_decimals(row.bill.ooms if row.bill else None)),
+    ("total", lambda row: two_decimals(row.bill.total if row.bill else None)),
+    ("net saving", lambda row: "(baseline)" if row.baseline else two_decimals(row.net_saving)),
 )
 
 
 def report_console(file: TextIO | None = None) -> Console:
-    """A console for reports: as wide as the terminal, or 100 columns and plain where there is none.
+    """A console as wide as the terminal, or `PLAIN_WIDTH` wide and plain for a pipe.
 
-    `NO_COLOR`, `FORCE_COLOR` and `COLUMNS` are honoured by rich.
+    Rich honours `NO_COLOR`, `FORCE_COLOR` and `COLUMNS`.
     """
     console = Console(file=file, highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
@@ -80,12 +80,12 @@ def render_table(
     prices: Prices | None = None,
     written: Sequence[tuple[str, str]] = (),
 ) -> None:
-    """Print the comparison: policies, then the containers that would save or suffer most, then what to know.
+    """Print the comparison: policies, then the containers that would save or suffer most, then notes.
 
     Parameters
     ----------
     written
-        What was written and where, such as ("page", "report.html"); listed at the end.
+        Kinds and paths of the files written, such as ("page", "report.html"); listed at the end.
     """
     if not result.containers:
         console.print(Text("No container could be judged.", style="bold"))
@@ -98,7 +98,10 @@ def render_table(
         console.print(table)
         console.print()
     console.print(_legend(summary))
-    for title, rows in (("Would save most", summary.savers(_TOP)), ("Would suffer most", summary.sufferers(_TOP))):
+    for title, rows in (
+        ("Would save most", summary.biggest_savers(_TOP_CONTAINERS)),
+        ("Would suffer most", summary.most_harmed(_TOP_CONTAINERS)),
+    ):
         if rows:
             console.print()
             console.print(_container_table(f"{title} with {summary.focus}", rows))
@@ -119,10 +122,14 @@ def _opening(summary: Summary) -> RenderableType:
 
 
 def _policy_tables(summary: Summary, width: int) -> list[Table]:
-    wide = width >= _WIDE_ENOUGH
-    groups: list[_Columns] = [[*_HARM, *_AMOUNTS, *_RESIZES]] if wide else [[*_HARM, *_RESIZES], _AMOUNTS]
+    wide = width >= _MIN_WIDTH_OF_ONE_TABLE
+    groups: list[_Columns] = (
+        [[*_VIOLATION_COLUMNS, *_AMOUNT_COLUMNS, *_RESIZE_COLUMNS]]
+        if wide
+        else [[*_VIOLATION_COLUMNS, *_RESIZE_COLUMNS], _AMOUNT_COLUMNS]
+    )
     if summary.prices.any_given:
-        groups.append(_MONEY)
+        groups.append(_MONEY_COLUMNS)
     return [_policy_table(summary, columns) for columns in groups]
 
 
@@ -139,28 +146,26 @@ def _table(title: str, first: str, headers: Iterable[str], min_width: int) -> Ta
 
 
 def _policy_table(summary: Summary, columns: _Columns) -> Table:
-    title, first = ("In money", "policy") if columns is _MONEY else ("", "\npolicy")
+    title, first = ("In money", "policy") if columns is _MONEY_COLUMNS else ("", "\npolicy")
     table = _table(title, first, (header for header, _ in columns), min_width=5)
-    for place, row in enumerate(summary.policies):
-        last_choice = not row.oracle and summary.policies[min(place + 1, len(summary.policies) - 1)].oracle
+    for index, row in enumerate(summary.policies):
+        before_oracles = not row.oracle and summary.policies[min(index + 1, len(summary.policies) - 1)].oracle
         style = "bold green" if row.ours else "dim" if row.oracle else ""
         mark = " (oracle)" if row.oracle else " (ours)" if row.ours else ""
         cells = [Text(cell(row)) for _, cell in columns]
-        table.add_row(Text(printable(row.name) + mark), *cells, style=style, end_section=last_choice)
+        table.add_row(Text(printable(row.name) + mark), *cells, style=style, end_section=before_oracles)
     return table
 
 
 def _legend(summary: Summary) -> Text:
-    words = "slack = reserved but not used / used. viol. = samples whose use is above 1.05 × the allocation."
+    text = "slack = reserved but not used / used. viol. = samples whose use is above 1.05 × the allocation."
     if summary.baseline:
-        words += f" saved: against {summary.baseline}, {BASELINES[summary.baseline]}, net of the work that kills lose."
+        text += f" saved: against {summary.baseline}, {BASELINES[summary.baseline]}, net of work lost by kills."
     if any(row.outcome.kills is None for row in summary.policies) and summary.row(summary.focus).outcome.kills:
-        words += (
-            " Where no run can be killed (–), decisions are applied at once and a kill costs nothing but its count."
-        )
+        text += " Policies without killed runs (–) apply decisions at once; a kill is only counted."
     if any(row.oracle for row in summary.policies):
-        words += " An oracle reads the future: a yardstick, not a choice."
-    return Text(words, style="dim")
+        text += " An oracle knows the future: a bound for comparison, not a real policy."
+    return Text(text, style="dim")
 
 
 def _container_table(title: str, rows: Sequence[ContainerRow]) -> Table:
@@ -174,7 +179,7 @@ def _container_table(title: str, rows: Sequence[ContainerRow]) -> Table:
             number(row.saved[MEMORY]) if row.saved else "–",
             _short_percent(outcome.cpu.violation_ratio),
             _short_percent(outcome.memory.violation_ratio),
-            f"{outcome.kills_for_memory:,}",
+            f"{outcome.oom_kills:,}",
             number(outcome.hours),
         )
     return table
@@ -185,24 +190,24 @@ def _print_remarks(result: ReplayResult, console: Console, written: Sequence[tup
         console.print()
     if result.left_out:
         commonest = Counter(reason for _, reason in result.left_out).most_common()
-        told = "; ".join(f"{count:,} × {printable(reason)}" for reason, count in commonest[:_REASONS])
-        told += "; and others" if len(commonest) > _REASONS else ""
-        console.print(Text(f"Left out: {counted(len(result.left_out), 'container')} ({told})."))
-    for note in result.notes[:_HIDDEN_NOTES_FROM]:
+        reasons = "; ".join(f"{count:,} × {printable(reason)}" for reason, count in commonest[:_MAX_REASONS])
+        reasons += "; and others" if len(commonest) > _MAX_REASONS else ""
+        console.print(Text(f"Left out: {counted(len(result.left_out), 'container')} ({reasons})."))
+    for note in result.notes[:_MAX_NOTES]:
         console.print(Text(f"Note: {printable(note)}"))
-    if len(result.notes) > _HIDDEN_NOTES_FROM:
-        console.print(Text(f"… and {counted(len(result.notes) - _HIDDEN_NOTES_FROM, 'more note')} (see --json)."))
+    if len(result.notes) > _MAX_NOTES:
+        console.print(Text(f"… and {counted(len(result.notes) - _MAX_NOTES, 'more note')} (see --json)."))
     for what, where in written:
         console.print(Text(f"Wrote {what}: {where}"), soft_wrap=True)
 
 
 def printable(text: str) -> str:
-    """The text with everything that could steer a terminal or break a line shown as its escape instead."""
+    """Escape control characters and line breaks."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def shortened(text: str, width: int) -> str:
-    """A long name with its middle left out: what tells containers apart stands at both ends."""
+    """A long name without its middle: names differ at both ends."""
     if len(text) <= width:
         return text
     tail = (width - 1) // 2

@@ -1,4 +1,4 @@
-"""Timelines as they are drawn: small, with no spike lost, exact where it matters; for the page as plain JSON."""
+"""Downsample timelines for drawing without losing spikes or gaps, and convert them to JSON for the page."""
 
 from __future__ import annotations
 
@@ -9,28 +9,26 @@ from typing import Any
 import numpy as np
 
 from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray, IntArray, Timeline
-from recommender.report.page_words import explained
+from recommender.report.page_words import fact_pairs
 from recommender.units import BYTES_PER_GIB
 
-MOST_POINTS = 1500
-MOST_CHANGES = 1500
+MAX_POINTS = 1500
+MAX_CHANGES = 1500
 _BINS = 600
-_PER_BUCKET = 5
-_NOT_DRAWN = "ground.truth"  # it is the usage itself, a decision per sample
+_POINTS_PER_BUCKET = 5
+_NOT_DRAWN = "ground.truth"  # the same line as the usage
 _UNITS = (1.0, BYTES_PER_GIB)
 
 
 def timeline_data(timeline: Timeline, policies: Sequence[str], reasons_of: Sequence[str] = ()) -> dict[str, Any]:
-    """One container for the page: seconds since its start, cores and GiB, None in gaps.
+    """One container as JSON for the page: seconds since its start, cores and GiB, None in gaps.
 
     Parameters
     ----------
-    timeline
-        As the replay drew it out.
     policies
-        Names in the page's order; a policy is known to the script by its place.
+        Names in the order of the page, whose script refers to them by index.
     reasons_of
-        Policies whose reasons are told, in this order; by default all.
+        Policies whose reasons are shown, in this order; all by default.
     """
     drawn = [(i, name) for i, name in enumerate(policies) if name in timeline.decisions and name != _NOT_DRAWN]
     return {
@@ -40,11 +38,11 @@ def timeline_data(timeline: Timeline, policies: Sequence[str], reasons_of: Seque
         "length": int(timeline.timestamps[-1] - timeline.timestamps[0]),
         "samples": len(timeline.timestamps),
         "usage": [_line(timeline, resource) for resource in (CPU, MEMORY)],
-        "phases": [] if timeline.labels is None else runs_of_labels(timeline.timestamps, timeline.labels),
+        "phases": [] if timeline.labels is None else phase_spans(timeline.timestamps, timeline.labels),
         "allocations": {str(i): _steps(timeline, *timeline.decisions[name]) for i, name in drawn},
         "marks": {str(i): marks for i, name in drawn if (marks := _marks(timeline, timeline.marks.get(name, {})))},
         "why": [
-            {"policy": name, "facts": explained(timeline.explanations[name])}
+            {"policy": name, "facts": fact_pairs(timeline.explanations[name])}
             for name in reasons_of or policies
             if timeline.explanations.get(name)
         ],
@@ -53,19 +51,19 @@ def timeline_data(timeline: Timeline, policies: Sequence[str], reasons_of: Seque
 
 def _line(timeline: Timeline, resource: int) -> dict[str, list[Any]]:
     values = timeline.usage[:, resource]
-    kept = telling_points(values, MOST_POINTS)
+    kept = downsampled_indices(values, MAX_POINTS)
     since = timeline.timestamps[kept] - timeline.timestamps[0]
     return {"t": since.tolist(), "v": _rounded(values[kept] / _UNITS[resource])}
 
 
 def _steps(timeline: Timeline, times: IntArray, allocation: FloatArray) -> dict[str, Any]:
-    kept = changes(times, allocation, MOST_CHANGES)
-    held = allocation_at(timeline.timestamps, times, allocation)
+    kept = change_indices(times, allocation, MAX_CHANGES)
+    allocated = allocation_at(timeline.timestamps, times, allocation)
     return {
         "t": (times[kept] - timeline.timestamps[0]).tolist(),
         "v": [_rounded(allocation[kept, resource] / _UNITS[resource]) for resource in (CPU, MEMORY)],
         "short": [
-            violation_spans(timeline.timestamps, timeline.usage[:, resource], held[:, resource], _BINS)
+            violation_spans(timeline.timestamps, timeline.usage[:, resource], allocated[:, resource], _BINS)
             for resource in (CPU, MEMORY)
         ],
     }
@@ -73,32 +71,32 @@ def _steps(timeline: Timeline, times: IntArray, allocation: FloatArray) -> dict[
 
 def _marks(timeline: Timeline, marks: Mapping[str, IntArray]) -> dict[str, list[int]]:
     start, length = int(timeline.timestamps[0]), int(timeline.timestamps[-1] - timeline.timestamps[0])
-    return {what: moments(times, start, length, _BINS) for what, times in marks.items() if len(times)}
+    return {what: event_offsets_s(times, start, length, _BINS) for what, times in marks.items() if len(times)}
 
 
 def _rounded(values: FloatArray) -> list[float | None]:
-    """Four significant digits are finer than any screen, and a third of the bytes."""
+    """Round to four significant digits: finer than a screen, in a third of the bytes."""
     return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values.tolist()]
 
 
-def telling_points(values: FloatArray, limit: int) -> IntArray:
-    """Positions that draw like the whole series: first, least, greatest, last and one gap of every bucket.
+def downsampled_indices(values: FloatArray, limit: int) -> IntArray:
+    """Downsample a series by buckets: first, minimum, maximum, last and one missing value of each.
 
     Parameters
     ----------
     values
         float64 (n,), NaN in gaps.
     limit
-        At most this many positions come back; five at least.
+        Maximum number of indices, at least five.
 
     Returns
     -------
-    int64 (m,), increasing. Every extreme of the series is among them, and so is a position in every bucket's gap, so
-    that a line broken there stays broken.
+    int64 (m,), increasing. The extremes of all buckets are kept, and a missing value of each bucket with a gap, so that
+    the line stays broken there.
     """
     if len(values) <= limit:
         return np.arange(len(values))
-    edges = np.linspace(0, len(values), max(limit // _PER_BUCKET, 1) + 1).astype(np.int64)
+    edges = np.linspace(0, len(values), max(limit // _POINTS_PER_BUCKET, 1) + 1).astype(np.int64)
     kept: set[int] = set()
     for begin, end in pairwise(edges):
         present = begin + np.flatnonzero(~np.isnan(values[begin:end]))
@@ -106,49 +104,49 @@ def telling_points(values: FloatArray, limit: int) -> IntArray:
         if len(present):
             least, most = present[values[present].argmin()], present[values[present].argmax()]
             kept.update((int(present[0]), int(least), int(most), int(present[-1])))
-        kept.update(int(place) for place in missing[:1])
+        kept.update(int(index) for index in missing[:1])
     return np.array(sorted(kept), dtype=np.int64)
 
 
-def changes(times: IntArray, allocation: FloatArray, limit: int) -> IntArray:
-    """Positions at which an allocation changes in either resource: all of them up to `limit`, else the telling ones.
+def change_indices(times: IntArray, allocation: FloatArray, limit: int) -> IntArray:
+    """Indices at which an allocation changes in either resource, downsampled if there are more than `limit`.
 
     Parameters
     ----------
     times
-        int64 (d,), from when each decision holds.
+        int64 (d,), start of each decision in unix seconds.
     allocation
         float64 (d, 2).
     limit
-        How many changes are kept exact.
+        Maximum number of changes that are all kept.
     """
     if not len(times):
         return np.zeros(0, dtype=np.int64)
-    moved = np.concatenate([[True], (np.diff(allocation, axis=0) != 0).any(axis=1)])
-    exact = np.flatnonzero(moved)
-    if len(exact) <= limit:
-        return exact
-    by_resource = [exact[telling_points(allocation[exact, r], limit // 2)] for r in range(allocation.shape[1])]
+    changed = np.concatenate([[True], (np.diff(allocation, axis=0) != 0).any(axis=1)])
+    indices = np.flatnonzero(changed)
+    if len(indices) <= limit:
+        return indices
+    by_resource = [indices[downsampled_indices(allocation[indices, r], limit // 2)] for r in range(allocation.shape[1])]
     return np.unique(np.concatenate(by_resource))
 
 
 def allocation_at(timestamps: IntArray, times: IntArray, allocation: FloatArray) -> FloatArray:
-    """What was allocated at each sample: float64 (n, 2), NaN before the first decision."""
-    held = np.full((len(timestamps), allocation.shape[1]), np.nan)
-    place = np.searchsorted(times, timestamps, side="right") - 1
-    held[place >= 0] = allocation[place[place >= 0]]
-    return held
+    """The allocation at each sample: float64 (n, 2), NaN before the first decision."""
+    allocated = np.full((len(timestamps), allocation.shape[1]), np.nan)
+    index = np.searchsorted(times, timestamps, side="right") - 1
+    allocated[index >= 0] = allocation[index[index >= 0]]
+    return allocated
 
 
 def violation_spans(timestamps: IntArray, used: FloatArray, allocated: FloatArray, bins: int) -> list[tuple[int, int]]:
-    """Where use exceeds allocation x 1.05, as spans in seconds since the first sample.
+    """Spans in seconds since the first sample in which use exceeds allocation x 1.05.
 
     Parameters
     ----------
     timestamps, used, allocated
         int64 (n,), float64 (n,) and float64 (n,) of one resource.
     bins
-        The time is cut into this many bins and a bin with any violation counts whole: a drawing cannot show finer.
+        Resolution: a bin of time with any violation counts as a whole.
     """
     with np.errstate(invalid="ignore"):
         violating = used > allocated * VIOLATION_TOLERANCE
@@ -162,16 +160,16 @@ def violation_spans(timestamps: IntArray, used: FloatArray, allocated: FloatArra
     return [(round(a * width), round((b + 1) * width)) for a, b in zip(begins, ends, strict=True)]
 
 
-def moments(times: IntArray, start: int, length: int, bins: int) -> list[int]:
-    """When something happened, int64 (m,) unix seconds, in seconds since the start, to the end; one a bin of time."""
+def event_offsets_s(times: IntArray, start: int, length: int, bins: int) -> list[int]:
+    """Convert unix seconds, int64 (m,), to seconds since the start: at most one event per bin, none after the end."""
     since = np.unique(times[times <= start + length]) - start
     _, first = np.unique((since / max(length / bins, 1.0)).astype(np.int64), return_index=True)
     kept: list[int] = since[first].tolist()
     return kept
 
 
-def runs_of_labels(timestamps: IntArray, labels: IntArray) -> list[tuple[int, int, int]]:
-    """Stretches of equal phase: (begin, end, phase), in seconds since the first sample."""
+def phase_spans(timestamps: IntArray, labels: IntArray) -> list[tuple[int, int, int]]:
+    """Spans of equal phase: (begin, end, phase), in seconds since the first sample."""
     if not len(labels):
         return []
     since = timestamps - timestamps[0]

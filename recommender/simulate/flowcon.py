@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from recommender.contention.flowcon import FREE, FlowCon, Measured
+from recommender.contention.flowcon import UNLIMITED, FlowCon, Measured
 from recommender.records import CPU, Amounts, ContainerRecommendation, amounts_of
 from recommender.simulate.clock import Recommends, Told, Trace
 from recommender.simulate.playing import declared_of
@@ -73,7 +73,7 @@ class FlowConShares(Recommends):
 
     def _share(self, number: int, limit: float, capacity_cores: float) -> ContainerRecommendation:
         cpu_cores, memory_bytes = self._declared[number]
-        given = (cpu_cores if limit == FREE else limit * capacity_cores, memory_bytes)
+        given = (cpu_cores if limit == UNLIMITED else limit * capacity_cores, memory_bytes)
         return ContainerRecommendation(CONTAINER, given, given, given, given)
 
 

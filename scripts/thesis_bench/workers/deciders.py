@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from recommender.contention import phasewise, specon
-from recommender.contention.fair_queue import StayWorld
+from recommender.contention.fair_queue import EqualShareReference
 from recommender.contention.flowcon import FlowCon, FlowConOptions, Measured
 from recommender.contention.forecast import RunsOfClass
-from recommender.contention.phasewise import MoveOptions, Sharing, order_of
-from recommender.contention.sharing import Stage, finish_times, left_of
-from recommender.contention.specon import Move, Watched
+from recommender.contention.phasewise import ForecastJob, MoveOptions, order_of
+from recommender.contention.sharing import Stage, finish_times, nonzero_remaining
+from recommender.contention.specon import Move, TrackedJob
 from recommender.growth import Category, Growth, GrowthOptions, slows_down
 from recommender.readings import Reading
 from thesis_bench.workers.jobs import Run, TrainingJob
@@ -76,7 +76,7 @@ class Default:
 class _Curve:
     growth: Growth
     due_s: float
-    watched: Watched
+    watched: TrackedJob
 
 
 @dataclass(slots=True)
@@ -104,9 +104,9 @@ class SpeCon(Default):
 
     def _begin(self, run: Run, now_s: float) -> _Curve:
         growth = Growth.begin("log", Reading(now_s, run.loss, "loss"), self.options)
-        return _Curve(growth, now_s + self.options.interval_s, Watched(run.name, run.worker, growth.category))
+        return _Curve(growth, now_s + self.options.interval_s, TrackedJob(run.name, run.worker, growth.category))
 
-    def _watched(self) -> list[Watched]:
+    def _watched(self) -> list[TrackedJob]:
         return [curve.watched for curve in self._curves.values()]
 
     def _judge(self, run: Run, play: Play) -> Iterable[Move]:
@@ -173,7 +173,7 @@ class Phasewise:
     sharing: bool = True
     placing: bool = False
     interval_s: float = 30.0
-    _stay: StayWorld | None = None
+    _stay: EqualShareReference | None = None
     _whole: dict[str, list[Stage]] = field(default_factory=dict)
     _due_s: float = 0.0
 
@@ -182,16 +182,16 @@ class Phasewise:
 
     def place(self, play: Play, job: TrainingJob) -> int:
         stay = self._advance(play)
-        worker = place_as_default(play, job, stay.held())
+        worker = place_as_default(play, job, stay.job_counts())
         stay.arrive(job.name, worker)
         return self._best_place(play, job, worker, stay) if self.placing else worker
 
-    def _best_place(self, play: Play, job: TrainingJob, default: int, stay: StayWorld) -> int:
+    def _best_place(self, play: Play, job: TrainingJob, default: int, stay: EqualShareReference) -> int:
         """Where the job adds least; of equal workers the default scheduler's, or the first that it would try."""
         cores = [worker.cores for worker in play.workers]
         self._whole[job.name] = whole = self.classes.get(job.workload, RunsOfClass()).whole_job(0.0, max(cores))
         ends_s = stay.ends_s(self._whole)
-        new = Sharing(job.name, default, whole, ends_s[job.name], foreseen=job.workload in self.classes)
+        new = ForecastJob(job.name, default, whole, ends_s[job.name], foreseen=job.workload in self.classes)
         running = [self._known(run, ends_s[run.name], play.now_s) for run in play.running]
         added = added_s(new, running, cores, play.now_s)
         tries = [default, *(job.ties or range(len(cores)))]
@@ -210,9 +210,9 @@ class Phasewise:
             self._share(play, jobs, {move.name: move.worker for move in moves})
         return moves
 
-    def _advance(self, play: Play) -> StayWorld:
+    def _advance(self, play: Play) -> EqualShareReference:
         if self._stay is None:
-            self._stay = StayWorld([worker.cores for worker in play.workers])
+            self._stay = EqualShareReference([worker.cores for worker in play.workers])
         for run in play.running:
             known = self.classes.get(run.job.workload, RunsOfClass())
             self._whole[run.name] = known.whole_job(run.work_core_s, run.demand_cores)
@@ -222,14 +222,14 @@ class Phasewise:
         self._stay.forget({run.name for run in play.ended})
         return self._stay
 
-    def _known(self, run: Run, due_s: float, now_s: float) -> Sharing:
-        left = left_of(self._whole[run.name], run.work_core_s, run.demand_cores)
-        return Sharing(
+    def _known(self, run: Run, due_s: float, now_s: float) -> ForecastJob:
+        left = nonzero_remaining(self._whole[run.name], run.work_core_s, run.demand_cores)
+        return ForecastJob(
             run.name, run.worker, left, due_s, max(0.0, run.away_until_s - now_s), run.moves, run.moved_s,
             foreseen=run.job.workload in self.classes,
         )  # fmt: skip
 
-    def _share(self, play: Play, jobs: list[Sharing], moved: Mapping[str, int]) -> None:
+    def _share(self, play: Play, jobs: list[ForecastJob], moved: Mapping[str, int]) -> None:
         by_name = {run.name: run for run in play.running}
         placed = [replace(job, worker=moved.get(job.name, job.worker)) for job in jobs]
         for number, worker in enumerate(play.workers):
@@ -242,7 +242,9 @@ LATE_COUNTS = 3.0
 """A second after it is due counts so much more than one before."""
 
 
-def added_s(new: Sharing, jobs: Sequence[Sharing], capacity_cores: Sequence[float], now_s: float) -> list[float]:
+def added_s(
+    new: ForecastJob, jobs: Sequence[ForecastJob], capacity_cores: Sequence[float], now_s: float
+) -> list[float]:
     """What a new job adds on each worker to the time until completion, summed over the jobs there: best where least.
 
     Seconds after a job is due count `LATE_COUNTS` times more, so that a job which would be alone where everybody stays
@@ -253,11 +255,11 @@ def added_s(new: Sharing, jobs: Sequence[Sharing], capacity_cores: Sequence[floa
     One worker is idle, the other has ten seconds of work left before that is due:
 
     >>> ten = [Stage(10.0, 1.0)]
-    >>> added_s(Sharing("new", 1, ten, due_s=20.0), [Sharing("old", 0, ten, due_s=10.0)], [1.0, 1.0], 0.0)
+    >>> added_s(ForecastJob("new", 1, ten, due_s=20.0), [ForecastJob("old", 0, ten, due_s=10.0)], [1.0, 1.0], 0.0)
     [20.0, 10.0]
     """
 
-    def counted_s(there: Sequence[Sharing], worker: int) -> float:
+    def counted_s(there: Sequence[ForecastJob], worker: int) -> float:
         left, delays_s = [job.left for job in there], [job.delay_s for job in there]
         ends_s = finish_times(capacity_cores[worker], left, delays_s, order_of(there))
         late_s = [max(0.0, now_s + end_s - job.due_s) for job, end_s in zip(there, ends_s, strict=True)]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from recommender.contention.sharing import NOTHING, Stage
+from recommender.contention.sharing import EPSILON, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Run:
     def loss(self) -> float:
         """The last value of its evaluation function."""
         last = len(self.job.losses) - 1
-        return self.job.losses[min(last, int(last * self.work_core_s / self.job.core_s + NOTHING))]
+        return self.job.losses[min(last, int(last * self.work_core_s / self.job.core_s + EPSILON))]
 
     @property
     def demand_cores(self) -> float:
@@ -114,16 +114,16 @@ class Run:
         """Let it work; True once all is done."""
         self.used_core_s += self.cores * passed_s
         self.done_core_s += self.cores * self.speed * passed_s
-        if self.stage_left_core_s() <= NOTHING:
+        if self.stage_left_core_s() <= EPSILON:
             self.stage, self.done_core_s = self.stage + 1, 0.0
         return self.stage == len(self.job.stages)
 
     def fall_back(self) -> None:
         """To what a checkpoint has kept."""
         step = self.job.core_s * self.job.keeps_share
-        kept = math.floor(self.work_core_s / step + NOTHING) * step
+        kept = math.floor(self.work_core_s / step + EPSILON) * step
         self.stage = 0
-        while kept >= self.job.stages[self.stage].core_s - NOTHING:
+        while kept >= self.job.stages[self.stage].core_s - EPSILON:
             kept -= self.job.stages[self.stage].core_s
             self.stage += 1
         self.done_core_s = max(0.0, kept)

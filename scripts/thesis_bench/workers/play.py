@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from recommender.contention.sharing import NOTHING, fair_shares
+from recommender.contention.sharing import EPSILON, fair_shares
 from recommender.contention.specon import Move
 from thesis_bench.workers.jobs import Run, TrainingJob
 
@@ -34,7 +34,7 @@ def limited_shares(
     within = [min(demand, limit) for demand, limit in zip(demand_cores, limits_cores, strict=True)]
     shares = fair_shares(capacity_cores, within, weights)
     left = capacity_cores - sum(shares)
-    if not soft or left <= NOTHING:
+    if not soft or left <= EPSILON:
         return shares
     unmet = [demand - share for demand, share in zip(demand_cores, shares, strict=True)]
     return [share + more for share, more in zip(shares, fair_shares(left, unmet, weights), strict=True)]
@@ -139,7 +139,7 @@ class Play:
         if run.away_until_s > self.now_s:
             return run.away_until_s
         rate = run.cores * run.speed
-        return self.now_s + run.stage_left_core_s() / rate if rate > NOTHING else math.inf
+        return self.now_s + run.stage_left_core_s() / rate if rate > EPSILON else math.inf
 
     def _share(self, worker: int) -> None:
         runs = self.on(worker)
@@ -152,7 +152,7 @@ class Play:
         limits = [run.limit_cores for run in here]
         cores = limited_shares(capacity, demand, [run.weight for run in here], limits, soft=self.rules.soft_limits)
         total = sum(cores)
-        crowded = sum(demand) > capacity + NOTHING and total > NOTHING
+        crowded = sum(demand) > capacity + EPSILON and total > EPSILON
         at_a_time = total**2 / sum(share**2 for share in cores) if crowded else 1.0
         for run, share in zip(here, cores, strict=True):
             run.cores, run.speed = share, 1.0 / (1.0 + self.rules.overhead * (at_a_time - 1.0))

@@ -197,7 +197,7 @@ def test_a_newcomer_comes_from_an_empty_cluster_to_a_recommendation_on_the_page(
     page.keyboard.press("Enter")
     page.wait_for_selector("h1:has-text('training/train-1.job')")
     assert page.locator("svg.hour .line-use").count() >= 2
-    assert "sees" in page.inner_text("dl.facts")
+    assert "present" in page.inner_text("dl.facts")
     for key, title in (("n", "Nodes"), ("c", "Classes"), ("w", "Warnings"), ("f", "Fleet")):
         page.keyboard.press(key)
         page.wait_for_function("title => document.title.startsWith(title)", arg=title)

@@ -61,7 +61,7 @@ def test_once_all_are_converged_an_idle_node_takes_the_one_that_was_last_and_no_
     categories = {each.uid: CC for each in last if each is not web}
     moves = planner.plan(last, nodes(2), Known(categories), NOON_S + 60.0)
     assert names(moves) == [("late", "n1"), ("job-0", "n1")]
-    assert moves[0].text == "rebalance: 2 jobs a worker are even"
+    assert moves[0].text == "rebalance: an even spread is 2 jobs per worker"
 
 
 def test_rebalancing_never_plans_more_than_fits() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from recommender.cli.grouped import keys_of
 from recommender.cli.recommender import command
-from recommender.cli.replay import OF_THE_ENGINE, changed_by
+from recommender.cli.replay import START_FIELDS, start_changes
 from recommender.engine.engine import Engine
 from recommender.engine.entries import Start, target_content
 from recommender.engine.fleet import Fleet
@@ -55,7 +55,7 @@ DECIDING = [
     option
     for option in command.params
     if isinstance(option, click.Option)
-    and (str(option.name) in OF_THE_ENGINE or str(option.name).startswith(("rails.", "band.")))
+    and (str(option.name) in START_FIELDS or str(option.name).startswith(("rails.", "band.")))
 ]
 
 
@@ -132,5 +132,5 @@ START = Start(Options(RailOptions(resizes_per_hour=200)), STEP_S, 40, None, STEP
 @pytest.mark.parametrize("option", DECIDING, ids=lambda option: keys_of(option)[0])
 def test_another_value_of_an_option_that_decides_is_another_target(option: click.Option) -> None:
     name = option.opts[0]
-    said = an_hour(changed_by((f"{name.removeprefix('--')}={OTHER[name]}",))(START))
+    said = an_hour(start_changes((f"{name.removeprefix('--')}={OTHER[name]}",))(START))
     assert any(other != one for other, one in zip(said, by_default(), strict=True)), "no step is another"

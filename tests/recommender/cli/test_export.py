@@ -111,7 +111,7 @@ def test_without_requests_the_columns_are_left_out_and_it_is_said(phasewise: Pha
         ended = phasewise(*options(server.url, tmp_path / "a.csv", "--namespace", "ml"))
     assert ended.code == 0
     assert list(read(tmp_path / "a.csv").columns) == [*COLUMNS, "node"]
-    assert "no requests are known" in ended.err
+    assert "no requests: " in ended.err
     assert ended.err.count("7 containers are scraped more than once") == 1
 
 
@@ -203,7 +203,7 @@ def test_it_can_be_ended_at_any_time_and_continued(
         else:
             assert process.returncode == 130
             assert "2 of 4 parts are kept" in said
-            assert "the same command goes on from there" in said
+            assert "the same command continues from there" in said
             assert "Traceback" not in said
         before = len(server.ranges("rate("))
         assert phasewise(*options(server.url, file)).code == 0
@@ -331,7 +331,7 @@ def test_the_environment_may_say_where_and_who(
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["-o", "week.txt"], "the ending says what to write"),
+        (["-o", "week.txt"], "the suffix sets the format"),
         (["-o", "folder.csv"], "this is a folder"),
         (["-o", "missing/a.csv"], "cannot write here"),
         (["--step", "1500ms"], "whole seconds"),
@@ -379,7 +379,7 @@ def test_time_is_told_by_moments_or_durations(
 def test_the_help_teaches(phasewise: Phasewise) -> None:
     said = " ".join(phasewise("export", "--help").out.split())
     assert "phasewise dry-run week.parquet" in said
-    assert "the same command goes on from there" in said
+    assert "the same command continues from there" in said
 
 
 @pytest.mark.option("phasewise export", "--step")

@@ -85,14 +85,14 @@ def test_explain_tells_what_is_expected_next_and_from_which_runs(
     told = json.loads(phasewise("graph", "explain", graph, small, "--container", "a", "--json", "-").out)
     assert max(told["next_phase"], key=told["next_phase"].get) == "2", "as after the zeros of b"
     new = _csv(tmp_path / "new.csv", ["x,0,1", "x,1,9"])
-    assert "a phase that the graph has never met" in phasewise("graph", "explain", graph, new).out
+    assert "a phase that the graph has never seen" in phasewise("graph", "explain", graph, new).out
 
 
 @pytest.mark.option("phasewise graph explain", "--container")
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ((), "it holds 4 containers. Name one: --container a"),
+        ((), "has 4 containers. Choose one: --container a"),
         (("--container", "z"), "no container z. The first of 4 is a."),
     ],
 )

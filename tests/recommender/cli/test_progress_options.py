@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from local_cluster.played_http import Played, Reply, played
-from recommender.cli.progress_options import ProgressSettings, make_progress, sources_of
+from recommender.cli.progress_options import ProgressSettings, make_progress, make_sources
 from recommender.cli.recommender import command
 from recommender.cluster.access.connection import Api, connect
 from recommender.errors import Misuse
@@ -29,12 +29,12 @@ def api(tmp_path: Path) -> Api:
 def settings(*arguments: str, **given: Any) -> ProgressSettings:
     """What the command line says of progress, with other values in the place of some."""
     said = command.make_context("recommender", list(arguments)).params
-    own = {name.removeprefix("told."): value for name, value in said.items() if name.startswith("told.")}
+    own = {name.removeprefix("progress."): value for name, value in said.items() if name.startswith("progress.")}
     return make_progress(**own | given)
 
 
 def sources(api: Api, *arguments: str, prometheus: str | None = None, **given: Any) -> list[Any]:
-    made, _ = sources_of(settings(*arguments, **given), api, (prometheus, Access()), lambda: True)
+    made, _ = make_sources(settings(*arguments, **given), api, (prometheus, Access()), lambda: True)
     return list(made.sources)
 
 
@@ -104,12 +104,12 @@ def test_what_is_looked_for_in_a_log_that_names_no_pattern_itself(tmp_path: Path
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"query": "training_loss"}, "say which by --prometheus"),
+        ({"query": "training_loss"}, "add --prometheus URL"),
         ({"query": " "}, "is empty"),
         ({"pattern": "loss=("}, "--progress-log-pattern: it has none of the groups"),
         ({"pattern": "(?P<loss>"}, "--progress-log-pattern: missing"),
-        ({"query": "x", "labels": ("node=n",)}, "OURS is namespace or pod"),
-        ({"query": "x", "labels": ("pod=a-b",)}, "not a label name of Prometheus"),
+        ({"query": "x", "labels": ("node=n",)}, "OURS is one of namespace, pod"),
+        ({"query": "x", "labels": ("pod=a-b",)}, "no label of Prometheus"),
         ({"token_file": Path("none")}, "--progress-token-file none: no such file"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from local_cluster.played_http import Asked, Played, Reply, played
-from recommender.cli.live_rounds import Asked as AskedOfPrometheus
+from recommender.cli.live_rounds import PrometheusOptions
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.errors import Misuse, PhasewiseError
@@ -98,8 +98,8 @@ def ask_live(phasewise: Phasewise, monkeypatch: pytest.MonkeyPatch, folder: Path
         raise Misuse("enough")
 
     with monkeypatch.context() as patch:
-        patch.setattr("recommender.cli.recommender.checked", lambda *_: "")
-        patch.setattr(AskedOfPrometheus, "sources", sources)
+        patch.setattr("recommender.cli.recommender.load_and_compile", lambda *_: "")
+        patch.setattr(PrometheusOptions, "sources", sources)
         ended = phasewise("recommender", "--kubeconfig", kubeconfig, *options)
     assert ended.err.endswith("enough\n"), ended.err
     asked, server, *more = told[0]

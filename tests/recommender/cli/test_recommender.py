@@ -65,7 +65,7 @@ def test_the_file_itself_may_be_named_in_the_environment(
     given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PHASEWISE_RECOMMENDER_CONFIG", str(config(tmp_path, "name: ours\n")))
-    assert given()["whose.name"] == "ours"
+    assert given()["scope.name"] == "ours"
 
 
 EXAMPLES = {
@@ -135,8 +135,8 @@ def test_every_option_is_a_flag_a_variable_and_a_key(
         ("publish: everything", "publish: 'everything' is not one of"),
         ("shard: 3/3", "shard: '3/3' is no shard"),
         ("interval: 1s\nrecommender-interval: 2s", "given twice"),
-        ("interval: 1s\ninterval: 2s", "'interval' stands twice"),
-        ("- interval", "it is no list of options"),
+        ("interval: 1s\ninterval: 2s", "'interval' is given twice"),
+        ("- interval", "not a mapping of options"),
         ("interval: 'open", "line 1: not YAML"),
         ("config: other.yaml", "no option 'config'"),
     ],
@@ -176,13 +176,13 @@ def test_defaults_are_those_of_the_settings_themselves(given: Given) -> None:
     assert held["rails.shrink_after_s"] == rails.shrink_after_s
     assert (held["rails.target_violation"],) * 2 == rails.target_violation
     assert held["band.half_width"] == band.half_width
-    assert held["writing.checkpoint_interval_s"] == timing.checkpoint_interval_s == 60.0
-    assert held["writing.clear_away_s"] == timing.clear_away_s == 600.0
+    assert held["checkpoints.checkpoint_interval_s"] == timing.checkpoint_interval_s == 60.0
+    assert held["checkpoints.clear_away_s"] == timing.clear_away_s == 600.0
     assert held["rounds.interval_s"] == timing.interval_s == 15.0
     assert held["limits.least_millicores"] / 1000 == limits.pod_minimum[0] == 0.025
     assert held["limits.least_mib"] * 2**20 == limits.pod_minimum[1] == 250 * 2**20
     assert (held["limits.oom_bump_up_ratio"], held["limits.oom_min_bump_up_bytes"]) == (1.2, 104857600)
-    assert (held["reached.qps"], held["reached.burst"], held["address"]) == (50, 100, ":8942")
+    assert (held["api_server.qps"], held["api_server.burst"], held["address"]) == (50, 100, ":8942")
     times = [held[f"replicas.{name}"] for name in ("lease_duration_s", "renew_deadline_s", "retry_s")]
     assert times == [15, 10, 2]
     assert held["replicas.shard"] == Shard(0, 1)
@@ -208,9 +208,9 @@ def test_help_is_in_groups_and_each_option_stands_in_one(phasewise: Phasewise) -
         (["--publish", "observe", "--resize-waiting"], "--publish observe changes nothing"),
         (["--namespace-max-allowed", "ns=gpu:1"], "write NAMESPACE=cpu:4,memory:8Gi"),
         (["--container-recommendation-max-allowed-cpu", "lots"], "is not a quantity"),
-        (["--leader-elect-renew-deadline", "20s"], "two may lead at once"),
+        (["--leader-elect-renew-deadline", "20s"], "two replicas may lead at once"),
         (["--only-namespace", "a", "--ignore-namespace", "b"], "exclude each other"),
-        (["--prometheus-query-timeout=abc"], "no duration"),
+        (["--prometheus-query-timeout=abc"], "not a duration"),
         (["--shard", "2/2"], "counted from 0"),
         (["--model", "configmap:lonely"], "Write NAMESPACE/NAME"),
         (["--model", "no-such-folder"], "no such model folder"),
@@ -226,7 +226,7 @@ def test_options_that_cannot_be_meant_are_misuse(phasewise: Phasewise, arguments
 def test_check_says_that_all_is_sound_without_a_cluster(phasewise: Phasewise, model_folder: Path) -> None:
     ended = phasewise("recommender", "--check", "--cycle", "1m")
     assert ended.code == 0
-    assert "bundled: 12 phases; options are sound" in ended.out
+    assert "bundled: 12 phases; options are valid" in ended.out
     assert "model: 5 phases" in phasewise("recommender", "--check", "--model", model_folder).out
 
 

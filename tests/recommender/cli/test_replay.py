@@ -11,7 +11,7 @@ import pytest
 
 from recommender.cli.grouped import keys_of
 from recommender.cli.recommender import command
-from recommender.cli.replay import OF_THE_ENGINE, changed_by
+from recommender.cli.replay import START_FIELDS, start_changes
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.engine.entries import Start
@@ -44,7 +44,7 @@ def test_a_record_comes_to_the_same_and_that_is_exit_code_0(phasewise: Phasewise
     ended = phasewise("replay", record)
     assert ended.code == 0
     assert "60 steps, 1970-01-12T13:46:41Z to 1970-01-12T13:47:40Z; starts: 1" in ended.out
-    assert "every target is the same, bit for bit" in ended.out
+    assert "all targets are equal, bit for bit" in ended.out
 
 
 @pytest.mark.option("phasewise replay", "--from", "--until", "--json")
@@ -84,7 +84,7 @@ DECIDING = [
     option
     for option in command.params
     if isinstance(option, click.Option)
-    and (str(option.name) in OF_THE_ENGINE or str(option.name).startswith(("rails.", "band.")))
+    and (str(option.name) in START_FIELDS or str(option.name).startswith(("rails.", "band.")))
 ]
 
 
@@ -92,13 +92,13 @@ DECIDING = [
 def test_every_option_that_decides_can_be_asked_what_if(option: click.Option) -> None:
     start = Start(Options(), 1.0, 30, None, 1.0, "")
     text = f"{keys_of(option)[0]}={OTHER[option.type.name] if option.name != 'rails.widen' else '3'}"
-    assert changed_by((text,))(start) != start
+    assert start_changes((text,))(start) != start
 
 
 def test_a_cycle_stays_as_long_as_it_was_under_another_step() -> None:
     start = Start(Options(), 15.0, 40, None, 1.0, "")
     for given, samples in ((("step=30s",), 20), (("step=30s", "cycle=5m"), 10), (("cycle=5m", "step=30s"), 10)):
-        changed = changed_by(given)(start)
+        changed = start_changes(given)(start)
         assert (changed.step_s, changed.cycle_samples) == (30.0, samples)
 
 
@@ -107,8 +107,8 @@ def test_a_cycle_stays_as_long_as_it_was_under_another_step() -> None:
     [
         (("--with", "interval=5s"), "--with interval_s: no target depends on it"),
         (("--with", "nonsense=5s"), "No such option"),
-        (("--from", "noon"), "'noon' is not a time"),
-        (("--until", "1970-01-01"), "it holds no step of that time"),
+        (("--from", "noon"), "'noon' is not a moment"),
+        (("--until", "1970-01-01"), "it has no step in that period"),
     ],
 )
 def test_what_cannot_be_done_is_said(phasewise: Phasewise, record: Path, arguments: tuple[str, ...], said: str) -> None:
@@ -126,12 +126,12 @@ def test_a_record_that_was_cut_off_or_damaged_is_named_with_what_can_be_had_of_i
     ended = phasewise("replay", cut)
     assert ended.code == 0
     assert "59 steps" in ended.out
-    assert "its last block was being written when the process ended" in ended.err
+    assert "the last block is incomplete" in ended.err
     damaged.write_bytes(raw[:-5] + bytes([raw[-5] ^ 1]) + raw[-4:])
     ended = phasewise("replay", damaged)
     assert ended.code == 2
     assert f"{damaged}: block 60 is damaged: its checksum" in ended.err
-    assert "sound: --until 1970-01-12T13:47:39Z" in ended.err
+    assert "can be replayed: --until 1970-01-12T13:47:39Z" in ended.err
     assert phasewise("replay", damaged, "--until", "1970-01-12T13:47:39Z").code == 0
 
 
@@ -151,8 +151,8 @@ def test_a_past_moment_is_explained_as_the_engine_saw_it(phasewise: Phasewise, r
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("ns/other", "--record"), "it has no target of a VPA ns/other. It has targets of: ns/job."),
-        (("ns/job", "--at", "1970-01-01", "--record"), "it holds no step of that time"),
+        (("ns/other", "--record"), "it has no target for VPA ns/other. It has targets for: ns/job."),
+        (("ns/job", "--at", "1970-01-01", "--record"), "it has no step in that period"),
     ],
 )
 def test_what_a_record_does_not_know_is_said(
@@ -166,4 +166,4 @@ def test_what_a_record_does_not_know_is_said(
 def test_a_past_moment_of_a_cluster_can_only_be_had_of_a_record(phasewise: Phasewise) -> None:
     ended = phasewise("explain", "ns/job", "--at", KILLED_AT)
     assert ended.code == 2
-    assert "--at asks a record: name one with --record" in ended.err
+    assert "--at needs a record: add --record FILE" in ended.err

@@ -20,7 +20,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from local_cluster.waiting import wait_until
-from recommender.cli.recommender import give_back
+from recommender.cli.recommender import release_lease
 from recommender.cluster.lease import LeaderElection
 from recommender.engine.classes import Classes
 from recommender.engine.journal import pieces_of
@@ -108,12 +108,12 @@ class Stage:
             service.run()
             looks.join()
             if election:
-                give_back(election)
+                release_lease(election)
             endpoints.shutdown()
             endpoints.server_close()
 
         with played(**(a_cluster() | objects)) as api, self.monkeypatch.context() as patch:
-            patch.setattr("recommender.cli.recommender.run_until_told", until)
+            patch.setattr("recommender.cli.recommender.run_until_stopped", until)
             patch.setattr("recommender.cli.recommender.warm_up", lambda *_: None)  # what a round needs it loads itself
             patch.setattr(_Server, "serve_forever", partialmethod(_Server.serve_forever, poll_interval=0.02))
             given = [] if "--kubeconfig" in options else ["--kubeconfig", kubeconfig(self.folder, here=api)]

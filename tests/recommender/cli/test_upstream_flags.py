@@ -10,7 +10,7 @@ import pytest
 
 from recommender.cli.grouped import keys_of
 from recommender.cli.recommender import command
-from recommender.cli.upstream_flags import AT_DEFAULT, RENAMED, WITHOUT_EFFECT, translated
+from recommender.cli.upstream_flags import DEFAULT_ONLY, IGNORED, RENAMED, translated
 from recommender.errors import Misuse
 
 SHIPPED = """--v=4 --stderrthreshold=info --recommender-interval=1m0s --storage=checkpoint --leader-elect=true
@@ -38,16 +38,16 @@ leader-elect-resource-namespace feature-gates v stderrthreshold
 """
 """Every flag of 1.8 (pkg/recommender/config)."""
 
-SWITCHES = {"--leader-elect": [], "--auto": ["--no-auto"]}
+BOOLEAN_FLAGS = {"--leader-elect": [], "--auto": ["--no-auto"]}
 
 
 def ours(*arguments: str) -> list[str]:
-    return list(translated(arguments, SWITCHES))
+    return list(translated(arguments, BOOLEAN_FLAGS))
 
 
 def test_every_flag_of_the_default_recommender_is_one_of_ours_or_dealt_with() -> None:
     keys = {key for option in command.params if isinstance(option, click.Option) for key in keys_of(option)}
-    dealt_with = {*RENAMED, *WITHOUT_EFFECT, *AT_DEFAULT, "storage", "prometheus-address", "prometheus-insecure"}
+    dealt_with = {*RENAMED, *IGNORED, *DEFAULT_ONLY, "storage", "prometheus-address", "prometheus-insecure"}
     assert not dealt_with & keys, "a name of ours must reach our option"
     assert [flag for flag in UPSTREAM.split() if flag not in keys | dealt_with] == []
     assert {name for name, _ in RENAMED.values()} <= keys
@@ -60,7 +60,7 @@ def test_the_arguments_that_upstream_ships_start_ours() -> None:
     assert held["replicas.leader_elect"] is True
     assert held["rounds.workers"] == 10
     assert held["limits.least_millicores"] == 15.0
-    assert held["asked.url"] is None  # its storage is a checkpoint: the address has no effect there either
+    assert held["prometheus.url"] is None  # its storage is a checkpoint: the address has no effect there either
 
 
 def test_its_prometheus_is_ours_once_its_storage_is() -> None:
@@ -86,12 +86,12 @@ def test_flags_may_be_written_as_go_takes_them(given: tuple[str, ...], expected:
 
 
 def refusals() -> Iterator[tuple[str, str]]:
-    for name, (_, remedy) in AT_DEFAULT.items():
+    for name, (_, remedy) in DEFAULT_ONLY.items():
         yield f"--{name}=17", remedy
     yield "--storage=floppy", "--prometheus URL"
     yield "--leader-elect=perhaps", "neither true nor false"
-    yield "--prometheus-query-timeout=abc", "no duration"
-    yield "--min-checkpoints=many", "no whole number"
+    yield "--prometheus-query-timeout=abc", "not a duration"
+    yield "--min-checkpoints=many", "not a whole number"
 
 
 @pytest.mark.parametrize(("argument", "words"), list(refusals()))

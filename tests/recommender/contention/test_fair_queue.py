@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.contention.fair_queue import FairQueue, Known
+from recommender.contention.fair_queue import FairQueue, RunningJob
 from recommender.contention.forecast import RunsOfClass
 from recommender.contention.sharing import Stage, fair_shares
 from tests.examples import at_most
 
 
-def known(core_s: float, used_core_s: float = 0.0) -> Known:
+def known(core_s: float, used_core_s: float = 0.0) -> RunningJob:
     """A job on one core whose class took so much each time."""
-    return Known(used_core_s, 1.0, RunsOfClass([[Stage(core_s, 1.0)]]))
+    return RunningJob(used_core_s, 1.0, RunsOfClass([[Stage(core_s, 1.0)]]))
 
 
 def test_a_short_job_that_comes_is_served_first_and_the_long_one_again_once_it_has_gone() -> None:
@@ -54,7 +54,9 @@ def test_runs_that_shared_their_worker_do_not_make_a_job_look_as_if_it_could_not
 
     def order(old_cores: float, new_cores: float) -> list[str]:
         return list(
-            FairQueue().weights(0.0, 1.0, {"old": Known(45.0, old_cores, seen), "new": Known(0.0, new_cores, seen)})
+            FairQueue().weights(
+                0.0, 1.0, {"old": RunningJob(45.0, old_cores, seen), "new": RunningJob(0.0, new_cores, seen)}
+            )
         )
 
     assert order(held_back, held_back) == ["old", "new"]

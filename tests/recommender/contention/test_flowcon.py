@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from recommender.contention.flowcon import FlowCon, FlowConOptions, Measured, Stand
+from recommender.contention.flowcon import FlowCon, FlowConOptions, LearningState, Measured
 
 OPTIONS = FlowConOptions(alpha=0.1, interval_s=20.0)
 
 
 def stands(worker: FlowCon) -> dict[str, str]:
-    return {name: member.stand.name for name, member in worker.members.items()}
+    return {name: member.state.name for name, member in worker.members.items()}
 
 
 def slow_down(worker: FlowCon, until_s: float) -> float:
@@ -27,7 +27,7 @@ def test_the_second_job_of_the_thesis_has_the_worker_and_the_slow_one_a_quarter(
     """At 40 s VAE converges; MNIST comes, and VAE is limited to 1 / (2 x 2)."""
     worker = FlowCon(8.0, OPTIONS)
     loss = slow_down(worker, 60.0)
-    assert worker.members["a"].stand is Stand.COMPLETING
+    assert worker.members["a"].state is LearningState.COMPLETING
     limits = worker.run(65.0, {"a": Measured(loss, 520.0), "b": Measured(2.0, 0.0)})
     assert limits == {"a": 0.25, "b": 1.0}
 

@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.contention.fair_queue import StayWorld
+from recommender.contention.fair_queue import EqualShareReference
 from recommender.contention.forecast import RunsOfClass
-from recommender.contention.phasewise import MoveOptions, Sharing, moves, weights
+from recommender.contention.phasewise import ForecastJob, MoveOptions, moves, weights
 from recommender.contention.sharing import Stage, finish_times
 
 OPTIONS = MoveOptions(cost_s=4.0, margin=2.0)
 SIZES = st.lists(st.tuples(st.floats(5.0, 300.0), st.integers(0, 2), st.floats(0.5, 4.0)), min_size=1, max_size=9)
 
 
-def job(name: str, worker: int, core_s: float, due_s: float, cores: float = 1.0, **known: object) -> Sharing:
-    return Sharing(name, worker, [Stage(core_s, cores)], due_s, **known)  # type: ignore[arg-type]
+def job(name: str, worker: int, core_s: float, due_s: float, cores: float = 1.0, **known: object) -> ForecastJob:
+    return ForecastJob(name, worker, [Stage(core_s, cores)], due_s, **known)  # type: ignore[arg-type]
 
 
-def plan(jobs: list[Sharing], workers: int = 2, options: MoveOptions = OPTIONS) -> list[tuple[str, int]]:
+def plan(jobs: list[ForecastJob], workers: int = 2, options: MoveOptions = OPTIONS) -> list[tuple[str, int]]:
     return [(move.name, move.worker) for move in moves(jobs, [1.0] * workers, 0.0, options, ordered=False)]
 
 
@@ -44,13 +44,13 @@ def test_a_job_that_cannot_resume_or_has_just_been_moved_or_often_stays() -> Non
 
 def test_jobs_that_want_cores_at_different_times_stay_together() -> None:
     """One that mostly waits leaves the core to the other: apart they would end little sooner."""
-    waiting = Sharing("waits", 0, [Stage(10.0, 0.1)], due_s=100.0)
+    waiting = ForecastJob("waits", 0, [Stage(10.0, 0.1)], due_s=100.0)
     assert plan([waiting, job("works", 0, 90.0, 100.0, cores=0.9)]) == []
 
 
 @given(SIZES)
 def test_no_move_ends_a_job_later_than_where_all_stay(drawn: list[tuple[float, int, float]]) -> None:
-    stay = StayWorld([4.0] * 3)
+    stay = EqualShareReference([4.0] * 3)
     whole = {}
     for number, (core_s, worker, cores) in enumerate(drawn):
         stay.arrive(f"job-{number}", worker)
@@ -97,18 +97,18 @@ def test_served_in_the_order_of_fair_sharing_nobody_that_can_use_the_worker_ends
 
 
 def test_the_world_where_all_stay_goes_on_from_where_it_is_and_takes_what_is_learned_of_work() -> None:
-    stay, whole = StayWorld([2.0]), {"a": [Stage(8.0, 2.0)], "b": [Stage(16.0, 2.0)]}
+    stay, whole = EqualShareReference([2.0]), {"a": [Stage(8.0, 2.0)], "b": [Stage(16.0, 2.0)]}
     stay.arrive("a", 0)
     stay.arrive("b", 0)
     assert stay.ends_s(whole) == {"a": 8.0, "b": 12.0}
     stay.advance(10.0, whole)
-    assert (stay.held(), stay.ends_s(whole)) == ([1], {"a": 8.0, "b": 12.0})
+    assert (stay.job_counts(), stay.ends_s(whole)) == ([1], {"a": 8.0, "b": 12.0})
     longer = {**whole, "b": [Stage(20.0, 2.0)]}
     assert stay.ends_s(longer)["b"] == 14.0
     stay.advance(12.0, whole)
-    assert stay.held() == [0]
+    assert stay.job_counts() == [0]
     stay.advance(12.0, longer)
-    assert stay.held() == [1]  # it was taken to have ended, and has not
+    assert stay.job_counts() == [1]  # it was taken to have ended, and has not
     stay.forget({"a"})
     assert set(stay.ends_s(longer)) == {"b"}
 

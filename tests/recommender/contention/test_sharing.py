@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.contention import phasewise, sharing, specon
-from recommender.contention.sharing import Stage, after, fair_shares, finish_times
+from recommender.contention.sharing import Stage, fair_shares, finish_times, remaining
 from tests.reference.workers import naive_finish_times
 from thesis_bench.workers import deciders, play
 
@@ -53,8 +53,8 @@ def test_ends_agree_with_small_steps_of_time(
 def test_what_is_left_and_what_is_done_are_the_whole() -> None:
     stages = [Stage(4.0, 1.0), Stage(10.0, 8.0)]
     for done in (0.0, 3.0, 4.0, 9.0):
-        assert math.fsum(stage.core_s for stage in after(stages, done)) == pytest.approx(14.0 - done)
-    assert after(stages, 14.0) == after(stages, 99.0) == []
+        assert math.fsum(stage.core_s for stage in remaining(stages, done)) == pytest.approx(14.0 - done)
+    assert remaining(stages, 14.0) == remaining(stages, 99.0) == []
 
 
 @pytest.mark.parametrize(

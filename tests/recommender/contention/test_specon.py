@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.contention.specon import Watched, asks_to_move, destination, rebalance, scores, with_learners
+from recommender.contention.specon import TrackedJob, asks_to_move, destination, rebalance, scores, with_learners
 from recommender.growth import Category
 
 PC, WC, CC = Category
 
 
-def jobs_on(*workers: list[Category], marked_s: float = 0.0) -> list[Watched]:
+def jobs_on(*workers: list[Category], marked_s: float = 0.0) -> list[TrackedJob]:
     return [
-        Watched(f"{number}-{place}", number, category, marked_s)
+        TrackedJob(f"{number}-{place}", number, category, marked_s)
         for number, held in enumerate(workers)
         for place, category in enumerate(held)
     ]
@@ -39,12 +39,12 @@ def test_a_job_asks_once_and_only_where_it_is_in_the_way_of_one_that_learns() ->
     assert asks_to_move(converged, {0})
     assert not asks_to_move(converged, with_learners(jobs_on([CC, CC], [PC])))
     assert not asks_to_move(learning, {0})
-    assert not asks_to_move(Watched("0-0", 0, CC, 0.0, migrated=True), {0})
+    assert not asks_to_move(TrackedJob("0-0", 0, CC, 0.0, migrated=True), {0})
 
 
 def test_an_idle_worker_takes_those_marked_last_up_to_an_even_spread() -> None:
     """Seven jobs on three workers and a fourth that is idle: one each is even, so the idle one takes one."""
-    jobs = [Watched(f"job-{place}", place % 3, CC, float(place)) for place in range(7)]
+    jobs = [TrackedJob(f"job-{place}", place % 3, CC, float(place)) for place in range(7)]
     assert [(move.name, move.worker) for move in rebalance(jobs, 4, 100.0)] == [("job-6", 3)]
 
 
@@ -58,12 +58,12 @@ def test_without_an_idle_worker_those_take_that_hold_two_fewer_than_an_even_spre
 def test_nothing_is_rebalanced_while_one_still_learns_and_no_job_twice() -> None:
     assert rebalance(jobs_on([CC, CC, PC], []), 2, 1.0) == []
     assert len(rebalance(jobs_on([CC, CC, CC], []), 2, 1.0)) == 1
-    done = [Watched(f"job-{place}", 0, CC, 0.0, migrated=True, rebalanced=True) for place in range(4)]
+    done = [TrackedJob(f"job-{place}", 0, CC, 0.0, migrated=True, rebalanced=True) for place in range(4)]
     assert rebalance(done, 2, 1.0) == []
 
 
 def test_nothing_is_rebalanced_while_one_that_was_moved_learns_again() -> None:
-    moved = Watched("moved", 0, PC, migrated=True)
+    moved = TrackedJob("moved", 0, PC, migrated=True)
     assert rebalance([*jobs_on([CC, CC, CC]), moved], 2, 1.0) == []
 
 
@@ -71,7 +71,7 @@ def test_nothing_is_rebalanced_while_one_that_was_moved_learns_again() -> None:
 def test_rebalancing_never_moves_a_job_to_where_it_is_nor_fills_a_worker_above_the_spread(
     drawn: list[tuple[int, float, bool]],
 ) -> None:
-    jobs = [Watched(f"job-{n}", worker, CC, at_s, rebalanced=done) for n, (worker, at_s, done) in enumerate(drawn)]
+    jobs = [TrackedJob(f"job-{n}", worker, CC, at_s, rebalanced=done) for n, (worker, at_s, done) in enumerate(drawn)]
     at = {job.name: job.worker for job in jobs}
     moves = rebalance(jobs, 5, 1e4)
     assert len({move.name for move in moves}) == len(moves)

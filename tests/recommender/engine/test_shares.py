@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recommender.contention.flowcon import FlowConOptions, Stand
+from recommender.contention.flowcon import FlowConOptions, LearningState
 from recommender.contention.sharing import fair_shares
 from recommender.engine import shares
 from recommender.engine.engine import Engine
@@ -189,7 +189,7 @@ def test_jobs_that_learn_alike_have_alike_weights_however_seldom_one_of_them_tel
         seldom = {SLOW: loss} if step % 12 == 1 else {}
         (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {FAST: loss, **seldom})
         weights.append(node.weights)
-    assert all(told.shares._nodes["n0"].flowcon.members[name].stand is Stand.NEW for name in names_of(told))
+    assert all(told.shares._nodes["n0"].flowcon.members[name].state is LearningState.NEW for name in names_of(told))
     for pair in weights[16:]:
         assert pair == pytest.approx([0.5, 0.5], rel=0.05)
 

@@ -65,7 +65,7 @@ def second(cluster: Cluster, account: Path, first: Server) -> Iterator[Server]:
 
 def test_it_is_ready_once_all_is_compiled(first: Server) -> None:
     lines = [json.loads(line) for line in first.log.read_text().splitlines() if line.startswith("{")]
-    assert lines[0]["message"] == "bundled: 12 phases; options are sound, all is compiled"
+    assert lines[0]["message"] == "bundled: 12 phases; options are valid, kernels are compiled"
 
 
 def test_a_vpa_that_is_given_to_us_later_keeps_the_history_of_who_had_it_before(

@@ -29,7 +29,7 @@ def _texts(graph: PhaseGraph) -> list[str]:
 
 def test_every_arrow_carries_its_probability() -> None:
     texts = _texts(PhaseGraph.fit([[(1, 4), (0, 6)], [(1, 4), (0, 2), (2, 4)]]))
-    for expected in ("start", "end", "100%", "50%", "1", "40% of time\n4 a run", "20% of time\n4 a run"):
+    for expected in ("start", "end", "100%", "50%", "1", "40% of time\n4 per run", "20% of time\n4 per run"):
         assert expected in texts
 
 

@@ -83,7 +83,7 @@ def test_without_a_judged_container_there_is_nothing_to_compare(tmp_path: Path) 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Misuse, match="cannot make this folder"):
+    with pytest.raises(Misuse, match="cannot create this folder"):
         write_plots(RUN.result, (), tmp_path / "file")
 
 

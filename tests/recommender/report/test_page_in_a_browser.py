@@ -112,7 +112,7 @@ def test_what_the_simulated_cluster_did_is_marked_below_the_charts_while_its_row
     asked, applied, deferred, killed = found["drawn"]
     assert asked == applied > 3 and (deferred, killed) == (0, 1)
     assert found["without"] == [0, 0, 0, 0] and found["legend"] == 4
-    assert found["told"].startswith("phasewise, ") and found["told"].endswith(": killed for memory")
+    assert found["told"].startswith("phasewise, ") and found["told"].endswith(": OOM-killed")
 
 
 def test_the_shades_of_phases_can_be_switched_off_with_a_mouse_click(page: Page) -> None:
@@ -248,5 +248,5 @@ def test_without_scripts_the_results_are_still_there(browser: Browser, report: P
     plain.goto(report.as_uri())
     assert plain.locator("#policy-table tbody tr:visible").count() == 9
     assert plain.locator(".pair svg").count() == 2
-    assert plain.get_by_text("drawn by a small script").is_visible()
+    assert plain.get_by_text("need JavaScript").is_visible()
     context.close()

@@ -14,9 +14,9 @@ import pytest
 from recommender.records import ContainerReplay, ReplayResult, RunTally, Tally
 from recommender.report import page as page_module
 from recommender.report.money import Prices
-from recommender.report.page import embedded, render_page
-from recommender.report.page_words import explained
-from recommender.report.timeline_data import MOST_POINTS, timeline_data
+from recommender.report.page import render_page, script_json
+from recommender.report.page_words import fact_pairs
+from recommender.report.timeline_data import MAX_POINTS, timeline_data
 from tests.recommender.report.simulation import HOSTILE, Simulated, page_of, simulated_run
 
 WHEN = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
@@ -93,7 +93,7 @@ def test_a_hostile_container_name_stays_text_in_the_page_and_in_its_data(page: s
 
 def test_embedded_json_reads_back_as_it_was() -> None:
     value = {"</script><!--": "\u2028&<>\u2029"}
-    text = embedded(value)
+    text = script_json(value)
     assert not set("<>&\u2028\u2029") & set(text) and orjson.loads(str(text)) == value
 
 
@@ -125,18 +125,18 @@ def test_rows_of_the_simulated_cluster_are_told_from_policies_that_decide_by_cyc
     container = ContainerReplay("a", None, tallies, runs)
     result = ReplayResult(60, 600, tuple(tallies), frozenset(), (container,), (), {})
     text = " ".join(read(render_page(result, (), generated_at=WHEN, version="0")).text)
-    assert "static, phasewise: played in a simulated cluster" in text
+    assert "static, phasewise: run in a simulated cluster" in text
     assert "histogram: one decision per cycle of 10 min, in force at once" in text
     assert "10.0 + 2.50" in text and "−2.50 (−25\xa0%)" in text and "reserved and lost minus" in text
-    assert "takes effect at once" not in text
+    assert "take effect at once" not in text
 
 
 def test_too_many_containers_are_capped_with_a_sentence_and_the_harmed_stay(
     run: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_module, "MOST_CONTAINERS", 6)
+    monkeypatch.setattr(page_module, "MAX_CONTAINERS", 6)
     capped = page_of(run)
-    assert "Shown are 6 of 16 containers" in capped
+    assert "6 of 16 containers are shown" in capped
     worst = max(run.result.containers, key=lambda c: c.tallies["phasewise"].oom_events)
     table = capped[capped.index('id="container-table"') : capped.index('id="timelines"')]
     assert table.count("<tr") == 7
@@ -149,7 +149,7 @@ def test_long_recordings_make_a_small_page() -> None:
     assert len(text) < 700_000
     data = timeline_data(big.timelines[0], big.result.policies)
     for resource, line in enumerate(data["usage"]):
-        assert len(line["t"]) <= MOST_POINTS
+        assert len(line["t"]) <= MAX_POINTS
         peak = np.nanmax(big.timelines[0].usage[:, resource]) / (1 if resource == 0 else 2**30)
         assert max(v for v in line["v"] if v is not None) == pytest.approx(peak, rel=1e-3)
 
@@ -182,7 +182,7 @@ def test_explanations_become_words_with_units() -> None:
         "n": np.int64(4200),
         "cpu": {"context": [2, 3], "unknown": None, "kept": True},
     }  # fmt: skip
-    assert explained(facts) == [
+    assert fact_pairs(facts) == [
         ("rule", "quantile"), ("cpu", "1.5 cores"), ("memory", "3.00 GiB"), ("lead", "1m30s"), ("q", "0.9731"),
         ("n", "4,200"),
         ("cpu: context", "2, 3"), ("cpu: unknown", "–"), ("cpu: kept", "yes"),
@@ -191,4 +191,4 @@ def test_explanations_become_words_with_units() -> None:
 
 def test_model_facts_are_flattened() -> None:
     facts = {"origin": "bundled", "training": {"step_s": 15, "features": ["a", "b"]}}
-    assert explained(facts) == [("origin", "bundled"), ("training: step", "15s"), ("training: features", "a, b")]
+    assert fact_pairs(facts) == [("origin", "bundled"), ("training: step", "15s"), ("training: features", "a, b")]

@@ -58,7 +58,7 @@ def test_without_any_baseline_there_are_amounts_and_no_savings() -> None:
     summary = summarise(result_of({"phasewise": [tally(2, 3)]}))
     assert summary.baseline is None and summary.row("phasewise").saved is None
     assert headline(summary).startswith("phasewise would have reserved 2.00 core-hours and 3.00 GiB-hours, at")
-    assert summary.savers(5) == []
+    assert summary.biggest_savers(5) == []
 
 
 def test_a_baseline_that_is_the_only_choice_is_not_compared_with_itself() -> None:
@@ -85,15 +85,15 @@ def test_net_saving_is_the_difference_of_the_two_bills() -> None:
 
 def test_savers_come_by_share_of_the_whole_and_with_prices_by_money() -> None:
     policies = {"static": [tally(4, 100), tally(10, 10)], "phasewise": [tally(4, 90), tally(1, 10)]}
-    assert [row.container for row in summarise(result_of(policies)).savers(5)] == ["c1", "c0"]
+    assert [row.container for row in summarise(result_of(policies)).biggest_savers(5)] == ["c1", "c0"]
     by_money = summarise(result_of(policies), Prices(memory_gib_hour=1.0))
-    assert [row.container for row in by_money.savers(5)] == ["c0"]
+    assert [row.container for row in by_money.biggest_savers(5)] == ["c0"]
 
 
 def test_sufferers_come_by_oom_events_then_by_time_in_violation_and_the_unharmed_do_not_come() -> None:
     ours = [tally(1, 1), tally(1, 1, violations=(9, 0)), tally(1, 1, ooms=1), tally(1, 1, violations=(3, 3))]
     summary = summarise(result_of({"phasewise": ours}))
-    assert [row.container for row in summary.sufferers(5)] == ["c2", "c1", "c3"]
+    assert [row.container for row in summary.most_harmed(5)] == ["c2", "c1", "c3"]
 
 
 def test_the_table_reads_baseline_first_then_the_choices_then_ours_then_the_oracles(run: Simulated) -> None:

@@ -11,10 +11,10 @@ from hypothesis.extra.numpy import arrays
 from recommender.records import FloatArray
 from recommender.report.timeline_data import (
     allocation_at,
-    changes,
-    moments,
-    runs_of_labels,
-    telling_points,
+    change_indices,
+    downsampled_indices,
+    event_offsets_s,
+    phase_spans,
     violation_spans,
 )
 
@@ -25,21 +25,21 @@ def test_a_single_spike_among_a_hundred_thousand_samples_is_kept() -> None:
     values = np.ones(100_000)
     values[54_321] = 9.0
     values[77_777] = -3.0
-    kept = telling_points(values, 1500)
+    kept = downsampled_indices(values, 1500)
     assert {54_321, 77_777} <= set(kept.tolist()) and len(kept) <= 1500
 
 
 def test_of_moments_too_close_to_be_told_apart_the_first_is_kept() -> None:
     times = np.array([1_000, 1_004, 1_009, 1_010, 1_099, 1_101])
-    assert moments(times, 1_000, 100, bins=10) == [0, 10, 99]
-    assert moments(times, 1_000, 100, bins=1000) == [0, 4, 9, 10, 99]
-    assert moments(times[:0], 1_000, 100, bins=10) == []
+    assert event_offsets_s(times, 1_000, 100, bins=10) == [0, 10, 99]
+    assert event_offsets_s(times, 1_000, 100, bins=1000) == [0, 4, 9, 10, 99]
+    assert event_offsets_s(times[:0], 1_000, 100, bins=10) == []
 
 
 def test_a_gap_stays_a_gap() -> None:
     values = np.ones(10_000)
     values[5000:5100] = NAN
-    kept = telling_points(values, 500)
+    kept = downsampled_indices(values, 500)
     assert np.isnan(values[kept]).any() and len(kept) <= 500
 
 
@@ -48,7 +48,7 @@ def test_a_gap_stays_a_gap() -> None:
     arrays(np.float64, st.integers(1, 400), elements=st.one_of(st.just(NAN), st.floats(-1e6, 1e6))), st.integers(5, 60)
 )
 def test_thinning_keeps_order_ends_extremes_and_the_limit(values: FloatArray, limit: int) -> None:
-    kept = telling_points(values, limit)
+    kept = downsampled_indices(values, limit)
     assert len(kept) <= limit and (np.diff(kept) > 0).all()
     present = values[~np.isnan(values)]
     if len(present):
@@ -57,13 +57,13 @@ def test_thinning_keeps_order_ends_extremes_and_the_limit(values: FloatArray, li
 
 def test_only_changes_of_an_allocation_are_drawn_and_all_of_them() -> None:
     allocation = np.array([[1, 1], [1, 1], [1, 2], [3, 2], [3, 2]], dtype=float)
-    assert changes(np.arange(5), allocation, 10).tolist() == [0, 2, 3]
-    assert changes(np.zeros(0, np.int64), np.zeros((0, 2)), 10).tolist() == []
+    assert change_indices(np.arange(5), allocation, 10).tolist() == [0, 2, 3]
+    assert change_indices(np.zeros(0, np.int64), np.zeros((0, 2)), 10).tolist() == []
 
 
 def test_too_many_changes_are_thinned_with_their_extremes_kept() -> None:
     allocation = np.random.default_rng(0).random((5000, 2))
-    kept = changes(np.arange(5000), allocation, 200)
+    kept = change_indices(np.arange(5000), allocation, 200)
     assert len(kept) <= 200
     assert (allocation[kept].max(axis=0) == allocation.max(axis=0)).all()
 
@@ -90,4 +90,4 @@ def test_a_violation_before_any_allocation_is_none() -> None:
 )
 def test_labels_become_stretches(labels: list[int], runs: list[tuple[int, int, int]]) -> None:
     timestamps = 1000 + 10 * np.arange(len(labels), dtype=np.int64)
-    assert runs_of_labels(timestamps, np.array(labels, dtype=np.int64)) == runs
+    assert phase_spans(timestamps, np.array(labels, dtype=np.int64)) == runs

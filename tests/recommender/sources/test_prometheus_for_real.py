@@ -223,7 +223,7 @@ def test_a_month_comes_window_by_window_across_counter_resets(
     file = tmp_path / "month.csv.gz"
     ended = phasewise(*options(filled, access, end_s, file, "--since", "30d", "--step", "60s", "--namespace", "month"))
     assert ended.code == 0, ended.err
-    assert "no requests are known" in ended.err
+    assert "no requests: " in ended.err
     rows = pd.read_csv(file)
     assert len(rows) >= 30 * 1440 - 2
     assert (np.diff(rows["timestamp"]) == 60).all()

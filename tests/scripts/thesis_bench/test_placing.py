@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from recommender.contention.phasewise import Sharing
+from recommender.contention.phasewise import ForecastJob
 from recommender.contention.sharing import Stage
 from thesis_bench.workers.deciders import added_s
 
 
-def job(name: str, worker: int, core_s: float, due_s: float) -> Sharing:
-    return Sharing(name, worker, [Stage(core_s, 1.0)], due_s)
+def job(name: str, worker: int, core_s: float, due_s: float) -> ForecastJob:
+    return ForecastJob(name, worker, [Stage(core_s, 1.0)], due_s)
 
 
 def test_a_new_job_adds_least_where_it_waits_for_nobody() -> None:

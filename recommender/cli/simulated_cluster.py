@@ -1,0 +1,182 @@
+"""The simulated cluster of `phasewise dry-run`: its options, and running policies in it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import click
+
+from recommender.cli.common import DURATION, Command
+from recommender.engine.lead_time import DEFAULT_DELAY_S
+from recommender.engine.options import Options, RailOptions
+from recommender.judging import ClusterRules, KillRules, Limits, interval_s
+from recommender.records import OOM_EXIT_CODE, Played, UsageSeries
+from recommender.simulate.rows import PHASEWISE, Cluster, Progress, play_rows
+from recommender.units import format_duration
+
+DEFAULT_RAILS = RailOptions()
+
+BUNDLED_DELAY_S, BUNDLED_RESIZES_PER_HOUR = 2.0, 120
+"""The bundled runs last minutes instead of hours, so their updater is faster and may act more often."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """The options of the simulated cluster as given.
+
+    Attributes
+    ----------
+    apply_delay_s
+        None for the default.
+    apply
+        `in-place` or `recreate`: how running containers are resized.
+    resizes_per_hour
+        None for the default.
+    """
+
+    apply_delay_s: float | None
+    apply: str
+    checkpoint_every_s: float | None
+    restart_s: float
+    limits: Limits
+    resizes_per_hour: int | None
+    target_kills: float
+    resizes_waiting: bool
+
+    def engine_options(self, *, bundled: bool) -> Options:
+        """Options of the recommender under test; `bundled` selects the defaults for the bundled runs."""
+        default = BUNDLED_RESIZES_PER_HOUR if bundled else DEFAULT_RAILS.resizes_per_hour
+        resizes_per_hour = default if self.resizes_per_hour is None else self.resizes_per_hour
+        return Options(rails=RailOptions(resizes_per_hour=resizes_per_hour, target_kills=self.target_kills))
+
+    def cluster_rules(self, *, bundled: bool) -> ClusterRules:
+        """Rules by which the cluster applies recommendations and kills; `bundled` as for `engine_options`."""
+        kills = KillRules(
+            restart_s=self.restart_s,
+            checkpoint_every_s=math.inf if self.checkpoint_every_s is None else self.checkpoint_every_s,
+            limits=self.limits,
+            recreates=self.apply == "recreate",
+        )
+        default_s = BUNDLED_DELAY_S if bundled else DEFAULT_DELAY_S
+        delay_s = default_s if self.apply_delay_s is None else self.apply_delay_s
+        return ClusterRules(delay_s, kills, self.resizes_waiting)
+
+
+def cluster_options(command: Command) -> Command:
+    """Add the options of the simulated cluster, the fields of `ClusterOptions`."""
+    delays = f"{format_duration(DEFAULT_DELAY_S)}, as in live clusters; for the bundled data {BUNDLED_DELAY_S:g}s"
+    limits = "Memory limits: `follow` the requests, `stay` as declared, or `none`. Use above a limit is an OOM kill."
+    apply = "How running containers are resized; `recreate` loses as much work as a kill."
+    options = (
+        click.option(
+            "--apply-delay",
+            "apply_delay_s",
+            type=DURATION,
+            help=f"Time from a recommendation until it is in force. Default: {delays}.",
+        ),
+        click.option(
+            "--apply", type=click.Choice(["in-place", "recreate"]), default="in-place", show_default=True, help=apply
+        ),
+        click.option(
+            "--resize-waiting",
+            "resizes_waiting",
+            is_flag=True,
+            help="As for `phasewise recommender`: each run waits a round, then starts with less if recommended.",
+        ),
+        click.option(
+            "--checkpoint-every",
+            "checkpoint_every_s",
+            type=DURATION,
+            help="Interval of a run's checkpoints. Default: none, so that a kill loses the whole run.",
+        ),
+        click.option(
+            "--restart-time",
+            "restart_s",
+            type=DURATION,
+            default="2m",
+            show_default=True,
+            help="Time that a restart takes.",
+        ),
+        click.option(
+            "--limits", type=click.Choice(["follow", "stay", "none"]), default="follow", show_default=True, help=limits
+        ),
+        click.option(
+            "--resizes-per-hour",
+            type=click.IntRange(1),
+            help=f"Maximum changes per hour of a container's CPU, and of its memory, by `{PHASEWISE}`; raises "
+            "are exempt. "
+            f"Default: {DEFAULT_RAILS.resizes_per_hour}; for the bundled data {BUNDLED_RESIZES_PER_HOUR}.",
+        ),
+        click.option(
+            "--target-kills",
+            type=click.FloatRange(0.0, 0.5),
+            default=DEFAULT_RAILS.target_kills,
+            show_default=True,
+            help=f"Accepted share of OOM-killed runs under `{PHASEWISE}`; a tenth of it for runs with devices.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def runs_ended_before(
+    series: Sequence[UsageSeries], history: Iterable[UsageSeries]
+) -> tuple[list[UsageSeries], tuple[str, ...]]:
+    """The runs of `history` that ended before the first sample of `series`, and a note on the others.
+
+    Later runs were not known at that time, so nothing may be learned from them.
+    """
+    first_s = min(one.timestamps[0] for one in series)
+    replayed = {one.container for one in series}
+    ended, others = [], 0
+    for one in history:
+        if one.container in replayed or one.timestamps[-1] > first_s:
+            others += 1
+        else:
+            ended.append(one)
+    note = f"{others} runs of --history are left out: they are in SOURCE, or ended after its first sample."
+    return ended, (note,) if others else ()
+
+
+def simulated_policies(
+    names: Sequence[str],
+    series: Sequence[UsageSeries],
+    cluster: Callable[[float], Cluster],
+    progress: Progress,
+) -> tuple[Mapping[str, Mapping[str, Played]], tuple[str, ...]]:
+    """Run policies in the simulated cluster that `cluster` makes for a step in seconds.
+
+    Returns the result of each container by policy, and notes for the report.
+    """
+    if not names:
+        return {}, ()
+    steps = Counter(interval_s(one) for one in series)
+    step_s = min(steps, key=lambda step: (-steps[step], step))
+    simulated = cluster(step_s)
+    found, problems = play_rows(names, series, simulated, progress)
+    notes = [_describe_rules(simulated.rules)]
+    if killed := sum(one.facts.killed for one in series):
+        notes.append(f"{killed} of the recorded runs were OOM-killed: they needed more memory than was measured.")
+    if ended := sum(one.facts.exit_code == OOM_EXIT_CODE and not one.facts.killed for one in series):
+        notes.append(f"{ended} of the recorded runs ended with exit code {OOM_EXIT_CODE}, most likely OOM-killed.")
+    if simulated.history:
+        notes.append(f"{len(simulated.history)} earlier runs were known to their classes; they are not judged.")
+    notes += [f"{PHASEWISE}: {about}: {text}" for about, text in problems.items()]
+    return found, tuple(notes)
+
+
+def _describe_rules(rules: ClusterRules) -> str:
+    kills = rules.kills
+    how = "by recreating the container" if kills.recreates else "in place"
+    limits = {"follow": "follow the requests", "stay": "stay as declared", "none": "are not set"}[kills.limits]
+    waiting = ", and before a run starts if they are less than it declares" if rules.resizes_waiting else ""
+    every = "none" if math.isinf(kills.checkpoint_every_s) else f"one every {format_duration(kills.checkpoint_every_s)}"
+    return (
+        f"In the simulated cluster targets are applied {how} after {format_duration(rules.apply_delay_s)}{waiting}; "
+        f"memory limits {limits}; a kill costs the work since the last checkpoint ({every}) and a restart of "
+        f"{format_duration(kills.restart_s)}."
+    )
