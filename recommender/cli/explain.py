@@ -90,9 +90,9 @@ def recorded(file: Path, namespace: str, name: str, at_s: float) -> tuple[Json, 
         last_s, engine = step.now_s, step.engine
     if engine is None:
         raise BadInput("it holds no step of that time", remedy="Look at --at.", file=file)
-    groups = [group for group in engine.targets if (group.namespace, group.scaler) == (namespace, name)]
+    groups = [group for group in engine.targets if (group.namespace, group.vpa) == (namespace, name)]
     if not groups:
-        known = ", ".join(sorted({f"{group.namespace}/{group.scaler}" for group in engine.targets})) or "none"
+        known = ", ".join(sorted({f"{group.namespace}/{group.vpa}" for group in engine.targets})) or "none"
         problem = f"at {moment(last_s)} it has no target of a VPA {namespace}/{name}"
         raise BadInput(problem, remedy=f"It has targets of: {known}.", file=file)
     return _profile(engine, groups, last_s), _vpa(engine, groups)

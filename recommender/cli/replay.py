@@ -19,7 +19,7 @@ from recommender.cli.recommender import command as recommender
 from recommender.engine.entries import Json, Start
 from recommender.engine.keys import Group
 from recommender.engine.options import Options
-from recommender.engine.replaying import Comparison, Course, Difference, Replay
+from recommender.engine.replaying import Comparison, Difference, Replay, TargetHistory
 from recommender.errors import BadInput, Misuse
 from recommender.units import format_cpu, format_memory, moment
 
@@ -140,7 +140,7 @@ def _of_differences(told: list[Difference]) -> Table:
 
 def _of_courses(comparison: Comparison) -> Table:
     table = Table("container", "recorded", "replayed", "targets changed", title="wanted (mean)", title_justify="left")
-    for group, recorded, replayed in comparison.courses():
+    for group, recorded, replayed in comparison.histories():
         changes = f"{recorded.changes} -> {replayed.changes}"
         table.add_row(str(group), _amounts(recorded), _amounts(replayed), changes)
     return table
@@ -153,7 +153,7 @@ def _words(wanted: Json) -> str:
     return f"{cpu_cores:g} cores, {memory_bytes:g} bytes{' (a guess)' if doubt else ''}"
 
 
-def _amounts(course: Course) -> str:
+def _amounts(course: TargetHistory) -> str:
     cpu_cores, memory_bytes = course.mean()
     return "nothing" if math.isnan(cpu_cores) else f"{format_cpu(cpu_cores)}, {format_memory(memory_bytes)}"
 
@@ -171,15 +171,15 @@ def _document(comparison: Comparison, told: list[Difference]) -> dict[str, Any]:
         ],
         "workloads": [
             {**_name(group), "recorded": _course(recorded), "replayed": _course(replayed)}
-            for group, recorded, replayed in comparison.courses()
+            for group, recorded, replayed in comparison.histories()
         ],
     }
 
 
 def _name(group: Group) -> dict[str, str]:
-    return {"namespace": group.namespace, "vpa": group.scaler, "container": group.container}
+    return {"namespace": group.namespace, "vpa": group.vpa, "container": group.container}
 
 
-def _course(course: Course) -> dict[str, Any]:
+def _course(course: TargetHistory) -> dict[str, Any]:
     cpu_cores, memory_bytes = course.mean()
     return {"cpu_cores": cpu_cores, "memory_bytes": memory_bytes, "changes": course.changes}

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from recommender.engine.band import published
-from recommender.engine.coming import Expectations
+from recommender.engine.cold_start import Expectations
 from recommender.engine.container_arrays import NOBODY, POLICIES, UNDECIDED
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import TARGET

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from recommender.engine.containers import Containers
-from recommender.engine.keeping import LONGEST_TEXT, curve_content, curve_of, pack, unpack
 from recommender.engine.keys import Running, WorkloadKey
 from recommender.engine.member import Member
+from recommender.engine.persistence import LONGEST_TEXT, curve_content, curve_of, pack, unpack
 from recommender.errors import BadInput
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
@@ -105,11 +105,11 @@ class Classes:
         for key in [key for key in self._known if key not in self._used_s and key not in in_use]:
             del self._known[key]
 
-    def unused(self, now_s: float, ttl_s: float) -> list[WorkloadKey]:
+    def expired(self, now_s: float, ttl_s: float) -> list[WorkloadKey]:
         """Classes without a run for so long."""
         return [key for key, used_s in self._used_s.items() if now_s - used_s > ttl_s]
 
-    def beyond(self, most: int) -> list[WorkloadKey]:
+    def over_limit(self, most: int) -> list[WorkloadKey]:
         """Of the classes of each namespace those used longest ago, where there are more than so many."""
         latest = sorted(self._used_s, key=lambda key: (key.namespace, -self._used_s[key]))
         return [key for _, of_one in groupby(latest, attrgetter("namespace")) for key in islice(of_one, most, None)]
@@ -127,7 +127,7 @@ class Classes:
         runs = {name: known for name, known in sorted(self._known[key].items()) if len(known.memory)}
         typical_s = max((known.typical_s for known in runs.values()), default=0.0)
         number = max(map(len, runs.values()), default=0)
-        demand = [(name, demand_content(known), known.memory) for name, known in runs.items()]
+        demand = [(name, encode_demand(known), known.memory) for name, known in runs.items()]
         return {
             "updated": moment(self._used_s[key]),
             "why": f"workload class: {number} runs kept, {typical_s:.0f} s each (median)",
@@ -147,7 +147,7 @@ def learn_ended(
 
     Of one that was killed for memory before it got there it is known now how much memory was enough.
     """
-    ended, whole = running.ended, not (running.restarts or running.begun_by)
+    ended, whole = running.ended, not (running.restarts or running.resumed_pod_uid)
     if running.workload is None or ended is None or ended.exit_code != 0:
         return False
     key, container = WorkloadKey(member.instance.namespace, running.workload), member.instance.container
@@ -163,7 +163,7 @@ def learn_ended(
     return classes.learn(key, container, curve, memory, duration_s, now_s)
 
 
-def demand_content(runs: ClassRuns) -> dict[str, Any] | None:
+def encode_demand(runs: ClassRuns) -> dict[str, Any] | None:
     """The demand of a class as a PhaseProfile shows it: mean cores and largest memory by the time since start.
 
     These are what was wanted; the CPU time is what such a run has used in the end.

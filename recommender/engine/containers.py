@@ -148,7 +148,7 @@ class Containers:
         that cannot be right is refused by itself.
         """
         self.refused, self.entered = [], np.empty(0, np.int64)
-        self.foresight.foretold.clear()
+        self.foresight.next_phase_hits.clear()
         whose, told = samples
         usable = self.usable = self._usable(samples, now_s)
         if math.isfinite(now_s):

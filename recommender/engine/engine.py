@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from recommender.engine import keeping
+from recommender.engine import persistence
 from recommender.engine.advising import Advising
 from recommender.engine.band import safe_value
 from recommender.engine.classes import Classes, learn_ended
-from recommender.engine.coming import Expectations
+from recommender.engine.cold_start import Expectations
 from recommender.engine.container_arrays import NOBODY, UNDECIDED
 from recommender.engine.containers import Containers
 from recommender.engine.fleet import Fleet
@@ -127,7 +127,7 @@ class Engine:
 
     def keep(self, member: Member) -> dict[str, Any]:
         """What must survive a restart of a container, ready for JSON."""
-        return keeping.keep(self.fleet, member)
+        return persistence.keep(self.fleet, member)
 
     def why(self, group: Group) -> Why:
         """Why the target of a group is what it is, by the last step."""
@@ -388,7 +388,7 @@ class Engine:
         with self._report.guard(member.instance):
             kept = self._memory.container(member.instance, group)
             if kept is not None:
-                keeping.go_on(fleet, member, kept, cell)
+                persistence.go_on(fleet, member, kept, cell)
                 self._see_start(member.instance)
             elif running.started_s is not None and running.started_s < self._began_s and group in self.groups.slots:
                 stood = self.groups.arrays.given[self.groups.slots[group]]

@@ -207,7 +207,7 @@ def _history_of(content: str | None) -> HistogramSession:
 # -- what comes out ----------------------------------------------------------------------------------------------------
 
 
-def target_content(target: Target | None) -> Json:
+def encode_target(target: Target | None) -> Json:
     """Lower bound, target and upper bound, each of cores and bytes, and the doubt; None for none."""
     if target is None:
         return None

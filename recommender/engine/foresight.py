@@ -74,7 +74,7 @@ class PhaseForesight:
         self._demand, self._trained, self._step_s = model.demand, model.graph, step_s
         self._lead_samples = LATE_SAMPLES
         self._tables: dict[Hashable, int] = {}
-        self.foretold: list[bool] = []
+        self.next_phase_hits: list[bool] = []
         self._visits = [self._trained]
         self._news, self._rests_on = [0], [0]
         self._seen = [self._foresee(EVERYBODY)]
@@ -124,7 +124,7 @@ class PhaseForesight:
             before, phase, dwell = (int(part[slots[at]]) for part in (state.before, state.phase, state.dwell))
             if unknown not in (phase, following):
                 likeliest = int(self._seen[table].followers[before, phase, :unknown].argmax())
-                self.foretold.append(following == likeliest)
+                self.next_phase_hits.append(following == likeliest)
             if table != EVERYBODY:
                 self._visits[table].learn_visit(before, phase, dwell, following)
                 self._news[table] += 1

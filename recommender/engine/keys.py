@@ -23,11 +23,11 @@ class Group(NamedTuple):
     """The containers that share one target: those of one name under one VPA."""
 
     namespace: str
-    scaler: str
+    vpa: str
     container: str
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.scaler}, container {self.container}"
+        return f"{self.namespace}/{self.vpa}, container {self.container}"
 
 
 class WorkloadKey(NamedTuple):
@@ -98,11 +98,11 @@ class Running(NamedTuple):
         How often it was started again.
     finished
         Its pod runs no more and never will; `ended` says how the container ended.
-    leaving
+    terminating
         Its pod is being deleted.
     deferred_since_s
         Since when a resize of its pod has waited for room on the node, unix seconds; infinite when none does.
-    begun_by
+    resumed_pod_uid
         UID of the pod that began its work, where it goes on from that one's checkpoint: it is no whole run. Else empty.
     shares_node, shares_by
         The node that it runs on where it shares that with others, and the policy; empty where it does not.
@@ -120,9 +120,9 @@ class Running(NamedTuple):
     restarts: int = 0
     finished: bool = False
     ended: Ended | None = None
-    leaving: bool = False
+    terminating: bool = False
     deferred_since_s: float = math.inf
-    begun_by: str = ""
+    resumed_pod_uid: str = ""
     shares_node: str = ""
     shares_by: str = ""
     input_size: float = math.nan

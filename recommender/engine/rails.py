@@ -23,7 +23,7 @@ from recommender.units import BYTES_PER_MIB
 
 LITTLE_HISTORY_DAYS = 1.0 / 24.0
 
-OLD_S = 12 * 3600.0
+POD_LIFETIME_THRESHOLD_S = 12 * 3600.0
 """From this age on the updater gives a pod its target, whatever the bounds say."""
 
 Move = Callable[[FloatArray, Situation, RailOptions], FloatArray]
@@ -187,7 +187,7 @@ def _keep_limits(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray
     """
     had, known = s.groups.had[:, MEMORY], s.groups.known[:, :, MEMORY]
     default, upper = known[:, TARGET], known[:, UPPER]
-    taken = (s.youngest_s >= OLD_S) | (had > upper)
+    taken = (s.youngest_s >= POD_LIFETIME_THRESHOLD_S) | (had > upper)
     least = np.where(taken, default, np.fmax(had, default))
     return _at_least(target, np.where(s.groups.limits_follow & ~s.evicts & ~s.promised, least, np.nan))
 

@@ -20,10 +20,10 @@ from recommender.engine.entries import (
     STEP,
     Start,
     dumps,
+    encode_target,
     model_content,
     seen_content,
     start_content,
-    target_content,
 )
 from recommender.engine.journal import Journal
 from recommender.engine.keys import Group, Instance, WorkloadKey
@@ -148,7 +148,7 @@ class RecordedEngine(Engine):
     def _news(self) -> list[tuple[Group, Any]]:
         """Targets that are not what they were after the step before."""
         news = [
-            (group, target_content(self.targets.get(group)))
+            (group, encode_target(self.targets.get(group)))
             for group in {**self._said, **self.targets}
             if self._said.get(group) is not self.targets.get(group)
         ]

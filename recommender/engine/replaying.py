@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,12 +24,12 @@ from recommender.engine.entries import (
     STEP,
     Json,
     Start,
+    encode_target,
     loads,
     model_of,
     read,
     seen_of,
     start_of,
-    target_content,
 )
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import TARGET
@@ -46,7 +45,7 @@ from recommender.records import Amounts, FloatArray, amounts_of
 log = logging.getLogger(__name__)
 
 Wanted = Json
-"""A target as the record has it, see `target_content`."""
+"""A target as the record has it, see `encode_target`."""
 
 
 class Step(NamedTuple):
@@ -211,7 +210,7 @@ class Replay:
         news = [group for group in {**self._said, **targets} if self._said.get(group) is not targets.get(group)]
         self._said = dict(targets)
         self._recorded |= recorded
-        self._replayed |= {group: target_content(targets.get(group)) for group in news}
+        self._replayed |= {group: encode_target(targets.get(group)) for group in news}
         if self._change is not None:
             for group in news:
                 if group in targets:
@@ -262,7 +261,7 @@ def _unfit(block: Block, why: str) -> BadInput:
 
 
 @dataclass(slots=True)
-class Course:
+class TargetHistory:
     """The targets of one group, as time goes on.
 
     Attributes
@@ -322,7 +321,7 @@ class Comparison:
     def __init__(self) -> None:
         self.steps = self.starts = self.differing_steps = 0
         self.first_s = self.last_s = math.nan
-        self._courses = defaultdict[Group, tuple[Course, Course]](lambda: (Course(), Course()))
+        self._histories: dict[Group, tuple[TargetHistory, TargetHistory]] = {}
 
     def see(self, step: Step) -> list[Difference]:
         """Take in a step; returns where something else is said than then."""
@@ -331,15 +330,17 @@ class Comparison:
         self.last_s = step.now_s
         about = {**step.recorded, **step.replayed} if self.steps == 1 else step.news
         for group in about:
-            for course, wanted in zip(self._courses[group], step.both(group), strict=True):
+            for course, wanted in zip(
+                self._histories.setdefault(group, (TargetHistory(), TargetHistory())), step.both(group), strict=True
+            ):
                 course.move(step.now_s, None if wanted is None else np.array(wanted[0][TARGET]))
         differing = [group for group in about if step.differs(group)]
         self.differing_steps += bool(differing)
         return [Difference(step.now_s, group, *step.both(group)) for group in differing]
 
-    def courses(self) -> list[tuple[Group, Course, Course]]:
+    def histories(self) -> list[tuple[Group, TargetHistory, TargetHistory]]:
         """Of each group, in the order of their names, up to the last step."""
-        for both in self._courses.values():
+        for both in self._histories.values():
             for course in both:
                 course.end(self.last_s)
-        return [(group, *both) for group, both in sorted(self._courses.items())]
+        return [(group, *both) for group, both in sorted(self._histories.items())]

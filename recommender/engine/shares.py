@@ -173,7 +173,7 @@ class Shares:
         else:
             declared_cores = request_cores if math.isnan(declared_cores) else declared_cores
             most_cores = declared_cores if declared_cores > 0.0 else math.inf  # who declares nothing sets no bound
-            run = instance._replace(pod_uid=running.begun_by or instance.pod_uid)
+            run = instance._replace(pod_uid=running.resumed_pod_uid or instance.pod_uid)
             self._containers[instance] = _Container(
                 run, node, running.shares_by, running.group, most_cores, request_cores, now_s, told_s=now_s
             )

@@ -67,7 +67,7 @@ class Report:
         Kills for memory of our containers.
     runs
         Runs that came to their end and were learned.
-    unsaid, unshown
+    unwritten_statuses, unwritten_profiles
         Statuses that could not be left behind at the end, and PhaseProfiles that changed and were not written yet.
     refused
         Samples and kills that could not be right, by why not.
@@ -89,8 +89,8 @@ class Report:
     resizes_s: list[float] = field(default_factory=list)
     kills: int = 0
     runs: int = 0
-    unsaid: int = 0
-    unshown: int = 0
+    unwritten_statuses: int = 0
+    unwritten_profiles: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     judged: int = 0
     violating: list[int] = field(default_factory=lambda: [0, 0])
@@ -135,7 +135,7 @@ class Report:
         self.used = (self.used + used.sum(axis=0)).tolist()
         self.slack = (self.slack + np.fmax(had - used, 0.0).sum(axis=0)).tolist()
 
-    def changed(self, foretold: Sequence[bool]) -> None:
+    def count_phase_changes(self, foretold: Sequence[bool]) -> None:
         """Count changes of phase, and whether what came was what had been most probable."""
         self.phase_changes += len(foretold)
         self.forecast_hits += sum(foretold)

@@ -38,12 +38,12 @@ Run = tuple[str, str, str]
 
 
 class Home(NamedTuple):
-    """A container with its pod and the VPA that speaks for it; `begun_by` as `Running` has it."""
+    """A container with its pod and the VPA that speaks for it; `resumed_pod_uid` as `Running` has it."""
 
     state: VpaState
     pod: Pod
     container: ContainerState
-    begun_by: str = ""
+    resumed_pod_uid: str = ""
 
     @property
     def workload_class(self) -> ObjectKey | None:
@@ -66,9 +66,9 @@ class Home(NamedTuple):
             restarts=container.restart_count,
             finished=pod.finished,
             ended=_end_of(container),
-            leaving=pod.deleting,
+            terminating=pod.deleting,
             deferred_since_s=min(waits, default=math.inf),
-            begun_by=self.begun_by,
+            resumed_pod_uid=self.resumed_pod_uid,
             shares_node=pod.node if by else "",
             shares_by=by if pod.node else "",
             input_size=pod.input_size,

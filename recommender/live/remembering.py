@@ -45,14 +45,14 @@ class Remembered:
 
     def group(self, group: Group) -> GroupStart:
         """History from the checkpoint, the target in force from the status, all else from the profile."""
-        key = ObjectKey(group.namespace, group.scaler)
+        key = ObjectKey(group.namespace, group.vpa)
         state = self._states[key]
         history = HistogramAggregate(self._view.history(key, group.container))
         return GroupStart(history, _standing(state, group.container), state.kept_once("groups", group.container))
 
     def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
         """What the profile kept of a container."""
-        state = self._states[ObjectKey(group.namespace, group.scaler)]
+        state = self._states[ObjectKey(group.namespace, group.vpa)]
         return state.kept_once("members", f"{instance.pod_uid}/{instance.container}")
 
 
@@ -104,12 +104,12 @@ class ClassProfiles:
         changed = self._classes.changed
         if not self._read or not changed:
             return
-        for key in self._classes.beyond(MOST_CLASSES):
+        for key in self._classes.over_limit(MOST_CLASSES):
             self._classes.forget(key)
         for key in list(changed)[: int(min(self._at_most, len(changed)))]:
             with report.guard(f"workload class {ObjectKey(*key)}"):
                 self._write(key)
-        report.unshown += len(changed)
+        report.unwritten_profiles += len(changed)
 
     def _write(self, key: WorkloadKey) -> None:
         del self._classes.changed[key]
@@ -134,5 +134,5 @@ class ClassProfiles:
         for key in in_use:
             self._classes.in_use(key, now_s)
         self._classes.drop_untaught(in_use)
-        for key in self._classes.unused(now_s, self._ttl_s):
+        for key in self._classes.expired(now_s, self._ttl_s):
             self._classes.forget(key)

@@ -10,7 +10,7 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pair import NOTHING
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.oom import OomObservation
-from recommender.engine import keeping
+from recommender.engine import persistence
 from recommender.engine.engine import Engine, MakeFleet
 from recommender.engine.keys import Group, Kill, Rules
 from recommender.engine.lead_time import LeadTime
@@ -153,7 +153,7 @@ class Recommender:
             self._show_until(profiles_until_s, self.vpas.values(), report)
             self.classes.show(report)
         else:  # which of them would say something new is not looked into any more
-            report.unshown = len(self.vpas)
+            report.unwritten_profiles = len(self.vpas)
         return report
 
     # -- the steps -------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Recommender:
             state.lost_s, state.groups = before.lost_s, before.groups
         if kept is not None:
             with report.guard(f"PhaseProfile {vpa.key}"):
-                state.take_over(keeping.unpack(kept, f"PhaseProfile {vpa.key}"))
+                state.take_over(persistence.unpack(kept, f"PhaseProfile {vpa.key}"))
         for container in self.view.remembered(vpa.key):  # so that it is spoken of also while no pod is there
             state.groups.setdefault(container, state.group(container))
         return state
@@ -206,7 +206,7 @@ class Recommender:
         )
         targets = self.engine.step(now_s, seen, report)
         with report.guard("phases"):
-            report.changed(self.engine.fleet.foresight.foretold)
+            report.count_phase_changes(self.engine.fleet.foresight.next_phase_hits)
         for state in self.vpas.values():
             spoken_of = () if state.selection.problem else (state.selection.containers or state.groups)
             state.targets = {
@@ -275,7 +275,7 @@ class Recommender:
         if place is None:
             return None
         instance, group = place
-        state = self.vpas.get(ObjectKey(group.namespace, group.scaler))
+        state = self.vpas.get(ObjectKey(group.namespace, group.vpa))
         if state is None:
             return None
         ratio, least_bytes = self.limits.oom_bump(state.vpa.policy_for(told.container))

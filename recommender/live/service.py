@@ -213,7 +213,12 @@ class Service:
         report = recommender.leave_safe_values(until_s, self._stopped_s + PROFILES_WITHIN_S)
         self._say(report)
         kept = self._keep(recommender, until_s - time.monotonic(), 0.0, math.inf)
-        told = (len(recommender.vpas) - report.unsaid, report.unsaid, report.unshown, kept.left)
+        told = (
+            len(recommender.vpas) - report.unwritten_statuses,
+            report.unwritten_statuses,
+            report.unwritten_profiles,
+            kept.left,
+        )
         log.info("safe values left behind for %d VPAs, for %d not; not written: %d profiles, %d checkpoints", *told)
 
     def _clear_away(self) -> None:

@@ -152,7 +152,7 @@ class Telemetry:
         self._judge(report)
         self.problems.set(len(report.problems))
         self.containers.set(len(engine.fleet.members))
-        self.unshown.set(report.unshown)
+        self.unshown.set(report.unwritten_profiles)
         self._unserved.look(vpas, self._stopwatch())
         states = dict.fromkeys(STATES, 0)
         for vpa in vpas:

@@ -49,7 +49,7 @@ class Round(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RoundInput:
     """One round.
 
     Attributes
@@ -73,14 +73,14 @@ class Told:
     kills: Sequence[tuple[int, float]]
 
 
-class Recommends(Protocol):
+class SimulatedRecommender(Protocol):
     """Whoever speaks for the containers."""
 
     def expect(self, now: Round, has: FloatArray) -> Sequence[tuple[int, ContainerRecommendation]]:
-        """What is recommended for those that begin in a round, before they have used anything; `has` as in `Told`."""
+        """Recommendations for the traces that begin in a round, before their first sample; `has` as in `RoundInput`."""
         return ()
 
-    def recommend(self, told: Told) -> Sequence[tuple[int, ContainerRecommendation]]:
+    def recommend(self, told: RoundInput) -> Sequence[tuple[int, ContainerRecommendation]]:
         """What is recommended from now on, for those for which it may be something else."""
 
 

@@ -12,14 +12,14 @@ from recommender.policies.constraints import NoRules, SharedLimits, constrain
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import NO_FLOORS
 from recommender.records import Block, ContainerRecommendation
-from recommender.simulate.clock import Recommends, Told, Trace
+from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace
 
 CONTAINER = "main"
 INTERVAL_S = 60.0
-UNDECIDED = np.array([], np.int64)
+NO_POSITIONS = np.array([], np.int64)
 
 
-class Default(Recommends):
+class Default(SimulatedRecommender):
     """Each run is the only pod of a job with a VPA of its own, which begins with nothing."""
 
     def __init__(self, traces: Sequence[Trace]) -> None:
@@ -28,14 +28,14 @@ class Default(Recommends):
         self._taken, self._seen = np.zeros(len(traces), np.int64), np.zeros(len(traces), np.int64)
         self._minute = -1.0
 
-    def recommend(self, told: Told) -> list[tuple[int, ContainerRecommendation]]:
+    def recommend(self, told: RoundInput) -> list[tuple[int, ContainerRecommendation]]:
         """In the first round of each minute, what it says of all."""
         now_s = told.round.now_s
         self._sessions |= {number: HistogramSession() for number in told.round.began}
         self._seen[told.round.numbers] = told.round.positions + 1
         for number, had_bytes in told.kills:
             self._take(number)
-            bump(self._sessions[number], now_s, had_bytes)
+            record_oom(self._sessions[number], now_s, had_bytes)
         for number in told.round.ended:
             del self._sessions[number]
         minute = now_s // INTERVAL_S
@@ -46,7 +46,7 @@ class Default(Recommends):
 
     def _take(self, number: int) -> None:
         series, here = self._traces[number].series, slice(self._taken[number], self._seen[number])
-        self._sessions[number].advance(Block(series.usage[here], series.timestamps[here], UNDECIDED))
+        self._sessions[number].advance(Block(series.usage[here], series.timestamps[here], NO_POSITIONS))
         self._taken[number] = self._seen[number]
 
     def _said(self, number: int) -> ContainerRecommendation:
@@ -56,7 +56,7 @@ class Default(Recommends):
         return one
 
 
-def bump(session: HistogramSession, when_s: float, had_bytes: float) -> None:
+def record_oom(session: HistogramSession, when_s: float, had_bytes: float) -> None:
     """A container was killed for memory, and had requested so much; NaN for nothing."""
     bumped = bumped_memory_bytes(0.0 if math.isnan(had_bytes) else had_bytes, session.usage_peak_bytes)
     session.observe_oom(when_s, bumped)

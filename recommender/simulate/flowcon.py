@@ -15,7 +15,7 @@ import numpy as np
 
 from recommender.contention.flowcon import FREE, FlowCon, Measured
 from recommender.records import CPU, Amounts, ContainerRecommendation, amounts_of
-from recommender.simulate.clock import Recommends, Told, Trace
+from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.playing import declared_of
 
 LOSS = "loss"
@@ -38,7 +38,7 @@ class Node:
             self.jobs[name] = Measured(evaluation, self.used_core_s[name])
 
 
-class FlowConShares(Recommends):
+class FlowConShares(SimulatedRecommender):
     """Speaks for all containers of which a loss is told, each node by itself."""
 
     def __init__(self, traces: Sequence[Trace], step_s: float) -> None:
@@ -50,7 +50,7 @@ class FlowConShares(Recommends):
             placed.setdefault(trace.series.node or "", []).append(trace)
         self._nodes = {name: Node(FlowCon(capacity_of(on_it))) for name, on_it in placed.items()}
 
-    def recommend(self, told: Told) -> list[tuple[int, ContainerRecommendation]]:
+    def recommend(self, told: RoundInput) -> list[tuple[int, ContainerRecommendation]]:
         """Shares of the nodes on which a job began or ended, or whose time has come."""
         now = told.round
         for number, position, used in zip(

@@ -19,7 +19,7 @@ from recommender.simulate.clock import Round
 
 
 @dataclass(slots=True)
-class Kept:
+class Outcome:
     """What becomes of one container.
 
     Attributes
@@ -52,7 +52,7 @@ class InForce:
     def __init__(self, declared: FloatArray, rules: ClusterRules, step_s: float) -> None:
         n = len(declared)
         self.has = declared.copy()
-        self.kept = [Kept() for _ in range(n)]
+        self.kept = [Outcome() for _ in range(n)]
         self._rules, self._step_s = rules, step_s
         self._said, self._recorded = np.full((n, 3, 2), np.nan), np.full((n, 2), -1.0)
         self._used_bytes, self._floor_bytes, self._outside_since_s = np.zeros(n), np.zeros(n), np.full(n, np.inf)

@@ -21,14 +21,14 @@ from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
 from recommender.policies.constraints import Limits, NoRules, SharedLimits, constrain
 from recommender.records import CPU, MEMORY, ContainerRecommendation, FloatArray, UsageSeries, amounts_of
-from recommender.simulate.clock import Recommends, Round, Told, Trace
+from recommender.simulate.clock import Round, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.folds import FoldedFleet
 from recommender.simulate.playing import declared_of
 
 CONTAINER = "main"
 
 
-class Phasewise(Recommends):
+class Phasewise(SimulatedRecommender):
     """Each run is the only pod of a job with a VPA of its own; operators' limits are at their defaults.
 
     Parameters
@@ -90,7 +90,7 @@ class Phasewise(Recommends):
         groups = [self._groups[number] for number in now.began]
         return [self._publish(group, targets[group], now.now_s) for group in groups if group in targets]
 
-    def recommend(self, told: Told) -> list[tuple[int, ContainerRecommendation]]:
+    def recommend(self, told: RoundInput) -> list[tuple[int, ContainerRecommendation]]:
         """What it says from now on; of those of which it says the same as before, nothing."""
         now_s, report = told.round.now_s, Report()
         seen = Seen(self._changed_groups(told), self._changed_containers(told), self._samples(told), self._kills(told))
@@ -102,7 +102,7 @@ class Phasewise(Recommends):
             self._said = dict(targets)
         return [self._publish(group, target, now_s) for group, target in anew]
 
-    def _changed_groups(self, told: Told) -> dict[Group, Rules | None]:
+    def _changed_groups(self, told: RoundInput) -> dict[Group, Rules | None]:
         gone: dict[Group, Rules | None] = {self._groups[number]: None for number in self._left}
         return gone | self._new_groups(told.round)
 
@@ -112,7 +112,7 @@ class Phasewise(Recommends):
             for number in now.began
         }
 
-    def _changed_containers(self, told: Told) -> dict[Instance, Running | None]:
+    def _changed_containers(self, told: RoundInput) -> dict[Instance, Running | None]:
         changed: dict[Instance, Running | None] = {self._instances[number]: None for number in self._left}
         for number in {*told.round.began, *told.changed}:
             changed[self._instances[number]] = self._running(number, told.has)
@@ -131,12 +131,12 @@ class Phasewise(Recommends):
         costly = facts.devices > 0.0
         return Running(group, series.workload, began_s, requests, limits, input_size=facts.input_size, costly=costly)
 
-    def _samples(self, told: Told) -> Samples:
+    def _samples(self, told: RoundInput) -> Samples:
         at_s = self._at_s[self._begins[told.round.numbers] + told.round.positions]
         whose = [self._instances[number] for number in told.round.numbers.tolist()]
         return Samples(whose, np.column_stack([at_s, told.usage]))
 
-    def _kills(self, told: Told) -> list[Kill]:
+    def _kills(self, told: RoundInput) -> list[Kill]:
         now_s = told.round.now_s
         return [Kill(self._groups[number], self._instances[number], now_s, had) for number, had in told.kills]
 

@@ -10,8 +10,8 @@ import numpy as np
 from recommender.judging import ClusterRules, KillRules, ReplayOptions, durations_s, judge, judge_run, standing_limits
 from recommender.kernels.windows import carried_forward
 from recommender.records import CPU, MARKS, MEMORY, FloatArray, Played, UsageSeries
-from recommender.simulate.clock import Recommends, Told, Trace, rounds
-from recommender.simulate.in_force import InForce, Kept
+from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace, rounds
+from recommender.simulate.in_force import InForce, Outcome
 
 PEAK_MARGIN, PEAK_RUNS = 1.15, 3
 """Of `class.peak`; a class of fewer runs has what was declared."""
@@ -19,11 +19,11 @@ PEAK_MARGIN, PEAK_RUNS = 1.15, 3
 
 def play(
     traces: Sequence[Trace],
-    recommender: Recommends,
+    recommender: SimulatedRecommender,
     rules: ClusterRules,
     step_s: float,
     progress: Callable[[int], None] = lambda _: None,
-) -> list[Kept]:
+) -> list[Outcome]:
     """What each container has while somebody speaks for it; `progress` is told how many samples were just taken."""
     usage = np.concatenate([trace.series.usage for trace in traces])
     declared = np.concatenate([declared_of(trace.series) for trace in traces])
@@ -38,7 +38,7 @@ def play(
             in_force.begin(recommender.expect(now, in_force.has), now.now_s)
         judged = now.positions >= first[now.numbers]
         kills = in_force.use(now, judged, usage[rows, MEMORY], limit_bytes[rows])
-        told = Told(now, usage[rows], in_force.take_changed(), in_force.has, kills)
+        told = RoundInput(now, usage[rows], in_force.take_changed(), in_force.has, kills)
         in_force.say(recommender.recommend(told), now.now_s)
         for number in now.ended:
             in_force.end(number)
@@ -46,7 +46,7 @@ def play(
     return in_force.kept
 
 
-def played(trace: Trace, kept: Kept, options: ReplayOptions, rules: KillRules) -> Played | None:
+def played(trace: Trace, kept: Outcome, options: ReplayOptions, rules: KillRules) -> Played | None:
     """What came of one container, judged by what it had; None where that is not known of every sample."""
     series, positions = trace.series, np.array(kept.positions, np.int64)
     amounts = np.array(kept.amounts).reshape(-1, 2)
@@ -63,9 +63,9 @@ def played(trace: Trace, kept: Kept, options: ReplayOptions, rules: KillRules) -
     )
 
 
-def as_declared(trace: Trace) -> Kept:
+def as_declared(trace: Trace) -> Outcome:
     """What a container has that nobody speaks for."""
-    declared, kept = declared_of(trace.series), Kept()
+    declared, kept = declared_of(trace.series), Outcome()
     judged = np.flatnonzero(trace.series.present)
     judged = judged[judged >= trace.first]
     changes = judged[np.append(True, (np.diff(declared[judged], axis=0) != 0.0).any(axis=1))]
@@ -73,7 +73,7 @@ def as_declared(trace: Trace) -> Kept:
     return kept
 
 
-def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageSeries] = ()) -> list[Kept]:
+def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageSeries] = ()) -> list[Outcome]:
     """What containers have that are made with the largest peak of the runs of their class that had ended; those of
     `history` had before the first began."""
     ended: dict[str, list[tuple[float, FloatArray]]] = {}
@@ -90,7 +90,7 @@ def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageS
             found.append(as_declared(trace))
             continue
         cpu_cores, memory_bytes = (np.max(peaks, axis=0) * PEAK_MARGIN).tolist()
-        found.append(Kept([first_judged(trace)], [(cpu_cores, memory_bytes)]))
+        found.append(Outcome([first_judged(trace)], [(cpu_cores, memory_bytes)]))
     return found
 
 

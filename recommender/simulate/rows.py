@@ -16,7 +16,7 @@ from recommender.records import Played, UsageSeries
 from recommender.simulate.clock import Trace
 from recommender.simulate.default import Default
 from recommender.simulate.flowcon import FlowConShares
-from recommender.simulate.in_force import Kept
+from recommender.simulate.in_force import Outcome
 from recommender.simulate.phasewise import Phasewise
 from recommender.simulate.playing import as_declared, class_peaks, play, played
 
@@ -94,7 +94,7 @@ def play_rows(
 
 def _kept(
     name: str, traces: Sequence[Trace], cluster: Cluster, problems: dict[str, str], progress: Progress | None
-) -> list[Kept]:
+) -> list[Outcome]:
     if name == STATIC:
         return [as_declared(trace) for trace in traces]
     if name == CLASS_PEAK:

@@ -18,13 +18,13 @@ import numpy as np
 
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pair import NOTHING
-from recommender.engine.classes import demand_content
+from recommender.engine.classes import encode_demand
 from recommender.engine.container_arrays import UNDECIDED
 from recommender.engine.engine import Engine
 from recommender.engine.fleet import Fleet
-from recommender.engine.keeping import LONGEST_TEXT, pack
 from recommender.engine.keys import WorkloadKey
 from recommender.engine.member import Member
+from recommender.engine.persistence import LONGEST_TEXT, pack
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.live.outside.model_source import Refusal
@@ -86,7 +86,7 @@ class Showing:
         """
         waiting = self._due(states, refusal, now_s, report)
         taken = nsmallest(int(min(self._at_most, len(waiting))), waiting)
-        report.unshown = len(waiting) - len(taken)
+        report.unwritten_profiles = len(waiting) - len(taken)
         for due in taken:
             due.state.shown_s = now_s  # one that fails goes to the end of the queue
             with report.guard(_name_of(due.state)):
@@ -276,7 +276,7 @@ def _demand(target: Target, engine: Engine) -> Json:
     if workload is None:
         return {}
     runs = engine.classes.known(WorkloadKey(target.group.namespace, workload), target.group.container)
-    return {} if runs is None else {"demand": demand_content(runs)}
+    return {} if runs is None else {"demand": encode_demand(runs)}
 
 
 def _state(state: VpaState, engine: Engine) -> str:

@@ -157,9 +157,9 @@ class Publisher:
 
         outcomes = self._writers.run([partial(say, state) for state in states])
         for state, outcome in zip(states, outcomes, strict=True):
-            report.unsaid += 1
+            report.unwritten_statuses += 1
             with report.guard(state.vpa.key):
-                report.unsaid -= outcome()
+                report.unwritten_statuses -= outcome()
 
     def write_until(
         self, until_s: float, stopwatch: Callable[[], float], profiles: Sequence[Callable[[], None]], report: Report
@@ -172,10 +172,10 @@ class Publisher:
             write()
 
         for outcome in self._writers.run([partial(in_time, write) for write in profiles]):
-            report.unshown += 1
+            report.unwritten_profiles += 1
             with report.guard("PhaseProfiles"):
                 outcome()
-                report.unshown -= 1
+                report.unwritten_profiles -= 1
 
     def _status_of(self, state: VpaState) -> Status | None:
         """None when it says the same as last time."""

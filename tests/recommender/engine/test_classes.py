@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from recommender.engine.classes import DAY_S, MOST_CONTAINERS, Classes, memory_of
-from recommender.engine.keeping import pack, unpack
 from recommender.engine.keys import WorkloadKey
+from recommender.engine.persistence import pack, unpack
 from recommender.errors import BadInput
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, MOST_RUNS, ClassMemory, RunMemory
@@ -118,11 +118,11 @@ def test_a_class_that_nothing_is_run_of_is_forgotten_after_a_while_and_one_in_us
     classes = Classes()
     classes.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=0.0)
     classes.changed.clear()
-    assert classes.unused(10 * DAY_S, 30 * DAY_S) == []
+    assert classes.expired(10 * DAY_S, 30 * DAY_S) == []
     classes.in_use(KEY, 20 * DAY_S)
     assert list(classes.changed) == [KEY]
-    assert classes.unused(40 * DAY_S, 30 * DAY_S) == []
-    assert classes.unused(51 * DAY_S, 30 * DAY_S) == [KEY]
+    assert classes.expired(40 * DAY_S, 30 * DAY_S) == []
+    assert classes.expired(51 * DAY_S, 30 * DAY_S) == [KEY]
 
 
 def test_of_a_namespace_with_too_many_classes_those_used_longest_ago_are_beyond_them() -> None:
@@ -131,8 +131,8 @@ def test_of_a_namespace_with_too_many_classes_those_used_longest_ago_are_beyond_
     for now_s, key in enumerate([others, *keys]):
         classes.learn(key, "main", CURVE, MEMORY, 30.0, now_s=now_s)
     classes.learn(keys[0], "main", CURVE, MEMORY, 30.0, now_s=9.0)
-    assert set(classes.beyond(3)) == {keys[1], keys[2]}
-    assert classes.beyond(5) == []
+    assert set(classes.over_limit(3)) == {keys[1], keys[2]}
+    assert classes.over_limit(5) == []
 
 
 def test_no_more_containers_of_a_class_are_kept_than_its_profile_takes() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from recommender.engine.container_arrays import BY_CLASS, NOBODY
 from recommender.engine.engine import Engine
-from recommender.engine.keeping import keep
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, WorkloadKey
+from recommender.engine.persistence import keep
 from recommender.engine.seen import GroupStart, Nothing, Samples, Seen
 from recommender.engine.situation import DOUBTS, PINNED_SAMPLES, SILENT, TOO_LITTLE
 from recommender.engine.tally import Report
@@ -223,7 +223,7 @@ def test_a_container_that_another_vpa_speaks_for_now_brings_its_peak_and_adds_to
 
 @pytest.mark.parametrize(
     ("exit_code", "more", "learned"),
-    [(0, {}, 1), (137, {}, 0), (0, {"restarts": 1}, 0), (0, {"begun_by": "uid-first"}, 0)],
+    [(0, {}, 1), (137, {}, 0), (0, {"restarts": 1}, 0), (0, {"resumed_pod_uid": "uid-first"}, 0)],
     ids=["well", "failed", "restarted", "resumed"],
 )
 def test_only_a_whole_run_that_came_to_a_good_end_teaches_its_class(

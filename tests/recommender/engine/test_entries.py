@@ -37,7 +37,7 @@ RUNNING = st.builds(
     restarts=st.integers(0, 9),
     finished=st.booleans(),
     ended=ENDED,
-    leaving=st.booleans(),
+    terminating=st.booleans(),
     deferred_since_s=NUMBERS,
 )
 RULES = st.builds(

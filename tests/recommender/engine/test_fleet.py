@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, BY_PAST, UNDECIDED
 from recommender.engine.containers import LOOKED_BACK
 from recommender.engine.fleet import ClassesAlone, Fleet
-from recommender.engine.keeping import keep, pack, restore, unpack
 from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer
+from recommender.engine.persistence import keep, pack, restore, unpack
 from recommender.engine.seen import Samples
 from recommender.engine.tally import Report
 from recommender.errors import BadInput
@@ -337,7 +337,7 @@ def test_under_a_model_of_fewer_phases_no_phase_of_the_one_before_is_named_and_w
     report = Report()
     for at, row in enumerate(walk(10, 200)):
         feed(fleet, A, row[np.newaxis], start_s=60.0 + at)
-        report.changed(fleet.foresight.foretold)
+        report.count_phase_changes(fleet.foresight.next_phase_hits)
     assert report.forecast_hits + report.forecast_misses == report.phase_changes > 0
 
 

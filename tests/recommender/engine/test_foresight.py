@@ -75,10 +75,12 @@ def test_a_change_is_foretold_where_of_the_known_phases_the_likeliest_came() -> 
     made, unknown, rare = foresight(), -1, 2
     table = made.table_of(("ns", "train", "main"), NOTHING_RUNS)
     lives(made, table, ([CALM] * 3 + [unknown]) * 40 + ([CALM] * 3 + [BUSY] * 3) * 20, [1.0] * 280)
-    made.foretold.clear()
+    made.next_phase_hits.clear()
     made.state.reset(0)
     lives(made, table, [CALM] * 3 + [BUSY] * 3 + [CALM] * 3 + [unknown] + [CALM] * 3 + [rare], [1.0] * 14)
-    assert made.foretold == [True, True, False], "what leads to the unknown phase, and out of it, counts as neither"
+    assert made.next_phase_hits == [True, True, False], (
+        "what leads to the unknown phase, and out of it, counts as neither"
+    )
 
 
 def test_what_one_class_showed_is_nothing_to_another() -> None:

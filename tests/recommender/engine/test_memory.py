@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from recommender.engine.groups import Groups
-from recommender.engine.keeping import keep, restore
 from recommender.engine.keys import Kill, Rules, WorkloadKey
 from recommender.engine.memory import decide_memory, memory_words
 from recommender.engine.options import RailOptions
+from recommender.engine.persistence import keep, restore
 from recommender.engine.seen import GroupStart
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram_aggregate import HistogramAggregate

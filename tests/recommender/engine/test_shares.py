@@ -360,13 +360,15 @@ def test_a_container_was_not_idle_between_samples_that_come_more_seldom_than_rou
 def test_a_job_that_was_moved_is_as_far_as_it_was_on_the_node_that_it_left() -> None:
     """Both are of the long class. The one that comes has done 60 of 200 core seconds elsewhere, and so it ends first;
     without that, the one that was there first stays first."""
-    for begun_by, comes_first in ((SLOW.pod_uid, True), ("", False)):
+    for resumed_pod_uid, comes_first in ((SLOW.pod_uid, True), ("", False)):
         engine, moved = a_shared_node(samples_every_s=5.0), Instance("ns", "uid-moved", "main")
         there = of_class(SLOW, NOW_S)._replace(shares_node="n1")
         engine.step(NOW_S + 65.0, Seen(containers={FAST: there, SLOW: None}, nodes={"n1": 1.0}), Report())
         for age_s in np.arange(70.0, 80.0, 5.0):
             engine.step(NOW_S + age_s, Seen(samples=Samples.of([(FAST, Sample(NOW_S + age_s, 1.0, GIB))])), Report())
-        comes = of_class(SLOW, NOW_S + 80.0)._replace(shares_node="n1", begun_by=begun_by, group=GROUPS[FAST])
+        comes = of_class(SLOW, NOW_S + 80.0)._replace(
+            shares_node="n1", resumed_pod_uid=resumed_pod_uid, group=GROUPS[FAST]
+        )
         engine.step(NOW_S + 80.0, Seen(containers={moved: comes}), Report())
         (node,) = engine._shares.shared(NOW_S + 80.0, SLOTS, Report())
         assert (node.weights[1] > node.weights[0]) == comes_first
@@ -380,7 +382,7 @@ def test_what_a_job_did_until_its_last_moment_counts_where_it_goes_on() -> None:
     here = of_class(SLOW, NOW_S)
     shares.take_nodes({"n0": 1.0, "n1": 1.0})
     shares.place(SLOW, here, math.nan, NOW_S)
-    shares.place(WEB, here._replace(shares_node="n1", begun_by=SLOW.pod_uid), math.nan, NOW_S)
+    shares.place(WEB, here._replace(shares_node="n1", resumed_pod_uid=SLOW.pod_uid), math.nan, NOW_S)
 
     def done() -> dict[Instance, float]:
         return {key: shares._done(key, shares._containers[key], used.get(key, 0.0)) for key in (SLOW, WEB)}

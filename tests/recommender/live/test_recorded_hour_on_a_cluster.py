@@ -110,7 +110,7 @@ def test_jobs_with_a_kill_a_restart_and_an_outage_are_replayed_bit_for_bit(
         begun, said = begun + step.begins, said + len(step.news)
         assert [(step.now_s, group) for group in step.news if step.differs(group)] == []
         groups = step.engine.groups
-        kills |= {group.scaler for group, slot in groups.slots.items() if groups.arrays.killed_s[slot] > 0}
+        kills |= {group.vpa for group, slot in groups.slots.items() if groups.arrays.killed_s[slot] > 0}
     assert begun == 2
     assert said >= len(JOBS)
     assert kills == {f"{KILLED}.job"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recommender.judging import ClusterRules, Limits, ReplayOptions
 from recommender.records import CPU, MEMORY, ContainerRecommendation, Played, RunFacts
 from recommender.simulate.clock import Trace
-from recommender.simulate.in_force import Kept
+from recommender.simulate.in_force import Outcome
 from recommender.simulate.playing import as_declared, class_peaks, declared_of, play, played
 from tests.examples import at_most
 from tests.recommender.simulate.worked import GIB, START, STEP_S, Scripted, recommended, rules, trace
@@ -21,19 +21,19 @@ NAN = float("nan")
 MIB = 2.0**20
 
 
-def playing(one: Trace, lines: dict[int, ContainerRecommendation], by: ClusterRules) -> tuple[Kept, Scripted]:
+def playing(one: Trace, lines: dict[int, ContainerRecommendation], by: ClusterRules) -> tuple[Outcome, Scripted]:
     said = Scripted(lines)
     (kept,) = play([one], said, by, STEP_S)
     return kept, said
 
 
-def judged(one: Trace, kept: Kept, by: ClusterRules) -> Played:
+def judged(one: Trace, kept: Outcome, by: ClusterRules) -> Played:
     found = played(one, kept, ReplayOptions(), by.kills)
     assert found is not None
     return found
 
 
-def gib_from(kept: Kept) -> list[tuple[int, float]]:
+def gib_from(kept: Outcome) -> list[tuple[int, float]]:
     return [(at, memory / GIB) for at, (_, memory) in zip(kept.positions, kept.amounts, strict=True)]
 
 

@@ -95,7 +95,7 @@ class Expectations:
 
     def _waiting(self, slot: int) -> list[Instance]:
         found = ((instance, self._running[instance]) for instance in self._groups.instances[slot])
-        return [instance for instance, running in found if not running.finished and not running.leaving]
+        return [instance for instance, running in found if not running.finished and not running.terminating]
 
     def next_run(self, slot: int, input_size: float = math.nan) -> Coming | None:
         """What the next container of a group is to have at its start."""
