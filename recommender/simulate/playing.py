@@ -1,4 +1,4 @@
-"""Recorded traces under the rows of the simulated cluster: what is in force, what it saves, whom it kills."""
+"""Plays recorded traces in the simulated cluster, and evaluates allocations, savings and kills."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace, 
 from recommender.simulate.in_force import InForce, Outcome
 
 PEAK_MARGIN, PEAK_RUNS = 1.15, 3
-"""Of `class.peak`; a class of fewer runs has what was declared."""
+"""Of `class.peak`; a class of fewer runs keeps what was declared."""
 
 
 def play(
@@ -24,7 +24,7 @@ def play(
     step_s: float,
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[Outcome]:
-    """What each container has while somebody speaks for it; `progress` is told how many samples were just taken."""
+    """Play traces under a recommender; `progress` is called with the number of samples just played."""
     usage = np.concatenate([trace.series.usage for trace in traces])
     declared = np.concatenate([declared_of(trace.series) for trace in traces])
     limit_bytes = np.concatenate([limits_of(trace.series, rules.kills) for trace in traces])
@@ -37,45 +37,45 @@ def play(
         if rules.resizes_waiting and now.began:
             in_force.begin(recommender.expect(now, in_force.has), now.now_s)
         judged = now.positions >= first[now.numbers]
-        kills = in_force.use(now, judged, usage[rows, MEMORY], limit_bytes[rows])
-        told = RoundInput(now, usage[rows], in_force.take_changed(), in_force.has, kills)
-        in_force.say(recommender.recommend(told), now.now_s)
+        kills = in_force.observe(now, judged, usage[rows, MEMORY], limit_bytes[rows])
+        observed = RoundInput(now, usage[rows], in_force.take_changed(), in_force.has, kills)
+        in_force.recommend(recommender.recommend(observed), now.now_s)
         for number in now.ended:
             in_force.end(number)
         progress(len(rows))
-    return in_force.kept
+    return in_force.outcomes
 
 
-def played(trace: Trace, kept: Outcome, options: ReplayOptions, rules: KillRules) -> Played | None:
-    """What came of one container, judged by what it had; None where that is not known of every sample."""
-    series, positions = trace.series, np.array(kept.positions, np.int64)
-    amounts = np.array(kept.amounts).reshape(-1, 2)
+def evaluate(trace: Trace, outcome: Outcome, options: ReplayOptions, rules: KillRules) -> Played | None:
+    """Evaluate one container by its allocations; None if these are not known for every sample."""
+    series, positions = trace.series, np.array(outcome.positions, np.int64)
+    amounts = np.array(outcome.amounts).reshape(-1, 2)
     if np.isnan(amounts).any():
         return None
-    lasting_s = durations_s(series)
-    stays = limits_of(series, rules)
-    run = judge_run(series.usage, declared_of(series), positions, amounts, lasting_s, rules, stays)
+    lasting_s, limit_bytes = durations_s(series), limits_of(series, rules)
+    run = judge_run(series.usage, declared_of(series), positions, amounts, lasting_s, rules, limit_bytes)
     return Played(
         tally=judge(series.usage, positions, amounts, lasting_s, options.violation_tolerance),
         run=run,
         decisions=(series.timestamps[positions], amounts),
-        marks={name: np.array(kept.marks[name], np.int64) for name in MARKS},
+        marks={name: np.array(outcome.marks[name], np.int64) for name in MARKS},
     )
 
 
 def as_declared(trace: Trace) -> Outcome:
-    """What a container has that nobody speaks for."""
-    declared, kept = declared_of(trace.series), Outcome()
+    """The declared allocations of a container."""
+    declared, outcome = declared_of(trace.series), Outcome()
     judged = np.flatnonzero(trace.series.present)
     judged = judged[judged >= trace.first]
     changes = judged[np.append(True, (np.diff(declared[judged], axis=0) != 0.0).any(axis=1))]
-    kept.positions, kept.amounts = changes.tolist(), [(row[CPU], row[MEMORY]) for row in declared[changes].tolist()]
-    return kept
+    outcome.positions = changes.tolist()
+    outcome.amounts = [(row[CPU], row[MEMORY]) for row in declared[changes].tolist()]
+    return outcome
 
 
 def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageSeries] = ()) -> list[Outcome]:
-    """What containers have that are made with the largest peak of the runs of their class that had ended; those of
-    `history` had before the first began."""
+    """Allocations at the largest peak of the runs of the class that had ended; those in `history` ended before the
+    first start."""
     ended: dict[str, list[tuple[float, FloatArray]]] = {}
     runs = [(series, -np.inf) for series in history]
     runs += [(trace.series, float(trace.series.timestamps[-1]) + step_s) for trace in traces if trace.series.facts.over]
@@ -95,20 +95,20 @@ def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageS
 
 
 def first_judged(trace: Trace) -> int:
-    """The first sample that counts, an index of the series."""
+    """Index in the series of the first judged sample."""
     samples = np.flatnonzero(trace.series.present)
     return int(samples[np.searchsorted(samples, trace.first)])
 
 
 def limits_of(series: UsageSeries, rules: KillRules) -> FloatArray:
-    """The memory limit that stays at each sample, float64 (n,): as the cluster told it, else what was declared."""
-    told_bytes = series.facts.limits[MEMORY]
-    declared = declared_of(series)[:, MEMORY] if math.isnan(told_bytes) else np.full(len(series), told_bytes)
+    """The memory limit that stays at each sample, float64 (n,): as recorded, else as declared."""
+    recorded_bytes = series.facts.limits[MEMORY]
+    declared = declared_of(series)[:, MEMORY] if math.isnan(recorded_bytes) else np.full(len(series), recorded_bytes)
     return standing_limits(declared, rules.limits)
 
 
 def declared_of(series: UsageSeries) -> FloatArray:
-    """What was declared at each sample, float64 (n, 2): the latest that is known, or the first one; NaN for none."""
+    """Declared requests at each sample, float64 (n, 2): the latest known, or the first; NaN for none."""
     declared = np.full((len(series), 2), np.nan) if series.requests is None else series.requests
     declared = carried_forward(declared, np.isnan(declared))
     first = declared[(~np.isnan(declared)).argmax(axis=0), [CPU, MEMORY]]

@@ -133,7 +133,7 @@ class Showing:
             state.kept_kill_s = self._engine.killed_s(state.groups.values())
 
     def _vital_of(self, state: VpaState) -> list[int]:
-        return [vital for _, vital in self._engine.news_of(state.groups.values())]
+        return [vital for _, vital in self._engine.revisions_of(state.groups.values())]
 
     def _is_new(self, due: _Due, refusal: Refusal | None, now_s: float) -> bool:
         said_anew = signature_of(due.state, self._engine, refusal) != due.state.shown
@@ -155,7 +155,7 @@ def signature_of(state: VpaState, engine: Engine, refusal: Refusal | None) -> ob
         state.vpa.uid,
         state.vpa.generation,
         list(state.targets.items()),
-        engine.news_of(state.groups.values()),
+        engine.revisions_of(state.groups.values()),
         refusal,
         state.selection.declared,
         [(uid, growth.category) for uid, growth in state.growth.items()],
@@ -316,7 +316,7 @@ def _next(slot: int, fleet: Fleet) -> list[Json]:
     arrays = fleet.arrays
     if arrays.phase[slot] == UNKNOWN_PHASE:
         return []
-    chances, remaining_steps = fleet.foresight.coming(slot, int(arrays.table[slot]))
+    chances, remaining_steps = fleet.foresight.next_phases(slot, int(arrays.table[slot]))
     when = moment((float(arrays.last_cell[slot]) + 1.0 + remaining_steps) * fleet.step_s)
     shares = chances[:-1].tolist()
     order = sorted(range(len(shares)), key=lambda phase: -shares[phase])[:MOST_NEXT]

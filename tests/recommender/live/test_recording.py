@@ -117,7 +117,7 @@ def test_a_step_that_failed_fails_again_and_is_the_end_of_what_can_be_known(
             rounds(ours, cluster, 1)
         recorder.close()
         assert differing(file)[0] == 6
-        assert "failed then, and does now: ZeroDivisionError" in caplog.text
+        assert "failed when recorded, and fails now: ZeroDivisionError" in caplog.text
     assert differing(file)[0] == 6  # mended, it goes on
 
 
