@@ -23,8 +23,7 @@ class SlotArrays:
     Parameters
     ----------
     fresh
-        Initial value of a slot, by array name, which sets shape and type as well. None if each annotation has it, by
-        `fresh`.
+        Initial value of a slot, by array name; sets shape and type. None if each annotation has it, by `fresh`.
     slots
         Initial number of slots.
     """

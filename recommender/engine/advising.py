@@ -58,13 +58,11 @@ class Advising:
         situation = assess(self._fleet, groups, *self._cold_starts.arrays(), shared, now_s, self._options.rails)
         needs_default = ~situation.from_experience | situation.evicts | groups.limits_follow | situation.doubtful
         self._query_default(np.flatnonzero(groups.alive & needs_default), now_s)
-        groups.track_memory_demand(
-            np.where(situation.as_default, groups.default_estimate[:, TARGET], situation.wanted)[:, MEMORY], now_s
-        )
+        wanted = np.where(situation.as_default, groups.default_estimate[:, TARGET], situation.wanted)
+        groups.track_memory_demand(wanted[:, MEMORY], now_s)
         rails = apply_rails(situation, self._options.rails)
-        advised = banded_targets(
-            rails.target, situation.within_default_bounds, situation.evicts, groups, self._options.band
-        )
+        in_default_bounds, options = situation.within_default_bounds, self._options.band
+        advised = banded_targets(rails.target, in_default_bounds, situation.evicts, groups, options)
         self._situation, self._railed = situation, rails
         self._update_targets(advised, situation)
 
@@ -99,10 +97,8 @@ class Advising:
         advised = np.where(stays[:, np.newaxis, np.newaxis], groups.advised, advised)
         moved = known & (advised != groups.advised).any(axis=(1, 2))
         changed = np.flatnonzero(groups.alive & (moved | (situation.doubt != groups.advised_doubt) | ~known))
-        groups.advised[known], groups.advised_in_default_bounds[known] = (
-            advised[known],
-            situation.within_default_bounds[known, CPU],
-        )
+        groups.advised[known] = advised[known]
+        groups.advised_in_default_bounds[known] = situation.within_default_bounds[known, CPU]
         groups.advised_doubt[:] = np.where(known, situation.doubt, -1)
         groups.bump_revision(changed)
         for slot in changed.tolist():

@@ -21,12 +21,10 @@ from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, BoolArray, FloatArray
 
 MAX_POD_AGE_S = 10 * 3600.0
-"""Older pods get no safe value: from twelve hours on the updater ignores the bounds, and a tenth of difference is
-enough."""
+"""Older pods get no safe value: from twelve hours on the updater ignores the bounds, and acts on a tenth."""
 
 EVICTING_TOLERANCE = 0.02
-"""Relative deviation of bounds that is ignored where a change evicts: they decide when the default recommender
-would."""
+"""Tolerated relative deviation of bounds where a change evicts: they decide when the default would."""
 
 
 def in_whole_units(amounts: FloatArray) -> FloatArray:
@@ -119,8 +117,7 @@ def banded_targets(
 def safe_value(
     groups: Groups, slot: int, running: Sequence[Running], now_s: float, options: Options
 ) -> Estimate | None:
-    """The value to leave behind at shutdown: the default recommender's upper bound, up to the known peak and its
-    margin.
+    """The value to leave behind at shutdown: the default recommender's upper bound, up to the known peak and margin.
 
     Pods must not be created for a passing phase while no recommender runs. Running pods keep what they have: the bounds
     contain it, or the next process would have to undo the updates.

@@ -95,8 +95,7 @@ class Classes:
         self.changed[key] = None
 
     def in_use(self, key: WorkloadKey, now_s: float) -> None:
-        """Record that a class has running containers; once a day that is written, so that its profile is not
-        collected."""
+        """Record that a class has running containers, once a day, so that its profile is not collected."""
         if key in self._used_s and now_s - self._used_s[key] > DAY_S:
             self._used_s[key] = now_s
             self.changed[key] = None

@@ -20,8 +20,7 @@ NO_GROUP = -1
 """Group of a container that no VPA covers."""
 
 MAX_CLOCK_SKEW_S = 60.0
-"""Node clocks differ by seconds. A sample from further ahead comes from a wrong clock, and would make all later ones
-look late."""
+"""Clocks of nodes differ by seconds. A sample from further ahead is wrong, and would make all later ones look late."""
 
 LIMIT_TOLERANCE = 0.01
 """Relative distance within which CPU usage counts as being at the limit, or as equal to the unthrottled usage."""
@@ -45,8 +44,7 @@ class ContainerArrays(SlotArrays):
     first_cell: IntArray = fresh(0)
     start_cell: IntArray = fresh(0)
     last_cell: IntArray = fresh(0)
-    """Grid cells of its first sample, of the start of its present run (of the first sample if unknown) and of its
-    latest row."""
+    """Grid cells of its first sample, its present start (of the first sample if unknown) and its latest row."""
     rows_since_decision: IntArray = fresh(0)
     rows_since_history: IntArray = fresh(0)
     """Latest rows that no decision, and the histogram history, has taken in yet."""
@@ -116,10 +114,9 @@ class ContainerArrays(SlotArrays):
         self.cycle[slots] = cycle
 
     def is_throttled(self, slots: IntArray, cpu_cores: FloatArray) -> BoolArray:
-        """Whether CPU usage, float64 (m,), is at the limit and not just what was used below it: then it hides the
-        demand.
+        """Whether CPU usage, float64 (m,), is cut off by the limit, and not just what was used below it.
 
-        A NaN limit is none.
+        Throttled usage hides the demand. A NaN limit is none.
         """
         at_limit = cpu_cores >= self.limits[slots, CPU] * (1.0 - LIMIT_TOLERANCE)
         as_unsaturated = np.abs(cpu_cores - self.unsaturated_cpu_cores[slots]) <= LIMIT_TOLERANCE * cpu_cores

@@ -144,8 +144,8 @@ class Containers:
     def observe(self, samples: Samples, now_s: float = math.inf) -> list[Member]:
         """Take in samples; returns the members, once for each new row.
 
-        A further sample of the latest cell raises its usage if it is larger; an earlier one is dropped. An implausible
-        one is refused by itself.
+        A further sample of the latest cell can only raise its usage; an earlier one is dropped, an implausible one
+        refused.
         """
         self.refused, self.phase_changed = [], np.empty(0, np.int64)
         self.foresight.next_phase_hits.clear()

@@ -138,8 +138,7 @@ class Engine:
         return self._advising.rails_acting()
 
     def revisions_of(self, groups: Iterable[Group]) -> list[tuple[int, int]]:
-        """Revision of each group, and that of its durable state: they change with what would be shown, or must be
-        kept."""
+        """Revision of each group, counting changes worth showing, and that of its durable state."""
         arrays, slots = self.groups.arrays, self.groups.slots
         return [(int(arrays.revision[slots[group]]), int(arrays.durable_revision[slots[group]])) for group in groups]
 
@@ -382,8 +381,8 @@ class Engine:
         """Restore a container that was known before a restart.
 
         Without kept state, one that started before us and has the published target counts as having enough CPU: its own
-        usage is followed until the plan would have been cheaper. Probing for more would cost two resizes, a forecast
-        from scratch some more.
+        usage is followed until the plan would have been cheaper. Probing for more, or a new forecast, would cost
+        resizes.
         """
         self._place(member.instance)
         running = self.running[member.instance]

@@ -85,10 +85,8 @@ class Fleet(Containers):
         arrays, slot = self.arrays, member.slot
         arrays.table[slot], arrays.class_queried_s[slot] = self._table_of(member), -np.inf
         if arrays.decided_by[slot] == BY_CLASS:
-            arrays.decided_by[slot], arrays.rows_since_decision[slot] = (
-                UNDECIDED,
-                max(1, arrays.rows_since_decision[slot]),
-            )
+            arrays.decided_by[slot] = UNDECIDED
+            arrays.rows_since_decision[slot] = max(1, arrays.rows_since_decision[slot])
 
     def class_target(self, runs: ClassRuns | None, age_s: float) -> ClassTarget | None:
         """What a container that nothing is known of but its class and age is to have; None when nobody knows."""
@@ -146,8 +144,8 @@ class Fleet(Containers):
         return len(decided)
 
     def _match_past(self, slots: IntArray) -> tuple[IntArray, FloatArray]:
-        """How often these were in the same position before, int64 (m,), and their usage soon after and within the
-        horizon, float64 (2, m)."""
+        """How often these were in the same position before, int64 (m,), and their usage soon after it, float64 (2,
+        m)."""
         times, largest_cores = self.past.look(slots, np.array([self.lead_steps + 1, self._past_horizon_steps]))
         return times, largest_cores.T
 
@@ -189,10 +187,7 @@ class Fleet(Containers):
     ) -> ClassTarget | None:
         if not runs:
             return None
-        soon_s, ahead_s = (
-            self.lead_s + decrease_horizon_s
-            for decrease_horizon_s in (self._query_interval_s(runs), self.decrease_horizon_s(runs))
-        )
+        soon_s, ahead_s = self.lead_s + self._query_interval_s(runs), self.lead_s + self.decrease_horizon_s(runs)
         found = runs.forecast(progress, soon_s, ahead_s)
         if found is None:
             return None
@@ -230,7 +225,7 @@ class ClassOnlyFleet(Fleet):
 
 
 def _is_adequate(current_cores: Amount, soon_cores: Amount, cpu_cores: Amount) -> BoolArray | bool:
-    """Whether what stands need not change: it is enough soon, and no more than what is needed for longer."""
+    """Whether the present CPU can stay: enough for soon, and no more than what is needed for longer."""
     return (soon_cores <= current_cores) & (current_cores <= cpu_cores)
 
 

@@ -30,8 +30,7 @@ REFRESH_SHARE = 0.1
 MAX_REFRESHES_PER_STEP = 4
 
 CLASS_CREDIT_SAMPLES, CREDIT_VISITS = 60.0, 10.0
-"""The more visits of its own a class has, the longer it is trusted against a container's own samples; half of the extra
-credit after so many visits."""
+"""Trust in a class against a container's own samples grows with its visits; half of it after so many."""
 
 DEMAND_QUANTILE = 0.9
 """Quantile of the demand in a phase that explanations give."""
@@ -181,8 +180,7 @@ class PhaseForesight:
         return f"{words}; {times}to correct its own violations" if times else words
 
     def next_phases(self, slot: int, table: int) -> tuple[FloatArray, float]:
-        """Probability of each next phase, the unknown one last, float64 (phases,), and the expected steps until
-        then."""
+        """Probability of each next phase, the unknown one last, float64 (phases,), and the expected steps to it."""
         forecast, context = self._forecasts[table], self._context(slot)
         return forecast.followers[context[:2]], float(forecast.remaining_steps[context])
 
@@ -236,10 +234,8 @@ class PhaseForesight:
         if not stale:
             return
         for table in stale:
-            self._learned_visits[table], self._new_visits[table] = (
-                self._learned_visits[table] + self._new_visits[table],
-                0,
-            )
+            self._learned_visits[table] += self._new_visits[table]
+            self._new_visits[table] = 0
             self._forecasts[table] = self._forecast(table)
             self._plan.expected.occupancy[table] = self._forecasts[table].occupancy
         self._plan.expected.credit[:] = self._credit()

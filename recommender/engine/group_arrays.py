@@ -143,8 +143,7 @@ class GroupArrays(SlotArrays):
         return np.where(now_s - self.killed_s < KILL_FLOOR_TTL_S, self.kill_floor_bytes, 0.0)
 
     def lacks_room(self, now_s: float) -> BoolArray:
-        """bool (n,): a resize is deferred for lack of room, or was recently and the updater may evict for the next
-        one."""
+        """bool (n,): a resize is deferred for lack of room, or was lately and the updater evicts for the next one."""
         recently: BoolArray = self.evictable & (now_s - self.last_deferred_s < NODE_FULL_S)
         return recently | (self.deferred_since_s < np.inf)
 

@@ -22,13 +22,10 @@ log = logging.getLogger(__name__)
 _CHANGED = ("changed_cpu_s", "changed_memory_s")
 """Keys under which the latest changes of both resources are kept; may be absent."""
 
-_KEPT = {
-    name: name
-    for name in (
-        "peak_bytes", "violations", "peak_day", "peak_age_s", "less_memory_since_s", "judged", "kill_floor_bytes",
-        "killed_s",
-    )
-} | {"established": "taught"}  # fmt: skip
+_KEPT = {name: name for name in (
+    "peak_bytes", "violations", "peak_day", "peak_age_s", "less_memory_since_s", "judged", "kill_floor_bytes",
+    "killed_s",
+)} | {"established": "taught"}  # fmt: skip
 """Arrays that survive a restart, and the key of each in the kept state."""
 
 
@@ -55,7 +52,7 @@ class Groups:
         self.history: dict[int, HistogramAggregate] = {}
         self.workload: dict[int, str | None] = {}
         self.instances: dict[int, dict[Instance, None]] = {}
-        self._decode_history: dict[Instance, HistogramAggregate] = {}
+        self._history_of: dict[Instance, HistogramAggregate] = {}
         self._free: list[int] = []
 
     def __len__(self) -> int:
@@ -116,15 +113,15 @@ class Groups:
 
     def session(self, slot: int, instance: Instance) -> HistogramSession:
         """The histogram session of a container; what it added to another group's histograms stays there."""
-        if self._decode_history.get(instance) is not self.history[slot]:
+        if self._history_of.get(instance) is not self.history[slot]:
             self.leave([instance])
-            self._decode_history[instance] = self.history[slot]
+            self._history_of[instance] = self.history[slot]
         return self.history[slot].session(instance.pod_uid)
 
     def leave(self, gone: Iterable[Instance]) -> None:
         """Close the sessions of containers that are gone; their usage stays in the histograms."""
         for instance in gone:
-            if (history := self._decode_history.pop(instance, None)) is not None:
+            if (history := self._history_of.pop(instance, None)) is not None:
                 history.leave(instance.pod_uid)
 
     def query_default(self, slots: IntArray, now_s: float) -> None:
@@ -147,8 +144,7 @@ class Groups:
         return used
 
     def kept(self, slot: int) -> dict[str, Any]:
-        """State that must survive a restart, ready for JSON (NaN becomes null); histograms have their own
-        checkpoints."""
+        """State that must survive a restart, ready for JSON (NaN is null); histograms have their own checkpoints."""
         content = {key: getattr(self.arrays, name)[slot].tolist() for name, key in _KEPT.items()}
         for name, times in zip(_CHANGED, self.arrays.changed_s[slot], strict=True):
             content[name] = times[np.isfinite(times)].tolist()

@@ -20,8 +20,7 @@ UNSATURATED_FACTOR = 1.05
 """Usage up to this multiple of the unsaturated usage is what the container needs, even if it is all it has."""
 
 DECAY = 0.001
-"""Decay per sample of the unsaturated usage towards lower usage, so slow that it outlasts the time between two
-phases."""
+"""Decay per sample of the unsaturated usage towards lower usage: it outlasts the time between two phases."""
 
 GIVEN_TOLERANCE = np.array([0.01, 0.01])
 """Relative difference up to which requests count as the published target."""

@@ -97,8 +97,7 @@ class Kills:
     def apply(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
         """Raise the memory floors of the groups.
 
-        A standby sees kills that the former leader has taken in; in its first step it skips those that the kept state
-        covers.
+        A standby sees kills that the former leader has taken in; its first step skips those that the kept state covers.
         """
         known_s = np.where(self._stepped, -math.inf, self._groups.arrays.killed_s)
         self._stepped = True

@@ -54,8 +54,7 @@ class BandOptions:
     hold_cpu, hold_memory
         Deadband downwards: a lower target is published when it differs by more than this from the one in force.
     rise_cpu, rise_memory
-        Deadband upwards. It is narrower: missing memory kills, and CPU below the target by more than the tolerance of a
-        violation is short.
+        Deadband upwards. Narrower: missing memory kills, and CPU short by more than the tolerance violates.
     half_width
         Half width of the band. Narrower than the deadbands: a request from before a move must lie outside.
     hold_guess

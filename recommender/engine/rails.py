@@ -1,8 +1,7 @@
 """Guard rails between a forecast and what is published: functions of one shape, each reported when it acts.
 
 A rail gets the targets of all groups, float64 (n, 2), with what is known of them, and returns the targets. They run in
-the order of `RAILS`, from scratch in each step. The fallback comes first: what replaces a forecast must pass the other
-rails as well.
+the order of `RAILS`, from scratch in each step. The fallback comes first: its target must pass the other rails, too.
 """
 
 from __future__ import annotations
@@ -138,8 +137,7 @@ def _own_use(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
 
 
 def _room_to_show(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
-    """Raise the CPU of a container that uses all it has: on a busy node its usage hides its demand, and never
-    violates."""
+    """Raise the CPU of a container that uses all it has: on a busy node that hides its demand and never violates."""
     moved = target.copy()
     more = np.fmax(target[:, CPU], s.saturated_cpu_cores * options.widen)
     moved[:, CPU] = np.where(s.evicts, target[:, CPU], more)
@@ -235,8 +233,7 @@ def _explain_kill_floor(group: int, s: Situation, _: RailOptions) -> str:
 
 
 def _resize_limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
-    """Limit the changes of a resource per hour; increases are always allowed, as are moves within the default's
-    bounds."""
+    """Limit changes of a resource per hour, except for increases and for moves within the default's bounds."""
     limited = s.resizes_exhausted & ~(s.evicts[:, np.newaxis] & s.as_default)
     return np.where(limited, np.fmax(s.groups.published, target), target)
 

@@ -1,5 +1,4 @@
-"""Replays a record through the same engine: to check that it decides the same, or see what it would decide
-otherwise."""
+"""Replays a record through the same engine: to check that it decides the same, or try other options."""
 
 from __future__ import annotations
 
@@ -60,8 +59,7 @@ class Step(NamedTuple):
     news
         Groups whose target changed, in the record or now.
     recorded, replayed
-        Targets of all groups after the step, then and now; None or absent for no target. Updated in place by the next
-        step.
+        Targets of all groups after the step, then and now; None or absent for no target. The next step updates them.
     """
 
     now_s: float
@@ -88,8 +86,7 @@ class Replay:
     ----------
     change
         Returns the options to use, given those of the record. With other options each new target is published within
-        the limits that the record shows; usage and requests stay as they were, since the recorded cluster does not
-        react.
+        the recorded limits; usage and requests stay as they were, since the recorded cluster does not react.
 
     Attributes
     ----------
@@ -209,9 +206,8 @@ class Replay:
     def _compared(self, now_s: float, recorded: Mapping[Group, RecordedTarget]) -> Step:
         """The replayed step, compared with the record."""
         targets, begins, self._begins = self._now.targets, self._begins, False
-        last = self._last_targets
+        last, self._last_targets = self._last_targets, dict(targets)
         news = [group for group in {**last, **targets} if last.get(group) is not targets.get(group)]
-        self._last_targets = dict(targets)
         self._recorded |= recorded
         self._replayed |= {group: encode_target(targets.get(group)) for group in news}
         if self._change is not None:
@@ -293,11 +289,13 @@ class TargetHistory:
         self.move(now_s, self._target)
 
     def mean(self) -> Amounts:
-        """Time-weighted mean in cores and bytes, while there was a target; the target itself if that was a single
-        moment."""
+        """Time-weighted mean in cores and bytes while there was a target; the target itself if only for a moment."""
         if self._duration_s > 0.0:
             return amounts_of(self._sum / self._duration_s)
         return (math.nan, math.nan) if self._target is None else amounts_of(self._target)
+
+
+_Histories = tuple[TargetHistory, TargetHistory]
 
 
 class Difference(NamedTuple):
@@ -307,10 +305,6 @@ class Difference(NamedTuple):
     group: Group
     recorded: RecordedTarget
     replayed: RecordedTarget
-
-
-def _two_histories() -> tuple[TargetHistory, TargetHistory]:
-    return TargetHistory(), TargetHistory()
 
 
 class Comparison:
@@ -329,7 +323,7 @@ class Comparison:
     def __init__(self) -> None:
         self.steps = self.starts = self.differing_steps = 0
         self.first_s = self.last_s = math.nan
-        self._histories = defaultdict[Group, tuple[TargetHistory, TargetHistory]](_two_histories)
+        self._histories = defaultdict[Group, _Histories](lambda: (TargetHistory(), TargetHistory()))
 
     def see(self, step: Step) -> list[Difference]:
         """Take in a step; returns the targets that differ from the record."""

@@ -35,8 +35,7 @@ PHASEWISE = "phasewise"
 """Our own policy."""
 
 BUSY_SHARE, HELD_BACK_SHARE = 0.9, 0.8
-"""Thresholds: used share of its cores from which a node is busy, and of its entitlement from which a container is held
-back."""
+"""Used shares from which a node is busy, of its cores, and a container is held back, of its entitlement."""
 
 MIN_CORES = 0.001
 """Entitlement of a container without a request."""

@@ -76,8 +76,7 @@ class Situation:
     evicts: BoolArray
     """bool (n,): a change recreates pods or restarts containers; or may, since a node has no room for it."""
     keeps_peak: BoolArray
-    """bool (n,): the peak memory of a run must be available all the time, since a run may start again or still come
-    to it."""
+    """bool (n,): a run's peak memory must always be available, since a run may start again or still come to it."""
     kill_floor_bytes: FloatArray
     """float64 (n,): memory floor after an OOM kill; 0 without one."""
     youngest_s: FloatArray
@@ -152,7 +151,7 @@ def assess(
     wanted, keeps_published_cpu = _wanted_by_containers(fleet, groups, slots, decided, from_experience)
     has_demand = ~np.isnan(wanted).any(axis=1)
     unknown_phase = decided & ~from_experience & (arrays.phase[slots] == UNKNOWN_PHASE)
-    running, with_demand, unknown = (
+    running, demands, unknown = (
         np.bincount(owner[which], minlength=n) for which in (slice(None), has_demand, unknown_phase)
     )
     expected: BoolArray = np.logical_not(np.isnan(cold_start).any(axis=1))
@@ -171,7 +170,7 @@ def assess(
         now_s=now_s,
         wanted=all_wanted,
         leading=_leading(slots, owner, wanted[:, CPU], largest[:, CPU], cold_start[:, CPU]),
-        doubt=_doubt(running, with_demand, unknown, expected, silent, far_over),
+        doubt=_doubt(running, demands, unknown, expected, silent, far_over),
         silent=silent,
         working_set_bytes=_group_max(arrays.used[slots, MEMORY], owner, n),
         saturated_cpu_cores=_group_max(np.where(saturated, arrays.requests[slots, CPU], np.nan), owner, n),
@@ -191,26 +190,20 @@ def assess(
 
 
 def _doubt(
-    running: IntArray,
-    with_demand: IntArray,
-    unknown: IntArray,
-    expected: BoolArray,
-    silent: BoolArray,
-    far_over: BoolArray,
+    running: IntArray, demands: IntArray, unknown: IntArray, expected: BoolArray, silent: BoolArray, far_over: BoolArray
 ) -> IntArray:
-    """int64 (n,): why the forecast of each group is not trusted, an index into `DOUBTS`; the gravest of several
-    reasons.
+    """int64 (n,): why the forecast of each group is not trusted, an index into `DOUBTS`; the gravest reason.
 
     Parameters
     ----------
-    running, with_demand, unknown
+    running, demands, unknown
         int64 (n,): numbers of containers, of those with a demand, and of those in an unknown phase.
     far_over
         bool (n, 2): see `_over_budget`.
     """
     doubt = np.full(len(running), NO_DOUBT)
-    doubt[2 * unknown > with_demand] = PHASE_UNKNOWN
-    doubt[(with_demand == 0) & ~expected] = LITTLE_HISTORY
+    doubt[2 * unknown > demands] = PHASE_UNKNOWN
+    doubt[(demands == 0) & ~expected] = LITTLE_HISTORY
     doubt[(running == 0) & ~expected] = NO_CONTAINER
     doubt[silent & (running > 0)] = SILENT
     doubt[(doubt == NO_DOUBT) & far_over.any(axis=1)] = TOO_MANY_VIOLATIONS
@@ -264,8 +257,7 @@ def _silent(fleet: Fleet, slots: IntArray, owner: IntArray, n: int, now_s: float
 
 
 def _over_budget(groups: GroupArrays, options: RailOptions) -> tuple[BoolArray, BoolArray]:
-    """bool (n, 2) each: whether the violation ratio is above its target, and so far above that widening does not
-    help."""
+    """bool (n, 2) each: whether the violation ratio is above its target, and too far above it for widening."""
     accepted, ratio = np.array(options.target_violation), groups.violation_ratio()
     enough = (groups.judged >= MIN_JUDGED_SAMPLES)[:, np.newaxis]
     return enough & (ratio > accepted), enough & (ratio > 2.0 * accepted)
@@ -281,8 +273,7 @@ def _group_max(amounts: FloatArray, owner: IntArray, n: int) -> FloatArray:
 def _leading(
     slots: IntArray, owner: IntArray, cpu_cores: FloatArray, largest: FloatArray, cold_start: FloatArray
 ) -> IntArray:
-    """int64 (n,): slot with the largest CPU demand in each group, the first among equals; -1 if that is no running
-    one."""
+    """int64 (n,): slot with the largest CPU demand in each group, the first among equals; -1 for no running one."""
     leading = np.full(len(cold_start), -1)
     leads = np.flatnonzero(cpu_cores == largest[owner])[::-1]
     leading[owner[leads]] = slots[leads]

@@ -39,8 +39,7 @@ class Guard:
         """Enter."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        """Report and suppress any `Exception`, so that a round survives unforeseen errors; what ends the process
-        passes."""
+        """Report and suppress any `Exception`, so that a round survives unforeseen errors."""
         if isinstance(error, Exception):
             self._report.record_failure(self._about, error)
         return isinstance(error, Exception)

@@ -23,8 +23,7 @@ class Target:
     doubt
         Why the forecast is not trusted; empty if it is.
     in_place_of
-        Cores and bytes of the target that a safe value replaces until a recommender runs again; None for a normal
-        target.
+        Of a safe value: the target that it replaces until a recommender runs again, in cores and bytes; else None.
     """
 
     group: Group

@@ -1,2 +1,1 @@
-"""A simulated cluster that replays recorded traces: what a recommender would have given them, and which were
-OOM-killed."""
+"""A simulated cluster that replays recorded traces: what a recommender would have given them, and OOM kills."""

@@ -123,9 +123,8 @@ class InForce:
     def recommend(self, recommended: Sequence[tuple[int, ContainerRecommendation]], now_s: float) -> None:
         """Take in changed recommendations."""
         numbers = [number for number, _ in recommended]
-        self._recommended[numbers] = np.array([(one.lower, one.target, one.upper) for _, one in recommended]).reshape(
-            -1, 3, 2
-        )
+        estimates = np.array([(one.lower, one.target, one.upper) for _, one in recommended])
+        self._recommended[numbers] = estimates.reshape(-1, 3, 2)
         self._check_bounds(numbers, now_s)
 
     def end(self, number: int) -> None:

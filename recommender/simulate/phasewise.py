@@ -93,12 +93,8 @@ class Phasewise(SimulatedRecommender):
     def recommend(self, observed: RoundInput) -> list[tuple[int, ContainerRecommendation]]:
         """Recommendations that changed."""
         now_s, report = observed.round.now_s, Report()
-        seen = Seen(
-            self._changed_groups(observed),
-            self._changed_containers(observed),
-            self._samples(observed),
-            self._kills(observed),
-        )
+        groups, containers = self._changed_groups(observed), self._changed_containers(observed)
+        seen = Seen(groups, containers, self._samples(observed), self._kills(observed))
         self._gone = list(observed.round.ended)
         targets = self._engine.step(now_s, seen, report)
         self.problems |= report.problems

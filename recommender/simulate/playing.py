@@ -74,8 +74,7 @@ def as_declared(trace: Trace) -> Outcome:
 
 
 def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageSeries] = ()) -> list[Outcome]:
-    """Allocations at the largest peak of the runs of the class that had ended; those in `history` ended before the
-    first start."""
+    """Allocations at the largest peak of the runs of the class that had ended, those of `history` included."""
     ended: dict[str, list[tuple[float, FloatArray]]] = {}
     runs = [(series, -np.inf) for series in history]
     runs += [(trace.series, float(trace.series.timestamps[-1]) + step_s) for trace in traces if trace.series.facts.over]

@@ -30,8 +30,8 @@ FLEETS = {PHASEWISE: Fleet, CLASS_RUNS: ClassOnlyFleet}
 """Rows of the engine, and the fleet of each. They need a model."""
 
 GC_THRESHOLD = 1_000_000
-"""Allocations between garbage collections: most objects of a play live to its end, and by default scanning them takes a
-quarter of the time."""
+"""Allocations between garbage collections: most objects live to the end, and by default scanning takes a quarter of the
+time."""
 
 ModelFor = Callable[[str], PhaseModel | None]
 Progress = Callable[[str, int, int], None]
