@@ -11,7 +11,7 @@ from recommender.engine.band import banded_targets
 from recommender.engine.cold_start import ColdStarts
 from recommender.engine.container_arrays import NO_GROUP, POLICIES, UNDECIDED
 from recommender.engine.fleet import Fleet
-from recommender.engine.group_arrays import TARGET
+from recommender.engine.group_arrays import DAY_S, TARGET
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Group
 from recommender.engine.member import slots_of
@@ -24,8 +24,6 @@ from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, amounts_of
-
-DAY_S = 86400.0
 
 DEFAULT_INTERVAL_S = 60.0
 """Interval of the default recommender's rounds."""

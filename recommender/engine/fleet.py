@@ -24,7 +24,7 @@ DECISIONS_PER_RUN = 20
 """However short the runs of a class are, CPU may be lowered about so often in each."""
 
 QUERIES_PER_DECISION = 5
-"""The class is queried so many times as often, to see whether more is needed."""
+"""The class is queried so many times as often, in case more is needed."""
 
 Amount = FloatArray | float
 
@@ -80,7 +80,7 @@ class Fleet(Containers):
         return made + len(slots)
 
     def assign_class(self, member: Member, workload: str | None, runs: ClassRuns | None) -> None:
-        """A container turns out to be of this class, and its runs are asked from now on; None for none."""
+        """Assign a container to a class, whose runs it follows from now on; None for none."""
         member.workload, member.runs = workload, runs
         arrays, slot = self.arrays, member.slot
         arrays.table[slot], arrays.class_queried_s[slot] = self._table_of(member), -np.inf
@@ -89,7 +89,7 @@ class Fleet(Containers):
             arrays.rows_since_decision[slot] = max(1, arrays.rows_since_decision[slot])
 
     def class_target(self, runs: ClassRuns | None, age_s: float) -> ClassTarget | None:
-        """What a container that nothing is known of but its class and age is to have; None when nobody knows."""
+        """CPU of a container of which only class and age are known; None if the class cannot tell."""
         return self._from_class(runs, Progress(None, 0.0, max(0.0, age_s)))
 
     def rule(self, member: Member) -> str:
@@ -120,7 +120,7 @@ class Fleet(Containers):
         return bool(now_s - self.arrays.class_queried_s[member.slot] >= self._query_interval_s(runs))
 
     def _has_new_rows(self, slots: IntArray) -> BoolArray:
-        """Whether there is a sample of these that nobody has decided by, bool (m,)."""
+        """Whether there is a sample that no decision has taken in, bool (m,)."""
         arrays = self.arrays
         due: BoolArray = (arrays.samples[slots] > self.model.detector.lag) & (arrays.rows_since_decision[slots] > 0)
         return due

@@ -14,7 +14,7 @@ SATURATION_SHARE = 0.95
 """A container that uses this share of its CPU, or more, counts as using all of it."""
 
 MAX_SATURATED_SAMPLES = 8
-"""Cap of the count, twice the threshold for asking for more: so quickly it is known that a container needs no more."""
+"""Cap of the count: twice the threshold, so that it soon shows when a container needs no more."""
 
 UNSATURATED_FACTOR = 1.05
 """Usage up to this multiple of the unsaturated usage is what the container needs, even if it is all it has."""
@@ -48,15 +48,15 @@ def judge(
         Accepted share of samples above allocation x 1.05, per resource.
     """
     arrays, owner = fleet.arrays, fleet.arrays.group[slots]
-    used, had, given = arrays.used[slots], arrays.requests[slots], groups.given[owner]
+    used, allocated, given = arrays.used[slots], arrays.requests[slots], groups.given[owner]
     _count_saturated(fleet, slots)
-    arrays.had_target[slots] |= matches_given(had, given)
-    ours = arrays.had_target[slots] & ~np.isnan(had).all(axis=1) & ~groups.lacks_room(now_s)[owner]
+    arrays.had_target[slots] |= matches_given(allocated, given)
+    ours = arrays.had_target[slots] & ~np.isnan(allocated).all(axis=1) & ~groups.lacks_room(now_s)[owner]
     advisory = ~groups.applied[owner] & ~np.isnan(given).all(axis=1)
-    had = np.where(advisory[:, np.newaxis], given, had)
+    allocated = np.where(advisory[:, np.newaxis], given, allocated)
     judged = np.flatnonzero(ours | advisory)
-    report.judge(used[judged], had[judged])
-    intended, demand = _intended(had, given, groups.published[owner]), arrays.demand(slots, used)
+    report.judge(used[judged], allocated[judged])
+    intended, demand = _intended(allocated, given, groups.published[owner]), arrays.demand(slots, used)
     groups.judge(owner[judged], used[judged] > intended[judged] * VIOLATION_TOLERANCE)
     forecast = judged[~np.isin(arrays.decided_by[slots[judged]], BY_EXPERIENCE)]
     fleet.judge(slots[forecast], demand[forecast], intended[forecast])
@@ -66,19 +66,19 @@ def judge(
             runs.judge(bool(short[at]), target_violation[CPU])
 
 
-def _intended(had: FloatArray, given: FloatArray, published: FloatArray) -> FloatArray:
+def _intended(allocated: FloatArray, given: FloatArray, published: FloatArray) -> FloatArray:
     """What containers would have without limits, float64 (m, 2) each; NaN for a resource without a target.
 
     Where a container has what was given, and that is less than what was published, a user, a quota or a node limits it.
     Where it does not have it yet, the target came too late, which counts against the policy.
     """
-    applied = had >= given * (1.0 - GIVEN_TOLERANCE)
-    return np.where(np.isnan(given), np.nan, np.where(applied, np.fmax(had, published), had))
+    applied = allocated >= given * (1.0 - GIVEN_TOLERANCE)
+    return np.where(np.isnan(given), np.nan, np.where(applied, np.fmax(allocated, published), allocated))
 
 
-def matches_given(had: FloatArray, given: FloatArray) -> BoolArray:
+def matches_given(allocated: FloatArray, given: FloatArray) -> BoolArray:
     """Whether requests match what was published, float64 (..., 2); False where nothing was."""
-    same = (np.abs(had - given) <= GIVEN_TOLERANCE * given) | np.isnan(given)
+    same = (np.abs(allocated - given) <= GIVEN_TOLERANCE * given) | np.isnan(given)
     return np.asarray(same.all(axis=-1) & ~np.isnan(given).all(axis=-1))
 
 
@@ -88,8 +88,8 @@ def _count_saturated(fleet: Fleet, slots: IntArray) -> None:
     A count of consecutive samples would ask for more and withdraw it with each dip, before it could be applied.
     """
     arrays = fleet.arrays
-    used, had = arrays.used[slots, CPU], arrays.requests[slots, CPU]
-    saturated = is_saturated(used, had, arrays.limits[slots, CPU])
+    used, allocated = arrays.used[slots, CPU], arrays.requests[slots, CPU]
+    saturated = is_saturated(used, allocated, arrays.limits[slots, CPU])
     free = slots[~saturated]
     before, now = arrays.unsaturated_cpu_cores[free], arrays.used[free, CPU]
     arrays.unsaturated_cpu_cores[free] = np.fmax(now, before + DECAY * (now - before))

@@ -118,8 +118,8 @@ class LeadTime:
 
 def _matches(requests: Sequence[float], target: Sequence[float]) -> bool:
     """Whether requests match a target; a resource without a target does not count."""
-    for resource, (had, wanted) in enumerate(zip(requests, target, strict=True)):
-        near = abs(had - wanted) <= max(_RELATIVE_TOLERANCE * wanted, _CORES_TOLERANCE if resource == CPU else 0.0)
+    for resource, (request, wanted) in enumerate(zip(requests, target, strict=True)):
+        near = abs(request - wanted) <= max(_RELATIVE_TOLERANCE * wanted, _CORES_TOLERANCE if resource == CPU else 0.0)
         if not near and not math.isnan(wanted):
             return False
     return True

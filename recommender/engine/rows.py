@@ -14,8 +14,8 @@ from recommender.slots import SlotArrays
 class Rows(SlotArrays):
     """Usage and phases by slot, newest row last.
 
-    The rows of a slot move through a wider array, so that an append writes one row instead of shifting all of them;
-    rows that have reached its end are moved back to its start.
+    The rows of a slot move through a wider array, so that an append writes one row instead of shifting all; rows that
+    have reached its end are moved back to its start.
 
     Parameters
     ----------

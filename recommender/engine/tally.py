@@ -36,7 +36,7 @@ class Guard:
         self._report, self._about = report, about
 
     def __enter__(self) -> None:
-        """Enter."""
+        """Do nothing."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         """Report and suppress any `Exception`, so that a round survives unforeseen errors."""
@@ -128,12 +128,12 @@ class Report:
         self.refused[why] += 1
         self.problems[str(about)] = f"refused: {why}"
 
-    def judge(self, used: FloatArray, had: FloatArray) -> None:
+    def judge(self, used: FloatArray, allocated: FloatArray) -> None:
         """Count samples against what their containers had; float64 (m, 2), NaN for no request."""
         self.judged += len(used)
-        self.violating = (self.violating + (used > had * VIOLATION_TOLERANCE).sum(axis=0)).tolist()
+        self.violating = (self.violating + (used > allocated * VIOLATION_TOLERANCE).sum(axis=0)).tolist()
         self.used = (self.used + used.sum(axis=0)).tolist()
-        self.slack = (self.slack + np.fmax(had - used, 0.0).sum(axis=0)).tolist()
+        self.slack = (self.slack + np.fmax(allocated - used, 0.0).sum(axis=0)).tolist()
 
     def count_phase_changes(self, hits: Sequence[bool]) -> None:
         """Count phase changes, and whether the most probable phase came."""

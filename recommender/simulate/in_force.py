@@ -58,7 +58,7 @@ class InForce:
         self._pending, self._deferred, self._changed = set[int](), set[int](), set[int]()
 
     def begin(self, recommended: Sequence[tuple[int, ContainerRecommendation]], now_s: float) -> None:
-        """Create pods with what is recommended where that is less than declared; without a declaration with nothing."""
+        """Give pods without a node the recommendation where it is less than declared; undeclared resources stay so."""
         for number, one in recommended:
             has = self.has[number]
             self.has[number] = np.where(np.isnan(has), has, np.fmin(has, one.target))

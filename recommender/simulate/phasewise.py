@@ -61,7 +61,7 @@ class Phasewise(SimulatedRecommender):
     ) -> None:
         self._traces, self._limits, self._policy = traces, SharedLimits(maximum=_largest_node(traces)), NoRules()
         self._at_s = np.concatenate([trace.series.timestamps for trace in traces]).astype(np.float64)
-        self._begins = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
+        self._offsets = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
         self._limits_follow = rules.kills.limits == "follow"
         self._rules = Rules(evicts=rules.kills.recreates, limits_follow=self._limits_follow, repeats=False)
         self._instances = [Instance("", f"{number:09d}", CONTAINER) for number in range(len(traces))]
@@ -133,7 +133,7 @@ class Phasewise(SimulatedRecommender):
         return Running(group, series.workload, began_s, requests, limits, input_size=facts.input_size, costly=costly)
 
     def _samples(self, observed: RoundInput) -> Samples:
-        at_s = self._at_s[self._begins[observed.round.numbers] + observed.round.positions]
+        at_s = self._at_s[self._offsets[observed.round.numbers] + observed.round.positions]
         instances = [self._instances[number] for number in observed.round.numbers.tolist()]
         return Samples(instances, np.column_stack([at_s, observed.usage]))
 

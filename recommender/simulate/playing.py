@@ -28,11 +28,11 @@ def play(
     usage = np.concatenate([trace.series.usage for trace in traces])
     declared = np.concatenate([declared_of(trace.series) for trace in traces])
     limit_bytes = np.concatenate([limits_of(trace.series, rules.kills) for trace in traces])
-    begins = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
+    offsets = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
     first = np.array([trace.first for trace in traces])
-    in_force = InForce(declared[begins], rules, step_s)
+    in_force = InForce(declared[offsets], rules, step_s)
     for now in rounds(traces, step_s):
-        rows = begins[now.numbers] + now.positions
+        rows = offsets[now.numbers] + now.positions
         in_force.apply(now.now_s)
         if rules.resizes_waiting and now.began:
             in_force.begin(recommender.expect(now, in_force.has), now.now_s)
@@ -52,11 +52,12 @@ def evaluate(trace: Trace, outcome: Outcome, options: ReplayOptions, rules: Kill
     amounts = np.array(outcome.amounts).reshape(-1, 2)
     if np.isnan(amounts).any():
         return None
-    lasting_s, limit_bytes = durations_s(series), limits_of(series, rules)
-    run = judge_run(series.usage, declared_of(series), positions, amounts, lasting_s, rules, limit_bytes)
+    lasting_s = durations_s(series)
     return Played(
         tally=judge(series.usage, positions, amounts, lasting_s, options.violation_tolerance),
-        run=run,
+        run=judge_run(
+            series.usage, declared_of(series), positions, amounts, lasting_s, rules, limits_of(series, rules)
+        ),
         decisions=(series.timestamps[positions], amounts),
         marks={name: np.array(outcome.marks[name], np.int64) for name in MARKS},
     )
