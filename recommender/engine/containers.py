@@ -25,13 +25,7 @@ from recommender.policies.demand_curve import CurveRecorder
 from recommender.policies.memory_runs import MemoryOfRuns
 from recommender.policies.own_past import OwnPast
 from recommender.policies.phase_plan import EVERYBODY
-from recommender.records import (
-    CPU,
-    MEMORY,
-    BoolArray,
-    FloatArray,
-    IntArray,
-)
+from recommender.records import CPU, MEMORY, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
 LONGEST_GAP_CYCLES = 4

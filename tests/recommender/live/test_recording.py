@@ -112,7 +112,7 @@ def test_a_step_that_failed_fails_again_and_is_the_end_of_what_can_be_known(
     ours = recommender(cluster, recorder=recorder)
     rounds(ours, cluster, 5)
     with monkeypatch.context() as broken:
-        broken.setattr(advising, "look", failing_from(cluster.now_s + 1.0))
+        broken.setattr(advising, "assess", failing_from(cluster.now_s + 1.0))
         with pytest.raises(ZeroDivisionError):
             rounds(ours, cluster, 1)
         recorder.close()
@@ -123,10 +123,10 @@ def test_a_step_that_failed_fails_again_and_is_the_end_of_what_can_be_known(
 
 def failing_from(at_s: float) -> Callable[..., object]:
     """In place of the look at the situation."""
-    look = advising.look
+    assess = advising.assess
 
     def failing(*given: Any) -> object:
-        return look(*given) if given[5] < at_s else 1 / 0
+        return assess(*given) if given[5] < at_s else 1 / 0
 
     return failing
 
