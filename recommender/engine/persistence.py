@@ -40,13 +40,13 @@ def pack(content: Mapping[str, Any]) -> str:
     return base64.b64encode(packed).decode("ascii")
 
 
-def unpack(text: str, whose: str) -> dict[str, Any]:
+def unpack(text: str, owner: str) -> dict[str, Any]:
     """Reverse `pack`.
 
     Raises
     ------
     BadInput
-        The text is damaged; the message names `whose` it is.
+        The text is damaged; the message names its `owner`.
     """
     try:
         unpacker = zlib.decompressobj()
@@ -57,7 +57,7 @@ def unpack(text: str, whose: str) -> dict[str, Any]:
         if not isinstance(content, dict):
             raise ValueError("it is no JSON object")
     except (binascii.Error, zlib.error, ValueError) as error:
-        problem = f"{whose}: the kept state is damaged ({error})"
+        problem = f"{owner}: the kept state is damaged ({error})"
         raise BadInput(problem, remedy="Nothing to do: it starts from scratch.") from error
     return content
 

@@ -56,7 +56,7 @@ class Step(NamedTuple):
     ----------
     begins
         It is the first of its engine: the recommender started, or became leader.
-    news
+    changed
         Groups whose target changed, in the record or now.
     recorded, replayed
         Targets of all groups after the step, then and now; None or absent for no target. The next step updates them.
@@ -65,7 +65,7 @@ class Step(NamedTuple):
     now_s: float
     engine: Engine
     begins: bool
-    news: Collection[Group]
+    changed: Collection[Group]
     recorded: Mapping[Group, RecordedTarget]
     replayed: Mapping[Group, RecordedTarget]
 
@@ -152,12 +152,12 @@ class Replay:
         if kind == PUBLISHED:
             return partial(self._publish, *decode(tuple[Group, Amounts, Amounts, float], content))
         if kind == ADOPTED:
-            return lambda: self._now.adopt(self._models[content[0]])
+            return lambda: self._running.adopt(self._models[content[0]])
         if kind == HISTORY:
-            return lambda: self._now.history(Group(*content[0]))
+            return lambda: self._running.history(Group(*content[0]))
         if kind == CLASS:
             name, arguments = content[0], decode(CLASS_CALLS[content[0]], content[1:])
-            return lambda: getattr(self._now.classes, name)(*arguments)
+            return lambda: getattr(self._running.classes, name)(*arguments)
         raise ValueError(f"unknown kind of entry: {kind!r}")
 
     def _step_of(self, now_s: float, content: Mapping[str, Json], columns: Any) -> Callable[[], Step]:
@@ -171,7 +171,7 @@ class Replay:
         def run() -> Step:
             self._memory.load(groups, members)
             try:
-                self._now.step(now_s, seen, Report())
+                self._running.step(now_s, seen, Report())
             except Exception:
                 if "failed" not in content:
                     raise
@@ -183,7 +183,7 @@ class Replay:
     # -- replaying ---------------------------------------------------------------------------------------------------
 
     @property
-    def _now(self) -> Engine:
+    def _running(self) -> Engine:
         if self._engine is None:
             remedy = "Give the first file of the record: the one without a number at its end."
             raise BadInput("the record does not begin with a start", remedy=remedy, file=self.file)
@@ -201,29 +201,30 @@ class Replay:
     def _publish(self, group: Group, target: Amounts, given: Amounts, now_s: float) -> None:
         self._allowed[group] = target, given
         if self._change is None:
-            self._now.published(group, target, given, now_s)
+            self._running.published(group, target, given, now_s)
 
     def _compared(self, now_s: float, recorded: Mapping[Group, RecordedTarget]) -> Step:
         """The replayed step, compared with the record."""
-        targets, begins, self._begins = self._now.targets, self._begins, False
+        targets, begins, self._begins = self._running.targets, self._begins, False
         last, self._last_targets = self._last_targets, dict(targets)
-        news = [group for group in {**last, **targets} if last.get(group) is not targets.get(group)]
+        changed = [group for group in {**last, **targets} if last.get(group) is not targets.get(group)]
         self._recorded |= recorded
-        self._replayed |= {group: encode_target(targets.get(group)) for group in news}
+        self._replayed |= {group: encode_target(targets.get(group)) for group in changed}
         if self._change is not None:
-            for group in news:
+            for group in changed:
                 if group in targets:
                     self._follow(group, now_s)
-        return Step(now_s, self._now, begins, {**recorded, **dict.fromkeys(news)}, self._recorded, self._replayed)
+        either = {**recorded, **dict.fromkeys(changed)}
+        return Step(now_s, self._running, begins, either, self._recorded, self._replayed)
 
     def _follow(self, group: Group, now_s: float) -> None:
         """Publish a target within the limits that applied when the record last published one of the group."""
-        cpu_cores, memory_bytes = self._now.targets[group].estimate.target.tolist()
+        cpu_cores, memory_bytes = self._running.targets[group].estimate.target.tolist()
         limits = self._allowed.get(group)
         given = (cpu_cores, memory_bytes)
         if limits is not None:
             given = tuple(map(_within, given, *limits))  # type: ignore[assignment]
-        self._now.published(group, (cpu_cores, memory_bytes), given, now_s)
+        self._running.published(group, (cpu_cores, memory_bytes), given, now_s)
 
 
 def _within(amount: float, target: float, given: float) -> float:
@@ -330,7 +331,7 @@ class Comparison:
         self.steps, self.starts = self.steps + 1, self.starts + step.begins
         self.first_s = step.now_s if self.steps == 1 else self.first_s
         self.last_s = step.now_s
-        about = {**step.recorded, **step.replayed} if self.steps == 1 else step.news
+        about = {**step.recorded, **step.replayed} if self.steps == 1 else step.changed
         for group in about:
             for history, target in zip(self._histories[group], step.both(group), strict=True):
                 history.move(step.now_s, None if target is None else np.array(target[0][TARGET]))

@@ -41,7 +41,7 @@ class Evaluation(NamedTuple):
     ----------
     value, scale
         A loss or score, and the scale that its changes are relative to; 0 if unknown.
-    told_s
+    evaluated_s
         Unix seconds.
     curve
         Only values of the same curve are comparable.
@@ -49,7 +49,7 @@ class Evaluation(NamedTuple):
 
     value: float
     scale: float
-    told_s: float
+    evaluated_s: float
     curve: str
 
 

@@ -112,7 +112,7 @@ class _Container:
     used_core_s: float = 0.0
     previous_s: float = math.nan
     sampled_s: float = math.nan
-    told_s: float = math.nan
+    evaluated_s: float = math.nan
     curve: str = ""
     measured: Measured | None = None
     resumed_core_s: float = 0.0
@@ -174,7 +174,7 @@ class Shares:
             cap_cores = declared_cores if declared_cores > 0.0 else math.inf  # no request, no cap
             run = instance._replace(pod_uid=running.resumed_pod_uid or instance.pod_uid)
             self._containers[instance] = _Container(
-                run, node, running.shares_by, running.group, cap_cores, request_cores, now_s, told_s=now_s
+                run, node, running.shares_by, running.group, cap_cores, request_cores, now_s, evaluated_s=now_s
             )
             self._changed_s[node] = now_s
 
@@ -199,10 +199,14 @@ class Shares:
                 continue
             known.used_core_s += cpu_cores * max(0.0, np.nan_to_num(passed_s))
             known.used_cores, known.previous_s, known.sampled_s = cpu_cores, known.sampled_s, at_s
-        for instance, (value, scale, told_s, curve) in evaluations.items():
+        for instance, (value, scale, evaluated_s, curve) in evaluations.items():
             known = self._containers.get(instance)
-            if known is not None and told_s > known.told_s and math.isfinite(value):
-                known.told_s, known.curve, known.measured = told_s, curve, Measured(value, known.used_core_s, scale)
+            if known is not None and evaluated_s > known.evaluated_s and math.isfinite(value):
+                known.evaluated_s, known.curve, known.measured = (
+                    evaluated_s,
+                    curve,
+                    Measured(value, known.used_core_s, scale),
+                )
 
     def shared(self, now_s: float, slots: Mapping[Group, int], report: Report) -> list[SharedNode]:
         """The shared nodes with present weights; a node that fails is reported."""
@@ -234,9 +238,8 @@ class Shares:
             return RunsOfClass()
         of, made = self._stages_cache.get(runs, (None, RunsOfClass()))
         if of is not runs.runs:
-            made = RunsOfClass(
-                [stages_of(run.step_s, run.levels[:, CPU].tolist(), run.used_core_s) for run in runs.runs]
-            )
+            stages = (stages_of(run.step_s, run.levels[:, CPU].tolist(), run.used_core_s) for run in runs.runs)
+            made = RunsOfClass(list(stages))
             self._stages_cache[runs] = runs.runs, made
         return made
 
@@ -245,9 +248,8 @@ class Shares:
         for (instance, container), is_held_back in zip(on_node, held_back.tolist(), strict=True):
             used_core_s, runs = self._work_of(instance)
             cores = node.cpu_cores if is_held_back else float(np.nan_to_num(container.used_cores))
-            jobs[str(instance)] = Known(
-                self._completed_core_s(instance, container, used_core_s), cores, self._stages(runs)
-            )
+            done_core_s = self._completed_core_s(instance, container, used_core_s)
+            jobs[str(instance)] = Known(done_core_s, cores, self._stages(runs))
         weights = node.queue.weights(now_s, node.cpu_cores, jobs)
         return [weights[str(instance)] for instance, _ in on_node]
 

@@ -49,8 +49,8 @@ def differing(file: Path) -> tuple[int, int, list[tuple[float, Group]]]:
     """Steps, targets that were said, and where other ones are said now."""
     steps, said, found = 0, 0, list[tuple[float, Group]]()
     for step in Replay(file).steps():
-        steps, said = steps + 1, said + len(step.news)
-        found += [(step.now_s, group) for group in step.news if step.differs(group)]
+        steps, said = steps + 1, said + len(step.changed)
+        found += [(step.now_s, group) for group in step.changed if step.differs(group)]
     return steps, said, found
 
 
