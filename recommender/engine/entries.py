@@ -162,7 +162,7 @@ def decode_seen(content: Mapping[str, Json], columns: io.BytesIO, names: list[In
         Samples([names[number] for number in numbers], np.ascontiguousarray(values)),
         decode(list[Kill], content["kills"]),
         content.get("nodes", {}),
-        {Instance(*instance): Evaluation(*fields) for instance, fields in content.get("evaluations", [])},
+        {Instance(*instance): Evaluation(*parts) for instance, parts in content.get("evaluations", [])},
     )
 
 
