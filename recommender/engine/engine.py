@@ -270,10 +270,7 @@ class Engine:
         self._reassign(member, running)
 
     def _reassign(self, member: Member, running: Running) -> None:
-        """Move a container to the VPA or class that it belongs to now.
-
-        Its samples go to the new VPA's histograms from now on, and its peak memory goes along: it may reach it again.
-        """
+        """Move a container to its present VPA, with later samples and the peak memory of its run, and to its class."""
         group = int(self.fleet.arrays.group[member.slot])
         if group != NO_GROUP and (history := self.groups.session(group, member.instance)) is not member.history:
             self.fleet.update_history(slots := slots_of([member]))
@@ -307,9 +304,8 @@ class Engine:
         ]
         if all(ours):  # the usual case
             return samples
-        return Samples(
-            [one for one, is_ours in zip(samples.instances, ours, strict=True) if is_ours], samples.values[ours]
-        )
+        instances = [one for one, is_ours in zip(samples.instances, ours, strict=True) if is_ours]
+        return Samples(instances, samples.values[ours])
 
     def _record_memory(self, slots: IntArray, used_bytes: FloatArray, at_s: FloatArray | float) -> None:
         """Record every memory sample, not only the latest of a container: the peak may have been an earlier one."""
