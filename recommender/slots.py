@@ -1,4 +1,4 @@
-"""Arrays side by side whose first axis is a slot: the state of thousands, advanced in a few calls for all of them."""
+"""Arrays whose first axis is a slot: the state of thousands of objects, updated in a few calls for all of them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ Arrays = TypeVar("Arrays", bound=NamedTuple)
 
 
 def fresh(part: Any) -> Any:
-    """What a slot of an array holds before anything is known of it, where a class declares the array."""
+    """Declares an array of a `SlotArrays` class by the initial value of a slot."""
     return np.asarray(part)
 
 
 class SlotArrays:
-    """The state of everything that has a slot. A subclass names its arrays by annotations.
+    """State by slot. A subclass declares its arrays by annotations.
 
     Parameters
     ----------
     fresh
-        By the name of each array: what a slot holds before anything is known of it. Its shape and type are those of
-        one slot's part. None where each annotation has it, by `fresh`.
+        Initial value of a slot, by array name; sets shape and type. None if each annotation has it, by `fresh`.
     slots
-        For how many there is room to begin with.
+        Initial number of slots.
     """
 
     def __init__(self, fresh: Mapping[str, Any] | None = None, slots: int = 0) -> None:
@@ -42,7 +41,7 @@ class SlotArrays:
         return self._slots
 
     def grow(self, slots: int) -> None:
-        """Have room for slots 0..slots - 1; what is known of the present ones stays."""
+        """Grow to slots 0..slots - 1, keeping the present ones."""
         more = max(0, slots - self._slots)
         for name, part in self._fresh.items():
             fresh = np.broadcast_to(part, (more, *part.shape))
@@ -50,25 +49,25 @@ class SlotArrays:
         self._slots += more
 
     def reset(self, slots: int | Sequence[int] | IntArray) -> None:
-        """Forget who was there."""
+        """Reset slots to their initial values."""
         for name, part in self._fresh.items():
             getattr(self, name)[slots] = part
 
     def arrays(self, kind: type[Arrays]) -> Arrays:
-        """The arrays that a kernel takes as one tuple, by its names: not copies."""
+        """The arrays that a kernel takes as a named tuple, by its field names: not copies."""
         return kind(*(getattr(self, name) for name in kind._fields))
 
     def of(self, slot: int) -> dict[str, Any]:
-        """What is known of one slot, by the name of the array: not copies where it is an array itself."""
+        """The values of a slot, by array name; views where they are arrays."""
         return {name: getattr(self, name)[slot] for name in self._fresh}
 
     def put(self, slot: int, kept: Mapping[str, Any], names: Iterable[str] | None = None) -> None:
-        """Go on with what `of` said, of all arrays or of some.
+        """Set what `of` returned, for all arrays or some.
 
         Raises
         ------
         ValueError, KeyError, TypeError
-            Something is missing, not a number or of another shape; the slot is as it was.
+            Something is missing, not a number or of another shape; the slot is unchanged.
         """
         parts = {name: _like(self._fresh[name], kept[name], name) for name in names or self._fresh}
         for name, part in parts.items():
@@ -76,7 +75,7 @@ class SlotArrays:
 
 
 def _like(fresh: Any, kept: Any, name: str) -> Any:
-    """What was kept, as an array of the type and shape of another one."""
+    """Convert to the type and shape of another array."""
     try:
         part = np.asarray(kept, dtype=fresh.dtype)
     except OverflowError as error:

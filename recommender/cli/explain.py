@@ -90,9 +90,9 @@ def _from_record(file: Path, namespace: str, name: str, at_s: float) -> tuple[Js
         last_s, engine = step.now_s, step.engine
     if engine is None:
         raise BadInput("it has no step in that period", remedy="Check --at.", file=file)
-    groups = [group for group in engine.targets if (group.namespace, group.scaler) == (namespace, name)]
+    groups = [group for group in engine.targets if (group.namespace, group.vpa) == (namespace, name)]
     if not groups:
-        known = ", ".join(sorted({f"{group.namespace}/{group.scaler}" for group in engine.targets})) or "none"
+        known = ", ".join(sorted({f"{group.namespace}/{group.vpa}" for group in engine.targets})) or "none"
         problem = f"at {format_time(last_s)} it has no target for VPA {namespace}/{name}"
         raise BadInput(problem, remedy=f"It has targets for: {known}.", file=file)
     return _profile(engine, groups, last_s), _vpa(engine, groups)

@@ -113,9 +113,8 @@ def command(
             if restart:
                 discard(output)
         else:
-            say(
-                f"{output}: continuing the export of {format_time(plan.start_s)} to {format_time(plan.end_s)} (or --restart)"
-            )
+            span = f"{format_time(plan.start_s)} to {format_time(plan.end_s)}"
+            say(f"{output}: continuing the export of {span} (or --restart)")
         exported = _run_export(client, settings, plan, output)
     span = format_duration(max(1, exported.last_s - exported.first_s))
     rows = f"{exported.rows} rows of {exported.containers} containers"

@@ -194,7 +194,7 @@ def import_(parameters: Path, folder: Path, features: str) -> None:
     The columns of A and B are ordered by feature, then by time from the oldest sample. Other arrays in the file are
     ignored. The model detects phases (`phasewise phases`) but has no demand and graph.
     """
-    model = models.import_bare(parameters, comma_list(features))
+    model = models.import_parameters(parameters, comma_list(features))
     model.save(folder)
     detector = model.detector
     say(f"{folder}: {detector.n_phases} phases, lag {detector.lag}, {len(detector.features)} features")

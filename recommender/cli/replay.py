@@ -19,7 +19,7 @@ from recommender.cli.recommender import command as recommender
 from recommender.engine.entries import Json, Start
 from recommender.engine.keys import Group
 from recommender.engine.options import Options
-from recommender.engine.replaying import Comparison, Course, Difference, Replay
+from recommender.engine.replaying import Comparison, Difference, Replay, TargetHistory
 from recommender.errors import BadInput, Misuse
 from recommender.units import format_cpu, format_memory, format_time
 
@@ -140,7 +140,7 @@ def _difference_table(differences: list[Difference]) -> Table:
 
 def _course_table(comparison: Comparison) -> Table:
     table = Table("container", "recorded", "replayed", "target changes", title="mean target", title_justify="left")
-    for group, recorded, replayed in comparison.courses():
+    for group, recorded, replayed in comparison.histories():
         changes = f"{recorded.changes} -> {replayed.changes}"
         table.add_row(str(group), _mean(recorded), _mean(replayed), changes)
     return table
@@ -153,7 +153,7 @@ def _target(target: Json) -> str:
     return f"{cpu_cores:g} cores, {memory_bytes:g} bytes{' (low confidence)' if doubt else ''}"
 
 
-def _mean(course: Course) -> str:
+def _mean(course: TargetHistory) -> str:
     cpu_cores, memory_bytes = course.mean()
     return "none" if math.isnan(cpu_cores) else f"{format_cpu(cpu_cores)}, {format_memory(memory_bytes)}"
 
@@ -172,15 +172,15 @@ def _document(comparison: Comparison, differences: list[Difference]) -> dict[str
         ],
         "workloads": [
             {**_name(group), "recorded": _course(recorded), "replayed": _course(replayed)}
-            for group, recorded, replayed in comparison.courses()
+            for group, recorded, replayed in comparison.histories()
         ],
     }
 
 
 def _name(group: Group) -> dict[str, str]:
-    return {"namespace": group.namespace, "vpa": group.scaler, "container": group.container}
+    return {"namespace": group.namespace, "vpa": group.vpa, "container": group.container}
 
 
-def _course(course: Course) -> dict[str, Any]:
+def _course(course: TargetHistory) -> dict[str, Any]:
     cpu_cores, memory_bytes = course.mean()
     return {"cpu_cores": cpu_cores, "memory_bytes": memory_bytes, "changes": course.changes}

@@ -1,1 +1,1 @@
-"""What decides: from what is seen of containers to what they are to have. It knows no Kubernetes, files or clock."""
+"""The decider: from what is observed of containers to their targets. It knows no Kubernetes, files or clock."""

@@ -1,8 +1,8 @@
-"""What is published of targets: the band within which no update is worth its disturbance.
+"""What is published of a target: the band within which no update is worth its disruption.
 
-The updater acts when a request lies strictly outside [lowerBound, upperBound], and on pods older than twelve hours when
-it differs by a tenth. So while little changes, the target stays what is applied and the band lies around it; a change
-moves target and band together, and every request that is still the old one is outside.
+The updater acts on a request strictly outside [lowerBound, upperBound], and on pods older than twelve hours when it
+differs by a tenth. So while little changes, the target stays the one in force with the band around it; a change moves
+both, and every old request lies outside.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from recommender.policies.constraints import ROUNDING_TOLERANCE, WHOLE_UNITS
 from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, BoolArray, FloatArray
 
-OLD_S = 10 * 3600.0
-"""Pods that are older than twelve hours are updated whatever the bounds say: a tenth of difference is enough."""
+MAX_POD_AGE_S = 10 * 3600.0
+"""Older pods get no safe value: from twelve hours on the updater ignores the bounds, and acts on a tenth."""
 
-CLOSELY = 0.02
-"""By more than this share bounds are never off where a change evicts: they say when the default recommender would."""
+EVICTING_TOLERANCE = 0.02
+"""Tolerated relative deviation of bounds where a change evicts: they decide when the default would."""
 
 
 def in_whole_units(amounts: FloatArray) -> FloatArray:
-    """Cores and bytes, float64 (n, 2), rounded up to whole millicores and bytes.
+    """Round cores and bytes, float64 (n, 2), up to whole millicores and bytes.
 
     Examples
     --------
@@ -39,8 +39,8 @@ def in_whole_units(amounts: FloatArray) -> FloatArray:
     return whole
 
 
-def held(wanted: FloatArray, applied: FloatArray, options: BandOptions) -> FloatArray:
-    """The targets to publish: `applied` for a resource whose change is not worth it, else `wanted`.
+def with_deadband(wanted: FloatArray, applied: FloatArray, options: BandOptions) -> FloatArray:
+    """Targets to publish: per resource `applied` if the change is not worth it, else `wanted`.
 
     Parameters
     ----------
@@ -52,51 +52,50 @@ def held(wanted: FloatArray, applied: FloatArray, options: BandOptions) -> Float
     keeps_memory = (had_memory * (1.0 - options.hold_memory) <= memory) & (
         memory <= had_memory * (1.0 + options.rise_memory)
     )
-    # An update resizes everything anyway: then memory moves along, except downwards by a trifle.
-    stays = keeps_memory & (keeps_cpu | (memory < had_memory))
-    return np.column_stack([np.where(keeps_cpu, had_cpu, cpu), np.where(stays, had_memory, memory)])
+    # An update for CPU resizes memory as well, so memory follows unless it would shrink within its deadband.
+    keeps_memory &= keeps_cpu | (memory < had_memory)
+    return np.column_stack([np.where(keeps_cpu, had_cpu, cpu), np.where(keeps_memory, had_memory, memory)])
 
 
-def around(target: FloatArray, options: BandOptions) -> FloatArray:
-    """Targets with their band around them, float64 (n, 3, 2)."""
+def with_band(target: FloatArray, options: BandOptions) -> FloatArray:
+    """Targets with their band, float64 (n, 3, 2)."""
     return np.stack([target * (1.0 - options.half_width), target, target * (1.0 + options.half_width)], axis=1)
 
 
-def wide(
+def within_default_bounds(
     target: FloatArray, evicts: BoolArray, estimate: FloatArray, before: FloatArray, options: BandOptions
 ) -> FloatArray:
-    """Targets within the default recommender's own bounds, which narrow with history, float64 (n, 3, 2).
+    """Targets within the default recommender's bounds, which narrow with history, float64 (n, 3, 2).
 
-    Nobody is disturbed for a guess. Where rails have raised the target, the upper bound is raised as much. Bounds that
-    differ too little from those `before` to be worth a write are as they were, of each resource by itself, but never
-    narrower than the default recommender's: it would have let be whom they disturb. Where a change evicts, a target
-    that is its own is followed at once, and its bounds closely: a pod made, or made anew, at another time is also due
-    at another time.
+    So no pod is disrupted for a guess. The upper bound is raised by as much as rails have raised the target. Bounds
+    within tolerance of those `before` are kept, per resource, but never narrower than the default recommender's, or
+    pods would be disrupted that it leaves alone. Where a change evicts, the default's own target is followed at once
+    and its bounds closely: a pod recreated at another time is due at another time, too.
 
     Parameters
     ----------
     evicts
-        bool (n,): a change makes pods anew.
+        bool (n,): a change recreates pods.
     estimate, before
-        float64 (n, 3, 2): what the default recommender says, and what was published last; NaN where nothing was.
+        float64 (n, 3, 2): the default recommender's estimate, and what was last published; NaN for nothing.
     """
     own = estimate[:, TARGET]
     raised = np.divide(np.fmax(target, own), own, out=np.ones_like(own), where=own > 0.0)
     upper = np.fmax(estimate[:, UPPER] * raised, target)
     bounds = np.stack([np.fmin(estimate[:, LOWER], target), target, upper], axis=1)
-    same = (held(target, before[:, TARGET], options) == before[:, TARGET]).all(axis=1)
-    hold = np.where(evicts, CLOSELY, options.hold_guess)
-    near = np.abs(bounds - before) <= hold[:, np.newaxis, np.newaxis] * before
+    same = (with_deadband(target, before[:, TARGET], options) == before[:, TARGET]).all(axis=1)
+    tolerance = np.where(evicts, EVICTING_TOLERANCE, options.hold_guess)
+    near = np.abs(bounds - before) <= tolerance[:, np.newaxis, np.newaxis] * before
     no_narrower = (before[:, LOWER] <= bounds[:, LOWER]) & (bounds[:, UPPER] <= before[:, UPPER])
     same &= ~evicts | ((target == before[:, TARGET]) | (target != estimate[:, TARGET])).all(axis=1)
     stays = same[:, np.newaxis] & near[:, [LOWER, UPPER]].all(axis=1) & no_narrower
     return np.where(stays[:, np.newaxis], before, bounds)
 
 
-def published(
+def banded_targets(
     target: FloatArray, as_default: BoolArray, evicts: BoolArray, groups: GroupArrays, options: BandOptions
 ) -> FloatArray:
-    """What is advised of all groups, float64 (n, 3, 2).
+    """Advised targets of all groups with their bands, float64 (n, 3, 2).
 
     Parameters
     ----------
@@ -105,12 +104,12 @@ def published(
     as_default
         bool (n, 2): within the default recommender's bounds.
     evicts
-        bool (n,): a change makes pods anew.
+        bool (n,): a change recreates pods.
     """
-    advised = around(held(in_whole_units(target), groups.published, options), options)
+    advised = with_band(with_deadband(in_whole_units(target), groups.published, options), options)
     if len(rows := np.flatnonzero(as_default.any(axis=1))):
-        last = np.where(groups.said_wide[rows, np.newaxis, np.newaxis], groups.said[rows], np.nan)
-        bounds = wide(target[rows], evicts[rows], groups.known[rows], last, options)
+        last = np.where(groups.advised_in_default_bounds[rows, np.newaxis, np.newaxis], groups.advised[rows], np.nan)
+        bounds = within_default_bounds(target[rows], evicts[rows], groups.default_estimate[rows], last, options)
         advised[rows] = np.where(as_default[rows, np.newaxis], bounds, advised[rows])
     return advised
 
@@ -118,35 +117,35 @@ def published(
 def safe_value(
     groups: Groups, slot: int, running: Sequence[Running], now_s: float, options: Options
 ) -> Estimate | None:
-    """The default recommender's upper bound as target, up to what was ever used and its margin.
+    """The value to leave behind at shutdown: the default recommender's upper bound, up to the known peak and margin.
 
-    A passing phase must not be what pods are made with while nobody watches. Those that run go on with what they have:
-    the bounds hold it, or the next process would have to take back what this one has made of them.
+    Pods must not be created for a passing phase while no recommender runs. Running pods keep what they have: the bounds
+    contain it, or the next process would have to undo the updates.
 
     Parameters
     ----------
     running
-        The containers that are there.
+        The containers of the group.
 
     Returns
     -------
-    None where no less than that stands published, or so little less that an update would not be worth it; and where a
-    container is so old that it would be updated all the same.
+    None if the published target is as large already, or so close that an update is not worth it; and if a container is
+    so old that it would be updated all the same.
     """
     arrays = groups.arrays
     before, live = arrays.published[slot], [one for one in running if not one.finished]
-    old = any(one.started_s is not None and now_s - one.started_s >= OLD_S for one in live)
-    groups.ask_histograms(np.array([slot]), now_s)
-    known = arrays.known[slot]
-    if old or np.isnan(before).any() or np.isnan(known).any():
+    old = any(one.started_s is not None and now_s - one.started_s >= MAX_POD_AGE_S for one in live)
+    groups.query_default(np.array([slot]), now_s)
+    default = arrays.default_estimate[slot]
+    if old or np.isnan(before).any() or np.isnan(default).any():
         return None
     used = groups.most_used(slot) * (1.0 + ESTIMATION.margin)
-    most = np.fmin(known[UPPER], np.fmax(used, np.nan_to_num(arrays.had[slot])))
-    most[MEMORY] = max(most[MEMORY], float(arrays.kill_floor(now_s)[slot]))
-    target = in_whole_units(np.fmax(most, before)[np.newaxis])
-    if (held(target, before[np.newaxis], options.band) == before).all():
+    safe = np.fmin(default[UPPER], np.fmax(used, np.nan_to_num(arrays.requests[slot])))
+    safe[MEMORY] = max(safe[MEMORY], float(arrays.kill_floor(now_s)[slot]))
+    target = in_whole_units(np.fmax(safe, before)[np.newaxis])
+    if (with_deadband(target, before[np.newaxis], options.band) == before).all():
         return None
-    has = np.array([one.requests for one in live]).reshape(-1, 2)
-    lower = np.fmin.reduce(np.concatenate([has, known[[LOWER]], before[np.newaxis], target]), axis=0)
-    upper = np.fmax.reduce(np.concatenate([has, known[[UPPER]], target]), axis=0)
+    requests = np.array([one.requests for one in live]).reshape(-1, 2)
+    lower = np.fmin.reduce(np.concatenate([requests, default[[LOWER]], before[np.newaxis], target]), axis=0)
+    upper = np.fmax.reduce(np.concatenate([requests, default[[UPPER]], target]), axis=0)
     return Estimate(lower, target[0], upper)

@@ -1,4 +1,4 @@
-"""What is known of live containers, side by side: a step then counts for all of them in a few calls."""
+"""State of the live containers as arrays by slot, so that one step updates all of them in a few NumPy calls."""
 
 from __future__ import annotations
 
@@ -8,106 +8,104 @@ from recommender.records import CPU, UNKNOWN_PHASE, BoolArray, FloatArray, IntAr
 from recommender.slots import SlotArrays, fresh
 
 UNDECIDED, BY_FORECAST, BY_CLASS, BY_PAST = range(4)
-"""Who decided for a container: nobody yet, the forecast from its phases, earlier runs of its class, or its own past."""
+"""What decided the CPU of a container: nothing yet, the phase forecast, earlier runs of its class, or its own past."""
 
-SEEN_BEFORE = (BY_CLASS, BY_PAST)
-"""Those who know what is wanted from having seen it; the forecast rests meanwhile."""
+BY_EXPERIENCE = (BY_CLASS, BY_PAST)
+"""Decisions that rest on usage seen before; the forecast is suspended meanwhile."""
 
 POLICIES = ("none", "phase.proactive", "class.runs", "own.past")
-"""Their names, as policies of the dry run are called."""
+"""Policy name of each, as in the dry run."""
 
-NOBODY = -1
-"""The group of a container that no VPA speaks for."""
+NO_GROUP = -1
+"""Group of a container that no VPA covers."""
 
-AHEAD_S = 60.0
-"""Clocks of nodes differ by seconds. What comes from farther in the future is told by a clock that is wrong, and would
-make all that comes after it look late."""
+MAX_CLOCK_SKEW_S = 60.0
+"""Clocks of nodes differ by seconds. A sample from further ahead is wrong, and would make all later ones look late."""
 
-ALIKE = 0.01
-"""Of a container at its limit, which cannot use more than that, only what is as near tells that it wants no more."""
+LIMIT_TOLERANCE = 0.01
+"""Relative distance within which CPU usage counts as being at the limit, or as equal to the unthrottled usage."""
 
-NOISE_SAMPLES = 2
-"""So many in a row are no noise that came up to the limit by chance."""
+MIN_THROTTLED_SAMPLES = 2
+"""Fewer consecutive samples at the limit may be noise."""
 
-WANTED = 1.5
-"""What is wanted is taken to be so many times what is used, then: a limit that is far too low is left in a few runs."""
+THROTTLED_DEMAND_FACTOR = 1.5
+"""Demand of a throttled container as a multiple of its usage: a limit that is far too low is overcome in a few runs."""
 
-_NOTHING = np.full(2, np.nan)
+_UNKNOWN = np.full(2, np.nan)
 
 
 class ContainerArrays(SlotArrays):
-    """By slot; in twos: cores and bytes."""
+    """By slot; arrays of shape (n, 2) hold cores and bytes."""
 
     alive: BoolArray = fresh(False)
-    """A container lives there."""
-    group: IntArray = fresh(NOBODY)
-    """Its group's slot, `NOBODY` while no VPA speaks for it."""
+    """The slot is taken."""
+    group: IntArray = fresh(NO_GROUP)
+    """Slot of its group, `NO_GROUP` while no VPA covers it."""
     first_cell: IntArray = fresh(0)
     start_cell: IntArray = fresh(0)
     last_cell: IntArray = fresh(0)
-    """Grid cells of its first sample, of its present run's start (that of the first sample when nobody says), and of
-    its latest row."""
-    undecided: IntArray = fresh(0)
-    unremembered: IntArray = fresh(0)
-    """How many of its latest rows no decision, and the history, have seen yet."""
+    """Grid cells of its first sample, its present start (of the first sample if unknown) and its latest row."""
+    rows_since_decision: IntArray = fresh(0)
+    rows_since_history: IntArray = fresh(0)
+    """Latest rows that no decision, and the histogram history, has taken in yet."""
     samples: IntArray = fresh(0)
-    """Samples so far, gaps left out."""
+    """Samples so far, gaps excluded."""
     sampled_s: FloatArray = fresh(-np.inf)
-    every_s: FloatArray = fresh(0.0)
-    """When its latest sample was taken (unix seconds), and how long it takes from one to the next."""
-    used: FloatArray = fresh(_NOTHING)
-    """(n, 2): what that sample says."""
+    sample_interval_s: FloatArray = fresh(0.0)
+    """Time of its latest sample (unix seconds), and the smoothed interval between samples."""
+    used: FloatArray = fresh(_UNKNOWN)
+    """(n, 2): usage of that sample."""
     cycle: IntArray = fresh(0)
-    cycle_cpu_cores: FloatArray = fresh(_NOTHING)
-    """Which cycle of the clock the latest sample is of; (n, 2): the largest use in that one, and in the one before."""
-    had: FloatArray = fresh(_NOTHING)
-    limits: FloatArray = fresh(_NOTHING)
-    """(n, 2): its requests and limits, NaN where absent."""
+    cycle_cpu_cores: FloatArray = fresh(_UNKNOWN)
+    """Number of the clock cycle of the latest sample; (n, 2): peak CPU in that cycle and in the previous one."""
+    requests: FloatArray = fresh(_UNKNOWN)
+    limits: FloatArray = fresh(_UNKNOWN)
+    """(n, 2): NaN where absent."""
     input_size: FloatArray = fresh(np.nan)
-    """Of what its run works on; NaN where nobody says."""
+    """Size of the input of its run; NaN if unknown."""
     costly: BoolArray = fresh(False)
-    """A kill costs it more than others."""
-    given: BoolArray = fresh(False)
-    """It has had, at some time, what we published: what it has is ours to answer for."""
-    pinned: IntArray = fresh(0)
-    """How many more of its latest samples used just the CPU that it had than did not: it may want more."""
-    free_cpu_cores: FloatArray = fresh(np.nan)
-    """The most that it used lately in samples in which it did not use all that it had; NaN before there was one."""
-    throttled: IntArray = fresh(0)
-    """Samples in a row in which it used all of its CPU limit and may have wanted more."""
+    """A kill costs more than usual."""
+    had_target: BoolArray = fresh(False)
+    """Its requests have matched our target at least once, so its violations are ours."""
+    saturated_samples: IntArray = fresh(0)
+    """Counts up with each sample that uses all the CPU it has, down with each other one: it may need more."""
+    unsaturated_cpu_cores: FloatArray = fresh(np.nan)
+    """Decaying peak of the CPU usage in samples that did not use all of it; NaN before the first."""
+    throttled_samples: IntArray = fresh(0)
+    """Consecutive samples at the CPU limit that may have needed more."""
     phase: IntArray = fresh(UNKNOWN_PHASE)
     since_cell: IntArray = fresh(0)
-    """Its phase now, and the grid cell in which it began."""
-    class_asked_s: FloatArray = fresh(-np.inf)
-    """When its class was asked last, unix seconds."""
+    """Its present phase, and the grid cell in which it began."""
+    class_queried_s: FloatArray = fresh(-np.inf)
+    """When its class was last queried, unix seconds."""
     table: IntArray = fresh(0)
-    """Where the forecast keeps what its class showed."""
+    """Index of the forecast tables of its class."""
     decided_by: IntArray = fresh(UNDECIDED)
     """`UNDECIDED`, `BY_FORECAST`, `BY_CLASS` or `BY_PAST`."""
-    wanted: FloatArray = fresh(_NOTHING)
-    """(n, 2): what was decided."""
+    wanted: FloatArray = fresh(_UNKNOWN)
+    """(n, 2): the decision."""
     promised: BoolArray = fresh(False)
-    """Its class promises what memory the rest of its run needs."""
+    """Its class bounds the memory that the rest of its run needs."""
 
     def follow_clock(self, latest_s: float, step_s: float) -> None:
-        """After a clock was set back: what was seen by the old one moves with it, or all that comes would be late.
+        """After a clock was set back, shift what was seen by the old clock, or every new sample would look late.
 
         Parameters
         ----------
         latest_s
-            No sample that is right is of later than this.
+            No valid sample is later than this.
         """
         ahead = self.last_cell - int(latest_s // step_s)
         late = np.flatnonzero(self.alive & (ahead > 0))
         if not len(late):
             return
         for cells in (self.first_cell, self.start_cell, self.last_cell, self.since_cell):
-            cells[late] -= ahead[late] + int(AHEAD_S // step_s) + 2
+            cells[late] -= ahead[late] + int(MAX_CLOCK_SKEW_S // step_s) + 2
         self.sampled_s[late] = self.last_cell[late] * step_s
-        self.class_asked_s[late] = -np.inf
+        self.class_queried_s[late] = -np.inf
 
-    def see_cycle(self, slots: IntArray, cpu_cores: FloatArray, cycle: int) -> None:
-        """Note the largest CPU of this cycle of the clock, and of the one before."""
+    def record_cycle_peak(self, slots: IntArray, cpu_cores: FloatArray, cycle: int) -> None:
+        """Update the peak CPU of this clock cycle and of the previous one."""
         passed = cycle - self.cycle[slots]
         if len(later := np.flatnonzero(passed > 0)):
             before = np.where(passed[later] == 1, self.cycle_cpu_cores[slots[later], 0], np.nan)
@@ -115,22 +113,22 @@ class ContainerArrays(SlotArrays):
         self.cycle_cpu_cores[slots, 0] = np.fmax(self.cycle_cpu_cores[slots, 0], cpu_cores)
         self.cycle[slots] = cycle
 
-    def cut_off(self, slots: IntArray, cpu_cores: FloatArray) -> BoolArray:
-        """Whether these use all of their CPU limit, float64 (m,), and not just what they used with room for more.
+    def is_throttled(self, slots: IntArray, cpu_cores: FloatArray) -> BoolArray:
+        """Whether CPU usage, float64 (m,), is cut off by the limit, and not just what was used below it.
 
-        What they use tells nothing then of what they want. A limit that is NaN is none.
+        Throttled usage hides the demand. A NaN limit is none.
         """
-        at_limit = cpu_cores >= self.limits[slots, CPU] * (1.0 - ALIKE)
-        as_with_room = np.abs(cpu_cores - self.free_cpu_cores[slots]) <= ALIKE * cpu_cores
-        cut_off: BoolArray = at_limit & ~as_with_room
-        return cut_off
+        at_limit = cpu_cores >= self.limits[slots, CPU] * (1.0 - LIMIT_TOLERANCE)
+        as_unsaturated = np.abs(cpu_cores - self.unsaturated_cpu_cores[slots]) <= LIMIT_TOLERANCE * cpu_cores
+        throttled: BoolArray = at_limit & ~as_unsaturated
+        return throttled
 
     def demand(self, slots: IntArray, usage: FloatArray) -> FloatArray:
-        """What these are taken to want, float64 (m, 2): what they use, unless a limit has cut that off for a while.
+        """Estimated demand, float64 (m, 2): the usage, or more for CPU that has been throttled for a while.
 
-        Learned as it is seen, each run of a class would be given what the one before was held to. So the next one that
-        comes to the same point has more, and shows whether it wants that.
+        Otherwise each run of a class would be given what the run before was limited to. The next run gets more at the
+        same point, and shows whether it needs it.
         """
         demand = usage.copy()
-        demand[self.throttled[slots] >= NOISE_SAMPLES, CPU] *= WANTED
+        demand[self.throttled_samples[slots] >= MIN_THROTTLED_SAMPLES, CPU] *= THROTTLED_DEMAND_FACTOR
         return demand

@@ -1,7 +1,7 @@
 """Every live container: its latest samples on the grid, and its phase.
 
-The grid is that of the clock: cell = unix time / step. A container's row is appended when a sample of a later cell
-comes; cells without a sample are gaps. Phases are told at each sample, for all containers at once.
+The grid is aligned to the clock: cell = unix time / step. A sample of a later cell appends a row to its container;
+cells without a sample are gaps. Phases are labelled at each sample, for all containers at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from recommender.engine.container_arrays import AHEAD_S, ContainerArrays
+from recommender.engine.container_arrays import MAX_CLOCK_SKEW_S, ContainerArrays
 from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer, slots_of
@@ -25,23 +25,17 @@ from recommender.policies.demand_curve import CurveRecorder
 from recommender.policies.memory_runs import MemoryOfRuns
 from recommender.policies.own_past import OwnPast
 from recommender.policies.phase_plan import SHARED_TABLE
-from recommender.records import (
-    CPU,
-    MEMORY,
-    BoolArray,
-    FloatArray,
-    IntArray,
-)
+from recommender.records import CPU, MEMORY, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
 LONGEST_GAP_CYCLES = 4
-"""A container silent for longer starts anew: what it did before says nothing of where it is now."""
+"""After a longer silence a container starts from scratch: its past says nothing of its present phase."""
 
-LOOKED_BACK = BLOCKS * SHORT_WINDOW_SAMPLES
-"""So many rows of each are kept, or those of a cycle: no rule looks farther back."""
+MIN_KEPT_ROWS = BLOCKS * SHORT_WINDOW_SAMPLES
+"""Rows kept of each container, or those of a cycle if more: no rule looks further back."""
 
-MOST_CORES, MOST_BYTES = 1e5, 1e15
-"""No container uses more; a counter that was read wrongly does."""
+MAX_CORES, MAX_BYTES = 1e5, 1e15
+"""More usage than any machine has comes from a misread counter."""
 
 
 class Containers:
@@ -52,32 +46,32 @@ class Containers:
     model
         Detector and demand.
     step_s
-        The grid's step.
+        Step of the grid.
     cycle_samples
-        How many cells a decision of the forecast holds.
+        Number of cells for which a decision of the forecast holds.
     introduce
-        Called for each container whose first sample comes, or comes again after a long time.
+        Called for each container at its first sample, and at the first one after a long silence.
     resume
-        Called with these and each new member, and the cell of its first sample: may set it to where it was before
-        a restart.
+        Called with these containers, each new member and the cell of its first sample: may restore its state from
+        before a restart.
 
     Attributes
     ----------
-    entered
-        int64 (m,): the slots of those that entered another phase then.
+    phase_changed
+        int64 (m,): slots of the containers that entered another phase in the last call of `observe`.
     usable
-        int64 (k,): which of the samples that `observe` was given last could be right.
+        int64 (k,): positions of the plausible samples in that call.
     refused
-        Whose could not, and why.
+        The other containers and the reasons.
     by_slot
-        The live containers by their place in the arrays.
+        The live containers by slot.
     lead_s
-        How long it takes until what is decided is in force: decisions look so much farther ahead.
+        Delay until a decision is in force: decisions look so much further ahead.
 
     Raises
     ------
     Misuse
-        The model cannot be used live (no demand, or features that live metrics do not have).
+        The model cannot be used live (no demand, or features that live metrics lack).
     """
 
     def __init__(
@@ -90,12 +84,12 @@ class Containers:
     ) -> None:
         self.step_s, self.cycle_samples, self._introduce, self._resume = step_s, cycle_samples, introduce, resume
         self.model, self.foresight, self.tracker = model, PhaseForesight(model, step_s), PhaseTracker(model.detector)
-        self.rows, self.arrays = Rows(max(cycle_samples, LOOKED_BACK)), ContainerArrays()
+        self.rows, self.arrays = Rows(max(cycle_samples, MIN_KEPT_ROWS)), ContainerArrays()
         self.curves, self.memory, self.past = CurveRecorder(step_s), MemoryOfRuns(), OwnPast()
         self.lead_s = step_s
         self.members: dict[Instance, Member] = {}
         self.by_slot: dict[int, Member] = {}
-        self.entered = self.usable = np.empty(0, np.int64)
+        self.phase_changed = self.usable = np.empty(0, np.int64)
         self.refused: list[tuple[Instance, str]] = []
         self._free: list[int] = []
 
@@ -103,7 +97,7 @@ class Containers:
         return iter(self.members.values())
 
     def adopt(self, model: PhaseModel) -> None:
-        """Go on with another model: phases are told anew from the rows that are kept, all else stays.
+        """Switch to another model: the kept rows are labelled again, everything else stays.
 
         Raises
         ------
@@ -111,136 +105,136 @@ class Containers:
             The model cannot be used live; the old one stays.
         """
         foresight, tracker = PhaseForesight(model, self.step_s), PhaseTracker(model.detector)
-        foresight.promise(*self.foresight.promised)
+        foresight.set_objectives(*self.foresight.objectives)
         for state in (tracker.state, foresight.state):
             state.grow(len(self.rows))
         members = list(self)
-        labels = self.rows.told_anew(slots_of(members), tracker.observe)  # may refuse: nothing has changed so far
+        labels = self.rows.relabel(slots_of(members), tracker.observe)  # may raise: nothing has changed so far
         self.model, self.foresight, self.tracker = model, foresight, tracker
         self.arrays.table[:] = SHARED_TABLE
         for member in members:
             self.arrays.table[member.slot] = self._table_of(member)
-        self._begin_at(members, labels)
+        self._set_phases(members, labels)
 
     def _table_of(self, member: Member) -> int:
         return self.foresight.table_of(member.phases_of, self.arrays.table[self.arrays.alive])
 
     def relabel(self, members: Sequence[Member]) -> None:
-        """Tell phases, and let the forecast see them, from the rows that are kept."""
+        """Label the kept rows of members again, and rebuild their forecast from them."""
         slots = slots_of(members)
         self.tracker.state.reset(slots)
-        self._begin_at(members, self.rows.told_anew(slots, self.tracker.observe))
+        self._set_phases(members, self.rows.relabel(slots, self.tracker.observe))
 
-    def _begin_at(self, members: Sequence[Member], labels: IntArray) -> None:
-        """Begin anew in these phases, int64 (m,)."""
+    def _set_phases(self, members: Sequence[Member], labels: IntArray) -> None:
+        """Start in these phases, int64 (m,)."""
         slots, arrays = slots_of(members), self.arrays
         for member in members:
-            self.foresight.retell(member.slot, *self.rows.latest(member.slot, self._known(member)))
-        others = labels != arrays.phase[slots]
-        changed = slots[others]
-        arrays.phase[changed] = labels[others]
+            self.foresight.rebuild(member.slot, *self.rows.latest(member.slot, self._row_count(member)))
+        differs = labels != arrays.phase[slots]
+        changed = slots[differs]
+        arrays.phase[changed] = labels[differs]
         arrays.since_cell[changed] = arrays.last_cell[changed]
 
     def observe(self, samples: Samples, now_s: float = math.inf) -> list[Member]:
-        """Take in samples; returns whose they were, once for each new row.
+        """Take in samples; returns the members, once for each new row.
 
-        A sample of the cell of the latest one raises that one's use where it is larger; an earlier one is dropped. One
-        that cannot be right is refused by itself.
+        A further sample of the latest cell can only raise its usage; an earlier one is dropped, an implausible one
+        refused.
         """
-        self.refused, self.entered = [], np.empty(0, np.int64)
-        self.foresight.foretold.clear()
-        whose, told = samples
+        self.refused, self.phase_changed = [], np.empty(0, np.int64)
+        self.foresight.next_phase_hits.clear()
+        instances, values = samples
         usable = self.usable = self._usable(samples, now_s)
         if math.isfinite(now_s):
-            self.arrays.follow_clock(now_s + max(AHEAD_S, 2.0 * self.step_s), self.step_s)
-        cells = (told[usable, 0] // self.step_s).astype(np.int64)
+            self.arrays.follow_clock(now_s + max(MAX_CLOCK_SKEW_S, 2.0 * self.step_s), self.step_s)
+        cells = (values[usable, 0] // self.step_s).astype(np.int64)
         fresh: list[Member] = []
         for cell in np.unique(cells).tolist():
             which = usable[cells == cell]
-            fresh += self._observe_cell(cell, [whose[at] for at in which.tolist()], told[which])
+            fresh += self._observe_cell(cell, [instances[at] for at in which.tolist()], values[which])
         return fresh
 
-    def promise(self, target_violation: tuple[float, float], resizes_per_hour: float) -> None:
-        """Decide so from now on that no larger share of samples violates, with no more resizes of a container."""
-        self.foresight.promise(target_violation, resizes_per_hour)
+    def set_objectives(self, target_violation: tuple[float, float], resizes_per_hour: float) -> None:
+        """Set the violation ratio and the resizes per container that the forecast aims at."""
+        self.foresight.set_objectives(target_violation, resizes_per_hour)
 
-    def hold(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
-        """Judge the latest sample of each by what it had, float64 (m, 2)."""
+    def judge(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
+        """Judge the latest sample of each container by what it had, float64 (m, 2)."""
         for _, foresight, of_it in self._by_model(slots):
-            foresight.hold(slots[of_it], usage[of_it], in_force[of_it])
+            foresight.judge(slots[of_it], usage[of_it], in_force[of_it])
 
-    def begin_anew(self, member: Member, started_s: float) -> None:
-        """A container was started again: its age, and what it used so far, begin anew."""
+    def reset_run(self, member: Member, started_s: float) -> None:
+        """Reset age and usage of a container that was restarted."""
         cell = int(started_s // self.step_s)
         self.arrays.start_cell[member.slot] = cell
-        self.arrays.class_asked_s[member.slot], self.arrays.free_cpu_cores[member.slot] = -np.inf, np.nan
-        self.arrays.throttled[member.slot] = 0
+        self.arrays.class_queried_s[member.slot], self.arrays.unsaturated_cpu_cores[member.slot] = -np.inf, np.nan
+        self.arrays.throttled_samples[member.slot] = 0
         self.curves.reset(member.slot)
         self.memory.reset(member.slot)
 
     def remove(self, gone: Iterable[Instance]) -> None:
-        """Let containers go, once their history has all of them; their places are given to others."""
+        """Remove containers once their histograms are up to date, and free their slots."""
         for instance in gone:
             member = self.members.pop(instance, None)
             if member is not None:
-                self.remember(slots_of([member]))
+                self.update_history(slots_of([member]))
                 del self.by_slot[member.slot]
                 self.arrays.alive[member.slot] = False
                 self._free.append(member.slot)
 
-    # -- what is known of a member ---------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------------------------
 
-    def remember(self, slots: IntArray) -> None:
-        """Bring the histories of containers up to their latest samples."""
+    def update_history(self, slots: IntArray) -> None:
+        """Bring the histograms of containers up to their latest samples."""
         arrays = self.arrays
-        slots = slots[arrays.unremembered[slots] > 0]
-        rows = arrays.unremembered[slots]
+        slots = slots[arrays.rows_since_history[slots] > 0]
+        rows = arrays.rows_since_history[slots]
         first_cells = arrays.last_cell[slots] - rows + 1
         usages, by_slot, step_s = self.rows.newest_usage(slots, rows), self.by_slot, self.step_s
         for slot, usage, first_cell in zip(slots.tolist(), usages, first_cells.tolist(), strict=True):
             by_slot[slot].history.observe_grid(usage, first_cell, step_s)
-        arrays.unremembered[slots] = 0
+        arrays.rows_since_history[slots] = 0
 
     def confidence(self, member: Member) -> float:
         """How far inside its phase a container is: 1 at the centre, 0 at the border and beyond."""
         return float(self.tracker.state.confidence[member.slot])
 
     def recent(self, member: Member) -> FloatArray:
-        """float64 (k, 2): its latest rows, oldest first, as many as are kept; NaN in gaps."""
-        return self.rows.latest(member.slot, self._known(member))[0]
+        """float64 (k, 2): the kept rows, oldest first; NaN in gaps."""
+        return self.rows.latest(member.slot, self._row_count(member))[0]
 
     @property
     def lead_steps(self) -> int:
-        """Samples from the last one that a decision knows to the first one under it."""
+        """Number of samples from the last one that a decision knows to the first one under it."""
         return max(1, math.ceil(self.lead_s / self.step_s))
 
     def ages_s(self, slots: IntArray, now_s: float | FloatArray) -> FloatArray:
-        """float64 (m,): how long the present runs of these have lasted, by now or by a time of each."""
+        """float64 (m,): age of the present runs, now or at a time of each."""
         ages: FloatArray = np.maximum(0.0, now_s - self.arrays.start_cell[slots] * self.step_s)
         return ages
 
     # -- samples ---------------------------------------------------------------------------------------------------
 
     def _usable(self, samples: Samples, now_s: float) -> IntArray:
-        """Which may be taken in; of the others it is noted why not."""
-        whose, told = samples
-        at_s, cpu_cores, memory_bytes = told.T
+        """Positions of the plausible samples; the others are recorded as refused."""
+        instances, values = samples
+        at_s, cpu_cores, memory_bytes = values.T
         faults: tuple[tuple[str, BoolArray], ...] = (
-            ("not a number", np.logical_not(np.isfinite(told).all(axis=1))),
+            ("not a number", np.logical_not(np.isfinite(values).all(axis=1))),
             ("negative use", (cpu_cores < 0.0) | (memory_bytes < 0.0)),
-            ("more than any machine has", (cpu_cores > MOST_CORES) | (memory_bytes > MOST_BYTES)),
-            ("from the future", at_s > now_s + max(AHEAD_S, 2.0 * self.step_s)),
+            ("more than any machine has", (cpu_cores > MAX_CORES) | (memory_bytes > MAX_BYTES)),
+            ("from the future", at_s > now_s + max(MAX_CLOCK_SKEW_S, 2.0 * self.step_s)),
         )
-        good = np.ones(len(told), bool)
+        good = np.ones(len(values), bool)
         for why, wrong in faults:
-            self.refused += [(whose[at], why) for at in np.flatnonzero(good & wrong).tolist()]
+            self.refused += [(instances[at], why) for at in np.flatnonzero(good & wrong).tolist()]
             good &= ~wrong
         return np.flatnonzero(good)
 
-    def _observe_cell(self, cell: int, instances: Sequence[Instance], told: FloatArray) -> list[Member]:
-        """Samples of one cell, float64 (m, 3): those that open a new row are taken in together."""
+    def _observe_cell(self, cell: int, instances: Sequence[Instance], values: FloatArray) -> list[Member]:
+        """Take in samples of one cell, float64 (m, 3), new rows all together."""
         members = self._members_of(instances, cell)
-        slots, usage = slots_of(members), told[:, 1:]
+        slots, usage = slots_of(members), values[:, 1:]
         latest = self.arrays.last_cell[slots]
         again, opens = latest == cell, np.flatnonzero(latest < cell)
         if again.any():
@@ -249,8 +243,8 @@ class Containers:
         if not len(opens):
             return []
         members, slots = [members[at] for at in opens.tolist()], slots[opens]
-        usage, at_s = usage[opens], told[opens, 0]
-        if len(set(slots.tolist())) < len(slots):  # several of one container: each resource is that of the largest
+        usage, at_s = usage[opens], values[opens, 0]
+        if len(set(slots.tolist())) < len(slots):  # several of one container: take the maximum of each resource
             _, first, which = np.unique(slots, return_index=True, return_inverse=True)
             np.maximum.at(usage, first[which], usage.copy())
             order = np.sort(first)
@@ -261,20 +255,20 @@ class Containers:
         return members
 
     def _members_of(self, instances: Sequence[Instance], cell: int) -> list[Member]:
-        """Each that is known, if not too long ago; the others are introduced."""
+        """The members of these instances; unknown ones, and those silent for too long, are introduced."""
         found = [self.members.get(instance) for instance in instances]
         known = np.array([member is not None for member in found], bool)
         silent = cell - self.arrays.last_cell[slots_of([member for member in found if member is not None])]
-        away = ~known
-        away[known] = silent > LONGEST_GAP_CYCLES * self.cycle_samples
-        for at in np.flatnonzero(away).tolist():
+        new = ~known
+        new[known] = silent > LONGEST_GAP_CYCLES * self.cycle_samples
+        for at in np.flatnonzero(new).tolist():
             found[at] = self._member(instances[at], cell)
         return [member for member in found if member is not None]
 
     def _member(self, instance: Instance, cell: int) -> Member:
         member, arrays = self.members.get(instance), self.arrays
         if member is not None and cell - arrays.last_cell[member.slot] <= LONGEST_GAP_CYCLES * self.cycle_samples:
-            return member  # introduced a moment ago: there are several samples of it
+            return member  # just introduced, by an earlier sample of this cell
         if member is not None:
             self.remove([instance])
         new = self._introduce(instance)
@@ -290,11 +284,11 @@ class Containers:
         return fresh
 
     def _parts(self) -> tuple[SlotArrays, ...]:
-        """All that has a place for each container."""
+        """All arrays by slot."""
         return self.rows, self.curves, self.memory, self.past, self.arrays, self.tracker.state, self.foresight.state
 
     def _slot(self) -> int:
-        """A free place, with nothing in it of who was there before."""
+        """A free slot, reset."""
         parts = self._parts()
         if not self._free:
             old, slots = len(self.rows), len(self.rows) + max(16, len(self.rows) // 4)
@@ -307,61 +301,63 @@ class Containers:
         return slot
 
     def _fill_gaps(self, slots: IntArray, cell: int) -> None:
-        """A row of nothing for every cell that was passed over."""
+        """Append an empty row for every cell that was skipped."""
         while len(behind := slots[self.arrays.last_cell[slots] < cell - 1]):
             nothing = np.full((len(behind), 2), np.nan)
-            self.rows.append(behind, nothing, self._told_phases(behind, nothing))
-            gap = np.full(len(behind), np.nan)  # a column of the other would have the kernels compiled once more
+            self.rows.append(behind, nothing, self._label(behind, nothing))
+            gap = np.full(len(behind), np.nan)  # a strided column would compile the kernels once more
             self.memory.observe(behind, gap, self.lead_steps)
             self.past.observe(behind, gap)
-            self._have_rows(behind)
+            self._count_rows(behind)
 
     def _append(self, slots: IntArray, usage: FloatArray, at_s: FloatArray, cell: int) -> None:
-        """One sample each, of `cell`."""
+        """Append one sample each, of `cell`."""
         arrays = self.arrays
-        labels = self._told_phases(slots, usage)
+        labels = self._label(slots, usage)
         self.rows.append(slots, usage, labels)
-        arrays.throttled[slots] = np.where(arrays.cut_off(slots, usage[:, CPU]), arrays.throttled[slots] + 1, 0)
+        throttled = arrays.is_throttled(slots, usage[:, CPU])
+        arrays.throttled_samples[slots] = np.where(throttled, arrays.throttled_samples[slots] + 1, 0)
         demand = arrays.demand(slots, usage)
         for _, foresight, of_it in self._by_model(slots):
             foresight.observe(slots[of_it], demand[of_it], labels[of_it], arrays.table[slots[of_it]])
         self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), demand, usage[:, CPU])
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
         self.past.observe(slots, demand[:, CPU].copy())
-        self._have_rows(slots)
+        self._count_rows(slots)
         arrays.samples[slots] += 1
         arrays.used[slots] = usage
-        arrays.see_cycle(slots, usage[:, CPU], cell // self.cycle_samples)
-        since_s = at_s - arrays.sampled_s[slots]
-        arrays.every_s[slots] = np.where(np.isfinite(since_s), 0.7 * arrays.every_s[slots] + 0.3 * since_s, self.step_s)
+        arrays.record_cycle_peak(slots, usage[:, CPU], cell // self.cycle_samples)
+        passed_s, interval_s = at_s - arrays.sampled_s[slots], arrays.sample_interval_s[slots]
+        smoothed_s = 0.7 * interval_s + 0.3 * passed_s
+        arrays.sample_interval_s[slots] = np.where(np.isfinite(passed_s), smoothed_s, self.step_s)
         arrays.sampled_s[slots] = at_s
         if (changed := labels != arrays.phase[slots]).any():
             self._enter(slots[changed], labels[changed])
 
     def _by_model(self, slots: IntArray) -> Iterator[tuple[PhaseTracker, PhaseForesight, IntArray | slice]]:
-        """What tells the phases of these, what foresees them, and whose of these: all are under one model here."""
+        """Tracker, forecast and positions for each model among these; here all are under one."""
         yield self.tracker, self.foresight, slice(None)
 
-    def _told_phases(self, slots: IntArray, usage: FloatArray) -> IntArray:
-        """The phase of the next sample of each, float64 (m, 2); NaN is a gap."""
+    def _label(self, slots: IntArray, usage: FloatArray) -> IntArray:
+        """Label the next sample of each, float64 (m, 2); NaN is a gap."""
         labels = np.empty(len(slots), np.int64)
         for tracker, _, of_it in self._by_model(slots):
             labels[of_it] = tracker.observe(slots[of_it], usage[of_it])
         return labels
 
-    def _have_rows(self, slots: IntArray) -> None:
-        """One more each; none is lost that the history has not seen."""
+    def _count_rows(self, slots: IntArray) -> None:
+        """Count one more row each, and update the histograms before a row is overwritten."""
         arrays = self.arrays
-        for counted in (arrays.last_cell, arrays.undecided, arrays.unremembered):
+        for counted in (arrays.last_cell, arrays.rows_since_decision, arrays.rows_since_history):
             counted[slots] += 1
-        self.remember(slots[arrays.unremembered[slots] >= self.rows.width])
+        self.update_history(slots[arrays.rows_since_history[slots] >= self.rows.width])
 
     def _enter(self, slots: IntArray, labels: IntArray) -> None:
-        """Other phases than before, int64 (m,)."""
+        """Record other phases than before, int64 (m,)."""
         arrays = self.arrays
-        self.entered = np.concatenate([self.entered, slots])
+        self.phase_changed = np.concatenate([self.phase_changed, slots])
         arrays.phase[slots], arrays.since_cell[slots] = labels, arrays.last_cell[slots]
 
-    def _known(self, member: Member) -> int:
+    def _row_count(self, member: Member) -> int:
         slot = member.slot
         return min(int(self.arrays.last_cell[slot] - self.arrays.first_cell[slot]) + 1, self.rows.width)

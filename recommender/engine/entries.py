@@ -1,7 +1,7 @@
-"""What a record holds of an engine, entry by entry: ready for JSON, and back with every bit.
+"""Entries of a record, encoded for JSON and decoded bit by bit.
 
-Numbers that JSON does not know (NaN, the infinite ones) are written as Python's `json` writes and reads them. Samples,
-most of what there is, stand beside in columns.
+Numbers that JSON lacks (NaN, infinities) are written and read as Python's `json` does. Samples, most of the data, are
+stored beside them in columns.
 """
 
 from __future__ import annotations
@@ -36,30 +36,31 @@ Json = Any
 START, MODEL, STEP, PUBLISHED, ADOPTED, HISTORY, CLASS = (
     "start", "model", "step", "published", "adopted", "history", "class",
 )  # fmt: skip
-"""What an entry tells of, its first word."""
+"""Kind of an entry, its first element."""
 
-OF_CLASSES: Mapping[str, Any] = {
+CLASS_CALLS: Mapping[str, Any] = {
     "load": tuple[WorkloadKey, str, float],
     "in_use": tuple[WorkloadKey, float],
     "drop_untaught": tuple[list[WorkloadKey]],
     "forget": tuple[WorkloadKey],
 }
-"""Methods by which `Classes` are changed from outside the engine's steps, and what they are given."""
+"""Methods that change `Classes` outside a step of the engine, and their arguments; their names are part of the
+format."""
 
 
 class Start(NamedTuple):
-    """An engine begins.
+    """An engine starts.
 
     Attributes
     ----------
     options
         Its options.
     step_s, cycle_samples
-        The grid, and how long a forecast holds.
+        The grid, and the cycle of the forecast.
     lead_time_s, sample_s
         See `LeadTime`.
     model
-        The digest of its model, which an entry before it holds.
+        Digest of its model, which an earlier entry holds.
     """
 
     options: Options
@@ -74,27 +75,27 @@ class Start(NamedTuple):
         return self._replace(options=asdict(self.options))  # type: ignore[arg-type]
 
 
-def dumps(entries: Sequence[Json], columns: bytes) -> bytes:
-    """The content of a block: entries, then the columns of their samples."""
+def pack_block(entries: Sequence[Json], columns: bytes) -> bytes:
+    """Content of a block: entries, then the columns of their samples."""
     text = json.dumps(entries, separators=(",", ":")).encode()
     return len(text).to_bytes(4, "little") + text + columns
 
 
-def loads(content: bytes) -> tuple[list[Json], io.BytesIO]:
-    """What `dumps` was given."""
+def unpack_block(content: bytes) -> tuple[list[Json], io.BytesIO]:
+    """Reverse `pack_block`."""
     end = 4 + int.from_bytes(content[:4], "little")
     return json.loads(content[4:end]), io.BytesIO(content[end:])
 
 
-def read(kind: Any, value: Any) -> Any:
-    """A value of a type from what JSON made of it.
+def decode(kind: Any, value: Any) -> Any:
+    """Decode a value of a type from JSON.
 
-    Of a record that was written before it had its last fields, these are as they are by default.
+    Trailing fields that an older record lacks get their defaults.
 
     Examples
     --------
     >>> from recommender.engine.keys import Ended
-    >>> read(Ended | None, [0, 1.5, None])
+    >>> decode(Ended | None, [0, 1.5, None])
     Ended(exit_code=0, started_s=1.5, finished_s=None)
 
     Raises
@@ -108,14 +109,14 @@ def read(kind: Any, value: Any) -> Any:
         (kind,) = (one for one in get_args(kind) if one is not NoneType)
     if hasattr(kind, "_fields"):
         types = _types(kind)
-        return kind(*(read(types[name], part) for name, part in zip(kind._fields, value, strict=False)))
+        return kind(*(decode(types[name], part) for name, part in zip(kind._fields, value, strict=False)))
     if isinstance(kind, type) and is_dataclass(kind):
         types, known = _types(kind), {field.name for field in fields(kind)}
-        return kind(**{name: read(types[name], part) for name, part in value.items() if name in known})
+        return kind(**{name: decode(types[name], part) for name, part in value.items() if name in known})
     if get_origin(kind) is tuple:
-        return tuple(read(one, part) for one, part in zip(get_args(kind), value, strict=True))
+        return tuple(decode(one, part) for one, part in zip(get_args(kind), value, strict=True))
     if get_origin(kind) is list:
-        return [read(get_args(kind)[0], part) for part in value]
+        return [decode(get_args(kind)[0], part) for part in value]
     return value
 
 
@@ -124,78 +125,78 @@ def _types(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-# -- what comes in -----------------------------------------------------------------------------------------------------
+# -- input -------------------------------------------------------------------------------------------------------------
 
 
-def seen_content(seen: Seen, names: MutableMapping[Instance, int]) -> tuple[dict[str, Json], bytes]:
-    """What was seen, and its samples in columns: whose (int32), seconds, cores, bytes (float64).
+def encode_seen(seen: Seen, names: MutableMapping[Instance, int]) -> tuple[dict[str, Json], bytes]:
+    """Encode `Seen`, with its samples in columns: container number (int32), seconds, cores, bytes (float64).
 
     Parameters
     ----------
     names
-        Containers by their number in the record; those that are new get the next ones.
+        Containers and their numbers in the record; new ones are added.
     """
     known = len(names)
-    whose = np.array([names.setdefault(instance, len(names)) for instance in seen.samples.whose], "<i4")
+    numbers = np.array([names.setdefault(instance, len(names)) for instance in seen.samples.instances], "<i4")
     content = {
         "groups": list(seen.groups.items()),
         "containers": list(seen.containers.items()),
         "names": list(names)[known:],
-        "samples": len(whose),
+        "samples": len(numbers),
         "kills": list(seen.kills),
         **({"nodes": dict(seen.nodes)} if seen.nodes else {}),
         **({"evaluations": list(seen.evaluations.items())} if seen.evaluations else {}),
     }
-    return content, whose.tobytes() + _shuffled(seen.samples.told.T)
+    return content, numbers.tobytes() + _shuffle_bytes(seen.samples.values.T)
 
 
-def seen_of(content: Mapping[str, Json], columns: io.BytesIO, names: list[Instance]) -> Seen:
-    """What `seen_content` was given; `names` grows as it did there."""
-    names += read(list[Instance], content["names"])
-    number = content["samples"]
-    whose = np.frombuffer(columns.read(4 * number), "<i4").tolist()
-    told = _in_order(columns.read(24 * number), (3, number)).T
+def decode_seen(content: Mapping[str, Json], columns: io.BytesIO, names: list[Instance]) -> Seen:
+    """Reverse `encode_seen`; `names` grows as it did there."""
+    names += decode(list[Instance], content["names"])
+    n = content["samples"]
+    numbers = np.frombuffer(columns.read(4 * n), "<i4").tolist()
+    values = _unshuffle_bytes(columns.read(24 * n), (3, n)).T
     return Seen(
-        {Group(*group): read(Rules | None, rules) for group, rules in content["groups"]},
-        {Instance(*instance): read(Running | None, running) for instance, running in content["containers"]},
-        Samples([names[who] for who in whose], np.ascontiguousarray(told)),
-        read(list[Kill], content["kills"]),
+        {Group(*group): decode(Rules | None, rules) for group, rules in content["groups"]},
+        {Instance(*instance): decode(Running | None, running) for instance, running in content["containers"]},
+        Samples([names[number] for number in numbers], np.ascontiguousarray(values)),
+        decode(list[Kill], content["kills"]),
         content.get("nodes", {}),
-        {Instance(*instance): Evaluation(*told) for instance, told in content.get("evaluations", [])},
+        {Instance(*instance): Evaluation(*parts) for instance, parts in content.get("evaluations", [])},
     )
 
 
-def _shuffled(numbers: np.ndarray) -> bytes:
-    """The first bytes of all numbers, then the second ones, and so on: alike numbers are packed into half as much."""
+def _shuffle_bytes(numbers: np.ndarray) -> bytes:
+    """Group the bytes of float64 numbers by position: similar numbers compress to half the size."""
     return np.ascontiguousarray(numbers).view(np.uint8).reshape(-1, 8).T.tobytes()
 
 
-def _in_order(shuffled: bytes, shape: tuple[int, int]) -> np.ndarray:
+def _unshuffle_bytes(shuffled: bytes, shape: tuple[int, int]) -> np.ndarray:
     ordered = np.frombuffer(shuffled, np.uint8).reshape(8, -1).T
     return np.ascontiguousarray(ordered).view("<f8").reshape(shape)
 
 
-# -- what was known before ---------------------------------------------------------------------------------------------
+# -- state from before a restart ---------------------------------------------------------------------------------------
 
 
-def start_content(start: GroupStart) -> Json:
-    """What is known of a new group."""
-    return [_history_content(start.history.past), start.standing, start.kept]
+def encode_start(start: GroupStart) -> Json:
+    """Encode what is known of a new group."""
+    return [_encode_history(start.history.past), start.in_force, start.kept]
 
 
-def start_of(content: Json) -> GroupStart:
-    """What `start_content` was given."""
-    history, standing, kept = content
-    return GroupStart(HistogramAggregate(_history_of(history)), read(Amounts, standing), kept)
+def decode_start(content: Json) -> GroupStart:
+    """Reverse `encode_start`."""
+    history, in_force, kept = content
+    return GroupStart(HistogramAggregate(_decode_history(history)), decode(Amounts, in_force), kept)
 
 
-def _history_content(session: HistogramSession) -> str | None:
-    """None where nothing was seen, which is most often the case."""
+def _encode_history(session: HistogramSession) -> str | None:
+    """None for an empty history, the usual case."""
     packed, fresh = (one.state.tobytes() + one.histograms.tobytes() for one in (session, HistogramSession()))
     return None if packed == fresh else base64.b64encode(packed).decode()
 
 
-def _history_of(content: str | None) -> HistogramSession:
+def _decode_history(content: str | None) -> HistogramSession:
     session = HistogramSession()
     if content is not None:
         packed = io.BytesIO(base64.b64decode(content))
@@ -204,10 +205,10 @@ def _history_of(content: str | None) -> HistogramSession:
     return session
 
 
-# -- what comes out ----------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------------------
 
 
-def target_content(target: Target | None) -> Json:
+def encode_target(target: Target | None) -> Json:
     """Lower bound, target and upper bound, each of cores and bytes, and the doubt; None for none."""
     if target is None:
         return None
@@ -218,8 +219,8 @@ def target_content(target: Target | None) -> Json:
 # -- models ------------------------------------------------------------------------------------------------------------
 
 
-def model_content(model: PhaseModel) -> tuple[str, Json]:
-    """The digest of a model, and an entry that holds it."""
+def encode_model(model: PhaseModel) -> tuple[str, Json]:
+    """Digest of a model, and the entry that holds it."""
     with tempfile.TemporaryDirectory() as folder:
         model.save(Path(folder) / "model")
         files = {name: (Path(folder) / "model" / name).read_bytes() for name in (MANIFEST, ARRAYS)}
@@ -227,7 +228,7 @@ def model_content(model: PhaseModel) -> tuple[str, Json]:
     return digest, [MODEL, digest, model.origin, {n: base64.b64encode(b).decode() for n, b in files.items()}]
 
 
-def model_of(origin: str, files: Mapping[str, str]) -> PhaseModel:
+def decode_model(origin: str, files: Mapping[str, str]) -> PhaseModel:
     """The model of such an entry."""
     with tempfile.TemporaryDirectory() as folder:
         for name in (MANIFEST, ARRAYS):

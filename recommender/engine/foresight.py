@@ -1,7 +1,7 @@
-"""What phases and their graph say of live containers: the plan of each, by the visits of its class leaning on all.
+"""Phase forecasts of live containers: the plan of each, from the visits of its class shrunk towards those of training.
 
-A class learns with each phase that one of its containers leaves. What that makes of the coming time is worked out anew
-once the class has shown enough more, for a few classes a step.
+A class learns from each phase that one of its containers leaves. Its tables are refreshed once it has enough new
+visits, a few classes per step.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from recommender.policies.phase_plan import SHARED_TABLE, PhasePlan, PlanState, 
 from recommender.pricing import AHEAD_SAMPLES, LEAD_SAMPLES
 from recommender.records import CPU, VIOLATION_TOLERANCE, FloatArray, IntArray
 
-MOST_CLASSES = 32
-"""Classes with a table of their own: a third of a megabyte each. One of which nothing runs makes room for another."""
+MAX_CLASSES = 32
+"""Classes with tables of their own, a third of a megabyte each. A class without containers makes way for another."""
 
-WORTH_ANOTHER_LOOK = 0.1
-"""A table is worked out anew after so many more visits, as a share of those that it rests on."""
+REFRESH_SHARE = 0.1
+"""A table is refreshed after so many new visits, as a share of those that it rests on."""
 
-TABLES_A_STEP = 4
+MAX_REFRESHES_PER_STEP = 4
 
 CLASS_CREDIT_SAMPLES, CREDIT_VISITS = 60.0, 10.0
-"""What the class itself showed is believed longer against a container's own record: half of it after so many visits."""
+"""Trust in a class against a container's own samples grows with its visits; half of it after so many."""
 
-COVERED = 0.9
-"""Share of the samples in a phase that what is said to be needed in it covers."""
+DEMAND_QUANTILE = 0.9
+"""Quantile of the demand in a phase that explanations give."""
 
 
 DECIDED = [CPU]
-"""Resources: memory goes by runs."""
+"""Resources decided here; memory goes by runs."""
 
-MAY_BE_UNKNOWN = ("asked", "lately")
-"""Of what is kept of a container: NaN before its first decision."""
+MAY_BE_NAN = ("asked", "lately")
+"""Kept arrays that are NaN before the first decision."""
 
 
 class PhaseForesight:
@@ -49,23 +49,23 @@ class PhaseForesight:
     Parameters
     ----------
     model
-        Knows phases, visits and demand.
+        With phases, visits and demand.
     step_s
-        Of the grid.
+        Step of the grid.
 
     Attributes
     ----------
     state
-        Where the containers stand.
-    promised
-        Share of samples that may violate, per resource, and resizes of a container in an hour.
-    foretold
-        Of each change of phase that `observe` saw, whether what came had been the most probable. The caller clears it.
+        State of the containers.
+    objectives
+        Accepted violation ratio per resource, and resizes of a container per hour.
+    next_phase_hits
+        For each phase change seen by `observe`, whether the most probable phase came. The caller clears it.
 
     Raises
     ------
     Misuse
-        The model knows no demand.
+        The model has no demand.
     """
 
     def __init__(self, model: PhaseModel, step_s: float) -> None:
@@ -74,40 +74,41 @@ class PhaseForesight:
         self._demand, self._trained, self._step_s = model.demand, model.graph, step_s
         self._lead_samples = LEAD_SAMPLES
         self._tables: dict[Hashable, int] = {}
-        self.foretold: list[bool] = []
+        self.next_phase_hits: list[bool] = []
         self._visits = [self._trained]
-        self._news, self._rests_on = [0], [0]
-        self._seen = [self._foresee(SHARED_TABLE)]
+        self._new_visits, self._learned_visits = [0], [0]
+        self._forecasts = [self._forecast(SHARED_TABLE)]
         self.state = PlanState(self._trained.n_phases, resources=len(DECIDED))
         self._plan = PhasePlan(self.state, self._expected(), weights_of(np.ones(2), model.target_violation, 0.0))
-        self.promise(model.target_violation, 12)
+        self.set_objectives(model.target_violation, 12)
 
-    def promise(self, target_violation: tuple[float, float], resizes_per_hour: float) -> None:
-        """Decide from now on so that no larger share of samples violates, with no more resizes of a container."""
-        self.promised = target_violation, resizes_per_hour
+    def set_objectives(self, target_violation: tuple[float, float], resizes_per_hour: float) -> None:
+        """Set the violation ratio and the resizes per hour that the plan aims at."""
+        self.objectives = target_violation, resizes_per_hour
         price = self._demand.price(EVERY_SAMPLE, target_violation)
         self._plan.weights = weights_of(price, target_violation, resizes_per_hour * self._step_s / 3600.0)
 
     def table_of(self, workload_class: Hashable | None, in_use: IntArray) -> int:
-        """Where what is known of a class stands; `in_use` are the tables of what runs."""
+        """Table of a class; `in_use` are the tables of live containers."""
         if workload_class is None:
             return SHARED_TABLE
         if workload_class not in self._tables:
             if (table := self._free_table(set(in_use.tolist()))) is None:
                 return SHARED_TABLE
             self._tables[workload_class] = table
-            self._visits[table], self._seen[table] = PhaseGraph(self._trained.n_phases), self._seen[SHARED_TABLE]
-            self._news[table] = self._rests_on[table] = 0
+            self._visits[table] = PhaseGraph(self._trained.n_phases)
+            self._forecasts[table] = self._forecasts[SHARED_TABLE]
+            self._new_visits[table] = self._learned_visits[table] = 0
             self._plan.expected = self._plan.expected._replace(occupancy=self._occupancy(), credit=self._credit())
         return self._tables[workload_class]
 
     def _free_table(self, in_use: set[int]) -> int | None:
-        """A new one, else that of the first class of which nothing runs; None when all are taken."""
-        if (tables := len(self._visits)) <= MOST_CLASSES:
+        """A new table, else that of the first class without containers; None if all are taken."""
+        if (tables := len(self._visits)) <= MAX_CLASSES:
             self._visits.append(self._trained)
-            self._seen.append(self._seen[SHARED_TABLE])
-            self._news.append(0)
-            self._rests_on.append(0)
+            self._forecasts.append(self._forecasts[SHARED_TABLE])
+            self._new_visits.append(0)
+            self._learned_visits.append(0)
             return tables
         for known, table in self._tables.items():
             if table not in in_use:
@@ -116,44 +117,44 @@ class PhaseForesight:
         return None
 
     def observe(self, slots: IntArray, usage: FloatArray, labels: IntArray, tables: IntArray) -> None:
-        """Take in a sample of each container, float64 (m, 2), and its phase; their classes learn of what ended."""
+        """Take in a sample of each container, float64 (m, 2), and its phase; classes learn visits that ended."""
         state, unknown = self.state, self._trained.n_phases - 1
         now = np.where(labels < 0, unknown, labels)
         for at in np.flatnonzero((state.dwell[slots] > 0) & (state.phase[slots] != now)).tolist():
             table, following = int(tables[at]), int(now[at])
             before, phase, dwell = (int(part[slots[at]]) for part in (state.before, state.phase, state.dwell))
             if unknown not in (phase, following):
-                likeliest = int(self._seen[table].followers[before, phase, :unknown].argmax())
-                self.foretold.append(following == likeliest)
+                likeliest = int(self._forecasts[table].followers[before, phase, :unknown].argmax())
+                self.next_phase_hits.append(following == likeliest)
             if table != SHARED_TABLE:
                 self._visits[table].learn_visit(before, phase, dwell, following)
-                self._news[table] += 1
+                self._new_visits[table] += 1
         self._plan.observe(slots, usage[:, DECIDED], labels)
 
-    def retell(self, slot: int, usage: FloatArray, labels: IntArray) -> None:
-        """Start a container anew from the rows that are kept of it, float64 (n, 2), NaN in gaps."""
+    def rebuild(self, slot: int, usage: FloatArray, labels: IntArray) -> None:
+        """Rebuild the state of a container from its kept rows, float64 (n, 2), NaN in gaps."""
         self.state.reset(slot)
         self._plan.follow(slot, usage[:, DECIDED], labels, np.zeros(len(usage) + 1, bool))
 
     def follow_own_use(self, slot: int) -> None:
-        """Let the rule of its latest samples decide for a container until another would have been cheaper."""
+        """Let the rule of the latest samples decide for a container until the plan would have been cheaper."""
         self.state.chosen[slot, CPU] = SHORT_WINDOW
 
-    def hold(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
+    def judge(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
         """Judge the latest sample of each by what it had, float64 (m, 2)."""
         self._plan.correct(slots, usage[:, DECIDED], in_force[:, DECIDED])
 
-    def rest(self, slots: IntArray) -> None:
-        """Others decide for these: what was asked for does not stand any more, and is not judged by what comes."""
+    def suspend(self, slots: IntArray) -> None:
+        """Something else decides for these: the plan's decision no longer holds, and is not judged by later samples."""
         self.state.asked[slots] = self.state.lately[slots] = np.nan
 
     def decide(self, slots: IntArray, tables: IntArray, lead_s: float) -> FloatArray:
-        """What cores to ask for, float64 (m,), when they are in force only `lead_s` later."""
-        self._look_again(max(1, int(np.ceil(lead_s / self._step_s))))
+        """Cores to request, float64 (m,), that will be in force only `lead_s` later."""
+        self._refresh_tables(max(1, int(np.ceil(lead_s / self._step_s))))
         return self._plan.decide(slots, tables)[:, CPU]
 
-    def words(self, slot: int, table: int) -> str:
-        """What is expected of a container, and what for."""
+    def explain(self, slot: int, table: int) -> str:
+        """Explain the decision for a container."""
         state = self.state
         correction = float(np.exp(state.chosen_correction(np.array([slot]))[0, CPU]))
         times = f"{correction:.2f} times " if correction > 1.005 else ""
@@ -162,29 +163,29 @@ class PhaseForesight:
             untried = state.samples[slot] <= WARM_UP_SAMPLES
             why = "is no less than the plan, untried on it" if untried else "has been cheaper for it than the plan"
             return f"{times}the largest of its last {followed} samples: that {why}"
-        seen, context = self._seen[table], self._context(slot)
-        followers = seen.followers[context[:2]]
+        forecast, context = self._forecasts[table], self._context(slot)
+        followers = forecast.followers[context[:2]]
         following = int(followers.argmax())
-        chance = float(seen.ends[context] * followers[following])
+        chance = float(forecast.ends[context] * followers[following])
         needed = self._demand.needed_cores(
-            following, COVERED, state.own_sum[slot, CPU, following], state.own_samples[slot, following]
+            following, DEMAND_QUANTILE, state.own_sum[slot, CPU, following], state.own_samples[slot, following]
         )
         within_s = (self._lead_samples + 1) * self._step_s
         words = (
             f"{chance:.0%} that {self._name(following)} starts within {within_s:.0f} s; "
-            f"it needs {needed:.3g} cores in {COVERED * 10:.0f} of 10 samples"
+            f"it needs {needed:.3g} cores in {DEMAND_QUANTILE * 10:.0f} of 10 samples"
         )
-        if self._provides_for(slot, needed):
+        if self._raised_for(slot, needed):
             words += "; raised ahead of it"
-        return f"{words}; {times}for its own violations" if times else words
+        return f"{words}; {times}to correct its own violations" if times else words
 
-    def coming(self, slot: int, table: int) -> tuple[FloatArray, float]:
-        """Chance of each phase, the unknown one last, to come next, float64 (phases,), and the steps until then."""
-        seen, context = self._seen[table], self._context(slot)
-        return seen.followers[context[:2]], float(seen.remaining_steps[context])
+    def next_phases(self, slot: int, table: int) -> tuple[FloatArray, float]:
+        """Probability of each next phase, the unknown one last, float64 (phases,), and the expected steps to it."""
+        forecast, context = self._forecasts[table], self._context(slot)
+        return forecast.followers[context[:2]], float(forecast.remaining_steps[context])
 
     def restore(self, slot: int, kept: Mapping[str, Any]) -> None:
-        """Go on with what `state.of` said.
+        """Restore what `state.of` returned.
 
         Raises
         ------
@@ -195,10 +196,9 @@ class PhaseForesight:
         try:
             parts = {name: np.asarray(part, np.float64) for name, part in kept.items()}
             if not all(
-                name in MAY_BE_UNKNOWN or (np.isfinite(part).all() and (part >= 0).all())
-                for name, part in parts.items()
+                name in MAY_BE_NAN or (np.isfinite(part).all() and (part >= 0).all()) for name, part in parts.items()
             ):
-                raise ValueError("not all of it is a number of at least 0")
+                raise ValueError("a number is negative or not finite")
             if parts["phase"] >= phases or parts["before"] > phases or (parts["chosen"] >= EXPERTS).any():
                 raise ValueError("no such phase or expert")
             self.state.put(slot, kept)
@@ -206,43 +206,44 @@ class PhaseForesight:
             raise BadArtifact(f"the kept plan of a container does not fit this model ({error})") from error
 
     def _context(self, slot: int) -> tuple[int, int, int]:
-        """Where a container stands in the tables."""
+        """Index of a container into the tables."""
         state = self.state
         return int(state.before[slot]), int(state.phase[slot]), int(bucket_of(np.maximum(state.dwell[slot], 1)))
 
     def _name(self, phase: int) -> str:
         return f"phase {phase}" if phase < self._trained.n_phases - 1 else "an unknown phase"
 
-    def _provides_for(self, slot: int, cores: float) -> bool:
-        """Whether more is asked for than it used lately, and no less than these."""
+    def _raised_for(self, slot: int, cores: float) -> bool:
+        """Whether the request is above its recent usage, and covers this demand."""
         asked, recent = self.state.chosen_request(np.array([slot]))[0, CPU], self.state.recent[slot, :, CPU].max()
         return bool(asked * FLOORS[CPU] >= cores / VIOLATION_TOLERANCE > recent * FLOORS[CPU])
 
     # -- tables ----------------------------------------------------------------------------------------------------
 
-    def _look_again(self, lead_samples: int) -> None:
-        """Work out anew what has changed: all of it with the lead, else a few classes that have shown enough more."""
+    def _refresh_tables(self, lead_samples: int) -> None:
+        """Refresh the tables: all of them if the lead time changed, else a few classes with enough new visits."""
         stale = [
             table
-            for table, news in enumerate(self._news)
-            if news > max(0.0, WORTH_ANOTHER_LOOK * self._rests_on[table])
+            for table, new_visits in enumerate(self._new_visits)
+            if new_visits > max(0.0, REFRESH_SHARE * self._learned_visits[table])
         ]
         if moved := lead_samples != self._lead_samples:
             self._lead_samples, stale = lead_samples, list(range(len(self._visits)))
         else:
-            stale = sorted(stale, key=lambda table: -self._news[table])[:TABLES_A_STEP]
+            stale = sorted(stale, key=lambda table: -self._new_visits[table])[:MAX_REFRESHES_PER_STEP]
         if not stale:
             return
         for table in stale:
-            self._rests_on[table], self._news[table] = self._rests_on[table] + self._news[table], 0
-            self._seen[table] = self._foresee(table)
-            self._plan.expected.occupancy[table] = self._seen[table].occupancy
+            self._learned_visits[table] += self._new_visits[table]
+            self._new_visits[table] = 0
+            self._forecasts[table] = self._forecast(table)
+            self._plan.expected.occupancy[table] = self._forecasts[table].occupancy
         self._plan.expected.credit[:] = self._credit()
         if moved:
             self._plan.expected = self._expected()
 
-    def _foresee(self, table: int) -> Foresight:
-        """What is expected in each context, by the visits of a class leaning on those of training."""
+    def _forecast(self, table: int) -> Foresight:
+        """Forecast in each context, from the visits of a class shrunk towards those of training."""
         if table == SHARED_TABLE:
             return self._trained.foresight_for_plan(self._lead_samples, AHEAD_SAMPLES)
         return self._visits[table].foresight_for_plan(self._lead_samples, AHEAD_SAMPLES, self._trained)
@@ -253,9 +254,9 @@ class PhaseForesight:
 
     def _occupancy(self) -> FloatArray:
         """float64 (tables, 1 + phases, phases, buckets, phases)."""
-        return np.stack([seen.occupancy for seen in self._seen])
+        return np.stack([forecast.occupancy for forecast in self._forecasts])
 
     def _credit(self) -> FloatArray:
-        """float64 (tables,): what the class itself showed is believed longer."""
-        visits = np.array(self._rests_on, float)
+        """float64 (tables,): credit of each class, in samples."""
+        visits = np.array(self._learned_visits, float)
         return CREDIT_SAMPLES + CLASS_CREDIT_SAMPLES * visits / (visits + CREDIT_VISITS)

@@ -1,6 +1,6 @@
-"""What is remembered of groups between steps, side by side: what was published, how that went, what was ever used.
+"""State of the groups between steps, as arrays by slot: published targets, their violations, memory peaks.
 
-A group is what shares one target: the containers of one name under one VPA. It outlives them.
+A group is the containers that share a target: those of one name under one VPA. It outlives them.
 """
 
 from __future__ import annotations
@@ -10,42 +10,42 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recommender.engine.container_arrays import NOBODY
+from recommender.engine.container_arrays import NO_GROUP
 from recommender.records import MEMORY, Amounts, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
 
 HOUR_S, DAY_S = 3600.0, 86400.0
 
-FORGETTING = 1.0 - 1.0 / 400.0
-"""What a judged sample counts for after one more: some four hundred of the latest ones make up the share."""
+VIOLATION_DISCOUNT = 1.0 - 1.0 / 400.0
+"""Weight of a judged sample after one more: the violation ratio rests on about the latest four hundred."""
 
-KILL_MEMORY_S = 7 * DAY_S
-"""How long a kill for memory binds: a weekly job meets the same stage again."""
+KILL_FLOOR_TTL_S = 7 * DAY_S
+"""How long the floor after an OOM kill holds: a weekly job meets the same stage again."""
 
 PEAK_DAYS = 8
-"""For so many days the most memory that was used is known: as long as the default recommender looks back."""
+"""Days of memory peaks that are kept, as many as the default recommender's."""
 
-FULL_S = HOUR_S
-"""A node that had no room is taken for full for so long, where the updater evicts what it has no room for."""
+NODE_FULL_S = HOUR_S
+"""How long a node counts as full after a deferred resize, where the updater evicts the pod for it."""
 
-ABOUT = 1.02
+PEAK_FACTOR = 1.02
 """A peak that is exceeded by less is the same one."""
 
-CHANGES = 64
-"""So many of the latest changes of each resource are known; more an hour are not allowed to anybody."""
+KEPT_CHANGES = 64
+"""Latest changes kept per resource; no limit on resizes an hour can be larger."""
 
 LOWER, TARGET, UPPER = 0, 1, 2
 """Rows of an estimate, float64 (3, 2)."""
 
-_NOTHING = np.full(2, np.nan)
+_UNKNOWN = np.full(2, np.nan)
 _NO_ESTIMATE = np.full((3, 2), np.nan)
 
 
 class GroupArrays(SlotArrays):
-    """By slot; in twos: cores and bytes."""
+    """By slot; arrays of shape (n, 2) hold cores and bytes."""
 
     alive: BoolArray = fresh(False)
-    """A group is there."""
+    """The slot is taken."""
     applied: BoolArray = fresh(False)
     evicts: BoolArray = fresh(False)
     limits_follow: BoolArray = fresh(False)
@@ -54,118 +54,117 @@ class GroupArrays(SlotArrays):
     shares: BoolArray = fresh(False)
     evictable: BoolArray = fresh(True)
     """See `keys.Rules`."""
-    published: FloatArray = fresh(_NOTHING)
-    """(n, 2): the target in force, before the limits of users and operators; NaN where there is none."""
-    given: FloatArray = fresh(_NOTHING)
-    """(n, 2): the same within all limits, as containers get it."""
-    changed_s: FloatArray = fresh(np.full((2, CHANGES), -np.inf))
-    """(n, 2, CHANGES): when each resource of it changed, the latest first, unix seconds."""
+    published: FloatArray = fresh(_UNKNOWN)
+    """(n, 2): the target in force before limits of users and operators; NaN for none."""
+    given: FloatArray = fresh(_UNKNOWN)
+    """(n, 2): the same after all limits, as containers get it."""
+    changed_s: FloatArray = fresh(np.full((2, KEPT_CHANGES), -np.inf))
+    """(n, 2, KEPT_CHANGES): when each resource of it changed, latest first, unix seconds."""
     less_memory_since_s: FloatArray = fresh(np.nan)
-    """Since when less memory is wanted than stands; NaN while it is not."""
+    """Since when less memory is wanted than is in force; NaN while it is not."""
     violations: FloatArray = fresh(np.zeros(2))
     judged: FloatArray = fresh(0.0)
-    """(n, 2) and (n,): of CPU and memory, and a number of samples, all fading."""
+    """(n, 2) and (n,): discounted counts of violating samples per resource, and of samples."""
     kill_floor_bytes: FloatArray = fresh(0.0)
     killed_s: FloatArray = fresh(-np.inf)
-    """What a kill for memory showed to be needed, and when that was."""
+    """Memory floor after the last OOM kill, and when that was."""
     peak_bytes: FloatArray = fresh(np.zeros(PEAK_DAYS))
     peak_day: IntArray = fresh(0)
-    """(n, PEAK_DAYS): the most memory that one container used on each of the latest days, and which day that is."""
+    """(n, PEAK_DAYS): peak memory of one container on each of the latest days, and the number of the latest day."""
     peak_age_s: FloatArray = fresh(0.0)
-    """How old a container was when it had reached the most that is known: before, a run may still come to it."""
-    taught: BoolArray = fresh(False)
-    """A container that is no stranger any more has said what it needs."""
+    """Age of a container when it reached the known peak: a younger run may still come to it."""
+    established: BoolArray = fresh(False)
+    """A mature container has determined the CPU target."""
     costly: BoolArray = fresh(False)
-    """A kill costs one of its containers, or the last that it had, more than others."""
-    had: FloatArray = fresh(_NOTHING)
-    """(n, 2): the most that one of its containers requests."""
+    """A kill of one of its containers, or of its last one, costs more than usual."""
+    requests: FloatArray = fresh(_UNKNOWN)
+    """(n, 2): largest requests among its containers."""
     deferred_since_s: FloatArray = fresh(np.inf)
     last_deferred_s: FloatArray = fresh(-np.inf)
-    """Since when a resize has waited for room, and since when the last one did that had to."""
-    known: FloatArray = fresh(_NO_ESTIMATE)
-    known_days: FloatArray = fresh(0.0)
-    known_s: FloatArray = fresh(-np.inf)
-    """(n, 3, 2): what the default recommender said when it was asked last; on how many days of history that rested, and
-    when that was."""
-    said: FloatArray = fresh(_NO_ESTIMATE)
-    """(n, 3, 2): what was advised last, with its band."""
-    news: IntArray = fresh(0)
-    vital: IntArray = fresh(0)
-    """Count what a person would be told of: another target, phase or container; and of that what must not be lost at a
-    restart: a container that was decided for, a kill."""
-    said_doubt: IntArray = fresh(-1)
-    """What it was doubted for, a place in `situation.DOUBTS`; -1 before anything was advised."""
-    said_wide: BoolArray = fresh(False)
-    """Its CPU was within the default recommender's bounds."""
+    """Since when a resize has been deferred for lack of room, and when the last deferral began."""
+    default_estimate: FloatArray = fresh(_NO_ESTIMATE)
+    history_days: FloatArray = fresh(0.0)
+    default_asked_s: FloatArray = fresh(-np.inf)
+    """(n, 3, 2): latest estimate of the default recommender, its days of history, and when it was computed."""
+    advised: FloatArray = fresh(_NO_ESTIMATE)
+    """(n, 3, 2): last advised target with its band."""
+    revision: IntArray = fresh(0)
+    durable_revision: IntArray = fresh(0)
+    """Count changes that a person would be shown (target, phase, container), and those of them that must survive a
+    restart (a first decision, a kill)."""
+    advised_doubt: IntArray = fresh(-1)
+    """Index into `situation.DOUBTS`; -1 before the first advice."""
+    advised_in_default_bounds: BoolArray = fresh(False)
+    """Its CPU was advised within the default recommender's bounds."""
 
     def violation_ratio(self) -> FloatArray:
-        """float64 (n, 2): share of the judged samples that violated, the latest counting most."""
+        """float64 (n, 2): discounted share of judged samples that violated."""
         ratio: FloatArray = self.violations / np.maximum(self.judged, 1.0)[:, np.newaxis]
         return ratio
 
     def judge(self, groups: IntArray, violates: BoolArray) -> None:
-        """Count samples, bool (m, 2): whether each was above what its container had at the time. Groups may repeat."""
-        for turn in _turns(groups):
-            slots = groups[turn]
-            self.violations[slots] = self.violations[slots] * FORGETTING + violates[turn]
-            self.judged[slots] = self.judged[slots] * FORGETTING + 1.0
+        """Count samples, bool (m, 2): whether each was above what its container had. Groups may repeat."""
+        for batch in _unique_batches(groups):
+            slots = groups[batch]
+            self.violations[slots] = self.violations[slots] * VIOLATION_DISCOUNT + violates[batch]
+            self.judged[slots] = self.judged[slots] * VIOLATION_DISCOUNT + 1.0
 
-    def see_memory(self, groups: IntArray, used_bytes: FloatArray, ages_s: FloatArray, now_s: float) -> None:
-        """Note what containers of these ages use, float64 (m,) each. Groups may repeat."""
+    def record_memory(self, groups: IntArray, used_bytes: FloatArray, ages_s: FloatArray, now_s: float) -> None:
+        """Record memory usage of containers of these ages, float64 (m,) each. Groups may repeat."""
         today = int(now_s // DAY_S)
         for slot in set(groups[self.peak_day[groups] < today].tolist()):
             passed = min(today - int(self.peak_day[slot]), PEAK_DAYS)
             self.peak_bytes[slot] = np.concatenate([np.zeros(passed), self.peak_bytes[slot, : PEAK_DAYS - passed]])
             self.peak_day[slot] = today
-        for turn in _turns(groups):
-            slots, used, age_s = groups[turn], used_bytes[turn], ages_s[turn]
-            higher = used > self.peak_bytes[slots].max(axis=1) * ABOUT
+        for batch in _unique_batches(groups):
+            slots, used, age_s = groups[batch], used_bytes[batch], ages_s[batch]
+            higher = used > self.peak_bytes[slots].max(axis=1) * PEAK_FACTOR
             self.peak_age_s[slots[higher]] = age_s[higher]
             self.peak_bytes[slots, 0] = np.maximum(self.peak_bytes[slots, 0], used)
 
     def follow_clock(self, slots: int | slice, now_s: float) -> None:
-        """After a clock was set back: what lies ahead of it now counts as of now, or it would hold until then."""
+        """After a clock was set back, move times that now lie in the future to now, or they would hold until then."""
         for times in (self.changed_s, self.less_memory_since_s, self.killed_s, self.last_deferred_s):
             times[slots] = np.minimum(times[slots], now_s)
         self.peak_day[slots] = np.minimum(self.peak_day[slots], int(now_s // DAY_S))
-        self.known_s[slots] = -np.inf
+        self.default_asked_s[slots] = -np.inf
 
-    def standing(self) -> FloatArray:
-        """float64 (n, 2): the target in force, and what containers request where there is none; NaN without either."""
-        return np.where(np.isnan(self.published), self.had, self.published)
+    def in_force_or_requested(self) -> FloatArray:
+        """float64 (n, 2): the target in force, else the requests; NaN without either."""
+        return np.where(np.isnan(self.published), self.requests, self.published)
 
     def peak(self) -> FloatArray:
-        """float64 (n,): the most memory that one container is known to have used; 0 where nothing is known."""
+        """float64 (n,): known peak memory of one container; 0 if none."""
         peak: FloatArray = self.peak_bytes.max(axis=1, initial=0.0)
         return peak
 
     def kill_floor(self, now_s: float) -> FloatArray:
-        """float64 (n,): bytes below which memory must not fall; 0 where no kill is remembered."""
-        return np.where(now_s - self.killed_s < KILL_MEMORY_S, self.kill_floor_bytes, 0.0)
+        """float64 (n,): bytes below which memory must not fall; 0 without a recent kill."""
+        return np.where(now_s - self.killed_s < KILL_FLOOR_TTL_S, self.kill_floor_bytes, 0.0)
 
     def lacks_room(self, now_s: float) -> BoolArray:
-        """bool (n,): a resize waits for room on a node, or one lately had to of a pod that is evicted for the next."""
-        lately: BoolArray = self.evictable & (now_s - self.last_deferred_s < FULL_S)
-        return lately | (self.deferred_since_s < np.inf)
+        """bool (n,): a resize is deferred for lack of room, or was lately and the updater evicts for the next one."""
+        recently: BoolArray = self.evictable & (now_s - self.last_deferred_s < NODE_FULL_S)
+        return recently | (self.deferred_since_s < np.inf)
 
-    def changed_so_often(self, number: int, now_s: float) -> BoolArray:
-        """bool (n, 2): a resource of the target changed so many times within the last hour, or more often.
+    def changed_at_least(self, number: int, now_s: float) -> BoolArray:
+        """bool (n, 2): a resource of the target changed at least so many times within the last hour.
 
-        Each by itself: memory that rises step by step with a run must not keep CPU where it is.
+        Each resource by itself: memory that rises step by step during a run must not freeze CPU.
         """
         if number <= 0:
             return np.ones((len(self), 2), bool)
-        often: BoolArray = now_s - self.changed_s[:, :, min(number, CHANGES) - 1] <= HOUR_S
-        return often
+        changed: BoolArray = now_s - self.changed_s[:, :, min(number, KEPT_CHANGES) - 1] <= HOUR_S
+        return changed
 
-    def want(self, memory_bytes: FloatArray, now_s: float) -> None:
-        """Note how much memory is wanted now, float64 (n,), so that less of it is had only after a while."""
-        less = memory_bytes < self.standing()[:, MEMORY]
+    def track_memory_demand(self, memory_bytes: FloatArray, now_s: float) -> None:
+        """Record the memory wanted now, float64 (n,), to know for how long less has been wanted."""
+        less = memory_bytes < self.in_force_or_requested()[:, MEMORY]
         self.less_memory_since_s[~less] = np.nan
         self.less_memory_since_s[less & np.isnan(self.less_memory_since_s)] = now_s
 
     def publish(self, slot: int, target: Amounts, given: Amounts, now_s: float) -> bool:
-        """Note a target, before and within all limits; True when it is another one than before."""
+        """Record a published target, before and after all limits; True when it changed."""
         self.given[slot] = given
         before = self.published[slot].tolist()
         moved = [
@@ -179,25 +178,25 @@ class GroupArrays(SlotArrays):
             self.changed_s[slot, moved, 1:] = self.changed_s[slot, moved, :-1].copy()
             self.changed_s[slot, moved, 0] = now_s
         if target[MEMORY] < before[MEMORY]:
-            self.less_memory_since_s[slot] = now_s  # the next step down waits anew
+            self.less_memory_since_s[slot] = now_s  # the next step down waits again
         self.published[slot] = target
         return True
 
-    def tell(self, slots: IntArray | Sequence[int], *, vital: bool = False) -> None:
-        """There is news of these groups; `NOBODY` is none."""
-        told = np.asarray(slots, np.int64)
-        told = told[told != NOBODY]
-        np.add.at(self.news, told, 1)
-        if vital:
-            np.add.at(self.vital, told, 1)
+    def bump_revision(self, slots: IntArray | Sequence[int], *, durable: bool = False) -> None:
+        """Mark groups as changed; `NO_GROUP` is ignored."""
+        changed = np.asarray(slots, np.int64)
+        changed = changed[changed != NO_GROUP]
+        np.add.at(self.revision, changed, 1)
+        if durable:
+            np.add.at(self.durable_revision, changed, 1)
 
 
-def _turns(groups: IntArray) -> list[IntArray]:
-    """Positions, so that in each turn every group is there once at most; int64 (m_i,) each."""
-    if len(groups) and np.bincount(groups).max() == 1:  # as most often
+def _unique_batches(groups: IntArray) -> list[IntArray]:
+    """Split positions into batches in which no group repeats, in order; int64 (m_i,) each."""
+    if len(groups) and np.bincount(groups).max() == 1:  # the usual case
         return [np.arange(len(groups))]
     order = np.argsort(groups, kind="stable")
     ordered = groups[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(groups) else order
     number = np.arange(len(order)) - np.repeat(starts, np.diff(np.concatenate([starts, [len(order)]])))
-    return [order[number == turn] for turn in range(int(number.max(initial=-1)) + 1)]
+    return [order[number == repeat] for repeat in range(int(number.max(initial=-1)) + 1)]

@@ -1,4 +1,4 @@
-"""What containers and their targets are called, and what is told of them."""
+"""Names of containers and groups, and what is known of them besides usage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from recommender.records import Amounts
 
 
 class Instance(NamedTuple):
-    """One container of one pod. A restarted container is the same one; a pod that was made again is another."""
+    """One container of one pod. It stays the same when restarted; a recreated pod is another."""
 
     namespace: str
     pod_uid: str
@@ -23,11 +23,11 @@ class Group(NamedTuple):
     """The containers that share one target: those of one name under one VPA."""
 
     namespace: str
-    scaler: str
+    vpa: str
     container: str
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.scaler}, container {self.container}"
+        return f"{self.namespace}/{self.vpa}, container {self.container}"
 
 
 class WorkloadKey(NamedTuple):
@@ -41,22 +41,22 @@ class WorkloadKey(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What becomes of what is published for a group.
+    """How the published target of a group is applied.
 
     Attributes
     ----------
     applied
-        Running containers get it; otherwise it is only looked at, or only new pods are made with it.
+        Running containers get it; otherwise nobody, or only new pods.
     evicts
-        A running container gets it by being made again, or started again: each change costs its work.
+        Running containers get it by recreating the pod or restarting the container: each change costs work.
     limits_follow
-        The memory limit moves with the request: too little of it kills, where otherwise it only risks an eviction.
+        The memory limit moves with the request: too little kills instead of only risking an eviction.
     repeats
-        Its containers are started again, or more of them, without anybody being asked: not those of a Job.
+        Its containers are restarted or scaled out automatically, unlike those of a Job.
     memory_interval_s
-        One memory peak counts in each, for containers that come from now on; None for upstream's default.
+        One memory peak counts per interval, for new containers; None for upstream's default.
     declared_cores
-        What its owner requests for each of its containers; NaN where that is not known.
+        CPU request of each container as its owner declared it; NaN if unknown.
     shares
         Its containers share the CPU of their nodes.
     evictable
@@ -74,7 +74,7 @@ class Rules(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a run of a container ended; times in unix seconds."""
+    """How the run of a container ended; times in unix seconds."""
 
     exit_code: int
     started_s: float | None
@@ -82,34 +82,34 @@ class Ended(NamedTuple):
 
 
 class Running(NamedTuple):
-    """What is known of a container besides its use.
+    """What is known of a container besides its usage.
 
     Attributes
     ----------
     group
         Whose target it gets.
     workload
-        Its workload class: what makes runs comparable. None where nothing tells it.
+        Its workload class: what makes runs comparable. None if unknown.
     started_s
-        When its present run began, unix seconds; None when nobody says.
+        Start of its present run, unix seconds; None if unknown.
     requests, limits
-        Cores and bytes, NaN where absent.
+        Cores and bytes, NaN if absent.
     restarts
-        How often it was started again.
+        Number of restarts.
     finished
-        Its pod runs no more and never will; `ended` says how the container ended.
-    leaving
+        Its pod has terminated; `ended` says how the container ended.
+    terminating
         Its pod is being deleted.
     deferred_since_s
-        Since when a resize of its pod has waited for room on the node, unix seconds; infinite when none does.
-    begun_by
-        UID of the pod that began its work, where it goes on from that one's checkpoint: it is no whole run. Else empty.
+        Since when a resize of its pod has been deferred, unix seconds; infinite if none is.
+    resumed_pod_uid
+        UID of the pod from whose checkpoint it continues, so that its run is not a whole one; else empty.
     shares_node, shares_by
-        The node that it runs on where it shares that with others, and the policy; empty where it does not.
+        The node whose CPU it shares, and the policy; empty if it does not.
     input_size
-        Of what its run works on, in a unit that the runs of its class share; NaN where nobody says.
+        Size of its input, in a unit common to its class; NaN if unknown.
     costly
-        A kill costs it more than others: it asks for devices such as GPUs, or says that it cannot resume.
+        A kill costs more than usual: it requests devices such as GPUs, or says that it cannot resume.
     """
 
     group: Group
@@ -120,9 +120,9 @@ class Running(NamedTuple):
     restarts: int = 0
     finished: bool = False
     ended: Ended | None = None
-    leaving: bool = False
+    terminating: bool = False
     deferred_since_s: float = math.inf
-    begun_by: str = ""
+    resumed_pod_uid: str = ""
     shares_node: str = ""
     shares_by: str = ""
     input_size: float = math.nan
@@ -130,20 +130,20 @@ class Running(NamedTuple):
 
 
 class Kill(NamedTuple):
-    """A container was killed for memory.
+    """A container was OOM-killed.
 
     Attributes
     ----------
     group
         Whose target it had.
     instance
-        Which one; it may be gone by now.
+        The container, which may be gone.
     when_s
         Unix seconds.
     memory_bytes
-        What it had, or what it used when the node evicted it; 0 when it had requested nothing.
+        Its request, or its usage when the node evicted it; 0 without a request.
     ratio, least_bytes
-        By how much it is to have more: `oomBumpUpRatio` and `oomMinBumpUp` of its policy; None for the defaults.
+        `oomBumpUpRatio` and `oomMinBumpUp` of its policy; None for the defaults.
     """
 
     group: Group

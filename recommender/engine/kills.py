@@ -1,4 +1,4 @@
-"""Kills for memory: what a container is taken to have needed, and who learns of it."""
+"""OOM kills: the memory that a container needed, for its group and its class."""
 
 from __future__ import annotations
 
@@ -17,96 +17,96 @@ from recommender.units import BYTES_PER_MIB
 
 BUMP_UP_RATIO = 1.2
 MIN_BUMP_UP_BYTES = 100.0 * BYTES_PER_MIB
-"""Upstream's flags at their defaults."""
+"""Defaults of upstream's flags."""
 
-BELIEVED_S = 86400.0
-"""An older kill is none of a present run (upstream: one interval of memory peaks), or told by a clock that is wrong."""
+MAX_KILL_AGE_S = 86400.0
+"""An older kill belongs to no present run (upstream: one interval of memory peaks), or to a wrong clock."""
 
 
-def not_believed(when_s: float, memory_bytes: float, now_s: float) -> str:
-    """Why a kill for memory cannot be true, in words; empty when it can."""
+def reason_to_refuse(when_s: float, memory_bytes: float, now_s: float) -> str:
+    """Why an OOM kill cannot be right; empty if it can."""
     if not (math.isfinite(when_s) and math.isfinite(memory_bytes) and memory_bytes >= 0.0):
         return "a kill that is not a number"
-    return "a kill of long ago" if now_s - when_s > BELIEVED_S else ""
+    return "a kill of long ago" if now_s - when_s > MAX_KILL_AGE_S else ""
 
 
 def bumped_memory_bytes(
     memory_bytes: float, usage_peak_bytes: float, ratio: float | None = None, min_bump_bytes: float | None = None
 ) -> float:
-    """The memory that a killed container is taken to have needed, in whole bytes.
+    """Memory that a killed container is taken to have needed, in whole bytes.
 
     Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/model/container.go`.
 
     Parameters
     ----------
     memory_bytes
-        What it had, or used when it was evicted for it.
+        Its request, or its usage when it was evicted.
     usage_peak_bytes
-        Its highest use in the running window. Earlier bumps are no use: they must not feed themselves.
+        Peak usage in the present window, without earlier bumps, which must not compound.
     ratio, min_bump_bytes
         `oomBumpUpRatio` and `oomMinBumpUp` of its policy; None for the defaults.
     """
     used = max(memory_bytes, usage_peak_bytes)
-    least = MIN_BUMP_UP_BYTES if min_bump_bytes is None else min_bump_bytes
-    return float(math.floor(max(used + least, used * (BUMP_UP_RATIO if ratio is None else ratio))))
+    bump_bytes = MIN_BUMP_UP_BYTES if min_bump_bytes is None else min_bump_bytes
+    return float(math.floor(max(used + bump_bytes, used * (BUMP_UP_RATIO if ratio is None else ratio))))
 
 
 class Kills:
-    """Takes in kills for memory.
+    """Takes in OOM kills.
 
     Parameters
     ----------
     memory_margin
-        What is kept above the largest use that is known, as a share of it.
+        Margin above the known peak, as a share of it.
     """
 
     def __init__(self, fleet: Fleet, groups: Groups, classes: Classes, memory_margin: float) -> None:
         self._fleet, self._groups, self._classes, self._memory_margin = fleet, groups, classes, memory_margin
-        self._began = False
-        self._taught: set[Instance] = set()
+        self._stepped = False
+        self._learned: set[Instance] = set()
 
-    def taught(self, instance: Instance) -> bool:
-        """Whether a kill of a container is part of what its class knows."""
-        return instance in self._taught
+    def is_learned(self, instance: Instance) -> bool:
+        """Whether the class of a container has learned its kill."""
+        return instance in self._learned
 
     def forget(self, instance: Instance) -> None:
-        """Its pod is gone."""
-        self._taught.discard(instance)
+        """Forget a container whose pod is gone."""
+        self._learned.discard(instance)
 
-    def teach(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
-        """Tell their classes, before it is forgotten how far the runs had come: they are started again meanwhile.
+    def learn(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
+        """Add kills to the memory of their classes, before the restarts reset how far the runs had come.
 
-        Of each pod only the first kill: later it is killed at what it was raised to meanwhile. One that leaks would
-        have its class raised as far, and be all that is known of it in the end.
+        Only the first kill of each pod: at a later one it had the raised memory. A leaking container would raise its
+        class without bound, and displace all its other runs.
         """
         for kill in kills:
             with report.guard(kill.instance):
                 member = self._fleet.members.get(kill.instance)
                 workload = None if member is None else member.workload
-                if member is None or workload is None or not_believed(kill.when_s, kill.memory_bytes, now_s):
+                if member is None or workload is None or reason_to_refuse(kill.when_s, kill.memory_bytes, now_s):
                     continue
-                if kill.instance in self._taught:
+                if kill.instance in self._learned:
                     continue
-                self._taught.add(kill.instance)
+                self._learned.add(kill.instance)
                 key = WorkloadKey(kill.instance.namespace, workload)
                 input_size = float(self._fleet.arrays.input_size[member.slot])
                 needed_bytes = self._needed_bytes(kill, float(self._fleet.memory.largest_bytes[member.slot]))
                 left = self._fleet.memory.killed_run(member.slot, needed_bytes)._replace(input_size=input_size)
                 self._classes.learn_memory(key, kill.instance.container, left, now_s)
 
-    def take(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
-        """Let their groups never again have less than they showed to be needed.
+    def apply(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
+        """Raise the memory floors of the groups.
 
-        Kills that who led before has taken in were seen by a standby, too: its first step knows them by what was kept.
+        A standby sees kills that the former leader has taken in; its first step skips those that the kept state covers.
         """
-        known_s = np.where(self._began, -math.inf, self._groups.arrays.killed_s)
-        self._began = True
+        known_s = np.where(self._stepped, -math.inf, self._groups.arrays.killed_s)
+        self._stepped = True
         for kill in kills:
             with report.guard(kill.instance):
                 slot = self._groups.slots.get(kill.group)
                 if slot is None or kill.when_s <= known_s[slot]:
                     continue
-                if why := not_believed(kill.when_s, kill.memory_bytes, now_s):
+                if why := reason_to_refuse(kill.when_s, kill.memory_bytes, now_s):
                     report.refuse(kill.instance, why)
                     continue
                 report.kills += 1
@@ -114,21 +114,21 @@ class Kills:
                 peak = float(groups.peak()[slot])
                 session = self._groups.session(slot, kill.instance)
                 needed = self._needed_bytes(kill, session.usage_peak_bytes)
-                # The largest peak that is known comes again: to get there kill by kill would take as many kills.
+                # The known peak will recur: reaching it kill by kill would cost as many kills.
                 floor = max(float(groups.kill_floor(now_s)[slot]), needed, peak * margin)
                 groups.kill_floor_bytes[slot], groups.killed_s[slot] = floor, min(kill.when_s, now_s)
-                groups.known_s[slot] = -math.inf
-                groups.tell([slot], vital=True)
+                groups.default_asked_s[slot] = -math.inf
+                groups.bump_revision([slot], durable=True)
                 session.observe_oom(min(kill.when_s, now_s), needed)
                 if kill.instance not in self._groups.instances[slot] and kill.instance not in self._fleet.members:
-                    self._groups.leave([kill.instance])  # it is gone already: nobody else will say so
+                    self._groups.leave([kill.instance])  # gone already: no later step would close its session
 
     def _needed_bytes(self, kill: Kill, most_used_bytes: float) -> float:
         used_bytes = max(most_used_bytes, self._used(kill.instance))
         return bumped_memory_bytes(kill.memory_bytes, used_bytes, kill.ratio, kill.least_bytes)
 
     def _used(self, instance: Instance) -> float:
-        """The most memory that a container used lately; 0 where nothing is known."""
+        """Peak memory in the kept samples of a container; 0 if there are none."""
         member = self._fleet.members.get(instance)
         recent = self._fleet.recent(member)[:, MEMORY] if member is not None else np.empty(0)
         return float(np.fmax.reduce(recent, initial=0.0))

@@ -1,7 +1,7 @@
 """How long before a phase its target must be published, so that the resize is done when the phase begins.
 
-Between publishing and having there are the updater's interval (`--updater-interval`, unknown to us) and the resize
-itself. Both together are what we can see: when a target was published, and when its container was first seen with it.
+The delay from publishing to the resize is the updater's interval (`--updater-interval`, unknown to us) plus the resize
+itself. Only the sum is observed: when a target was published, and when its container was first seen with it.
 """
 
 from __future__ import annotations
@@ -13,44 +13,44 @@ from collections.abc import Container, Hashable, Sequence
 from recommender.records import CPU
 
 DEFAULT_DELAY_S = 70.0
-"""Taken until resizes were seen: the updater's default interval of a minute, and a resize."""
+"""Until resizes were observed: the updater's default interval of a minute, and a resize."""
 
-LONGEST_DELAY_S = 600.0
-"""A longer wait tells of something else: updates switched off, too few replicas, limits of which we do not know."""
+MAX_DELAY_S = 600.0
+"""A longer delay has another cause: updates disabled, too few replicas, unknown limits."""
 
 QUANTILE = 0.9
-"""Of the delays seen: the wait for the updater is spread over its interval, and most rises must be done in time."""
+"""Quantile of the observed delays: they spread over the updater's interval, and most increases must be in time."""
 
-ENOUGH = 3
-"""As long as fewer were seen, the default is taken."""
+MIN_DELAYS = 3
+"""With fewer observed delays the default is used."""
 
-REMEMBERED = 200
-"""Older ones are forgotten: an updater that was set up anew is believed after as many resizes."""
+MAX_DELAYS = 200
+"""Older delays are dropped, so that a reconfigured updater is learned after as many resizes."""
 
-_OF_A_TARGET = 0.01
-_CORES = 1e-3
-"""Published are whole millicores and bytes; what is nearer than that, or than a hundredth, is had."""
+_RELATIVE_TOLERANCE = 0.01
+_CORES_TOLERANCE = 1e-3
+"""Published are whole millicores and bytes; a request within either tolerance has the target."""
 
 
 class LeadTime:
-    """The time to publish ahead, as measured from the resizes so far.
+    """The time to publish ahead, estimated from observed resizes.
 
     Parameters
     ----------
     configured_s
-        Taken as it is; None measures.
+        Fixed value; None to estimate it.
     sample_s
-        Time between two samples: a phase is seen to begin so much late.
+        Time between two samples: the start of a phase is seen this much late.
     """
 
     def __init__(self, configured_s: float | None, sample_s: float) -> None:
         self.configured_s, self.sample_s = configured_s, sample_s
         self._awaited: dict[Hashable, tuple[tuple[float, ...], float]] = {}
-        """Targets on their way, and since when; minus infinity where that must not be measured."""
-        self._delays_s: deque[float] = deque(maxlen=REMEMBERED)
+        """Published targets not yet applied, and since when; minus infinity if not to be measured."""
+        self._delays_s: deque[float] = deque(maxlen=MAX_DELAYS)
 
     def __len__(self) -> int:
-        """How many resizes the measure rests on."""
+        """Number of observed resizes."""
         return len(self._delays_s)
 
     @property
@@ -58,50 +58,52 @@ class LeadTime:
         """How long ahead to publish."""
         if self.configured_s is not None:
             return self.configured_s
-        if (seen := len(self._delays_s)) < ENOUGH:
+        if (seen := len(self._delays_s)) < MIN_DELAYS:
             return DEFAULT_DELAY_S + self.sample_s
-        place = math.ceil(QUANTILE * (seen - 1))
-        long_s = sorted(self._delays_s)[place]
-        # Of n waits spread over the updater's interval, the longest falls short of it by an n-th of itself.
-        missed_s = long_s / seen if place == seen - 1 else 0.0
-        return min(long_s + missed_s, LONGEST_DELAY_S) + self.sample_s
+        rank = math.ceil(QUANTILE * (seen - 1))
+        delay_s = sorted(self._delays_s)[rank]
+        # The maximum of n delays, uniform over the updater's interval, falls short of it by about an n-th of itself.
+        bias_s = delay_s / seen if rank == seen - 1 else 0.0
+        return min(delay_s + bias_s, MAX_DELAY_S) + self.sample_s
 
     def published(self, key: Hashable, target: Sequence[float], requests: Sequence[float], now_s: float) -> None:
-        """A target stands published for a container.
+        """Record that a target is published for a container.
 
-        Told at each round, the first time counts. Of a target that the container has already, nothing is measured.
+        Called in each round, the first time counts. A target that the container has already is not measured.
 
         Parameters
         ----------
         key
             One live container.
         target, requests
-            Cores and bytes, published and had; NaN for a resource of which nothing is said, or that is not requested.
+            Cores and bytes, published and requested; NaN for a resource without a target or request.
         now_s
             Unix seconds.
         """
         wanted = tuple(map(float, target))
-        if _has(requests, wanted):
+        if _matches(requests, wanted):
             self._awaited.pop(key, None)
             return
-        if key not in self._awaited or not _has(self._awaited[key][0], wanted):
+        if key not in self._awaited or not _matches(self._awaited[key][0], wanted):
             self._awaited[key] = wanted, now_s
 
-    def seen(self, key: Hashable, requests: Sequence[float], now_s: float, *, deferred: bool = False) -> float | None:
-        """What a container has now, by its status; the seconds since its target was published once it has it.
+    def observe(
+        self, key: Hashable, requests: Sequence[float], now_s: float, *, deferred: bool = False
+    ) -> float | None:
+        """Take in the requests of a container; returns the seconds since its target was published once it has it.
 
         Parameters
         ----------
         deferred
-            The kubelet has put its resize off because the node is full: the wait for room is not measured.
+            The kubelet has deferred its resize because the node is full: that delay is not measured.
         """
         if key not in self._awaited:
             return None
         target, since_s = self._awaited[key]
-        if _has(requests, target):
+        if _matches(requests, target):
             del self._awaited[key]
             delay_s = max(0.0, now_s - since_s)
-            if delay_s <= LONGEST_DELAY_S:
+            if delay_s <= MAX_DELAY_S:
                 self._delays_s.append(delay_s)
             return delay_s
         if deferred:
@@ -109,15 +111,15 @@ class LeadTime:
         return None
 
     def keep_only(self, present: Container[Hashable]) -> None:
-        """Containers that are gone are waited for no longer."""
+        """Drop containers that are gone."""
         for key in [key for key in self._awaited if key not in present]:
             del self._awaited[key]
 
 
-def _has(requests: Sequence[float], target: Sequence[float]) -> bool:
-    """Whether a container has what is wanted; a resource of which nothing is said does not count."""
-    for resource, (had, wanted) in enumerate(zip(requests, target, strict=True)):
-        near = abs(had - wanted) <= max(_OF_A_TARGET * wanted, _CORES if resource == CPU else 0.0)
+def _matches(requests: Sequence[float], target: Sequence[float]) -> bool:
+    """Whether requests match a target; a resource without a target does not count."""
+    for resource, (request, wanted) in enumerate(zip(requests, target, strict=True)):
+        near = abs(request - wanted) <= max(_RELATIVE_TOLERANCE * wanted, _CORES_TOLERANCE if resource == CPU else 0.0)
         if not near and not math.isnan(wanted):
             return False
     return True

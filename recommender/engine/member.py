@@ -1,4 +1,4 @@
-"""One live container: what of it is no number, and who it was before it was known."""
+"""One live container: what is not in the arrays, and what is known of it beforehand."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from recommender.records import IntArray
 
 
 class NewContainer(NamedTuple):
-    """What must be known of a container when its first sample comes.
+    """What must be known of a container at its first sample.
 
     Attributes
     ----------
     workload
         Its workload class.
     history
-        The history it adds to.
+        The histogram session that it adds to.
     runs
-        The finished runs of its class; it is never asked when there are none.
+        Finished runs of its class; may be empty.
     started_s
-        When it started, unix seconds; None when nobody says.
+        Start, unix seconds; None if unknown.
     group
-        Its group's slot.
+        Slot of its group.
     """
 
     workload: str | None
@@ -40,16 +40,16 @@ class NewContainer(NamedTuple):
 
 @dataclass(slots=True)
 class Member:
-    """One container of the fleet; what is counted of it stands in `ContainerArrays`, under its slot.
+    """One container of the fleet; its numbers are in `ContainerArrays`, at its slot.
 
     Attributes
     ----------
     workload
         Its workload class.
     runs
-        The finished runs of that.
+        Finished runs of that class.
     class_rule
-        Tells in words what the last decision by its class was made by. Asked when somebody wants to know.
+        Explains its last decision by class, on demand.
     """
 
     instance: Instance
@@ -61,10 +61,10 @@ class Member:
 
     @property
     def phases_of(self) -> tuple[str, str, str] | None:
-        """Whose phases are told and followed together: the containers of one name of a workload class."""
+        """Key of the containers whose phase statistics are shared: those of one name in a workload class."""
         return None if self.workload is None else (self.instance.namespace, self.workload, self.instance.container)
 
 
 def slots_of(members: Sequence[Member]) -> IntArray:
-    """int64 (m,): the places of these."""
+    """int64 (m,): slots of these members."""
     return np.fromiter([member.slot for member in members], np.int64, len(members))

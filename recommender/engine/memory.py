@@ -1,7 +1,6 @@
-"""Memory of every live container, worked out anew in each step from its own use and the runs of its class.
+"""Memory of every live container, computed in each step from its own usage and the runs of its class.
 
-What a class cannot promise yet is left to the container's own use; that it falls late, from what stands or was
-declared, is a rail's business.
+Where the class has too few runs for a bound, memory follows the container's own usage; a rail makes it shrink late.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import math
 
 import numpy as np
 
-from recommender.engine.container_arrays import NOBODY
+from recommender.engine.container_arrays import NO_GROUP
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
@@ -19,81 +18,83 @@ from recommender.policies.memory_runs import AGES, memory_targets
 from recommender.records import MEMORY, FloatArray, IntArray
 from recommender.units import format_memory
 
-UNSEEN_S = 120.0
-"""A container's first samples come so late at most."""
+MAX_START_DELAY_S = 120.0
+"""A container whose first sample is later than this after its start has an unseen past."""
 
 
 def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> None:
-    """What memory all live containers are to have from now on."""
+    """Decide the memory of all live containers."""
     arrays, runs = fleet.arrays, fleet.memory
-    slots = np.flatnonzero(arrays.alive & (arrays.group != NOBODY))
-    peak_bytes, least_bytes, rises = _promises(fleet, slots, options)
-    largest_bytes, recent_peak_bytes = _known_bytes(fleet, groups, slots)
+    slots = np.flatnonzero(arrays.alive & (arrays.group != NO_GROUP))
+    peak_bytes, least_bytes, rises = _class_bounds(fleet, slots, options)
+    largest_bytes, recent_bytes = _known_bytes(fleet, groups, slots)
     targets = memory_targets(
-        runs.age_steps[slots], largest_bytes, recent_peak_bytes, arrays.had[slots, MEMORY],
+        runs.age_steps[slots], largest_bytes, recent_bytes, arrays.requests[slots, MEMORY],
         peak_bytes, rises, 0.0, 1.0 + options.memory_margin,
     )  # fmt: skip
     arrays.wanted[slots, MEMORY] = np.fmax(targets, least_bytes)
     arrays.promised[slots] = ~np.isnan(peak_bytes)
 
 
-def coming_memory(runs: ClassRuns, stands_bytes: float, input_size: float, target_kills: float) -> tuple[float, bool]:
-    """Bytes for a container of a class that has not used anything yet; and whether the class promises that."""
+def cold_start_memory(
+    runs: ClassRuns, present_bytes: float, input_size: float, target_kills: float
+) -> tuple[float, bool]:
+    """Memory in bytes for a container of a class before its first sample, and whether the class bounds it."""
     bounds = runs.memory.bounds(target_kills, input_size)
     if np.isnan(bounds.peak_bytes):
-        return max(stands_bytes, bounds.least_bytes), False
+        return max(present_bytes, bounds.least_bytes), False
     return bounds.peak_bytes, True
 
 
-def memory_words(runs: ClassRuns | None, input_size: float, target_kills: float) -> str:
-    """What the memory of a container of a class rests on."""
+def explain_memory(runs: ClassRuns | None, input_size: float, target_kills: float) -> str:
+    """Explain the memory of a container of a class."""
     if runs is None:
-        return "memory follows its own largest use: it has no class"
+        return "memory follows its own peak: it has no class"
     bounds = runs.memory.bounds(target_kills, input_size)
     if np.isnan(bounds.peak_bytes):
-        few = f"{bounds.runs} earlier runs of its class are too few to promise more"
+        few = f"{bounds.runs} earlier runs of its class are too few for a bound"
         far = f"its input of {input_size:g} is far larger than that of the {bounds.runs} earlier runs of its class"
-        return f"memory follows its own largest use: {far if bounds.by_input else few}"
+        return f"memory follows its own peak: {far if bounds.by_input else few}"
     chance = bounds.runs / (bounds.runs + 1.0)
-    scaled = f", taken as with its input of {input_size:g}" if bounds.by_input else ""
+    scaled = f", scaled to its input of {input_size:g}" if bounds.by_input else ""
     return (
-        f"memory by {bounds.runs} earlier runs of its class{scaled}: the rest of a run stays below its own use of late "
-        f"by their rises, and below {format_memory(bounds.peak_bytes)}, with a chance of {chance:.0%} and their margin"
+        f"memory by {bounds.runs} earlier runs of its class{scaled}: with a probability of {chance:.0%} the rest of "
+        f"the run stays within their rises above its recent usage, and below {format_memory(bounds.peak_bytes)}"
     )
 
 
 def _known_bytes(fleet: Fleet, groups: GroupArrays, slots: IntArray) -> tuple[FloatArray, FloatArray]:
-    """float64 (m,) each: the most that each of these is known to have used, and of late.
+    """float64 (m,) each: known peak usage of the containers, overall and recent.
 
-    Of one whose start was not seen both are what any of its group used. A service may outlive what it used once: like
-    the default recommender's, its peaks are forgotten after days.
+    If the start of a container was not observed, both are the peak of its group. A service may outlive its peaks: as in
+    the default recommender they expire after days.
     """
     arrays, runs = fleet.arrays, fleet.memory
     unseen_s = (arrays.last_cell[slots] + 1 - arrays.start_cell[slots] - runs.age_steps[slots]) * fleet.step_s
     of_group = groups.peak()[arrays.group[slots]]
-    largest_bytes, recent_peak_bytes = (
-        np.where(unseen_s > UNSEEN_S, of_group, np.fmin(own, of_group))
+    largest_bytes, recent_bytes = (
+        np.where(unseen_s > MAX_START_DELAY_S, of_group, np.fmin(own, of_group))
         for own in (runs.largest_bytes[slots], runs.recent_peak_bytes(slots))
     )
-    return largest_bytes, recent_peak_bytes
+    return largest_bytes, recent_bytes
 
 
-def _promises(fleet: Fleet, slots: IntArray, options: RailOptions) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """What their classes promise these, as in `MemoryBounds`: peaks and least bytes, float64 (m,); rises, (m, AGES).
+def _class_bounds(fleet: Fleet, slots: IntArray, options: RailOptions) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """`MemoryBounds` of the classes of these containers: peaks and least bytes, float64 (m,); rises, (m, AGES).
 
-    Each class is asked once for each size of input and price of a kill.
+    Each class is queried once per input size and cost of a kill.
     """
     m = len(slots)
     peak_bytes, least_bytes, rises = np.full(m, np.nan), np.zeros(m), np.full((m, AGES), np.inf)
     members_of: dict[tuple[ClassRuns, float | None, bool], list[int]] = {}
-    told = zip(
+    queries = zip(
         slots.tolist(), fleet.arrays.input_size[slots].tolist(), fleet.arrays.costly[slots].tolist(), strict=True
     )
-    for place, (slot, size, costly) in enumerate(told):
+    for place, (slot, size, costly) in enumerate(queries):
         runs = fleet.by_slot[slot].runs
         if runs is not None and len(runs.memory):
             members_of.setdefault((runs, None if math.isnan(size) else size, costly), []).append(place)
     for (runs, size, costly), places in members_of.items():
-        bounds = runs.memory.bounds(options.may_be_killed(costly=costly), math.nan if size is None else size)
+        bounds = runs.memory.bounds(options.target_kills_of(costly=costly), math.nan if size is None else size)
         peak_bytes[places], least_bytes[places], rises[places] = bounds.peak_bytes, bounds.least_bytes, bounds.rises
     return peak_bytes, least_bytes, rises

@@ -1,35 +1,34 @@
-"""What an operator may turn: rails and band."""
+"""Options of guard rails and band."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-COSTLY = 0.1
-"""Of runs that ask for devices or cannot resume, so much fewer may be killed than of others."""
+COSTLY_KILL_FACTOR = 0.1
+"""Factor on the share of runs that may be killed, where they request devices or cannot resume."""
 
 
 @dataclass(frozen=True, slots=True)
 class RailOptions:
-    """The rails'.
+    """Options of the rails.
 
     Attributes
     ----------
     memory_margin
-        Memory is kept this share above the present working set.
+        Margin of memory above the present working set, as a share of it.
     shrink_after_s, shrink_step
-        Memory falls only when less was wanted for this long, and by at most this share at a time.
+        Memory shrinks only after less was wanted for this long, by at most this share at a time.
     target_violation
-        Share of samples above allocation x 1.05 that is accepted, per resource.
+        Accepted share of samples above allocation x 1.05, per resource.
     target_kills
-        Share of runs that may be killed for memory: what earlier runs of a class promise holds for all others. Of
-        those that a kill costs more, `COSTLY` times this share.
+        Share of runs that may be OOM-killed; times `COSTLY_KILL_FACTOR` where a kill is costly. With fewer runs of a
+        class than that needs, its memory is not bounded by them.
     widen
-        What is allocated is multiplied by this while a container's violations are above the target.
+        Factor on an allocation while the violation ratio of a container is above the target.
     resizes_per_hour
-        CPU of one container changes at most so often, and memory too; what must rise always may.
+        Limit on changes of each resource of a container; increases are always allowed.
     wait_for_room_s
-        A resize that the node has had no room for during this time is taken back: upstream's updater evicts such a pod
-        after five minutes.
+        A resize deferred for this long is withdrawn: upstream's updater evicts such a pod after five minutes.
     """
 
     memory_margin: float = 0.10
@@ -41,27 +40,26 @@ class RailOptions:
     resizes_per_hour: int = 12
     wait_for_room_s: float = 180.0
 
-    def may_be_killed(self, *, costly: bool) -> float:
-        """Share of the runs that may be killed, of those that a kill costs more or of the others."""
-        return self.target_kills * (COSTLY if costly else 1.0)
+    def target_kills_of(self, *, costly: bool) -> float:
+        """Share of runs that may be OOM-killed, where a kill is costly or not."""
+        return self.target_kills * (COSTLY_KILL_FACTOR if costly else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class BandOptions:
-    """The band's; all are shares of the target.
+    """Options of the band, all relative to the target.
 
     Attributes
     ----------
     hold_cpu, hold_memory
-        A lower target is published when it differs by more than this from the one applied.
+        Deadband downwards: a lower target is published when it differs by more than this from the one in force.
     rise_cpu, rise_memory
-        The same for a higher one. This is less: missing memory kills, and CPU that is held by more than the tolerance
-        of a violation below what is wanted is short.
+        Deadband upwards. Narrower: missing memory kills, and CPU short by more than the tolerance violates.
     half_width
-        How far the band reaches to each side of the target. Below the holds: what was moved must lie outside.
+        Half width of the band. Narrower than the deadbands: a request from before a move must lie outside.
     hold_guess
-        Bounds that rest on the histogram alone, and narrow with each sample, are published anew when one of them
-        differs by more than this; sooner where a change evicts.
+        Bounds that rest on the histogram alone and narrow with each sample are published anew when one of them differs
+        by more than this; sooner where a change evicts.
     """
 
     hold_cpu: float = 0.15
@@ -74,7 +72,7 @@ class BandOptions:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All of the engine's."""
+    """All options of the engine."""
 
     rails: RailOptions = field(default_factory=RailOptions)
     band: BandOptions = field(default_factory=BandOptions)

@@ -1,7 +1,7 @@
-"""An engine whose every input and output is recorded, so that it can be run again.
+"""An engine whose inputs and outputs are recorded, so that it can be replayed.
 
-What changes the state of an engine is a handful of calls, steps most of all. They are written down in their order,
-with what each step said, and what the engine was told of the time before when it asked.
+A handful of calls change the state of an engine, above all its steps. They are recorded in order, with the output of
+each step and the state from before a restart that the engine asked for.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from recommender.engine.entries import (
     START,
     STEP,
     Start,
-    dumps,
-    model_content,
-    seen_content,
-    start_content,
-    target_content,
+    encode_model,
+    encode_seen,
+    encode_start,
+    encode_target,
+    pack_block,
 )
 from recommender.engine.journal import Journal
 from recommender.engine.keys import Group, Instance, WorkloadKey
@@ -37,14 +37,14 @@ from recommender.records import Amounts
 
 
 class Recorder:
-    """Collects entries and writes them, a round in a block.
+    """Collects entries and writes them, one block a round.
 
-    A record that cannot be written ends there, and that is said at each round: a recommender must go on.
+    If a block cannot be written, the record ends there and each round reports it; the recommender goes on.
 
     Attributes
     ----------
     problem
-        Why nothing is written any more; empty while all is well.
+        Why recording has stopped; empty while it works.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -55,12 +55,12 @@ class Recorder:
         self._models: set[str] = set()
 
     def note(self, *entry: Any) -> None:
-        """Something that changes the engine's state."""
+        """Add an entry for a call that changes the engine's state."""
         if not self._closed:
             self._entries.append(entry)
 
-    def begins(self, engine: Engine) -> None:
-        """An engine has been made; all entries up to the next one are about it."""
+    def start(self, engine: Engine) -> None:
+        """Record a new engine; all entries up to the next one are about it."""
         fleet, lead_time = engine.fleet, engine.lead_time
         self._names.clear()
         self._models.clear()
@@ -72,34 +72,34 @@ class Recorder:
         self.note(START, start.content())
 
     def model(self, model: PhaseModel) -> str:
-        """The digest of a model, which the record holds from now on."""
-        digest, entry = model_content(model)
+        """Digest of a model, which is recorded once."""
+        digest, entry = encode_model(model)
         if digest not in self._models:
             self._models.add(digest)
             self.note(*entry)
         return digest
 
-    def seen(self, seen: Seen) -> dict[str, Any]:
-        """What a step was told, but for its samples, which wait for the block that its entry goes into."""
+    def encode_input(self, seen: Seen) -> dict[str, Any]:
+        """Encode the input of a step; its samples are kept for the block that its entry goes into."""
         if self._closed:
             return {}
-        content, columns = seen_content(seen, self._names)
+        content, columns = encode_seen(seen, self._names)
         self._columns += columns
         return content
 
     def flush(self) -> None:
-        """Write what there is as one block."""
+        """Write the collected entries as one block."""
         entries, columns = self._entries, self._columns
         self._entries, self._columns = [], b""
         if entries:
             try:
-                self._journal.append(dumps(entries, columns))
+                self._journal.append(pack_block(entries, columns))
             except OSError as error:
                 self.problem = f"the record ends here: {error.strerror or error}"
                 self.close()
 
     def close(self) -> None:
-        """Nothing more is recorded."""
+        """Stop recording."""
         if not self._closed:
             self.flush()
             self._closed = True
@@ -107,18 +107,18 @@ class Recorder:
 
 
 class RecordedEngine(Engine):
-    """An engine that tells a recorder. For parameters see `Engine`."""
+    """An engine that is recorded. For parameters see `Engine`."""
 
     def __init__(
         self, recorder: Recorder, make_fleet: MakeFleet, options: Options, lead_time: LeadTime | None, memory: Memory
     ) -> None:
-        self._recorder, self._heard, self._in_step = recorder, _Heard(memory), False
-        super().__init__(make_fleet, options, lead_time, self._heard, _RecordedClasses(recorder))
-        self._said: dict[Group, Target] = {}
-        recorder.begins(self)
+        self._recorder, self._recorded_memory, self._in_step = recorder, _RecordedMemory(memory), False
+        super().__init__(make_fleet, options, lead_time, self._recorded_memory, _RecordedClasses(recorder))
+        self._last_targets: dict[Group, Target] = {}
+        recorder.start(self)
 
     def step(self, now_s: float, seen: Seen, report: Report) -> Mapping[Group, Target]:
-        content = self._recorder.seen(seen)
+        content = self._recorder.encode_input(seen)
         self._recorder.note(STEP, now_s, content)
         self._in_step = True
         try:
@@ -128,8 +128,8 @@ class RecordedEngine(Engine):
             raise
         finally:
             self._in_step = False
-            content |= self._heard.take()
-            content["targets"] = self._news()
+            content |= self._recorded_memory.take()
+            content["targets"] = self._changed_targets()
         return targets
 
     def published(self, group: Group, target: Amounts, given: Amounts, now_s: float) -> bool:
@@ -145,19 +145,19 @@ class RecordedEngine(Engine):
             self._recorder.note(HISTORY, group)
         return super().history(group)
 
-    def _news(self) -> list[tuple[Group, Any]]:
-        """Targets that are not what they were after the step before."""
-        news = [
-            (group, target_content(self.targets.get(group)))
-            for group in {**self._said, **self.targets}
-            if self._said.get(group) is not self.targets.get(group)
+    def _changed_targets(self) -> list[tuple[Group, Any]]:
+        """Targets that changed since the step before."""
+        changed = [
+            (group, encode_target(self.targets.get(group)))
+            for group in {**self._last_targets, **self.targets}
+            if self._last_targets.get(group) is not self.targets.get(group)
         ]
-        self._said = dict(self.targets)
-        return news
+        self._last_targets = dict(self.targets)
+        return changed
 
 
-class _Heard:
-    """A memory, and what it said since it was asked last; None where it failed."""
+class _RecordedMemory:
+    """A memory whose answers since the last `take` are kept; None for a failure."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -167,7 +167,7 @@ class _Heard:
     def group(self, group: Group) -> GroupStart:
         self._groups.append((group, None))
         start = self._memory.group(group)
-        self._groups[-1] = group, start_content(start)
+        self._groups[-1] = group, encode_start(start)
         return start
 
     def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
@@ -177,9 +177,9 @@ class _Heard:
         return kept
 
     def take(self) -> dict[str, Any]:
-        told = {"known_groups": self._groups, "known_members": self._members}
+        content = {"known_groups": self._groups, "known_members": self._members}
         self._groups, self._members = [], []
-        return told
+        return content
 
 
 class _RecordedClasses(Classes):

@@ -1,4 +1,4 @@
-"""Runs a record again, through the same engine: to see that it says the same, or what it would have said otherwise."""
+"""Replays a record through the same engine: to check that it decides the same, or try other options."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from recommender.engine.engine import Engine
 from recommender.engine.entries import (
     ADOPTED,
     CLASS,
+    CLASS_CALLS,
     HISTORY,
     MODEL,
-    OF_CLASSES,
     PUBLISHED,
     START,
     STEP,
     Json,
     Start,
-    loads,
-    model_of,
-    read,
-    seen_of,
-    start_of,
-    target_content,
+    decode,
+    decode_model,
+    decode_seen,
+    decode_start,
+    encode_target,
+    unpack_block,
 )
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import TARGET
@@ -45,147 +45,145 @@ from recommender.records import Amounts, FloatArray, amounts_of
 
 log = logging.getLogger(__name__)
 
-Wanted = Json
-"""A target as the record has it, see `target_content`."""
+RecordedTarget = Json
+"""A target as recorded, see `encode_target`."""
 
 
 class Step(NamedTuple):
-    """A step that was run again.
+    """A replayed step.
 
     Attributes
     ----------
     begins
-        It is the first one of its engine: the recommender was started, or has come to lead.
-    news
-        The groups of which the record, or the engine now, said something new.
+        It is the first of its engine: the recommender started, or became leader.
+    changed
+        Groups whose target changed, in the record or now.
     recorded, replayed
-        What stood said of all groups after the step, then and now; None, or not there, for nothing. They go on with
-        the next step.
+        Targets of all groups after the step, then and now; None or absent for no target. The next step updates them.
     """
 
     now_s: float
     engine: Engine
     begins: bool
-    news: Collection[Group]
-    recorded: Mapping[Group, Wanted]
-    replayed: Mapping[Group, Wanted]
+    changed: Collection[Group]
+    recorded: Mapping[Group, RecordedTarget]
+    replayed: Mapping[Group, RecordedTarget]
 
-    def both(self, group: Group) -> tuple[Wanted, Wanted]:
-        """What stood said of a group, then and now."""
+    def both(self, group: Group) -> tuple[RecordedTarget, RecordedTarget]:
+        """Targets of a group, then and now."""
         return self.recorded.get(group), self.replayed.get(group)
 
     def differs(self, group: Group) -> bool:
-        """Whether another target is said of a group, in any bit; NaN is the same as NaN."""
+        """Whether the targets of a group differ in any bit; NaN equals NaN."""
         then, now = self.both(group)
         return repr(then) != repr(now)
 
 
 class Replay:
-    """A record that is run again.
+    """A record that is replayed.
 
     Parameters
     ----------
     change
-        With what options it is run, given those of the record. With others than those, what is published follows what
-        is said now, within what users and operators were seen to allow; use, and what containers had, stay as they
-        were: the cluster of the record does not answer.
+        Returns the options to use, given those of the record. With other options each new target is published within
+        the recorded limits; usage and requests stay as they were, since the recorded cluster does not react.
 
     Attributes
     ----------
     reader
-        Tells what of the file was left out.
+        Knows what of the file was left out.
     """
 
     def __init__(self, file: Path, change: Callable[[Start], Start] | None = None) -> None:
         self.file, self.reader, self._change = file, Reader(file), change
         self._models: dict[str, PhaseModel] = {}
         self._names: list[Instance] = []
-        self._memory = _Known()
+        self._memory = _ReplayedMemory()
         self._engine: Engine | None = None
-        self._said: dict[Group, Any] = {}
-        self._recorded: dict[Group, Wanted] = {}
-        self._replayed: dict[Group, Wanted] = {}
+        self._last_targets: dict[Group, Any] = {}
+        self._recorded: dict[Group, RecordedTarget] = {}
+        self._replayed: dict[Group, RecordedTarget] = {}
         self._allowed: dict[Group, tuple[Amounts, Amounts]] = {}
         self._begins = False
 
     def steps(self, until_s: float = math.inf) -> Iterator[Step]:
-        """Each step up to a moment, as soon as it has been run.
+        """Each step up to a time, as soon as it has run.
 
         Raises
         ------
         BadInput
-            The record is damaged, or does not fit this version; what came before has been given.
+            The record is damaged or does not fit this version; steps before have been returned.
         """
         for block in self.reader:
             try:
-                entries, columns = loads(block.content)
+                entries, columns = unpack_block(block.content)
                 todo = [(entry[0], self._prepared(entry[0], entry[1:], columns)) for entry in entries]
             except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-                raise _unfit(block, repr(error)) from error
+                raise _incompatible(block, repr(error)) from error
             for kind, act in todo:
                 if kind == STEP:
                     now_s, run = act
                     if now_s > until_s:
                         return
                     yield run()
-                    if now_s == until_s:  # what comes after it need not even be readable
+                    if now_s == until_s:  # the rest need not even be readable
                         return
                 else:
                     with Report().guard(f"{block.piece}, block {block.number}, {kind}"):
                         act()
 
-    # -- entries, made ready -----------------------------------------------------------------------------------------
+    # -- decoding ----------------------------------------------------------------------------------------------------
 
     def _prepared(self, kind: str, content: list[Any], columns: Any) -> Any:
-        """What an entry is to do; all of it is read, so that what fails then is not the record's fault."""
+        """Decode an entry into the call that replays it, so that a later failure is not the record's fault."""
         if kind == MODEL:
             digest, origin, files = content
-            return partial(self._models.__setitem__, digest, model_of(origin, files))
+            return partial(self._models.__setitem__, digest, decode_model(origin, files))
         if kind == START:
             self._names = []
-            return partial(self._start, read(Start, content[0]))
+            return partial(self._start, decode(Start, content[0]))
         if kind == STEP:
-            now_s, told = content
-            return float(now_s), self._step_of(float(now_s), told, columns)
+            now_s, recorded = content
+            return float(now_s), self._step_of(float(now_s), recorded, columns)
         return self._call_of(kind, content)
 
     def _call_of(self, kind: str, content: list[Any]) -> Callable[[], object]:
-        """A call besides a step."""
+        """Decode an entry other than a step."""
         if kind == PUBLISHED:
-            return partial(self._publish, *read(tuple[Group, Amounts, Amounts, float], content))
+            return partial(self._publish, *decode(tuple[Group, Amounts, Amounts, float], content))
         if kind == ADOPTED:
-            return lambda: self._now.adopt(self._models[content[0]])
+            return lambda: self._running.adopt(self._models[content[0]])
         if kind == HISTORY:
-            return lambda: self._now.history(Group(*content[0]))
+            return lambda: self._running.history(Group(*content[0]))
         if kind == CLASS:
-            name, told = content[0], read(OF_CLASSES[content[0]], content[1:])
-            return lambda: getattr(self._now.classes, name)(*told)
-        raise ValueError(f"an entry of a kind that is not known: {kind!r}")
+            name, arguments = content[0], decode(CLASS_CALLS[content[0]], content[1:])
+            return lambda: getattr(self._running.classes, name)(*arguments)
+        raise ValueError(f"unknown kind of entry: {kind!r}")
 
-    def _step_of(self, now_s: float, told: Mapping[str, Json], columns: Any) -> Callable[[], Step]:
-        seen = seen_of(told, columns, self._names)
+    def _step_of(self, now_s: float, content: Mapping[str, Json], columns: Any) -> Callable[[], Step]:
+        seen = decode_seen(content, columns, self._names)
         groups = {
-            Group(*group): None if content is None else start_of(content) for group, content in told["known_groups"]
+            Group(*group): None if start is None else decode_start(start) for group, start in content["known_groups"]
         }
-        members = {Instance(*instance): kept for instance, kept in told["known_members"]}
-        recorded = {Group(*group): wanted for group, wanted in told["targets"]}
+        members = {Instance(*instance): kept for instance, kept in content["known_members"]}
+        targets = {Group(*group): target for group, target in content["targets"]}
 
         def run() -> Step:
-            self._memory.tell(groups, members)
+            self._memory.load(groups, members)
             try:
-                self._now.step(now_s, seen, Report())
+                self._running.step(now_s, seen, Report())
             except Exception:
-                if "failed" not in told:
+                if "failed" not in content:
                     raise
-                log.warning("the step at %s failed then, and does now: %s", now_s, told["failed"])
-            return self._compared(now_s, recorded)
+                log.warning("the step at %s failed when recorded, and fails now: %s", now_s, content["failed"])
+            return self._compared(now_s, targets)
 
         return run
 
-    # -- what they do ------------------------------------------------------------------------------------------------
+    # -- replaying ---------------------------------------------------------------------------------------------------
 
     @property
-    def _now(self) -> Engine:
+    def _running(self) -> Engine:
         if self._engine is None:
             remedy = "Give the first file of the record: the one without a number at its end."
             raise BadInput("the record does not begin with a start", remedy=remedy, file=self.file)
@@ -197,149 +195,153 @@ class Replay:
         lead_time = LeadTime(start.lead_time_s, start.sample_s)
         self._engine = Engine(maker, start.options, lead_time, self._memory)
         self._begins = True
-        for of_before in (self._said, self._recorded, self._replayed, self._allowed):
-            of_before.clear()
+        for of_last_engine in (self._last_targets, self._recorded, self._replayed, self._allowed):
+            of_last_engine.clear()
 
     def _publish(self, group: Group, target: Amounts, given: Amounts, now_s: float) -> None:
         self._allowed[group] = target, given
         if self._change is None:
-            self._now.published(group, target, given, now_s)
+            self._running.published(group, target, given, now_s)
 
-    def _compared(self, now_s: float, recorded: Mapping[Group, Wanted]) -> Step:
-        """The step that has just been run, held against the record."""
-        targets, begins, self._begins = self._now.targets, self._begins, False
-        news = [group for group in {**self._said, **targets} if self._said.get(group) is not targets.get(group)]
-        self._said = dict(targets)
+    def _compared(self, now_s: float, recorded: Mapping[Group, RecordedTarget]) -> Step:
+        """The replayed step, compared with the record."""
+        targets, begins, self._begins = self._running.targets, self._begins, False
+        last, self._last_targets = self._last_targets, dict(targets)
+        changed = [group for group in {**last, **targets} if last.get(group) is not targets.get(group)]
         self._recorded |= recorded
-        self._replayed |= {group: target_content(targets.get(group)) for group in news}
+        self._replayed |= {group: encode_target(targets.get(group)) for group in changed}
         if self._change is not None:
-            for group in news:
+            for group in changed:
                 if group in targets:
                     self._follow(group, now_s)
-        return Step(now_s, self._now, begins, {**recorded, **dict.fromkeys(news)}, self._recorded, self._replayed)
+        either = {**recorded, **dict.fromkeys(changed)}
+        return Step(now_s, self._running, begins, either, self._recorded, self._replayed)
 
     def _follow(self, group: Group, now_s: float) -> None:
-        """Publish what is said, within what was allowed when the group's target was last published in the record."""
-        cpu_cores, memory_bytes = self._now.targets[group].estimate.target.tolist()
+        """Publish a target within the limits that applied when the record last published one of the group."""
+        cpu_cores, memory_bytes = self._running.targets[group].estimate.target.tolist()
         limits = self._allowed.get(group)
         given = (cpu_cores, memory_bytes)
         if limits is not None:
             given = tuple(map(_within, given, *limits))  # type: ignore[assignment]
-        self._now.published(group, (cpu_cores, memory_bytes), given, now_s)
+        self._running.published(group, (cpu_cores, memory_bytes), given, now_s)
 
 
 def _within(amount: float, target: float, given: float) -> float:
-    """An amount as it would be given, where of a target this was given."""
+    """An amount under the limit that turned this target into what was given."""
     return min(amount, given) if given < target else max(amount, given) if given > target else amount
 
 
-class _Known:
-    """What the engine was told of the time before, when it asked."""
+class _ReplayedMemory:
+    """The recorded state from before a restart."""
 
     def __init__(self) -> None:
         self._groups: Mapping[Group, GroupStart | None] = {}
         self._members: Mapping[Instance, Mapping[str, Any]] = {}
 
-    def tell(self, groups: Mapping[Group, GroupStart | None], members: Mapping[Instance, Mapping[str, Any]]) -> None:
-        """What it is told in the step that comes."""
+    def load(self, groups: Mapping[Group, GroupStart | None], members: Mapping[Instance, Mapping[str, Any]]) -> None:
+        """Set the answers of the next step."""
         self._groups, self._members = groups, members
 
     def group(self, group: Group) -> GroupStart:
         if (start := self._groups.get(group)) is None:
-            raise BadInput(f"{group}: what was known of it could not be read then", remedy="It is left out, as then.")
+            raise BadInput(f"{group}: its state could not be read then", remedy="It is left out, as then.")
         return start
 
     def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
         return self._members.get(instance)
 
 
-def _unfit(block: Block, why: str) -> BadInput:
+def _incompatible(block: Block, why: str) -> BadInput:
     remedy = "It was written by another version: replay it with that one."
     return BadInput(f"block {block.number} does not fit ({why})", remedy=remedy, file=block.piece)
 
 
-# -- what was wanted then, and now ------------------------------------------------------------------------------------
+# -- comparing ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class Course:
-    """The targets of one group, as time goes on.
+class TargetHistory:
+    """The target of one group over time.
 
     Attributes
     ----------
     changes
-        How often the target became another one; the first one is no change.
+        How often the target changed, the first one excluded.
     """
 
     changes: int = 0
     _target: FloatArray | None = None
     _since_s: float = math.nan
-    _wanted_s: float = 0.0
+    _duration_s: float = 0.0
     _sum: FloatArray = field(default_factory=lambda: np.zeros(2))
 
     def move(self, now_s: float, target: FloatArray | None) -> None:
-        """From now on this is wanted, float64 (2,); None: nothing."""
+        """Set the target from now on, float64 (2,); None for none."""
         if self._target is not None:
-            self._wanted_s += now_s - self._since_s
+            self._duration_s += now_s - self._since_s
             self._sum += (now_s - self._since_s) * self._target
         if self._target is not None and target is not None:
             self.changes += not np.array_equal(self._target, target)
         self._target, self._since_s = target, now_s
 
     def end(self, now_s: float) -> None:
-        """It goes on as it is up to now."""
+        """Extend the present target up to now."""
         self.move(now_s, self._target)
 
     def mean(self) -> Amounts:
-        """Cores and bytes, over the time in which anything was wanted; the target where that was one moment."""
-        if self._wanted_s > 0.0:
-            return amounts_of(self._sum / self._wanted_s)
+        """Time-weighted mean in cores and bytes while there was a target; the target itself if only for a moment."""
+        if self._duration_s > 0.0:
+            return amounts_of(self._sum / self._duration_s)
         return (math.nan, math.nan) if self._target is None else amounts_of(self._target)
 
 
+_Histories = tuple[TargetHistory, TargetHistory]
+
+
 class Difference(NamedTuple):
-    """A group of which another target is said, and what both are; None for nothing."""
+    """A group whose target differs, and both targets; None for none."""
 
     now_s: float
     group: Group
-    recorded: Wanted
-    replayed: Wanted
+    recorded: RecordedTarget
+    replayed: RecordedTarget
 
 
 class Comparison:
-    """Two courses of each group: as recorded, and as replayed.
+    """Histories of the targets of each group: as recorded, and as replayed.
 
     Attributes
     ----------
     steps, starts
-        How many there were.
+        Numbers of steps and of engine starts.
     first_s, last_s
-        Of the first and the last step, unix seconds.
+        Times of the first and the last step, unix seconds.
     differing_steps
-        Steps in which another target was said; where it stays as it is, that is not said again.
+        Steps in which a target changed to another one than recorded.
     """
 
     def __init__(self) -> None:
         self.steps = self.starts = self.differing_steps = 0
         self.first_s = self.last_s = math.nan
-        self._courses = defaultdict[Group, tuple[Course, Course]](lambda: (Course(), Course()))
+        self._histories = defaultdict[Group, _Histories](lambda: (TargetHistory(), TargetHistory()))
 
     def see(self, step: Step) -> list[Difference]:
-        """Take in a step; returns where something else is said than then."""
+        """Take in a step; returns the targets that differ from the record."""
         self.steps, self.starts = self.steps + 1, self.starts + step.begins
         self.first_s = step.now_s if self.steps == 1 else self.first_s
         self.last_s = step.now_s
-        about = {**step.recorded, **step.replayed} if self.steps == 1 else step.news
+        about = {**step.recorded, **step.replayed} if self.steps == 1 else step.changed
         for group in about:
-            for course, wanted in zip(self._courses[group], step.both(group), strict=True):
-                course.move(step.now_s, None if wanted is None else np.array(wanted[0][TARGET]))
+            for history, target in zip(self._histories[group], step.both(group), strict=True):
+                history.move(step.now_s, None if target is None else np.array(target[0][TARGET]))
         differing = [group for group in about if step.differs(group)]
         self.differing_steps += bool(differing)
         return [Difference(step.now_s, group, *step.both(group)) for group in differing]
 
-    def courses(self) -> list[tuple[Group, Course, Course]]:
-        """Of each group, in the order of their names, up to the last step."""
-        for both in self._courses.values():
-            for course in both:
-                course.end(self.last_s)
-        return [(group, *both) for group, both in sorted(self._courses.items())]
+    def histories(self) -> list[tuple[Group, TargetHistory, TargetHistory]]:
+        """Both histories of each group up to the last step, sorted by group."""
+        for both in self._histories.values():
+            for history in both:
+                history.end(self.last_s)
+        return [(group, *both) for group, both in sorted(self._histories.items())]

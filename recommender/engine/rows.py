@@ -1,4 +1,4 @@
-"""The latest samples of every live container, side by side: what a history still has to see, and another model."""
+"""The latest samples of every live container, for histograms and for labelling under another model."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from recommender.slots import SlotArrays
 
 
 class Rows(SlotArrays):
-    """Usage and phases by slot, the newest row last.
+    """Usage and phases by slot, newest row last.
 
-    Each slot's rows move through an array that is wider than they are, so that an append is one row and not a shift of
-    all of them; now and then those that have come to its end are moved back to its beginning.
+    The rows of a slot move through a wider array, so that an append writes one row instead of shifting all; rows that
+    have reached its end are moved back to its start.
 
     Parameters
     ----------
     width
-        How many rows are kept.
+        Number of rows kept.
     """
 
     usage: FloatArray
@@ -33,7 +33,7 @@ class Rows(SlotArrays):
         super().__init__({"usage": nothing, "labels": unknown, "end": width})
 
     def append(self, slots: IntArray, usage: FloatArray, labels: IntArray) -> None:
-        """One row each, float64 (m, 2) and int64 (m,); the oldest go."""
+        """Append one row each, float64 (m, 2) and int64 (m,); the oldest are dropped."""
         full = slots[self.end[slots] == self._room]
         if len(full):
             kept = slice(self._room - self.width, self._room)
@@ -45,14 +45,14 @@ class Rows(SlotArrays):
         self.end[slots] = ends + 1
 
     def refill(self, slot: int, usage: FloatArray) -> None:
-        """The newest rows are these, float64 (n, 2), of no known phase."""
+        """Set the newest rows, float64 (n, 2), without a phase."""
         self.reset(slot)
         self.usage[slot, self.width - len(usage) : self.width] = usage
 
     def raise_latest(self, slots: IntArray, usage: FloatArray) -> FloatArray:
-        """The newest rows show the larger of what they showed and of these, float64 (m, 2); returns them.
+        """Raise the newest rows to this usage where it is larger, float64 (m, 2); returns them.
 
-        A slot may be there several times.
+        A slot may repeat.
         """
         newest = slots, self.end[slots] - 1
         np.maximum.at(self.usage, newest, usage)
@@ -65,18 +65,18 @@ class Rows(SlotArrays):
         return self.usage[slot, rows].copy(), self.labels[slot, rows].astype(np.int64)
 
     def newest_usage(self, slots: IntArray, n: IntArray) -> Iterator[FloatArray]:
-        """Of each slot the usage of its newest `n` rows, int64 (m,): no copies."""
+        """Usage of the newest `n` rows of each slot, int64 (m,): views."""
         ends = self.end[slots]
         for slot, begin, end in zip(slots.tolist(), (ends - n).tolist(), ends.tolist(), strict=True):
             yield self.usage[slot, begin:end]
 
-    def told_anew(self, slots: IntArray, tell: Callable[[IntArray, FloatArray], IntArray]) -> IntArray:
-        """Label all rows of these again, oldest first; returns the labels of the newest, int64 (m,).
+    def relabel(self, slots: IntArray, label: Callable[[IntArray, FloatArray], IntArray]) -> IntArray:
+        """Label all rows of these again, oldest first; returns the newest labels, int64 (m,).
 
-        Where `tell` fails the labels stay as they were.
+        If `label` fails the labels are unchanged.
         """
         places = self.end[slots] - np.arange(self.width, 0, -1)[:, np.newaxis]
-        labels = np.array([tell(slots, self.usage[slots, of_each]) for of_each in places])
+        labels = np.array([label(slots, self.usage[slots, column]) for column in places])
         self.labels[slots, places] = labels
         newest: IntArray = labels[-1]
         return newest

@@ -1,4 +1,4 @@
-"""What a step of the engine is told: nothing else comes in."""
+"""The input of a step of the engine."""
 
 from __future__ import annotations
 
@@ -18,60 +18,59 @@ class Samples(NamedTuple):
 
     Attributes
     ----------
-    whose
-        The container of each.
-    told
-        float64 (n, 3): what a `Sample` tells.
+    instances
+        The container of each sample.
+    values
+        float64 (n, 3): the fields of `Sample`.
     """
 
-    whose: Sequence[Instance] = ()
-    told: FloatArray = np.empty((0, 3))
+    instances: Sequence[Instance] = ()
+    values: FloatArray = np.empty((0, 3))
 
     @classmethod
     def of(cls, samples: Iterable[tuple[Instance, Sample]]) -> Self:
-        """These, one by one."""
+        """From pairs of container and sample."""
         placed = list(samples)
         return cls([instance for instance, _ in placed], np.array([one for _, one in placed], float).reshape(-1, 3))
 
 
 class Evaluation(NamedTuple):
-    """What was told last of a training.
+    """Latest evaluation of a training.
 
     Attributes
     ----------
     value, scale
-        A loss, or a score, and what its changes are a share of; 0 where that is not known.
-    told_s
-        When, unix seconds.
+        A loss or score, and the scale that its changes are relative to; 0 if unknown.
+    evaluated_s
+        Unix seconds.
     curve
-        Values of one curve can be compared with one another.
+        Only values of the same curve are comparable.
     """
 
     value: float
     scale: float
-    told_s: float
+    evaluated_s: float
     curve: str
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What came since the last step.
+    """What was observed since the last step.
 
     Attributes
     ----------
     groups
-        Groups that are new or whose rules changed; None for those that are gone.
+        Groups that are new or whose rules changed; None if gone.
     containers
-        Containers that are new or of which something changed; None for those that are gone.
+        Containers that are new or changed; None if gone.
     samples
-        What containers used.
+        Usage of containers.
     kills
-        In the order in which they were seen.
+        In the order of observation.
     nodes
-        Nodes that containers share: the cores that there are for these, where they changed; None for those that nobody
-        shares any more.
+        Nodes whose containers share CPU: the cores available to them, where that changed; None if no longer shared.
     evaluations
-        What was told last of the training of containers that share a node, whenever that was.
+        Latest training evaluation of each container on a shared node.
     """
 
     groups: Mapping[Group, Rules | None] = field(default_factory=dict)
@@ -83,35 +82,35 @@ class Seen:
 
 
 class GroupStart(NamedTuple):
-    """What is known of a group when it is first seen.
+    """What is known of a new group.
 
     Attributes
     ----------
     history
-        What the default recommender would know.
-    standing
-        Cores and bytes: the target that is in force, NaN where there is none.
+        Histograms of the default recommender.
+    in_force
+        Cores and bytes: the published target, NaN for none.
     kept
-        What `Engine.kept_of` said before a restart; None where nothing was kept.
+        What `Engine.kept_of` returned before a restart; None if nothing was kept.
     """
 
     history: HistogramAggregate
-    standing: Amounts
+    in_force: Amounts
     kept: Mapping[str, Any] | None = None
 
 
 class Memory(Protocol):
-    """What is known from before."""
+    """What is known from before a restart."""
 
     def group(self, group: Group) -> GroupStart:
-        """What is known of a group that is new."""
+        """What is known of a new group."""
 
     def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
-        """What was kept of a container; None where nothing was."""
+        """Kept state of a container; None if there is none."""
 
 
-class Nothing:
-    """A memory of nothing: everything is new."""
+class EmptyMemory:
+    """Nothing is known from before."""
 
     def group(self, group: Group) -> GroupStart:
         return GroupStart(HistogramAggregate(), (float("nan"), float("nan")))

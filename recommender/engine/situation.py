@@ -1,4 +1,4 @@
-"""What the rails know of all groups in a step: arrays, one row a group."""
+"""What the guard rails know of all groups in a step: arrays with one row per group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from recommender.engine.container_arrays import NOBODY, SEEN_BEFORE, UNDECIDED
+from recommender.engine.container_arrays import BY_EXPERIENCE, NO_GROUP, UNDECIDED
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
@@ -23,206 +23,200 @@ DOUBTS = (
     "no samples lately",
     "violations although the margin was widened",
 )
-"""Why a forecast is not to be trusted, in the order of their numbers; 0: it is."""
+"""Why a forecast is not trusted, by number; 0 if it is."""
 
-SURE, NOBODY_RUNS, TOO_LITTLE, PHASE_UNKNOWN, SILENT, TOO_MANY_VIOLATIONS = range(len(DOUBTS))
+NO_DOUBT, NO_CONTAINER, LITTLE_HISTORY, PHASE_UNKNOWN, SILENT, TOO_MANY_VIOLATIONS = range(len(DOUBTS))
 
-FEW_SAMPLES = 40
-"""A share of fewer samples than these is chance."""
+MIN_JUDGED_SAMPLES = 40
+"""A violation ratio over fewer samples is noise."""
 
-PINNED_SAMPLES = 4
-"""Fewer samples near the request are chance."""
+MIN_SATURATED_SAMPLES = 4
+"""Fewer samples near the request are noise."""
 
-SILENT_SAMPLES = 3
-"""After so many that did not come, nothing is known of what a container does now."""
+MAX_MISSED_SAMPLES = 3
+"""After so many missing samples the usage of a container counts as unknown."""
 
-HEADROOM = 1.1
-"""A stranger gets so much of what it uses itself while others of its group say what is needed."""
+YOUNG_HEADROOM = 1.1
+"""CPU of a young container as a multiple of its own usage, while mature ones determine what its group needs."""
 
 
 @dataclass
 class Situation:
-    """What is known of groups, and what their containers want."""
+    """What is known of the groups, and what their containers want."""
 
     groups: GroupArrays
-    """What is remembered of each."""
+    """State between steps."""
     now_s: float
     """Unix seconds."""
     wanted: FloatArray
-    """float64 (n, 2): the largest demand among their containers, cores and bytes; NaN where none could be forecast.
-    Containers of one group may be in different phases; what the most demanding one needs is for all, per resource."""
+    """float64 (n, 2): per resource the largest demand among the containers of a group, which may be in different
+    phases; NaN where none could be forecast."""
     leading: IntArray
-    """int64 (n,): the slot of the container whose demand in CPU that is; -1 where it is no running one's."""
+    """int64 (n,): slot of the running container with that CPU demand; -1 if it is none of them."""
     doubt: IntArray
-    """int64 (n,): why the forecast is not to be trusted, a place in `DOUBTS`."""
+    """int64 (n,): why the forecast is not trusted, an index into `DOUBTS`."""
     silent: BoolArray
-    """bool (n,): containers run, and nothing was told of any of them lately; or none runs and none is expected."""
+    """bool (n,): no recent sample of any running container; or none runs and none is expected."""
     working_set_bytes: FloatArray
-    """float64 (n,): the largest present one; NaN where none is known."""
-    pinned_cpu_cores: FloatArray
-    """float64 (n,): the most CPU that a container has which has used just that for a while, as one does that gets no
-    more; NaN where none has."""
+    """float64 (n,): largest present working set; NaN if unknown."""
+    saturated_cpu_cores: FloatArray
+    """float64 (n,): largest CPU request of a container that has used all of it for a while; NaN if none has."""
     recent_cpu_cores: FloatArray
-    """float64 (n,): the largest use in the latest cycles; NaN where there was none."""
+    """float64 (n,): peak usage in the latest cycles; NaN if there was none."""
     promised: BoolArray
-    """bool (n,): the class of each of its containers promises what memory the rest of a run needs."""
-    seen_before: BoolArray
-    """bool (n,): what is wanted was seen before, in earlier runs of the class or in a container's own past."""
-    spent: BoolArray
-    """bool (n, 2): a resource violates more than is accepted."""
-    leans: BoolArray
-    """bool (n,): the CPU that is wanted is what stands, since that is enough for strangers to it."""
+    """bool (n,): the classes of all its containers bound the memory that the rest of a run needs."""
+    from_experience: BoolArray
+    """bool (n,): the demand was seen before, in earlier runs of the class or in a container's own past."""
+    over_budget: BoolArray
+    """bool (n, 2): the violation ratio of a resource is above its target."""
+    keeps_published_cpu: BoolArray
+    """bool (n,): the CPU wanted is the published one, since that is enough for its young containers."""
     deferred_s: FloatArray
-    """float64 (n,): for how long a resize has waited for room on a node, for which a pod may be evicted; 0 where none
-    does."""
+    """float64 (n,): for how long a resize for which a pod may be evicted has been deferred; 0 if none is."""
     evicts: BoolArray
-    """bool (n,): a change makes its pods, or starts its containers, anew; or may, since a node has no room for it."""
+    """bool (n,): a change recreates pods or restarts containers; or may, since a node has no room for it."""
     keeps_peak: BoolArray
-    """bool (n,): the most memory that one container used must be there also while less is needed, since a run may begin
-    again, or come to it yet."""
+    """bool (n,): a run's peak memory must always be available, since a run may start again or still come to it."""
     kill_floor_bytes: FloatArray
-    """float64 (n,): what must be had since a container was killed for memory; 0 without such an event."""
+    """float64 (n,): memory floor after an OOM kill; 0 without one."""
     youngest_s: FloatArray
-    """float64 (n,): the age of the container that was started last; infinite where none runs."""
-    changed_enough: BoolArray
-    """bool (n, 2): a resource of the target changed within the last hour as often as it may."""
+    """float64 (n,): age of the container started last; infinite if none runs."""
+    resizes_exhausted: BoolArray
+    """bool (n, 2): a resource of the target changed as often within the last hour as is allowed."""
     shared: Sequence[SharedNode]
-    """Nodes whose containers share them."""
+    """Nodes whose containers share CPU."""
 
     @cached_property
-    def guesses(self) -> BoolArray:
-        """bool (n,): what is published is a guess, and says so."""
-        guesses: BoolArray = self.doubt != SURE
-        return guesses
+    def doubtful(self) -> BoolArray:
+        """bool (n,): the forecast is not trusted."""
+        doubtful: BoolArray = self.doubt != NO_DOUBT
+        return doubtful
 
     @cached_property
-    def stands(self) -> BoolArray:
-        """bool (n, 2): what stands goes on until containers have shown enough to doubt it."""
-        untold = (self.doubt == TOO_LITTLE) & self.groups.taught
-        stands = np.column_stack([untold | ((self.doubt == SURE) & self.leans), untold])
-        return stands & ~np.isnan(self.groups.published)
+    def keeps_published(self) -> BoolArray:
+        """bool (n, 2): the published target of established groups stays until their containers have enough history."""
+        young = (self.doubt == LITTLE_HISTORY) & self.groups.established
+        keeps = np.column_stack([young | ((self.doubt == NO_DOUBT) & self.keeps_published_cpu), young])
+        return keeps & ~np.isnan(self.groups.published)
 
     @property
-    def standing_bytes(self) -> FloatArray:
-        """float64 (n,): memory in force; where no target is, what containers request, unless the default decides."""
-        applied, had = self.groups.published[:, MEMORY], self.groups.had[:, MEMORY]
-        return np.where(np.isnan(applied) & ~self.as_default[:, MEMORY], had, applied)
+    def in_force_bytes(self) -> FloatArray:
+        """float64 (n,): memory in force; without a target the request, unless the default recommender decides."""
+        published, requests = self.groups.published[:, MEMORY], self.groups.requests[:, MEMORY]
+        return np.where(np.isnan(published) & ~self.as_default[:, MEMORY], requests, published)
 
     @cached_property
     def as_default(self) -> BoolArray:
-        """bool (n, 2): published of a resource is what the default recommender would.
+        """bool (n, 2): the target of a resource is the default recommender's.
 
-        Not memory that earlier runs promise, unless a change evicts: no doubt of the forecast of CPU touches that.
+        Unless a change evicts, not memory that earlier runs bound: a doubtful CPU forecast does not affect it.
         """
-        as_default = (self.guesses | self.evicts) & ~np.isnan(self.groups.known).any(axis=(1, 2))
+        as_default = (self.doubtful | self.evicts) & ~np.isnan(self.groups.default_estimate).any(axis=(1, 2))
         return np.column_stack([as_default, as_default & (self.evicts | ~self.promised)])
 
     @cached_property
-    def disturbs_nobody(self) -> BoolArray:
-        """bool (n, 2): and within its bounds, which are wide while there is little history.
+    def within_default_bounds(self) -> BoolArray:
+        """bool (n, 2): its bounds are the default recommender's as well, which are wide while there is little history.
 
-        Not for one that has too little in place because of us: it would keep that for as long as its bounds are wide.
+        Not after too many violations: the container would keep too small a request for as long as the bounds are wide.
         """
-        lets_be = self.evicts | (self.doubt != TOO_MANY_VIOLATIONS)
-        disturbs_nobody: BoolArray = self.as_default & lets_be[:, np.newaxis]
-        return disturbs_nobody
+        tolerates = self.evicts | (self.doubt != TOO_MANY_VIOLATIONS)
+        within: BoolArray = self.as_default & tolerates[:, np.newaxis]
+        return within
 
 
-def look(
+def assess(
     fleet: Fleet,
     groups: GroupArrays,
-    coming: FloatArray,
-    coming_promised: BoolArray,
+    cold_start: FloatArray,
+    cold_start_promised: BoolArray,
     shared: Sequence[SharedNode],
     now_s: float,
     options: RailOptions,
 ) -> Situation:
-    """What there is of each group.
+    """Assess each group.
 
     Parameters
     ----------
-    coming
-        float64 (n, 2): what containers are to have that have not used anything yet; NaN where nobody knows.
-    coming_promised
+    cold_start
+        float64 (n, 2): what containers without samples are to have; NaN where that is unknown.
+    cold_start_promised
         bool (n,): see `Situation.promised`.
     """
     n, arrays = len(groups), fleet.arrays
-    slots = np.flatnonzero(arrays.alive & (arrays.group != NOBODY))
+    slots = np.flatnonzero(arrays.alive & (arrays.group != NO_GROUP))
     owner = arrays.group[slots]
     decided = arrays.decided_by[slots] != UNDECIDED
-    seen_before = np.isin(arrays.decided_by[slots], SEEN_BEFORE)
-    wanted, leans = _lean_on_the_grown_up(fleet, groups, slots, decided, seen_before)
-    says_something = ~np.isnan(wanted).any(axis=1)
-    foresees = decided & ~seen_before
-    runs, says, unknown = (
-        np.bincount(owner[which], minlength=n)
-        for which in (slice(None), says_something, foresees & (arrays.phase[slots] == UNKNOWN_PHASE))
+    from_experience = np.isin(arrays.decided_by[slots], BY_EXPERIENCE)
+    wanted, keeps_published_cpu = _wanted_by_containers(fleet, groups, slots, decided, from_experience)
+    has_demand = ~np.isnan(wanted).any(axis=1)
+    unknown_phase = decided & ~from_experience & (arrays.phase[slots] == UNKNOWN_PHASE)
+    running, demands, unknown = (
+        np.bincount(owner[which], minlength=n) for which in (slice(None), has_demand, unknown_phase)
     )
-    expected: BoolArray = np.logical_not(np.isnan(coming).any(axis=1))
-    silent = np.where(runs > 0, _silent(fleet, slots, owner, n, now_s), ~expected)
-    spent, by_far = _spent(groups, options)
+    expected: BoolArray = np.logical_not(np.isnan(cold_start).any(axis=1))
+    silent = np.where(running > 0, _silent(fleet, slots, owner, n, now_s), ~expected)
+    over_budget, far_over = _over_budget(groups, options)
     youngest_s = np.full(n, np.inf)
     np.fmin.at(youngest_s, owner, fleet.ages_s(slots, now_s))
-    most = _most(wanted, owner, n)
-    all_wanted = np.fmax(most, coming)
+    largest = _group_max(wanted, owner, n)
+    all_wanted = np.fmax(largest, cold_start)
     promised = np.bincount(owner, ~arrays.promised[slots], minlength=n) == 0
-    promised &= np.where(expected, coming_promised, runs > 0)
+    promised &= np.where(expected, cold_start_promised, running > 0)
     evicts = groups.evicts | (groups.evictable & groups.lacks_room(now_s))
-    experienced = (np.bincount(owner, seen_before, minlength=n) > 0) | expected
+    saturated = arrays.saturated_samples[slots] >= MIN_SATURATED_SAMPLES
     return Situation(
         groups=groups,
         now_s=now_s,
         wanted=all_wanted,
-        leading=_leading(slots, owner, wanted[:, CPU], most[:, CPU], coming[:, CPU]),
-        doubt=_doubt(runs, says, unknown, expected, silent, by_far),
+        leading=_leading(slots, owner, wanted[:, CPU], largest[:, CPU], cold_start[:, CPU]),
+        doubt=_doubt(running, demands, unknown, expected, silent, far_over),
         silent=silent,
-        working_set_bytes=_most(arrays.used[slots, MEMORY], owner, n),
-        pinned_cpu_cores=_most(
-            np.where(arrays.pinned[slots] >= PINNED_SAMPLES, arrays.had[slots, CPU], np.nan), owner, n
-        ),
-        recent_cpu_cores=_most(np.fmax.reduce(arrays.cycle_cpu_cores[slots], axis=1), owner, n),
+        working_set_bytes=_group_max(arrays.used[slots, MEMORY], owner, n),
+        saturated_cpu_cores=_group_max(np.where(saturated, arrays.requests[slots, CPU], np.nan), owner, n),
+        recent_cpu_cores=_group_max(np.fmax.reduce(arrays.cycle_cpu_cores[slots], axis=1), owner, n),
         promised=promised,
-        seen_before=experienced,
-        spent=spent,
-        leans=leans & (all_wanted[:, CPU] == groups.published[:, CPU]),
+        from_experience=(np.bincount(owner, from_experience, minlength=n) > 0) | expected,
+        over_budget=over_budget,
+        keeps_published_cpu=keeps_published_cpu & (all_wanted[:, CPU] == groups.published[:, CPU]),
         deferred_s=np.where(groups.evictable, np.maximum(0.0, now_s - groups.deferred_since_s), 0.0),
         evicts=evicts,
         keeps_peak=_keeps_peak(groups, evicts, youngest_s, promised, fleet.lead_s),
         kill_floor_bytes=groups.kill_floor(now_s),
         youngest_s=youngest_s,
-        changed_enough=groups.changed_so_often(options.resizes_per_hour, now_s),
+        resizes_exhausted=groups.changed_at_least(options.resizes_per_hour, now_s),
         shared=shared,
     )
 
 
 def _doubt(
-    runs: IntArray, says: IntArray, unknown: IntArray, expected: BoolArray, silent: BoolArray, by_far: BoolArray
+    running: IntArray, demands: IntArray, unknown: IntArray, expected: BoolArray, silent: BoolArray, far_over: BoolArray
 ) -> IntArray:
-    """int64 (n,): why what is said of each group is a guess, a place in `DOUBTS`; of several reasons the gravest.
+    """int64 (n,): why the forecast of each group is not trusted, an index into `DOUBTS`; the gravest reason.
 
     Parameters
     ----------
-    runs, says, unknown
-        int64 (n,): containers, those of which something can be said, and those in a phase that nobody knows.
-    by_far
-        bool (n, 2): see `_spent`.
+    running, demands, unknown
+        int64 (n,): numbers of containers, of those with a demand, and of those in an unknown phase.
+    far_over
+        bool (n, 2): see `_over_budget`.
     """
-    doubt = np.full(len(runs), SURE)
-    doubt[2 * unknown > says] = PHASE_UNKNOWN
-    doubt[(says == 0) & ~expected] = TOO_LITTLE
-    doubt[(runs == 0) & ~expected] = NOBODY_RUNS
-    doubt[silent & (runs > 0)] = SILENT
-    doubt[(doubt == SURE) & by_far.any(axis=1)] = TOO_MANY_VIOLATIONS
+    doubt = np.full(len(running), NO_DOUBT)
+    doubt[2 * unknown > demands] = PHASE_UNKNOWN
+    doubt[(demands == 0) & ~expected] = LITTLE_HISTORY
+    doubt[(running == 0) & ~expected] = NO_CONTAINER
+    doubt[silent & (running > 0)] = SILENT
+    doubt[(doubt == NO_DOUBT) & far_over.any(axis=1)] = TOO_MANY_VIOLATIONS
     return doubt
 
 
 def _keeps_peak(
     groups: GroupArrays, evicts: BoolArray, youngest_s: FloatArray, promised: BoolArray, lead_s: float
 ) -> BoolArray:
-    """Whether a run's largest need must be there while less is needed: it cannot be given when it comes.
+    """Whether the peak memory of a run must be available while less is needed, because it cannot be provided in time.
 
-    A limit that follows kills the run that begins again; one that is begun by somebody else gets what stands published.
-    Where a request alone is moved, in place, it is given in time to what comes to its peak later than the lead time.
+    A limit that follows would kill a run that starts again; a run started from outside gets the published target. A
+    request that is resized in place is raised in time if the peak comes later than the lead time.
     """
     in_time = ~evicts & ~groups.limits_follow & (~groups.repeats | (groups.peak_age_s > lead_s))
     to_come = ~promised & (youngest_s <= groups.peak_age_s + lead_s)
@@ -230,55 +224,58 @@ def _keeps_peak(
     return keeps
 
 
-def _lean_on_the_grown_up(
-    fleet: Fleet, groups: GroupArrays, slots: IntArray, decided: BoolArray, seen_before: BoolArray
+def _wanted_by_containers(
+    fleet: Fleet, groups: GroupArrays, slots: IntArray, decided: BoolArray, from_experience: BoolArray
 ) -> tuple[FloatArray, BoolArray]:
-    """What each of these wants, float64 (m, 2): a stranger does not replace what those that are none have taught.
+    """Demand of each container, float64 (m, 2), and the groups whose young containers keep the published CPU, bool
+    (n,).
 
-    What CPU is forecast of a container that has just begun differs from what is forecast of it later. While another one
-    of its group is no stranger any more, a stranger gets what it uses; while all are strangers to what others have
-    taught, that stands as long as it is enough: in which groups, bool (n,).
+    The CPU forecast of a container that has just started differs from its later ones, so a young container does not
+    override what mature ones established. Beside a mature one it gets its own usage with headroom; while all are young,
+    the published CPU stays as long as it is enough.
     """
     arrays, owner = fleet.arrays, fleet.arrays.group[slots]
-    grown_up = decided & (seen_before | (arrays.samples[slots] >= fleet.cycle_samples))
-    groups.taught[owner[grown_up & ~seen_before]] = True
-    has_grown_up = np.bincount(owner, grown_up, minlength=len(groups)) > 0
-    leans = ~grown_up & (has_grown_up | groups.taught)[owner]
+    mature = decided & (from_experience | (arrays.samples[slots] >= fleet.cycle_samples))
+    groups.established[owner[mature & ~from_experience]] = True
+    has_mature = np.bincount(owner, mature, minlength=len(groups)) > 0
+    young = ~mature & (has_mature | groups.established)[owner]
     wanted = np.where(np.column_stack([decided, decided | arrays.promised[slots]]), arrays.wanted[slots], np.nan)
-    wanted[leans, CPU] = arrays.used[slots, CPU][leans] * HEADROOM
-    stands = groups.published[owner, CPU]
-    enough = leans & ~has_grown_up[owner] & (arrays.used[slots, CPU] <= stands * VIOLATION_TOLERANCE)
-    wanted[enough, CPU] = stands[enough]
+    wanted[young, CPU] = arrays.used[slots, CPU][young] * YOUNG_HEADROOM
+    published = groups.published[owner, CPU]
+    enough = young & ~has_mature[owner] & (arrays.used[slots, CPU] <= published * VIOLATION_TOLERANCE)
+    wanted[enough, CPU] = published[enough]
     return wanted, np.bincount(owner[enough], minlength=len(groups)) > 0
 
 
 def _silent(fleet: Fleet, slots: IntArray, owner: IntArray, n: int, now_s: float) -> BoolArray:
-    """bool (n,): of no container of a group anything was told lately."""
+    """bool (n,): no container of the group has a recent sample."""
     arrays = fleet.arrays
-    patience_s = SILENT_SAMPLES * np.maximum(arrays.every_s[slots], fleet.step_s)
-    fresh = now_s - arrays.sampled_s[slots] <= patience_s
+    timeout_s = MAX_MISSED_SAMPLES * np.maximum(arrays.sample_interval_s[slots], fleet.step_s)
+    fresh = now_s - arrays.sampled_s[slots] <= timeout_s
     silent: BoolArray = np.bincount(owner, fresh, minlength=n) == 0
     return silent
 
 
-def _spent(groups: GroupArrays, options: RailOptions) -> tuple[BoolArray, BoolArray]:
-    """Whether each resource violates more than is accepted, and so much more that even the wider margin does."""
+def _over_budget(groups: GroupArrays, options: RailOptions) -> tuple[BoolArray, BoolArray]:
+    """bool (n, 2) each: whether the violation ratio is above its target, and too far above it for widening."""
     accepted, ratio = np.array(options.target_violation), groups.violation_ratio()
-    enough = (groups.judged >= FEW_SAMPLES)[:, np.newaxis]
+    enough = (groups.judged >= MIN_JUDGED_SAMPLES)[:, np.newaxis]
     return enough & (ratio > accepted), enough & (ratio > 2.0 * accepted)
 
 
-def _most(amounts: FloatArray, owner: IntArray, n: int) -> FloatArray:
-    """float64 (n, ...): the largest of each group, NaN where nothing is known."""
+def _group_max(amounts: FloatArray, owner: IntArray, n: int) -> FloatArray:
+    """float64 (n, ...): maximum by group, NaN where nothing is known."""
     most = np.full((n, *amounts.shape[1:]), np.nan)
     np.fmax.at(most, owner, amounts)
     return most
 
 
-def _leading(slots: IntArray, owner: IntArray, cpu_cores: FloatArray, most: FloatArray, coming: FloatArray) -> IntArray:
-    """int64 (n,): of each group the slot that wants most CPU, the first of equal ones; -1 where nobody running does."""
-    leading = np.full(len(coming), -1)
-    leads = np.flatnonzero(cpu_cores == most[owner])[::-1]
+def _leading(
+    slots: IntArray, owner: IntArray, cpu_cores: FloatArray, largest: FloatArray, cold_start: FloatArray
+) -> IntArray:
+    """int64 (n,): slot with the largest CPU demand in each group, the first among equals; -1 for no running one."""
+    leading = np.full(len(cold_start), -1)
+    leads = np.flatnonzero(cpu_cores == largest[owner])[::-1]
     leading[owner[leads]] = slots[leads]
-    leading[coming > most] = -1
+    leading[cold_start > largest] = -1
     return leading

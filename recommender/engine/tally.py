@@ -1,4 +1,4 @@
-"""What a round did, in numbers."""
+"""Counts and problems of a round."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 class Guard:
-    """A block in which things may go wrong.
+    """A context in which one object may fail.
 
     Parameters
     ----------
     report
-        Where it is told what did.
+        Gets the failure.
     about
-        Which object it is; its text is made only when it is needed.
+        The object; converted to text only when needed.
     """
 
     __slots__ = ("_about", "_report")
@@ -36,45 +36,45 @@ class Guard:
         self._report, self._about = report, about
 
     def __enter__(self) -> None:
-        """Nothing has gone wrong yet."""
+        """Do nothing."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        """A round must outlive also what nobody foresaw; what ends the process does."""
+        """Report and suppress any `Exception`, so that a round survives unforeseen errors."""
         if isinstance(error, Exception):
-            self._report.spoilt(self._about, error)
+            self._report.record_failure(self._about, error)
         return isinstance(error, Exception)
 
 
 @dataclass(slots=True)
 class Report:
-    """What a round did.
+    """Report of a round.
 
     Attributes
     ----------
     step_s
         Duration of each step in seconds, in order.
     problems
-        What went wrong, by the object it is about.
+        Failures, by object.
     samples, decisions, published
-        How many there were: new samples, decisions made, targets changed.
+        Numbers of new samples, decisions made and targets changed.
     phase_changes, forecast_hits, forecast_misses
-        Phases entered, and whether the next phase was the one that had been most probable.
+        Phases entered, and whether the next phase was the most probable one.
     resized_waiting
-        Pods that were given what is recommended before they had a node.
+        Pods that got the recommendation before they had a node.
     resizes_s
-        Of resizes that were seen done: seconds since their target was published.
+        Seconds from publishing to completion of each observed resize.
     kills
-        Kills for memory of our containers.
+        OOM kills of our containers.
     runs
-        Runs that came to their end and were learned.
-    unsaid, unshown
-        Statuses that could not be left behind at the end, and PhaseProfiles that changed and were not written yet.
+        Completed runs that were learned.
+    unwritten_statuses, unwritten_profiles
+        Statuses that could not be written at shutdown, and changed PhaseProfiles that were not written yet.
     refused
-        Samples and kills that could not be right, by why not.
+        Number of implausible samples and kills, by reason.
     judged
-        Samples held against what the container had.
+        Samples compared with what the container had.
     violating, used, slack
-        CPU and memory: how many of them violated, and sums of use and of what was had beyond it, cores and bytes.
+        Of CPU and memory: violating samples, and sums of usage and of unused allocation, cores and bytes.
     """
 
     step_s: dict[str, float] = field(default_factory=dict)
@@ -89,8 +89,8 @@ class Report:
     resizes_s: list[float] = field(default_factory=list)
     kills: int = 0
     runs: int = 0
-    unsaid: int = 0
-    unshown: int = 0
+    unwritten_statuses: int = 0
+    unwritten_profiles: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     judged: int = 0
     violating: list[int] = field(default_factory=lambda: [0, 0])
@@ -98,25 +98,25 @@ class Report:
     slack: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
     def guard(self, about: object) -> Guard:
-        """Whatever goes wrong with one object stops that object only, and is reported."""
+        """Confine failures to one object, and report them."""
         return Guard(self, about)
 
     def each(self, objects: Iterable[T], name: Callable[[T], object], do: Callable[[T], object]) -> None:
-        """Do something with each of thousands, so that whatever goes wrong with one of them stops that one only.
+        """Process thousands of objects, confining failures to the object.
 
         Parameters
         ----------
         name
-            What an object is called in a report.
+            Name of an object in the report.
         """
         for one in objects:
             try:
                 do(one)
-            except Exception as error:  # noqa: BLE001  # a round must outlive also what nobody foresaw
-                self.spoilt(name(one), error)
+            except Exception as error:  # noqa: BLE001  # a round must survive unforeseen errors
+                self.record_failure(name(one), error)
 
-    def spoilt(self, about: object, error: Exception) -> None:
-        """Something went wrong with an object."""
+    def record_failure(self, about: object, error: Exception) -> None:
+        """Record the failure of an object."""
         if isinstance(error, PhasewiseError):
             self.problems[str(about)] = str(error)
         else:
@@ -124,19 +124,19 @@ class Report:
             self.problems[str(about)] = f"{type(error).__name__}: {error}"
 
     def refuse(self, about: object, why: str) -> None:
-        """Something that was told of an object cannot be right, and was not taken in."""
+        """Record that something implausible of an object was not taken in."""
         self.refused[why] += 1
         self.problems[str(about)] = f"refused: {why}"
 
-    def judge(self, used: FloatArray, had: FloatArray) -> None:
-        """Count samples against what their containers had at the time; float64 (m, 2), NaN: no request."""
+    def judge(self, used: FloatArray, allocated: FloatArray) -> None:
+        """Count samples against what their containers had; float64 (m, 2), NaN for no request."""
         self.judged += len(used)
-        self.violating = (self.violating + (used > had * VIOLATION_TOLERANCE).sum(axis=0)).tolist()
+        self.violating = (self.violating + (used > allocated * VIOLATION_TOLERANCE).sum(axis=0)).tolist()
         self.used = (self.used + used.sum(axis=0)).tolist()
-        self.slack = (self.slack + np.fmax(had - used, 0.0).sum(axis=0)).tolist()
+        self.slack = (self.slack + np.fmax(allocated - used, 0.0).sum(axis=0)).tolist()
 
-    def changed(self, foretold: Sequence[bool]) -> None:
-        """Count changes of phase, and whether what came was what had been most probable."""
-        self.phase_changes += len(foretold)
-        self.forecast_hits += sum(foretold)
-        self.forecast_misses += len(foretold) - sum(foretold)
+    def count_phase_changes(self, hits: Sequence[bool]) -> None:
+        """Count phase changes, and whether the most probable phase came."""
+        self.phase_changes += len(hits)
+        self.forecast_hits += sum(hits)
+        self.forecast_misses += len(hits) - sum(hits)

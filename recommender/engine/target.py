@@ -1,4 +1,4 @@
-"""What comes out of a step: targets, and why they are what they are."""
+"""The output of a step: targets and the reasons for them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from recommender.records import Amounts
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
-    """What a group is to have. While nothing of it changes it is the very same object.
+    """Target of a group; the identical object until something of it changes.
 
     Attributes
     ----------
     estimate
-        Lower bound, target and upper bound before the user's own limits.
+        Lower bound, target and upper bound before the user's limits.
     doubt
-        Why it is a guess, in words; empty when it is none.
+        Why the forecast is not trusted; empty if it is.
     in_place_of
-        Cores and bytes: the target in force that goes on once somebody watches again; None where this one is in force.
+        Of a safe value: the target that it replaces until a recommender runs again, in cores and bytes; else None.
     """
 
     group: Group
@@ -39,17 +39,17 @@ class Why:
     Attributes
     ----------
     policy
-        Who decided: a policy's name.
+        Name of the deciding policy.
     forecast
-        Cores and bytes: the largest demand among the containers, NaN where none could be forecast.
+        Cores and bytes: largest demand among the containers, NaN without a forecast.
     leading
-        The running container whose demand that is; None where there is none.
+        The running container with that demand; None if there is none.
     rule
-        What the forecast was made by, in words; empty where nothing was foreseen, or it was not trusted.
+        How the forecast was made; empty without a trusted forecast.
     rails
-        Name and words of each rail that acted, in order.
+        Name and explanation of each rail that acted, in order.
     default
-        Cores and bytes: the target of the default recommender; NaN where it has none.
+        Cores and bytes: the default recommender's target; NaN if it has none.
     """
 
     policy: str

@@ -1,4 +1,4 @@
-"""Whether a model can be used live; and what is compiled is compiled before it is needed, not in the first rounds."""
+"""Checks whether a model can be used live, and compiles what is compiled before the first rounds need it."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ CONTAINERS = 3
 
 
 def check_live(model: PhaseModel) -> None:
-    """Raise a `Misuse` unless the model can be used live: it knows demand, and needs CPU and memory only."""
+    """Raise a `Misuse` unless the model can be used live: with demand, on CPU and memory alone."""
     Fleet(model, 1.0, 1, _introduce)
 
 
 def warm_up(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
-    """Load what is compiled, or have it compiled where that was not done before: some seconds then."""
+    """Load compiled code, or compile it, which takes some seconds."""
     compile_in_subprocess(lambda: _rehearse(model, step_s, cycle_samples), __name__)
 
 
 def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
-    """Let a few invented containers live through two cycles, one of them of a class that has a run."""
-    rng, whose = np.random.default_rng(0), [Instance("ns", f"pod-{n}", "main") for n in range(CONTAINERS)]
+    """Run a few synthetic containers for two cycles, one of them with an earlier run of its class."""
+    rng, instances = np.random.default_rng(0), [Instance("ns", f"pod-{n}", "main") for n in range(CONTAINERS)]
     runs = ClassRuns([DemandCurve(step_s, np.full((2 * cycle_samples, 2), (1.0, 2e9), np.float32))])
-    fleet = Fleet(model, step_s, cycle_samples, lambda one: _introduce(one, runs if one == whose[0] else None))
+    fleet = Fleet(model, step_s, cycle_samples, lambda one: _introduce(one, runs if one == instances[0] else None))
     for cell in range(2 * cycle_samples + model.detector.lag):
         now_s = cell * step_s
-        fleet.observe(Samples(whose, rng.uniform((now_s, 0.1, 1e8), (now_s, 2.0, 4e9), (CONTAINERS, 3))))
+        fleet.observe(Samples(instances, rng.uniform((now_s, 0.1, 1e8), (now_s, 2.0, 4e9), (CONTAINERS, 3))))
         fleet.decide(fleet.due(now_s), now_s)
-    fleet.remember(slots_of(list(fleet)))
+    fleet.update_history(slots_of(list(fleet)))
     for member in fleet:
         member.history.estimate()
 

@@ -32,12 +32,12 @@ because anybody who creates a pod can name any owner."""
 
 
 class OwnedContainer(NamedTuple):
-    """A container with its pod and the VPA that it belongs to; `begun_by` is as in `Running`."""
+    """A container with its pod and the VPA that it belongs to; `resumed_pod_uid` is as in `Running`."""
 
     state: VpaState
     pod: Pod
     container: ContainerState
-    begun_by: str = ""
+    resumed_pod_uid: str = ""
 
     @property
     def workload_class(self) -> ObjectKey | None:
@@ -60,9 +60,9 @@ class OwnedContainer(NamedTuple):
             restarts=container.restart_count,
             finished=pod.finished,
             ended=_ended_of(container),
-            leaving=pod.deleting,
+            terminating=pod.deleting,
             deferred_since_s=min(deferred, default=math.inf),
-            begun_by=self.begun_by,
+            resumed_pod_uid=self.resumed_pod_uid,
             shares_node=pod.node if policy else "",
             shares_by=policy if pod.node else "",
             input_size=pod.input_size,
@@ -124,14 +124,14 @@ class ContainerIndex:
             if instance in self._owned:
                 self.contested = True
                 continue
-            self._owned[instance] = OwnedContainer(state, pod, container, self._begun_by(state, pod))
+            self._owned[instance] = OwnedContainer(state, pod, container, self._resumed_pod_uid(state, pod))
             self._dirty.add(instance)
             key = ContainerKey(pod.key.namespace, pod.key.name, container.name)
             self._by_key[key] = instance
             (self._finished.add if pod.finished else self._finished.discard)(key)
         self.version += 1
 
-    def _begun_by(self, state: VpaState, pod: Pod) -> str:
+    def _resumed_pod_uid(self, state: VpaState, pod: Pod) -> str:
         """UID of the pod that began this run, where the pod resumes it from a checkpoint; else empty.
 
         Pods of a Job that run in parallel without a completion index are separate runs.

@@ -45,14 +45,14 @@ class RestoredState:
 
     def group(self, group: Group) -> GroupStart:
         """History from the checkpoint, the target in force from the status, everything else from the PhaseProfile."""
-        key = ObjectKey(group.namespace, group.scaler)
+        key = ObjectKey(group.namespace, group.vpa)
         state = self._states[key]
         history = HistogramAggregate(self._view.history(key, group.container))
         return GroupStart(history, _target_in_force(state, group.container), state.pop_saved("groups", group.container))
 
     def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
         """What the PhaseProfile saved of a container."""
-        state = self._states[ObjectKey(group.namespace, group.scaler)]
+        state = self._states[ObjectKey(group.namespace, group.vpa)]
         return state.pop_saved("members", f"{instance.pod_uid}/{instance.container}")
 
 
@@ -104,12 +104,12 @@ class ClassProfiles:
         changed = self._classes.changed
         if not self._loaded or not changed:
             return
-        for key in self._classes.beyond(MAX_CLASSES_PER_NAMESPACE):
+        for key in self._classes.over_limit(MAX_CLASSES_PER_NAMESPACE):
             self._classes.forget(key)
         for key in list(changed)[: int(min(self._max_per_round, len(changed)))]:
             with report.guard(f"workload class {ObjectKey(*key)}"):
                 self._write(key)
-        report.unshown += len(changed)
+        report.unwritten_profiles += len(changed)
 
     def _write(self, key: WorkloadKey) -> None:
         del self._classes.changed[key]
@@ -134,5 +134,5 @@ class ClassProfiles:
         for key in used_now:
             self._classes.in_use(key, now_s)
         self._classes.drop_untaught(used_now)
-        for key in self._classes.unused(now_s, self._ttl_s):
+        for key in self._classes.expired(now_s, self._ttl_s):
             self._classes.forget(key)

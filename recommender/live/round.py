@@ -11,7 +11,7 @@ from recommender.cluster.objects.pair import NOTHING
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
-from recommender.engine import keeping
+from recommender.engine import persistence
 from recommender.engine.engine import Engine, MakeFleet
 from recommender.engine.keys import Group, Kill, Rules
 from recommender.engine.lead_time import LeadTime
@@ -156,7 +156,7 @@ class Recommender:
             self._write_profiles_until(profiles_until_s, self.vpas.values(), report)
             self.classes.write_changed(report)
         else:  # no time to find out which of them changed
-            report.unshown = len(self.vpas)
+            report.unwritten_profiles = len(self.vpas)
         return report
 
     # -- the steps -------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Recommender:
             state.absent_since_s, state.groups = before.absent_since_s, before.groups
         if saved is not None:
             with report.guard(f"PhaseProfile {vpa.key}"):
-                state.restore(keeping.unpack(saved, f"PhaseProfile {vpa.key}"))
+                state.restore(persistence.unpack(saved, f"PhaseProfile {vpa.key}"))
         for container in self.view.containers_with_history(vpa.key):  # get a recommendation even without pods
             state.groups.setdefault(container, state.group(container))
         return state
@@ -209,7 +209,7 @@ class Recommender:
         )
         targets = self.engine.step(now_s, seen, report)
         with report.guard("phases"):
-            report.changed(self.engine.fleet.foresight.foretold)
+            report.count_phase_changes(self.engine.fleet.foresight.next_phase_hits)
         for state in self.vpas.values():
             names = () if state.selection.problem else (state.selection.containers or state.groups)
             state.targets = {
@@ -279,7 +279,7 @@ class Recommender:
         if found is None:
             return None
         instance, group = found
-        state = self.vpas.get(ObjectKey(group.namespace, group.scaler))
+        state = self.vpas.get(ObjectKey(group.namespace, group.vpa))
         if state is None:
             return None
         ratio, least_bytes = self.limits.oom_bump(state.vpa.policy_for(oom.container))

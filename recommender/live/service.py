@@ -214,7 +214,12 @@ class Service:
         report = recommender.publish_safe_values(until_s, self._stopped_s + PROFILES_DEADLINE_S)
         self._log_problems(report)
         checkpoints = self._checkpoint(recommender, until_s - time.monotonic(), 0.0, math.inf)
-        counts = (len(recommender.vpas) - report.unsaid, report.unsaid, report.unshown, checkpoints.left)
+        counts = (
+            len(recommender.vpas) - report.unwritten_statuses,
+            report.unwritten_statuses,
+            report.unwritten_profiles,
+            checkpoints.left,
+        )
         log.info("safe values published for %d VPAs, not for %d; not written: %d profiles, %d checkpoints", *counts)
 
     def _collect_checkpoints(self) -> None:

@@ -149,7 +149,7 @@ class Telemetry:
         self._count_quality(report)
         self.problems.set(len(report.problems))
         self.containers.set(len(engine.fleet.members))
-        self.profiles_waiting.set(report.unshown)
+        self.profiles_waiting.set(report.unwritten_profiles)
         self._unserved.update(vpas, self._stopwatch())
         states = dict.fromkeys(STATES, 0)
         for vpa in vpas:

@@ -1,1 +1,1 @@
-"""A simulated cluster in which recorded traces run again: what a recommender would have given them, whom it killed."""
+"""A simulated cluster that replays recorded traces: what a recommender would have given them, and OOM kills."""

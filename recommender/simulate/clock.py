@@ -1,4 +1,4 @@
-"""Containers merged by time: what a recommender of recorded traces is told in each of its rounds, and answers."""
+"""Recorded traces merged by time into the rounds of a recommender, and the interface of recommenders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Trace:
     Attributes
     ----------
     first
-        The sample from which on it is judged, an index of the series.
+        Index in the series of the first judged sample.
     """
 
     series: UsageSeries
@@ -36,9 +36,9 @@ class Round(NamedTuple):
     now_s
         Unix seconds.
     numbers, positions
-        int64 (m,): the traces of which there is a sample, each once, and its index there.
+        int64 (m,): traces with a sample, each once, and the index of the sample in the series.
     began, ended
-        Traces of which this is the first sample, and those whose last one is over.
+        Traces whose first sample this is, and those whose last sample is over.
     """
 
     now_s: float
@@ -49,21 +49,21 @@ class Round(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One round.
+class RoundInput:
+    """What a recommender is given in a round.
 
     Attributes
     ----------
     round
-        Who used something, began or ended.
+        Samples, starts and ends.
     usage
-        float64 (m, 2): what they used.
+        float64 (m, 2): usage of the samples.
     changed
-        Numbers of those that have something else than in the round before.
+        Traces whose allocation changed since the round before.
     has
-        float64 (n, 2): what each has.
+        float64 (n, 2): the allocation of each.
     kills
-        Who was killed for memory, and how many bytes it had then.
+        OOM-killed traces, and the bytes that each had.
     """
 
     round: Round
@@ -73,22 +73,22 @@ class Told:
     kills: Sequence[tuple[int, float]]
 
 
-class Recommends(Protocol):
-    """Whoever speaks for the containers."""
+class SimulatedRecommender(Protocol):
+    """A recommender in the simulated cluster."""
 
     def expect(self, now: Round, has: FloatArray) -> Sequence[tuple[int, ContainerRecommendation]]:
-        """What is recommended for those that begin in a round, before they have used anything; `has` as in `Told`."""
+        """Recommendations for the traces that begin in a round, before their first sample; `has` as in `RoundInput`."""
         return ()
 
-    def recommend(self, told: Told) -> Sequence[tuple[int, ContainerRecommendation]]:
-        """What is recommended from now on, for those for which it may be something else."""
+    def recommend(self, observed: RoundInput) -> Sequence[tuple[int, ContainerRecommendation]]:
+        """Recommendations from now on, for the traces for which they may have changed."""
 
 
 def rounds(traces: Sequence[Trace], step_s: float) -> Iterator[Round]:
-    """All rounds in which something is to be told, `step_s` apart or a multiple of it.
+    """All rounds with samples, starts or ends, at multiples of `step_s`.
 
-    A sample is told in the first round at or after its moment. Where traces are finer than that there is another round
-    at the same time for what comes second. A run is over one step after its last sample.
+    A sample belongs to the first round at or after its time. Where traces are finer, further samples form further
+    rounds at the same time. A run ends one step after its last sample.
 
     Examples
     --------
@@ -98,31 +98,32 @@ def rounds(traces: Sequence[Trace], step_s: float) -> Iterator[Round]:
     [(100.0, [0], [0], []), (110.0, [0], [], []), (120.0, [1], [1], [0]), (130.0, [], [], [1])]
     """
     present = [np.flatnonzero(trace.series.present) for trace in traces]
-    who = np.repeat(np.arange(len(traces)), [len(rows) for rows in present])
+    numbers = np.repeat(np.arange(len(traces)), [len(rows) for rows in present])
     positions = np.concatenate([*present, np.empty(0, np.int64)]).astype(np.int64)
-    moments = [trace.series.timestamps[rows] for trace, rows in zip(traces, present, strict=True)]
-    at = np.ceil(np.concatenate([*moments, np.empty(0)]) / step_s - ROUNDING_TOLERANCE).astype(np.int64)
-    turn = _turns(who, at)
-    order = np.lexsort((who, turn, at))
-    who, positions, at, turn = who[order], positions[order], at[order], turn[order]
+    times = [trace.series.timestamps[rows] for trace, rows in zip(traces, present, strict=True)]
+    step = np.ceil(np.concatenate([*times, np.empty(0)]) / step_s - ROUNDING_TOLERANCE).astype(np.int64)
+    repeat = _repeats(numbers, step)
+    order = np.lexsort((numbers, repeat, step))
+    numbers, positions, step, repeat = numbers[order], positions[order], step[order], repeat[order]
     ending: dict[int, list[int]] = {}
-    for number, times in enumerate(moments):
-        ending.setdefault(int(np.ceil(times[-1] / step_s - ROUNDING_TOLERANCE)) + 1, []).append(number)
+    for number, of_trace in enumerate(times):
+        ending.setdefault(int(np.ceil(of_trace[-1] / step_s - ROUNDING_TOLERANCE)) + 1, []).append(number)
     first = np.array([rows[0] for rows in present])
-    edges = np.flatnonzero((np.diff(at, prepend=-1) != 0) | (np.diff(turn, prepend=-1) != 0))
+    edges = np.flatnonzero((np.diff(step, prepend=-1) != 0) | (np.diff(repeat, prepend=-1) != 0))
     samples = {
-        (int(at[begin]), int(turn[begin])): slice(begin, end) for begin, end in pairwise([*edges.tolist(), len(at)])
+        (int(step[begin]), int(repeat[begin])): slice(begin, end)
+        for begin, end in pairwise([*edges.tolist(), len(step)])
     }
-    for when, again in sorted(samples.keys() | {(when, 0) for when in ending}):
-        here = samples.get((when, again), slice(0, 0))
-        numbers, rows = who[here], positions[here]
-        began = numbers[rows == first[numbers]].tolist()
-        yield Round(when * step_s, numbers, rows, began, ending.get(when, []) if again == 0 else [])
+    for now, again in sorted(samples.keys() | {(now, 0) for now in ending}):
+        of_round = samples.get((now, again), slice(0, 0))
+        traces_now, rows = numbers[of_round], positions[of_round]
+        began = traces_now[rows == first[traces_now]].tolist()
+        yield Round(now * step_s, traces_now, rows, began, ending.get(now, []) if again == 0 else [])
 
 
-def _turns(who: IntArray, at: IntArray) -> IntArray:
-    """int64 (n,): how many samples of the same trace came before in the same round; each trace's are in order."""
-    place = np.arange(len(at))
-    opens = (np.diff(at, prepend=-1) != 0) | (np.diff(who, prepend=-1) != 0)
-    turns: IntArray = place - np.maximum.accumulate(np.where(opens, place, 0))
-    return turns
+def _repeats(numbers: IntArray, step: IntArray) -> IntArray:
+    """int64 (n,): number of earlier samples of the same trace in the same step; the samples of a trace are in order."""
+    index = np.arange(len(step))
+    opens = (np.diff(step, prepend=-1) != 0) | (np.diff(numbers, prepend=-1) != 0)
+    repeats: IntArray = index - np.maximum.accumulate(np.where(opens, index, 0))
+    return repeats

@@ -1,4 +1,4 @@
-"""The default recommender for recorded traces: once a minute, from the histograms of each run alone."""
+"""The default recommender on recorded traces: once a minute, from the histograms of each run alone."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from recommender.policies.constraints import NoRules, SharedLimits, constrain
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import NO_FLOORS
 from recommender.records import Block, ContainerRecommendation
-from recommender.simulate.clock import Recommends, Told, Trace
+from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace
 
 CONTAINER = "main"
 INTERVAL_S = 60.0
-UNDECIDED = np.array([], np.int64)
+NO_POSITIONS = np.array([], np.int64)
 
 
-class Default(Recommends):
-    """Each run is the only pod of a job with a VPA of its own, which begins with nothing."""
+class Default(SimulatedRecommender):
+    """Each run is the only pod of a job whose VPA starts without history."""
 
     def __init__(self, traces: Sequence[Trace]) -> None:
         self._traces, self._limits, self._policy = traces, SharedLimits(), NoRules()
         self._sessions: dict[int, HistogramSession] = {}
-        self._taken, self._seen = np.zeros(len(traces), np.int64), np.zeros(len(traces), np.int64)
+        self._taken, self._available = np.zeros(len(traces), np.int64), np.zeros(len(traces), np.int64)
         self._minute = -1.0
 
-    def recommend(self, told: Told) -> list[tuple[int, ContainerRecommendation]]:
-        """In the first round of each minute, what it says of all."""
-        now_s = told.round.now_s
-        self._sessions |= {number: HistogramSession() for number in told.round.began}
-        self._seen[told.round.numbers] = told.round.positions + 1
-        for number, had_bytes in told.kills:
+    def recommend(self, observed: RoundInput) -> list[tuple[int, ContainerRecommendation]]:
+        """Recommendations for all, in the first round of each minute."""
+        now_s = observed.round.now_s
+        self._sessions |= {number: HistogramSession() for number in observed.round.began}
+        self._available[observed.round.numbers] = observed.round.positions + 1
+        for number, had_bytes in observed.kills:
             self._take(number)
-            bump(self._sessions[number], now_s, had_bytes)
-        for number in told.round.ended:
+            record_oom(self._sessions[number], now_s, had_bytes)
+        for number in observed.round.ended:
             del self._sessions[number]
         minute = now_s // INTERVAL_S
         if minute == self._minute:
             return []
         self._minute = minute
-        return [(number, self._said(number)) for number in self._sessions]
+        return [(number, self._recommendation(number)) for number in self._sessions]
 
     def _take(self, number: int) -> None:
-        series, here = self._traces[number].series, slice(self._taken[number], self._seen[number])
-        self._sessions[number].advance(Block(series.usage[here], series.timestamps[here], UNDECIDED))
-        self._taken[number] = self._seen[number]
+        series, here = self._traces[number].series, slice(self._taken[number], self._available[number])
+        self._sessions[number].advance(Block(series.usage[here], series.timestamps[here], NO_POSITIONS))
+        self._taken[number] = self._available[number]
 
-    def _said(self, number: int) -> ContainerRecommendation:
+    def _recommendation(self, number: int) -> ContainerRecommendation:
         self._take(number)
         estimate = self._sessions[number].estimate(NO_FLOORS)
         (one,) = constrain({CONTAINER: estimate}, lambda _: self._policy, self._limits)
         return one
 
 
-def bump(session: HistogramSession, when_s: float, had_bytes: float) -> None:
-    """A container was killed for memory, and had requested so much; NaN for nothing."""
+def record_oom(session: HistogramSession, when_s: float, had_bytes: float) -> None:
+    """Record an OOM kill of a container with this request; NaN for none."""
     bumped = bumped_memory_bytes(0.0 if math.isnan(had_bytes) else had_bytes, session.usage_peak_bytes)
     session.observe_oom(when_s, bumped)

@@ -1,8 +1,8 @@
 """FlowCon as the recommender of recorded traces: CPU by how much jobs learn for what they use (algorithms 1 and 2).
 
-A node is shared by the containers of which a loss was recorded; one that tells none keeps what was declared. A share
-becomes a request: of the node's cores, where the recording tells them, else of the most that was declared on it at a
-time. A job that FlowCon does not limit has what it declared, and all have the memory that they declared.
+A node is shared by the containers with a recorded loss; the others keep what was declared. A share becomes a request:
+of the node's cores if recorded, else of the most that was declared on it at a time. A job that FlowCon does not limit
+has its declared CPU, and all have their declared memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from recommender.contention.flowcon import UNLIMITED, FlowCon, Measured
 from recommender.records import CPU, Amounts, ContainerRecommendation, amounts_of
-from recommender.simulate.clock import Recommends, Told, Trace
+from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.playing import declared_of
 
 LOSS = "loss"
@@ -24,22 +24,22 @@ CONTAINER = "main"
 
 @dataclass(slots=True)
 class Node:
-    """What runs on one node: what each told last, and the CPU time of each, by its number."""
+    """The jobs of one node: latest evaluation and CPU time of each, by number."""
 
     shares: FlowCon
     jobs: dict[str, Measured] = field(default_factory=dict)
     used_core_s: dict[str, float] = field(default_factory=dict)
 
-    def tell(self, number: int, evaluation: float, used_core_s: float) -> None:
-        """One sample; NaN where no loss was recorded at it."""
+    def observe(self, number: int, evaluation: float, used_core_s: float) -> None:
+        """Take in one sample; NaN without a recorded loss."""
         name = str(number)
         self.used_core_s[name] = self.used_core_s.get(name, 0.0) + used_core_s
         if math.isfinite(evaluation):
             self.jobs[name] = Measured(evaluation, self.used_core_s[name])
 
 
-class FlowConShares(Recommends):
-    """Speaks for all containers of which a loss is told, each node by itself."""
+class FlowConShares(SimulatedRecommender):
+    """Recommends for the containers with a loss, each node by itself."""
 
     def __init__(self, traces: Sequence[Trace], step_s: float) -> None:
         self._traces, self._step_s = traces, step_s
@@ -50,15 +50,15 @@ class FlowConShares(Recommends):
             placed.setdefault(trace.series.node or "", []).append(trace)
         self._nodes = {name: Node(FlowCon(capacity_of(on_it))) for name, on_it in placed.items()}
 
-    def recommend(self, told: Told) -> list[tuple[int, ContainerRecommendation]]:
-        """Shares of the nodes on which a job began or ended, or whose time has come."""
-        now = told.round
+    def recommend(self, observed: RoundInput) -> list[tuple[int, ContainerRecommendation]]:
+        """Shares of the nodes on which a job began or ended, or that are due."""
+        now = observed.round
         for number, position, used in zip(
-            now.numbers.tolist(), now.positions.tolist(), told.usage.tolist(), strict=True
+            now.numbers.tolist(), now.positions.tolist(), observed.usage.tolist(), strict=True
         ):
             losses = self._losses[number]
             if losses is not None:
-                self._node_of(number).tell(number, float(losses[position]), used[CPU] * self._step_s)
+                self._node_of(number).observe(number, float(losses[position]), used[CPU] * self._step_s)
         for number in now.ended:
             self._node_of(number).jobs.pop(str(number), None)
         return [
@@ -78,11 +78,11 @@ class FlowConShares(Recommends):
 
 
 def capacity_of(traces: Iterable[Trace]) -> float:
-    """Cores of a node, see above; NaN where nothing tells them."""
+    """Cores of a node, see above; NaN if unknown."""
     listed = list(traces)
-    told = [cores for trace in listed if math.isfinite(cores := trace.series.facts.allocatable[CPU])]
-    if told:
-        return max(told)
+    recorded = [cores for trace in listed if math.isfinite(cores := trace.series.facts.allocatable[CPU])]
+    if recorded:
+        return max(recorded)
     changes = []
     for trace in listed:
         cores = float(np.nanmax(declared_of(trace.series)[:, CPU], initial=0.0))

@@ -1,4 +1,4 @@
-"""One fleet under several models: each container by the one that has not seen it."""
+"""A fleet under several models: each container by one that was not trained on it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from recommender.slots import SlotArrays, fresh
 
 
 class FoldNumbers(SlotArrays):
-    """By slot: which model a container is under."""
+    """By slot: the model of a container."""
 
     number: IntArray = fresh(0)
 
 
 class FoldedFleet(Fleet):
-    """A fleet that need not be stepped once for each model: all but phases and plans is worked out for all together.
+    """A fleet under several models, stepped once: everything except phases and plans is computed for all together.
 
     Parameters
     ----------
     models
         Of one lag.
     fold_of
-        Which of them each container is under.
+        Index of the model of each container.
     step_s, cycle_samples, introduce
-        As of `Containers`.
+        See `Containers`.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class FoldedFleet(Fleet):
         self._trackers = [self.tracker, *(PhaseTracker(model.detector) for model in models[1:])]
         self._foresights = [self.foresight, *(PhaseForesight(model, step_s) for model in models[1:])]
 
-    def promise(self, target_violation: tuple[float, float], resizes_per_hour: float) -> None:
+    def set_objectives(self, target_violation: tuple[float, float], resizes_per_hour: float) -> None:
         """See `Containers`."""
         for foresight in self._foresights:
-            foresight.promise(target_violation, resizes_per_hour)
+            foresight.set_objectives(target_violation, resizes_per_hour)
 
     def _parts(self) -> tuple[SlotArrays, ...]:
         trackers, foresights = self._trackers[1:], self._foresights[1:]
@@ -60,8 +60,8 @@ class FoldedFleet(Fleet):
 
     def _table_of(self, member: Member) -> int:
         fold = self._folds.number[member.slot] = self._fold_of[member.instance]
-        mine = self.arrays.alive & (self._folds.number == fold)
-        return self._foresights[fold].table_of(member.phases_of, self.arrays.table[mine])
+        in_fold = self.arrays.alive & (self._folds.number == fold)
+        return self._foresights[fold].table_of(member.phases_of, self.arrays.table[in_fold])
 
     def _by_model(self, slots: IntArray) -> Iterator[tuple[PhaseTracker, PhaseForesight, IntArray | slice]]:
         folds = self._folds.number[slots]

@@ -1,8 +1,7 @@
-"""What containers have while a recommender speaks for them: its targets as the VPA's updater applies them, and kills.
+"""Allocations in the simulated cluster: recommendations as the VPA's updater applies them, and OOM kills.
 
-A recommendation is applied where what a container has lies outside its bounds, a while after that began: the updater
-looks now and then, and a resize takes its time. What is recommended by then counts. Where memory limits follow, the
-kubelet puts off a limit below what is used.
+A recommendation is applied when the allocation has been outside its bounds for a delay, for the updater's interval and
+the resize; the latest one counts. Where memory limits follow, the kubelet defers a limit below the usage.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from recommender.simulate.clock import Round
 
 
 @dataclass(slots=True)
-class Kept:
-    """What becomes of one container.
+class Outcome:
+    """What happened to one container.
 
     Attributes
     ----------
     positions, amounts
-        From which sample on it had what: cores and bytes.
+        Allocations in cores and bytes, and the sample from which each was in force.
     marks
-        What happened to it besides, by its name: unix seconds.
+        Times of other events, by name: unix seconds.
     """
 
     positions: list[int] = field(default_factory=list)
@@ -36,12 +35,12 @@ class Kept:
 
 
 class InForce:
-    """What each container has, by its number.
+    """The allocation of each container, by number.
 
     Parameters
     ----------
     declared
-        float64 (n, 2): with what they begin; NaN where nothing was declared.
+        float64 (n, 2): initial allocation; NaN where nothing was declared.
 
     Attributes
     ----------
@@ -52,39 +51,38 @@ class InForce:
     def __init__(self, declared: FloatArray, rules: ClusterRules, step_s: float) -> None:
         n = len(declared)
         self.has = declared.copy()
-        self.kept = [Kept() for _ in range(n)]
+        self.outcomes = [Outcome() for _ in range(n)]
         self._rules, self._step_s = rules, step_s
-        self._said, self._recorded = np.full((n, 3, 2), np.nan), np.full((n, 2), -1.0)
+        self._recommended, self._recorded = np.full((n, 3, 2), np.nan), np.full((n, 2), -1.0)
         self._used_bytes, self._floor_bytes, self._outside_since_s = np.zeros(n), np.zeros(n), np.full(n, np.inf)
-        self._waits, self._deferred, self._changed = set[int](), set[int](), set[int]()
+        self._pending, self._deferred, self._changed = set[int](), set[int](), set[int]()
 
     def begin(self, recommended: Sequence[tuple[int, ContainerRecommendation]], now_s: float) -> None:
-        """Give those that have no node yet what is recommended for them where that is less; nothing where nothing was
-        declared."""
+        """Give pods without a node the recommendation where it is less than declared; undeclared resources stay so."""
         for number, one in recommended:
             has = self.has[number]
             self.has[number] = np.where(np.isnan(has), has, np.fmin(has, one.target))
-        self.say(recommended, now_s)
+        self.recommend(recommended, now_s)
 
     def apply(self, now_s: float) -> None:
-        """Give what was asked for so long ago that it was there before the samples of this round began."""
-        waits = np.array(sorted(self._waits), np.int64)
-        given_s = now_s - self._step_s
-        given: list[int] = []
-        for number in waits[self._outside_since_s[waits] + self._rules.apply_delay_s <= given_s].tolist():
+        """Apply recommendations that are due before the samples of this round."""
+        pending = np.array(sorted(self._pending), np.int64)
+        applied_s = now_s - self._step_s
+        applied: list[int] = []
+        for number in pending[self._outside_since_s[pending] + self._rules.apply_delay_s <= applied_s].tolist():
             wanted = self._wanted(number)
             if self._rules.kills.limits == "follow" and wanted[MEMORY] < self._used_bytes[number]:
                 if number not in self._deferred:
-                    self._mark(number, "deferred", given_s)
+                    self._mark(number, "deferred", applied_s)
                     self._deferred.add(number)
                 continue
-            self._mark(number, "applied", given_s)
+            self._mark(number, "applied", applied_s)
             self.has[number] = wanted
-            given.append(number)
-        self._changed.update(given)
-        self._look(given, now_s)
+            applied.append(number)
+        self._changed.update(applied)
+        self._check_bounds(applied, now_s)
 
-    def use(
+    def observe(
         self, now: Round, judged: BoolArray, memory_bytes: FloatArray, limit_bytes: FloatArray
     ) -> list[tuple[int, float]]:
         """Take in the samples of a round.
@@ -94,17 +92,17 @@ class InForce:
         judged
             bool (m,): which of them count.
         memory_bytes, limit_bytes
-            float64 (m,): what was used, and the limit that stays, see `judging.fixed_limits`.
+            float64 (m,): usage, and the limit that stays, see `judging.fixed_limits`.
 
         Returns
         -------
-        Who was killed, and with how many bytes, once for each kill.
+        Number and allocated bytes of each killed container, once per kill.
         """
         self._record(now.numbers[judged], now.positions[judged])
         self._used_bytes[now.numbers] = memory_bytes
-        most = np.maximum(self.has[now.numbers, MEMORY], limit_bytes) * (1.0 + ROUNDING)
+        killing_bytes = np.maximum(self.has[now.numbers, MEMORY], limit_bytes) * (1.0 + ROUNDING)
         kills: list[tuple[int, float]] = []
-        for at in np.flatnonzero(judged & (memory_bytes > most)).tolist():
+        for at in np.flatnonzero(judged & (memory_bytes > killing_bytes)).tolist():
             number = int(now.numbers[at])
             had_bytes = max(float(self.has[number, MEMORY]), float(limit_bytes[at]))
             while memory_bytes[at] > had_bytes * (1.0 + ROUNDING):
@@ -114,47 +112,48 @@ class InForce:
             self._floor_bytes[number] = self.has[number, MEMORY] = had_bytes
         killed = list({number: None for number, _ in kills})
         self._changed.update(killed)
-        self._look(killed, now.now_s)
+        self._check_bounds(killed, now.now_s)
         return kills
 
     def take_changed(self) -> Collection[int]:
-        """Who has something else than when this was asked last."""
+        """Containers whose allocation changed since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
-    def say(self, recommended: Sequence[tuple[int, ContainerRecommendation]], now_s: float) -> None:
-        """What is recommended from now on, for those of which it is something else."""
+    def recommend(self, recommended: Sequence[tuple[int, ContainerRecommendation]], now_s: float) -> None:
+        """Take in changed recommendations."""
         numbers = [number for number, _ in recommended]
-        self._said[numbers] = np.array([(one.lower, one.target, one.upper) for _, one in recommended]).reshape(-1, 3, 2)
-        self._look(numbers, now_s)
+        estimates = np.array([(one.lower, one.target, one.upper) for _, one in recommended])
+        self._recommended[numbers] = estimates.reshape(-1, 3, 2)
+        self._check_bounds(numbers, now_s)
 
     def end(self, number: int) -> None:
-        """A run is over."""
-        self._waits.discard(number)
+        """End a run."""
+        self._pending.discard(number)
         self._deferred.discard(number)
 
     def _wanted(self, number: int) -> FloatArray:
-        """The target, never below what a kill has shown to be needed."""
-        wanted: FloatArray = self._said[number, TARGET].copy()
+        """The recommended target, raised to the floor after a kill."""
+        wanted: FloatArray = self._recommended[number, TARGET].copy()
         wanted[MEMORY] = max(wanted[MEMORY], self._floor_bytes[number])
         return wanted
 
-    def _look(self, numbers: Sequence[int], now_s: float) -> None:
-        """Whether the updater will act on these, strictly outside their bounds, and since when it would."""
+    def _check_bounds(self, numbers: Sequence[int], now_s: float) -> None:
+        """Update whether the updater will act on these, strictly outside their bounds, and since when."""
         if not numbers:
             return
-        has, (lower, target, upper) = self.has[numbers], np.moveaxis(self._said[numbers], 1, 0)
+        has, (lower, target, upper) = self.has[numbers], np.moveaxis(self._recommended[numbers], 1, 0)
         missing: BoolArray = np.isnan(has)
         acts = ((has < lower) | (has > upper) | (missing & ~np.isnan(lower))).any(axis=1)
         target[:, MEMORY] = np.maximum(target[:, MEMORY], self._floor_bytes[numbers])
         acts &= (target != has).any(axis=1)
-        # A pod that nothing was declared for is made with what is recommended first.
+        # A pod without declared requests is created with the first recommendation.
         since_s = np.where(missing.any(axis=1), -np.inf, now_s)
         for at, number in enumerate(numbers):
             if not acts[at]:
                 self.end(number)
-            elif number not in self._waits:
-                self._waits.add(number)
+            elif number not in self._pending:
+                self._pending.add(number)
                 self._outside_since_s[number] = since_s[at]
                 self._mark(number, "asked", now_s)
 
@@ -162,10 +161,10 @@ class InForce:
         has, before = self.has[numbers], self._recorded[numbers]
         differs = ~((has == before) | (np.isnan(has) & np.isnan(before))).all(axis=1)
         for at in np.flatnonzero(differs).tolist():
-            kept = self.kept[int(numbers[at])]
-            kept.positions.append(int(positions[at]))
-            kept.amounts.append((float(has[at, CPU]), float(has[at, MEMORY])))
+            outcome = self.outcomes[int(numbers[at])]
+            outcome.positions.append(int(positions[at]))
+            outcome.amounts.append((float(has[at, CPU]), float(has[at, MEMORY])))
         self._recorded[numbers] = has
 
     def _mark(self, number: int, what: str, at_s: float) -> None:
-        self.kept[number].marks[what].append(at_s)
+        self.outcomes[number].marks[what].append(at_s)

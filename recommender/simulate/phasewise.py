@@ -1,4 +1,4 @@
-"""The engine as the recommender of recorded traces: told in each round what a cluster would tell it."""
+"""The engine as the recommender of recorded traces: it gets in each round what a cluster would show it."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
 from recommender.policies.constraints import Limits, NoRules, SharedLimits, constrain
 from recommender.records import CPU, MEMORY, ContainerRecommendation, FloatArray, UsageSeries, amounts_of
-from recommender.simulate.clock import Recommends, Round, Told, Trace
+from recommender.simulate.clock import Round, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.folds import FoldedFleet
 from recommender.simulate.playing import declared_of
 
 CONTAINER = "main"
 
 
-class Phasewise(Recommends):
+class Phasewise(SimulatedRecommender):
     """Each run is the only pod of a job with a VPA of its own; operators' limits are at their defaults.
 
     Parameters
     ----------
     models
-        That each trace is looked after with.
+        The model of each trace.
     options
-        What an operator may turn.
+        Options of the engine.
     classes
-        What is known of classes before; more is learned.
+        Classes with earlier runs; more are learned.
     fleet
-        Decides what CPU is wanted, where there is one model.
+        Decides CPU, if there is one model.
 
     Attributes
     ----------
     problems
-        What went wrong, by what it is about.
+        Failures, by object.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Phasewise(Recommends):
     ) -> None:
         self._traces, self._limits, self._policy = traces, SharedLimits(maximum=_largest_node(traces)), NoRules()
         self._at_s = np.concatenate([trace.series.timestamps for trace in traces]).astype(np.float64)
-        self._begins = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
+        self._offsets = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
         self._limits_follow = rules.kills.limits == "follow"
         self._rules = Rules(evicts=rules.kills.recreates, limits_follow=self._limits_follow, repeats=False)
         self._instances = [Instance("", f"{number:09d}", CONTAINER) for number in range(len(traces))]
@@ -77,12 +77,12 @@ class Phasewise(Recommends):
             make_fleet = partial(FoldedFleet, list(distinct.values()), fold_of, step_s, cycle_samples)
         lead_time = LeadTime(rules.apply_delay_s + step_s, step_s)
         self._engine, self._step_s = Engine(make_fleet, options, lead_time, classes=classes), step_s
-        self._said: dict[Group, Target] = {}
-        self._left: list[int] = []
+        self._last_targets: dict[Group, Target] = {}
+        self._gone: list[int] = []
         self.problems: dict[str, str] = {}
 
     def expect(self, now: Round, has: FloatArray) -> list[tuple[int, ContainerRecommendation]]:
-        """What it says of those that begin, by the earlier runs of their classes; they have no node yet."""
+        """Recommendations for the traces that begin, by the earlier runs of their classes; they have no node yet."""
         report = Report()
         waiting = {self._instances[number]: self._running(number, has)._replace(started_s=None) for number in now.began}
         targets = self._engine.step(now.now_s, Seen(self._new_groups(now), waiting), report)
@@ -90,21 +90,22 @@ class Phasewise(Recommends):
         groups = [self._groups[number] for number in now.began]
         return [self._publish(group, targets[group], now.now_s) for group in groups if group in targets]
 
-    def recommend(self, told: Told) -> list[tuple[int, ContainerRecommendation]]:
-        """What it says from now on; of those of which it says the same as before, nothing."""
-        now_s, report = told.round.now_s, Report()
-        seen = Seen(self._changed_groups(told), self._changed_containers(told), self._samples(told), self._kills(told))
-        self._left = list(told.round.ended)
+    def recommend(self, observed: RoundInput) -> list[tuple[int, ContainerRecommendation]]:
+        """Recommendations that changed."""
+        now_s, report = observed.round.now_s, Report()
+        groups, containers = self._changed_groups(observed), self._changed_containers(observed)
+        seen = Seen(groups, containers, self._samples(observed), self._kills(observed))
+        self._gone = list(observed.round.ended)
         targets = self._engine.step(now_s, seen, report)
         self.problems |= report.problems
-        anew = [(group, target) for group, target in targets.items() if self._said.get(group) is not target]
-        if len(self._said) > len(targets):
-            self._said = dict(targets)
-        return [self._publish(group, target, now_s) for group, target in anew]
+        changed = [(group, target) for group, target in targets.items() if self._last_targets.get(group) is not target]
+        if len(self._last_targets) > len(targets):
+            self._last_targets = dict(targets)
+        return [self._publish(group, target, now_s) for group, target in changed]
 
-    def _changed_groups(self, told: Told) -> dict[Group, Rules | None]:
-        gone: dict[Group, Rules | None] = {self._groups[number]: None for number in self._left}
-        return gone | self._new_groups(told.round)
+    def _changed_groups(self, observed: RoundInput) -> dict[Group, Rules | None]:
+        gone: dict[Group, Rules | None] = {self._groups[number]: None for number in self._gone}
+        return gone | self._new_groups(observed.round)
 
     def _new_groups(self, now: Round) -> dict[Group, Rules]:
         return {
@@ -112,12 +113,12 @@ class Phasewise(Recommends):
             for number in now.began
         }
 
-    def _changed_containers(self, told: Told) -> dict[Instance, Running | None]:
-        changed: dict[Instance, Running | None] = {self._instances[number]: None for number in self._left}
-        for number in {*told.round.began, *told.changed}:
-            changed[self._instances[number]] = self._running(number, told.has)
-        for number in told.round.ended:
-            running, series = self._running(number, told.has), self._traces[number].series
+    def _changed_containers(self, observed: RoundInput) -> dict[Instance, Running | None]:
+        changed: dict[Instance, Running | None] = {self._instances[number]: None for number in self._gone}
+        for number in {*observed.round.began, *observed.changed}:
+            changed[self._instances[number]] = self._running(number, observed.has)
+        for number in observed.round.ended:
+            running, series = self._running(number, observed.has), self._traces[number].series
             if series.facts.ended:
                 running = running._replace(finished=True, ended=_end(series, running.started_s, self._step_s))
             changed[self._instances[number]] = running
@@ -125,35 +126,35 @@ class Phasewise(Recommends):
 
     def _running(self, number: int, has: FloatArray) -> Running:
         series, requests = self._traces[number].series, amounts_of(has[number])
-        # No use of CPU that a trace tells was held back by what the simulation gives.
+        # No simulated CPU limit: the recorded usage was not throttled by it.
         limits = (math.nan, requests[MEMORY] if self._limits_follow else math.nan)
         group, began_s, facts = self._groups[number], self._started_s[number], series.facts
         costly = facts.devices > 0.0
         return Running(group, series.workload, began_s, requests, limits, input_size=facts.input_size, costly=costly)
 
-    def _samples(self, told: Told) -> Samples:
-        at_s = self._at_s[self._begins[told.round.numbers] + told.round.positions]
-        whose = [self._instances[number] for number in told.round.numbers.tolist()]
-        return Samples(whose, np.column_stack([at_s, told.usage]))
+    def _samples(self, observed: RoundInput) -> Samples:
+        at_s = self._at_s[self._offsets[observed.round.numbers] + observed.round.positions]
+        instances = [self._instances[number] for number in observed.round.numbers.tolist()]
+        return Samples(instances, np.column_stack([at_s, observed.usage]))
 
-    def _kills(self, told: Told) -> list[Kill]:
-        now_s = told.round.now_s
-        return [Kill(self._groups[number], self._instances[number], now_s, had) for number, had in told.kills]
+    def _kills(self, observed: RoundInput) -> list[Kill]:
+        now_s = observed.round.now_s
+        return [Kill(self._groups[number], self._instances[number], now_s, had) for number, had in observed.kills]
 
     def _publish(self, group: Group, target: Target, now_s: float) -> tuple[int, ContainerRecommendation]:
-        self._said[group] = target
+        self._last_targets[group] = target
         (one,) = constrain({CONTAINER: target.estimate}, lambda _: self._policy, self._limits)
         self._engine.published(group, one.uncapped, one.target, now_s)
         return self._number[group], one
 
 
 def started_s(series: UsageSeries) -> float:
-    """When a run began, unix seconds: as its pod tells, else with its first sample."""
+    """Start of a run, unix seconds: as its pod says, else its first sample."""
     return float(np.fmin(series.facts.started_s, float(series.timestamps[0])))
 
 
 def _end(series: UsageSeries, began_s: float | None, step_s: float) -> Ended:
-    """How a run that is over ended: well, where nobody says otherwise, one step after its last sample."""
+    """How a run ended: unless recorded otherwise successfully, one step after its last sample."""
     facts = series.facts
     last_s = float(series.timestamps[-1]) + step_s
     exit_code = 0 if math.isnan(facts.exit_code) else int(facts.exit_code)
@@ -161,7 +162,7 @@ def _end(series: UsageSeries, began_s: float | None, step_s: float) -> Ended:
 
 
 def _largest_node(traces: Sequence[Trace]) -> Limits:
-    """The most cores and bytes that a node of these traces has for pods; None where none is told."""
-    told = [trace.series.facts.allocatable for trace in traces]
-    cpu_cores, memory_bytes = (float(np.fmax.reduce(amounts, initial=math.nan)) for amounts in zip(*told, strict=True))
+    """The most cores and bytes that a node of these traces has for pods; None if unknown."""
+    nodes = [trace.series.facts.allocatable for trace in traces]
+    cpu_cores, memory_bytes = (float(np.fmax.reduce(amounts, initial=math.nan)) for amounts in zip(*nodes, strict=True))
     return None if math.isnan(cpu_cores) else cpu_cores, None if math.isnan(memory_bytes) else memory_bytes

@@ -1,4 +1,4 @@
-"""Recorded traces under the rows of the simulated cluster: what is in force, what it saves, whom it kills."""
+"""Plays recorded traces in the simulated cluster, and evaluates allocations, savings and kills."""
 
 from __future__ import annotations
 
@@ -10,72 +10,72 @@ import numpy as np
 from recommender.judging import ClusterRules, KillRules, ReplayOptions, durations_s, fixed_limits, judge, judge_run
 from recommender.kernels.windows import carried_forward
 from recommender.records import CPU, MARKS, MEMORY, FloatArray, Played, UsageSeries
-from recommender.simulate.clock import Recommends, Told, Trace, rounds
-from recommender.simulate.in_force import InForce, Kept
+from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace, rounds
+from recommender.simulate.in_force import InForce, Outcome
 
 PEAK_MARGIN, PEAK_RUNS = 1.15, 3
-"""Of `class.peak`; a class of fewer runs has what was declared."""
+"""Of `class.peak`; a class of fewer runs keeps what was declared."""
 
 
 def play(
     traces: Sequence[Trace],
-    recommender: Recommends,
+    recommender: SimulatedRecommender,
     rules: ClusterRules,
     step_s: float,
     progress: Callable[[int], None] = lambda _: None,
-) -> list[Kept]:
-    """What each container has while somebody speaks for it; `progress` is told how many samples were just taken."""
+) -> list[Outcome]:
+    """Play traces under a recommender; `progress` is called with the number of samples just played."""
     usage = np.concatenate([trace.series.usage for trace in traces])
     declared = np.concatenate([declared_of(trace.series) for trace in traces])
     limit_bytes = np.concatenate([limits_of(trace.series, rules.kills) for trace in traces])
-    begins = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
+    offsets = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
     first = np.array([trace.first for trace in traces])
-    in_force = InForce(declared[begins], rules, step_s)
+    in_force = InForce(declared[offsets], rules, step_s)
     for now in rounds(traces, step_s):
-        rows = begins[now.numbers] + now.positions
+        rows = offsets[now.numbers] + now.positions
         in_force.apply(now.now_s)
         if rules.resizes_waiting and now.began:
             in_force.begin(recommender.expect(now, in_force.has), now.now_s)
         judged = now.positions >= first[now.numbers]
-        kills = in_force.use(now, judged, usage[rows, MEMORY], limit_bytes[rows])
-        told = Told(now, usage[rows], in_force.take_changed(), in_force.has, kills)
-        in_force.say(recommender.recommend(told), now.now_s)
+        kills = in_force.observe(now, judged, usage[rows, MEMORY], limit_bytes[rows])
+        observed = RoundInput(now, usage[rows], in_force.take_changed(), in_force.has, kills)
+        in_force.recommend(recommender.recommend(observed), now.now_s)
         for number in now.ended:
             in_force.end(number)
         progress(len(rows))
-    return in_force.kept
+    return in_force.outcomes
 
 
-def played(trace: Trace, kept: Kept, options: ReplayOptions, rules: KillRules) -> Played | None:
-    """What came of one container, judged by what it had; None where that is not known of every sample."""
-    series, positions = trace.series, np.array(kept.positions, np.int64)
-    amounts = np.array(kept.amounts).reshape(-1, 2)
+def evaluate(trace: Trace, outcome: Outcome, options: ReplayOptions, rules: KillRules) -> Played | None:
+    """Evaluate one container by its allocations; None if these are not known for every sample."""
+    series, positions = trace.series, np.array(outcome.positions, np.int64)
+    amounts = np.array(outcome.amounts).reshape(-1, 2)
     if np.isnan(amounts).any():
         return None
     lasting_s = durations_s(series)
-    stays = limits_of(series, rules)
-    run = judge_run(series.usage, declared_of(series), positions, amounts, lasting_s, rules, stays)
     return Played(
         tally=judge(series.usage, positions, amounts, lasting_s, options.violation_tolerance),
-        run=run,
+        run=judge_run(
+            series.usage, declared_of(series), positions, amounts, lasting_s, rules, limits_of(series, rules)
+        ),
         decisions=(series.timestamps[positions], amounts),
-        marks={name: np.array(kept.marks[name], np.int64) for name in MARKS},
+        marks={name: np.array(outcome.marks[name], np.int64) for name in MARKS},
     )
 
 
-def as_declared(trace: Trace) -> Kept:
-    """What a container has that nobody speaks for."""
-    declared, kept = declared_of(trace.series), Kept()
+def as_declared(trace: Trace) -> Outcome:
+    """The declared allocations of a container."""
+    declared, outcome = declared_of(trace.series), Outcome()
     judged = np.flatnonzero(trace.series.present)
     judged = judged[judged >= trace.first]
     changes = judged[np.append(True, (np.diff(declared[judged], axis=0) != 0.0).any(axis=1))]
-    kept.positions, kept.amounts = changes.tolist(), [(row[CPU], row[MEMORY]) for row in declared[changes].tolist()]
-    return kept
+    outcome.positions = changes.tolist()
+    outcome.amounts = [(row[CPU], row[MEMORY]) for row in declared[changes].tolist()]
+    return outcome
 
 
-def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageSeries] = ()) -> list[Kept]:
-    """What containers have that are made with the largest peak of the runs of their class that had ended; those of
-    `history` had before the first began."""
+def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageSeries] = ()) -> list[Outcome]:
+    """Allocations at the largest peak of the runs of the class that had ended, those of `history` included."""
     ended: dict[str, list[tuple[float, FloatArray]]] = {}
     runs = [(series, -np.inf) for series in history]
     runs += [
@@ -92,25 +92,25 @@ def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageS
             found.append(as_declared(trace))
             continue
         cpu_cores, memory_bytes = (np.max(peaks, axis=0) * PEAK_MARGIN).tolist()
-        found.append(Kept([first_judged(trace)], [(cpu_cores, memory_bytes)]))
+        found.append(Outcome([first_judged(trace)], [(cpu_cores, memory_bytes)]))
     return found
 
 
 def first_judged(trace: Trace) -> int:
-    """The first sample that counts, an index of the series."""
+    """Index in the series of the first judged sample."""
     samples = np.flatnonzero(trace.series.present)
     return int(samples[np.searchsorted(samples, trace.first)])
 
 
 def limits_of(series: UsageSeries, rules: KillRules) -> FloatArray:
-    """The memory limit that stays at each sample, float64 (n,): as the cluster told it, else what was declared."""
-    told_bytes = series.facts.limits[MEMORY]
-    declared = declared_of(series)[:, MEMORY] if math.isnan(told_bytes) else np.full(len(series), told_bytes)
+    """The memory limit that stays at each sample, float64 (n,): as recorded, else as declared."""
+    recorded_bytes = series.facts.limits[MEMORY]
+    declared = declared_of(series)[:, MEMORY] if math.isnan(recorded_bytes) else np.full(len(series), recorded_bytes)
     return fixed_limits(declared, rules.limits)
 
 
 def declared_of(series: UsageSeries) -> FloatArray:
-    """What was declared at each sample, float64 (n, 2): the latest that is known, or the first one; NaN for none."""
+    """Declared requests at each sample, float64 (n, 2): the latest known, or the first; NaN for none."""
     declared = np.full((len(series), 2), np.nan) if series.requests is None else series.requests
     declared = carried_forward(declared, np.isnan(declared))
     first = declared[(~np.isnan(declared)).argmax(axis=0), [CPU, MEMORY]]

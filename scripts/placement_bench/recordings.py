@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from recommender.engine.classes import demand_content
+from recommender.engine.classes import encode_demand
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import CurveRecorder, DemandCurve
 from recommender.records import UsageSeries
@@ -75,7 +75,7 @@ def demand_of_classes(speed: float) -> Mapping[str, Mapping[str, Any]]:
     runs: dict[str, list[DemandCurve]] = defaultdict(list)
     for recording in recordings(TEACH):
         runs[recording.workload].append(curve_of(recording, speed))
-    told = {workload: demand_content(ClassRuns(curves)) for workload, curves in runs.items()}
+    told = {workload: encode_demand(ClassRuns(curves)) for workload, curves in runs.items()}
     return {workload: demand for workload, demand in told.items() if demand is not None}
 
 

@@ -29,7 +29,7 @@ def measure(containers: int, seed: int) -> float:
         labels = np.where(generator.random(containers) < 0.1, generator.integers(0, phases - 1, containers), labels)
         usage = level * generator.lognormal(0.0, 0.3, (containers, 2)) * FLOORS * 100
         begun_ns = time.thread_time_ns()
-        foresight.hold(slots, usage, in_force)
+        foresight.judge(slots, usage, in_force)
         foresight.observe(slots, usage, labels, tables)
         in_force[:, CPU] = foresight.decide(slots, tables, LEAD_S)
         took_ns.append(time.thread_time_ns() - begun_ns)

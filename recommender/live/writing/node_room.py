@@ -15,7 +15,7 @@ import numpy as np
 
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
-from recommender.engine.rails import OLD_S
+from recommender.engine.rails import POD_LIFETIME_THRESHOLD_S
 from recommender.live.rules import IN_PLACE_MODES, limit_follows
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
@@ -180,7 +180,7 @@ def _requested(pod: Pod, names: Collection[str]) -> FloatArray:
 
 def _updater_acts(pod: Pod, wanted: Sequence[ContainerRecommendation], now_s: float) -> bool:
     """Whether the updater acts on a pod: its requests are out of bounds, or it is so old that any difference counts."""
-    if pod.started_s is not None and now_s - pod.started_s >= OLD_S:
+    if pod.started_s is not None and now_s - pod.started_s >= POD_LIFETIME_THRESHOLD_S:
         return True
     requests = {container.name: container.requests for container in pod.containers}
     return any(

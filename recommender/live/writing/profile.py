@@ -18,13 +18,13 @@ import numpy as np
 
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pair import NOTHING
-from recommender.engine.classes import demand_content
+from recommender.engine.classes import encode_demand
 from recommender.engine.container_arrays import UNDECIDED
 from recommender.engine.engine import Engine
 from recommender.engine.fleet import Fleet
-from recommender.engine.keeping import LONGEST_TEXT, pack
 from recommender.engine.keys import WorkloadKey
 from recommender.engine.member import Member
+from recommender.engine.persistence import LONGEST_TEXT, pack
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.live.outside.model_source import Refusal
@@ -85,7 +85,7 @@ class ProfilePublisher:
         """
         waiting = self._pending(states, refusal, now_s, report)
         selected = nsmallest(int(min(self._max_per_round, len(waiting))), waiting)
-        report.unshown = len(waiting) - len(selected)
+        report.unwritten_profiles = len(waiting) - len(selected)
         for profile in selected:
             profile.state.profile_written_s = now_s  # one that fails goes to the end of the queue
             with report.guard(_name_of(profile.state)):
@@ -135,7 +135,7 @@ class ProfilePublisher:
             state.saved_kill_s = self._engine.killed_s(state.groups.values())
 
     def _state_versions(self, state: VpaState) -> list[int]:
-        return [version for _, version in self._engine.news_of(state.groups.values())]
+        return [version for _, version in self._engine.revisions_of(state.groups.values())]
 
     def _is_changed(self, profile: _PendingProfile, refusal: Refusal | None, now_s: float) -> bool:
         state = profile.state
@@ -157,7 +157,7 @@ def signature_of(state: VpaState, engine: Engine, refusal: Refusal | None) -> ob
         state.vpa.uid,
         state.vpa.generation,
         list(state.targets.items()),
-        engine.news_of(state.groups.values()),
+        engine.revisions_of(state.groups.values()),
         refusal,
         state.selection.declared,
         [(uid, growth.category) for uid, growth in state.growth.items()],
@@ -278,7 +278,7 @@ def _demand(target: Target, engine: Engine) -> Json:
     if workload is None:
         return {}
     runs = engine.classes.known(WorkloadKey(target.group.namespace, workload), target.group.container)
-    return {} if runs is None else {"demand": demand_content(runs)}
+    return {} if runs is None else {"demand": encode_demand(runs)}
 
 
 def _state(state: VpaState, engine: Engine) -> str:
@@ -318,7 +318,7 @@ def _next(slot: int, fleet: Fleet) -> list[Json]:
     arrays = fleet.arrays
     if arrays.phase[slot] == UNKNOWN_PHASE:
         return []
-    chances, remaining_steps = fleet.foresight.coming(slot, int(arrays.table[slot]))
+    chances, remaining_steps = fleet.foresight.next_phases(slot, int(arrays.table[slot]))
     when = format_time((float(arrays.last_cell[slot]) + 1.0 + remaining_steps) * fleet.step_s)
     shares = chances[:-1].tolist()
     order = sorted(range(len(shares)), key=lambda phase: -shares[phase])[:MAX_NEXT]

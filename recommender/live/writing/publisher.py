@@ -138,7 +138,7 @@ class Publisher:
         advise: Callable[[VpaState], bool],
         report: Report,
     ) -> None:
-        """Write statuses until a deadline of the stopwatch; those not written by then are counted as `unsaid`.
+        """Write statuses until a deadline of the stopwatch; count the rest as `unwritten_statuses`.
 
         `advise` sets the targets of a VPA when its turn comes, on the writing thread, so that the first statuses are
         written before the last targets are computed. Where it returns False, the published status is left as it is.
@@ -153,14 +153,14 @@ class Publisher:
 
         outcomes = self._writers.run([partial(publish_one, state) for state in states])
         for state, outcome in zip(states, outcomes, strict=True):
-            report.unsaid += 1
+            report.unwritten_statuses += 1
             with report.guard(state.vpa.key):
-                report.unsaid -= outcome()
+                report.unwritten_statuses -= outcome()
 
     def write_until(
         self, until_s: float, stopwatch: Callable[[], float], profiles: Sequence[Callable[[], None]], report: Report
     ) -> None:
-        """Write profiles until a deadline of the stopwatch; those not written by then are counted as `unshown`."""
+        """Write profiles until a deadline of the stopwatch; count the rest as `unwritten_profiles`."""
 
         def in_time(write: Callable[[], None]) -> None:
             if stopwatch() > until_s:
@@ -168,10 +168,10 @@ class Publisher:
             write()
 
         for outcome in self._writers.run([partial(in_time, write) for write in profiles]):
-            report.unshown += 1
+            report.unwritten_profiles += 1
             with report.guard("PhaseProfiles"):
                 outcome()
-                report.unshown -= 1
+                report.unwritten_profiles -= 1
 
     def _status_of(self, state: VpaState) -> Status | None:
         """The status to write; None when it is unchanged."""

@@ -21,7 +21,7 @@ from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import NO_FLOORS, HistogramAggregate
 from recommender.policies.histogram_checkpoint import checkpoint_status, merged, session_of
 from recommender.records import Block
-from recommender.simulate.default import UNDECIDED, bump
+from recommender.simulate.default import NO_POSITIONS, record_oom
 
 FROM_CHECKPOINT = "checkpoint"
 
@@ -57,7 +57,7 @@ class DefaultRecommender:
                 self._take(*found, usage)
         for kill in self._cluster.take_kills():
             if (found := pods.get((kill.namespace, kill.pod))) is not None:
-                bump(self._session(*found, kill.container), kill.when_s, kill.memory_bytes)
+                record_oom(self._session(*found, kill.container), kill.when_s, kill.memory_bytes)
         for workload in self._cluster.workloads:
             self._recommend(workload)
 
@@ -87,7 +87,7 @@ class DefaultRecommender:
             return
         self._sampled_s[whose] = usage.timestamp_s
         used = np.array([[usage.cpu_cores, usage.memory_bytes]])
-        session.advance(Block(used, np.array([usage.timestamp_s], np.int64), UNDECIDED))
+        session.advance(Block(used, np.array([usage.timestamp_s], np.int64), NO_POSITIONS))
 
     def _recommend(self, workload: Workload) -> None:
         estimates = {}

@@ -17,7 +17,7 @@ from recommender.cli.grouped import keys_of
 from recommender.cli.recommender import command
 from recommender.cli.replay import START_FIELDS, start_changes
 from recommender.engine.engine import Engine
-from recommender.engine.entries import Start, target_content
+from recommender.engine.entries import Start, encode_target
 from recommender.engine.fleet import Fleet
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
 from recommender.engine.lead_time import LeadTime
@@ -117,7 +117,7 @@ def an_hour(start: Start) -> Iterator[Any]:
             cpu_cores, memory_bytes = target.estimate.target.tolist()
             engine.published(group, (cpu_cores, memory_bytes), (cpu_cores, memory_bytes), now_s)
             has[group] = (cpu_cores, memory_bytes)
-        yield [(group, target_content(target)) for group, target in sorted(targets.items())]
+        yield [(group, encode_target(target)) for group, target in sorted(targets.items())]
 
 
 @cache

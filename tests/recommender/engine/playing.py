@@ -34,9 +34,9 @@ class Played:
         self.kills: list[Kill] = []
         self.published = 0
 
-    def step(self, every_s: float = 1.0) -> Report:
+    def step(self, sample_interval_s: float = 1.0) -> Report:
         """One step, in which what is new is told."""
-        self.now_s += every_s
+        self.now_s += sample_interval_s
         samples = Samples.of((who, Sample(self.now_s, cpu, gib * GIB)) for who, (cpu, gib) in self.uses.items())
         report = Report()
         targets = self.engine.step(
@@ -48,9 +48,9 @@ class Played:
             self.published += self.engine.published(group, amounts, amounts, self.now_s)
         return report
 
-    def steps(self, n: int, every_s: float = 1.0) -> Sequence[Report]:
+    def steps(self, n: int, sample_interval_s: float = 1.0) -> Sequence[Report]:
         """Several."""
-        return [self.step(every_s) for _ in range(n)]
+        return [self.step(sample_interval_s) for _ in range(n)]
 
     @property
     def targets(self) -> Mapping[Group, Target]:

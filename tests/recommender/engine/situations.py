@@ -10,7 +10,7 @@ import numpy as np
 
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.shares import SharedNode
-from recommender.engine.situation import SURE, Situation
+from recommender.engine.situation import NO_DOUBT, Situation
 from tests.recommender.engine.worked import GIB, NOTHING
 
 NOW_S = 10_000.0
@@ -18,28 +18,28 @@ HISTORY = ((0.2, 1 * GIB), (0.6, 2 * GIB), (2.0, 8 * GIB))
 CALM: Mapping[str, Any] = {
     "wanted": (0.5, 1.5 * GIB),
     "leading": 0,
-    "doubt": SURE,
+    "doubt": NO_DOUBT,
     "silent": False,
     "working_set_bytes": 1 * GIB,
-    "pinned_cpu_cores": np.nan,
+    "saturated_cpu_cores": np.nan,
     "recent_cpu_cores": 0.5,
     "promised": False,
-    "seen_before": False,
-    "spent": (False, False),
-    "leans": False,
+    "from_experience": False,
+    "over_budget": (False, False),
+    "keeps_published_cpu": False,
     "deferred_s": 0.0,
     "evicts": False,
     "keeps_peak": False,
     "kill_floor_bytes": 0.0,
     "youngest_s": 3600.0,
-    "changed_enough": (False, False),
+    "resizes_exhausted": (False, False),
 }
-REMEMBERED: Mapping[str, Any] = {
+GROUP: Mapping[str, Any] = {
     "published": NOTHING,
-    "taught": False,
-    "known": HISTORY,
-    "known_days": 1.0,
-    "had": NOTHING,
+    "established": False,
+    "default_estimate": HISTORY,
+    "history_days": 1.0,
+    "requests": NOTHING,
     "limits_follow": False,
     "violations": (0.0, 0.0),
     "judged": 1.0,
@@ -55,11 +55,11 @@ Row = Mapping[str, Any]
 def situation(rows: Sequence[Row], shared: Sequence[SharedNode] = ()) -> Situation:
     """Groups that are calm but for what is said of each."""
     assert {field.name for field in fields(Situation)} == {"groups", "now_s", "shared", *CALM}
-    assert {name for row in rows for name in row} <= {*CALM, *REMEMBERED}
+    assert {name for row in rows for name in row} <= {*CALM, *GROUP}
     told = {name: np.array([row.get(name, calm) for row in rows]) for name, calm in CALM.items()}
     groups = GroupArrays()
     groups.grow(len(rows))
     for slot, row in enumerate(rows):
-        for name, calm in REMEMBERED.items():
+        for name, calm in GROUP.items():
             getattr(groups, name)[slot] = row.get(name, calm)
     return Situation(groups, NOW_S, shared=shared, **told)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.engine.band import around, held, in_whole_units, published, wide
+from recommender.engine.band import banded_targets, in_whole_units, with_band, with_deadband, within_default_bounds
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import BandOptions
 from recommender.records import FloatArray
@@ -31,7 +31,7 @@ CASES = {
 
 def test_what_is_published_by_hand_all_at_once() -> None:
     wanted, applied, target = (np.array(part) for part in zip(*CASES.values(), strict=True))
-    found = held(wanted, applied, OPTIONS)
+    found = with_deadband(wanted, applied, OPTIONS)
     for name, one, expected in zip(CASES, found, target, strict=True):
         np.testing.assert_array_equal(one, expected, err_msg=name)
 
@@ -53,8 +53,8 @@ def test_a_request_that_was_left_behind_is_outside_the_band_and_one_that_was_not
     rows: list[tuple[float, float, float, float]],
 ) -> None:
     wanted, applied = np.array(rows)[:, :2], np.array(rows)[:, 2:]
-    target = held(wanted, applied, OPTIONS)
-    lower, _, upper = around(target, OPTIONS).transpose(1, 0, 2)
+    target = with_deadband(wanted, applied, OPTIONS)
+    lower, _, upper = with_band(target, OPTIONS).transpose(1, 0, 2)
     inside = (applied >= lower) & (applied <= upper)
     moved = wanted / applied - 1.0 > np.array([OPTIONS.rise_cpu, OPTIONS.rise_memory])
     moved |= 1.0 - wanted / applied > np.array([OPTIONS.hold_cpu, OPTIONS.hold_memory])
@@ -65,9 +65,11 @@ def test_a_request_that_was_left_behind_is_outside_the_band_and_one_that_was_not
 @given(amounts)
 def test_what_is_held_once_is_held_and_each_as_if_it_were_alone(rows: list[tuple[float, float, float, float]]) -> None:
     wanted, applied = np.array(rows)[:, :2], np.array(rows)[:, 2:]
-    once = held(wanted, applied, OPTIONS)
-    np.testing.assert_array_equal(held(once, once, OPTIONS), once)
-    alone = [held(one[np.newaxis], had[np.newaxis], OPTIONS)[0] for one, had in zip(wanted, applied, strict=True)]
+    once = with_deadband(wanted, applied, OPTIONS)
+    np.testing.assert_array_equal(with_deadband(once, once, OPTIONS), once)
+    alone = [
+        with_deadband(one[np.newaxis], had[np.newaxis], OPTIONS)[0] for one, had in zip(wanted, applied, strict=True)
+    ]
     np.testing.assert_array_equal(once, alone)
 
 
@@ -78,7 +80,9 @@ def a_guess(lower: float, target: float, upper: float) -> FloatArray:
 
 def said(estimate: FloatArray, before: FloatArray, *, evicts: bool = False) -> list[list[float]]:
     """The lower bound, target and upper bound of CPU and of memory."""
-    found: list[list[float]] = wide(estimate[:, 1], np.array([evicts]), estimate, before, OPTIONS)[0].T.tolist()
+    found: list[list[float]] = within_default_bounds(estimate[:, 1], np.array([evicts]), estimate, before, OPTIONS)[
+        0
+    ].T.tolist()
     return found
 
 
@@ -100,12 +104,12 @@ def test_where_a_change_evicts_the_default_recommenders_target_and_bounds_are_fo
     assert said(a_guess(0.52, 1.0, 10.0), before, evicts=True) == [[0.52, 1.0, 10.0]] * 2
     assert said(a_guess(0.5, 1.0, 9.7), before, evicts=True) == [[0.5, 1.0, 9.7]] * 2
     assert said(a_guess(0.505, 1.0, 9.9), before, evicts=True) == [[0.5, 1.0, 10.0]] * 2
-    moved = wide(np.full((1, 2), 1.01), np.array([True]), a_guess(0.505, 1.0, 9.9), before, OPTIONS)
+    moved = within_default_bounds(np.full((1, 2), 1.01), np.array([True]), a_guess(0.505, 1.0, 9.9), before, OPTIONS)
     assert moved[0].T.tolist() == [[0.5, 1.0, 10.0]] * 2, "what rails have moved is held as ever"
 
 
 def test_the_bounds_of_a_guess_hold_the_target_also_where_rails_have_moved_it() -> None:
-    found = wide(np.array([[0.1, 20.0]]), np.array([False]), a_guess(0.5, 1.0, 10.0), NEVER, OPTIONS)
+    found = within_default_bounds(np.array([[0.1, 20.0]]), np.array([False]), a_guess(0.5, 1.0, 10.0), NEVER, OPTIONS)
     assert found[0].T.tolist() == [[0.1, 0.1, 10.0], [0.5, 20.0, 200.0]]
 
 
@@ -113,10 +117,14 @@ def test_a_forecast_has_a_narrow_band_around_what_is_in_force_and_a_guess_the_de
     """Of the other kind nothing is kept: a narrow band would let nobody rest, a wide one would move nobody."""
     groups = GroupArrays()
     groups.grow(4)
-    groups.known[:], groups.published[:], groups.said[:] = a_guess(0.9, 1.0, 1.1), 1.0, a_guess(0.99, 1.0, 1.01)
-    groups.said[3], groups.said_wide[:] = a_guess(0.88, 1.0, 1.13), [False, False, True, True]
+    groups.default_estimate[:], groups.published[:], groups.advised[:] = (
+        a_guess(0.9, 1.0, 1.1),
+        1.0,
+        a_guess(0.99, 1.0, 1.01),
+    )
+    groups.advised[3], groups.advised_in_default_bounds[:] = a_guess(0.88, 1.0, 1.13), [False, False, True, True]
     as_default = np.column_stack([[False, True, False, True], np.zeros(4, bool)])
-    found = published(np.full((4, 2), 1.02), as_default, np.zeros(4, bool), groups, OPTIONS)
+    found = banded_targets(np.full((4, 2), 1.02), as_default, np.zeros(4, bool), groups, OPTIONS)
     narrow, *others = [0.99, 1.0, 1.01], [0.9, 1.02, 1.122], [0.88, 1.0, 1.13]
     np.testing.assert_allclose(found[:, :, 0], [narrow, others[0], narrow, others[1]])
     np.testing.assert_allclose(

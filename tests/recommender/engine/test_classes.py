@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recommender.engine.classes import DAY_S, MOST_CONTAINERS, Classes, memory_of
-from recommender.engine.keeping import pack, unpack
+from recommender.engine.classes import DAY_S, MAX_CONTAINERS, Classes, decode_memory_runs
 from recommender.engine.keys import WorkloadKey
+from recommender.engine.persistence import pack, unpack
 from recommender.errors import BadInput
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, MAX_RUNS, ClassMemory, RunMemory
@@ -95,17 +95,17 @@ def test_the_inputs_of_runs_are_kept_and_profiles_of_before_have_none() -> None:
     again.load(KEY, classes.status(KEY)["state"], 2.0)
     np.testing.assert_array_equal(again.runs(KEY, "main").memory.input_sizes, [1e6, 2e6, math.nan, 4e6])
     content = unpack(classes.status(KEY)["state"], "it")["memory"]["main"]
-    assert memory_of({**content, "inputs": [1.0, 2.0, 3.0, 4.0]})[3].input_size == 4.0
+    assert decode_memory_runs({**content, "inputs": [1.0, 2.0, 3.0, 4.0]})[3].input_size == 4.0
     del content["inputs"]
-    assert all(math.isnan(run.input_size) for run in memory_of(content))
+    assert all(math.isnan(run.input_size) for run in decode_memory_runs(content))
     for wrong in ([0.0] * 4, [-1.0] * 4, [1.0]):
         with pytest.raises(ValueError):
-            memory_of({**content, "inputs": wrong})
+            decode_memory_runs({**content, "inputs": wrong})
 
 
 def test_runs_kept_before_rises_were_counted_from_what_was_used_of_late_promise_their_peak_alone() -> None:
     before = {"mib": [1.0, 2.0, 3.0], "rises": [[1.0] * 10] * 3, "killed": [False] * 3}
-    bounds = ClassMemory(memory_of(before)).bounds(0.01)
+    bounds = ClassMemory(decode_memory_runs(before)).bounds(0.01)
     assert bounds.peak_bytes > 3 * 2**20
     assert np.isinf(bounds.rises).all()
 
@@ -118,11 +118,11 @@ def test_a_class_that_nothing_is_run_of_is_forgotten_after_a_while_and_one_in_us
     classes = Classes()
     classes.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=0.0)
     classes.changed.clear()
-    assert classes.unused(10 * DAY_S, 30 * DAY_S) == []
+    assert classes.expired(10 * DAY_S, 30 * DAY_S) == []
     classes.in_use(KEY, 20 * DAY_S)
     assert list(classes.changed) == [KEY]
-    assert classes.unused(40 * DAY_S, 30 * DAY_S) == []
-    assert classes.unused(51 * DAY_S, 30 * DAY_S) == [KEY]
+    assert classes.expired(40 * DAY_S, 30 * DAY_S) == []
+    assert classes.expired(51 * DAY_S, 30 * DAY_S) == [KEY]
 
 
 def test_of_a_namespace_with_too_many_classes_those_used_longest_ago_are_beyond_them() -> None:
@@ -131,17 +131,17 @@ def test_of_a_namespace_with_too_many_classes_those_used_longest_ago_are_beyond_
     for now_s, key in enumerate([others, *keys]):
         classes.learn(key, "main", CURVE, MEMORY, 30.0, now_s=now_s)
     classes.learn(keys[0], "main", CURVE, MEMORY, 30.0, now_s=9.0)
-    assert set(classes.beyond(3)) == {keys[1], keys[2]}
-    assert classes.beyond(5) == []
+    assert set(classes.over_limit(3)) == {keys[1], keys[2]}
+    assert classes.over_limit(5) == []
 
 
 def test_no_more_containers_of_a_class_are_kept_than_its_profile_takes() -> None:
     classes = Classes()
-    for number in range(MOST_CONTAINERS + 1):
+    for number in range(MAX_CONTAINERS + 1):
         classes.learn(KEY, f"c{number}", CURVE, MEMORY, 30.0, now_s=1.0)
-    assert len(classes.status(KEY)["containers"]) == MOST_CONTAINERS
+    assert len(classes.status(KEY)["containers"]) == MAX_CONTAINERS
     assert classes.known(KEY, "c0") is not None
-    assert classes.known(KEY, f"c{MOST_CONTAINERS}") is None
+    assert classes.known(KEY, f"c{MAX_CONTAINERS}") is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recommender.engine.containers import AHEAD_S, MOST_BYTES, MOST_CORES
+from recommender.engine.containers import MAX_BYTES, MAX_CLOCK_SKEW_S, MAX_CORES
 from recommender.engine.fleet import Fleet
 from recommender.engine.keys import Instance
 from recommender.engine.member import NewContainer
@@ -37,8 +37,8 @@ REFUSED = {
     "CPU that is no number": (told(cpu_cores=math.nan), "not a number"),
     "infinite memory": (told(memory_bytes=math.inf), "not a number"),
     "a moment that is none": (told(at_s=math.nan), "not a number"),
-    "more cores than there are": (told(cpu_cores=2 * MOST_CORES), "more than any machine has"),
-    "more bytes than there are": (told(memory_bytes=2 * MOST_BYTES), "more than any machine has"),
+    "more cores than there are": (told(cpu_cores=2 * MAX_CORES), "more than any machine has"),
+    "more bytes than there are": (told(memory_bytes=2 * MAX_BYTES), "more than any machine has"),
     "a clock an hour ahead": (told(at_s=NOW_S + 3600.0), "from the future"),
 }
 
@@ -60,7 +60,7 @@ def test_a_sample_that_cannot_be_right_is_refused_by_itself_and_all_others_are_t
 
 def test_clocks_of_nodes_differ_by_seconds_and_samples_of_a_slow_source_by_two_steps() -> None:
     fleet, slow = a_fleet(), a_fleet(step_s=300.0)
-    assert len(fleet.observe(Samples.of([(A, told(at_s=NOW_S + AHEAD_S))]), NOW_S)) == 1
+    assert len(fleet.observe(Samples.of([(A, told(at_s=NOW_S + MAX_CLOCK_SKEW_S))]), NOW_S)) == 1
     assert len(slow.observe(Samples.of([(A, told(at_s=NOW_S + 600.0))]), NOW_S)) == 1
     assert fleet.refused == slow.refused == []
 
@@ -79,7 +79,7 @@ def test_whatever_is_told_the_good_samples_count_as_if_they_had_come_alone(
     good = [
         (who, sample)
         for who, sample in samples
-        if 0 <= sample.cpu_cores <= MOST_CORES and 0 <= sample.memory_bytes <= MOST_BYTES
+        if 0 <= sample.cpu_cores <= MAX_CORES and 0 <= sample.memory_bytes <= MAX_BYTES
     ]
     all_of_them, alone = a_fleet(), a_fleet()
     all_of_them.observe(Samples.of(samples), NOW_S + 9.0)
@@ -109,7 +109,7 @@ def test_after_a_clock_was_set_back_by_an_hour_the_next_samples_are_taken_in_and
         assert len(fleet.observe(Samples.of([(A, told(at_s=now_s))]), now_s)) == 1
     assert fleet.members[A].slot == slot and fleet.arrays.samples[slot] == 15
     assert fleet.arrays.last_cell[slot] == NOW_S - 3600.0 + 4
-    assert 0 <= fleet.arrays.last_cell[slot] - fleet.arrays.start_cell[slot] - lasted <= AHEAD_S + 10
+    assert 0 <= fleet.arrays.last_cell[slot] - fleet.arrays.start_cell[slot] - lasted <= MAX_CLOCK_SKEW_S + 10
     assert fleet.arrays.sampled_s[slot] == NOW_S - 3596.0
 
 
@@ -131,7 +131,7 @@ def test_the_age_of_a_container_begins_anew_with_each_start_and_so_does_what_its
     slots = np.array([member.slot])
     assert fleet.ages_s(slots, NOW_S).tolist() == [1200.0]
     assert len(fleet.curves.curve(member.slot).levels)
-    fleet.begin_anew(member, NOW_S + 2.0)
+    fleet.reset_run(member, NOW_S + 2.0)
     assert fleet.ages_s(slots, NOW_S + 5.0).tolist() == [3.0]
     assert len(fleet.curves.curve(member.slot).levels) == 0
     assert fleet.arrays.samples[member.slot] == 10, "but it is the same one"
@@ -176,8 +176,12 @@ def test_a_place_is_given_to_another_without_what_was_known_of_the_one_before() 
     fleet = a_fleet()
     seen_until(fleet, NOW_S)
     slot = fleet.members[A].slot
-    fleet.arrays.given[slot], fleet.arrays.pinned[slot] = True, 5
+    fleet.arrays.had_target[slot], fleet.arrays.saturated_samples[slot] = True, 5
     fleet.remove([A, Instance("ns", "nobody", "main")])
     fleet.observe(Samples.of([(B, told())]), NOW_S)
     assert fleet.members[B].slot == slot and fleet.by_slot == {slot: fleet.members[B]}
-    assert not fleet.arrays.given[slot] and fleet.arrays.pinned[slot] == 0 and fleet.arrays.samples[slot] == 1
+    assert (
+        not fleet.arrays.had_target[slot]
+        and fleet.arrays.saturated_samples[slot] == 0
+        and fleet.arrays.samples[slot] == 1
+    )

@@ -10,12 +10,12 @@ import numpy as np
 import orjson
 import pytest
 
-from recommender.engine.container_arrays import BY_CLASS, NOBODY
+from recommender.engine.container_arrays import BY_CLASS, NO_GROUP
 from recommender.engine.engine import Engine
-from recommender.engine.keeping import keep
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, WorkloadKey
-from recommender.engine.seen import GroupStart, Nothing, Samples, Seen
-from recommender.engine.situation import DOUBTS, PINNED_SAMPLES, SILENT, TOO_LITTLE
+from recommender.engine.persistence import keep
+from recommender.engine.seen import EmptyMemory, GroupStart, Samples, Seen
+from recommender.engine.situation import DOUBTS, LITTLE_HISTORY, MIN_SATURATED_SAMPLES, SILENT
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
 from recommender.policies.demand_curve import DemandCurve
@@ -39,7 +39,7 @@ def test_a_step_by_hand() -> None:
     engine, report = an_engine(), Report()
     seen = Seen({MAIN: Rules()}, {A: running(requests=(2.0, 4 * GIB))}, Samples.of([(A, Sample(NOW_S, 0.5, GIB))]))
     (target,) = engine.step(NOW_S, seen, report).values()
-    assert (target.group, target.doubt) == (MAIN, DOUBTS[TOO_LITTLE])
+    assert (target.group, target.doubt) == (MAIN, DOUBTS[LITTLE_HISTORY])
     assert target.estimate.target.tolist() == [2.0, 4 * GIB]
     assert (target.estimate.lower < [0.5, GIB]).all() and (target.estimate.upper > [100.0, 100 * GIB]).all()
     assert (report.samples, report.decisions, report.problems) == (1, 0, {})
@@ -64,16 +64,16 @@ def test_once_the_forecast_speaks_it_says_why_and_a_target_that_stands_is_the_ve
     assert played.targets[MAIN] is target
 
 
-@pytest.mark.parametrize(("cores", "pinned"), [(1.25, PINNED_SAMPLES - 1), (0.8, 7), (1.0, 7)])
+@pytest.mark.parametrize(("cores", "pinned"), [(1.25, MIN_SATURATED_SAMPLES - 1), (0.8, 7), (1.0, 7)])
 def test_after_a_raise_another_sample_tells_whether_more_is_wanted(cores: float, pinned: int) -> None:
     """Else one that is given what it wants is given more at once, and that has to be taken back."""
     engine = an_engine()
     seen = Seen({MAIN: Rules()}, {A: running(requests=(1.0, GIB))}, Samples.of([(A, Sample(NOW_S, 1.0, GIB))]))
     engine.step(NOW_S, seen, Report())
     arrays, slot = engine.fleet.arrays, engine.fleet.members[A].slot
-    arrays.pinned[slot] = 7
+    arrays.saturated_samples[slot] = 7
     engine.step(NOW_S + 15.0, Seen(containers={A: running(requests=(cores, GIB))}), Report())
-    assert arrays.pinned[slot] == pinned
+    assert arrays.saturated_samples[slot] == pinned
 
 
 def test_a_group_of_which_nothing_can_be_said_has_no_target() -> None:
@@ -114,7 +114,7 @@ def test_the_same_steps_with_the_same_seen_give_the_same_targets_to_the_last_bit
 # -- what is broken stops itself only ----------------------------------------------------------------------------------
 
 
-class Broken(Nothing):
+class Broken(EmptyMemory):
     """A memory that fails for one group, and for one container."""
 
     def group(self, group: Group) -> GroupStart:
@@ -157,14 +157,14 @@ def test_a_container_whose_forecast_fails_goes_without_and_the_others_have_their
     for played in (sound, spoiled):
         played.containers[B], played.uses[B] = running(), (0.2, 0.3)
         played.steps(2)
-    decide = spoiled.engine.fleet._ask_forecast
+    decide = spoiled.engine.fleet._decide_by_forecast
 
     def fails_for_one(slots: IntArray) -> None:
         if spoiled.engine.fleet.members[B].slot in slots.tolist():
             raise RuntimeError("nobody foresaw this")
         decide(slots)
 
-    monkeypatch.setattr(spoiled.engine.fleet, "_ask_forecast", fails_for_one)
+    monkeypatch.setattr(spoiled.engine.fleet, "_decide_by_forecast", fails_for_one)
     reports = spoiled.steps(40)
     sound.steps(40)
     assert {about for report in reports for about in report.problems} == {str(B)}
@@ -184,7 +184,7 @@ def test_a_group_that_goes_leaves_its_containers_to_nobody_and_its_target_is_no_
     played.groups = {MAIN: None}
     report = played.step()
     assert played.targets == {} and report.problems == {}
-    assert played.engine.fleet.arrays.group[played.engine.fleet.members[A].slot] == NOBODY
+    assert played.engine.fleet.arrays.group[played.engine.fleet.members[A].slot] == NO_GROUP
     played.groups = {MAIN: Rules()}
     played.containers = {A: running()}
     played.steps(2)
@@ -214,7 +214,7 @@ def test_a_container_that_another_vpa_speaks_for_now_brings_its_peak_and_adds_to
     played.steps(10)
     played.groups = {**({MAIN: None} if before_goes else {}), renamed: Rules(limits_follow=True)}
     played.containers = {A: running(group=renamed, requests=(1.0, 10 * GIB))}
-    played.steps(60, every_s=15.0)
+    played.steps(60, sample_interval_s=15.0)
     assert played.target(renamed)[1] >= 8.0
     assert played.engine.history(renamed).samples == 60
     if not before_goes:
@@ -223,7 +223,7 @@ def test_a_container_that_another_vpa_speaks_for_now_brings_its_peak_and_adds_to
 
 @pytest.mark.parametrize(
     ("exit_code", "more", "learned"),
-    [(0, {}, 1), (137, {}, 0), (0, {"restarts": 1}, 0), (0, {"begun_by": "uid-first"}, 0)],
+    [(0, {}, 1), (137, {}, 0), (0, {"restarts": 1}, 0), (0, {"resumed_pod_uid": "uid-first"}, 0)],
     ids=["well", "failed", "restarted", "resumed"],
 )
 def test_only_a_whole_run_that_came_to_a_good_end_teaches_its_class(
@@ -273,7 +273,7 @@ def test_while_the_class_was_asked_a_moment_ago_its_word_holds_against_the_forec
         slot = member.slot
         assert played.engine.fleet.decide([member], played.now_s) == 0, "also where somebody asks once more"
         assert arrays.decided_by[slot] == BY_CLASS
-        asked_s.add(float(arrays.class_asked_s[slot]))
+        asked_s.add(float(arrays.class_queried_s[slot]))
     assert len(asked_s) == 20, "once in a hundredth of a run"
     assert played.engine.why(MAIN).policy == "class.runs"
 
@@ -319,7 +319,7 @@ def test_two_hours_of_silence_move_nothing_and_say_that_they_are_silence() -> No
     played.uses[A] = 0.5, 1.0  # less memory is wanted from now on
     played.steps(60)
     before, published, played.uses = played.targets[MAIN], played.published, {}
-    played.steps(480, every_s=15.0)
+    played.steps(480, sample_interval_s=15.0)
     after = played.targets[MAIN]
     np.testing.assert_array_equal(amounts_of(after), amounts_of(before))
     assert played.published == published
@@ -332,7 +332,7 @@ def test_two_hours_of_silence_move_nothing_and_say_that_they_are_silence() -> No
 # -- a restart ---------------------------------------------------------------------------------------------------------
 
 
-class Kept(Nothing):
+class Kept(EmptyMemory):
     """What an engine kept, once through JSON."""
 
     def __init__(self, played: Played) -> None:
@@ -352,7 +352,7 @@ class Kept(Nothing):
         return found
 
 
-class Standing(Nothing):
+class Standing(EmptyMemory):
     """Half a core and 2 GiB stand, and nothing else is known."""
 
     def group(self, group: Group) -> GroupStart:
@@ -368,7 +368,7 @@ def test_an_engine_that_starts_again_goes_on_and_publishes_nothing_new() -> None
     assert after.target() == before.target()
     arrays = after.engine.fleet.arrays
     assert arrays.samples[after.engine.fleet.members[A].slot] == 120
-    assert after.engine.groups.arrays.taught[after.engine.groups.slots[MAIN]]
+    assert after.engine.groups.arrays.established[after.engine.groups.slots[MAIN]]
 
 
 def test_an_engine_that_finds_nothing_kept_publishes_nothing_new_while_what_stands_is_enough() -> None:
@@ -460,19 +460,19 @@ def test_a_change_of_a_target_is_told_apart_from_one_that_stands_and_its_delay_b
 def test_news_of_a_group_is_counted_and_what_must_not_be_lost_by_itself() -> None:
     played = Played()
     played.steps(60)
-    before = played.engine.news_of([MAIN])
+    before = played.engine.revisions_of([MAIN])
     played.steps(3)
-    assert played.engine.news_of([MAIN]) == before
+    assert played.engine.revisions_of([MAIN]) == before
     played.containers = {B: running()}
     played.step()
-    ((news, vital),) = played.engine.news_of([MAIN])
+    ((news, vital),) = played.engine.revisions_of([MAIN])
     assert news > before[0][0] and vital > before[0][1]
     assert played.engine.killed_s([MAIN]) == -math.inf
 
 
 def test_nothing_is_known_of_a_group_before_the_first_step_after_it_came() -> None:
     engine = an_engine()
-    engine.groups.add(MAIN, Nothing().group(MAIN), NOW_S, MARGIN)
+    engine.groups.add(MAIN, EmptyMemory().group(MAIN), NOW_S, MARGIN)
     assert engine.why(MAIN).policy == "none"
     assert np.isnan(engine.why(MAIN).forecast).all()
     assert np.isnan(engine.in_force(MAIN)).all()
@@ -493,8 +493,8 @@ def test_after_a_clock_was_set_back_the_default_is_asked_anew_falls_are_made_and
     member = played.engine.fleet.members[A]
     played.now_s -= 2 * 86400.0
     played.containers = {A: running(requests=(0.9, 4 * GIB))}
-    played.steps(90, every_s=15.0)
-    for times in (arrays.changed_s, arrays.less_memory_since_s, arrays.killed_s, arrays.known_s):
+    played.steps(90, sample_interval_s=15.0)
+    for times in (arrays.changed_s, arrays.less_memory_since_s, arrays.killed_s, arrays.default_asked_s):
         assert np.nanmax(times[slot]) <= played.now_s
     assert arrays.peak_day[slot] == played.now_s // 86400.0
     played.containers = {A: running(requests=(0.8, 4 * GIB))}

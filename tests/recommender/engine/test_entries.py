@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.engine import entries
-from recommender.engine.entries import Start, dumps, loads, model_content, model_of, read, seen_content, seen_of
+from recommender.engine.entries import (
+    Start,
+    decode,
+    decode_model,
+    decode_seen,
+    encode_model,
+    encode_seen,
+    pack_block,
+    unpack_block,
+)
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
 from recommender.engine.options import BandOptions, Options, RailOptions
 from recommender.engine.seen import Evaluation, GroupStart, Samples, Seen
@@ -37,7 +46,7 @@ RUNNING = st.builds(
     restarts=st.integers(0, 9),
     finished=st.booleans(),
     ended=ENDED,
-    leaving=st.booleans(),
+    terminating=st.booleans(),
     deferred_since_s=NUMBERS,
 )
 RULES = st.builds(
@@ -58,15 +67,17 @@ SEEN = st.builds(
 
 def text_of(seen: Seen) -> str:
     """All of it, with every bit: NaN is not itself."""
-    return repr((replace(seen, samples=Samples()), list(seen.samples.whose), seen.samples.told.tolist()))
+    return repr((replace(seen, samples=Samples()), list(seen.samples.instances), seen.samples.values.tolist()))
 
 
 def through_a_block(*seen: Seen) -> list[Seen]:
     names: dict[Instance, int] = {}
-    written = [seen_content(one, names) for one in seen]
-    contents, columns = loads(dumps([content for content, _ in written], b"".join(more for _, more in written)))
+    written = [encode_seen(one, names) for one in seen]
+    contents, columns = unpack_block(
+        pack_block([content for content, _ in written], b"".join(more for _, more in written))
+    )
     known: list[Instance] = []
-    return [seen_of(content, columns, known) for content in contents]
+    return [decode_seen(content, columns, known) for content in contents]
 
 
 def test_a_worked_example() -> None:
@@ -77,7 +88,7 @@ def test_a_worked_example() -> None:
         Samples.of([(instance(), Sample(10.0, 0.1, 1e9)), (instance(), Sample(25.0, 0.3, math.nan))]),
         [Kill(MAIN, instance(), 26.0, 4e9, ratio=1.5)],
     )
-    content, columns = seen_content(seen, {})
+    content, columns = encode_seen(seen, {})
     assert content["groups"] == [(MAIN, Rules(evicts=True)), (("ns", "old", "main"), None)]
     assert (content["names"], content["samples"]) == ([instance()], 2)
     assert len(columns) == 2 * (4 + 3 * 8)
@@ -91,16 +102,16 @@ def test_whatever_was_seen_comes_back_with_every_bit_and_in_its_order(seen: list
 
 
 def test_a_record_of_before_a_field_was_there_has_its_default() -> None:
-    assert read(Rules, [False, True]) == Rules(applied=False, evicts=True)
+    assert decode(Rules, [False, True]) == Rules(applied=False, evicts=True)
     with pytest.raises(TypeError):
-        read(Instance, ["ns"])
+        decode(Instance, ["ns"])
 
 
 def test_a_start_comes_back_with_all_options() -> None:
     options = Options(RailOptions(target_violation=(0.01, 0.02), shrink_after_s=7.0), BandOptions(hold_cpu=0.3))
     start = Start(options, 15.0, 40, None, 15.0, "abc")
-    ((content,), _) = loads(dumps([start.content()], b""))
-    assert read(Start, content) == start
+    ((content,), _) = unpack_block(pack_block([start.content()], b""))
+    assert decode(Start, content) == start
 
 
 @pytest.mark.parametrize("interval_s", [None, 3600.0])
@@ -111,8 +122,8 @@ def test_a_history_comes_back_and_goes_on_as_it_would_have(interval_s: float | N
     for at_s in range(100):
         history.past.observe_oom(1e6 + 60.0 * at_s, 1e9 + 1e7 * at_s)
     for start in (fresh, GroupStart(history, (0.1, math.nan))):
-        ((content,), _) = loads(dumps([entries.start_content(start)], b""))
-        found = entries.start_of(content)
+        ((content,), _) = unpack_block(pack_block([entries.encode_start(start)], b""))
+        found = entries.decode_start(content)
         assert repr(found[1:]) == repr(start[1:])
         for session in (start.history.past, found.history.past):
             session.observe_oom(1e6 + 7000.0, 3e9)
@@ -124,9 +135,9 @@ def arrays_of(session: HistogramSession) -> list[Any]:
 
 
 def test_a_model_comes_back_and_tells_the_same_phases() -> None:
-    digest, (_, named, origin, files) = model_content(MODEL)
-    found = model_of(origin, files)
+    digest, (_, named, origin, files) = encode_model(MODEL)
+    found = decode_model(origin, files)
     assert (named, found.origin) == (digest, MODEL.origin)
-    assert model_content(found)[0] == digest
+    assert encode_model(found)[0] == digest
     for name, part in MODEL.detector.to_state().items():
         assert np.array_equal(found.detector.to_state()[name], part)

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, BY_PAST, UNDECIDED
-from recommender.engine.containers import LOOKED_BACK
-from recommender.engine.fleet import ClassesAlone, Fleet
-from recommender.engine.keeping import keep, pack, restore, unpack
+from recommender.engine.containers import MIN_KEPT_ROWS
+from recommender.engine.fleet import ClassOnlyFleet, Fleet
 from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer
+from recommender.engine.persistence import keep, pack, restore, unpack
 from recommender.engine.seen import Samples
 from recommender.engine.tally import Report
 from recommender.errors import BadInput
@@ -80,7 +80,7 @@ def test_decisions_are_those_of_the_plan_along_the_whole_series() -> None:
     np.testing.assert_allclose(said, followed(usage, at)[at, CPU])
 
 
-@pytest.mark.parametrize(("fleet_of", "silent"), [(Fleet, BY_FORECAST), (ClassesAlone, UNDECIDED)])
+@pytest.mark.parametrize(("fleet_of", "silent"), [(Fleet, BY_FORECAST), (ClassOnlyFleet, UNDECIDED)])
 def test_where_a_class_falls_silent_the_forecast_decides_and_nobody_where_classes_are_alone(
     fleet_of: type[Fleet], silent: int
 ) -> None:
@@ -180,7 +180,7 @@ def test_in_a_stage_that_it_never_had_its_class_is_asked_at_once_and_then_the_fo
         assert t > 200 or fleet.arrays.wanted[slot, CPU] == 5.0, "what it uses now"
         decided_by.append(fleet.arrays.decided_by[slot])
     assert decided_by == [BY_PAST, BY_FORECAST], "a first sample may be half of another stage"
-    assert fleet.arrays.class_asked_s[slot] == 201
+    assert fleet.arrays.class_queried_s[slot] == 201
 
 
 def test_once_a_shorter_run_of_its_class_has_ended_that_decides() -> None:
@@ -302,8 +302,8 @@ def test_a_decision_asked_for_late_is_made_from_all_rows_although_few_are_kept()
 def test_of_a_container_as_much_is_kept_as_a_rule_looks_back_at_however_short_its_cycle_is() -> None:
     fleet = Fleet(MODEL, 1.0, 5, introduce)
     feed(fleet, A, usage := walk(8, 95))
-    np.testing.assert_array_equal(fleet.recent(fleet.members[A]), usage[-LOOKED_BACK:])
-    assert fleet.foresight.state.recent.shape[1] * BLOCKS == LOOKED_BACK
+    np.testing.assert_array_equal(fleet.recent(fleet.members[A]), usage[-MIN_KEPT_ROWS:])
+    assert fleet.foresight.state.recent.shape[1] * BLOCKS == MIN_KEPT_ROWS
 
 
 def test_a_plan_kept_of_cpu_and_memory_by_a_version_before_is_made_anew_from_the_rows() -> None:
@@ -314,7 +314,7 @@ def test_a_plan_kept_of_cpu_and_memory_by_a_version_before_is_made_anew_from_the
     feed(after, A, walk(9, 60)[-1:], start_s=59.0)
     restore(after, after.members[A], unpack(pack(kept), "it"))
     state, slot = after.foresight.state, after.members[A].slot
-    assert state.samples[slot] == LOOKED_BACK
+    assert state.samples[slot] == MIN_KEPT_ROWS
     assert after.arrays.samples[slot] == 60
     feed(after, A, walk(10, 1), start_s=60.0)
     assert after.decide([after.members[A]], 61.0) == 1
@@ -337,7 +337,7 @@ def test_under_a_model_of_fewer_phases_no_phase_of_the_one_before_is_named_and_w
     report = Report()
     for at, row in enumerate(walk(10, 200)):
         feed(fleet, A, row[np.newaxis], start_s=60.0 + at)
-        report.changed(fleet.foresight.foretold)
+        report.count_phase_changes(fleet.foresight.next_phase_hits)
     assert report.forecast_hits + report.forecast_misses == report.phase_changes > 0
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from recommender import model as models
-from recommender.engine.foresight import MOST_CLASSES, SHARED_TABLE, PhaseForesight
+from recommender.engine.foresight import MAX_CLASSES, SHARED_TABLE, PhaseForesight
 from recommender.errors import BadArtifact, Misuse
 from recommender.phases.detector import PhaseDetector
 
@@ -41,7 +41,7 @@ def taught(made: PhaseForesight, table: int) -> None:
 
 def test_a_class_whose_phase_always_ends_is_raised_for_before_it_does() -> None:
     made = foresight()
-    made.promise((0.01, 0.01), 12)
+    made.set_objectives((0.01, 0.01), 12)
     table = made.table_of(("ns", "train", "main"), NOTHING_RUNS)
     taught(made, table)
     made.state.reset(0)
@@ -50,7 +50,7 @@ def test_a_class_whose_phase_always_ends_is_raised_for_before_it_does() -> None:
     late = lives(made, table, [CALM] * 23, [1.0] * 23)
     assert early < 2.3, "the busy one is far"
     assert late >= 3.0 / 1.05, "it was forty samples every time: it is near"
-    said = made.words(0, table)
+    said = made.explain(0, table)
     chance, rest = said.split("%", 1)
     assert 20 <= int(chance) <= 60, "in one of the nine samples after the thirty-first it ended"
     before, needed = rest.split("it needs ")
@@ -65,9 +65,9 @@ def test_what_comes_next_is_told_by_the_class_that_decides() -> None:
     taught(made, table)
     made.state.reset(0)
     lives(made, table, [CALM] * 30, [1.0] * 30)
-    chances, remaining_steps = made.coming(0, table)
+    chances, remaining_steps = made.next_phases(0, table)
     assert (chances.argmax(), chances.shape) == (BUSY, (MODEL.detector.n_phases + 1,))
-    assert chances[BUSY] > 0.9 > made.coming(0, SHARED_TABLE)[0][BUSY]
+    assert chances[BUSY] > 0.9 > made.next_phases(0, SHARED_TABLE)[0][BUSY]
     assert 2 < remaining_steps < 30, "it was forty every time; the age inside a bucket is not known"
 
 
@@ -75,10 +75,12 @@ def test_a_change_is_foretold_where_of_the_known_phases_the_likeliest_came() -> 
     made, unknown, rare = foresight(), -1, 2
     table = made.table_of(("ns", "train", "main"), NOTHING_RUNS)
     lives(made, table, ([CALM] * 3 + [unknown]) * 40 + ([CALM] * 3 + [BUSY] * 3) * 20, [1.0] * 280)
-    made.foretold.clear()
+    made.next_phase_hits.clear()
     made.state.reset(0)
     lives(made, table, [CALM] * 3 + [BUSY] * 3 + [CALM] * 3 + [unknown] + [CALM] * 3 + [rare], [1.0] * 14)
-    assert made.foretold == [True, True, False], "what leads to the unknown phase, and out of it, counts as neither"
+    assert made.next_phase_hits == [True, True, False], (
+        "what leads to the unknown phase, and out of it, counts as neither"
+    )
 
 
 def test_what_one_class_showed_is_nothing_to_another() -> None:
@@ -92,14 +94,9 @@ def test_what_one_class_showed_is_nothing_to_another() -> None:
 
 
 def test_classes_beyond_the_number_that_is_kept_go_by_what_everybody_does() -> None:
-    made, all_run = foresight(), np.arange(MOST_CLASSES + 1)
-    tables = [made.table_of(number, all_run) for number in range(MOST_CLASSES + 3)]
-    assert tables[:2] == [1, 2] and tables[MOST_CLASSES - 1 :] == [
-        MOST_CLASSES,
-        SHARED_TABLE,
-        SHARED_TABLE,
-        SHARED_TABLE,
-    ]
+    made, all_run = foresight(), np.arange(MAX_CLASSES + 1)
+    tables = [made.table_of(number, all_run) for number in range(MAX_CLASSES + 3)]
+    assert tables[:2] == [1, 2] and tables[MAX_CLASSES - 1 :] == [MAX_CLASSES, SHARED_TABLE, SHARED_TABLE, SHARED_TABLE]
     assert made.table_of(0, all_run) == 1
     assert made.table_of(None, all_run) == SHARED_TABLE
 
@@ -107,28 +104,28 @@ def test_classes_beyond_the_number_that_is_kept_go_by_what_everybody_does() -> N
 def test_a_class_of_which_nothing_runs_makes_room_and_leaves_nothing_behind() -> None:
     made, fresh = foresight(), foresight()
     taught(made, made.table_of("gone", NOTHING_RUNS))
-    for number in range(1, MOST_CLASSES):
+    for number in range(1, MAX_CLASSES):
         made.table_of(number, NOTHING_RUNS)
     made.state.reset(0)
     calm = [CALM] * 7, [0.1] * 7
-    table = made.table_of("new", np.arange(2, MOST_CLASSES + 1))
+    table = made.table_of("new", np.arange(2, MAX_CLASSES + 1))
     assert table == 1
     assert lives(made, table, *calm) == lives(fresh, SHARED_TABLE, *calm)
-    assert made.table_of("gone", np.arange(MOST_CLASSES + 1)) == SHARED_TABLE
+    assert made.table_of("gone", np.arange(MAX_CLASSES + 1)) == SHARED_TABLE
 
 
 def test_a_share_of_violations_that_is_accepted_more_readily_allocates_less() -> None:
     asked = []
     for share in (0.01, 0.2):
         made = foresight()
-        made.promise((share, share), 12)
+        made.set_objectives((share, share), 12)
         asked.append(lives(made, SHARED_TABLE, [CALM] * 6, [0.5, 0.6, 0.4, 0.5, 0.7, 0.5]))
     assert asked[0] > asked[1]
 
 
 def test_without_a_resize_left_what_was_asked_for_stays() -> None:
     made = foresight()
-    made.promise((0.05, 0.05), 0)
+    made.set_objectives((0.05, 0.05), 0)
     asked = [lives(made, SHARED_TABLE, [CALM], [cores]) for cores in (2.0, 0.1, 2.0, 0.1, 2.0, 0.1, 0.1, 0.1)]
     assert len(set(asked)) <= 3, "two were saved up"
 
@@ -139,7 +136,7 @@ def test_a_container_told_anew_from_its_rows_stands_where_it_stood() -> None:
     labels = np.array([CALM, -1, CALM, BUSY])
     for row in (0, 2, 3):
         made.observe(ONE, usage[row : row + 1], labels[row : row + 1], ONE)
-    again.retell(0, usage, labels)
+    again.rebuild(0, usage, labels)
     for name, kept in made.state.of(0).items():
         np.testing.assert_array_equal(again.state.of(0)[name], kept)
 
@@ -147,10 +144,10 @@ def test_a_container_told_anew_from_its_rows_stands_where_it_stood() -> None:
 def test_a_steady_container_whose_phases_mislead_is_followed_and_told_so() -> None:
     made = foresight()
     lives(made, SHARED_TABLE, [CALM], [2.0])
-    assert made.words(0, SHARED_TABLE).endswith("that is no less than the plan, untried on it")
+    assert made.explain(0, SHARED_TABLE).endswith("that is no less than the plan, untried on it")
     asked = lives(made, SHARED_TABLE, [CALM, BUSY] * 60, [2.0] * 120)
     assert 2.0 / 1.05 <= asked <= 2.2
-    assert made.words(0, SHARED_TABLE).startswith("the largest of its last 10 samples: that has been cheaper for it")
+    assert made.explain(0, SHARED_TABLE).startswith("the largest of its last 10 samples: that has been cheaper for it")
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.engine.group_arrays import CHANGES, DAY_S, HOUR_S, PEAK_DAYS, GroupArrays
+from recommender.engine.group_arrays import DAY_S, HOUR_S, KEPT_CHANGES, PEAK_DAYS, GroupArrays
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Rules
-from recommender.engine.seen import GroupStart, Nothing
+from recommender.engine.seen import EmptyMemory, GroupStart
 from recommender.policies.histogram import empty_histograms
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import MEMORY, Block
@@ -41,11 +41,11 @@ def arrays(groups: int = 1) -> GroupArrays:
 
 def changes(groups: GroupArrays, now_s: float) -> list[list[int]]:
     """How often CPU and memory of each changed within the last hour."""
-    return sum(groups.changed_so_often(number, now_s).astype(int) for number in range(1, CHANGES + 1)).tolist()
+    return sum(groups.changed_at_least(number, now_s).astype(int) for number in range(1, KEPT_CHANGES + 1)).tolist()
 
 
 def see(groups: GroupArrays, gib: float, now_s: float, age_s: float = 0.0) -> None:
-    groups.see_memory(ONE, np.array([gib * GIB]), np.array([age_s]), now_s)
+    groups.record_memory(ONE, np.array([gib * GIB]), np.array([age_s]), now_s)
 
 
 def test_the_most_memory_of_each_of_the_latest_eight_days_is_known_and_older_ones_are_forgotten() -> None:
@@ -74,11 +74,11 @@ def test_containers_of_one_group_seen_together_count_as_one_by_one(seen: list[tu
     together, apart = arrays(3), arrays(3)
     owner, used, age_s = (np.array(part) for part in zip(*seen, strict=True))
     violates = np.column_stack([used > 3.0, used > 6.0])
-    together.see_memory(owner, used, age_s, NOW_S)
+    together.record_memory(owner, used, age_s, NOW_S)
     together.judge(owner, violates)
     for at in range(len(seen)):
         one = slice(at, at + 1)
-        apart.see_memory(owner[one], used[one], age_s[one], NOW_S)
+        apart.record_memory(owner[one], used[one], age_s[one], NOW_S)
         apart.judge(owner[one], violates[one])
     for slot in range(3):
         for name, part in together.of(slot).items():
@@ -127,11 +127,11 @@ def test_less_memory_is_wanted_since_the_first_time_and_the_next_step_down_waits
     groups = arrays(2)
     groups.published[:] = 1.0, 4 * GIB
     for at_s, wanted in ((0.0, 2.0), (5.0, 1.0)):
-        groups.want(np.array([wanted * GIB, 4 * GIB]), at_s)
+        groups.track_memory_demand(np.array([wanted * GIB, 4 * GIB]), at_s)
     assert groups.less_memory_since_s[0] == 0.0 and math.isnan(groups.less_memory_since_s[1])
     groups.publish(0, (1.0, 3 * GIB), (1.0, 3 * GIB), 600.0)
     assert groups.less_memory_since_s[0] == 600.0
-    groups.want(np.array([3 * GIB, math.nan]), 700.0)
+    groups.track_memory_demand(np.array([3 * GIB, math.nan]), 700.0)
     assert np.isnan(groups.less_memory_since_s).all()
 
 
@@ -139,10 +139,10 @@ def test_less_memory_is_wanted_since_the_first_time_and_the_next_step_down_waits
 
 
 def test_a_place_left_free_is_used_again_without_memory_of_who_was_there() -> None:
-    groups, nothing = Groups(), Nothing()
+    groups, nothing = Groups(), EmptyMemory()
     groups.add(MAIN, nothing.group(MAIN), NOW_S, MARGIN)
     slot = groups.slots[MAIN]
-    groups.arrays.killed_s[slot], groups.arrays.taught[slot] = NOW_S, True
+    groups.arrays.killed_s[slot], groups.arrays.established[slot] = NOW_S, True
     groups.remove(MAIN)
     assert len(groups) == 0 and not groups.arrays.alive.any()
     groups.add(SIDE, nothing.group(SIDE), NOW_S, MARGIN)
@@ -156,12 +156,12 @@ def test_a_place_left_free_is_used_again_without_memory_of_who_was_there() -> No
 def test_the_rules_of_a_group_stand_beside_those_of_the_others() -> None:
     groups = Groups()
     for group in (MAIN, SIDE):
-        groups.add(group, Nothing().group(group), NOW_S, MARGIN)
+        groups.add(group, EmptyMemory().group(group), NOW_S, MARGIN)
     unlike = Rules(
         applied=False, evicts=True, limits_follow=True, repeats=True, evictable=False, memory_interval_s=60.0
     )
-    groups.rule(MAIN, unlike)
-    groups.rule(SIDE, Rules())
+    groups.set_rules(MAIN, unlike)
+    groups.set_rules(SIDE, Rules())
     main, side = groups.slots[MAIN], groups.slots[SIDE]
     for mark in ("applied", "evicts", "limits_follow", "repeats", "evictable"):
         of_both = getattr(groups.arrays, mark)[[main, side]].tolist()
@@ -171,9 +171,9 @@ def test_the_rules_of_a_group_stand_beside_those_of_the_others() -> None:
 
 def test_what_the_containers_have_is_the_most_that_one_of_those_that_run_requests() -> None:
     groups = Groups()
-    groups.add(MAIN, Nothing().group(MAIN), NOW_S, MARGIN)
+    groups.add(MAIN, EmptyMemory().group(MAIN), NOW_S, MARGIN)
     slot = groups.slots[MAIN]
-    groups.look_through(
+    groups.update_running(
         slot,
         [
             running(requests=(1.0, 4 * GIB), deferred_since_s=70.0),
@@ -181,10 +181,10 @@ def test_what_the_containers_have_is_the_most_that_one_of_those_that_run_request
             running(requests=(9.0, 9 * GIB), deferred_since_s=10.0, finished=True),
         ],
     )
-    assert groups.arrays.had[slot].tolist() == [2.0, 4 * GIB]
+    assert groups.arrays.requests[slot].tolist() == [2.0, 4 * GIB]
     assert groups.arrays.deferred_since_s[slot] == 50.0
-    groups.look_through(slot, [])
-    assert np.isnan(groups.arrays.had[slot]).all() and math.isinf(groups.arrays.deferred_since_s[slot])
+    groups.update_running(slot, [])
+    assert np.isnan(groups.arrays.requests[slot]).all() and math.isinf(groups.arrays.deferred_since_s[slot])
 
 
 def test_no_memory_known_is_not_zero_but_what_stands_or_what_the_containers_have() -> None:
@@ -194,11 +194,11 @@ def test_no_memory_known_is_not_zero_but_what_stands_or_what_the_containers_have
     groups = Groups()
     groups.add(MAIN, GroupStart(history, (1.0, 4.8 * GIB)), NOW_S, MARGIN)
     slot = groups.slots[MAIN]
-    groups.ask_histograms(np.array([slot]), NOW_S)
-    assert groups.arrays.known[slot, :, MEMORY].tolist() == [4.8 * GIB] * 3
-    groups.look_through(slot, [running(requests=(1.0, 6 * GIB))])
-    groups.ask_histograms(np.array([slot]), NOW_S)
-    assert groups.arrays.known[slot, :, MEMORY].tolist() == [6 * GIB] * 3
+    groups.query_default(np.array([slot]), NOW_S)
+    assert groups.arrays.default_estimate[slot, :, MEMORY].tolist() == [4.8 * GIB] * 3
+    groups.update_running(slot, [running(requests=(1.0, 6 * GIB))])
+    groups.query_default(np.array([slot]), NOW_S)
+    assert groups.arrays.default_estimate[slot, :, MEMORY].tolist() == [6 * GIB] * 3
 
 
 def test_a_new_group_stands_where_its_status_says_and_knows_the_peak_of_its_history() -> None:
@@ -206,7 +206,7 @@ def test_a_new_group_stands_where_its_status_says_and_knows_the_peak_of_its_hist
     groups.add(MAIN, GroupStart(with_history(0.5, 4.0), (1.0, 4 * GIB)), NOW_S, MARGIN)
     slot = groups.slots[MAIN]
     assert groups.arrays.published[slot].tolist() == [1.0, 4 * GIB]
-    assert groups.arrays.taught[slot], "by what ran before the start"
+    assert groups.arrays.established[slot], "by what ran before the start"
     assert groups.arrays.peak()[slot] == pytest.approx(4 * GIB, rel=0.06)  # the bucket's end
     assert groups.most_used(slot)[MEMORY] >= 4 * GIB
 
@@ -224,14 +224,14 @@ def test_where_nothing_was_kept_the_memory_that_stands_is_taken_for_a_peak_and_i
 def a_past() -> Groups:
     """A group that a lot happened to."""
     groups = Groups()
-    groups.add(MAIN, Nothing().group(MAIN), NOW_S, MARGIN)
+    groups.add(MAIN, EmptyMemory().group(MAIN), NOW_S, MARGIN)
     slot, kept = groups.slots[MAIN], groups.arrays
     for at in range(3):
         kept.publish(slot, (1.0 + at, (4 - at) * GIB), (1.0, GIB), NOW_S + at)
     for day, gib in ((0, 4.0), (1, 2.0)):
-        kept.see_memory(np.array([slot]), np.array([gib * GIB]), np.array([30.0]), NOW_S + day * DAY_S)
+        kept.record_memory(np.array([slot]), np.array([gib * GIB]), np.array([30.0]), NOW_S + day * DAY_S)
     kept.judge(np.array([slot, slot]), np.array([[True, False], [False, False]]))
-    kept.kill_floor_bytes[slot], kept.killed_s[slot], kept.taught[slot] = 4.8 * GIB, NOW_S - 5.0, True
+    kept.kill_floor_bytes[slot], kept.killed_s[slot], kept.established[slot] = 4.8 * GIB, NOW_S - 5.0, True
     groups.workload[slot] = "bert"
     return groups
 
@@ -240,11 +240,11 @@ def a_past() -> Groups:
 def test_what_is_kept_of_a_group_comes_back_after_a_restart(happened: bool) -> None:
     before, after = a_past() if happened else Groups(), Groups()
     if not happened:
-        before.add(MAIN, Nothing().group(MAIN), NOW_S, MARGIN)
+        before.add(MAIN, EmptyMemory().group(MAIN), NOW_S, MARGIN)
     kept = orjson.loads(orjson.dumps(before.kept(before.slots[MAIN])))
     after.add(MAIN, GroupStart(HistogramAggregate(), NOTHING, kept), NOW_S + DAY_S, MARGIN)
     old, new = before.slots[MAIN], after.slots[MAIN]
-    for name in {"changed_s", *kept} - {"class", "changed_cpu_s", "changed_memory_s"}:
+    for name in {"changed_s", "established", *kept} - {"class", "taught", "changed_cpu_s", "changed_memory_s"}:
         np.testing.assert_array_equal(getattr(after.arrays, name)[new], getattr(before.arrays, name)[old], err_msg=name)
     assert after.workload[new] == before.workload[old]
 
@@ -293,7 +293,7 @@ def test_what_an_earlier_version_kept_lacks_peaks_and_those_of_the_history_stand
 
 def test_a_container_that_left_has_added_to_the_history_what_it_used() -> None:
     groups = Groups()
-    groups.add(MAIN, Nothing().group(MAIN), NOW_S, MARGIN)
+    groups.add(MAIN, EmptyMemory().group(MAIN), NOW_S, MARGIN)
     slot = groups.slots[MAIN]
     session = groups.session(slot, instance(0))
     session.advance(Block(pairs((0.5, GIB)), np.array([int(NOW_S)]), np.empty(0, np.int64)))

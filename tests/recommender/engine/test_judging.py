@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, BY_PAST, UNDECIDED
-from recommender.engine.judging import judge, uses_all
+from recommender.engine.judging import is_saturated, judge
 from recommender.engine.tally import Report
 from recommender.policies.class_runs import ClassRuns
 from tests.recommender.engine.worked import GIB, NOTHING, NOW_S, World
@@ -26,13 +26,13 @@ def test_a_container_at_its_request_or_its_limit_uses_all_that_it_has() -> None:
         (1.5, 1.0, 2.0, False), (1.9, 1.0, 2.0, True), (3.0, math.nan, math.nan, False), (3.0, math.nan, 3.0, True),
     ]  # fmt: skip
     *amounts, wanted = map(np.array, zip(*cases, strict=True))
-    assert uses_all(*amounts).tolist() == wanted.tolist()
+    assert is_saturated(*amounts).tolist() == wanted.tolist()
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 100.0), amount, amount), min_size=1, max_size=20))
 def test_all_together_as_one_by_one(cases: list[tuple[float, float, float]]) -> None:
     alone = [had * 0.95 <= used <= had * 1.05 or used >= limit * 0.95 for used, had, limit in cases]
-    assert uses_all(*np.array(cases).T).tolist() == alone
+    assert is_saturated(*np.array(cases).T).tolist() == alone
 
 
 def judged(world: World, *slots: int) -> Report:
@@ -52,9 +52,9 @@ WHOSE: dict[str, tuple[dict[str, Any], tuple[float, float], bool]] = {
     "it has what somebody else declared": ({}, (0.5, GIB), False),
     "it has what was published": ({}, HAS, True),
     "or nearly so, as a node rounds it": ({}, (2.015, 4 * GIB), True),
-    "it has had what was published before": ({"given": True}, (0.5, GIB), True),
-    "it requests nothing": ({"had": NOTHING, "given": True}, HAS, False),
-    "it has the one resource that is published": ({"had": (2.0, 9 * GIB)}, (2.0, math.nan), True),
+    "it has had what was published before": ({"had_target": True}, (0.5, GIB), True),
+    "it requests nothing": ({"requests": NOTHING, "had_target": True}, HAS, False),
+    "it has the one resource that is published": ({"requests": (2.0, 9 * GIB)}, (2.0, math.nan), True),
 }
 
 
@@ -63,7 +63,7 @@ def test_only_what_has_had_what_we_published_is_ours_to_answer_for() -> None:
     slots = []
     for group, (known, published, _) in enumerate(WHOSE.values()):
         applied(world, published, group)
-        slots.append(world.add(group, **{"had": HAS, "used": (2.5, GIB), **known}))
+        slots.append(world.add(group, **{"requests": HAS, "used": (2.5, GIB), **known}))
     report = judged(world, *slots)
     for group, (name, (*_, ours)) in enumerate(WHOSE.items()):
         assert world.groups.judged[group] == ours, name
@@ -75,7 +75,7 @@ def test_what_a_full_node_withholds_is_not_held_against_the_forecast() -> None:
     """While a resize waits, and for an hour after: until then the updater would evict whoever asks for more."""
     world = World()
     applied(world, HAS)
-    slot = world.add(had=HAS, used=(2.5, GIB))
+    slot = world.add(requests=HAS, used=(2.5, GIB))
     world.groups.deferred_since_s[0] = world.groups.last_deferred_s[0] = NOW_S - 5000.0
     assert judged(world, slot).judged == 0
     world.groups.deferred_since_s[0] = math.inf
@@ -87,7 +87,7 @@ def test_what_a_full_node_withholds_is_not_held_against_the_forecast() -> None:
 def test_once_a_container_has_had_it_what_it_has_is_ours_also_when_the_target_moves_on() -> None:
     world = World()
     applied(world, HAS)
-    slot = world.add(had=HAS, used=(1.0, GIB))
+    slot = world.add(requests=HAS, used=(1.0, GIB))
     judged(world, slot)
     applied(world, (3.0, 5 * GIB))
     world.fleet.arrays.used[slot] = 2.5, GIB
@@ -98,7 +98,7 @@ def test_what_is_only_looked_at_is_held_against_what_is_recommended_and_not_agai
     """In mode `Off` a job that declares too little violates its own requests, and not us: that must widen nothing."""
     world = World()
     world.groups.given[0] = 1.0, 2 * GIB
-    slot = world.add(had=(0.1, 0.1 * GIB), used=(0.9, 1.9 * GIB))
+    slot = world.add(requests=(0.1, 0.1 * GIB), used=(0.9, 1.9 * GIB))
     assert judged(world, slot).violating == [0, 0]
     world.fleet.arrays.used[slot] = 1.2, 1.9 * GIB
     report = judged(world, slot)
@@ -123,7 +123,7 @@ def test_what_a_limit_or_the_owner_withholds_is_short_but_not_held_against_what_
     given, wanted, used_cores, against = WITHHELD[case]
     applied(world, given)
     world.groups.published[0] = wanted
-    slot = world.add(had=HAS, used=(used_cores, GIB), decided_by=decided_by, given=True)
+    slot = world.add(requests=HAS, used=(used_cores, GIB), decided_by=decided_by, had_target=True)
     world.fleet.by_slot[slot].runs, before = runs, runs.level
     corrected = world.fleet.foresight.state.correction[slot].copy()
     assert judged(world, slot).violating == [1, 0]
@@ -137,7 +137,7 @@ def test_what_a_limit_or_the_owner_withholds_is_short_but_not_held_against_what_
 def test_what_a_class_decided_is_the_business_of_its_runs() -> None:
     world, runs = World(), ClassRuns()
     applied(world, HAS)
-    slot = world.add(had=HAS, used=(2.5, GIB), decided_by=BY_CLASS)
+    slot = world.add(requests=HAS, used=(2.5, GIB), decided_by=BY_CLASS)
     world.fleet.by_slot[slot].runs = runs
     before = runs.level
     judged(world, slot)
@@ -150,7 +150,7 @@ def test_what_a_class_decided_is_the_business_of_its_runs() -> None:
 def test_the_forecast_is_held_to_what_nobody_else_decided(decided_by: int, held: bool) -> None:
     world = World()
     applied(world, HAS)
-    slot = world.add(had=HAS, used=(2.5, GIB), decided_by=decided_by)
+    slot = world.add(requests=HAS, used=(2.5, GIB), decided_by=decided_by)
     before = world.fleet.foresight.state.correction[slot].copy()
     judged(world, slot)
     assert (world.fleet.foresight.state.correction[slot] > before).any() == held
@@ -159,12 +159,12 @@ def test_the_forecast_is_held_to_what_nobody_else_decided(decided_by: int, held:
 def pins(*used: float) -> list[int]:
     """In how many more samples a container that has one core used all of it than it did not."""
     world = World()
-    slot = world.add(had=(1.0, GIB))
+    slot = world.add(requests=(1.0, GIB))
     seen = []
     for cpu_cores in used:
         world.fleet.arrays.used[slot] = cpu_cores, GIB
         judged(world, slot)
-        seen.append(int(world.fleet.arrays.pinned[slot]))
+        seen.append(int(world.fleet.arrays.saturated_samples[slot]))
     return seen
 
 
@@ -193,6 +193,6 @@ def test_one_at_its_limit_uses_all_it_may_unless_that_is_just_what_it_used_with_
 ) -> None:
     """More than the limit it cannot use: without this it would stay there for good."""
     world = World()
-    slot = world.add(had=(1.0, GIB), limits=(limit, GIB), used=(1.0, GIB), free_cpu_cores=free)
+    slot = world.add(requests=(1.0, GIB), limits=(limit, GIB), used=(1.0, GIB), unsaturated_cpu_cores=free)
     judged(world, slot)
-    assert world.fleet.arrays.pinned[slot] == pinned
+    assert world.fleet.arrays.saturated_samples[slot] == pinned

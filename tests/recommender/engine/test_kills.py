@@ -11,7 +11,7 @@ import pytest
 
 from recommender.engine.keys import Ended, Group, Kill, WorkloadKey
 from recommender.engine.kills import bumped_memory_bytes
-from recommender.engine.seen import GroupStart, Nothing
+from recommender.engine.seen import EmptyMemory, GroupStart
 from recommender.policies.memory_runs import AGES, ClassMemory, RunMemory
 from tests.recommender.engine.playing import Played
 from tests.recommender.engine.worked import GIB, MAIN, NOW_S, SIDE, instance, running
@@ -167,7 +167,7 @@ def test_a_run_that_was_killed_and_then_came_to_a_good_end_teaches_what_was_enou
     assert (memory.bounds(0.01).runs, int(memory.killed.sum())) == (20, 2)
 
 
-class Led(Nothing):
+class Led(EmptyMemory):
     """What was kept of a group by who led before."""
 
     def __init__(self, kept: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.engine.lead_time import DEFAULT_DELAY_S, ENOUGH, LONGEST_DELAY_S, REMEMBERED, LeadTime
+from recommender.engine.lead_time import DEFAULT_DELAY_S, MAX_DELAY_S, MAX_DELAYS, MIN_DELAYS, LeadTime
 
 GIB = 2.0**30
 LITTLE, MUCH = (0.1, 1 * GIB), (0.9, 2 * GIB)
@@ -20,8 +20,8 @@ def resized(lead: LeadTime, after_s: float, key: str = "a", at_s: float = 0.0) -
     """One container gets what was published `after_s` ago, looked at every second."""
     lead.published(key, MUCH, LITTLE, at_s)
     for second in range(math.ceil(after_s)):
-        lead.seen(key, LITTLE, at_s + second)
-    lead.seen(key, MUCH, at_s + after_s)
+        lead.observe(key, LITTLE, at_s + second)
+    lead.observe(key, MUCH, at_s + after_s)
 
 
 def test_before_the_first_resize_it_is_the_default_and_a_sample() -> None:
@@ -39,7 +39,7 @@ def test_it_is_what_nine_of_ten_resizes_took_and_a_sample() -> None:
 def test_three_resizes_are_enough_to_measure_and_of_few_the_longest_and_an_nth_more_is_taken() -> None:
     """Stages shorter than the default are never given less by it, so that there would never be a fourth."""
     lead = LeadTime(None, 0.0)
-    for number in range(ENOUGH):
+    for number in range(MIN_DELAYS):
         assert lead.seconds == DEFAULT_DELAY_S
         resized(lead, after_s=3.0, key=str(number))
     assert lead.seconds == 4.0
@@ -47,28 +47,28 @@ def test_three_resizes_are_enough_to_measure_and_of_few_the_longest_and_an_nth_m
 
 def test_what_is_configured_is_taken_as_it_is() -> None:
     lead = LeadTime(120.0, 15.0)
-    for _ in range(ENOUGH):
+    for _ in range(MIN_DELAYS):
         resized(lead, after_s=3.0)
     assert lead.seconds == 120.0
 
 
 def test_it_counts_from_the_first_time_a_target_was_published() -> None:
     lead = LeadTime(None, 0.0)
-    for at_s in range(0, ENOUGH * 100, 100):
+    for at_s in range(0, MIN_DELAYS * 100, 100):
         for round_s in (0.0, 15.0, 30.0):
             lead.published("a", MUCH, LITTLE, at_s + round_s)
-            lead.seen("a", LITTLE, at_s + round_s)
-        lead.seen("a", MUCH, at_s + 45.0)
-    assert lead.seconds == 45.0 * (ENOUGH + 1) / ENOUGH
+            lead.observe("a", LITTLE, at_s + round_s)
+        lead.observe("a", MUCH, at_s + 45.0)
+    assert lead.seconds == 45.0 * (MIN_DELAYS + 1) / MIN_DELAYS
 
 
 def test_another_target_is_waited_for_anew() -> None:
     lead = LeadTime(None, 0.0)
-    for _ in range(ENOUGH):
+    for _ in range(MIN_DELAYS):
         lead.published("a", (0.5, GIB), LITTLE, 0.0)
         lead.published("a", MUCH, LITTLE, 40.0)
-        lead.seen("a", MUCH, 50.0)
-    assert lead.seconds == 10.0 * (ENOUGH + 1) / ENOUGH
+        lead.observe("a", MUCH, 50.0)
+    assert lead.seconds == 10.0 * (MIN_DELAYS + 1) / MIN_DELAYS
 
 
 @pytest.mark.parametrize(
@@ -83,40 +83,40 @@ def test_another_target_is_waited_for_anew() -> None:
 def test_a_target_that_is_had_already_is_no_resize(target: tuple[float, float], requests: tuple[float, float]) -> None:
     lead = LeadTime(None, 0.0)
     lead.published("a", target, requests, 0.0)
-    lead.seen("a", requests, 1.0)
+    lead.observe("a", requests, 1.0)
     assert len(lead) == 0
 
 
 def test_a_container_that_requests_nothing_waits_for_its_requests() -> None:
     lead = LeadTime(None, 0.0)
     lead.published("a", MUCH, NOTHING, 0.0)
-    lead.seen("a", NOTHING, 1.0)
+    lead.observe("a", NOTHING, 1.0)
     assert len(lead) == 0
-    lead.seen("a", MUCH, 2.0)
+    lead.observe("a", MUCH, 2.0)
     assert len(lead) == 1
 
 
 def test_half_of_a_target_is_not_the_target() -> None:
     lead = LeadTime(None, 0.0)
     lead.published("a", MUCH, LITTLE, 0.0)
-    lead.seen("a", (MUCH[0], LITTLE[1]), 5.0)
+    lead.observe("a", (MUCH[0], LITTLE[1]), 5.0)
     assert len(lead) == 0
 
 
 def test_the_wait_for_room_on_a_full_node_is_not_measured() -> None:
     lead = LeadTime(None, 0.0)
     lead.published("a", MUCH, LITTLE, 0.0)
-    lead.seen("a", LITTLE, 5.0, deferred=True)
+    lead.observe("a", LITTLE, 5.0, deferred=True)
     lead.published("a", MUCH, LITTLE, 15.0)
-    lead.seen("a", MUCH, 100.0)
+    lead.observe("a", MUCH, 100.0)
     assert len(lead) == 0
 
 
 def test_an_update_that_nobody_makes_is_not_measured() -> None:
     lead = LeadTime(None, 0.0)
-    resized(lead, after_s=LONGEST_DELAY_S + 1.0)
+    resized(lead, after_s=MAX_DELAY_S + 1.0)
     assert len(lead) == 0
-    resized(lead, after_s=LONGEST_DELAY_S, key="b")
+    resized(lead, after_s=MAX_DELAY_S, key="b")
     assert len(lead) == 1
 
 
@@ -124,22 +124,22 @@ def test_a_container_that_is_gone_is_not_waited_for() -> None:
     lead = LeadTime(None, 0.0)
     lead.published("a", MUCH, LITTLE, 0.0)
     lead.keep_only({"b"})
-    lead.seen("a", MUCH, 5.0)
+    lead.observe("a", MUCH, 5.0)
     assert len(lead) == 0
 
 
 def test_an_updater_that_became_quicker_is_believed() -> None:
     lead = LeadTime(None, 0.0)
-    for _ in range(REMEMBERED):
+    for _ in range(MAX_DELAYS):
         resized(lead, after_s=60.0)
-    for _ in range(REMEMBERED):
+    for _ in range(MAX_DELAYS):
         resized(lead, after_s=5.0)
-    assert (len(lead), lead.seconds) == (REMEMBERED, 5.0)
+    assert (len(lead), lead.seconds) == (MAX_DELAYS, 5.0)
 
 
 def test_an_updater_of_a_minute_gives_about_a_minute() -> None:
     lead = LeadTime(None, 15.0)
-    for delay_s in np.random.default_rng(7).uniform(2.0, 62.0, REMEMBERED):
+    for delay_s in np.random.default_rng(7).uniform(2.0, 62.0, MAX_DELAYS):
         resized(lead, after_s=delay_s)
     assert 65.0 < lead.seconds < 77.0
 
@@ -149,12 +149,12 @@ def test_it_is_bounded_whatever_is_seen(delays_s: list[float], sample_s: float) 
     lead = LeadTime(None, sample_s)
     for number, delay_s in enumerate(delays_s):
         lead.published(number, MUCH, LITTLE, 0.0)
-        lead.seen(number, MUCH, delay_s)
-    assert sample_s <= lead.seconds <= LONGEST_DELAY_S + sample_s
+        lead.observe(number, MUCH, delay_s)
+    assert sample_s <= lead.seconds <= MAX_DELAY_S + sample_s
 
 
 def test_a_clock_set_back_does_no_harm() -> None:
     lead = LeadTime(None, 0.0)
     lead.published("a", MUCH, LITTLE, 100.0)
-    lead.seen("a", MUCH, 50.0)
+    lead.observe("a", MUCH, 50.0)
     assert (len(lead), lead.seconds <= DEFAULT_DELAY_S) == (1, True)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from recommender.engine.groups import Groups
-from recommender.engine.keeping import keep, restore
 from recommender.engine.keys import Kill, Rules, WorkloadKey
-from recommender.engine.memory import decide_memory, memory_words
+from recommender.engine.memory import decide_memory, explain_memory
 from recommender.engine.options import RailOptions
+from recommender.engine.persistence import keep, restore
 from recommender.engine.seen import GroupStart
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram_aggregate import HistogramAggregate
@@ -38,7 +38,7 @@ def wanted_gib(world: World, slot: int, options: RailOptions = OPTIONS) -> float
 
 
 def a_run(world: World, runs: ClassRuns | None, age_steps: int, largest_gib: float) -> int:
-    slot = world.add(had=(1.0, 8 * GIB))
+    slot = world.add(requests=(1.0, 8 * GIB))
     world.fleet.by_slot[slot].runs = runs
     world.fleet.memory.age_steps[slot] = age_steps
     world.fleet.memory.largest_bytes[slot] = largest_gib * GIB
@@ -67,8 +67,8 @@ def test_two_runs_of_a_class_are_given_what_each_needs_for_its_input() -> None:
     assert wanted_gib(world, silent) == pytest.approx(8 * MARGIN_OF_FOUR)
     assert wanted_gib(world, huge) == pytest.approx(0.55), "no run of its class was nearly as large"
     assert world.fleet.arrays.promised[[small, large, silent]].all() and not world.fleet.arrays.promised[huge]
-    assert "taken as with its input of 3e+06: the rest" in memory_words(runs, 3e6, 0.01)
-    assert "its input of 5e+07 is far larger than that of the 4 earlier runs" in memory_words(runs, 50e6, 0.01)
+    assert "scaled to its input of 3e+06: with a probability" in explain_memory(runs, 3e6, 0.01)
+    assert "its input of 5e+07 is far larger than that of the 4 earlier runs" in explain_memory(runs, 50e6, 0.01)
 
 
 def test_a_run_that_a_kill_costs_more_is_promised_more_and_later() -> None:
@@ -155,7 +155,7 @@ def test_a_kill_of_one_run_raises_the_others_of_its_class_in_the_same_step() -> 
     played.kills = [Kill(MAIN, instance(), played.now_s, 1.2 * GIB)]
     played.step()
     assert arrays.wanted[slot, MEMORY] > 1.4 * GIB
-    assert "below 1." in memory_words(played.engine.classes.runs(BERT, "main"), math.nan, 0.01)
+    assert "below 1." in explain_memory(played.engine.classes.runs(BERT, "main"), math.nan, 0.01)
     assert list(played.engine.classes.changed) == [BERT]
 
 
@@ -184,8 +184,8 @@ def test_state_kept_before_memory_of_late_and_the_past_were_goes_on_without_them
 
 
 def test_what_memory_rests_on_is_told_in_a_sentence() -> None:
-    assert "no class" in memory_words(None, math.nan, 0.01)
-    assert "0 earlier runs of its class are too few" in memory_words(ClassRuns(), math.nan, 0.01)
-    told = memory_words(four_runs(), math.nan, 0.01)
+    assert "no class" in explain_memory(None, math.nan, 0.01)
+    assert "0 earlier runs of its class are too few" in explain_memory(ClassRuns(), math.nan, 0.01)
+    told = explain_memory(four_runs(), math.nan, 0.01)
     assert "4 earlier runs" in told and "80%" in told
     assert not math.isnan(four_runs().memory.bounds(0.01).peak_bytes)

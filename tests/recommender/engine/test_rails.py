@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.engine.options import RailOptions
-from recommender.engine.rails import guarded, notes_of
+from recommender.engine.rails import apply_rails, rail_notes
 from recommender.engine.situation import (
-    NOBODY_RUNS,
+    LITTLE_HISTORY,
+    NO_CONTAINER,
+    NO_DOUBT,
     PHASE_UNKNOWN,
     SILENT,
-    SURE,
-    TOO_LITTLE,
     TOO_MANY_VIOLATIONS,
 )
 from tests.recommender.engine.situations import HISTORY, NOW_S, Row, situation
@@ -42,46 +42,50 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         doubted(PHASE_UNKNOWN, working_set_bytes=4 * GIB), [0.6, 4.4], ["fallback", "working set"],
     ),
     "in doubt and without history the forecast is what there is": (
-        doubted(PHASE_UNKNOWN, known=NO_HISTORY), [0.5, 1.5], ["fallback"],
+        doubted(PHASE_UNKNOWN, default_estimate=NO_HISTORY), [0.5, 1.5], ["fallback"],
     ),
     "a guess takes nothing away": (
-        doubted(TOO_LITTLE, known_days=0.01, had=(2.0, 1 * GIB)), [2.0, 2.0], ["fallback", "no shrinking on a guess"],
+        doubted(LITTLE_HISTORY, history_days=0.01, requests=(2.0, 1 * GIB)),
+        [2.0, 2.0], ["fallback", "no shrinking on a guess"],
     ),
     "an hour of history is no guess any more": (
-        doubted(PHASE_UNKNOWN, known_days=1 / 24, had=(2.0, 4 * GIB)), [0.6, 2.0], ["fallback"],
+        doubted(PHASE_UNKNOWN, history_days=1 / 24, requests=(2.0, 4 * GIB)), [0.6, 2.0], ["fallback"],
     ),
     "what others have taught stands until a container has shown enough to doubt it": (
-        doubted(TOO_LITTLE, taught=True, published=(0.9, 3 * GIB)), [0.9, 3.0], ["fallback"],
+        doubted(LITTLE_HISTORY, established=True, published=(0.9, 3 * GIB)), [0.9, 3.0], ["fallback"],
     ),
     "which it has with a phase that nobody knows": (
-        doubted(PHASE_UNKNOWN, taught=True, published=(0.9, 2 * GIB)), [0.6, 2.0], ["fallback"],
+        doubted(PHASE_UNKNOWN, established=True, published=(0.9, 2 * GIB)), [0.6, 2.0], ["fallback"],
     ),
     "and memory is held by its working set even then": (
-        doubted(TOO_LITTLE, taught=True, published=(0.9, 3 * GIB), working_set_bytes=4 * GIB),
+        doubted(LITTLE_HISTORY, established=True, published=(0.9, 3 * GIB), working_set_bytes=4 * GIB),
         [0.9, 4.4], ["fallback", "working set"],
     ),
     "of a resource for which nothing stands the default recommender speaks": (
-        doubted(TOO_LITTLE, taught=True, published=(0.9, np.nan)), [0.9, 2.0], ["fallback"],
+        doubted(LITTLE_HISTORY, established=True, published=(0.9, np.nan)), [0.9, 2.0], ["fallback"],
     ),
     "violations above the target widen": (
-        {"spent": (True, False), "violations": (0.07, 0.0)}, [0.625, 1.5], ["violation budget"],
+        {"over_budget": (True, False), "violations": (0.07, 0.0)}, [0.625, 1.5], ["violation budget"],
     ),
     "but not what stands, which was, and would be in each step": (
-        doubted(TOO_LITTLE, taught=True, published=(0.9, 3 * GIB), spent=(True, True)), [0.9, 3.0], ["fallback"],
+        doubted(LITTLE_HISTORY, established=True, published=(0.9, 3 * GIB), over_budget=(True, True)),
+        [0.9, 3.0], ["fallback"],
     ),
     "nor where strangers to it lean on it": (
-        {"leans": True, "wanted": (0.6, 1.5 * GIB), "published": (0.6, 1.5 * GIB), "spent": (True, False)},
+        {"keeps_published_cpu": True, "wanted": (0.6, 1.5 * GIB), "published": (0.6, 1.5 * GIB),
+         "over_budget": (True, False)},
         [0.6, 1.5], [],
     ),
     "and what their own use makes less is widened up to it": (
         {
-            "leans": True, "wanted": (2.0, 1.5 * GIB), "published": (2.0, 1.5 * GIB), "spent": (True, False),
+            "keeps_published_cpu": True, "wanted": (2.0, 1.5 * GIB), "published": (2.0, 1.5 * GIB),
+             "over_budget": (True, False),
             "recent_cpu_cores": 1.0,
         },
         [1.375, 1.5], ["own use", "violation budget"],
     ),
     "twice the target falls back": (
-        doubted(TOO_MANY_VIOLATIONS, spent=(True, False), violations=(0.11, 0.0)),
+        doubted(TOO_MANY_VIOLATIONS, over_budget=(True, False), violations=(0.11, 0.0)),
         [0.75, 2.0], ["fallback", "violation budget"],
     ),
     "memory that earlier runs promise stands whatever is doubted of the CPU": (
@@ -99,15 +103,16 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     ),
     "what it has is not widened, step by step without end": (
         doubted(
-            TOO_MANY_VIOLATIONS, spent=(True, False), violations=(0.11, 0.0), known_days=0.01, had=(2.0, 2 * GIB)
+            TOO_MANY_VIOLATIONS, over_budget=(True, False), violations=(0.11, 0.0), history_days=0.01,
+            requests=(2.0, 2 * GIB),
         ),
         [2.0, 2.0], ["fallback", "violation budget", "no shrinking on a guess"],
     ),
     "a container that uses just what it has gets more, to show what it wants": (
-        {"pinned_cpu_cores": 0.8, "had": (2.0, 1.5 * GIB)}, [1.0, 1.5], ["room to show"],
+        {"saturated_cpu_cores": 0.8, "requests": (2.0, 1.5 * GIB)}, [1.0, 1.5], ["room to show"],
     ),
     "or what is forecast, if that is more": (
-        {"pinned_cpu_cores": 0.2}, [0.5, 1.5], [],
+        {"saturated_cpu_cores": 0.2}, [0.5, 1.5], [],
     ),
     "memory rises at once": (
         {"published": (0.5, 1.0 * GIB)}, [0.5, 1.5], [],
@@ -116,7 +121,7 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         {"published": (0.5, 4.0 * GIB), "less_memory_since_s": 9_900.0}, [0.5, 4.0], ["slow shrink"],
     ),
     "what was declared falls no sooner": (
-        {"had": (0.5, 4.0 * GIB)}, [0.5, 4.0], ["slow shrink"],
+        {"requests": (0.5, 4.0 * GIB)}, [0.5, 4.0], ["slow shrink"],
     ),
     "and not before less of it was wanted at all": (
         {"published": (0.5, 4.0 * GIB)}, [0.5, 4.0], ["slow shrink"],
@@ -131,80 +136,82 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         {"kill_floor_bytes": 3 * GIB}, [0.5, 3.0], ["OOM bump"],
     ),
     "before its first hour a container may be given what it declares, and no more for what others needed": (
-        {"wanted": (3.0, 1.5 * GIB), "known_days": 0.01, "declared_cores": 0.9, "known": NO_HISTORY},
+        {"wanted": (3.0, 1.5 * GIB), "history_days": 0.01, "declared_cores": 0.9, "default_estimate": NO_HISTORY},
         [0.9, 1.5], ["own use"],
     ),
     "unless it uses more than it declares": (
-        {"wanted": (3.0, 1.5 * GIB), "known_days": 0.01, "declared_cores": 0.9, "recent_cpu_cores": 2.0},
+        {"wanted": (3.0, 1.5 * GIB), "history_days": 0.01, "declared_cores": 0.9, "recent_cpu_cores": 2.0},
         [2.2, 1.5], ["own use"],
     ),
     "or declares nothing": (
-        {"wanted": (3.0, 1.5 * GIB), "known_days": 0.01}, [3.0, 1.5], [],
+        {"wanted": (3.0, 1.5 * GIB), "history_days": 0.01}, [3.0, 1.5], [],
     ),
     "or earlier runs of its class say so": (
-        {"wanted": (3.0, 1.5 * GIB), "known_days": 0.01, "declared_cores": 0.9, "seen_before": True}, [3.0, 1.5], [],
+        {"wanted": (3.0, 1.5 * GIB), "history_days": 0.01, "declared_cores": 0.9, "from_experience": True},
+        [3.0, 1.5], [],
     ),
     "too many changes hold what is applied": (
-        {"published": (0.9, 2.0 * GIB), "less_memory_since_s": 0.0, "changed_enough": (True, True)},
+        {"published": (0.9, 2.0 * GIB), "less_memory_since_s": 0.0, "resizes_exhausted": (True, True)},
         [0.9, 2.0], ["slow shrink", "resize limit"],
     ),
     "but not memory that must rise": (
-        {"published": (0.9, 1.0 * GIB), "changed_enough": (True, True)}, [0.9, 1.5], ["resize limit"],
+        {"published": (0.9, 1.0 * GIB), "resizes_exhausted": (True, True)}, [0.9, 1.5], ["resize limit"],
     ),
     "nor CPU that must rise": (
-        {"published": (0.3, 1.5 * GIB), "changed_enough": (True, True)}, [0.5, 1.5], [],
+        {"published": (0.3, 1.5 * GIB), "resizes_exhausted": (True, True)}, [0.5, 1.5], [],
     ),
     "memory that rises step by step takes no change away from CPU": (
-        {"published": (0.9, 1.0 * GIB), "changed_enough": (False, True)}, [0.5, 1.5], [],
+        {"published": (0.9, 1.0 * GIB), "resizes_exhausted": (False, True)}, [0.5, 1.5], [],
     ),
     "nor the default recommender's, whose bounds let everybody be": (
-        {"evicts": True, "published": (0.9, 2 * GIB), "changed_enough": (True, True)},
+        {"evicts": True, "published": (0.9, 2 * GIB), "resizes_exhausted": (True, True)},
         [0.6, 2.0], ["no needless restart"],
     ),
     "where earlier runs promise that it is needed no more, it falls at once": (
         {"published": (0.5, 4.0 * GIB), "promised": True}, [0.5, 1.5], [],
     ),
     "what a full node has put off for long is not asked for any more": (
-        {"had": (0.3, 1.5 * GIB), "deferred_s": 200.0}, [0.3, 1.5], ["room"],
+        {"requests": (0.3, 1.5 * GIB), "deferred_s": 200.0}, [0.3, 1.5], ["room"],
     ),
     "also where a kill showed that it is enough": (
-        {"had": (0.3, 1.5 * GIB), "deferred_s": 200.0, "kill_floor_bytes": 1.5 * GIB}, [0.3, 1.5], ["room"],
+        {"requests": (0.3, 1.5 * GIB), "deferred_s": 200.0, "kill_floor_bytes": 1.5 * GIB}, [0.3, 1.5], ["room"],
     ),
     "unless it is killed for want of it where it is": (
-        {"had": (0.3, 1.5 * GIB), "deferred_s": 200.0, "kill_floor_bytes": 2.5 * GIB}, [0.5, 2.5], ["OOM bump"],
+        {"requests": (0.3, 1.5 * GIB), "deferred_s": 200.0, "kill_floor_bytes": 2.5 * GIB}, [0.5, 2.5], ["OOM bump"],
     ),
     "but waited for at first": (
-        {"had": (0.3, 1.5 * GIB), "deferred_s": 100.0}, [0.5, 1.5], [],
+        {"requests": (0.3, 1.5 * GIB), "deferred_s": 100.0}, [0.5, 1.5], [],
     ),
     "where a change makes pods anew they get what the default recommender would say": (
         {"evicts": True}, [0.6, 2.0], ["no needless restart"],
     ),
     "and no more for violations, nor to show what they want": (
-        {"evicts": True, "spent": (True, True), "pinned_cpu_cores": 0.8, "had": (0.8, 4 * GIB)},
+        {"evicts": True, "over_budget": (True, True), "saturated_cpu_cores": 0.8, "requests": (0.8, 4 * GIB)},
         [0.6, 2.0], ["no needless restart"],
     ),
     "in doubt that is the fallback's doing": (
         doubted(PHASE_UNKNOWN, evicts=True), [0.6, 2.0], ["fallback"],
     ),
     "without history the forecast is what there is for them, too": (
-        {"evicts": True, "known": NO_HISTORY, "known_days": 0.0}, [0.5, 1.5], [],
+        {"evicts": True, "default_estimate": NO_HISTORY, "history_days": 0.0}, [0.5, 1.5], [],
     ),
     "memory whose limit moves along is not taken away before the default recommender would": (
-        {"limits_follow": True, "had": (0.5, 4 * GIB)}, [0.5, 4.0], ["limit"],
+        {"limits_follow": True, "requests": (0.5, 4 * GIB)}, [0.5, 4.0], ["limit"],
     ),
     "which takes what is above its upper bound, and gives its target at once: half of the way would be held as long": (
-        {"limits_follow": True, "had": (0.5, 20 * GIB), "published": (0.5, 20 * GIB), "less_memory_since_s": 9_000.0},
+        {"limits_follow": True, "requests": (0.5, 20 * GIB), "published": (0.5, 20 * GIB),
+         "less_memory_since_s": 9_000.0},
         [0.5, 2.0], ["limit"],
     ),
     "nor longer than half a day, from which on the default's target is given to all": (
-        {"limits_follow": True, "published": (0.5, 1.5 * GIB), "had": (0.5, 4 * GIB), "youngest_s": 43_200.0},
+        {"limits_follow": True, "published": (0.5, 1.5 * GIB), "requests": (0.5, 4 * GIB), "youngest_s": 43_200.0},
         [0.5, 2.0], ["limit"],
     ),
     "after a kill it is the default's target, too: its margin lies above the bump": (
-        {"limits_follow": True, "had": (0.5, 1.5 * GIB), "kill_floor_bytes": 1.8 * GIB}, [0.5, 2.0], ["limit"],
+        {"limits_follow": True, "requests": (0.5, 1.5 * GIB), "kill_floor_bytes": 1.8 * GIB}, [0.5, 2.0], ["limit"],
     ),
     "unless enough earlier runs of its class show that no peak will come": (
-        {"limits_follow": True, "had": (0.5, 4 * GIB), "promised": True}, [0.5, 1.5], [],
+        {"limits_follow": True, "requests": (0.5, 4 * GIB), "promised": True}, [0.5, 1.5], [],
     ),
     "what CPU others needed counts up to what it uses itself, and a tenth": (
         {"wanted": (5.0, 1.5 * GIB), "recent_cpu_cores": 4.0}, [4.4, 1.5], ["own use"],
@@ -216,10 +223,10 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         {"wanted": (0.5, 9 * GIB), "recent_cpu_cores": 4.0, "peak_bytes": 3 * GIB}, [0.5, 9.0], [],
     ),
     "unless those are earlier runs of its own class": (
-        {"wanted": (5.0, 9 * GIB), "seen_before": True}, [5.0, 9.0], [],
+        {"wanted": (5.0, 9 * GIB), "from_experience": True}, [5.0, 9.0], [],
     ),
     "or there is no hour of history of its own": (
-        {"wanted": (5.0, 9 * GIB), "known_days": 0.04}, [5.0, 9.0], [],
+        {"wanted": (5.0, 9 * GIB), "history_days": 0.04}, [5.0, 9.0], [],
     ),
     "what may begin again keeps what a run needed most, and a tenth": (
         {"keeps_peak": True, "peak_bytes": 4 * GIB}, [0.5, 4.4], ["start again"],
@@ -248,7 +255,7 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         {"silent": True, "published": (0.5, 1.5 * GIB), "kill_floor_bytes": 3 * GIB}, [0.5, 3.0], ["OOM bump"],
     ),
     "nothing is known, nothing is said": (
-        doubted(NOBODY_RUNS, wanted=NOTHING, known=NO_HISTORY, working_set_bytes=np.nan), [np.nan, np.nan],
+        doubted(NO_CONTAINER, wanted=NOTHING, default_estimate=NO_HISTORY, working_set_bytes=np.nan), [np.nan, np.nan],
         ["fallback"],
     ),
 }  # fmt: skip
@@ -256,54 +263,51 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
 
 def test_each_rail_by_hand_all_groups_at_once() -> None:
     all_of_them = situation([row for row, _, _ in CASES.values()])
-    found = guarded(all_of_them, OPTIONS)
+    found = apply_rails(all_of_them, OPTIONS)
     for place, (name, (_, target, rails)) in enumerate(CASES.items()):
         cpu_cores, memory_bytes = found.target[place]
         np.testing.assert_allclose([cpu_cores, memory_bytes / GIB], target, rtol=1e-9, err_msg=name)
-        notes = notes_of(found.acted, place, all_of_them, OPTIONS)
+        notes = rail_notes(found.acted, place, all_of_them, OPTIONS)
         assert [rail for rail, _ in notes] == rails, name
 
 
 WORDS = {
     "an unknown phase gives what the default recommender would say": [
-        "phase unknown: as the default recommender has it",
+        "phase unknown: as the default recommender",
     ],
-    "what others have taught stands until a container has shown enough to doubt it": [
-        "too little history: as it stands"
-    ],
+    "what others have taught stands until a container has shown enough to doubt it": ["too little history: unchanged"],
     "memory that earlier runs promise stands whatever is doubted of the CPU": [
         "violations of 11.0% (CPU) and 0.0% (memory) although the margin was widened: "
-        "as the default recommender has it, but for memory, which earlier runs promise",
+        "as the default recommender, except for memory, which earlier runs bound",
     ],
     "in doubt and without history the forecast is what there is": ["phase unknown; no history to fall back on"],
     "twice the target falls back": [
-        "violations of 11.0% (CPU) and 0.0% (memory) although the margin was widened: "
-        "as the default recommender has it",
+        "violations of 11.0% (CPU) and 0.0% (memory) although the margin was widened: as the default recommender",
         "cpu: violations above the target, 1.25 times the forecast",
     ],
     "memory stays a tenth above what is in use": ["10% above the present working set"],
     "memory falls late": ["kept until less has been wanted for 600 s"],
     "and in steps": ["20% at a time"],
     "a kill for memory is not forgotten": ["a container was killed for memory: at least 3072 MiB"],
-    "but not memory that must rise": ["cpu and memory: changed within the last hour as often as it may, 12 times"],
+    "but not memory that must rise": ["cpu and memory: changed 12 times within the last hour, as often as allowed"],
     "what a full node has put off for long is not asked for any more": [
-        "no room on the node for 200 s: as it has now, for the present",
+        "no room on the node for 200 s: not above its present requests",
     ],
     "where a change makes pods anew they get what the default recommender would say": [
-        "a change restarts it: as the default recommender has it",
+        "a change restarts it: as the default recommender",
     ],
     "what may begin again keeps what a run needed most, and a tenth": [
-        "what a run needed most and 10%: it may begin again",
+        "the peak of a run and 10%: it may start again",
     ],
-    "and though more was": ["as it stands, while nothing is told of it"],
+    "and though more was": ["unchanged while there are no samples"],
 }
 
 
 def test_every_rail_that_acted_says_why_in_words() -> None:
     rows = situation([CASES[name][0] for name in WORDS])
-    found = guarded(rows, OPTIONS)
+    found = apply_rails(rows, OPTIONS)
     for place, (name, words) in enumerate(WORDS.items()):
-        assert [told for _, told in notes_of(found.acted, place, rows, OPTIONS)] == words, name
+        assert [told for _, told in rail_notes(found.acted, place, rows, OPTIONS)] == words, name
 
 
 amount = st.floats(0.01, 100.0)
@@ -313,17 +317,17 @@ maybe = st.one_of(st.just(NOTHING), pair)
 ROW = st.fixed_dictionaries(
     {
         "wanted": maybe,
-        "doubt": st.sampled_from([SURE, PHASE_UNKNOWN, TOO_MANY_VIOLATIONS]),
+        "doubt": st.sampled_from([NO_DOUBT, PHASE_UNKNOWN, TOO_MANY_VIOLATIONS]),
         "silent": st.booleans(),
         "working_set_bytes": st.one_of(st.just(np.nan), bytes_),
-        "pinned_cpu_cores": st.one_of(st.just(np.nan), amount),
-        "seen_before": st.booleans(),
-        "spent": st.tuples(st.booleans(), st.booleans()),
+        "saturated_cpu_cores": st.one_of(st.just(np.nan), amount),
+        "from_experience": st.booleans(),
+        "over_budget": st.tuples(st.booleans(), st.booleans()),
         "published": maybe,
-        "taught": st.booleans(),
-        "known": st.one_of(st.just(NO_HISTORY), st.just(HISTORY)),
-        "known_days": st.sampled_from([0.01, 1.0]),
-        "had": maybe,
+        "established": st.booleans(),
+        "default_estimate": st.one_of(st.just(NO_HISTORY), st.just(HISTORY)),
+        "history_days": st.sampled_from([0.01, 1.0]),
+        "requests": maybe,
         "deferred_s": st.sampled_from([0.0, 500.0]),
         "evicts": st.booleans(),
         "limits_follow": st.booleans(),
@@ -332,7 +336,7 @@ ROW = st.fixed_dictionaries(
         "keeps_peak": st.booleans(),
         "kill_floor_bytes": st.one_of(st.just(0.0), bytes_),
         "youngest_s": st.floats(0, 1e6),
-        "changed_enough": st.tuples(st.booleans(), st.booleans()),
+        "resizes_exhausted": st.tuples(st.booleans(), st.booleans()),
         "declared_cores": st.one_of(st.just(np.nan), amount),
     }
 )
@@ -340,9 +344,9 @@ ROW = st.fixed_dictionaries(
 
 @given(st.lists(ROW, min_size=1, max_size=6))
 def test_all_groups_together_are_guarded_as_one_by_one(rows: list[Row]) -> None:
-    together = guarded(situation(rows), OPTIONS)
+    together = apply_rails(situation(rows), OPTIONS)
     for place, row in enumerate(rows):
-        alone = guarded(situation([row]), OPTIONS)
+        alone = apply_rails(situation([row]), OPTIONS)
         np.testing.assert_array_equal(together.target[place], alone.target[0])
         np.testing.assert_array_equal(together.acted[:, place], alone.acted[:, 0])
 
@@ -353,7 +357,7 @@ def test_while_something_is_told_no_rail_leaves_less_memory_than_is_in_use_or_dr
 ) -> None:
     rows = [{**row, "silent": False, "deferred_s": 0.0, "wanted": (0.5, 0.1 * GIB)} for row in rows]
     s = situation(rows)
-    memory, applied = guarded(s, OPTIONS).target[:, 1], s.groups.published[:, 1]
+    memory, applied = apply_rails(s, OPTIONS).target[:, 1], s.groups.published[:, 1]
     assert not (memory < s.working_set_bytes).any()
     assert not (~s.groups.limits_follow & (memory < applied * (1 - OPTIONS.shrink_step) * (1 - 1e-12))).any()
     assert not (memory < s.kill_floor_bytes).any()
@@ -365,18 +369,18 @@ def test_of_the_silent_nothing_moves_but_for_a_kill_and_a_full_node(rows: list[R
     rows = [
         {**row, "silent": True, "deferred_s": 0.0, "published": (1.0, GIB), "kill_floor_bytes": 0.0} for row in rows
     ]
-    np.testing.assert_array_equal(guarded(situation(rows), OPTIONS).target, [(1.0, GIB)] * len(rows))
+    np.testing.assert_array_equal(apply_rails(situation(rows), OPTIONS).target, [(1.0, GIB)] * len(rows))
 
 
 def test_only_who_has_too_little_because_of_us_leaves_the_default_recommenders_wide_bounds() -> None:
     rows = [
-        doubted(TOO_LITTLE),
+        doubted(LITTLE_HISTORY),
         doubted(TOO_MANY_VIOLATIONS, violations=(0.11, 0.0)),
         doubted(TOO_MANY_VIOLATIONS, violations=(0.11, 0.0), evicts=True),
         {},
-        doubted(TOO_LITTLE, promised=True),
-        doubted(TOO_LITTLE, promised=True, evicts=True),
+        doubted(LITTLE_HISTORY, promised=True),
+        doubted(LITTLE_HISTORY, promised=True, evicts=True),
     ]
     both, neither, promised = [True, True], [False, False], [True, False]
     assert situation(rows).as_default.tolist() == [both, both, both, neither, promised, both]
-    assert situation(rows).disturbs_nobody.tolist() == [both, neither, both, neither, promised, both]
+    assert situation(rows).within_default_bounds.tolist() == [both, neither, both, neither, promised, both]

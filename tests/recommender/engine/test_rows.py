@@ -54,6 +54,6 @@ def test_all_rows_are_labelled_anew_oldest_first() -> None:
         told.append(usage[0, 0])
         return np.array([int(usage[0, 0]) + 10])
 
-    assert rows.told_anew(np.array([2]), tell).tolist() == [17]
+    assert rows.relabel(np.array([2]), tell).tolist() == [17]
     assert told == [3.0, 4.0, 5.0, 6.0, 7.0]
     assert rows.latest(2, WIDTH)[1].tolist() == [13, 14, 15, 16, 17]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from recommender.engine.band import OLD_S, held, safe_value
+from recommender.engine.band import MAX_POD_AGE_S, safe_value, with_deadband
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Running
 from recommender.engine.options import Options
@@ -28,7 +28,7 @@ def safe(
     groups.add(MAIN, GroupStart(with_history(*history), NOTHING), NOW_S, MARGIN)
     groups.arrays.published[groups.slots[MAIN]] = stands
     slot = groups.slots[MAIN]
-    groups.look_through(slot, containers)
+    groups.update_running(slot, containers)
     if kill_gib:
         groups.arrays.kill_floor_bytes[slot], groups.arrays.killed_s[slot] = kill_gib * GIB, NOW_S
     return safe_value(groups, slot, containers, NOW_S, OPTIONS)
@@ -74,13 +74,13 @@ def test_nothing_is_left_behind_where_what_stands_is_as_good_or_nothing_stands_o
     assert target is not None
     nearly = (float(target.target[CPU]) * 0.96, float(target.target[MEMORY]) * 0.99)
     assert safe(nearly, small) is None
-    assert (held(target.target[np.newaxis], np.array([nearly]), OPTIONS.band) == nearly).all()
+    assert (with_deadband(target.target[np.newaxis], np.array([nearly]), OPTIONS.band) == nearly).all()
 
 
 def test_pods_so_old_that_they_are_updated_whatever_the_bounds_say_are_left_alone() -> None:
     small = running(requests=(0.1, 0.57 * GIB))
-    assert safe((0.1, 0.57 * GIB), small._replace(started_s=NOW_S - OLD_S + 60.0)) is not None
-    assert safe((0.1, 0.57 * GIB), small._replace(started_s=NOW_S - OLD_S)) is None
+    assert safe((0.1, 0.57 * GIB), small._replace(started_s=NOW_S - MAX_POD_AGE_S + 60.0)) is not None
+    assert safe((0.1, 0.57 * GIB), small._replace(started_s=NOW_S - MAX_POD_AGE_S)) is None
 
 
 def in_a_passing_phase() -> Played:

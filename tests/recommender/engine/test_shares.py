@@ -17,7 +17,7 @@ from recommender.engine import shares
 from recommender.engine.engine import Engine
 from recommender.engine.keys import Group, Instance, Rules, Running, WorkloadKey
 from recommender.engine.options import RailOptions
-from recommender.engine.rails import guarded
+from recommender.engine.rails import apply_rails
 from recommender.engine.seen import Evaluation, Samples, Seen
 from recommender.engine.shares import SharedNode, Shares, Work
 from recommender.engine.tally import Report
@@ -40,25 +40,25 @@ def node_of(
     return SharedNode(cpu_cores, cpu_cores, *known)
 
 
-def divided(nodes: Sequence[SharedNode], wanted: np.ndarray) -> np.ndarray:
+def divide_cores(nodes: Sequence[SharedNode], wanted: np.ndarray) -> np.ndarray:
     """What is given where no container is yet to come."""
-    return shares.divided(nodes, wanted, np.full(len(wanted), np.inf))
+    return shares.divide_cores(nodes, wanted, np.full(len(wanted), np.inf))
 
 
 def test_where_there_is_enough_for_all_each_has_what_it_wants() -> None:
     wanted = np.array([1.0, 2.5, 9.0])
-    assert divided([node_of(0, 1, weights=[1.0, 0.25])], wanted).tolist() == [1.0, 2.5, 9.0]
+    assert divide_cores([node_of(0, 1, weights=[1.0, 0.25])], wanted).tolist() == [1.0, 2.5, 9.0]
 
 
 def test_what_one_does_not_want_goes_to_the_others() -> None:
     """By weights 3 to 1 they would have three and one; the first waits, and wants half a core."""
-    assert divided([node_of(0, 1, weights=[0.75, 0.25])], np.array([0.5, 6.0])).tolist() == [0.5, 3.5]
+    assert divide_cores([node_of(0, 1, weights=[0.75, 0.25])], np.array([0.5, 6.0])).tolist() == [0.5, 3.5]
 
 
 def test_one_that_is_held_back_gets_its_share_whatever_was_foreseen_of_it() -> None:
     """What it got so far was one core, and so one is foreseen."""
     node = node_of(0, 1, weights=[0.75, 0.25], held_back=(0,))
-    assert divided([node], np.array([1.0, 3.0])).tolist() == [3.0, 1.0]
+    assert divide_cores([node], np.array([1.0, 3.0])).tolist() == [3.0, 1.0]
 
 
 def test_who_uses_all_that_it_is_entitled_to_on_a_busy_node_is_held_back() -> None:
@@ -104,26 +104,26 @@ def test_what_a_container_used_beside_another_says_nothing_of_what_it_wants_once
 def test_together_they_request_no_more_than_their_owners_do() -> None:
     """Four cores go three to one; their owners request 200m in all, which leaves the node open to more pods."""
     node = node_of(0, 1, weights=[0.75, 0.25], held_back=(0, 1))._replace(declared_cores=0.2)
-    np.testing.assert_allclose(divided([node], np.array([1.0, 3.0])), [0.15, 0.05])
+    np.testing.assert_allclose(divide_cores([node], np.array([1.0, 3.0])), [0.15, 0.05])
     told = Told(FAST, SLOW)
     told.shares.place(WEB, sharing(WEB), 0.1, told.now_s)
     assert told.tell({FAST: 1.0}, {})[0].declared_cores == 2.0 + 2.0 + 0.1
     nothing = Told(FAST)
     nothing.shares.place(SLOW, sharing(SLOW, request_cores=math.nan), math.nan, nothing.now_s)
     (node,) = nothing.tell({FAST: 4.0}, {})
-    assert divided([node], np.array([3.0, 3.0])).tolist() == [2.0, 2.0], "who declares nothing sets no bound"
+    assert divide_cores([node], np.array([3.0, 3.0])).tolist() == [2.0, 2.0], "who declares nothing sets no bound"
 
 
 def test_a_group_on_several_nodes_has_the_largest_of_its_shares_and_one_of_which_nothing_is_known_has_none() -> None:
     nodes = [node_of(0, 1, cpu_cores=2.0), node_of(0, 2, cpu_cores=8.0)]
-    given = divided(nodes, np.array([6.0, 6.0, np.nan]))
+    given = divide_cores(nodes, np.array([6.0, 6.0, np.nan]))
     np.testing.assert_array_equal(given, [6.0, 1.0, np.nan])
 
 
 def test_the_rail_gives_shares_of_cpu_alone_and_not_where_a_change_restarts() -> None:
     wants = {"wanted": (3.0, 2 * GIB), "recent_cpu_cores": 3.0}
     rows = [wants, wants, {**wants, "evicts": True}]
-    target = guarded(situation(rows, [node_of(0, 1, 2, cpu_cores=3.0)]), RailOptions()).target
+    target = apply_rails(situation(rows, [node_of(0, 1, 2, cpu_cores=3.0)]), RailOptions()).target
     assert target[:2].tolist() == [[1.2, 2 * GIB]] * 2, "the third wants 0.6"
     assert target[2, CPU] == 0.6
 
@@ -134,7 +134,7 @@ def sharing(instance: Instance, node: str = "n0", request_cores: float = 2.0, by
 
 def test_a_container_that_is_yet_to_come_asks_for_no_more_than_its_owner() -> None:
     """It will share a node: with all that its class needs it would find room on none."""
-    (row,) = guarded(
+    (row,) = apply_rails(
         situation([{"wanted": (3.0, 2 * GIB), "recent_cpu_cores": 3.0, "shares": True, "declared_cores": 0.1}]),
         RailOptions(),
     ).target
@@ -252,7 +252,7 @@ def test_the_stages_of_a_class_that_is_forgotten_are_kept_no_longer() -> None:
     assert shares._stages(runs) is shares._stages(runs)
     del runs
     gc.collect()
-    assert not shares._made
+    assert not shares._stages_cache
 
 
 def test_what_goes_wrong_with_the_containers_of_a_node_leaves_the_other_nodes_their_shares() -> None:
@@ -276,7 +276,7 @@ def test_shares_never_exceed_what_is_wanted_nor_what_is_there_and_leave_nothing_
     jobs: list[tuple[float, float]], cpu_cores: float
 ) -> None:
     wanted = np.array([want for want, _ in jobs])
-    given_cores = divided([node_of(*range(len(jobs)), cpu_cores=cpu_cores, weights=[w for _, w in jobs])], wanted)
+    given_cores = divide_cores([node_of(*range(len(jobs)), cpu_cores=cpu_cores, weights=[w for _, w in jobs])], wanted)
     assert (given_cores <= wanted).all()
     assert given_cores.sum() == pytest.approx(min(cpu_cores, wanted.sum()), abs=1e-6)
 
@@ -351,8 +351,8 @@ def test_a_short_job_of_a_known_class_is_served_first_from_the_round_on_that_see
 
 
 def test_a_container_was_not_idle_between_samples_that_come_more_seldom_than_rounds() -> None:
-    for every_s in (5.0, 15.0):
-        used_core_s, runs = a_shared_node(every_s)._work_of(SLOW)
+    for sample_interval_s in (5.0, 15.0):
+        used_core_s, runs = a_shared_node(sample_interval_s)._work_of(SLOW)
         assert used_core_s == pytest.approx(60.0, abs=10.0)
         assert runs is not None and len(runs) == 1
 
@@ -360,13 +360,15 @@ def test_a_container_was_not_idle_between_samples_that_come_more_seldom_than_rou
 def test_a_job_that_was_moved_is_as_far_as_it_was_on_the_node_that_it_left() -> None:
     """Both are of the long class. The one that comes has done 60 of 200 core seconds elsewhere, and so it ends first;
     without that, the one that was there first stays first."""
-    for begun_by, comes_first in ((SLOW.pod_uid, True), ("", False)):
+    for resumed_pod_uid, comes_first in ((SLOW.pod_uid, True), ("", False)):
         engine, moved = a_shared_node(samples_every_s=5.0), Instance("ns", "uid-moved", "main")
         there = of_class(SLOW, NOW_S)._replace(shares_node="n1")
         engine.step(NOW_S + 65.0, Seen(containers={FAST: there, SLOW: None}, nodes={"n1": 1.0}), Report())
         for age_s in np.arange(70.0, 80.0, 5.0):
             engine.step(NOW_S + age_s, Seen(samples=Samples.of([(FAST, Sample(NOW_S + age_s, 1.0, GIB))])), Report())
-        comes = of_class(SLOW, NOW_S + 80.0)._replace(shares_node="n1", begun_by=begun_by, group=GROUPS[FAST])
+        comes = of_class(SLOW, NOW_S + 80.0)._replace(
+            shares_node="n1", resumed_pod_uid=resumed_pod_uid, group=GROUPS[FAST]
+        )
         engine.step(NOW_S + 80.0, Seen(containers={moved: comes}), Report())
         (node,) = engine._shares.shared(NOW_S + 80.0, SLOTS, Report())
         assert (node.weights[1] > node.weights[0]) == comes_first
@@ -380,10 +382,10 @@ def test_what_a_job_did_until_its_last_moment_counts_where_it_goes_on() -> None:
     here = of_class(SLOW, NOW_S)
     shares.take_nodes({"n0": 1.0, "n1": 1.0})
     shares.place(SLOW, here, math.nan, NOW_S)
-    shares.place(WEB, here._replace(shares_node="n1", begun_by=SLOW.pod_uid), math.nan, NOW_S)
+    shares.place(WEB, here._replace(shares_node="n1", resumed_pod_uid=SLOW.pod_uid), math.nan, NOW_S)
 
     def done() -> dict[Instance, float]:
-        return {key: shares._done(key, shares._containers[key], used.get(key, 0.0)) for key in (SLOW, WEB)}
+        return {key: shares._completed_core_s(key, shares._containers[key], used.get(key, 0.0)) for key in (SLOW, WEB)}
 
     assert done() == {SLOW: 40.0, WEB: 40.0}
     used[SLOW] = 45.0

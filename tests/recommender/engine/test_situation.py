@@ -12,17 +12,17 @@ from recommender.engine.container_arrays import BY_CLASS, BY_PAST, UNDECIDED
 from recommender.engine.options import RailOptions
 from recommender.engine.situation import (
     DOUBTS,
-    FEW_SAMPLES,
-    HEADROOM,
-    NOBODY_RUNS,
+    LITTLE_HISTORY,
+    MIN_JUDGED_SAMPLES,
+    MIN_SATURATED_SAMPLES,
+    NO_CONTAINER,
+    NO_DOUBT,
     PHASE_UNKNOWN,
-    PINNED_SAMPLES,
     SILENT,
-    SURE,
-    TOO_LITTLE,
     TOO_MANY_VIOLATIONS,
+    YOUNG_HEADROOM,
     Situation,
-    look,
+    assess,
 )
 from recommender.records import CPU, UNKNOWN_PHASE
 from tests.recommender.engine.worked import CYCLE, GIB, NOW_S, World
@@ -38,7 +38,7 @@ def seen(
     expected, expected_promised = np.full((n, 2), np.nan), np.zeros(n, bool)
     for group, wanted in (coming or {}).items():
         expected[group], expected_promised[group] = wanted, promised
-    return look(world.fleet, world.groups, expected, expected_promised, (), now_s, RailOptions())
+    return assess(world.fleet, world.groups, expected, expected_promised, (), now_s, RailOptions())
 
 
 def test_each_resource_is_that_of_whoever_needs_most_of_it_and_groups_do_not_mix() -> None:
@@ -99,21 +99,21 @@ def test_of_equal_ones_the_first_leads_and_one_to_come_leads_nobody() -> None:
 
 
 DOUBTED: dict[str, tuple[list[dict[str, Any]], bool, int]] = {
-    "nobody runs": ([], False, NOBODY_RUNS),
-    "nobody runs, and the next run of its class is known": ([], True, SURE),
-    "one of which nothing is known": ([{"decided_by": UNDECIDED}], False, TOO_LITTLE),
-    "one of which nothing but its class is known": ([{"decided_by": UNDECIDED}], True, SURE),
+    "nobody runs": ([], False, NO_CONTAINER),
+    "nobody runs, and the next run of its class is known": ([], True, NO_DOUBT),
+    "one of which nothing is known": ([{"decided_by": UNDECIDED}], False, LITTLE_HISTORY),
+    "one of which nothing but its class is known": ([{"decided_by": UNDECIDED}], True, NO_DOUBT),
     "one in no known phase": ([{"phase": UNKNOWN_PHASE}], False, PHASE_UNKNOWN),
-    "half of them in no known phase": ([{"phase": UNKNOWN_PHASE}, {}], False, SURE),
+    "half of them in no known phase": ([{"phase": UNKNOWN_PHASE}, {}], False, NO_DOUBT),
     "most of them in no known phase": ([{"phase": UNKNOWN_PHASE}] * 2 + [{}], False, PHASE_UNKNOWN),
-    "the class knows, whatever the phase": ([{"phase": UNKNOWN_PHASE, "decided_by": BY_CLASS}], False, SURE),
-    "it was there before, whatever the phase": ([{"phase": UNKNOWN_PHASE, "decided_by": BY_PAST}], False, SURE),
+    "the class knows, whatever the phase": ([{"phase": UNKNOWN_PHASE, "decided_by": BY_CLASS}], False, NO_DOUBT),
+    "it was there before, whatever the phase": ([{"phase": UNKNOWN_PHASE, "decided_by": BY_PAST}], False, NO_DOUBT),
     "nobody was told of for three samples": ([{"sampled_s": NOW_S - 3.5}], False, SILENT),
-    "one of two was not told of": ([{"sampled_s": NOW_S - 3.5}, {}], False, SURE),
+    "one of two was not told of": ([{"sampled_s": NOW_S - 3.5}, {}], False, NO_DOUBT),
     "nobody was told of who is told of every fifteen seconds": (
-        [{"sampled_s": NOW_S - 44.0, "every_s": 15.0}], False, SURE,
+        [{"sampled_s": NOW_S - 44.0, "sample_interval_s": 15.0}], False, NO_DOUBT,
     ),
-    "and for three of these": ([{"sampled_s": NOW_S - 46.0, "every_s": 15.0}], False, SILENT),
+    "and for three of these": ([{"sampled_s": NOW_S - 46.0, "sample_interval_s": 15.0}], False, SILENT),
 }  # fmt: skip
 
 
@@ -128,18 +128,18 @@ def test_doubt_by_hand_all_groups_at_once() -> None:
     found = seen(world, coming)
     for group, (name, (_, _, doubt)) in enumerate(DOUBTED.items()):
         assert DOUBTS[found.doubt[group]] == DOUBTS[doubt], name
-        assert found.silent[group] == (doubt in (SILENT, NOBODY_RUNS)), name
+        assert found.silent[group] == (doubt in (SILENT, NO_CONTAINER)), name
 
 
 def test_violations_count_from_some_tens_of_samples_on_and_more_than_twice_as_many_are_a_doubt() -> None:
     world, groups = World(4), (0.06, 0.11, 0.5, 0.04)
     for group, share in enumerate(groups):
         world.add(group)
-        judged = FEW_SAMPLES - 1 if group == 2 else FEW_SAMPLES
+        judged = MIN_JUDGED_SAMPLES - 1 if group == 2 else MIN_JUDGED_SAMPLES
         world.groups.judged[group], world.groups.violations[group, 1] = judged, share * judged
     found = seen(world)
-    assert found.spent.tolist() == [[False, True], [False, True], [False, False], [False, False]]
-    assert found.doubt.tolist() == [SURE, TOO_MANY_VIOLATIONS, SURE, SURE]
+    assert found.over_budget.tolist() == [[False, True], [False, True], [False, False], [False, False]]
+    assert found.doubt.tolist() == [NO_DOUBT, TOO_MANY_VIOLATIONS, NO_DOUBT, NO_DOUBT]
 
 
 # -- strangers ---------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def test_a_stranger_leans_on_a_grown_up_of_its_group_and_gets_what_it_uses_itsel
     assert found.wanted[1].tolist() == [4.0, 8 * GIB], "where nobody has taught anything its own forecast counts"
     busy = a_stranger(world)
     world.fleet.arrays.used[busy] = 2.0, 3 * GIB
-    assert seen(world).wanted[0, CPU] == 2.0 * HEADROOM
+    assert seen(world).wanted[0, CPU] == 2.0 * YOUNG_HEADROOM
 
 
 def test_a_pod_that_replaces_all_others_gets_what_they_have_taught() -> None:
@@ -174,11 +174,13 @@ def test_a_pod_that_replaces_all_others_gets_what_they_have_taught() -> None:
     assert seen(world).wanted[0, CPU] == 0.6
     world.fleet.arrays.used[fresh, CPU] = 0.6
     found = seen(world)
-    assert found.wanted[0, CPU] == 0.6 and found.stands[0].tolist() == [True, False]
-    assert not seen(world, {0: COMING}).stands.any(), "one that is to come wants more"
+    assert found.wanted[0, CPU] == 0.6 and found.keeps_published[0].tolist() == [True, False]
+    assert not seen(world, {0: COMING}).keeps_published.any(), "one that is to come wants more"
     world.fleet.arrays.used[fresh, CPU] = 0.7
     found = seen(world)
-    assert found.wanted[0, CPU] == 0.7 * HEADROOM and not found.stands.any(), "it stands as long as it is enough"
+    assert found.wanted[0, CPU] == 0.7 * YOUNG_HEADROOM and not found.keeps_published.any(), (
+        "it stands as long as it is enough"
+    )
     world.fleet.arrays.samples[fresh] = CYCLE
     assert seen(world).wanted[0, CPU] == 4.0, "once it is no stranger any more it teaches"
 
@@ -188,8 +190,8 @@ def test_whom_its_class_or_its_own_past_knows_is_no_stranger_and_teaches_nobody(
     world = World()
     known = a_stranger(world, decided_by=decided_by)
     assert seen(world).wanted[0].tolist() == [4.0, 8 * GIB]
-    assert seen(world).seen_before[0]
-    assert not world.groups.taught[0], "they say what this run needs now, not what stands"
+    assert seen(world).from_experience[0]
+    assert not world.groups.established[0], "they say what this run needs now, not what stands"
     world.fleet.arrays.alive[known] = False
     a_stranger(world)
     assert seen(world).wanted[0].tolist() == [4.0, 8 * GIB]
@@ -242,13 +244,13 @@ def test_where_nobody_runs_no_run_is_on_its_way_to_the_peak() -> None:
 
 def test_one_that_uses_all_it_has_for_a_while_is_pinned_and_recent_use_is_the_most_of_two_cycles() -> None:
     world = World(2)
-    world.add(pinned=PINNED_SAMPLES - 1)
-    world.add(1, pinned=PINNED_SAMPLES, had=(0.8, GIB))
-    world.add(1, had=(2.0, GIB))
+    world.add(saturated_samples=MIN_SATURATED_SAMPLES - 1)
+    world.add(1, saturated_samples=MIN_SATURATED_SAMPLES, requests=(0.8, GIB))
+    world.add(1, requests=(2.0, GIB))
     world.add(1, cycle_cpu_cores=(0.1, 7.0))
     found = seen(world)
-    assert found.pinned_cpu_cores[1] == 0.8, "what it has itself, not another one of its group"
-    assert np.isnan(found.pinned_cpu_cores[0])
+    assert found.saturated_cpu_cores[1] == 0.8, "what it has itself, not another one of its group"
+    assert np.isnan(found.saturated_cpu_cores[0])
     assert found.recent_cpu_cores.tolist() == [0.5, 7.0]
 
 
@@ -269,11 +271,11 @@ def test_within_the_default_recommenders_bounds_is_what_is_a_guess_or_evicts_and
     change: Callable[[Situation], object],
 ) -> None:
     world = World(4)
-    world.groups.known[[0, 2]] = 1.0
+    world.groups.default_estimate[[0, 2]] = 1.0
     world.groups.evicts[2:] = True
     for group in range(4):
         world.add(group)
     found = seen(world)
     change(found)
-    assert found.guesses.tolist() == [found.doubt[0] == PHASE_UNKNOWN, False, False, False]
-    assert found.as_default.tolist() == [[as_default] * 2 for as_default in (found.guesses[0], False, True, False)]
+    assert found.doubtful.tolist() == [found.doubt[0] == PHASE_UNKNOWN, False, False, False]
+    assert found.as_default.tolist() == [[as_default] * 2 for as_default in (found.doubtful[0], False, True, False)]

@@ -42,6 +42,6 @@ def test_they_count_together_as_one_by_one(samples: list[tuple[tuple[float, floa
 
 def test_changes_are_counted_by_whether_they_were_foretold() -> None:
     report = Report()
-    for foretold in ([True, False, False], [], [True]):
-        report.changed(foretold)
+    for next_phase_hits in ([True, False, False], [], [True]):
+        report.count_phase_changes(next_phase_hits)
     assert (report.phase_changes, report.forecast_hits, report.forecast_misses) == (4, 2, 2)

@@ -45,8 +45,8 @@ class World:
         instance = Instance("ns", f"uid-{len(self.fleet.members)}", "main")
         self.fleet.observe(Samples.of([(instance, Sample(NOW_S, 0.5, GIB))]))
         slot, arrays = self.fleet.members[instance].slot, self.fleet.arrays
-        grown_up = {"decided_by": BY_FORECAST, "samples": CYCLE, "phase": 1, "wanted": (0.5, GIB)}
-        for name, value in {"group": group, **grown_up, **known}.items():
+        mature = {"decided_by": BY_FORECAST, "samples": CYCLE, "phase": 1, "wanted": (0.5, GIB)}
+        for name, value in {"group": group, **mature, **known}.items():
             getattr(arrays, name)[slot] = value
         return slot
 

@@ -11,9 +11,9 @@ import pytest
 from recommender.cluster.errors import ApiError, Invalid, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.usage.oom import OomObservation
-from recommender.engine.keeping import pack, unpack
 from recommender.engine.keys import Group, WorkloadKey
 from recommender.engine.member import Member
+from recommender.engine.persistence import pack, unpack
 from recommender.live import restored_state
 from recommender.live.round import Recommender
 from recommender.policies.demand_curve import DemandCurve
@@ -151,7 +151,7 @@ def test_a_profile_that_the_api_server_never_takes_is_given_up_and_holds_up_no_o
     _teach(ours, "a", "b", "c")
     reports = [ours.run() for _ in range(3)]
     assert cluster.asked == ["a", "b", "c"]
-    assert [report.unshown for report in reports] == [1, 0, 0]
+    assert [report.unwritten_profiles for report in reports] == [1, 0, 0]
     assert list(reports[0].problems) == ["workload class ns/a"]
 
 

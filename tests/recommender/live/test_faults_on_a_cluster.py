@@ -31,7 +31,7 @@ from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import PROFILES
 from recommender.cluster.watching.reflector import Reflector
-from recommender.engine.keeping import unpack
+from recommender.engine.persistence import unpack
 from tests.recommender.live.behaviours import GIB, PLENTY, Case, standing
 from tests.recommender.live.scene import Scene, target_in
 

@@ -26,8 +26,8 @@ from recommender.live.round import Recommender
 from recommender.live.view.view import SelectedPods
 from recommender.policies.constraints import SharedLimits
 from recommender.records import MEMORY, ContainerRecommendation, Sample, amounts_of
-from recommender.simulate.clock import Recommends, Told, Trace
-from recommender.simulate.in_force import Kept
+from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace
+from recommender.simulate.in_force import Outcome
 from recommender.simulate.phasewise import Phasewise
 from recommender.simulate.playing import play
 from tests.fakes.records import MODEL, Records, a_vpa
@@ -73,7 +73,7 @@ class Live:
             lead_time=LeadTime(rules.apply_delay_s + STEP_S, STEP_S),
         )
 
-    def recommend(self, told: Told) -> Sequence[tuple[int, ContainerRecommendation]]:
+    def recommend(self, told: RoundInput) -> Sequence[tuple[int, ContainerRecommendation]]:
         view, now = self.view, told.round
         view.now_s, view.said = now.now_s, []
         for number in self._left:
@@ -88,7 +88,7 @@ class Live:
         assert self.ours.run().problems == {}
         return view.said
 
-    def _job(self, number: int, told: Told, *, ended: bool) -> tuple[Vpa, SelectedPods]:
+    def _job(self, number: int, told: RoundInput, *, ended: bool) -> tuple[Vpa, SelectedPods]:
         name, series = named(number), self._traces[number].series
         has, limited = amounts_of(told.has[number]), self._rules.kills.limits == "follow"
         start_s = float(series.timestamps[0])
@@ -151,11 +151,11 @@ def simulated(traces: Sequence[Trace], by: ClusterRules) -> Phasewise:
 class Noted:
     """A recommender, and each time that it said something else of a container: which, when, and every bit of it."""
 
-    recommender: Recommends
+    recommender: SimulatedRecommender
     stands: dict[int, bytes] = field(default_factory=dict)
     changes: list[tuple[float, int, bytes]] = field(default_factory=list)
 
-    def recommend(self, told: Told) -> Sequence[tuple[int, ContainerRecommendation]]:
+    def recommend(self, told: RoundInput) -> Sequence[tuple[int, ContainerRecommendation]]:
         said = self.recommender.recommend(told)
         for number, one in sorted(said, key=lambda each: each[0]):
             bits = np.array([one.lower, one.target, one.upper]).tobytes()
@@ -165,7 +165,7 @@ class Noted:
         return said
 
 
-def course(kept: Kept) -> tuple[object, ...]:
+def course(kept: Outcome) -> tuple[object, ...]:
     return kept.positions, kept.amounts, kept.marks
 
 

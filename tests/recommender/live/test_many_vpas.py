@@ -188,8 +188,8 @@ def test_with_little_time_the_most_urgent_values_are_left_behind_and_the_rest_is
     many.silent_after = 12
     report = ours.publish_safe_values(profiles_until_s=many.now_s - 1.0)
     assert many.written("status") == many.names()[1:13]
-    assert report.unsaid == VPAS - 12
-    assert report.unshown > 0 and many.written("profile") == []
+    assert report.unwritten_statuses == VPAS - 12
+    assert report.unwritten_profiles > 0 and many.written("profile") == []
 
 
 def test_what_is_safe_already_or_nearly_is_left_alone(many: Many) -> None:
@@ -202,7 +202,7 @@ def test_what_is_safe_already_or_nearly_is_left_alone(many: Many) -> None:
     many.sent.clear()
     report = ours.publish_safe_values(profiles_until_s=many.now_s - 1.0)
     assert sorted(many.written("status")) == sorted(many.names()[2::4] + many.names()[3::4])
-    assert report.unsaid == 0
+    assert report.unwritten_statuses == 0
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_with_no_time_nothing_is_begun_and_all_is_counted(many: Many) -> None:
     many.sent.clear()
     report = ours.publish_safe_values(values_until_s=many.now_s, profiles_until_s=many.now_s)
     assert many.sent == []
-    assert (report.unsaid, report.unshown) == (VPAS, VPAS)
+    assert (report.unwritten_statuses, report.unwritten_profiles) == (VPAS, VPAS)
 
 
 def test_a_refused_model_is_told_by_every_profile_once_and_gone_with_the_next_good_one(many: Many) -> None:

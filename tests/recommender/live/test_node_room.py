@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.vpa import read_vpa
-from recommender.engine.rails import OLD_S
+from recommender.engine.rails import POD_LIFETIME_THRESHOLD_S
 from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.node_room import UNTOUCHED_AFTER_S, NodeRoom
@@ -87,7 +87,7 @@ def test_nothing_is_held_back_where_no_resize_would_wait(why: str) -> None:
 
 
 def test_an_old_pod_is_updated_whatever_its_bounds_say() -> None:
-    old = with_pods(on("n0", 0.2, age_s=OLD_S))
+    old = with_pods(on("n0", 0.2, age_s=POD_LIFETIME_THRESHOLD_S))
     assert most({"n0": 0.0}, old, wanting(1.0, lower=0.1)) == pytest.approx(0.2)
 
 

@@ -289,7 +289,7 @@ def test_a_pod_that_goes_on_with_the_work_of_another_of_its_job_is_known_as_resu
     first, second, beside = (replace(a_pod(f"pod-{number}"), owner=job, annotations=may) for number in range(3))
     leaving, done = replace(first, deleting=True), replace(second, phase="Succeeded")
     state, placed = VpaState(read_vpa(a_vpa("a"))), placing(records)
-    for pods, begun_by in (
+    for pods, resumed_pod_uid in (
         ([first], [""]),
         ([first, beside], ["", ""]),
         ([leaving, second], ["", first.uid]),
@@ -298,8 +298,8 @@ def test_a_pod_that_goes_on_with_the_work_of_another_of_its_job_is_known_as_resu
     ):
         records.pods = {"a": pods}
         placed.select([state], Report())
-        homes = [placed.index.get(instance(pod.key.name)) for pod in pods]
-        assert [None if home is None else home.running().begun_by for home in homes] == begun_by
+        homes = [placed.index.of(instance(pod.key.name)) for pod in pods]
+        assert [None if home is None else home.running().resumed_pod_uid for home in homes] == resumed_pod_uid
     stranger = replace(first, key=ObjectKey("elsewhere", "pod-9"), uid="uid-9")
     records.pods = {"a": [first], "b": [replace(stranger, deleting=True)]}
     other = placing(records)
@@ -307,9 +307,9 @@ def test_a_pod_that_goes_on_with_the_work_of_another_of_its_job_is_known_as_resu
     other.select([theirs, state], Report())
     home = other.index.get(instance("pod-0"))
     assert home is not None
-    assert home.running().begun_by == "", "a pod of another namespace may name the same owner"
+    assert home.running().resumed_pod_uid == "", "a pod of another namespace may name the same owner"
     records.pods = {"a": [replace(second, annotations={})]}
     placed.select([state], Report())
     home = placed.index.get(instance("pod-1"))
     assert home is not None
-    assert home.running().begun_by == ""
+    assert home.running().resumed_pod_uid == ""

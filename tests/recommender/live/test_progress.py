@@ -12,7 +12,7 @@ import pytest
 
 from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pods import Pod
-from recommender.engine.keeping import pack, unpack
+from recommender.engine.persistence import pack, unpack
 from recommender.errors import Misuse
 from recommender.growth import Category, GrowthOptions
 from recommender.live.progress.progress import Progress, ProgressSource

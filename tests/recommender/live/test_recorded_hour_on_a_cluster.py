@@ -107,10 +107,10 @@ def test_jobs_with_a_kill_a_restart_and_an_outage_are_replayed_bit_for_bit(
     ours.stop()
     begun, said, kills = 0, 0, set()
     for step in Replay(tmp_path / "record").steps():
-        begun, said = begun + step.begins, said + len(step.news)
-        assert [(step.now_s, group) for group in step.news if step.differs(group)] == []
+        begun, said = begun + step.begins, said + len(step.changed)
+        assert [(step.now_s, group) for group in step.changed if step.differs(group)] == []
         groups = step.engine.groups
-        kills |= {group.scaler for group, slot in groups.slots.items() if groups.arrays.killed_s[slot] > 0}
+        kills |= {group.vpa for group, slot in groups.slots.items() if groups.arrays.killed_s[slot] > 0}
     assert begun == 2
     assert said >= len(JOBS)
     assert kills == {f"{KILLED}.job"}

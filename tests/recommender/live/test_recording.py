@@ -49,8 +49,8 @@ def differing(file: Path) -> tuple[int, int, list[tuple[float, Group]]]:
     """Steps, targets that were said, and where other ones are said now."""
     steps, said, found = 0, 0, list[tuple[float, Group]]()
     for step in Replay(file).steps():
-        steps, said = steps + 1, said + len(step.news)
-        found += [(step.now_s, group) for group in step.news if step.differs(group)]
+        steps, said = steps + 1, said + len(step.changed)
+        found += [(step.now_s, group) for group in step.changed if step.differs(group)]
     return steps, said, found
 
 
@@ -112,21 +112,21 @@ def test_a_step_that_failed_fails_again_and_is_the_end_of_what_can_be_known(
     ours = recommender(cluster, recorder=recorder)
     rounds(ours, cluster, 5)
     with monkeypatch.context() as broken:
-        broken.setattr(advising, "look", failing_from(cluster.now_s + 1.0))
+        broken.setattr(advising, "assess", failing_from(cluster.now_s + 1.0))
         with pytest.raises(ZeroDivisionError):
             rounds(ours, cluster, 1)
         recorder.close()
         assert differing(file)[0] == 6
-        assert "failed then, and does now: ZeroDivisionError" in caplog.text
+        assert "failed when recorded, and fails now: ZeroDivisionError" in caplog.text
     assert differing(file)[0] == 6  # mended, it goes on
 
 
 def failing_from(at_s: float) -> Callable[..., object]:
     """In place of the look at the situation."""
-    look = advising.look
+    assess = advising.assess
 
     def failing(*given: Any) -> object:
-        return look(*given) if given[5] < at_s else 1 / 0
+        return assess(*given) if given[5] < at_s else 1 / 0
 
     return failing
 

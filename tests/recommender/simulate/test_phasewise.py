@@ -16,8 +16,8 @@ from recommender.judging import ReplayOptions, decision_positions
 from recommender.model import PhaseModel
 from recommender.phases.graph import PhaseGraph
 from recommender.records import CPU, MEMORY, RunFacts
-from recommender.simulate.clock import Round, Told, Trace
-from recommender.simulate.in_force import Kept
+from recommender.simulate.clock import Round, RoundInput, Trace
+from recommender.simulate.in_force import Outcome
 from recommender.simulate.phasewise import Phasewise
 from recommender.simulate.playing import class_peaks, play
 from recommender.simulate.rows import CLASS_PEAK, PHASEWISE, Cluster, play_rows
@@ -38,7 +38,7 @@ def runs(number: int, samples: int = 40) -> list[Trace]:
     return found
 
 
-def played(traces: list[Trace], *of: PhaseModel, resizes_waiting: bool = False) -> tuple[list[Kept], Phasewise]:
+def played(traces: list[Trace], *of: PhaseModel, resizes_waiting: bool = False) -> tuple[list[Outcome], Phasewise]:
     by = replace(rules(20.0), resizes_waiting=resizes_waiting)
     engine = Phasewise(traces, [of[i % len(of)] for i in range(len(traces))], by, STEP_S, 6, Options(), Classes())
     return play(traces, engine, by, STEP_S), engine
@@ -144,7 +144,9 @@ def test_the_engine_is_told_how_a_run_began_and_ended(
 ) -> None:
     one = with_facts(runs(1)[0], facts)
     engine = Phasewise([one], [bundled], rules(20.0), STEP_S, 6, Options(), Classes())
-    told = Told(Round(START + 400.0, *2 * [np.empty(0, np.int64)], [], [0]), np.empty((0, 2)), [], np.ones((1, 2)), [])
+    told = RoundInput(
+        Round(START + 400.0, *2 * [np.empty(0, np.int64)], [], [0]), np.empty((0, 2)), [], np.ones((1, 2)), []
+    )
     (running,) = engine._changed_containers(told).values()
     assert running is not None
     assert (running.ended, running.finished) == (ended, ended is not None)

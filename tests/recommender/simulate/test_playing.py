@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from recommender.judging import ClusterRules, Limits, ReplayOptions
 from recommender.records import CPU, MEMORY, ContainerRecommendation, Played, RunFacts
 from recommender.simulate.clock import Trace
-from recommender.simulate.in_force import Kept
-from recommender.simulate.playing import as_declared, class_peaks, declared_of, play, played
+from recommender.simulate.in_force import Outcome
+from recommender.simulate.playing import as_declared, class_peaks, declared_of, evaluate, play
 from tests.examples import at_most
 from tests.recommender.simulate.worked import GIB, START, STEP_S, Scripted, recommended, rules, trace
 
@@ -21,19 +21,19 @@ NAN = float("nan")
 MIB = 2.0**20
 
 
-def playing(one: Trace, lines: dict[int, ContainerRecommendation], by: ClusterRules) -> tuple[Kept, Scripted]:
+def playing(one: Trace, lines: dict[int, ContainerRecommendation], by: ClusterRules) -> tuple[Outcome, Scripted]:
     said = Scripted(lines)
     (kept,) = play([one], said, by, STEP_S)
     return kept, said
 
 
-def judged(one: Trace, kept: Kept, by: ClusterRules) -> Played:
-    found = played(one, kept, ReplayOptions(), by.kills)
+def judged(one: Trace, kept: Outcome, by: ClusterRules) -> Played:
+    found = evaluate(one, kept, ReplayOptions(), by.kills)
     assert found is not None
     return found
 
 
-def gib_from(kept: Kept) -> list[tuple[int, float]]:
+def gib_from(kept: Outcome) -> list[tuple[int, float]]:
     return [(at, memory / GIB) for at, (_, memory) in zip(kept.positions, kept.amounts, strict=True)]
 
 
@@ -129,7 +129,7 @@ def test_what_was_never_declared_is_in_force_from_the_first_recommendation_on() 
     one = trace([1] * 6, declared=None, first=2)
     kept, _ = playing(one, {0: recommended(2)}, rules(1000.0))
     assert gib_from(kept) == [(2, 2.0)]
-    assert played(one, playing(one, {}, rules())[0], ReplayOptions(), rules().kills) is None
+    assert evaluate(one, playing(one, {}, rules())[0], ReplayOptions(), rules().kills) is None
 
 
 def test_before_it_is_judged_nobody_is_killed() -> None:
@@ -199,6 +199,6 @@ def test_a_limit_that_stays_is_the_one_that_the_cluster_told(told_gib: float, ki
     limited = Trace(replace(one.series, facts=RunFacts(limits=(np.nan, told_gib * GIB))), 0)
     by = rules(limits="stay")
     (kept,) = play([limited], Scripted({}), by, STEP_S)
-    found = played(limited, kept, ReplayOptions(cycle_samples=1), by.kills)
+    found = evaluate(limited, kept, ReplayOptions(cycle_samples=1), by.kills)
     assert found is not None
     assert (found.run.kills, len(found.marks["killed"])) == (kills, kills)

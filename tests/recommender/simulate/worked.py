@@ -8,7 +8,7 @@ import numpy as np
 
 from recommender.judging import ClusterRules, KillRules, Limits
 from recommender.records import ContainerRecommendation, FloatArray, UsageSeries
-from recommender.simulate.clock import Recommends, Round, Told, Trace
+from recommender.simulate.clock import Round, RoundInput, SimulatedRecommender, Trace
 
 GIB = 2.0**30
 STEP_S = 10.0
@@ -46,7 +46,7 @@ def rules(
     return ClusterRules(delay_s, KillRules(0, 120.0, checkpoint_every_s, limits, recreates))
 
 
-class Scripted(Recommends):
+class Scripted(SimulatedRecommender):
     """Says of the first trace what is written down for it, by the number of the round; keeps what it was told.
 
     Parameters
@@ -58,12 +58,12 @@ class Scripted(Recommends):
     def __init__(
         self, lines: Mapping[int, ContainerRecommendation], at_start: ContainerRecommendation | None = None
     ) -> None:
-        self._lines, self._at_start, self.told = lines, at_start, list[Told]()
+        self._lines, self._at_start, self.told = lines, at_start, list[RoundInput]()
 
     def expect(self, now: Round, has: FloatArray) -> list[tuple[int, ContainerRecommendation]]:
         return [] if self._at_start is None else [(0, self._at_start)]
 
-    def recommend(self, told: Told) -> list[tuple[int, ContainerRecommendation]]:
+    def recommend(self, told: RoundInput) -> list[tuple[int, ContainerRecommendation]]:
         self.told.append(told)
         line = self._lines.get(len(self.told) - 1)
         return [] if line is None else [(0, line)]

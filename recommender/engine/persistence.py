@@ -1,4 +1,4 @@
-"""What a container's place in the fleet is, as numbers that survive a restart without Prometheus."""
+"""State of a container as numbers that survive a restart without Prometheus."""
 
 from __future__ import annotations
 
@@ -22,48 +22,48 @@ from recommender.policies.demand_curve import DemandCurve
 log = logging.getLogger(__name__)
 
 LONGEST_TEXT = 128 * 1024
-"""What the PhaseProfile takes (manifests/crd)."""
+"""Limit of the PhaseProfile (manifests/crd)."""
 
-LARGEST_JSON = 8 * 2**20
+MAX_JSON_BYTES = 8 * 2**20
 """A text that unpacks to more was not written by us."""
 
-QUICKLY = 1
-"""How hard zlib tries: a tenth more text, for two thirds of the time."""
+ZLIB_LEVEL = 1
+"""Compression level: a tenth more text, for two thirds of the time."""
 
 _COUNTED = ("first_cell", "start_cell", "last_cell", "samples", "phase", "since_cell")
-"""Whole numbers that stand in `ContainerArrays`."""
+"""Integers kept from `ContainerArrays`."""
 
 
 def pack(content: Mapping[str, Any]) -> str:
-    """Content ready for JSON as one short text; arrays are written as their own type is, so float32 in seven digits."""
-    packed = zlib.compress(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), QUICKLY)
+    """Pack content ready for JSON into one short text; float32 arrays take seven digits."""
+    packed = zlib.compress(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), ZLIB_LEVEL)
     return base64.b64encode(packed).decode("ascii")
 
 
-def unpack(text: str, whose: str) -> dict[str, Any]:
-    """What `pack` was given.
+def unpack(text: str, owner: str) -> dict[str, Any]:
+    """Reverse `pack`.
 
     Raises
     ------
     BadInput
-        It is damaged; `whose` it is stands in the message.
+        The text is damaged; the message names its `owner`.
     """
     try:
         unpacker = zlib.decompressobj()
-        raw = unpacker.decompress(base64.b64decode(text, validate=True), LARGEST_JSON)
+        raw = unpacker.decompress(base64.b64decode(text, validate=True), MAX_JSON_BYTES)
         if not unpacker.eof:
             raise ValueError("it is cut off, or too large")
         content = orjson.loads(raw)
         if not isinstance(content, dict):
-            raise ValueError("it holds no object")
+            raise ValueError("it is no JSON object")
     except (binascii.Error, zlib.error, ValueError) as error:
-        problem = f"{whose}: the kept state is damaged ({error})"
-        raise BadInput(problem, remedy="Nothing is to be done; it starts anew.") from error
+        problem = f"{owner}: the kept state is damaged ({error})"
+        raise BadInput(problem, remedy="Nothing to do: it starts from scratch.") from error
     return content
 
 
-def curve_content(curve: DemandCurve) -> dict[str, Any]:
-    """A curve ready for JSON: whole millicores and KiB."""
+def encode_curve(curve: DemandCurve) -> dict[str, Any]:
+    """Encode a curve for JSON in whole millicores and KiB."""
     return {
         "step_s": curve.step_s,
         "used_cores": round(curve.used_cores, 4),
@@ -72,26 +72,26 @@ def curve_content(curve: DemandCurve) -> dict[str, Any]:
     }
 
 
-def curve_of(content: Mapping[str, Any]) -> DemandCurve:
-    """A curve from its JSON; `KeyError`, `TypeError` or `ValueError` when it is none."""
+def decode_curve(content: Mapping[str, Any]) -> DemandCurve:
+    """Reverse `encode_curve`; `KeyError`, `TypeError` or `ValueError` if it is no curve."""
     cpu, memory = (np.array(content[name], dtype=np.float32) for name in ("millicores", "kib"))
-    step_s, used_cores = float(content["step_s"]), _or_nan(content.get("used_cores"))  # not kept before
+    step_s, used_cores = float(content["step_s"]), _or_nan(content.get("used_cores"))  # absent in earlier versions
     if cpu.ndim != 1 or cpu.shape != memory.shape or not step_s > 0 or (cpu < 0).any() or (memory < 0).any():
         raise ValueError("a curve does not fit")
     if used_cores < 0 or math.isinf(used_cores):
-        raise ValueError("no CPU is used so")
+        raise ValueError("the CPU usage is negative or infinite")
     return DemandCurve(step_s, np.column_stack([cpu / np.float32(1e3), memory * np.float32(1024.0)]), used_cores)
 
 
 def keep(fleet: Containers, member: Member) -> dict[str, Any]:
-    """A member ready for JSON."""
+    """State of a member, ready for JSON."""
     return {
         **{name: int(getattr(fleet.arrays, name)[member.slot]) for name in _COUNTED},
         "step_s": fleet.step_s,
         "model": fleet.model.origin,
-        "free_cpu_cores": float(fleet.arrays.free_cpu_cores[member.slot]),
+        "free_cpu_cores": float(fleet.arrays.unsaturated_cpu_cores[member.slot]),
         "usage": fleet.recent(member).astype(np.float32),
-        "curve": curve_content(fleet.curves.curve(member.slot)),
+        "curve": encode_curve(fleet.curves.curve(member.slot)),
         "memory_of_late": _short(fleet.memory.of(member.slot)),
         "past": fleet.past.of(member.slot),
         "track": _short(fleet.tracker.state.of(member.slot)),
@@ -100,29 +100,29 @@ def keep(fleet: Containers, member: Member) -> dict[str, Any]:
 
 
 def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
-    """Let a newly made member go on where `keep` left it; what another model told is told anew from the kept rows.
+    """Restore a new member from what `keep` returned; under another model its kept rows are labelled again.
 
     Raises
     ------
     BadInput
-        It does not fit, and the member is as it was.
+        It does not fit, and the member is unchanged.
     """
     try:
         counted = {name: int(kept[name]) for name in _COUNTED}
         usage = np.array(kept["usage"], dtype=np.float64).reshape(-1, 2)[-fleet.rows.width :]
-        curve, free_cpu_cores = curve_of(kept["curve"]), _or_nan(kept["free_cpu_cores"])
+        curve, free_cpu_cores = decode_curve(kept["curve"]), _or_nan(kept["free_cpu_cores"])
         if kept["step_s"] != fleet.step_s or not len(usage) or not counted["first_cell"] <= counted["last_cell"]:
             raise ValueError("another grid")
         same_model = kept["model"] == fleet.model.origin
         track, session = dict(kept["track"]), dict(kept["session"])
-        if (memory := kept.get("memory_of_late")) is not None:  # kept in another form before
+        if (memory := kept.get("memory_of_late")) is not None:  # another key in earlier versions
             fleet.memory.put(member.slot, memory)
-        if (past := kept.get("past")) is not None:  # not kept before
+        if (past := kept.get("past")) is not None:  # absent in earlier versions
             fleet.past.restore(member.slot, past)
         fleet.arrays.put(member.slot, counted, counted)
     except (KeyError, TypeError, ValueError) as error:
         problem = f"{member.instance.container}: the kept state does not fit ({error!r})"
-        raise BadInput(problem, remedy="Nothing is to be done; it starts anew.") from error
+        raise BadInput(problem, remedy="Nothing to do: it starts from scratch.") from error
     fleet.curves.restore(member.slot, curve)
     fleet.rows.refill(member.slot, usage)
     fleet.relabel([member])
@@ -131,16 +131,16 @@ def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
             fleet.foresight.restore(member.slot, session)
             fleet.tracker.restore(member.slot, track)
             fleet.arrays.put(member.slot, counted, counted)
-        except BadArtifact:  # of a model of the same name but another form: what was told anew stands
+        except BadArtifact:  # a model of the same name but another shape: keep the new labels
             fleet.relabel([member])
     fleet.arrays.sampled_s[member.slot] = counted["last_cell"] * fleet.step_s
-    fleet.arrays.free_cpu_cores[member.slot] = free_cpu_cores
+    fleet.arrays.unsaturated_cpu_cores[member.slot] = free_cpu_cores
 
 
 def go_on(fleet: Containers, member: Member, kept: Mapping[str, Any], cell: int) -> None:
-    """`restore`, unless that was too long ago for a sample of this cell, or it does not fit, which is said.
+    """Restore a member unless its state is too old for a sample of this cell; log a warning if it does not fit.
 
-    A sample from before it was kept, as of the first hour that is read from Prometheus, is one that it has seen.
+    A sample from before the state was kept, as in the first hour read from Prometheus, is part of it already.
     """
     last_cell = kept.get("last_cell")
     if isinstance(last_cell, int) and cell - last_cell <= LONGEST_GAP_CYCLES * fleet.cycle_samples:
@@ -151,7 +151,7 @@ def go_on(fleet: Containers, member: Member, kept: Mapping[str, Any], cell: int)
 
 
 def _or_nan(number: float | None) -> float:
-    """JSON has no NaN: it reads as None."""
+    """NaN for None, since JSON has no NaN."""
     return math.nan if number is None else float(number)
 
 
@@ -160,7 +160,7 @@ def _whole(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _short(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Seven digits of each number: what a meter tells is less, and a PhaseProfile must stay small."""
+    """Reduce floats to seven digits: metrics are less precise, and a PhaseProfile must stay small."""
     return {
         name: value.astype(np.float32) if isinstance(value, np.ndarray) and value.dtype.kind == "f" else value
         for name, value in state.items()

@@ -1,0 +1,130 @@
+"""Targets for containers without samples: what their class needs from their age on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from recommender.engine.classes import Classes
+from recommender.engine.fleet import Fleet
+from recommender.engine.groups import Groups
+from recommender.engine.keys import Group, Instance, Running, WorkloadKey
+from recommender.engine.memory import cold_start_memory
+from recommender.engine.options import RailOptions
+from recommender.engine.tally import Report
+from recommender.policies.class_runs import ClassRuns
+from recommender.records import CPU, MEMORY, Amounts, BoolArray, FloatArray
+
+
+class ColdStart(NamedTuple):
+    """Target of such containers in cores and bytes, whether their class bounds their memory, and the reason."""
+
+    wanted: Amounts
+    promised: bool
+    rule: Callable[[], str]
+
+
+_Query = tuple[str | None, float, float, bool]
+"""A container without samples: class, age in seconds, input size, and whether a kill is costly."""
+
+
+class ColdStarts:
+    """Targets of containers without samples, by the slot of their group.
+
+    Parameters
+    ----------
+    fleet, groups, classes, running
+        The engine's own, which it updates.
+    rails
+        The share of runs that may be killed.
+
+    Attributes
+    ----------
+    expected
+        Of the groups for which the class knows a target.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        groups: Groups,
+        classes: Classes,
+        running: Mapping[Instance, Running],
+        rails: RailOptions,
+    ) -> None:
+        self._fleet, self._groups, self._classes, self._running = fleet, groups, classes, running
+        self._rails = rails
+        self._watched: set[int] = set()
+        self.expected: dict[int, ColdStart] = {}
+
+    def refresh(self, slot: int) -> None:
+        """Update whether a group has containers without samples, or none at all, so that the next run may start."""
+        present = self._present(slot)
+        watched = not present or any(instance not in self._fleet.members for instance in present)
+        (self._watched.add if watched else self._watched.discard)(slot)
+
+    def forget(self, slot: int) -> None:
+        """Forget a group that is gone."""
+        self._watched.discard(slot)
+        self.expected.pop(slot, None)
+
+    def update(self, now_s: float, report: Report) -> None:
+        """Recompute the targets."""
+        self.expected.clear()
+        for slot in sorted(self._watched):
+            with report.guard(self._groups.by_slot[slot]):
+                if (expected := self._target(slot, now_s)) is not None:
+                    self.expected[slot] = expected
+
+    def arrays(self) -> tuple[FloatArray, BoolArray]:
+        """Targets, float64 (n, 2), NaN for none; and whether the class bounds memory, bool (n,)."""
+        n = len(self._groups.arrays)
+        wanted, promised = np.full((n, 2), np.nan), np.zeros(n, bool)
+        for slot, expected in self.expected.items():
+            wanted[slot], promised[slot] = expected.wanted, expected.promised
+        return wanted, promised
+
+    def runs_of(self, group: Group, workload: str | None) -> ClassRuns | None:
+        """Earlier runs of a group's container; None if there are none."""
+        if workload is None:
+            return None
+        return self._classes.known(WorkloadKey(group.namespace, workload), group.container)
+
+    def _present(self, slot: int) -> list[Instance]:
+        found = ((instance, self._running[instance]) for instance in self._groups.instances[slot])
+        return [instance for instance, running in found if not running.finished and not running.terminating]
+
+    def next_run(self, slot: int, input_size: float = math.nan) -> ColdStart | None:
+        """Target of the next container of a group at its start."""
+        costly = bool(self._groups.arrays.costly[slot])
+        return self._maximum(slot, [(self._groups.workload[slot], 0.0, input_size, costly)])
+
+    def _target(self, slot: int, now_s: float) -> ColdStart | None:
+        present = self._present(slot)
+        if not present:  # the next run of a CronJob is created with the published target
+            return self.next_run(slot)
+        new = [self._running[instance] for instance in present if instance not in self._fleet.members]
+        return self._maximum(slot, [(one.workload, _age_s(one, now_s), one.input_size, one.costly) for one in new])
+
+    def _maximum(self, slot: int, queries: Iterable[_Query]) -> ColdStart | None:
+        """The target that suffices for all of these."""
+        group, found = self._groups.by_slot[slot], list[ColdStart]()
+        present_bytes = float(self._groups.arrays.in_force_or_requested()[slot, MEMORY])
+        for workload, age_s, input_size, costly in queries:
+            runs = self.runs_of(group, workload)
+            if runs is not None and (expected := self._fleet.class_target(runs, age_s)) is not None:
+                target_kills = self._rails.target_kills_of(costly=costly)
+                memory_bytes, promised = cold_start_memory(runs, present_bytes, input_size, target_kills)
+                found.append(ColdStart((expected.cpu_cores, memory_bytes), promised, expected.rule))
+        if not found:
+            return None
+        largest = max(found, key=lambda one: one.wanted[CPU])
+        memory_bytes = max(one.wanted[MEMORY] for one in found)
+        return ColdStart((largest.wanted[CPU], memory_bytes), all(one.promised for one in found), largest.rule)
+
+
+def _age_s(running: Running, now_s: float) -> float:
+    return 0.0 if running.started_s is None else now_s - running.started_s
