@@ -53,7 +53,7 @@ class Limits:
             return 1.0
         return float(self.cpu_overload ** (1.0 - waited_s / self.patience_s))
 
-    def doubted_cells(self, grid: Grid) -> int:
+    def variance_cells(self, grid: Grid) -> int:
         """Of how many cells ahead it must be known how uncertain the use of CPU is."""
         return 0 if self.cpu_overload is None else grid.cells_of(self.cycle_s)
 

@@ -56,7 +56,7 @@ class Watches:
 log = logging.getLogger(__name__)
 
 
-class Repeating:
+class PeriodicTask:
     """Does something on a thread of its own until it is stopped. That it fails is logged, and ends nothing.
 
     Parameters
@@ -71,11 +71,11 @@ class Repeating:
         self,
         name: str,
         do: Callable[[], None],
-        pause_s: Callable[[], float],
-        rest_s: Callable[[], float] = lambda: 0.0,
+        max_pause_s: Callable[[], float],
+        min_pause_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self._do, self._pause_s, self._rest_s = do, pause_s, rest_s
-        self._woken, self._ended = threading.Event(), threading.Event()
+        self._do, self._max_pause_s, self._min_pause_s = do, max_pause_s, min_pause_s
+        self._woken, self._stopped = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -88,17 +88,17 @@ class Repeating:
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Not once more; what is being done may take so long to end."""
-        self._ended.set()
+        self._stopped.set()
         self._woken.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while not self._ended.is_set():
-            self._woken.wait(self._pause_s())
-            self._ended.wait(self._rest_s())
+        while not self._stopped.is_set():
+            self._woken.wait(self._max_pause_s())
+            self._stopped.wait(self._min_pause_s())
             self._woken.clear()
-            if self._ended.is_set():
+            if self._stopped.is_set():
                 return
             try:
                 self._do()

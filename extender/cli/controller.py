@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from extender.gangs.controller import Controller, ControllerOptions
-from extender.gangs.decide import Patience
+from extender.gangs.decide import Timeouts
 from extender.gangs.waking import Waker
 from extender.moves.board import Planner
 from extender.moves.gate import LATE, MOVED, MOVING, MoveLimits
@@ -41,7 +41,7 @@ LEASE = "phasewise-controller"
 )
 @click.option(
     "--retry-after",
-    "retry_s",
+    "retry_after_s",
     type=DURATION,
     default="30s",
     help="A pod that the extender refused every node is tried again after so long; 0: when the scheduler likes.",
@@ -77,12 +77,12 @@ LEASE = "phasewise-controller"
 )
 @click.option(
     "--move-within",
-    "back_within_s",
+    "return_timeout_s",
     type=DURATION,
     default="10m",
     help="A job that is not back after so long is late: it is never moved again, nor is its class.",
 )
-@click.option("--move-rest", "rest_s", type=DURATION, default="10m", help="From one move of a job to its next.")
+@click.option("--move-rest", "cool_down_s", type=DURATION, default="10m", help="From one move of a job to its next.")
 @click.option("--qps", type=click.FloatRange(0, min_open=True), default=50.0, help="Requests a second.")
 @click.option("--burst", type=click.IntRange(1), default=100, help="Requests at once after a pause.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]")
@@ -93,15 +93,15 @@ def command(
     lease_namespace: str,
     bind_within_s: float,
     period_s: float,
-    retry_s: float,
+    retry_after_s: float,
     moves: str,
     moves_policy: str,
     move_cost_s: float,
     move_margin: float,
     moves_at_once: int,
     moves_at_once_in_namespace: int,
-    back_within_s: float,
-    rest_s: float,
+    return_timeout_s: float,
+    cool_down_s: float,
     qps: float,
     burst: int,
     kubeconfig: Path | None,
@@ -120,17 +120,19 @@ def command(
     agent = f"phasewise-controller/{__version__}"
     api = connect(kubeconfig, context, qps=qps, burst=burst, user_agent=agent)
     elected = LeaderElection.on(api, lease_namespace, LEASE) if leader_elect else None
-    controller_options = ControllerOptions(period_s=period_s, patience=Patience(bind_within_s=bind_within_s))
+    controller_options = ControllerOptions(period_s=period_s, timeouts=Timeouts(bind_within_s=bind_within_s))
 
     def leads() -> bool:
         return elected is None or elected.leads
 
     controller = Controller(api, leads, controller_options, namespace=lease_namespace)
-    waker = Waker(api, leads, controller.refused, retry_s) if retry_s else None
-    limits = MoveLimits(moves_at_once, moves_at_once_in_namespace, back_within_s, rest_s) if moves == "act" else None
+    waker = Waker(api, leads, controller.refused, retry_after_s) if retry_after_s else None
+    limits = (
+        MoveLimits(moves_at_once, moves_at_once_in_namespace, return_timeout_s, cool_down_s) if moves == "act" else None
+    )
     planner: Planner = SpeConPlanner()
     if moves_policy == "phasewise":
-        planner = PhasewisePlanner(MoveOptions(cost_s=move_cost_s, margin=move_margin, cool_down_s=rest_s))
+        planner = PhasewisePlanner(MoveOptions(cost_s=move_cost_s, margin=move_margin, cool_down_s=cool_down_s))
     mover = Mover(api, leads, controller.cluster, controller.ledger, planner, limits) if moves != "off" else None
     telemetry = _telemetry(controller, waker, mover)
     app = App(create_pages("controller", telemetry, controller.not_ready), {}, telemetry, controller.not_ready)

@@ -16,7 +16,7 @@ from urllib3.exceptions import HTTPError
 
 from extender.cli.options import scoring_options
 from extender.errors import NotAnswered
-from extender.placing.trial import Trial, dumped, listed
+from extender.placing.trial import Trial, list_cluster, read_dump
 from extender.reasons import CPU_REASON
 from extender.settings import Settings
 from recommender import __version__
@@ -26,18 +26,18 @@ from recommender.errors import Misuse
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
-Told = Mapping[str, Any]
+DecisionJson = Mapping[str, Any]
 """A decision as plain data, see `Decision.told`."""
 
-NAMED = 4
+MAX_NAMED_NODES = 4
 """Of nodes that have the same said of them."""
 
 TIMEOUT_S = 10.0
-ELSEWHERE = (
+SERVER_HINT = (
     "Name it by --server; one that listens in a pod is asked there: kubectl -n ITS-NAMESPACE exec "
     "deploy/phasewise-scheduler -c extender -- phasewise extender explain NAMESPACE/POD"
 )
-UNKNOWN = (
+UNKNOWN_POD_HINT = (
     "It judges pods of its scheduler and those with a label or annotation of phasewise.dev, and keeps what it said of "
     "the last few thousand since its start; of several replicas, the one beside the scheduler that leads keeps it."
 )
@@ -90,9 +90,9 @@ def command(
     namespace, _, pod = what.partition("/")
     file = Path(what).is_file()
     if file:
-        told = judged(Path(what), settings, dumps, kubeconfig, context, most)
+        told = decide_offline(Path(what), settings, dumps, kubeconfig, context, most)
     elif namespace and pod and "/" not in pod and not dumps:
-        told = asked(server, namespace, pod, most, authority=authority, certificate=certificate, key=key)
+        told = ask_server(server, namespace, pod, most, authority=authority, certificate=certificate, key=key)
     else:
         raise Misuse(f"{what}: there is no such file, and a pod is written NAMESPACE/POD.")
     if as_json:
@@ -101,7 +101,7 @@ def command(
         show(told, decided=not file)
 
 
-def asked(
+def ask_server(
     server: str,
     namespace: str,
     pod: str,
@@ -110,7 +110,7 @@ def asked(
     authority: Path | None = None,
     certificate: Path | None = None,
     key: Path | None = None,
-) -> Told:
+) -> DecisionJson:
     """What a running extender decided on a pod, as `Decision.told` tells it, with so many nodes at most.
 
     Parameters
@@ -135,31 +135,31 @@ def asked(
         answer = pool.request("GET", url, timeout=TIMEOUT_S, retries=False, redirect=False)
         told = orjson.loads(answer.data)
     except HTTPError as error:
-        raise NotAnswered(f"no extender answers at {server} ({type(error).__name__}). {ELSEWHERE}") from error
+        raise NotAnswered(f"no extender answers at {server} ({type(error).__name__}). {SERVER_HINT}") from error
     except orjson.JSONDecodeError as error:
         raise NotAnswered(f"what answers at {server} is no extender") from error
     if answer.status != 200 or not isinstance(told, dict) or "nodes" not in told:
         said = str(told.get("Error") if isinstance(told, dict) else told)[:200]
-        raise NotAnswered(f"{said}. {UNKNOWN}" if answer.status == 404 else f"{server} answers: {said}")
+        raise NotAnswered(f"{said}. {UNKNOWN_POD_HINT}" if answer.status == 404 else f"{server} answers: {said}")
     return told
 
 
-def judged(
+def decide_offline(
     request: Path, settings: Settings, dumps: Sequence[Path], kubeconfig: Path | None, context: str | None, most: int
-) -> Told:
+) -> DecisionJson:
     """What would be decided on a request now."""
     trial = Trial(settings)
     if dumps:
         for file in dumps:
-            trial.take(dumped(file))
+            trial.load(read_dump(file))
     else:
-        trial.take(listed(connect(kubeconfig, context, user_agent=f"phasewise-extender/{__version__}")))
+        trial.load(list_cluster(connect(kubeconfig, context, user_agent=f"phasewise-extender/{__version__}")))
     for problem in trial.broken:
         say(f"left out: {problem}")
-    return trial.decide(trial.question_of(request.read_bytes(), request)).told(most)
+    return trial.decide(trial.read_request(request.read_bytes(), request)).as_json(most)
 
 
-def show(told: Told, *, decided: bool) -> None:
+def show(told: DecisionJson, *, decided: bool) -> None:
     """What was decided in a few lines, then a table of nodes and reasons, the best first.
 
     `decided` by a server for a scheduler; otherwise it is only what would be.
@@ -169,9 +169,9 @@ def show(told: Told, *, decided: bool) -> None:
     if decided:
         advised = f" ({told['advised']} was advised)" if told["advised"] not in ("", told["bound"]) else ""
         console.print(f"{'on ' + told['bound'] + ': ' if told['bound'] else ''}{told['outcome']}{advised}")
-        asked = datetime.fromtimestamp(told["askedSeconds"], UTC)
+        ask_server = datetime.fromtimestamp(told["askedSeconds"], UTC)
         tries = "once" if told["attempts"] == 1 else f"{told['attempts']} times"
-        console.print(f"asked {tries}, last at {asked:%H:%M:%S} UTC, about {told['nodesAsked']} nodes")
+        console.print(f"asked {tries}, last at {ask_server:%H:%M:%S} UTC, about {told['nodesAsked']} nodes")
     else:
         console.print(f"judged now, on {told['nodesAsked']} nodes, as if it were not placed yet")
     if not told["nodes"]:
@@ -198,7 +198,7 @@ def show(told: Told, *, decided: bool) -> None:
         console.print(table)
 
 
-def shortfall(overload: Told) -> str:
+def shortfall(overload: DecisionJson) -> str:
     """Such as `by 0.024 to 0.3 of it, 0.01 is tolerated by now`."""
     least, most = overload["least"], overload["most"]
     shares = f"by {least:.2g}" if least == most else f"by {least:.2g} to {most:.2g}"
@@ -208,5 +208,5 @@ def shortfall(overload: Told) -> str:
 def _row(table: Table, names: Sequence[str], count: int, score: str, words: str) -> None:
     """One for a node, or for all nodes of which the same is said: some of them are named."""
     if count > 1:
-        words += f"\n{', '.join(names[:NAMED])}{', ...' if count > NAMED else ''}"
+        words += f"\n{', '.join(names[:MAX_NAMED_NODES])}{', ...' if count > MAX_NAMED_NODES else ''}"
     table.add_row(names[0] if count == 1 else f"{count} nodes", score, words)

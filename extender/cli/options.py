@@ -11,7 +11,7 @@ import click
 import orjson
 
 from extender.pods.curves import Grid
-from extender.pods.footprint import FFDL, Sizes, checked
+from extender.pods.footprint import FFDL, Sizes, checked_sizes
 from extender.scoring.combine import parse_weights
 from extender.settings import DEFAULT_WEIGHTS, Limits, Settings
 from recommender.cli.common import DURATION
@@ -21,7 +21,7 @@ from recommender.errors import BadInput
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-CELLS = 24
+FORECAST_CELLS = 24
 
 
 def scoring_options(command: Command) -> Callable[..., Any]:
@@ -81,7 +81,7 @@ def scoring_options(command: Command) -> Callable[..., Any]:
         settings = Settings(
             weights={**DEFAULT_WEIGHTS, **parse_weights(weights)},
             limits=Limits(memory_limit or None, cpu_overload or None, patience_s, cycle_s),
-            grid=Grid(horizon_s / CELLS, CELLS),
+            grid=Grid(horizon_s / FORECAST_CELLS, FORECAST_CELLS),
             sizes=read_sizes(sizes_file) if sizes_file else Sizes(FFDL),
             schedulers=frozenset(schedulers),
             hold_s=hold_s,
@@ -105,4 +105,4 @@ def read_sizes(file: Path) -> Sizes:
         table = {name: (parse_quantity(need["cpu"]), parse_quantity(need["memory"])) for name, need in raw.items()}
     except (orjson.JSONDecodeError, BadQuantity, AttributeError, KeyError, TypeError) as error:
         raise BadInput(f"this is no table of sizes: {str(error)[:120]}", remedy=remedy, file=file) from error
-    return checked(table)
+    return checked_sizes(table)

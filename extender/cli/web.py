@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from extender.dashboard.access import Access, Gate
+from extender.dashboard.access import Access, AccessCheck
 from extender.dashboard.pages import dashboard
-from extender.dashboard.watching import Watching
+from extender.dashboard.watching import ClusterWatch
 from extender.web.app import App, Telemetry
 from extender.web.server import Server, Serving, is_loopback
 from recommender import __version__
@@ -61,13 +61,13 @@ def command(
             "Give --access token, or --access proxy where a proxy asks who they are."
         )
     api = connect(kubeconfig, context, user_agent=f"phasewise-web/{__version__}")
-    watching, telemetry = Watching(api, name, period_s), Telemetry("web")
+    watching, telemetry = ClusterWatch(api, name, period_s), Telemetry("web")
     for told, words, value in (
         ("watches_failing", "Watches without contact.", lambda: watching.watches.failing),
         ("jobs", "VPAs of ours that are shown.", lambda: len(watching.seen.jobs)),
     ):
         telemetry.watch(told, words, value)
-    pages = dashboard(watching, telemetry, Gate(api) if access == "token" else None)
+    pages = dashboard(watching, telemetry, AccessCheck(api) if access == "token" else None)
     server = Server(App(pages, {}, telemetry, watching.not_ready), Serving(address, tls_certificate, tls_key))
     watching.start()
     scheme = "https" if tls_certificate else "http"

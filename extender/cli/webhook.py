@@ -11,8 +11,8 @@ import click
 
 from extender.web.app import App, Telemetry, create_pages
 from extender.web.server import Server, Serving
-from extender.webhook.certificates import CertificateKeeper, Kept
-from extender.webhook.reviewing import mutating
+from extender.webhook.certificates import CertificateKeeper, CertificateLocation
+from extender.webhook.reviewing import handlers
 from recommender import __version__
 from recommender.cluster.access.connection import connect
 
@@ -51,14 +51,14 @@ def command(
 
     api = connect(kubeconfig, context, user_agent=f"phasewise-webhook/{__version__}")
     telemetry = Telemetry("webhook")
-    app = App(create_pages("webhook", telemetry, lambda: ""), mutating(scheduler), telemetry, lambda: "")
+    app = App(create_pages("webhook", telemetry, lambda: ""), handlers(scheduler), telemetry, lambda: "")
     with tempfile.TemporaryDirectory(prefix="phasewise-webhook-") as folder:
-        kept = Kept(namespace, secret, names, configuration, Path(folder) / "serving.pem")
-        keeper = CertificateKeeper(api, kept, time.time)
-        keeper.hold()
-        server = Server(app, Serving(address, kept.file))
-        keeper.holding.start()
+        location = CertificateLocation(namespace, secret, names, configuration, Path(folder) / "serving.pem")
+        keeper = CertificateKeeper(api, location, time.time)
+        keeper.ensure()
+        server = Server(app, Serving(address, location.file))
+        keeper.loop.start()
         try:
             server.run()
         finally:
-            keeper.holding.stop()
+            keeper.loop.stop()

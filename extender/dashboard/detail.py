@@ -15,8 +15,8 @@ from recommender.units import BYTES_PER_MIB
 
 Json = dict[str, Any]
 
-MOST_CONTAINERS = 64
-DRAWN = 4
+MAX_CONTAINERS = 64
+MAX_DRAWN = 4
 SHOWN = ("use", "request", "limit", "target")
 
 
@@ -36,16 +36,18 @@ def detail(job: Job, history: History, now_s: float) -> Json:
         "move": job.profile.move,
         "risks": [words for _, words in job.risks(now_s)],
         "why": {name: list(reasons(one, entries.get(name, {}))) for name, one in told.items()},
-        "containers": [_row(one) for one in job.containers[:MOST_CONTAINERS]],
+        "containers": [_row(one) for one in job.containers[:MAX_CONTAINERS]],
         "count": len(job.containers),
-        "yaml": {name: fixed(name, one, told.get(name, {}), job, history) for name, one in sorted(published.items())},
+        "yaml": {
+            name: fixed_requests(name, one, told.get(name, {}), job, history) for name, one in sorted(published.items())
+        },
     }
 
 
 def drawings(job: Job, history: History, now_s: float) -> list[tuple[Running, list[Drawing]]]:
     """CPU and memory of the containers that matter most, and below what their training told."""
     told, made = job.profile.containers, []
-    for one in job.containers[:DRAWN]:
+    for one in job.containers[:MAX_DRAWN]:
         moments, rows = history.of(one.key)
         entry, age_s = told.get(one.key.container, {}), now_s - one.started_s
         drawn = [draw(resource, moments, rows, entry, now_s, age_s) for resource in (CPU, MEMORY)]
@@ -54,7 +56,9 @@ def drawings(job: Job, history: History, now_s: float) -> list[tuple[Running, li
     return made
 
 
-def fixed(name: str, recommended: ContainerRecommendation, told: Mapping[str, Any], job: Job, history: History) -> str:
+def fixed_requests(
+    name: str, recommended: ContainerRecommendation, told: Mapping[str, Any], job: Job, history: History
+) -> str:
     """Requests for who would rather have them fixed, as YAML: the most that it is to have, has used within the hour, or
     that earlier runs of its class used. What is right in a quiet phase is too little for a run."""
     demand = told.get("demand") or {}

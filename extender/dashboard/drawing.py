@@ -15,17 +15,17 @@ from recommender.records import CPU, UNKNOWN_PHASE, FloatArray
 from recommender.units import format_cpu, format_memory, parse_moment_s
 
 COLUMNS = ("use", "request", "limit", "target")
-NUMBERS = 2 * len(COLUMNS) + 6
-PHASE, KILLED, DEFERRED, VALUE, REVERTED, SAVED = range(2 * len(COLUMNS), NUMBERS)
-LOOKS = 240
+ROW_LENGTH = 2 * len(COLUMNS) + 6
+PHASE, KILLED, DEFERRED, VALUE, REVERTED, SAVED = range(2 * len(COLUMNS), ROW_LENGTH)
+HISTORY_LENGTH = 240
 """An hour of looks every 15 s: 13 kB a container."""
 
 
 class History:
     """Rings of float32, all turning together; a container that is gone for a whole turn is forgotten."""
 
-    def __init__(self, looks: int = LOOKS) -> None:
-        self._moments = np.full(looks, np.nan)
+    def __init__(self, length: int = HISTORY_LENGTH) -> None:
+        self._moments = np.full(length, np.nan)
         self._rings: dict[ContainerKey, tuple[FloatArray, int]] = {}
         self._turn = 0
 
@@ -36,7 +36,7 @@ class History:
         for one in running:
             ring, _ = self._rings.get(one.key, (None, 0))
             if ring is None:
-                ring = np.full((len(self._moments), NUMBERS), np.nan, dtype=np.float32)
+                ring = np.full((len(self._moments), ROW_LENGTH), np.nan, dtype=np.float32)
             pairs = (one.use, one.request, one.limit, one.target)
             ring[column] = [
                 *(amount for pair in pairs for amount in pair), one.phase, one.killed_s - now_s,
@@ -47,11 +47,11 @@ class History:
         self._turn += 1
 
     def of(self, key: ContainerKey) -> tuple[FloatArray, FloatArray]:
-        """Moments in unix seconds, the oldest first, and (n, `NUMBERS`): CPU and memory of each of `COLUMNS`, the
+        """Moments in unix seconds, the oldest first, and (n, `ROW_LENGTH`): CPU and memory of each of `COLUMNS`, the
         phase, the seconds since the last kill for memory, below zero, whether a resize waited, what training told last,
         whether a resize was taken back, and the seconds since the last checkpoint, below zero."""
         if key not in self._rings:
-            return np.empty(0), np.empty((0, NUMBERS))
+            return np.empty(0), np.empty((0, ROW_LENGTH))
         order = (np.arange(len(self._moments)) + self._turn) % len(self._moments)
         rows = self._rings[key][0][order].astype(float)
         kept = np.isfinite(self._moments[order]) & np.isfinite(rows[:, PHASE])
@@ -72,10 +72,10 @@ class History:
 
 
 WIDTH, HEIGHT, TOP, BOTTOM, LEFT = 900.0, 200.0, 26.0, 20.0, 62.0
-AHEAD = 0.25
+FUTURE_SHARE = 0.25
 """The share of the width that is for what comes."""
 
-LEAST_SPAN_S = 120.0
+MIN_SPAN_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class Scale:
     """Where moments and amounts are drawn: the past to the left of now, from `low` at the bottom to `high`."""
 
     now_s: float
@@ -123,18 +123,18 @@ class Frame:
     high: float
 
     @classmethod
-    def of(cls, moments: FloatArray, now_s: float, low: float, high: float) -> Frame:
+    def of(cls, moments: FloatArray, now_s: float, low: float, high: float) -> Scale:
         """Of all these moments."""
         span_s = now_s - float(moments[0]) if len(moments) else 0.0
-        return cls(now_s, max(LEAST_SPAN_S, span_s), low, high if high > low else low + 1.0)
+        return cls(now_s, max(MIN_SPAN_S, span_s), low, high if high > low else low + 1.0)
 
     @property
-    def ahead_s(self) -> float:
+    def future_s(self) -> float:
         """How far ahead there is room for."""
-        return self.span_s * AHEAD / (1.0 - AHEAD)
+        return self.span_s * FUTURE_SHARE / (1.0 - FUTURE_SHARE)
 
     def x(self, moment_s: float) -> float:
-        past = (WIDTH - LEFT) * (1.0 - AHEAD)
+        past = (WIDTH - LEFT) * (1.0 - FUTURE_SHARE)
         return round(LEFT + past * (1.0 + (moment_s - self.now_s) / self.span_s), 1)
 
     def y(self, amount: float) -> float:
@@ -170,22 +170,22 @@ def draw(
     """
     why = told.get("why") or {}
     forecast = why.get("forecastCpuCores" if resource == CPU else "forecastMemoryBytes")
-    ahead_s = Frame.of(moments, now_s, 0.0, 1.0).ahead_s
-    demand = list(_demand(resource, told, age_s, ahead_s))
+    future_s = Scale.of(moments, now_s, 0.0, 1.0).future_s
+    demand = list(_demand(resource, told, age_s, future_s))
     series = {what: rows[:, 2 * place + resource] for place, what in enumerate(COLUMNS)}
     known = np.concatenate([*series.values(), [forecast or 0.0], [amount for _, amount in demand]])
-    frame = Frame.of(moments, now_s, 0.0, 1.1 * float(np.nanmax(known, initial=0.0)))
-    made = frame.empty(*(("CPU", format_cpu) if resource == CPU else ("memory", format_memory)))
+    scale = Scale.of(moments, now_s, 0.0, 1.1 * float(np.nanmax(known, initial=0.0)))
+    made = scale.empty(*(("CPU", format_cpu) if resource == CPU else ("memory", format_memory)))
     for what, amounts in series.items():
-        if path := _path(moments, amounts, frame, stepped=what != "use"):
+        if path := _path(moments, amounts, scale, stepped=what != "use"):
             made.lines[what] = path
     if demand:
-        points = (f"{frame.x(now_s + after_s)},{frame.y(amount)}" for after_s, amount in demand)
+        points = (f"{scale.x(now_s + after_s)},{scale.y(amount)}" for after_s, amount in demand)
         made.lines["demand"] = "M" + "L".join(points)
     if isinstance(forecast, int | float) and math.isfinite(forecast):
-        made.forecast = made.now_x, WIDTH - made.now_x, frame.y(forecast)
-    made.ribbons = [*_past(moments, rows[:, PHASE], frame.x, now_s), *_coming(told, frame.x, now_s, now_s + ahead_s)]
-    made.marks = list(_marks(moments, rows, resource, frame.x))
+        made.forecast = made.now_x, WIDTH - made.now_x, scale.y(forecast)
+    made.ribbons = [*_past(moments, rows[:, PHASE], scale.x, now_s), *_coming(told, scale.x, now_s, now_s + future_s)]
+    made.marks = list(_marks(moments, rows, resource, scale.x))
     return made
 
 
@@ -195,23 +195,23 @@ def draw_progress(metric: str, moments: FloatArray, rows: FloatArray, now_s: flo
     told = values[np.isfinite(values)]
     if not len(told):
         return None
-    frame = Frame.of(moments, now_s, float(told.min()), float(told.max()))
-    made = frame.empty(metric, "{:.3g}".format)
-    made.lines["use"] = _path(moments, values, frame, stepped=True)
+    scale = Scale.of(moments, now_s, float(told.min()), float(told.max()))
+    made = scale.empty(metric, "{:.3g}".format)
+    made.lines["use"] = _path(moments, values, scale, stepped=True)
     return made
 
 
-def _path(moments: FloatArray, amounts: FloatArray, frame: Frame, *, stepped: bool) -> str:
+def _path(moments: FloatArray, amounts: FloatArray, scale: Scale, *, stepped: bool) -> str:
     """Broken where nothing is known."""
     parts, before = [], math.nan
     for moment_s, amount in zip(moments.tolist(), amounts.tolist(), strict=True):
         if math.isfinite(amount):
             if not math.isfinite(before):
-                parts.append(f"M{frame.x(moment_s)},{frame.y(amount)}")
+                parts.append(f"M{scale.x(moment_s)},{scale.y(amount)}")
             elif stepped:
-                parts.append(f"H{frame.x(moment_s)}V{frame.y(amount)}" if amount != before else f"H{frame.x(moment_s)}")
+                parts.append(f"H{scale.x(moment_s)}V{scale.y(amount)}" if amount != before else f"H{scale.x(moment_s)}")
             else:
-                parts.append(f"L{frame.x(moment_s)},{frame.y(amount)}")
+                parts.append(f"L{scale.x(moment_s)},{scale.y(amount)}")
         before = amount
     return "".join(parts)
 
@@ -238,14 +238,14 @@ def _coming(told: Mapping[str, Any], x: Any, now_s: float, until_s: float) -> It
             yield Ribbon(x(at_s), round(WIDTH - x(at_s), 1), phase, f"phase {phase} ({chance:.0%})", ahead=True)
 
 
-def _demand(resource: int, told: Mapping[str, Any], age_s: float, ahead_s: float) -> Iterator[tuple[float, float]]:
+def _demand(resource: int, told: Mapping[str, Any], age_s: float, future_s: float) -> Iterator[tuple[float, float]]:
     """What runs of its class used at this age and after: (seconds from now, amount)."""
     demand = told.get("demand") or {}
     step_s = float(demand.get("stepSeconds") or 0.0)
     if not (step_s > 0.0 and age_s >= 0.0):
         return
     amounts = demand.get("cpuCores" if resource == CPU else "memoryBytes") or ()
-    for cell in range(int(age_s / step_s), min(len(amounts), int((age_s + ahead_s) / step_s) + 1)):
+    for cell in range(int(age_s / step_s), min(len(amounts), int((age_s + future_s) / step_s) + 1)):
         yield max(0.0, cell * step_s - age_s), float(amounts[cell])
 
 

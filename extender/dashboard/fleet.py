@@ -7,19 +7,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from extender.dashboard.job import Job
-from extender.dashboard.watching import Seen
+from extender.dashboard.watching import ClusterView
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.records import CPU, MEMORY
 
 Json = dict[str, Any]
 
-A_PAGE = 100
+PAGE_ROWS = 100
 """Rows: with ten thousand containers the first view stays below 300 kB."""
 
-MOST_RISKS = 3
+MAX_RISKS = 3
 
 
-def fleet(seen: Seen, words: str = "", page: int = 1) -> Json:
+def fleet(seen: ClusterView, words: str = "", page: int = 1) -> Json:
     """One page of jobs.
 
     Parameters
@@ -32,12 +32,12 @@ def fleet(seen: Seen, words: str = "", page: int = 1) -> Json:
     wanted = words.lower().split()
     chosen = [job for job in seen.jobs.values() if all(word in str(job.key).lower() for word in wanted)]
     ranked = sorted(((job, job.risks(seen.now_s)) for job in chosen), key=_rank)
-    pages = max(1, -(-len(ranked) // A_PAGE))
+    pages = max(1, -(-len(ranked) // PAGE_ROWS))
     page = min(max(1, page), pages)
     saved = [job.saved(seen.now_s) for job in chosen]
     return {
         "now": seen.now_s,
-        "jobs": [row(job, risks, seen.now_s) for job, risks in ranked[(page - 1) * A_PAGE : page * A_PAGE]],
+        "jobs": [row(job, risks, seen.now_s) for job, risks in ranked[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]],
         "count": len(ranked),
         "all": len(seen.jobs),
         "containers": sum(len(job.containers) for job in chosen),
@@ -76,12 +76,12 @@ def row(job: Job, risks: list[tuple[int, str]], now_s: float) -> Json:
         "saved": {"cpuCores": saved[CPU], "memoryBytes": saved[MEMORY]},
         "kills": sum(one.killed_s == one.killed_s for one in job.containers),
         "move": job.profile.move,
-        "risks": [words for _, words in risks[:MOST_RISKS]],
-        "moreRisks": max(0, len(risks) - MOST_RISKS),
+        "risks": [words for _, words in risks[:MAX_RISKS]],
+        "moreRisks": max(0, len(risks) - MAX_RISKS),
     }
 
 
-def warnings(seen: Seen) -> Json:
+def warnings(seen: ClusterView) -> Json:
     """Everything that may go wrong or has, the worst first."""
     found = [(weight, words, job.key) for job in seen.jobs.values() for weight, words in job.risks(seen.now_s)]
     found.sort(key=lambda one: (-one[0], str(one[2]), one[1]))
@@ -91,12 +91,12 @@ def warnings(seen: Seen) -> Json:
         "count": len(found),
         "warnings": [
             {"namespace": key.namespace, "name": key.name, "weight": weight, "words": words}
-            for weight, words, key in found[: 5 * A_PAGE]
+            for weight, words, key in found[: 5 * PAGE_ROWS]
         ],
     }
 
 
-def classes(seen: Seen) -> Json:
+def classes(seen: ClusterView) -> Json:
     """All of them, by name."""
     rows = [
         {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from extender.dashboard.profile import UNWRITTEN, Profile
+from extender.dashboard.profile import NO_PROFILE, Profile
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import DEFERRED, RESIZE_PENDING, ContainerState, Pod
@@ -19,18 +19,18 @@ from recommender.units import format_duration, parse_moment_s
 
 KILLED = "OOMKilled"
 RECENT_S = 3600.0
-OF_ITS_POD = {"category", "metric", "value", "stage", "checkpointAt"}
+POD_FIELDS = {"category", "metric", "value", "stage", "checkpointAt"}
 """What a profile says of a pod, in any of its entries."""
 
-NEAR = 0.9
+MEMORY_WARNING_SHARE = 0.9
 """Memory above this share of its limit is near a kill."""
 
 SavedBefore = Callable[[ContainerKey, float], float]
-UNTOLD: Pair = (math.nan, math.nan)
-STAYING = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController"})
+UNKNOWN: Pair = (math.nan, math.nan)
+SERVING_KINDS = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController"})
 """Kinds whose pods serve: a kill costs them seconds, whatever they did before."""
 
-GOOD_NEWS = frozenset({"RecommendationProvided", "NoPodsMatched"})
+BENIGN_CONDITIONS = frozenset({"RecommendationProvided", "NoPodsMatched"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is known of a VPA; `profile` is `UNWRITTEN` until the recommender has written one."""
+    """What is known of a VPA; `profile` is `NO_PROFILE` until the recommender has written one."""
 
     vpa: Vpa
     profile: Profile
@@ -105,7 +105,7 @@ class Job:
         Less what kills cost in the last hour: work that was lost is done again, with what is requested meanwhile. Only
         what comes to an end has such work.
         """
-        ends = self.vpa.target.kind not in STAYING
+        ends = self.vpa.target.kind not in SERVING_KINDS
         return self._saved(CPU, now_s, ends), self._saved(MEMORY, now_s, ends)
 
     def _saved(self, resource: int, now_s: float, ends: bool) -> float:
@@ -121,7 +121,7 @@ class Job:
     def conditions(self) -> Iterator[tuple[str, str]]:
         """What VPA and profile say that is no good news: (type, words)."""
         for told in (*(self.vpa.status.get("conditions") or ()), *(self.profile.status.get("conditions") or ())):
-            if isinstance(told, Mapping) and told.get("status") == "True" and told.get("type") not in GOOD_NEWS:
+            if isinstance(told, Mapping) and told.get("status") == "True" and told.get("type") not in BENIGN_CONDITIONS:
                 yield str(told.get("type")), str(told.get("message") or told.get("reason") or "")
 
     def risks(self, now_s: float) -> list[tuple[int, str]]:
@@ -129,7 +129,7 @@ class Job:
         found = [risk for one in self.containers for risk in _risks(one, now_s)]
         found += [(3, f"{kind}: {words}") for kind, words in self.conditions() if kind == LOW_CONFIDENCE]
         found += [(4, f"{kind}: {words}") for kind, words in self.conditions() if kind != LOW_CONFIDENCE]
-        if self.profile is UNWRITTEN:
+        if self.profile is NO_PROFILE:
             found.append((2, "no PhaseProfile yet: the recommender has not seen it, or does not run"))
         return sorted(set(found), key=lambda risk: (-risk[0], risk[1]))
 
@@ -152,8 +152,8 @@ def jobs_of(
     by_uid = {pod.uid: pod for pod in pods if not pod.finished}
     found = {}
     for vpa in vpas:
-        profile = profiles.get(vpa.key, UNWRITTEN)
-        if profile is not UNWRITTEN or recommender in vpa.recommenders:
+        profile = profiles.get(vpa.key, NO_PROFILE)
+        if profile is not NO_PROFILE or recommender in vpa.recommenders:
             found[vpa.key] = Job(vpa, profile, tuple(_running(vpa, profile, by_uid, usage, saved_before)))
     return found
 
@@ -173,7 +173,7 @@ def _running(
         if (pod := pods.get(uid)) is None:
             continue
         phases = {entry.get("container"): entry.get("phase", -1) for entry in entries}
-        progress: Mapping[str, Any] = {name: entry[name] for entry in entries for name in OF_ITS_POD & entry.keys()}
+        progress: Mapping[str, Any] = {name: entry[name] for entry in entries for name in POD_FIELDS & entry.keys()}
         saved_s = _moment_s(progress, "checkpointAt")
         waits = (f"{one.reason}: {one.message}" for one in pod.resizes if one.type == RESIZE_PENDING)
         deferred = next(waits, "")
@@ -183,9 +183,9 @@ def _running(
             killed_s, lost_s = _last_kill(state, key, saved_s, saved_before)
             yield Running(
                 key, pod.node, int(phases.get(state.name, -1)),
-                UNTOLD if sample is None else (sample.cpu_cores, sample.memory_bytes),
+                UNKNOWN if sample is None else (sample.cpu_cores, sample.memory_bytes),
                 state.requests, state.limits,
-                UNTOLD if one is None else one.target,
+                UNKNOWN if one is None else one.target,
                 (_amount(declared, "declaredCpuCores"), _amount(declared, "declaredMemoryBytes")),
                 state.restart_count, killed_s, lost_s, deferred,
                 any(rail.get("name") == "room" for rail in _rails(declared)),
@@ -234,7 +234,7 @@ def _risks(one: Running, now_s: float) -> Iterator[tuple[int, str]]:
     if now_s - one.killed_s < RECENT_S:
         lost = f", {format_duration(round(one.lost_s))} after it began or last saved" if one.lost_s >= 1.0 else ""
         yield 9, f"{name} was killed for memory {format_duration(max(1.0, round(now_s - one.killed_s)))} ago{lost}"
-    if one.use[MEMORY] > NEAR * one.limit[MEMORY]:
+    if one.use[MEMORY] > MEMORY_WARNING_SHARE * one.limit[MEMORY]:
         yield 8, f"{name} uses {one.use[MEMORY] / one.limit[MEMORY]:.0%} of its memory limit"
     for resource, word in ((MEMORY, "memory"), (CPU, "CPU")):
         if one.use[resource] > one.request[resource]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from extender.dashboard.job import Running
 from extender.dashboard.profile import RefusedPod
-from extender.dashboard.watching import Seen
+from extender.dashboard.watching import ClusterView
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.records import CPU, MEMORY
@@ -17,14 +17,14 @@ from recommender.records import CPU, MEMORY
 Json = dict[str, Any]
 
 GANG = "phasewise.dev/gang"
-AHEAD_S = 3600.0
+HORIZON_S = 3600.0
 
-MOST_NODES = 200
-MOST_PEAKS = 3
-MOST_PODS = 50
+MAX_NODES = 200
+MAX_PEAKS = 3
+MAX_PODS = 50
 
 
-def nodes(seen: Seen) -> Json:
+def nodes(seen: ClusterView) -> Json:
     """Loads of the nodes, the fullest first; who waits; jobs of which the controller said something.
 
     What a node is about to use is what the profiles of its pods forecast; a pod without one counts by its requests.
@@ -46,7 +46,7 @@ def nodes(seen: Seen) -> Json:
     return {
         "now": seen.now_s,
         "count": len(rows),
-        "nodes": rows[:MOST_NODES],
+        "nodes": rows[:MAX_NODES],
         "refused": _refused(seen.pods.values()),
         "gangs": list(_gangs(seen.pods)),
         "moves": [
@@ -87,7 +87,7 @@ def _row(
             what: [amount / whole if whole > 0.0 else 0.0 for amount, whole in zip(amounts, allocatable, strict=True)]
             for what, amounts in (("requests", requests), ("use", used), ("forecast", forecast))
         },
-        "peaks": sorted(_peaks(ours, now_s), key=lambda peak: -peak["cpuCores"])[:MOST_PEAKS],
+        "peaks": sorted(_peaks(ours, now_s), key=lambda peak: -peak["cpuCores"])[:MAX_PEAKS],
     }
 
 
@@ -101,7 +101,7 @@ def _peaks(ours: list[tuple[Running, Mapping[str, Any]]], now_s: float) -> Itera
         if not (cores and step_s > 0.0 and age_s >= 0.0):
             continue
         first = int(age_s / step_s)
-        coming = cores[first : first + max(1, int(AHEAD_S / step_s))]
+        coming = cores[first : first + max(1, int(HORIZON_S / step_s))]
         if coming:
             at = max(range(len(coming)), key=coming.__getitem__)
             yield {"pod": one.key.pod, "namespace": one.key.namespace, "inSeconds": at * step_s, "cpuCores": coming[at]}
@@ -121,7 +121,7 @@ def _refused(pods: Iterable[Pod]) -> list[Json]:
     waiting.sort(key=lambda pod: (math.isnan(pod.refused_s), pod.refused_s, pod.key))
     return [
         {"namespace": pod.key.namespace, "pod": pod.key.name, "since": pod.refused_s, "words": pod.refusal}
-        for pod in waiting[:MOST_PODS]
+        for pod in waiting[:MAX_PODS]
     ]
 
 

@@ -12,12 +12,12 @@ import orjson
 from flask import Flask, Response, abort, render_template, request
 from jinja2 import PackageLoader
 
-from extender.dashboard.access import Gate
+from extender.dashboard.access import AccessCheck
 from extender.dashboard.detail import detail, drawings
 from extender.dashboard.drawing import HEIGHT, WIDTH
 from extender.dashboard.fleet import classes, fleet, warnings
 from extender.dashboard.nodes import nodes
-from extender.dashboard.watching import Watching
+from extender.dashboard.watching import ClusterWatch
 from extender.web.app import JSON, Telemetry, create_pages
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.report.palette import PHASE_COLOURS, phase_colour
@@ -25,7 +25,7 @@ from recommender.units import format_cpu, format_duration, format_memory
 
 Json = dict[str, Any]
 
-OPEN = {"/healthz", "/readyz", "/metrics", "/page.css", "/page.js"}
+PUBLIC_PATHS = {"/healthz", "/readyz", "/metrics", "/page.css", "/page.js"}
 """Asked by kubelet and Prometheus, which have no token for us; nothing of the cluster is on them."""
 
 HEADERS = {
@@ -35,10 +35,10 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-BAR = 120.0
+BAR_WIDTH = 120.0
 
 
-def dashboard(watching: Watching, telemetry: Telemetry, gate: Gate | None) -> Flask:
+def dashboard(watching: ClusterWatch, telemetry: Telemetry, access_check: AccessCheck | None) -> Flask:
     """The application.
 
     Parameters
@@ -50,9 +50,9 @@ def dashboard(watching: Watching, telemetry: Telemetry, gate: Gate | None) -> Fl
     app.jinja_loader = PackageLoader("extender.dashboard")
     app.jinja_env.autoescape = True  # Flask does so for names that end in .html alone
     words = {
-        "cpu": _worded(format_cpu),
-        "memory": _worded(format_memory),
-        "duration": _worded(format_duration),
+        "cpu": _formatted(format_cpu),
+        "memory": _formatted(format_memory),
+        "duration": _formatted(format_duration),
         "clock": _clock,
         "colour": _colour,
     }
@@ -60,7 +60,7 @@ def dashboard(watching: Watching, telemetry: Telemetry, gate: Gate | None) -> Fl
     app.jinja_env.globals |= words
     style = "".join([_text("recommender.report", "page.css"), _text("extender.dashboard", "page.css"), _colours()])
     script = _text("extender.dashboard", "page.js")
-    _guard(app, watching, gate)
+    _guard(app, watching, access_check)
     _add_pages(app, watching)
 
     @app.get("/page.css")
@@ -74,14 +74,14 @@ def dashboard(watching: Watching, telemetry: Telemetry, gate: Gate | None) -> Fl
     return app
 
 
-def _guard(app: Flask, watching: Watching, gate: Gate | None) -> None:
+def _guard(app: Flask, watching: ClusterWatch, access_check: AccessCheck | None) -> None:
     """Nobody is answered who may not read, or before there is anything to read."""
 
     @app.before_request
     def let_in() -> Response | None:
-        if request.path in OPEN:
+        if request.path in PUBLIC_PATHS:
             return None
-        if gate is not None and (problem := gate.refusal(request.headers.get("Authorization", ""))):
+        if access_check is not None and (problem := access_check.refusal(request.headers.get("Authorization", ""))):
             status = 403 if " may not " in problem else 401
             told = Response(orjson.dumps({"Error": problem}), status, content_type=JSON)
             told.headers["WWW-Authenticate"] = "Bearer"
@@ -96,7 +96,7 @@ def _guard(app: Flask, watching: Watching, gate: Gate | None) -> None:
         return answer
 
 
-def _add_pages(app: Flask, watching: Watching) -> None:
+def _add_pages(app: Flask, watching: ClusterWatch) -> None:
     @app.get("/")
     def show_fleet() -> Response:
         words, page = request.args.get("q", "")[:200], request.args.get("page", 1, type=int)
@@ -140,7 +140,7 @@ def _text(package: str, name: str) -> str:
     return (resources.files(package) / name).read_text(encoding="utf-8")
 
 
-def _worded(words: Callable[[float], str]) -> Callable[[float | None], str]:
+def _formatted(words: Callable[[float], str]) -> Callable[[float | None], str]:
     """What is not known is a dash, and what is below zero has a minus before the same words."""
 
     def told(amount: float | None) -> str:
@@ -152,7 +152,7 @@ def _worded(words: Callable[[float], str]) -> Callable[[float | None], str]:
 
 
 def lengths(amounts: Mapping[str, float]) -> dict[str, float]:
-    """Of use, request, limit and target of one resource, drawn as one bar; the longest is `BAR`.
+    """Of use, request, limit and target of one resource, drawn as one bar; the longest is `BAR_WIDTH`.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def lengths(amounts: Mapping[str, float]) -> dict[str, float]:
     """
     known = {what: amount for what, amount in amounts.items() if math.isfinite(amount)}
     largest = max(known.values(), default=0.0) or 1.0
-    return {what: round(BAR * amount / largest, 1) for what, amount in known.items()}
+    return {what: round(BAR_WIDTH * amount / largest, 1) for what, amount in known.items()}
 
 
 def _clock(unix_s: float) -> str:

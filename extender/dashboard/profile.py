@@ -13,7 +13,7 @@ from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.profiles import CLASS_PREFIX, MOVE
 
-LONGEST_WORDS = 400
+MAX_MESSAGE = 400
 
 STATE = "state"
 """What the recommender keeps in a profile for itself: most of its bytes, and of no use here."""
@@ -34,7 +34,7 @@ class Profile:
         return {str(one.get("name")): one for one in self.status.get("containers") or ()}
 
 
-UNWRITTEN = Profile(ObjectKey("", ""), False, {}, "")
+NO_PROFILE = Profile(ObjectKey("", ""), False, {}, "")
 """In place of one that the recommender has not written yet."""
 
 
@@ -77,5 +77,5 @@ def read_shown_pod(raw: Mapping[str, Any]) -> Pod:
     since_s = condition.time_s("lastTransitionTime")
     known = {field.name: getattr(pod, field.name) for field in fields(Pod)}
     return RefusedPod(
-        **known, refusal=condition.text("message")[:LONGEST_WORDS], refused_s=math.nan if since_s is None else since_s
+        **known, refusal=condition.text("message")[:MAX_MESSAGE], refused_s=math.nan if since_s is None else since_s
     )

@@ -51,7 +51,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class NodeConstraints:
     """What of a pod rules out nodes.
 
     Attributes
@@ -67,7 +67,7 @@ class Where:
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[Term, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
-    blind: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
     def allows(self, node: Node) -> bool:
         """Whether the pod may run on a node, whatever is free there."""
@@ -87,15 +87,15 @@ class Where:
         )
 
 
-def read_where(spec: Fields, selector: Mapping[str, str], tolerations: tuple[Toleration, ...]) -> Where:
+def read_constraints(spec: Fields, selector: Mapping[str, str], tolerations: tuple[Toleration, ...]) -> NodeConstraints:
     """From a pod's spec; BadField where it has the wrong form."""
     affinity = spec.child("affinity")
     required = affinity.child("nodeAffinity").child("requiredDuringSchedulingIgnoredDuringExecution")
     terms = tuple(_term(entry) for entry in required.children("nodeSelectorTerms")) if required.raw else None
-    return Where(tuple(sorted(selector.items())), terms, tolerations, tuple(_blind(spec, affinity)))
+    return NodeConstraints(tuple(sorted(selector.items())), terms, tolerations, tuple(_unchecked(spec, affinity)))
 
 
-def _blind(spec: Fields, affinity: Fields) -> list[str]:
+def _unchecked(spec: Fields, affinity: Fields) -> list[str]:
     found = [
         f"pod {'anti-' * (name == 'podAntiAffinity')}affinity"
         for name in ("podAffinity", "podAntiAffinity")

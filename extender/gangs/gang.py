@@ -13,7 +13,7 @@ from extender.pods.pod import GANG_LABEL
 SizeOf = Callable[[Member], int | None]
 """Asks the job that owns a pod how many there will be; None when that cannot be told."""
 
-MOST_MEMBERS = 10_000
+MAX_MEMBERS = 10_000
 """What is reserved for a gang has to fit into one object beside that for another."""
 
 
@@ -35,7 +35,7 @@ class Gang:
     name: str
     members: tuple[Member, ...]
     size: int | None
-    done: int = 0
+    succeeded: int = 0
     problem: str = ""
 
     @cached_property
@@ -56,11 +56,11 @@ class Gang:
     @property
     def missing(self) -> int:
         """How many have yet to be made."""
-        return max(0, (self.size or 0) - len(self.members) - self.done)
+        return max(0, (self.size or 0) - len(self.members) - self.succeeded)
 
     @property
     def priority(self) -> int:
-        return self.members[0].kind.priority
+        return self.members[0].membership.priority
 
     @property
     def since_s(self) -> float:
@@ -84,9 +84,9 @@ class Gang:
         return tuple(sorted({gate for member in self.gated for gate in member.gates if gate != GATE}))
 
     @property
-    def blind(self) -> tuple[str, ...]:
+    def unchecked(self) -> tuple[str, ...]:
         """What of its members' wishes is left to the scheduler."""
-        return tuple(sorted({word for member in self.members for word in member.ask.where.blind}))
+        return tuple(sorted({word for member in self.members for word in member.requirements.constraints.unchecked}))
 
     @property
     def key(self) -> tuple[str, str]:
@@ -108,9 +108,9 @@ def gangs_of(pods: Iterable[Member], size_of: SizeOf) -> list[Gang]:
     """
     groups: defaultdict[tuple[str, str], list[Member]] = defaultdict(list)
     for pod in pods:
-        if not pod.native and (name := pod.kind.name or (f"pod={pod.key.name}" if GATE in pod.gates else "")):
+        if not pod.native and (name := pod.membership.name or (f"pod={pod.key.name}" if GATE in pod.gates else "")):
             groups[pod.key.namespace, name].append(pod)
-    made = (_gang(namespace, name, pods, size_of) for (namespace, name), pods in groups.items() if _concerns(pods))
+    made = (_gang(namespace, name, pods, size_of) for (namespace, name), pods in groups.items() if _is_pending(pods))
     return sorted(made, key=lambda gang: gang.order)
 
 
@@ -118,45 +118,45 @@ def ungated(pods: Iterable[Member], made_since_s: float) -> list[Gang]:
     """By gang, the pods that carry our label and were made without our gate, lately: they wait for nobody."""
     groups: defaultdict[tuple[str, str], list[Member]] = defaultdict(list)
     for pod in pods:
-        labelled = pod.kind.name.startswith(f"{GANG_LABEL}=") and pod.alive and not pod.native
+        labelled = pod.membership.name.startswith(f"{GANG_LABEL}=") and pod.alive and not pod.native
         if (
             labelled
             and GATE not in pod.gates
             and not pod.reserved_node
-            and not pod.told_node
+            and not pod.annotated_node
             and pod.created_s >= made_since_s
         ):
-            groups[pod.key.namespace, pod.kind.name].append(pod)
+            groups[pod.key.namespace, pod.membership.name].append(pod)
     return [Gang(namespace, name, tuple(members), None) for (namespace, name), members in groups.items()]
 
 
-def _concerns(pods: list[Member]) -> bool:
+def _is_pending(pods: list[Member]) -> bool:
     return any(pod.alive and (GATE in pod.gates or (not pod.node and pod.reserved_node)) for pod in pods)
 
 
 def _gang(namespace: str, name: str, pods: list[Member], size_of: SizeOf) -> Gang:
     members = tuple(sorted((pod for pod in pods if pod.alive), key=lambda pod: (pod.created_s, pod.key.name)))
     owners = {pod.owner.uid for pod in members if GATE in pod.gates and pod.owner is not None}
-    done = sum(1 for pod in pods if pod.phase == "Succeeded" and pod.owner is not None and pod.owner.uid in owners)
+    succeeded = sum(1 for pod in pods if pod.phase == "Succeeded" and pod.owner is not None and pod.owner.uid in owners)
     size, problem = _size(members, size_of)
-    if len(members) > MOST_MEMBERS:
-        problem = f"it has more than {MOST_MEMBERS} pods"
-    elif len({pod.kind.priority for pod in members}) > 1:
+    if len(members) > MAX_MEMBERS:
+        problem = f"it has more than {MAX_MEMBERS} pods"
+    elif len({pod.membership.priority for pod in members}) > 1:
         problem = "its pods differ in priority"
-    elif len({pod.kind.scheduler for pod in members}) > 1:
+    elif len({pod.membership.scheduler for pod in members}) > 1:
         problem = "its pods name different schedulers"
-    return Gang(namespace, name, members, size, done, problem)
+    return Gang(namespace, name, members, size, succeeded, problem)
 
 
 def _size(members: tuple[Member, ...], size_of: SizeOf) -> tuple[int | None, str]:
-    told = {member.kind.told_size for member in members}
+    told = {member.membership.declared_size for member in members}
     if len(told) > 1:
         return None, "its pods tell different sizes"
     text = next(iter(told))
     if text:
         number = int(text) if text.isdecimal() and len(text) < 6 else 0
         return (number, "") if number else (None, f"its size is {text[:20]!r}, not a whole number above 0")
-    if not members[0].kind.name:
+    if not members[0].membership.name:
         return 1, ""
     size = size_of(members[0])
     return size, "" if size else "nobody tells its size: label its pods phasewise.dev/gang-size"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from extender.gangs.affinity import Where
+from extender.gangs.affinity import NodeConstraints
 from extender.pods.pod import PREFIX
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.node import Node
@@ -29,15 +29,15 @@ Needs = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Requirements:
     """What a pod asks of a node. Pods of one gang share the object."""
 
     needs: Needs
-    where: Where
+    constraints: NodeConstraints
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class GangMembership:
     """To which gang a pod belongs, and what its members must have in common.
 
     Attributes
@@ -53,7 +53,7 @@ class Kind:
     """
 
     name: str = ""
-    told_size: str = ""
+    declared_size: str = ""
     priority: int = 0
     scheduler: str = ""
     placement: str = ""
@@ -92,16 +92,16 @@ class Member:
     deleting: bool
     created_s: float
     owner: OwnerRef | None
-    ask: Ask
-    kind: Kind = Kind()
+    requirements: Requirements
+    membership: GangMembership = GangMembership()
     gates: tuple[str, ...] = ()
     native: str = ""
-    told_node: str = ""
+    annotated_node: str = ""
     checkpointable: bool = False
     completion_index: str = ""
     refused: bool = field(default=False, compare=False)
     reserved_node: str = ""
-    admitted_s: float = math.nan
+    reserved_since_s: float = math.nan
 
     @property
     def finished(self) -> bool:
@@ -118,7 +118,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodeCapacity:
     """A node, and what it has to give: (resource, amount), sorted by name."""
 
     node: Node

@@ -4,7 +4,7 @@ that a forecast has.
 Time goes on, a PhaseProfile is written, a reservation ends: none of it is an event for the scheduler, which by itself
 comes back to such a pod after five minutes. A change of the pod's own annotations has it tried once more at once. Whom
 that concerns stands in the pod's condition, since the extender's reasons are constant texts; so nothing is shared with
-the extender but pods. Each is left alone for `rest_s` in between, and only so many are woken in a second: every try
+the extender but pods. Each is left alone for `retry_after_s` in between, and only so many are woken in a second: every try
 costs the scheduler a cycle.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from extender.gangs.member import Member
-from extender.watches import Repeating
+from extender.watches import PeriodicTask
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict, NotFound
 from recommender.cluster.paths import PODS, path_of
@@ -23,8 +23,8 @@ from recommender.cluster.paths import PODS, path_of
 ANNOTATION = "retry.phasewise.dev/at"
 """When a pod was woken last, RFC 3339. Not below `phasewise.dev/`: a pod with a word of ours would be one of ours."""
 
-PAUSE_S = 1.0
-MOST_AT_ONCE = 5
+PERIOD_S = 1.0
+MAX_PER_PERIOD = 5
 """Pods woken in each pause, those that rest longest first."""
 
 
@@ -48,36 +48,36 @@ class Waker:
         api: Api,
         leads: Callable[[], bool],
         refused: Callable[[], Iterable[Member]],
-        rest_s: float,
+        retry_after_s: float,
         *,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._api, self._leads, self._rest_s = api, leads, rest_s
+        self._api, self._leads, self._retry_after_s = api, leads, retry_after_s
         self._clock, self._monotonic = clock, monotonic
-        self._looking = Repeating("waking", lambda: self.look(refused()), lambda: PAUSE_S)
-        self._left_s: dict[str, float] = {}
+        self._loop = PeriodicTask("waking", lambda: self.wake_due(refused()), lambda: PERIOD_S)
+        self._last_try_s: dict[str, float] = {}
         self.woken = 0
         """How often a pod was woken, since the start."""
 
     def start(self) -> None:
         """Begin to act; returns at once."""
-        self._looking.start()
+        self._loop.start()
 
     def stop(self) -> None:
         """Wake no more."""
-        self._looking.stop()
+        self._loop.stop()
 
-    def look(self, waiting: Iterable[Member]) -> None:
+    def wake_due(self, waiting: Iterable[Member]) -> None:
         """Wake those that have rested; an `ApiError` for what could not be written, which is tried after a rest."""
         now_s = self._monotonic()
         pods = {pod.uid: pod for pod in waiting}
-        self._left_s = {uid: self._left_s.get(uid, now_s) for uid in pods}
-        rested = [uid for uid, since_s in self._left_s.items() if now_s - since_s >= self._rest_s]
-        for uid in sorted(rested, key=self._left_s.__getitem__)[:MOST_AT_ONCE]:
+        self._last_try_s = {uid: self._last_try_s.get(uid, now_s) for uid in pods}
+        due = [uid for uid, since_s in self._last_try_s.items() if now_s - since_s >= self._retry_after_s]
+        for uid in sorted(due, key=self._last_try_s.__getitem__)[:MAX_PER_PERIOD]:
             if not self._leads():
                 return
-            self._left_s[uid] = now_s
+            self._last_try_s[uid] = now_s
             self._wake(pods[uid])
 
     def _wake(self, pod: Member) -> None:

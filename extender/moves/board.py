@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from extender.gangs.member import Member, Place
+from extender.gangs.member import Member, NodeCapacity
 from extender.gangs.plan import Floats, FreeCapacity, NodeArrays
 from extender.moves.job import Algorithm, MovingJob
 from recommender.cluster.objects.metadata import ObjectKey
@@ -46,7 +46,7 @@ class Rate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class MoveInputs:
     """What profiles and Jobs tell.
 
     Attributes
@@ -81,7 +81,7 @@ class Planner(Protocol):
     """A policy of moves."""
 
     def plan(
-        self, pods: Collection[Member], places: Iterable[Place], known: Known, now_s: float
+        self, pods: Collection[Member], places: Iterable[NodeCapacity], known: MoveInputs, now_s: float
     ) -> Sequence[PlannedMove]:
         """The moves that it would make now; `pods` are all of the cluster, with what is reserved for them."""
 
@@ -89,19 +89,21 @@ class Planner(Protocol):
 class Board:
     """All pods on their nodes."""
 
-    def __init__(self, pods: Collection[Member], places: Iterable[Place]) -> None:
+    def __init__(self, pods: Collection[Member], places: Iterable[NodeCapacity]) -> None:
         self.nodes = NodeArrays(places)
         self.free = FreeCapacity(self.nodes)
         for pod in pods:
             if not pod.finished:
-                self.free.take(pod.node or pod.reserved_node, pod.ask.needs)
-        self._group = Counter((pod.key.namespace, pod.kind.name) for pod in pods if pod.alive and pod.kind.name)
+                self.free.take(pod.node or pod.reserved_node, pod.requirements.needs)
+        self._group = Counter(
+            (pod.key.namespace, pod.membership.name) for pod in pods if pod.alive and pod.membership.name
+        )
         self.running = [pod for pod in pods if pod.alive and pod.node in self.nodes.index]
 
     def refusal(self, pod: Member) -> str:
         """Why a pod is not to be moved, wherever; empty where it may."""
-        others = self._group[pod.key.namespace, pod.kind.name] - 1
-        if pod.kind.name and others > 0:
+        others = self._group[pod.key.namespace, pod.membership.name] - 1
+        if pod.membership.name and others > 0:
             return f"it is one of a group of {others + 1}, which is never moved in part"
         if pod.owner is None:
             return "nothing would make it again"
@@ -110,7 +112,7 @@ class Board:
     def job_of(self, pod: Member) -> Job:
         if pod.owner is None:
             return pod.key.namespace, pod.uid, ""
-        alone = self._group[pod.key.namespace, pod.kind.name] == 1
+        alone = self._group[pod.key.namespace, pod.membership.name] == 1
         return pod.key.namespace, pod.owner.uid, pod.completion_index or ("" if alone else pod.uid)
 
     def requested_cores(self) -> Floats:

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from extender.gangs.reading import pods_of_job
+from extender.gangs.reading import parallel_pods
 from extender.pods.pod import PREFIX
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.pods import read_pod
@@ -29,16 +29,16 @@ from recommender.contention.phasewise import MOST_MOVES
 
 ANNOTATION = f"{PREFIX}moves"
 
-MOST_RECORDS = 16
+MAX_RECORDS = 16
 """Of one Job; of older ones nothing is remembered."""
 
-LAST_S = 253_402_300_799.0
+MAX_UNIX_S = 253_402_300_799.0
 """The last moment that has a date to be written."""
 
-MOST_CORE_S = 1e12
+MAX_CORE_S = 1e12
 """Of one job: ten thousand cores for three years."""
 
-MOST_AWAY_S = 3600.0
+MAX_DOWNTIME_S = 3600.0
 """Who was away for longer waited for room, which tells nothing of what a move costs."""
 
 
@@ -88,7 +88,7 @@ class MoveRecord:
     since_s: float
     outcome: Outcome = Outcome.UNDER_WAY
     done_core_s: float = math.nan
-    away_s: float = math.nan
+    downtime_s: float = math.nan
 
     @property
     def counts(self) -> bool:
@@ -100,35 +100,35 @@ def read_records(annotations: Mapping[str, str]) -> tuple[MoveRecord, ...]:
     """Those in the annotation of a Job; BadField where it has the wrong form."""
     try:
         told = Fields({"moves": orjson.loads(annotations.get(ANNOTATION, "[]"))})
-        return tuple(_record(each) for each in [*told.children("moves")][-MOST_RECORDS:])
+        return tuple(_record(each) for each in [*told.children("moves")][-MAX_RECORDS:])
     except ValueError as error:
         raise BadField(f"metadata.annotations[{ANNOTATION}]", "is no list of moves") from error
 
 
-def written(records: Iterable[MoveRecord]) -> str:
+def records_json(records: Iterable[MoveRecord]) -> str:
     """The text of the annotation."""
-    return orjson.dumps([_as_json(each) for each in records][-MOST_RECORDS:]).decode()
+    return orjson.dumps([_as_json(each) for each in records][-MAX_RECORDS:]).decode()
 
 
-def added(records: Sequence[MoveRecord], new: MoveRecord) -> list[MoveRecord]:
+def with_record(records: Sequence[MoveRecord], new: MoveRecord) -> list[MoveRecord]:
     """The records with a new one, or with this in place of what was said of the same move; of what was refused the
     last is kept."""
     kept = [each for each in records if each.uid != new.uid and (each.counts or each.index != new.index)]
     return [*kept, new]
 
 
-def ended(record: MoveRecord, outcome: Outcome, node: str = "", away_s: float = math.nan) -> MoveRecord:
-    return replace(record, outcome=outcome, node=node or record.node, away_s=away_s)
+def with_outcome(record: MoveRecord, outcome: Outcome, node: str = "", downtime_s: float = math.nan) -> MoveRecord:
+    return replace(record, outcome=outcome, node=node or record.node, downtime_s=downtime_s)
 
 
 def _record(told: Fields) -> MoveRecord:
     since_s = told.time_s("since")
-    if since_s is None or not 0.0 <= since_s <= LAST_S:
+    if since_s is None or not 0.0 <= since_s <= MAX_UNIX_S:
         raise BadField(told.at("since"), "is missing, or no time of a move")
     return MoveRecord(
         told.text("index"), Algorithm(told.required("algorithm")), told.required("pod"), told.required("uid"),
         told.required("node"), since_s, Outcome(told.required("outcome")),
-        _number(told, "doneCoreSeconds", MOST_CORE_S), _number(told, "awaySeconds", MOST_AWAY_S),
+        _number(told, "doneCoreSeconds", MAX_CORE_S), _number(told, "awaySeconds", MAX_DOWNTIME_S),
     )  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def _as_json(record: MoveRecord) -> dict[str, Any]:
         "outcome": record.outcome,
         **{
             name: round(number, 1)
-            for name, number in (("doneCoreSeconds", record.done_core_s), ("awaySeconds", record.away_s))
+            for name, number in (("doneCoreSeconds", record.done_core_s), ("awaySeconds", record.downtime_s))
             if math.isfinite(number)
         },
     }
@@ -182,7 +182,7 @@ class MovingJob:
     uid: str
     version: str
     workload: str
-    fragile: str
+    obstacle: str
     finished: bool
     records: Sequence[MoveRecord] = ()
 
@@ -210,7 +210,7 @@ def read_job(raw: Fields) -> MovingJob:
         metadata.required("uid"),
         metadata.text("resourceVersion"),
         _class_of(workload, spec.child("template").child("metadata").words("labels")),
-        _fragile(spec),
+        _obstacle(spec),
         workload.finished or workload.deleting or spec.flag("suspend"),
         read_records(metadata.words("annotations")),
     )
@@ -223,9 +223,9 @@ def _class_of(workload: Workload, labels: Mapping[str, str]) -> str:
     return workload_class(of_template, [workload, *above])
 
 
-def _fragile(spec: Fields) -> str:
-    if pods_of_job(spec) > 1:
-        return f"it is one of a group of {pods_of_job(spec)}, which is never moved in part"
+def _obstacle(spec: Fields) -> str:
+    if parallel_pods(spec) > 1:
+        return f"it is one of a group of {parallel_pods(spec)}, which is never moved in part"
     ignored = any(
         rule.text("action") == "Ignore" and condition.text("type") == DISRUPTION
         for rule in spec.child("podFailurePolicy").children("rules")

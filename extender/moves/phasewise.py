@@ -15,22 +15,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.gangs.member import Ask, Member, Place
-from extender.moves.board import CPU, Board, Known, PlannedMove
+from extender.gangs.member import Member, NodeCapacity, Requirements
+from extender.moves.board import CPU, Board, MoveInputs, PlannedMove
 from extender.moves.job import Algorithm, MoveRecord, MovingJob
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import MoveOptions, Sharing, moves
 from recommender.contention.sharing import Stage
 
-LEAST_COST_S = 1.0
+MIN_COST_S = 1.0
 """No pod ends and begins elsewhere in less."""
 
-LEAST_CORES = 0.05
+MIN_SHARED_CORES = 0.05
 """A node that others have asked for altogether still has its pauses to share."""
 
 
-class Foreseen(NamedTuple):
+class RunningJob(NamedTuple):
     """A running job: its pod, the CPU time it has used with its earlier pods, what is left, and its moves by us."""
 
     pod: Member
@@ -51,10 +51,12 @@ class PhasewisePlanner:
 
     options: MoveOptions = field(default_factory=MoveOptions)
 
-    def plan(self, pods: Collection[Member], places: Iterable[Place], known: Known, now_s: float) -> list[PlannedMove]:
+    def plan(
+        self, pods: Collection[Member], places: Iterable[NodeCapacity], known: MoveInputs, now_s: float
+    ) -> list[PlannedMove]:
         """The best moves one after the other, each counted on by the next."""
         board = Board(pods, places)
-        jobs = {job.pod.uid: job for pod in board.running if (job := foreseen(pod, known, now_s)) is not None}
+        jobs = {job.pod.uid: job for pod in board.running if (job := running_job(pod, known, now_s)) is not None}
         options = replace(self.options, cost_s=cost_s(known.jobs.values(), self.options.cost_s))
         shared = _sharing(board, jobs.values())
         planned = moves(shared, _shared_cores(board, jobs.values()), now_s, options, ordered=False)
@@ -65,7 +67,7 @@ class PhasewisePlanner:
         ]
 
 
-def foreseen(pod: Member, known: Known, now_s: float) -> Foreseen | None:
+def running_job(pod: Member, known: MoveInputs, now_s: float) -> RunningJob | None:
     """What is known of the job of a pod; None where nothing tells what is left of it."""
     job = known.job_of(pod)
     rate = known.rates.get(pod.uid)
@@ -76,29 +78,29 @@ def foreseen(pod: Member, known: Known, now_s: float) -> Foreseen | None:
     before_core_s = max((each.done_core_s for each in mine if each.done_core_s >= 0.0), default=0.0)
     done_core_s = before_core_s + rate.cpu_cores * max(0.0, now_s - rate.since_s)
     left = RunsOfClass([run]).left(done_core_s, rate.cpu_cores)
-    return Foreseen(pod, done_core_s, left, [each for each in mine if each.algorithm is Algorithm.SOONER])
+    return RunningJob(pod, done_core_s, left, [each for each in mine if each.algorithm is Algorithm.SOONER])
 
 
-def cost_s(jobs: Iterable[MovingJob], otherwise_s: float) -> float:
+def cost_s(jobs: Iterable[MovingJob], default_s: float) -> float:
     """What a move costs: how long moved jobs ran nowhere, in the middle of those that are known.
 
     Whoever owns a Job can write what it tells, so a namespace has one voice, its own median.
     """
     told: defaultdict[str, list[float]] = defaultdict(list)
     for job in jobs:
-        told[job.key.namespace] += (each.away_s for each in job.records if each.away_s >= 0.0)
-    known = [median(away_s) for away_s in told.values() if away_s]
-    return max(LEAST_COST_S, median(known)) if known else otherwise_s
+        told[job.key.namespace] += (each.downtime_s for each in job.records if each.downtime_s >= 0.0)
+    known = [median(downtime_s) for downtime_s in told.values() if downtime_s]
+    return max(MIN_COST_S, median(known)) if known else default_s
 
 
-def _sharing(board: Board, jobs: Iterable[Foreseen]) -> list[Sharing]:
-    open_to: dict[Ask, frozenset[int]] = {}
+def _sharing(board: Board, jobs: Iterable[RunningJob]) -> list[Sharing]:
+    open_to: dict[Requirements, frozenset[int]] = {}
     shared = []
     for job in jobs:
         pod = job.pod
         movable = pod.checkpointable and not board.refusal(pod)
-        if movable and pod.ask not in open_to:
-            open_to[pod.ask] = frozenset(np.flatnonzero(board.free.fitting(pod.ask)).tolist())
+        if movable and pod.requirements not in open_to:
+            open_to[pod.requirements] = frozenset(np.flatnonzero(board.free.pods_that_fit(pod.requirements)).tolist())
         shared.append(
             Sharing(
                 pod.uid,
@@ -108,16 +110,16 @@ def _sharing(board: Board, jobs: Iterable[Foreseen]) -> list[Sharing]:
                 moves=len(job.moves),
                 moved_s=max((each.since_s for each in job.moves), default=-np.inf),
                 movable=movable,
-                open_to=open_to[pod.ask] if movable else frozenset(),
+                open_to=open_to[pod.requirements] if movable else frozenset(),
             )
         )
     return shared
 
 
-def _shared_cores(board: Board, jobs: Iterable[Foreseen]) -> list[float]:
+def _shared_cores(board: Board, jobs: Iterable[RunningJob]) -> list[float]:
     """Of each node, what pods of which nothing is foreseen leave by their requests."""
     cores = board.allocatable_cores() - board.requested_cores()
     for job in jobs:
-        cores[board.nodes.index[job.pod.node]] += dict(job.pod.ask.needs).get(CPU, 0.0)
-    shared: list[float] = np.maximum(cores, LEAST_CORES).tolist()
+        cores[board.nodes.index[job.pod.node]] += dict(job.pod.requirements.needs).get(CPU, 0.0)
+    shared: list[float] = np.maximum(cores, MIN_SHARED_CORES).tolist()
     return shared

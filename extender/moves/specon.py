@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from extender.gangs.member import Ask, Member, Place
-from extender.moves.board import Board, Job, Known, PlannedMove
+from extender.gangs.member import Member, NodeCapacity, Requirements
+from extender.moves.board import Board, Job, MoveInputs, PlannedMove
 from extender.moves.job import Algorithm
 from recommender.contention import specon
 from recommender.contention.specon import Watched
@@ -21,29 +21,31 @@ class SpeConPlanner:
     there."""
 
     _since_s: dict[Job, float] = field(default_factory=dict)
-    _stays: set[Job] = field(default_factory=set)
+    _staying: set[Job] = field(default_factory=set)
 
-    def plan(self, pods: Collection[Member], places: Iterable[Place], known: Known, now_s: float) -> list[PlannedMove]:
+    def plan(
+        self, pods: Collection[Member], places: Iterable[NodeCapacity], known: MoveInputs, now_s: float
+    ) -> list[PlannedMove]:
         """All moves that SpeCon would make now, each of them as if it were the only one."""
-        workers = _Workers(Board(pods, places), known, self._stays)
+        workers = _Workers(Board(pods, places), known, self._staying)
         watched = workers.watched
-        self._stays = {job for job in self._stays if job in watched or job[1] in known.jobs}
+        self._staying = {job for job in self._staying if job in watched or job[1] in known.jobs}
         self._since_s = {
             job: since_s
             for job, since_s in (dict.fromkeys(watched, now_s) | self._since_s).items()
             if (watched[job].category is Category.CONVERGED if job in watched else job[1] in known.jobs)
         }
-        workers.mark(self._since_s)
-        moves = [*workers.reallocated(), *workers.rebalanced(now_s)]
-        self._stays |= workers.stay
+        workers.mark_converged(self._since_s)
+        moves = [*workers.reallocations(), *workers.rebalanced(now_s)]
+        self._staying |= workers.staying
         return moves
 
 
 class _Workers:
-    """The jobs that tell of their progress, on their nodes; `stay` are those that algorithm 4 now leaves there."""
+    """The jobs that tell of their progress, on their nodes; `staying` are those that algorithm 4 now leaves there."""
 
-    def __init__(self, board: Board, known: Known, stay: Collection[Job]) -> None:
-        self._board, self.stay = board, set[Job]()
+    def __init__(self, board: Board, known: MoveInputs, staying: Collection[Job]) -> None:
+        self._board, self.staying = board, set[Job]()
         training = [pod for pod in board.running if pod.uid in known.categories]
         self._pods = {board.job_of(pod): pod for pod in training}
         self.watched = {}
@@ -53,20 +55,20 @@ class _Workers:
                 pod.uid,
                 worker,
                 known.categories[pod.uid],
-                migrated=Algorithm.REALLOCATE in by or job in stay,
+                migrated=Algorithm.REALLOCATE in by or job in staying,
                 rebalanced=Algorithm.REBALANCE in by,
             )
 
-    def mark(self, since_s: Mapping[Job, float]) -> None:
+    def mark_converged(self, since_s: Mapping[Job, float]) -> None:
         """Those that are converged, since when."""
         for job in since_s.keys() & self.watched.keys():
             self.watched[job] = replace(self.watched[job], marked_s=since_s[job])
 
-    def reallocated(self) -> Iterable[PlannedMove]:
+    def reallocations(self) -> Iterable[PlannedMove]:
         """Algorithm 4 for each job that is in the way of one that learns."""
         board, jobs = self._board, self.watched.values()
         busy, totals = specon.with_learners(jobs), np.array(specon.scores(jobs, len(board.nodes.places)))
-        used, best_of = board.requested_cores().tolist(), dict[Ask, tuple[int, float]]()
+        used, best_of = board.requested_cores().tolist(), dict[Requirements, tuple[int, float]]()
         for job, watched in self.watched.items():
             pod = self._pods[job]
             if not specon.asks_to_move(watched, busy) or not pod.checkpointable:
@@ -74,25 +76,29 @@ class _Workers:
             if refusal := board.refusal(pod):
                 yield PlannedMove(pod, "", refusal)
                 continue
-            if pod.ask not in best_of:  # pods that ask for the same have the same choice besides their own node
-                open_to = np.where(board.free.fitting(pod.ask) > 0, totals, np.inf)
+            if (
+                pod.requirements not in best_of
+            ):  # pods that ask for the same have the same choice besides their own node
+                open_to = np.where(board.free.pods_that_fit(pod.requirements) > 0, totals, np.inf)
                 best = specon.least_loaded(open_to.tolist(), used)
-                best_of[pod.ask] = best, open_to[best]
-            (worker, there), here = best_of[pod.ask], totals[watched.worker]
+                best_of[pod.requirements] = best, open_to[best]
+            (worker, there), here = best_of[pod.requirements], totals[watched.worker]
             if specon.destination(0, [here, there], [used[watched.worker], used[worker]]):
                 text = f"converged, beside jobs that learn; S is {there:g} there and {here:g} here"
                 yield PlannedMove(pod, board.name(worker), text)
             elif there < np.inf:  # while no node has room for it, it has not been asked
-                self.stay.add(job)
+                self.staying.add(job)
 
     def rebalanced(self, now_s: float) -> Iterable[PlannedMove]:
         """Algorithm 5 on the nodes that hold a training job, or could take one that may be moved."""
         if not self.watched or not specon.settled(self.watched.values()):
             return
         board = self._board
-        asks = {pod.ask for pod in self._pods.values() if pod.checkpointable}
+        asks = {pod.requirements for pod in self._pods.values() if pod.checkpointable}
         workers = {watched.worker for watched in self.watched.values()}
-        workers.update(int(worker) for ask in asks for worker in np.flatnonzero(board.free.fitting(ask)))
+        workers.update(
+            int(worker) for requirements in asks for worker in np.flatnonzero(board.free.pods_that_fit(requirements))
+        )
         numbers = {worker: number for number, worker in enumerate(sorted(workers))}
         by_number = {number: worker for worker, number in numbers.items()}
         jobs = [
@@ -109,8 +115,8 @@ class _Workers:
             pod, worker = by_uid[move.name], by_number[move.worker]
             if refusal := board.refusal(pod):
                 yield PlannedMove(pod, "", refusal, Algorithm.REBALANCE)
-            elif not free.fitting(pod.ask)[worker]:
+            elif not free.pods_that_fit(pod.requirements)[worker]:
                 yield PlannedMove(pod, "", f"{board.name(worker)} has no room for it", Algorithm.REBALANCE)
             else:
-                free.take(board.name(worker), pod.ask.needs)
+                free.take(board.name(worker), pod.requirements.needs)
                 yield PlannedMove(pod, board.name(worker), move.reason, Algorithm.REBALANCE)

@@ -20,7 +20,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.units import format_duration
 
-MOST_DECISIONS, MOST_NUMBERS = 5000, 4_000_000
+MAX_DECISIONS, MAX_VALUES = 5000, 4_000_000
 """Pods remembered, and numbers in all their arrays (32 MB at most)."""
 
 UNTIL_BOUND, AGREED, OUTVOTED, ONLY_ONE, ELSEWHERE = (
@@ -64,15 +64,15 @@ class Decision:
     pod: Pod
     asked_s: float
     attempts: int = 0
-    asked: int = 0
+    nodes_asked: int = 0
     source: str = ""
     refused: dict[str, str] = field(default_factory=dict)
-    added: dict[str, float] = field(default_factory=dict)
+    added_overload: dict[str, float] = field(default_factory=dict)
     tolerated: float = 1.0
     waited_s: float = 0.0
     nodes: Sequence[str] = ()
     places: Integers = field(default_factory=lambda: NOWHERE)
-    said: Mapping[str, NodeScores] = field(default_factory=dict)
+    by_scorer: Mapping[str, NodeScores] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     totals: Floats = field(default_factory=lambda: NOTHING_SCORED)
     scores: Integers = field(default_factory=lambda: NOWHERE)
@@ -80,12 +80,12 @@ class Decision:
     bound: str = ""
 
     @property
-    def numbers(self) -> int:
+    def values_held(self) -> int:
         """How many numbers its arrays hold."""
-        numbers = len(self.refused) + len(self.added)
+        values_held = len(self.refused) + len(self.added_overload)
         if len(self.places):
-            numbers += len(self.places) * (3 + sum([1 + len(scores.facts) for scores in self.said.values()]))
-        return numbers
+            values_held += len(self.places) * (3 + sum([1 + len(scores.facts) for scores in self.by_scorer.values()]))
+        return values_held
 
     @property
     def outcome(self) -> str:
@@ -98,7 +98,7 @@ class Decision:
             return OUTVOTED
         return AGREED if len(self.places) else ONLY_ONE
 
-    def told(self, most: int | None = None) -> dict[str, Any]:
+    def as_json(self, most: int | None = None) -> dict[str, Any]:
         """As plain data for JSON, the best nodes first; no more than `most` of them, and of those refused.
 
         `reasons` says of each reason how many nodes in all were refused for it.
@@ -110,7 +110,7 @@ class Decision:
             "workload": self.pod.workload,
             "askedSeconds": round(self.asked_s, 3),
             "attempts": self.attempts,
-            "nodesAsked": self.asked,
+            "nodesAsked": self.nodes_asked,
             "waitedSeconds": round(self.waited_s, 3),
             "demandFrom": self.source,
             "weights": dict(self.weights),
@@ -120,20 +120,20 @@ class Decision:
             "nodes": [self._node(int(number)) for number in order[:most]],
             "refused": dict(sorted(self.refused.items())[:most]),
             "reasons": dict(Counter(self.refused.values()).most_common()),
-            "cpuOverload": self._added(most) if self.added else None,
+            "cpuOverload": self._overload_as_json(most) if self.added_overload else None,
         }
 
-    def _added(self, most: int | None) -> dict[str, Any]:
+    def _overload_as_json(self, most: int | None) -> dict[str, Any]:
         """Shares of the pod's demand: the least and the most that it would add, and what was tolerated."""
-        shares = sorted(self.added.items())[:most]
+        shares = sorted(self.added_overload.items())[:most]
         return {
             "tolerated": round(self.tolerated, 4),
-            "least": round(min(self.added.values()), 4),
-            "most": round(max(self.added.values()), 4),
+            "least": round(min(self.added_overload.values()), 4),
+            "most": round(max(self.added_overload.values()), 4),
             "nodes": {node: round(share, 4) for node, share in shares},
         }
 
-    def told_of(self, node: str) -> dict[str, Any] | None:
+    def node_as_json(self, node: str) -> dict[str, Any] | None:
         """The same of one node; None when it was not scored."""
         number = next((number for number, place in enumerate(self.places) if self.nodes[int(place)] == node), None)
         return None if number is None else self._node(number)
@@ -146,9 +146,9 @@ class Decision:
             "scorers": {
                 name: {
                     "value": round(float(scores.values[number]), 3),
-                    "why": SCORERS[name].words({fact: float(of[number]) for fact, of in scores.facts.items()}),
+                    "why": SCORERS[name].explain({fact: float(of[number]) for fact, of in scores.facts.items()}),
                 }
-                for name, scores in self.said.items()
+                for name, scores in self.by_scorer.items()
             },
         }
 
@@ -157,8 +157,8 @@ class Decisions:
     """For many threads. A pod that is asked about again has its former decision replaced, so that one that is tried
     again and again does not push out the others."""
 
-    def __init__(self, most: int = MOST_DECISIONS, most_numbers: int = MOST_NUMBERS) -> None:
-        self._most, self._most_numbers, self._numbers = most, most_numbers, 0
+    def __init__(self, most: int = MAX_DECISIONS, max_values: int = MAX_VALUES) -> None:
+        self._most, self._max_values, self._values = most, max_values, 0
         self._lock = threading.Lock()
         self._by_uid: OrderedDict[str, Decision] = OrderedDict()
         self._uid_of: dict[tuple[str, str], str] = {}
@@ -171,8 +171,8 @@ class Decisions:
             decision.attempts = attempts + (former.attempts if former is not None else 0)
             self._by_uid[uid] = decision
             self._uid_of[decision.pod.namespace, decision.pod.name] = uid
-            self._numbers += decision.numbers
-            while len(self._by_uid) > self._most or (self._numbers > self._most_numbers and len(self._by_uid) > 1):
+            self._values += decision.values_held
+            while len(self._by_uid) > self._most or (self._values > self._max_values and len(self._by_uid) > 1):
                 self._drop(next(iter(self._by_uid)))
 
     def __len__(self) -> int:
@@ -200,19 +200,19 @@ class Decisions:
     def _drop(self, uid: str) -> Decision | None:
         decision = self._by_uid.pop(uid, None)
         if decision is not None:
-            self._numbers -= decision.numbers
+            self._values -= decision.values_held
             name = (decision.pod.namespace, decision.pod.name)
             if self._uid_of.get(name) == uid:
                 del self._uid_of[name]
         return decision
 
 
-MOST_WAITING = 1000
+MAX_QUEUED = 1000
 
 
-def note_of(decision: Decision) -> str:
+def event_text(decision: Decision) -> str:
     """One line: outcome, and what each scorer said of the node it went to."""
-    told = decision.told_of(decision.bound)
+    told = decision.node_as_json(decision.bound)
     where = f"{decision.bound}: {decision.outcome}"
     if decision.waited_s:
         where += f" after all nodes were refused for {format_duration(round(decision.waited_s))}"
@@ -231,7 +231,7 @@ class EventWriter:
 
     def __init__(self, api: Api, clock: Callable[[], float]) -> None:
         self._events = Events(api, "phasewise-extender", clock)
-        self._waiting: queue.Queue[Decision | None] = queue.Queue(MOST_WAITING)
+        self._waiting: queue.Queue[Decision | None] = queue.Queue(MAX_QUEUED)
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
         self.dropped = 0
 
@@ -259,4 +259,4 @@ class EventWriter:
         while (decision := self._waiting.get()) is not None:
             pod = decision.pod
             key = ObjectKey(pod.namespace, pod.name)
-            self.dropped += not self._events.write(key, pod.uid, "PlacementExplained", note_of(decision))
+            self.dropped += not self._events.write(key, pod.uid, "PlacementExplained", event_text(decision))

@@ -17,11 +17,11 @@ from extender.view.snapshot import Floats
 from extender.view.state import ClusterState, Resident
 from recommender.records import MEMORY
 
-MOST_EXAMINED = 100
+MAX_EXAMINED = 100
 """Nodes on which evictions are tried out for a pod that is refused all, by their names."""
 
 
-def sufficient(
+def sufficient_victims(
     request: PlacementRequest, proposed: Victims, there: Mapping[str, Mapping[str, Resident]], limits: Limits
 ) -> dict[str, Sequence[str]]:
     """Of the nodes of the request, those that would take the pod, and who must go: the victims proposed, and others.
@@ -43,10 +43,10 @@ def sufficient(
             [one for one in evictable(request.pod, there[node], seen=seen) if one.pod.uid not in proposed[node]]
             for node in names
         ]
-        besides = relieved(request, victims, others, limits)
+        additional = additional_victims(request, victims, others, limits)
         found: dict[str, Sequence[str]] = {
             node: [*proposed[node], *(one.pod.uid for one in more)]
-            for node, more in zip(names, besides, strict=True)
+            for node, more in zip(names, additional, strict=True)
             if more is not None and (proposed[node] or more)
         }
         if found:
@@ -54,7 +54,7 @@ def sufficient(
     return {}
 
 
-def worth_evicting(request: PlacementRequest, state: ClusterState, limits: Limits) -> str:
+def node_worth_evicting(request: PlacementRequest, state: ClusterState, limits: Limits) -> str:
     """The node that the forecast refuses until the fewest pods of lower priority are evicted; empty for none.
 
     One is enough for the scheduler to look at. Of several its message would name now one and now another, and each time
@@ -63,15 +63,15 @@ def worth_evicting(request: PlacementRequest, state: ClusterState, limits: Limit
     if not (there := state.evictable_on(request.pod)):
         return ""
     snapshot = request.snapshot
-    against = request.places[refused(request, limits).anywhere(len(request.places))].tolist()
+    against = request.places[refused(request, limits).for_any_reason(len(request.places))].tolist()
     names = {snapshot.table.names[place]: place for place in against if snapshot.table.names[place] in there}
-    examined = sorted(names)[:MOST_EXAMINED]
+    examined = sorted(names)[:MAX_EXAMINED]
     if not examined:
         return ""
     tried = replace(request, places=np.array([names[name] for name in examined], dtype=np.intp))
     others = [evictable(request.pod, state.residents(name)) for name in examined]
-    besides = relieved(tried, [()] * len(examined), others, limits)
-    fewest = {name: len(more) for name, more in zip(examined, besides, strict=True) if more}
+    additional = additional_victims(tried, [()] * len(examined), others, limits)
+    fewest = {name: len(more) for name, more in zip(examined, additional, strict=True) if more}
     return min(fewest, key=lambda name: (fewest[name], name), default="")
 
 
@@ -90,7 +90,7 @@ def evictable(pod: Pod, residents: Mapping[str, Resident], *, seen: bool = True)
     return sorted(there, key=lambda one: (one.pod.priority, -one.use[MEMORY].max(), one.pod.uid))
 
 
-def relieved(
+def additional_victims(
     request: PlacementRequest,
     victims: Sequence[Sequence[Resident] | None],
     others: Sequence[Sequence[Resident]],
@@ -110,15 +110,15 @@ def relieved(
     freed = np.zeros((2, cells, nodes))
     for node, known in enumerate(victims):
         freed[:, :, node] = np.inf if known is None else _use(known, cells)
-    besides: list[list[Resident]] = [[] for _ in victims]
+    additional: list[list[Resident]] = [[] for _ in victims]
     while True:
-        against = refused(request, limits, freed).anywhere(nodes)
-        left = [node for node in np.flatnonzero(against).tolist() if len(besides[node]) < len(others[node])]
+        against = refused(request, limits, freed).for_any_reason(nodes)
+        left = [node for node in np.flatnonzero(against).tolist() if len(additional[node]) < len(others[node])]
         if not left:
-            return [None if no else more for no, more in zip(against.tolist(), besides, strict=True)]
+            return [None if no else more for no, more in zip(against.tolist(), additional, strict=True)]
         for node in left:
-            goes = others[node][len(besides[node])]
-            besides[node].append(goes)
+            goes = others[node][len(additional[node])]
+            additional[node].append(goes)
             freed[:, :, node] += goes.use
 
 

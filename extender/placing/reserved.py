@@ -17,23 +17,23 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from extender.pods.pod import Pod
-from extender.reasons import ELSEWHERE, HELD
+from extender.reasons import RESERVED_ELSEWHERE, RESERVED_FOR_GANG
 from extender.view.snapshot import Snapshot
 from extender.view.state import ClusterState
 
-ROUNDING = 1e-9
+ROUNDING_TOLERANCE = 1e-9
 SYSTEM_NAMESPACE = "kube-system"
-NOBODY: Mapping[str, Sequence[Pod]] = MappingProxyType({})
+NO_PODS: Mapping[str, Sequence[Pod]] = MappingProxyType({})
 
 
-def elsewhere(pod: Pod, names: Sequence[str], state: ClusterState) -> dict[str, str] | None:
+def reserved_elsewhere(pod: Pod, names: Sequence[str], state: ClusterState) -> dict[str, str] | None:
     """Node -> why not, for all but the node reserved for the pod; None when that is not among them or there is none."""
     own = state.reservations.node_of(pod.uid)
-    return {name: ELSEWHERE for name in names if name != own} if own and own in names else None
+    return {name: RESERVED_ELSEWHERE for name in names if name != own} if own and own in names else None
 
 
-def held_for_others(
-    pod: Pod, names: Sequence[str], state: ClusterState, leaving: Mapping[str, Sequence[Pod]] = NOBODY
+def reserved_for_others(
+    pod: Pod, names: Sequence[str], state: ClusterState, leaving: Mapping[str, Sequence[Pod]] = NO_PODS
 ) -> dict[str, str]:
     """Node -> why not, where the pod's requests do not fit beside what is reserved.
 
@@ -48,8 +48,8 @@ def held_for_others(
     found = {}
     for name in sorted(reserved.keys() & set(names) & snapshot.table.index.keys()):
         held, counted = _members_on(name, pod, reserved[name], state)
-        if _short(snapshot, snapshot.table.index[name], pod, held, [*counted, *leaving.get(name, ())]):
-            found[name] = HELD
+        if _lacks_capacity(snapshot, snapshot.table.index[name], pod, held, [*counted, *leaving.get(name, ())]):
+            found[name] = RESERVED_FOR_GANG
     return found
 
 
@@ -61,7 +61,7 @@ def _members_on(node: str, pod: Pod, uids: Sequence[str], state: ClusterState) -
     """
     held, counted = [], []
     for uid in uids:
-        member, advised = state.waiting.of(uid) or state.reservations.next_of(uid), state.advised_to(uid)
+        member, advised = state.waiting.of(uid) or state.reservations.replacement_of(uid), state.advised_to(uid)
         if member is None or uid == pod.uid or advised not in ("", node):
             continue
         if member.priority >= pod.priority:
@@ -71,17 +71,17 @@ def _members_on(node: str, pod: Pod, uids: Sequence[str], state: ClusterState) -
     return held, counted
 
 
-def _short(snapshot: Snapshot, place: int, pod: Pod, held: Sequence[Pod], without: Sequence[Pod]) -> bool:
+def _lacks_capacity(snapshot: Snapshot, place: int, pod: Pod, held: Sequence[Pod], without: Sequence[Pod]) -> bool:
     """Whether the pod lacks anything that is held on a node, once others that are counted there are `without`."""
     for each, need in enumerate(pod.requests):
         kept = math.fsum(member.requests[each] for member in held)
         there = snapshot.requested[each, place] + kept - math.fsum(other.requests[each] for other in without)
-        if need > 0.0 and kept > 0.0 and there + need > snapshot.allocatable[each, place] * (1 + ROUNDING):
+        if need > 0.0 and kept > 0.0 and there + need > snapshot.allocatable[each, place] * (1 + ROUNDING_TOLERANCE):
             return True
     kept_devices, gone_devices = _devices(held), _devices(without)
     needs = {name: need for name, need in pod.extended.items() if kept_devices[name] > 0.0}
-    beside = {name: kept_devices[name] - gone_devices[name] for name in needs}
-    return snapshot.devices.short_of(place, needs, beside)
+    adjustment = {name: kept_devices[name] - gone_devices[name] for name in needs}
+    return snapshot.devices.lacks(place, needs, adjustment)
 
 
 def _devices(pods: Sequence[Pod]) -> defaultdict[str, float]:

@@ -46,11 +46,11 @@ class Grid:
 
 Floats = NDArray[np.float64]
 
-DOUBT = 0.5
+VARIANCE_FACTOR = 0.5
 """How uncertain use is: half as much as that of a pod which is either at its peak or idle, and as often as its mean use
 says. Runs of a class are alike in what they do, and not in when."""
 
-LONGEST = 4096
+MAX_CELLS = 4096
 """Cells of a curve; beyond them (a week of 150 s) the last value holds."""
 
 
@@ -118,16 +118,16 @@ def variance_of(cpu_cores: Floats, peak_cores: float) -> Floats:
 
     None at the peak and none when nothing is used, so that what is asked for and never learned is certain.
     """
-    return DOUBT * cpu_cores * (peak_cores - cpu_cores)
+    return VARIANCE_FACTOR * cpu_cores * (peak_cores - cpu_cores)
 
 
 @lru_cache(maxsize=16384)
-def flat(cpu_cores: float, memory_bytes: float) -> Curve:
+def constant(cpu_cores: float, memory_bytes: float) -> Curve:
     """The same at all times."""
     return Curve(np.array([[cpu_cores], [memory_bytes]], dtype=np.float64))
 
 
-def added(curves: Iterable[Curve]) -> Curve:
+def total(curves: Iterable[Curve]) -> Curve:
     """Several containers together; at least one. They end together, with the last one whose end is known."""
     parts = list(curves)
     if len(parts) == 1:
@@ -153,7 +153,7 @@ def resampled(step_s: float, cpu_cores: Sequence[float], memory_bytes: Sequence[
         return None
     edges = np.arange(length + 1) * step_s
     whole = max(1, math.ceil(edges[-1] / grid.step_s - 1e-9))
-    cells = min(whole, LONGEST)
+    cells = min(whole, MAX_CELLS)
     values = np.empty((2, cells))
     for cell in range(cells):
         begins, ends = cell * grid.step_s, (cell + 1) * grid.step_s

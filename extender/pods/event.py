@@ -13,7 +13,7 @@ from recommender.cluster.paths import EVENTS, path_of
 
 log = logging.getLogger(__name__)
 
-LONGEST_NOTE = 1000
+MAX_NOTE = 1000
 """An event's message may have 1024 bytes."""
 
 
@@ -33,7 +33,7 @@ class Events:
             "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
             "involvedObject": on,
             "reason": reason,
-            "message": text[:LONGEST_NOTE],
+            "message": text[:MAX_NOTE],
             "type": "Warning" if warning else "Normal",
             "source": {"component": self._component},
             "firstTimestamp": now,

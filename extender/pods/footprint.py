@@ -7,7 +7,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from extender.pods.curves import Curve, added, flat
+from extender.pods.curves import Curve, constant, total
 from extender.pods.pod import SIZE_ANNOTATION, Container, Pair, Pod, Profile
 from recommender.cluster.objects.requests import MOST_BYTES, MOST_CORES
 from recommender.errors import Misuse
@@ -25,13 +25,13 @@ FFDL: Mapping[str, Pair] = {
 """T-shirt sizes, for pods that tell neither by history nor requests: the CPU threads that keep so many GPUs of a kind
 busy, and memory (FfDL, table 5 of its recommendation of sizes)."""
 
-UNTOLD: Pair = (0.1, 200.0 * (1 << 20))
+DEFAULT_REQUESTS: Pair = (0.1, 200.0 * (1 << 20))
 """What kube-scheduler itself counts for a container without requests when it scores nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The table, by `<GPUs>-<kind>`: `checked` makes one of a table from outside."""
+    """The table, by `<GPUs>-<kind>`: `checked_sizes` makes one of a table from outside."""
 
     table: Mapping[str, Pair]
 
@@ -67,7 +67,7 @@ def _per_gpu(size: tuple[str, Pair]) -> tuple[float, float]:
     return need[0] / float(number), need[1] / float(number)
 
 
-def checked(table: Mapping[str, Pair]) -> Sizes:
+def checked_sizes(table: Mapping[str, Pair]) -> Sizes:
     """A table whose names can be read.
 
     Raises
@@ -98,7 +98,7 @@ LEARNED = (HISTORY, FORECAST)
 Use = Mapping[str, Pair]
 """Container name -> what it was last seen to use."""
 
-UNSEEN: Use = {}
+NO_USE: Use = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +121,14 @@ class Footprint:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DemandCurves:
     """What was learned of a pod: by container, and from where; or nothing."""
 
     curves: Mapping[str, Curve]
     source: str
 
 
-def footprint_of(pod: Pod, known: Known, use: Use, sizes: Sizes, largest: Pair) -> Footprint:
+def footprint_of(pod: Pod, known: DemandCurves, use: Use, sizes: Sizes, largest: Pair) -> Footprint:
     """The footprint of a pod.
 
     Parameters
@@ -141,13 +141,13 @@ def footprint_of(pod: Pod, known: Known, use: Use, sizes: Sizes, largest: Pair) 
     """
     parts = [known.curves[c.name].capped(*c.limits) for c in pod.containers if c.name in known.curves]
     if parts:
-        learned = added(parts)
+        learned = total(parts)
         if not (learned.peak > largest).any():
             others = [c for c in pod.containers if c.name not in known.curves]
             if not others:
                 return Footprint(learned, (0.0, 0.0), known.source)
             rest = _declared(others, pod, use, sizes, alone=False)
-            return Footprint(added([learned, rest.curve]), rest.guessed, known.source)
+            return Footprint(total([learned, rest.curve]), rest.guessed, known.source)
     return _declared(pod.containers, pod, use, sizes, alone=True)
 
 
@@ -159,21 +159,25 @@ def _declared(containers: Sequence[Container], pod: Pod, use: Use, sizes: Sizes,
     size = (sizes.of(pod.words.get(SIZE_ANNOTATION, "")) or sizes.for_gpus(pod.gpus, pod.gpu_type)) if alone else None
     told, guessed, measured = [0.0, 0.0], [0.0, 0.0], False
     for resource in range(2):
-        silent = [container.name for container in containers if math.isnan(container.requests[resource])]
+        lacks_demand = [container.name for container in containers if math.isnan(container.requests[resource])]
         asked = [c.requests[resource] for c in containers if not math.isnan(c.requests[resource])]
         told[resource] = pod.requests[resource] if alone else math.fsum(asked)
-        seen = [use[name][resource] for name in silent if name in use and not math.isnan(use[name][resource])]
-        if len(seen) < len(silent):
-            stand_in = size[resource] - told[resource] if size else UNTOLD[resource] * (len(silent) - len(seen))
+        seen = [use[name][resource] for name in lacks_demand if name in use and not math.isnan(use[name][resource])]
+        if len(seen) < len(lacks_demand):
+            stand_in = (
+                size[resource] - told[resource]
+                if size
+                else DEFAULT_REQUESTS[resource] * (len(lacks_demand) - len(seen))
+            )
             guessed[resource] = max(0.0, stand_in - math.fsum(seen) if size else stand_in)
         told[resource] += math.fsum(seen)
         measured = measured or bool(seen)
     source = MEASURED if measured else REQUESTS if not any(guessed) else SIZE if size else GUESS
-    curve = flat(min(told[0] + guessed[0], MOST_CORES), min(told[1] + guessed[1], MOST_BYTES))
+    curve = constant(min(told[0] + guessed[0], MOST_CORES), min(told[1] + guessed[1], MOST_BYTES))
     return Footprint(curve, (guessed[0], guessed[1]), source)
 
 
-NOTHING = Known({}, "")
+NO_CURVES = DemandCurves({}, "")
 
 ClassKey = tuple[str, str]
 """Namespace and workload class."""
@@ -184,35 +188,35 @@ PodName = tuple[str, str]
 PodKey = tuple[str, str]
 """Namespace and UID: a profile tells of pods of its own namespace alone."""
 
-SAME_USE = 0.1
-"""Use that has changed by less than this share, or by less than `SMALL` altogether, is what it was."""
+RELATIVE_USE_TOLERANCE = 0.1
+"""Use that has changed by less than this share, or by less than `ABSOLUTE_USE_TOLERANCE` altogether, is what it was."""
 
-SMALL: Pair = (0.01, 2.0**20)
+ABSOLUTE_USE_TOLERANCE: Pair = (0.01, 2.0**20)
 
-MOST_FOOTPRINTS = 4096
+MAX_FOOTPRINTS = 4096
 """Pods of one job are alike: one footprint serves them all, which saves both time and memory."""
 
 
-class Learned:
+class ProfileIndex:
     """The profiles as last seen, and what pods are expected to use. Not safe for several threads by itself."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
-        self._footprints: dict[Hashable, tuple[Known, Use, Footprint]] = {}
-        self._classes: dict[ClassKey, Known] = {}
+        self._footprints: dict[Hashable, tuple[DemandCurves, Use, Footprint]] = {}
+        self._classes: dict[ClassKey, DemandCurves] = {}
         self._of_pod: dict[PodKey, Profile] = {}
-        self._known_of: dict[tuple[str, str], tuple[Known, Known]] = {}
+        self._known_of: dict[tuple[str, str], tuple[DemandCurves, DemandCurves]] = {}
         self._named_by: dict[tuple[str, str], frozenset[str]] = {}
         self._use: dict[PodName, Use] = {}
 
     def put(self, profile: Profile) -> frozenset[str]:
         """A profile came or changed; the UIDs of the pods that it names now, or named before."""
         if profile.workload:
-            self._classes[profile.namespace, profile.workload] = Known(profile.curves, HISTORY)
+            self._classes[profile.namespace, profile.workload] = DemandCurves(profile.curves, HISTORY)
         named_before = self._forget(profile)
         self._of_pod.update({(profile.namespace, uid): profile for uid in profile.categories})
         name = (profile.namespace, profile.name)
-        self._known_of[name] = Known(profile.curves, HISTORY), Known(profile.forecasts, FORECAST)
+        self._known_of[name] = DemandCurves(profile.curves, HISTORY), DemandCurves(profile.forecasts, FORECAST)
         self._named_by[name] = frozenset(profile.categories)
         return named_before.union(profile.categories)
 
@@ -237,12 +241,12 @@ class Learned:
         """What pods were seen to use; of which ones it has changed. Those that are not named are not known any more."""
         changed = {name for name in self._use.keys() - use.keys() if self._use[name]}
         for name, containers in use.items():
-            if not _alike(self._use.get(name, UNSEEN), containers):
+            if not _nearly_equal(self._use.get(name, NO_USE), containers):
                 changed.add(name)
-        self._use = {name: use[name] if name in changed else self._use.get(name, UNSEEN) for name in use}
+        self._use = {name: use[name] if name in changed else self._use.get(name, NO_USE) for name in use}
         return changed
 
-    def silent(self, pod: Pod) -> bool:
+    def lacks_demand(self, pod: Pod) -> bool:
         """Whether one of its containers neither was learned nor asks for something."""
         known = self._known(pod).curves
         return any(math.isnan(request) for c in pod.containers if c.name not in known for request in c.requests)
@@ -254,25 +258,25 @@ class Learned:
     def footprint(self, pod: Pod, largest: Pair) -> Footprint:
         """As `footprint_of`, by its own demand where it has one, else that of its class, else what it needs next."""
         known, size = self._known(pod), pod.words.get(SIZE_ANNOTATION, "")
-        use = self._use.get((pod.namespace, pod.name), UNSEEN) if pod.node else UNSEEN
+        use = self._use.get((pod.namespace, pod.name), NO_USE) if pod.node else NO_USE
         key = (id(known), id(use), pod.containers, pod.requests, pod.gpus, pod.gpu_type, size, largest)
         held = self._footprints.get(key)
         if held is not None and held[0] is known and held[1] is use:
             return held[2]
-        if len(self._footprints) >= MOST_FOOTPRINTS:
+        if len(self._footprints) >= MAX_FOOTPRINTS:
             self._footprints.clear()
         footprint = footprint_of(pod, known, use, self._sizes, largest)
         self._footprints[key] = (known, use, footprint)
         return footprint
 
-    def _known(self, pod: Pod) -> Known:
+    def _known(self, pod: Pod) -> DemandCurves:
         """What is learned of it; the same object until it changes."""
         own = self._of_pod.get((pod.namespace, pod.uid))
-        demand, forecast = NOTHING, NOTHING
+        demand, forecast = NO_CURVES, NO_CURVES
         if own is not None:
             demand, forecast = self._known_of[own.namespace, own.name]
-        of_class = self._classes.get((pod.namespace, pod.workload), NOTHING)
-        return next((known for known in (demand, of_class, forecast) if known.curves), NOTHING)
+        of_class = self._classes.get((pod.namespace, pod.workload), NO_CURVES)
+        return next((known for known in (demand, of_class, forecast) if known.curves), NO_CURVES)
 
     def category(self, pod: Pod) -> int | None:
         """The number of its category; None while nothing is told of it."""
@@ -280,10 +284,11 @@ class Learned:
         return profile.categories.get(pod.uid) if profile is not None else None
 
 
-def _alike(one: Use, other: Use) -> bool:
+def _nearly_equal(one: Use, other: Use) -> bool:
     """Whether containers use so nearly the same that nothing need be judged anew."""
     return one.keys() == other.keys() and all(
-        math.isnan(before) == math.isnan(now) and not abs(now - before) > max(SMALL[each], SAME_USE * before)
+        math.isnan(before) == math.isnan(now)
+        and not abs(now - before) > max(ABSOLUTE_USE_TOLERANCE[each], RELATIVE_USE_TOLERANCE * before)
         for name, used in one.items()
         for each, (before, now) in enumerate(zip(used, other[name], strict=True))
     )

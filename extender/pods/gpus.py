@@ -19,11 +19,11 @@ from typing import NamedTuple
 from recommender.cluster.objects.reading import Fields
 from recommender.cluster.objects.requests import Amounts, amounts
 
-WHOLE = 1000
+MILLI_PER_GPU = 1000
 """A GPU, in thousandths."""
 
-NAMES = ("gpu", "gpu.shared")
-PERCENTAGES, MEMORY = ("gpucores", "gpumem-percentage"), "gpumem"
+GPU_NAMES = ("gpu", "gpu.shared")
+PERCENTAGES, GPU_MEMORY = ("gpucores", "gpumem-percentage"), "gpumem"
 REPLICAS_LABEL, COUNT_LABEL = "nvidia.com/gpu.replicas", "nvidia.com/gpu.count"
 HAMI_ANNOTATION = "hami.io/node-nvidia-register"
 
@@ -32,7 +32,7 @@ class GpuRequest(NamedTuple):
     """So many GPUs, or parts that the node makes of them, and how much of each in thousandths."""
 
     number: int = 0
-    milli: int = WHOLE
+    milli: int = MILLI_PER_GPU
 
 
 class GpuOffer(NamedTuple):
@@ -59,34 +59,34 @@ def gpu_request(needs: Amounts, spec: Fields) -> GpuRequest:
     >>> gpu_request({"cpu": 4.0, "nvidia.com/gpu": 2.0}, Fields({"containers": [share, share]}))
     GpuRequest(number=2, milli=300)
     """
-    number = int(sum(amount for name, amount in needs.items() if _last(name) in NAMES))
+    number = int(sum(amount for name, amount in needs.items() if _resource_name(name) in GPU_NAMES))
     if not number:
         return NO_GPU
     containers = (*spec.children("initContainers"), *spec.children("containers"))
-    return GpuRequest(number, max(map(_milli, containers), default=0) or WHOLE)
+    return GpuRequest(number, max(map(_milli, containers), default=0) or MILLI_PER_GPU)
 
 
 def _milli(container: Fields) -> int:
     asked = amounts(container.child("resources").child("requests"))
-    if not any(amount for name, amount in asked.items() if _last(name) in NAMES):
+    if not any(amount for name, amount in asked.items() if _resource_name(name) in GPU_NAMES):
         return 0
-    percent = max((amount for name, amount in asked.items() if _last(name) in PERCENTAGES), default=0.0)
-    return round(10 * percent) if 0.0 < percent < 100.0 else WHOLE
+    percent = max((amount for name, amount in asked.items() if _resource_name(name) in PERCENTAGES), default=0.0)
+    return round(10 * percent) if 0.0 < percent < 100.0 else MILLI_PER_GPU
 
 
 def gpu_offer(allocatable: Amounts, labels: Mapping[str, str], annotations: Mapping[str, str]) -> GpuOffer:
     """What a node has."""
-    offered = int(sum(amount for name, amount in allocatable.items() if _last(name) in NAMES))
-    parts = max(1, _whole(labels.get(REPLICAS_LABEL, "")))
+    offered = int(sum(amount for name, amount in allocatable.items() if _resource_name(name) in GPU_NAMES))
+    parts = max(1, _integer(labels.get(REPLICAS_LABEL, "")))
     number = offered // parts
     registered = annotations.get(HAMI_ANNOTATION, "")
     if registered:  # by version a list in JSON, or entries that end in colons
         told = registered.count('"id"') or sum(1 for entry in registered.split(":") if "," in entry)
-        number = min(number, told or _whole(labels.get(COUNT_LABEL, "")) or number)
+        number = min(number, told or _integer(labels.get(COUNT_LABEL, "")) or number)
     return GpuOffer(number, parts)
 
 
-def needs_in_gpus(needs: Amounts, spec: Fields) -> dict[str, float]:
+def requests_in_gpus(needs: Amounts, spec: Fields) -> dict[str, float]:
     """What a pod asks for, a share of a GPU as the part of one that so many equal pods can each have.
 
     Where only sums over a node are kept, half a GPU for 60 % would promise room for a second such pod.
@@ -94,26 +94,31 @@ def needs_in_gpus(needs: Amounts, spec: Fields) -> dict[str, float]:
     Examples
     --------
     >>> share = {"resources": {"requests": {"nvidia.com/gpu": "1", "nvidia.com/gpucores": "30"}}}
-    >>> needs_in_gpus({"nvidia.com/gpu": 1.0}, Fields({"containers": [share]})) == {"nvidia.com/gpu": 1 / 3}
+    >>> requests_in_gpus({"nvidia.com/gpu": 1.0}, Fields({"containers": [share]})) == {"nvidia.com/gpu": 1 / 3}
     True
     """
-    a_gpu = WHOLE // max(1, gpu_request(needs, spec).milli)
-    kept = {name: amount for name, amount in needs.items() if _last(name) not in (*PERCENTAGES, MEMORY)}
-    return {name: amount / a_gpu if _last(name) in NAMES else amount for name, amount in kept.items()}
+    pods_per_gpu = MILLI_PER_GPU // max(1, gpu_request(needs, spec).milli)
+    kept = {name: amount for name, amount in needs.items() if _resource_name(name) not in (*PERCENTAGES, GPU_MEMORY)}
+    return {
+        name: amount / pods_per_gpu if _resource_name(name) in GPU_NAMES else amount for name, amount in kept.items()
+    }
 
 
-def offer_in_gpus(allocatable: Amounts, labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, float]:
+def allocatable_in_gpus(
+    allocatable: Amounts, labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> dict[str, float]:
     """What a node has, GPUs as many as there are where HAMi offers each several times."""
     offer = gpu_offer(allocatable, labels, annotations)
     hami = HAMI_ANNOTATION in annotations
     return {
-        name: float(offer.number) if hami and _last(name) in NAMES else amount for name, amount in allocatable.items()
+        name: float(offer.number) if hami and _resource_name(name) in GPU_NAMES else amount
+        for name, amount in allocatable.items()
     }
 
 
-def _last(name: str) -> str:
+def _resource_name(name: str) -> str:
     return name.rpartition("/")[2] if "/" in name else ""
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     return int(text) if text.isdecimal() else 0

@@ -91,10 +91,10 @@ class Pod:
     words: Mapping[str, str]
     ours: bool
     started_s: float = math.nan
-    refused_s: float = math.nan
+    refused_since_s: float = math.nan
     refusal: str = ""
     priority: int = 0
-    preempts: bool = True
+    may_preempt: bool = True
     of_our_scheduler: bool = False
     version: str = field(default="", compare=False)
     extended: Mapping[str, float] = field(default_factory=dict)

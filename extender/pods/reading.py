@@ -9,10 +9,10 @@ from functools import lru_cache
 from sys import intern
 from typing import Any
 
-from extender.pods.curves import Curve, Grid, flat, resampled
+from extender.pods.curves import Curve, Grid, constant, resampled
 from extender.pods.gpus import gpu_offer, gpu_request
 from extender.pods.pod import PREFIX, Container, Node, Pod, Profile, group_of
-from extender.reasons import THAT_PASS
+from extender.reasons import TEMPORARY_REASONS
 from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pair import read_pair
 from recommender.cluster.objects.pods import Pod as ClusterPod
@@ -66,10 +66,10 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             words=words,
             ours=labelled or bool(words) or seen.scheduler_name in schedulers,
             started_s=math.nan if seen.started_s is None else seen.started_s,
-            refused_s=math.nan if seen.node else _refused_s(raw.child("status")),
+            refused_since_s=math.nan if seen.node else _refused_since_s(raw.child("status")),
             refusal="" if seen.node else refusal_in(raw.child("status")).text("message"),
             priority=spec.integer("priority"),
-            preempts=spec.text("preemptionPolicy") != "Never",
+            may_preempt=spec.text("preemptionPolicy") != "Never",
             of_our_scheduler=seen.scheduler_name in schedulers,
             version="" if seen.node else str(raw.child("metadata").raw.get("resourceVersion") or ""),
             extended=extended_of(needs),
@@ -92,7 +92,7 @@ def _job_of(pod: ClusterPod) -> str:
     return owner.uid or owner.name if owner is not None else ""
 
 
-def _refused_s(status: Fields) -> float:
+def _refused_since_s(status: Fields) -> float:
     """The condition tells of the last attempt, its time of the first that failed: tries in between do not change it."""
     condition = refusal_in(status)
     since_s = condition.time_s("lastTransitionTime")
@@ -110,7 +110,7 @@ def refusal_in(status: Fields) -> Fields:
 def refused_by_us(condition: Fields) -> bool:
     """Whether a refusal of ours is among the reasons, one that will not hold for ever."""
     said = condition.text("message")
-    return any(reason in said for reason in THAT_PASS)
+    return any(reason in said for reason in TEMPORARY_REASONS)
 
 
 def _gpus_of(container: Fields) -> float:
@@ -196,7 +196,7 @@ def _forecast_of(why: Mapping[str, Any]) -> Curve | None:
     if not isinstance(cpu_cores, int | float) or not isinstance(memory_bytes, int | float):
         return None
     known = 0.0 <= cpu_cores <= MOST_CORES and 0.0 <= memory_bytes <= MOST_BYTES
-    return flat(float(cpu_cores), float(memory_bytes)) if known else None
+    return constant(float(cpu_cores), float(memory_bytes)) if known else None
 
 
 _resampled = lru_cache(maxsize=4096)(resampled)

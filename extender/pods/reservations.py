@@ -57,14 +57,14 @@ class Reservation:
             return self
         return replace(self, nodes={uid: node for uid, node in self.nodes.items() if uid not in uids})
 
-    def left_s(self, now_s: float) -> float:
+    def remaining_s(self, now_s: float) -> float:
         """For how long it still counts. A clock that was put back, or is ahead of ours, makes it no longer than
         `hold_s`; one that is further off than that makes it count for nothing.
 
         Examples
         --------
         >>> reservation = Reservation("team", "g", since_s=1000.0, hold_s=300.0, nodes={})
-        >>> [reservation.left_s(now_s) for now_s in (1100.0, 990.0, 1300.0, 0.0)]
+        >>> [reservation.remaining_s(now_s) for now_s in (1100.0, 990.0, 1300.0, 0.0)]
         [200.0, 300.0, 0.0, 0.0]
         """
         age_s = now_s - self.since_s
@@ -101,7 +101,7 @@ def _reservation(told: Fields) -> Reservation:
     return Reservation(namespace, gang, since_s, float(hold_s), nodes, needs, priority)
 
 
-def written(reservations: Sequence[Reservation]) -> Mapping[str, str]:
+def reservations_data(reservations: Sequence[Reservation]) -> Mapping[str, str]:
     """The `data` of the ConfigMap."""
     return {ENTRY: orjson.dumps([_as_json(each) for each in reservations]).decode()}
 
@@ -121,7 +121,7 @@ def _as_json(reservation: Reservation) -> dict[str, Any]:
     }
 
 
-class _Held(NamedTuple):
+class _Active(NamedTuple):
     reservation: Reservation
     until_s: float
     uids_on: Mapping[str, Sequence[str]]
@@ -141,44 +141,45 @@ class Reservations:
 
     def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
         self._clock, self._monotonic = clock, monotonic
-        self._held: Sequence[_Held] = ()
+        self._all: Sequence[_Active] = ()
 
     def put(self, told: Iterable[Reservation]) -> None:
         """All there are now."""
-        ends = {_moment(held.reservation): held.until_s for held in self._held}
+        ends = {_identity(held.reservation): held.until_s for held in self._all}
         now_s, monotonic_s = self._clock(), self._monotonic()
-        self._held = [
-            _Held(each, ends.get(_moment(each), monotonic_s + each.left_s(now_s)), _by_node(each)) for each in told
+        self._all = [
+            _Active(each, ends.get(_identity(each), monotonic_s + each.remaining_s(now_s)), _by_node(each))
+            for each in told
         ]
 
     def node_of(self, uid: str) -> str:
         """The node that is reserved for a pod; empty for none."""
-        return next((node for each in self._counting() if (node := each.reservation.nodes.get(uid))), "")
+        return next((node for each in self._active() if (node := each.reservation.nodes.get(uid))), "")
 
-    def next_of(self, uid: str) -> Pod | None:
+    def replacement_of(self, uid: str) -> Pod | None:
         """What stands for the pod that will take the place of one that is moved; None for any other."""
-        return next((_stand_in(each.reservation) for each in self._counting() if _moves(each.reservation, uid)), None)
+        return next((_replacement(each.reservation) for each in self._active() if _moves(each.reservation, uid)), None)
 
     def by_node(self) -> Mapping[str, Sequence[str]]:
         """Node -> UIDs of the pods that it is reserved for, bound ones among them."""
-        counting = self._counting()
-        if len(counting) == 1:
-            return counting[0].uids_on
-        nodes = {node for held in counting for node in held.uids_on}
-        return {node: [uid for held in counting for uid in held.uids_on.get(node, ())] for node in nodes}
+        active = self._active()
+        if len(active) == 1:
+            return active[0].uids_on
+        nodes = {node for held in active for node in held.uids_on}
+        return {node: [uid for held in active for uid in held.uids_on.get(node, ())] for node in nodes}
 
-    def _counting(self) -> Sequence[_Held]:
-        if not self._held:
+    def _active(self) -> Sequence[_Active]:
+        if not self._all:
             return ()
         now_s = self._monotonic()
-        return [held for held in self._held if now_s < held.until_s]
+        return [held for held in self._all if now_s < held.until_s]
 
 
 def _moves(reservation: Reservation, uid: str) -> bool:
     return bool(reservation.needs) and uid in reservation.nodes
 
 
-def _stand_in(reservation: Reservation) -> Pod:
+def _replacement(reservation: Reservation) -> Pod:
     needs = reservation.needs
     return Pod(
         reservation.namespace, reservation.gang, "", "", False, "", "",
@@ -187,7 +188,7 @@ def _stand_in(reservation: Reservation) -> Pod:
     )  # fmt: skip
 
 
-def _moment(reservation: Reservation) -> tuple[str, str, float]:
+def _identity(reservation: Reservation) -> tuple[str, str, float]:
     """What tells one reservation from the next of the same gang."""
     return reservation.namespace, reservation.gang, reservation.since_s
 

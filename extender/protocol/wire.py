@@ -17,7 +17,7 @@ import orjson
 from numpy.typing import NDArray
 
 from extender.errors import BadRequest
-from extender.scoring.combine import MOST, NEUTRAL
+from extender.scoring.combine import MAX_SCORE, NEUTRAL
 from extender.view.snapshot import Integers
 
 Json = dict[str, Any]
@@ -26,7 +26,7 @@ Victims = Mapping[str, Sequence[str]]
 """Node -> UIDs of the pods to be evicted there."""
 
 
-class Asked(NamedTuple):
+class ExtenderArgs(NamedTuple):
     """ExtenderArgs.
 
     Attributes
@@ -44,7 +44,7 @@ class Asked(NamedTuple):
     nodes: Mapping[str, Json] | None
 
 
-class Filtered(NamedTuple):
+class FilterResult(NamedTuple):
     """The nodes that passed, in their order, and node -> why the pod must not go there, each node once; and the one of
     these that evictions would open to it, or an empty name."""
 
@@ -54,7 +54,7 @@ class Filtered(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class HostPriorities:
     """Every node asked about, once: those of `known` at (m,) `places` with (m,) `scores` of 0 to 10, and `neutral`, of
     which nothing can be said, with `NEUTRAL`."""
 
@@ -65,7 +65,7 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedVictims:
+class PreemptionArgs:
     """ExtenderPreemptionArgs: whom the scheduler would evict; `disruptions` are the budgets violated on each node."""
 
     pod: Json
@@ -74,7 +74,7 @@ class AskedVictims:
 
 
 @lru_cache(maxsize=1)
-def read_asked(body: bytes) -> Asked:
+def read_args(body: bytes) -> ExtenderArgs:
     """What `filter` and `prioritize` are asked. Nearly always the latter gets the very bytes that the former got.
 
     Raises
@@ -86,14 +86,14 @@ def read_asked(body: bytes) -> Asked:
     pod = _object(args, "pod")
     names, nodes = args.get("nodenames"), args.get("nodes")
     if names is not None:
-        return Asked(pod, _names(names), None)
+        return ExtenderArgs(pod, _names(names), None)
     if nodes is None:
         raise BadRequest("neither NodeNames nor Nodes is given")
     items = nodes.get("items") if isinstance(nodes, dict) else None
     if items is not None and type(items) is not list:
         raise BadRequest("Nodes.items is not a list")
     listed = {_name_of(item): item for item in items or ()}
-    return Asked(pod, list(listed), listed)
+    return ExtenderArgs(pod, list(listed), listed)
 
 
 def _names(values: object) -> list[str]:
@@ -106,7 +106,7 @@ def _names(values: object) -> list[str]:
     return values
 
 
-def read_victims(body: bytes) -> AskedVictims:
+def read_preemption_args(body: bytes) -> PreemptionArgs:
     """What `preempt` is asked: full pods or their UIDs; no victims may be written as null.
 
     Raises
@@ -131,19 +131,19 @@ def read_victims(body: bytes) -> AskedVictims:
         if number is not None and type(number) is not int:
             raise BadRequest("NumPDBViolations is not a whole number")
         disruptions[node] = number or 0
-    return AskedVictims(pod, victims, disruptions)
+    return PreemptionArgs(pod, victims, disruptions)
 
 
-def filter_answer(asked: Asked, filtered: Filtered) -> bytes:
+def filter_answer(args: ExtenderArgs, filtered: FilterResult) -> bytes:
     """ExtenderFilterResult. Refused nodes are marked as such that no eviction would change it, but for one."""
     final = dict(filtered.refused)
     failed = {filtered.resolvable: final.pop(filtered.resolvable)} if filtered.resolvable else {}
-    nodes = None if asked.nodes is None else {"metadata": {}, "items": [asked.nodes[name] for name in filtered.passed]}
+    nodes = None if args.nodes is None else {"metadata": {}, "items": [args.nodes[name] for name in filtered.passed]}
     answer = {"Nodes": nodes, "NodeNames": filtered.passed if nodes is None else None, "FailedNodes": failed}
     return orjson.dumps(answer | {"FailedAndUnresolvableNodes": final, "Error": ""})
 
 
-def priority_answer(scored: Scored) -> bytes:
+def priority_answer(scored: HostPriorities) -> bytes:
     """HostPriorityList: every host once, each with a whole number of 0 to 10; as rows of one width, by blanks."""
     hosts = _hosts(tuple(scored.known))
     told = np.empty(len(scored.places), dtype=[("host", hosts.dtype), ("score", ENDS.dtype)])
@@ -152,7 +152,7 @@ def priority_answer(scored: Scored) -> bytes:
     return b"[%b]" % (told.tobytes() + neutral).removesuffix(b",")
 
 
-ENDS = np.array([b"%2d}," % score for score in range(MOST + 1)])
+ENDS = np.array([b"%2d}," % score for score in range(MAX_SCORE + 1)])
 
 
 @lru_cache(maxsize=1)
@@ -163,10 +163,10 @@ def _hosts(known: tuple[str, ...]) -> NDArray[np.bytes_]:
     return np.array([each.ljust(width) for each in said], dtype=f"S{width}")
 
 
-def preemption_answer(asked: AskedVictims, chosen: Victims) -> bytes:
+def preemption_answer(args: PreemptionArgs, chosen: Victims) -> bytes:
     """ExtenderPreemptionResult: the candidates that are left, victims by UID whatever the form of the question."""
     victims = {node: [{"UID": uid} for uid in uids] for node, uids in chosen.items()}
-    told = {node: {"Pods": pods, "NumPDBViolations": asked.disruptions[node]} for node, pods in victims.items()}
+    told = {node: {"Pods": pods, "NumPDBViolations": args.disruptions[node]} for node, pods in victims.items()}
     return orjson.dumps({"NodeNameToMetaVictims": told})
 
 

@@ -14,12 +14,12 @@ from extender.scoring.scorers import SCORERS, NodeScores
 from extender.view.snapshot import Floats, Integers
 from recommender.errors import Misuse
 
-PLACED = 5.0
+PLACEMENT_WEIGHT = 5.0
 """What `pack` or `spread` counts for a pod that asks for it by `phasewise.dev/placement`: more than any peak that is no
 overload."""
 
 
-MOST_WEIGHT = 1e6
+MAX_WEIGHT = 1e6
 """A weight without bound would leave nothing to be told apart."""
 
 
@@ -38,7 +38,7 @@ def parse_weights(text: str) -> dict[str, float]:
             weight = float(number)
         except ValueError:
             weight = math.nan
-        if name not in SCORERS or not 0.0 <= weight <= MOST_WEIGHT:
+        if name not in SCORERS or not 0.0 <= weight <= MAX_WEIGHT:
             raise Misuse(f"weight {part[:60]!r}: write scorer=number, of {', '.join(SCORERS)}, and 0 to a million.")
         weights[name] = weight
     return weights
@@ -51,7 +51,7 @@ def weights_for(words: Mapping[str, str], configured: Mapping[str, float]) -> Ma
         return configured
     weights = dict(configured)
     if placement in ("pack", "spread"):
-        weights |= {"pack": 0.0, "spread": 0.0, placement: PLACED}
+        weights |= {"pack": 0.0, "spread": 0.0, placement: PLACEMENT_WEIGHT}
     try:
         weights |= parse_weights(own or "")
     except Misuse:
@@ -59,33 +59,33 @@ def weights_for(words: Mapping[str, str], configured: Mapping[str, float]) -> Ma
     return weights
 
 
-MOST = 10
+MAX_SCORE = 10
 """`MaxExtenderPriority`."""
 
 NEUTRAL = 5
 """For pods that are none of ours, and nodes not known: a node left out would lose every tie."""
 
-SAME, ALIKE = 6, 4
+TOTAL_DECIMALS, USE_DECIMALS = 6, 4
 """Decimals in which totals, and present use, must differ: below lies the noise of single precision."""
 
 
-class Points(NamedTuple):
+class ScaledScores(NamedTuple):
     """`scores` (m,) of 0 to 10, and which node is the one to take."""
 
     scores: NDArray[np.int64]
     favourite: int
 
 
-def total_of(said: Mapping[str, NodeScores], weights: Mapping[str, float], nodes: int) -> NDArray[np.float64]:
+def weighted_mean(said: Mapping[str, NodeScores], weights: Mapping[str, float], nodes: int) -> NDArray[np.float64]:
     """(nodes,): the weighted mean of what the scorers said; all the same where nobody said anything that counts."""
     total, weight_in_all = np.zeros(nodes), 0.0
     for name, scores in said.items():
         total += weights[name] * scores.values
         weight_in_all += weights[name]
-    return (total / weight_in_all).round(SAME) if weight_in_all > 0.0 else total
+    return (total / weight_in_all).round(TOTAL_DECIMALS) if weight_in_all > 0.0 else total
 
 
-def points_of(totals: NDArray[np.float64], use: Floats, rank: Integers) -> Points:
+def scaled_scores(totals: NDArray[np.float64], use: Floats, rank: Integers) -> ScaledScores:
     """Totals scaled over the nodes of the request.
 
     One node gets 10: the best; of equal ones that in least use, and of those the first in `rank`. All others get 9 at
@@ -105,9 +105,9 @@ def points_of(totals: NDArray[np.float64], use: Floats, rank: Integers) -> Point
     """
     low, high = totals.min(), totals.max()
     best = np.flatnonzero(totals == high)
-    least = best[(there := use[best].round(ALIKE)) == there.min()]
+    least = best[(there := use[best].round(USE_DECIMALS)) == there.min()]
     favourite = int(least[rank[least].argmin()])
     share = (totals - low) / (high - low) if high > low else np.ones(len(totals))
-    scores = np.minimum(np.rint(MOST * share).astype(np.int64), MOST - 1)
-    scores[favourite] = MOST
-    return Points(scores, favourite)
+    scores = np.minimum(np.rint(MAX_SCORE * share).astype(np.int64), MAX_SCORE - 1)
+    scores[favourite] = MAX_SCORE
+    return ScaledScores(scores, favourite)

@@ -14,7 +14,7 @@ from extender.settings import Limits
 from extender.view.snapshot import Floats
 from recommender.records import CPU, MEMORY
 
-ROUNDING = 1e-4
+ROUNDING_TOLERANCE = 1e-4
 """Single precision over some hundred pods; a pod that fits exactly must fit."""
 
 
@@ -25,17 +25,17 @@ class Refusals(NamedTuple):
     ----------
     by_reason
         Reason -> (m,) which nodes are refused for it; each at most once, for memory first.
-    added
+    added_overload
         (m,) the overload that the pod is expected to add, as a share of its demand; nothing where that did not matter.
     tolerated
         How much of it is.
     """
 
     by_reason: dict[str, NDArray[np.bool_]]
-    added: NDArray[np.float64] | None = None
+    added_overload: NDArray[np.float64] | None = None
     tolerated: float = 1.0
 
-    def anywhere(self, nodes: int) -> NDArray[np.bool_]:
+    def for_any_reason(self, nodes: int) -> NDArray[np.bool_]:
         """(m,): which nodes are refused for whatever reason."""
         found = np.zeros(nodes, dtype=bool)
         for places in self.by_reason.values():
@@ -56,16 +56,16 @@ def refused(request: PlacementRequest, limits: Limits, freed: Floats | None = No
     if request.footprint.source in (GUESS, SIZE):
         return Refusals({})
     found: dict[str, NDArray[np.bool_]] = {}
-    taken = np.zeros(len(request.places), dtype=bool)
+    out_of_memory = np.zeros(len(request.places), dtype=bool)
     if limits.memory is not None and request.waited_s < limits.patience_s:
-        taken = _memory_peaks(request, limits, freed) > limits.memory + ROUNDING
-        if taken.any():
-            found[MEMORY_REASON] = taken
+        out_of_memory = _memory_peaks(request, limits, freed) > limits.memory + ROUNDING_TOLERANCE
+        if out_of_memory.any():
+            found[MEMORY_REASON] = out_of_memory
     tolerated = limits.tolerated(request.waited_s)
     if tolerated >= 1.0:
         return Refusals(found)
-    added = _added(request, limits, freed)
-    over = (added > tolerated + ROUNDING) & ~taken
+    added = _added_overload(request, limits, freed)
+    over = (added > tolerated + ROUNDING_TOLERANCE) & ~out_of_memory
     if over.any():
         found[CPU_REASON] = over
     return Refusals(found, added, tolerated)
@@ -79,12 +79,12 @@ def _memory_peaks(request: PlacementRequest, limits: Limits, freed: Floats | Non
     if freed is not None:
         gone = freed[MEMORY, :cells]
         shares = shares - np.multiply(gone, per_unit, out=np.zeros_like(gone), where=per_unit > 0.0)
-    guessed = request.here(snapshot.guessed)[MEMORY] + request.footprint.guessed[MEMORY]
+    guessed = request.at_nodes(snapshot.guessed)[MEMORY] + request.footprint.guessed[MEMORY]
     peaks: Floats = shares.max(axis=0) - guessed * per_unit
     return peaks
 
 
-def _added(request: PlacementRequest, limits: Limits, freed: Floats | None) -> NDArray[np.float64]:
+def _added_overload(request: PlacementRequest, limits: Limits, freed: Floats | None) -> NDArray[np.float64]:
     """(m,): the overload that the pod is expected to add to each node, as a share of its demand."""
     cells = request.snapshot.grid.cells_of(limits.cycle_s)
     load, variance = request.load[CPU, :cells], request.variance
@@ -93,11 +93,11 @@ def _added(request: PlacementRequest, limits: Limits, freed: Floats | None) -> N
         variance = variance * np.divide(left, load, out=np.zeros_like(load), where=load > 0.0)
         load = left
     demand = np.maximum(request.demand[CPU, :cells] - request.footprint.guessed[CPU], 0.0)
-    believed = np.maximum(load - request.here(request.snapshot.guessed)[CPU], 0.0)
-    return added_overload(believed, variance, demand, request.doubt[:cells], request.per_unit[CPU])
+    trusted_load = np.maximum(load - request.at_nodes(request.snapshot.guessed)[CPU], 0.0)
+    return added_overload(trusted_load, variance, demand, request.demand_variance[:cells], request.per_unit[CPU])
 
 
-TINY = 1e-9
+MIN_HALF_WIDTH_CORES = 1e-9
 """Cores: what is certain has no reach to divide by."""
 
 
@@ -123,16 +123,16 @@ def added_overload(
         return np.zeros(len(per_unit))
     cores = np.divide(1.0, per_unit, out=np.full(len(per_unit), np.inf), where=sized)
     short, unsure = load - cores, variance.clip(0.0, None)
-    own, doubt = demand[:, None], own_variance[:, None].clip(0.0, None)
-    more = (_above_zero(short + own, unsure + doubt) - _above_zero(short, unsure)).sum(axis=0)
-    alone = _above_zero(own - cores[sized].max(), doubt).sum()
+    own, demand_variance = demand[:, None], own_variance[:, None].clip(0.0, None)
+    more = (_mean_excess(short + own, unsure + demand_variance) - _mean_excess(short, unsure)).sum(axis=0)
+    alone = _mean_excess(own - cores[sized].max(), demand_variance).sum()
     shares: NDArray[np.float64] = (more - alone).clip(0.0, None) / asked
     return shares
 
 
-def _above_zero(mean: Floats, variance: Floats) -> NDArray[np.float64]:
+def _mean_excess(mean: Floats, variance: Floats) -> NDArray[np.float64]:
     """How far above zero in the mean is what has this mean and variance, anywhere around it with equal chance."""
-    reach = np.sqrt(3.0 * variance) + TINY
-    inside = np.minimum(np.maximum(mean + reach, 0.0), 2.0 * reach)
-    above: NDArray[np.float64] = inside * inside / (4.0 * reach) + np.maximum(mean - reach, 0.0)
+    half_width = np.sqrt(3.0 * variance) + MIN_HALF_WIDTH_CORES
+    inside = np.minimum(np.maximum(mean + half_width, 0.0), 2.0 * half_width)
+    above: NDArray[np.float64] = inside * inside / (4.0 * half_width) + np.maximum(mean - half_width, 0.0)
     return above

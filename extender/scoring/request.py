@@ -20,7 +20,7 @@ Number = TypeVar("Number", bound=np.generic)
 
 
 @lru_cache(maxsize=4096)
-def _ahead(curve: Curve, cells: int) -> Floats:
+def _expected_demand(curve: Curve, cells: int) -> Floats:
     """(2, cells): what is expected from the start on. Pods of one job share a curve."""
     return np.ascontiguousarray(curve.expected(0, cells), dtype=np.float32)
 
@@ -49,10 +49,10 @@ class PlacementRequest:
     @cached_property
     def demand(self) -> Floats:
         """(2, cells): what the pod will use when it starts now."""
-        return _ahead(self.footprint.curve, self.snapshot.grid.cells)
+        return _expected_demand(self.footprint.curve, self.snapshot.grid.cells)
 
     @cached_property
-    def doubt(self) -> Floats:
+    def demand_variance(self) -> Floats:
         """(cells,), cores squared: how uncertain what it will use of CPU is."""
         return variance_of(self.demand[CPU], self.footprint.curve.peak[CPU]).astype(self.demand.dtype)
 
@@ -70,22 +70,22 @@ class PlacementRequest:
     @cached_property
     def learned(self) -> bool:
         """Whether more than requests is known: of the pod, or of any on these nodes."""
-        return self.footprint.source in LEARNED or bool(self.here(self.snapshot.learned).any())
+        return self.footprint.source in LEARNED or bool(self.at_nodes(self.snapshot.learned).any())
 
     @cached_property
     def load(self) -> Floats:
         """(2, cells, m)."""
-        return self.here(self.snapshot.load)
+        return self.at_nodes(self.snapshot.load)
 
     @cached_property
     def variance(self) -> Floats:
         """(first cells, m), see `Snapshot`."""
-        return self.here(self.snapshot.variance)
+        return self.at_nodes(self.snapshot.variance)
 
     @cached_property
     def per_unit(self) -> Floats:
         """(2, m), see `Snapshot`."""
-        return self.here(self.snapshot.per_unit)
+        return self.at_nodes(self.snapshot.per_unit)
 
     @cached_property
     def peers_on(self) -> Floats:
@@ -94,7 +94,7 @@ class PlacementRequest:
         counts[list(self.peers)] = list(self.peers.values())
         return counts[self.places]
 
-    def here(self, of_nodes: NDArray[Number]) -> NDArray[Number]:
+    def at_nodes(self, of_nodes: NDArray[Number]) -> NDArray[Number]:
         """(..., m) of (..., n): of the nodes asked about; no copy where these are all."""
         if self.places is self.snapshot.table.everywhere:
             return of_nodes
@@ -122,9 +122,9 @@ class NodeScores(NamedTuple):
 class Scorer(NamedTuple):
     """A way of judging nodes.
 
-    `score` gives None when it has nothing to say about the pod, which then is judged by the others alone; `words` says
+    `score` gives None when it has nothing to say about the pod, which then is judged by the others alone; `explain` says
     why a node got its value, from the facts of that node.
     """
 
     score: Callable[[PlacementRequest], NodeScores | None]
-    words: Callable[[Facts], str]
+    explain: Callable[[Facts], str]

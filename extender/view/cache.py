@@ -16,8 +16,8 @@ from extender.pods.reading import pod_reader, profile_reader, read_node
 from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations
 from extender.settings import Settings
 from extender.view.state import ClusterState
-from extender.view.watched import Dated, Gathering, Rereading
-from extender.watches import Repeating, Watches
+from extender.view.watched import BatchingReader, CachingPodReader, TimestampingReader
+from extender.watches import PeriodicTask, Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials, NotFound
 from recommender.cluster.paths import CONFIG_MAPS, NODES, PODS, path_of
@@ -26,14 +26,14 @@ from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.watching.reflector import Reflector
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, reader_of
 
-EVERY_S = 60.0
+PERIOD_S = 60.0
 """As often as metrics-server looks by default."""
 
-SOON_S = 5.0
+RETRY_S = 5.0
 """At the start, and after a failure."""
 
 
-class Measuring:
+class UsagePoller:
     """Asks on a thread of its own, and only while there are pods with neither profile nor requests.
 
     Attributes
@@ -44,23 +44,23 @@ class Measuring:
 
     def __init__(self, api: Api, state: ClusterState) -> None:
         self._api, self._state = api, state
-        self._pause_s = SOON_S
-        self.looking = Repeating("measuring", self.look, lambda: self._pause_s)
+        self._pause_s = RETRY_S
+        self.loop = PeriodicTask("measuring", self.poll, lambda: self._pause_s)
         self.failing = 0
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Ask once. Without the metrics API these pods are guessed, as they are before it has seen them."""
         try:
-            self._ask()
+            self._poll()
         except Exception:
             self.failing = 1
             raise
         finally:
-            self._pause_s = SOON_S if self.failing else EVERY_S
+            self._pause_s = RETRY_S if self.failing else PERIOD_S
 
-    def _ask(self) -> None:
-        silent = self._state.silent
-        if not silent:
+    def _poll(self) -> None:
+        unmeasured = self._state.unmeasured
+        if not unmeasured:
             return
         try:
             report = read_usage(self._api)
@@ -77,7 +77,7 @@ class Measuring:
             log.warning("not measured: %s", problem)
         use: defaultdict[PodName, dict[str, Pair]] = defaultdict(dict)
         for key, seen in report.samples.items():
-            if (name := (key.namespace, key.pod)) in silent:
+            if (name := (key.namespace, key.pod)) in unmeasured:
                 use[name][key.container] = (seen.cpu_cores, seen.memory_bytes)
         self._state.put_use(use)
 
@@ -108,8 +108,11 @@ class ClusterCache:
         self._profiles = Reflector(
             api, path_of(PROFILES), profile_reader(settings.grid), on_change=self._profile_changed
         )
-        self._dated = Dated(read_node), Dated(Rereading(self.read_pod, workloads.version))
-        self._nodes = Reflector(api, path_of(NODES), self._dated[0], on_change=self._node_changed)
+        self._readers = (
+            TimestampingReader(read_node),
+            TimestampingReader(CachingPodReader(self.read_pod, workloads.version)),
+        )
+        self._nodes = Reflector(api, path_of(NODES), self._readers[0], on_change=self._node_changed)
         self._first = Watches(
             self._nodes,
             Reflector(
@@ -124,11 +127,11 @@ class ClusterCache:
                 for kind, resource in WELL_KNOWN.items()
             ),
         )
-        read_watched = Gathering(self._dated[1], lambda: self.synced)
+        read_watched = BatchingReader(self._readers[1], lambda: self.synced)
         self._pods = Reflector(api, path_of(PODS), read_watched, on_change=self._pod_changed)
         self._needed = Watches(*self._first, self._pods)
         self._all = Watches(*self._needed, self._profiles)
-        self._measuring = Measuring(api, state)
+        self._usage_poller = UsagePoller(api, state)
         self._ended = threading.Event()
         self._starter = threading.Thread(target=self._start_pods, name="watch pods", daemon=True)
 
@@ -143,7 +146,7 @@ class ClusterCache:
         self._ended.set()
         self._starter.join()
         self._all.stop()
-        self._measuring.looking.stop(0.0)
+        self._usage_poller.loop.stop(0.0)
 
     def _start_pods(self) -> None:
         """Once all else is known; where profiles are not there, or may not be read, requests count."""
@@ -151,7 +154,7 @@ class ClusterCache:
             if self._ended.wait(0.02):
                 return
         self._pods.start()
-        self._measuring.looking.start()
+        self._usage_poller.loop.start()
 
     @property
     def synced(self) -> bool:
@@ -167,7 +170,7 @@ class ClusterCache:
     def failing(self) -> int:
         """How many of the watches have no contact now, the metrics API counted with them: what they are of is known as
         it was."""
-        return self._all.failing + self._measuring.failing
+        return self._all.failing + self._usage_poller.failing
 
     @property
     def unreadable(self) -> int:
@@ -177,7 +180,7 @@ class ClusterCache:
     @property
     def newest_s(self) -> float:
         """Unix seconds of the newest change of a node or a pod that counts by now; NaN before the first."""
-        nodes, pods = self._dated
+        nodes, pods = self._readers
         return float(np.fmax(nodes.newest_s, pods.newest_s))
 
     def staleness_s(self) -> float:

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.pods.gpus import WHOLE, GpuOffer, GpuRequest
+from extender.pods.gpus import MILLI_PER_GPU, GpuOffer, GpuRequest
 from extender.pods.pod import Pair
 
 Floats = NDArray[np.floating]
-Taken = tuple[tuple[int, float], ...]
+GpuShares = tuple[tuple[int, float], ...]
 """(GPU, thousandths) of one pod on its node."""
 
 
@@ -49,18 +49,18 @@ class Devices:
     gpu_free: Floats
     gpu_part: Floats
 
-    def short_of(
-        self, place: int, needs: Mapping[str, float], beside: Mapping[str, float] = MappingProxyType({})
+    def lacks(
+        self, place: int, needs: Mapping[str, float], adjustment: Mapping[str, float] = MappingProxyType({})
     ) -> bool:
         """Whether a pod's extended resources do not fit on a node, of those that the node offers.
 
-        `beside`: what is taken there besides what its pods request, or less than 0 for what will be free.
+        `adjustment`: what is taken there besides what its pods request, or less than 0 for what will be free.
         """
         for name, need in needs.items():
             there = self.extended.get(name)
             if there is None or there.allocatable[place] <= 0.0:
                 continue
-            if there.requested[place] + beside.get(name, 0.0) + need > there.allocatable[place]:
+            if there.requested[place] + adjustment.get(name, 0.0) + need > there.allocatable[place]:
                 return True
         return False
 
@@ -72,22 +72,22 @@ class DeviceTable:
     """
 
     def __init__(self, places: int) -> None:
-        self._parts = np.full(places, float(WHOLE))
+        self._parts = np.full(places, float(MILLI_PER_GPU))
         self._amounts: dict[str, NDArray[np.float64]] = {}
         self._gpus = np.zeros((0, places))
-        self._taken = np.zeros((0, places))
-        self._of_pod: dict[str, Taken] = {}
+        self._used = np.zeros((0, places))
+        self._of_pod: dict[str, GpuShares] = {}
 
     def grow(self, places: int) -> None:
         """Have so many places."""
         more = places - len(self._parts)
-        self._parts = np.pad(self._parts, (0, more), constant_values=WHOLE)
-        self._gpus, self._taken = (np.pad(each, ((0, 0), (0, more))) for each in (self._gpus, self._taken))
+        self._parts = np.pad(self._parts, (0, more), constant_values=MILLI_PER_GPU)
+        self._gpus, self._used = (np.pad(each, ((0, 0), (0, more))) for each in (self._gpus, self._used))
         self._amounts = {name: np.pad(each, ((0, 0), (0, more))) for name, each in self._amounts.items()}
 
-    def restart(self) -> None:
+    def clear_pods(self) -> None:
         """Nothing is on any node."""
-        self._taken[:] = 0.0
+        self._used[:] = 0.0
         self._of_pod.clear()
         for each in self._amounts.values():
             each[1] = 0.0
@@ -99,14 +99,14 @@ class DeviceTable:
         for name, each in self._amounts.items():
             each[0, place] = extended.get(name, 0.0)
         if (more := gpus.number - len(self._gpus)) > 0:
-            self._gpus, self._taken = (np.pad(each, ((0, more), (0, 0))) for each in (self._gpus, self._taken))
-        self._gpus[:, place] = np.where(np.arange(len(self._gpus)) < gpus.number, WHOLE, 0.0)
-        self._parts[place] = WHOLE / gpus.parts
+            self._gpus, self._used = (np.pad(each, ((0, more), (0, 0))) for each in (self._gpus, self._used))
+        self._gpus[:, place] = np.where(np.arange(len(self._gpus)) < gpus.number, MILLI_PER_GPU, 0.0)
+        self._parts[place] = MILLI_PER_GPU / gpus.parts
         return bool(new)
 
     def move(self, place: int, last: int) -> None:
         """The node at the last place takes another's; its own is empty then."""
-        empty = ((self._gpus, 0.0), (self._taken, 0.0), (self._parts, WHOLE))
+        empty = ((self._gpus, 0.0), (self._used, 0.0), (self._parts, MILLI_PER_GPU))
         for numbers, nothing in (*empty, *((each, 0.0) for each in self._amounts.values())):
             numbers[..., place] = numbers[..., last]
             numbers[..., last] = nothing
@@ -116,22 +116,22 @@ class DeviceTable:
         for name in extended.keys() & self._amounts.keys():
             self._amounts[name][1, place] += sign * extended[name]
         if sign > 0 and gpu.number:
-            self._of_pod[uid] = taken = self._choose(place, gpu)
+            self._of_pod[uid] = shares = self._choose(place, gpu)
         else:
-            taken = self._of_pod.pop(uid, ())
-        for number, milli in taken:
-            self._taken[number, place] += sign * milli
+            shares = self._of_pod.pop(uid, ())
+        for number, milli in shares:
+            self._used[number, place] += sign * milli
 
     def snapshot(self, nodes: int) -> Devices:
         """Everything as it is now."""
         extended = {name: Amount(*each[:, :nodes].copy()) for name, each in self._amounts.items()}
-        free = np.maximum(self._gpus[:, :nodes] - self._taken[:, :nodes], 0.0).astype(np.float32)
+        free = np.maximum(self._gpus[:, :nodes] - self._used[:, :nodes], 0.0).astype(np.float32)
         return Devices(MappingProxyType(extended), free, self._parts[:nodes].astype(np.float32))
 
-    def _choose(self, place: int, gpu: GpuRequest) -> Taken:
+    def _choose(self, place: int, gpu: GpuRequest) -> GpuShares:
         """Each GPU once; where all are too full the emptiest, since the pod is there whatever we think."""
-        free, found = self._gpus[:, place] - self._taken[:, place], dict[int, float]()
-        milli = gpu.milli * self._parts[place] / WHOLE
+        free, found = self._gpus[:, place] - self._used[:, place], dict[int, float]()
+        milli = gpu.milli * self._parts[place] / MILLI_PER_GPU
         for _ in range(min(gpu.number, int((self._gpus[:, place] > 0.0).sum()))):
             number = int(fullest_with_room(free[:, None], milli)[0])
             found[number], free[number] = milli, -np.inf
@@ -147,10 +147,10 @@ def fullest_with_room(free: Floats, milli: Floats | float) -> NDArray[np.intp]:
 
 Kind = tuple[Pair, GpuRequest]
 
-REMEMBERED = 10_000
+MAX_COUNTED_PODS = 10_000
 """Pods: once more were seen, those before count half."""
 
-MOST_FREQUENT = 64
+MAX_KINDS = 64
 """Kinds of pods that are looked at: of a real cluster's (openb) 152 they are 97 of 100 pods."""
 
 
@@ -174,8 +174,8 @@ class Mix(NamedTuple):
     gpus: Floats
     milli: Floats
     milli_of: NDArray[np.intp]
-    chance: Floats
-    a_gpu: Pair
+    frequency: Floats
+    per_gpu: Pair
 
 
 class DemandMix:
@@ -196,7 +196,7 @@ class DemandMix:
         self._seen.add(uid)
         self._mix = None
         self._counts[requests, gpu] += 1
-        if self._counts.total() > REMEMBERED:
+        if self._counts.total() > MAX_COUNTED_PODS:
             self._counts = Counter({kind: count // 2 for kind, count in self._counts.items() if count > 1})
 
     def forget(self, uid: str) -> None:
@@ -206,14 +206,14 @@ class DemandMix:
     def mix(self) -> Mix | None:
         """The most frequent; None while no pod with GPUs was seen."""
         if self._mix is None and self._counts:
-            kinds = nlargest(MOST_FREQUENT, self._counts.items(), key=lambda item: item[1])
+            kinds = nlargest(MAX_KINDS, self._counts.items(), key=lambda item: item[1])
             rows = np.array(
                 [(*requests, gpu.number, gpu.milli, count) for (requests, gpu), count in kinds], dtype=float
             )
             milli, milli_of = np.unique(rows[:, 3], return_inverse=True)
-            milli, chance = milli.astype(np.float32), (rows[:, 4] / rows[:, 4].sum()).astype(np.float32)
-            gpus = rows[:, 2] * rows[:, 3] / WHOLE
+            milli, frequency = milli.astype(np.float32), (rows[:, 4] / rows[:, 4].sum()).astype(np.float32)
+            gpus = rows[:, 2] * rows[:, 3] / MILLI_PER_GPU
             cpu_cores, memory_bytes = (rows[:, 4] @ rows[:, :2] / (rows[:, 4] @ gpus)).tolist()
             asked = rows[:, 2].astype(np.float32)
-            self._mix = Mix(rows[:, 0], rows[:, 1], asked, milli, milli_of, chance, (cpu_cores, memory_bytes))
+            self._mix = Mix(rows[:, 0], rows[:, 1], asked, milli, milli_of, frequency, (cpu_cores, memory_bytes))
         return self._mix

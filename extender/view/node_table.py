@@ -23,8 +23,8 @@ REQUESTED, GUESSED, CATEGORIES, LEARNED, ROWS = slice(0, 2), slice(2, 4), slice(
 """Rows of `_counts`: requests and guesses (CPU and memory each), pods of each category, and pods with a history."""
 
 NO_CATEGORY = -1
-FIRST_PLACES = 64
-SPAN = 2
+INITIAL_PLACES = 64
+HORIZONS_KEPT = 2
 """Load is kept for so many horizons from `base` on: only once in a horizon everything is added up anew."""
 
 
@@ -99,7 +99,7 @@ def _use(curve: Curve, first: int, cells: int, overdue: bool) -> NDArray[np.floa
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class _StaticArrays:
     """What snapshots share until a node comes, changes or goes."""
 
     table: NameTable
@@ -120,29 +120,29 @@ class NodeTable:
         Of how many cells ahead snapshots tell how uncertain the use of CPU is; it is not summed up for none.
     """
 
-    def __init__(self, grid: Grid, doubted_cells: int = 0) -> None:
-        self.grid, self.base, self._doubted = grid, 0, doubted_cells
+    def __init__(self, grid: Grid, variance_cells: int = 0) -> None:
+        self.grid, self.base, self._variance_cells = grid, 0, variance_cells
         self.index: dict[str, int] = {}
         self.mix = DemandMix()
         self._nodes: list[Node] = []
-        self._allocatable = np.full((2, FIRST_PLACES), np.nan)
-        self._devices = DeviceTable(FIRST_PLACES)
-        self._clear(FIRST_PLACES)
+        self._allocatable = np.full((2, INITIAL_PLACES), np.nan)
+        self._devices = DeviceTable(INITIAL_PLACES)
+        self._clear(INITIAL_PLACES)
         self._names = NameTable(())
-        self._order: _Order | None = None
-        self._forget_order()
+        self._static: _StaticArrays | None = None
+        self._invalidate()
 
     def _clear(self, places: int) -> None:
-        self._load = np.zeros((2, SPAN * self.grid.cells, places))
+        self._load = np.zeros((2, HORIZONS_KEPT * self.grid.cells, places))
         self._counts = np.zeros((ROWS, places))
-        self._variance = np.zeros((SPAN * self.grid.cells if self._doubted else 0, places))
-        self._devices.restart()
+        self._variance = np.zeros((HORIZONS_KEPT * self.grid.cells if self._variance_cells else 0, places))
+        self._devices.clear_pods()
         self._latest: Snapshot | None = None
-        self._touched: set[int] = set()
+        self._dirty: set[int] = set()
 
-    def _forget_order(self) -> None:
+    def _invalidate(self) -> None:
         self._largest: Pair | None = None
-        self._order = None
+        self._static = None
         self._latest = None
 
     # -- nodes -----------------------------------------------------------------------------------------------------
@@ -169,12 +169,12 @@ class NodeTable:
         self._nodes[place] = node
         self._allocatable[:, place] = node.allocatable
         grown |= self._devices.put_node(place, node.extended, node.gpus)
-        self._forget_order()
+        self._invalidate()
         return grown
 
     def _grow(self) -> None:
         places = self._allocatable.shape[1]
-        larger = places + max(FIRST_PLACES, places // 4)
+        larger = places + max(INITIAL_PLACES, places // 4)
         self._allocatable = np.pad(self._allocatable, ((0, 0), (0, larger - places)), constant_values=np.nan)
         self._devices.grow(larger)
         self._clear(larger)
@@ -193,42 +193,42 @@ class NodeTable:
         self._allocatable[:, last] = np.nan
         for numbers in (self._load, self._counts, self._variance):
             numbers[..., last] = 0.0
-        self._forget_order()
+        self._invalidate()
 
     # -- pods ------------------------------------------------------------------------------------------------------
 
-    def out_of_sight(self, cell: int) -> bool:
+    def outside_window(self, cell: int) -> bool:
         """Whether the hour from `cell` on is not wholly kept: time went on, or a clock was set."""
-        return not self.base <= cell <= self.base + (SPAN - 1) * self.grid.cells
+        return not self.base <= cell <= self.base + (HORIZONS_KEPT - 1) * self.grid.cells
 
-    def restart(self, cell: int) -> None:
+    def clear_pods(self, cell: int) -> None:
         """Begin anew at a cell, with nothing on any node."""
         self.base = cell
         self._clear(self._allocatable.shape[1])
 
     def count(self, place: int, entry: Entry, sign: int) -> None:
         """Add a pod to its node (`sign` 1), or take it away (-1)."""
-        self._touched.add(place)
+        self._dirty.add(place)
         self._devices.count(place, entry.pod.uid, entry.pod.extended, entry.pod.gpu, sign)
-        use = _use(entry.footprint.curve, self.base - entry.start_cell, SPAN * self.grid.cells, entry.overdue)
+        use = _use(entry.footprint.curve, self.base - entry.start_cell, HORIZONS_KEPT * self.grid.cells, entry.overdue)
         self._load[:, :, place] += sign * use
         self._counts[:, place] += sign * entry.counts
-        if self._doubted and not entry.footprint.curve.steady:
+        if self._variance_cells and not entry.footprint.curve.steady:
             self._variance[:, place] += sign * entry.variance(self.base, len(self._variance))
 
     def count_all(self, place: int, entries: Sequence[Entry]) -> None:
         """Add many pods to one node; several times faster than one by one."""
         if not entries:
             return
-        self._touched.add(place)
-        steady, load = np.zeros((2, 1)), np.zeros((2, SPAN * self.grid.cells))
+        self._dirty.add(place)
+        steady, load = np.zeros((2, 1)), np.zeros((2, HORIZONS_KEPT * self.grid.cells))
         for entry in entries:
             self._devices.count(place, entry.pod.uid, entry.pod.extended, entry.pod.gpu, 1)
             if entry.footprint.curve.steady:
                 steady += entry.footprint.curve.values
             else:
-                load += entry.use(self.base, SPAN * self.grid.cells)
-                if self._doubted:
+                load += entry.use(self.base, HORIZONS_KEPT * self.grid.cells)
+                if self._variance_cells:
                     self._variance[:, place] += entry.variance(self.base, len(self._variance))
         self._load[:, :, place] += load + steady
         self._counts[:, place] += np.sum([entry.counts for entry in entries], axis=0)
@@ -237,36 +237,36 @@ class NodeTable:
 
     def snapshot(self, cell: int) -> Snapshot:
         """Everything as it is now; the caller has seen to it that `cell` is kept."""
-        if self._order is None:
-            self._order = self._ordered()
-        order, nodes = self._order, len(self._nodes)
+        if self._static is None:
+            self._static = self._build_static()
+        static, nodes = self._static, len(self._nodes)
         latest, begins = self._latest, cell - self.base
         if latest is not None and latest.first_cell == cell:  # few nodes differ from what was seen last
-            load, touched = latest.load.copy(), list(self._touched)
-            load[:, :, touched] = self._load[:, begins : begins + self.grid.cells, touched]
+            load, dirty = latest.load.copy(), list(self._dirty)
+            load[:, :, dirty] = self._load[:, begins : begins + self.grid.cells, dirty]
         else:
             load = self._load[:, begins : begins + self.grid.cells, :nodes].astype(np.float32)
         counts = self._counts[:, :nodes].copy()
-        self._touched.clear()
+        self._dirty.clear()
         self._latest = Snapshot(
             grid=self.grid,
             first_cell=cell,
-            table=order.table,
-            allocatable=order.allocatable,
-            per_unit=order.per_unit,
+            table=static.table,
+            allocatable=static.allocatable,
+            per_unit=static.per_unit,
             requested=counts[REQUESTED],
             guessed=counts[GUESSED],
             load=load,
-            variance=self._variance[begins : begins + self._doubted, :nodes].astype(np.float32),
+            variance=self._variance[begins : begins + self._variance_cells, :nodes].astype(np.float32),
             categories=counts[CATEGORIES],
             learned=counts[LEARNED],
-            data=order.data,
+            data=static.data,
             devices=self._devices.snapshot(nodes),
             mix=self.mix.mix(),
         )
         return self._latest
 
-    def _ordered(self) -> _Order:
+    def _build_static(self) -> _StaticArrays:
         nodes = len(self._nodes)
         data: dict[str, Floats] = {}
         for place, node in enumerate(self._nodes):
@@ -278,4 +278,4 @@ class NodeTable:
         names = tuple(node.name for node in self._nodes)
         if names != self._names.names:
             self._names = NameTable(names)
-        return _Order(self._names, allocatable, per_unit, MappingProxyType(data))
+        return _StaticArrays(self._names, allocatable, per_unit, MappingProxyType(data))

@@ -30,14 +30,14 @@ class Placed:
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
-        self.silent: dict[PodName, str] = {}
+        self.unmeasured: dict[PodName, str] = {}
         self._on: defaultdict[str, set[str]] = defaultdict(set)
         self._of_class: defaultdict[ClassKey, set[str]] = defaultdict(set)
         self._ends: defaultdict[int, set[str]] = defaultdict(set)
         self._jobs: defaultdict[JobKey, Counter[str]] = defaultdict(Counter)
         self._ours: defaultdict[int, Counter[str]] = defaultdict(Counter)
 
-    def enter(self, entry: Entry, *, silent: bool) -> None:
+    def enter(self, entry: Entry, *, unmeasured: bool) -> None:
         """A pod is on a node."""
         pod = entry.pod
         self.entries[pod.uid] = entry
@@ -49,8 +49,8 @@ class Placed:
             self._ends[end_cell].add(pod.uid)
         if pod.job:
             self._jobs[pod.namespace, pod.job][entry.node] += 1
-        if silent:
-            self.silent[pod.namespace, pod.name] = pod.uid
+        if unmeasured:
+            self.unmeasured[pod.namespace, pod.name] = pod.uid
 
     def remove(self, uid: str) -> Entry | None:
         """It is there no more; what was entered of it, if anything was."""
@@ -69,8 +69,8 @@ class Placed:
             _uncount(there, entry.node)
             if not there:
                 del self._jobs[pod.namespace, pod.job]
-        if self.silent.get((pod.namespace, pod.name)) == uid:
-            del self.silent[pod.namespace, pod.name]
+        if self.unmeasured.get((pod.namespace, pod.name)) == uid:
+            del self.unmeasured[pod.namespace, pod.name]
         return entry
 
     @property
@@ -94,7 +94,7 @@ class Placed:
         """The UIDs of those that were expected to have ended by then."""
         return [uid for end_cell, uids in self._ends.items() if end_cell <= cell for uid in uids]
 
-    def below(self, priority: int) -> set[str]:
+    def with_lower_priority(self, priority: int) -> set[str]:
         """The nodes on which a pod of our scheduler has a lower priority."""
         return {node for each, nodes in self._ours.items() if each < priority for node in nodes}
 
@@ -131,8 +131,8 @@ class Waiting:
     def put(self, pod: Pod) -> None:
         """A pod is there, and on no node."""
         self._pods[pod.uid] = pod
-        if not math.isnan(pod.refused_s):
-            self._since_s.setdefault(pod.uid, self._monotonic() - max(0.0, self._clock() - pod.refused_s))
+        if not math.isnan(pod.refused_since_s):
+            self._since_s.setdefault(pod.uid, self._monotonic() - max(0.0, self._clock() - pod.refused_since_s))
 
     def drop(self, uid: str) -> None:
         """It is bound, has ended or is no more."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple
 
-from extender.pods.footprint import Footprint, Learned, PodName, Use
+from extender.pods.footprint import Footprint, PodName, ProfileIndex, Use
 from extender.pods.pod import Node, Pod, Profile
 from extender.pods.reservations import Reservations
 from extender.settings import Settings
@@ -20,7 +20,7 @@ from extender.view.snapshot import Floats, Snapshot
 PROGRESSING = 0
 
 
-class Look(NamedTuple):
+class PodView(NamedTuple):
     """What one call works on: a snapshot, what it holds of the pod asked about, and how long that has been refused."""
 
     snapshot: Snapshot
@@ -49,14 +49,14 @@ class ClusterState:
     def __init__(self, settings: Settings, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
         self._settings, self._clock, self._monotonic = settings, clock, monotonic
         self._lock = threading.RLock()
-        self._table = NodeTable(settings.grid, settings.limits.doubted_cells(settings.grid))
-        self._table.restart(settings.grid.cell(clock()))
+        self._table = NodeTable(settings.grid, settings.limits.variance_cells(settings.grid))
+        self._table.clear_pods(settings.grid.cell(clock()))
         self._advised: set[str] = set()
         """Pods that were advised to go to a node, and not yet seen on any."""
-        self._unseen_until_s: OrderedDict[str, float] = OrderedDict()
+        self._unseen_deadlines_s: OrderedDict[str, float] = OrderedDict()
         """Of these the ones that no watch has shown waiting: they may be gone without anybody saying so."""
         self._placed = Placed()
-        self._learned = Learned(settings.sizes)
+        self._profiles = ProfileIndex(settings.sizes)
         self._snapshot: Snapshot | None = None
         self.waiting = Waiting(clock, monotonic)
         self.reservations = Reservations(clock, monotonic)
@@ -69,7 +69,7 @@ class ClusterState:
             self._snapshot = None
             new = node.name not in self._table.index
             if self._table.put_node(node):
-                self._add_up(self._table.base)
+                self._rebuild_sums(self._table.base)
             elif new:
                 self._table.count_all(self._table.index[node.name], self._placed.on(node.name))
 
@@ -87,7 +87,7 @@ class ClusterState:
                 self.waiting.put(pod)
                 if self._refused_since_advised(pod):
                     self.withdraw(pod.uid)
-                self._unseen_until_s.pop(pod.uid, None)
+                self._unseen_deadlines_s.pop(pod.uid, None)
                 return
             self.waiting.drop(pod.uid)
             self._forget_advice(pod.uid)
@@ -115,24 +115,24 @@ class ClusterState:
     def put_use(self, use: Mapping[PodName, Use]) -> None:
         """What pods are seen to use now."""
         with self._lock:
-            silent = self._placed.silent
-            self._weigh_again([silent[name] for name in self._learned.put_use(use) if name in silent])
+            unmeasured = self._placed.unmeasured
+            self._recount([unmeasured[name] for name in self._profiles.put_use(use) if name in unmeasured])
 
     def put_profile(self, profile: Profile) -> None:
         """A PhaseProfile came or changed."""
-        self._learn(profile, self._learned.put)
+        self._update_profiles(profile, self._profiles.put)
 
     def drop_profile(self, profile: Profile) -> None:
         """A PhaseProfile is no more."""
-        self._learn(profile, self._learned.drop)
+        self._update_profiles(profile, self._profiles.drop)
 
-    def _learn(self, profile: Profile, take: Callable[[Profile], frozenset[str]]) -> None:
+    def _update_profiles(self, profile: Profile, take: Callable[[Profile], frozenset[str]]) -> None:
         with self._lock:
             self._snapshot = None  # pods that are not placed yet may be judged otherwise
             of_class = self._placed.of_class((profile.namespace, profile.workload)) if profile.workload else ()
-            self._weigh_again(take(profile).union(of_class))
+            self._recount(take(profile).union(of_class))
 
-    def _weigh_again(self, uids: Iterable[str]) -> None:
+    def _recount(self, uids: Iterable[str]) -> None:
         for uid in uids:
             if entry := self._placed.entries.get(uid):
                 self._remove(uid)
@@ -150,7 +150,7 @@ class ClusterState:
             self._forget_advice(pod.uid)
             self._advised.add(pod.uid)
             if self.waiting.of(pod.uid) is None:
-                self._unseen_until_s[pod.uid] = self._monotonic() + self._settings.hold_s
+                self._unseen_deadlines_s[pod.uid] = self._monotonic() + self._settings.hold_s
             self._add(pod, node, self._clock())
 
     def withdraw(self, uid: str) -> None:
@@ -162,7 +162,7 @@ class ClusterState:
 
     def _forget_advice(self, uid: str) -> None:
         self._advised.discard(uid)
-        self._unseen_until_s.pop(uid, None)
+        self._unseen_deadlines_s.pop(uid, None)
 
     def advised_to(self, uid: str) -> str:
         """The node that a pod was advised to go to and was not yet seen on; empty for none."""
@@ -178,26 +178,26 @@ class ClusterState:
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether to judge nodes for it: it says so, or there is a history to judge by."""
-        return pod.ours or self._learned.knows(pod)
+        return pod.ours or self._profiles.knows(pod)
 
-    def look(self, pod: Pod) -> Look:
+    def view_of(self, pod: Pod) -> PodView:
         """The present snapshot, and what it holds of a pod."""
         with self._lock:
             index = self._table.index
             there = self._placed.of_job((pod.namespace, pod.job)).items() if pod.job else ()
             peers = {index[node]: number for node, number in there if node in index}
-            return Look(self.snapshot(), self._footprint(pod), peers, self.waiting.waited_s(pod.uid))
+            return PodView(self.snapshot(), self._footprint(pod), peers, self.waiting.waited_s(pod.uid))
 
     def snapshot(self) -> Snapshot:
         """The cluster as it is now; the same one until something changes of which an answer could depend."""
         with self._lock:
-            while self._unseen_until_s and next(iter(self._unseen_until_s.values())) <= self._monotonic():
-                self.withdraw(next(iter(self._unseen_until_s)))
+            while self._unseen_deadlines_s and next(iter(self._unseen_deadlines_s.values())) <= self._monotonic():
+                self.withdraw(next(iter(self._unseen_deadlines_s)))
             cell = self._settings.grid.cell(self._clock())
-            if self._table.out_of_sight(cell):
-                self._add_up(cell)
+            if self._table.outside_window(cell):
+                self._rebuild_sums(cell)
             if self._snapshot is None or self._snapshot.first_cell != cell:
-                self._outlive(cell)
+                self._mark_overdue(cell)
                 self._snapshot = self._table.snapshot(cell)
             return self._snapshot
 
@@ -213,13 +213,13 @@ class ClusterState:
     def evictable_on(self, pod: Pod) -> set[str]:
         """The nodes that hold a pod of our scheduler which the pod may push out."""
         with self._lock:
-            return self._placed.below(pod.priority) if pod.preempts else set()
+            return self._placed.with_lower_priority(pod.priority) if pod.may_preempt else set()
 
     @property
-    def silent(self) -> Set[PodName]:
+    def unmeasured(self) -> Set[PodName]:
         """The pods on nodes of which something is neither learned nor asked for."""
         with self._lock:
-            return set(self._placed.silent)
+            return set(self._placed.unmeasured)
 
     @property
     def patience_s(self) -> float:
@@ -229,13 +229,13 @@ class ClusterState:
     # -- keeping the sums ------------------------------------------------------------------------------------------
 
     def _footprint(self, pod: Pod) -> Footprint:
-        return self._learned.footprint(pod, self._table.largest)
+        return self._profiles.footprint(pod, self._table.largest)
 
     def _category(self, pod: Pod) -> int:
         """SpeCon counts what is ours; a job of which nothing is told yet is taken to be learning."""
         if not self.is_ours(pod):
             return NO_CATEGORY
-        told = self._learned.category(pod)
+        told = self._profiles.category(pod)
         return PROGRESSING if told is None else told
 
     def _put(self, pod: Pod) -> None:
@@ -258,16 +258,16 @@ class ClusterState:
         self._enter(self._entry(pod, node, started_s))
 
     def _enter(self, entry: Entry) -> None:
-        self._placed.enter(entry, silent=self._learned.silent(entry.pod))
+        self._placed.enter(entry, unmeasured=self._profiles.lacks_demand(entry.pod))
         self._count(entry, 1)
 
     def _remove(self, uid: str) -> None:
         if (entry := self._placed.remove(uid)) is not None:
             self._count(entry, -1)
 
-    def _outlive(self, cell: int) -> None:  # who is still there after the expected end goes on counting
+    def _mark_overdue(self, cell: int) -> None:  # who is still there after the expected end goes on counting
         if ended := self._placed.ended_by(cell):
-            self._weigh_again(ended)
+            self._recount(ended)
 
     def _count(self, entry: Entry, sign: int) -> None:
         self._snapshot = None
@@ -275,10 +275,10 @@ class ClusterState:
         if place is not None:
             self._table.count(place, entry, sign)
 
-    def _add_up(self, cell: int) -> None:
+    def _rebuild_sums(self, cell: int) -> None:
         """All sums anew; with fifty thousand pods a tenth of a second, once in the grid's horizon."""
         self._snapshot = None
-        self._table.restart(cell)
+        self._table.clear_pods(cell)
         for node in self._placed.nodes:
             place = self._table.index.get(node)
             if place is not None:

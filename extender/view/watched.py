@@ -19,18 +19,18 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 Json = Mapping[str, Any]
 
-REST_S = 0.02
+BATCH_S = 0.02
 """Events that are no further apart wait for one another so long; the overlay stands in for pods not yet seen bound."""
 
-AT_ONCE_S = 0.002
+BURST_S = 0.002
 """What comes sooner was there already."""
 
 
-class Gathering(Generic[Given, Made]):
+class BatchingReader(Generic[Given, Made]):
     """Reads as `read` does, on the thread of one watch, which rests before it reads what it had to wait for.
 
     A thread that is woken for each event takes twice as long, and each time it is in the way of calls. It does not rest
-    for an event that comes alone: nothing came for `REST_S` before it, and it is read at once.
+    for an event that comes alone: nothing came for `BATCH_S` before it, and it is read at once.
 
     Parameters
     ----------
@@ -49,22 +49,22 @@ class Gathering(Generic[Given, Made]):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._read, self._watching, self._clock, self._sleep = read, watching, clock, sleep
-        self._latest_s = -REST_S
+        self._latest_s = -BATCH_S
 
     def __call__(self, given: Given) -> Made:
-        if AT_ONCE_S < self._clock() - self._latest_s < REST_S and self._watching():
-            self._sleep(REST_S)
+        if BURST_S < self._clock() - self._latest_s < BATCH_S and self._watching():
+            self._sleep(BATCH_S)
         try:
             return self._read(given)
         finally:
             self._latest_s = self._clock()
 
 
-AHEAD_S = 60.0
+MAX_CLOCK_SKEW_S = 60.0
 """So far the clock of the API server may be ahead of ours. Owners can write what they like into `managedFields`."""
 
 
-class Dated(Generic[Made]):
+class TimestampingReader(Generic[Made]):
     """Reads objects as `read` does, and remembers when the newest of them was changed (unix seconds): how far what is
     known lies behind the cluster."""
 
@@ -74,7 +74,7 @@ class Dated(Generic[Made]):
     def __call__(self, raw: Json) -> Made:
         """The object; raises what `read` raises."""
         made = self._read(raw)
-        latest = datetime.fromtimestamp(self._clock() + AHEAD_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        latest = datetime.fromtimestamp(self._clock() + MAX_CLOCK_SKEW_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self._newest = max(self._newest, changed_at(raw, latest))
         return made
 
@@ -92,14 +92,14 @@ def changed_at(raw: Json, latest: str) -> str:
     return max((each for each in told if each and each <= latest), default="")
 
 
-MOST_HELD = 4096
+MAX_CACHED = 4096
 """Waiting pods remembered; the others are read again when they are bound."""
 
-OF_METADATA = ("labels", "annotations", "ownerReferences", "generateName")
+DIGESTED_METADATA = ("labels", "annotations", "ownerReferences", "generateName")
 """What a pod is read from beside its names and its spec."""
 
 
-class _Held(NamedTuple):
+class _CachedPod(NamedTuple):
     """A waiting pod, the state of the controllers it was read by, and the digest of all that binding leaves alone."""
 
     pod: Pod
@@ -107,7 +107,7 @@ class _Held(NamedTuple):
     digest: bytes
 
 
-class Rereading:
+class CachingPodReader:
     """Reads pods as `read` does, for one thread. One that is bound is what it was while it waited, and a node: mostly
     it need not be read again.
 
@@ -121,22 +121,22 @@ class Rereading:
 
     def __init__(self, read: Callable[[Json], Pod], version_of: Callable[[str], int]) -> None:
         self._read, self._version_of = read, version_of
-        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._cached: OrderedDict[str, _CachedPod] = OrderedDict()
 
     def __call__(self, raw: Json) -> Pod:
         """The pod; raises what `read` raises."""
-        held = self._held.pop(_text(raw, "metadata", "uid"), None)
-        if held is not None and (node := _node_alone(raw)) and self._is_same(held, raw):
-            return held.pod.bound_to(intern(node))
+        cached = self._cached.pop(_text(raw, "metadata", "uid"), None)
+        if cached is not None and (node := _newly_bound_node(raw)) and self._is_same(cached, raw):
+            return cached.pod.bound_to(intern(node))
         pod = self._read(raw)
         if not pod.node and not pod.finished:
-            self._held[pod.uid] = _Held(pod, self._version_of(pod.namespace), _digest(raw))
-            if len(self._held) > MOST_HELD:
-                self._held.popitem(last=False)
+            self._cached[pod.uid] = _CachedPod(pod, self._version_of(pod.namespace), _digest(raw))
+            if len(self._cached) > MAX_CACHED:
+                self._cached.popitem(last=False)
         return pod
 
-    def _is_same(self, held: _Held, raw: Json) -> bool:
-        return held.controllers == self._version_of(held.pod.namespace) and held.digest == _digest(raw)
+    def _is_same(self, cached: _CachedPod, raw: Json) -> bool:
+        return cached.controllers == self._version_of(cached.pod.namespace) and cached.digest == _digest(raw)
 
 
 def _text(raw: Json, part: str, name: str) -> str:
@@ -146,7 +146,7 @@ def _text(raw: Json, part: str, name: str) -> str:
     return told if isinstance(told, str) else ""
 
 
-def _node_alone(raw: Json) -> str:
+def _newly_bound_node(raw: Json) -> str:
     """Where a pod is bound of which its kubelet has not said anything yet; else empty."""
     status = raw.get("status")
     if not isinstance(status, dict) or status.get("startTime") or status.get("containerStatuses"):
@@ -159,5 +159,5 @@ def _digest(raw: Json) -> bytes:
     metadata, spec = raw["metadata"], raw.get("spec") or {}
     of_spec = spec.copy()
     of_spec.pop("nodeName", None)
-    kept = ([metadata.get(name) for name in OF_METADATA], of_spec)
+    kept = ([metadata.get(name) for name in DIGESTED_METADATA], of_spec)
     return blake2b(orjson.dumps(kept), digest_size=16).digest()

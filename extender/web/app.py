@@ -93,11 +93,11 @@ class BodyLimits(NamedTuple):
     """
 
     largest_bytes: int = 16 << 20
-    within_s: float = 5.0
-    together_bytes: int = 64 << 20
+    timeout_s: float = 5.0
+    total_bytes: int = 64 << 20
 
 
-ASIDE_BYTES = 1 << 20
+MAX_INLINE_BYTES = 1 << 20
 """A larger body is answered on a thread: a pod of ten thousand containers takes a quarter of a second to read, and must
 not keep the others waiting."""
 
@@ -139,7 +139,7 @@ class App:
     ) -> None:
         self._pages, self._posts, self._not_ready, self._limits = pages, posts, not_ready, limits or BodyLimits()
         self.telemetry = telemetry
-        self._reading: dict[asyncio.Timeout, int] = {}
+        self._held_by_request: dict[asyncio.Timeout, int] = {}
         self._held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -156,7 +156,9 @@ class App:
             elif problem := self._not_ready():
                 raise NotReady(problem)
             else:
-                answer = Answer(200, post(body) if len(body) <= ASIDE_BYTES else await asyncio.to_thread(post, body))
+                answer = Answer(
+                    200, post(body) if len(body) <= MAX_INLINE_BYTES else await asyncio.to_thread(post, body)
+                )
         except ExtenderError as error:
             kept = "close" if isinstance(error, TooSlow) else "keep-alive"
             answer = Answer(error.status, error_answer(str(error)), {"Content-Type": JSON, "Connection": kept})
@@ -184,7 +186,7 @@ class App:
         """The whole body. One too large is read to its end as well: closed amid it, nobody would see our answer."""
         parts, size, more, limits = [], 0, True, self._limits
         try:
-            async with asyncio.timeout(limits.within_s) as deadline:
+            async with asyncio.timeout(limits.timeout_s) as deadline:
                 while more:
                     message = await receive()
                     if message["type"] != "http.request":
@@ -193,22 +195,22 @@ class App:
                     if size <= limits.largest_bytes:
                         parts.append(message["body"])
                         if more:
-                            self._hold(deadline, len(message["body"]))
+                            self._count_held(deadline, len(message["body"]))
         except TimeoutError as error:
-            raise TooSlow(f"the body took longer than {limits.within_s:g} s, or than too many others") from error
+            raise TooSlow(f"the body took longer than {limits.timeout_s:g} s, or than too many others") from error
         finally:
-            self._held_bytes -= self._reading.pop(deadline, 0)
+            self._held_bytes -= self._held_by_request.pop(deadline, 0)
         if size > limits.largest_bytes:
             raise TooLarge(f"the body is larger than {limits.largest_bytes} bytes")
         return b"".join(parts)
 
-    def _hold(self, deadline: asyncio.Timeout, more_bytes: int) -> None:
+    def _count_held(self, deadline: asyncio.Timeout, more_bytes: int) -> None:
         """Part of a body is held. When that is too much together, the one begun first has had its time."""
-        self._reading[deadline] = self._reading.get(deadline, 0) + more_bytes
+        self._held_by_request[deadline] = self._held_by_request.get(deadline, 0) + more_bytes
         self._held_bytes += more_bytes
-        while self._held_bytes > max(self._limits.together_bytes, self._limits.largest_bytes):
-            first = next(iter(self._reading))
-            self._held_bytes -= self._reading.pop(first)
+        while self._held_bytes > max(self._limits.total_bytes, self._limits.largest_bytes):
+            first = next(iter(self._held_by_request))
+            self._held_bytes -= self._held_by_request.pop(first)
             if not first.expired():
                 first.reschedule(asyncio.get_running_loop().time())
 

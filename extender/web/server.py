@@ -34,23 +34,23 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_S = 95
 """A scheduler keeps an idle connection for 90 s and does not repeat a call on one that is closed under it."""
 
-LARGEST_HEAD_BYTES = 16 << 10
+MAX_HEAD_BYTES = 16 << 10
 """Those of schedulers have a fifth of a kilobyte, those of browsers seldom more than four."""
 
-SWITCH_S = 0.0005
+SWITCH_INTERVAL_S = 0.0005
 """How long a thread that reads a watch may hold the interpreter: ten times shorter than usual, since a call lasts about
 as long."""
 
-ENDING_S = 5
+SHUTDOWN_GRACE_S = 5
 """For calls that are being answered when the process is told to end."""
 
-RENEWED_EVERY_S = 10
+CERTIFICATE_CHECK_S = 10
 """So often it is looked whether there is another certificate."""
 
 BACKLOG = 2048
 """Connections that wait to be accepted."""
 
-SPARE_FILES = 500
+RESERVED_FILES = 500
 """Of those that the process may open: for watches, logs and handshakes."""
 
 HANDSHAKE_S = 2.0
@@ -83,7 +83,7 @@ class Serving:
     key: Path | None = None
     client_authority: Path | None = None
     request_s: float = 5.0
-    most_connections: int = 2_000
+    max_connections: int = 2_000
 
 
 @dataclass(slots=True)
@@ -93,17 +93,17 @@ class Connections:
     request_s: float
     most: int
     hung_up: Callable[[str], None]
-    by_silence: dict[Connection, None] = field(default_factory=dict)
+    by_last_request: dict[Connection, None] = field(default_factory=dict)
 
-    def heard(self, connection: Connection) -> None:
+    def touch(self, connection: Connection) -> None:
         """It was opened, or has asked something. The longest silent one goes when there are too many."""
-        self.by_silence.pop(connection, None)
-        self.by_silence[connection] = None
-        if len(self.by_silence) > self.most:
-            next(iter(self.by_silence)).hang_up("too many")
+        self.by_last_request.pop(connection, None)
+        self.by_last_request[connection] = None
+        if len(self.by_last_request) > self.most:
+            next(iter(self.by_last_request)).hang_up("too many")
 
 
-class Corked:
+class CorkedTransport:
     """A transport that sends what is written in one turn of the loop at once: uvicorn writes head and body one by one,
     and each would be a system call of ours and a packet that wakes the client."""
 
@@ -140,15 +140,15 @@ class Connection(HttpToolsProtocol):
 
     def hang_up(self, reason: str) -> None:
         """End it without waiting for the client to take what we still have for it."""
-        self._connections.by_silence.pop(self, None)
+        self._connections.by_last_request.pop(self, None)
         self._connections.hung_up(reason)
         self.transport.abort()
 
-    def _within(self, reason: str) -> None:
-        self._in_time(reason)
+    def _start_deadline(self, reason: str) -> None:
+        self._cancel_deadlines(reason)
         self._deadlines[reason] = self.loop.call_later(self._connections.request_s, self.hang_up, reason)
 
-    def _in_time(self, *reasons: str) -> None:
+    def _cancel_deadlines(self, *reasons: str) -> None:
         for reason in reasons:
             if (deadline := self._deadlines.pop(reason, None)) is not None:
                 deadline.cancel()
@@ -156,27 +156,27 @@ class Connection(HttpToolsProtocol):
     # -- called by asyncio -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]  # in all that uvicorn asks of it
-        self._connections.heard(self)
+        super().connection_made(CorkedTransport(transport, self.loop))  # type: ignore[arg-type]  # in all that uvicorn asks of it
+        self._connections.touch(self)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._head_bytes is not None:
             self._head_bytes += len(data)
-            if self._head_bytes > LARGEST_HEAD_BYTES:
+            if self._head_bytes > MAX_HEAD_BYTES:
                 self.hang_up("large head")
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._within(NOT_TAKEN)
+        self._start_deadline(NOT_TAKEN)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._in_time(NOT_TAKEN)
+        self._cancel_deadlines(NOT_TAKEN)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._in_time(SLOW_HEAD, NOT_TAKEN)
-        self._connections.by_silence.pop(self, None)
+        self._cancel_deadlines(SLOW_HEAD, NOT_TAKEN)
+        self._connections.by_last_request.pop(self, None)
         super().connection_lost(exc)
 
     # -- called by httptools -----------------------------------------------------------------------------------------
@@ -184,12 +184,12 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_bytes = 0
-        self._within(SLOW_HEAD)
+        self._start_deadline(SLOW_HEAD)
 
     def on_headers_complete(self) -> None:
-        self._in_time(SLOW_HEAD)  # the body's time is the application's, which can answer
+        self._cancel_deadlines(SLOW_HEAD)  # the body's time is the application's, which can answer
         self._head_bytes = None
-        self._connections.heard(self)
+        self._connections.touch(self)
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -223,7 +223,7 @@ class Server:
 
     def __init__(self, app: App, serving: Serving) -> None:
         self._serving = serving
-        most = min(serving.most_connections, _files_limit() - SPARE_FILES)
+        most = min(serving.max_connections, _files_limit() - RESERVED_FILES)
         connections = Connections(serving.request_s, most, app.telemetry.hung_up)
         self._config = uvicorn.Config(
             app,
@@ -238,28 +238,28 @@ class Server:
             backlog=BACKLOG,
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=ENDING_S,
-            callback_notify=self._renew,
-            timeout_notify=RENEWED_EVERY_S,
+            timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+            callback_notify=self._reload_certificate,
+            timeout_notify=CERTIFICATE_CHECK_S,
             **self._tls(),
         )
         try:
             self._config.load()
         except (OSError, ssl.SSLError) as error:
             raise Misuse(f"--tls-certificate: this is no certificate with its key ({error}).") from error
-        self._shown_ns = self._written_ns()
+        self._loaded_mtime_ns = self._file_mtime_ns()
         self._server = uvicorn.Server(self._config)
-        self._bound = _bound(serving.address)
-        self.port: int = self._bound.getsockname()[1]
+        self._socket = _listening_socket(serving.address)
+        self.port: int = self._socket.getsockname()[1]
 
     def run(self) -> None:
         """Answer until `stop` is called; on the main thread until SIGTERM or SIGINT, too."""
-        sys.setswitchinterval(SWITCH_S)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: None)  # uvicorn raises it once more when it has ended
         with asyncio.Runner(loop_factory=partial(_Loop, min(HANDSHAKE_S, self._serving.request_s))) as runner:
-            runner.run(self._server.serve(sockets=[self._bound]))
+            runner.run(self._server.serve(sockets=[self._socket]))
 
     def stop(self) -> None:
         """From any thread."""
@@ -269,21 +269,21 @@ class Server:
         serving = self._serving
         if serving.certificate is None:
             return {}
-        asked = ssl.CERT_NONE if serving.client_authority is None else ssl.CERT_REQUIRED
-        shown = {"ssl_certfile": serving.certificate, "ssl_keyfile": serving.key or serving.certificate}
-        return {**shown, "ssl_ca_certs": serving.client_authority, "ssl_cert_reqs": asked}
+        client_certificates = ssl.CERT_NONE if serving.client_authority is None else ssl.CERT_REQUIRED
+        certificate_files = {"ssl_certfile": serving.certificate, "ssl_keyfile": serving.key or serving.certificate}
+        return {**certificate_files, "ssl_ca_certs": serving.client_authority, "ssl_cert_reqs": client_certificates}
 
-    def _written_ns(self) -> int:
+    def _file_mtime_ns(self) -> int:
         return self._serving.certificate.stat().st_mtime_ns if self._serving.certificate else 0
 
-    async def _renew(self) -> None:
+    async def _reload_certificate(self) -> None:
         """Show those who come from now on the certificate that lies there now."""
         if self._config.ssl is None:
             return
         try:
-            if (written_ns := self._written_ns()) != self._shown_ns:
+            if (mtime_ns := self._file_mtime_ns()) != self._loaded_mtime_ns:
                 self._config.ssl.load_cert_chain(self._config.ssl_certfile or "", self._config.ssl_keyfile)
-                self._shown_ns = written_ns
+                self._loaded_mtime_ns = mtime_ns
         except (OSError, ssl.SSLError) as error:
             log.warning("the certificate that was put in place cannot be shown: %s", error)
 
@@ -304,7 +304,7 @@ def _files_limit() -> int:
     return most if most != resource.RLIM_INFINITY else sys.maxsize
 
 
-def _bound(address: str) -> socket.socket:
+def _listening_socket(address: str) -> socket.socket:
     """Nobody is let in before it listens: once `run` can be told to end."""
     host, _, port = address.rpartition(":")
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)

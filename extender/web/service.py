@@ -23,7 +23,7 @@ from extender.web.app import JSON, App, BodyLimits, ExtenderTelemetry, Post, cre
 from recommender.cluster.access.connection import Api
 from recommender.cluster.lease import LeaderElection
 
-TOLD_NODES = 50
+DEFAULT_NODES = 50
 """How many nodes `/explain` tells of at most, unless asked for others by `?nodes=`."""
 
 
@@ -31,17 +31,17 @@ def verbs_of(placer: Placer, telemetry: ExtenderTelemetry) -> Mapping[str, Post]
     """What answers them, by path."""
 
     def filter_nodes(body: bytes) -> bytes:
-        asked = wire.read_asked(body)
-        filtered = placer.filter(asked)
+        args = wire.read_args(body)
+        filtered = placer.filter(args)
         telemetry.nodes_refused.inc(len(filtered.refused))
-        return wire.filter_answer(asked, filtered)
+        return wire.filter_answer(args, filtered)
 
     def prioritize(body: bytes) -> bytes:
-        return wire.priority_answer(placer.prioritize(wire.read_asked(body)))
+        return wire.priority_answer(placer.prioritize(wire.read_args(body)))
 
     def preempt(body: bytes) -> bytes:
-        asked = wire.read_victims(body)
-        return wire.preemption_answer(asked, placer.preempt(asked))
+        args = wire.read_preemption_args(body)
+        return wire.preemption_answer(args, placer.preempt(args))
 
     return {"/filter": filter_nodes, "/prioritize": prioritize, "/preempt": preempt}
 
@@ -54,8 +54,8 @@ def add_explain(pages: Flask, placer: Placer) -> None:
         decision = placer.decisions.find(namespace, pod)
         if decision is None:
             return Response(error_answer(f"no decision on {namespace}/{pod} is kept"), 404, content_type=JSON)
-        most = request.args.get("nodes", TOLD_NODES, type=int)
-        told = orjson.dumps(decision.told(max(0, most)), option=orjson.OPT_APPEND_NEWLINE)
+        most = request.args.get("nodes", DEFAULT_NODES, type=int)
+        told = orjson.dumps(decision.as_json(max(0, most)), option=orjson.OPT_APPEND_NEWLINE)
         return Response(told, content_type=JSON)
 
 
@@ -103,7 +103,7 @@ class Service:
         self.telemetry = ExtenderTelemetry()
         self.state = ClusterState(settings, clock, monotonic)
         self.decisions = Decisions()
-        self.cache = ClusterCache(api, self.state, settings, self._bound, options.controller_namespace)
+        self.cache = ClusterCache(api, self.state, settings, self._pod_bound, options.controller_namespace)
         self._events = EventWriter(api, clock)
         self._election = LeaderElection.on(api, options.lease_namespace, LEASE) if options.lease_namespace else None
         placer = Placer(self.state, settings, self.decisions, self.cache.read_pod, clock)
@@ -130,7 +130,7 @@ class Service:
         self._events.start()
         if self._election is not None:
             self._election.start()
-        threading.Thread(target=self._settle, name="settle", daemon=True).start()
+        threading.Thread(target=self._tune_garbage_collection, name="settle", daemon=True).start()
         return self
 
     def stop(self) -> None:
@@ -150,7 +150,7 @@ class Service:
             return f"another replica leads: {self._election.holder or 'not known which'}"
         return ""
 
-    def _settle(self) -> None:
+    def _tune_garbage_collection(self) -> None:
         """Collecting garbage pauses calls: what was listed stays and is left out, and no pod's JSON sets off many."""
         while not self.cache.synced:
             time.sleep(0.1)
@@ -159,7 +159,7 @@ class Service:
         gc.set_threshold(100_000)
         log.info("ready: %d nodes listed", len(self.state.snapshot().table.index))
 
-    def _bound(self, pod: Pod) -> None:
+    def _pod_bound(self, pod: Pod) -> None:
         decision = self.decisions.bound(pod.uid, pod.node)
         if decision is not None:
             self.telemetry.outcomes.labels(decision.outcome).inc()

@@ -25,21 +25,21 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from extender.errors import BadCertificate
-from extender.watches import Repeating
+from extender.watches import PeriodicTask
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict
 from recommender.cluster.paths import path_of
 
 VALID_S = 90 * 86400.0
-RENEWED_S = 30 * 86400.0
+RENEW_BEFORE_S = 30 * 86400.0
 """A certificate that is valid for less than this is renewed."""
 
-EARLY_S = 300.0
+BACKDATED_S = 300.0
 """Certificates begin so long ago: clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
-class Papers:
+class CertificateBundle:
     """What a server shows, and by what it is trusted; PEM.
 
     Attributes
@@ -54,7 +54,7 @@ class Papers:
     authorities: bytes
 
     @classmethod
-    def of_secret(cls, data: Mapping[str, str]) -> Papers:
+    def of_secret(cls, data: Mapping[str, str]) -> CertificateBundle:
         """From `data` of a Secret; BadCertificate where a part is missing or no base64."""
         try:
             return cls(*(base64.b64decode(data[name], validate=True) for name in ("tls.crt", "tls.key", "ca.crt")))
@@ -65,7 +65,7 @@ class Papers:
         parts = {"tls.crt": self.certificate, "tls.key": self.key, "ca.crt": self.authorities}
         return {name: base64.b64encode(part).decode() for name, part in parts.items()}
 
-    def due(self, names: Sequence[str], now_s: float) -> bool:
+    def needs_renewal(self, names: Sequence[str], now_s: float) -> bool:
         """Whether they must be renewed: they expire soon, begin later, or are not for all these names. BadCertificate.
 
         Those that begin later were made by somebody whose clock was wrong.
@@ -73,33 +73,33 @@ class Papers:
         shown = _read(self.certificate)[0]
         left_s = shown.not_valid_after_utc.timestamp() - now_s
         begun = shown.not_valid_before_utc.timestamp() <= now_s
-        return left_s < RENEWED_S or not begun or not set(names) <= _names_of(shown)
+        return left_s < RENEW_BEFORE_S or not begun or not set(names) <= _names_of(shown)
 
 
-def new_papers(names: Sequence[str], now_s: float, former: Papers | None = None) -> Papers:
+def new_bundle(names: Sequence[str], now_s: float, former: CertificateBundle | None = None) -> CertificateBundle:
     """A new authority and a certificate of it for these host names and addresses, valid for `VALID_S`."""
     now = datetime.fromtimestamp(now_s, UTC)
     signing, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"phasewise authority {now:%Y-%m-%d %H:%M:%S}")])
     authority = (
-        _begun(issuer, issuer, signing, now)
+        _builder(issuer, issuer, signing, now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(signing, hashes.SHA256())
     )
     shown = (
-        _begun(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])]), issuer, key, now)
+        _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])]), issuer, key, now)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(signing, hashes.SHA256())
     )
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return Papers(_pem(shown), private, _pem(authority) + _still_valid(former, now))
+    return CertificateBundle(_pem(shown), private, _pem(authority) + _still_valid(former, now))
 
 
-def _begun(
+def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime
 ) -> x509.CertificateBuilder:
     return (
@@ -108,12 +108,12 @@ def _begun(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(seconds=EARLY_S))
+        .not_valid_before(now - timedelta(seconds=BACKDATED_S))
         .not_valid_after(now + timedelta(seconds=VALID_S))
     )
 
 
-def _still_valid(former: Papers | None, now: datetime) -> bytes:
+def _still_valid(former: CertificateBundle | None, now: datetime) -> bytes:
     """The newest authority of before, while it is valid."""
     try:
         newest = _read(former.authorities)[:1] if former is not None else []
@@ -133,7 +133,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _general(name: str) -> x509.GeneralName:
+def _general_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(name))
     except ValueError:
@@ -158,7 +158,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CertificateLocation:
     """Where the certificate is kept.
 
     Attributes
@@ -179,13 +179,15 @@ class Kept:
 
 
 class CertificateKeeper:
-    """`hold` is one look, which `holding` repeats."""
+    """`ensure` is one look, which `loop` repeats."""
 
-    def __init__(self, api: Api, kept: Kept, clock: Callable[[], float], period_s: float = PERIOD_S) -> None:
-        self._api, self._kept, self._clock = api, kept, clock
-        self.holding = Repeating("certificate", self.hold, lambda: period_s)
+    def __init__(
+        self, api: Api, location: CertificateLocation, clock: Callable[[], float], period_s: float = PERIOD_S
+    ) -> None:
+        self._api, self._location, self._clock = api, location, clock
+        self.loop = PeriodicTask("certificate", self.ensure, lambda: period_s)
 
-    def hold(self) -> None:
+    def ensure(self) -> None:
         """See to it that secret, configuration and file agree, and that the certificate is valid for a while.
 
         Raises
@@ -193,48 +195,48 @@ class CertificateKeeper:
         ApiError
             The server could not be asked or refuses. Nothing is shown before it is trusted.
         """
-        configuration = self._api.get(path_of(CONFIGURATIONS, None, self._kept.configuration))
-        papers = self._shared()
-        self._trust(papers, configuration)
-        self._write(papers)
+        configuration = self._api.get(path_of(CONFIGURATIONS, None, self._location.configuration))
+        bundle = self._shared_bundle()
+        self._trust(bundle, configuration)
+        self._write_file(bundle)
 
-    def _shared(self) -> Papers:
-        path = path_of(SECRETS, self._kept.namespace, self._kept.secret)
+    def _shared_bundle(self) -> CertificateBundle:
+        path = path_of(SECRETS, self._location.namespace, self._location.secret)
         secret = self._api.get(path)
         try:
-            former: Papers | None = Papers.of_secret(secret.get("data") or {})
-            if former is not None and not former.due(self._kept.names, self._clock()):
+            former: CertificateBundle | None = CertificateBundle.of_secret(secret.get("data") or {})
+            if former is not None and not former.needs_renewal(self._location.names, self._clock()):
                 return former
         except BadCertificate as error:
-            log.warning("%s/%s: %s: made anew", self._kept.namespace, self._kept.secret, error)
+            log.warning("%s/%s: %s: made anew", self._location.namespace, self._location.secret, error)
             former = None
-        papers = new_papers(self._kept.names, self._clock(), former)
+        bundle = new_bundle(self._location.names, self._clock(), former)
         try:
-            self._api.replace(path, {**secret, "data": papers.secret_data()})
+            self._api.replace(path, {**secret, "data": bundle.secret_data()})
         except Conflict:  # another replica was first
-            return Papers.of_secret(self._api.get(path).get("data") or {})
+            return CertificateBundle.of_secret(self._api.get(path).get("data") or {})
         log.info("the certificate was renewed")
-        return papers
+        return bundle
 
-    def _trust(self, papers: Papers, configuration: Json) -> None:
-        path = path_of(CONFIGURATIONS, None, self._kept.configuration)
-        bundle = base64.b64encode(papers.authorities).decode()
+    def _trust(self, bundle: CertificateBundle, configuration: Json) -> None:
+        path = path_of(CONFIGURATIONS, None, self._location.configuration)
+        encoded = base64.b64encode(bundle.authorities).decode()
         hooks = configuration.get("webhooks") or []
         changes = [
             change
             for number, hook in enumerate(hooks)
-            if hook["clientConfig"].get("caBundle") != bundle
+            if hook["clientConfig"].get("caBundle") != encoded
             for change in (
                 {"op": "test", "path": f"/webhooks/{number}/name", "value": hook["name"]},
-                {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": bundle},
+                {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": encoded},
             )
         ]
         if changes:
             self._api.patch(path, changes)
 
-    def _write(self, papers: Papers) -> None:
+    def _write_file(self, bundle: CertificateBundle) -> None:
         """Both in one file, put in place at once: a server reads it at every connection."""
-        file, both = self._kept.file, papers.certificate + papers.key
+        file, both = self._location.file, bundle.certificate + bundle.key
         with contextlib.suppress(FileNotFoundError):
             if file.read_bytes() == both:
                 return

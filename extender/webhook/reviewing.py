@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 DEFAULT_SCHEDULER = "default-scheduler"
 
 
-def mutating(scheduler: str) -> Mapping[str, Callable[[bytes], bytes]]:
+def handlers(scheduler: str) -> Mapping[str, Callable[[bytes], bytes]]:
     """What answers the API server, by path.
 
     Parameters
@@ -35,7 +35,7 @@ def mutating(scheduler: str) -> Mapping[str, Callable[[bytes], bytes]]:
 
     def mutate(body: bytes) -> bytes:
         try:
-            return orjson.dumps(reviewed(orjson.loads(body), scheduler))
+            return orjson.dumps(review_response(orjson.loads(body), scheduler))
         except (orjson.JSONDecodeError, BadField) as error:
             log.warning("no review: %s", str(error)[:200])
             raise BadRequest("this is no AdmissionReview of a pod") from error
@@ -43,16 +43,16 @@ def mutating(scheduler: str) -> Mapping[str, Callable[[bytes], bytes]]:
     return {"/mutate": mutate}
 
 
-def reviewed(review: Any, scheduler: str) -> dict[str, Any]:
+def review_response(review: Any, scheduler: str) -> dict[str, Any]:
     """The answer to an AdmissionReview: always allowed, changed where needed. BadField for what is none."""
     asked = Fields(review).child("request")
     answer: dict[str, Any] = {"uid": asked.required("uid"), "allowed": True}
-    if asked.text("operation") == "CREATE" and (patch := changes(asked.child("object"), scheduler)):
+    if asked.text("operation") == "CREATE" and (patch := pod_patch(asked.child("object"), scheduler)):
         answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(patch)).decode()}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
 
 
-def changes(pod: Fields, scheduler: str) -> list[Mapping[str, Any]]:
+def pod_patch(pod: Fields, scheduler: str) -> list[Mapping[str, Any]]:
     """The JSON patch that makes a pod wait for its gang; nothing for one that belongs to none, or is left to others."""
     metadata, spec = pod.child("metadata"), pod.child("spec")
     name, _ = group_of({**metadata.words("annotations"), **metadata.words("labels")})

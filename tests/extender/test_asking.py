@@ -13,7 +13,7 @@ import trustme
 from click.testing import CliRunner, Result
 from flask import Flask
 
-from extender.cli.explain import asked
+from extender.cli.explain import ask_server
 from extender.cli.main import cli
 from extender.errors import NotAnswered
 from extender.web.app import App, Telemetry
@@ -63,19 +63,19 @@ def test_it_tells_that_a_pod_waits_and_for_what(extender: str) -> None:
 def test_json_is_that_of_the_server(extender: str) -> None:
     told = explain("team/first", "--server", extender, "--json").output
     assert '"outcome": "bound where advised"' in told
-    assert asked(extender, "team", "first", 2)["advised"] == "n0"
+    assert ask_server(extender, "team", "first", 2)["advised"] == "n0"
 
 
 def test_what_it_does_not_know_it_says_with_what_else_to_try(extender: str) -> None:
     with pytest.raises(NotAnswered, match=r"no decision on team/who is kept\. It judges pods of its scheduler"):
-        asked(extender, "team", "who", 5)
+        ask_server(extender, "team", "who", 5)
 
 
 def test_nobody_there_is_said_with_how_to_ask_inside_the_pod() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with pytest.raises(NotAnswered, match=r"no extender answers at .* -c extender -- phasewise extender explain"):
-        asked(f"http://127.0.0.1:{port}", "team", "first", 5)
+        ask_server(f"http://127.0.0.1:{port}", "team", "first", 5)
 
 
 def test_something_else_that_answers_is_no_extender() -> None:
@@ -83,7 +83,7 @@ def test_something_else_that_answers_is_no_extender() -> None:
     other.add_url_rule("/<path:path>", view_func=lambda path: "<html>", endpoint="all")
     app = App(other, {}, Telemetry("extender"), lambda: "")
     with serving(app) as server, pytest.raises(NotAnswered, match="is no extender"):
-        asked(f"http://127.0.0.1:{server.port}", "team", "first", 5)
+        ask_server(f"http://127.0.0.1:{server.port}", "team", "first", 5)
 
 
 @pytest.mark.parametrize("what", ["no-such-file.json", "team/", "/pod", "a/b/c"])

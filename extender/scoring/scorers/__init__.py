@@ -8,7 +8,7 @@ from extender.scoring.request import Facts, NodeScores, Scorer
 from extender.scoring.scorers import complement, data, fragments, pack, specon, spread
 
 SCORERS: Mapping[str, Scorer] = {
-    name: Scorer(module.score, module.words)
+    name: Scorer(module.score, module.explain)
     for name, module in (
         ("complement", complement),
         ("specon", specon),

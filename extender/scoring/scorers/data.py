@@ -20,6 +20,6 @@ def score(request: PlacementRequest) -> NodeScores | None:
     return NodeScores(present / len(wanted), {"present": present, "wanted": np.full(len(present), float(len(wanted)))})
 
 
-def words(facts: Facts) -> str:
+def explain(facts: Facts) -> str:
     """Such as `1.5 of 2 data sets`."""
     return f"{facts['present']:g} of {facts['wanted']:g} data sets"

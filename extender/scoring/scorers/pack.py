@@ -23,6 +23,6 @@ def score(request: PlacementRequest) -> NodeScores | None:
     return NodeScores(np.where(peers.any() & (peers == 0), 0.5 * full, values), {"peers": peers, "full": full})
 
 
-def words(facts: Facts) -> str:
+def explain(facts: Facts) -> str:
     """Such as `2 pods of its job, 60% asked for`."""
     return f"{facts['peers']:g} pods of its job, {facts['full']:.0%} asked for"

@@ -11,6 +11,6 @@ def score(request: PlacementRequest) -> NodeScores | None:
     return NodeScores(1.0 - peers / peers.max(), {"peers": peers}) if peers.any() else None
 
 
-def words(facts: Facts) -> str:
+def explain(facts: Facts) -> str:
     """Such as `2 pods of its job`."""
     return f"{facts['peers']:g} pods of its job"

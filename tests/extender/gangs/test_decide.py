@@ -18,7 +18,7 @@ FIVE = nodes(5)
 
 
 def past_the_gate(member: Member, at_s: float, reserved_node: str = "", on: str = "") -> Member:
-    return replace(member, gates=(), admitted_s=NOON_S + at_s, reserved_node=reserved_node or on, node=on)
+    return replace(member, gates=(), reserved_since_s=NOON_S + at_s, reserved_node=reserved_node or on, node=on)
 
 
 def test_of_two_gangs_of_60_percent_one_goes_and_the_other_when_it_has_ended() -> None:
@@ -89,7 +89,7 @@ def test_a_gang_that_cannot_be_let_in_gives_back_what_was_reserved_and_holds_nob
         [reserved(member, "n0") for member in gang("stuck", 2, cpu="5", age_s=9)],
         gang("next", 5, cpu="10"),
     )
-    decision = decided([*stuck, *younger], FIVE, left_alone={stuck[0].kind.name: "refused"})
+    decision = decided([*stuck, *younger], FIVE, backed_off={stuck[0].membership.name: "refused"})
     assert (str(decision.admit), decision.stale) == ("team/next", stuck)
     assert said(decision)["stuck"] == "GangWaiting: refused"
 
@@ -98,9 +98,9 @@ def test_what_is_reserved_for_the_rest_of_a_gang_that_cannot_be_let_in_wholly_is
     begun = [past_the_gate(pod("g-0", gang="g", size=2, cpu="5"), 0.0, on="n0")]
     rest = reserved(pod("g-1", gang="g", size=2, cpu="5"), "n1")
     large, small = gang("large", 4, cpu="10"), gang("small", 3, cpu="10")
-    left_alone = {rest.kind.name: "refused"}
-    assert decided([*begun, rest, *large], FIVE, 5.0, left_alone=left_alone).admit is None
-    decision = decided([*begun, rest, *small], FIVE, 5.0, left_alone=left_alone)
+    backed_off = {rest.membership.name: "refused"}
+    assert decided([*begun, rest, *large], FIVE, 5.0, backed_off=backed_off).admit is None
+    decision = decided([*begun, rest, *small], FIVE, 5.0, backed_off=backed_off)
     assert (str(decision.admit), decision.stale) == ("team/small", [])
 
 
@@ -282,7 +282,7 @@ def test_never_a_part_never_more_than_fits_and_everybody_has_its_turn(
         play.step()
         assert all(cores <= 10 + 1e-9 for cores in play.used().values())
         for number, (size, _, _, _) in enumerate(gangs):
-            bound = sum(1 for each in play.pods.values() if each.kind.name.endswith(f"=g{number}") and each.node)
+            bound = sum(1 for each in play.pods.values() if each.membership.name.endswith(f"=g{number}") and each.node)
             assert bound in (0, size)
         running = [name for name in play.admitted if f"uid-{name}-0" in play.pods]
         if running and (step >= 6 or chance.random() < 0.4):  # type: ignore[attr-defined]
@@ -303,7 +303,7 @@ def test_however_often_the_controller_dies_every_gang_gets_through_and_one_at_mo
         play.step(deaths[step] if step < len(deaths) else 1 << 20)
         under_way = []
         for number, (size, _) in enumerate(gangs):
-            members = [each for each in play.pods.values() if each.kind.name.endswith(f"=g{number}")]
+            members = [each for each in play.pods.values() if each.membership.name.endswith(f"=g{number}")]
             bound = sum(1 for each in members if each.node)
             under_way += [number] * (0 < bound < size)
             if bound == size:

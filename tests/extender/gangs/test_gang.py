@@ -128,8 +128,8 @@ TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 )
 def test_taints_and_selectors_rule_nodes_out(spec: dict[str, object], allowed: str) -> None:
     places = [node("plain", labels={"zone": "a"}), node("tainted", taints=[TAINT]), node("closed", unschedulable=True)]
-    where = pod("p", **spec).ask.where
-    assert [each.node.name for each in places if where.allows(each.node)] == allowed.split()
+    constraints = pod("p", **spec).requirements.constraints
+    assert [each.node.name for each in places if constraints.allows(each.node)] == allowed.split()
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_required_node_affinity_is_understood(condition: dict[str, object], allo
     ]
     terms = {"nodeSelectorTerms": [{"matchExpressions": [condition]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    where = pod("p", affinity=affinity).ask.where
-    assert [each.node.name for each in places if where.allows(each.node)] == allowed.split()
+    constraints = pod("p", affinity=affinity).requirements.constraints
+    assert [each.node.name for each in places if constraints.allows(each.node)] == allowed.split()
 
 
 @pytest.mark.parametrize("values", [["abc"], ["1_0"], [], ["1", "2"]])
@@ -161,8 +161,8 @@ def test_a_condition_that_the_scheduler_cannot_read_rules_out_its_own_term_alone
     linux = {"matchExpressions": [{"key": "os", "operator": "In", "values": ["linux"]}]}
     for terms, allowed in (([broken, linux], True), ([broken], False)):
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-        where = pod("p", affinity=affinity).ask.where
-        assert where.allows(node("a", labels={"os": "linux", "rank": "7"}).node) is allowed
+        constraints = pod("p", affinity=affinity).requirements.constraints
+        assert constraints.allows(node("a", labels={"os": "linux", "rank": "7"}).node) is allowed
 
 
 def test_what_is_not_understood_is_named() -> None:
@@ -173,7 +173,12 @@ def test_what_is_not_understood_is_named() -> None:
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}],
         "resourceClaims": [{"name": "gpu"}],
     }
-    assert pod("p", **spec).ask.where.blind == ("pod anti-affinity", "topology spread", "volumes", "resource claims")
+    assert pod("p", **spec).requirements.constraints.unchecked == (
+        "pod anti-affinity",
+        "topology spread",
+        "volumes",
+        "resource claims",
+    )
 
 
 def test_requests_are_counted_as_the_scheduler_counts_them() -> None:

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from extender.moves.board import Known, Rate
-from extender.moves.job import ANNOTATION, MoveRecord, MovingJob, read_job, written
+from extender.moves.board import MoveInputs, Rate
+from extender.moves.job import ANNOTATION, MoveRecord, MovingJob, read_job, records_json
 from extender.pods.pod import PREFIX
 from extender.pods.reading import categories_of
 from extender.watches import Watches
@@ -36,7 +36,7 @@ BARRED = f"{PREFIX}moves-barred"
 
 
 @dataclass(frozen=True, slots=True)
-class ToldProfile:
+class ProfileFacts:
     """Of a PhaseProfile.
 
     Attributes
@@ -53,16 +53,16 @@ class ToldProfile:
     categories: Mapping[str, Category]
     rates: Mapping[str, Rate]
     run: Sequence[Stage]
-    bars: bool
+    bars_class: bool
 
 
 @reads("PhaseProfile")
-def read_told(raw: Fields) -> ToldProfile:
+def read_profile_facts(raw: Fields) -> ProfileFacts:
     """From the JSON of a PhaseProfile; BadObject where a field has the wrong form."""
     metadata, status, known = raw.child("metadata"), raw.child("status"), list(Category)
     told = {uid: known[number] for uid, number in categories_of(status).items() if number is not None}
     run = _run_of(status) if raw.child("spec").flag("class") else ()
-    return ToldProfile(read_key(metadata), told, _rates_of(status), run, BARRED in metadata.words("annotations"))
+    return ProfileFacts(read_key(metadata), told, _rates_of(status), run, BARRED in metadata.words("annotations"))
 
 
 def _rates_of(status: Fields) -> dict[str, Rate]:
@@ -90,24 +90,24 @@ def _is_curve(told: object) -> TypeGuard[list[float]]:
     return isinstance(told, list) and bool(told) and all(isinstance(level, int | float) for level in told)
 
 
-class MoveBook:
+class MoveStore:
     """Two watches, and what was written since they last showed it."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._profiles = Reflector(api, path_of(PROFILES), read_told)
+        self._profiles = Reflector(api, path_of(PROFILES), read_profile_facts)
         self._jobs = Reflector(api, path_of(JOBS), read_job)
         self.watches = Watches(self._profiles, self._jobs)
-        self._ahead: dict[str, tuple[set[str], MovingJob]] = {}
-        self._by_uid: dict[str, ObjectKey] = {}
-        self._indexed = -1
+        self._written: dict[str, tuple[set[str], MovingJob]] = {}
+        self._profile_by_uid: dict[str, ObjectKey] = {}
+        self._indexed_version = -1
 
     # -- what is known -------------------------------------------------------------------------------------------------
 
-    def known(self) -> Known:
+    def known(self) -> MoveInputs:
         """What planners go by."""
         profiles = self._profiles.snapshot().values()
-        return Known(
+        return MoveInputs(
             {uid: category for profile in profiles for uid, category in profile.categories.items()},
             {uid: rate for profile in profiles for uid, rate in profile.rates.items()},
             {_class_of(profile.key): profile.run for profile in profiles if profile.run},
@@ -117,24 +117,26 @@ class MoveBook:
     def profile_of(self, uid: str) -> ObjectKey | None:
         """The PhaseProfile that tells the category of a pod."""
         version = self._profiles.version
-        if version != self._indexed:
-            self._by_uid = {uid: one.key for one in self._profiles.snapshot().values() for uid in one.categories}
-            self._indexed = version
-        return self._by_uid.get(uid)
+        if version != self._indexed_version:
+            self._profile_by_uid = {
+                uid: one.key for one in self._profiles.snapshot().values() for uid in one.categories
+            }
+            self._indexed_version = version
+        return self._profile_by_uid.get(uid)
 
     def jobs(self) -> dict[str, MovingJob]:
         """By UID."""
         seen = {job.uid: job for job in self._jobs.snapshot().values()}
-        self._ahead = {
+        self._written = {
             uid: (behind, job)
-            for uid, (behind, job) in self._ahead.items()
+            for uid, (behind, job) in self._written.items()
             if uid in seen and seen[uid].version in behind
         }
-        return seen | {uid: job for uid, (_, job) in self._ahead.items()}
+        return seen | {uid: job for uid, (_, job) in self._written.items()}
 
     def late_classes(self) -> set[ObjectKey]:
         """The workload classes of which no job is moved, as one did not come back."""
-        profiles = (profile.key for profile in self._profiles.snapshot().values() if profile.bars)
+        profiles = (profile.key for profile in self._profiles.snapshot().values() if profile.bars_class)
         return {_class_of(key) for key in profiles} | {
             ObjectKey(job.key.namespace, job.workload) for job in self.jobs().values() if job.late
         }
@@ -143,10 +145,10 @@ class MoveBook:
 
     def write(self, job: MovingJob, records: Sequence[MoveRecord]) -> MovingJob:
         """Have a Job say what became of its moves, if it is still as it was seen: `Conflict` where it is not."""
-        metadata = {"uid": job.uid, "resourceVersion": job.version, "annotations": {ANNOTATION: written(records)}}
+        metadata = {"uid": job.uid, "resourceVersion": job.version, "annotations": {ANNOTATION: records_json(records)}}
         new = read_job(self._api.patch(path_of(JOBS, *job.key), {"metadata": metadata}))
-        behind, _ = self._ahead.get(job.uid, (set(), job))
-        self._ahead[job.uid] = ({*behind, job.version}, new)
+        behind, _ = self._written.get(job.uid, (set(), job))
+        self._written[job.uid] = ({*behind, job.version}, new)
         return new
 
     def bar_class(self, job: MovingJob, record: MoveRecord) -> None:
@@ -154,7 +156,7 @@ class MoveBook:
         profile = class_profile_key(ObjectKey(job.key.namespace, job.workload))
         self._annotate(profile, BARRED, f"{job.key.name} did not come back from a move to {record.node}")
 
-    def tell(self, uid: str, text: str) -> None:
+    def annotate_move(self, uid: str, text: str) -> None:
         """Have the profile of a pod say what is said of its move, where there is one."""
         if profile := self.profile_of(uid):
             self._annotate(profile, MOVE, text)
