@@ -1,14 +1,14 @@
-"""One look at all gangs: which one may go now, where its members go, and what is to be said to the others.
+"""Decides which gang to admit, on which nodes, and why the others wait. Pure functions.
 
-One gang at a time, by priority, then age. Pure: everything that was ever decided stands on the pods (their gates) and
-in what is reserved, so that a controller that dies at any moment is followed by one that sees the same.
+Gangs are admitted one at a time, by priority, then age. All earlier decisions are visible in the pods' gates and the
+reservations, so a new leader continues where a former one died.
 
-- A gang that was reserved for, and of which some are still at the gate (a controller died), comes first.
-- While an admitted gang is not wholly bound, no other of its priority or a lower one is admitted, until `bind_within_s`
-  is over.
-- The head is the first that the nodes could hold at all. While it does not fit, smaller gangs go before it only where
-  it will still fit once those that were there before it have ended: what came later, and what never ends (pods of
-  Deployments, DaemonSets and the like), counts as staying. So the head is delayed by nobody who came after it.
+- A gang with reservations and gated members (its admission was interrupted) comes first.
+- While an admitted gang is not fully bound, no gang of the same or a lower priority is admitted, for at most
+  `bind_within_s`.
+- The head of the queue is the first gang that would fit if all jobs had ended. While it does not fit now, later gangs
+  may be admitted before it (backfill) if the head will still fit once the pods older than it have ended. Newer pods
+  and pods that never end (of Deployments, DaemonSets etc.) count as staying, so backfill never delays the head.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ ADMITTED, WAITING, NEVER_FITS, INCOMPLETE, INVALID, UNBOUND, UNGATED = (
     "GangNotBound",
     "GangNotGated",
 )
-"""Reasons of events."""
+"""Event reasons."""
 
-WITHOUT_GATE = f"made without the scheduling gate {GATE}: it waits for nobody, and nothing is reserved for it"
-BEHIND = "it waits behind "
+WITHOUT_GATE = f"created without the scheduling gate {GATE}: it does not wait for its gang and gets no reservation"
+BEHIND = "waits behind "
 
 BackedOff = Mapping[tuple[str, str], str]
-"""(namespace, name) of gangs -> why they are left alone for a while."""
+"""(namespace, name) of gangs in back-off -> why."""
 
 NO_BACKOFF: BackedOff = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long is waited.
+    """Timeouts of decisions.
 
     Attributes
     ----------
     incomplete_s
-        For missing members to be made, before anything is said of it.
+        How long members may be missing before an event says so.
     bind_within_s
-        For an admitted gang to be bound wholly, and for the rest of a gang to fit; then others go on.
+        How long an admitted gang that is not fully bound, or whose rest does not fit, holds up others.
     ungated_s
-        For so long after a pod of a gang was made without its gate this is said.
+        How long after the creation of an ungated member events say so.
     """
 
     incomplete_s: float = 10.0
@@ -65,18 +65,18 @@ class Timeouts:
     ungated_s: float = 600.0
 
     def reservation_valid(self, member: Member, now_s: float) -> bool:
-        """Whether a node is reserved for a pod still. A clock that was put back makes it no longer."""
+        """Whether a pod's reservation still counts; a clock set back does not extend it."""
         return bool(member.reserved_node) and abs(now_s - member.reserved_since_s) < self.bind_within_s
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is to be said of a gang; the text stays the same while nothing changes.
+    """What an event says of a gang; the text stays the same while nothing changes.
 
     Attributes
     ----------
     detail
-        Said after it, and alone no reason to say it again: whom a gang waits for is another one every minute.
+        Appended to the text. A change of it alone is no reason to write the event again, as it changes often.
     """
 
     gang: Gang
@@ -85,22 +85,22 @@ class Note:
     detail: str = ""
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         return self.text + self.detail
 
 
 @dataclass(frozen=True)
 class GangDecision:
-    """What is to be done now.
+    """The actions to take.
 
     Attributes
     ----------
     admit, reserved_nodes
-        The gang whose members may all go, and the node reserved for each of those at the gate.
+        The gang to admit, and the node to reserve for each gated member.
     native
-        Pods at our gate that belong to a PodGroup of Kubernetes itself: the scheduler's own business.
+        Pods with our gate that belong to a Kubernetes PodGroup, which the scheduler handles itself.
     stale
-        Pods at the gate for which a node is reserved no more.
+        Gated pods whose reservation is to be released.
     """
 
     admit: Gang | None = None
@@ -118,17 +118,16 @@ def decide(
     timeouts: Timeouts,
     backed_off: BackedOff = NO_BACKOFF,
 ) -> GangDecision:
-    """Look at everything anew.
+    """Decide from scratch.
 
     Parameters
     ----------
     pods, places
-        All of the cluster; the pods with what is reserved for them.
+        All pods, with their reservations, and all nodes of the cluster.
     now_s
         Unix seconds.
-    left_alone
-        Gangs that could not be let in and are to be tried again later. Unless some of them are past the gate, nothing
-        is reserved for them meanwhile.
+    backed_off
+        Gangs whose admission failed and is retried later. They keep their reservations only if partly admitted.
     """
     pods = list(pods)
     native = [pod for pod in pods if pod.native and pod.alive and GATE in pod.gates]
@@ -147,33 +146,27 @@ def decide(
     ]
     round_ = _AdmissionRound(gangs, occupants, NodeArrays(places), now_s, timeouts, backed_off)
     admit, reserved_nodes = round_.choose()
-    stale = [
-        pod
-        for gang in gangs
-        if gang is not admit and not _partly_admitted(gang)
-        for pod in gang.gated
-        if pod.reserved_node
-    ]  # a controller died before it had opened any gate
+    others = [gang for gang in gangs if gang is not admit and not _partly_admitted(gang)]
+    stale = [pod for gang in others for pod in gang.gated if pod.reserved_node]  # a leader died before removing a gate
     return GangDecision(admit, reserved_nodes, notes + round_.notes, native, stale)
 
 
 def _partly_admitted(gang: Gang) -> bool:
-    """Some for which a node is reserved are past the gate."""
+    """Whether any member with a reservation is past the gate."""
     return any(GATE not in member.gates for member in gang.with_reservation)
 
 
 @dataclass(frozen=True, slots=True)
 class _Occupant:
-    """A pod that takes room, and where: by guess, or empty, where the scheduler has yet to choose."""
+    """A pod that occupies capacity, and its node: empty while the scheduler has not chosen one."""
 
     pod: Member
     node: str
 
     @property
     def arrived_s(self) -> float:
-        return max(
-            self.pod.created_s, -math.inf if math.isnan(self.pod.reserved_since_s) else self.pod.reserved_since_s
-        )
+        reserved_s = self.pod.reserved_since_s
+        return self.pod.created_s if math.isnan(reserved_s) else max(self.pod.created_s, reserved_s)
 
     @property
     def ends(self) -> bool:
@@ -181,27 +174,27 @@ class _Occupant:
 
 
 def _occupants(pods: Iterable[Member], now_s: float, timeouts: Timeouts) -> list[_Occupant]:
-    """Whoever holds room, or is about to: all but the finished and those at a gate.
+    """The pods that occupy capacity or are about to: neither finished nor gated.
 
-    A pod that the scheduler has not placed for long is expected no more: else one that waits for its volume, or names a
-    scheduler that is not there, would keep the gangs from what it looks as if it could use.
+    A pod that has been unscheduled for `bind_within_s` does not count: otherwise one that waits for its volume, or
+    names a scheduler that does not exist, would block gangs for ever.
     """
-    found = [_Occupant(pod, pod.node or pod.reserved_node) for pod in pods if not pod.finished]
-    return [
-        each
-        for each in found
-        if each.pod.node or not (each.pod.gates or now_s - each.arrived_s >= timeouts.bind_within_s)
-    ]
+
+    def expected(each: _Occupant) -> bool:
+        return not each.pod.gates and now_s - each.arrived_s < timeouts.bind_within_s
+
+    found = (_Occupant(pod, pod.node or pod.reserved_node) for pod in pods if not pod.finished)
+    return [each for each in found if each.pod.node or expected(each)]
 
 
-def _placed_by_guess(pods: Iterable[Member], room: FreeCapacity) -> Iterator[_Occupant]:
-    """Where pods may go that the scheduler has yet to place, the higher priority first; takes what they need."""
-    for _, alike in groupby(sorted(pods, key=_descending_priority), _descending_priority):
-        equals = list(alike)
-        nodes = best_fit(equals, room)
+def _placed_by_guess(pods: Iterable[Member], free: FreeCapacity) -> Iterator[_Occupant]:
+    """Likely nodes of unscheduled pods, higher priorities first; subtracts their needs from `free`."""
+    for _, group in groupby(sorted(pods, key=_descending_priority), _descending_priority):
+        equals = list(group)
+        nodes = best_fit(equals, free)
         for pod in equals:
             if node := nodes.get(pod.uid, ""):
-                room.take(node, pod.requirements.needs)
+                free.take(node, pod.requirements.needs)
                 yield _Occupant(pod, node)
 
 
@@ -211,14 +204,13 @@ def _descending_priority(pod: Member) -> int:
 
 def _unbound_note(gang: Gang, now_s: float, timeouts: Timeouts) -> Note | None:
     late = [pod for pod in gang.unbound if pod.reserved_node and not timeouts.reservation_valid(pod, now_s)]
-    text = f"{len(late)} of {len(gang.members)} pods are not bound in time; others go on"
+    text = f"{len(late)} of {len(gang.members)} pods were not bound in time; other gangs no longer wait for it"
     return Note(gang, UNBOUND, text) if late else None
 
 
 class _AdmissionRound:
-    """What one decision knows. Whoever is settled holds room; who has no node yet where it fits first, and not against
-    gangs of higher priority.
-    """
+    """One decision. Occupants with a node hold capacity there; unscheduled ones where they would likely go, except
+    against gangs of higher priority."""
 
     def __init__(
         self,
@@ -242,17 +234,16 @@ class _AdmissionRound:
         self._free_without_jobs = cache(lambda priority: self._free_capacity(priority, lambda each: not each.ends))
 
     def choose(self) -> tuple[Gang | None, Assignment]:
-        """The gang to admit, with the nodes reserved for it."""
+        """The gang to admit and the nodes to reserve for it."""
         ready = [gang for gang in self._gangs if gang.gated and self._is_ready(gang)]
         for gang in filter(self._in_progress, ready):
             if (reserved_nodes := self._nodes_for_rest(gang)) is not None:
-                return self._admit(gang, reserved_nodes, "the rest of it fits now")
+                return self._admit(gang, reserved_nodes, "its remaining pods now fit")
         partial = [gang for gang in ready if self._in_progress(gang) and _partly_admitted(gang)]
         queue = [gang for gang in ready if gang not in partial]
         for gang in partial:
-            self._note(
-                gang, WAITING, f"{self._shortage(gang)}; the others of it are past the gate", self._pending_detail(gang)
-            )
+            text = f"{self._shortage(gang)}; its other pods are past the gate"
+            self._note(gang, WAITING, text, self._pending_detail(gang))
         if blocking := self._blocking_gang(partial):
             for gang in queue:
                 if gang.priority <= blocking.priority:
@@ -261,7 +252,7 @@ class _AdmissionRound:
         return self._from_queue(queue)
 
     def _in_progress(self, gang: Gang) -> bool:
-        """Nodes were reserved for what is at the gate; what was not yet done is done by that."""
+        """Whether gated members have valid reservations, so that its admission can be completed with them."""
         return gang.key not in self._backed_off and any(
             self._timeouts.reservation_valid(member, self._now_s) for member in gang.gated
         )
@@ -270,11 +261,10 @@ class _AdmissionRound:
         if gang.problem:
             self._note(gang, INVALID, gang.problem)
         elif gang.missing:
-            there = len(gang.members) + gang.succeeded
             if self._now_s - gang.complete_s >= self._timeouts.incomplete_s:
-                self._note(gang, INCOMPLETE, f"{there} of {gang.size} pods are there")
+                self._note(gang, INCOMPLETE, f"{len(gang.members) + gang.succeeded} of {gang.size} pods exist")
         elif gang.other_gates:
-            self._note(gang, WAITING, f"other gates hold it: {', '.join(gang.other_gates)}")
+            self._note(gang, WAITING, f"held by other scheduling gates: {', '.join(gang.other_gates)}")
         elif gang.key in self._backed_off:
             self._note(gang, WAITING, self._backed_off[gang.key])
         else:
@@ -282,20 +272,20 @@ class _AdmissionRound:
         return False
 
     def _nodes_for_rest(self, gang: Gang) -> Assignment | None:
-        """Nodes for those of a gang under way that are still at the gate: their old ones where these still hold."""
+        """Nodes for the gated members of a gang in progress: the reserved ones if all still fit, else new ones."""
         capacity = self._free(gang.priority).copy()
         kept: dict[str, str] = {}
         for member in gang.gated:
             node = capacity.node_arrays.index.get(member.reserved_node)
             if node is None or not capacity.pods_that_fit(member.requirements)[node]:
-                there = [member.node or member.reserved_node for member in gang.free]
-                return plan(gang.gated, self._free(gang.priority), there) if there else None
+                existing = [member.node or member.reserved_node for member in gang.past_gate]
+                return plan(gang.gated, self._free(gang.priority), existing) if existing else None
             capacity.take(member.reserved_node, member.requirements.needs)
             kept[member.uid] = member.reserved_node
         return kept
 
     def _blocking_gang(self, partial: Sequence[Gang]) -> Gang | None:
-        """The gang that others wait for, the first by priority: admitted, and not wholly bound."""
+        """The first admitted gang that is not fully bound, which others wait for."""
         for gang in self._gangs:
             if gang in partial or any(self._timeouts.reservation_valid(member, self._now_s) for member in gang.unbound):
                 return gang
@@ -307,23 +297,23 @@ class _AdmissionRound:
         for gang in queue:
             free = self._free(gang.priority)
             if head is None:
-                if (reserved_nodes := plan(gang.gated, free, [pod.node for pod in gang.free])) is not None:
-                    return self._admit(gang, reserved_nodes, "all its pods fit")
-                still_needed = self._free_without_jobs(gang.priority)
-                if plan(gang.gated, still_needed) is None:
-                    never = f"even when all jobs have ended, {self._shortage(gang, still_needed)}"
+                if (reserved_nodes := plan(gang.gated, free, [pod.node for pod in gang.past_gate])) is not None:
+                    return self._admit(gang, reserved_nodes, "all pods fit")
+                free_without_jobs = self._free_without_jobs(gang.priority)
+                if plan(gang.gated, free_without_jobs) is None:
+                    never = f"even when all jobs have ended, {self._shortage(gang, free_without_jobs)}"
                     self._note(gang, NEVER_FITS, never, self._pending_detail(gang))
                 else:
                     head, later = gang, self._free_beside(gang)
                     self._note(gang, WAITING, self._shortage(gang), self._pending_detail(gang))
             elif later is not None and (reserved_nodes := plan(gang.gated, free.minimum(later))) is not None:
-                return self._admit(gang, reserved_nodes, f"it does not delay {head}")
+                return self._admit(gang, reserved_nodes, f"does not delay {head}")
             else:
                 self._note(gang, WAITING, BEHIND, str(head))
         return None, {}
 
     def _free_beside(self, head: Gang) -> FreeCapacity | None:
-        """What there will be beside the head once it goes: those before it take no more of that; None for nothing."""
+        """Capacity left once older pods have ended and the head is placed; None if the head would not fit."""
         later = self._free_capacity(head.priority, lambda each: not each.ends or each.arrived_s >= head.complete_s)
         nodes_of_head = plan(head.gated, later)
         if nodes_of_head is None:
@@ -335,7 +325,7 @@ class _AdmissionRound:
     def _free_capacity(
         self, priority: float = math.inf, holds: Callable[[_Occupant], bool] = lambda _: True
     ) -> FreeCapacity:
-        """What is left for gangs of a priority by those who hold room."""
+        """Capacity free for gangs of a priority, beside the occupants that `holds` selects."""
         capacity = FreeCapacity(self._node_arrays)
         for each in (*self._occupants, *self._placed_before(priority)):
             if holds(each):
@@ -347,12 +337,12 @@ class _AdmissionRound:
 
     def _pending_detail(self, gang: Gang) -> str:
         pods = len(self._placed_before(gang.priority))
-        return f"; room is kept for {pods} pods that the scheduler has yet to place" if pods else ""
+        return f"; capacity is set aside for {pods} pods not scheduled yet" if pods else ""
 
     def _admit(self, gang: Gang, reserved_nodes: Assignment, why: str) -> tuple[Gang, Assignment]:
         unchecked = f"; left to the scheduler: {', '.join(gang.unchecked)}" if gang.unchecked else ""
-        constraints = f"on {len(set(reserved_nodes.values()))} nodes"
-        self._note(gang, ADMITTED, f"{len(reserved_nodes)} pods go together, {constraints}: {why}{unchecked}")
+        where = f"on {len(set(reserved_nodes.values()))} nodes"
+        self._note(gang, ADMITTED, f"{len(reserved_nodes)} pods admitted together {where}: {why}{unchecked}")
         return gang, reserved_nodes
 
     def _shortage(self, gang: Gang, capacity: FreeCapacity | None = None) -> str:
@@ -361,8 +351,8 @@ class _AdmissionRound:
             allowed |= self._node_arrays.allowed(requirements.constraints)
         ruled_out = int((~allowed).sum())
         fit = len(best_fit(gang.gated, capacity or self._free(gang.priority)))
-        words = f"{fit} of {len(gang.gated)} pods fit"
-        return f"{words}; {ruled_out} of {len(allowed)} nodes are ruled out" if ruled_out else words
+        text = f"{fit} of {len(gang.gated)} pods fit"
+        return f"{text}; {ruled_out} of {len(allowed)} nodes are ruled out" if ruled_out else text
 
     def _note(self, gang: Gang, reason: str, text: str, detail: str = "") -> None:
         self.notes.append(Note(gang, reason, text, detail))

@@ -1,4 +1,4 @@
-"""A node for every member of a gang at once: packed on few nodes, or spread over many."""
+"""Assigns a node to every member of a gang at once: packed on few nodes or spread over many."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 UNLIMITED_PODS = 1 << 20
-"""How many pods that need nothing of a node fit on it, where nothing else says."""
+"""How many pods without requests fit on a node that allows them."""
 
 ROUNDING_TOLERANCE = 1e-9
-"""Relative: a pod that fits exactly must fit, whatever was added and taken away before."""
+"""In pods: a pod that fits exactly must fit, in spite of rounding in earlier additions and subtractions."""
 
 
 class NodeArrays:
-    """The nodes, which do not change while a decision is made; `allocatable` is (resources, n)."""
+    """The nodes as arrays, fixed during one decision; `allocatable` is (resources, n)."""
 
     def __init__(self, places: Iterable[NodeCapacity]) -> None:
         self.places: Sequence[NodeCapacity] = sorted(places, key=lambda place: place.node.name)
@@ -38,25 +38,25 @@ class NodeArrays:
         self._allowed: dict[NodeConstraints, NDArray[np.bool_]] = {}
 
     def allowed(self, constraints: NodeConstraints) -> NDArray[np.bool_]:
-        """(n,): the nodes that a pod may run on, whatever is free there."""
+        """(n,): the nodes that a pod may run on, regardless of free capacity."""
         if constraints not in self._allowed:
             self._allowed[constraints] = np.array([constraints.allows(place.node) for place in self.places], dtype=bool)
         return self._allowed[constraints]
 
     @cached_property
     def largest_allocatable(self) -> Floats:
-        """(resources, 1): the largest there is of each, at least 1, as a measure."""
+        """(resources, 1): the largest allocatable amount of each resource, at least 1."""
         largest: Floats = np.maximum(self.allocatable.max(axis=1, keepdims=True, initial=0.0), 1.0)
         return largest
 
     def dominant_share(self, needs: Needs) -> float:
-        """The largest share of a largest node that a pod needs."""
-        return max((amount / self.largest_allocatable[self.resources[name], 0] for name, amount in needs if name in self.resources),
-                   default=0.0)  # fmt: skip
+        """A pod's largest request of any resource, as a share of the largest node."""
+        known = [(self.resources[name], amount) for name, amount in needs if name in self.resources]
+        return max((amount / self.largest_allocatable[number, 0] for number, amount in known), default=0.0)
 
 
 class FreeCapacity:
-    """What is still free on the nodes; `copy` before trying something."""
+    """Free capacity of the nodes; `copy` it before a trial placement."""
 
     def __init__(self, node_arrays: NodeArrays, free: Floats | None = None) -> None:
         self.node_arrays = node_arrays
@@ -66,11 +66,11 @@ class FreeCapacity:
         return FreeCapacity(self.node_arrays, self.free.copy())
 
     def minimum(self, other: FreeCapacity) -> FreeCapacity:
-        """What is free in both."""
+        """The capacity that is free in both."""
         return FreeCapacity(self.node_arrays, np.minimum(self.free, other.free))
 
     def take(self, node: str, needs: Needs) -> None:
-        """A pod is on a node; one that is not known takes nothing."""
+        """Subtract a pod from a node; an unknown node is ignored."""
         number = self.node_arrays.index.get(node)
         if number is not None:
             for name, amount in needs:
@@ -78,7 +78,7 @@ class FreeCapacity:
                     self.free[self.node_arrays.resources[name], number] -= amount
 
     def pods_that_fit(self, requirements: Requirements) -> Integers:
-        """(n,): how many such pods each node takes."""
+        """(n,): how many such pods fit on each node."""
         count = np.where(self.node_arrays.allowed(requirements.constraints), float(UNLIMITED_PODS), 0.0)
         for name, amount in requirements.needs:
             if amount <= 0.0:
@@ -90,33 +90,33 @@ class FreeCapacity:
         return np.maximum(count, 0.0).astype(np.int64)
 
     def free_share(self) -> Floats:
-        """(n,): the free share of each node, of the resource it has least of."""
+        """(n,): the smallest free share of any resource on each node."""
         known = np.where(self.node_arrays.allocatable > 0.0, self.node_arrays.allocatable, 1.0)
         share: Floats = np.where(self.node_arrays.allocatable > 0.0, self.free / known, 1.0).min(axis=0, initial=1.0)
         return share
 
 
 BASIC_RESOURCES = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
-"""What every node has."""
+"""Resources that every node has."""
 
 Assignment = Mapping[str, str]
 """Pod UID -> node."""
 
 Strategy = Callable[[Requirements, int, FreeCapacity, np.ndarray], Iterator[int]]
-"""Nodes for so many pods that ask for the same, one after the other, as far as there are any. Whoever asks takes what
-each pod needs, and counts its node as used, before asking for the next."""
+"""Yields nodes for a number of pods with equal requirements, one by one, until none is left. The caller subtracts each
+pod from the capacity and counts it in the array of pods per node before it asks for the next."""
 
 
 def plan(members: Sequence[Member], capacity: FreeCapacity, existing_nodes: Sequence[str] = ()) -> Assignment | None:
-    """Nodes for all of them, or None; `capacity` stays as it is.
+    """Nodes for all members, or None; does not change `capacity`.
 
-    What some of the gang prefer never keeps it from being placed: where packing or spreading finds no nodes for all,
-    the tightest are tried. For members that all ask for the same the answer is exact; for others, None may be wrong.
+    A preference never prevents placement: if packing or spreading fails, best fit is tried. The answer is exact for
+    members with equal requirements; for others, None may be wrong.
 
     Parameters
     ----------
-    there
-        The nodes of members that are placed already.
+    existing_nodes
+        Nodes of members that are placed already.
     """
     for strategy in (_spread if _should_spread(members, existing_nodes) else _pack, _best_fit):
         found = _assign(members, capacity.copy(), existing_nodes, strategy)
@@ -126,13 +126,14 @@ def plan(members: Sequence[Member], capacity: FreeCapacity, existing_nodes: Sequ
 
 
 def best_fit(members: Sequence[Member], capacity: FreeCapacity) -> Assignment:
-    """Nodes for as many as fit: for pods that nobody holds back, and to say how many of a gang fit."""
+    """Nodes for as many members as fit, the fullest nodes first."""
     return _assign(members, capacity.copy(), (), _best_fit)
 
 
 def _should_spread(members: Sequence[Member], existing_nodes: Sequence[str]) -> bool:
-    """A pod by itself that says nothing goes to the emptiest node, as with any scheduler; with GPUs it leaves none
-    in pieces."""
+    """Whether to spread: as stated, else for single pods without extended resources, as schedulers do by default.
+
+    Packing single pods with GPUs avoids fragments."""
     if not members or members[0].membership.placement:
         return bool(members) and members[0].membership.placement == "spread"
     return (
@@ -160,7 +161,7 @@ def _assign(
 
 
 def _by_requirements(members: Sequence[Member], node_arrays: NodeArrays) -> list[tuple[Requirements, list[str]]]:
-    """(what they ask for, their UIDs): the choosy ones first, then the largest."""
+    """(requirements, UIDs): those with the fewest allowed nodes first, then the largest."""
     uids_of: defaultdict[Requirements, list[str]] = defaultdict(list)
     for member in members:
         uids_of[member.requirements].append(member.uid)
@@ -175,7 +176,7 @@ def _by_requirements(members: Sequence[Member], node_arrays: NodeArrays) -> list
 
 
 def _pack(requirements: Requirements, pods: int, capacity: FreeCapacity, used: np.ndarray) -> Iterator[int]:
-    """The node that takes most of them each time; of equal ones those that hold most of the gang, then the fullest."""
+    """Nodes that fit most of the pods first; on ties those with most members of the gang, then the fullest."""
     while pods and (fits := np.minimum(capacity.pods_that_fit(requirements), pods)).any():
         node = _first_by(fits > 0, (-fits, -used, capacity.free_share()))
         yield from repeat(node, int(fits[node]))
@@ -183,7 +184,7 @@ def _pack(requirements: Requirements, pods: int, capacity: FreeCapacity, used: n
 
 
 def _spread(requirements: Requirements, pods: int, capacity: FreeCapacity, used: np.ndarray) -> Iterator[int]:
-    """One by one to the node that holds fewest of the gang, of these to the emptiest."""
+    """For each pod the node with the fewest members of the gang; on ties the emptiest."""
     for _ in range(pods):
         fits = capacity.pods_that_fit(requirements)
         if not fits.any():
@@ -199,7 +200,7 @@ def _best_fit(requirements: Requirements, pods: int, capacity: FreeCapacity, use
 
 
 def _first_by(possible: np.ndarray, keys: tuple[np.ndarray, ...]) -> int:
-    """The first by these keys, small before large, and then by name."""
-    places = np.flatnonzero(possible)
-    order = np.lexsort((places, *(key[places] for key in reversed(keys))))
-    return int(places[order[0]])
+    """The index of the first node by these keys, ascending, then by name."""
+    nodes = np.flatnonzero(possible)
+    order = np.lexsort((nodes, *(key[nodes] for key in reversed(keys))))
+    return int(nodes[order[0]])

@@ -1,4 +1,4 @@
-"""Pods, nodes and the sizes of jobs from their JSON, for gangs."""
+"""Reads pods, nodes and the sizes of jobs from their JSON, for gangs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from recommender.cluster.paths import path_of
 
 @reads("Pod")
 def read_member(raw: Fields) -> Member:
-    """A pod from its JSON; BadObject where a field has the wrong form."""
+    """Read a pod from its JSON; BadObject if a field is malformed."""
     seen, spec = read_cluster_pod(raw.raw), raw.child("spec")
     needs = (*requests_in_gpus(requests_of(spec, raw.child("status")), spec).items(), ("pods", 1.0))
     gates = tuple(gate.required("name") for gate in spec.children("schedulingGates"))
@@ -61,7 +61,7 @@ def _membership(pod: Pod, spec: Fields) -> GangMembership:
 
 @reads("Node")
 def read_node_capacity(raw: Fields) -> NodeCapacity:
-    """A node from its JSON; BadObject where a field has the wrong form."""
+    """Read a node from its JSON; BadObject if a field is malformed."""
     node, metadata = read_node(raw.raw), raw.child("metadata")
     allocatable = amounts(raw.child("status").child("allocatable"))
     in_gpus = allocatable_in_gpus(allocatable, metadata.words("labels"), metadata.words("annotations"))
@@ -74,7 +74,7 @@ KUBEFLOW_KINDS = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "J
 
 
 def path_of_job(member: Member) -> str | None:
-    """Where the job of a pod can be read, by its group's label or its owner; None for pods of no kind that is known."""
+    """API path of the job of a pod, by its group's label or its owner; None for unknown kinds."""
     label, _, name = member.membership.name.partition("=")
     if label == "jobset.sigs.k8s.io/jobset-name":
         return path_of(JOBSET, member.key.namespace, name)
@@ -88,7 +88,7 @@ def path_of_job(member: Member) -> str | None:
 
 @reads("job")
 def size_of_job(raw: Fields) -> int | None:
-    """How many pods of it run at once; None when it does not say. BadObject where it has the wrong form."""
+    """The number of pods of a job that run at once; None if it does not say, BadObject if it is malformed."""
     spec = raw.child("spec")
     if "replicatedJobs" in spec:
         return sum(
@@ -103,6 +103,6 @@ def size_of_job(raw: Fields) -> int | None:
 
 
 def parallel_pods(spec: Fields) -> int:
-    """Of a batch Job: as many as run at once, but no more than are to succeed."""
-    at_once = spec.integer("parallelism", 1)
-    return min(at_once, spec.integer("completions", at_once))
+    """The number of pods of a batch Job that run at once: its parallelism, limited by its completions."""
+    parallelism = spec.integer("parallelism", 1)
+    return min(parallelism, spec.integer("completions", parallelism))

@@ -1,4 +1,4 @@
-"""Looks at the cluster now and then, plans moves of training jobs, tells of them, and has them made where it may."""
+"""Periodically plans moves of training jobs, reports them as events and, if allowed, carries them out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from extender.gangs.ledger import Ledger, replacement_uid, seats, with_reservations
+from extender.gangs.ledger import Ledger, replacement_members, replacement_uid, with_reservations
 from extender.gangs.member import COMPONENT, Member, NodeCapacity
 from extender.moves.board import PlannedMove, Planner
 from extender.moves.gate import LATE, MOVED, MOVING, PLANNED, REFUSED, MoveEvent, MoveGate, MoveLimits
@@ -29,16 +29,16 @@ Seen = tuple[Collection[Member], Collection[NodeCapacity]]
 
 @dataclass(frozen=True, slots=True)
 class MoverOptions:
-    """How often.
+    """Intervals and limits of the mover.
 
     Attributes
     ----------
     period_s
-        Between two plans: SpeCon's interval of judging, within which categories do not change.
-    follow_s
-        Between two looks at what is on its way.
-    most_events
-        Of one plan; the rest is told with the next.
+        Between plans: SpeCon's evaluation interval, within which categories do not change.
+    advance_s
+        Between checks of moves in progress.
+    max_events
+        Limit per plan; the rest follows with the next.
     """
 
     period_s: float = 30.0
@@ -47,18 +47,18 @@ class MoverOptions:
 
 
 class Mover:
-    """Acts while it leads, on a thread of its own.
+    """Plans and carries out moves on a thread of its own, while it leads.
 
     Parameters
     ----------
     cluster
-        All pods and nodes; None while they are not known.
+        All pods and nodes; None while they are unknown.
     ledger
-        Where seats are reserved.
+        For reservations of replacement pods.
     planner
         The policy.
     limits
-        Of what is moved; None to plan alone.
+        Limits of moves; None to plan only.
     """
 
     def __init__(
@@ -84,19 +84,19 @@ class Mover:
         self._loop = PeriodicTask("moves", self._reconcile_if_leading, lambda: self._options.advance_s)
         self.watches = self._store.watches
         self.planned = 0
-        """Moves planned when last looked."""
+        """Moves in the last plan."""
         self.refused = 0
-        """Moves that would have been made and that are not planned, when last looked."""
+        """Refused moves in the last plan."""
         self.counts = dict.fromkeys((MOVING, MOVED, LATE), 0)
-        """Moves by what was said of them, since the start."""
+        """Moves by event reason, since the start."""
 
     def start(self) -> None:
-        """Begin to watch and to plan; returns at once."""
+        """Start the watches and the loop."""
         self.watches.start()
         self._loop.start()
 
     def stop(self) -> None:
-        """Plan no more; what is on its way is left to whoever comes next."""
+        """Stop; the next leader continues moves in progress."""
         self._loop.stop()
         self.watches.stop()
 
@@ -105,13 +105,13 @@ class Mover:
             self.reconcile()
 
     def reconcile(self) -> None:
-        """Go on with what is on its way; plan, when it is time to, and begin one move at most."""
+        """Continue moves in progress; if it is time, plan and start at most one move."""
         seen = self._cluster()
         if seen is None:
             return
         if self._gate is not None:
-            for news in self._gate.advance(self._store.jobs().values(), seen[0]):
-                self._write_event(news)
+            for event in self._gate.advance(self._store.jobs().values(), seen[0]):
+                self._write_event(event)
         if self._monotonic() >= self._next_plan_s:
             self._next_plan_s = self._monotonic() + self._options.period_s
             self._plan(*seen)
@@ -120,12 +120,12 @@ class Mover:
         now_s = self._clock()
         with self._ledger.lock:
             reservations = self._ledger.read()
-            members = [*with_reservations(pods, reservations), *seats(reservations, now_s)]
-            known = self._store.known()
-            known = replace(known, categories=keyed_by_replacement(known.categories, reservations))
+            members = [*with_reservations(pods, reservations), *replacement_members(reservations, now_s)]
+            inputs = self._store.known()
+            inputs = replace(inputs, categories=keyed_by_replacement(inputs.categories, reservations))
             late_classes = self._store.late_classes()
-            planned = self._planner.plan(members, places, known, now_s)
-            plans = [self._with_refusal(plan, known.jobs, late_classes) for plan in planned]
+            planned = self._planner.plan(members, places, inputs, now_s)
+            plans = [self._with_refusal(plan, inputs.jobs, late_classes) for plan in planned]
             chosen = self._next_move(plans)
             if chosen is not None and self._gate is not None and self._leads():
                 self._gate.reserve(chosen)
@@ -134,54 +134,53 @@ class Mover:
         self._write_new_events([_event_of(plan) for plan in plans if plan is not chosen])
         if chosen is not None and chosen.pod.owner is not None and self._gate is not None:
             self._next_plan_s = self._monotonic()
-            for news in self._gate.start(chosen, known.jobs[chosen.pod.owner.uid]):
-                self._write_event(news)
+            for event in self._gate.start(chosen, inputs.jobs[chosen.pod.owner.uid]):
+                self._write_event(event)
 
     def _with_refusal(
         self, plan: PlannedMove, jobs: Mapping[str, MovingJob], late_classes: Collection[ObjectKey]
     ) -> PlannedMove:
-        """A plan, refused where it would not be carried out."""
+        """The plan, marked as refused if it must not be carried out."""
         if self._gate is None or not plan.node:
             return plan
         refusal = self._gate.refusal(plan, jobs, late_classes)
         return plan._replace(node="", text=refusal) if refusal else plan
 
     def _next_move(self, plans: Iterable[PlannedMove]) -> PlannedMove | None:
-        """The next to be moved. One at a time: each move changes what is best for the others."""
+        """The next move to start. One at a time: each changes what is best for the others."""
         if self._gate is None:
             return None
         may_start = self._gate.capacity_check()
         return next((plan for plan in plans if plan.node and may_start(plan.pod.key.namespace)), None)
 
     def _write_new_events(self, plans: Collection[MoveEvent]) -> None:
-        """Those that were not told with these words before; what is planned no more may be told again."""
-        self._texts_written = {
-            each.uid: self._texts_written[each.uid] for each in plans if each.uid in self._texts_written
-        }
+        """Write the events whose text is new; moves no longer planned are forgotten."""
+        written = self._texts_written
+        self._texts_written = {each.uid: written[each.uid] for each in plans if each.uid in written}
         new = [each for each in plans if self._texts_written.get(each.uid) != each.text]
-        for news in new[: self._options.max_events]:
-            if not self._write_event(news):
+        for event in new[: self._options.max_events]:
+            if not self._write_event(event):
                 break
-            self._texts_written[news.uid] = news.text
+            self._texts_written[event.uid] = event.text
 
-    def _write_event(self, news: MoveEvent) -> bool:
-        """By an event, and on the pod's profile, where people look; False when the event could not be written."""
-        log.info("%s: %s", news.pod, news.text)
-        if news.reason in self.counts:
-            self.counts[news.reason] += 1
-        if not self._events.write(news.pod, news.uid, news.reason, news.text, warning=news.warning):
+    def _write_event(self, event: MoveEvent) -> bool:
+        """Write an event and annotate the pod's PhaseProfile; False if the event could not be written."""
+        log.info("%s: %s", event.pod, event.text)
+        if event.reason in self.counts:
+            self.counts[event.reason] += 1
+        if not self._events.write(event.pod, event.uid, event.reason, event.text, warning=event.warning):
             return False
         try:
-            self._store.annotate_move(news.uid, f"{news.pod.name} {news.text}")
+            self._store.annotate_move(event.uid, f"{event.pod.name} {event.text}")
         except (ApiError, BadCredentials) as error:
-            log.warning("the profile of %s does not tell: %s", news.pod, error)
+            log.warning("the PhaseProfile of %s could not be annotated: %s", event.pod, error)
         return True
 
 
 def keyed_by_replacement(
     categories: Mapping[str, Category], reservations: Iterable[Reservation]
 ) -> dict[str, Category]:
-    """By pod UID, those of jobs on their way where these will be: else the next move would go by what is over."""
+    """Categories by pod UID, with pods being moved replaced by their placeholders on the new node."""
     moving = {uid for each in reservations if each.needs for uid in each.nodes}
     return {replacement_uid(uid) if uid in moving else uid: category for uid, category in categories.items()}
 

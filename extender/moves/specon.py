@@ -1,4 +1,4 @@
-"""Which pods of training jobs SpeCon would move, and to which node: plans, performed elsewhere."""
+"""Plans moves of training pods by SpeCon's algorithms 4 and 5."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from recommender.growth import Category
 
 @dataclass(slots=True)
 class SpeConPlanner:
-    """Keeps since when each job has been converged, and which of them stay by algorithm 4, as long as their Jobs are
-    there."""
+    """Remembers, while a Job exists, since when it has been converged and whether algorithm 4 decided that it stays."""
 
     _since_s: dict[Job, float] = field(default_factory=dict)
     _staying: set[Job] = field(default_factory=set)
 
     def plan(
-        self, pods: Collection[Member], places: Iterable[NodeCapacity], known: MoveInputs, now_s: float
+        self, pods: Collection[Member], places: Iterable[NodeCapacity], inputs: MoveInputs, now_s: float
     ) -> list[PlannedMove]:
-        """All moves that SpeCon would make now, each of them as if it were the only one."""
-        workers = _Workers(Board(pods, places), known, self._staying)
+        """All moves that SpeCon would make now, each as if it were the only one."""
+        workers = _Workers(Board(pods, places), inputs, self._staying)
         watched = workers.watched
-        self._staying = {job for job in self._staying if job in watched or job[1] in known.jobs}
+        self._staying = {job for job in self._staying if job in watched or job[1] in inputs.jobs}
         self._since_s = {
             job: since_s
             for job, since_s in (dict.fromkeys(watched, now_s) | self._since_s).items()
-            if (watched[job].category is Category.CONVERGED if job in watched else job[1] in known.jobs)
+            if (watched[job].category is Category.CONVERGED if job in watched else job[1] in inputs.jobs)
         }
         workers.mark_converged(self._since_s)
         moves = [*workers.reallocations(), *workers.rebalanced(now_s)]
@@ -42,30 +41,30 @@ class SpeConPlanner:
 
 
 class _Workers:
-    """The jobs that tell of their progress, on their nodes; `staying` are those that algorithm 4 now leaves there."""
+    """The jobs that report progress, on their nodes; `staying` are those that algorithm 4 decides to leave there."""
 
-    def __init__(self, board: Board, known: MoveInputs, staying: Collection[Job]) -> None:
+    def __init__(self, board: Board, inputs: MoveInputs, staying: Collection[Job]) -> None:
         self._board, self.staying = board, set[Job]()
-        training = [pod for pod in board.running if pod.uid in known.categories]
+        training = [pod for pod in board.running if pod.uid in inputs.categories]
         self._pods = {board.job_of(pod): pod for pod in training}
         self.watched = {}
         for job, pod in self._pods.items():
-            worker, by = board.nodes.index[pod.node], known.moved_by(pod)
+            worker, by = board.nodes.index[pod.node], inputs.moved_by(pod)
             self.watched[job] = Watched(
                 pod.uid,
                 worker,
-                known.categories[pod.uid],
+                inputs.categories[pod.uid],
                 migrated=Algorithm.REALLOCATE in by or job in staying,
                 rebalanced=Algorithm.REBALANCE in by,
             )
 
     def mark_converged(self, since_s: Mapping[Job, float]) -> None:
-        """Those that are converged, since when."""
+        """Set since when jobs have been converged."""
         for job in since_s.keys() & self.watched.keys():
             self.watched[job] = replace(self.watched[job], marked_s=since_s[job])
 
     def reallocations(self) -> Iterable[PlannedMove]:
-        """Algorithm 4 for each job that is in the way of one that learns."""
+        """Algorithm 4, for each converged job beside one that still learns."""
         board, jobs = self._board, self.watched.values()
         busy, totals = specon.with_learners(jobs), np.array(specon.scores(jobs, len(board.nodes.places)))
         used, best_of = board.requested_cores().tolist(), dict[Requirements, tuple[int, float]]()
@@ -76,29 +75,25 @@ class _Workers:
             if refusal := board.refusal(pod):
                 yield PlannedMove(pod, "", refusal)
                 continue
-            if (
-                pod.requirements not in best_of
-            ):  # pods that ask for the same have the same choice besides their own node
-                open_to = np.where(board.free.pods_that_fit(pod.requirements) > 0, totals, np.inf)
-                best = specon.least_loaded(open_to.tolist(), used)
-                best_of[pod.requirements] = best, open_to[best]
+            if pod.requirements not in best_of:  # the best node besides its own is the same for equal requirements
+                candidate_nodes = np.where(board.free.pods_that_fit(pod.requirements) > 0, totals, np.inf)
+                best = specon.least_loaded(candidate_nodes.tolist(), used)
+                best_of[pod.requirements] = best, candidate_nodes[best]
             (worker, there), here = best_of[pod.requirements], totals[watched.worker]
             if specon.destination(0, [here, there], [used[watched.worker], used[worker]]):
                 text = f"converged, beside jobs that learn; S is {there:g} there and {here:g} here"
                 yield PlannedMove(pod, board.name(worker), text)
-            elif there < np.inf:  # while no node has room for it, it has not been asked
+            elif there < np.inf:  # if no node has capacity for it, nothing is decided yet
                 self.staying.add(job)
 
     def rebalanced(self, now_s: float) -> Iterable[PlannedMove]:
-        """Algorithm 5 on the nodes that hold a training job, or could take one that may be moved."""
+        """Algorithm 5, on the nodes that hold a training job or could take a movable one."""
         if not self.watched or not specon.settled(self.watched.values()):
             return
         board = self._board
-        asks = {pod.requirements for pod in self._pods.values() if pod.checkpointable}
         workers = {watched.worker for watched in self.watched.values()}
-        workers.update(
-            int(worker) for requirements in asks for worker in np.flatnonzero(board.free.pods_that_fit(requirements))
-        )
+        for requirements in {pod.requirements for pod in self._pods.values() if pod.checkpointable}:
+            workers.update(np.flatnonzero(board.free.pods_that_fit(requirements)).tolist())
         numbers = {worker: number for number, worker in enumerate(sorted(workers))}
         by_number = {number: worker for worker, number in numbers.items()}
         jobs = [

@@ -120,10 +120,10 @@ class NodeScores(NamedTuple):
 
 
 class Scorer(NamedTuple):
-    """A way of judging nodes.
+    """One criterion for nodes.
 
-    `score` gives None when it has nothing to say about the pod, which then is judged by the others alone; `explain` says
-    why a node got its value, from the facts of that node.
+    `score` returns None if it does not apply to the pod, which is then scored by the others alone; `explain` says in
+    words why a node got its value, from the facts of that node.
     """
 
     score: Callable[[PlacementRequest], NodeScores | None]

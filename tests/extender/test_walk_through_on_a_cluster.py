@@ -123,7 +123,7 @@ def test_without_the_server_the_pod_is_judged_on_what_is_there_now(shown: list[t
 
 def test_the_gang_goes_together(shown: list[tuple[str, str]]) -> None:
     (events,) = of(shown, "reason=GangAdmitted")
-    assert events.count("gang ring: 6 pods go together, on 6 nodes: all its pods fit") == 6
+    assert events.count("gang ring: 6 pods admitted together on 6 nodes: all pods fit") == 6
 
 
 def test_the_job_that_no_node_can_take_says_so_and_goes_when_room_is_made(shown: list[tuple[str, str]]) -> None:

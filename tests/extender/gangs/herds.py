@@ -99,7 +99,7 @@ def decided(pods: Sequence[Member], places: Sequence[NodeCapacity], at_s: float 
 
 def said(decision: GangDecision) -> dict[str, str]:
     """Gang -> `reason: text`."""
-    return {note.gang.name.rpartition("=")[2]: f"{note.reason}: {note.words}" for note in decision.notes}
+    return {note.gang.name.rpartition("=")[2]: f"{note.reason}: {note.message}" for note in decision.notes}
 
 
 @dataclass

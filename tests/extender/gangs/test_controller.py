@@ -132,7 +132,7 @@ def test_who_leads_no_more_and_does_not_know_it_writes_over_nobody() -> None:
     """Both had read the same; the successor wrote first."""
     api = PlayedApi()
     former, successor = admitter(api), admitter(api)
-    former.keep([])
+    former.write([])
     successor.admit(made_of(*gang("g", 2)), RESERVED, NOON_S, 300.0)
     with pytest.raises(Conflict):
         former.admit(made_of(*gang("h", 1)), {"uid-h-0": "n0"}, NOON_S, 300.0)
@@ -178,7 +178,7 @@ def test_after_a_failed_write_the_gang_is_left_alone_for_a_while() -> None:
     made.reconcile()
     made.reconcile()
     assert (api.reserved, made.admitted) == ({}, 0)
-    assert {event["message"] for event in api.events} == {"gang g: not all of it could be let in: no"}
+    assert {event["message"] for event in api.events} == {"gang g: admission failed part-way: no"}
     now[0] += 2.0
     made.reconcile()
     assert made.admitted == 1
@@ -229,7 +229,7 @@ def test_a_gang_whose_gates_cannot_be_opened_holds_no_other(refuses: ApiError) -
     made.reconcile()
     made.reconcile()
     assert api.reserved == {"uid-h-0": "n0", "uid-h-1": "n1"}
-    assert [event["message"] for event in api.events][:2] == [f"gang g: not all of it could be let in: {refuses}"] * 2
+    assert [event["message"] for event in api.events][:2] == [f"gang g: admission failed part-way: {refuses}"] * 2
     made._pods = cast(Any, Shown(*gang("g", 2, cpu="10", age_s=9)))
     for _ in range(600):
         now[0] += 1.0

@@ -82,12 +82,15 @@ def test_members_that_contradict_each_other_are_told_so() -> None:
     def problem(*members: object) -> str:
         return gangs_of(members, nobody)[0].problem  # type: ignore[arg-type]
 
-    assert problem(*gang("g", 2), pod("h", gang="g", size=3)) == "its pods tell different sizes"
-    assert problem(pod("a", gang="g", size=2, priority=1), pod("b", gang="g", size=2)) == "its pods differ in priority"
+    assert problem(*gang("g", 2), pod("h", gang="g", size=3)) == "its pods declare different sizes"
+    assert (
+        problem(pod("a", gang="g", size=2, priority=1), pod("b", gang="g", size=2))
+        == "its pods have different priorities"
+    )
     other = pod("b", gang="g", size=2, schedulerName="default-scheduler")
     assert problem(pod("a", gang="g", size=2), other) == "its pods name different schedulers"
-    assert "not a whole number" in problem(pod("a", gang="g", size="many"))
-    assert "nobody tells its size" in problem(pod("a", gang="g"))
+    assert "not a positive integer" in problem(pod("a", gang="g", size="many"))
+    assert "its size is unknown" in problem(pod("a", gang="g"))
     many = [replace(pod("a", gang="g", size=10_001), uid=str(number)) for number in range(10_001)]
     assert problem(*many) == "it has more than 10000 pods"
     assert problem(*many[1:]) == ""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.gangs.ledger import Ledger, hand_over_seats
+from extender.gangs.ledger import Ledger, hand_over_reservations
 from extender.gangs.member import Member
 from extender.moves.board import PlannedMove
 from extender.moves.gate import MoveEvent, MoveGate, MoveLimits
@@ -32,6 +32,7 @@ from tests.extender.gangs.herds import NOON_S, gang
 from tests.extender.moves.played import Died, PlayedApi, Shown
 from tests.extender.moves.trainings import LET_IN, job_json, training
 
+NOT_RESERVED = "it did not get its node by a reservation at the gate, and its replacement would not either"
 LIMITS = MoveLimits(max_active=2, return_timeout_s=300.0, cool_down_s=100.0)
 BUDGET = Throttled("Cannot evict pod as it would violate the pod's disruption budget. (429)", status=429)
 
@@ -97,7 +98,7 @@ def test_the_seat_is_reserved_then_the_job_told_and_then_the_pod_evicted() -> No
     assert world.api.log == ["reserve", "jobs", "evict"]
     (seat,) = read_reservations(world.api.ledger)
     assert (seat.nodes, seat.needs, seat.hold_s) == ({"uid-a": "n1"}, {"cpu": 1.0, "pods": 1.0}, 300.0)
-    assert (news.reason, news.text) == ("MoveStarted", "is moved to n1 (reallocate)")
+    assert (news.reason, news.text) == ("MoveStarted", "is being moved to n1 (reallocate)")
     assert world.outcomes() == [Outcome.UNDER_WAY]
 
 
@@ -128,10 +129,10 @@ def test_each_algorithm_moves_a_job_once_and_not_before_it_has_rested() -> None:
     world.leaves()
     world.comes_back("a", "n1")
     world.follow()
-    assert world.refusal(algorithm=Algorithm.REALLOCATE) == "it was moved as often as it may be"
-    assert world.refusal(algorithm=Algorithm.REBALANCE) == "it rests for 100 s after its last move"
+    assert world.refusal(algorithm=Algorithm.REALLOCATE) == "it has been moved as often as allowed"
+    assert world.refusal(algorithm=Algorithm.REBALANCE) == "its last move was less than 100 s ago"
     world.at_s += 200.0
-    assert world.refusal(algorithm=Algorithm.REALLOCATE) == "it was moved as often as it may be"
+    assert world.refusal(algorithm=Algorithm.REALLOCATE) == "it has been moved as often as allowed"
     assert world.refusal(algorithm=Algorithm.REBALANCE) == ""
 
 
@@ -145,7 +146,7 @@ def test_a_disruption_budget_refuses_for_a_minute_and_then_it_was_no_move() -> N
     assert (news.reason, news.text) == ("MoveRefused", f"was not evicted: {BUDGET}")
     world.follow()
     assert (world.outcomes(), world.api.reserved, world.api.evicted) == ([Outcome.REFUSED], {}, [])
-    assert world.refusal() == "it rests for 100 s after its last move"
+    assert world.refusal() == "its last move was less than 100 s ago"
     world.at_s += 100.0
     assert world.refusal() == ""
 
@@ -187,9 +188,9 @@ def test_a_job_that_is_late_is_moved_no_more_and_its_class_neither_though_the_jo
     assert world.follow(after_s=299.0) == []
     (news,) = world.follow()
     assert (news.reason, news.warning) == ("MoveLate", True)
-    assert news.text == "has not come back within 300 s: it is moved no more, nor is its class resnet"
+    assert news.text == "did not run again within 300 s: neither it nor its class resnet will be moved again"
     world.comes_back()
-    told = "a job of its class resnet did not come back in time once"
+    told = "a job of its class resnet once did not run again in time"
     assert [world.refusal(name) for name in "abc"] == [told, told, ""]
     (patch,) = (body for path, body in world.api.patched if path == "phaseprofiles/class.resnet")
     assert patch["metadata"]["annotations"] == {BARRED: "a did not come back from a move to n1"}
@@ -205,7 +206,7 @@ def test_a_job_that_may_not_be_written_to_is_not_moved_and_rests(refuses: ApiErr
     world = World()
     world.api.fails["jobs"] = [refuses]
     assert world.begin() == []
-    assert world.refusal() == f"its Job could not be told of it: {refuses}"
+    assert world.refusal() == f"its Job could not be annotated: {refuses}"
     assert world.refusal("b") == ""
     world.follow()
     assert (world.api.evicted, world.api.reserved) == ([], {})
@@ -269,15 +270,14 @@ def test_moves_that_owners_make_up_keep_nobody_else_where_it_is() -> None:
 @pytest.mark.parametrize(
     ("job", "pod", "why"),
     [
-        pytest.param({"podFailurePolicy": None}, {}, "its Job takes an eviction for a failure: no podFailurePolicy "
+        pytest.param({"podFailurePolicy": None}, {}, "its Job counts an eviction as a failure: no podFailurePolicy "
                      "ignores DisruptionTarget", id="an eviction would spend its backoffLimit"),
-        pytest.param({"parallelism": 2}, {}, "it is one of a group of 2, which is never moved in part", id="a gang"),
-        pytest.param({}, {"annotations": {"phasewise.dev/checkpointable": "true"}}, "it is not on a node that was "
-                     "reserved for it at the gate: nothing would hold one for its next pod", id="no gate"),
-        pytest.param({}, {"on": "n0"}, "it is not on a node that was reserved for it at the gate: nothing would hold "
-                     "one for its next pod", id="its scheduler goes its own way"),
+        pytest.param({"parallelism": 2}, {}, "it belongs to a group of 2 pods, which is never moved in part",
+                     id="a gang"),
+        pytest.param({}, {"annotations": {"phasewise.dev/checkpointable": "true"}}, NOT_RESERVED, id="no gate"),
+        pytest.param({}, {"on": "n0"}, NOT_RESERVED, id="its scheduler goes its own way"),
         pytest.param({}, {"owner": ("ReplicaSet", "web")}, "only pods of Jobs are moved", id="no job"),
-        pytest.param({}, {"labels": {}}, "it names no group, by which its next pod would be known", id="no label"),
+        pytest.param({}, {"labels": {}}, "it names no group by which to recognise its replacement", id="no label"),
     ],
 )  # fmt: skip
 def test_whoever_would_not_survive_a_move_stays(job: dict[str, Any], pod: dict[str, Any], why: str) -> None:
@@ -367,9 +367,11 @@ def test_the_seat_of_a_moved_pod_goes_to_the_one_at_the_gate_that_takes_its_plac
     world.begin()
     known, (waits,) = list(world.ledger.cached()), gang("g", 1)
     after = replace(waits, membership=world.pods["a"].membership)
-    assert hand_over_seats(known, [*world.pods.values(), after], NOON_S, 60.0) == known, "while the old one is there"
+    assert hand_over_reservations(known, [*world.pods.values(), after], NOON_S, 60.0) == known, (
+        "while the old one is there"
+    )
     world.leaves()
-    (seat,) = hand_over_seats(known, [*world.pods.values(), after], NOON_S + 5.0, 60.0)
+    (seat,) = hand_over_reservations(known, [*world.pods.values(), after], NOON_S + 5.0, 60.0)
     assert (seat.nodes, seat.needs, seat.since_s, seat.hold_s) == ({after.uid: "n1"}, {}, NOON_S + 5.0, 60.0)
 
 

@@ -69,7 +69,7 @@ def test_a_refusal_is_told_too_and_counted_apart() -> None:
     made = mover(api, thesis(owner=None))
     made.reconcile()
     assert [(event["reason"], event["message"]) for event in api.events] == [
-        ("MoveRefused", "is not moved from n3: nothing would make it again")
+        ("MoveRefused", "is not moved from n3: it has no owner that would recreate it")
     ]
     assert (made.planned, made.refused) == (0, 1)
 
@@ -124,7 +124,7 @@ def test_a_move_that_the_gate_refuses_is_not_begun_and_says_why() -> None:
     made.reconcile()
     assert (api.evicted, api.reserved) == ([], {})
     (event,) = api.events
-    assert event["message"].startswith("is not moved from n3: it is not on a node that was reserved for it at the gate")
+    assert event["message"].startswith("is not moved from n3: it did not get its node by a reservation at the gate")
 
 
 def test_a_job_that_may_not_be_written_to_is_refused_and_the_next_one_moved() -> None:
@@ -137,7 +137,7 @@ def test_a_job_that_may_not_be_written_to_is_refused_and_the_next_one_moved() ->
         made.reconcile()
     assert api.evicted == ["b"]
     refused = [event["message"] for event in api.events if event["reason"] == "MoveRefused"]
-    assert refused == ["is not moved from n3: its Job could not be told of it: annotations: Too long"]
+    assert refused == ["is not moved from n3: its Job could not be annotated: annotations: Too long"]
 
 
 def test_our_move_is_made_by_the_same_gate_and_the_job_remembers_what_was_done() -> None:

@@ -149,7 +149,7 @@ def test_what_cannot_be_true_of_a_move_is_not_read_nor_more_than_is_ever_written
         assert (math.isnan(read.done_core_s), math.isnan(read.downtime_s)) == (True, True)
     for since in ("9999-12-31T23:59:59-12:00", "1969-12-31T23:59:59Z"):
         (record,) = orjson.loads(text)
-        with pytest.raises(BadField, match="is no list of moves"):
+        with pytest.raises(BadField, match="is not a list of moves"):
             read_records({ANNOTATION: orjson.dumps([{**record, "since": since}]).decode()})
     assert len(read_records({ANNOTATION: f"[{','.join([text[1:-1]] * 500)}]"})) == MAX_RECORDS
 

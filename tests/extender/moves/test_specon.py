@@ -47,9 +47,9 @@ def test_a_part_of_a_group_and_a_pod_without_an_owner_are_refused_with_the_reaso
     group = {"batch.kubernetes.io/job-name": "several"}
     pods = {**thesis(labels=group), training("job-2", "n3", labels=group, annotations={}): PC}
     (move,) = planned(pods, nodes(4))
-    assert (move.node, move.text) == ("", "it is one of a group of 2, which is never moved in part")
+    assert (move.node, move.text) == ("", "it belongs to a group of 2 pods, which is never moved in part")
     (move,) = planned(thesis(owner=None), nodes(4))
-    assert (move.node, move.text) == ("", "nothing would make it again")
+    assert (move.node, move.text) == ("", "it has no owner that would recreate it")
 
 
 def test_once_all_are_converged_an_idle_node_takes_the_one_that_was_last_and_no_other_pods_count() -> None:
