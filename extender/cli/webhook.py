@@ -1,4 +1,4 @@
-"""`phasewise webhook`: sets gate and scheduler of the pods of gangs."""
+"""`phasewise webhook`: sets the gate and scheduler of gang pods."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ from recommender.cluster.access.connection import connect
     "names",
     multiple=True,
     default=("phasewise-webhook.kube-system.svc",),
-    help="Host name or address by which the API server reaches it; may be given several times.",
+    help="Host name or address by which the API server reaches it; repeatable.",
 )
-@click.option("--namespace", default="kube-system", help="Where the secret with the certificate lies.")
-@click.option("--secret", default="phasewise-webhook", help="Its name; the manifest makes it, and it is written.")
-@click.option("--configuration", default="phasewise-webhook", help="The MutatingWebhookConfiguration that trusts it.")
-@click.option("--scheduler-name", "scheduler", default="phasewise", help="Put in place of the default; empty keeps it.")
+@click.option("--namespace", default="kube-system", help="Namespace of the Secret with the certificate.")
+@click.option("--secret", default="phasewise-webhook", help="Name of that Secret, which must exist.")
+@click.option("--configuration", default="phasewise-webhook", help="The MutatingWebhookConfiguration to update.")
+@click.option(
+    "--scheduler-name", "scheduler", default="phasewise", help="Replaces the default scheduler; empty: no change."
+)
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]")
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
 def command(
@@ -42,10 +44,10 @@ def command(
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
-    """Have the pods of gangs wait at the gate, in namespaces labelled phasewise.dev/gangs=enabled.
+    """Add the scheduling gate to the pods of gangs, in namespaces labelled phasewise.dev/gangs=enabled.
 
-    Its certificate is its own: made, shared by its replicas in a secret, trusted by the webhook's configuration, and
-    renewed a month before it expires.
+    It manages its own certificate: created, shared by its replicas in a Secret, trusted by the webhook configuration,
+    and renewed a month before it expires.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
 

@@ -1,4 +1,4 @@
-"""One decision on one snapshot: read the question, judge the nodes, remember why, and what was advised."""
+"""Answers one call of the scheduler on one snapshot, and records the decision and the advised node."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Json = Mapping[str, Any]
 
 
 class Placer:
-    """The answers to a scheduler. Every method may be called from any thread, any number of times for one pod.
+    """Answers a scheduler. Thread-safe; a pod may be asked about any number of times.
 
     Parameters
     ----------
     read_pod
-        Makes a pod of its JSON.
+        Reads a pod from its JSON.
     clock
         Unix seconds.
     """
@@ -52,10 +52,10 @@ class Placer:
         self._advising = threading.Lock()
         self._latest: tuple[Json, Pod] | None = None
         self.unknown_nodes = 0
-        """Times that `filter` was asked about a node that no watch has shown."""
+        """How many times `filter` was asked about a node that the watch has not shown."""
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
-        """Which nodes the pod must not go to; none for pods that are none of ours."""
+        """Refuse nodes for a pod; none for pods that are not ours."""
         pod = self._pod(args.pod)
         self._state.withdraw(pod.uid)
         if not self._state.is_ours(pod):
@@ -75,21 +75,21 @@ class Placer:
         if found and not passed:
             self._state.waiting.refused(pod.uid)
             resolvable = node_worth_evicting(request, self._state, self._settings.limits)
-        if len(passed) == 1:  # the scheduler does not ask for scores then
+        if len(passed) == 1:  # then the scheduler does not ask for scores
             decision.favourite = passed[0]
             self._state.advise(pod, passed[0])
         self.decisions.put(decision, attempts=1)
         return FilterResult(passed, found, resolvable)
 
     def prioritize(self, args: ExtenderArgs) -> HostPriorities:
-        """A score of 0 to 10 for each node; all the same for pods that are none of ours."""
+        """Score each node from 0 to 10; all nodes equally for pods that are not ours."""
         pod = self._pod(args.pod)
         self._state.withdraw(pod.uid)
         if not self._state.is_ours(pod):
             snapshot = self._state.snapshot()
             places, unknown = snapshot.table.find(args.names)
             return HostPriorities(snapshot.table.names, places, np.full(len(places), NEUTRAL), unknown)
-        with self._advising:  # two schedulers that ask at once must not be sent to the same node
+        with self._advising:  # concurrent calls must not all be sent to the same node
             request, unknown = self._request_on(pod, args.names)
             if not len(request.places):
                 return HostPriorities(neutral=unknown)
@@ -98,56 +98,50 @@ class Placer:
         former = self.decisions.of(pod.uid)
         decision.nodes_asked = former.nodes_asked if former is not None else len(request.places) + len(unknown)
         if former is not None:
-            decision.refused, decision.added_overload, decision.tolerated = (
-                former.refused,
-                former.added_overload,
-                former.tolerated,
-            )
-            decision.waited_s = former.waited_s
+            decision.refused, decision.waited_s = former.refused, former.waited_s
+            decision.added_overload, decision.tolerated = former.added_overload, former.tolerated
         self.decisions.put(decision, attempts=0 if former is not None else 1)
         return HostPriorities(decision.nodes, decision.places, decision.scores, unknown)
 
     def preempt(self, args: PreemptionArgs) -> Victims:
-        """The nodes that would let the pod in, and who must be evicted there: those proposed, and others of ours where
-        they would not do. Nodes that would refuse it all the same, or without anybody to evict, are left out."""
+        """The candidate nodes of a preemption with their victims: those proposed, and more of ours where they do not
+        suffice. Nodes that would still refuse the pod, or that need no eviction, are left out."""
         pod = self._pod(args.pod)
         if not self._state.is_ours(pod):
             return {node: uids for node, uids in args.victims.items() if uids}
-        there = {node: self._state.residents(node) for node in args.victims}
+        residents = {node: self._state.residents(node) for node in args.victims}
         request, unknown = self._request_on(pod, list(args.victims))
-        judged = sufficient_victims(request, args.victims, there, self._settings.limits)
+        judged = sufficient_victims(request, args.victims, residents, self._settings.limits)
         chosen = {node: args.victims[node] for node in unknown} | judged
         leaving = {
-            node: [there[node][uid].pod for uid in uids]
+            node: [residents[node][uid].pod for uid in uids]
             for node, uids in chosen.items()
-            if there[node].keys() >= set(uids)
+            if residents[node].keys() >= set(uids)
         }
         held = reserved_for_others(pod, list(leaving), self._state, leaving)
         return {node: uids for node, uids in chosen.items() if uids and node not in held}
 
     def _request_on(self, pod: Pod, names: Sequence[str]) -> tuple[PlacementRequest, list[str]]:
-        """What the scorers are asked of the nodes that are known; and the names of the others."""
+        """The input of scorers for the known nodes, and the names of unknown ones."""
         view = self._state.view_of(pod)
         places, unknown = view.snapshot.table.find(names)
         return _request(pod, view, places), unknown
 
     def _forecast_refusals(self, request: PlacementRequest, decision: Decision) -> dict[str, str]:
-        """Node -> why the pod must not go there, by the forecast; the numbers behind it go into the decision."""
+        """Node -> reason of a refusal by the forecast; the figures are recorded in the decision."""
         refusals, names = refused(request, self._settings.limits), request.snapshot.table.names
         found: dict[str, str] = {}
-        for reason, there in refusals.by_reason.items():
-            words = with_time_limit(reason, self._settings.limits.patience_s)
-            found |= {names[place]: words for place in request.places[there].tolist()}
+        for reason, where in refusals.by_reason.items():
+            text = with_time_limit(reason, self._settings.limits.patience_s)
+            found |= {names[place]: text for place in request.places[where].tolist()}
         if (short := refusals.by_reason.get(CPU_REASON)) is not None and refusals.added_overload is not None:
             shares = zip(request.places[short].tolist(), refusals.added_overload[short].tolist(), strict=True)
-            decision.added_overload, decision.tolerated = (
-                {names[place]: share for place, share in shares},
-                refusals.tolerated,
-            )
+            decision.added_overload = {names[place]: share for place, share in shares}
+            decision.tolerated = refusals.tolerated
         return found
 
     def _decide(self, request: PlacementRequest) -> Decision:
-        weights = weights_for(request.pod.words, self._settings.weights)
+        weights = weights_for(request.pod.annotations, self._settings.weights)
         by_scorer = {
             name: scores
             for name, weight in weights.items()
@@ -170,10 +164,7 @@ class Placer:
         )
 
     def _pod(self, raw: Json) -> Pod:
-        """The pod of a request; what `filter` was asked about, or the watch has shown, is not read again.
-
-        A pod of one version never changes.
-        """
+        """The pod of a request; not parsed again if the last call or the watch had it in the same version."""
         latest = self._latest
         if latest is not None and latest[0] is raw:
             return latest[1]

@@ -1,12 +1,11 @@
-"""What reservations for gangs mean to a pod that is asked about.
+"""How reservations for gangs restrict a pod.
 
-A member goes to the node reserved for it alone, as long as the scheduler has that among the nodes that are left, and is
-judged like any pod when it has not. No forecast keeps it from there: a tight node is better than half a gang. For
-others what the members ask for is taken, until these are bound or the reservation is over, and what the next pod of a
-moved one will ask for before it is made; but never for pods of kube-system, of other schedulers or of a higher
-priority, nor for one that was refused every node for `patience_s`.
+A gang member is restricted to its reserved node, whatever the forecast says, as a tight node is better than half a
+gang. If the scheduler does not offer that node, the member is treated like any pod. For other pods the requests of
+members (and of replacements of moved pods) count as used until these are bound or the reservation expires. Exempt are
+pods of kube-system, of other schedulers, of higher priority, and those refused by every node for `patience_s`.
 
-Held against pods that pass through this extender; what others bind is not known before the watch shows it.
+Reservations only hold against pods that pass through this extender.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ NO_PODS: Mapping[str, Sequence[Pod]] = MappingProxyType({})
 
 
 def reserved_elsewhere(pod: Pod, names: Sequence[str], state: ClusterState) -> dict[str, str] | None:
-    """Node -> why not, for all but the node reserved for the pod; None when that is not among them or there is none."""
+    """Node -> reason, for all but the pod's reserved node; None if there is none or it is not in `names`."""
     own = state.reservations.node_of(pod.uid)
     return {name: RESERVED_ELSEWHERE for name in names if name != own} if own and own in names else None
 
@@ -35,9 +34,9 @@ def reserved_elsewhere(pod: Pod, names: Sequence[str], state: ClusterState) -> d
 def reserved_for_others(
     pod: Pod, names: Sequence[str], state: ClusterState, leaving: Mapping[str, Sequence[Pod]] = NO_PODS
 ) -> dict[str, str]:
-    """Node -> why not, where the pod's requests do not fit beside what is reserved.
+    """Node -> reason, for nodes where the pod does not fit beside the reservations.
 
-    `leaving`: node -> pods there that will be evicted.
+    `leaving`: node -> pods that will be evicted there.
     """
     reserved = state.reservations.by_node()
     if not reserved or not pod.of_our_scheduler or pod.namespace == SYSTEM_NAMESPACE:
@@ -54,10 +53,9 @@ def reserved_for_others(
 
 
 def _members_on(node: str, pod: Pod, uids: Sequence[str], state: ClusterState) -> tuple[list[Pod], list[Pod]]:
-    """For whom a node is reserved against a pod; and who of all members is counted there already.
+    """Members whose reservation of a node holds against a pod, and those already counted in the snapshot there.
 
-    A member that was advised to go to its node is counted there like any pod that was; one that was advised to go
-    elsewhere needs the node no more.
+    A member advised to go to its node is in the snapshot; one advised to go elsewhere no longer needs its reservation.
     """
     held, counted = [], []
     for uid in uids:
@@ -72,16 +70,18 @@ def _members_on(node: str, pod: Pod, uids: Sequence[str], state: ClusterState) -
 
 
 def _lacks_capacity(snapshot: Snapshot, place: int, pod: Pod, held: Sequence[Pod], without: Sequence[Pod]) -> bool:
-    """Whether the pod lacks anything that is held on a node, once others that are counted there are `without`."""
+    """Whether the pod does not fit on a node with the `held` pods added and the pods in `without` removed.
+
+    Only resources that the held pods request are checked."""
     for each, need in enumerate(pod.requests):
-        kept = math.fsum(member.requests[each] for member in held)
-        there = snapshot.requested[each, place] + kept - math.fsum(other.requests[each] for other in without)
-        if need > 0.0 and kept > 0.0 and there + need > snapshot.allocatable[each, place] * (1 + ROUNDING_TOLERANCE):
+        reserved = math.fsum(member.requests[each] for member in held)
+        used = snapshot.requested[each, place] + reserved - math.fsum(other.requests[each] for other in without)
+        limit = snapshot.allocatable[each, place] * (1 + ROUNDING_TOLERANCE)
+        if need > 0.0 and reserved > 0.0 and used + need > limit:
             return True
-    kept_devices, gone_devices = _devices(held), _devices(without)
-    needs = {name: need for name, need in pod.extended.items() if kept_devices[name] > 0.0}
-    adjustment = {name: kept_devices[name] - gone_devices[name] for name in needs}
-    return snapshot.devices.lacks(place, needs, adjustment)
+    added, removed = _devices(held), _devices(without)
+    needs = {name: need for name, need in pod.extended.items() if added[name] > 0.0}
+    return snapshot.devices.lacks(place, needs, {name: added[name] - removed[name] for name in needs})
 
 
 def _devices(pods: Sequence[Pod]) -> defaultdict[str, float]:

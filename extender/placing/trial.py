@@ -1,4 +1,4 @@
-"""One request answered without a server: from a dump of the cluster, or from its API, listed once."""
+"""Answers one request without a server, on a dump of the cluster or a single list from its API."""
 
 from __future__ import annotations
 
@@ -28,14 +28,12 @@ Json = Mapping[str, Any]
 
 @dataclass
 class Trial:
-    """A cluster as it was listed, and what is asked of it.
-
-    Without what is reserved for gangs, which holds for minutes at most.
+    """A listed cluster, without reservations for gangs, which only last for minutes.
 
     Attributes
     ----------
     broken
-        What is wrong with each object that could not be read; it is left out.
+        Problems of malformed objects, which are ignored.
     """
 
     settings: Settings
@@ -48,7 +46,7 @@ class Trial:
         self.state = ClusterState(self.settings, time.time, time.monotonic)
 
     def load(self, objects: Iterable[Json]) -> None:
-        """Take in objects of the API, told apart by `kind`; those of other kinds are passed over."""
+        """Load API objects by their `kind`; other kinds are ignored."""
         by_kind: dict[str, list[Json]] = {}
         for raw in objects:
             by_kind.setdefault(str(raw.get("kind")), []).append(raw)
@@ -69,10 +67,7 @@ class Trial:
                 self.broken.append(str(error))
 
     def decide(self, args: ExtenderArgs) -> Decision:
-        """What would be answered: first which nodes are refused, then how the others are scored.
-
-        A pod that is bound already is judged as if it were not.
-        """
+        """The decision on a pod, by `filter` and `prioritize`; a bound pod is treated as if it were not."""
         decisions = Decisions()
         placer = Placer(self.state, self.settings, decisions, self._read_pod, time.time)
         pod = self._read_pod(args.pod)
@@ -83,7 +78,7 @@ class Trial:
         return decisions.of(pod.uid) or Decision(pod, time.time(), nodes_asked=len(args.names))
 
     def read_request(self, request: bytes, file: object) -> ExtenderArgs:
-        """The request of a file: what a scheduler sends, or a pod as kubectl prints it, asked about all nodes.
+        """Read a request: ExtenderArgs, or a pod as printed by kubectl, for all nodes.
 
         Raises
         ------
@@ -97,32 +92,32 @@ class Trial:
 
 
 def list_cluster(api: Api) -> Iterable[Json]:
-    """Everything that matters of a cluster, as plain objects with their kinds."""
+    """All relevant objects of a cluster as JSON, with their kinds."""
     resources = {"Node": NODES, "Pod": PODS, "PhaseProfile": PROFILES, **WELL_KNOWN}
     for kind, resource in resources.items():
         try:
             for page in api.list_pages(path_of(resource)):
                 yield from ({**item, "kind": kind} for item in page.get("items") or ())
         except NotFound:
-            continue  # the PhaseProfiles of a cluster that has none
+            continue  # the cluster has no PhaseProfiles
 
 
 def read_dump(file: Path) -> Iterable[Json]:
-    """The objects of `kubectl get nodes,pods,phaseprofiles -A -o json`.
+    """Read the objects of `kubectl get nodes,pods,phaseprofiles -A -o json`.
 
     Raises
     ------
     BadInput
-        It is no such dump.
+        It is not such a dump.
     """
     raw = _parsed(file.read_bytes(), file)
     items = raw.get("items") if isinstance(raw, dict) else None
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise BadInput("this is no list of objects", remedy=HOW_TO_DUMP, file=file)
+        raise BadInput("this is not a list of objects", remedy=HOW_TO_DUMP, file=file)
     return items
 
 
-HOW_TO_DUMP = "Make one by kubectl get nodes,pods,phaseprofiles -A -o json."
+HOW_TO_DUMP = "Create one with kubectl get nodes,pods,phaseprofiles -A -o json."
 
 
 def _parsed(text: bytes, file: object) -> Any:

@@ -1,14 +1,14 @@
-"""GPUs as nodes offer them and pods ask for them: whole ones, and shares of one.
+"""GPUs, whole and shared, as nodes offer and pods request them.
 
-Nodes and pods name GPUs by an extended resource `<vendor>/gpu`. Of the ways to share one, these are read:
+GPUs are extended resources named `<vendor>/gpu`. These ways of sharing are supported:
 
 - time slicing and MPS of NVIDIA's device plugin: each GPU is offered several times, as `nvidia.com/gpu` or
-  `nvidia.com/gpu.shared`; the label `nvidia.com/gpu.replicas` says how often, and a pod gets such a part of one;
-- HAMi: a pod says which percentage of each GPU it wants, by `nvidia.com/gpucores` and `nvidia.com/gpumem-percentage`;
-  how many GPUs there are stands in an annotation of the node, since it offers each one several times too.
+  `nvidia.com/gpu.shared`; the label `nvidia.com/gpu.replicas` says how often;
+- HAMi: pods request a percentage of each GPU by `nvidia.com/gpucores` and `nvidia.com/gpumem-percentage`. Nodes offer
+  each GPU several times; an annotation lists the physical ones.
 
-A pod that asks for device memory in MiB alone (`nvidia.com/gpumem`) counts as if it took the whole GPU. Parts that MIG
-makes (`nvidia.com/mig-1g.5gb`) are resources of their own, which are whole. Claims (DRA) are not looked at.
+A pod that requests only device memory in MiB (`nvidia.com/gpumem`) counts as using the whole GPU. MIG devices
+(`nvidia.com/mig-1g.5gb`) are resources of their own. Resource claims (DRA) are ignored.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from recommender.cluster.objects.reading import Fields
 from recommender.cluster.objects.requests import Amounts, amounts
 
 MILLI_PER_GPU = 1000
-"""A GPU, in thousandths."""
-
 GPU_NAMES = ("gpu", "gpu.shared")
 PERCENTAGES, GPU_MEMORY = ("gpucores", "gpumem-percentage"), "gpumem"
 REPLICAS_LABEL, COUNT_LABEL = "nvidia.com/gpu.replicas", "nvidia.com/gpu.count"
@@ -29,14 +27,14 @@ HAMI_ANNOTATION = "hami.io/node-nvidia-register"
 
 
 class GpuRequest(NamedTuple):
-    """So many GPUs, or parts that the node makes of them, and how much of each in thousandths."""
+    """Number of GPUs (or of the parts that the node offers as GPUs), and thousandths used of each."""
 
     number: int = 0
     milli: int = MILLI_PER_GPU
 
 
 class GpuOffer(NamedTuple):
-    """So many GPUs, each made into so many parts."""
+    """Number of GPUs, and how many times each is offered."""
 
     number: int = 0
     parts: int = 1
@@ -46,12 +44,12 @@ NO_GPU, NO_GPUS = GpuRequest(), GpuOffer()
 
 
 def gpu_request(needs: Amounts, spec: Fields) -> GpuRequest:
-    """What a pod asks for; where its containers want different shares of a GPU, the largest of each.
+    """The GPUs that a pod requests; of different shares in its containers, the largest.
 
     Parameters
     ----------
     needs
-        Of the whole pod. Percentages are of each GPU of a container, and mean nothing added up.
+        Requests of the whole pod. Percentages refer to each GPU of a container; their sum is meaningless.
 
     Examples
     --------
@@ -75,21 +73,21 @@ def _milli(container: Fields) -> int:
 
 
 def gpu_offer(allocatable: Amounts, labels: Mapping[str, str], annotations: Mapping[str, str]) -> GpuOffer:
-    """What a node has."""
+    """The GPUs of a node."""
     offered = int(sum(amount for name, amount in allocatable.items() if _resource_name(name) in GPU_NAMES))
     parts = max(1, _integer(labels.get(REPLICAS_LABEL, "")))
     number = offered // parts
     registered = annotations.get(HAMI_ANNOTATION, "")
-    if registered:  # by version a list in JSON, or entries that end in colons
-        told = registered.count('"id"') or sum(1 for entry in registered.split(":") if "," in entry)
-        number = min(number, told or _integer(labels.get(COUNT_LABEL, "")) or number)
+    if registered:  # a JSON list, or entries that end in colons, depending on the version
+        registered_count = registered.count('"id"') or sum(1 for entry in registered.split(":") if "," in entry)
+        number = min(number, registered_count or _integer(labels.get(COUNT_LABEL, "")) or number)
     return GpuOffer(number, parts)
 
 
 def requests_in_gpus(needs: Amounts, spec: Fields) -> dict[str, float]:
-    """What a pod asks for, a share of a GPU as the part of one that so many equal pods can each have.
+    """The requests of a pod, a share of a GPU rounded up to 1 / n, where n such pods fit on one GPU.
 
-    Where only sums over a node are kept, half a GPU for 60 % would promise room for a second such pod.
+    Only sums per node are kept, in which two pods with 60 % each would otherwise seem to fit on 1.2 GPUs.
 
     Examples
     --------
@@ -107,7 +105,7 @@ def requests_in_gpus(needs: Amounts, spec: Fields) -> dict[str, float]:
 def allocatable_in_gpus(
     allocatable: Amounts, labels: Mapping[str, str], annotations: Mapping[str, str]
 ) -> dict[str, float]:
-    """What a node has, GPUs as many as there are where HAMi offers each several times."""
+    """The allocatable resources of a node; with HAMi, which offers each GPU several times, its physical GPUs."""
     offer = gpu_offer(allocatable, labels, annotations)
     hami = HAMI_ANNOTATION in annotations
     return {

@@ -1,8 +1,8 @@
-"""Nodes reserved for the pods of gangs, as they stand in a ConfigMap that `phasewise controller` alone may write.
+"""Reservations of nodes for the pods of gangs, in a ConfigMap that only `phasewise controller` may write.
 
-For a gang it holds UIDs and nodes, no amounts: what is reserved is what the pods themselves ask for, and nothing for a
-pod that is bound, gone, or made anew under the same name. A pod that is moved needs a seat before the one is made that
-will take its place, so that its reservation says how much. Why it is one object stands in docs/decisions/extender.md.
+For a gang it holds UIDs and nodes but no amounts: what the pods request is reserved, and nothing for a pod that is
+bound, deleted or recreated. A reservation for a move is made before the replacement pod exists, so it also holds
+amounts. docs/decisions/extender.md says why it is a single object.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ ENTRY = "gangs.json"
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Nodes for pods of one gang, reserved at one moment.
+    """Nodes reserved for pods of one gang.
 
     Attributes
     ----------
     gang
-        Its name, unique within the namespace.
+        Name of the gang, unique within the namespace.
     since_s, hold_s
-        Unix seconds of the controller's clock, to the millisecond; and for how long it counts.
+        Creation by the controller's clock, unix seconds to the millisecond; and duration.
     nodes
         Pod UID -> node.
     needs, priority
-        Resource -> cores, bytes or pieces, and the priority, of whoever takes the place of these pods, which are to be
-        moved there; empty and 0 where the node is for the pods themselves.
+        For a move: resource -> amount, and priority, of the pod that will replace the one in `nodes`; else empty and 0.
     """
 
     namespace: str
@@ -52,14 +51,13 @@ class Reservation:
     priority: int = 0
 
     def without(self, uids: Set[str]) -> Reservation:
-        """The same but for these pods; itself where it names none of them."""
+        """The reservation without these pods; itself if it names none of them."""
         if uids.isdisjoint(self.nodes):
             return self
         return replace(self, nodes={uid: node for uid, node in self.nodes.items() if uid not in uids})
 
     def remaining_s(self, now_s: float) -> float:
-        """For how long it still counts. A clock that was put back, or is ahead of ours, makes it no longer than
-        `hold_s`; one that is further off than that makes it count for nothing.
+        """Time until it expires, at most `hold_s` even if clocks differ; 0 if they differ by more than that.
 
         Examples
         --------
@@ -73,7 +71,7 @@ class Reservation:
 
 @reads("ConfigMap")
 def read_reservations(raw: Fields) -> tuple[Reservation, ...]:
-    """Those of the ConfigMap that can be read: one that cannot voids no other. BadObject where it is no list of any."""
+    """Read the reservations of the ConfigMap, skipping malformed ones; BadObject if it holds no list."""
     text, found = raw.child("data").text(ENTRY), []
     try:
         entries = orjson.loads(text) if text else []
@@ -85,19 +83,19 @@ def read_reservations(raw: Fields) -> tuple[Reservation, ...]:
         try:
             found.append(_reservation(Fields(entry, f"data.{ENTRY}[{number}]")))
         except BadField as error:
-            log.warning("a reservation counts for nothing: %s", error)
+            log.warning("a malformed reservation is ignored: %s", error)
     return tuple(found)
 
 
-def _reservation(told: Fields) -> Reservation:
-    since_s, hold_s = told.time_s("since"), told.integer("holdSeconds")
+def _reservation(fields: Fields) -> Reservation:
+    since_s, hold_s = fields.time_s("since"), fields.integer("holdSeconds")
     if since_s is None or hold_s <= 0:
-        raise BadField(told.path, "does not say since when and for how long")
-    by_node = told.child("nodes")
+        raise BadField(fields.path, "does not say since when and for how long")
+    by_node = fields.child("nodes")
     nodes = {uid: node for node in by_node.raw for uid in by_node.texts(node)}
-    asked = told.child("needs")
-    needs = {name: asked.quantity(name) or 0.0 for name in asked.raw}
-    namespace, gang, priority = told.required("namespace"), told.required("gang"), told.integer("priority")
+    needs_raw = fields.child("needs")
+    needs = {name: needs_raw.quantity(name) or 0.0 for name in needs_raw.raw}
+    namespace, gang, priority = fields.required("namespace"), fields.required("gang"), fields.integer("priority")
     return Reservation(namespace, gang, since_s, float(hold_s), nodes, needs, priority)
 
 
@@ -128,10 +126,10 @@ class _Active(NamedTuple):
 
 
 class Reservations:
-    """Those that count now. What counts is replaced as a whole, so that threads need no lock.
+    """The reservations in force. They are replaced as a whole, so threads need no lock.
 
-    How long a reservation counts is settled when it is first seen, by the clock on the wall, since a restart must not
-    renew it; from then on it is measured by one that nobody puts forward or back.
+    When a reservation is first seen, its end is computed by the wall clock, as a restart must not extend it; from then
+    on the monotonic clock counts.
 
     Parameters
     ----------
@@ -143,36 +141,36 @@ class Reservations:
         self._clock, self._monotonic = clock, monotonic
         self._all: Sequence[_Active] = ()
 
-    def put(self, told: Iterable[Reservation]) -> None:
-        """All there are now."""
-        ends = {_identity(held.reservation): held.until_s for held in self._all}
+    def put(self, fields: Iterable[Reservation]) -> None:
+        """Replace all reservations."""
+        ends = {_identity(each.reservation): each.until_s for each in self._all}
         now_s, monotonic_s = self._clock(), self._monotonic()
         self._all = [
             _Active(each, ends.get(_identity(each), monotonic_s + each.remaining_s(now_s)), _by_node(each))
-            for each in told
+            for each in fields
         ]
 
     def node_of(self, uid: str) -> str:
-        """The node that is reserved for a pod; empty for none."""
+        """The node reserved for a pod; empty for none."""
         return next((node for each in self._active() if (node := each.reservation.nodes.get(uid))), "")
 
     def replacement_of(self, uid: str) -> Pod | None:
-        """What stands for the pod that will take the place of one that is moved; None for any other."""
+        """A placeholder for the replacement of a pod that is being moved; None for other pods."""
         return next((_replacement(each.reservation) for each in self._active() if _moves(each.reservation, uid)), None)
 
     def by_node(self) -> Mapping[str, Sequence[str]]:
-        """Node -> UIDs of the pods that it is reserved for, bound ones among them."""
+        """Node -> UIDs of the pods that it is reserved for, including bound ones."""
         active = self._active()
         if len(active) == 1:
             return active[0].uids_on
-        nodes = {node for held in active for node in held.uids_on}
-        return {node: [uid for held in active for uid in held.uids_on.get(node, ())] for node in nodes}
+        nodes = {node for each in active for node in each.uids_on}
+        return {node: [uid for each in active for uid in each.uids_on.get(node, ())] for node in nodes}
 
     def _active(self) -> Sequence[_Active]:
         if not self._all:
             return ()
         now_s = self._monotonic()
-        return [held for held in self._all if now_s < held.until_s]
+        return [each for each in self._all if now_s < each.until_s]
 
 
 def _moves(reservation: Reservation, uid: str) -> bool:
@@ -189,7 +187,7 @@ def _replacement(reservation: Reservation) -> Pod:
 
 
 def _identity(reservation: Reservation) -> tuple[str, str, float]:
-    """What tells one reservation from the next of the same gang."""
+    """Distinguishes successive reservations of the same gang."""
     return reservation.namespace, reservation.gang, reservation.since_s
 
 

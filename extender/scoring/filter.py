@@ -1,4 +1,4 @@
-"""Which nodes a pod must not go to: those that the forecast sees overload in the coming cycle, and no others."""
+"""Refuses the nodes that would be overloaded in the coming cycle according to the forecast."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from extender.view.snapshot import Floats
 from recommender.records import CPU, MEMORY
 
 ROUNDING_TOLERANCE = 1e-4
-"""Single precision over some hundred pods; a pod that fits exactly must fit."""
+"""A pod that fits exactly must fit, in spite of single precision sums over some hundred pods."""
 
 
 class Refusals(NamedTuple):
-    """Of m nodes.
+    """Refusals of m nodes.
 
     Attributes
     ----------
     by_reason
-        Reason -> (m,) which nodes are refused for it; each at most once, for memory first.
+        Reason -> (m,) which nodes are refused for it; each for one reason at most, memory first.
     added_overload
-        (m,) the overload that the pod is expected to add, as a share of its demand; nothing where that did not matter.
+        (m,) expected overload added by the pod, as a share of its demand; None if no limit applies.
     tolerated
-        How much of it is.
+        The limit of `added_overload`.
     """
 
     by_reason: dict[str, NDArray[np.bool_]]
@@ -36,7 +36,7 @@ class Refusals(NamedTuple):
     tolerated: float = 1.0
 
     def for_any_reason(self, nodes: int) -> NDArray[np.bool_]:
-        """(m,): which nodes are refused for whatever reason."""
+        """(m,): which nodes are refused for any reason."""
         found = np.zeros(nodes, dtype=bool)
         for places in self.by_reason.values():
             found |= places
@@ -44,14 +44,12 @@ class Refusals(NamedTuple):
 
 
 def refused(request: PlacementRequest, limits: Limits, freed: Floats | None = None) -> Refusals:
-    """Which nodes are refused, and why.
-
-    What was guessed, of the pod or of what is on a node, never refuses it a node.
+    """Which nodes are refused, and why. Guessed use, of the pod or of pods on a node, is no reason.
 
     Parameters
     ----------
     freed
-        (2, cells, m) in cores and bytes: what will no more be used on each node; infinite where that is not known.
+        (2, cells, m) cores and bytes that evictions will free on each node; infinite if unknown.
     """
     if request.footprint.source in (GUESS, SIZE):
         return Refusals({})
@@ -72,7 +70,7 @@ def refused(request: PlacementRequest, limits: Limits, freed: Floats | None = No
 
 
 def _memory_peaks(request: PlacementRequest, limits: Limits, freed: Floats | None) -> Floats:
-    """(m,): the highest share of each node's memory that will be used."""
+    """(m,): peak memory use of each node with the pod, as a share of allocatable."""
     snapshot = request.snapshot
     cells, per_unit = snapshot.grid.cells_of(limits.cycle_s), request.per_unit[MEMORY]
     shares = (request.load[MEMORY, :cells] + request.demand[MEMORY, :cells, None]) * per_unit
@@ -85,10 +83,10 @@ def _memory_peaks(request: PlacementRequest, limits: Limits, freed: Floats | Non
 
 
 def _added_overload(request: PlacementRequest, limits: Limits, freed: Floats | None) -> NDArray[np.float64]:
-    """(m,): the overload that the pod is expected to add to each node, as a share of its demand."""
+    """(m,): expected overload that the pod adds to each node, as a share of its demand."""
     cells = request.snapshot.grid.cells_of(limits.cycle_s)
     load, variance = request.load[CPU, :cells], request.variance
-    if freed is not None:  # what is left is taken to be as uncertain as all was
+    if freed is not None:  # assume that variance shrinks in proportion to load
         left = np.maximum(load - freed[CPU, :cells], 0.0)
         variance = variance * np.divide(left, load, out=np.zeros_like(load), where=load > 0.0)
         load = left
@@ -98,24 +96,24 @@ def _added_overload(request: PlacementRequest, limits: Limits, freed: Floats | N
 
 
 MIN_HALF_WIDTH_CORES = 1e-9
-"""Cores: what is certain has no reach to divide by."""
+"""Avoids division by zero where use has no variance."""
 
 
 def added_overload(
     load: Floats, variance: Floats, demand: Floats, own_variance: Floats, per_unit: Floats
 ) -> NDArray[np.float64]:
-    """(m,): the overload that a pod is expected to add to each node, as a share of all that it demands.
+    """(m,): expected overload that a pod adds to each node, as a share of its total demand.
 
-    What it would add to the largest of the nodes if that were empty is left out: no other node could spare it that.
+    Overload that it would cause even on the largest node, empty, does not count: no node could avoid it.
 
     Parameters
     ----------
     load, variance
-        (cells, m): expected use of CPU, and how uncertain it is (cores squared).
+        (cells, m): mean (cores) and variance (cores squared) of CPU use on each node.
     demand, own_variance
-        (cells,): the same of the pod.
+        (cells,): the same for the pod.
     per_unit
-        (m,): 1 / cores; 0 where that is not known, and nothing is added then.
+        (m,): 1 / cores; 0 if unknown, which counts as no overload.
     """
     asked = float(demand.sum())
     sized = per_unit > 0.0
@@ -131,7 +129,7 @@ def added_overload(
 
 
 def _mean_excess(mean: Floats, variance: Floats) -> NDArray[np.float64]:
-    """How far above zero in the mean is what has this mean and variance, anywhere around it with equal chance."""
+    """E[max(X, 0)] of a uniform X with this mean and variance."""
     half_width = np.sqrt(3.0 * variance) + MIN_HALF_WIDTH_CORES
     inside = np.minimum(np.maximum(mean + half_width, 0.0), 2.0 * half_width)
     above: NDArray[np.float64] = inside * inside / (4.0 * half_width) + np.maximum(mean - half_width, 0.0)

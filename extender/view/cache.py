@@ -1,5 +1,4 @@
-"""What keeps the state as the cluster is: watches of nodes, pods, PhaseProfiles and the controllers above the pods; and
-what is measured of pods of which nothing else is known."""
+"""Keeps the state up to date: watches of nodes, pods, PhaseProfiles and controllers, and polling of measured use."""
 
 from __future__ import annotations
 
@@ -27,19 +26,19 @@ from recommender.cluster.watching.reflector import Reflector
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, reader_of
 
 PERIOD_S = 60.0
-"""As often as metrics-server looks by default."""
+"""Default resolution of metrics-server."""
 
 RETRY_S = 5.0
-"""At the start, and after a failure."""
+"""At the start and after a failure."""
 
 
 class UsagePoller:
-    """Asks on a thread of its own, and only while there are pods with neither profile nor requests.
+    """Polls the metrics API on a thread of its own, while there are pods with neither profile nor requests.
 
     Attributes
     ----------
     failing
-        1 while the metrics API is there and does not answer as it should, or we may not ask it.
+        1 while the metrics API exists but fails or denies access, else 0.
     """
 
     def __init__(self, api: Api, state: ClusterState) -> None:
@@ -49,7 +48,7 @@ class UsagePoller:
         self.failing = 0
 
     def poll(self) -> None:
-        """Ask once. Without the metrics API these pods are guessed, as they are before it has seen them."""
+        """Poll once. Without the metrics API the use of these pods is guessed."""
         try:
             self._poll()
         except Exception:
@@ -69,7 +68,7 @@ class UsagePoller:
             return
         except (ApiError, BadCredentials) as error:
             if not self.failing:
-                log.warning("what pods use is not known: %s", error)
+                log.warning("the use of pods is unknown: %s", error)
             self.failing = 1
             return
         self.failing = 0
@@ -85,18 +84,18 @@ class UsagePoller:
 log = logging.getLogger(__name__)
 
 OnBound = Callable[[Pod], None]
-"""Told of each pod that is seen on its node for the first time, on the watch's thread; must be quick."""
+"""Called on the watch's thread with each pod when it is first seen bound; must be fast."""
 
 
 class ClusterCache:
-    """Watches of one cluster, each on a thread of its own.
+    """The watches of a cluster, each on a thread of its own.
 
-    Pods are listed last: their workload class needs the controllers above them, their demand the profiles.
+    Pods are listed last, as their workload class depends on their controllers, and their demand on profiles.
 
     Parameters
     ----------
     controller_namespace
-        Where `phasewise controller` keeps what it has reserved for gangs.
+        Namespace of the ConfigMap with reservations of `phasewise controller`.
     """
 
     def __init__(
@@ -136,7 +135,7 @@ class ClusterCache:
         self._starter = threading.Thread(target=self._start_pods, name="watch pods", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start all watches."""
         self._first.start()
         self._profiles.start()
         self._starter.start()
@@ -149,7 +148,7 @@ class ClusterCache:
         self._usage_poller.loop.stop(0.0)
 
     def _start_pods(self) -> None:
-        """Once all else is known; where profiles are not there, or may not be read, requests count."""
+        """Start the watch of pods once all else is listed; if profiles cannot be listed, requests are used."""
         while not self._first.synced or not (self._profiles.synced or self._profiles.problem):
             if self._ended.wait(0.02):
                 return
@@ -158,7 +157,7 @@ class ClusterCache:
 
     @property
     def synced(self) -> bool:
-        """Everything was listed once; before that what is not seen may be there all the same."""
+        """Whether everything has been listed once; until then, absence means nothing."""
         return self._pods.synced
 
     @property
@@ -168,23 +167,22 @@ class ClusterCache:
 
     @property
     def failing(self) -> int:
-        """How many of the watches have no contact now, the metrics API counted with them: what they are of is known as
-        it was."""
+        """Number of watches without contact, including the metrics API; their data may be stale."""
         return self._all.failing + self._usage_poller.failing
 
     @property
     def unreadable(self) -> int:
-        """How many objects cannot be read, each of which is left out as if it were not there."""
+        """Number of objects that cannot be parsed and are ignored."""
         return self._all.unreadable
 
     @property
     def newest_s(self) -> float:
-        """Unix seconds of the newest change of a node or a pod that counts by now; NaN before the first."""
+        """Time of the newest processed change of a node or pod, unix seconds; NaN before the first."""
         nodes, pods = self._readers
         return float(np.fmax(nodes.newest_s, pods.newest_s))
 
     def staleness_s(self) -> float:
-        """Seconds since the API server last said anything about nodes or pods, the longer of the two."""
+        """Seconds since the API server last sent anything about nodes or about pods, whichever is longer."""
         return max(self._nodes.staleness_s(), self._pods.staleness_s())
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:

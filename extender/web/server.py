@@ -1,7 +1,7 @@
-"""uvicorn around an application: one process, one event loop. Whoever keeps it waiting is hung up on.
+"""uvicorn around an application: one process, one event loop, and limits for slow clients.
 
-A connection that says nothing costs a few kilobytes, so there may be thousands. It is ended when a request, once begun,
-is not whole in time; when its answer is not taken in time; and when there are too many, the longest silent one first.
+An idle connection costs a few kilobytes, so there may be thousands. Connections are closed if a request head or the
+reading of an answer takes too long, and if there are too many, the longest idle one first.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ from recommender.errors import Misuse
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 95
-"""A scheduler keeps an idle connection for 90 s and does not repeat a call on one that is closed under it."""
+"""A scheduler keeps idle connections for 90 s, and does not retry a call if we close one meanwhile."""
 
 MAX_HEAD_BYTES = 16 << 10
-"""Those of schedulers have a fifth of a kilobyte, those of browsers seldom more than four."""
+"""Heads of schedulers have 0.2 KB, those of browsers seldom more than 4 KB."""
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread that reads a watch may hold the interpreter: ten times shorter than usual, since a call lasts about
-as long."""
+"""How long a thread that parses watch events may hold the GIL: a tenth of Python's default, as a call takes about as
+long."""
 
 SHUTDOWN_GRACE_S = 5
-"""For calls that are being answered when the process is told to end."""
+"""Grace period of calls in progress at shutdown."""
 
 CERTIFICATE_CHECK_S = 10
-"""So often it is looked whether there is another certificate."""
+"""How often to check for a new certificate."""
 
 BACKLOG = 2048
-"""Connections that wait to be accepted."""
+"""Connections waiting to be accepted."""
 
 RESERVED_FILES = 500
-"""Of those that the process may open: for watches, logs and handshakes."""
+"""File descriptors kept free for watches, logs and handshakes."""
 
 HANDSHAKE_S = 2.0
-"""TLS handshakes that are not over by then are ended: they are no connections yet, and count among none."""
+"""Timeout of TLS handshakes, which do not count as connections yet."""
 
 SLOW_HEAD, NOT_TAKEN = "slow head", "answer not taken"
-"""For what a client has `request_s`: each by itself, as it may ask again before it has taken an answer."""
+"""What a client must do within `request_s`; independent deadlines, as requests can be pipelined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,12 @@ class Serving:
     address
         `host:port`.
     certificate, key
-        PEM files; with them https is spoken, and nothing else. They may be replaced while it runs.
+        PEM files, for https only; reloaded when they change.
     client_authority
-        PEM file: only clients with a certificate of this authority are let in.
+        PEM file: only clients with a certificate of this authority are accepted.
     request_s
-        The longest time for a head to come, and for an answer to be taken.
-    most_connections
+        Timeout for a request head to arrive and for an answer to be read.
+    max_connections
         At a time; with TLS each takes some 40 KiB.
     """
 
@@ -88,7 +88,7 @@ class Serving:
 
 @dataclass(slots=True)
 class Connections:
-    """The open connections of a server, the one that was silent for longest first."""
+    """The open connections of a server, the longest idle first."""
 
     request_s: float
     most: int
@@ -96,7 +96,7 @@ class Connections:
     by_last_request: dict[Connection, None] = field(default_factory=dict)
 
     def touch(self, connection: Connection) -> None:
-        """It was opened, or has asked something. The longest silent one goes when there are too many."""
+        """Move a new or active connection to the end; closes the longest idle one if there are too many."""
         self.by_last_request.pop(connection, None)
         self.by_last_request[connection] = None
         if len(self.by_last_request) > self.most:
@@ -104,8 +104,8 @@ class Connections:
 
 
 class CorkedTransport:
-    """A transport that sends what is written in one turn of the loop at once: uvicorn writes head and body one by one,
-    and each would be a system call of ours and a packet that wakes the client."""
+    """A transport that sends all writes of one event loop iteration together: uvicorn writes head and body separately,
+    which would cost two system calls and two packets."""
 
     def __init__(self, transport: Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
@@ -130,7 +130,7 @@ class CorkedTransport:
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's, with limits of time and size. What it overrides are the callbacks of asyncio and of httptools."""
+    """uvicorn's protocol, with timeouts and limits; overrides callbacks of asyncio and httptools."""
 
     def __init__(self, connections: Connections, **given: Any) -> None:
         super().__init__(**given)
@@ -139,7 +139,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes: int | None = None
 
     def hang_up(self, reason: str) -> None:
-        """End it without waiting for the client to take what we still have for it."""
+        """Close the connection without waiting for pending writes."""
         self._connections.by_last_request.pop(self, None)
         self._connections.hung_up(reason)
         self.transport.abort()
@@ -193,13 +193,13 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """No HTTP: the one thing that uvicorn answers by itself."""
+        """Count requests that are not HTTP, which uvicorn answers by itself."""
         self._connections.hung_up("no HTTP")
         super().send_400_response(msg)
 
 
 class _Loop(uvloop.Loop):
-    """Ends TLS handshakes that take too long; uvicorn has no setting for it."""
+    """Adds a timeout of TLS handshakes, for which uvicorn has no setting."""
 
     def __init__(self, handshake_s: float) -> None:
         super().__init__()
@@ -213,12 +213,12 @@ class _Loop(uvloop.Loop):
 
 
 class Server:
-    """Serves an application; listens once it is made.
+    """Serves an application; the address is bound on construction.
 
     Raises
     ------
     Misuse
-        The address is none, or is taken; or what should be a certificate is none.
+        The address is invalid or in use, or the certificate is invalid.
     """
 
     def __init__(self, app: App, serving: Serving) -> None:
@@ -246,23 +246,23 @@ class Server:
         try:
             self._config.load()
         except (OSError, ssl.SSLError) as error:
-            raise Misuse(f"--tls-certificate: this is no certificate with its key ({error}).") from error
+            raise Misuse(f"--tls-certificate: not a valid certificate with its key ({error}).") from error
         self._loaded_mtime_ns = self._file_mtime_ns()
         self._server = uvicorn.Server(self._config)
         self._socket = _listening_socket(serving.address)
         self.port: int = self._socket.getsockname()[1]
 
     def run(self) -> None:
-        """Answer until `stop` is called; on the main thread until SIGTERM or SIGINT, too."""
+        """Serve until `stop` is called or, on the main thread, until SIGTERM or SIGINT."""
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: None)  # uvicorn raises it once more when it has ended
+                signal.signal(number, lambda *_: None)  # uvicorn raises it again at the end
         with asyncio.Runner(loop_factory=partial(_Loop, min(HANDSHAKE_S, self._serving.request_s))) as runner:
             runner.run(self._server.serve(sockets=[self._socket]))
 
     def stop(self) -> None:
-        """From any thread."""
+        """Stop serving; may be called from any thread."""
         self._server.should_exit = True
 
     def _tls(self) -> dict[str, Any]:
@@ -277,7 +277,7 @@ class Server:
         return self._serving.certificate.stat().st_mtime_ns if self._serving.certificate else 0
 
     async def _reload_certificate(self) -> None:
-        """Show those who come from now on the certificate that lies there now."""
+        """Use a replaced certificate for new connections."""
         if self._config.ssl is None:
             return
         try:
@@ -285,11 +285,11 @@ class Server:
                 self._config.ssl.load_cert_chain(self._config.ssl_certfile or "", self._config.ssl_keyfile)
                 self._loaded_mtime_ns = mtime_ns
         except (OSError, ssl.SSLError) as error:
-            log.warning("the certificate that was put in place cannot be shown: %s", error)
+            log.warning("the new certificate cannot be loaded: %s", error)
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a `host:port` can be reached from this machine alone."""
+    """Whether a `host:port` can only be reached from this machine."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return host == "localhost" or ip_address(host).is_loopback
@@ -298,18 +298,18 @@ def is_loopback(address: str) -> bool:
 
 
 def _files_limit() -> int:
-    """How many files the process may open from now on: all that it may ask for."""
+    """Raise the limit of open files to the maximum, and return it."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most if most != resource.RLIM_INFINITY else sys.maxsize
 
 
 def _listening_socket(address: str) -> socket.socket:
-    """Nobody is let in before it listens: once `run` can be told to end."""
+    """A bound socket; clients cannot connect before `run` listens on it."""
     host, _, port = address.rpartition(":")
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Head and body of an answer are two writes: else the second waits 40 ms. What is accepted has it of the listener.
+    # Without it the second of two writes waits 40 ms. Accepted sockets inherit the option.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         bound.bind((host.strip("[]"), int(port)))

@@ -1,9 +1,9 @@
-"""Certificates of a server's own: an authority that signs once and is forgotten; no key of one lies anywhere.
+"""Self-managed serving certificates. Each is signed by a new authority whose private key is discarded at once.
 
-Kept in a Secret that replicas share, in the webhook's configuration, in a file: in this order, and each step only where
-something differs. So the API server trusts a certificate before anyone shows it, and replicas may do this at the same
-time (the Secret is written by the version it was read at). The Secret is there already, empty at first: who may make
-one may make one that gets the token of any account of its namespace.
+A certificate is stored in a Secret shared by all replicas, then its authority in the webhook's configuration, then the
+certificate in a file; each step only if something differs. So the API server trusts a certificate before it is used,
+and replicas may do this concurrently (the Secret is written with optimistic locking). The manifest creates the Secret,
+empty: permission to create Secrets would give access to the token of any service account in the namespace.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from recommender.cluster.paths import path_of
 
 VALID_S = 90 * 86400.0
 RENEW_BEFORE_S = 30 * 86400.0
-"""A certificate that is valid for less than this is renewed."""
+"""Certificates are renewed this long before they expire."""
 
 BACKDATED_S = 300.0
-"""Certificates begin so long ago: clocks differ."""
+"""Certificates are backdated by this much, as clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateBundle:
-    """What a server shows, and by what it is trusted; PEM.
+    """A serving certificate with its key and authorities; PEM.
 
     Attributes
     ----------
     authorities
-        Certificates of the authority, and of the one before while that is valid: those who have not heard of the new
-        one yet still trust, and are still trusted.
+        Certificates of the authority and, while it is valid, of the previous one, so that old certificates stay trusted
+        during a renewal.
     """
 
     certificate: bytes
@@ -55,7 +55,7 @@ class CertificateBundle:
 
     @classmethod
     def of_secret(cls, data: Mapping[str, str]) -> CertificateBundle:
-        """From `data` of a Secret; BadCertificate where a part is missing or no base64."""
+        """Read `data` of a Secret; BadCertificate if a part is missing or not base64."""
         try:
             return cls(*(base64.b64decode(data[name], validate=True) for name in ("tls.crt", "tls.key", "ca.crt")))
         except (KeyError, ValueError) as error:
@@ -66,9 +66,9 @@ class CertificateBundle:
         return {name: base64.b64encode(part).decode() for name, part in parts.items()}
 
     def needs_renewal(self, names: Sequence[str], now_s: float) -> bool:
-        """Whether they must be renewed: they expire soon, begin later, or are not for all these names. BadCertificate.
+        """Whether the certificate expires soon, is not valid yet (made with a wrong clock) or lacks one of these names.
 
-        Those that begin later were made by somebody whose clock was wrong.
+        Raises BadCertificate if it is malformed.
         """
         shown = _read(self.certificate)[0]
         left_s = shown.not_valid_after_utc.timestamp() - now_s
@@ -77,7 +77,7 @@ class CertificateBundle:
 
 
 def new_bundle(names: Sequence[str], now_s: float, former: CertificateBundle | None = None) -> CertificateBundle:
-    """A new authority and a certificate of it for these host names and addresses, valid for `VALID_S`."""
+    """Create an authority, and a certificate for these host names and addresses, valid for `VALID_S`."""
     now = datetime.fromtimestamp(now_s, UTC)
     signing, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"phasewise authority {now:%Y-%m-%d %H:%M:%S}")])
@@ -114,7 +114,7 @@ def _builder(
 
 
 def _still_valid(former: CertificateBundle | None, now: datetime) -> bytes:
-    """The newest authority of before, while it is valid."""
+    """The newest previous authority, if it is still valid."""
     try:
         newest = _read(former.authorities)[:1] if former is not None else []
     except BadCertificate:
@@ -126,7 +126,7 @@ def _read(pem: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError as error:
-        raise BadCertificate("this is no certificate in PEM form") from error
+        raise BadCertificate("not a certificate in PEM format") from error
 
 
 def _pem(certificate: x509.Certificate) -> bytes:
@@ -159,16 +159,16 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CertificateLocation:
-    """Where the certificate is kept.
+    """Where the certificate is stored.
 
     Attributes
     ----------
     names
         Host names and addresses by which the API server reaches us.
     configuration
-        The MutatingWebhookConfiguration that shall trust it.
+        Name of the MutatingWebhookConfiguration that must trust it.
     file
-        Certificate and key, as a server reads them.
+        For certificate and key, as read by a server.
     """
 
     namespace: str
@@ -179,7 +179,7 @@ class CertificateLocation:
 
 
 class CertificateKeeper:
-    """`ensure` is one look, which `loop` repeats."""
+    """Keeps the certificate valid: `loop` repeats `ensure`."""
 
     def __init__(
         self, api: Api, location: CertificateLocation, clock: Callable[[], float], period_s: float = PERIOD_S
@@ -188,12 +188,12 @@ class CertificateKeeper:
         self.loop = PeriodicTask("certificate", self.ensure, lambda: period_s)
 
     def ensure(self) -> None:
-        """See to it that secret, configuration and file agree, and that the certificate is valid for a while.
+        """Ensure that the certificate need not be renewed, and that Secret, configuration and file agree.
 
         Raises
         ------
         ApiError
-            The server could not be asked or refuses. Nothing is shown before it is trusted.
+            A request failed. The file is only written once the certificate is trusted.
         """
         configuration = self._api.get(path_of(CONFIGURATIONS, None, self._location.configuration))
         bundle = self._shared_bundle()
@@ -208,7 +208,7 @@ class CertificateKeeper:
             if former is not None and not former.needs_renewal(self._location.names, self._clock()):
                 return former
         except BadCertificate as error:
-            log.warning("%s/%s: %s: made anew", self._location.namespace, self._location.secret, error)
+            log.warning("%s/%s: %s: creating a new one", self._location.namespace, self._location.secret, error)
             former = None
         bundle = new_bundle(self._location.names, self._clock(), former)
         try:
@@ -235,7 +235,7 @@ class CertificateKeeper:
             self._api.patch(path, changes)
 
     def _write_file(self, bundle: CertificateBundle) -> None:
-        """Both in one file, put in place at once: a server reads it at every connection."""
+        """Write certificate and key to one file, atomically, as a server may read it at any time."""
         file, both = self._location.file, bundle.certificate + bundle.key
         with contextlib.suppress(FileNotFoundError):
             if file.read_bytes() == both:

@@ -54,7 +54,7 @@ def test_the_oldest_go_when_there_are_too_many_or_they_grow_too_large() -> None:
     world = world_of()
     world.place(pod_json("p"))
     model = decided(world, "p")
-    kept = Decisions(most=10, max_values=5 * model.values_held)
+    kept = Decisions(max_decisions=10, max_values=5 * model.values_held)
     for number in range(20):
         pod = world.read_pod(pod_json(f"p{number}"))
         kept.put(Decision(pod, NOON_S, places=model.places, by_scorer=model.by_scorer), attempts=1)

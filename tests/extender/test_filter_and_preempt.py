@@ -84,7 +84,7 @@ def test_a_class_whose_recorded_peak_fits_nowhere_runs_at_last() -> None:
     hungry = pod_json("hungry", workload="hungry")
     world.put(hungry)
     assert world.filter(hungry, ["a"]) == {"a": NO_MEMORY}
-    assert NO_MEMORY == "forecast memory would not suffice in the coming cycle; it waits 2h at most"
+    assert NO_MEMORY == "forecast memory exceeds the limit in the coming cycle; the pod waits at most 2h"
     world.clock.now_s += 7199.0
     assert world.filter(hungry, ["a"]) == {"a": NO_MEMORY}
     world.clock.now_s += 1.0
@@ -93,7 +93,7 @@ def test_a_class_whose_recorded_peak_fits_nowhere_runs_at_last() -> None:
     assert decision is not None
     assert (decision.favourite, decision.as_json()["waitedSeconds"]) == ("a", 7200.0)
     world.put(pod_json("hungry", workload="hungry", node="a"))
-    assert "after all nodes were refused for 2h" in event_text(decision)
+    assert "after being refused by all nodes for 2h" in event_text(decision)
 
 
 def urgent(name: str = "urgent", **more: Any) -> dict[str, Any]:

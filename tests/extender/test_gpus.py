@@ -264,7 +264,7 @@ def test_half_a_gpu_goes_beside_another_half_and_what_asks_for_none_where_none_a
     assert plain.facts["unusable"][1] == 1.0, "every other pod asks for two GPUs, and has no CPU left there"
     assert (
         SCORERS["fragments"].explain({"unusable": 0.25, "starved": -1.0, "free": 2.0})
-        == "0.25 GPUs of 2 free would be of no use any more"
+        == "0.25 of 2 free GPUs would become unusable"
     )
 
 
@@ -292,7 +292,7 @@ def test_cpu_is_spared_where_the_gpus_beside_it_will_need_it() -> None:
     told = {fact: float(values[0]) for fact, values in scores.facts.items()}
     assert (
         SCORERS["fragments"].explain(told)
-        == "0 GPUs of 4 free would be of no use any more, 0.75 more would lack CPU or memory"
+        == "0 of 4 free GPUs would become unusable, 0.75 more would lack CPU or memory"
     )
 
 

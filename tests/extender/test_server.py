@@ -315,7 +315,7 @@ def test_a_certificate_that_is_replaced_is_shown_to_those_who_come_then_and_nons
         address = ("127.0.0.1", server.port)
         first = ssl.get_server_certificate(address)
         file.write_text("nonsense")
-        wait_until(lambda: "cannot be shown" in caplog.text, "the nonsense to be seen", every_s=0.1)
+        wait_until(lambda: "cannot be loaded" in caplog.text, "the nonsense to be seen", every_s=0.1)
         assert ssl.get_server_certificate(address) == first
         written(authority, file)
         wait_until(lambda: ssl.get_server_certificate(address) != first, "the new one to be shown", every_s=0.1)
@@ -323,5 +323,5 @@ def test_a_certificate_that_is_replaced_is_shown_to_those_who_come_then_and_nons
 
 def test_what_is_no_certificate_is_said_in_words(tmp_path: Path) -> None:
     (tmp_path / "nonsense.pem").write_text("nonsense")
-    with pytest.raises(Misuse, match="no certificate"):
+    with pytest.raises(Misuse, match="not a valid certificate"):
         Server(app(), Serving("127.0.0.1:0", tmp_path / "nonsense.pem"))

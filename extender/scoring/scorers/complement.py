@@ -1,4 +1,4 @@
-"""Together what does not peak together: forecast load of the node and the pod's own demand, over the coming hour."""
+"""Place pods together that peak at different times: forecast load of the node plus the pod's demand curve."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from extender.scoring.request import Facts, NodeScores, PlacementRequest
 from recommender.records import CPU, MEMORY
 
 FIT_MIN_VALUE = 0.8
-"""Any node that will not overload is worth at least this."""
+"""Lowest value of a node without overload."""
 
 OVERLOAD_MAX_VALUE = 0.3
-"""Any that will is worth less than this. With the weights as configured no other scorers together make up for the
-difference: no pod overloads a node while another would have spared it."""
+"""Highest value of a node with overload. With the default weights all other scorers together cannot close the gap, so
+no pod overloads a node if another one would not be overloaded."""
 
 PEAK_TOLERANCE = 0.05
-"""Peaks that are no further above the lowest are as good: there the other scorers decide."""
+"""Peaks this close to the lowest count as equal, so that other scorers decide."""
 
 MEMORY_WEIGHT = 4.0
-"""Missing memory kills where missing CPU slows down."""
+"""Missing memory kills, missing CPU only slows down."""
 
 STEEPNESS = 10.0
-"""At a tenth of the node too much, a node is worth half of what it is at nearly nothing too much."""
+"""An overload of a tenth of the node halves the value."""
 
 ROUNDING_TOLERANCE = 1e-4
-"""Single precision over some hundred pods; a pod that fits exactly must fit."""
+"""A pod that fits exactly must fit, in spite of single precision sums over some hundred pods."""
 
 
 def score(request: PlacementRequest) -> NodeScores | None:
-    """Expected overload first: less of it is better. Where there is none, a low peak.
+    """Less expected overload is better; without overload, a lower peak is.
 
-    Peaks count only where more than requests is known, since those the scheduler weighs itself; and not for a pod that
-    asks to be packed, which is to raise one.
+    Peaks count only if demand was learned, as kube-scheduler scores requests itself, and not for pods that ask to be
+    packed.
     """
     peak, overload = request.peak, _overload(request)
     values = OVERLOAD_MAX_VALUE / (1.0 + STEEPNESS * overload)
     fits = overload == 0.0
     if fits.any():
         values[fits] = 1.0
-        if request.learned and request.pod.words.get(PLACEMENT_ANNOTATION) != "pack":
+        if request.learned and request.pod.annotations.get(PLACEMENT_ANNOTATION) != "pack":
             height = peak.max(axis=0)[fits].clip(0.0, 1.0)
             above = height - height.min()
             values[fits] -= (1.0 - FIT_MIN_VALUE) * np.where(above < PEAK_TOLERANCE, 0.0, above)
@@ -48,7 +48,7 @@ def score(request: PlacementRequest) -> NodeScores | None:
 
 
 def _overload(request: PlacementRequest) -> NDArray[np.float64]:
-    """(m,): the share by which nodes are too small: of CPU the mean of the hour, of memory the most."""
+    """(m,): overload as a share of each node: mean over the hour for CPU, maximum for memory."""
     cpu, memory = request.peak
     overload = np.zeros(len(cpu))
     candidates = np.flatnonzero((cpu > 1.0 + ROUNDING_TOLERANCE) | (memory > 1.0 + ROUNDING_TOLERANCE))

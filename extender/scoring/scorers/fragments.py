@@ -1,4 +1,4 @@
-"""Leave no GPUs that nobody can use: the expected fragments grow as little as can be (fragmentation gradient)."""
+"""Avoid stranding GPUs: prefer nodes where expected fragmentation grows least (fragmentation gradient descent)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Floats = NDArray[np.floating]
 
 
 class Free(NamedTuple):
-    """What is left on m nodes.
+    """Free capacity of m nodes.
 
     Attributes
     ----------
     cpu_cores, memory_bytes
         (m,).
     gpus
-        (most GPUs of a node, m), thousandths of each.
+        (most GPUs of a node, m), free thousandths of each.
     part
-        (m,), thousandths: what a node offers as one GPU.
+        (m,), thousandths of a GPU that a node offers as one.
     """
 
     cpu_cores: Floats
@@ -34,7 +34,7 @@ class Free(NamedTuple):
     part: Floats
 
     def without(self, requests: Pair, gpu: GpuRequest) -> Free:
-        """What is left with a pod on each node: each of its GPUs the fullest that has room, or the emptiest."""
+        """What is left with the pod on each node: it gets the fullest GPUs that fit, else the emptiest."""
         left, milli, nodes = self.gpus.copy(), gpu.milli * self.part / MILLI_PER_GPU, np.arange(len(self.part))
         unassigned = left.copy()
         for _ in range(min(gpu.number, len(left))):
@@ -46,12 +46,12 @@ class Free(NamedTuple):
 
 
 def unusable(free: Free, mix: Mix) -> Floats:
-    """(m,): how many GPUs a pod drawn from the mix is expected to leave unused (Weng and others, USENIX ATC 2023).
+    """(m,): expected number of free GPUs that a pod drawn from the mix cannot use (Weng et al., USENIX ATC 2023).
 
-    All that is free where it does not fit, and otherwise what lies on GPUs with too little left for it.
+    All free GPUs of a node where the pod does not fit; elsewhere the free parts that are too small for it.
     """
     expected: Floats = free.gpus.sum(axis=0, dtype=np.float64) / MILLI_PER_GPU
-    for number, milli in enumerate(mix.milli):  # share by share: the arrays stay small
+    for number, milli in enumerate(mix.milli):  # one GPU share at a time keeps the arrays small
         enough = free.gpus >= milli * free.part / MILLI_PER_GPU
         usable, count, kinds = (free.gpus * enough).sum(axis=0), enough.sum(axis=0), mix.milli_of == number
         fits = free.cpu_cores >= mix.cpu_cores[kinds, None]
@@ -62,7 +62,7 @@ def unusable(free: Free, mix: Mix) -> Floats:
 
 
 def starved(free: Free, mix: Mix) -> Floats:
-    """(m,): how many GPUs are free beyond what the CPU and memory free beside them serve, as the mix asks for them."""
+    """(m,): free GPUs without enough free CPU and memory beside them, by the mean request per GPU of the mix."""
     gpus = free.gpus.sum(axis=0, dtype=np.float64) / MILLI_PER_GPU
     served = gpus
     for left, need in zip((free.cpu_cores, free.memory_bytes), mix.per_gpu, strict=True):
@@ -73,17 +73,15 @@ def starved(free: Free, mix: Mix) -> Floats:
 
 
 STEEPNESS = 10.0
-"""A node where a tenth of a GPU more becomes of no use than on the best is worth half: a fixed number, so that a GPU
-counts the same whatever else is in the cluster. As configured, a hundredth of a GPU counts more than twenty jobs that
-still learn."""
+"""Stranding a tenth of a GPU more than on the best node halves the value. Fixed, so that a GPU counts the same in any
+cluster. With the default weights a hundredth of a GPU outweighs twenty jobs that still learn."""
 
 STARVED_WEIGHT = 0.3
-"""A GPU for whose pods too little CPU or memory is left, though the next one may still fit, counts as so much of one of
-no use: who goes by the next pod alone sees too late that none will follow."""
+"""Weight of a starved GPU, which lacks CPU or memory for pods to come although the next one may still fit."""
 
 
 def score(request: PlacementRequest) -> NodeScores | None:
-    """1 where least is spoilt for what the cluster's pods ask for; nothing to say where no node has free GPUs."""
+    """1 where the fewest GPUs become unusable for the cluster's mix of pods; None if no node has free GPUs."""
     snapshot = request.snapshot
     if snapshot.mix is None:
         return None
@@ -103,6 +101,6 @@ def score(request: PlacementRequest) -> NodeScores | None:
 
 
 def explain(facts: Facts) -> str:
-    """Such as `0.25 GPUs of 3.5 free would be of no use any more, 1 more would lack CPU or memory`."""
-    told = f"{facts['unusable']:.2g} GPUs of {facts['free']:g} free would be of no use any more"
-    return f"{told}, {facts['starved']:.2g} more would lack CPU or memory" if facts["starved"] > 0.0 else told
+    """Such as `0.25 of 3.5 free GPUs would become unusable, 1 more would lack CPU or memory`."""
+    text = f"{facts['unusable']:.2g} of {facts['free']:g} free GPUs would become unusable"
+    return f"{text}, {facts['starved']:.2g} more would lack CPU or memory" if facts["starved"] > 0.0 else text

@@ -1,4 +1,4 @@
-"""SpeCon's node score (algorithm 4): go where the fewest jobs still learn."""
+"""SpeCon's node score (algorithm 4): prefer nodes with the fewest jobs that still learn."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from extender.scoring.request import Facts, NodeScores, PlacementRequest
 from recommender.contention.specon import WEIGHTS
 
 SCORE_RANGE = 100.0
-"""A node whose S is so much larger than the smallest is worth 0: fifty more jobs that still learn. A fixed number, so
-that a job counts the same whatever else is in the cluster."""
+"""A node whose S exceeds the smallest by this (fifty learning jobs) gets 0. Fixed, so that a job counts the same in any
+cluster."""
 
 
 def score(request: PlacementRequest) -> NodeScores | None:
@@ -17,7 +17,7 @@ def score(request: PlacementRequest) -> NodeScores | None:
 
     Examples
     --------
-    Workers that hold 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC have S = 6, 3.5, 4, 11: the second is the best.
+    Nodes with 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC have S = 6, 3.5, 4, 11: the second is the best.
     """
     counts = request.at_nodes(request.snapshot.categories)
     sums = np.dot(WEIGHTS, counts)
