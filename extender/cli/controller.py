@@ -60,7 +60,7 @@ LEASE = "phasewise-controller"
     "--moves-policy",
     type=click.Choice(["specon", "phasewise"]),
     default="specon",
-    help="specon: make room for jobs that still learn; phasewise: let jobs end sooner, by earlier runs of their classes.",
+    help="specon: make room for jobs that still learn; phasewise: let jobs end sooner, by earlier runs of their class.",
 )
 @click.option(
     "--move-cost",

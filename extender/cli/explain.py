@@ -38,8 +38,8 @@ SERVER_HINT = (
     "deploy/phasewise-scheduler -c extender -- phasewise extender explain NAMESPACE/POD"
 )
 UNKNOWN_POD_HINT = (
-    "Decisions are kept for pods of its scheduler and pods with a label or annotation of phasewise.dev, for the last few "
-    "thousand since its start, and in the replica beside the leading scheduler."
+    "Decisions are kept for pods of its scheduler and pods with a label or annotation of phasewise.dev, for the last "
+    "few thousand since its start, and in the replica beside the leading scheduler."
 )
 
 

@@ -1,4 +1,4 @@
-"""The page of all jobs, those at risk first; and that of workload classes."""
+"""The pages of all jobs (those at risk first), of warnings and of workload classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recommender.records import CPU, MEMORY
 Json = dict[str, Any]
 
 PAGE_ROWS = 100
-"""Rows: with ten thousand containers the first view stays below 300 kB."""
+"""With ten thousand containers the first page stays below 300 kB."""
 
 MAX_RISKS = 3
 
@@ -25,9 +25,9 @@ def fleet(seen: ClusterView, words: str = "", page: int = 1) -> Json:
     Parameters
     ----------
     words
-        Only jobs whose `namespace/name` has all of these in it.
+        Only jobs whose `namespace/name` contains all of these.
     page
-        From 1; one beyond the last is the last.
+        From 1; numbers beyond the last page mean the last.
     """
     wanted = words.lower().split()
     chosen = [job for job in seen.jobs.values() if all(word in str(job.key).lower() for word in wanted)]
@@ -51,7 +51,7 @@ def fleet(seen: ClusterView, words: str = "", page: int = 1) -> Json:
 
 
 def _sum(amounts: Iterable[float]) -> float:
-    """Of those that are known; NaN where none is."""
+    """The sum of known amounts; NaN if there are none."""
     known = [amount for amount in amounts if not math.isnan(amount)]
     return math.fsum(known) if known else math.nan
 
@@ -62,7 +62,7 @@ def _rank(ranked: tuple[Job, list[tuple[int, str]]]) -> tuple[int, int, str]:
 
 
 def row(job: Job, risks: list[tuple[int, str]], now_s: float) -> Json:
-    """What the table says of one job."""
+    """The table row of one job."""
     status = job.profile.status
     sums, saved = job.sums(), job.saved(now_s)
     return {
@@ -82,7 +82,7 @@ def row(job: Job, risks: list[tuple[int, str]], now_s: float) -> Json:
 
 
 def warnings(seen: ClusterView) -> Json:
-    """Everything that may go wrong or has, the worst first."""
+    """All risks of all jobs, the worst first."""
     found = [(weight, words, job.key) for job in seen.jobs.values() for weight, words in job.risks(seen.now_s)]
     found.sort(key=lambda one: (-one[0], str(one[2]), one[1]))
     return {
@@ -97,27 +97,27 @@ def warnings(seen: ClusterView) -> Json:
 
 
 def classes(seen: ClusterView) -> Json:
-    """All of them, by name."""
+    """All workload classes, by name."""
     rows = [
         {
             "namespace": profile.key.namespace,
             "name": profile.key.name.removeprefix(CLASS_PREFIX),
             "updated": profile.status.get("updated", ""),
-            "containers": [_container(name, told) for name, told in profile.containers.items()],
+            "containers": [_container(name, entry) for name, entry in profile.containers.items()],
         }
         for profile in seen.classes.values()
     ]
     return {"now": seen.now_s, "classes": sorted(rows, key=lambda one: (one["namespace"], one["name"]))}
 
 
-def _container(name: str, told: Mapping[str, Any]) -> Json:
-    """Runs, peaks, and demand by the age of a run.
+def _container(name: str, entry: Mapping[str, Any]) -> Json:
+    """Number of runs, peaks, and demand by the age of a run.
 
-    Of n runs k had peaks above some memory: the next one has with a chance of at most (k + 1) / (n + 1)."""
-    demand = told.get("demand") or {}
+    If k of n runs exceeded some amount of memory, the next one does with probability at most (k + 1) / (n + 1)."""
+    demand = entry.get("demand") or {}
     runs, step_s = int(demand.get("runs") or 0), float(demand.get("stepSeconds") or 0.0)
     cores, memory = demand.get("cpuCores") or [], demand.get("memoryBytes") or []
-    peaks = sorted(told.get("peaksMemoryBytes") or ())
+    peaks = sorted(entry.get("peaksMemoryBytes") or ())
     return {
         "name": name,
         "runs": runs,

@@ -1,4 +1,4 @@
-"""The page of nodes: what is asked for, used and about to be used on each, and who waits."""
+"""The page of nodes: requests, use and forecast of each, and pending pods and gangs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ MAX_PODS = 50
 
 
 def nodes(seen: ClusterView) -> Json:
-    """Loads of the nodes, the fullest first; who waits; jobs of which the controller said something.
+    """The load of nodes (the fullest first), pending pods and gangs, and moves.
 
-    What a node is about to use is what the profiles of its pods forecast; a pod without one counts by its requests.
+    The forecast of a node is that of its pods' profiles; a pod without one counts by its requests.
     """
     by_node: dict[str, list[Pod]] = {}
     for pod in seen.pods.values():
@@ -35,9 +35,9 @@ def nodes(seen: ClusterView) -> Json:
             by_node.setdefault(pod.node, []).append(pod)
     running: dict[str, list[tuple[Running, Mapping[str, Any]]]] = {}
     for job in seen.jobs.values():
-        told = job.profile.containers
+        entries = job.profile.containers
         for one in job.containers:
-            running.setdefault(one.node, []).append((one, told.get(one.key.container, {})))
+            running.setdefault(one.node, []).append((one, entries.get(one.key.container, {})))
     rows = [
         _row(node.name, node.allocatable, by_node.get(node.name, []), running.get(node.name, []), seen.now_s)
         for node in seen.nodes.values()
@@ -64,13 +64,13 @@ def _row(
     ours: list[tuple[Running, Mapping[str, Any]]],
     now_s: float,
 ) -> Json:
-    told = {one.key.pod for one, _ in ours}
+    names = {one.key.pod for one, _ in ours}
     requests, forecast, used = [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
     for pod in pods:
         for container in pod.containers:
             for resource in (CPU, MEMORY):
                 requests[resource] += _known(container.requests[resource])
-                forecast[resource] += 0.0 if pod.key.name in told else _known(container.requests[resource])
+                forecast[resource] += 0.0 if pod.key.name in names else _known(container.requests[resource])
     for one, entry in ours:
         why = entry.get("why") or {}
         ahead = (why.get("forecastCpuCores"), why.get("forecastMemoryBytes"))
@@ -81,7 +81,7 @@ def _row(
     return {
         "node": name,
         "pods": len(pods),
-        "ours": len(told),
+        "ours": len(names),
         "allocatable": {"cpuCores": allocatable[CPU], "memoryBytes": allocatable[MEMORY]},
         "share": {
             what: [amount / whole if whole > 0.0 else 0.0 for amount, whole in zip(amounts, allocatable, strict=True)]
@@ -92,7 +92,7 @@ def _row(
 
 
 def _peaks(ours: list[tuple[Running, Mapping[str, Any]]], now_s: float) -> Iterator[Json]:
-    """When in the coming hour each pod whose class is known peaks in CPU, by the age of its container."""
+    """The CPU peak in the coming hour of each pod with a known class, by the age of its container."""
     for one, entry in ours:
         demand = entry.get("demand") or {}
         cores = demand.get("cpuCores") or []
@@ -116,7 +116,7 @@ def _gangs(pods: Mapping[ObjectKey, Pod]) -> Iterator[Json]:
 
 
 def _refused(pods: Iterable[Pod]) -> list[Json]:
-    """Those that have waited longest first."""
+    """Pods that are unschedulable, the longest waiting first."""
     waiting = [pod for pod in pods if isinstance(pod, RefusedPod)]
     waiting.sort(key=lambda pod: (math.isnan(pod.refused_s), pod.refused_s, pod.key))
     return [

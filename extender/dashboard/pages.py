@@ -1,4 +1,4 @@
-"""The pages by Flask, and the same as JSON at the same paths."""
+"""The pages, and the same data as JSON at the same paths, by Flask."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from recommender.units import format_cpu, format_duration, format_memory
 Json = dict[str, Any]
 
 PUBLIC_PATHS = {"/healthz", "/readyz", "/metrics", "/page.css", "/page.js"}
-"""Asked by kubelet and Prometheus, which have no token for us; nothing of the cluster is on them."""
+"""Served without a token, for kubelet and Prometheus; they show nothing of the cluster."""
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
@@ -39,12 +39,12 @@ BAR_WIDTH = 120.0
 
 
 def dashboard(watching: ClusterWatch, telemetry: Telemetry, access_check: AccessCheck | None) -> Flask:
-    """The application.
+    """The Flask application.
 
     Parameters
     ----------
-    gate
-        Whom to ask whether a caller may read; None lets in everybody who can reach us.
+    access_check
+        Decides whether a caller may read; None lets in everybody.
     """
     app = create_pages("web", telemetry, watching.not_ready)
     app.jinja_loader = PackageLoader("extender.dashboard")
@@ -75,7 +75,7 @@ def dashboard(watching: ClusterWatch, telemetry: Telemetry, access_check: Access
 
 
 def _guard(app: Flask, watching: ClusterWatch, access_check: AccessCheck | None) -> None:
-    """Nobody is answered who may not read, or before there is anything to read."""
+    """Refuse unauthorised requests, and all requests until there is something to show."""
 
     @app.before_request
     def let_in() -> Response | None:
@@ -83,9 +83,9 @@ def _guard(app: Flask, watching: ClusterWatch, access_check: AccessCheck | None)
             return None
         if access_check is not None and (problem := access_check.refusal(request.headers.get("Authorization", ""))):
             status = 403 if " may not " in problem else 401
-            told = Response(orjson.dumps({"Error": problem}), status, content_type=JSON)
-            told.headers["WWW-Authenticate"] = "Bearer"
-            return told
+            answer = Response(orjson.dumps({"Error": problem}), status, content_type=JSON)
+            answer.headers["WWW-Authenticate"] = "Bearer"
+            return answer
         if problem := watching.not_ready():
             abort(503, description=problem)
         return None
@@ -107,10 +107,10 @@ def _add_pages(app: Flask, watching: ClusterWatch) -> None:
         seen = watching.seen
         job = seen.jobs.get(ObjectKey(namespace, name))
         if job is None:
-            abort(404, description=f"no VPA of ours is known as {namespace}/{name}")
-        told = detail(job, watching.history, seen.now_s)
+            abort(404, description=f"there is no VPA {namespace}/{name} of ours")
+        page = detail(job, watching.history, seen.now_s)
         drawn = [] if _as_json() else drawings(job, watching.history, seen.now_s)
-        return _answer("job.html.j2", told, drawn=drawn, size=(WIDTH, HEIGHT))
+        return _answer("job.html.j2", page, drawn=drawn, size=(WIDTH, HEIGHT))
 
     @app.get("/classes")
     def show_classes() -> Response:
@@ -125,14 +125,14 @@ def _add_pages(app: Flask, watching: ClusterWatch) -> None:
         return _answer("warnings.html.j2", warnings(watching.seen))
 
 
-def _answer(template: str, told: Json, **more: Any) -> Response:
+def _answer(template: str, page: Json, **more: Any) -> Response:
     if _as_json():
-        return Response(orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE), content_type=JSON)
-    return Response(render_template(template, **told, **more), content_type="text/html; charset=utf-8")
+        return Response(orjson.dumps(page, option=orjson.OPT_APPEND_NEWLINE), content_type=JSON)
+    return Response(render_template(template, **page, **more), content_type="text/html; charset=utf-8")
 
 
 def _as_json() -> bool:
-    """Programs name JSON, browsers HTML; who names neither is a program."""
+    """Whether the client prefers JSON to HTML, or accepts neither explicitly."""
     return request.accept_mimetypes.best_match([JSON, "text/html"], default=JSON) == JSON
 
 
@@ -141,18 +141,18 @@ def _text(package: str, name: str) -> str:
 
 
 def _formatted(words: Callable[[float], str]) -> Callable[[float | None], str]:
-    """What is not known is a dash, and what is below zero has a minus before the same words."""
+    """Extend a formatter to unknown (a dash) and negative amounts."""
 
-    def told(amount: float | None) -> str:
+    def formatted(amount: float | None) -> str:
         if amount is None or not math.isfinite(amount):
             return "–"
         return f"−{words(-amount)}" if amount < 0.0 else words(amount)
 
-    return told
+    return formatted
 
 
 def lengths(amounts: Mapping[str, float]) -> dict[str, float]:
-    """Of use, request, limit and target of one resource, drawn as one bar; the longest is `BAR_WIDTH`.
+    """Lengths of use, request, limit and target of one resource in a bar; the longest is `BAR_WIDTH`.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def _colour(phase: int) -> int:
 
 
 def _colours() -> str:
-    """A class for each colour of phases: attributes of style are not allowed on these pages."""
+    """A CSS class for each phase colour, as the content security policy forbids style attributes."""
     light = "".join(f".p{n} {{ --chip: {phase_colour(n)}; }}\n" for n in range(PHASE_COLOURS))
     dark = "".join(f".p{n} {{ --chip: {phase_colour(n, dark=True)}; }}\n" for n in range(PHASE_COLOURS))
     return f"{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n"

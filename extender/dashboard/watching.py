@@ -1,4 +1,4 @@
-"""What the pages are made of: objects by watches, use by polling, and an hour of both."""
+"""The data behind the pages: watched objects, polled use, and the history of the last hour."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from recommender.cluster.watching.reflector import Reflector
 from recommender.records import Sample
 
 STARTUP_PERIOD_S = 0.2
-"""From one try to the next at the start, until everything was listed."""
+"""Time between refreshes at the start, until everything has been listed."""
 
 
 class ClusterView(NamedTuple):
-    """One look at the cluster; nothing in it changes. `troubles` is what could not be read."""
+    """An immutable view of the cluster; `troubles` lists what could not be read."""
 
     now_s: float
     jobs: Mapping[ObjectKey, Job]
@@ -38,14 +38,14 @@ class ClusterView(NamedTuple):
 
 
 class ClusterWatch:
-    """Looks at the cluster every `period_s`, on a thread of its own; `seen` is the last look.
+    """Builds a view of the cluster every `period_s`, on a thread of its own; `seen` is the latest.
 
-    Pages are made of one look, so that what stands on one fits together, and a page costs the API server nothing.
+    Each page is rendered from one view, so it is consistent and costs the API server no request.
 
     Parameters
     ----------
     recommender
-        VPAs that name it are shown also while they have no profile.
+        VPAs that name it are shown even without a profile.
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class ClusterWatch:
         self.watches.stop()
 
     def not_ready(self) -> str:
-        """Why there is nothing to show yet; empty once there is."""
+        """Why there is nothing to show yet; empty once there is something."""
         unlisted = ((what, watch) for what, watch in self._by_name.items() if not watch.synced)
         waits = [f"{what} ({watch.problem or 'being listed'})" for what, watch in unlisted]
         return f"waits for {', '.join(waits)}" if waits else "" if self.seen.now_s else "looks for the first time"
 
     def refresh(self) -> None:
-        """Put together what is known now."""
+        """Build a new view."""
         now_s = self._clock()
         usage, troubles = self._usage()
         for what, watch in self._by_name.items():
@@ -104,7 +104,7 @@ class ClusterWatch:
         try:
             report = read_usage(self._api)
         except ApiError as error:
-            return {}, [f"use is not known: {error}"]
+            return {}, [f"use is unknown: {error}"]
         return report.samples, [f"metrics of {pod}: {problem}" for pod, problem in report.broken.items()]
 
     def _refresh_if_synced(self) -> None:

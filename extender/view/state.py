@@ -235,8 +235,8 @@ class ClusterState:
         """The category that SpeCon counts: none if the pod is not ours, progressing if it is unknown."""
         if not self.is_ours(pod):
             return NO_CATEGORY
-        told = self._profiles.category(pod)
-        return PROGRESSING if told is None else told
+        category = self._profiles.category(pod)
+        return PROGRESSING if category is None else category
 
     def _put(self, pod: Pod) -> None:
         """Count a pod on its node; no sum changes if it was already counted there the same way, as is usual."""

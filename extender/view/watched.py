@@ -86,8 +86,8 @@ class TimestampingReader(Generic[Made]):
 def changed_at(raw: Json, latest: str) -> str:
     """The last change of an object not after `latest`; RFC 3339 as written by the API server, which sorts by time."""
     metadata = raw["metadata"]
-    told = [metadata.get("creationTimestamp"), *(each.get("time") for each in metadata.get("managedFields") or ())]
-    return max((each for each in told if each and each <= latest), default="")
+    times = [metadata.get("creationTimestamp"), *(each.get("time") for each in metadata.get("managedFields") or ())]
+    return max((each for each in times if each and each <= latest), default="")
 
 
 MAX_CACHED = 4096
@@ -98,7 +98,7 @@ DIGESTED_METADATA = ("labels", "annotations", "ownerReferences", "generateName")
 
 
 class _CachedPod(NamedTuple):
-    """A pending pod, the version of the controllers it was parsed with, and a digest of what binding does not change."""
+    """A pending pod, the version of the controllers it was read with, and a digest of what binding does not change."""
 
     pod: Pod
     controllers: int
@@ -139,8 +139,8 @@ class CachingPodReader:
 def _text(raw: Json, part: str, name: str) -> str:
     """A string field of `metadata` or `spec`; empty if it is missing or malformed, which `read` will report."""
     fields = raw.get(part)
-    told = fields.get(name) if isinstance(fields, dict) else None
-    return told if isinstance(told, str) else ""
+    value = fields.get(name) if isinstance(fields, dict) else None
+    return value if isinstance(value, str) else ""
 
 
 def _newly_bound_node(raw: Json) -> str:

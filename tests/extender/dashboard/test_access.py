@@ -28,9 +28,9 @@ def test_a_token_that_is_known_and_may_is_let_in() -> None:
 @pytest.mark.parametrize(
     ("header", "said"),
     [
-        ("", "a bearer token is needed"),
-        ("Basic cmlnaHQ=", "a bearer token is needed"),
-        ("Bearer ", "a bearer token is needed"),
+        ("", "a bearer token is required"),
+        ("Basic cmlnaHQ=", "a bearer token is required"),
+        ("Bearer ", "a bearer token is required"),
         ("Bearer wrong", "the token is not valid"),
     ],
 )
