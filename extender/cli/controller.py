@@ -34,18 +34,14 @@ LEASE = "phasewise-controller"
 @click.option("--leader-elect", is_flag=True, help="Act only while holding a Lease: for standby replicas.")
 @click.option("--lease-namespace", default="kube-system", help="Namespace of the Lease and of the reservations.")
 @click.option(
-    "--bind-within",
-    "bind_within_s",
-    type=DURATION,
-    default="5m",
-    help="Time after which an unbound gang no longer holds up others.",
+    "--bind-within", "bind_within_s", type=DURATION, default="5m", help="How long an unbound gang holds up others."
 )
 @click.option(
     "--period", "period_s", type=DURATION, default="5s", help="Longest time between two runs of the control loop."
 )
 @click.option(
     "--retry-after",
-    "retry_after_s",
+    "retry_s",
     type=DURATION,
     default="30s",
     help="Time until the scheduler retries a pod that the extender refused on every node; 0: up to the scheduler.",
@@ -81,14 +77,12 @@ LEASE = "phasewise-controller"
 )
 @click.option(
     "--move-within",
-    "return_timeout_s",
+    "back_within_s",
     type=DURATION,
     default="10m",
     help="A job that does not run again within this time is late: neither it nor its class is moved again.",
 )
-@click.option(
-    "--move-rest", "cool_down_s", type=DURATION, default="10m", help="Shortest time between two moves of a job."
-)
+@click.option("--move-rest", "rest_s", type=DURATION, default="10m", help="Least time between moves of a job.")
 @click.option("--qps", type=click.FloatRange(0, min_open=True), default=50.0, help="Requests per second.")
 @click.option("--burst", type=click.IntRange(1), default=100, help="Requests at once after a pause.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]")
@@ -99,15 +93,15 @@ def command(
     lease_namespace: str,
     bind_within_s: float,
     period_s: float,
-    retry_after_s: float,
+    retry_s: float,
     moves: str,
     moves_policy: str,
     move_cost_s: float,
     move_margin: float,
     moves_at_once: int,
     moves_at_once_in_namespace: int,
-    return_timeout_s: float,
-    cool_down_s: float,
+    back_within_s: float,
+    rest_s: float,
     qps: float,
     burst: int,
     kubeconfig: Path | None,
@@ -132,13 +126,11 @@ def command(
         return elected is None or elected.leads
 
     controller = Controller(api, leads, controller_options, namespace=lease_namespace)
-    waker = Waker(api, leads, controller.refused, retry_after_s) if retry_after_s else None
-    limits = (
-        MoveLimits(moves_at_once, moves_at_once_in_namespace, return_timeout_s, cool_down_s) if moves == "act" else None
-    )
+    waker = Waker(api, leads, controller.refused, retry_s) if retry_s else None
+    limits = MoveLimits(moves_at_once, moves_at_once_in_namespace, back_within_s, rest_s) if moves == "act" else None
     planner: Planner = SpeConPlanner()
     if moves_policy == "phasewise":
-        planner = PhasewisePlanner(MoveOptions(cost_s=move_cost_s, margin=move_margin, cool_down_s=cool_down_s))
+        planner = PhasewisePlanner(MoveOptions(cost_s=move_cost_s, margin=move_margin, cool_down_s=rest_s))
     mover = Mover(api, leads, controller.cluster, controller.ledger, planner, limits) if moves != "off" else None
     telemetry = _telemetry(controller, waker, mover)
     app = App(create_pages("controller", telemetry, controller.not_ready), {}, telemetry, controller.not_ready)

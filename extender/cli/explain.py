@@ -145,12 +145,7 @@ def ask_server(
 
 
 def decide_offline(
-    request: Path,
-    settings: Settings,
-    dumps: Sequence[Path],
-    kubeconfig: Path | None,
-    context: str | None,
-    max_nodes: int,
+    request: Path, settings: Settings, dumps: Sequence[Path], kubeconfig: Path | None, context: str | None, nodes: int
 ) -> DecisionJson:
     """The decision on a request, made now without a server."""
     trial = Trial(settings)
@@ -161,7 +156,7 @@ def decide_offline(
         trial.load(list_cluster(connect(kubeconfig, context, user_agent=f"phasewise-extender/{__version__}")))
     for problem in trial.broken:
         say(f"ignored: {problem}")
-    return trial.decide(trial.read_request(request.read_bytes(), request)).as_json(max_nodes)
+    return trial.decide(trial.read_request(request.read_bytes(), request)).as_json(nodes)
 
 
 def show(decision: DecisionJson, *, decided: bool) -> None:
@@ -170,9 +165,8 @@ def show(decision: DecisionJson, *, decided: bool) -> None:
     `decided`: made by a server for a scheduler, not just evaluated now.
     """
     console = Console(soft_wrap=True, highlight=False)
-    console.print(
-        f"{decision['pod']}: workload {decision['workload']}, expected use from {decision['demandFrom'] or 'nothing'}"
-    )
+    source = decision["demandFrom"] or "nothing"
+    console.print(f"{decision['pod']}: workload {decision['workload']}, expected use from {source}")
     if decided:
         advised = f" ({decision['advised']} was advised)" if decision["advised"] not in ("", decision["bound"]) else ""
         console.print(f"{'on ' + decision['bound'] + ': ' if decision['bound'] else ''}{decision['outcome']}{advised}")

@@ -203,11 +203,9 @@ class Controller:
         """Whether the watch does not show all removed gates yet: the same gang would be admitted twice."""
         if not self._gates_removed:
             return False
-        now_s = self._monotonic()
-        gated = {pod.uid for pod in pods if pod.uid in self._gates_removed and GATE in pod.gates}
-        self._gates_removed = {
-            uid: end_s for uid, end_s in self._gates_removed.items() if uid in gated and now_s < end_s
-        }
+        now_s, removed = self._monotonic(), self._gates_removed
+        gated = {pod.uid for pod in pods if pod.uid in removed and GATE in pod.gates}
+        self._gates_removed = {uid: end_s for uid, end_s in removed.items() if uid in gated and now_s < end_s}
         return bool(self._gates_removed)
 
     # -- acting ----------------------------------------------------------------------------------------------------

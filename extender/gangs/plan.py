@@ -131,16 +131,11 @@ def best_fit(members: Sequence[Member], capacity: FreeCapacity) -> Assignment:
 
 
 def _should_spread(members: Sequence[Member], existing_nodes: Sequence[str]) -> bool:
-    """Whether to spread: as stated, else for single pods without extended resources, as schedulers do by default.
-
-    Packing single pods with GPUs avoids fragments."""
+    """As stated; else true only for single pods without extended resources, as packing avoids GPU fragmentation."""
     if not members or members[0].membership.placement:
         return bool(members) and members[0].membership.placement == "spread"
-    return (
-        len(members) == 1
-        and not existing_nodes
-        and all(name in BASIC_RESOURCES for name, _ in members[0].requirements.needs)
-    )
+    single = len(members) == 1 and not existing_nodes
+    return single and all(name in BASIC_RESOURCES for name, _ in members[0].requirements.needs)
 
 
 def _assign(
@@ -165,13 +160,10 @@ def _by_requirements(members: Sequence[Member], node_arrays: NodeArrays) -> list
     uids_of: defaultdict[Requirements, list[str]] = defaultdict(list)
     for member in members:
         uids_of[member.requirements].append(member.uid)
+    allowed, share = node_arrays.allowed, node_arrays.dominant_share
     return sorted(
         uids_of.items(),
-        key=lambda item: (
-            int(node_arrays.allowed(item[0].constraints).sum()),
-            -node_arrays.dominant_share(item[0].needs),
-            item[1],
-        ),
+        key=lambda item: (int(allowed(item[0].constraints).sum()), -share(item[0].needs), item[1]),
     )
 
 

@@ -25,6 +25,7 @@ def read_member(raw: Fields) -> Member:
     """Read a pod from its JSON; BadObject if a field is malformed."""
     seen, spec = read_cluster_pod(raw.raw), raw.child("spec")
     needs = (*requests_in_gpus(requests_of(spec, raw.child("status")), spec).items(), ("pods", 1.0))
+    constraints = read_constraints(spec, seen.node_selector, seen.tolerations)
     gates = tuple(gate.required("name") for gate in spec.children("schedulingGates"))
     return Member(
         key=seen.key,
@@ -34,9 +35,7 @@ def read_member(raw: Fields) -> Member:
         deleting=seen.deleting,
         created_s=seen.created_s,
         owner=seen.owner,
-        requirements=_shared_requirements(
-            tuple(sorted(needs)), read_constraints(spec, seen.node_selector, seen.tolerations)
-        ),
+        requirements=_shared_requirements(tuple(sorted(needs)), constraints),
         membership=_membership(seen, spec),
         gates=gates,
         native=spec.child("schedulingGroup").text("podGroupName") or spec.child("workloadRef").text("name"),
@@ -52,11 +51,9 @@ _shared_membership = lru_cache(maxsize=16384)(GangMembership)
 
 
 def _membership(pod: Pod, spec: Fields) -> GangMembership:
-    words = {**pod.annotations, **pod.labels}
-    name, size = group_of(words)
-    return _shared_membership(
-        name, size, spec.integer("priority"), pod.scheduler_name, words.get(PLACEMENT_ANNOTATION, "")
-    )
+    metadata = {**pod.annotations, **pod.labels}
+    (name, size), placement = group_of(metadata), metadata.get(PLACEMENT_ANNOTATION, "")
+    return _shared_membership(name, size, spec.integer("priority"), pod.scheduler_name, placement)
 
 
 @reads("Node")

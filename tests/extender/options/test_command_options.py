@@ -180,7 +180,7 @@ def period_s(stage: Stage) -> None:
     assert len(looks(lambda _: time.sleep(SOON_S))) <= 2
 
 
-def retry_after_s(stage: Stage) -> None:
+def retry_s(stage: Stage) -> None:
     waits = worlds_pod("waits")
     said = f"0/1 nodes are available: 1 {MEMORY_REASON}."
     waits["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": said}]
@@ -245,11 +245,11 @@ def moves_at_once_in_namespace(stage: Stage) -> None:
     assert limits == replace(MoveLimits(), max_active_in_namespace=3)
 
 
-def return_timeout_s(stage: Stage) -> None:
+def back_within_s(stage: Stage) -> None:
     assert move_limits(stage, "--move-within", "1m") == replace(MoveLimits(), return_timeout_s=60.0)
 
 
-def cool_down_s(stage: Stage) -> None:
+def rest_s(stage: Stage) -> None:
     assert move_limits(stage, "--move-rest", "1m") == replace(MoveLimits(), cool_down_s=60.0)
 
 
@@ -377,11 +377,8 @@ CASES: Mapping[str, Mapping[str, Callable[[Stage], None]]] = {
     "controller": {
         **SHARED,
         **LEADING,
-        **{case.__name__: case for case in (bind_within_s, period_s, retry_after_s, qps, burst)},
-        **{
-            case.__name__: case
-            for case in (moves, moves_at_once, moves_at_once_in_namespace, return_timeout_s, cool_down_s)
-        },
+        **{case.__name__: case for case in (bind_within_s, period_s, retry_s, qps, burst)},
+        **{case.__name__: case for case in (moves, moves_at_once, moves_at_once_in_namespace, back_within_s, rest_s)},
         **{case.__name__: case for case in (moves_policy, move_cost_s, move_margin)},
     },
     "webhook": {
