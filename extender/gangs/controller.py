@@ -185,8 +185,8 @@ class Controller:
         with_reservation = list(with_reservations(pods, reservations))
         members = [*with_reservation, *replacement_members(reservations, now_s)]
         backed_off = {key: each.why for key, each in self._failures.items() if self._monotonic() < each.until_s}
-        places = self._nodes.snapshot().values()
-        decision = decide(members, places, self._size_of, now_s, timeouts, backed_off)
+        nodes = self._nodes.snapshot().values()
+        decision = decide(members, nodes, self._size_of, now_s, timeouts, backed_off)
         waiting = [note for note in decision.notes if note.reason != ADMITTED]
         self.waiting = sum(1 for note in waiting if note.gang.gated)
         self._admitter.write(still_needed(reservations, with_reservation, decision.stale, now_s))

@@ -112,7 +112,7 @@ class GangDecision:
 
 def decide(
     pods: Iterable[Member],
-    places: Iterable[NodeCapacity],
+    nodes: Iterable[NodeCapacity],
     size_of: SizeOf,
     now_s: float,
     timeouts: Timeouts,
@@ -122,7 +122,7 @@ def decide(
 
     Parameters
     ----------
-    pods, places
+    pods, nodes
         All pods, with their reservations, and all nodes of the cluster.
     now_s
         Unix seconds.
@@ -144,7 +144,7 @@ def decide(
         for pod in gang.gated
         if timeouts.reservation_valid(pod, now_s)
     ]
-    round_ = _AdmissionRound(gangs, occupants, NodeArrays(places), now_s, timeouts, backed_off)
+    round_ = _AdmissionRound(gangs, occupants, NodeArrays(nodes), now_s, timeouts, backed_off)
     admit, reserved_nodes = round_.choose()
     others = [gang for gang in gangs if gang is not admit and not _partly_admitted(gang)]
     stale = [pod for gang in others for pod in gang.gated if pod.reserved_node]  # a leader died before removing a gate
@@ -346,7 +346,7 @@ class _AdmissionRound:
         return gang, reserved_nodes
 
     def _shortage(self, gang: Gang, capacity: FreeCapacity | None = None) -> str:
-        allowed = np.zeros(len(self._node_arrays.places), dtype=bool)
+        allowed = np.zeros(len(self._node_arrays.nodes), dtype=bool)
         for requirements in {member.requirements for member in gang.gated}:
             allowed |= self._node_arrays.allowed(requirements.constraints)
         ruled_out = int((~allowed).sum())

@@ -26,21 +26,21 @@ ROUNDING_TOLERANCE = 1e-9
 class NodeArrays:
     """The nodes as arrays, fixed during one decision; `allocatable` is (resources, n)."""
 
-    def __init__(self, places: Iterable[NodeCapacity]) -> None:
-        self.places: Sequence[NodeCapacity] = sorted(places, key=lambda place: place.node.name)
-        self.index = {place.node.name: number for number, place in enumerate(self.places)}
-        resources = sorted({name for place in self.places for name, _ in place.allocatable})
+    def __init__(self, nodes: Iterable[NodeCapacity]) -> None:
+        self.nodes: Sequence[NodeCapacity] = sorted(nodes, key=lambda each: each.node.name)
+        self.index = {each.node.name: number for number, each in enumerate(self.nodes)}
+        resources = sorted({name for each in self.nodes for name, _ in each.allocatable})
         self.resources = {name: number for number, name in enumerate(resources)}
-        self.allocatable = np.zeros((len(resources), len(self.places)))
-        for number, place in enumerate(self.places):
-            for name, amount in place.allocatable:
+        self.allocatable = np.zeros((len(resources), len(self.nodes)))
+        for number, node in enumerate(self.nodes):
+            for name, amount in node.allocatable:
                 self.allocatable[self.resources[name], number] = amount
         self._allowed: dict[NodeConstraints, NDArray[np.bool_]] = {}
 
     def allowed(self, constraints: NodeConstraints) -> NDArray[np.bool_]:
         """(n,): the nodes that a pod may run on, regardless of free capacity."""
         if constraints not in self._allowed:
-            self._allowed[constraints] = np.array([constraints.allows(place.node) for place in self.places], dtype=bool)
+            self._allowed[constraints] = np.array([constraints.allows(each.node) for each in self.nodes], dtype=bool)
         return self._allowed[constraints]
 
     @cached_property
@@ -142,14 +142,14 @@ def _assign(
     members: Sequence[Member], capacity: FreeCapacity, existing_nodes: Sequence[str], strategy: Strategy
 ) -> Assignment:
     node_arrays = capacity.node_arrays
-    used = np.zeros(len(node_arrays.places))
+    used = np.zeros(len(node_arrays.nodes))
     for name in existing_nodes:
         if name in node_arrays.index:
             used[node_arrays.index[name]] += 1
     found: dict[str, str] = {}
     for requirements, uids in _by_requirements(members, node_arrays):
         for uid, node in zip(uids, strategy(requirements, len(uids), capacity, used), strict=False):
-            found[uid] = node_arrays.places[node].node.name
+            found[uid] = node_arrays.nodes[node].node.name
             capacity.take(found[uid], requirements.needs)
             used[node] += 1
     return found

@@ -81,7 +81,7 @@ class Planner(Protocol):
     """A policy that plans moves."""
 
     def plan(
-        self, pods: Collection[Member], places: Iterable[NodeCapacity], inputs: MoveInputs, now_s: float
+        self, pods: Collection[Member], nodes: Iterable[NodeCapacity], inputs: MoveInputs, now_s: float
     ) -> Sequence[PlannedMove]:
         """The moves to make now; `pods` are all pods of the cluster, with their reservations."""
 
@@ -89,16 +89,16 @@ class Planner(Protocol):
 class Board:
     """The pods of the cluster on their nodes."""
 
-    def __init__(self, pods: Collection[Member], places: Iterable[NodeCapacity]) -> None:
-        self.nodes = NodeArrays(places)
-        self.free = FreeCapacity(self.nodes)
+    def __init__(self, pods: Collection[Member], nodes: Iterable[NodeCapacity]) -> None:
+        self.node_arrays = NodeArrays(nodes)
+        self.free = FreeCapacity(self.node_arrays)
         for pod in pods:
             if not pod.finished:
                 self.free.take(pod.node or pod.reserved_node, pod.requirements.needs)
         self._group = Counter(
             (pod.key.namespace, pod.membership.name) for pod in pods if pod.alive and pod.membership.name
         )
-        self.running = [pod for pod in pods if pod.alive and pod.node in self.nodes.index]
+        self.running = [pod for pod in pods if pod.alive and pod.node in self.node_arrays.index]
 
     def refusal(self, pod: Member) -> str:
         """Why a pod may not be moved to any node; empty if it may."""
@@ -121,12 +121,12 @@ class Board:
 
     def allocatable_cores(self) -> Floats:
         """float64 (n,): allocatable CPU cores of each node."""
-        return self._of_cpu(self.nodes.allocatable)
+        return self._of_cpu(self.node_arrays.allocatable)
 
     def _of_cpu(self, amounts: Floats) -> Floats:
-        cpu = self.nodes.resources.get(CPU)
+        cpu = self.node_arrays.resources.get(CPU)
         row: Floats = amounts[cpu] if cpu is not None else amounts[:0].sum(axis=0)
         return row
 
     def name(self, worker: int) -> str:
-        return self.nodes.places[worker].node.name
+        return self.node_arrays.nodes[worker].node.name

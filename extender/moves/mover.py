@@ -116,7 +116,7 @@ class Mover:
             self._next_plan_s = self._monotonic() + self._options.period_s
             self._plan(*seen)
 
-    def _plan(self, pods: Collection[Member], places: Collection[NodeCapacity]) -> None:
+    def _plan(self, pods: Collection[Member], nodes: Collection[NodeCapacity]) -> None:
         now_s = self._clock()
         with self._ledger.lock:
             reservations = self._ledger.read()
@@ -124,7 +124,7 @@ class Mover:
             inputs = self._store.known()
             inputs = replace(inputs, categories=keyed_by_replacement(inputs.categories, reservations))
             late_classes = self._store.late_classes()
-            planned = self._planner.plan(members, places, inputs, now_s)
+            planned = self._planner.plan(members, nodes, inputs, now_s)
             plans = [self._with_refusal(plan, inputs.jobs, late_classes) for plan in planned]
             chosen = self._next_move(plans)
             if chosen is not None and self._gate is not None and self._leads():

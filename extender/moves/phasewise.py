@@ -51,10 +51,10 @@ class PhasewisePlanner:
     options: MoveOptions = field(default_factory=MoveOptions)
 
     def plan(
-        self, pods: Collection[Member], places: Iterable[NodeCapacity], inputs: MoveInputs, now_s: float
+        self, pods: Collection[Member], nodes: Iterable[NodeCapacity], inputs: MoveInputs, now_s: float
     ) -> list[PlannedMove]:
         """The best moves in order, each planned on top of those before it."""
-        board = Board(pods, places)
+        board = Board(pods, nodes)
         jobs = {job.pod.uid: job for pod in board.running if (job := running_job(pod, inputs, now_s)) is not None}
         options = replace(self.options, cost_s=cost_s(inputs.jobs.values(), self.options.cost_s))
         shared = _sharing(board, jobs.values())
@@ -104,7 +104,7 @@ def _sharing(board: Board, jobs: Iterable[RunningJob]) -> list[Sharing]:
         shared.append(
             Sharing(
                 pod.uid,
-                board.nodes.index[pod.node],
+                board.node_arrays.index[pod.node],
                 job.left,
                 due_s=-np.inf,
                 moves=len(job.moves),
@@ -120,6 +120,6 @@ def _shared_cores(board: Board, jobs: Iterable[RunningJob]) -> list[float]:
     """CPU cores of each node that the requests of pods other than these jobs leave."""
     cores = board.allocatable_cores() - board.requested_cores()
     for job in jobs:
-        cores[board.nodes.index[job.pod.node]] += dict(job.pod.requirements.needs).get(CPU, 0.0)
+        cores[board.node_arrays.index[job.pod.node]] += dict(job.pod.requirements.needs).get(CPU, 0.0)
     shared: list[float] = np.maximum(cores, MIN_SHARED_CORES).tolist()
     return shared

@@ -23,10 +23,10 @@ class SpeConPlanner:
     _staying: set[Job] = field(default_factory=set)
 
     def plan(
-        self, pods: Collection[Member], places: Iterable[NodeCapacity], inputs: MoveInputs, now_s: float
+        self, pods: Collection[Member], nodes: Iterable[NodeCapacity], inputs: MoveInputs, now_s: float
     ) -> list[PlannedMove]:
         """All moves that SpeCon would make now, each as if it were the only one."""
-        workers = _Workers(Board(pods, places), inputs, self._staying)
+        workers = _Workers(Board(pods, nodes), inputs, self._staying)
         watched = workers.watched
         self._staying = {job for job in self._staying if job in watched or job[1] in inputs.jobs}
         self._since_s = {
@@ -49,7 +49,7 @@ class _Workers:
         self._pods = {board.job_of(pod): pod for pod in training}
         self.watched = {}
         for job, pod in self._pods.items():
-            worker, by = board.nodes.index[pod.node], inputs.moved_by(pod)
+            worker, by = board.node_arrays.index[pod.node], inputs.moved_by(pod)
             self.watched[job] = Watched(
                 pod.uid,
                 worker,
@@ -66,7 +66,7 @@ class _Workers:
     def reallocations(self) -> Iterable[PlannedMove]:
         """Algorithm 4, for each converged job beside one that still learns."""
         board, jobs = self._board, self.watched.values()
-        busy, totals = specon.with_learners(jobs), np.array(specon.scores(jobs, len(board.nodes.places)))
+        busy, totals = specon.with_learners(jobs), np.array(specon.scores(jobs, len(board.node_arrays.nodes)))
         used, best_of = board.requested_cores().tolist(), dict[Requirements, tuple[int, float]]()
         for job, watched in self.watched.items():
             pod = self._pods[job]
