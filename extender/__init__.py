@@ -1,1 +1,1 @@
-"""The kube-scheduler extender of Phasewise; it may build on `recommender`, never the other way round."""
+"""The kube-scheduler extender of Phasewise. It may import `recommender`, never the other way round."""

@@ -1,4 +1,4 @@
-"""What can go wrong in the extender, hung below `recommender.errors.PhasewiseError`."""
+"""Exceptions of the extender, below `recommender.errors.PhasewiseError`."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ from recommender.errors import PhasewiseError
 
 
 class ExtenderError(PhasewiseError):
-    """Base of everything that concerns the extender; `status` is the HTTP status it is answered with."""
+    """Base class; `status` is the HTTP status of the response."""
 
     status = 500
 
 
 class BadRequest(ExtenderError):
-    """A body that is no request of a scheduler; says what is wrong with it."""
+    """The body is not a valid request; says what is wrong with it."""
 
     status, exit_code = 400, 2
 
 
 class TooLarge(ExtenderError):
-    """A body beyond the limit."""
+    """The body exceeds the limit."""
 
     status = 413
 
 
 class TooSlow(ExtenderError):
-    """A body that did not come in time."""
+    """The body did not arrive in time."""
 
     status = 408
 
 
 class NotReady(ExtenderError):
-    """Nothing can be said yet: the cluster has not been seen, or another replica leads."""
+    """The cluster has not been listed yet, or another replica leads."""
 
     status = 503
 
 
 class BadCertificate(ExtenderError):
-    """What should be a certificate is none; never holds a part of it."""
+    """Not a valid certificate; the message never contains any part of it."""
 
 
 class NotAnswered(ExtenderError):
-    """A running extender could not be asked, or knows nothing of it; says what else to try."""
+    """A running extender did not answer, or knows nothing of the pod; says what else to try."""

@@ -1,28 +1,28 @@
-"""What the scheduler is told of a node that a pod must not go to, and writes into the pod's condition.
+"""Reasons for refusing a node, which the scheduler writes into the pod's condition.
 
-Constant: a reason that differed from attempt to attempt would have the scheduler try without a pause.
+Constant texts: if the reason changed between attempts, the scheduler would retry without a pause.
 """
 
 from __future__ import annotations
 
 from recommender.units import format_duration
 
-MEMORY_REASON = "forecast memory would not suffice in the coming cycle"
-CPU_REASON = "forecast CPU would fall too short of the pod's demand in the coming cycle"
-ELSEWHERE = "another node is reserved for this member of a gang"
-HELD = "what is free is reserved for a gang"
+MEMORY_REASON = "forecast memory exceeds the limit in the coming cycle"
+CPU_REASON = "forecast CPU shortage exceeds the limit in the coming cycle"
+RESERVED_ELSEWHERE = "another node is reserved for this gang member"
+RESERVED_FOR_GANG = "free capacity is reserved for a gang"
 
 
-def for_a_time(reason: str, patience_s: float) -> str:
-    """The reason, and how long it is held against a pod.
+def with_time_limit(reason: str, patience_s: float) -> str:
+    """The reason, and how long a pod waits for it at most.
 
     Examples
     --------
-    >>> for_a_time(HELD, 7200.0)
-    'what is free is reserved for a gang; it waits 2h at most'
+    >>> with_time_limit(RESERVED_FOR_GANG, 7200.0)
+    'free capacity is reserved for a gang; the pod waits at most 2h'
     """
-    return f"{reason}; it waits {format_duration(patience_s)} at most"
+    return f"{reason}; the pod waits at most {format_duration(patience_s)}"
 
 
-THAT_PASS = (MEMORY_REASON, CPU_REASON, HELD)
-"""Those that will not hold for ever, though nothing in the cluster changes."""
+TEMPORARY_REASONS = (MEMORY_REASON, CPU_REASON, RESERVED_FOR_GANG)
+"""Reasons that expire even if nothing in the cluster changes."""

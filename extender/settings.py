@@ -1,4 +1,4 @@
-"""What an operator decides, read once at the door and passed down."""
+"""Settings of an operator, read once from the command line and passed down."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ DEFAULT_WEIGHTS: Mapping[str, float] = {
     "pack": 0.0,
     "spread": 0.0,
 }
-"""Peaks first: they are what breaks. Half of this scorer lies between nodes that overload and those that do not,
-more than all others together can say. Five points of peak are worth as much as ten jobs that still learn. Together or
-apart is for the job to say."""
+"""Overload does the most harm, so the gap that `complement` leaves between nodes that overload and others outweighs all
+other scorers together. Five percentage points of peak count as much as ten jobs that still learn. Whether to pack or
+spread is up to the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is too much in the coming cycle; None sets no limit.
+    """Limits of the forecast in the coming cycle; None for no limit.
 
     Attributes
     ----------
     memory
-        The share of a node that may be used at the peak, until the pod has waited for `patience_s`.
+        Peak use of a node's memory, as a share of allocatable.
     cpu_overload
-        The overload (core-seconds above allocatable) that a pod may be expected to add, as a share of its own demand.
+        Overload (core-seconds above allocatable) that a pod may be expected to add, as a share of its own demand.
     patience_s
-        How long a pod that was refused every node waits at most; of CPU more is tolerated all the time.
+        After so long no limit applies to a pod that was refused every node; that of CPU is relaxed gradually.
     """
 
     memory: float | None = 1.0
@@ -41,7 +41,7 @@ class Limits:
     cycle_s: float = 600.0
 
     def tolerated(self, waited_s: float) -> float:
-        """What a pod may add that has been refused for so long: `cpu_overload` at first, and after `patience_s` all.
+        """The overload that a pod may add after being refused for so long, rising from `cpu_overload` to 1.
 
         Examples
         --------
@@ -53,25 +53,25 @@ class Limits:
             return 1.0
         return float(self.cpu_overload ** (1.0 - waited_s / self.patience_s))
 
-    def doubted_cells(self, grid: Grid) -> int:
-        """Of how many cells ahead it must be known how uncertain the use of CPU is."""
+    def variance_cells(self, grid: Grid) -> int:
+        """Number of coming cells for which the variance of CPU use is needed."""
         return 0 if self.cpu_overload is None else grid.cells_of(self.cycle_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How pods are judged.
+    """How pods are filtered and scored.
 
     Attributes
     ----------
     weights
         Scorer -> weight.
     schedulers
-        Pods of these schedulers are ours; pods of others only when they say so by a label or annotation, or when their
-        workload's history is known.
+        Pods of these schedulers are ours; other pods are if a label or annotation says so, or if the history of their
+        workload is known.
     hold_s
-        How long a placement just advised counts of a pod that the watch has not shown at all. Longer than a watch is
-        late, short enough that a pod that was deleted meanwhile does not block a node.
+        How long advice for a pod that the watch has never shown counts. Longer than the lag of a watch, short enough
+        that a pod deleted meanwhile does not block a node.
     """
 
     weights: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))

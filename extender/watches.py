@@ -1,4 +1,4 @@
-"""The watches of one program, looked after together; and work that is done again and again beside them."""
+"""A group of watches, and periodic tasks on threads of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recommender.errors import PhasewiseError
 
 
 class Watches:
-    """Several watches as one."""
+    """Several watches, handled as one."""
 
     def __init__(self, *watches: Reflector[Any]) -> None:
         self._watches = watches
@@ -21,7 +21,7 @@ class Watches:
         return iter(self._watches)
 
     def start(self) -> None:
-        """Begin to watch; returns at once."""
+        """Start all watches; returns at once."""
         for watch in self._watches:
             watch.start()
 
@@ -31,12 +31,12 @@ class Watches:
 
     @property
     def synced(self) -> bool:
-        """Everything was listed once; before that what is not seen may be there all the same."""
+        """Whether everything has been listed once; until then, absence means nothing."""
         return all(watch.synced for watch in self._watches)
 
     @property
     def waiting_for(self) -> str:
-        """Why the cluster is not known yet, as far as that can be told; empty once it is."""
+        """Why the cluster is not known yet, with the first problem if there is one; empty once it is."""
         if self.synced:
             return ""
         problem = next((watch.problem for watch in self._watches if watch.problem), "")
@@ -44,65 +44,65 @@ class Watches:
 
     @property
     def failing(self) -> int:
-        """How many have no contact now: what they are of is known as it was."""
+        """Number of watches without contact, whose objects may be stale."""
         return sum(bool(watch.problem) for watch in self._watches)
 
     @property
     def unreadable(self) -> int:
-        """How many objects cannot be read, each of which is left out as if it were not there."""
+        """Number of objects that cannot be parsed and are ignored."""
         return sum(len(watch.broken) for watch in self._watches)
 
 
 log = logging.getLogger(__name__)
 
 
-class Repeating:
-    """Does something on a thread of its own until it is stopped. That it fails is logged, and ends nothing.
+class PeriodicTask:
+    """Calls `do` repeatedly on a thread of its own until stopped. Failures are logged and do not end it.
 
     Parameters
     ----------
-    pause_s
-        The longest time until it is done again, asked for each time; less where somebody wakes it.
-    rest_s
-        The shortest, whoever wakes it.
+    max_pause_s
+        The pause before each call, unless `wake` ends it early.
+    min_pause_s
+        The part of the pause that `wake` cannot shorten.
     """
 
     def __init__(
         self,
         name: str,
         do: Callable[[], None],
-        pause_s: Callable[[], float],
-        rest_s: Callable[[], float] = lambda: 0.0,
+        max_pause_s: Callable[[], float],
+        min_pause_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self._do, self._pause_s, self._rest_s = do, pause_s, rest_s
-        self._woken, self._ended = threading.Event(), threading.Event()
+        self._do, self._max_pause_s, self._min_pause_s = do, max_pause_s, min_pause_s
+        self._woken, self._stopped = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin with a pause."""
+        """Start the thread, which begins with a pause."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Have it done soon."""
+        """End the present pause early."""
         self._woken.set()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Not once more; what is being done may take so long to end."""
-        self._ended.set()
+        """Stop, and wait at most so long for a call in progress."""
+        self._stopped.set()
         self._woken.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while not self._ended.is_set():
-            self._woken.wait(self._pause_s())
-            self._ended.wait(self._rest_s())
+        while not self._stopped.is_set():
+            self._woken.wait(self._max_pause_s())
+            self._stopped.wait(self._min_pause_s())
             self._woken.clear()
-            if self._ended.is_set():
+            if self._stopped.is_set():
                 return
             try:
                 self._do()
             except PhasewiseError as error:
                 log.warning("%s: %s", self._thread.name, error)
-            except Exception:  # a fault of ours must show, and must not end the thread
+            except Exception:  # a bug must be visible, but must not end the thread
                 log.exception("%s: unexpected failure", self._thread.name)

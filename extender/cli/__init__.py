@@ -1,1 +1,1 @@
-"""The command line: `phasewise` with the commands of the extender, each a file."""
+"""The command line: `phasewise` with the commands of the extender, one per file."""

@@ -1,4 +1,4 @@
-"""`phasewise controller`: lets gangs of pods in together."""
+"""`phasewise controller`: admits gangs of pods and moves training jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from extender.gangs.controller import Controller, ControllerOptions
-from extender.gangs.decide import Patience
+from extender.gangs.decide import Timeouts
 from extender.gangs.waking import Waker
 from extender.moves.board import Planner
 from extender.moves.gate import LATE, MOVED, MOVING, MoveLimits
@@ -30,60 +30,60 @@ LEASE = "phasewise-controller"
 
 
 @click.command(name="controller", context_settings={"auto_envvar_prefix": "PHASEWISE_CONTROLLER", "show_default": True})
-@click.option("--address", default="127.0.0.1:8944", help="Where /healthz, /readyz and /metrics answer, host:port.")
-@click.option("--leader-elect", is_flag=True, help="Act only while holding a Lease: for a standby replica.")
-@click.option("--lease-namespace", default="kube-system", help="Where that Lease lies, and what is reserved for gangs.")
+@click.option("--address", default="127.0.0.1:8944", help="Address of /healthz, /readyz and /metrics, host:port.")
+@click.option("--leader-elect", is_flag=True, help="Act only while holding a Lease: for standby replicas.")
+@click.option("--lease-namespace", default="kube-system", help="Namespace of the Lease and of the reservations.")
 @click.option(
-    "--bind-within", "bind_within_s", type=DURATION, default="5m", help="After so long an unbound gang holds no others."
+    "--bind-within", "bind_within_s", type=DURATION, default="5m", help="How long an unbound gang holds up others."
 )
 @click.option(
-    "--period", "period_s", type=DURATION, default="5s", help="Longest time between two looks at the cluster."
+    "--period", "period_s", type=DURATION, default="5s", help="Longest time between two runs of the control loop."
 )
 @click.option(
     "--retry-after",
     "retry_s",
     type=DURATION,
     default="30s",
-    help="A pod that the extender refused every node is tried again after so long; 0: when the scheduler likes.",
+    help="Time until the scheduler retries a pod that the extender refused on every node; 0: up to the scheduler.",
 )
 @click.option(
     "--moves",
     type=click.Choice(["off", "plan", "act"]),
     default="off",
-    help="plan: events tell which training jobs would be moved where; act: these are moved.",
+    help="plan: events say which training jobs would be moved where; act: move them.",
 )
 @click.option(
     "--moves-policy",
     type=click.Choice(["specon", "phasewise"]),
     default="specon",
-    help="specon: room for jobs that still learn; phasewise: jobs end sooner, by earlier runs of their classes.",
+    help="specon: make room for jobs that still learn; phasewise: let jobs end sooner, by earlier runs of their class.",
 )
 @click.option(
     "--move-cost",
     "move_cost_s",
     type=DURATION,
     default="60s",
-    help="With phasewise: what a move costs a job, until moves have told.",
+    help="With phasewise: cost of a move to a job, until it has been measured.",
 )
 @click.option(
     "--move-margin",
     type=click.FloatRange(0, min_open=True),
     default=2.0,
-    help="With phasewise: a move must win more than so many times its cost.",
+    help="With phasewise: a move must gain more than so many times its cost.",
 )
-@click.option("--moves-at-once", type=click.IntRange(1), default=4, help="With --moves act: so many jobs on their way.")
+@click.option("--moves-at-once", type=click.IntRange(1), default=4, help="With --moves act: most moves in progress.")
 @click.option(
-    "--moves-at-once-in-namespace", type=click.IntRange(1), default=1, help="Of them so many in one namespace."
+    "--moves-at-once-in-namespace", type=click.IntRange(1), default=1, help="Most moves in progress per namespace."
 )
 @click.option(
     "--move-within",
     "back_within_s",
     type=DURATION,
     default="10m",
-    help="A job that is not back after so long is late: it is never moved again, nor is its class.",
+    help="A job that does not run again within this time is late: neither it nor its class is moved again.",
 )
-@click.option("--move-rest", "rest_s", type=DURATION, default="10m", help="From one move of a job to its next.")
-@click.option("--qps", type=click.FloatRange(0, min_open=True), default=50.0, help="Requests a second.")
+@click.option("--move-rest", "rest_s", type=DURATION, default="10m", help="Least time between moves of a job.")
+@click.option("--qps", type=click.FloatRange(0, min_open=True), default=50.0, help="Requests per second.")
 @click.option("--burst", type=click.IntRange(1), default=100, help="Requests at once after a pause.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]")
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
@@ -107,20 +107,20 @@ def command(
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
-    """Let gangs in: pods with the scheduling gate phasewise.dev/gang go to the scheduler all together, or not at all.
+    """Admit gangs: remove the scheduling gate phasewise.dev/gang from the pods of a gang all together, or not at all.
 
-    A gang is named by the label phasewise.dev/gang and its size by phasewise.dev/gang-size; the groups of JobSet,
-    Kubeflow, Volcano, Coscheduling, Kueue and plain Jobs are known by their own labels. Events on the pods say why a
-    gang waits. Pods that the extender refused every node are tried again now and then. With --moves plan events tell
-    which pods with the annotation phasewise.dev/checkpointable: "true" would be moved, by their PhaseProfiles, and with
-    --moves act pods of Jobs are, each to a node that is reserved for its next pod. Every option may stand in the
-    environment: PHASEWISE_CONTROLLER_QPS=20.
+    A gang is named by the label phasewise.dev/gang, its size by phasewise.dev/gang-size; groups of JobSet, Kubeflow,
+    Volcano, Coscheduling, Kueue and plain Jobs are recognised by their own labels. Events on the pods say why a gang
+    waits. The scheduler is made to retry pods that the extender refused on every node. With --moves plan, events say
+    which pods with the annotation phasewise.dev/checkpointable: "true" would be moved, by their PhaseProfiles; with
+    --moves act, pods of Jobs are moved, each to a node that is reserved for its replacement. Options may also be set in
+    the environment: PHASEWISE_CONTROLLER_QPS=20.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     agent = f"phasewise-controller/{__version__}"
     api = connect(kubeconfig, context, qps=qps, burst=burst, user_agent=agent)
     elected = LeaderElection.join(api, lease_namespace, LEASE) if leader_elect else None
-    controller_options = ControllerOptions(period_s=period_s, patience=Patience(bind_within_s=bind_within_s))
+    controller_options = ControllerOptions(period_s=period_s, timeouts=Timeouts(bind_within_s=bind_within_s))
 
     def leads() -> bool:
         return elected is None or elected.is_leader
@@ -149,15 +149,15 @@ def _telemetry(controller: Controller, waker: Waker | None, mover: Mover | None)
     watches = Watches(*controller.watches, *(mover.watches if mover else ()))
     telemetry = Telemetry("controller")
     for name, words, value in (
-        ("gangs_admitted", "Gangs let in since the start.", lambda: controller.admitted),
-        ("gangs_waiting", "Gangs at the gate.", lambda: controller.waiting),
-        ("unreadable_objects", "Objects that cannot be read, and are left out.", lambda: watches.unreadable),
-        ("pods_woken", "Times a refused pod was tried again.", lambda: waker.woken if waker else 0),
-        ("moves_planned", "Training jobs that would be moved.", lambda: mover.planned if mover else 0),
-        ("moves_refused", "Training jobs that would be moved if they could.", lambda: mover.refused if mover else 0),
+        ("gangs_admitted", "Gangs admitted since the start.", lambda: controller.admitted),
+        ("gangs_waiting", "Gated gangs.", lambda: controller.waiting),
+        ("unreadable_objects", "Objects that cannot be parsed and are ignored.", lambda: watches.unreadable),
+        ("pods_woken", "Retries of refused pods.", lambda: waker.woken if waker else 0),
+        ("moves_planned", "Planned moves of training jobs.", lambda: mover.planned if mover else 0),
+        ("moves_refused", "Planned moves that are not allowed.", lambda: mover.refused if mover else 0),
         ("moves_started", "Training jobs moved since the start.", lambda: mover.counts[MOVING] if mover else 0),
         ("moves_done", "Moved jobs that run again.", lambda: mover.counts[MOVED] if mover else 0),
-        ("moves_late", "Moved jobs that did not come back in time.", lambda: mover.counts[LATE] if mover else 0),
+        ("moves_late", "Moved jobs that did not run again in time.", lambda: mover.counts[LATE] if mover else 0),
         ("watches_failing", "Watches without contact.", lambda: watches.failing),
     ):
         telemetry.watch(name, words, value)

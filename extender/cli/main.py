@@ -1,6 +1,6 @@
-"""The door of the whole program: the recommender's commands, and the extender's beside them.
+"""Entry point of the whole program: the commands of the recommender and of the extender.
 
-It stands here, in the upper of the two packages: the recommender cannot know that there is an extender.
+It is in this package because the recommender must not import the extender.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from recommender.cli.common import run
 from recommender.cli.main import LazyGroup, cli
 
 COMMANDS = {
-    "serve": ("extender.cli.serve", "Answer a kube-scheduler: which nodes suit a pod, and why."),
-    "explain": ("extender.cli.explain", "Answer one request without a server, and say why."),
+    "serve": ("extender.cli.serve", "Serve a kube-scheduler: filter and score nodes."),
+    "explain": ("extender.cli.explain", "Explain a decision, or evaluate a request without a server."),
 }
 
-BESIDE = {
-    "controller": ("extender.cli.controller", "Let gangs of pods in: all together, or not at all."),
-    "web": ("extender.cli.web", "Show jobs, nodes and warnings on pages, read-only."),
-    "webhook": ("extender.cli.webhook", "Set gate and scheduler of the pods of gangs, by namespace label."),
+TOP_LEVEL_COMMANDS = {
+    "controller": ("extender.cli.controller", "Admit gangs of pods: all together, or not at all."),
+    "web": ("extender.cli.web", "Serve read-only pages on jobs, nodes and warnings."),
+    "webhook": ("extender.cli.webhook", "Set gate and scheduler of gang pods, by namespace label."),
 }
 
-cli.offer(BESIDE)
-cli.add_command(LazyGroup("extender", lazy=COMMANDS, help="The kube-scheduler extender: which node suits which job."))
+cli.offer(TOP_LEVEL_COMMANDS)
+cli.add_command(LazyGroup("extender", lazy=COMMANDS, help="The kube-scheduler extender."))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the console script; ends the process with the command's exit code."""
+    """Run the console script and exit with the command's exit code."""
     sys.exit(run(cli, arguments))

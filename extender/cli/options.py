@@ -1,4 +1,4 @@
-"""The options by which pods are judged: the same for answering a scheduler and for explaining."""
+"""Options of filtering and scoring, shared by `serve` and `explain`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 import orjson
 
 from extender.pods.curves import Grid
-from extender.pods.footprint import FFDL, Sizes, checked
+from extender.pods.footprint import FFDL, Sizes, checked_sizes
 from extender.scoring.combine import parse_weights
 from extender.settings import DEFAULT_WEIGHTS, Limits, Settings
 from recommender.cli.common import DURATION
@@ -21,42 +21,42 @@ from recommender.errors import BadInput
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-CELLS = 24
+FORECAST_CELLS = 24
 
 
 def scoring_options(command: Command) -> Callable[..., Any]:
-    """Gives a command `settings` instead of the options they are made of."""
+    """Add the options to a command, which gets them as `settings`."""
 
-    @click.option("--weights", default="", help="Weights of scorers: complement=3,specon=1; others keep their default.")
-    @click.option("--scheduler-name", "schedulers", multiple=True, default=("phasewise",), help="Their pods are ours.")
+    @click.option("--weights", default="", help="Scorer weights: complement=3,specon=1; others keep their default.")
+    @click.option("--scheduler-name", "schedulers", multiple=True, default=("phasewise",), help="Our schedulers.")
     @click.option("--horizon", "horizon_s", type=DURATION, default="1h", help="How far ahead load is forecast.")
     @click.option("--cycle", "cycle_s", type=DURATION, default="10m", help="How far ahead the filter looks.")
     @click.option(
         "--memory-limit",
         type=click.FloatRange(0, 100),
         default=1.0,
-        help="Refuse nodes whose forecast memory exceeds this share of allocatable; 0 refuses none.",
+        help="Refuse nodes whose forecast memory exceeds this share of allocatable; 0: no limit.",
     )
     @click.option(
         "--cpu-overload",
         type=click.FloatRange(0, 1),
         default=0.0,
         help="Refuse nodes where a pod is expected to add more overload (core-seconds above allocatable in the coming "
-        "cycle) than this share of its own demand, as 0.01; 0 refuses none.",
+        "cycle) than this share of its own demand, such as 0.01; 0: no limit.",
     )
     @click.option(
         "--patience",
         "patience_s",
         type=DURATION,
         default="2h",
-        help="A pod waits no longer for memory or --cpu-overload; of the latter more and more is tolerated till then.",
+        help="Longest time that a pod waits for memory or --cpu-overload; the latter is relaxed gradually until then.",
     )
     @click.option(
         "--hold",
         "hold_s",
         type=DURATION,
         default="30s",
-        help="Advice to a pod never seen counts so long.",
+        help="How long advice counts for a pod that the watch has not shown.",
     )
     @click.option(
         "--sizes",
@@ -81,7 +81,7 @@ def scoring_options(command: Command) -> Callable[..., Any]:
         settings = Settings(
             weights={**DEFAULT_WEIGHTS, **parse_weights(weights)},
             limits=Limits(memory_limit or None, cpu_overload or None, patience_s, cycle_s),
-            grid=Grid(horizon_s / CELLS, CELLS),
+            grid=Grid(horizon_s / FORECAST_CELLS, FORECAST_CELLS),
             sizes=read_sizes(sizes_file) if sizes_file else Sizes(FFDL),
             schedulers=frozenset(schedulers),
             hold_s=hold_s,
@@ -92,17 +92,17 @@ def scoring_options(command: Command) -> Callable[..., Any]:
 
 
 def read_sizes(file: Path) -> Sizes:
-    """The T-shirt sizes of a JSON file.
+    """Read T-shirt sizes from a JSON file.
 
     Raises
     ------
     BadInput, Misuse
-        It is no such table; says what is wrong.
+        It is not such a table; says what is wrong.
     """
     remedy = 'Write {"2-V100": {"cpu": "42", "memory": "48Gi"}}.'
     try:
         raw = orjson.loads(file.read_bytes())
         table = {name: (parse_quantity(need["cpu"]), parse_quantity(need["memory"])) for name, need in raw.items()}
     except (orjson.JSONDecodeError, BadQuantity, AttributeError, KeyError, TypeError) as error:
-        raise BadInput(f"this is no table of sizes: {str(error)[:120]}", remedy=remedy, file=file) from error
-    return checked(table)
+        raise BadInput(f"this is not a table of sizes: {str(error)[:120]}", remedy=remedy, file=file) from error
+    return checked_sizes(table)

@@ -1,4 +1,4 @@
-"""`phasewise extender serve`: the service that a kube-scheduler calls."""
+"""`phasewise extender serve`: the HTTP service for kube-scheduler."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 @click.command(name="serve", context_settings={"auto_envvar_prefix": "PHASEWISE_EXTENDER", "show_default": True})
 @click.option("--address", default="127.0.0.1:8943", help="Where to listen, host:port.")
-@click.option("--tls-certificate", type=PEM, help="Speak https with this certificate (PEM).  [default: plain http]")
+@click.option("--tls-certificate", type=PEM, help="Serve https with this certificate (PEM).  [default: plain http]")
 @click.option("--tls-key", type=PEM, help="Its key (PEM).  [default: in the certificate's file]")
-@click.option("--client-authority", type=PEM, help="Let in only clients with a certificate of this authority (PEM).")
+@click.option("--client-authority", type=PEM, help="Accept only clients with a certificate of this authority (PEM).")
 @click.option("--max-body", "max_body_mib", type=click.IntRange(1, 1024), default=16, help="Largest body, MiB.")
-@click.option("--request-timeout", "request_s", type=DURATION, default="5s", help="Longest time for a request to come.")
-@click.option("--leader-elect", is_flag=True, help="Answer only while holding a Lease: for a standby replica.")
-@click.option("--lease-namespace", default="kube-system", help="Where that Lease lies, and what is reserved for gangs.")
+@click.option("--request-timeout", "request_s", type=DURATION, default="5s", help="Time limit to receive a request.")
+@click.option("--leader-elect", is_flag=True, help="Answer only while holding a Lease: for standby replicas.")
+@click.option("--lease-namespace", default="kube-system", help="Namespace of the Lease and of the reservations.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]")
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
 @scoring_options
@@ -46,16 +46,16 @@ def command(
     context: str | None,
     settings: Settings,
 ) -> None:
-    """Answer a kube-scheduler over HTTP: /filter, /prioritize, /preempt; and people: /explain/NAMESPACE/POD.
+    """Serve /filter, /prioritize and /preempt for a kube-scheduler, and /explain/NAMESPACE/POD for people.
 
-    /healthz, /readyz and /metrics are there too. Every option may stand in the environment:
+    Also serves /healthz, /readyz and /metrics. Options may also be set in the environment:
     PHASEWISE_EXTENDER_ADDRESS=127.0.0.1:8943.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     if client_authority is not None and tls_certificate is None:
-        raise Misuse("--client-authority needs --tls-certificate: without TLS no client shows a certificate.")
+        raise Misuse("--client-authority needs --tls-certificate: without TLS there are no client certificates.")
     if client_authority is None and not is_loopback(address):
-        log.warning("%s can be reached from outside, and whoever can may ask: see --client-authority", address)
+        log.warning("%s can be reached from outside without authentication: see --client-authority", address)
     api = connect(kubeconfig, context, user_agent=f"phasewise-extender/{__version__}")
     limits = BodyLimits(max_body_mib << 20, request_s)
     options = ServiceOptions(settings, limits, lease_namespace if leader_elect else "", lease_namespace)

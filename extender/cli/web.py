@@ -1,4 +1,4 @@
-"""`phasewise web`: read-only pages of the cluster for people."""
+"""`phasewise web`: read-only pages on the cluster."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from extender.dashboard.access import Access, Gate
+from extender.dashboard.access import Access, AccessCheck
 from extender.dashboard.pages import dashboard
-from extender.dashboard.watching import Watching
+from extender.dashboard.watching import ClusterWatch
 from extender.web.app import App, Telemetry
 from extender.web.server import Server, Serving, is_loopback
 from recommender import __version__
@@ -26,13 +26,13 @@ PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
     "--access",
     type=click.Choice(["local", "token", "proxy"]),
     default="local",
-    help="local: whoever is on this machine may read. token: whose bearer token the API server knows and lets list "
-    "PhaseProfiles in all namespaces. proxy: whoever can reach it, as behind the API server's own proxy.",
+    help="local: anybody on this machine may read. token: holders of a bearer token that may list PhaseProfiles in all "
+    "namespaces. proxy: anybody who can reach it, for use behind an authenticating proxy.",
 )
-@click.option("--tls-certificate", type=PEM, help="Speak https with this certificate (PEM).  [default: plain http]")
+@click.option("--tls-certificate", type=PEM, help="Serve https with this certificate (PEM).  [default: plain http]")
 @click.option("--tls-key", type=PEM, help="Its key (PEM).  [default: in the certificate's file]")
 @click.option("--name", default="phasewise", help="The recommender whose VPAs are shown.")
-@click.option("--period", "period_s", type=DURATION, default="15s", help="From one look at the cluster to the next.")
+@click.option("--period", "period_s", type=DURATION, default="15s", help="Time between updates of the pages.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, ~/.kube/config]")
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
 def command(
@@ -45,29 +45,29 @@ def command(
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
-    """Show which jobs need a look, and of each its last hour, what comes, and why it has what it has.
+    """Show which jobs need attention, and for each its last hour, its forecast, and why it has its resources.
 
     \b
       phasewise web                                             http://127.0.0.1:8946, with your own rights
       phasewise web --address 0.0.0.0:8946 --access token       in a cluster: each reader with a token
 
-    Nothing is written anywhere. Programs get the same as JSON at the same paths. The hour is what this process has seen
-    since it started. Every option may stand in the environment: PHASEWISE_WEB_PERIOD=30s.
+    Nothing is written. Programs get the same as JSON at the same paths. The last hour only covers the time since this
+    process started. Options may also be set in the environment: PHASEWISE_WEB_PERIOD=30s.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     if access == "local" and not is_loopback(address):
         raise Misuse(
-            f"--address {address} can be reached from outside, and --access local lets in everybody who can. "
-            "Give --access token, or --access proxy where a proxy asks who they are."
+            f"--address {address} can be reached from outside, and --access local does not authenticate. "
+            "Give --access token, or --access proxy behind an authenticating proxy."
         )
     api = connect(kubeconfig, context, user_agent=f"phasewise-web/{__version__}")
-    watching, telemetry = Watching(api, name, period_s), Telemetry("web")
-    for told, words, value in (
+    watching, telemetry = ClusterWatch(api, name, period_s), Telemetry("web")
+    for metric, description, value in (
         ("watches_failing", "Watches without contact.", lambda: watching.watches.failing),
-        ("jobs", "VPAs of ours that are shown.", lambda: len(watching.seen.jobs)),
+        ("jobs", "VPAs shown.", lambda: len(watching.seen.jobs)),
     ):
-        telemetry.watch(told, words, value)
-    pages = dashboard(watching, telemetry, Gate(api) if access == "token" else None)
+        telemetry.watch(metric, description, value)
+    pages = dashboard(watching, telemetry, AccessCheck(api) if access == "token" else None)
     server = Server(App(pages, {}, telemetry, watching.not_ready), Serving(address, tls_certificate, tls_key))
     watching.start()
     scheme = "https" if tls_certificate else "http"

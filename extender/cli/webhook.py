@@ -1,4 +1,4 @@
-"""`phasewise webhook`: sets gate and scheduler of the pods of gangs."""
+"""`phasewise webhook`: sets the gate and scheduler of gang pods."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 
 from extender.web.app import App, Telemetry, create_pages
 from extender.web.server import Server, Serving
-from extender.webhook.certificates import CertificateKeeper, Kept
-from extender.webhook.reviewing import mutating
+from extender.webhook.certificates import CertificateKeeper, CertificateLocation
+from extender.webhook.reviewing import handlers
 from recommender import __version__
 from recommender.cluster.access.connection import connect
 
@@ -24,12 +24,12 @@ from recommender.cluster.access.connection import connect
     "names",
     multiple=True,
     default=("phasewise-webhook.kube-system.svc",),
-    help="Host name or address by which the API server reaches it; may be given several times.",
+    help="Host name or address by which the API server reaches it; repeatable.",
 )
-@click.option("--namespace", default="kube-system", help="Where the secret with the certificate lies.")
-@click.option("--secret", default="phasewise-webhook", help="Its name; the manifest makes it, and it is written.")
-@click.option("--configuration", default="phasewise-webhook", help="The MutatingWebhookConfiguration that trusts it.")
-@click.option("--scheduler-name", "scheduler", default="phasewise", help="Put in place of the default; empty keeps it.")
+@click.option("--namespace", default="kube-system", help="Namespace of the Secret with the certificate.")
+@click.option("--secret", default="phasewise-webhook", help="Name of that Secret, which must exist.")
+@click.option("--configuration", default="phasewise-webhook", help="The MutatingWebhookConfiguration to update.")
+@click.option("--scheduler-name", "scheduler", default="phasewise", help="Replaces the default; empty: no change.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]")
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
 def command(
@@ -42,23 +42,23 @@ def command(
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
-    """Have the pods of gangs wait at the gate, in namespaces labelled phasewise.dev/gangs=enabled.
+    """Add the scheduling gate to the pods of gangs, in namespaces labelled phasewise.dev/gangs=enabled.
 
-    Its certificate is its own: made, shared by its replicas in a secret, trusted by the webhook's configuration, and
-    renewed a month before it expires.
+    It manages its own certificate: created, shared by its replicas in a Secret, trusted by the webhook configuration,
+    and renewed a month before it expires.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
 
     api = connect(kubeconfig, context, user_agent=f"phasewise-webhook/{__version__}")
     telemetry = Telemetry("webhook")
-    app = App(create_pages("webhook", telemetry, lambda: ""), mutating(scheduler), telemetry, lambda: "")
+    app = App(create_pages("webhook", telemetry, lambda: ""), handlers(scheduler), telemetry, lambda: "")
     with tempfile.TemporaryDirectory(prefix="phasewise-webhook-") as folder:
-        kept = Kept(namespace, secret, names, configuration, Path(folder) / "serving.pem")
-        keeper = CertificateKeeper(api, kept, time.time)
-        keeper.hold()
-        server = Server(app, Serving(address, kept.file))
-        keeper.holding.start()
+        location = CertificateLocation(namespace, secret, names, configuration, Path(folder) / "serving.pem")
+        keeper = CertificateKeeper(api, location, time.time)
+        keeper.ensure()
+        server = Server(app, Serving(address, location.file))
+        keeper.loop.start()
         try:
             server.run()
         finally:
-            keeper.holding.stop()
+            keeper.loop.stop()

@@ -1,1 +1,1 @@
-"""`phasewise web`: read-only pages of what is watched, decided and about to come."""
+"""`phasewise web`: read-only pages on jobs, nodes, workload classes and warnings."""

@@ -1,4 +1,4 @@
-"""Who may read the pages."""
+"""Authentication and authorisation of readers."""
 
 from __future__ import annotations
 
@@ -12,56 +12,57 @@ from recommender.cluster.errors import ApiError
 
 Access = Literal["local", "token", "proxy"]
 
-REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
-MAY = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-WANTED = {"group": "phasewise.dev", "resource": "phaseprofiles", "verb": "list"}
-"""Who may list PhaseProfiles in all namespaces may read what is made of them."""
+AUTHENTICATION = "/apis/authentication.k8s.io/v1/tokenreviews"
+AUTHORIZATION = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+REQUIRED_ACCESS = {"group": "phasewise.dev", "resource": "phaseprofiles", "verb": "list"}
+"""Anybody who may list PhaseProfiles in all namespaces may read pages derived from them."""
 
-KEPT_S = 60.0
-"""So long an answer of the API server counts: each page would cost two requests else."""
+CACHE_TTL_S = 60.0
+"""How long an answer of the API server is cached; otherwise each page would cost two requests."""
 
-MOST_KEPT = 1024
+MAX_CACHED = 1024
 
 
-class Gate:
-    """Asks the API server whose a bearer token is, and whether they may.
+class AccessCheck:
+    """Has the API server authenticate bearer tokens and authorise their users.
 
-    Tokens are kept as their hashes alone, and never logged.
+    Tokens are cached as hashes and never logged.
     """
 
     def __init__(self, api: Api, clock: Callable[[], float] = time.monotonic) -> None:
         self._api, self._clock = api, clock
-        self._kept: dict[bytes, tuple[float, str]] = {}
+        self._cached: dict[bytes, tuple[float, str]] = {}
 
     def refusal(self, authorization: str) -> str:
-        """Why a request with this header is not answered; empty when it is."""
+        """Why a request with this Authorization header is refused; empty if it is not."""
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            return "a bearer token is needed"
+            return "a bearer token is required"
         key, now_s = hashlib.sha256(token.strip().encode()).digest(), self._clock()
-        until_s, words = self._kept.get(key, (0.0, ""))
+        until_s, words = self._cached.get(key, (0.0, ""))
         if now_s < until_s:
             return words
         try:
             words = self._judge(token.strip())
         except ApiError as error:
             return f"the API server could not be asked about the token: {error}"
-        if len(self._kept) >= MOST_KEPT:
-            self._kept.clear()
-        self._kept[key] = now_s + KEPT_S, words
+        if len(self._cached) >= MAX_CACHED:
+            self._cached.clear()
+        self._cached[key] = now_s + CACHE_TTL_S, words
         return words
 
     def _judge(self, token: str) -> str:
-        told = self._api.create(REVIEWS, _body("authentication", "TokenReview", {"token": token})).get("status") or {}
-        if not told.get("authenticated"):
+        review = self._api.create(AUTHENTICATION, _body("authentication", "TokenReview", {"token": token}))
+        status = review.get("status") or {}
+        if not status.get("authenticated"):
             return "the token is not valid"
-        user = told.get("user") or {}
-        asked = {
+        user = status.get("user") or {}
+        attributes = {
             "user": user.get("username"), "groups": user.get("groups"), "uid": user.get("uid"),
-            "extra": user.get("extra"), "resourceAttributes": WANTED,
+            "extra": user.get("extra"), "resourceAttributes": REQUIRED_ACCESS,
         }  # fmt: skip
-        body = _body("authorization", "SubjectAccessReview", asked)
-        allowed = (self._api.create(MAY, body).get("status") or {}).get("allowed")
+        body = _body("authorization", "SubjectAccessReview", attributes)
+        allowed = (self._api.create(AUTHORIZATION, body).get("status") or {}).get("allowed")
         return "" if allowed else f"{user.get('username')} may not list phaseprofiles.phasewise.dev in all namespaces"
 
 

@@ -1,4 +1,4 @@
-"""The page of one job: its hour, its containers, and why it has what it has."""
+"""The page of one job: its last hour, its containers, and the reasons for its resources."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from recommender.units import BYTES_PER_MIB
 
 Json = dict[str, Any]
 
-MOST_CONTAINERS = 64
-DRAWN = 4
+MAX_CONTAINERS = 64
+MAX_DRAWN = 4
 SHOWN = ("use", "request", "limit", "target")
 
 
 def detail(job: Job, history: History, now_s: float) -> Json:
-    """All of it but the drawings, as plain data."""
+    """The whole page except for the charts, as plain data."""
     published, vpa = recommendations_in(job.vpa.status), job.vpa.status
     entries = {str(one.get("containerName")): one for one in _recommended(vpa)}
-    told = job.profile.containers
+    profile_entries = job.profile.containers
     return {
         "now": now_s,
         "namespace": job.key.namespace,
@@ -35,29 +35,34 @@ def detail(job: Job, history: History, now_s: float) -> Json:
         "model": job.profile.status.get("model", ""),
         "move": job.profile.move,
         "risks": [words for _, words in job.risks(now_s)],
-        "why": {name: list(reasons(one, entries.get(name, {}))) for name, one in told.items()},
-        "containers": [_row(one) for one in job.containers[:MOST_CONTAINERS]],
+        "why": {name: list(reasons(one, entries.get(name, {}))) for name, one in profile_entries.items()},
+        "containers": [_row(one) for one in job.containers[:MAX_CONTAINERS]],
         "count": len(job.containers),
-        "yaml": {name: fixed(name, one, told.get(name, {}), job, history) for name, one in sorted(published.items())},
+        "yaml": {
+            name: fixed_requests(name, one, profile_entries.get(name, {}), job, history)
+            for name, one in sorted(published.items())
+        },
     }
 
 
 def drawings(job: Job, history: History, now_s: float) -> list[tuple[Running, list[Drawing]]]:
-    """CPU and memory of the containers that matter most, and below what their training told."""
-    told, made = job.profile.containers, []
-    for one in job.containers[:DRAWN]:
+    """Charts of the most important containers: CPU, memory and training progress."""
+    profile_entries, made = job.profile.containers, []
+    for one in job.containers[:MAX_DRAWN]:
         moments, rows = history.of(one.key)
-        entry, age_s = told.get(one.key.container, {}), now_s - one.started_s
+        entry, age_s = profile_entries.get(one.key.container, {}), now_s - one.started_s
         drawn = [draw(resource, moments, rows, entry, now_s, age_s) for resource in (CPU, MEMORY)]
         progress = draw_progress(one.metric, moments, rows, now_s)
         made.append((one, drawn if progress is None else [*drawn, progress]))
     return made
 
 
-def fixed(name: str, recommended: ContainerRecommendation, told: Mapping[str, Any], job: Job, history: History) -> str:
-    """Requests for who would rather have them fixed, as YAML: the most that it is to have, has used within the hour, or
-    that earlier runs of its class used. What is right in a quiet phase is too little for a run."""
-    demand = told.get("demand") or {}
+def fixed_requests(
+    name: str, recommended: ContainerRecommendation, entry: Mapping[str, Any], job: Job, history: History
+) -> str:
+    """Fixed requests as YAML: the maximum of the recommendation, the use of the last hour and that of earlier runs of
+    its class. What suffices in a quiet phase is too little for a whole run."""
+    demand = entry.get("demand") or {}
     known = [
         [recommended.target[CPU], recommended.upper[CPU], *(demand.get("cpuCores") or ())],
         [recommended.target[MEMORY], recommended.upper[MEMORY], *(demand.get("memoryBytes") or ())],

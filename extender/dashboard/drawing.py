@@ -1,4 +1,4 @@
-"""One container's last hour, kept and, with what is expected, as the points of a drawing."""
+"""The recorded last hour of each container, and charts of it together with the forecast."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from recommender.records import CPU, UNKNOWN_PHASE, FloatArray
 from recommender.units import format_cpu, format_memory, parse_time_s
 
 COLUMNS = ("use", "request", "limit", "target")
-NUMBERS = 2 * len(COLUMNS) + 6
-PHASE, KILLED, DEFERRED, VALUE, REVERTED, SAVED = range(2 * len(COLUMNS), NUMBERS)
-LOOKS = 240
-"""An hour of looks every 15 s: 13 kB a container."""
+ROW_LENGTH = 2 * len(COLUMNS) + 6
+PHASE, KILLED, DEFERRED, VALUE, REVERTED, SAVED = range(2 * len(COLUMNS), ROW_LENGTH)
+HISTORY_LENGTH = 240
+"""An hour at 15 s: 13 kB per container."""
 
 
 class History:
-    """Rings of float32, all turning together; a container that is gone for a whole turn is forgotten."""
+    """Ring buffers of float32 with a common position; a container that is gone for a whole turn is dropped."""
 
-    def __init__(self, looks: int = LOOKS) -> None:
-        self._moments = np.full(looks, np.nan)
+    def __init__(self, length: int = HISTORY_LENGTH) -> None:
+        self._moments = np.full(length, np.nan)
         self._rings: dict[ContainerKey, tuple[FloatArray, int]] = {}
         self._turn = 0
 
     def add(self, now_s: float, running: Iterable[Running]) -> None:
-        """Keep one look."""
+        """Record one sample of each container."""
         column = self._turn % len(self._moments)
         self._moments[column] = now_s
         for one in running:
             ring, _ = self._rings.get(one.key, (None, 0))
             if ring is None:
-                ring = np.full((len(self._moments), NUMBERS), np.nan, dtype=np.float32)
+                ring = np.full((len(self._moments), ROW_LENGTH), np.nan, dtype=np.float32)
             pairs = (one.use, one.request, one.limit, one.target)
             ring[column] = [
                 *(amount for pair in pairs for amount in pair), one.phase, one.killed_s - now_s,
@@ -47,18 +47,17 @@ class History:
         self._turn += 1
 
     def of(self, key: ContainerKey) -> tuple[FloatArray, FloatArray]:
-        """Moments in unix seconds, the oldest first, and (n, `NUMBERS`): CPU and memory of each of `COLUMNS`, the
-        phase, the seconds since the last kill for memory, below zero, whether a resize waited, what training told last,
-        whether a resize was taken back, and the seconds since the last checkpoint, below zero."""
+        """(n,) unix seconds, the oldest first, and (n, `ROW_LENGTH`): CPU and memory of each of `COLUMNS`, phase, last
+        OOM kill, deferred resize, training value, reverted resize, last checkpoint; times relative to the sample."""
         if key not in self._rings:
-            return np.empty(0), np.empty((0, NUMBERS))
+            return np.empty(0), np.empty((0, ROW_LENGTH))
         order = (np.arange(len(self._moments)) + self._turn) % len(self._moments)
         rows = self._rings[key][0][order].astype(float)
         kept = np.isfinite(self._moments[order]) & np.isfinite(rows[:, PHASE])
         return self._moments[order][kept], rows[kept]
 
     def saved_before(self, key: ContainerKey, moment_s: float) -> float:
-        """When a checkpoint was last saved before a moment; minus infinity where none was seen."""
+        """Time of the last checkpoint before a time; minus infinity if none was seen."""
         moments, rows = self.of(key)
         saved_s = moments + rows[:, SAVED]
         return float(saved_s[saved_s <= moment_s].max(initial=-np.inf))
@@ -72,15 +71,15 @@ class History:
 
 
 WIDTH, HEIGHT, TOP, BOTTOM, LEFT = 900.0, 200.0, 26.0, 20.0, 62.0
-AHEAD = 0.25
-"""The share of the width that is for what comes."""
+FUTURE_SHARE = 0.25
+"""Share of the width for the forecast."""
 
-LEAST_SPAN_S = 120.0
+MIN_SPAN_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Ribbon:
-    """A stretch of one phase; `words` are what it says, `ahead` whether it is only expected."""
+    """A period of one phase with a label; `ahead` if it is forecast."""
 
     x: float
     width: float
@@ -91,7 +90,7 @@ class Ribbon:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that happened: `kind` is `asked`, `applied`, `deferred`, `reverted`, `saved` or `killed`."""
+    """An event: `kind` is `asked`, `applied`, `deferred`, `reverted`, `saved` or `killed`."""
 
     x: float
     kind: str
@@ -100,7 +99,7 @@ class Mark:
 
 @dataclass(slots=True)
 class Drawing:
-    """In units of an SVG of `WIDTH` by `HEIGHT`; `lines` by what they show, as paths."""
+    """A chart, in units of an SVG of `WIDTH` by `HEIGHT`; `lines` maps names to SVG paths."""
 
     title: str
     lines: dict[str, str] = field(default_factory=dict)
@@ -110,12 +109,12 @@ class Drawing:
     hours: list[tuple[float, str]] = field(default_factory=list)
     now_x: float = 0.0
     forecast: tuple[float, float, float] | None = None
-    """x, width and y of what is expected for the coming cycle."""
+    """x, width and y of the forecast for the coming cycle."""
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """Where moments and amounts are drawn: the past to the left of now, from `low` at the bottom to `high`."""
+class Scale:
+    """Maps times and amounts to coordinates: the past is left of now, `low` at the bottom and `high` at the top."""
 
     now_s: float
     span_s: float
@@ -123,18 +122,18 @@ class Frame:
     high: float
 
     @classmethod
-    def of(cls, moments: FloatArray, now_s: float, low: float, high: float) -> Frame:
-        """Of all these moments."""
+    def of(cls, moments: FloatArray, now_s: float, low: float, high: float) -> Scale:
+        """A scale that covers all these times."""
         span_s = now_s - float(moments[0]) if len(moments) else 0.0
-        return cls(now_s, max(LEAST_SPAN_S, span_s), low, high if high > low else low + 1.0)
+        return cls(now_s, max(MIN_SPAN_S, span_s), low, high if high > low else low + 1.0)
 
     @property
-    def ahead_s(self) -> float:
-        """How far ahead there is room for."""
-        return self.span_s * AHEAD / (1.0 - AHEAD)
+    def future_s(self) -> float:
+        """How far the chart extends into the future."""
+        return self.span_s * FUTURE_SHARE / (1.0 - FUTURE_SHARE)
 
     def x(self, moment_s: float) -> float:
-        past = (WIDTH - LEFT) * (1.0 - AHEAD)
+        past = (WIDTH - LEFT) * (1.0 - FUTURE_SHARE)
         return round(LEFT + past * (1.0 + (moment_s - self.now_s) / self.span_s), 1)
 
     def y(self, amount: float) -> float:
@@ -142,7 +141,7 @@ class Frame:
         return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share, 1)
 
     def empty(self, title: str, words: Callable[[float], str]) -> Drawing:
-        """Only the axes."""
+        """A chart with axes only."""
         ticks = [self.low + share * (self.high - self.low) for share in (0.0, 0.5, 1.0)]
         return Drawing(
             title,
@@ -155,63 +154,63 @@ class Frame:
 
 
 def draw(
-    resource: int, moments: FloatArray, rows: FloatArray, told: Mapping[str, Any], now_s: float, age_s: float
+    resource: int, moments: FloatArray, rows: FloatArray, entry: Mapping[str, Any], now_s: float, age_s: float
 ) -> Drawing:
-    """CPU or memory of one container.
+    """The chart of CPU or memory of one container.
 
     Parameters
     ----------
     moments, rows
-        Of `History.of`.
-    told
-        What the profile says of the container.
+        From `History.of`.
+    entry
+        The container's entry in the PhaseProfile.
     age_s
-        Since it started; NaN where that is not known, and what its class uses next is not drawn.
+        Since its start; NaN if unknown, in which case the demand of its class is not drawn.
     """
-    why = told.get("why") or {}
+    why = entry.get("why") or {}
     forecast = why.get("forecastCpuCores" if resource == CPU else "forecastMemoryBytes")
-    ahead_s = Frame.of(moments, now_s, 0.0, 1.0).ahead_s
-    demand = list(_demand(resource, told, age_s, ahead_s))
+    future_s = Scale.of(moments, now_s, 0.0, 1.0).future_s
+    demand = list(_demand(resource, entry, age_s, future_s))
     series = {what: rows[:, 2 * place + resource] for place, what in enumerate(COLUMNS)}
     known = np.concatenate([*series.values(), [forecast or 0.0], [amount for _, amount in demand]])
-    frame = Frame.of(moments, now_s, 0.0, 1.1 * float(np.nanmax(known, initial=0.0)))
-    made = frame.empty(*(("CPU", format_cpu) if resource == CPU else ("memory", format_memory)))
+    scale = Scale.of(moments, now_s, 0.0, 1.1 * float(np.nanmax(known, initial=0.0)))
+    made = scale.empty(*(("CPU", format_cpu) if resource == CPU else ("memory", format_memory)))
     for what, amounts in series.items():
-        if path := _path(moments, amounts, frame, stepped=what != "use"):
+        if path := _path(moments, amounts, scale, stepped=what != "use"):
             made.lines[what] = path
     if demand:
-        points = (f"{frame.x(now_s + after_s)},{frame.y(amount)}" for after_s, amount in demand)
+        points = (f"{scale.x(now_s + after_s)},{scale.y(amount)}" for after_s, amount in demand)
         made.lines["demand"] = "M" + "L".join(points)
     if isinstance(forecast, int | float) and math.isfinite(forecast):
-        made.forecast = made.now_x, WIDTH - made.now_x, frame.y(forecast)
-    made.ribbons = [*_past(moments, rows[:, PHASE], frame.x, now_s), *_coming(told, frame.x, now_s, now_s + ahead_s)]
-    made.marks = list(_marks(moments, rows, resource, frame.x))
+        made.forecast = made.now_x, WIDTH - made.now_x, scale.y(forecast)
+    made.ribbons = [*_past(moments, rows[:, PHASE], scale.x, now_s), *_coming(entry, scale.x, now_s, now_s + future_s)]
+    made.marks = list(_marks(moments, rows, resource, scale.x))
     return made
 
 
 def draw_progress(metric: str, moments: FloatArray, rows: FloatArray, now_s: float) -> Drawing | None:
-    """What training told within the hour, as often as the profile was written; None where it told nothing."""
+    """The chart of the training metric in the last hour; None without values."""
     values = rows[:, VALUE]
-    told = values[np.isfinite(values)]
-    if not len(told):
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         return None
-    frame = Frame.of(moments, now_s, float(told.min()), float(told.max()))
-    made = frame.empty(metric, "{:.3g}".format)
-    made.lines["use"] = _path(moments, values, frame, stepped=True)
+    scale = Scale.of(moments, now_s, float(finite.min()), float(finite.max()))
+    made = scale.empty(metric, "{:.3g}".format)
+    made.lines["use"] = _path(moments, values, scale, stepped=True)
     return made
 
 
-def _path(moments: FloatArray, amounts: FloatArray, frame: Frame, *, stepped: bool) -> str:
-    """Broken where nothing is known."""
+def _path(moments: FloatArray, amounts: FloatArray, scale: Scale, *, stepped: bool) -> str:
+    """An SVG path, interrupted where values are missing."""
     parts, before = [], math.nan
     for moment_s, amount in zip(moments.tolist(), amounts.tolist(), strict=True):
         if math.isfinite(amount):
             if not math.isfinite(before):
-                parts.append(f"M{frame.x(moment_s)},{frame.y(amount)}")
+                parts.append(f"M{scale.x(moment_s)},{scale.y(amount)}")
             elif stepped:
-                parts.append(f"H{frame.x(moment_s)}V{frame.y(amount)}" if amount != before else f"H{frame.x(moment_s)}")
+                parts.append(f"H{scale.x(moment_s)}V{scale.y(amount)}" if amount != before else f"H{scale.x(moment_s)}")
             else:
-                parts.append(f"L{frame.x(moment_s)},{frame.y(amount)}")
+                parts.append(f"L{scale.x(moment_s)},{scale.y(amount)}")
         before = amount
     return "".join(parts)
 
@@ -219,16 +218,16 @@ def _path(moments: FloatArray, amounts: FloatArray, frame: Frame, *, stepped: bo
 def _past(moments: FloatArray, phases: FloatArray, x: Any, now_s: float) -> Iterator[Ribbon]:
     begins = np.flatnonzero(np.diff(phases, prepend=np.nan) != 0.0)
     ends = [*moments[begins[1:]], now_s]
-    for first, end_s in zip(begins, ends, strict=False):  # where nothing is known there is an end and no beginning
+    for first, end_s in zip(begins, ends, strict=False):  # a gap adds an end without a beginning
         phase = int(phases[first])
         if phase != UNKNOWN_PHASE:
             left, right = x(moments[first]), x(end_s)
             yield Ribbon(left, round(right - left, 1), phase, f"phase {phase}")
 
 
-def _coming(told: Mapping[str, Any], x: Any, now_s: float, until_s: float) -> Iterator[Ribbon]:
-    """The most probable of the next phases, from when it is expected."""
-    for following in (told.get("next") or ())[:1]:
+def _coming(entry: Mapping[str, Any], x: Any, now_s: float, until_s: float) -> Iterator[Ribbon]:
+    """The most probable next phase, from its expected start."""
+    for following in (entry.get("next") or ())[:1]:
         try:
             at_s = max(now_s, parse_time_s(str(following["at"])))
             phase, chance = int(following["phase"]), float(following["probability"])
@@ -238,14 +237,14 @@ def _coming(told: Mapping[str, Any], x: Any, now_s: float, until_s: float) -> It
             yield Ribbon(x(at_s), round(WIDTH - x(at_s), 1), phase, f"phase {phase} ({chance:.0%})", ahead=True)
 
 
-def _demand(resource: int, told: Mapping[str, Any], age_s: float, ahead_s: float) -> Iterator[tuple[float, float]]:
-    """What runs of its class used at this age and after: (seconds from now, amount)."""
-    demand = told.get("demand") or {}
+def _demand(resource: int, entry: Mapping[str, Any], age_s: float, future_s: float) -> Iterator[tuple[float, float]]:
+    """Use of earlier runs of its class from this age on: (seconds from now, amount)."""
+    demand = entry.get("demand") or {}
     step_s = float(demand.get("stepSeconds") or 0.0)
     if not (step_s > 0.0 and age_s >= 0.0):
         return
     amounts = demand.get("cpuCores" if resource == CPU else "memoryBytes") or ()
-    for cell in range(int(age_s / step_s), min(len(amounts), int((age_s + ahead_s) / step_s) + 1)):
+    for cell in range(int(age_s / step_s), min(len(amounts), int((age_s + future_s) / step_s) + 1)):
         yield max(0.0, cell * step_s - age_s), float(amounts[cell])
 
 

@@ -1,4 +1,4 @@
-"""The page of all jobs, those at risk first; and that of workload classes."""
+"""The pages of all jobs (those at risk first), of warnings and of workload classes."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from extender.dashboard.job import Job
-from extender.dashboard.watching import Seen
+from extender.dashboard.watching import ClusterView
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.records import CPU, MEMORY
 
 Json = dict[str, Any]
 
-A_PAGE = 100
-"""Rows: with ten thousand containers the first view stays below 300 kB."""
+PAGE_ROWS = 100
+"""With ten thousand containers the first page stays below 300 kB."""
 
-MOST_RISKS = 3
+MAX_RISKS = 3
 
 
-def fleet(seen: Seen, words: str = "", page: int = 1) -> Json:
+def fleet(seen: ClusterView, words: str = "", page: int = 1) -> Json:
     """One page of jobs.
 
     Parameters
     ----------
     words
-        Only jobs whose `namespace/name` has all of these in it.
+        Only jobs whose `namespace/name` contains all of these.
     page
-        From 1; one beyond the last is the last.
+        From 1; numbers beyond the last page mean the last.
     """
     wanted = words.lower().split()
     chosen = [job for job in seen.jobs.values() if all(word in str(job.key).lower() for word in wanted)]
     ranked = sorted(((job, job.risks(seen.now_s)) for job in chosen), key=_rank)
-    pages = max(1, -(-len(ranked) // A_PAGE))
+    pages = max(1, -(-len(ranked) // PAGE_ROWS))
     page = min(max(1, page), pages)
     saved = [job.saved(seen.now_s) for job in chosen]
     return {
         "now": seen.now_s,
-        "jobs": [row(job, risks, seen.now_s) for job, risks in ranked[(page - 1) * A_PAGE : page * A_PAGE]],
+        "jobs": [row(job, risks, seen.now_s) for job, risks in ranked[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]],
         "count": len(ranked),
         "all": len(seen.jobs),
         "containers": sum(len(job.containers) for job in chosen),
@@ -51,7 +51,7 @@ def fleet(seen: Seen, words: str = "", page: int = 1) -> Json:
 
 
 def _sum(amounts: Iterable[float]) -> float:
-    """Of those that are known; NaN where none is."""
+    """The sum of known amounts; NaN if there are none."""
     known = [amount for amount in amounts if not math.isnan(amount)]
     return math.fsum(known) if known else math.nan
 
@@ -62,7 +62,7 @@ def _rank(ranked: tuple[Job, list[tuple[int, str]]]) -> tuple[int, int, str]:
 
 
 def row(job: Job, risks: list[tuple[int, str]], now_s: float) -> Json:
-    """What the table says of one job."""
+    """The table row of one job."""
     status = job.profile.status
     sums, saved = job.sums(), job.saved(now_s)
     return {
@@ -76,13 +76,13 @@ def row(job: Job, risks: list[tuple[int, str]], now_s: float) -> Json:
         "saved": {"cpuCores": saved[CPU], "memoryBytes": saved[MEMORY]},
         "kills": sum(one.killed_s == one.killed_s for one in job.containers),
         "move": job.profile.move,
-        "risks": [words for _, words in risks[:MOST_RISKS]],
-        "moreRisks": max(0, len(risks) - MOST_RISKS),
+        "risks": [words for _, words in risks[:MAX_RISKS]],
+        "moreRisks": max(0, len(risks) - MAX_RISKS),
     }
 
 
-def warnings(seen: Seen) -> Json:
-    """Everything that may go wrong or has, the worst first."""
+def warnings(seen: ClusterView) -> Json:
+    """All risks of all jobs, the worst first."""
     found = [(weight, words, job.key) for job in seen.jobs.values() for weight, words in job.risks(seen.now_s)]
     found.sort(key=lambda one: (-one[0], str(one[2]), one[1]))
     return {
@@ -91,33 +91,33 @@ def warnings(seen: Seen) -> Json:
         "count": len(found),
         "warnings": [
             {"namespace": key.namespace, "name": key.name, "weight": weight, "words": words}
-            for weight, words, key in found[: 5 * A_PAGE]
+            for weight, words, key in found[: 5 * PAGE_ROWS]
         ],
     }
 
 
-def classes(seen: Seen) -> Json:
-    """All of them, by name."""
+def classes(seen: ClusterView) -> Json:
+    """All workload classes, by name."""
     rows = [
         {
             "namespace": profile.key.namespace,
             "name": profile.key.name.removeprefix(CLASS_PREFIX),
             "updated": profile.status.get("updated", ""),
-            "containers": [_container(name, told) for name, told in profile.containers.items()],
+            "containers": [_container(name, entry) for name, entry in profile.containers.items()],
         }
         for profile in seen.classes.values()
     ]
     return {"now": seen.now_s, "classes": sorted(rows, key=lambda one: (one["namespace"], one["name"]))}
 
 
-def _container(name: str, told: Mapping[str, Any]) -> Json:
-    """Runs, peaks, and demand by the age of a run.
+def _container(name: str, entry: Mapping[str, Any]) -> Json:
+    """Number of runs, peaks, and demand by the age of a run.
 
-    Of n runs k had peaks above some memory: the next one has with a chance of at most (k + 1) / (n + 1)."""
-    demand = told.get("demand") or {}
+    If k of n runs exceeded some amount of memory, the next one does with probability at most (k + 1) / (n + 1)."""
+    demand = entry.get("demand") or {}
     runs, step_s = int(demand.get("runs") or 0), float(demand.get("stepSeconds") or 0.0)
     cores, memory = demand.get("cpuCores") or [], demand.get("memoryBytes") or []
-    peaks = sorted(told.get("peaksMemoryBytes") or ())
+    peaks = sorted(entry.get("peaksMemoryBytes") or ())
     return {
         "name": name,
         "runs": runs,

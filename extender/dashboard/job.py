@@ -1,4 +1,4 @@
-"""One VPA of ours with its profile and its pods: what the pages call a job."""
+"""Jobs as the pages show them: a VPA of ours with its PhaseProfile and pods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from extender.dashboard.profile import UNWRITTEN, Profile
+from extender.dashboard.profile import NO_PROFILE, Profile
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import DEFERRED, RESIZE_PENDING, ContainerState, Pod
@@ -19,41 +19,40 @@ from recommender.units import format_duration, parse_time_s
 
 KILLED = "OOMKilled"
 RECENT_S = 3600.0
-OF_ITS_POD = {"category", "metric", "value", "stage", "checkpointAt"}
-"""What a profile says of a pod, in any of its entries."""
+POD_FIELDS = {"category", "metric", "value", "stage", "checkpointAt"}
+"""Fields of a PhaseProfile that apply to a whole pod, in any of its entries."""
 
-NEAR = 0.9
-"""Memory above this share of its limit is near a kill."""
+MEMORY_WARNING_SHARE = 0.9
+"""Memory use above this share of its limit is a risk."""
 
 SavedBefore = Callable[[ContainerKey, float], float]
-UNTOLD: Pair = (math.nan, math.nan)
-STAYING = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController"})
-"""Kinds whose pods serve: a kill costs them seconds, whatever they did before."""
+UNKNOWN: Pair = (math.nan, math.nan)
+SERVING_KINDS = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController"})
+"""Kinds of serving workloads, which lose no work in a kill."""
 
-GOOD_NEWS = frozenset({"RecommendationProvided", "NoPodsMatched"})
+BENIGN_CONDITIONS = frozenset({"RecommendationProvided", "NoPodsMatched"})
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A container of a pod: (cpu_cores, memory_bytes) of each, NaN where there is none.
+    """A container of a pod; pairs are (cpu_cores, memory_bytes), NaN if missing.
 
     Attributes
     ----------
     request, limit
         In force.
     declared
-        What its owner requests.
+        Requests declared by its owner.
     killed_s, lost_s
-        When it was last killed for memory, NaN if it was not; and how much of its work that cost: since its last
-        checkpoint, or its start.
+        Time of its last OOM kill, NaN for none; and the work lost by it, since the last checkpoint or the start.
     deferred
-        Why a resize waits; empty where none does.
+        Why a resize is pending; empty for none.
     reverted
-        A resize was taken back, since its node had no room.
+        Whether a resize was reverted because its node lacked capacity.
     stage, saved_s
-        What its pod says that it does, and when it last said that a checkpoint is saved; NaN where it has not.
+        The stage reported by its pod, and the time of its last reported checkpoint; NaN for none.
     progress, metric, value
-        The category of its pod's training, and what that told last.
+        The category of its pod's training, and the last reported metric.
     """
 
     key: ContainerKey
@@ -79,7 +78,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is known of a VPA; `profile` is `UNWRITTEN` until the recommender has written one."""
+    """A VPA with its profile (`NO_PROFILE` until the recommender has written one) and containers."""
 
     vpa: Vpa
     profile: Profile
@@ -90,7 +89,7 @@ class Job:
         return self.vpa.key
 
     def sums(self) -> dict[str, Pair]:
-        """Of all containers together: use, request, limit, target; NaN where any of them has none."""
+        """Use, request, limit and target of all containers together; NaN if any is missing."""
         return {
             what: (
                 math.fsum(getattr(one, what)[CPU] for one in self.containers) if self.containers else math.nan,
@@ -100,12 +99,12 @@ class Job:
         }
 
     def saved(self, now_s: float) -> Pair:
-        """What is requested less than was declared, of all containers of which both is known; NaN where of none.
+        """Declared minus present requests of all containers where both are known; NaN if none.
 
-        Less what kills cost in the last hour: work that was lost is done again, with what is requested meanwhile. Only
-        what comes to an end has such work.
+        Net of kills in the last hour, whose lost work is repeated with the present requests; serving workloads lose
+        none.
         """
-        ends = self.vpa.target.kind not in STAYING
+        ends = self.vpa.target.kind not in SERVING_KINDS
         return self._saved(CPU, now_s, ends), self._saved(MEMORY, now_s, ends)
 
     def _saved(self, resource: int, now_s: float, ends: bool) -> float:
@@ -119,17 +118,21 @@ class Job:
         return math.fsum(known) - math.fsum(lost) if known else math.nan
 
     def conditions(self) -> Iterator[tuple[str, str]]:
-        """What VPA and profile say that is no good news: (type, words)."""
-        for told in (*(self.vpa.status.get("conditions") or ()), *(self.profile.status.get("conditions") or ())):
-            if isinstance(told, Mapping) and told.get("status") == "True" and told.get("type") not in GOOD_NEWS:
-                yield str(told.get("type")), str(told.get("message") or told.get("reason") or "")
+        """Conditions of VPA and profile that indicate problems: (type, message)."""
+        for condition in (*(self.vpa.status.get("conditions") or ()), *(self.profile.status.get("conditions") or ())):
+            if (
+                isinstance(condition, Mapping)
+                and condition.get("status") == "True"
+                and condition.get("type") not in BENIGN_CONDITIONS
+            ):
+                yield str(condition.get("type")), str(condition.get("message") or condition.get("reason") or "")
 
     def risks(self, now_s: float) -> list[tuple[int, str]]:
-        """What may go wrong or has, the worst first: (weight, words)."""
+        """Risks and problems, the worst first: (weight, text)."""
         found = [risk for one in self.containers for risk in _risks(one, now_s)]
         found += [(3, f"{kind}: {words}") for kind, words in self.conditions() if kind == LOW_CONFIDENCE]
         found += [(4, f"{kind}: {words}") for kind, words in self.conditions() if kind != LOW_CONFIDENCE]
-        if self.profile is UNWRITTEN:
+        if self.profile is NO_PROFILE:
             found.append((2, "no PhaseProfile yet: the recommender has not seen it, or does not run"))
         return sorted(set(found), key=lambda risk: (-risk[0], risk[1]))
 
@@ -142,18 +145,18 @@ def jobs_of(
     recommender: str,
     saved_before: SavedBefore = lambda key, moment_s: -math.inf,
 ) -> dict[ObjectKey, Job]:
-    """The VPAs that name the recommender or have a profile, each with the pods that its profile tells of.
+    """The VPAs that name the recommender or have a profile, each with the pods in its profile.
 
     Parameters
     ----------
     saved_before
-        When a container's pod last saved a checkpoint before a moment, as far as it was seen to; else minus infinity.
+        Time of the last checkpoint of a container before a time, minus infinity if none was seen.
     """
     by_uid = {pod.uid: pod for pod in pods if not pod.finished}
     found = {}
     for vpa in vpas:
-        profile = profiles.get(vpa.key, UNWRITTEN)
-        if profile is not UNWRITTEN or recommender in vpa.recommenders:
+        profile = profiles.get(vpa.key, NO_PROFILE)
+        if profile is not NO_PROFILE or recommender in vpa.recommenders:
             found[vpa.key] = Job(vpa, profile, tuple(_running(vpa, profile, by_uid, usage, saved_before)))
     return found
 
@@ -166,14 +169,14 @@ def _running(
     saved_before: SavedBefore,
 ) -> Iterator[Running]:
     published, entries_of = recommendations_in(vpa.status), profile.containers
-    told: dict[str, list[Mapping[str, Any]]] = {}
+    entries_by_uid: dict[str, list[Mapping[str, Any]]] = {}
     for entry in profile.status.get("pods") or ():
-        told.setdefault(str(entry.get("uid")), []).append(entry)
-    for uid, entries in told.items():
+        entries_by_uid.setdefault(str(entry.get("uid")), []).append(entry)
+    for uid, entries in entries_by_uid.items():
         if (pod := pods.get(uid)) is None:
             continue
         phases = {entry.get("container"): entry.get("phase", -1) for entry in entries}
-        progress: Mapping[str, Any] = {name: entry[name] for entry in entries for name in OF_ITS_POD & entry.keys()}
+        progress: Mapping[str, Any] = {name: entry[name] for entry in entries for name in POD_FIELDS & entry.keys()}
         saved_s = _moment_s(progress, "checkpointAt")
         waits = (f"{one.reason}: {one.message}" for one in pod.resizes if one.type == RESIZE_PENDING)
         deferred = next(waits, "")
@@ -183,9 +186,9 @@ def _running(
             killed_s, lost_s = _last_kill(state, key, saved_s, saved_before)
             yield Running(
                 key, pod.node, int(phases.get(state.name, -1)),
-                UNTOLD if sample is None else (sample.cpu_cores, sample.memory_bytes),
+                UNKNOWN if sample is None else (sample.cpu_cores, sample.memory_bytes),
                 state.requests, state.limits,
-                UNTOLD if one is None else one.target,
+                UNKNOWN if one is None else one.target,
                 (_amount(declared, "declaredCpuCores"), _amount(declared, "declaredMemoryBytes")),
                 state.restart_count, killed_s, lost_s, deferred,
                 any(rail.get("name") == "room" for rail in _rails(declared)),
@@ -196,29 +199,29 @@ def _running(
 
 
 def _rails(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The guard rails that decide."""
+    """The guard rails that acted."""
     why = entry.get("why")
     for rail in (why.get("rails") or ()) if isinstance(why, Mapping) else ():
         if isinstance(rail, Mapping):
             yield rail
 
 
-def _moment_s(told: Mapping[str, Any], name: str) -> float:
-    """Unix seconds; NaN where it is not told, or in no form that can be read."""
+def _moment_s(entry: Mapping[str, Any], name: str) -> float:
+    """Unix seconds; NaN if it is missing or malformed."""
     try:
-        return parse_time_s(str(told[name]))
+        return parse_time_s(str(entry[name]))
     except (KeyError, ValueError):
         return math.nan
 
 
-def _amount(told: Mapping[str, Any], name: str) -> float:
-    return float(told[name]) if isinstance(told.get(name), int | float) else math.nan
+def _amount(entry: Mapping[str, Any], name: str) -> float:
+    return float(entry[name]) if isinstance(entry.get(name), int | float) else math.nan
 
 
 def _last_kill(
     state: ContainerState, key: ContainerKey, saved_s: float, saved_before: SavedBefore
 ) -> tuple[float, float]:
-    """When it was killed for memory, and for how long it had then worked for nothing; NaN, 0 if it was not."""
+    """Time of the last OOM kill, and seconds of work lost by it; NaN, 0 for none."""
     ends = (state.terminated, state.last_terminated)
     kills = [(one.finished_s, one) for one in ends if one and one.reason == KILLED and one.finished_s is not None]
     if not kills:
@@ -234,7 +237,7 @@ def _risks(one: Running, now_s: float) -> Iterator[tuple[int, str]]:
     if now_s - one.killed_s < RECENT_S:
         lost = f", {format_duration(round(one.lost_s))} after it began or last saved" if one.lost_s >= 1.0 else ""
         yield 9, f"{name} was killed for memory {format_duration(max(1.0, round(now_s - one.killed_s)))} ago{lost}"
-    if one.use[MEMORY] > NEAR * one.limit[MEMORY]:
+    if one.use[MEMORY] > MEMORY_WARNING_SHARE * one.limit[MEMORY]:
         yield 8, f"{name} uses {one.use[MEMORY] / one.limit[MEMORY]:.0%} of its memory limit"
     for resource, word in ((MEMORY, "memory"), (CPU, "CPU")):
         if one.use[resource] > one.request[resource]:

@@ -1,4 +1,4 @@
-"""The page of nodes: what is asked for, used and about to be used on each, and who waits."""
+"""The page of nodes: requests, use and forecast of each, and pending pods and gangs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from extender.dashboard.job import Running
 from extender.dashboard.profile import RefusedPod
-from extender.dashboard.watching import Seen
+from extender.dashboard.watching import ClusterView
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.records import CPU, MEMORY
@@ -17,17 +17,17 @@ from recommender.records import CPU, MEMORY
 Json = dict[str, Any]
 
 GANG = "phasewise.dev/gang"
-AHEAD_S = 3600.0
+HORIZON_S = 3600.0
 
-MOST_NODES = 200
-MOST_PEAKS = 3
-MOST_PODS = 50
+MAX_NODES = 200
+MAX_PEAKS = 3
+MAX_PODS = 50
 
 
-def nodes(seen: Seen) -> Json:
-    """Loads of the nodes, the fullest first; who waits; jobs of which the controller said something.
+def nodes(seen: ClusterView) -> Json:
+    """The load of nodes (the fullest first), pending pods and gangs, and moves.
 
-    What a node is about to use is what the profiles of its pods forecast; a pod without one counts by its requests.
+    The forecast of a node is that of its pods' profiles; a pod without one counts by its requests.
     """
     by_node: dict[str, list[Pod]] = {}
     for pod in seen.pods.values():
@@ -35,9 +35,9 @@ def nodes(seen: Seen) -> Json:
             by_node.setdefault(pod.node, []).append(pod)
     running: dict[str, list[tuple[Running, Mapping[str, Any]]]] = {}
     for job in seen.jobs.values():
-        told = job.profile.containers
+        entries = job.profile.containers
         for one in job.containers:
-            running.setdefault(one.node, []).append((one, told.get(one.key.container, {})))
+            running.setdefault(one.node, []).append((one, entries.get(one.key.container, {})))
     rows = [
         _row(node.name, node.allocatable, by_node.get(node.name, []), running.get(node.name, []), seen.now_s)
         for node in seen.nodes.values()
@@ -46,7 +46,7 @@ def nodes(seen: Seen) -> Json:
     return {
         "now": seen.now_s,
         "count": len(rows),
-        "nodes": rows[:MOST_NODES],
+        "nodes": rows[:MAX_NODES],
         "refused": _refused(seen.pods.values()),
         "gangs": list(_gangs(seen.pods)),
         "moves": [
@@ -64,13 +64,13 @@ def _row(
     ours: list[tuple[Running, Mapping[str, Any]]],
     now_s: float,
 ) -> Json:
-    told = {one.key.pod for one, _ in ours}
+    names = {one.key.pod for one, _ in ours}
     requests, forecast, used = [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
     for pod in pods:
         for container in pod.containers:
             for resource in (CPU, MEMORY):
                 requests[resource] += _known(container.requests[resource])
-                forecast[resource] += 0.0 if pod.key.name in told else _known(container.requests[resource])
+                forecast[resource] += 0.0 if pod.key.name in names else _known(container.requests[resource])
     for one, entry in ours:
         why = entry.get("why") or {}
         ahead = (why.get("forecastCpuCores"), why.get("forecastMemoryBytes"))
@@ -81,18 +81,18 @@ def _row(
     return {
         "node": name,
         "pods": len(pods),
-        "ours": len(told),
+        "ours": len(names),
         "allocatable": {"cpuCores": allocatable[CPU], "memoryBytes": allocatable[MEMORY]},
         "share": {
             what: [amount / whole if whole > 0.0 else 0.0 for amount, whole in zip(amounts, allocatable, strict=True)]
             for what, amounts in (("requests", requests), ("use", used), ("forecast", forecast))
         },
-        "peaks": sorted(_peaks(ours, now_s), key=lambda peak: -peak["cpuCores"])[:MOST_PEAKS],
+        "peaks": sorted(_peaks(ours, now_s), key=lambda peak: -peak["cpuCores"])[:MAX_PEAKS],
     }
 
 
 def _peaks(ours: list[tuple[Running, Mapping[str, Any]]], now_s: float) -> Iterator[Json]:
-    """When in the coming hour each pod whose class is known peaks in CPU, by the age of its container."""
+    """The CPU peak in the coming hour of each pod with a known class, by the age of its container."""
     for one, entry in ours:
         demand = entry.get("demand") or {}
         cores = demand.get("cpuCores") or []
@@ -101,7 +101,7 @@ def _peaks(ours: list[tuple[Running, Mapping[str, Any]]], now_s: float) -> Itera
         if not (cores and step_s > 0.0 and age_s >= 0.0):
             continue
         first = int(age_s / step_s)
-        coming = cores[first : first + max(1, int(AHEAD_S / step_s))]
+        coming = cores[first : first + max(1, int(HORIZON_S / step_s))]
         if coming:
             at = max(range(len(coming)), key=coming.__getitem__)
             yield {"pod": one.key.pod, "namespace": one.key.namespace, "inSeconds": at * step_s, "cpuCores": coming[at]}
@@ -116,12 +116,12 @@ def _gangs(pods: Mapping[ObjectKey, Pod]) -> Iterator[Json]:
 
 
 def _refused(pods: Iterable[Pod]) -> list[Json]:
-    """Those that have waited longest first."""
+    """Pods that are unschedulable, the longest waiting first."""
     waiting = [pod for pod in pods if isinstance(pod, RefusedPod)]
     waiting.sort(key=lambda pod: (math.isnan(pod.refused_s), pod.refused_s, pod.key))
     return [
         {"namespace": pod.key.namespace, "pod": pod.key.name, "since": pod.refused_s, "words": pod.refusal}
-        for pod in waiting[:MOST_PODS]
+        for pod in waiting[:MAX_PODS]
     ]
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// Follows the cluster, and lets the keyboard do what the mouse does.
+// Refreshes the page, and adds keyboard navigation.
 
 const EVERY_MS = 15000;
 const PAGES = { f: ".", n: "nodes", c: "classes", w: "warnings" };
@@ -20,7 +20,7 @@ function step(by) {
   if (next) next.focus();
 }
 
-function busy() { // somebody reads or writes here: nothing is taken from under their hands
+function busy() { // do not refresh while somebody selects text or uses a control
   return document.hidden || !getSelection().isCollapsed || document.querySelector("main").contains(document.activeElement);
 }
 
@@ -40,7 +40,7 @@ document.addEventListener("click", async (event) => {
   event.target.textContent = "Copied";
 });
 
-document.addEventListener("input", (event) => { // what a margin over the peaks of earlier runs would mean
+document.addEventListener("input", (event) => { // the effect of a margin over the peaks of earlier runs
   if (!event.target.matches("input[data-peaks]")) return;
   const peaks = event.target.dataset.peaks.split(" ").map(Number);
   const share = Number(event.target.value) / 100, bytes = share * Math.max(...peaks);

@@ -1,4 +1,4 @@
-"""The pages by Flask, and the same as JSON at the same paths."""
+"""The pages, and the same data as JSON at the same paths, by Flask."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import orjson
 from flask import Flask, Response, abort, render_template, request
 from jinja2 import PackageLoader
 
-from extender.dashboard.access import Gate
+from extender.dashboard.access import AccessCheck
 from extender.dashboard.detail import detail, drawings
 from extender.dashboard.drawing import HEIGHT, WIDTH
 from extender.dashboard.fleet import classes, fleet, warnings
 from extender.dashboard.nodes import nodes
-from extender.dashboard.watching import Watching
+from extender.dashboard.watching import ClusterWatch
 from extender.web.app import JSON, Telemetry, create_pages
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.report.palette import PHASE_COLOURS, phase_colour
@@ -25,8 +25,8 @@ from recommender.units import format_cpu, format_duration, format_memory
 
 Json = dict[str, Any]
 
-OPEN = {"/healthz", "/readyz", "/metrics", "/page.css", "/page.js"}
-"""Asked by kubelet and Prometheus, which have no token for us; nothing of the cluster is on them."""
+PUBLIC_PATHS = {"/healthz", "/readyz", "/metrics", "/page.css", "/page.js"}
+"""Served without a token, for kubelet and Prometheus; they show nothing of the cluster."""
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
@@ -35,24 +35,24 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-BAR = 120.0
+BAR_WIDTH = 120.0
 
 
-def dashboard(watching: Watching, telemetry: Telemetry, gate: Gate | None) -> Flask:
-    """The application.
+def dashboard(watching: ClusterWatch, telemetry: Telemetry, access_check: AccessCheck | None) -> Flask:
+    """The Flask application.
 
     Parameters
     ----------
-    gate
-        Whom to ask whether a caller may read; None lets in everybody who can reach us.
+    access_check
+        Decides whether a caller may read; None lets in everybody.
     """
     app = create_pages("web", telemetry, watching.not_ready)
     app.jinja_loader = PackageLoader("extender.dashboard")
     app.jinja_env.autoescape = True  # Flask does so for names that end in .html alone
     words = {
-        "cpu": _worded(format_cpu),
-        "memory": _worded(format_memory),
-        "duration": _worded(format_duration),
+        "cpu": _formatted(format_cpu),
+        "memory": _formatted(format_memory),
+        "duration": _formatted(format_duration),
         "clock": _clock,
         "colour": _colour,
     }
@@ -60,7 +60,7 @@ def dashboard(watching: Watching, telemetry: Telemetry, gate: Gate | None) -> Fl
     app.jinja_env.globals |= words
     style = "".join([_text("recommender.report", "page.css"), _text("extender.dashboard", "page.css"), _colours()])
     script = _text("extender.dashboard", "page.js")
-    _guard(app, watching, gate)
+    _guard(app, watching, access_check)
     _add_pages(app, watching)
 
     @app.get("/page.css")
@@ -74,18 +74,18 @@ def dashboard(watching: Watching, telemetry: Telemetry, gate: Gate | None) -> Fl
     return app
 
 
-def _guard(app: Flask, watching: Watching, gate: Gate | None) -> None:
-    """Nobody is answered who may not read, or before there is anything to read."""
+def _guard(app: Flask, watching: ClusterWatch, access_check: AccessCheck | None) -> None:
+    """Refuse unauthorised requests, and all requests until there is something to show."""
 
     @app.before_request
     def let_in() -> Response | None:
-        if request.path in OPEN:
+        if request.path in PUBLIC_PATHS:
             return None
-        if gate is not None and (problem := gate.refusal(request.headers.get("Authorization", ""))):
+        if access_check is not None and (problem := access_check.refusal(request.headers.get("Authorization", ""))):
             status = 403 if " may not " in problem else 401
-            told = Response(orjson.dumps({"Error": problem}), status, content_type=JSON)
-            told.headers["WWW-Authenticate"] = "Bearer"
-            return told
+            answer = Response(orjson.dumps({"Error": problem}), status, content_type=JSON)
+            answer.headers["WWW-Authenticate"] = "Bearer"
+            return answer
         if problem := watching.not_ready():
             abort(503, description=problem)
         return None
@@ -96,7 +96,7 @@ def _guard(app: Flask, watching: Watching, gate: Gate | None) -> None:
         return answer
 
 
-def _add_pages(app: Flask, watching: Watching) -> None:
+def _add_pages(app: Flask, watching: ClusterWatch) -> None:
     @app.get("/")
     def show_fleet() -> Response:
         words, page = request.args.get("q", "")[:200], request.args.get("page", 1, type=int)
@@ -107,10 +107,10 @@ def _add_pages(app: Flask, watching: Watching) -> None:
         seen = watching.seen
         job = seen.jobs.get(ObjectKey(namespace, name))
         if job is None:
-            abort(404, description=f"no VPA of ours is known as {namespace}/{name}")
-        told = detail(job, watching.history, seen.now_s)
+            abort(404, description=f"there is no VPA {namespace}/{name} of ours")
+        page = detail(job, watching.history, seen.now_s)
         drawn = [] if _as_json() else drawings(job, watching.history, seen.now_s)
-        return _answer("job.html.j2", told, drawn=drawn, size=(WIDTH, HEIGHT))
+        return _answer("job.html.j2", page, drawn=drawn, size=(WIDTH, HEIGHT))
 
     @app.get("/classes")
     def show_classes() -> Response:
@@ -125,14 +125,14 @@ def _add_pages(app: Flask, watching: Watching) -> None:
         return _answer("warnings.html.j2", warnings(watching.seen))
 
 
-def _answer(template: str, told: Json, **more: Any) -> Response:
+def _answer(template: str, page: Json, **more: Any) -> Response:
     if _as_json():
-        return Response(orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE), content_type=JSON)
-    return Response(render_template(template, **told, **more), content_type="text/html; charset=utf-8")
+        return Response(orjson.dumps(page, option=orjson.OPT_APPEND_NEWLINE), content_type=JSON)
+    return Response(render_template(template, **page, **more), content_type="text/html; charset=utf-8")
 
 
 def _as_json() -> bool:
-    """Programs name JSON, browsers HTML; who names neither is a program."""
+    """Whether the client prefers JSON to HTML, or accepts neither explicitly."""
     return request.accept_mimetypes.best_match([JSON, "text/html"], default=JSON) == JSON
 
 
@@ -140,19 +140,19 @@ def _text(package: str, name: str) -> str:
     return (resources.files(package) / name).read_text(encoding="utf-8")
 
 
-def _worded(words: Callable[[float], str]) -> Callable[[float | None], str]:
-    """What is not known is a dash, and what is below zero has a minus before the same words."""
+def _formatted(words: Callable[[float], str]) -> Callable[[float | None], str]:
+    """Extend a formatter to unknown (a dash) and negative amounts."""
 
-    def told(amount: float | None) -> str:
+    def formatted(amount: float | None) -> str:
         if amount is None or not math.isfinite(amount):
             return "–"
         return f"−{words(-amount)}" if amount < 0.0 else words(amount)
 
-    return told
+    return formatted
 
 
 def lengths(amounts: Mapping[str, float]) -> dict[str, float]:
-    """Of use, request, limit and target of one resource, drawn as one bar; the longest is `BAR`.
+    """Lengths of use, request, limit and target of one resource in a bar; the longest is `BAR_WIDTH`.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def lengths(amounts: Mapping[str, float]) -> dict[str, float]:
     """
     known = {what: amount for what, amount in amounts.items() if math.isfinite(amount)}
     largest = max(known.values(), default=0.0) or 1.0
-    return {what: round(BAR * amount / largest, 1) for what, amount in known.items()}
+    return {what: round(BAR_WIDTH * amount / largest, 1) for what, amount in known.items()}
 
 
 def _clock(unix_s: float) -> str:
@@ -173,7 +173,7 @@ def _colour(phase: int) -> int:
 
 
 def _colours() -> str:
-    """A class for each colour of phases: attributes of style are not allowed on these pages."""
+    """A CSS class for each phase colour, as the content security policy forbids style attributes."""
     light = "".join(f".p{n} {{ --chip: {phase_colour(n)}; }}\n" for n in range(PHASE_COLOURS))
     dark = "".join(f".p{n} {{ --chip: {phase_colour(n, dark=True)}; }}\n" for n in range(PHASE_COLOURS))
     return f"{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n"

@@ -1,4 +1,4 @@
-"""PhaseProfiles and pods as the pages show them."""
+"""Reads PhaseProfiles and pods as the pages show them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.profiles import CLASS_PREFIX, MOVE
 
-LONGEST_WORDS = 400
+MAX_MESSAGE = 400
 
 STATE = "state"
-"""What the recommender keeps in a profile for itself: most of its bytes, and of no use here."""
+"""The recommender's private state in a profile: most of its bytes, and not needed here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A PhaseProfile; `status` without what the recommender keeps for itself, `move` as the controller said last."""
+    """A PhaseProfile; `status` is without `STATE`, `move` the controller's last text on a move."""
 
     key: ObjectKey
     of_class: bool
@@ -30,46 +30,39 @@ class Profile:
 
     @property
     def containers(self) -> Mapping[str, Mapping[str, Any]]:
-        """What is said of each container, by its name."""
+        """The entries of containers, by name."""
         return {str(one.get("name")): one for one in self.status.get("containers") or ()}
 
 
-UNWRITTEN = Profile(ObjectKey("", ""), False, {}, "")
-"""In place of one that the recommender has not written yet."""
+NO_PROFILE = Profile(ObjectKey("", ""), False, {}, "")
+"""Stands for a profile that does not exist yet."""
 
 
 @reads("PhaseProfile")
 def read_profile(raw: Fields) -> Profile:
-    """From its JSON.
-
-    Raises
-    ------
-    BadObject
-        A field has the wrong form; named.
-    """
+    """Read a PhaseProfile from its JSON; BadObject if a field is malformed."""
     metadata, status = raw.child("metadata"), raw.child("status")
     for part in ("containers", "pods", "conditions"):
-        for _ in status.children(part):  # each is an object, else the profile is broken, here and not on a page
-            pass
+        list(status.children(part))  # fail here, not on a page, if one is not an object
     key = read_key(metadata)
     return Profile(
         key,
         raw.child("spec").flag("class") and key.name.startswith(CLASS_PREFIX),
-        {name: told for name, told in status.raw.items() if name != STATE},
+        {name: value for name, value in status.raw.items() if name != STATE},
         metadata.string_map("annotations").get(MOVE, ""),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedPod(Pod):
-    """A pod, what the scheduler said of it, and since when (unix seconds, NaN where that is not told)."""
+    """An unschedulable pod with the scheduler's message, and since when (unix seconds, NaN if unknown)."""
 
     refusal: str
     refused_s: float
 
 
 def read_shown_pod(raw: Mapping[str, Any]) -> Pod:
-    """From the JSON of a pod; BadObject where a field has the wrong form."""
+    """Read a pod from its JSON; BadObject if a field is malformed."""
     pod = read_pod(raw)
     condition = Fields({}) if pod.node or pod.finished else refusal_in(Fields(raw).child("status"))
     if not condition.raw:
@@ -77,5 +70,5 @@ def read_shown_pod(raw: Mapping[str, Any]) -> Pod:
     since_s = condition.time_s("lastTransitionTime")
     known = {field.name: getattr(pod, field.name) for field in fields(Pod)}
     return RefusedPod(
-        **known, refusal=condition.text("message")[:LONGEST_WORDS], refused_s=math.nan if since_s is None else since_s
+        **known, refusal=condition.text("message")[:MAX_MESSAGE], refused_s=math.nan if since_s is None else since_s
     )

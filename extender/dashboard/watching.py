@@ -1,4 +1,4 @@
-"""What the pages are made of: objects by watches, use by polling, and an hour of both."""
+"""The data behind the pages: watched objects, polled use, and the history of the last hour."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from extender.dashboard.drawing import History
 from extender.dashboard.job import Job, jobs_of
 from extender.dashboard.profile import Profile, read_profile, read_shown_pod
-from extender.watches import Repeating, Watches
+from extender.watches import PeriodicTask, Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError
 from recommender.cluster.objects.metadata import ObjectKey
@@ -22,12 +22,12 @@ from recommender.cluster.usage.metrics_api import ContainerKey, read_usage
 from recommender.cluster.watching.reflector import Reflector
 from recommender.records import Sample
 
-FIRST_S = 0.2
-"""From one try to the next at the start, until everything was listed."""
+STARTUP_PERIOD_S = 0.2
+"""Time between refreshes at the start, until everything has been listed."""
 
 
-class Seen(NamedTuple):
-    """One look at the cluster; nothing in it changes. `troubles` is what could not be read."""
+class ClusterView(NamedTuple):
+    """An immutable view of the cluster; `troubles` lists what could not be read."""
 
     now_s: float
     jobs: Mapping[ObjectKey, Job]
@@ -37,15 +37,15 @@ class Seen(NamedTuple):
     troubles: tuple[str, ...] = ()
 
 
-class Watching:
-    """Looks at the cluster every `period_s`, on a thread of its own; `seen` is the last look.
+class ClusterWatch:
+    """Builds a view of the cluster every `period_s`, on a thread of its own; `seen` is the latest.
 
-    Pages are made of one look, so that what stands on one fits together, and a page costs the API server nothing.
+    Each page is rendered from one view, so it is consistent and costs the API server no request.
 
     Parameters
     ----------
     recommender
-        VPAs that name it are shown also while they have no profile.
+        VPAs that name it are shown even without a profile.
     """
 
     def __init__(
@@ -56,39 +56,39 @@ class Watching:
         self._vpas = Reflector(api, path_of(VPAS), read_vpa)
         self._pods = Reflector(api, path_of(PODS), read_shown_pod)
         self._nodes = Reflector(api, path_of(NODES), read_node)
-        self._named: dict[str, Reflector[Any]] = {
+        self._by_name: dict[str, Reflector[Any]] = {
             "PhaseProfiles": self._profiles,
             "VPAs": self._vpas,
             "pods": self._pods,
             "nodes": self._nodes,
         }
-        self.watches = Watches(*self._named.values())
-        self._looking = Repeating(
-            "look", self._look_if_listed, lambda: period_s if self._listed else min(period_s, FIRST_S)
+        self.watches = Watches(*self._by_name.values())
+        self._loop = PeriodicTask(
+            "look", self._refresh_if_synced, lambda: period_s if self._listed else min(period_s, STARTUP_PERIOD_S)
         )
         self._listed = False
-        self.seen = Seen(0.0, {}, {}, {}, {})
+        self.seen = ClusterView(0.0, {}, {}, {}, {})
         self.history = History()
 
     def start(self) -> None:
         self.watches.start()
-        self._looking.start()
+        self._loop.start()
 
     def stop(self) -> None:
-        self._looking.stop(1.0)
+        self._loop.stop(1.0)
         self.watches.stop()
 
     def not_ready(self) -> str:
-        """Why there is nothing to show yet; empty once there is."""
-        unlisted = ((what, watch) for what, watch in self._named.items() if not watch.synced)
+        """Why there is nothing to show yet; empty once there is something."""
+        unlisted = ((what, watch) for what, watch in self._by_name.items() if not watch.synced)
         waits = [f"{what} ({watch.problem or 'being listed'})" for what, watch in unlisted]
         return f"waits for {', '.join(waits)}" if waits else "" if self.seen.now_s else "looks for the first time"
 
-    def look(self) -> None:
-        """Put together what is known now."""
+    def refresh(self) -> None:
+        """Build a new view."""
         now_s = self._clock()
         usage, troubles = self._usage()
-        for what, watch in self._named.items():
+        for what, watch in self._by_name.items():
             if watch.problem:
                 troubles.append(f"{what}: no contact for {watch.staleness_s():.0f} s: {watch.problem}")
             troubles += [f"{key}: {problem}" for key, problem in watch.broken.items()]
@@ -98,16 +98,16 @@ class Watching:
         )
         classes = {key: profile for key, profile in profiles.items() if profile.of_class}
         self.history.add(now_s, (one for job in jobs.values() for one in job.containers))
-        self.seen = Seen(now_s, jobs, classes, pods, self._nodes.snapshot(), tuple(troubles))
+        self.seen = ClusterView(now_s, jobs, classes, pods, self._nodes.snapshot(), tuple(troubles))
 
     def _usage(self) -> tuple[Mapping[ContainerKey, Sample], list[str]]:
         try:
             report = read_usage(self._api)
         except ApiError as error:
-            return {}, [f"use is not known: {error}"]
+            return {}, [f"use is unknown: {error}"]
         return report.samples, [f"metrics of {pod}: {problem}" for pod, problem in report.broken.items()]
 
-    def _look_if_listed(self) -> None:
+    def _refresh_if_synced(self) -> None:
         if self.watches.synced:
             self._listed = True
-            self.look()
+            self.refresh()

@@ -1,1 +1,1 @@
-"""Gangs: pods of worth only all together. When they may go is decided by pure functions; the controller lets them."""
+"""Gang scheduling: pods start together or not at all. Pure functions decide, the controller removes their gates."""

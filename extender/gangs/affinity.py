@@ -1,4 +1,4 @@
-"""Where a pod may run at all: node selector, required node affinity, taints. What is not understood is named."""
+"""Which nodes a pod may run on: node selector, required node affinity and taints. Unchecked constraints are listed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recommender.cluster.objects.selectors import DOES_NOT_EXIST, EXISTS, IN, NO
 
 GREATER, LESS = "Gt", "Lt"
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
-"""As the scheduler reads one; Python would take `1_0` as well, which a label may hold."""
+"""As the scheduler parses integers; Python's `int` also accepts `1_0`, which is a valid label value."""
 NODE_NAME = "metadata.name"
 HARD = ("NoSchedule", "NoExecute")
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -21,7 +21,7 @@ UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A label read as a whole number, against another."""
+    """A label, parsed as an integer, compared with a bound."""
 
     key: str
     operator: str
@@ -36,7 +36,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """All conditions must be met; without any it is met by no node."""
+    """All conditions must be met; a term without conditions matches no node."""
 
     labels: tuple[Requirement | Comparison, ...]
     fields: tuple[Requirement | Comparison, ...]
@@ -51,26 +51,26 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """What of a pod rules out nodes.
+class NodeConstraints:
+    """The parts of a pod's spec that rule out nodes.
 
     Attributes
     ----------
     selector
         Labels that a node must have.
     terms
-        Of the required node affinity, one of which must be met; None where there is no such affinity.
-    blind
-        What else may rule out nodes and is not judged here, in words; the scheduler will.
+        Terms of the required node affinity, at least one of which must match; None without such an affinity.
+    unchecked
+        Names of other constraints, which only the scheduler checks.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[Term, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
-    blind: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
     def allows(self, node: Node) -> bool:
-        """Whether the pod may run on a node, whatever is free there."""
+        """Whether the pod may run on a node, regardless of free capacity."""
         if not node.ready or any(node.labels.get(name) != text for name, text in self.selector):
             return False
         if self.terms is not None and not any(term.matches(node) for term in self.terms):
@@ -87,15 +87,15 @@ class Where:
         )
 
 
-def read_where(spec: Fields, selector: Mapping[str, str], tolerations: tuple[Toleration, ...]) -> Where:
-    """From a pod's spec; BadField where it has the wrong form."""
+def read_constraints(spec: Fields, selector: Mapping[str, str], tolerations: tuple[Toleration, ...]) -> NodeConstraints:
+    """Read the constraints of a pod's spec; BadField if it is malformed."""
     affinity = spec.child("affinity")
     required = affinity.child("nodeAffinity").child("requiredDuringSchedulingIgnoredDuringExecution")
     terms = tuple(_term(entry) for entry in required.children("nodeSelectorTerms")) if required.raw else None
-    return Where(tuple(sorted(selector.items())), terms, tolerations, tuple(_blind(spec, affinity)))
+    return NodeConstraints(tuple(sorted(selector.items())), terms, tolerations, tuple(_unchecked(spec, affinity)))
 
 
-def _blind(spec: Fields, affinity: Fields) -> list[str]:
+def _unchecked(spec: Fields, affinity: Fields) -> list[str]:
     found = [
         f"pod {'anti-' * (name == 'podAntiAffinity')}affinity"
         for name in ("podAffinity", "podAntiAffinity")
@@ -113,7 +113,7 @@ def _blind(spec: Fields, affinity: Fields) -> list[str]:
 
 
 def _term(entry: Fields) -> Term:
-    """The API server takes conditions that the scheduler cannot read: for it their term is met by no node."""
+    """The API server accepts conditions that the scheduler cannot parse; a term with one matches no node."""
     try:
         return Term(
             tuple(_condition(each) for each in entry.children("matchExpressions")),
@@ -127,8 +127,8 @@ def _condition(entry: Fields) -> Requirement | Comparison:
     key, operator, values = entry.required("key"), entry.required("operator"), entry.texts("values")
     if operator in (GREATER, LESS):
         if len(values) != 1 or not WHOLE_NUMBER.fullmatch(values[0]):
-            raise BadField(entry.at("values"), "is not one whole number")
+            raise BadField(entry.at("values"), "is not a single integer")
         return Comparison(key, operator, int(values[0]))
     if operator not in (IN, NOT_IN, EXISTS, DOES_NOT_EXIST):
-        raise BadField(entry.at("operator"), f"is {operator[:40]!r}, which is no operator of node affinity")
+        raise BadField(entry.at("operator"), f"is {operator[:40]!r}, not an operator of node affinity")
     return Requirement(key, operator, frozenset(values))

@@ -1,8 +1,7 @@
-"""The gang controller: looks at pods and nodes as the watches show them, decides, acts, looks again.
+"""The gang controller: a loop that reconciles gated pods with free capacity.
 
-What was decided stands in the ledger of reservations and on the pods. Kept here is only what spares others: which gates
-were just opened (the watch is behind), how long to leave a gang alone after a failed write, and which events were
-written.
+All decisions are persisted in the reservations and on the pods. The state kept here only avoids needless work: gates
+removed that the watch does not show yet, back-off after failed writes, and events already written.
 """
 
 from __future__ import annotations
@@ -16,14 +15,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from extender.gangs.decide import ADMITTED, WAITING, Note, Patience, decide
+from extender.gangs.decide import ADMITTED, WAITING, Note, Timeouts, decide
 from extender.gangs.gang import Gang
-from extender.gangs.ledger import Admitter, Ledger, handed_over, lasting, seats, with_reservations
-from extender.gangs.member import COMPONENT, GATE, Member, Place
+from extender.gangs.ledger import (
+    Admitter,
+    Ledger,
+    hand_over_reservations,
+    replacement_members,
+    still_needed,
+    with_reservations,
+)
+from extender.gangs.member import COMPONENT, GATE, Member, NodeCapacity
 from extender.gangs.plan import Assignment
-from extender.gangs.reading import path_of_job, read_member, read_place, size_of_job
+from extender.gangs.reading import path_of_job, read_member, read_node_capacity, size_of_job
 from extender.pods.event import Events
-from extender.watches import Repeating, Watches
+from extender.watches import PeriodicTask, Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import ApiError, BadCredentials, BadObject
@@ -32,40 +38,40 @@ from recommender.cluster.watching.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
-RESTS = 3.0
-"""Times as long as the last look took."""
+MIN_PAUSE_FACTOR = 3.0
+"""Shortest pause between runs, as a multiple of the duration of the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """How often it does what.
+    """Intervals and limits of the controller.
 
     Attributes
     ----------
-    pause_s, period_s
-        The shortest and the longest time between two looks; changes of pods and nodes wake it in between.
-    caught_up_s
-        For the watch to show a gate that was just opened.
-    told_again_s, told_anew_s
-        An event is written again after so long; and after so long when its words, but not its reason, have changed.
-    told_pods
-        On so many pods of a gang at most.
-    most_events
-        In one look; the rest is told in the next ones.
-    size_s, no_size_s
-        How long the size read from a job is believed, and for how long a job that tells none is not asked again.
+    min_pause_s, period_s
+        Shortest and longest time between two runs; changes of pods and nodes trigger one.
+    watch_lag_s
+        How long to wait for the watch to show a removed gate.
+    repeat_event_s, changed_event_s
+        How long until an event is repeated with the same text, and with another text.
+    pods_with_events
+        Events are written on at most so many pods of a gang.
+    max_events
+        Limit per run; the rest follows in later runs.
+    size_ttl_s, no_size_ttl_s
+        How long the size read from a job is cached, and how long the lack of one.
     """
 
-    pause_s: float = 0.1
+    min_pause_s: float = 0.1
     period_s: float = 5.0
-    caught_up_s: float = 10.0
-    told_again_s: float = 600.0
-    told_anew_s: float = 10.0
-    told_pods: int = 8
-    most_events: int = 50
-    size_s: float = 300.0
-    no_size_s: float = 30.0
-    patience: Patience = field(default_factory=Patience)
+    watch_lag_s: float = 10.0
+    repeat_event_s: float = 600.0
+    changed_event_s: float = 10.0
+    pods_with_events: int = 8
+    max_events: int = 50
+    size_ttl_s: float = 300.0
+    no_size_ttl_s: float = 30.0
+    timeouts: Timeouts = field(default_factory=Timeouts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +82,16 @@ class _Failure:
 
 
 class Controller:
-    """Acts while it leads.
+    """Admits gangs on a thread of its own, while it leads.
 
     Parameters
     ----------
     leads
-        Asked before every write.
+        Whether we lead; called before every write.
     namespace
-        Where the ConfigMap of the reservations lies.
+        Namespace of the ConfigMap with the reservations.
     clock, monotonic
-        Unix seconds for what is written, monotonic seconds for pauses.
+        Unix seconds for timestamps, monotonic seconds for pauses.
     """
 
     def __init__(
@@ -97,52 +103,52 @@ class Controller:
         namespace: str = "kube-system",
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self._api, self._leads, self._options = api, leads, controller_options or ControllerOptions()
         self._clock, self._monotonic = clock, monotonic
-        self._chance = chance or random.Random()  # noqa: S311  # jitter
-        # Changes come in crowds; and in a large cluster looking must not become all that it does.
-        self._looking = Repeating(
+        self._rng = rng or random.Random()  # noqa: S311  # jitter
+        # Changes come in bursts, and in a large cluster the controller must not be busy all the time.
+        self._loop = PeriodicTask(
             "gangs",
-            self._look_if_it_may,
-            pause_s=lambda: self._options.period_s,
-            rest_s=lambda: max(self._options.pause_s, RESTS * self._look_s),
+            self._reconcile_if_leading,
+            max_pause_s=lambda: self._options.period_s,
+            min_pause_s=lambda: max(self._options.min_pause_s, MIN_PAUSE_FACTOR * self._last_run_s),
         )
         self._pods = Reflector(api, path_of(PODS), read_member, on_change=self._changed)
-        self._nodes = Reflector(api, path_of(NODES), read_place, on_change=self._changed)
+        self._nodes = Reflector(api, path_of(NODES), read_node_capacity, on_change=self._changed)
         self.watches = Watches(self._pods, self._nodes)
         self._events = Events(api, COMPONENT, clock)
         self.ledger = Ledger(api, namespace, monotonic)
-        """What is reserved; whoever else writes it takes turns."""
-        self._admitter = Admitter(api, self.ledger, leads, self._was_opened)
-        self._opened: dict[str, float] = {}
-        self._failed: dict[tuple[str, str], _Failure] = {}
-        self._told: dict[tuple[str, str], tuple[str, float]] = {}
+        """The reservations; other writers must hold its lock."""
+        self._admitter = Admitter(api, self.ledger, leads, self._gate_removed)
+        self._gates_removed: dict[str, float] = {}
+        self._failures: dict[tuple[str, str], _Failure] = {}
+        self._events_written: dict[tuple[str, str], tuple[str, float]] = {}
         self._sizes: dict[tuple[str, str], tuple[int | None, float]] = {}
-        self._look_s = 0.0
+        self._last_run_s = 0.0
         self.admitted = 0
-        """Gangs let in since the start."""
+        """Gangs admitted since the start."""
         self.waiting = 0
-        """Gangs at the gate when last looked."""
+        """Gated gangs at the last run."""
 
     def start(self) -> Controller:
-        """Begin to watch and to act; returns at once."""
+        """Start the watches and the loop."""
         self.watches.start()
-        self._looking.start()
+        self._loop.start()
         return self
 
     def stop(self) -> None:
-        """Act no more; what is being written is finished."""
-        self._looking.stop()
+        """Stop the loop, after the run in progress, and the watches."""
+        self._loop.stop()
         self.watches.stop()
 
     def not_ready(self) -> str:
-        """Why it cannot act, were it to lead; empty when it can."""
+        """Why it could not act even as leader; empty if it could."""
         return self.watches.waiting_for or self.ledger.problem
 
-    def cluster(self) -> tuple[Collection[Member], Collection[Place]] | None:
-        """All pods and nodes as the watches show them; None before they do, and while one of them has no contact."""
+    def cluster(self) -> tuple[Collection[Member], Collection[NodeCapacity]] | None:
+        """All pods and nodes as last watched; None until they are listed and while a watch has no contact."""
         known = self.watches.synced and not self.watches.failing
         return (self._pods.snapshot().values(), self._nodes.snapshot().values()) if known else None
 
@@ -151,83 +157,83 @@ class Controller:
         return [pod for pod in self._pods.snapshot().values() if pod.refused]
 
     def _changed(self, old: Any, new: Any) -> None:
-        self._looking.wake()
+        self._loop.wake()
 
-    def _look_if_it_may(self) -> None:
+    def _reconcile_if_leading(self) -> None:
         if self.watches.synced and self._leads():
-            self.look()
+            self.reconcile()
 
-    def look(self) -> None:
-        """Decide once, do it, and say why. Nobody waits for what is said."""
+    def reconcile(self) -> None:
+        """Decide once, act, then write events, which nothing waits for."""
         pods = self._pods.snapshot()
-        if self._behind(pods.values()):
+        if self._watch_is_behind(pods.values()):
             return
         began_s = self._monotonic()
         try:
-            with self.ledger.turn:
-                notes = self._act_on(pods.values())
+            with self.ledger.lock:
+                notes = self._reconcile(pods.values())
         finally:
-            self._look_s = self._monotonic() - began_s
-        self._tell(notes)
-        self._forget(notes)
+            self._last_run_s = self._monotonic() - began_s
+        self._write_events(notes)
+        self._prune(notes)
 
-    def _act_on(self, pods: Collection[Member]) -> Sequence[Note]:
-        """What is to be said of it, the most urgent first."""
-        now_s, patience = self._clock(), self._options.patience
-        reservations = handed_over(self.ledger.read(), pods, now_s, math.ceil(patience.bind_within_s))
-        self._admitter.keep(reservations)
+    def _reconcile(self, pods: Collection[Member]) -> Sequence[Note]:
+        """Decide and act; the notes to write as events, the most urgent first."""
+        now_s, timeouts = self._clock(), self._options.timeouts
+        reservations = hand_over_reservations(self.ledger.read(), pods, now_s, math.ceil(timeouts.bind_within_s))
+        self._admitter.write(reservations)
         with_reservation = list(with_reservations(pods, reservations))
-        everybody = [*with_reservation, *seats(reservations, now_s)]
-        left_alone = {key: each.why for key, each in self._failed.items() if self._monotonic() < each.until_s}
-        places = self._nodes.snapshot().values()
-        decision = decide(everybody, places, self._size_of, now_s, patience, left_alone)
+        members = [*with_reservation, *replacement_members(reservations, now_s)]
+        backed_off = {key: each.why for key, each in self._failures.items() if self._monotonic() < each.until_s}
+        nodes = self._nodes.snapshot().values()
+        decision = decide(members, nodes, self._size_of, now_s, timeouts, backed_off)
         waiting = [note for note in decision.notes if note.reason != ADMITTED]
         self.waiting = sum(1 for note in waiting if note.gang.gated)
-        self._admitter.keep(lasting(reservations, with_reservation, decision.stale, now_s))
+        self._admitter.write(still_needed(reservations, with_reservation, decision.stale, now_s))
         for pod in decision.native:
-            if (key := (pod.key.namespace, f"native={pod.key.name}")) not in left_alone:
-                self._tried(key, partial(self._admitter.open, pod))
+            if (key := (pod.key.namespace, f"native={pod.key.name}")) not in backed_off:
+                self._attempt(key, partial(self._admitter.remove_gate, pod))
         if (gang := decision.admit) is None:
             return waiting
         if not self._admit(gang, decision.reserved_nodes):
-            return [Note(gang, WAITING, self._failed[gang.key].why), *waiting]
+            return [Note(gang, WAITING, self._failures[gang.key].why), *waiting]
         return [note for note in decision.notes if note.reason == ADMITTED] + waiting
 
-    def _behind(self, pods: Any) -> bool:
-        """Whether the watch has yet to show gates that we opened; deciding on those would be deciding twice."""
-        if not self._opened:
+    def _watch_is_behind(self, pods: Any) -> bool:
+        """Whether the watch does not show all removed gates yet: the same gang would be admitted twice."""
+        if not self._gates_removed:
             return False
-        now_s = self._monotonic()
-        shut = {pod.uid for pod in pods if pod.uid in self._opened and GATE in pod.gates}
-        self._opened = {uid: until_s for uid, until_s in self._opened.items() if uid in shut and until_s > now_s}
-        return bool(self._opened)
+        now_s, removed = self._monotonic(), self._gates_removed
+        gated = {pod.uid for pod in pods if pod.uid in removed and GATE in pod.gates}
+        self._gates_removed = {uid: end_s for uid, end_s in removed.items() if uid in gated and now_s < end_s}
+        return bool(self._gates_removed)
 
     # -- acting ----------------------------------------------------------------------------------------------------
 
     def _admit(self, gang: Gang, reserved_nodes: Assignment) -> bool:
-        hold_s = self._options.patience.bind_within_s
-        done = self._tried(gang.key, lambda: self._admitter.admit(gang, reserved_nodes, self._clock(), hold_s))
+        hold_s = self._options.timeouts.bind_within_s
+        done = self._attempt(gang.key, lambda: self._admitter.admit(gang, reserved_nodes, self._clock(), hold_s))
         self.admitted += done
         return done
 
-    def _tried(self, key: tuple[str, str], do: Callable[[], None]) -> bool:
-        """Whether it could be done; whom it could not be done for is left alone for a while, longer each time."""
+    def _attempt(self, key: tuple[str, str], do: Callable[[], None]) -> bool:
+        """Whether `do` succeeded; if not, back off from this gang or pod."""
         try:
             do()
         except (ApiError, BadCredentials) as error:
-            backoff = self._failed[key].backoff if key in self._failed else Backoff(1.0, 60.0, self._chance)
-            wait_s, why = backoff.next_s(), f"not all of it could be let in: {error}"
-            self._failed[key] = _Failure(backoff, self._monotonic() + wait_s, why)
-            log.warning("%s/%s: %s; again in %.0f s", *key, why, wait_s)
+            backoff = self._failures[key].backoff if key in self._failures else Backoff(1.0, 60.0, self._rng)
+            wait_s, why = backoff.next_s(), f"admission failed part-way: {error}"
+            self._failures[key] = _Failure(backoff, self._monotonic() + wait_s, why)
+            log.warning("%s/%s: %s; retry in %.0f s", *key, why, wait_s)
             return False
-        self._failed.pop(key, None)
+        self._failures.pop(key, None)
         return True
 
-    def _was_opened(self, member: Member) -> None:
-        self._opened[member.uid] = self._monotonic() + self._options.caught_up_s
+    def _gate_removed(self, member: Member) -> None:
+        self._gates_removed[member.uid] = self._monotonic() + self._options.watch_lag_s
 
     def _size_of(self, member: Member) -> int | None:
-        """The size that the job of a pod tells; asked for once in a while, and when it is made anew."""
+        """The size of the gang by the job of a pod, cached per job UID."""
         path = path_of_job(member)
         if path is None:
             return None
@@ -237,41 +243,41 @@ class Controller:
             try:
                 size = size_of_job(self._api.get(path))
             except (ApiError, BadObject) as error:
-                log.warning("the size of a gang cannot be told: %s", error)
+                log.warning("the size of a gang is unknown: %s", error)
                 size = None
-            believed_s = self._options.size_s if size else self._options.no_size_s
-            self._sizes[key] = (size, self._monotonic() + believed_s)
+            ttl_s = self._options.size_ttl_s if size else self._options.no_size_ttl_s
+            self._sizes[key] = (size, self._monotonic() + ttl_s)
         return size
 
-    # -- saying why ------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------
 
-    def _tell(self, notes: Sequence[Note]) -> None:
-        """Events on some pods of each gang, where there is something new to say."""
-        left = self._options.most_events
+    def _write_events(self, notes: Sequence[Note]) -> None:
+        """Write events on some pods of each gang, if the text is new or due to be repeated."""
+        left = self._options.max_events
         for note in notes:
-            pods = (note.gang.gated or note.gang.members)[: self._options.told_pods]
+            pods = (note.gang.gated or note.gang.members)[: self._options.pods_with_events]
             key, now_s = (note.gang.members[0].uid, note.reason), self._monotonic()
-            text, told_s = self._told.get(key, ("", -math.inf))
-            rest_s = self._options.told_again_s if text == note.text else self._options.told_anew_s
-            if now_s - told_s < rest_s:
+            text, written_s = self._events_written.get(key, ("", -math.inf))
+            pause_s = self._options.repeat_event_s if text == note.text else self._options.changed_event_s
+            if now_s - written_s < pause_s:
                 continue
             if (left := left - len(pods)) < 0:
                 return
-            self._told[key] = (note.text, now_s)
-            self._write(note, pods)
+            self._events_written[key] = (note.text, now_s)
+            self._write_event(note, pods)
 
-    def _write(self, note: Note, pods: Sequence[Member]) -> None:
+    def _write_event(self, note: Note, pods: Sequence[Member]) -> None:
         warning = note.reason not in (ADMITTED, WAITING)
         if note.reason == ADMITTED:
-            log.info("%s: %s", note.gang, note.words)
-        words = f"gang {note.gang.name.rpartition('=')[2]}: {note.words}"
+            log.info("%s: %s", note.gang, note.message)
+        text = f"gang {note.gang.name.rpartition('=')[2]}: {note.message}"
         for pod in pods:
-            if not self._events.write(pod.key, pod.uid, note.reason, words, warning=warning):
+            if not self._events.write(pod.key, pod.uid, note.reason, text, warning=warning):
                 return
 
-    def _forget(self, notes: Sequence[Note]) -> None:
-        """Drop what is kept of gangs that are gone, and what is too old to spare anybody anything."""
-        spoken, now_s, again_s = {note.gang.key for note in notes}, self._monotonic(), self._options.told_again_s
-        self._told = {key: told for key, told in self._told.items() if now_s - told[1] < again_s}
-        self._failed = {key: each for key, each in self._failed.items() if key in spoken or each.until_s > now_s}
+    def _prune(self, notes: Sequence[Note]) -> None:
+        """Drop expired state, but keep the back-off of gangs that are still waiting."""
+        noted, now_s, repeat_s = {note.gang.key for note in notes}, self._monotonic(), self._options.repeat_event_s
+        self._events_written = {key: each for key, each in self._events_written.items() if now_s - each[1] < repeat_s}
+        self._failures = {key: each for key, each in self._failures.items() if key in noted or each.until_s > now_s}
         self._sizes = {key: size for key, size in self._sizes.items() if size[1] > now_s}

@@ -1,14 +1,14 @@
-"""One look at all gangs: which one may go now, where its members go, and what is to be said to the others.
+"""Decides which gang to admit, on which nodes, and why the others wait. Pure functions.
 
-One gang at a time, by priority, then age. Pure: everything that was ever decided stands on the pods (their gates) and
-in what is reserved, so that a controller that dies at any moment is followed by one that sees the same.
+Gangs are admitted one at a time, by priority, then age. All earlier decisions are visible in the pods' gates and the
+reservations, so a new leader continues where a former one died.
 
-- A gang that was reserved for, and of which some are still at the gate (a controller died), comes first.
-- While an admitted gang is not wholly bound, no other of its priority or a lower one is admitted, until `bind_within_s`
-  is over.
-- The head is the first that the nodes could hold at all. While it does not fit, smaller gangs go before it only where
-  it will still fit once those that were there before it have ended: what came later, and what never ends (pods of
-  Deployments, DaemonSets and the like), counts as staying. So the head is delayed by nobody who came after it.
+- A gang with reservations and gated members (its admission was interrupted) comes first.
+- While an admitted gang is not fully bound, no gang of the same or a lower priority is admitted, for at most
+  `bind_within_s`.
+- The head of the queue is the first gang that would fit if all jobs had ended. While it does not fit now, later gangs
+  may be admitted before it (backfill) if the head will still fit once the pods older than it have ended. Newer pods
+  and pods that never end (of Deployments, DaemonSets etc.) count as staying, so backfill never delays the head.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from types import MappingProxyType
 import numpy as np
 
 from extender.gangs.gang import Gang, SizeOf, gangs_of, ungated
-from extender.gangs.member import ENDLESS_OWNERS, GATE, Member, Place
-from extender.gangs.plan import Assignment, FreeCapacity, NodeArrays, guess, plan
+from extender.gangs.member import ENDLESS_OWNERS, GATE, Member, NodeCapacity
+from extender.gangs.plan import Assignment, FreeCapacity, NodeArrays, best_fit, plan
 
 ADMITTED, WAITING, NEVER_FITS, INCOMPLETE, INVALID, UNBOUND, UNGATED = (
     "GangAdmitted",
@@ -35,48 +35,48 @@ ADMITTED, WAITING, NEVER_FITS, INCOMPLETE, INVALID, UNBOUND, UNGATED = (
     "GangNotBound",
     "GangNotGated",
 )
-"""Reasons of events."""
+"""Event reasons."""
 
-WITHOUT_GATE = f"made without the scheduling gate {GATE}: it waits for nobody, and nothing is reserved for it"
-BEHIND = "it waits behind "
+WITHOUT_GATE = f"created without the scheduling gate {GATE}: it does not wait for its gang and gets no reservation"
+BEHIND = "waits behind "
 
-LeftAlone = Mapping[tuple[str, str], str]
-"""(namespace, name) of gangs -> why they are left alone for a while."""
+BackedOff = Mapping[tuple[str, str], str]
+"""(namespace, name) of gangs in back-off -> why."""
 
-NOBODY: LeftAlone = MappingProxyType({})
+NO_BACKOFF: BackedOff = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long is waited.
+class Timeouts:
+    """Timeouts of decisions.
 
     Attributes
     ----------
     incomplete_s
-        For missing members to be made, before anything is said of it.
+        How long members may be missing before an event says so.
     bind_within_s
-        For an admitted gang to be bound wholly, and for the rest of a gang to fit; then others go on.
+        How long an admitted gang that is not fully bound, or whose rest does not fit, holds up others.
     ungated_s
-        For so long after a pod of a gang was made without its gate this is said.
+        How long after the creation of an ungated member events say so.
     """
 
     incomplete_s: float = 10.0
     bind_within_s: float = 300.0
     ungated_s: float = 600.0
 
-    def counts(self, member: Member, now_s: float) -> bool:
-        """Whether a node is reserved for a pod still. A clock that was put back makes it no longer."""
-        return bool(member.reserved_node) and abs(now_s - member.admitted_s) < self.bind_within_s
+    def reservation_valid(self, member: Member, now_s: float) -> bool:
+        """Whether a pod's reservation still counts; a clock set back does not extend it."""
+        return bool(member.reserved_node) and abs(now_s - member.reserved_since_s) < self.bind_within_s
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is to be said of a gang; the text stays the same while nothing changes.
+    """What an event says of a gang; the text stays the same while nothing changes.
 
     Attributes
     ----------
     detail
-        Said after it, and alone no reason to say it again: whom a gang waits for is another one every minute.
+        Appended to the text. A change of it alone is no reason to write the event again, as it changes often.
     """
 
     gang: Gang
@@ -85,22 +85,22 @@ class Note:
     detail: str = ""
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         return self.text + self.detail
 
 
 @dataclass(frozen=True)
 class GangDecision:
-    """What is to be done now.
+    """The actions to take.
 
     Attributes
     ----------
     admit, reserved_nodes
-        The gang whose members may all go, and the node reserved for each of those at the gate.
+        The gang to admit, and the node to reserve for each gated member.
     native
-        Pods at our gate that belong to a PodGroup of Kubernetes itself: the scheduler's own business.
+        Pods with our gate that belong to a Kubernetes PodGroup, which the scheduler handles itself.
     stale
-        Pods at the gate for which a node is reserved no more.
+        Gated pods whose reservation is to be released.
     """
 
     admit: Gang | None = None
@@ -112,182 +112,182 @@ class GangDecision:
 
 def decide(
     pods: Iterable[Member],
-    places: Iterable[Place],
+    nodes: Iterable[NodeCapacity],
     size_of: SizeOf,
     now_s: float,
-    patience: Patience,
-    left_alone: LeftAlone = NOBODY,
+    timeouts: Timeouts,
+    backed_off: BackedOff = NO_BACKOFF,
 ) -> GangDecision:
-    """Look at everything anew.
+    """Decide from scratch.
 
     Parameters
     ----------
-    pods, places
-        All of the cluster; the pods with what is reserved for them.
+    pods, nodes
+        All pods, with their reservations, and all nodes of the cluster.
     now_s
         Unix seconds.
-    left_alone
-        Gangs that could not be let in and are to be tried again later. Unless some of them are past the gate, nothing
-        is reserved for them meanwhile.
+    backed_off
+        Gangs whose admission failed and is retried later. They keep their reservations only if partly admitted.
     """
     pods = list(pods)
     native = [pod for pod in pods if pod.native and pod.alive and GATE in pod.gates]
     gangs = gangs_of(pods, size_of)
-    notes = [Note(gang, UNGATED, WITHOUT_GATE) for gang in ungated(pods, now_s - patience.ungated_s)]
-    notes += [note for gang in gangs if (note := _overdue(gang, now_s, patience))]
+    notes = [Note(gang, UNGATED, WITHOUT_GATE) for gang in ungated(pods, now_s - timeouts.ungated_s)]
+    notes += [note for gang in gangs if (note := _unbound_note(gang, now_s, timeouts))]
     if not any(gang.gated for gang in gangs):
         return GangDecision(native=native, notes=notes)
-    settled = _settled(pods, now_s, patience)
-    settled += [
-        _Settled(pod, pod.reserved_node)
+    occupants = _occupants(pods, now_s, timeouts)
+    occupants += [
+        _Occupant(pod, pod.reserved_node)
         for gang in gangs
-        if gang.key in left_alone and _begun(gang)
+        if gang.key in backed_off and _partly_admitted(gang)
         for pod in gang.gated
-        if patience.counts(pod, now_s)
+        if timeouts.reservation_valid(pod, now_s)
     ]
-    round_ = _Round(gangs, settled, NodeArrays(places), now_s, patience, left_alone)
+    round_ = _AdmissionRound(gangs, occupants, NodeArrays(nodes), now_s, timeouts, backed_off)
     admit, reserved_nodes = round_.choose()
-    stale = [
-        pod for gang in gangs if gang is not admit and not _begun(gang) for pod in gang.gated if pod.reserved_node
-    ]  # a controller died before it had opened any gate
+    others = [gang for gang in gangs if gang is not admit and not _partly_admitted(gang)]
+    stale = [pod for gang in others for pod in gang.gated if pod.reserved_node]  # a leader died before removing a gate
     return GangDecision(admit, reserved_nodes, notes + round_.notes, native, stale)
 
 
-def _begun(gang: Gang) -> bool:
-    """Some for which a node is reserved are past the gate."""
+def _partly_admitted(gang: Gang) -> bool:
+    """Whether any member with a reservation is past the gate."""
     return any(GATE not in member.gates for member in gang.with_reservation)
 
 
 @dataclass(frozen=True, slots=True)
-class _Settled:
-    """A pod that takes room, and where: by guess, or empty, where the scheduler has yet to choose."""
+class _Occupant:
+    """A pod that occupies capacity, and its node: empty while the scheduler has not chosen one."""
 
     pod: Member
     node: str
 
     @property
-    def came_s(self) -> float:
-        return max(self.pod.created_s, -math.inf if math.isnan(self.pod.admitted_s) else self.pod.admitted_s)
+    def arrived_s(self) -> float:
+        reserved_s = self.pod.reserved_since_s
+        return self.pod.created_s if math.isnan(reserved_s) else max(self.pod.created_s, reserved_s)
 
     @property
     def ends(self) -> bool:
         return self.pod.owner is None or self.pod.owner.kind not in ENDLESS_OWNERS
 
 
-def _settled(pods: Iterable[Member], now_s: float, patience: Patience) -> list[_Settled]:
-    """Whoever holds room, or is about to: all but the finished and those at a gate.
+def _occupants(pods: Iterable[Member], now_s: float, timeouts: Timeouts) -> list[_Occupant]:
+    """The pods that occupy capacity or are about to: neither finished nor gated.
 
-    A pod that the scheduler has not placed for long is expected no more: else one that waits for its volume, or names a
-    scheduler that is not there, would keep the gangs from what it looks as if it could use.
+    A pod that has been unscheduled for `bind_within_s` does not count: otherwise one that waits for its volume, or
+    names a scheduler that does not exist, would block gangs for ever.
     """
-    found = [_Settled(pod, pod.node or pod.reserved_node) for pod in pods if not pod.finished]
-    return [
-        each for each in found if each.pod.node or not (each.pod.gates or now_s - each.came_s >= patience.bind_within_s)
-    ]
+
+    def expected(each: _Occupant) -> bool:
+        return not each.pod.gates and now_s - each.arrived_s < timeouts.bind_within_s
+
+    found = (_Occupant(pod, pod.node or pod.reserved_node) for pod in pods if not pod.finished)
+    return [each for each in found if each.pod.node or expected(each)]
 
 
-def _guessed(pods: Iterable[Member], room: FreeCapacity) -> Iterator[_Settled]:
-    """Where pods may go that the scheduler has yet to place, the higher priority first; takes what they need."""
-    for _, alike in groupby(sorted(pods, key=_lowest), _lowest):
-        equals = list(alike)
-        nodes = guess(equals, room)
+def _placed_by_guess(pods: Iterable[Member], free: FreeCapacity) -> Iterator[_Occupant]:
+    """Likely nodes of unscheduled pods, higher priorities first; subtracts their needs from `free`."""
+    for _, group in groupby(sorted(pods, key=_descending_priority), _descending_priority):
+        equals = list(group)
+        nodes = best_fit(equals, free)
         for pod in equals:
             if node := nodes.get(pod.uid, ""):
-                room.take(node, pod.ask.needs)
-                yield _Settled(pod, node)
+                free.take(node, pod.requirements.needs)
+                yield _Occupant(pod, node)
 
 
-def _lowest(pod: Member) -> int:
-    return -pod.kind.priority
+def _descending_priority(pod: Member) -> int:
+    return -pod.membership.priority
 
 
-def _overdue(gang: Gang, now_s: float, patience: Patience) -> Note | None:
-    late = [pod for pod in gang.unbound if pod.reserved_node and not patience.counts(pod, now_s)]
-    text = f"{len(late)} of {len(gang.members)} pods are not bound in time; others go on"
+def _unbound_note(gang: Gang, now_s: float, timeouts: Timeouts) -> Note | None:
+    late = [pod for pod in gang.unbound if pod.reserved_node and not timeouts.reservation_valid(pod, now_s)]
+    text = f"{len(late)} of {len(gang.members)} pods were not bound in time; other gangs no longer wait for it"
     return Note(gang, UNBOUND, text) if late else None
 
 
-class _Round:
-    """What one decision knows. Whoever is settled holds room; who has no node yet where it fits first, and not against
-    gangs of higher priority.
-    """
+class _AdmissionRound:
+    """One decision. Occupants with a node hold capacity there; unscheduled ones where they would likely go, except
+    against gangs of higher priority."""
 
     def __init__(
         self,
         gangs: list[Gang],
-        settled: list[_Settled],
+        occupants: list[_Occupant],
         node_arrays: NodeArrays,
         now_s: float,
-        patience: Patience,
-        left_alone: LeftAlone,
+        timeouts: Timeouts,
+        backed_off: BackedOff,
     ) -> None:
-        self._gangs, self._now_s, self._patience, self._left_alone = gangs, now_s, patience, left_alone
+        self._gangs, self._now_s, self._timeouts, self._backed_off = gangs, now_s, timeouts, backed_off
         self._node_arrays = node_arrays
-        self._settled = [each for each in settled if each.node]
-        self._guessed: Sequence[_Settled] = ()
+        self._occupants = [each for each in occupants if each.node]
+        self._placed_by_guess: Sequence[_Occupant] = ()
         self.notes: list[Note] = []
-        beside = self._room()
-        for member in (member for gang in gangs if self._under_way(gang) for member in gang.gated):
-            beside.take(member.reserved_node, member.ask.needs)
-        self._guessed = list(_guessed([each.pod for each in settled if not each.node], beside))
-        self._free = cache(self._room)
-        self._lasting = cache(lambda priority: self._room(priority, lambda each: not each.ends))
+        free = self._free_capacity()
+        for member in (member for gang in gangs if self._in_progress(gang) for member in gang.gated):
+            free.take(member.reserved_node, member.requirements.needs)
+        self._placed_by_guess = list(_placed_by_guess([each.pod for each in occupants if not each.node], free))
+        self._free = cache(self._free_capacity)
+        self._free_without_jobs = cache(lambda priority: self._free_capacity(priority, lambda each: not each.ends))
 
     def choose(self) -> tuple[Gang | None, Assignment]:
-        """The gang to admit, with the nodes reserved for it."""
-        ready = [gang for gang in self._gangs if gang.gated and self._may_go(gang)]
-        for gang in filter(self._under_way, ready):
-            if (reserved_nodes := self._rest_of(gang)) is not None:
-                return self._admitted(gang, reserved_nodes, "the rest of it fits now")
-        rests = [gang for gang in ready if self._under_way(gang) and _begun(gang)]
-        queue = [gang for gang in ready if gang not in rests]
-        for gang in rests:
-            self._note(gang, WAITING, f"{self._shortage(gang)}; the others of it are past the gate", self._kept(gang))
-        if holder := self._holder(rests):
+        """The gang to admit and the nodes to reserve for it."""
+        ready = [gang for gang in self._gangs if gang.gated and self._is_ready(gang)]
+        for gang in filter(self._in_progress, ready):
+            if (reserved_nodes := self._nodes_for_rest(gang)) is not None:
+                return self._admit(gang, reserved_nodes, "its remaining pods now fit")
+        partial = [gang for gang in ready if self._in_progress(gang) and _partly_admitted(gang)]
+        queue = [gang for gang in ready if gang not in partial]
+        for gang in partial:
+            text = f"{self._shortage(gang)}; its other pods are past the gate"
+            self._note(gang, WAITING, text, self._pending_detail(gang))
+        if blocking := self._blocking_gang(partial):
             for gang in queue:
-                if gang.priority <= holder.priority:
-                    self._note(gang, WAITING, BEHIND, f"{holder}, which is being placed")
-            queue = [gang for gang in queue if gang.priority > holder.priority]
+                if gang.priority <= blocking.priority:
+                    self._note(gang, WAITING, BEHIND, f"{blocking}, which is being placed")
+            queue = [gang for gang in queue if gang.priority > blocking.priority]
         return self._from_queue(queue)
 
-    def _under_way(self, gang: Gang) -> bool:
-        """Nodes were reserved for what is at the gate; what was not yet done is done by that."""
-        return gang.key not in self._left_alone and any(
-            self._patience.counts(member, self._now_s) for member in gang.gated
+    def _in_progress(self, gang: Gang) -> bool:
+        """Whether gated members have valid reservations, so that its admission can be completed with them."""
+        return gang.key not in self._backed_off and any(
+            self._timeouts.reservation_valid(member, self._now_s) for member in gang.gated
         )
 
-    def _may_go(self, gang: Gang) -> bool:
+    def _is_ready(self, gang: Gang) -> bool:
         if gang.problem:
             self._note(gang, INVALID, gang.problem)
         elif gang.missing:
-            there = len(gang.members) + gang.done
-            if self._now_s - gang.complete_s >= self._patience.incomplete_s:
-                self._note(gang, INCOMPLETE, f"{there} of {gang.size} pods are there")
+            if self._now_s - gang.complete_s >= self._timeouts.incomplete_s:
+                self._note(gang, INCOMPLETE, f"{len(gang.members) + gang.succeeded} of {gang.size} pods exist")
         elif gang.other_gates:
-            self._note(gang, WAITING, f"other gates hold it: {', '.join(gang.other_gates)}")
-        elif gang.key in self._left_alone:
-            self._note(gang, WAITING, self._left_alone[gang.key])
+            self._note(gang, WAITING, f"held by other scheduling gates: {', '.join(gang.other_gates)}")
+        elif gang.key in self._backed_off:
+            self._note(gang, WAITING, self._backed_off[gang.key])
         else:
             return True
         return False
 
-    def _rest_of(self, gang: Gang) -> Assignment | None:
-        """Nodes for those of a gang under way that are still at the gate: their old ones where these still hold."""
+    def _nodes_for_rest(self, gang: Gang) -> Assignment | None:
+        """Nodes for the gated members of a gang in progress: the reserved ones if all still fit, else new ones."""
         capacity = self._free(gang.priority).copy()
         kept: dict[str, str] = {}
         for member in gang.gated:
             node = capacity.node_arrays.index.get(member.reserved_node)
-            if node is None or not capacity.fitting(member.ask)[node]:
-                there = [member.node or member.reserved_node for member in gang.free]
-                return plan(gang.gated, self._free(gang.priority), there) if there else None
-            capacity.take(member.reserved_node, member.ask.needs)
+            if node is None or not capacity.pods_that_fit(member.requirements)[node]:
+                existing = [member.node or member.reserved_node for member in gang.past_gate]
+                return plan(gang.gated, self._free(gang.priority), existing) if existing else None
+            capacity.take(member.reserved_node, member.requirements.needs)
             kept[member.uid] = member.reserved_node
         return kept
 
-    def _holder(self, rests: Sequence[Gang]) -> Gang | None:
-        """The gang that others wait for, the first by priority: admitted, and not wholly bound."""
+    def _blocking_gang(self, partial: Sequence[Gang]) -> Gang | None:
+        """The first admitted gang that is not fully bound, which others wait for."""
         for gang in self._gangs:
-            if gang in rests or any(self._patience.counts(member, self._now_s) for member in gang.unbound):
+            if gang in partial or any(self._timeouts.reservation_valid(member, self._now_s) for member in gang.unbound):
                 return gang
         return None
 
@@ -297,60 +297,62 @@ class _Round:
         for gang in queue:
             free = self._free(gang.priority)
             if head is None:
-                if (reserved_nodes := plan(gang.gated, free, [pod.node for pod in gang.free])) is not None:
-                    return self._admitted(gang, reserved_nodes, "all its pods fit")
-                lasting = self._lasting(gang.priority)
-                if plan(gang.gated, lasting) is None:
-                    never = f"even when all jobs have ended, {self._shortage(gang, lasting)}"
-                    self._note(gang, NEVER_FITS, never, self._kept(gang))
+                if (reserved_nodes := plan(gang.gated, free, [pod.node for pod in gang.past_gate])) is not None:
+                    return self._admit(gang, reserved_nodes, "all pods fit")
+                free_without_jobs = self._free_without_jobs(gang.priority)
+                if plan(gang.gated, free_without_jobs) is None:
+                    never = f"even when all jobs have ended, {self._shortage(gang, free_without_jobs)}"
+                    self._note(gang, NEVER_FITS, never, self._pending_detail(gang))
                 else:
-                    head, later = gang, self._later(gang)
-                    self._note(gang, WAITING, self._shortage(gang), self._kept(gang))
-            elif later is not None and (reserved_nodes := plan(gang.gated, free.least(later))) is not None:
-                return self._admitted(gang, reserved_nodes, f"it does not delay {head}")
+                    head, later = gang, self._free_beside(gang)
+                    self._note(gang, WAITING, self._shortage(gang), self._pending_detail(gang))
+            elif later is not None and (reserved_nodes := plan(gang.gated, free.minimum(later))) is not None:
+                return self._admit(gang, reserved_nodes, f"does not delay {head}")
             else:
                 self._note(gang, WAITING, BEHIND, str(head))
         return None, {}
 
-    def _later(self, head: Gang) -> FreeCapacity | None:
-        """What there will be beside the head once it goes: those before it take no more of that; None for nothing."""
-        later = self._room(head.priority, lambda each: not each.ends or each.came_s >= head.complete_s)
+    def _free_beside(self, head: Gang) -> FreeCapacity | None:
+        """Capacity left once older pods have ended and the head is placed; None if the head would not fit."""
+        later = self._free_capacity(head.priority, lambda each: not each.ends or each.arrived_s >= head.complete_s)
         nodes_of_head = plan(head.gated, later)
         if nodes_of_head is None:
             return None
         for member in head.gated:
-            later.take(nodes_of_head[member.uid], member.ask.needs)
+            later.take(nodes_of_head[member.uid], member.requirements.needs)
         return later
 
-    def _room(self, priority: float = math.inf, holds: Callable[[_Settled], bool] = lambda _: True) -> FreeCapacity:
-        """What is left for gangs of a priority by those who hold room."""
+    def _free_capacity(
+        self, priority: float = math.inf, holds: Callable[[_Occupant], bool] = lambda _: True
+    ) -> FreeCapacity:
+        """Capacity free for gangs of a priority, beside the occupants that `holds` selects."""
         capacity = FreeCapacity(self._node_arrays)
-        for each in (*self._settled, *self._guessed_before(priority)):
+        for each in (*self._occupants, *self._placed_before(priority)):
             if holds(each):
-                capacity.take(each.node, each.pod.ask.needs)
+                capacity.take(each.node, each.pod.requirements.needs)
         return capacity
 
-    def _guessed_before(self, priority: float) -> list[_Settled]:
-        return [each for each in self._guessed if each.pod.kind.priority >= priority]
+    def _placed_before(self, priority: float) -> list[_Occupant]:
+        return [each for each in self._placed_by_guess if each.pod.membership.priority >= priority]
 
-    def _kept(self, gang: Gang) -> str:
-        pods = len(self._guessed_before(gang.priority))
-        return f"; room is kept for {pods} pods that the scheduler has yet to place" if pods else ""
+    def _pending_detail(self, gang: Gang) -> str:
+        pods = len(self._placed_before(gang.priority))
+        return f"; capacity is set aside for {pods} pods not scheduled yet" if pods else ""
 
-    def _admitted(self, gang: Gang, reserved_nodes: Assignment, why: str) -> tuple[Gang, Assignment]:
-        blind = f"; left to the scheduler: {', '.join(gang.blind)}" if gang.blind else ""
+    def _admit(self, gang: Gang, reserved_nodes: Assignment, why: str) -> tuple[Gang, Assignment]:
+        unchecked = f"; left to the scheduler: {', '.join(gang.unchecked)}" if gang.unchecked else ""
         where = f"on {len(set(reserved_nodes.values()))} nodes"
-        self._note(gang, ADMITTED, f"{len(reserved_nodes)} pods go together, {where}: {why}{blind}")
+        self._note(gang, ADMITTED, f"{len(reserved_nodes)} pods admitted together {where}: {why}{unchecked}")
         return gang, reserved_nodes
 
     def _shortage(self, gang: Gang, capacity: FreeCapacity | None = None) -> str:
-        allowed = np.zeros(len(self._node_arrays.places), dtype=bool)
-        for ask in {member.ask for member in gang.gated}:
-            allowed |= self._node_arrays.allowed(ask.where)
+        allowed = np.zeros(len(self._node_arrays.nodes), dtype=bool)
+        for requirements in {member.requirements for member in gang.gated}:
+            allowed |= self._node_arrays.allowed(requirements.constraints)
         ruled_out = int((~allowed).sum())
-        fit = len(guess(gang.gated, capacity or self._free(gang.priority)))
-        words = f"{fit} of {len(gang.gated)} pods fit"
-        return f"{words}; {ruled_out} of {len(allowed)} nodes are ruled out" if ruled_out else words
+        fit = len(best_fit(gang.gated, capacity or self._free(gang.priority)))
+        text = f"{fit} of {len(gang.gated)} pods fit"
+        return f"{text}; {ruled_out} of {len(allowed)} nodes are ruled out" if ruled_out else text
 
     def _note(self, gang: Gang, reason: str, text: str, detail: str = "") -> None:
         self.notes.append(Note(gang, reason, text, detail))

@@ -1,5 +1,4 @@
-"""The ConfigMap in which the controller writes what it has reserved: read now and then, written by version; and how a
-gang is let go by it."""
+"""The ConfigMap of reservations, written with optimistic locking, and the admission of gangs by means of it."""
 
 from __future__ import annotations
 
@@ -12,11 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from extender.errors import ExtenderError
-from extender.gangs.affinity import Where
+from extender.gangs.affinity import NodeConstraints
 from extender.gangs.gang import Gang
-from extender.gangs.member import GATE, RESERVED_NODE, Ask, Member
+from extender.gangs.member import GATE, RESERVED_NODE, Member, Requirements
 from extender.gangs.plan import Assignment
-from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations, written
+from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations, reservations_data
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadObject, Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
@@ -24,188 +23,188 @@ from recommender.cluster.paths import CONFIG_MAPS, PODS, path_of
 
 log = logging.getLogger(__name__)
 
-BELIEVED_S = 5.0
-"""What was read or written last is believed for so long: shorter than anybody else can begin to lead in."""
+CACHE_TTL_S = 5.0
+"""How long the last read or write is used: shorter than it takes another replica to become leader."""
 
 
 class Ledger:
-    """What is reserved, as it was last read or written here; every method raises `ApiError` where that fails.
+    """The reservations, cached; every method raises `ApiError` if a request fails.
 
-    Nobody else writes it. Somebody who does all the same, a successor among them, is noticed at the next write at the
-    latest, which names the version: then nothing is written, and all is read anew.
+    Only the leader writes them. A write by anybody else makes our next write fail with a conflict, as it names the
+    resourceVersion; the reservations are then read again.
     """
 
     def __init__(self, api: Api, namespace: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._api, self._path = api, path_of(CONFIG_MAPS, namespace, CONFIG_MAP)
-        self._monotonic, self._until_s = monotonic, 0.0
+        self._monotonic, self._cached_until_s = monotonic, 0.0
         self._object: Mapping[str, Any] | None = None
         self._reservations: Sequence[Reservation] = ()
         self.problem = ""
-        """Why nothing can be reserved, while that is so."""
-        self.turn = threading.RLock()
-        """Held from reading to writing, where two threads do both."""
+        """Why nothing can be reserved; empty if it can."""
+        self.lock = threading.RLock()
+        """Held from read to write, as two threads do both."""
 
     def read(self) -> Sequence[Reservation]:
-        """All there are, as somebody begins to decide by them."""
-        if self._monotonic() >= self._until_s:
+        """The reservations, at most `CACHE_TTL_S` old."""
+        if self._monotonic() >= self._cached_until_s:
             self._object = None
-        return self.known()
+        return self.cached()
 
-    def known(self) -> Sequence[Reservation]:
-        """Those that were read or written last."""
+    def cached(self) -> Sequence[Reservation]:
+        """The reservations as last read or written."""
         if self._object is None:
-            self._take(self._asked(lambda: self._api.get(self._path)))
+            self._store(self._call(lambda: self._api.get(self._path)))
         return self._reservations
 
     def write(self, reservations: Sequence[Reservation]) -> None:
-        """These take the place of those that are known; nothing is done where they are the same."""
-        if list(reservations) != list(self.known()):
-            changed = {**(self._object or {}), "data": written(reservations)}
-            self._take(self._asked(lambda: self._api.replace(self._path, changed)))
+        """Replace all reservations; no request is made if nothing changes."""
+        if list(reservations) != list(self.cached()):
+            changed = {**(self._object or {}), "data": reservations_data(reservations)}
+            self._store(self._call(lambda: self._api.replace(self._path, changed)))
 
-    def _asked(self, ask: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    def _call(self, request: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         try:
-            answer = ask()
+            answer = request()
         except ApiError as error:
             self._object, self.problem = None, str(error)
             raise
         self.problem = ""
         return answer
 
-    def _take(self, raw: Mapping[str, Any]) -> None:
-        self._object, self._until_s = raw, self._monotonic() + BELIEVED_S
+    def _store(self, raw: Mapping[str, Any]) -> None:
+        self._object, self._cached_until_s = raw, self._monotonic() + CACHE_TTL_S
         try:
             self._reservations = read_reservations(raw)
         except BadObject as error:
-            log.warning("what was reserved cannot be read, and counts no more: %s", error)
+            log.warning("the reservations cannot be parsed and are ignored: %s", error)
             self._reservations = ()
 
 
 def with_reservations(pods: Iterable[Member], reservations: Iterable[Reservation]) -> Iterator[Member]:
-    """The pods, each with the node reserved for it."""
+    """The pods with their reserved nodes filled in."""
     reserved_nodes = {uid: (node, each.since_s) for each in reservations for uid, node in each.nodes.items()}
     for pod in pods:
-        node, since_s = reserved_nodes.get(pod.uid, ("", pod.admitted_s))
-        yield replace(pod, reserved_node=node, admitted_s=since_s) if node else pod
+        node, since_s = reserved_nodes.get(pod.uid, ("", pod.reserved_since_s))
+        yield replace(pod, reserved_node=node, reserved_since_s=since_s) if node else pod
 
 
-def lasting(
+def still_needed(
     reservations: Iterable[Reservation], pods: Iterable[Member], stale: Iterable[Member], now_s: float
 ) -> list[Reservation]:
-    """What of them is still needed: in time, for pods of which not all are seen bound, and not for stale ones.
+    """The reservations that have not expired and whose pods are not all bound or finished, without stale pods.
 
-    A pod that is not seen may be gone, or our watch is behind that of a former leader. To keep what is reserved for it
+    A pod that is not seen may be deleted, or our watch may lag behind that of a former leader. Keeping its reservation
     costs nothing: the extender holds no node for a pod that it does not see.
     """
     placed = {pod.uid for pod in pods if pod.node or not pod.alive}
-    given_back = {pod.uid for pod in stale}
-    left = (each.without(given_back) for each in reservations if each.left_s(now_s) > 0.0)
-    return [each for each in left if each.needs or not each.nodes.keys() <= placed]
+    stale_uids = {pod.uid for pod in stale}
+    valid = (each.without(stale_uids) for each in reservations if each.remaining_s(now_s) > 0.0)
+    return [each for each in valid if each.needs or not each.nodes.keys() <= placed]
 
 
-def next_of(uid: str) -> str:
-    """The UID by which we call the pod that will take the place of one that is being moved."""
+def replacement_uid(uid: str) -> str:
+    """Placeholder UID of the pod that will replace one that is being moved."""
     return f"next-{uid}"
 
 
-def seats(reservations: Iterable[Reservation], now_s: float) -> Iterator[Member]:
-    """For each pod that is being moved one that stands for its next: it takes its room on the new node already."""
+def replacement_members(reservations: Iterable[Reservation], now_s: float) -> Iterator[Member]:
+    """A placeholder for the replacement of each pod being moved: it occupies the new node from now on."""
     for each in reservations:
-        if each.needs and each.left_s(now_s) > 0.0:
+        if each.needs and each.remaining_s(now_s) > 0.0:
             for uid, node in each.nodes.items():
-                ask = Ask(tuple(sorted(each.needs.items())), Where())
+                key, requirements = ObjectKey(each.namespace, each.gang), tuple(sorted(each.needs.items()))
                 yield Member(
-                    ObjectKey(each.namespace, each.gang), next_of(uid), node, "Pending", False, now_s, None, ask
-                )
+                    key, replacement_uid(uid), node, "Pending", deleting=False, created_s=now_s, owner=None,
+                    requirements=Requirements(requirements, NodeConstraints()),
+                )  # fmt: skip
 
 
-def handed_over(
+def hand_over_reservations(
     reservations: Iterable[Reservation], pods: Iterable[Member], now_s: float, hold_s: float
 ) -> list[Reservation]:
-    """The same, but that the seat of a pod which was moved is for the one at the gate that has taken its place."""
-    pods = list(pods)
-    there = {pod.uid for pod in pods if pod.alive}
+    """The reservations, those made for a move handed over to the gated pod that replaces the moved one."""
+    alive = [pod for pod in pods if pod.alive]
+    uids = {pod.uid for pod in alive}
     gated = {
-        (pod.key.namespace, pod.kind.name): pod for pod in pods if pod.alive and pod.kind.name and GATE in pod.gates
+        (pod.key.namespace, pod.membership.name): pod for pod in alive if pod.membership.name and GATE in pod.gates
     }
     found = []
     for each in reservations:
-        after = gated.get((each.namespace, each.gang))
-        if each.needs and after is not None and there.isdisjoint(each.nodes) and each.left_s(now_s) > 0.0:
+        replacement = gated.get((each.namespace, each.gang))
+        if each.needs and replacement is not None and uids.isdisjoint(each.nodes) and each.remaining_s(now_s) > 0.0:
             node = next(iter(each.nodes.values()))
-            found.append(Reservation(each.namespace, each.gang, round(now_s, 3), hold_s, {after.uid: node}))
+            found.append(Reservation(each.namespace, each.gang, round(now_s, 3), hold_s, {replacement.uid: node}))
         else:
             found.append(each)
     return found
 
 
 class NotLeading(ExtenderError):
-    """Somebody else may act by now: stop at once."""
+    """Another replica may be leading: stop at once."""
 
 
 class Admitter:
-    """Reserves a node for each member of a gang first, then opens the gates one after the other.
+    """Admits gangs: reserves a node for each member, then removes the gates one by one.
 
-    All are reserved by one write while every gate is still shut. A controller that dies before the first gate is open
-    leaves members that wait as before; one that dies after it leaves the nodes of all others reserved, and the next
-    goes on with these. No write is done without leading, and none is blind: a reservation names the pod's UID and the
-    version it is written over, the opening of a gate the UID and the gate. Every method raises an `ApiError` for what
-    could not be done, or `NotLeading`.
+    All nodes are reserved by one write before the first gate is removed. If the controller dies before that, the
+    members still wait; if it dies later, the next leader goes on with the reservations. Every write names what it
+    overwrites: the resourceVersion of the reservations, the UID of the pod whose gate is removed. Every method raises
+    `ApiError` or `NotLeading`.
 
     Parameters
     ----------
     leads
-        Asked before every write.
-    opened
-        Told of each pod that is not held by our gate any more, before the watch shows it.
+        Whether we lead; called before every write.
+    removed
+        Called with each pod whose gate was removed, before the watch shows it.
     """
 
     def __init__(
-        self, api: Api, ledger: Ledger, leads: Callable[[], bool], opened: Callable[[Member], None] = lambda _: None
+        self, api: Api, ledger: Ledger, leads: Callable[[], bool], removed: Callable[[Member], None] = lambda _: None
     ) -> None:
-        self._api, self._ledger, self._leads, self._opened = api, ledger, leads, opened
+        self._api, self._ledger, self._leads, self._gate_removed = api, ledger, leads, removed
 
     def admit(self, gang: Gang, reserved_nodes: Assignment, now_s: float, hold_s: float) -> None:
-        """Reserve all nodes, then open all gates. What is reserved as it should be is not reserved for longer."""
+        """Reserve all nodes, then remove all gates. Reservations that exist already are not extended."""
         new = {
             member.uid: reserved_nodes[member.uid]
             for member in gang.gated
             if member.reserved_node != reserved_nodes[member.uid]
         }
         if new:
-            self._must_lead()
+            self._require_leadership()
             made = Reservation(gang.namespace, gang.name, round(now_s, 3), float(math.ceil(hold_s)), new)
-            self._ledger.write([*(each.without(new.keys()) for each in self._ledger.known()), made])
+            self._ledger.write([*(each.without(new.keys()) for each in self._ledger.cached()), made])
         for member in gang.gated:
-            self.open(member, reserved_nodes[member.uid])
+            self.remove_gate(member, reserved_nodes[member.uid])
 
-    def keep(self, reservations: Sequence[Reservation]) -> None:
-        """These and no others are needed any longer."""
-        self._must_lead()
+    def write(self, reservations: Sequence[Reservation]) -> None:
+        """Replace all reservations."""
+        self._require_leadership()
         self._ledger.write(reservations)
 
-    def open(self, member: Member, node: str = "") -> None:
-        """Open our gate of a pod, unless it is gone; the node is for people, and not told where it finds no room."""
-        self._must_lead()
+    def remove_gate(self, member: Member, node: str = "") -> None:
+        """Remove our gate from a pod, if it still exists, and annotate its node, if the annotation is accepted."""
+        self._require_leadership()
         try:
-            self._api.patch(_path(member), opening(member.uid, node), strategic=True)
+            self._api.patch(_path(member), gate_removal_patch(member.uid, node), strategic=True)
         except (NotFound, Conflict):
-            log.info("%s is gone", member)  # or another has its name
+            log.info("%s is gone", member)  # or another pod has its name
         except Invalid:
             if not node:
                 raise
-            self.open(member)
-        self._opened(member)
+            self.remove_gate(member)
+        self._gate_removed(member)
 
-    def _must_lead(self) -> None:
+    def _require_leadership(self) -> None:
         if not self._leads():
-            raise NotLeading("no longer leading: stopped in the middle")
+            raise NotLeading("no longer leading: stopped part-way")
 
 
-def opening(uid: str, node: str) -> dict[str, Any]:
-    """The patch that takes our gate off the very pod that was seen, if it is still there, and says what is reserved."""
-    told = {"annotations": {RESERVED_NODE: node}} if node else {}
-    return {"metadata": {"uid": uid, **told}, "spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]}}
+def gate_removal_patch(uid: str, node: str) -> dict[str, Any]:
+    """The patch that removes our gate from the pod with this UID and annotates its reserved node."""
+    annotations = {"annotations": {RESERVED_NODE: node}} if node else {}
+    return {"metadata": {"uid": uid, **annotations}, "spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]}}
 
 
 def _path(member: Member) -> str:

@@ -1,59 +1,58 @@
-"""A pod and a node as gangs need them: slim, as the pods of the whole cluster are kept."""
+"""Pods and nodes as the gang controller needs them: small records, as it keeps one for every pod of the cluster."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 
-from extender.gangs.affinity import Where
+from extender.gangs.affinity import NodeConstraints
 from extender.pods.pod import PREFIX
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.node import Node
 
 COMPONENT = "phasewise-controller"
-"""Who writes the events."""
+"""Source component of events."""
 
 GATE = f"{PREFIX}gang"
-"""The scheduling gate that holds a member back until all may go."""
+"""The scheduling gate that holds a member back until its whole gang is admitted."""
 
 RESERVED_NODE = f"{PREFIX}gang-node"
-"""Annotation of the controller on a pod whose gate it has opened: the node that was reserved for it. For people; nobody
-acts on it, as whoever may make a pod could write it."""
+"""Annotation that the controller sets when it removes a pod's gate: the node reserved for it. Informational; no code
+relies on it, as anyone who may create pods can set it."""
 
 ENDLESS_OWNERS = ("DaemonSet", "Node", "ReplicaSet", "StatefulSet", "ReplicationController")
-"""Owners whose pods run until somebody deletes them: no gang may count on their end."""
-
+"""Owners whose pods run until they are deleted: no gang may count on their end."""
 
 Needs = tuple[tuple[str, float], ...]
 """(resource, amount), sorted by name; `pods` is one of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What a pod asks of a node. Pods of one gang share the object."""
+class Requirements:
+    """What a pod requires of a node. Pods of one gang share the object."""
 
     needs: Needs
-    where: Where
+    constraints: NodeConstraints
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """To which gang a pod belongs, and what its members must have in common.
+class GangMembership:
+    """The gang of a pod, and what all members must have in common.
 
     Attributes
     ----------
     name
-        Unique within the namespace; empty for a pod that belongs to none.
-    told_size
-        How many pods the gang takes, as the pod says: empty when it does not.
+        Unique within the namespace; empty for a pod without a gang.
+    declared_size
+        Size of the gang as declared on the pod, unparsed; empty if it is not.
     priority, scheduler
-        As in its spec.
+        As in the pod's spec.
     placement
-        `spread` where its pods want to be apart, `pack` where they want to be together; empty where it says nothing.
+        `spread`, `pack`, or empty if the pod states no preference.
     """
 
     name: str = ""
-    told_size: str = ""
+    declared_size: str = ""
     priority: int = 0
     scheduler: str = ""
     placement: str = ""
@@ -61,28 +60,28 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Any pod of the cluster.
+    """A pod, of a gang or not.
 
     Attributes
     ----------
     phase, node
-        As the API has them; `node` is empty while it is not bound.
+        As in the API; `node` is empty until the pod is bound.
     created_s
         Unix seconds.
     owner
-        What controls it.
+        Its controller.
     gates
-        Its scheduling gates in their order.
+        Its scheduling gates, in order.
     native
-        The name of its PodGroup of Kubernetes itself (1.36); empty for none.
-    told_node
-        The node that the controller wrote on it when it opened its gate; empty for none. It proves nothing.
+        Name of its Kubernetes PodGroup (1.36); empty for none.
+    annotated_node
+        Value of `RESERVED_NODE`; empty for none. Not to be trusted.
     checkpointable, completion_index
-        It says that it goes on elsewhere from its checkpoint; which of the pods of an Indexed Job it is.
+        Whether it claims to resume from a checkpoint on another node; its index in an Indexed Job.
     refused
-        It waits because the extender refused it nodes.
-    reserved_node, admitted_s
-        The node that is reserved for it and since when, unix seconds; empty and NaN for none. Not from the pod.
+        Whether it waits because the extender refused it nodes.
+    reserved_node, reserved_since_s
+        The node reserved for it and since when, unix seconds; empty and NaN for none. From the reservations.
     """
 
     key: ObjectKey
@@ -92,25 +91,25 @@ class Member:
     deleting: bool
     created_s: float
     owner: OwnerRef | None
-    ask: Ask
-    kind: Kind = Kind()
+    requirements: Requirements
+    membership: GangMembership = GangMembership()
     gates: tuple[str, ...] = ()
     native: str = ""
-    told_node: str = ""
+    annotated_node: str = ""
     checkpointable: bool = False
     completion_index: str = ""
     refused: bool = field(default=False, compare=False)
     reserved_node: str = ""
-    admitted_s: float = math.nan
+    reserved_since_s: float = math.nan
 
     @property
     def finished(self) -> bool:
-        """It needs nothing any more."""
+        """Whether it has succeeded or failed."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
     def alive(self) -> bool:
-        """It runs, or may run one day."""
+        """Whether it is neither finished nor being deleted."""
         return not self.finished and not self.deleting
 
     def __str__(self) -> str:
@@ -118,8 +117,8 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A node, and what it has to give: (resource, amount), sorted by name."""
+class NodeCapacity:
+    """A node and its allocatable resources."""
 
     node: Node
     allocatable: Needs

@@ -1,4 +1,4 @@
-"""A node for every member of a gang at once: packed on few nodes, or spread over many."""
+"""Assigns a node to every member of a gang at once: packed on few nodes or spread over many."""
 
 from __future__ import annotations
 
@@ -10,53 +10,53 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.gangs.affinity import Where
-from extender.gangs.member import Ask, Member, Needs, Place
+from extender.gangs.affinity import NodeConstraints
+from extender.gangs.member import Member, Needs, NodeCapacity, Requirements
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-PLENTY = 1 << 20
-"""How many pods that need nothing of a node fit on it, where nothing else says."""
+UNLIMITED_PODS = 1 << 20
+"""How many pods without requests fit on a node that allows them."""
 
-ROUNDING = 1e-9
-"""Relative: a pod that fits exactly must fit, whatever was added and taken away before."""
+ROUNDING_TOLERANCE = 1e-9
+"""In pods: a pod that fits exactly must fit, in spite of rounding in earlier additions and subtractions."""
 
 
 class NodeArrays:
-    """The nodes, which do not change while a decision is made; `allocatable` is (resources, n)."""
+    """The nodes as arrays, fixed during one decision; `allocatable` is (resources, n)."""
 
-    def __init__(self, places: Iterable[Place]) -> None:
-        self.places: Sequence[Place] = sorted(places, key=lambda place: place.node.name)
-        self.index = {place.node.name: number for number, place in enumerate(self.places)}
-        resources = sorted({name for place in self.places for name, _ in place.allocatable})
+    def __init__(self, nodes: Iterable[NodeCapacity]) -> None:
+        self.nodes: Sequence[NodeCapacity] = sorted(nodes, key=lambda each: each.node.name)
+        self.index = {each.node.name: number for number, each in enumerate(self.nodes)}
+        resources = sorted({name for each in self.nodes for name, _ in each.allocatable})
         self.resources = {name: number for number, name in enumerate(resources)}
-        self.allocatable = np.zeros((len(resources), len(self.places)))
-        for number, place in enumerate(self.places):
-            for name, amount in place.allocatable:
+        self.allocatable = np.zeros((len(resources), len(self.nodes)))
+        for number, node in enumerate(self.nodes):
+            for name, amount in node.allocatable:
                 self.allocatable[self.resources[name], number] = amount
-        self._allowed: dict[Where, NDArray[np.bool_]] = {}
+        self._allowed: dict[NodeConstraints, NDArray[np.bool_]] = {}
 
-    def allowed(self, where: Where) -> NDArray[np.bool_]:
-        """(n,): the nodes that a pod may run on, whatever is free there."""
-        if where not in self._allowed:
-            self._allowed[where] = np.array([where.allows(place.node) for place in self.places], dtype=bool)
-        return self._allowed[where]
+    def allowed(self, constraints: NodeConstraints) -> NDArray[np.bool_]:
+        """(n,): the nodes that a pod may run on, regardless of free capacity."""
+        if constraints not in self._allowed:
+            self._allowed[constraints] = np.array([constraints.allows(each.node) for each in self.nodes], dtype=bool)
+        return self._allowed[constraints]
 
     @cached_property
-    def whole(self) -> Floats:
-        """(resources, 1): the largest there is of each, at least 1, as a measure."""
+    def largest_allocatable(self) -> Floats:
+        """(resources, 1): the largest allocatable amount of each resource, at least 1."""
         largest: Floats = np.maximum(self.allocatable.max(axis=1, keepdims=True, initial=0.0), 1.0)
         return largest
 
-    def share(self, needs: Needs) -> float:
-        """The largest share of a largest node that a pod needs."""
-        return max((amount / self.whole[self.resources[name], 0] for name, amount in needs if name in self.resources),
-                   default=0.0)  # fmt: skip
+    def dominant_share(self, needs: Needs) -> float:
+        """A pod's largest request of any resource, as a share of the largest node."""
+        known = [(self.resources[name], amount) for name, amount in needs if name in self.resources]
+        return max((amount / self.largest_allocatable[number, 0] for number, amount in known), default=0.0)
 
 
 class FreeCapacity:
-    """What is still free on the nodes; `copy` before trying something."""
+    """Free capacity of the nodes; `copy` it before a trial placement."""
 
     def __init__(self, node_arrays: NodeArrays, free: Floats | None = None) -> None:
         self.node_arrays = node_arrays
@@ -65,131 +65,134 @@ class FreeCapacity:
     def copy(self) -> FreeCapacity:
         return FreeCapacity(self.node_arrays, self.free.copy())
 
-    def least(self, other: FreeCapacity) -> FreeCapacity:
-        """What is free in both."""
+    def minimum(self, other: FreeCapacity) -> FreeCapacity:
+        """The capacity that is free in both."""
         return FreeCapacity(self.node_arrays, np.minimum(self.free, other.free))
 
     def take(self, node: str, needs: Needs) -> None:
-        """A pod is on a node; one that is not known takes nothing."""
+        """Subtract a pod from a node; an unknown node is ignored."""
         number = self.node_arrays.index.get(node)
         if number is not None:
             for name, amount in needs:
                 if name in self.node_arrays.resources:
                     self.free[self.node_arrays.resources[name], number] -= amount
 
-    def fitting(self, ask: Ask) -> Integers:
-        """(n,): how many such pods each node takes."""
-        count = np.where(self.node_arrays.allowed(ask.where), float(PLENTY), 0.0)
-        for name, amount in ask.needs:
+    def pods_that_fit(self, requirements: Requirements) -> Integers:
+        """(n,): how many such pods fit on each node."""
+        count = np.where(self.node_arrays.allowed(requirements.constraints), float(UNLIMITED_PODS), 0.0)
+        for name, amount in requirements.needs:
             if amount <= 0.0:
                 continue
             if name not in self.node_arrays.resources:
                 return np.zeros(len(count), dtype=np.int64)
             free = self.free[self.node_arrays.resources[name]]
-            count = np.minimum(count, np.floor(free / amount + ROUNDING))
+            count = np.minimum(count, np.floor(free / amount + ROUNDING_TOLERANCE))
         return np.maximum(count, 0.0).astype(np.int64)
 
-    def left(self) -> Floats:
-        """(n,): the free share of each node, of the resource it has least of."""
+    def free_share(self) -> Floats:
+        """(n,): the smallest free share of any resource on each node."""
         known = np.where(self.node_arrays.allocatable > 0.0, self.node_arrays.allocatable, 1.0)
         share: Floats = np.where(self.node_arrays.allocatable > 0.0, self.free / known, 1.0).min(axis=0, initial=1.0)
         return share
 
 
-PLAIN = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
-"""What every node has."""
+BASIC_RESOURCES = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
+"""Resources that every node has."""
 
 Assignment = Mapping[str, str]
 """Pod UID -> node."""
 
-Way = Callable[[Ask, int, FreeCapacity, np.ndarray], Iterator[int]]
-"""Nodes for so many pods that ask for the same, one after the other, as far as there are any. Whoever asks takes what
-each pod needs, and counts its node as used, before asking for the next."""
+Strategy = Callable[[Requirements, int, FreeCapacity, np.ndarray], Iterator[int]]
+"""Yields nodes for a number of pods with equal requirements, one by one, until none is left. The caller subtracts each
+pod from the capacity and counts it in the array of pods per node before it asks for the next."""
 
 
-def plan(members: Sequence[Member], capacity: FreeCapacity, there: Sequence[str] = ()) -> Assignment | None:
-    """Nodes for all of them, or None; `capacity` stays as it is.
+def plan(members: Sequence[Member], capacity: FreeCapacity, existing_nodes: Sequence[str] = ()) -> Assignment | None:
+    """Nodes for all members, or None; does not change `capacity`.
 
-    What some of the gang prefer never keeps it from being placed: where packing or spreading finds no nodes for all,
-    the tightest are tried. For members that all ask for the same the answer is exact; for others, None may be wrong.
+    A preference never prevents placement: if packing or spreading fails, best fit is tried. The answer is exact for
+    members with equal requirements; for others, None may be wrong.
 
     Parameters
     ----------
-    there
-        The nodes of members that are placed already.
+    existing_nodes
+        Nodes of members that are placed already.
     """
-    for way in (_spread if _is_spread(members, there) else _pack, _tight):
-        found = _assigned(members, capacity.copy(), there, way)
+    for strategy in (_spread if _should_spread(members, existing_nodes) else _pack, _best_fit):
+        found = _assign(members, capacity.copy(), existing_nodes, strategy)
         if len(found) == len(members):
             return found
     return None
 
 
-def guess(members: Sequence[Member], capacity: FreeCapacity) -> Assignment:
-    """Nodes for as many as fit: for pods that nobody holds back, and to say how many of a gang fit."""
-    return _assigned(members, capacity.copy(), (), _tight)
+def best_fit(members: Sequence[Member], capacity: FreeCapacity) -> Assignment:
+    """Nodes for as many members as fit, the fullest nodes first."""
+    return _assign(members, capacity.copy(), (), _best_fit)
 
 
-def _is_spread(members: Sequence[Member], there: Sequence[str]) -> bool:
-    """A pod by itself that says nothing goes to the emptiest node, as with any scheduler; with GPUs it leaves none
-    in pieces."""
-    if not members or members[0].kind.placement:
-        return bool(members) and members[0].kind.placement == "spread"
-    return len(members) == 1 and not there and all(name in PLAIN for name, _ in members[0].ask.needs)
+def _should_spread(members: Sequence[Member], existing_nodes: Sequence[str]) -> bool:
+    """As stated; else true only for single pods without extended resources, as packing avoids GPU fragmentation."""
+    if not members or members[0].membership.placement:
+        return bool(members) and members[0].membership.placement == "spread"
+    single = len(members) == 1 and not existing_nodes
+    return single and all(name in BASIC_RESOURCES for name, _ in members[0].requirements.needs)
 
 
-def _assigned(members: Sequence[Member], capacity: FreeCapacity, there: Sequence[str], way: Way) -> Assignment:
+def _assign(
+    members: Sequence[Member], capacity: FreeCapacity, existing_nodes: Sequence[str], strategy: Strategy
+) -> Assignment:
     node_arrays = capacity.node_arrays
-    used = np.zeros(len(node_arrays.places))
-    for name in there:
+    used = np.zeros(len(node_arrays.nodes))
+    for name in existing_nodes:
         if name in node_arrays.index:
             used[node_arrays.index[name]] += 1
     found: dict[str, str] = {}
-    for ask, uids in _alike(members, node_arrays):
-        for uid, node in zip(uids, way(ask, len(uids), capacity, used), strict=False):
-            found[uid] = node_arrays.places[node].node.name
-            capacity.take(found[uid], ask.needs)
+    for requirements, uids in _by_requirements(members, node_arrays):
+        for uid, node in zip(uids, strategy(requirements, len(uids), capacity, used), strict=False):
+            found[uid] = node_arrays.nodes[node].node.name
+            capacity.take(found[uid], requirements.needs)
             used[node] += 1
     return found
 
 
-def _alike(members: Sequence[Member], node_arrays: NodeArrays) -> list[tuple[Ask, list[str]]]:
-    """(what they ask for, their UIDs): the choosy ones first, then the largest."""
-    alike: defaultdict[Ask, list[str]] = defaultdict(list)
+def _by_requirements(members: Sequence[Member], node_arrays: NodeArrays) -> list[tuple[Requirements, list[str]]]:
+    """(requirements, UIDs): those with the fewest allowed nodes first, then the largest."""
+    uids_of: defaultdict[Requirements, list[str]] = defaultdict(list)
     for member in members:
-        alike[member.ask].append(member.uid)
+        uids_of[member.requirements].append(member.uid)
+    allowed, share = node_arrays.allowed, node_arrays.dominant_share
     return sorted(
-        alike.items(),
-        key=lambda item: (int(node_arrays.allowed(item[0].where).sum()), -node_arrays.share(item[0].needs), item[1]),
+        uids_of.items(),
+        key=lambda item: (int(allowed(item[0].constraints).sum()), -share(item[0].needs), item[1]),
     )
 
 
-def _pack(ask: Ask, pods: int, capacity: FreeCapacity, used: np.ndarray) -> Iterator[int]:
-    """The node that takes most of them each time; of equal ones those that hold most of the gang, then the fullest."""
-    while pods and (takes := np.minimum(capacity.fitting(ask), pods)).any():
-        node = _best(takes > 0, (-takes, -used, capacity.left()))
-        yield from repeat(node, int(takes[node]))
-        pods -= int(takes[node])
+def _pack(requirements: Requirements, pods: int, capacity: FreeCapacity, used: np.ndarray) -> Iterator[int]:
+    """Nodes that fit most of the pods first; on ties those with most members of the gang, then the fullest."""
+    while pods and (fits := np.minimum(capacity.pods_that_fit(requirements), pods)).any():
+        node = _first_by(fits > 0, (-fits, -used, capacity.free_share()))
+        yield from repeat(node, int(fits[node]))
+        pods -= int(fits[node])
 
 
-def _spread(ask: Ask, pods: int, capacity: FreeCapacity, used: np.ndarray) -> Iterator[int]:
-    """One by one to the node that holds fewest of the gang, of these to the emptiest."""
+def _spread(requirements: Requirements, pods: int, capacity: FreeCapacity, used: np.ndarray) -> Iterator[int]:
+    """For each pod the node with the fewest members of the gang; on ties the emptiest."""
     for _ in range(pods):
-        fitting = capacity.fitting(ask)
-        if not fitting.any():
+        fits = capacity.pods_that_fit(requirements)
+        if not fits.any():
             return
-        yield _best(fitting > 0, (used, -capacity.left()))
+        yield _first_by(fits > 0, (used, -capacity.free_share()))
 
 
-def _tight(ask: Ask, pods: int, capacity: FreeCapacity, used: np.ndarray) -> Iterator[int]:
+def _best_fit(requirements: Requirements, pods: int, capacity: FreeCapacity, used: np.ndarray) -> Iterator[int]:
     """The fullest nodes first."""
-    takes = capacity.fitting(ask)
-    for node in np.lexsort((np.arange(len(takes)), capacity.left())):
-        yield from repeat(int(node), int(takes[node]))
+    fits = capacity.pods_that_fit(requirements)
+    for node in np.lexsort((np.arange(len(fits)), capacity.free_share())):
+        yield from repeat(int(node), int(fits[node]))
 
 
-def _best(possible: np.ndarray, keys: tuple[np.ndarray, ...]) -> int:
-    """The first by these keys, small before large, and then by name."""
-    places = np.flatnonzero(possible)
-    order = np.lexsort((places, *(key[places] for key in reversed(keys))))
-    return int(places[order[0]])
+def _first_by(possible: np.ndarray, keys: tuple[np.ndarray, ...]) -> int:
+    """The index of the first node by these keys, ascending, then by name."""
+    nodes = np.flatnonzero(possible)
+    order = np.lexsort((nodes, *(key[nodes] for key in reversed(keys))))
+    return int(nodes[order[0]])

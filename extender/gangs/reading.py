@@ -1,4 +1,4 @@
-"""Pods, nodes and the sizes of jobs from their JSON, for gangs."""
+"""Reads pods, nodes and the sizes of jobs from their JSON, for gangs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from extender.gangs.affinity import read_where
-from extender.gangs.member import RESERVED_NODE, Ask, Kind, Member, Place
-from extender.pods.gpus import needs_in_gpus, offer_in_gpus
+from extender.gangs.affinity import read_constraints
+from extender.gangs.member import RESERVED_NODE, GangMembership, Member, NodeCapacity, Requirements
+from extender.pods.gpus import allocatable_in_gpus, requests_in_gpus
 from extender.pods.pod import PLACEMENT_ANNOTATION, group_of
 from extender.pods.reading import refusal_in, refused_by_us
 from recommender.cluster.objects.node import read_node
@@ -22,9 +22,10 @@ from recommender.cluster.paths import path_of
 
 @reads("Pod")
 def read_member(raw: Fields) -> Member:
-    """A pod from its JSON; BadObject where a field has the wrong form."""
+    """Read a pod from its JSON; BadObject if a field is malformed."""
     seen, spec = read_cluster_pod(raw.raw), raw.child("spec")
-    needs = (*needs_in_gpus(requests_of(spec, raw.child("status")), spec).items(), ("pods", 1.0))
+    needs = (*requests_in_gpus(requests_of(spec, raw.child("status")), spec).items(), ("pods", 1.0))
+    constraints = read_constraints(spec, seen.node_selector, seen.tolerations)
     gates = tuple(gate.required("name") for gate in spec.children("schedulingGates"))
     return Member(
         key=seen.key,
@@ -34,34 +35,34 @@ def read_member(raw: Fields) -> Member:
         deleting=seen.deleting,
         created_s=seen.created_s,
         owner=seen.owner,
-        ask=_ask(tuple(sorted(needs)), read_where(spec, seen.node_selector, seen.tolerations)),
-        kind=_kind(seen, spec),
+        requirements=_shared_requirements(tuple(sorted(needs)), constraints),
+        membership=_membership(seen, spec),
         gates=gates,
         native=spec.child("schedulingGroup").text("podGroupName") or spec.child("workloadRef").text("name"),
-        told_node=sys.intern(seen.annotations.get(RESERVED_NODE, "")),
+        annotated_node=sys.intern(seen.annotations.get(RESERVED_NODE, "")),
         checkpointable=seen.annotations.get(CHECKPOINTABLE) == "true",
         completion_index=sys.intern(seen.annotations.get(COMPLETION_INDEX, "")),
         refused=not (seen.node or gates) and refused_by_us(refusal_in(raw.child("status"))),
     )
 
 
-_ask = lru_cache(maxsize=16384)(Ask)
-_shared_kind = lru_cache(maxsize=16384)(Kind)
+_shared_requirements = lru_cache(maxsize=16384)(Requirements)
+_shared_membership = lru_cache(maxsize=16384)(GangMembership)
 
 
-def _kind(pod: Pod, spec: Fields) -> Kind:
-    words = {**pod.annotations, **pod.labels}
-    name, size = group_of(words)
-    return _shared_kind(name, size, spec.integer("priority"), pod.scheduler_name, words.get(PLACEMENT_ANNOTATION, ""))
+def _membership(pod: Pod, spec: Fields) -> GangMembership:
+    metadata = {**pod.annotations, **pod.labels}
+    (name, size), placement = group_of(metadata), metadata.get(PLACEMENT_ANNOTATION, "")
+    return _shared_membership(name, size, spec.integer("priority"), pod.scheduler_name, placement)
 
 
 @reads("Node")
-def read_place(raw: Fields) -> Place:
-    """A node from its JSON; BadObject where a field has the wrong form."""
+def read_node_capacity(raw: Fields) -> NodeCapacity:
+    """Read a node from its JSON; BadObject if a field is malformed."""
     node, metadata = read_node(raw.raw), raw.child("metadata")
     allocatable = amounts(raw.child("status").child("allocatable"))
-    in_gpus = offer_in_gpus(allocatable, metadata.string_map("labels"), metadata.string_map("annotations"))
-    return Place(node, tuple(sorted(in_gpus.items())))
+    in_gpus = allocatable_in_gpus(allocatable, metadata.string_map("labels"), metadata.string_map("annotations"))
+    return NodeCapacity(node, tuple(sorted(in_gpus.items())))
 
 
 JOBSET = ("jobset.x-k8s.io/v1alpha2", "jobsets")
@@ -70,8 +71,8 @@ KUBEFLOW_KINDS = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "J
 
 
 def path_of_job(member: Member) -> str | None:
-    """Where the job of a pod can be read, by its group's label or its owner; None for pods of no kind that is known."""
-    label, _, name = member.kind.name.partition("=")
+    """API path of the job of a pod, by its group's label or its owner; None for unknown kinds."""
+    label, _, name = member.membership.name.partition("=")
     if label == "jobset.sigs.k8s.io/jobset-name":
         return path_of(JOBSET, member.key.namespace, name)
     owner = member.owner
@@ -84,21 +85,21 @@ def path_of_job(member: Member) -> str | None:
 
 @reads("job")
 def size_of_job(raw: Fields) -> int | None:
-    """How many pods of it run at once; None when it does not say. BadObject where it has the wrong form."""
+    """The number of pods of a job that run at once; None if it does not say, BadObject if it is malformed."""
     spec = raw.child("spec")
     if "replicatedJobs" in spec:
         return sum(
-            entry.integer("replicas", 1) * pods_of_job(entry.child("template").child("spec"))
+            entry.integer("replicas", 1) * parallel_pods(entry.child("template").child("spec"))
             for entry in spec.children("replicatedJobs")
         )
     if replicas := [name for name in spec.raw if name.endswith("ReplicaSpecs")]:
-        least = spec.child("runPolicy").child("schedulingPolicy").integer("minAvailable")
+        minimum = spec.child("runPolicy").child("schedulingPolicy").integer("minAvailable")
         roles: Mapping[str, Any] = spec.child(replicas[0]).raw
-        return least or sum(spec.child(replicas[0]).child(role).integer("replicas", 1) for role in roles)
-    return pods_of_job(spec)
+        return minimum or sum(spec.child(replicas[0]).child(role).integer("replicas", 1) for role in roles)
+    return parallel_pods(spec)
 
 
-def pods_of_job(spec: Fields) -> int:
-    """Of a batch Job: as many as run at once, but no more than are to succeed."""
-    at_once = spec.integer("parallelism", 1)
-    return min(at_once, spec.integer("completions", at_once))
+def parallel_pods(spec: Fields) -> int:
+    """The number of pods of a batch Job that run at once: its parallelism, limited by its completions."""
+    parallelism = spec.integer("parallelism", 1)
+    return min(parallelism, spec.integer("completions", parallelism))

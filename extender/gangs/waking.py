@@ -1,11 +1,9 @@
-"""Has pods tried again that were refused every node: a scheduler tries them when the cluster changes, and does not know
-that a forecast has.
+"""Makes the scheduler retry pods that the extender refused on every node.
 
-Time goes on, a PhaseProfile is written, a reservation ends: none of it is an event for the scheduler, which by itself
-comes back to such a pod after five minutes. A change of the pod's own annotations has it tried once more at once. Whom
-that concerns stands in the pod's condition, since the extender's reasons are constant texts; so nothing is shared with
-the extender but pods. Each is left alone for `rest_s` in between, and only so many are woken in a second: every try
-costs the scheduler a cycle.
+A forecast that changes, a new PhaseProfile or an expired reservation is no event for kube-scheduler, which by itself
+retries such a pod after five minutes. Changing the pod's annotations makes it retry at once. The pod's condition shows
+whether the extender refused it, as its reasons are constant texts, so the two programs need no other channel. Each
+attempt costs a scheduling cycle: pods are woken at most every `retry_after_s`, and only a few per second.
 """
 
 from __future__ import annotations
@@ -15,32 +13,32 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from extender.gangs.member import Member
-from extender.watches import Repeating
+from extender.watches import PeriodicTask
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict, NotFound
 from recommender.cluster.paths import PODS, path_of
 
 ANNOTATION = "retry.phasewise.dev/at"
-"""When a pod was woken last, RFC 3339. Not below `phasewise.dev/`: a pod with a word of ours would be one of ours."""
+"""Last wake-up, RFC 3339. Not below `phasewise.dev/`, which would make the pod one of ours."""
 
-PAUSE_S = 1.0
-MOST_AT_ONCE = 5
-"""Pods woken in each pause, those that rest longest first."""
+PERIOD_S = 1.0
+MAX_PER_PERIOD = 5
+"""Pods woken per period, the longest waiting first."""
 
 
 class Waker:
-    """Acts while it leads.
+    """Annotates refused pods on a thread of its own, while it leads.
 
     Parameters
     ----------
     leads
-        Asked before every write.
+        Whether we lead; called before every write.
     refused
-        Tells the pods that wait because the extender refused nodes.
-    rest_s
-        A pod is left alone for so long after it was seen refused, and after each time it was woken.
+        The pods that wait because the extender refused nodes.
+    retry_after_s
+        Delay from the first refusal to the first wake-up, and between wake-ups.
     clock, monotonic
-        Unix seconds for what is written, monotonic seconds for the rests.
+        Unix seconds for timestamps, monotonic seconds for delays.
     """
 
     def __init__(
@@ -48,43 +46,43 @@ class Waker:
         api: Api,
         leads: Callable[[], bool],
         refused: Callable[[], Iterable[Member]],
-        rest_s: float,
+        retry_after_s: float,
         *,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._api, self._leads, self._rest_s = api, leads, rest_s
+        self._api, self._leads, self._retry_after_s = api, leads, retry_after_s
         self._clock, self._monotonic = clock, monotonic
-        self._looking = Repeating("waking", lambda: self.look(refused()), lambda: PAUSE_S)
-        self._left_s: dict[str, float] = {}
+        self._loop = PeriodicTask("waking", lambda: self.wake_due(refused()), lambda: PERIOD_S)
+        self._last_try_s: dict[str, float] = {}
         self.woken = 0
-        """How often a pod was woken, since the start."""
+        """Wake-ups since the start."""
 
     def start(self) -> None:
-        """Begin to act; returns at once."""
-        self._looking.start()
+        """Start the thread."""
+        self._loop.start()
 
     def stop(self) -> None:
-        """Wake no more."""
-        self._looking.stop()
+        """Stop the thread."""
+        self._loop.stop()
 
-    def look(self, waiting: Iterable[Member]) -> None:
-        """Wake those that have rested; an `ApiError` for what could not be written, which is tried after a rest."""
+    def wake_due(self, waiting: Iterable[Member]) -> None:
+        """Wake the pods that are due; `ApiError` if a write fails, which is retried after `retry_after_s`."""
         now_s = self._monotonic()
         pods = {pod.uid: pod for pod in waiting}
-        self._left_s = {uid: self._left_s.get(uid, now_s) for uid in pods}
-        rested = [uid for uid, since_s in self._left_s.items() if now_s - since_s >= self._rest_s]
-        for uid in sorted(rested, key=self._left_s.__getitem__)[:MOST_AT_ONCE]:
+        self._last_try_s = {uid: self._last_try_s.get(uid, now_s) for uid in pods}
+        due = [uid for uid, since_s in self._last_try_s.items() if now_s - since_s >= self._retry_after_s]
+        for uid in sorted(due, key=self._last_try_s.__getitem__)[:MAX_PER_PERIOD]:
             if not self._leads():
                 return
-            self._left_s[uid] = now_s
+            self._last_try_s[uid] = now_s
             self._wake(pods[uid])
 
     def _wake(self, pod: Member) -> None:
         stamp = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
-        words = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION: stamp}}}
+        patch = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION: stamp}}}
         try:
-            self._api.patch(path_of(PODS, pod.key.namespace, pod.key.name), words)
+            self._api.patch(path_of(PODS, pod.key.namespace, pod.key.name), patch)
         except (NotFound, Conflict):
-            return  # it is gone, or another has its name
+            return  # deleted, or another pod has its name
         self.woken += 1

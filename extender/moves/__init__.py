@@ -1,1 +1,1 @@
-"""Moves of training jobs between nodes: planned by SpeCon's algorithms 4 and 5, told, and made where asked for."""
+"""Moves of training jobs between nodes, by SpeCon's algorithms or ours: planned, reported and, if enabled, made."""

@@ -1,7 +1,7 @@
-"""What every policy of moves looks at: training jobs on their nodes, what is free there, and who stays whatever is won.
+"""Inputs of every move planner: training jobs on their nodes, free capacity, and pods that may not be moved.
 
-A node is a worker for a pod that may run there and finds room there now, by what pods request. Jobs are known by owner
-and completion index, so that what is known of one outlives its pods.
+A node is a candidate for a pod that is allowed there and whose requests fit there now. Jobs are identified by owner and
+completion index, which outlive their pods.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from extender.gangs.member import Member, Place
+from extender.gangs.member import Member, NodeCapacity
 from extender.gangs.plan import Floats, FreeCapacity, NodeArrays
 from extender.moves.job import Algorithm, MovingJob
 from recommender.cluster.objects.metadata import ObjectKey
@@ -22,13 +22,13 @@ from recommender.growth import Category
 CPU = "cpu"
 
 Job = tuple[str, str, str]
-"""Namespace, owner's UID (the pod's own where it has none) and completion index."""
+"""Namespace, UID of the owner (of the pod itself without one) and completion index."""
 
 
 class PlannedMove(NamedTuple):
-    """A pod that shall go to another node; `node` is empty where one would, and `text` says why none is planned.
+    """A pod to be moved to `node`; `text` says why. An empty `node` means a refused move, and `text` says why not.
 
-    `done_core_s` is the CPU time that its job has used, with what its earlier pods did; NaN where nobody needs it.
+    `done_core_s` is the CPU time that its job has used, earlier pods included; NaN if the planner does not need it.
     """
 
     pod: Member
@@ -39,24 +39,24 @@ class PlannedMove(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """How much CPU a pod has used on average since it started, unix seconds."""
+    """Mean CPU use of a pod since its start, unix seconds."""
 
     cpu_cores: float
     since_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What profiles and Jobs tell.
+class MoveInputs:
+    """What PhaseProfiles and Jobs say.
 
     Attributes
     ----------
     categories
-        By pod UID; pods without one tell nothing of their progress.
+        By pod UID; pods that report no progress have none.
     rates
         By pod UID.
     classes
-        What a run of a workload class takes from start to end.
+        Stages of a whole run, by workload class.
     jobs
         By UID.
     """
@@ -67,7 +67,7 @@ class Known:
     jobs: Mapping[str, MovingJob] = field(default_factory=dict)
 
     def job_of(self, pod: Member) -> MovingJob | None:
-        """Its Job; None where none owns it."""
+        """The Job that owns a pod; None if there is none."""
         return self.jobs.get(pod.owner.uid) if pod.owner is not None else None
 
     def moved_by(self, pod: Member) -> Collection[Algorithm]:
@@ -78,53 +78,55 @@ class Known:
 
 
 class Planner(Protocol):
-    """A policy of moves."""
+    """A policy that plans moves."""
 
     def plan(
-        self, pods: Collection[Member], places: Iterable[Place], known: Known, now_s: float
+        self, pods: Collection[Member], nodes: Iterable[NodeCapacity], inputs: MoveInputs, now_s: float
     ) -> Sequence[PlannedMove]:
-        """The moves that it would make now; `pods` are all of the cluster, with what is reserved for them."""
+        """The moves to make now; `pods` are all pods of the cluster, with their reservations."""
 
 
 class Board:
-    """All pods on their nodes."""
+    """The pods of the cluster on their nodes."""
 
-    def __init__(self, pods: Collection[Member], places: Iterable[Place]) -> None:
-        self.nodes = NodeArrays(places)
-        self.free = FreeCapacity(self.nodes)
+    def __init__(self, pods: Collection[Member], nodes: Iterable[NodeCapacity]) -> None:
+        self.node_arrays = NodeArrays(nodes)
+        self.free = FreeCapacity(self.node_arrays)
         for pod in pods:
             if not pod.finished:
-                self.free.take(pod.node or pod.reserved_node, pod.ask.needs)
-        self._group = Counter((pod.key.namespace, pod.kind.name) for pod in pods if pod.alive and pod.kind.name)
-        self.running = [pod for pod in pods if pod.alive and pod.node in self.nodes.index]
+                self.free.take(pod.node or pod.reserved_node, pod.requirements.needs)
+        self._group = Counter(
+            (pod.key.namespace, pod.membership.name) for pod in pods if pod.alive and pod.membership.name
+        )
+        self.running = [pod for pod in pods if pod.alive and pod.node in self.node_arrays.index]
 
     def refusal(self, pod: Member) -> str:
-        """Why a pod is not to be moved, wherever; empty where it may."""
-        others = self._group[pod.key.namespace, pod.kind.name] - 1
-        if pod.kind.name and others > 0:
-            return f"it is one of a group of {others + 1}, which is never moved in part"
+        """Why a pod may not be moved to any node; empty if it may."""
+        others = self._group[pod.key.namespace, pod.membership.name] - 1
+        if pod.membership.name and others > 0:
+            return f"it belongs to a group of {others + 1} pods, which is never moved in part"
         if pod.owner is None:
-            return "nothing would make it again"
+            return "it has no owner that would recreate it"
         return ""
 
     def job_of(self, pod: Member) -> Job:
         if pod.owner is None:
             return pod.key.namespace, pod.uid, ""
-        alone = self._group[pod.key.namespace, pod.kind.name] == 1
+        alone = self._group[pod.key.namespace, pod.membership.name] == 1
         return pod.key.namespace, pod.owner.uid, pod.completion_index or ("" if alone else pod.uid)
 
     def requested_cores(self) -> Floats:
-        """float64 (n,): what pods request of the CPU of each node."""
+        """float64 (n,): CPU cores requested on each node."""
         return self.allocatable_cores() - self._of_cpu(self.free.free)
 
     def allocatable_cores(self) -> Floats:
-        """float64 (n,): the CPU of each node."""
-        return self._of_cpu(self.nodes.allocatable)
+        """float64 (n,): allocatable CPU cores of each node."""
+        return self._of_cpu(self.node_arrays.allocatable)
 
     def _of_cpu(self, amounts: Floats) -> Floats:
-        cpu = self.nodes.resources.get(CPU)
+        cpu = self.node_arrays.resources.get(CPU)
         row: Floats = amounts[cpu] if cpu is not None else amounts[:0].sum(axis=0)
         return row
 
     def name(self, worker: int) -> str:
-        return self.nodes.places[worker].node.name
+        return self.node_arrays.nodes[worker].node.name

@@ -1,9 +1,8 @@
-"""The one door to the Eviction API: a training job leaves its node only here.
+"""The only place that calls the Eviction API to move training jobs.
 
-In this order, so that whoever is killed in between leaves nothing that could become a second move: the seat on the new
-node is reserved for the pod that will take the place of this one, the Job is told, the pod is evicted by its UID. Who
-comes next goes on with what the Jobs say. Disruption budgets are the API server's to keep: it refuses the eviction, and
-is asked again for a while.
+A move has three steps: reserve capacity on the new node for the replacement pod, record the move on the Job, evict the
+pod by its UID. In this order a crash between steps cannot lead to a second move; the next leader continues from the
+records. The API server enforces disruption budgets: a refused eviction is retried for a while.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from typing import NamedTuple
 from extender.gangs.ledger import Ledger
 from extender.gangs.member import Member
 from extender.moves.board import PlannedMove
-from extender.moves.book import MoveBook
-from extender.moves.job import MoveRecord, MovingJob, Outcome, added, ended
+from extender.moves.job import MoveRecord, MovingJob, Outcome, with_outcome, with_record
+from extender.moves.store import MoveStore
 from extender.pods.reservations import Reservation
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, NotFound
@@ -30,34 +29,34 @@ from recommender.cluster.paths import PODS, path_of
 log = logging.getLogger(__name__)
 
 MOVING, MOVED, LATE, PLANNED, REFUSED = "MoveStarted", "MoveDone", "MoveLate", "MovePlanned", "MoveRefused"
-"""Reasons of events."""
+"""Event reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class MoveLimits:
-    """What an operator may turn.
+    """Limits that an operator sets.
 
     Attributes
     ----------
-    at_once, at_once_in_namespace
-        Jobs on their way.
-    back_within_s
-        A job whose next pod does not run so long after the eviction is late.
-    rest_s
-        From a move of a job, or one that was refused, to its next.
-    evict_within_s
-        For so long an eviction that was refused is asked for again. Longer than one that is under way may take.
+    max_active, max_active_in_namespace
+        Moves in progress at a time.
+    return_timeout_s
+        A job whose replacement pod does not run so long after the eviction is late.
+    cool_down_s
+        From a move of a job, made or refused, to its next.
+    eviction_timeout_s
+        How long a refused eviction is retried. Longer than a single request may take.
     """
 
-    at_once: int = 4
-    at_once_in_namespace: int = 1
-    back_within_s: float = 600.0
-    rest_s: float = 600.0
-    evict_within_s: float = 60.0
+    max_active: int = 4
+    max_active_in_namespace: int = 1
+    return_timeout_s: float = 600.0
+    cool_down_s: float = 600.0
+    eviction_timeout_s: float = 60.0
 
 
-class News(NamedTuple):
-    """What is to be said of a pod; `warning` for what an operator should look at."""
+class MoveEvent(NamedTuple):
+    """An event on a pod; `warning` if an operator should look at it."""
 
     pod: ObjectKey
     uid: str
@@ -67,13 +66,13 @@ class News(NamedTuple):
 
 
 class MoveGate:
-    """Every method raises an `ApiError` for what could not be written, but for what concerns one Job alone; called
-    again, it goes on from there.
+    """Carries out moves. Methods raise `ApiError` if a write fails, unless it concerns a single Job; called again, they
+    continue from there.
 
     Parameters
     ----------
     leads
-        Asked before every write.
+        Whether we lead; called before every write.
     clock
         Unix seconds.
     """
@@ -83,161 +82,159 @@ class MoveGate:
         api: Api,
         ledger: Ledger,
         leads: Callable[[], bool],
-        book: MoveBook,
+        store: MoveStore,
         limits: MoveLimits,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._api, self._ledger, self._leads, self._book = api, ledger, leads, book
+        self._api, self._ledger, self._leads, self._store = api, ledger, leads, store
         self._limits, self._clock = limits, clock
-        self._evicted: dict[str, tuple[str, float]] = {}  # namespace, and when, by the UID of a pod
-        self._why: dict[str, str] = {}
-        self._untold: dict[str, tuple[float, str]] = {}
+        self._evicted: dict[str, tuple[str, float]] = {}  # pod UID -> namespace and time
+        self._eviction_errors: dict[str, str] = {}
+        self._failed_writes: dict[str, tuple[float, str]] = {}
 
-    # -- what is under way ---------------------------------------------------------------------------------------------
+    # -- moves in progress ---------------------------------------------------------------------------------------------
 
-    def follow(self, jobs: Collection[MovingJob], pods: Collection[Member]) -> Iterator[News]:
-        """Go on with all moves that are under way, and end those that have come to an end."""
+    def advance(self, jobs: Collection[MovingJob], pods: Collection[Member]) -> Iterator[MoveEvent]:
+        """Continue all moves in progress and record those that have ended."""
         open_moves = [(job, record) for job in jobs if (record := job.under_way) is not None]
         uids = {record.uid for _, record in open_moves}
-        self._give_back(uids)
+        self._release_reservations(uids)
         self._evicted = {uid: evicted for uid, evicted in self._evicted.items() if uid in uids}
-        oldest_s = self._clock() - self._limits.rest_s
-        self._untold = {uid: told for uid, told in self._untold.items() if told[0] > oldest_s}
+        oldest_s = self._clock() - self._limits.cool_down_s
+        self._failed_writes = {uid: each for uid, each in self._failed_writes.items() if each[0] > oldest_s}
         if not open_moves:
             return
         by_uid = {pod.uid: pod for pod in pods}
         running = {(pod.owner.uid, pod.completion_index): pod for pod in pods if pod.owner is not None and pod.alive}
         for job, record in open_moves:
-            now = running.get((job.uid, record.index))
+            replacement = running.get((job.uid, record.index))
             try:
                 if self._leads():
-                    yield from self._go_on(job, record, by_uid.get(record.uid), now)
-            except ApiError as error:  # one that may not be written to stops no other
-                log.warning("%s: its move cannot go on: %s", job, error)
+                    yield from self._advance(job, record, by_uid.get(record.uid), replacement)
+            except ApiError as error:  # of one Job must not stop the others
+                log.warning("%s: its move cannot continue: %s", job, error)
 
-    def _go_on(self, job: MovingJob, record: MoveRecord, old: Member | None, now: Member | None) -> Iterator[News]:
+    def _advance(
+        self, job: MovingJob, record: MoveRecord, old: Member | None, replacement: Member | None
+    ) -> Iterator[MoveEvent]:
         age_s = self._clock() - record.since_s
-        on_its_way = old is None or not old.alive
-        if now is not None and now.uid != record.uid and now.node and now.phase == "Running":
-            self._end(job, ended(record, Outcome.BACK, now.node, age_s))
-            elsewhere = "" if now.node == record.node else f"; {record.node} was reserved for it"
-            yield News(now.key, now.uid, MOVED, f"runs on {now.node} {age_s:.0f} s after it was moved{elsewhere}")
+        gone = old is None or not old.alive
+        new = replacement if replacement is not None and replacement.uid != record.uid else None
+        if new is not None and new.node and new.phase == "Running":
+            self._record_end(job, with_outcome(record, Outcome.BACK, new.node, age_s))
+            elsewhere = "" if new.node == record.node else f"; {record.node} was reserved for it"
+            yield MoveEvent(new.key, new.uid, MOVED, f"runs on {new.node} {age_s:.0f} s after it was moved{elsewhere}")
         elif job.finished:
-            self._end(job, ended(record, Outcome.ENDED))
-        elif not on_its_way and record.uid in self._evicted:
-            return  # the watch is behind
-        elif not on_its_way and age_s > self._limits.evict_within_s:
-            self._end(job, ended(record, Outcome.REFUSED))
-            why = self._why.pop(record.uid, "it could not be asked for in time")
-            yield News(_key(job, record), record.uid, REFUSED, f"was not evicted: {why}")
-        elif not on_its_way:
+            self._record_end(job, with_outcome(record, Outcome.ENDED))
+        elif not gone and record.uid in self._evicted:
+            return  # the watch lags behind
+        elif not gone and age_s > self._limits.eviction_timeout_s:
+            self._record_end(job, with_outcome(record, Outcome.REFUSED))
+            why = self._eviction_errors.pop(record.uid, "it could not be requested in time")
+            yield MoveEvent(_key(job, record), record.uid, REFUSED, f"was not evicted: {why}")
+        elif not gone:
             yield from self._evict(job, record)
-        elif age_s > self._limits.back_within_s:
-            self._book.bar_class(job, record)
-            self._end(job, ended(record, Outcome.LATE))
-            limit_s, workload = self._limits.back_within_s, job.workload
-            text = f"has not come back within {limit_s:.0f} s: it is moved no more, nor is its class {workload}"
-            yield News(_key(job, record), record.uid, LATE, text, warning=True)
+        elif age_s > self._limits.return_timeout_s:
+            self._store.bar_class(job, record)
+            self._record_end(job, with_outcome(record, Outcome.LATE))
+            within = f"within {self._limits.return_timeout_s:.0f} s"
+            text = f"did not run again {within}: neither it nor its class {job.workload} will be moved again"
+            yield MoveEvent(_key(job, record), record.uid, LATE, text, warning=True)
 
-    def _end(self, job: MovingJob, record: MoveRecord) -> None:
+    def _record_end(self, job: MovingJob, record: MoveRecord) -> None:
         log.info("%s: move of %s to %s: %s", job, record.pod, record.node, record.outcome)
-        self._book.write(job, added(job.records, record))
+        self._store.write(job, with_record(job.records, record))
 
-    def _give_back(self, uids: Collection[str]) -> None:
-        """Seats of moves that are under way no more."""
-        with self._ledger.turn:
+    def _release_reservations(self, uids: Collection[str]) -> None:
+        """Release the reservations of moves that are no longer in progress."""
+        with self._ledger.lock:
             known = self._ledger.read()
             kept = [each for each in known if not each.needs or not each.nodes.keys().isdisjoint(uids)]
             if len(kept) < len(known) and self._leads():
                 self._ledger.write(kept)
 
-    # -- a new one -----------------------------------------------------------------------------------------------------
+    # -- new moves -----------------------------------------------------------------------------------------------------
 
     def refusal(self, move: PlannedMove, jobs: Mapping[str, MovingJob], late_classes: Collection[ObjectKey]) -> str:
-        """Why a pod must stay where it is, whatever is planned; empty where it may go."""
+        """Why a planned move must not be made; empty if it may."""
         pod = move.pod
         job = jobs.get(pod.owner.uid) if pod.owner is not None else None
         if job is None:
             return "only pods of Jobs are moved"
-        if not pod.kind.name:
-            return "it names no group, by which its next pod would be known"
-        if job.fragile:
-            return job.fragile
-        untold_s, why = self._untold.get(pod.uid, (-math.inf, ""))
-        if self._clock() - untold_s < self._limits.rest_s:
-            return f"its Job could not be told of it: {why}"
+        if not pod.membership.name:
+            return "it names no group by which to recognise its replacement"
+        if job.obstacle:
+            return job.obstacle
+        failed_s, why = self._failed_writes.get(pod.uid, (-math.inf, ""))
+        if self._clock() - failed_s < self._limits.cool_down_s:
+            return f"its Job could not be annotated: {why}"
         if job.late or ObjectKey(job.key.namespace, job.workload) in late_classes:
-            return f"a job of its class {job.workload} did not come back in time once"
-        if pod.told_node != pod.node:
-            return "it is not on a node that was reserved for it at the gate: nothing would hold one for its next pod"
-        mine = [each for each in job.records if each.index == pod.completion_index]
-        if sum(each.counts and each.algorithm is move.algorithm for each in mine) >= move.algorithm.most_moves:
-            return "it was moved as often as it may be"
-        if any(self._clock() - each.since_s < self._limits.rest_s for each in mine):
-            return f"it rests for {self._limits.rest_s:.0f} s after its last move"
+            return f"a job of its class {job.workload} once did not run again in time"
+        if pod.annotated_node != pod.node:
+            return "it did not get its node by a reservation at the gate, and its replacement would not either"
+        earlier = [each for each in job.records if each.index == pod.completion_index]
+        if sum(each.counts and each.algorithm is move.algorithm for each in earlier) >= move.algorithm.most_moves:
+            return "it has been moved as often as allowed"
+        if any(self._clock() - each.since_s < self._limits.cool_down_s for each in earlier):
+            return f"its last move was less than {self._limits.cool_down_s:.0f} s ago"
         return ""
 
-    def room_in(self) -> Callable[[str], bool]:
-        """Whether one more of a namespace may be on its way: by what is reserved, and by who was evicted here.
+    def capacity_check(self) -> Callable[[str], bool]:
+        """A function that tells whether one more move may start in a namespace.
 
-        What Jobs say does not count: records that are made up would keep everybody else where they are.
+        It counts reservations and our own evictions. Records on Jobs do not count: forged ones would block all moves.
         """
-        limits, late_s = self._limits, self._clock() - self._limits.back_within_s
-        seated = {uid: each.namespace for each in self._ledger.known() if each.needs for uid in each.nodes}
+        limits, late_s = self._limits, self._clock() - self._limits.return_timeout_s
+        reserved = {uid: each.namespace for each in self._ledger.cached() if each.needs for uid in each.nodes}
         evicted = {uid: namespace for uid, (namespace, at_s) in self._evicted.items() if at_s > late_s}
-        away = Counter((seated | evicted).values())
-        full = away.total() >= limits.at_once
-        return lambda namespace: not full and away[namespace] < limits.at_once_in_namespace
+        active = Counter((reserved | evicted).values())
+        full = active.total() >= limits.max_active
+        return lambda namespace: not full and active[namespace] < limits.max_active_in_namespace
 
     def reserve(self, move: PlannedMove) -> None:
-        """A seat for the next pod. Whoever calls it has the turn since the move was planned."""
-        pod, hold_s = move.pod, float(math.ceil(self._limits.back_within_s))
-        since_s, needs = round(self._clock(), 3), dict(pod.ask.needs)
-        seat = Reservation(
-            pod.key.namespace, pod.kind.name, since_s, hold_s, {pod.uid: move.node}, needs, pod.kind.priority
-        )
-        self._ledger.write([*self._ledger.known(), seat])
+        """Reserve capacity for the replacement pod. The caller has held the ledger's lock since it planned the move."""
+        pod, hold_s = move.pod, float(math.ceil(self._limits.return_timeout_s))
+        since_s, needs = round(self._clock(), 3), dict(pod.requirements.needs)
+        nodes, gang, priority = {pod.uid: move.node}, pod.membership.name, pod.membership.priority
+        reservation = Reservation(pod.key.namespace, gang, since_s, hold_s, nodes, needs, priority)
+        self._ledger.write([*self._ledger.cached(), reservation])
 
-    def begin(self, move: PlannedMove, job: MovingJob) -> Iterator[News]:
-        """Move a pod for which a seat is reserved."""
+    def start(self, move: PlannedMove, job: MovingJob) -> Iterator[MoveEvent]:
+        """Record the move on the Job and evict the pod, whose replacement has a reservation."""
         pod, since_s = move.pod, self._clock()
         record = MoveRecord(
-            pod.completion_index,
-            move.algorithm,
-            pod.key.name,
-            pod.uid,
-            move.node,
-            since_s,
+            pod.completion_index, move.algorithm, pod.key.name, pod.uid, move.node, since_s,
             done_core_s=move.done_core_s,
-        )
+        )  # fmt: skip
         if not self._leads():
             return
         try:
-            told = self._book.write(job, added(job.records, record))
+            annotated = self._store.write(job, with_record(job.records, record))
         except Conflict:
-            raise  # it has changed: the next look sees how
-        except ApiError as error:  # said with the next plan, by which its seat is given back
-            self._untold[pod.uid] = since_s, str(error)
+            raise  # the Job has changed: decide again in the next run
+        except ApiError as error:  # the next plan reports it, and its reservation is released
+            self._failed_writes[pod.uid] = since_s, str(error)
             log.warning("%s: not moved: %s", pod, error)
         else:
-            yield from self._evict(told, record)
+            yield from self._evict(annotated, record)
 
-    def _evict(self, job: MovingJob, record: MoveRecord) -> Iterator[News]:
-        """Nothing is evicted without a seat; what was evicted once is gone, or on its way, and no other has its UID."""
-        seated = any(each.needs and record.uid in each.nodes for each in self._ledger.known())
-        if record.uid in self._evicted or not seated or not self._leads():
+    def _evict(self, job: MovingJob, record: MoveRecord) -> Iterator[MoveEvent]:
+        """Evict the pod once, and only with a reservation for its replacement."""
+        reserved = any(each.needs and record.uid in each.nodes for each in self._ledger.cached())
+        if record.uid in self._evicted or not reserved or not self._leads():
             return
         try:
             self._api.evict(path_of(PODS, job.key.namespace, record.pod), record.uid)
         except (NotFound, Conflict):
             log.info("%s is gone already", _key(job, record))
         except ApiError as error:
-            self._why[record.uid] = str(error)
+            self._eviction_errors[record.uid] = str(error)
             log.info("%s is not evicted yet: %s", _key(job, record), error)
         else:
             self._evicted[record.uid] = job.key.namespace, self._clock()
-            self._why.pop(record.uid, None)
-            yield News(_key(job, record), record.uid, MOVING, f"is moved to {record.node} ({record.algorithm})")
+            self._eviction_errors.pop(record.uid, None)
+            text = f"is being moved to {record.node} ({record.algorithm})"
+            yield MoveEvent(_key(job, record), record.uid, MOVING, text)
 
 
 def _key(job: MovingJob, record: MoveRecord) -> ObjectKey:

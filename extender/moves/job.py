@@ -1,10 +1,9 @@
-"""A Job as moves need it: whether it survives one, what became of earlier ones, and which class it is of.
+"""Jobs as the mover needs them: whether they survive a move, their earlier moves, and their workload class.
 
-What became of its moves stands in an annotation of it, which outlives the pods, and whoever moves them. It is written
-before a pod is evicted. The pod is named by its UID, so that it can be evicted once at most, whoever does it and how
-often. Nobody is trusted for it: where a pod goes stands in the reservations, which the controller alone may write, and
-whoever changes this of a Job can have no pod evicted but its own. Numbers that cannot be true are not read, and what
-moves cost here is told by namespaces, not by records (`phasewise.cost_s`).
+The moves of a Job are recorded in an annotation, which outlives pods and controllers and is written before a pod is
+evicted. It names the pod by UID, so no retry can evict another one. The annotation is not trusted: the destination is
+in the reservations, which only the controller may write, so forging it can at most evict the Job's own pods.
+Implausible numbers are ignored, and each namespace counts once in the estimated cost of moves (`phasewise.cost_s`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from extender.gangs.reading import pods_of_job
+from extender.gangs.reading import parallel_pods
 from extender.pods.pod import PREFIX
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.pods import read_pod
@@ -29,22 +28,22 @@ from recommender.contention.phasewise import MOST_MOVES
 
 ANNOTATION = f"{PREFIX}moves"
 
-MOST_RECORDS = 16
-"""Of one Job; of older ones nothing is remembered."""
+MAX_RECORDS = 16
+"""Per Job; older records are dropped."""
 
-LAST_S = 253_402_300_799.0
-"""The last moment that has a date to be written."""
+MAX_UNIX_S = 253_402_300_799.0
+"""The last time that `datetime` can represent."""
 
-MOST_CORE_S = 1e12
-"""Of one job: ten thousand cores for three years."""
+MAX_CORE_S = 1e12
+"""Per job: ten thousand cores for three years."""
 
-MOST_AWAY_S = 3600.0
-"""Who was away for longer waited for room, which tells nothing of what a move costs."""
+MAX_DOWNTIME_S = 3600.0
+"""Longer downtimes are ignored: such a job waited for capacity, which is no cost of the move itself."""
 
 
 class Algorithm(StrEnum):
-    """What a move is made by. Of SpeCon: 4 gives room to jobs that learn, 5 spreads those that have converged; ours
-    ends jobs earlier."""
+    """The algorithm behind a move: SpeCon's 4 makes room for jobs that still learn, its 5 spreads converged jobs, ours
+    (`SOONER`) makes jobs end earlier."""
 
     REALLOCATE = "reallocate"
     REBALANCE = "rebalance"
@@ -52,12 +51,12 @@ class Algorithm(StrEnum):
 
     @property
     def most_moves(self) -> int:
-        """Of one job."""
+        """Limit per job."""
         return MOST_MOVES if self is Algorithm.SOONER else 1
 
 
 class Outcome(StrEnum):
-    """What came of a move."""
+    """The outcome of a move."""
 
     UNDER_WAY = "underWay"
     BACK = "back"
@@ -73,11 +72,11 @@ class MoveRecord:
     Attributes
     ----------
     node
-        Where it shall go, and later where it went.
+        The intended destination; once the job runs again, its actual node.
     done_core_s
-        The CPU time that the job had used by then, with what its earlier pods did; NaN where nobody needed it.
-    away_s
-        How long it ran nowhere; NaN while it does, and where it did not come back.
+        CPU time used by the job before the move, earlier pods included; NaN if unknown.
+    downtime_s
+        From the start of the move until the replacement ran; NaN until then.
     """
 
     index: str
@@ -88,47 +87,46 @@ class MoveRecord:
     since_s: float
     outcome: Outcome = Outcome.UNDER_WAY
     done_core_s: float = math.nan
-    away_s: float = math.nan
+    downtime_s: float = math.nan
 
     @property
     def counts(self) -> bool:
-        """Whether it was a move: one that was refused was none."""
+        """Whether the pod was moved, not refused."""
         return self.outcome is not Outcome.REFUSED
 
 
 def read_records(annotations: Mapping[str, str]) -> tuple[MoveRecord, ...]:
-    """Those in the annotation of a Job; BadField where it has the wrong form."""
+    """Read the records from a Job's annotations; BadField if they are malformed."""
     try:
-        told = Fields({"moves": orjson.loads(annotations.get(ANNOTATION, "[]"))})
-        return tuple(_record(each) for each in [*told.children("moves")][-MOST_RECORDS:])
+        fields = Fields({"moves": orjson.loads(annotations.get(ANNOTATION, "[]"))})
+        return tuple(_record(each) for each in [*fields.children("moves")][-MAX_RECORDS:])
     except ValueError as error:
-        raise BadField(f"metadata.annotations[{ANNOTATION}]", "is no list of moves") from error
+        raise BadField(f"metadata.annotations[{ANNOTATION}]", "is not a list of moves") from error
 
 
-def written(records: Iterable[MoveRecord]) -> str:
-    """The text of the annotation."""
-    return orjson.dumps([_as_json(each) for each in records][-MOST_RECORDS:]).decode()
+def records_json(records: Iterable[MoveRecord]) -> str:
+    """The value of the annotation."""
+    return orjson.dumps([_as_json(each) for each in records][-MAX_RECORDS:]).decode()
 
 
-def added(records: Sequence[MoveRecord], new: MoveRecord) -> list[MoveRecord]:
-    """The records with a new one, or with this in place of what was said of the same move; of what was refused the
-    last is kept."""
+def with_record(records: Sequence[MoveRecord], new: MoveRecord) -> list[MoveRecord]:
+    """The records with `new` added, replacing any of the same move and earlier refused moves of the same index."""
     kept = [each for each in records if each.uid != new.uid and (each.counts or each.index != new.index)]
     return [*kept, new]
 
 
-def ended(record: MoveRecord, outcome: Outcome, node: str = "", away_s: float = math.nan) -> MoveRecord:
-    return replace(record, outcome=outcome, node=node or record.node, away_s=away_s)
+def with_outcome(record: MoveRecord, outcome: Outcome, node: str = "", downtime_s: float = math.nan) -> MoveRecord:
+    return replace(record, outcome=outcome, node=node or record.node, downtime_s=downtime_s)
 
 
-def _record(told: Fields) -> MoveRecord:
-    since_s = told.time_s("since")
-    if since_s is None or not 0.0 <= since_s <= LAST_S:
-        raise BadField(told.at("since"), "is missing, or no time of a move")
+def _record(fields: Fields) -> MoveRecord:
+    since_s = fields.time_s("since")
+    if since_s is None or not 0.0 <= since_s <= MAX_UNIX_S:
+        raise BadField(fields.at("since"), "is missing or out of range")
     return MoveRecord(
-        told.text("index"), Algorithm(told.required("algorithm")), told.required("pod"), told.required("uid"),
-        told.required("node"), since_s, Outcome(told.required("outcome")),
-        _number(told, "doneCoreSeconds", MOST_CORE_S), _number(told, "awaySeconds", MOST_AWAY_S),
+        fields.text("index"), Algorithm(fields.required("algorithm")), fields.required("pod"), fields.required("uid"),
+        fields.required("node"), since_s, Outcome(fields.required("outcome")),
+        _number(fields, "doneCoreSeconds", MAX_CORE_S), _number(fields, "awaySeconds", MAX_DOWNTIME_S),
     )  # fmt: skip
 
 
@@ -143,19 +141,19 @@ def _as_json(record: MoveRecord) -> dict[str, Any]:
         "outcome": record.outcome,
         **{
             name: round(number, 1)
-            for name, number in (("doneCoreSeconds", record.done_core_s), ("awaySeconds", record.away_s))
+            for name, number in (("doneCoreSeconds", record.done_core_s), ("awaySeconds", record.downtime_s))
             if math.isfinite(number)
         },
     }
 
 
-def _number(told: Fields, name: str, most: float) -> float:
-    number = told.raw.get(name)
+def _number(fields: Fields, name: str, most: float) -> float:
+    number = fields.raw.get(name)
     return float(number) if isinstance(number, int | float) and 0.0 <= number <= most else math.nan
 
 
 DISRUPTION = "DisruptionTarget"
-"""The condition of a pod that was evicted."""
+"""Condition of evicted pods."""
 
 _read_workload = workload_reader("Job")
 
@@ -167,13 +165,13 @@ class MovingJob:
     Attributes
     ----------
     version
-        Its resourceVersion: what was decided is written over no other.
+        resourceVersion, for optimistic locking.
     workload
-        Its class.
-    fragile
-        Why none of its pods may be moved, as it is made; empty where they may.
+        Workload class.
+    obstacle
+        Why its spec does not allow moves; empty if it does.
     finished
-        It will run no more pods, or none for now as it is suspended.
+        It is finished, being deleted or suspended.
     records
         Its moves.
     """
@@ -182,18 +180,18 @@ class MovingJob:
     uid: str
     version: str
     workload: str
-    fragile: str
+    obstacle: str
     finished: bool
     records: Sequence[MoveRecord] = ()
 
     @property
     def under_way(self) -> MoveRecord | None:
-        """The move that has yet to come to an end."""
+        """The move in progress."""
         return next((each for each in self.records if each.outcome is Outcome.UNDER_WAY), None)
 
     @property
     def late(self) -> bool:
-        """It did not come back in time, once."""
+        """Whether it once did not run again in time."""
         return any(each.outcome is Outcome.LATE for each in self.records)
 
     def __str__(self) -> str:
@@ -202,7 +200,7 @@ class MovingJob:
 
 @reads("Job")
 def read_job(raw: Fields) -> MovingJob:
-    """A Job from its JSON; BadObject where a field has the wrong form."""
+    """Read a Job from its JSON; BadObject if a field is malformed."""
     metadata, spec = raw.child("metadata"), raw.child("spec")
     workload = _read_workload(raw.raw)
     return MovingJob(
@@ -210,7 +208,7 @@ def read_job(raw: Fields) -> MovingJob:
         metadata.required("uid"),
         metadata.text("resourceVersion"),
         _class_of(workload, spec.child("template").child("metadata").string_map("labels")),
-        _fragile(spec),
+        _obstacle(spec),
         workload.finished or workload.deleting or spec.flag("suspend"),
         read_records(metadata.string_map("annotations")),
     )
@@ -223,13 +221,13 @@ def _class_of(workload: Workload, labels: Mapping[str, str]) -> str:
     return workload_class(of_template, [workload, *above])
 
 
-def _fragile(spec: Fields) -> str:
-    if pods_of_job(spec) > 1:
-        return f"it is one of a group of {pods_of_job(spec)}, which is never moved in part"
+def _obstacle(spec: Fields) -> str:
+    if parallel_pods(spec) > 1:
+        return f"it belongs to a group of {parallel_pods(spec)} pods, which is never moved in part"
     ignored = any(
         rule.text("action") == "Ignore" and condition.text("type") == DISRUPTION
         for rule in spec.child("podFailurePolicy").children("rules")
         for condition in rule.children("onPodConditions")
     )
-    # With such a policy the API server lets no Job replace a pod that still runs: a checkpoint has one writer.
-    return "" if ignored else f"its Job takes an eviction for a failure: no podFailurePolicy ignores {DISRUPTION}"
+    # With such a policy a Job replaces a pod only once it has terminated, so a checkpoint has one writer.
+    return "" if ignored else f"its Job counts an eviction as a failure: no podFailurePolicy ignores {DISRUPTION}"

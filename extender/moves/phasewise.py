@@ -1,8 +1,7 @@
-"""Which pods of training jobs would make jobs end sooner on another node, by more than the move costs them: plans.
+"""Plans moves of training pods that let jobs end sooner, by more than the move costs them.
 
-A job takes part once runs of its class have come to an end: the class tells what a run takes, and the profile of the
-pod how much of that it has used. All other pods have what they request of a node, and what they leave is shared. No job
-may end later for a move of another than it would without.
+A job takes part once runs of its class have ended: the class then says what a run takes, and the pod's profile how much
+of it is used up. All other pods get what they request, and the rest of a node is shared. No move may delay another job.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.gangs.member import Ask, Member, Place
-from extender.moves.board import CPU, Board, Known, PlannedMove
+from extender.gangs.member import Member, NodeCapacity, Requirements
+from extender.moves.board import CPU, Board, MoveInputs, PlannedMove
 from extender.moves.job import Algorithm, MoveRecord, MovingJob
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import ForecastJob, MoveOptions, moves
 from recommender.contention.sharing import Stage
 
-LEAST_COST_S = 1.0
-"""No pod ends and begins elsewhere in less."""
+MIN_COST_S = 1.0
+"""Lower bound of the cost of a move: no pod restarts faster."""
 
-LEAST_CORES = 0.05
-"""A node that others have asked for altogether still has its pauses to share."""
+MIN_SHARED_CORES = 0.05
+"""Even on a node that is fully requested, some CPU is idle at times."""
 
 
-class Foreseen(NamedTuple):
-    """A running job: its pod, the CPU time it has used with its earlier pods, what is left, and its moves by us."""
+class RunningJob(NamedTuple):
+    """A running job: its pod, CPU time used (earlier pods included), stages left, and its moves by this planner."""
 
     pod: Member
     done_core_s: float
@@ -46,16 +45,18 @@ class PhasewisePlanner:
     Attributes
     ----------
     options
-        `cost_s` counts until moves have told what they cost here.
+        `cost_s` is used until the cost of a move has been measured.
     """
 
     options: MoveOptions = field(default_factory=MoveOptions)
 
-    def plan(self, pods: Collection[Member], places: Iterable[Place], known: Known, now_s: float) -> list[PlannedMove]:
-        """The best moves one after the other, each counted on by the next."""
-        board = Board(pods, places)
-        jobs = {job.pod.uid: job for pod in board.running if (job := foreseen(pod, known, now_s)) is not None}
-        options = replace(self.options, cost_s=cost_s(known.jobs.values(), self.options.cost_s))
+    def plan(
+        self, pods: Collection[Member], nodes: Iterable[NodeCapacity], inputs: MoveInputs, now_s: float
+    ) -> list[PlannedMove]:
+        """The best moves in order, each planned on top of those before it."""
+        board = Board(pods, nodes)
+        jobs = {job.pod.uid: job for pod in board.running if (job := running_job(pod, inputs, now_s)) is not None}
+        options = replace(self.options, cost_s=cost_s(inputs.jobs.values(), self.options.cost_s))
         shared = _sharing(board, jobs.values())
         planned = moves(shared, _shared_cores(board, jobs.values()), now_s, options, ordered=False)
         return [
@@ -65,59 +66,60 @@ class PhasewisePlanner:
         ]
 
 
-def foreseen(pod: Member, known: Known, now_s: float) -> Foreseen | None:
-    """What is known of the job of a pod; None where nothing tells what is left of it."""
-    job = known.job_of(pod)
-    rate = known.rates.get(pod.uid)
-    run = known.classes.get(ObjectKey(job.key.namespace, job.workload)) if job is not None else None
+def running_job(pod: Member, inputs: MoveInputs, now_s: float) -> RunningJob | None:
+    """The running job of a pod; None if what is left of it is unknown."""
+    job = inputs.job_of(pod)
+    rate = inputs.rates.get(pod.uid)
+    run = inputs.classes.get(ObjectKey(job.key.namespace, job.workload)) if job is not None else None
     if job is None or rate is None or run is None:
         return None
-    mine = [each for each in job.records if each.index == pod.completion_index and each.counts]
-    before_core_s = max((each.done_core_s for each in mine if each.done_core_s >= 0.0), default=0.0)
+    earlier = [each for each in job.records if each.index == pod.completion_index and each.counts]
+    before_core_s = max((each.done_core_s for each in earlier if each.done_core_s >= 0.0), default=0.0)
     done_core_s = before_core_s + rate.cpu_cores * max(0.0, now_s - rate.since_s)
     left = RunsOfClass([run]).left(done_core_s, rate.cpu_cores)
-    return Foreseen(pod, done_core_s, left, [each for each in mine if each.algorithm is Algorithm.SOONER])
+    return RunningJob(pod, done_core_s, left, [each for each in earlier if each.algorithm is Algorithm.SOONER])
 
 
-def cost_s(jobs: Iterable[MovingJob], otherwise_s: float) -> float:
-    """What a move costs: how long moved jobs ran nowhere, in the middle of those that are known.
+def cost_s(jobs: Iterable[MovingJob], default_s: float) -> float:
+    """The cost of a move: the median downtime of moved jobs.
 
-    Whoever owns a Job can write what it tells, so a namespace has one voice, its own median.
+    Owners of Jobs can forge records, so each namespace counts once, with its own median.
     """
-    told: defaultdict[str, list[float]] = defaultdict(list)
+    downtimes_s: defaultdict[str, list[float]] = defaultdict(list)
     for job in jobs:
-        told[job.key.namespace] += (each.away_s for each in job.records if each.away_s >= 0.0)
-    known = [median(away_s) for away_s in told.values() if away_s]
-    return max(LEAST_COST_S, median(known)) if known else otherwise_s
+        downtimes_s[job.key.namespace] += (each.downtime_s for each in job.records if each.downtime_s >= 0.0)
+    medians_s = [median(of_namespace) for of_namespace in downtimes_s.values() if of_namespace]
+    return max(MIN_COST_S, median(medians_s)) if medians_s else default_s
 
 
-def _sharing(board: Board, jobs: Iterable[Foreseen]) -> list[ForecastJob]:
-    open_to: dict[Ask, frozenset[int]] = {}
+def _sharing(board: Board, jobs: Iterable[RunningJob]) -> list[ForecastJob]:
+    candidate_nodes: dict[Requirements, frozenset[int]] = {}
     shared = []
     for job in jobs:
         pod = job.pod
         movable = pod.checkpointable and not board.refusal(pod)
-        if movable and pod.ask not in open_to:
-            open_to[pod.ask] = frozenset(np.flatnonzero(board.free.fitting(pod.ask)).tolist())
+        if movable and pod.requirements not in candidate_nodes:
+            fits = board.free.pods_that_fit(pod.requirements)
+            candidate_nodes[pod.requirements] = frozenset(np.flatnonzero(fits).tolist())
         shared.append(
             ForecastJob(
                 pod.uid,
-                board.nodes.index[pod.node],
+                board.node_arrays.index[pod.node],
                 job.left,
                 due_s=-np.inf,
                 moves=len(job.moves),
                 moved_s=max((each.since_s for each in job.moves), default=-np.inf),
                 movable=movable,
-                open_to=open_to[pod.ask] if movable else frozenset(),
+                open_to=candidate_nodes[pod.requirements] if movable else frozenset(),
             )
         )
     return shared
 
 
-def _shared_cores(board: Board, jobs: Iterable[Foreseen]) -> list[float]:
-    """Of each node, what pods of which nothing is foreseen leave by their requests."""
+def _shared_cores(board: Board, jobs: Iterable[RunningJob]) -> list[float]:
+    """CPU cores of each node that the requests of pods other than these jobs leave."""
     cores = board.allocatable_cores() - board.requested_cores()
     for job in jobs:
-        cores[board.nodes.index[job.pod.node]] += dict(job.pod.ask.needs).get(CPU, 0.0)
-    shared: list[float] = np.maximum(cores, LEAST_CORES).tolist()
+        cores[board.node_arrays.index[job.pod.node]] += dict(job.pod.requirements.needs).get(CPU, 0.0)
+    shared: list[float] = np.maximum(cores, MIN_SHARED_CORES).tolist()
     return shared

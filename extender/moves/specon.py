@@ -1,4 +1,4 @@
-"""Which pods of training jobs SpeCon would move, and to which node: plans, performed elsewhere."""
+"""Plans moves of training pods by SpeCon's algorithms 4 and 5."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from extender.gangs.member import Ask, Member, Place
-from extender.moves.board import Board, Job, Known, PlannedMove
+from extender.gangs.member import Member, NodeCapacity, Requirements
+from extender.moves.board import Board, Job, MoveInputs, PlannedMove
 from extender.moves.job import Algorithm
 from recommender.contention import specon
 from recommender.contention.specon import TrackedJob
@@ -17,56 +17,57 @@ from recommender.growth import Category
 
 @dataclass(slots=True)
 class SpeConPlanner:
-    """Keeps since when each job has been converged, and which of them stay by algorithm 4, as long as their Jobs are
-    there."""
+    """Remembers, while a Job exists, since when it has been converged and whether algorithm 4 decided that it stays."""
 
     _since_s: dict[Job, float] = field(default_factory=dict)
-    _stays: set[Job] = field(default_factory=set)
+    _staying: set[Job] = field(default_factory=set)
 
-    def plan(self, pods: Collection[Member], places: Iterable[Place], known: Known, now_s: float) -> list[PlannedMove]:
-        """All moves that SpeCon would make now, each of them as if it were the only one."""
-        workers = _Workers(Board(pods, places), known, self._stays)
+    def plan(
+        self, pods: Collection[Member], nodes: Iterable[NodeCapacity], inputs: MoveInputs, now_s: float
+    ) -> list[PlannedMove]:
+        """All moves that SpeCon would make now, each as if it were the only one."""
+        workers = _Workers(Board(pods, nodes), inputs, self._staying)
         watched = workers.watched
-        self._stays = {job for job in self._stays if job in watched or job[1] in known.jobs}
+        self._staying = {job for job in self._staying if job in watched or job[1] in inputs.jobs}
         self._since_s = {
             job: since_s
             for job, since_s in (dict.fromkeys(watched, now_s) | self._since_s).items()
-            if (watched[job].category is Category.CONVERGED if job in watched else job[1] in known.jobs)
+            if (watched[job].category is Category.CONVERGED if job in watched else job[1] in inputs.jobs)
         }
-        workers.mark(self._since_s)
-        moves = [*workers.reallocated(), *workers.rebalanced(now_s)]
-        self._stays |= workers.stay
+        workers.mark_converged(self._since_s)
+        moves = [*workers.reallocations(), *workers.rebalanced(now_s)]
+        self._staying |= workers.staying
         return moves
 
 
 class _Workers:
-    """The jobs that tell of their progress, on their nodes; `stay` are those that algorithm 4 now leaves there."""
+    """The jobs that report progress, on their nodes; `staying` are those that algorithm 4 decides to leave there."""
 
-    def __init__(self, board: Board, known: Known, stay: Collection[Job]) -> None:
-        self._board, self.stay = board, set[Job]()
-        training = [pod for pod in board.running if pod.uid in known.categories]
+    def __init__(self, board: Board, inputs: MoveInputs, staying: Collection[Job]) -> None:
+        self._board, self.staying = board, set[Job]()
+        training = [pod for pod in board.running if pod.uid in inputs.categories]
         self._pods = {board.job_of(pod): pod for pod in training}
         self.watched = {}
         for job, pod in self._pods.items():
-            worker, by = board.nodes.index[pod.node], known.moved_by(pod)
+            worker, by = board.node_arrays.index[pod.node], inputs.moved_by(pod)
             self.watched[job] = TrackedJob(
                 pod.uid,
                 worker,
-                known.categories[pod.uid],
-                migrated=Algorithm.REALLOCATE in by or job in stay,
+                inputs.categories[pod.uid],
+                migrated=Algorithm.REALLOCATE in by or job in staying,
                 rebalanced=Algorithm.REBALANCE in by,
             )
 
-    def mark(self, since_s: Mapping[Job, float]) -> None:
-        """Those that are converged, since when."""
+    def mark_converged(self, since_s: Mapping[Job, float]) -> None:
+        """Set since when jobs have been converged."""
         for job in since_s.keys() & self.watched.keys():
             self.watched[job] = replace(self.watched[job], marked_s=since_s[job])
 
-    def reallocated(self) -> Iterable[PlannedMove]:
-        """Algorithm 4 for each job that is in the way of one that learns."""
+    def reallocations(self) -> Iterable[PlannedMove]:
+        """Algorithm 4, for each converged job beside one that still learns."""
         board, jobs = self._board, self.watched.values()
-        busy, totals = specon.with_learners(jobs), np.array(specon.scores(jobs, len(board.nodes.places)))
-        used, best_of = board.requested_cores().tolist(), dict[Ask, tuple[int, float]]()
+        busy, totals = specon.with_learners(jobs), np.array(specon.scores(jobs, len(board.node_arrays.nodes)))
+        used, best_of = board.requested_cores().tolist(), dict[Requirements, tuple[int, float]]()
         for job, watched in self.watched.items():
             pod = self._pods[job]
             if not specon.asks_to_move(watched, busy) or not pod.checkpointable:
@@ -74,25 +75,25 @@ class _Workers:
             if refusal := board.refusal(pod):
                 yield PlannedMove(pod, "", refusal)
                 continue
-            if pod.ask not in best_of:  # pods that ask for the same have the same choice besides their own node
-                open_to = np.where(board.free.fitting(pod.ask) > 0, totals, np.inf)
-                best = specon.least_loaded(open_to.tolist(), used)
-                best_of[pod.ask] = best, open_to[best]
-            (worker, there), here = best_of[pod.ask], totals[watched.worker]
+            if pod.requirements not in best_of:  # the best node besides its own is the same for equal requirements
+                candidate_nodes = np.where(board.free.pods_that_fit(pod.requirements) > 0, totals, np.inf)
+                best = specon.least_loaded(candidate_nodes.tolist(), used)
+                best_of[pod.requirements] = best, candidate_nodes[best]
+            (worker, there), here = best_of[pod.requirements], totals[watched.worker]
             if specon.destination(0, [here, there], [used[watched.worker], used[worker]]):
                 text = f"converged, beside jobs that learn; S is {there:g} there and {here:g} here"
                 yield PlannedMove(pod, board.name(worker), text)
-            elif there < np.inf:  # while no node has room for it, it has not been asked
-                self.stay.add(job)
+            elif there < np.inf:  # if no node has capacity for it, nothing is decided yet
+                self.staying.add(job)
 
     def rebalanced(self, now_s: float) -> Iterable[PlannedMove]:
-        """Algorithm 5 on the nodes that hold a training job, or could take one that may be moved."""
+        """Algorithm 5, on the nodes that hold a training job or could take a movable one."""
         if not self.watched or not specon.settled(self.watched.values()):
             return
         board = self._board
-        asks = {pod.ask for pod in self._pods.values() if pod.checkpointable}
         workers = {watched.worker for watched in self.watched.values()}
-        workers.update(int(worker) for ask in asks for worker in np.flatnonzero(board.free.fitting(ask)))
+        for requirements in {pod.requirements for pod in self._pods.values() if pod.checkpointable}:
+            workers.update(np.flatnonzero(board.free.pods_that_fit(requirements)).tolist())
         numbers = {worker: number for number, worker in enumerate(sorted(workers))}
         by_number = {number: worker for worker, number in numbers.items()}
         jobs = [
@@ -109,8 +110,8 @@ class _Workers:
             pod, worker = by_uid[move.name], by_number[move.worker]
             if refusal := board.refusal(pod):
                 yield PlannedMove(pod, "", refusal, Algorithm.REBALANCE)
-            elif not free.fitting(pod.ask)[worker]:
+            elif not free.pods_that_fit(pod.requirements)[worker]:
                 yield PlannedMove(pod, "", f"{board.name(worker)} has no room for it", Algorithm.REBALANCE)
             else:
-                free.take(board.name(worker), pod.ask.needs)
+                free.take(board.name(worker), pod.requirements.needs)
                 yield PlannedMove(pod, board.name(worker), move.reason, Algorithm.REBALANCE)

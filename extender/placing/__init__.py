@@ -1,1 +1,1 @@
-"""One decision after the other: the question read, the nodes judged, what was advised kept and explained."""
+"""Answers the scheduler: filters and scores nodes, picks victims of preemption, and keeps decisions to explain them."""

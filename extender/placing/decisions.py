@@ -1,5 +1,4 @@
-"""What was decided and why, kept for a while: the last decision of each pod, the oldest given up first; and told by an
-event to who asks for it."""
+"""Decisions and the reasons for them: the last one of each recent pod is kept, and written as an event on request."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.units import format_duration
 
-MOST_DECISIONS, MOST_NUMBERS = 5000, 4_000_000
-"""Pods remembered, and numbers in all their arrays (32 MB at most)."""
+MAX_DECISIONS, MAX_VALUES = 5000, 4_000_000
+"""Decisions kept, and numbers in all their arrays (32 MB at most)."""
 
 UNTIL_BOUND, AGREED, OUTVOTED, ONLY_ONE, ELSEWHERE = (
     "not bound yet",
@@ -31,48 +30,46 @@ UNTIL_BOUND, AGREED, OUTVOTED, ONLY_ONE, ELSEWHERE = (
     "bound without our advice",
 )
 
-
 NOTHING_SCORED = np.zeros(0)
 NOWHERE = np.zeros(0, dtype=np.intp)
 
 
 @dataclass(slots=True)
 class Decision:
-    """One pod: the nodes asked about, what was said of each, and what came of it.
+    """The decision on one pod: refused nodes, scores, and the outcome.
 
     Attributes
     ----------
     attempts
-        How often the pod was asked about with its node list, and `asked_s` (unix seconds) when last.
+        Number of scheduling attempts; `asked_s` is the last, unix seconds.
     source
-        What its expected use was taken from.
+        Where the footprint comes from.
     refused
         Node -> reason.
-    added, tolerated
-        Node -> overload that the pod was expected to add there, as a share of its demand, where it was refused for it;
-        and how much of it was tolerated.
+    added_overload, tolerated
+        For nodes refused because of CPU: node -> overload that the pod would add, as a share of its demand; the limit.
     waited_s
-        How long it had been refused every node.
+        How long the pod had been refused by every node.
     nodes, places
-        The snapshot's names and (m,) the places in it of the nodes that were scored.
-    said, weights, totals, scores
-        Of each scorer (m,), how much it counts, and what came out of it.
+        Names of all nodes of the snapshot, and (m,) indices of the scored ones.
+    by_scorer, weights, totals, scores
+        Results and weights of the scorers, and the (m,) combined results.
     favourite, bound
-        Names of nodes; empty where there is none (yet).
+        The advised node and the actual one; empty if none (yet).
     """
 
     pod: Pod
     asked_s: float
     attempts: int = 0
-    asked: int = 0
+    nodes_asked: int = 0
     source: str = ""
     refused: dict[str, str] = field(default_factory=dict)
-    added: dict[str, float] = field(default_factory=dict)
+    added_overload: dict[str, float] = field(default_factory=dict)
     tolerated: float = 1.0
     waited_s: float = 0.0
     nodes: Sequence[str] = ()
     places: Integers = field(default_factory=lambda: NOWHERE)
-    said: Mapping[str, NodeScores] = field(default_factory=dict)
+    by_scorer: Mapping[str, NodeScores] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     totals: Floats = field(default_factory=lambda: NOTHING_SCORED)
     scores: Integers = field(default_factory=lambda: NOWHERE)
@@ -80,16 +77,16 @@ class Decision:
     bound: str = ""
 
     @property
-    def numbers(self) -> int:
-        """How many numbers its arrays hold."""
-        numbers = len(self.refused) + len(self.added)
+    def values_held(self) -> int:
+        """Number of values in its arrays."""
+        count = len(self.refused) + len(self.added_overload)
         if len(self.places):
-            numbers += len(self.places) * (3 + sum([1 + len(scores.facts) for scores in self.said.values()]))
-        return numbers
+            count += len(self.places) * (3 + sum([1 + len(scores.facts) for scores in self.by_scorer.values()]))
+        return count
 
     @property
     def outcome(self) -> str:
-        """What the scheduler did, in words."""
+        """What the scheduler did, as a label."""
         if not self.bound:
             return UNTIL_BOUND
         if not self.favourite:
@@ -98,10 +95,10 @@ class Decision:
             return OUTVOTED
         return AGREED if len(self.places) else ONLY_ONE
 
-    def told(self, most: int | None = None) -> dict[str, Any]:
-        """As plain data for JSON, the best nodes first; no more than `most` of them, and of those refused.
+    def as_json(self, limit: int | None = None) -> dict[str, Any]:
+        """Plain data for JSON: at most `limit` scored nodes, best first, and as many refused ones.
 
-        `reasons` says of each reason how many nodes in all were refused for it.
+        `reasons` counts all refused nodes by reason.
         """
         order = np.lexsort((self.places, -self.totals, -self.scores)) if len(self.places) else self.places
         return {
@@ -110,31 +107,31 @@ class Decision:
             "workload": self.pod.workload,
             "askedSeconds": round(self.asked_s, 3),
             "attempts": self.attempts,
-            "nodesAsked": self.asked,
+            "nodesAsked": self.nodes_asked,
             "waitedSeconds": round(self.waited_s, 3),
             "demandFrom": self.source,
             "weights": dict(self.weights),
             "advised": self.favourite,
             "bound": self.bound,
             "outcome": self.outcome,
-            "nodes": [self._node(int(number)) for number in order[:most]],
-            "refused": dict(sorted(self.refused.items())[:most]),
+            "nodes": [self._node(int(number)) for number in order[:limit]],
+            "refused": dict(sorted(self.refused.items())[:limit]),
             "reasons": dict(Counter(self.refused.values()).most_common()),
-            "cpuOverload": self._added(most) if self.added else None,
+            "cpuOverload": self._overload_as_json(limit) if self.added_overload else None,
         }
 
-    def _added(self, most: int | None) -> dict[str, Any]:
-        """Shares of the pod's demand: the least and the most that it would add, and what was tolerated."""
-        shares = sorted(self.added.items())[:most]
+    def _overload_as_json(self, limit: int | None) -> dict[str, Any]:
+        """Added overload as shares of the pod's demand: minimum, maximum, limit, and by node."""
+        shares = sorted(self.added_overload.items())[:limit]
         return {
             "tolerated": round(self.tolerated, 4),
-            "least": round(min(self.added.values()), 4),
-            "most": round(max(self.added.values()), 4),
+            "least": round(min(self.added_overload.values()), 4),
+            "most": round(max(self.added_overload.values()), 4),
             "nodes": {node: round(share, 4) for node, share in shares},
         }
 
-    def told_of(self, node: str) -> dict[str, Any] | None:
-        """The same of one node; None when it was not scored."""
+    def node_as_json(self, node: str) -> dict[str, Any] | None:
+        """One scored node, as in `as_json`; None if it was not scored."""
         number = next((number for number, place in enumerate(self.places) if self.nodes[int(place)] == node), None)
         return None if number is None else self._node(number)
 
@@ -146,33 +143,34 @@ class Decision:
             "scorers": {
                 name: {
                     "value": round(float(scores.values[number]), 3),
-                    "why": SCORERS[name].words({fact: float(of[number]) for fact, of in scores.facts.items()}),
+                    "why": SCORERS[name].explain({fact: float(of[number]) for fact, of in scores.facts.items()}),
                 }
-                for name, scores in self.said.items()
+                for name, scores in self.by_scorer.items()
             },
         }
 
 
 class Decisions:
-    """For many threads. A pod that is asked about again has its former decision replaced, so that one that is tried
-    again and again does not push out the others."""
+    """The last decision of each pod, thread-safe. One decision per pod, so frequent retries do not evict the others."""
 
-    def __init__(self, most: int = MOST_DECISIONS, most_numbers: int = MOST_NUMBERS) -> None:
-        self._most, self._most_numbers, self._numbers = most, most_numbers, 0
+    def __init__(self, max_decisions: int = MAX_DECISIONS, max_values: int = MAX_VALUES) -> None:
+        self._max_decisions, self._max_values, self._values = max_decisions, max_values, 0
         self._lock = threading.Lock()
         self._by_uid: OrderedDict[str, Decision] = OrderedDict()
         self._uid_of: dict[tuple[str, str], str] = {}
 
     def put(self, decision: Decision, attempts: int) -> None:
-        """Keep a decision, reached in so many further attempts; the oldest ones go when there are too many."""
+        """Store a decision and count further attempts; evicts the oldest decisions if there are too many."""
         uid = decision.pod.uid
         with self._lock:
             former = self._drop(uid)
             decision.attempts = attempts + (former.attempts if former is not None else 0)
             self._by_uid[uid] = decision
             self._uid_of[decision.pod.namespace, decision.pod.name] = uid
-            self._numbers += decision.numbers
-            while len(self._by_uid) > self._most or (self._numbers > self._most_numbers and len(self._by_uid) > 1):
+            self._values += decision.values_held
+            while len(self._by_uid) > self._max_decisions or (
+                self._values > self._max_values and len(self._by_uid) > 1
+            ):
                 self._drop(next(iter(self._by_uid)))
 
     def __len__(self) -> int:
@@ -184,12 +182,12 @@ class Decisions:
             return self._by_uid.get(uid)
 
     def find(self, namespace: str, name: str) -> Decision | None:
-        """The decision on the pod that had this name last."""
+        """The decision on the latest pod with this name."""
         with self._lock:
             return self._by_uid.get(self._uid_of.get((namespace, name), ""))
 
     def bound(self, uid: str, node: str) -> Decision | None:
-        """A pod was seen bound; the decision when this is the first time."""
+        """Record that a pod is bound; returns its decision the first time."""
         with self._lock:
             decision = self._by_uid.get(uid)
             if decision is None or decision.bound:
@@ -200,38 +198,36 @@ class Decisions:
     def _drop(self, uid: str) -> Decision | None:
         decision = self._by_uid.pop(uid, None)
         if decision is not None:
-            self._numbers -= decision.numbers
+            self._values -= decision.values_held
             name = (decision.pod.namespace, decision.pod.name)
             if self._uid_of.get(name) == uid:
                 del self._uid_of[name]
         return decision
 
 
-MOST_WAITING = 1000
+MAX_QUEUED = 1000
 
 
-def note_of(decision: Decision) -> str:
-    """One line: outcome, and what each scorer said of the node it went to."""
-    told = decision.told_of(decision.bound)
+def event_text(decision: Decision) -> str:
+    """One line: the outcome, and the scorers' explanations for the node that was chosen."""
+    scored = decision.node_as_json(decision.bound)
     where = f"{decision.bound}: {decision.outcome}"
     if decision.waited_s:
-        where += f" after all nodes were refused for {format_duration(round(decision.waited_s))}"
+        where += f" after being refused by all nodes for {format_duration(round(decision.waited_s))}"
     if decision.bound != decision.favourite and decision.favourite:
         where += f" ({decision.favourite} was advised)"
-    if told is None:
+    if scored is None:
         return where
-    reasons = [
-        f"{name} {told['scorers'][name]['value']:g} ({told['scorers'][name]['why']})" for name in told["scorers"]
-    ]
-    return f"{where}, {told['score']} of 10 among {len(decision.places)} nodes; {'; '.join(reasons)}"
+    reasons = [f"{name} {each['value']:g} ({each['why']})" for name, each in scored["scorers"].items()]
+    return f"{where}, {scored['score']} of 10 among {len(decision.places)} nodes; {'; '.join(reasons)}"
 
 
 class EventWriter:
-    """Writes events on a thread of its own; what it cannot write in time is dropped and counted."""
+    """Writes events on a thread of its own; events that cannot be written in time are dropped and counted."""
 
     def __init__(self, api: Api, clock: Callable[[], float]) -> None:
         self._events = Events(api, "phasewise-extender", clock)
-        self._waiting: queue.Queue[Decision | None] = queue.Queue(MOST_WAITING)
+        self._waiting: queue.Queue[Decision | None] = queue.Queue(MAX_QUEUED)
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
         self.dropped = 0
 
@@ -239,7 +235,7 @@ class EventWriter:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what waits, as far as a second allows."""
+        """Stop, and wait at most a second for queued events."""
         try:
             self._waiting.put_nowait(None)
         except queue.Full:
@@ -247,8 +243,8 @@ class EventWriter:
         self._thread.join(1.0)
 
     def bound(self, decision: Decision) -> None:
-        """A pod went somewhere; an event follows when the pod asks for one."""
-        if decision.pod.words.get(EXPLAIN_ANNOTATION) != "event":
+        """Queue an event on a bound pod if its annotation asks for one."""
+        if decision.pod.annotations.get(EXPLAIN_ANNOTATION) != "event":
             return
         try:
             self._waiting.put_nowait(decision)
@@ -259,4 +255,4 @@ class EventWriter:
         while (decision := self._waiting.get()) is not None:
             pod = decision.pod
             key = ObjectKey(pod.namespace, pod.name)
-            self.dropped += not self._events.write(key, pod.uid, "PlacementExplained", note_of(decision))
+            self.dropped += not self._events.write(key, pod.uid, "PlacementExplained", event_text(decision))

@@ -1,4 +1,4 @@
-"""One decision on one snapshot: read the question, judge the nodes, remember why, and what was advised."""
+"""Answers one call of the scheduler on one snapshot, and records the decision and the advised node."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 
 from extender.errors import BadRequest
 from extender.placing.decisions import Decision, Decisions
-from extender.placing.preemption import sufficient, worth_evicting
-from extender.placing.reserved import elsewhere, held_for_others
+from extender.placing.preemption import node_worth_evicting, sufficient_victims
+from extender.placing.reserved import reserved_elsewhere, reserved_for_others
 from extender.pods.pod import Pod
-from extender.protocol.wire import Asked, AskedVictims, Filtered, Scored, Victims
-from extender.reasons import CPU_REASON, for_a_time
-from extender.scoring.combine import NEUTRAL, points_of, total_of, weights_for
+from extender.protocol.wire import ExtenderArgs, FilterResult, HostPriorities, PreemptionArgs, Victims
+from extender.reasons import CPU_REASON, with_time_limit
+from extender.scoring.combine import NEUTRAL, scaled_scores, weighted_mean, weights_for
 from extender.scoring.filter import refused
 from extender.scoring.request import PlacementRequest
 from extender.scoring.scorers import SCORERS
 from extender.settings import Settings
 from extender.view.snapshot import Integers
-from extender.view.state import ClusterState, Look
+from extender.view.state import ClusterState, PodView
 from recommender.cluster.errors import BadObject
 from recommender.cluster.objects.reading import BadField, Fields
 
@@ -29,12 +29,12 @@ Json = Mapping[str, Any]
 
 
 class Placer:
-    """The answers to a scheduler. Every method may be called from any thread, any number of times for one pod.
+    """Answers a scheduler. Thread-safe; a pod may be asked about any number of times.
 
     Parameters
     ----------
     read_pod
-        Makes a pod of its JSON.
+        Reads a pod from its JSON.
     clock
         Unix seconds.
     """
@@ -52,110 +52,111 @@ class Placer:
         self._advising = threading.Lock()
         self._latest: tuple[Json, Pod] | None = None
         self.unknown_nodes = 0
-        """Times that `filter` was asked about a node that no watch has shown."""
+        """How many times `filter` was asked about a node that the watch has not shown."""
 
-    def filter(self, asked: Asked) -> Filtered:
-        """Which nodes the pod must not go to; none for pods that are none of ours."""
-        pod = self._pod(asked.pod)
+    def filter(self, args: ExtenderArgs) -> FilterResult:
+        """Refuse nodes for a pod; none for pods that are not ours."""
+        pod = self._pod(args.pod)
         self._state.withdraw(pod.uid)
         if not self._state.is_ours(pod):
-            return Filtered(list(dict.fromkeys(asked.names)), {})
-        request, unknown = self._request_on(pod, asked.names)
+            return FilterResult(list(dict.fromkeys(args.names)), {})
+        request, unknown = self._request_on(pod, args.names)
         self.unknown_nodes += len(unknown)
-        each_once = len(request.places) + len(unknown) == len(asked.names)
-        names = asked.names if each_once else list(dict.fromkeys(asked.names))
-        found = elsewhere(pod, names, self._state)
-        decision = Decision(pod, self._clock(), asked=len(names), source=request.footprint.source)
+        each_once = len(request.places) + len(unknown) == len(args.names)
+        names = args.names if each_once else list(dict.fromkeys(args.names))
+        found = reserved_elsewhere(pod, names, self._state)
+        decision = Decision(pod, self._clock(), nodes_asked=len(names), source=request.footprint.source)
         decision.waited_s = request.waited_s
         if found is None:
-            found = self._overloaded(request, decision) | held_for_others(pod, names, self._state)
+            found = self._forecast_refusals(request, decision) | reserved_for_others(pod, names, self._state)
         decision.refused = found
         resolvable = ""
         passed = [name for name in names if name not in found] if found else names
         if found and not passed:
             self._state.waiting.refused(pod.uid)
-            resolvable = worth_evicting(request, self._state, self._settings.limits)
-        if len(passed) == 1:  # the scheduler does not ask for scores then
+            resolvable = node_worth_evicting(request, self._state, self._settings.limits)
+        if len(passed) == 1:  # then the scheduler does not ask for scores
             decision.favourite = passed[0]
             self._state.advise(pod, passed[0])
         self.decisions.put(decision, attempts=1)
-        return Filtered(passed, found, resolvable)
+        return FilterResult(passed, found, resolvable)
 
-    def prioritize(self, asked: Asked) -> Scored:
-        """A score of 0 to 10 for each node; all the same for pods that are none of ours."""
-        pod = self._pod(asked.pod)
+    def prioritize(self, args: ExtenderArgs) -> HostPriorities:
+        """Score each node from 0 to 10; all nodes equally for pods that are not ours."""
+        pod = self._pod(args.pod)
         self._state.withdraw(pod.uid)
         if not self._state.is_ours(pod):
             snapshot = self._state.snapshot()
-            places, unknown = snapshot.table.find(asked.names)
-            return Scored(snapshot.table.names, places, np.full(len(places), NEUTRAL), unknown)
-        with self._advising:  # two schedulers that ask at once must not be sent to the same node
-            request, unknown = self._request_on(pod, asked.names)
+            places, unknown = snapshot.table.find(args.names)
+            return HostPriorities(snapshot.table.names, places, np.full(len(places), NEUTRAL), unknown)
+        with self._advising:  # concurrent calls must not all be sent to the same node
+            request, unknown = self._request_on(pod, args.names)
             if not len(request.places):
-                return Scored(neutral=unknown)
+                return HostPriorities(neutral=unknown)
             decision = self._decide(request)
             self._state.advise(pod, decision.favourite)
         former = self.decisions.of(pod.uid)
-        decision.asked = former.asked if former is not None else len(request.places) + len(unknown)
+        decision.nodes_asked = former.nodes_asked if former is not None else len(request.places) + len(unknown)
         if former is not None:
-            decision.refused, decision.added, decision.tolerated = former.refused, former.added, former.tolerated
-            decision.waited_s = former.waited_s
+            decision.refused, decision.waited_s = former.refused, former.waited_s
+            decision.added_overload, decision.tolerated = former.added_overload, former.tolerated
         self.decisions.put(decision, attempts=0 if former is not None else 1)
-        return Scored(decision.nodes, decision.places, decision.scores, unknown)
+        return HostPriorities(decision.nodes, decision.places, decision.scores, unknown)
 
-    def preempt(self, asked: AskedVictims) -> Victims:
-        """The nodes that would let the pod in, and who must be evicted there: those proposed, and others of ours where
-        they would not do. Nodes that would refuse it all the same, or without anybody to evict, are left out."""
-        pod = self._pod(asked.pod)
+    def preempt(self, args: PreemptionArgs) -> Victims:
+        """The candidate nodes of a preemption with their victims: those proposed, and more of ours where they do not
+        suffice. Nodes that would still refuse the pod, or that need no eviction, are left out."""
+        pod = self._pod(args.pod)
         if not self._state.is_ours(pod):
-            return {node: uids for node, uids in asked.victims.items() if uids}
-        there = {node: self._state.residents(node) for node in asked.victims}
-        request, unknown = self._request_on(pod, list(asked.victims))
-        judged = sufficient(request, asked.victims, there, self._settings.limits)
-        chosen = {node: asked.victims[node] for node in unknown} | judged
+            return {node: uids for node, uids in args.victims.items() if uids}
+        residents = {node: self._state.residents(node) for node in args.victims}
+        request, unknown = self._request_on(pod, list(args.victims))
+        judged = sufficient_victims(request, args.victims, residents, self._settings.limits)
+        chosen = {node: args.victims[node] for node in unknown} | judged
         leaving = {
-            node: [there[node][uid].pod for uid in uids]
+            node: [residents[node][uid].pod for uid in uids]
             for node, uids in chosen.items()
-            if there[node].keys() >= set(uids)
+            if residents[node].keys() >= set(uids)
         }
-        held = held_for_others(pod, list(leaving), self._state, leaving)
+        held = reserved_for_others(pod, list(leaving), self._state, leaving)
         return {node: uids for node, uids in chosen.items() if uids and node not in held}
 
     def _request_on(self, pod: Pod, names: Sequence[str]) -> tuple[PlacementRequest, list[str]]:
-        """What the scorers are asked of the nodes that are known; and the names of the others."""
-        look = self._state.look(pod)
-        places, unknown = look.snapshot.table.find(names)
-        return _request(pod, look, places), unknown
+        """The input of scorers for the known nodes, and the names of unknown ones."""
+        view = self._state.view_of(pod)
+        places, unknown = view.snapshot.table.find(names)
+        return _request(pod, view, places), unknown
 
-    def _overloaded(self, request: PlacementRequest, decision: Decision) -> dict[str, str]:
-        """Node -> why the pod must not go there, by the forecast; the numbers behind it go into the decision."""
+    def _forecast_refusals(self, request: PlacementRequest, decision: Decision) -> dict[str, str]:
+        """Node -> reason of a refusal by the forecast; the figures are recorded in the decision."""
         refusals, names = refused(request, self._settings.limits), request.snapshot.table.names
         found: dict[str, str] = {}
-        for reason, there in refusals.by_reason.items():
-            words = for_a_time(reason, self._settings.limits.patience_s)
-            found |= {names[place]: words for place in request.places[there].tolist()}
-        if (short := refusals.by_reason.get(CPU_REASON)) is not None and refusals.added is not None:
-            shares = zip(request.places[short].tolist(), refusals.added[short].tolist(), strict=True)
-            decision.added, decision.tolerated = {names[place]: share for place, share in shares}, refusals.tolerated
+        for reason, where in refusals.by_reason.items():
+            text = with_time_limit(reason, self._settings.limits.patience_s)
+            found |= {names[place]: text for place in request.places[where].tolist()}
+        if (short := refusals.by_reason.get(CPU_REASON)) is not None and refusals.added_overload is not None:
+            shares = zip(request.places[short].tolist(), refusals.added_overload[short].tolist(), strict=True)
+            decision.added_overload = {names[place]: share for place, share in shares}
+            decision.tolerated = refusals.tolerated
         return found
 
     def _decide(self, request: PlacementRequest) -> Decision:
-        weights = weights_for(request.pod.words, self._settings.weights)
-        said = {
+        weights = weights_for(request.pod.annotations, self._settings.weights)
+        by_scorer = {
             name: scores
             for name, weight in weights.items()
             if weight > 0.0 and (scores := SCORERS[name].score(request)) is not None
         }
-        totals = total_of(said, weights, len(request.places))
+        totals = weighted_mean(by_scorer, weights, len(request.places))
         use = (request.use[:, 0] * request.per_unit).max(axis=0)
-        points = points_of(totals, use, request.here(request.snapshot.table.rank))
+        points = scaled_scores(totals, use, request.at_nodes(request.snapshot.table.rank))
         return Decision(
             request.pod,
             self._clock(),
             source=request.footprint.source,
             nodes=request.snapshot.table.names,
             places=request.places,
-            said=said,
+            by_scorer=by_scorer,
             weights=weights,
             totals=totals,
             scores=points.scores,
@@ -163,10 +164,7 @@ class Placer:
         )
 
     def _pod(self, raw: Json) -> Pod:
-        """The pod of a request; what `filter` was asked about, or the watch has shown, is not read again.
-
-        A pod of one version never changes.
-        """
+        """The pod of a request; not parsed again if the last call or the watch had it in the same version."""
         latest = self._latest
         if latest is not None and latest[0] is raw:
             return latest[1]
@@ -183,5 +181,5 @@ class Placer:
         return pod
 
 
-def _request(pod: Pod, look: Look, places: Integers) -> PlacementRequest:
-    return PlacementRequest(pod, look.footprint, look.snapshot, places, look.peers, look.waited_s)
+def _request(pod: Pod, view: PodView, places: Integers) -> PlacementRequest:
+    return PlacementRequest(pod, view.footprint, view.snapshot, places, view.peers, view.waited_s)

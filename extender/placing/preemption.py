@@ -1,5 +1,6 @@
-"""Whom to evict for a pod: those whom the scheduler proposes, and others where the forecast would refuse it still, so
-that no pod is evicted in vain, and none waits behind pods that it may push out."""
+"""Victims of preemption: those that the scheduler proposes, and more where the forecast would still refuse the pod.
+
+So no pod is evicted in vain, and no pod waits for others that it may preempt."""
 
 from __future__ import annotations
 
@@ -17,36 +18,36 @@ from extender.view.snapshot import Floats
 from extender.view.state import ClusterState, Resident
 from recommender.records import MEMORY
 
-MOST_EXAMINED = 100
-"""Nodes on which evictions are tried out for a pod that is refused all, by their names."""
+MAX_EXAMINED = 100
+"""Nodes, in order of names, for which evictions are tried out when a pod is refused everywhere."""
 
 
-def sufficient(
-    request: PlacementRequest, proposed: Victims, there: Mapping[str, Mapping[str, Resident]], limits: Limits
+def sufficient_victims(
+    request: PlacementRequest, proposed: Victims, residents: Mapping[str, Mapping[str, Resident]], limits: Limits
 ) -> dict[str, Sequence[str]]:
-    """Of the nodes of the request, those that would take the pod, and who must go: the victims proposed, and others.
+    """The nodes of the request that would accept the pod, with their victims: those proposed, and more if needed.
 
-    A scheduler knows at once whom it has placed, a watch some milliseconds later; and a pod whose preemption fails is
-    not tried again before something happens in the cluster, or five minutes have passed. So where nothing else helps,
-    those go as well who were advised to go to a node and were not seen there yet. One that the scheduler has put
-    elsewhere after all makes it give up this preemption, as naming nobody would.
+    A failed preemption is not retried before the cluster changes or five minutes have passed. So if nothing else
+    helps, pods that were advised to go to a node but are not seen there yet may be victims too: the scheduler knows
+    its placements some milliseconds before the watch does. If such a pod went elsewhere, the scheduler gives up the
+    preemption, as it would without victims.
 
     Parameters
     ----------
-    there
-        Node -> its pods by UID. Of a node where a victim is not known nothing is said, and its victims stay.
+    residents
+        Node -> its pods by UID. If a proposed victim is unknown, the node is accepted with the victims as proposed.
     """
     names = [request.snapshot.table.names[place] for place in request.places.tolist()]
-    victims = [_known(proposed[node], there[node]) for node in names]
+    victims = [_known(proposed[node], residents[node]) for node in names]
     for seen in (True, False):
         others = [
-            [one for one in evictable(request.pod, there[node], seen=seen) if one.pod.uid not in proposed[node]]
+            [one for one in evictable(request.pod, residents[node], seen=seen) if one.pod.uid not in proposed[node]]
             for node in names
         ]
-        besides = relieved(request, victims, others, limits)
+        additional = additional_victims(request, victims, others, limits)
         found: dict[str, Sequence[str]] = {
             node: [*proposed[node], *(one.pod.uid for one in more)]
-            for node, more in zip(names, besides, strict=True)
+            for node, more in zip(names, additional, strict=True)
             if more is not None and (proposed[node] or more)
         }
         if found:
@@ -54,72 +55,70 @@ def sufficient(
     return {}
 
 
-def worth_evicting(request: PlacementRequest, state: ClusterState, limits: Limits) -> str:
-    """The node that the forecast refuses until the fewest pods of lower priority are evicted; empty for none.
+def node_worth_evicting(request: PlacementRequest, state: ClusterState, limits: Limits) -> str:
+    """Of the nodes refused by the forecast, the one that needs the fewest evictions of lower priority; empty for none.
 
-    One is enough for the scheduler to look at. Of several its message would name now one and now another, and each time
-    it differs the pod is tried again at once.
+    One suffices for the scheduler to try preemption. With several its message would vary between attempts, and each
+    change makes it retry the pod at once.
     """
-    if not (there := state.evictable_on(request.pod)):
+    if not (candidates := state.evictable_on(request.pod)):
         return ""
     snapshot = request.snapshot
-    against = request.places[refused(request, limits).anywhere(len(request.places))].tolist()
-    names = {snapshot.table.names[place]: place for place in against if snapshot.table.names[place] in there}
-    examined = sorted(names)[:MOST_EXAMINED]
+    refusing = request.places[refused(request, limits).for_any_reason(len(request.places))].tolist()
+    names = {snapshot.table.names[place]: place for place in refusing if snapshot.table.names[place] in candidates}
+    examined = sorted(names)[:MAX_EXAMINED]
     if not examined:
         return ""
     tried = replace(request, places=np.array([names[name] for name in examined], dtype=np.intp))
     others = [evictable(request.pod, state.residents(name)) for name in examined]
-    besides = relieved(tried, [()] * len(examined), others, limits)
-    fewest = {name: len(more) for name, more in zip(examined, besides, strict=True) if more}
+    additional = additional_victims(tried, [()] * len(examined), others, limits)
+    fewest = {name: len(more) for name, more in zip(examined, additional, strict=True) if more}
     return min(fewest, key=lambda name: (fewest[name], name), default="")
 
 
-def _known(uids: Sequence[str], there: Mapping[str, Resident]) -> list[Resident] | None:
-    return [there[uid] for uid in uids] if all(uid in there for uid in uids) else None
+def _known(uids: Sequence[str], residents: Mapping[str, Resident]) -> list[Resident] | None:
+    return [residents[uid] for uid in uids] if all(uid in residents for uid in uids) else None
 
 
 def evictable(pod: Pod, residents: Mapping[str, Resident], *, seen: bool = True) -> list[Resident]:
-    """Whom of a node the pod may push out for the forecast alone: one of our scheduler, and of lower priority.
+    """Pods on a node that may be evicted because of the forecast: of our scheduler, and of lower priority.
 
-    Those of the lowest priority first, and of these the one that needs most memory. Only those seen there, unless told
-    otherwise.
+    Lowest priority first, then largest memory. With `seen`, only pods that the watch has shown there.
     """
-    there = [one for one in residents.values() if one.pod.of_our_scheduler and (one.seen or not seen)]
-    there = [one for one in there if one.pod.priority < pod.priority]
-    return sorted(there, key=lambda one: (one.pod.priority, -one.use[MEMORY].max(), one.pod.uid))
+    found = [one for one in residents.values() if one.pod.of_our_scheduler and (one.seen or not seen)]
+    lower = [one for one in found if one.pod.priority < pod.priority]
+    return sorted(lower, key=lambda one: (one.pod.priority, -one.use[MEMORY].max(), one.pod.uid))
 
 
-def relieved(
+def additional_victims(
     request: PlacementRequest,
     victims: Sequence[Sequence[Resident] | None],
     others: Sequence[Sequence[Resident]],
     limits: Limits,
 ) -> list[list[Resident] | None]:
-    """Of each node, who must go besides the victims until it would take the pod; None where it never would.
+    """For each node, the pods to evict besides the victims until it would accept the pod; None if it never would.
 
     Parameters
     ----------
     victims
-        Of each node of the request, who goes in any case; None where one of them is not known, and nothing can be said
-        against it.
+        For each node of the request, the pods evicted anyway; None if one is unknown, which counts as sufficient.
     others
-        Who may go besides, in this order.
+        For each node, the pods that may be evicted besides, in this order.
     """
     nodes, cells = len(victims), request.snapshot.grid.cells
     freed = np.zeros((2, cells, nodes))
     for node, known in enumerate(victims):
         freed[:, :, node] = np.inf if known is None else _use(known, cells)
-    besides: list[list[Resident]] = [[] for _ in victims]
+    additional: list[list[Resident]] = [[] for _ in victims]
     while True:
-        against = refused(request, limits, freed).anywhere(nodes)
-        left = [node for node in np.flatnonzero(against).tolist() if len(besides[node]) < len(others[node])]
+        refusing = refused(request, limits, freed).for_any_reason(nodes)
+        left = [node for node in np.flatnonzero(refusing).tolist() if len(additional[node]) < len(others[node])]
         if not left:
-            return [None if no else more for no, more in zip(against.tolist(), besides, strict=True)]
+            return [None if no else more for no, more in zip(refusing.tolist(), additional, strict=True)]
         for node in left:
-            goes = others[node][len(besides[node])]
-            besides[node].append(goes)
-            freed[:, :, node] += goes.use
+            victim = others[node][len(additional[node])]
+            additional[node].append(victim)
+            freed[:, :, node] += victim.use
 
 
 def _use(pods: Sequence[Resident], cells: int) -> Floats:

@@ -1,12 +1,11 @@
-"""What reservations for gangs mean to a pod that is asked about.
+"""How reservations for gangs restrict a pod.
 
-A member goes to the node reserved for it alone, as long as the scheduler has that among the nodes that are left, and is
-judged like any pod when it has not. No forecast keeps it from there: a tight node is better than half a gang. For
-others what the members ask for is taken, until these are bound or the reservation is over, and what the next pod of a
-moved one will ask for before it is made; but never for pods of kube-system, of other schedulers or of a higher
-priority, nor for one that was refused every node for `patience_s`.
+A gang member is restricted to its reserved node, whatever the forecast says, as a tight node is better than half a
+gang. If the scheduler does not offer that node, the member is treated like any pod. For other pods the requests of
+members (and of replacements of moved pods) count as used until these are bound or the reservation expires. Exempt are
+pods of kube-system, of other schedulers, of higher priority, and those refused by every node for `patience_s`.
 
-Held against pods that pass through this extender; what others bind is not known before the watch shows it.
+Reservations only hold against pods that pass through this extender.
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from extender.pods.pod import Pod
-from extender.reasons import ELSEWHERE, HELD
+from extender.reasons import RESERVED_ELSEWHERE, RESERVED_FOR_GANG
 from extender.view.snapshot import Snapshot
 from extender.view.state import ClusterState
 
-ROUNDING = 1e-9
+ROUNDING_TOLERANCE = 1e-9
 SYSTEM_NAMESPACE = "kube-system"
-NOBODY: Mapping[str, Sequence[Pod]] = MappingProxyType({})
+NO_PODS: Mapping[str, Sequence[Pod]] = MappingProxyType({})
 
 
-def elsewhere(pod: Pod, names: Sequence[str], state: ClusterState) -> dict[str, str] | None:
-    """Node -> why not, for all but the node reserved for the pod; None when that is not among them or there is none."""
+def reserved_elsewhere(pod: Pod, names: Sequence[str], state: ClusterState) -> dict[str, str] | None:
+    """Node -> reason, for all but the pod's reserved node; None if there is none or it is not in `names`."""
     own = state.reservations.node_of(pod.uid)
-    return {name: ELSEWHERE for name in names if name != own} if own and own in names else None
+    return {name: RESERVED_ELSEWHERE for name in names if name != own} if own and own in names else None
 
 
-def held_for_others(
-    pod: Pod, names: Sequence[str], state: ClusterState, leaving: Mapping[str, Sequence[Pod]] = NOBODY
+def reserved_for_others(
+    pod: Pod, names: Sequence[str], state: ClusterState, leaving: Mapping[str, Sequence[Pod]] = NO_PODS
 ) -> dict[str, str]:
-    """Node -> why not, where the pod's requests do not fit beside what is reserved.
+    """Node -> reason, for nodes where the pod does not fit beside the reservations.
 
-    `leaving`: node -> pods there that will be evicted.
+    `leaving`: node -> pods that will be evicted there.
     """
     reserved = state.reservations.by_node()
     if not reserved or not pod.of_our_scheduler or pod.namespace == SYSTEM_NAMESPACE:
@@ -48,20 +47,19 @@ def held_for_others(
     found = {}
     for name in sorted(reserved.keys() & set(names) & snapshot.table.index.keys()):
         held, counted = _members_on(name, pod, reserved[name], state)
-        if _short(snapshot, snapshot.table.index[name], pod, held, [*counted, *leaving.get(name, ())]):
-            found[name] = HELD
+        if _lacks_capacity(snapshot, snapshot.table.index[name], pod, held, [*counted, *leaving.get(name, ())]):
+            found[name] = RESERVED_FOR_GANG
     return found
 
 
 def _members_on(node: str, pod: Pod, uids: Sequence[str], state: ClusterState) -> tuple[list[Pod], list[Pod]]:
-    """For whom a node is reserved against a pod; and who of all members is counted there already.
+    """Members whose reservation of a node holds against a pod, and those already counted in the snapshot there.
 
-    A member that was advised to go to its node is counted there like any pod that was; one that was advised to go
-    elsewhere needs the node no more.
+    A member advised to go to its node is in the snapshot; one advised to go elsewhere no longer needs its reservation.
     """
     held, counted = [], []
     for uid in uids:
-        member, advised = state.waiting.of(uid) or state.reservations.next_of(uid), state.advised_to(uid)
+        member, advised = state.waiting.of(uid) or state.reservations.replacement_of(uid), state.advised_to(uid)
         if member is None or uid == pod.uid or advised not in ("", node):
             continue
         if member.priority >= pod.priority:
@@ -71,17 +69,19 @@ def _members_on(node: str, pod: Pod, uids: Sequence[str], state: ClusterState) -
     return held, counted
 
 
-def _short(snapshot: Snapshot, place: int, pod: Pod, held: Sequence[Pod], without: Sequence[Pod]) -> bool:
-    """Whether the pod lacks anything that is held on a node, once others that are counted there are `without`."""
+def _lacks_capacity(snapshot: Snapshot, place: int, pod: Pod, held: Sequence[Pod], without: Sequence[Pod]) -> bool:
+    """Whether the pod does not fit on a node with the `held` pods added and the pods in `without` removed.
+
+    Only resources that the held pods request are checked."""
     for each, need in enumerate(pod.requests):
-        kept = math.fsum(member.requests[each] for member in held)
-        there = snapshot.requested[each, place] + kept - math.fsum(other.requests[each] for other in without)
-        if need > 0.0 and kept > 0.0 and there + need > snapshot.allocatable[each, place] * (1 + ROUNDING):
+        reserved = math.fsum(member.requests[each] for member in held)
+        used = snapshot.requested[each, place] + reserved - math.fsum(other.requests[each] for other in without)
+        limit = snapshot.allocatable[each, place] * (1 + ROUNDING_TOLERANCE)
+        if need > 0.0 and reserved > 0.0 and used + need > limit:
             return True
-    kept_devices, gone_devices = _devices(held), _devices(without)
-    needs = {name: need for name, need in pod.extended.items() if kept_devices[name] > 0.0}
-    beside = {name: kept_devices[name] - gone_devices[name] for name in needs}
-    return snapshot.devices.short_of(place, needs, beside)
+    added, removed = _devices(held), _devices(without)
+    needs = {name: need for name, need in pod.extended.items() if added[name] > 0.0}
+    return snapshot.devices.lacks(place, needs, {name: added[name] - removed[name] for name in needs})
 
 
 def _devices(pods: Sequence[Pod]) -> defaultdict[str, float]:

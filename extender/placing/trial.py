@@ -1,4 +1,4 @@
-"""One request answered without a server: from a dump of the cluster, or from its API, listed once."""
+"""Answers one request without a server, on a dump of the cluster or a single list from its API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import orjson
 from extender.placing.decisions import Decision, Decisions
 from extender.placing.placer import Placer
 from extender.pods.reading import pod_reader, profile_reader, read_node
-from extender.protocol.wire import Asked, read_asked
+from extender.protocol.wire import ExtenderArgs, read_args
 from extender.settings import Settings
 from extender.view.state import ClusterState
 from recommender.cluster.access.connection import Api
@@ -28,14 +28,12 @@ Json = Mapping[str, Any]
 
 @dataclass
 class Trial:
-    """A cluster as it was listed, and what is asked of it.
-
-    Without what is reserved for gangs, which holds for minutes at most.
+    """A listed cluster, without reservations for gangs, which only last for minutes.
 
     Attributes
     ----------
     broken
-        What is wrong with each object that could not be read; it is left out.
+        Problems of malformed objects, which are ignored.
     """
 
     settings: Settings
@@ -47,41 +45,40 @@ class Trial:
         self._read_profile = profile_reader(self.settings.grid)
         self.state = ClusterState(self.settings, time.time, time.monotonic)
 
-    def take(self, objects: Iterable[Json]) -> None:
-        """Take in objects of the API, told apart by `kind`; those of other kinds are passed over."""
+    def load(self, objects: Iterable[Json]) -> None:
+        """Load API objects by their `kind`; other kinds are ignored."""
         by_kind: dict[str, list[Json]] = {}
         for raw in objects:
             by_kind.setdefault(str(raw.get("kind")), []).append(raw)
         for kind in WELL_KNOWN:
             read_owner = workload_reader(kind)
-            self._each(by_kind.get(kind, ()), lambda raw, read=read_owner: self._workloads.changed(None, read(raw)))
-        self._each(by_kind.get("Node", ()), lambda raw: self.state.put_node(read_node(raw)))
-        self._each(by_kind.get("PhaseProfile", ()), lambda raw: self.state.put_profile(self._read_profile(raw)))
-        self._each(by_kind.get("Pod", ()), lambda raw: self.state.put_pod(self._read_pod(raw)))
+            self._load_each(
+                by_kind.get(kind, ()), lambda raw, read=read_owner: self._workloads.changed(None, read(raw))
+            )
+        self._load_each(by_kind.get("Node", ()), lambda raw: self.state.put_node(read_node(raw)))
+        self._load_each(by_kind.get("PhaseProfile", ()), lambda raw: self.state.put_profile(self._read_profile(raw)))
+        self._load_each(by_kind.get("Pod", ()), lambda raw: self.state.put_pod(self._read_pod(raw)))
 
-    def _each(self, objects: Sequence[Json], take: Any) -> None:
+    def _load_each(self, objects: Sequence[Json], load: Any) -> None:
         for raw in objects:
             try:
-                take(raw)
+                load(raw)
             except BadObject as error:
                 self.broken.append(str(error))
 
-    def decide(self, asked: Asked) -> Decision:
-        """What would be answered: first which nodes are refused, then how the others are scored.
-
-        A pod that is bound already is judged as if it were not.
-        """
+    def decide(self, args: ExtenderArgs) -> Decision:
+        """The decision on a pod, by `filter` and `prioritize`; a bound pod is treated as if it were not."""
         decisions = Decisions()
         placer = Placer(self.state, self.settings, decisions, self._read_pod, time.time)
-        pod = self._read_pod(asked.pod)
+        pod = self._read_pod(args.pod)
         self.state.drop_pod(pod.uid)
-        passed = placer.filter(asked).passed
+        passed = placer.filter(args).passed
         if len(passed) > 1:
-            placer.prioritize(Asked(asked.pod, passed, None))
-        return decisions.of(pod.uid) or Decision(pod, time.time(), asked=len(asked.names))
+            placer.prioritize(ExtenderArgs(args.pod, passed, None))
+        return decisions.of(pod.uid) or Decision(pod, time.time(), nodes_asked=len(args.names))
 
-    def question_of(self, request: bytes, file: object) -> Asked:
-        """The request of a file: what a scheduler sends, or a pod as kubectl prints it, asked about all nodes.
+    def read_request(self, request: bytes, file: object) -> ExtenderArgs:
+        """Read a request: ExtenderArgs, or a pod as printed by kubectl, for all nodes.
 
         Raises
         ------
@@ -90,37 +87,37 @@ class Trial:
         """
         raw = _parsed(request, file)
         if isinstance(raw, dict) and raw.get("kind") == "Pod":
-            return Asked(raw, sorted(self.state.snapshot().table.index), None)
-        return read_asked(request)
+            return ExtenderArgs(raw, sorted(self.state.snapshot().table.index), None)
+        return read_args(request)
 
 
-def listed(api: Api) -> Iterable[Json]:
-    """Everything that matters of a cluster, as plain objects with their kinds."""
+def list_cluster(api: Api) -> Iterable[Json]:
+    """All relevant objects of a cluster as JSON, with their kinds."""
     resources = {"Node": NODES, "Pod": PODS, "PhaseProfile": PROFILES, **WELL_KNOWN}
     for kind, resource in resources.items():
         try:
             for page in api.list_pages(path_of(resource)):
                 yield from ({**item, "kind": kind} for item in page.get("items") or ())
         except NotFound:
-            continue  # the PhaseProfiles of a cluster that has none
+            continue  # the cluster has no PhaseProfiles
 
 
-def dumped(file: Path) -> Iterable[Json]:
-    """The objects of `kubectl get nodes,pods,phaseprofiles -A -o json`.
+def read_dump(file: Path) -> Iterable[Json]:
+    """Read the objects of `kubectl get nodes,pods,phaseprofiles -A -o json`.
 
     Raises
     ------
     BadInput
-        It is no such dump.
+        It is not such a dump.
     """
     raw = _parsed(file.read_bytes(), file)
     items = raw.get("items") if isinstance(raw, dict) else None
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise BadInput("this is no list of objects", remedy=HOW_TO_DUMP, file=file)
+        raise BadInput("this is not a list of objects", remedy=HOW_TO_DUMP, file=file)
     return items
 
 
-HOW_TO_DUMP = "Make one by kubectl get nodes,pods,phaseprofiles -A -o json."
+HOW_TO_DUMP = "Create one with kubectl get nodes,pods,phaseprofiles -A -o json."
 
 
 def _parsed(text: bytes, file: object) -> Any:

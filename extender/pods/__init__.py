@@ -1,1 +1,1 @@
-"""What a pod asks for, and what it is expected to use: by its history, by its requests, by its size."""
+"""Requests of pods and their expected use: by history, requests, measurement or size."""

@@ -1,4 +1,4 @@
-"""What a container needs by the time since its pod started, on cells of unix time that are the same for all pods."""
+"""Demand curves: what a container uses by the time since its pod started, on a grid of unix time shared by all pods."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from recommender.records import CPU, MEMORY
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """How finely, and how far ahead, load is forecast.
+    """Resolution and horizon of load forecasts.
 
     Attributes
     ----------
     step_s
-        Length of a cell. Coarser than the recommender's samples: a placement is judged by minutes.
+        Length of a cell; coarser than the recommender's samples, as minutes suffice for placement.
     cells
-        Cells ahead, the present one included: an hour by default.
+        Number of cells ahead, including the present one; an hour by default.
     """
 
     step_s: float = 150.0
     cells: int = 24
 
     def cell(self, unix_s: float) -> int:
-        """The number of the cell a moment falls into.
+        """The number of the cell that contains a time.
 
         Examples
         --------
@@ -40,29 +40,29 @@ class Grid:
         return math.floor(unix_s / self.step_s)
 
     def cells_of(self, duration_s: float) -> int:
-        """How many of the coming cells a duration covers, at least one, at most all."""
+        """How many of the coming cells a duration covers: at least one, at most all."""
         return max(1, min(self.cells, math.ceil(duration_s / self.step_s)))
 
 
 Floats = NDArray[np.float64]
 
-DOUBT = 0.5
-"""How uncertain use is: half as much as that of a pod which is either at its peak or idle, and as often as its mean use
-says. Runs of a class are alike in what they do, and not in when."""
+VARIANCE_FACTOR = 0.5
+"""Variance of CPU use, relative to that of a pod which is either idle or at its peak, with the same mean: runs of a
+class do the same things, but not at the same times."""
 
-LONGEST = 4096
-"""Cells of a curve; beyond them (a week of 150 s) the last value holds."""
+MAX_CELLS = 4096
+"""Longest curve; beyond it (a week of 150 s cells) the last value holds."""
 
 
 class Curve:
-    """Demand in cells since the start of the pod. Never changed once made.
+    """Demand by cell since the start of the pod. Immutable.
 
     Attributes
     ----------
     values
         (2, length): mean cpu_cores and largest memory_bytes of each cell.
     ends
-        The runs it was learned from had all ended by its end. Else the last value holds for ever after.
+        Whether all runs it was learned from had ended by its end; otherwise the last value holds from then on.
     """
 
     __slots__ = ("ends", "peak", "values")
@@ -74,29 +74,26 @@ class Curve:
 
     @property
     def length(self) -> int:
-        """Cells."""
+        """Number of cells."""
         return int(self.values.shape[1])
 
     @property
     def steady(self) -> bool:
-        """The same at all times."""
+        """Whether it is constant."""
         return self.length == 1 and not self.ends
 
     def over(self, first: int, cells: int) -> Floats:
-        """(2, cells): the demand from cell `first` since the start on, of a pod that goes on for ever.
-
-        Before the start that of the start counts.
-        """
+        """(2, cells): demand from cell `first` on of a pod that never ends; before the start, the first value."""
         length = self.length
         if first >= 0 and first + cells <= length:
             return self.values[:, first : first + cells]
-        places = np.minimum(np.maximum(np.arange(first, first + cells), 0), length - 1)
-        return self.values[:, places]
+        indices = np.minimum(np.maximum(np.arange(first, first + cells), 0), length - 1)
+        return self.values[:, indices]
 
     def expected(self, first: int, cells: int) -> Floats:
-        """(2, cells): the same of a pod that is expected to end as those before it did.
+        """(2, cells): demand from cell `first` on of a pod that is expected to end as earlier runs did.
 
-        Its memory is given up later, after half as long again: memory counted on too early kills.
+        Its memory counts half as long again, since memory that is assumed free too early leads to kills.
         """
         demand = self.over(first, cells)
         if not self.ends or first + cells <= self.length:
@@ -107,28 +104,28 @@ class Curve:
         return demand
 
     def capped(self, cpu_cores: float, memory_bytes: float) -> Curve:
-        """No more than these; NaN leaves a resource as it is."""
+        """The curve limited to these amounts; NaN for no limit."""
         if math.isnan(cpu_cores) and math.isnan(memory_bytes):
             return self
         return Curve(np.fmin(self.values, np.array([[cpu_cores], [memory_bytes]])), ends=self.ends)
 
 
 def variance_of(cpu_cores: Floats, peak_cores: float) -> Floats:
-    """(cells,), cores squared: how uncertain use is that is expected to be this, of a pod whose curve has this peak.
+    """(cells,), cores squared: variance of the CPU use of a pod with this expected use and peak.
 
-    None at the peak and none when nothing is used, so that what is asked for and never learned is certain.
+    It is 0 at the peak and when idle, so a constant demand taken from requests has no variance.
     """
-    return DOUBT * cpu_cores * (peak_cores - cpu_cores)
+    return VARIANCE_FACTOR * cpu_cores * (peak_cores - cpu_cores)
 
 
 @lru_cache(maxsize=16384)
-def flat(cpu_cores: float, memory_bytes: float) -> Curve:
-    """The same at all times."""
+def constant(cpu_cores: float, memory_bytes: float) -> Curve:
+    """A constant curve."""
     return Curve(np.array([[cpu_cores], [memory_bytes]], dtype=np.float64))
 
 
-def added(curves: Iterable[Curve]) -> Curve:
-    """Several containers together; at least one. They end together, with the last one whose end is known."""
+def total(curves: Iterable[Curve]) -> Curve:
+    """The sum of one or more containers; it ends with the longest curve if any of them ends."""
     parts = list(curves)
     if len(parts) == 1:
         return parts[0]
@@ -137,28 +134,28 @@ def added(curves: Iterable[Curve]) -> Curve:
 
 
 def resampled(step_s: float, cpu_cores: Sequence[float], memory_bytes: Sequence[float], grid: Grid) -> Curve | None:
-    """A demand curve of a profile on the grid; None where it says nothing that can be used.
+    """A demand curve of a PhaseProfile on the grid; None if it is unusable.
 
     Parameters
     ----------
     step_s
         Seconds between its values.
     cpu_cores, memory_bytes
-        One value a step since the start of the pod. CPU is averaged over a cell, of memory the most counts: what lasts
-        a second does not slow a cell, but kills.
+        One value per step since the start of the pod. CPU is averaged over a cell; of memory the maximum counts, as
+        even a short shortage kills.
     """
     length = min(len(cpu_cores), len(memory_bytes))
-    told = np.array([cpu_cores[:length], memory_bytes[:length]], dtype=np.float64)
-    if not 0.0 < length * step_s < math.inf or not ((told >= 0.0) & (told <= [[MAX_CORES], [MAX_BYTES]])).all():
+    demand = np.array([cpu_cores[:length], memory_bytes[:length]], dtype=np.float64)
+    if not 0.0 < length * step_s < math.inf or not ((demand >= 0.0) & (demand <= [[MAX_CORES], [MAX_BYTES]])).all():
         return None
     edges = np.arange(length + 1) * step_s
     whole = max(1, math.ceil(edges[-1] / grid.step_s - 1e-9))
-    cells = min(whole, LONGEST)
+    cells = min(whole, MAX_CELLS)
     values = np.empty((2, cells))
     for cell in range(cells):
         begins, ends = cell * grid.step_s, (cell + 1) * grid.step_s
         shares = np.clip(np.minimum(edges[1:], ends) - np.maximum(edges[:-1], begins), 0.0, None)
         inside = shares > 0.0
-        values[CPU, cell] = (told[CPU, inside] * shares[inside]).sum() / shares[inside].sum()
-        values[MEMORY, cell] = told[MEMORY, inside].max()
+        values[CPU, cell] = (demand[CPU, inside] * shares[inside]).sum() / shares[inside].sum()
+        values[MEMORY, cell] = demand[MEMORY, inside].max()
     return Curve(values, ends=whole == cells)

@@ -1,4 +1,4 @@
-"""Events on pods, for people."""
+"""Kubernetes Events on pods."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from recommender.cluster.paths import EVENTS, path_of
 
 log = logging.getLogger(__name__)
 
-LONGEST_NOTE = 1000
-"""An event's message may have 1024 bytes."""
+MAX_NOTE = 1000
+"""Characters; the API allows 1024 bytes."""
 
 
 class Events:
-    """Written in the name of one program; `clock` tells unix seconds."""
+    """Writes events of one component; `clock` returns unix seconds."""
 
     def __init__(self, api: Api, component: str, clock: Callable[[], float]) -> None:
         self._api, self._component, self._clock = api, component, clock
 
     def write(self, pod: ObjectKey, uid: str, reason: str, text: str, *, warning: bool = False) -> bool:
-        """One event on a pod; False when it could not be written."""
+        """Write an event on a pod; False if that failed."""
         now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         on = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": uid}
         event = {
@@ -33,7 +33,7 @@ class Events:
             "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
             "involvedObject": on,
             "reason": reason,
-            "message": text[:LONGEST_NOTE],
+            "message": text[:MAX_NOTE],
             "type": "Warning" if warning else "Normal",
             "source": {"component": self._component},
             "firstTimestamp": now,

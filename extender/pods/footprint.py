@@ -1,5 +1,5 @@
-"""What a pod is expected to use on its node: by its history or forecast, as the PhaseProfiles tell them, else by its
-requests, else by what it was seen to use, else by its T-shirt size."""
+"""The expected use of a pod on its node: from the history or forecast in PhaseProfiles, else from its requests, else
+from measured use, else from its T-shirt size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from extender.pods.curves import Curve, added, flat
+from extender.pods.curves import Curve, constant, total
 from extender.pods.pod import SIZE_ANNOTATION, Container, Pair, Pod, Profile
 from recommender.cluster.objects.requests import MAX_BYTES, MAX_CORES
 from recommender.errors import Misuse
@@ -22,28 +22,28 @@ FFDL: Mapping[str, Pair] = {
     "1-V100": (26.0, 24 * BYTES_PER_GIB),
     "2-V100": (42.0, 48 * BYTES_PER_GIB),
 }
-"""T-shirt sizes, for pods that tell neither by history nor requests: the CPU threads that keep so many GPUs of a kind
-busy, and memory (FfDL, table 5 of its recommendation of sizes)."""
+"""T-shirt sizes, for pods with neither history nor requests: CPU threads that keep the GPUs busy, and memory (FfDL,
+table 5 of its size recommendation)."""
 
-UNTOLD: Pair = (0.1, 200.0 * (1 << 20))
-"""What kube-scheduler itself counts for a container without requests when it scores nodes."""
+DEFAULT_REQUESTS: Pair = (0.1, 200.0 * (1 << 20))
+"""What kube-scheduler assumes for a container without requests when it scores nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The table, by `<GPUs>-<kind>`: `checked` makes one of a table from outside."""
+    """T-shirt sizes by `<GPUs>-<kind>`; use `checked_sizes` for tables of users."""
 
     table: Mapping[str, Pair]
 
     def of(self, name: str) -> Pair | None:
-        """The size of this very name."""
+        """The size with exactly this name."""
         return self.table.get(name)
 
     def for_gpus(self, gpus: float, gpu_type: str) -> Pair | None:
-        """The size for so many GPUs of a kind, `gpu_type` being any text that holds its name (`Tesla-V100-SXM2-16GB`).
+        """The size for a number of GPUs; `gpu_type` is any text that contains the kind (`Tesla-V100-SXM2-16GB`).
 
-        Of a known kind the nearest size is scaled by the number; of an unknown one the smallest of all kinds counts,
-        since too much would keep a node empty for a guess.
+        For a known kind the nearest size is scaled; for an unknown one the smallest per GPU, as overestimating would
+        keep nodes empty because of a guess.
 
         Examples
         --------
@@ -52,11 +52,11 @@ class Sizes:
         """
         if gpus <= 0 or not self.table:
             return None
-        told = gpu_type.lower()
+        gpu_type = gpu_type.lower()
         named = [(name.partition("-"), need) for name, need in self.table.items()]
-        alike = [(number, need) for (number, _, kind), need in named if told and kind.lower() in told]
-        if alike:
-            number, need = min(alike, key=lambda size: abs(float(size[0]) - gpus))
+        matching = [(number, need) for (number, _, kind), need in named if gpu_type and kind.lower() in gpu_type]
+        if matching:
+            number, need = min(matching, key=lambda size: abs(float(size[0]) - gpus))
         else:
             number, need = min(((number, need) for (number, _, _), need in named), key=_per_gpu)
         return need[0] / float(number) * gpus, need[1] / float(number) * gpus
@@ -67,13 +67,13 @@ def _per_gpu(size: tuple[str, Pair]) -> tuple[float, float]:
     return need[0] / float(number), need[1] / float(number)
 
 
-def checked(table: Mapping[str, Pair]) -> Sizes:
-    """A table whose names can be read.
+def checked_sizes(table: Mapping[str, Pair]) -> Sizes:
+    """Validate a table of sizes.
 
     Raises
     ------
     Misuse
-        A name is not `<GPUs>-<kind>`, or a need is not positive.
+        A name is not `<GPUs>-<kind>`, or an amount is not positive.
     """
     for name, need in table.items():
         number, dash, kind = name.partition("-")
@@ -96,21 +96,21 @@ HISTORY, FORECAST, REQUESTS, MEASURED, SIZE, GUESS = (
 LEARNED = (HISTORY, FORECAST)
 
 Use = Mapping[str, Pair]
-"""Container name -> what it was last seen to use."""
+"""Container name -> last measured use."""
 
-UNSEEN: Use = {}
+NO_USE: Use = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Expected use.
+    """The expected use of a pod.
 
     Attributes
     ----------
     curve
         Since the start of the pod.
     guessed
-        What of it (cpu_cores, memory_bytes) was neither learned nor asked for; never a ground for a refusal.
+        The part (cpu_cores, memory_bytes) that is neither learned, requested nor measured; never a reason to refuse.
     source
         Where most of it comes from, for people.
     """
@@ -121,59 +121,59 @@ class Footprint:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What was learned of a pod: by container, and from where; or nothing."""
+class DemandCurves:
+    """Learned demand by container, possibly none, and its source."""
 
     curves: Mapping[str, Curve]
     source: str
 
 
-def footprint_of(pod: Pod, known: Known, use: Use, sizes: Sizes, largest: Pair) -> Footprint:
+def footprint_of(pod: Pod, known: DemandCurves, use: Use, sizes: Sizes, largest: Pair) -> Footprint:
     """The footprint of a pod.
 
     Parameters
     ----------
     use
-        Stands in where a container neither was learned nor asks for anything.
+        Replaces missing requests of containers without learned demand.
     largest
-        Allocatable of the largest node. A history beyond it is nonsense: the pod could run nowhere, and is believed its
-        requests instead.
+        Allocatable of the largest node. Learned demand beyond it is implausible, and requests are used instead.
     """
     parts = [known.curves[c.name].capped(*c.limits) for c in pod.containers if c.name in known.curves]
     if parts:
-        learned = added(parts)
+        learned = total(parts)
         if not (learned.peak > largest).any():
             others = [c for c in pod.containers if c.name not in known.curves]
             if not others:
                 return Footprint(learned, (0.0, 0.0), known.source)
             rest = _declared(others, pod, use, sizes, alone=False)
-            return Footprint(added([learned, rest.curve]), rest.guessed, known.source)
+            return Footprint(total([learned, rest.curve]), rest.guessed, known.source)
     return _declared(pod.containers, pod, use, sizes, alone=True)
 
 
 def _declared(containers: Sequence[Container], pod: Pod, use: Use, sizes: Sizes, *, alone: bool) -> Footprint:
-    """By requests; what nothing is asked for is what was measured, and guessed where nothing was.
+    """The footprint by requests; where there are none by measured use, and else by a guess.
 
-    `alone`: these are all containers of the pod, whose requests also hold its overhead and sidecars.
+    `alone`: these are all containers of the pod, so its total requests (with overhead and sidecars) count.
     """
-    size = (sizes.of(pod.words.get(SIZE_ANNOTATION, "")) or sizes.for_gpus(pod.gpus, pod.gpu_type)) if alone else None
-    told, guessed, measured = [0.0, 0.0], [0.0, 0.0], False
+    named = sizes.of(pod.annotations.get(SIZE_ANNOTATION, ""))
+    size = (named or sizes.for_gpus(pod.gpus, pod.gpu_type)) if alone else None
+    declared, guessed, measured = [0.0, 0.0], [0.0, 0.0], False
     for resource in range(2):
-        silent = [container.name for container in containers if math.isnan(container.requests[resource])]
+        unrequested = [container.name for container in containers if math.isnan(container.requests[resource])]
         asked = [c.requests[resource] for c in containers if not math.isnan(c.requests[resource])]
-        told[resource] = pod.requests[resource] if alone else math.fsum(asked)
-        seen = [use[name][resource] for name in silent if name in use and not math.isnan(use[name][resource])]
-        if len(seen) < len(silent):
-            stand_in = size[resource] - told[resource] if size else UNTOLD[resource] * (len(silent) - len(seen))
-            guessed[resource] = max(0.0, stand_in - math.fsum(seen) if size else stand_in)
-        told[resource] += math.fsum(seen)
+        declared[resource] = pod.requests[resource] if alone else math.fsum(asked)
+        seen = [use[name][resource] for name in unrequested if name in use and not math.isnan(use[name][resource])]
+        if len(seen) < len(unrequested):
+            default = DEFAULT_REQUESTS[resource] * (len(unrequested) - len(seen))
+            guessed[resource] = max(0.0, size[resource] - declared[resource] - math.fsum(seen) if size else default)
+        declared[resource] += math.fsum(seen)
         measured = measured or bool(seen)
     source = MEASURED if measured else REQUESTS if not any(guessed) else SIZE if size else GUESS
-    curve = flat(min(told[0] + guessed[0], MAX_CORES), min(told[1] + guessed[1], MAX_BYTES))
+    curve = constant(min(declared[0] + guessed[0], MAX_CORES), min(declared[1] + guessed[1], MAX_BYTES))
     return Footprint(curve, (guessed[0], guessed[1]), source)
 
 
-NOTHING = Known({}, "")
+NO_CURVES = DemandCurves({}, "")
 
 ClassKey = tuple[str, str]
 """Namespace and workload class."""
@@ -182,68 +182,68 @@ PodName = tuple[str, str]
 """Namespace and name."""
 
 PodKey = tuple[str, str]
-"""Namespace and UID: a profile tells of pods of its own namespace alone."""
+"""Namespace and UID: a profile only describes pods of its own namespace."""
 
-SAME_USE = 0.1
-"""Use that has changed by less than this share, or by less than `SMALL` altogether, is what it was."""
+RELATIVE_USE_TOLERANCE = 0.1
+"""Changes of use by less than this share, or less than `ABSOLUTE_USE_TOLERANCE`, are ignored."""
 
-SMALL: Pair = (0.01, 2.0**20)
+ABSOLUTE_USE_TOLERANCE: Pair = (0.01, 2.0**20)
 
-MOST_FOOTPRINTS = 4096
-"""Pods of one job are alike: one footprint serves them all, which saves both time and memory."""
+MAX_FOOTPRINTS = 4096
+"""Size of the cache: pods of one job share a footprint, which saves time and memory."""
 
 
-class Learned:
-    """The profiles as last seen, and what pods are expected to use. Not safe for several threads by itself."""
+class ProfileIndex:
+    """The PhaseProfiles as last seen, and the footprints of pods. Not thread-safe."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
-        self._footprints: dict[Hashable, tuple[Known, Use, Footprint]] = {}
-        self._classes: dict[ClassKey, Known] = {}
+        self._footprints: dict[Hashable, tuple[DemandCurves, Use, Footprint]] = {}
+        self._classes: dict[ClassKey, DemandCurves] = {}
         self._of_pod: dict[PodKey, Profile] = {}
-        self._known_of: dict[tuple[str, str], tuple[Known, Known]] = {}
+        self._known_of: dict[tuple[str, str], tuple[DemandCurves, DemandCurves]] = {}
         self._named_by: dict[tuple[str, str], frozenset[str]] = {}
         self._use: dict[PodName, Use] = {}
 
     def put(self, profile: Profile) -> frozenset[str]:
-        """A profile came or changed; the UIDs of the pods that it names now, or named before."""
+        """Add or replace a profile; returns the UIDs of the pods that it names or named before."""
         if profile.workload:
-            self._classes[profile.namespace, profile.workload] = Known(profile.curves, HISTORY)
+            self._classes[profile.namespace, profile.workload] = DemandCurves(profile.curves, HISTORY)
         named_before = self._forget(profile)
         self._of_pod.update({(profile.namespace, uid): profile for uid in profile.categories})
         name = (profile.namespace, profile.name)
-        self._known_of[name] = Known(profile.curves, HISTORY), Known(profile.forecasts, FORECAST)
+        self._known_of[name] = DemandCurves(profile.curves, HISTORY), DemandCurves(profile.forecasts, FORECAST)
         self._named_by[name] = frozenset(profile.categories)
         return named_before.union(profile.categories)
 
     def drop(self, profile: Profile) -> frozenset[str]:
-        """A profile is no more; the UIDs of the pods that it named."""
+        """Remove a profile; returns the UIDs of the pods that it named."""
         if profile.workload:
             self._classes.pop((profile.namespace, profile.workload), None)
         return self._forget(profile)
 
     def _forget(self, profile: Profile) -> frozenset[str]:
-        """Drop what a profile of this name said of single pods."""
+        """Drop what a profile of this name said about pods."""
         name = (profile.namespace, profile.name)
         self._known_of.pop(name, None)
         uids = self._named_by.pop(name, frozenset())
         for uid in uids:
-            held = self._of_pod.get((profile.namespace, uid))
-            if held is not None and held.name == profile.name:
+            cached = self._of_pod.get((profile.namespace, uid))
+            if cached is not None and cached.name == profile.name:
                 del self._of_pod[profile.namespace, uid]
         return uids
 
     def put_use(self, use: Mapping[PodName, Use]) -> Set[PodName]:
-        """What pods were seen to use; of which ones it has changed. Those that are not named are not known any more."""
+        """Replace the measured use of all pods; returns those whose use has changed."""
         changed = {name for name in self._use.keys() - use.keys() if self._use[name]}
         for name, containers in use.items():
-            if not _alike(self._use.get(name, UNSEEN), containers):
+            if not _nearly_equal(self._use.get(name, NO_USE), containers):
                 changed.add(name)
-        self._use = {name: use[name] if name in changed else self._use.get(name, UNSEEN) for name in use}
+        self._use = {name: use[name] if name in changed else self._use.get(name, NO_USE) for name in use}
         return changed
 
-    def silent(self, pod: Pod) -> bool:
-        """Whether one of its containers neither was learned nor asks for something."""
+    def lacks_demand(self, pod: Pod) -> bool:
+        """Whether a container has neither learned demand nor full requests."""
         known = self._known(pod).curves
         return any(math.isnan(request) for c in pod.containers if c.name not in known for request in c.requests)
 
@@ -252,38 +252,39 @@ class Learned:
         return (pod.namespace, pod.workload) in self._classes or (pod.namespace, pod.uid) in self._of_pod
 
     def footprint(self, pod: Pod, largest: Pair) -> Footprint:
-        """As `footprint_of`, by its own demand where it has one, else that of its class, else what it needs next."""
-        known, size = self._known(pod), pod.words.get(SIZE_ANNOTATION, "")
-        use = self._use.get((pod.namespace, pod.name), UNSEEN) if pod.node else UNSEEN
+        """The footprint by the pod's own demand curve, else that of its class, else its forecast; cached."""
+        known, size = self._known(pod), pod.annotations.get(SIZE_ANNOTATION, "")
+        use = self._use.get((pod.namespace, pod.name), NO_USE) if pod.node else NO_USE
         key = (id(known), id(use), pod.containers, pod.requests, pod.gpus, pod.gpu_type, size, largest)
-        held = self._footprints.get(key)
-        if held is not None and held[0] is known and held[1] is use:
-            return held[2]
-        if len(self._footprints) >= MOST_FOOTPRINTS:
+        cached = self._footprints.get(key)
+        if cached is not None and cached[0] is known and cached[1] is use:
+            return cached[2]
+        if len(self._footprints) >= MAX_FOOTPRINTS:
             self._footprints.clear()
         footprint = footprint_of(pod, known, use, self._sizes, largest)
         self._footprints[key] = (known, use, footprint)
         return footprint
 
-    def _known(self, pod: Pod) -> Known:
-        """What is learned of it; the same object until it changes."""
+    def _known(self, pod: Pod) -> DemandCurves:
+        """The learned demand of a pod; the same object until it changes."""
         own = self._of_pod.get((pod.namespace, pod.uid))
-        demand, forecast = NOTHING, NOTHING
+        demand, forecast = NO_CURVES, NO_CURVES
         if own is not None:
             demand, forecast = self._known_of[own.namespace, own.name]
-        of_class = self._classes.get((pod.namespace, pod.workload), NOTHING)
-        return next((known for known in (demand, of_class, forecast) if known.curves), NOTHING)
+        of_class = self._classes.get((pod.namespace, pod.workload), NO_CURVES)
+        return next((known for known in (demand, of_class, forecast) if known.curves), NO_CURVES)
 
     def category(self, pod: Pod) -> int | None:
-        """The number of its category; None while nothing is told of it."""
+        """The number of a pod's category; None if unknown."""
         profile = self._of_pod.get((pod.namespace, pod.uid))
         return profile.categories.get(pod.uid) if profile is not None else None
 
 
-def _alike(one: Use, other: Use) -> bool:
-    """Whether containers use so nearly the same that nothing need be judged anew."""
+def _nearly_equal(one: Use, other: Use) -> bool:
+    """Whether the use of containers has changed so little that nothing needs updating."""
     return one.keys() == other.keys() and all(
-        math.isnan(before) == math.isnan(now) and not abs(now - before) > max(SMALL[each], SAME_USE * before)
+        math.isnan(before) == math.isnan(now)
+        and not abs(now - before) > max(ABSOLUTE_USE_TOLERANCE[each], RELATIVE_USE_TOLERANCE * before)
         for name, used in one.items()
         for each, (before, now) in enumerate(zip(used, other[name], strict=True))
     )

@@ -1,4 +1,4 @@
-"""A pod as the extender needs it: what it asks for, to whom it belongs, and what it says of itself."""
+"""Pods, nodes and PhaseProfiles as the extender needs them, and the labels and annotations that it reads."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Pair = tuple[float, float]
 PREFIX = "phasewise.dev/"
 
 WEIGHTS_ANNOTATION = f"{PREFIX}weights"
-"""Weights of scorers for this pod: `complement=3,specon=1`."""
+"""Scorer weights for this pod: `complement=3,specon=1`."""
 
 PLACEMENT_ANNOTATION = f"{PREFIX}placement"
-"""`pack` or `spread`: whether the pods of its job want to be together or apart."""
+"""`pack` or `spread`: whether to place the pods of its job together or apart."""
 
 DATA_ANNOTATION = f"{PREFIX}data"
 """The data sets it reads: `imagenet,coco`."""
@@ -28,11 +28,11 @@ SIZE_ANNOTATION = f"{PREFIX}size"
 """Its T-shirt size: `2-V100`."""
 
 EXPLAIN_ANNOTATION = f"{PREFIX}explain"
-"""`event`: an event on the pod shall say why it went where it went."""
+"""`event`: write an event on the pod that explains its placement."""
 
 
 class Container(NamedTuple):
-    """One of `spec.containers`; NaN where it asks for nothing or has no limit."""
+    """One of `spec.containers`; NaN for a missing request or limit."""
 
     name: str
     requests: Pair
@@ -41,40 +41,40 @@ class Container(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod, asked about or seen by the watch.
+    """A pod, from a request of the scheduler or from the watch.
 
     Attributes
     ----------
     node
-        Where it is bound; empty while it is not.
+        Empty until the pod is bound.
     finished
-        It runs no more and never will: it needs nothing.
+        Whether it has succeeded or failed.
     job
-        What pods of one job have in common; empty for a pod without a job.
+        Identifies its job, by group label or controller; empty without one.
     workload
-        Its workload class, by which its history is found.
+        Workload class, the key of its history.
     requests
-        What the scheduler counts for it: containers, sidecars, init containers and overhead; 0 where it asks for none.
+        As counted by the scheduler, with sidecars, init containers and overhead; 0 if there are none.
     gpus, gpu_type
-        How many it asks for, and of which kind (`V100`) where that can be told.
-    words
-        Its annotations below `phasewise.dev/`.
+        Number of GPUs requested, and their kind (`V100`) if known.
+    annotations
+        Those below `phasewise.dev/`.
     ours
-        It names our scheduler, or carries a label or annotation below `phasewise.dev/`.
+        Whether it names our scheduler or has a label or annotation below `phasewise.dev/`.
     started_s
-        When its kubelet took it on, unix seconds; NaN before that.
-    refused_s
-        Since when no node is found for it, unix seconds, if it was us who refused the last ones; else NaN.
+        When its kubelet accepted it, unix seconds; NaN before that.
+    refused_since_s
+        Since when it is unschedulable, unix seconds, if we refused nodes in the last attempt; else NaN.
     refusal
-        What the scheduler says of its last attempt in vain; empty while there was none.
-    priority, preempts
-        As in its spec; whether it may push out pods of lower priority.
+        The scheduler's message on the last failed attempt; empty for none.
+    priority, may_preempt
+        As in its spec; whether it may preempt pods of lower priority.
     of_our_scheduler
-        Its scheduler is one of ours, whatever else it says.
+        Whether its spec names one of our schedulers.
     extended, gpu
-        What it requests of extended resources by name, and of GPUs.
+        Requests of extended resources by name, and of GPUs.
     version
-        Its resourceVersion while it waits; empty once it is bound, and no part of a comparison.
+        resourceVersion while the pod is pending; empty once it is bound. Not compared.
     """
 
     namespace: str
@@ -88,13 +88,13 @@ class Pod:
     containers: tuple[Container, ...]
     gpus: float
     gpu_type: str
-    words: Mapping[str, str]
+    annotations: Mapping[str, str]
     ours: bool
     started_s: float = math.nan
-    refused_s: float = math.nan
+    refused_since_s: float = math.nan
     refusal: str = ""
     priority: int = 0
-    preempts: bool = True
+    may_preempt: bool = True
     of_our_scheduler: bool = False
     version: str = field(default="", compare=False)
     extended: Mapping[str, float] = field(default_factory=dict)
@@ -104,21 +104,17 @@ class Pod:
         return f"{self.namespace}/{self.name}"
 
     def bound_to(self, node: str) -> Pod:
-        """The same pod on its node, before its kubelet has said anything. By `replace` it would take twice as long."""
+        """The pod, newly bound to a node. Twice as fast as `replace`."""
         return Pod(
             self.namespace, self.name, self.uid, node, self.finished, self.job, self.workload, self.requests,
-            self.containers, self.gpus, self.gpu_type, self.words, self.ours, self.started_s,
+            self.containers, self.gpus, self.gpu_type, self.annotations, self.ours, self.started_s,
             priority=self.priority, of_our_scheduler=self.of_our_scheduler, extended=self.extended, gpu=self.gpu,
         )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node.
-
-    `allocatable` in (cpu_cores, memory_bytes), `data` the share of each data set that lies on it, `extended` what it
-    has of extended resources.
-    """
+    """A node: `data` holds the share of each data set stored on it, `extended` its allocatable extended resources."""
 
     name: str
     allocatable: Pair
@@ -129,18 +125,18 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a PhaseProfile says that matters here.
+    """What matters here of a PhaseProfile.
 
     Attributes
     ----------
     workload
-        The workload class it is of; empty for the profile of a VPA.
+        Workload class; empty for the profile of a VPA.
     curves
-        Container name -> demand of its class since the start; containers without one are left out.
+        Container name -> demand of its class since the start.
     forecasts
-        Container name -> what one that runs is expected to need next.
+        Container name -> forecast demand of running containers.
     categories
-        Pod uid -> number of its category in `CATEGORIES`; None when none was told.
+        Pod UID -> index of its category in `CATEGORIES`; None if unknown.
     """
 
     namespace: str
@@ -152,17 +148,16 @@ class Profile:
 
 
 CATEGORIES = ("progressing", "watching", "converged")
-"""SpeCon's PC, WC and CC, by number."""
-
+"""SpeCon's PC, WC and CC."""
 
 GANG_LABEL = f"{PREFIX}gang"
-"""Names the gang within its namespace."""
+"""Label: name of the gang, unique within the namespace."""
 
-SIZE = f"{PREFIX}gang-size"
-"""Label or annotation: how many pods it takes."""
+GANG_SIZE = f"{PREFIX}gang-size"
+"""Label or annotation: number of pods of the gang."""
 
 GROUPS = (
-    (GANG_LABEL, SIZE),
+    (GANG_LABEL, GANG_SIZE),
     ("jobset.sigs.k8s.io/jobset-name", ""),
     ("training.kubeflow.org/job-name", ""),
     ("volcano.sh/job-name", "scheduling.volcano.sh/group-min-member"),
@@ -173,13 +168,13 @@ GROUPS = (
     ("kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"),
     ("batch.kubernetes.io/job-name", ""),
 )
-"""(label or annotation that names a group, the one that tells its size), the widest first. Ours, JobSet, Kubeflow,
-Volcano, Coscheduling (now and as it was), Kueue, and a plain Job. `phasewise.dev/gang-size` tells the size of any."""
+"""(label or annotation with the name of a group, that with its size), the widest group first: ours, JobSet, Kubeflow,
+Volcano, Coscheduling (new and old), Kueue, and plain Jobs. `phasewise.dev/gang-size` overrides the size of any."""
 
 
-def group_of(words: Mapping[str, str]) -> tuple[str, str]:
-    """(name, size) of the group that a pod's labels and annotations tell of; empty where they do not."""
-    for named, sized in GROUPS:
-        if name := words.get(named):
-            return f"{named}={name}", words.get(SIZE) or words.get(sized, "")
-    return "", words.get(SIZE, "")
+def group_of(metadata: Mapping[str, str]) -> tuple[str, str]:
+    """(name, size) of a pod's group by its labels and annotations; empty if unknown."""
+    for name_key, size_key in GROUPS:
+        if name := metadata.get(name_key):
+            return f"{name_key}={name}", metadata.get(GANG_SIZE) or metadata.get(size_key, "")
+    return "", metadata.get(GANG_SIZE, "")

@@ -1,4 +1,4 @@
-"""Pods, nodes and PhaseProfiles from their JSON, by the recommender's reader: only what placing them needs."""
+"""Reads pods, nodes and PhaseProfiles from their JSON: only what placement needs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from functools import lru_cache
 from sys import intern
 from typing import Any
 
-from extender.pods.curves import Curve, Grid, flat, resampled
+from extender.pods.curves import Curve, Grid, constant, resampled
 from extender.pods.gpus import gpu_offer, gpu_request
 from extender.pods.pod import PREFIX, Container, Node, Pod, Profile, group_of
-from extender.reasons import THAT_PASS
+from extender.reasons import TEMPORARY_REASONS
 from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pair import read_pair
 from recommender.cluster.objects.pods import Pod as ClusterPod
@@ -24,24 +24,24 @@ from recommender.cluster.workloads.ownership import Workload
 from recommender.cluster.workloads.workload_class import workload_class
 
 OwnersOf = Callable[[ClusterPod], Sequence[Workload]]
-"""The controllers above a pod, the nearest first."""
+"""The controllers of a pod, the nearest first."""
 
 GPU_KINDS = re.compile(r"accelerator|gpu\.(product|model)|gpu-(type|model|product)")
-"""Labels of nodes by which pods choose a kind of GPU (of NVIDIA's and AMD's feature discovery, of clouds)."""
+"""Node labels by which pods select a kind of GPU (NVIDIA's and AMD's feature discovery, clouds)."""
 
 DATA_PREFIX = f"data.{PREFIX}"
-"""`data.phasewise.dev/imagenet: "0.5"` on a node: half of the data set lies there."""
+"""`data.phasewise.dev/imagenet: "0.5"` on a node: it stores half of the data set."""
 
 CATEGORY_NUMBERS = {"progressing": 0, "watching": 1, "converged": 2, "pc": 0, "wc": 1, "cc": 2}
 
 
 def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Mapping[str, Any]], Pod]:
-    """What makes a `Pod` of the JSON of one.
+    """A function that reads a `Pod` from its JSON.
 
     Parameters
     ----------
     schedulers
-        Their pods are ours.
+        Names of our schedulers.
     """
 
     @reads("Pod")
@@ -49,7 +49,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
         seen = read_cluster_pod(raw.raw)
         spec = raw.child("spec")
         needs = requests_of(spec, raw.child("status"))
-        words = {name: text for name, text in seen.annotations.items() if name.startswith(PREFIX)}
+        annotations = {name: text for name, text in seen.annotations.items() if name.startswith(PREFIX)}
         labelled = any(name.startswith(PREFIX) for name in seen.labels)
         return Pod(
             namespace=seen.key.namespace,
@@ -63,13 +63,13 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             containers=tuple(_container(c.name, c.requests, c.limits) for c in seen.containers),
             gpus=math.fsum(_gpus_of(container) for container in spec.children("containers")),
             gpu_type=_gpu_type(spec),
-            words=words,
-            ours=labelled or bool(words) or seen.scheduler_name in schedulers,
+            annotations=annotations,
+            ours=labelled or bool(annotations) or seen.scheduler_name in schedulers,
             started_s=math.nan if seen.started_s is None else seen.started_s,
-            refused_s=math.nan if seen.node else _refused_s(raw.child("status")),
+            refused_since_s=math.nan if seen.node else _refused_since_s(raw.child("status")),
             refusal="" if seen.node else refusal_in(raw.child("status")).text("message"),
             priority=spec.integer("priority"),
-            preempts=spec.text("preemptionPolicy") != "Never",
+            may_preempt=spec.text("preemptionPolicy") != "Never",
             of_our_scheduler=seen.scheduler_name in schedulers,
             version="" if seen.node else str(raw.child("metadata").raw.get("resourceVersion") or ""),
             extended=extended_resources(needs),
@@ -80,11 +80,11 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
 
 
 _container = lru_cache(maxsize=16384)(Container)
-"""Pods of one job are alike: one object serves them all."""
+"""Pods of one job share the objects."""
 
 
 def _job_of(pod: ClusterPod) -> str:
-    """Its group, and without one its controller."""
+    """The name of the pod's group, else the UID of its controller."""
     name, _ = group_of({**pod.annotations, **pod.labels})
     if name:
         return intern(name)
@@ -92,15 +92,15 @@ def _job_of(pod: ClusterPod) -> str:
     return owner.uid or owner.name if owner is not None else ""
 
 
-def _refused_s(status: Fields) -> float:
-    """The condition tells of the last attempt, its time of the first that failed: tries in between do not change it."""
+def _refused_since_s(status: Fields) -> float:
+    """When the pod became unschedulable: later attempts do not change the condition's time."""
     condition = refusal_in(status)
     since_s = condition.time_s("lastTransitionTime")
     return since_s if since_s is not None and refused_by_us(condition) else math.nan
 
 
 def refusal_in(status: Fields) -> Fields:
-    """The condition of a pod that no node was found for; an empty one for any other."""
+    """The condition of an unschedulable pod; empty for any other."""
     for condition in status.children("conditions"):
         if condition.text("type") == "PodScheduled" and condition.text("status") == "False":
             return condition
@@ -108,16 +108,16 @@ def refusal_in(status: Fields) -> Fields:
 
 
 def refused_by_us(condition: Fields) -> bool:
-    """Whether a refusal of ours is among the reasons, one that will not hold for ever."""
-    said = condition.text("message")
-    return any(reason in said for reason in THAT_PASS)
+    """Whether one of our temporary reasons is in the condition's message."""
+    message = condition.text("message")
+    return any(reason in message for reason in TEMPORARY_REASONS)
 
 
 def _gpus_of(container: Fields) -> float:
     resources = container.child("resources")
     limits, requests = resources.child("limits"), resources.child("requests")
-    told = limits if limits.raw else requests
-    return math.fsum(told.quantity(name) or 0.0 for name in told.raw if name.rpartition("/")[2] == "gpu")
+    amounts_of = limits if limits.raw else requests
+    return math.fsum(amounts_of.quantity(name) or 0.0 for name in amounts_of.raw if name.rpartition("/")[2] == "gpu")
 
 
 def _gpu_type(spec: Fields) -> str:
@@ -126,7 +126,7 @@ def _gpu_type(spec: Fields) -> str:
 
 @reads("Node")
 def read_node(raw: Fields) -> Node:
-    """A node from its JSON; BadObject where a field has the wrong form."""
+    """Read a node from its JSON; BadObject if a field is malformed."""
     metadata, allocatable = raw.child("metadata"), raw.child("status").child("allocatable")
     labels = metadata.string_map("labels")
     data = {
@@ -138,7 +138,7 @@ def read_node(raw: Fields) -> Node:
 
 
 def _share(text: str) -> float:
-    """How much of a data set a label says is there; one that is no number just says that it is."""
+    """The share of a data set by the value of a label; any other text but `false`, `no` and `absent` counts as 1."""
     try:
         share = float(text)
     except ValueError:
@@ -147,7 +147,7 @@ def _share(text: str) -> float:
 
 
 def profile_reader(grid: Grid) -> Callable[[Mapping[str, Any]], Profile]:
-    """What makes a `Profile` of the JSON of a PhaseProfile; a demand that cannot be used is left out."""
+    """A function that reads a `Profile` from the JSON of a PhaseProfile, without unusable demand curves."""
 
     @reads("PhaseProfile")
     def read(raw: Fields) -> Profile:
@@ -173,12 +173,12 @@ def profile_reader(grid: Grid) -> Callable[[Mapping[str, Any]], Profile]:
 
 
 def categories_of(status: Fields) -> dict[str, int | None]:
-    """The category of each pod by UID: of several containers that of the one that still learns most."""
+    """The category of each pod by UID; of several containers the one that still learns most."""
     categories: dict[str, int | None] = {}
     for pod in status.children("pods"):
-        uid, told = pod.text("uid"), CATEGORY_NUMBERS.get(pod.text("category").lower())
+        uid, category = pod.text("uid"), CATEGORY_NUMBERS.get(pod.text("category").lower())
         known = categories.get(uid)
-        categories[uid] = told if known is None else known if told is None else min(known, told)
+        categories[uid] = category if known is None else known if category is None else min(known, category)
     return categories
 
 
@@ -196,8 +196,8 @@ def _forecast_of(why: Mapping[str, Any]) -> Curve | None:
     if not isinstance(cpu_cores, int | float) or not isinstance(memory_bytes, int | float):
         return None
     known = 0.0 <= cpu_cores <= MAX_CORES and 0.0 <= memory_bytes <= MAX_BYTES
-    return flat(float(cpu_cores), float(memory_bytes)) if known else None
+    return constant(float(cpu_cores), float(memory_bytes)) if known else None
 
 
 _resampled = lru_cache(maxsize=4096)(resampled)
-"""Profiles are written anew whenever a phase changes, their demand seldom: the same numbers give the same object."""
+"""Profiles change with every phase but their demand seldom does: equal numbers give the same object."""

@@ -1,8 +1,8 @@
-"""Nodes reserved for the pods of gangs, as they stand in a ConfigMap that `phasewise controller` alone may write.
+"""Reservations of nodes for the pods of gangs, in a ConfigMap that only `phasewise controller` may write.
 
-For a gang it holds UIDs and nodes, no amounts: what is reserved is what the pods themselves ask for, and nothing for a
-pod that is bound, gone, or made anew under the same name. A pod that is moved needs a seat before the one is made that
-will take its place, so that its reservation says how much. Why it is one object stands in docs/decisions/extender.md.
+For a gang it holds UIDs and nodes but no amounts: what the pods request is reserved, and nothing for a pod that is
+bound, deleted or recreated. A reservation for a move is made before the replacement pod exists, so it also holds
+amounts. docs/decisions/extender.md says why it is a single object.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ ENTRY = "gangs.json"
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Nodes for pods of one gang, reserved at one moment.
+    """Nodes reserved for pods of one gang.
 
     Attributes
     ----------
     gang
-        Its name, unique within the namespace.
+        Name of the gang, unique within the namespace.
     since_s, hold_s
-        Unix seconds of the controller's clock, to the millisecond; and for how long it counts.
+        Creation by the controller's clock, unix seconds to the millisecond; and duration.
     nodes
         Pod UID -> node.
     needs, priority
-        Resource -> cores, bytes or pieces, and the priority, of whoever takes the place of these pods, which are to be
-        moved there; empty and 0 where the node is for the pods themselves.
+        For a move: resource -> amount, and priority, of the pod that will replace the one in `nodes`; else empty and 0.
     """
 
     namespace: str
@@ -52,19 +51,18 @@ class Reservation:
     priority: int = 0
 
     def without(self, uids: Set[str]) -> Reservation:
-        """The same but for these pods; itself where it names none of them."""
+        """The reservation without these pods; itself if it names none of them."""
         if uids.isdisjoint(self.nodes):
             return self
         return replace(self, nodes={uid: node for uid, node in self.nodes.items() if uid not in uids})
 
-    def left_s(self, now_s: float) -> float:
-        """For how long it still counts. A clock that was put back, or is ahead of ours, makes it no longer than
-        `hold_s`; one that is further off than that makes it count for nothing.
+    def remaining_s(self, now_s: float) -> float:
+        """Time until it expires, at most `hold_s` even if clocks differ; 0 if they differ by more than that.
 
         Examples
         --------
         >>> reservation = Reservation("team", "g", since_s=1000.0, hold_s=300.0, nodes={})
-        >>> [reservation.left_s(now_s) for now_s in (1100.0, 990.0, 1300.0, 0.0)]
+        >>> [reservation.remaining_s(now_s) for now_s in (1100.0, 990.0, 1300.0, 0.0)]
         [200.0, 300.0, 0.0, 0.0]
         """
         age_s = now_s - self.since_s
@@ -73,7 +71,7 @@ class Reservation:
 
 @reads("ConfigMap")
 def read_reservations(raw: Fields) -> tuple[Reservation, ...]:
-    """Those of the ConfigMap that can be read: one that cannot voids no other. BadObject where it is no list of any."""
+    """Read the reservations of the ConfigMap, skipping malformed ones; BadObject if it holds no list."""
     text, found = raw.child("data").text(ENTRY), []
     try:
         entries = orjson.loads(text) if text else []
@@ -85,23 +83,23 @@ def read_reservations(raw: Fields) -> tuple[Reservation, ...]:
         try:
             found.append(_reservation(Fields(entry, f"data.{ENTRY}[{number}]")))
         except BadField as error:
-            log.warning("a reservation counts for nothing: %s", error)
+            log.warning("a malformed reservation is ignored: %s", error)
     return tuple(found)
 
 
-def _reservation(told: Fields) -> Reservation:
-    since_s, hold_s = told.time_s("since"), told.integer("holdSeconds")
+def _reservation(fields: Fields) -> Reservation:
+    since_s, hold_s = fields.time_s("since"), fields.integer("holdSeconds")
     if since_s is None or hold_s <= 0:
-        raise BadField(told.path, "does not say since when and for how long")
-    by_node = told.child("nodes")
+        raise BadField(fields.path, "does not say since when and for how long")
+    by_node = fields.child("nodes")
     nodes = {uid: node for node in by_node.raw for uid in by_node.texts(node)}
-    asked = told.child("needs")
-    needs = {name: asked.quantity(name) or 0.0 for name in asked.raw}
-    namespace, gang, priority = told.required("namespace"), told.required("gang"), told.integer("priority")
+    needs_raw = fields.child("needs")
+    needs = {name: needs_raw.quantity(name) or 0.0 for name in needs_raw.raw}
+    namespace, gang, priority = fields.required("namespace"), fields.required("gang"), fields.integer("priority")
     return Reservation(namespace, gang, since_s, float(hold_s), nodes, needs, priority)
 
 
-def written(reservations: Sequence[Reservation]) -> Mapping[str, str]:
+def reservations_data(reservations: Sequence[Reservation]) -> Mapping[str, str]:
     """The `data` of the ConfigMap."""
     return {ENTRY: orjson.dumps([_as_json(each) for each in reservations]).decode()}
 
@@ -121,17 +119,17 @@ def _as_json(reservation: Reservation) -> dict[str, Any]:
     }
 
 
-class _Held(NamedTuple):
+class _Active(NamedTuple):
     reservation: Reservation
     until_s: float
     uids_on: Mapping[str, Sequence[str]]
 
 
 class Reservations:
-    """Those that count now. What counts is replaced as a whole, so that threads need no lock.
+    """The reservations in force. They are replaced as a whole, so threads need no lock.
 
-    How long a reservation counts is settled when it is first seen, by the clock on the wall, since a restart must not
-    renew it; from then on it is measured by one that nobody puts forward or back.
+    When a reservation is first seen, its end is computed by the wall clock, as a restart must not extend it; from then
+    on the monotonic clock counts.
 
     Parameters
     ----------
@@ -141,44 +139,45 @@ class Reservations:
 
     def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
         self._clock, self._monotonic = clock, monotonic
-        self._held: Sequence[_Held] = ()
+        self._all: Sequence[_Active] = ()
 
-    def put(self, told: Iterable[Reservation]) -> None:
-        """All there are now."""
-        ends = {_moment(held.reservation): held.until_s for held in self._held}
+    def put(self, fields: Iterable[Reservation]) -> None:
+        """Replace all reservations."""
+        ends = {_identity(each.reservation): each.until_s for each in self._all}
         now_s, monotonic_s = self._clock(), self._monotonic()
-        self._held = [
-            _Held(each, ends.get(_moment(each), monotonic_s + each.left_s(now_s)), _by_node(each)) for each in told
+        self._all = [
+            _Active(each, ends.get(_identity(each), monotonic_s + each.remaining_s(now_s)), _by_node(each))
+            for each in fields
         ]
 
     def node_of(self, uid: str) -> str:
-        """The node that is reserved for a pod; empty for none."""
-        return next((node for each in self._counting() if (node := each.reservation.nodes.get(uid))), "")
+        """The node reserved for a pod; empty for none."""
+        return next((node for each in self._active() if (node := each.reservation.nodes.get(uid))), "")
 
-    def next_of(self, uid: str) -> Pod | None:
-        """What stands for the pod that will take the place of one that is moved; None for any other."""
-        return next((_stand_in(each.reservation) for each in self._counting() if _moves(each.reservation, uid)), None)
+    def replacement_of(self, uid: str) -> Pod | None:
+        """A placeholder for the replacement of a pod that is being moved; None for other pods."""
+        return next((_replacement(each.reservation) for each in self._active() if _moves(each.reservation, uid)), None)
 
     def by_node(self) -> Mapping[str, Sequence[str]]:
-        """Node -> UIDs of the pods that it is reserved for, bound ones among them."""
-        counting = self._counting()
-        if len(counting) == 1:
-            return counting[0].uids_on
-        nodes = {node for held in counting for node in held.uids_on}
-        return {node: [uid for held in counting for uid in held.uids_on.get(node, ())] for node in nodes}
+        """Node -> UIDs of the pods that it is reserved for, including bound ones."""
+        active = self._active()
+        if len(active) == 1:
+            return active[0].uids_on
+        nodes = {node for each in active for node in each.uids_on}
+        return {node: [uid for each in active for uid in each.uids_on.get(node, ())] for node in nodes}
 
-    def _counting(self) -> Sequence[_Held]:
-        if not self._held:
+    def _active(self) -> Sequence[_Active]:
+        if not self._all:
             return ()
         now_s = self._monotonic()
-        return [held for held in self._held if now_s < held.until_s]
+        return [each for each in self._all if now_s < each.until_s]
 
 
 def _moves(reservation: Reservation, uid: str) -> bool:
     return bool(reservation.needs) and uid in reservation.nodes
 
 
-def _stand_in(reservation: Reservation) -> Pod:
+def _replacement(reservation: Reservation) -> Pod:
     needs = reservation.needs
     return Pod(
         reservation.namespace, reservation.gang, "", "", False, "", "",
@@ -187,8 +186,8 @@ def _stand_in(reservation: Reservation) -> Pod:
     )  # fmt: skip
 
 
-def _moment(reservation: Reservation) -> tuple[str, str, float]:
-    """What tells one reservation from the next of the same gang."""
+def _identity(reservation: Reservation) -> tuple[str, str, float]:
+    """Distinguishes successive reservations of the same gang."""
     return reservation.namespace, reservation.gang, reservation.since_s
 
 

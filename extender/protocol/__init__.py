@@ -1,1 +1,1 @@
-"""What kube-scheduler and its extenders say to each other, read strictly and written exactly."""
+"""The JSON protocol between kube-scheduler and its extenders."""

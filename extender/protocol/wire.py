@@ -1,8 +1,7 @@
-"""The JSON of kube-scheduler's extenders: read strictly, written exactly.
+"""JSON of the kube-scheduler extender protocol (k8s.io/kube-scheduler/extender/v1).
 
-k8s.io/kube-scheduler/extender/v1. Keys are written as the scheduler writes them and read in any case: its own decoder
-does not tell them apart, and older ones sent lower-case ones. Scores are whole numbers: a single `3.0` would make the
-scheduler drop all of them without a word.
+Keys are read case-insensitively, like in the scheduler's own decoder, as older schedulers sent them in lower case.
+Scores are written as integers: a single `3.0` would make the scheduler silently drop all of them.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ import orjson
 from numpy.typing import NDArray
 
 from extender.errors import BadRequest
-from extender.scoring.combine import MOST, NEUTRAL
+from extender.scoring.combine import MAX_SCORE, NEUTRAL
 from extender.view.snapshot import Integers
 
 Json = dict[str, Any]
 
 Victims = Mapping[str, Sequence[str]]
-"""Node -> UIDs of the pods to be evicted there."""
+"""Node -> UIDs of the pods to evict there."""
 
 
-class Asked(NamedTuple):
+class ExtenderArgs(NamedTuple):
     """ExtenderArgs.
 
     Attributes
@@ -34,9 +33,9 @@ class Asked(NamedTuple):
     pod
         As sent.
     names
-        The nodes in their order as they were sent: one may stand there twice.
+        Names of the nodes, in the order sent, possibly with duplicates.
     nodes
-        Name -> node as sent, by a scheduler that is not `nodeCacheCapable`; else None.
+        Name -> node as sent, if the scheduler is not configured with `nodeCacheCapable`; else None.
     """
 
     pod: Json
@@ -44,9 +43,8 @@ class Asked(NamedTuple):
     nodes: Mapping[str, Json] | None
 
 
-class Filtered(NamedTuple):
-    """The nodes that passed, in their order, and node -> why the pod must not go there, each node once; and the one of
-    these that evictions would open to it, or an empty name."""
+class FilterResult(NamedTuple):
+    """The nodes that passed, in order; refused node -> reason; and the refused node to try preemption on, or empty."""
 
     passed: Sequence[str]
     refused: Mapping[str, str]
@@ -54,9 +52,9 @@ class Filtered(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """Every node asked about, once: those of `known` at (m,) `places` with (m,) `scores` of 0 to 10, and `neutral`, of
-    which nothing can be said, with `NEUTRAL`."""
+class HostPriorities:
+    """Scores of all nodes, without duplicates: (m,) `places` in `known` with (m,) `scores` from 0 to 10, and unknown
+    nodes in `neutral`, which get `NEUTRAL`."""
 
     known: Sequence[str] = ()
     places: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
@@ -65,8 +63,8 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedVictims:
-    """ExtenderPreemptionArgs: whom the scheduler would evict; `disruptions` are the budgets violated on each node."""
+class PreemptionArgs:
+    """ExtenderPreemptionArgs: proposed victims, and `disruptions`, the number of budgets violated on each node."""
 
     pod: Json
     victims: Victims
@@ -74,45 +72,45 @@ class AskedVictims:
 
 
 @lru_cache(maxsize=1)
-def read_asked(body: bytes) -> Asked:
-    """What `filter` and `prioritize` are asked. Nearly always the latter gets the very bytes that the former got.
+def read_args(body: bytes) -> ExtenderArgs:
+    """Read the body of `filter` and `prioritize`. Cached, as both usually get the same bytes.
 
     Raises
     ------
     BadRequest
-        It is no ExtenderArgs; says where.
+        It is not an ExtenderArgs; says where.
     """
     args = _arguments(body)
     pod = _object(args, "pod")
     names, nodes = args.get("nodenames"), args.get("nodes")
     if names is not None:
-        return Asked(pod, _names(names), None)
+        return ExtenderArgs(pod, _names(names), None)
     if nodes is None:
         raise BadRequest("neither NodeNames nor Nodes is given")
     items = nodes.get("items") if isinstance(nodes, dict) else None
     if items is not None and type(items) is not list:
         raise BadRequest("Nodes.items is not a list")
     listed = {_name_of(item): item for item in items or ()}
-    return Asked(pod, list(listed), listed)
+    return ExtenderArgs(pod, list(listed), listed)
 
 
 def _names(values: object) -> list[str]:
     if type(values) is not list:
         raise BadRequest("NodeNames is not a list")
     try:
-        "".join(values)  # the quickest that looks at each
+        "".join(values)  # the fastest type check of all elements
     except TypeError as error:
-        raise BadRequest("NodeNames is not a list of texts") from error
+        raise BadRequest("NodeNames is not a list of strings") from error
     return values
 
 
-def read_victims(body: bytes) -> AskedVictims:
-    """What `preempt` is asked: full pods or their UIDs; no victims may be written as null.
+def read_preemption_args(body: bytes) -> PreemptionArgs:
+    """Read the body of `preempt`: victims are full pods or UIDs, and null for none.
 
     Raises
     ------
     BadRequest
-        It is no ExtenderPreemptionArgs; says where.
+        It is not an ExtenderPreemptionArgs; says where.
     """
     args = _arguments(body)
     pod = _object(args, "pod")
@@ -122,52 +120,52 @@ def read_victims(body: bytes) -> AskedVictims:
         raise BadRequest("neither NodeNameToMetaVictims nor NodeNameToVictims is an object")
     victims, disruptions = {}, {}
     for node, proposed in by_node.items():
-        told = _lowered(proposed, f"the victims on {node[:80]!r}")
-        pods = told.get("pods")
+        entry = _lowered(proposed, f"the victims on {node[:80]!r}")
+        pods = entry.get("pods")
         if pods is not None and type(pods) is not list:
             raise BadRequest(f"the victims on {node[:80]!r} are not a list")
         victims[node] = tuple(_uid_of(victim, full) for victim in pods or ())
-        number = told.get("numpdbviolations")
+        number = entry.get("numpdbviolations")
         if number is not None and type(number) is not int:
-            raise BadRequest("NumPDBViolations is not a whole number")
+            raise BadRequest("NumPDBViolations is not an integer")
         disruptions[node] = number or 0
-    return AskedVictims(pod, victims, disruptions)
+    return PreemptionArgs(pod, victims, disruptions)
 
 
-def filter_answer(asked: Asked, filtered: Filtered) -> bytes:
-    """ExtenderFilterResult. Refused nodes are marked as such that no eviction would change it, but for one."""
+def filter_answer(args: ExtenderArgs, filtered: FilterResult) -> bytes:
+    """ExtenderFilterResult. All refused nodes but `resolvable` are marked as not resolvable by preemption."""
     final = dict(filtered.refused)
     failed = {filtered.resolvable: final.pop(filtered.resolvable)} if filtered.resolvable else {}
-    nodes = None if asked.nodes is None else {"metadata": {}, "items": [asked.nodes[name] for name in filtered.passed]}
+    nodes = None if args.nodes is None else {"metadata": {}, "items": [args.nodes[name] for name in filtered.passed]}
     answer = {"Nodes": nodes, "NodeNames": filtered.passed if nodes is None else None, "FailedNodes": failed}
     return orjson.dumps(answer | {"FailedAndUnresolvableNodes": final, "Error": ""})
 
 
-def priority_answer(scored: Scored) -> bytes:
-    """HostPriorityList: every host once, each with a whole number of 0 to 10; as rows of one width, by blanks."""
+def priority_answer(scored: HostPriorities) -> bytes:
+    """HostPriorityList: every host once, as rows padded to the same width."""
     hosts = _hosts(tuple(scored.known))
-    told = np.empty(len(scored.places), dtype=[("host", hosts.dtype), ("score", ENDS.dtype)])
-    told["host"], told["score"] = hosts.take(scored.places), ENDS.take(scored.scores)
+    rows = np.empty(len(scored.places), dtype=[("host", hosts.dtype), ("score", SCORE_SUFFIXES.dtype)])
+    rows["host"], rows["score"] = hosts.take(scored.places), SCORE_SUFFIXES.take(scored.scores)
     neutral = orjson.dumps([{"Host": name, "Score": NEUTRAL} for name in scored.neutral])[1:-1]
-    return b"[%b]" % (told.tobytes() + neutral).removesuffix(b",")
+    return b"[%b]" % (rows.tobytes() + neutral).removesuffix(b",")
 
 
-ENDS = np.array([b"%2d}," % score for score in range(MOST + 1)])
+SCORE_SUFFIXES = np.array([b"%2d}," % score for score in range(MAX_SCORE + 1)])
 
 
 @lru_cache(maxsize=1)
 def _hosts(known: tuple[str, ...]) -> NDArray[np.bytes_]:
-    """All that is said of each node but its score: as objects for JSON they would take ten times as long."""
-    said = [b'{"Host":%b,"Score":' % orjson.dumps(name) for name in known]
-    width = max(map(len, said), default=1)
-    return np.array([each.ljust(width) for each in said], dtype=f"S{width}")
+    """The JSON of each node up to its score; ten times faster than serialising objects."""
+    prefixes = [b'{"Host":%b,"Score":' % orjson.dumps(name) for name in known]
+    width = max(map(len, prefixes), default=1)
+    return np.array([each.ljust(width) for each in prefixes], dtype=f"S{width}")
 
 
-def preemption_answer(asked: AskedVictims, chosen: Victims) -> bytes:
-    """ExtenderPreemptionResult: the candidates that are left, victims by UID whatever the form of the question."""
+def preemption_answer(args: PreemptionArgs, chosen: Victims) -> bytes:
+    """ExtenderPreemptionResult: the remaining candidates, with victims always by UID."""
     victims = {node: [{"UID": uid} for uid in uids] for node, uids in chosen.items()}
-    told = {node: {"Pods": pods, "NumPDBViolations": asked.disruptions[node]} for node, pods in victims.items()}
-    return orjson.dumps({"NodeNameToMetaVictims": told})
+    by_node = {node: {"Pods": pods, "NumPDBViolations": args.disruptions[node]} for node, pods in victims.items()}
+    return orjson.dumps({"NodeNameToMetaVictims": by_node})
 
 
 def _arguments(body: bytes) -> Json:

@@ -1,1 +1,1 @@
-"""How well each node suits a pod, and which it must not go to: plain functions on a snapshot."""
+"""Filters and scores nodes for a pod: pure functions on a snapshot."""

@@ -1,4 +1,4 @@
-"""What the scorers judge: this pod, on these nodes, at this moment; and what they say of it."""
+"""The input of scorers (a pod and candidate nodes on one snapshot) and their output."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ Number = TypeVar("Number", bound=np.generic)
 
 
 @lru_cache(maxsize=4096)
-def _ahead(curve: Curve, cells: int) -> Floats:
-    """(2, cells): what is expected from the start on. Pods of one job share a curve."""
+def _expected_demand(curve: Curve, cells: int) -> Floats:
+    """(2, cells): expected demand from the start on; cached, as pods of one job share a curve."""
     return np.ascontiguousarray(curve.expected(0, cells), dtype=np.float32)
 
 
-@dataclass(eq=False)  # not frozen: that makes it several times as slow to make
+@dataclass(eq=False)  # not frozen, which would make construction several times slower
 class PlacementRequest:
-    """A pod and m nodes. Never changed once made.
+    """A pod and m candidate nodes. Treated as immutable.
 
     Attributes
     ----------
     places
-        (m,): the nodes' places in the snapshot, all known.
+        (m,): indices of the nodes in the snapshot.
     peers
-        Place -> how many pods of the same job are there.
+        Node index -> number of pods of the same job there.
     waited_s
-        How long the pod has been refused every node.
+        How long the pod has been refused by every node.
     """
 
     pod: Pod
@@ -48,54 +48,54 @@ class PlacementRequest:
 
     @cached_property
     def demand(self) -> Floats:
-        """(2, cells): what the pod will use when it starts now."""
-        return _ahead(self.footprint.curve, self.snapshot.grid.cells)
+        """(2, cells): expected use of the pod if it starts now."""
+        return _expected_demand(self.footprint.curve, self.snapshot.grid.cells)
 
     @cached_property
-    def doubt(self) -> Floats:
-        """(cells,), cores squared: how uncertain what it will use of CPU is."""
+    def demand_variance(self) -> Floats:
+        """(cells,), cores squared: variance of its CPU use."""
         return variance_of(self.demand[CPU], self.footprint.curve.peak[CPU]).astype(self.demand.dtype)
 
     @cached_property
     def use(self) -> Floats:
-        """(2, cells, m), cores and bytes: what of each node is used with the pod on it."""
+        """(2, cells, m), cores and bytes: use of each node with the pod on it."""
         return self.load + self.demand[:, :, None]
 
     @cached_property
     def peak(self) -> Floats:
-        """(2, m): the highest share of each node in the coming hour; 0 where a node's size is not known."""
+        """(2, m): peak use in the coming hour as a share of each node; 0 if its size is unknown."""
         peak: Floats = self.use.max(axis=1) * self.per_unit
         return peak
 
     @cached_property
     def learned(self) -> bool:
-        """Whether more than requests is known: of the pod, or of any on these nodes."""
-        return self.footprint.source in LEARNED or bool(self.here(self.snapshot.learned).any())
+        """Whether demand was learned for the pod or for any pod on these nodes."""
+        return self.footprint.source in LEARNED or bool(self.at_nodes(self.snapshot.learned).any())
 
     @cached_property
     def load(self) -> Floats:
-        """(2, cells, m)."""
-        return self.here(self.snapshot.load)
+        """(2, cells, m), see `Snapshot`."""
+        return self.at_nodes(self.snapshot.load)
 
     @cached_property
     def variance(self) -> Floats:
         """(first cells, m), see `Snapshot`."""
-        return self.here(self.snapshot.variance)
+        return self.at_nodes(self.snapshot.variance)
 
     @cached_property
     def per_unit(self) -> Floats:
         """(2, m), see `Snapshot`."""
-        return self.here(self.snapshot.per_unit)
+        return self.at_nodes(self.snapshot.per_unit)
 
     @cached_property
     def peers_on(self) -> Floats:
-        """(m,): how many pods of the same job each node holds."""
+        """(m,): number of pods of the same job on each node."""
         counts = np.zeros(len(self.snapshot.table.names))
         counts[list(self.peers)] = list(self.peers.values())
         return counts[self.places]
 
-    def here(self, of_nodes: NDArray[Number]) -> NDArray[Number]:
-        """(..., m) of (..., n): of the nodes asked about; no copy where these are all."""
+    def at_nodes(self, of_nodes: NDArray[Number]) -> NDArray[Number]:
+        """Select the candidate nodes: (..., n) -> (..., m); no copy if these are all nodes."""
         if self.places is self.snapshot.table.everywhere:
             return of_nodes
         return of_nodes.take(self.places, axis=-1)
@@ -105,14 +105,14 @@ Facts = Mapping[str, float]
 
 
 class NodeScores(NamedTuple):
-    """Of m nodes.
+    """The result of one scorer for m nodes.
 
     Attributes
     ----------
     values
-        (m,): 0 for the worst that can be, 1 for the best.
+        (m,): from 0, the worst possible, to 1, the best.
     facts
-        Name -> (m,): what the values follow from, kept for the words.
+        Name -> (m,): quantities behind the values, for `Scorer.explain`.
     """
 
     values: Floats
@@ -120,11 +120,11 @@ class NodeScores(NamedTuple):
 
 
 class Scorer(NamedTuple):
-    """A way of judging nodes.
+    """One criterion for nodes.
 
-    `score` gives None when it has nothing to say about the pod, which then is judged by the others alone; `words` says
-    why a node got its value, from the facts of that node.
+    `score` returns None if it does not apply to the pod, which is then scored by the others alone; `explain` says in
+    words why a node got its value, from the facts of that node.
     """
 
     score: Callable[[PlacementRequest], NodeScores | None]
-    words: Callable[[Facts], str]
+    explain: Callable[[Facts], str]

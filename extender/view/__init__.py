@@ -1,1 +1,1 @@
-"""The cluster as the watches show it, with what was just advised: kept up to date, looked at through snapshots."""
+"""The state of the cluster from watches and recent advice, and immutable snapshots of it."""

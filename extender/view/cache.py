@@ -1,5 +1,4 @@
-"""What keeps the state as the cluster is: watches of nodes, pods, PhaseProfiles and the controllers above the pods; and
-what is measured of pods of which nothing else is known."""
+"""Keeps the state up to date: watches of nodes, pods, PhaseProfiles and controllers, and polling of measured use."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from extender.pods.reading import pod_reader, profile_reader, read_node
 from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations
 from extender.settings import Settings
 from extender.view.state import ClusterState
-from extender.view.watched import Dated, Gathering, Rereading
-from extender.watches import Repeating, Watches
+from extender.view.watched import BatchingReader, CachingPodReader, TimestampingReader
+from extender.watches import PeriodicTask, Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials, NotFound
 from recommender.cluster.paths import CONFIG_MAPS, NODES, PODS, path_of
@@ -26,41 +25,41 @@ from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.watching.reflector import Reflector
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, workload_reader
 
-EVERY_S = 60.0
-"""As often as metrics-server looks by default."""
+PERIOD_S = 60.0
+"""Default resolution of metrics-server."""
 
-SOON_S = 5.0
-"""At the start, and after a failure."""
+RETRY_S = 5.0
+"""At the start and after a failure."""
 
 
-class Measuring:
-    """Asks on a thread of its own, and only while there are pods with neither profile nor requests.
+class UsagePoller:
+    """Polls the metrics API on a thread of its own, while there are pods with neither profile nor requests.
 
     Attributes
     ----------
     failing
-        1 while the metrics API is there and does not answer as it should, or we may not ask it.
+        1 while the metrics API exists but fails or denies access, else 0.
     """
 
     def __init__(self, api: Api, state: ClusterState) -> None:
         self._api, self._state = api, state
-        self._pause_s = SOON_S
-        self.looking = Repeating("measuring", self.look, lambda: self._pause_s)
+        self._pause_s = RETRY_S
+        self.loop = PeriodicTask("measuring", self.poll, lambda: self._pause_s)
         self.failing = 0
 
-    def look(self) -> None:
-        """Ask once. Without the metrics API these pods are guessed, as they are before it has seen them."""
+    def poll(self) -> None:
+        """Poll once. Without the metrics API the use of these pods is guessed."""
         try:
-            self._ask()
+            self._poll()
         except Exception:
             self.failing = 1
             raise
         finally:
-            self._pause_s = SOON_S if self.failing else EVERY_S
+            self._pause_s = RETRY_S if self.failing else PERIOD_S
 
-    def _ask(self) -> None:
-        silent = self._state.silent
-        if not silent:
+    def _poll(self) -> None:
+        unmeasured = self._state.unmeasured
+        if not unmeasured:
             return
         try:
             report = read_usage(self._api)
@@ -69,7 +68,7 @@ class Measuring:
             return
         except (ApiError, BadCredentials) as error:
             if not self.failing:
-                log.warning("what pods use is not known: %s", error)
+                log.warning("the use of pods is unknown: %s", error)
             self.failing = 1
             return
         self.failing = 0
@@ -77,7 +76,7 @@ class Measuring:
             log.warning("not measured: %s", problem)
         use: defaultdict[PodName, dict[str, Pair]] = defaultdict(dict)
         for key, seen in report.samples.items():
-            if (name := (key.namespace, key.pod)) in silent:
+            if (name := (key.namespace, key.pod)) in unmeasured:
                 use[name][key.container] = (seen.cpu_cores, seen.memory_bytes)
         self._state.put_use(use)
 
@@ -85,18 +84,18 @@ class Measuring:
 log = logging.getLogger(__name__)
 
 OnBound = Callable[[Pod], None]
-"""Told of each pod that is seen on its node for the first time, on the watch's thread; must be quick."""
+"""Called on the watch's thread with each pod when it is first seen bound; must be fast."""
 
 
 class ClusterCache:
-    """Watches of one cluster, each on a thread of its own.
+    """The watches of a cluster, each on a thread of its own.
 
-    Pods are listed last: their workload class needs the controllers above them, their demand the profiles.
+    Pods are listed last, as their workload class depends on their controllers, and their demand on profiles.
 
     Parameters
     ----------
     controller_namespace
-        Where `phasewise controller` keeps what it has reserved for gangs.
+        Namespace of the ConfigMap with reservations of `phasewise controller`.
     """
 
     def __init__(
@@ -108,8 +107,11 @@ class ClusterCache:
         self._profiles = Reflector(
             api, path_of(PROFILES), profile_reader(settings.grid), on_change=self._profile_changed
         )
-        self._dated = Dated(read_node), Dated(Rereading(self.read_pod, workloads.version))
-        self._nodes = Reflector(api, path_of(NODES), self._dated[0], on_change=self._node_changed)
+        self._readers = (
+            TimestampingReader(read_node),
+            TimestampingReader(CachingPodReader(self.read_pod, workloads.version)),
+        )
+        self._nodes = Reflector(api, path_of(NODES), self._readers[0], on_change=self._node_changed)
         self._first = Watches(
             self._nodes,
             Reflector(
@@ -124,16 +126,16 @@ class ClusterCache:
                 for kind, resource in WELL_KNOWN.items()
             ),
         )
-        read_watched = Gathering(self._dated[1], lambda: self.synced)
+        read_watched = BatchingReader(self._readers[1], lambda: self.synced)
         self._pods = Reflector(api, path_of(PODS), read_watched, on_change=self._pod_changed)
         self._needed = Watches(*self._first, self._pods)
         self._all = Watches(*self._needed, self._profiles)
-        self._measuring = Measuring(api, state)
+        self._usage_poller = UsagePoller(api, state)
         self._ended = threading.Event()
         self._starter = threading.Thread(target=self._start_pods, name="watch pods", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start all watches."""
         self._first.start()
         self._profiles.start()
         self._starter.start()
@@ -143,19 +145,19 @@ class ClusterCache:
         self._ended.set()
         self._starter.join()
         self._all.stop()
-        self._measuring.looking.stop(0.0)
+        self._usage_poller.loop.stop(0.0)
 
     def _start_pods(self) -> None:
-        """Once all else is known; where profiles are not there, or may not be read, requests count."""
+        """Start the watch of pods once all else is listed; if profiles cannot be listed, requests are used."""
         while not self._first.synced or not (self._profiles.synced or self._profiles.problem):
             if self._ended.wait(0.02):
                 return
         self._pods.start()
-        self._measuring.looking.start()
+        self._usage_poller.loop.start()
 
     @property
     def synced(self) -> bool:
-        """Everything was listed once; before that what is not seen may be there all the same."""
+        """Whether everything has been listed once; until then, absence means nothing."""
         return self._pods.synced
 
     @property
@@ -165,23 +167,22 @@ class ClusterCache:
 
     @property
     def failing(self) -> int:
-        """How many of the watches have no contact now, the metrics API counted with them: what they are of is known as
-        it was."""
-        return self._all.failing + self._measuring.failing
+        """Number of watches without contact, including the metrics API; their data may be stale."""
+        return self._all.failing + self._usage_poller.failing
 
     @property
     def unreadable(self) -> int:
-        """How many objects cannot be read, each of which is left out as if it were not there."""
+        """Number of objects that cannot be parsed and are ignored."""
         return self._all.unreadable
 
     @property
     def newest_s(self) -> float:
-        """Unix seconds of the newest change of a node or a pod that counts by now; NaN before the first."""
-        nodes, pods = self._dated
+        """Time of the newest processed change of a node or pod, unix seconds; NaN before the first."""
+        nodes, pods = self._readers
         return float(np.fmax(nodes.newest_s, pods.newest_s))
 
     def staleness_s(self) -> float:
-        """Seconds since the API server last said anything about nodes or pods, the longer of the two."""
+        """Seconds since the API server last sent anything about nodes or about pods, whichever is longer."""
         return max(self._nodes.staleness_s(), self._pods.staleness_s())
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:

@@ -1,7 +1,7 @@
-"""Extended resources and GPUs of the nodes: what they have, and what the pods on them take.
+"""Extended resources and GPUs of the nodes: allocatable, and requested by pods.
 
-Which GPU a share lies on is the device plugin's business, and only some say so. It is taken to be the fullest that
-still has room for it, as whoever packs does it; whole GPUs are those that nobody shares.
+Most device plugins do not tell which GPU a share is on. It is assumed to be the fullest GPU that fits, as with any
+packing allocator; whole GPUs are assumed to be unshared ones.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.pods.gpus import WHOLE, GpuOffer, GpuRequest
+from extender.pods.gpus import MILLI_PER_GPU, GpuOffer, GpuRequest
 from extender.pods.pod import Pair
 
 Floats = NDArray[np.floating]
-Taken = tuple[tuple[int, float], ...]
-"""(GPU, thousandths) of one pod on its node."""
+GpuShares = tuple[tuple[int, float], ...]
+"""(GPU index, thousandths) of one pod on its node."""
 
 
 class Amount(NamedTuple):
-    """(n,) of one extended resource."""
+    """One extended resource, (n,) each."""
 
     allocatable: Floats
     requested: Floats
@@ -33,80 +33,80 @@ class Amount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Of n nodes.
+    """Devices of n nodes.
 
     Attributes
     ----------
     extended
-        Resource -> what there is of it.
+        Resource name -> amounts.
     gpu_free
-        (most GPUs of a node, n), thousandths: what is left of each; 0 where a node has none.
+        (most GPUs of a node, n): free thousandths of each GPU; 0 where a node has fewer GPUs.
     gpu_part
-        (n,), thousandths: what a node offers as one GPU; less than 1000 where it offers each several times.
+        (n,): thousandths of a GPU that a node offers as one; below 1000 if it offers each GPU several times.
     """
 
     extended: Mapping[str, Amount]
     gpu_free: Floats
     gpu_part: Floats
 
-    def short_of(
-        self, place: int, needs: Mapping[str, float], beside: Mapping[str, float] = MappingProxyType({})
+    def lacks(
+        self, place: int, needs: Mapping[str, float], adjustment: Mapping[str, float] = MappingProxyType({})
     ) -> bool:
-        """Whether a pod's extended resources do not fit on a node, of those that the node offers.
+        """Whether a pod's requests of extended resources that a node offers do not fit there.
 
-        `beside`: what is taken there besides what its pods request, or less than 0 for what will be free.
+        `adjustment` is added to the requests of the node's pods.
         """
         for name, need in needs.items():
             there = self.extended.get(name)
             if there is None or there.allocatable[place] <= 0.0:
                 continue
-            if there.requested[place] + beside.get(name, 0.0) + need > there.allocatable[place]:
+            if there.requested[place] + adjustment.get(name, 0.0) + need > there.allocatable[place]:
                 return True
         return False
 
 
 class DeviceTable:
-    """Kept up to date with every node and pod; places are the node table's. Not safe for several threads by itself.
+    """Devices by node and pod, updated incrementally; indices are those of the node table. Not thread-safe.
 
-    Only what some node once offered has a row: whoever may make pods can name any number of resources.
+    Only resources that a node once offered have a row, as pods can name any number of others.
     """
 
     def __init__(self, places: int) -> None:
-        self._parts = np.full(places, float(WHOLE))
+        self._parts = np.full(places, float(MILLI_PER_GPU))
         self._amounts: dict[str, NDArray[np.float64]] = {}
         self._gpus = np.zeros((0, places))
-        self._taken = np.zeros((0, places))
-        self._of_pod: dict[str, Taken] = {}
+        self._used = np.zeros((0, places))
+        self._of_pod: dict[str, GpuShares] = {}
 
     def grow(self, places: int) -> None:
-        """Have so many places."""
+        """Enlarge the arrays to so many nodes."""
         more = places - len(self._parts)
-        self._parts = np.pad(self._parts, (0, more), constant_values=WHOLE)
-        self._gpus, self._taken = (np.pad(each, ((0, 0), (0, more))) for each in (self._gpus, self._taken))
+        self._parts = np.pad(self._parts, (0, more), constant_values=MILLI_PER_GPU)
+        self._gpus, self._used = (np.pad(each, ((0, 0), (0, more))) for each in (self._gpus, self._used))
         self._amounts = {name: np.pad(each, ((0, 0), (0, more))) for name, each in self._amounts.items()}
 
-    def restart(self) -> None:
-        """Nothing is on any node."""
-        self._taken[:] = 0.0
+    def clear_pods(self) -> None:
+        """Remove all pods."""
+        self._used[:] = 0.0
         self._of_pod.clear()
         for each in self._amounts.values():
             each[1] = 0.0
 
     def put_node(self, place: int, extended: Mapping[str, float], gpus: GpuOffer) -> bool:
-        """A node came or changed; True when it offers what none did, which no pod was counted for yet."""
+        """Add or update a node; True if it offers a new resource, for which no pod has been counted yet."""
         new = extended.keys() - self._amounts.keys()
         self._amounts |= {name: np.zeros((2, len(self._parts))) for name in new}
         for name, each in self._amounts.items():
             each[0, place] = extended.get(name, 0.0)
         if (more := gpus.number - len(self._gpus)) > 0:
-            self._gpus, self._taken = (np.pad(each, ((0, more), (0, 0))) for each in (self._gpus, self._taken))
-        self._gpus[:, place] = np.where(np.arange(len(self._gpus)) < gpus.number, WHOLE, 0.0)
-        self._parts[place] = WHOLE / gpus.parts
+            self._gpus, self._used = (np.pad(each, ((0, more), (0, 0))) for each in (self._gpus, self._used))
+        self._gpus[:, place] = np.where(np.arange(len(self._gpus)) < gpus.number, MILLI_PER_GPU, 0.0)
+        self._parts[place] = MILLI_PER_GPU / gpus.parts
         return bool(new)
 
     def move(self, place: int, last: int) -> None:
-        """The node at the last place takes another's; its own is empty then."""
-        empty = ((self._gpus, 0.0), (self._taken, 0.0), (self._parts, WHOLE))
+        """Move the last node to another index."""
+        empty = ((self._gpus, 0.0), (self._used, 0.0), (self._parts, MILLI_PER_GPU))
         for numbers, nothing in (*empty, *((each, 0.0) for each in self._amounts.values())):
             numbers[..., place] = numbers[..., last]
             numbers[..., last] = nothing
@@ -116,22 +116,22 @@ class DeviceTable:
         for name in extended.keys() & self._amounts.keys():
             self._amounts[name][1, place] += sign * extended[name]
         if sign > 0 and gpu.number:
-            self._of_pod[uid] = taken = self._choose(place, gpu)
+            self._of_pod[uid] = shares = self._choose(place, gpu)
         else:
-            taken = self._of_pod.pop(uid, ())
-        for number, milli in taken:
-            self._taken[number, place] += sign * milli
+            shares = self._of_pod.pop(uid, ())
+        for number, milli in shares:
+            self._used[number, place] += sign * milli
 
     def snapshot(self, nodes: int) -> Devices:
-        """Everything as it is now."""
+        """A copy of the present state."""
         extended = {name: Amount(*each[:, :nodes].copy()) for name, each in self._amounts.items()}
-        free = np.maximum(self._gpus[:, :nodes] - self._taken[:, :nodes], 0.0).astype(np.float32)
+        free = np.maximum(self._gpus[:, :nodes] - self._used[:, :nodes], 0.0).astype(np.float32)
         return Devices(MappingProxyType(extended), free, self._parts[:nodes].astype(np.float32))
 
-    def _choose(self, place: int, gpu: GpuRequest) -> Taken:
-        """Each GPU once; where all are too full the emptiest, since the pod is there whatever we think."""
-        free, found = self._gpus[:, place] - self._taken[:, place], dict[int, float]()
-        milli = gpu.milli * self._parts[place] / WHOLE
+    def _choose(self, place: int, gpu: GpuRequest) -> GpuShares:
+        """The GPUs that a pod is assumed to use, each once; if it fits on none, the emptiest."""
+        free, found = self._gpus[:, place] - self._used[:, place], dict[int, float]()
+        milli = gpu.milli * self._parts[place] / MILLI_PER_GPU
         for _ in range(min(gpu.number, int((self._gpus[:, place] > 0.0).sum()))):
             number = int(fullest_with_room(free[:, None], milli)[0])
             found[number], free[number] = milli, -np.inf
@@ -139,7 +139,7 @@ class DeviceTable:
 
 
 def fullest_with_room(free: Floats, milli: Floats | float) -> NDArray[np.intp]:
-    """(m,): of (GPUs, m) the fullest that has so much left, and where none has the emptiest."""
+    """(m,): the fullest of (GPUs, m) that fits, or the emptiest if none does."""
     fits = np.where(free >= milli, free, np.inf)
     chosen: NDArray[np.intp] = np.where(np.isfinite(fits.min(axis=0)), fits.argmin(axis=0), free.argmax(axis=0))
     return chosen
@@ -147,26 +147,26 @@ def fullest_with_room(free: Floats, milli: Floats | float) -> NDArray[np.intp]:
 
 Kind = tuple[Pair, GpuRequest]
 
-REMEMBERED = 10_000
-"""Pods: once more were seen, those before count half."""
+MAX_COUNTED_PODS = 10_000
+"""Pods counted before all counts are halved."""
 
-MOST_FREQUENT = 64
-"""Kinds of pods that are looked at: of a real cluster's (openb) 152 they are 97 of 100 pods."""
+MAX_KINDS = 64
+"""Most frequent kinds of pods in the mix; of 152 kinds in a real cluster (openb) they cover 97 % of pods."""
 
 
 class Mix(NamedTuple):
-    """Of k kinds of pods.
+    """k kinds of pods with GPUs.
 
     Attributes
     ----------
     cpu_cores, memory_bytes, gpus
-        (k,): what a pod of each kind asks for.
+        (k,): requests of each kind.
     milli, milli_of
-        (shares,): how much of each GPU, in thousandths, each once; and (k,) which of these a kind asks for.
-    chance
-        (k,): how often; 1 in all.
-    a_gpu
-        CPU cores and bytes of memory that they ask for with each GPU, in the mean.
+        (shares,): distinct shares of a GPU, in thousandths; and (k,) index of the share that a kind requests.
+    frequency
+        (k,): relative frequency; the sum is 1.
+    per_gpu
+        Mean CPU cores and memory bytes requested per GPU.
     """
 
     cpu_cores: Floats
@@ -174,14 +174,14 @@ class Mix(NamedTuple):
     gpus: Floats
     milli: Floats
     milli_of: NDArray[np.intp]
-    chance: Floats
-    a_gpu: Pair
+    frequency: Floats
+    per_gpu: Pair
 
 
 class DemandMix:
-    """What the pods of this cluster ask for together with GPUs, and how often: whose room must not be spoilt.
+    """Estimates the mix of requests of pods with GPUs in this cluster.
 
-    Counts each pod with GPUs once, when it is first seen, waiting or bound.
+    Counts each pod with GPUs once, when it is first seen, pending or bound.
     """
 
     def __init__(self) -> None:
@@ -190,30 +190,30 @@ class DemandMix:
         self._mix: Mix | None = None
 
     def see(self, uid: str, requests: Pair, gpu: GpuRequest) -> None:
-        """A pod is there."""
+        """Count a pod, if it is new."""
         if not gpu.number or uid in self._seen:
             return
         self._seen.add(uid)
         self._mix = None
         self._counts[requests, gpu] += 1
-        if self._counts.total() > REMEMBERED:
+        if self._counts.total() > MAX_COUNTED_PODS:
             self._counts = Counter({kind: count // 2 for kind, count in self._counts.items() if count > 1})
 
     def forget(self, uid: str) -> None:
-        """A pod is no more; that it was asked for counts on."""
+        """Forget the UID of a deleted pod; its request still counts."""
         self._seen.discard(uid)
 
     def mix(self) -> Mix | None:
-        """The most frequent; None while no pod with GPUs was seen."""
+        """The most frequent kinds; None before a pod with GPUs was seen."""
         if self._mix is None and self._counts:
-            kinds = nlargest(MOST_FREQUENT, self._counts.items(), key=lambda item: item[1])
+            kinds = nlargest(MAX_KINDS, self._counts.items(), key=lambda item: item[1])
             rows = np.array(
                 [(*requests, gpu.number, gpu.milli, count) for (requests, gpu), count in kinds], dtype=float
             )
             milli, milli_of = np.unique(rows[:, 3], return_inverse=True)
-            milli, chance = milli.astype(np.float32), (rows[:, 4] / rows[:, 4].sum()).astype(np.float32)
-            gpus = rows[:, 2] * rows[:, 3] / WHOLE
+            milli, frequency = milli.astype(np.float32), (rows[:, 4] / rows[:, 4].sum()).astype(np.float32)
+            gpus = rows[:, 2] * rows[:, 3] / MILLI_PER_GPU
             cpu_cores, memory_bytes = (rows[:, 4] @ rows[:, :2] / (rows[:, 4] @ gpus)).tolist()
             asked = rows[:, 2].astype(np.float32)
-            self._mix = Mix(rows[:, 0], rows[:, 1], asked, milli, milli_of, chance, (cpu_cores, memory_bytes))
+            self._mix = Mix(rows[:, 0], rows[:, 1], asked, milli, milli_of, frequency, (cpu_cores, memory_bytes))
         return self._mix

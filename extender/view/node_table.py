@@ -1,4 +1,4 @@
-"""The arrays over nodes that are kept up to date with every pod that comes and goes."""
+"""Arrays over nodes, updated incrementally with every pod."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from extender.view.snapshot import Floats, NameTable, Snapshot
 from recommender.records import CPU
 
 REQUESTED, GUESSED, CATEGORIES, LEARNED, ROWS = slice(0, 2), slice(2, 4), slice(4, 7), 7, 8
-"""Rows of `_counts`: requests and guesses (CPU and memory each), pods of each category, and pods with a history."""
+"""Rows of `_counts`: requests and guesses (CPU and memory each), pods by category, and pods with learned demand."""
 
 NO_CATEGORY = -1
-FIRST_PLACES = 64
-SPAN = 2
-"""Load is kept for so many horizons from `base` on: only once in a horizon everything is added up anew."""
+INITIAL_PLACES = 64
+HORIZONS_KEPT = 2
+"""Load is kept for so many horizons from `base` on, so that sums are rebuilt only once per horizon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A pod on a node, seen there or advised to go there.
+    """A pod on a node, seen or advised there.
 
     Attributes
     ----------
     category
-        Its place in `CATEGORIES`, or none.
+        Index in `CATEGORIES`, or `NO_CATEGORY`.
     overdue
-        It is still there though the runs it was judged by had all ended by now: what it used last holds.
+        Whether it has outlived all runs that its curve was learned from; the last value of the curve then holds.
     """
 
     pod: Pod
@@ -49,11 +49,11 @@ class Entry:
 
     @property
     def ours(self) -> bool:
-        """SpeCon counts it: it is a pod of ours."""
+        """Whether it is a pod of ours, which SpeCon counts."""
         return self.category != NO_CATEGORY
 
     def counts_as(self, other: Entry) -> bool:
-        """Whether everything that is counted of both is the same."""
+        """Whether both contribute the same to all sums."""
         return self.footprint is other.footprint and self._counted == other._counted
 
     @property
@@ -63,19 +63,19 @@ class Entry:
         return self.node, self.start_cell, self.category, self.overdue, *of_pod
 
     def use(self, first_cell: int, cells: int) -> Floats:
-        """(2, cells): what it uses from `first_cell` on; one column that stands for all where that is steady."""
+        """(2, cells): use from `first_cell` on; (2, 1) if it is constant."""
         curve = self.footprint.curve
         if curve.steady:
             return curve.values
         return (curve.over if self.overdue else curve.expected)(first_cell - self.start_cell, cells)
 
     def variance(self, first_cell: int, cells: int) -> NDArray[np.float64]:
-        """(cells,): how uncertain its use of CPU is."""
+        """(cells,): variance of its CPU use."""
         return variance_of(self.use(first_cell, cells)[CPU], self.footprint.curve.peak[CPU])
 
     @property
     def counts(self) -> NDArray[np.float64]:
-        """(8,): what it adds to the counts of its node."""
+        """(8,): its contribution to the counts of its node."""
         counts = np.zeros(ROWS)
         counts[REQUESTED], counts[GUESSED] = self.pod.requests, self.footprint.guessed
         if self.ours:
@@ -85,22 +85,22 @@ class Entry:
 
     @property
     def end_cell(self) -> int | None:
-        """From which cell on it will be overdue; None when it never will."""
+        """The cell from which on it is overdue; None for never."""
         ends = self.footprint.curve.ends and not self.overdue
         return self.start_cell + self.footprint.curve.length if ends else None
 
 
 @lru_cache(maxsize=4096)
 def _use(curve: Curve, first: int, cells: int, overdue: bool) -> NDArray[np.float64]:
-    """As `Entry.use`, in memory of its own. What is placed now is mostly of a few jobs, and of one age."""
+    """As `Entry.use`, as a contiguous copy; cached, as most new pods belong to a few jobs and have the same age."""
     return np.array(
         curve.values if curve.steady else (curve.over if overdue else curve.expected)(first, cells), order="C"
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
-    """What snapshots share until a node comes, changes or goes."""
+class _StaticArrays:
+    """Arrays that snapshots share until a node is added, changed or removed."""
 
     table: NameTable
     allocatable: Floats
@@ -109,47 +109,47 @@ class _Order:
 
 
 class NodeTable:
-    """A place for each node, without gaps, and sums over its pods. Not safe for several threads by itself.
+    """Nodes with contiguous indices ("places"), and sums over their pods. Not thread-safe.
 
-    Sums are kept in double precision, by adding and taking away the very same numbers; what rounding leaves behind is a
-    few bytes, and goes with the next adding up.
+    Sums are kept in double precision by adding and subtracting the same numbers; the remaining rounding error is a few
+    bytes and disappears when sums are rebuilt.
 
     Parameters
     ----------
-    doubted_cells
-        Of how many cells ahead snapshots tell how uncertain the use of CPU is; it is not summed up for none.
+    variance_cells
+        Number of coming cells for which snapshots hold the variance of CPU use; 0 for none.
     """
 
-    def __init__(self, grid: Grid, doubted_cells: int = 0) -> None:
-        self.grid, self.base, self._doubted = grid, 0, doubted_cells
+    def __init__(self, grid: Grid, variance_cells: int = 0) -> None:
+        self.grid, self.base, self._variance_cells = grid, 0, variance_cells
         self.index: dict[str, int] = {}
         self.mix = DemandMix()
         self._nodes: list[Node] = []
-        self._allocatable = np.full((2, FIRST_PLACES), np.nan)
-        self._devices = DeviceTable(FIRST_PLACES)
-        self._clear(FIRST_PLACES)
+        self._allocatable = np.full((2, INITIAL_PLACES), np.nan)
+        self._devices = DeviceTable(INITIAL_PLACES)
+        self._clear(INITIAL_PLACES)
         self._names = NameTable(())
-        self._order: _Order | None = None
-        self._forget_order()
+        self._static: _StaticArrays | None = None
+        self._invalidate()
 
     def _clear(self, places: int) -> None:
-        self._load = np.zeros((2, SPAN * self.grid.cells, places))
+        self._load = np.zeros((2, HORIZONS_KEPT * self.grid.cells, places))
         self._counts = np.zeros((ROWS, places))
-        self._variance = np.zeros((SPAN * self.grid.cells if self._doubted else 0, places))
-        self._devices.restart()
+        self._variance = np.zeros((HORIZONS_KEPT * self.grid.cells if self._variance_cells else 0, places))
+        self._devices.clear_pods()
         self._latest: Snapshot | None = None
-        self._touched: set[int] = set()
+        self._dirty: set[int] = set()
 
-    def _forget_order(self) -> None:
+    def _invalidate(self) -> None:
         self._largest: Pair | None = None
-        self._order = None
+        self._static = None
         self._latest = None
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
     @property
     def largest(self) -> Pair:
-        """(cpu_cores, memory_bytes) of the largest node, each by itself; infinite while no node's size is known."""
+        """Largest cpu_cores and largest memory_bytes of any node; infinite if unknown."""
         if self._largest is None:
             cpu_cores, memory_bytes = np.fmax.reduce(self._allocatable, axis=1).tolist()
             sized = not (math.isnan(cpu_cores) or math.isnan(memory_bytes))
@@ -157,7 +157,7 @@ class NodeTable:
         return self._largest
 
     def put_node(self, node: Node) -> bool:
-        """Take in a node; True when the pods on all nodes must be added anew, since there is more to add up."""
+        """Add or update a node; True if all sums must be rebuilt."""
         place, grown = self.index.get(node.name), False
         if place is not None and self._nodes[place] == node:
             return False  # a heartbeat
@@ -169,18 +169,18 @@ class NodeTable:
         self._nodes[place] = node
         self._allocatable[:, place] = node.allocatable
         grown |= self._devices.put_node(place, node.extended, node.gpus)
-        self._forget_order()
+        self._invalidate()
         return grown
 
     def _grow(self) -> None:
         places = self._allocatable.shape[1]
-        larger = places + max(FIRST_PLACES, places // 4)
+        larger = places + max(INITIAL_PLACES, places // 4)
         self._allocatable = np.pad(self._allocatable, ((0, 0), (0, larger - places)), constant_values=np.nan)
         self._devices.grow(larger)
         self._clear(larger)
 
     def drop_node(self, name: str) -> None:
-        """Forget a node and what was on it; the last one takes its place."""
+        """Remove a node with its sums; the last node takes its index."""
         if (place := self.index.pop(name, None)) is None:
             return
         last = len(self._nodes) - 1
@@ -193,80 +193,80 @@ class NodeTable:
         self._allocatable[:, last] = np.nan
         for numbers in (self._load, self._counts, self._variance):
             numbers[..., last] = 0.0
-        self._forget_order()
+        self._invalidate()
 
     # -- pods ------------------------------------------------------------------------------------------------------
 
-    def out_of_sight(self, cell: int) -> bool:
-        """Whether the hour from `cell` on is not wholly kept: time went on, or a clock was set."""
-        return not self.base <= cell <= self.base + (SPAN - 1) * self.grid.cells
+    def outside_window(self, cell: int) -> bool:
+        """Whether the horizon from `cell` on is not fully kept: time has passed, or the clock was set."""
+        return not self.base <= cell <= self.base + (HORIZONS_KEPT - 1) * self.grid.cells
 
-    def restart(self, cell: int) -> None:
-        """Begin anew at a cell, with nothing on any node."""
+    def clear_pods(self, cell: int) -> None:
+        """Remove all pods, and start at a cell."""
         self.base = cell
         self._clear(self._allocatable.shape[1])
 
     def count(self, place: int, entry: Entry, sign: int) -> None:
         """Add a pod to its node (`sign` 1), or take it away (-1)."""
-        self._touched.add(place)
+        self._dirty.add(place)
         self._devices.count(place, entry.pod.uid, entry.pod.extended, entry.pod.gpu, sign)
-        use = _use(entry.footprint.curve, self.base - entry.start_cell, SPAN * self.grid.cells, entry.overdue)
+        use = _use(entry.footprint.curve, self.base - entry.start_cell, HORIZONS_KEPT * self.grid.cells, entry.overdue)
         self._load[:, :, place] += sign * use
         self._counts[:, place] += sign * entry.counts
-        if self._doubted and not entry.footprint.curve.steady:
+        if self._variance_cells and not entry.footprint.curve.steady:
             self._variance[:, place] += sign * entry.variance(self.base, len(self._variance))
 
     def count_all(self, place: int, entries: Sequence[Entry]) -> None:
-        """Add many pods to one node; several times faster than one by one."""
+        """Add many pods to one node, several times faster than one by one."""
         if not entries:
             return
-        self._touched.add(place)
-        steady, load = np.zeros((2, 1)), np.zeros((2, SPAN * self.grid.cells))
+        self._dirty.add(place)
+        steady, load = np.zeros((2, 1)), np.zeros((2, HORIZONS_KEPT * self.grid.cells))
         for entry in entries:
             self._devices.count(place, entry.pod.uid, entry.pod.extended, entry.pod.gpu, 1)
             if entry.footprint.curve.steady:
                 steady += entry.footprint.curve.values
             else:
-                load += entry.use(self.base, SPAN * self.grid.cells)
-                if self._doubted:
+                load += entry.use(self.base, HORIZONS_KEPT * self.grid.cells)
+                if self._variance_cells:
                     self._variance[:, place] += entry.variance(self.base, len(self._variance))
         self._load[:, :, place] += load + steady
         self._counts[:, place] += np.sum([entry.counts for entry in entries], axis=0)
 
-    # -- what others see -------------------------------------------------------------------------------------------
+    # -- snapshots -------------------------------------------------------------------------------------------
 
     def snapshot(self, cell: int) -> Snapshot:
-        """Everything as it is now; the caller has seen to it that `cell` is kept."""
-        if self._order is None:
-            self._order = self._ordered()
-        order, nodes = self._order, len(self._nodes)
+        """A snapshot of the present state; `cell` must be inside the window."""
+        if self._static is None:
+            self._static = self._build_static()
+        static, nodes = self._static, len(self._nodes)
         latest, begins = self._latest, cell - self.base
-        if latest is not None and latest.first_cell == cell:  # few nodes differ from what was seen last
-            load, touched = latest.load.copy(), list(self._touched)
-            load[:, :, touched] = self._load[:, begins : begins + self.grid.cells, touched]
+        if latest is not None and latest.first_cell == cell:  # copy only the nodes that changed
+            load, dirty = latest.load.copy(), list(self._dirty)
+            load[:, :, dirty] = self._load[:, begins : begins + self.grid.cells, dirty]
         else:
             load = self._load[:, begins : begins + self.grid.cells, :nodes].astype(np.float32)
         counts = self._counts[:, :nodes].copy()
-        self._touched.clear()
+        self._dirty.clear()
         self._latest = Snapshot(
             grid=self.grid,
             first_cell=cell,
-            table=order.table,
-            allocatable=order.allocatable,
-            per_unit=order.per_unit,
+            table=static.table,
+            allocatable=static.allocatable,
+            per_unit=static.per_unit,
             requested=counts[REQUESTED],
             guessed=counts[GUESSED],
             load=load,
-            variance=self._variance[begins : begins + self._doubted, :nodes].astype(np.float32),
+            variance=self._variance[begins : begins + self._variance_cells, :nodes].astype(np.float32),
             categories=counts[CATEGORIES],
             learned=counts[LEARNED],
-            data=order.data,
+            data=static.data,
             devices=self._devices.snapshot(nodes),
             mix=self.mix.mix(),
         )
         return self._latest
 
-    def _ordered(self) -> _Order:
+    def _build_static(self) -> _StaticArrays:
         nodes = len(self._nodes)
         data: dict[str, Floats] = {}
         for place, node in enumerate(self._nodes):
@@ -278,4 +278,4 @@ class NodeTable:
         names = tuple(node.name for node in self._nodes)
         if names != self._names.names:
             self._names = NameTable(names)
-        return _Order(self._names, allocatable, per_unit, MappingProxyType(data))
+        return _StaticArrays(self._names, allocatable, per_unit, MappingProxyType(data))

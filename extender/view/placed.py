@@ -1,4 +1,4 @@
-"""Who is where: the pods on nodes by UID, and by all that they are looked up by; and those that wait."""
+"""Indices of the pods on nodes, and of pending pods."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ JobKey = tuple[str, str]
 
 
 class Placed:
-    """Every pod that is on a node, seen there or advised to go there. Not safe for several threads by itself.
+    """Every pod on a node, seen or advised there. Not thread-safe.
 
     Attributes
     ----------
     entries
         By UID.
-    silent
-        Name -> UID, of those that were entered as having something neither learned nor asked for.
+    unmeasured
+        Name -> UID of pods with neither learned demand nor full requests.
     """
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
-        self.silent: dict[PodName, str] = {}
+        self.unmeasured: dict[PodName, str] = {}
         self._on: defaultdict[str, set[str]] = defaultdict(set)
         self._of_class: defaultdict[ClassKey, set[str]] = defaultdict(set)
         self._ends: defaultdict[int, set[str]] = defaultdict(set)
         self._jobs: defaultdict[JobKey, Counter[str]] = defaultdict(Counter)
         self._ours: defaultdict[int, Counter[str]] = defaultdict(Counter)
 
-    def enter(self, entry: Entry, *, silent: bool) -> None:
-        """A pod is on a node."""
+    def enter(self, entry: Entry, *, unmeasured: bool) -> None:
+        """Add a pod on a node."""
         pod = entry.pod
         self.entries[pod.uid] = entry
         self._on[entry.node].add(pod.uid)
@@ -49,11 +49,11 @@ class Placed:
             self._ends[end_cell].add(pod.uid)
         if pod.job:
             self._jobs[pod.namespace, pod.job][entry.node] += 1
-        if silent:
-            self.silent[pod.namespace, pod.name] = pod.uid
+        if unmeasured:
+            self.unmeasured[pod.namespace, pod.name] = pod.uid
 
     def remove(self, uid: str) -> Entry | None:
-        """It is there no more; what was entered of it, if anything was."""
+        """Remove a pod; returns its entry, if there is one."""
         entry = self.entries.pop(uid, None)
         if entry is None:
             return None
@@ -69,13 +69,13 @@ class Placed:
             _uncount(there, entry.node)
             if not there:
                 del self._jobs[pod.namespace, pod.job]
-        if self.silent.get((pod.namespace, pod.name)) == uid:
-            del self.silent[pod.namespace, pod.name]
+        if self.unmeasured.get((pod.namespace, pod.name)) == uid:
+            del self.unmeasured[pod.namespace, pod.name]
         return entry
 
     @property
     def nodes(self) -> Collection[str]:
-        """Those that hold anything."""
+        """Nodes with pods."""
         return self._on.keys()
 
     def on(self, node: str) -> list[Entry]:
@@ -87,15 +87,15 @@ class Placed:
         return self._of_class.get(key, ())
 
     def of_job(self, key: JobKey) -> Mapping[str, int]:
-        """Node -> how many pods of the job are there."""
+        """Node -> number of pods of the job."""
         return self._jobs.get(key, {})
 
     def ended_by(self, cell: int) -> list[str]:
-        """The UIDs of those that were expected to have ended by then."""
+        """The UIDs of pods that were expected to have ended by a cell."""
         return [uid for end_cell, uids in self._ends.items() if end_cell <= cell for uid in uids]
 
-    def below(self, priority: int) -> set[str]:
-        """The nodes on which a pod of our scheduler has a lower priority."""
+    def with_lower_priority(self, priority: int) -> set[str]:
+        """The nodes with a pod of our scheduler of lower priority."""
         return {node for each, nodes in self._ours.items() if each < priority for node in nodes}
 
 
@@ -113,14 +113,15 @@ def _uncount(counts: Counter[Key], key: Key) -> None:
 
 
 class Waiting:
-    """Each method does one thing to one dictionary, so that threads need no lock.
+    """Pending pods, and since when they have been refused by every node.
 
-    A restart loses nothing: what a pod's condition says of its refusal counts for those that were refused before.
+    Each method performs one dictionary operation at a time, so threads need no lock. After a restart, waiting times
+    are taken from the pods' conditions.
 
     Parameters
     ----------
     clock, monotonic
-        Unix seconds for what conditions say, monotonic seconds for what is seen here.
+        Unix seconds for conditions, monotonic seconds for refusals seen here.
     """
 
     def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
@@ -129,26 +130,26 @@ class Waiting:
         self._since_s: dict[str, float] = {}
 
     def put(self, pod: Pod) -> None:
-        """A pod is there, and on no node."""
+        """Add or update a pending pod."""
         self._pods[pod.uid] = pod
-        if not math.isnan(pod.refused_s):
-            self._since_s.setdefault(pod.uid, self._monotonic() - max(0.0, self._clock() - pod.refused_s))
+        if not math.isnan(pod.refused_since_s):
+            self._since_s.setdefault(pod.uid, self._monotonic() - max(0.0, self._clock() - pod.refused_since_s))
 
     def drop(self, uid: str) -> None:
-        """It is bound, has ended or is no more."""
+        """Remove a pod that is bound, finished or deleted."""
         self._pods.pop(uid, None)
         self._since_s.pop(uid, None)
 
     def of(self, uid: str) -> Pod | None:
-        """A pod as the watch last showed it, if it is not bound yet."""
+        """A pending pod as last watched; None for any other."""
         return self._pods.get(uid)
 
     def refused(self, uid: str) -> None:
-        """It was refused every node it was asked about; one that the watch does not know would never be forgotten."""
+        """Record that a pod was refused by every node, if the watch knows it; others would never be removed."""
         if uid in self._pods:
             self._since_s.setdefault(uid, self._monotonic())
 
     def waited_s(self, uid: str) -> float:
-        """Seconds since it was first refused every node; 0 when it never was."""
+        """Seconds since a pod was first refused by every node; 0 if it never was."""
         since_s = self._since_s.get(uid)
         return 0.0 if since_s is None else max(0.0, self._monotonic() - since_s)

@@ -1,4 +1,4 @@
-"""The cluster at one moment, as arrays over its nodes. Never changed once made: a call works on one of them."""
+"""Immutable snapshots of the cluster as arrays over its nodes; each call works on one snapshot."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ Places = NDArray[np.intp]
 
 
 class NameTable:
-    """The nodes by name, shared by snapshots for as long as none comes or goes.
+    """Names of the nodes, shared by snapshots until a node is added or removed.
 
     Attributes
     ----------
     names, index
-        Place -> name, and name -> place.
+        Node index -> name, and name -> node index.
     everywhere
-        (n,): all places in their order.
+        (n,): all node indices, ascending.
     rank
-        (n,) place of each node in the order of names, for ties.
+        (n,): rank of each node by name, to break ties.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        # copied, so that the texts lie side by side: looking up thousands of them is a third faster
+        # copied to contiguous memory, which makes looking up thousands of names a third faster
         self.names: Sequence[str] = tuple(orjson.loads(orjson.dumps(list(names))))
         self.index: Mapping[str, int] = {name: place for place, name in enumerate(self.names)}
         self.everywhere = np.arange(len(self.names))
@@ -38,9 +38,9 @@ class NameTable:
         self._latest: tuple[Sequence[str], tuple[Places, list[str]]] | None = None
 
     def find(self, names: Sequence[str]) -> tuple[Places, list[str]]:
-        """(m,) the places of nodes, ascending, `everywhere` itself when these are all; and the names not known.
+        """(m,) indices of nodes, ascending, without duplicates (`everywhere` itself if all); and unknown names.
 
-        Each name stands there once. `prioritize` mostly asks about the very list that `filter` was asked about.
+        The last result is cached, as `prioritize` usually gets the same list as `filter`.
         """
         latest = self._latest
         if latest is None or latest[0] is not names:
@@ -62,9 +62,9 @@ Floats = NDArray[np.floating]
 Integers = NDArray[np.intp]
 
 
-@dataclass(slots=True, eq=False)  # not frozen: that makes it five times as slow to make, and one is made for every pod
+@dataclass(slots=True, eq=False)  # not frozen, which would make construction five times slower; one is made per pod
 class Snapshot:
-    """Places 0..n-1 stand for nodes.
+    """n nodes, with indices ("places") 0 to n - 1.
 
     Attributes
     ----------
@@ -73,22 +73,22 @@ class Snapshot:
     table
         The nodes by name.
     allocatable, requested, guessed
-        (2, n): cpu_cores and memory_bytes. `requested` is what the scheduler counts; `guessed` is what of the load was
-        neither learned nor asked for.
+        (2, n): cpu_cores and memory_bytes. `requested` is as counted by the scheduler; `guessed` is the part of the
+        load that is neither learned, requested nor measured.
     per_unit
-        (2, n): 1 / allocatable; 0 where that is not known, so that nothing ever overloads what we do not know.
+        (2, n): 1 / allocatable; 0 if unknown, so that such nodes are never overloaded.
     load
-        (2, cells, n): what the pods of each node will use, those just placed included.
+        (2, cells, n): forecast use of the pods on each node, including those just advised.
     variance
-        (first cells, n), cores squared: how uncertain what they use of CPU is; of no cell where nobody asks.
+        (first cells, n), cores squared: variance of their CPU use; empty if no limit needs it.
     categories
-        (3, n): how many training pods of each category a node holds.
+        (3, n): number of training pods by category.
     learned
-        (n,): how many pods of which a history is known a node holds.
+        (n,): number of pods with learned demand.
     data
-        Data set -> (n,) share of it that lies on each node.
+        Data set -> (n,) share of it stored on each node.
     devices, mix
-        Extended resources and GPUs of the nodes; what the cluster's pods ask for, None while none asks for GPUs.
+        Extended resources and GPUs of the nodes; the mix of GPU requests in the cluster, None without any.
     """
 
     grid: Grid

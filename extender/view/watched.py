@@ -1,4 +1,4 @@
-"""What watches bring, read sparingly: a few events at a time, and no pod twice; and how old the newest of it is."""
+"""Parsers for watch events that save CPU time (batching, caching) or record the age of the newest change."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 Json = Mapping[str, Any]
 
-REST_S = 0.02
-"""Events that are no further apart wait for one another so long; the overlay stands in for pods not yet seen bound."""
+BATCH_S = 0.02
+"""How long events that follow another one are delayed; until then, advice stands in for pods not seen bound yet."""
 
-AT_ONCE_S = 0.002
-"""What comes sooner was there already."""
+BURST_S = 0.002
+"""An event that comes sooner was already buffered."""
 
 
-class Gathering(Generic[Given, Made]):
-    """Reads as `read` does, on the thread of one watch, which rests before it reads what it had to wait for.
+class BatchingReader(Generic[Given, Made]):
+    """Parses like `read`, on the thread of one watch, but sleeps before an event that follows another one closely.
 
-    A thread that is woken for each event takes twice as long, and each time it is in the way of calls. It does not rest
-    for an event that comes alone: nothing came for `REST_S` before it, and it is read at once.
+    Waking the thread for each event would double its CPU time and disturb calls. An event that comes alone, with none
+    for `BATCH_S` before it, is parsed at once.
 
     Parameters
     ----------
     watching
-        Whether what comes are events by now; a list is read without a rest.
+        Whether the watch has started; a list is parsed without sleeping.
     clock, sleep
-        Monotonic seconds, and how to let them pass.
+        Monotonic seconds, and a function that sleeps.
     """
 
     def __init__(
@@ -49,105 +49,102 @@ class Gathering(Generic[Given, Made]):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._read, self._watching, self._clock, self._sleep = read, watching, clock, sleep
-        self._latest_s = -REST_S
+        self._latest_s = -BATCH_S
 
     def __call__(self, given: Given) -> Made:
-        if AT_ONCE_S < self._clock() - self._latest_s < REST_S and self._watching():
-            self._sleep(REST_S)
+        if BURST_S < self._clock() - self._latest_s < BATCH_S and self._watching():
+            self._sleep(BATCH_S)
         try:
             return self._read(given)
         finally:
             self._latest_s = self._clock()
 
 
-AHEAD_S = 60.0
-"""So far the clock of the API server may be ahead of ours. Owners can write what they like into `managedFields`."""
+MAX_CLOCK_SKEW_S = 60.0
+"""Later times are ignored: clocks differ, and owners can write anything into `managedFields`."""
 
 
-class Dated(Generic[Made]):
-    """Reads objects as `read` does, and remembers when the newest of them was changed (unix seconds): how far what is
-    known lies behind the cluster."""
+class TimestampingReader(Generic[Made]):
+    """Parses like `read`, and records the time of the newest change, which tells how far we lag behind the cluster."""
 
     def __init__(self, read: Callable[[Json], Made], clock: Callable[[], float] = time.time) -> None:
         self._read, self._clock, self._newest = read, clock, ""
 
     def __call__(self, raw: Json) -> Made:
-        """The object; raises what `read` raises."""
+        """Parse an object; raises what `read` raises."""
         made = self._read(raw)
-        latest = datetime.fromtimestamp(self._clock() + AHEAD_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        latest = datetime.fromtimestamp(self._clock() + MAX_CLOCK_SKEW_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self._newest = max(self._newest, changed_at(raw, latest))
         return made
 
     @property
     def newest_s(self) -> float:
-        """NaN before the first object."""
+        """Unix seconds; NaN before the first object."""
         return datetime.fromisoformat(self._newest).timestamp() if self._newest else math.nan
 
 
 def changed_at(raw: Json, latest: str) -> str:
-    """When an object was changed last, of what is not after `latest`: RFC 3339 as the API server writes it, so that
-    texts compare as times do."""
+    """The last change of an object not after `latest`; RFC 3339 as written by the API server, which sorts by time."""
     metadata = raw["metadata"]
-    told = [metadata.get("creationTimestamp"), *(each.get("time") for each in metadata.get("managedFields") or ())]
-    return max((each for each in told if each and each <= latest), default="")
+    times = [metadata.get("creationTimestamp"), *(each.get("time") for each in metadata.get("managedFields") or ())]
+    return max((each for each in times if each and each <= latest), default="")
 
 
-MOST_HELD = 4096
-"""Waiting pods remembered; the others are read again when they are bound."""
+MAX_CACHED = 4096
+"""Pending pods cached; others are parsed again when they are bound."""
 
-OF_METADATA = ("labels", "annotations", "ownerReferences", "generateName")
-"""What a pod is read from beside its names and its spec."""
+DIGESTED_METADATA = ("labels", "annotations", "ownerReferences", "generateName")
+"""Parts of a pod's metadata, besides its names, that parsing depends on."""
 
 
-class _Held(NamedTuple):
-    """A waiting pod, the state of the controllers it was read by, and the digest of all that binding leaves alone."""
+class _CachedPod(NamedTuple):
+    """A pending pod, the version of the controllers it was read with, and a digest of what binding does not change."""
 
     pod: Pod
     controllers: int
     digest: bytes
 
 
-class Rereading:
-    """Reads pods as `read` does, for one thread. One that is bound is what it was while it waited, and a node: mostly
-    it need not be read again.
+class CachingPodReader:
+    """Parses pods like `read`, for one thread; a newly bound pod is usually derived from the cached pending one.
 
     Parameters
     ----------
     read
-        Makes a pod of its JSON.
+        Reads a pod from its JSON.
     version_of
-        Namespace -> another number after every change of the controllers there.
+        Namespace -> a number that changes with the controllers there.
     """
 
     def __init__(self, read: Callable[[Json], Pod], version_of: Callable[[str], int]) -> None:
         self._read, self._version_of = read, version_of
-        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._cached: OrderedDict[str, _CachedPod] = OrderedDict()
 
     def __call__(self, raw: Json) -> Pod:
-        """The pod; raises what `read` raises."""
-        held = self._held.pop(_text(raw, "metadata", "uid"), None)
-        if held is not None and (node := _node_alone(raw)) and self._is_same(held, raw):
-            return held.pod.bound_to(intern(node))
+        """Parse a pod; raises what `read` raises."""
+        cached = self._cached.pop(_text(raw, "metadata", "uid"), None)
+        if cached is not None and (node := _newly_bound_node(raw)) and self._is_same(cached, raw):
+            return cached.pod.bound_to(intern(node))
         pod = self._read(raw)
         if not pod.node and not pod.finished:
-            self._held[pod.uid] = _Held(pod, self._version_of(pod.namespace), _digest(raw))
-            if len(self._held) > MOST_HELD:
-                self._held.popitem(last=False)
+            self._cached[pod.uid] = _CachedPod(pod, self._version_of(pod.namespace), _digest(raw))
+            if len(self._cached) > MAX_CACHED:
+                self._cached.popitem(last=False)
         return pod
 
-    def _is_same(self, held: _Held, raw: Json) -> bool:
-        return held.controllers == self._version_of(held.pod.namespace) and held.digest == _digest(raw)
+    def _is_same(self, cached: _CachedPod, raw: Json) -> bool:
+        return cached.controllers == self._version_of(cached.pod.namespace) and cached.digest == _digest(raw)
 
 
 def _text(raw: Json, part: str, name: str) -> str:
-    """A field of `metadata` or `spec`; empty where there is none, which others may complain about."""
+    """A string field of `metadata` or `spec`; empty if it is missing or malformed, which `read` will report."""
     fields = raw.get(part)
-    told = fields.get(name) if isinstance(fields, dict) else None
-    return told if isinstance(told, str) else ""
+    value = fields.get(name) if isinstance(fields, dict) else None
+    return value if isinstance(value, str) else ""
 
 
-def _node_alone(raw: Json) -> str:
-    """Where a pod is bound of which its kubelet has not said anything yet; else empty."""
+def _newly_bound_node(raw: Json) -> str:
+    """The node of a bound pod that its kubelet has not acknowledged yet; else empty."""
     status = raw.get("status")
     if not isinstance(status, dict) or status.get("startTime") or status.get("containerStatuses"):
         return ""
@@ -155,9 +152,9 @@ def _node_alone(raw: Json) -> str:
 
 
 def _digest(raw: Json) -> bytes:
-    """Of a pod that could be read, or of one that may be the same."""
+    """Digest of everything that parsing depends on and binding does not change."""
     metadata, spec = raw["metadata"], raw.get("spec") or {}
     of_spec = spec.copy()
     of_spec.pop("nodeName", None)
-    kept = ([metadata.get(name) for name in OF_METADATA], of_spec)
+    kept = ([metadata.get(name) for name in DIGESTED_METADATA], of_spec)
     return blake2b(orjson.dumps(kept), digest_size=16).digest()

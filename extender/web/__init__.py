@@ -1,1 +1,1 @@
-"""The HTTP service around the decisions, and the process that it is."""
+"""The HTTP server of the extender and the other programs."""

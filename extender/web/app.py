@@ -1,5 +1,4 @@
-"""The ASGI application: what machines post is answered on the event loop, pages for people by Flask on a thread; and
-the metrics of both."""
+"""The ASGI application: POST requests are answered on the event loop, pages by Flask on a thread; and their metrics."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class Telemetry:
-    """The metrics of one server: a scheduler has none of its own for its extenders' time and errors.
+    """The metrics of one server; kube-scheduler itself has none on extender latency and errors.
 
-    `program` is `extender`, `controller`, `webhook` or `web`, and begins their names.
+    `program`, which is part of their names, is `extender`, `controller`, `webhook` or `web`.
     """
 
     def __init__(self, program: str) -> None:
@@ -32,47 +31,43 @@ class Telemetry:
         self._prefix = f"phasewise_{program}_"
         self._seconds = Histogram(
             f"{self._prefix}call_seconds",
-            "Time inside the process, from the read body to the written answer.",
+            "Time from the complete body to the answer.",
             ["verb"],
             buckets=SECONDS,
             registry=self.registry,
         )
-        self._calls = self.counter(
-            "calls", "Calls by verb and HTTP status; of pages those alone that were refused.", "verb", "status"
-        )
-        self._hung_up = self.counter("connections_hung_up", "Connections that we ended, by why.", "reason")
+        self._calls = self.counter("calls", "Calls by verb and HTTP status; for pages only errors.", "verb", "status")
+        self._hung_up = self.counter("connections_hung_up", "Connections closed by us, by reason.", "reason")
 
     def counter(self, name: str, help_line: str, *labels: str) -> Counter:
-        """A number that only rises."""
+        """Register a counter."""
         return Counter(f"{self._prefix}{name}", help_line, labels, registry=self.registry)
 
     def watch(self, name: str, help_line: str, value: Callable[[], float]) -> None:
-        """A number that is looked up whenever Prometheus asks."""
+        """Register a gauge whose value is computed at each scrape."""
         Gauge(f"{self._prefix}{name}", help_line, registry=self.registry).set_function(value)
 
     def called(self, verb: str, status: int, duration_s: float) -> None:
-        """A call was answered."""
+        """Record an answered call."""
         self._calls.labels(verb, str(status)).inc()
         self._seconds.labels(verb).observe(duration_s)
 
     def hung_up(self, reason: str) -> None:
-        """A connection was ended because of what its client did."""
+        """Record a connection that we closed because of its client."""
         self._hung_up.labels(reason).inc()
 
     def page(self) -> bytes:
-        """The metrics as Prometheus reads them."""
+        """The metrics in the format of Prometheus."""
         return generate_latest(self.registry)
 
 
 class ExtenderTelemetry(Telemetry):
-    """Of the extender, with what came of its advice."""
+    """The metrics of the extender, including outcomes of its advice."""
 
     def __init__(self) -> None:
         super().__init__("extender")
         self.nodes_refused = self.counter("nodes_refused", "Nodes refused by the filter.")
-        self.outcomes = self.counter(
-            "outcomes", "Pods of ours that were bound, by what became of the advice.", "outcome"
-        )
+        self.outcomes = self.counter("outcomes", "Pods of ours that were bound, by outcome of the advice.", "outcome")
 
 
 log = logging.getLogger(__name__)
@@ -82,28 +77,28 @@ Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Post = Callable[[bytes], bytes]
-"""Makes the answer of a body, or raises an `ExtenderError`."""
+"""Computes the answer to a body, or raises `ExtenderError`."""
 
 
 class BodyLimits(NamedTuple):
-    """The largest body, the longest time in which it must have come, and how much of bodies is held while they come.
+    """Largest body, longest time to receive one, and limit of all incomplete bodies together.
 
-    16 MiB hold a pod of etcd's limit and a hundred thousand node names, but not whole nodes of a large cluster
-    (`nodeCacheCapable: false`), which nobody should send.
+    16 MiB suffice for the largest pod that etcd stores and a hundred thousand node names, but not for the full nodes of
+    a large cluster (`nodeCacheCapable: false`), which is not recommended.
     """
 
     largest_bytes: int = 16 << 20
-    within_s: float = 5.0
-    together_bytes: int = 64 << 20
+    timeout_s: float = 5.0
+    total_bytes: int = 64 << 20
 
 
-ASIDE_BYTES = 1 << 20
-"""A larger body is answered on a thread: a pod of ten thousand containers takes a quarter of a second to read, and must
-not keep the others waiting."""
+MAX_INLINE_BYTES = 1 << 20
+"""Larger bodies are handled on a thread: a pod with ten thousand containers takes a quarter of a second to parse, which
+must not block the event loop."""
 
 
 class Answer(NamedTuple):
-    """What is sent back; `headers` beside the length."""
+    """A response; `headers` without the length."""
 
     status: int
     body: bytes
@@ -111,22 +106,22 @@ class Answer(NamedTuple):
 
 
 def error_answer(problem: str) -> bytes:
-    """The one body of all failures. A scheduler reads none of it: the status alone is what counts for it."""
+    """The body of every error response; a scheduler only looks at the status."""
     return orjson.dumps({"Error": problem[:500]})
 
 
 class App:
-    """As of ASGI 3, for HTTP alone.
+    """An ASGI 3 application, for HTTP only.
 
     Parameters
     ----------
     pages
         Answers every path that is not in `posts`.
     posts
-        By path, such as `/filter`; more slashes before or behind it mean the same.
+        Handlers by path, such as `/filter`; leading and trailing slashes are ignored.
     not_ready
-        Why nothing can be answered yet; empty when all is well. Until then every post is answered by 503: an empty
-        answer would be taken for a refusal of all nodes.
+        Why nothing can be answered yet; empty when ready. Until then every POST is answered by 503, as the scheduler
+        would take an empty answer for a refusal of all nodes.
     """
 
     def __init__(
@@ -139,11 +134,11 @@ class App:
     ) -> None:
         self._pages, self._posts, self._not_ready, self._limits = pages, posts, not_ready, limits or BodyLimits()
         self.telemetry = telemetry
-        self._reading: dict[asyncio.Timeout, int] = {}
+        self._held_by_request: dict[asyncio.Timeout, int] = {}
         self._held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, whatever happens; posts and what is refused are counted."""
+        """Answer one request, even after unexpected errors; POSTs and errors are counted."""
         path, began_s = f"/{scope['path'].strip('/')}", time.perf_counter()
         post = self._posts.get(path)
         try:
@@ -156,65 +151,67 @@ class App:
             elif problem := self._not_ready():
                 raise NotReady(problem)
             else:
-                answer = Answer(200, post(body) if len(body) <= ASIDE_BYTES else await asyncio.to_thread(post, body))
+                answer = Answer(
+                    200, post(body) if len(body) <= MAX_INLINE_BYTES else await asyncio.to_thread(post, body)
+                )
         except ExtenderError as error:
             kept = "close" if isinstance(error, TooSlow) else "keep-alive"
             answer = Answer(error.status, error_answer(str(error)), {"Content-Type": JSON, "Connection": kept})
-        except Exception:  # one call that fails must not take the others with it, and must show
+        except Exception:  # a bug must be visible, but must not end the server
             log.exception("%s failed", path)
             answer = Answer(500, error_answer("internal error; the log says more"))
         if post is not None or answer.status >= 400:
             self.telemetry.called(path[1:] if post else "page", answer.status, time.perf_counter() - began_s)
         headers = {**answer.headers, "Content-Length": str(len(answer.body))}
-        told = [(name.lower().encode(), text.encode("latin-1")) for name, text in headers.items()]
-        await send({"type": "http.response.start", "status": answer.status, "headers": told})
+        encoded = [(name.lower().encode(), text.encode("latin-1")) for name, text in headers.items()]
+        await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
         await send({"type": "http.response.body", "body": answer.body})
 
     def _page(self, scope: Scope, body: bytes) -> Answer:
-        """Whole, so that no thread waits for somebody who reads slowly."""
+        """Render a page completely, so that no thread waits for a slow client."""
         query = scope["query_string"].decode("latin-1")
         heads = [(name.decode("latin-1"), text.decode("latin-1")) for name, text in scope["headers"]]
-        asked = EnvironBuilder(
+        environ = EnvironBuilder(
             quote(scope["path"]), method=scope["method"], query_string=query, data=body, headers=heads
-        )
-        told = Response.from_app(self._pages, asked.get_environ(), buffered=True)
-        return Answer(told.status_code, told.get_data(), dict(told.headers))
+        ).get_environ()
+        page = Response.from_app(self._pages, environ, buffered=True)
+        return Answer(page.status_code, page.get_data(), dict(page.headers))
 
     async def _read(self, receive: Receive) -> bytes:
-        """The whole body. One too large is read to its end as well: closed amid it, nobody would see our answer."""
+        """Read the body. Too large ones are also read to the end, else the client would not see our answer."""
         parts, size, more, limits = [], 0, True, self._limits
         try:
-            async with asyncio.timeout(limits.within_s) as deadline:
+            async with asyncio.timeout(limits.timeout_s) as deadline:
                 while more:
                     message = await receive()
                     if message["type"] != "http.request":
-                        raise BadRequest("the request ended before its body was whole")
+                        raise BadRequest("the request ended before its body was complete")
                     size, more = size + len(message["body"]), message["more_body"]
                     if size <= limits.largest_bytes:
                         parts.append(message["body"])
                         if more:
-                            self._hold(deadline, len(message["body"]))
+                            self._count_held(deadline, len(message["body"]))
         except TimeoutError as error:
-            raise TooSlow(f"the body took longer than {limits.within_s:g} s, or than too many others") from error
+            raise TooSlow(f"the body took longer than {limits.timeout_s:g} s, or too many others came") from error
         finally:
-            self._held_bytes -= self._reading.pop(deadline, 0)
+            self._held_bytes -= self._held_by_request.pop(deadline, 0)
         if size > limits.largest_bytes:
             raise TooLarge(f"the body is larger than {limits.largest_bytes} bytes")
         return b"".join(parts)
 
-    def _hold(self, deadline: asyncio.Timeout, more_bytes: int) -> None:
-        """Part of a body is held. When that is too much together, the one begun first has had its time."""
-        self._reading[deadline] = self._reading.get(deadline, 0) + more_bytes
+    def _count_held(self, deadline: asyncio.Timeout, more_bytes: int) -> None:
+        """Count a part of a body; if all together exceed the limit, the oldest request times out."""
+        self._held_by_request[deadline] = self._held_by_request.get(deadline, 0) + more_bytes
         self._held_bytes += more_bytes
-        while self._held_bytes > max(self._limits.together_bytes, self._limits.largest_bytes):
-            first = next(iter(self._reading))
-            self._held_bytes -= self._reading.pop(first)
+        while self._held_bytes > max(self._limits.total_bytes, self._limits.largest_bytes):
+            first = next(iter(self._held_by_request))
+            self._held_bytes -= self._held_by_request.pop(first)
             if not first.expired():
                 first.reschedule(asyncio.get_running_loop().time())
 
 
 def create_pages(name: str, telemetry: Telemetry, not_ready: Callable[[], str]) -> Flask:
-    """A Flask application, to which others may add pages of their own; `not_ready` is as of `App`."""
+    """A Flask application with health and metrics, to which pages may be added; `not_ready` as for `App`."""
     pages = Flask(name, static_folder=None)
 
     @pages.get("/healthz")
@@ -232,8 +229,8 @@ def create_pages(name: str, telemetry: Telemetry, not_ready: Callable[[], str]) 
 
     @pages.errorhandler(HTTPException)
     def fail(error: HTTPException) -> Response:
-        told = Response(error_answer(error.description or error.name), error.code or 500, content_type=JSON)
-        told.headers.extend([(name, text) for name, text in error.get_headers() if name == "Allow"])
-        return told
+        answer = Response(error_answer(error.description or error.name), error.code or 500, content_type=JSON)
+        answer.headers.extend([(name, text) for name, text in error.get_headers() if name == "Allow"])
+        return answer
 
     return pages

@@ -1,7 +1,7 @@
-"""uvicorn around an application: one process, one event loop. Whoever keeps it waiting is hung up on.
+"""uvicorn around an application: one process, one event loop, and limits for slow clients.
 
-A connection that says nothing costs a few kilobytes, so there may be thousands. It is ended when a request, once begun,
-is not whole in time; when its answer is not taken in time; and when there are too many, the longest silent one first.
+An idle connection costs a few kilobytes, so there may be thousands. Connections are closed if a request head or the
+reading of an answer takes too long, and if there are too many, the longest idle one first.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ from recommender.errors import Misuse
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 95
-"""A scheduler keeps an idle connection for 90 s and does not repeat a call on one that is closed under it."""
+"""A scheduler keeps idle connections for 90 s, and does not retry a call if we close one meanwhile."""
 
-LARGEST_HEAD_BYTES = 16 << 10
-"""Those of schedulers have a fifth of a kilobyte, those of browsers seldom more than four."""
+MAX_HEAD_BYTES = 16 << 10
+"""Heads of schedulers have 0.2 KB, those of browsers seldom more than 4 KB."""
 
-SWITCH_S = 0.0005
-"""How long a thread that reads a watch may hold the interpreter: ten times shorter than usual, since a call lasts about
-as long."""
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread that parses watch events may hold the GIL: a tenth of Python's default, as a call takes about as
+long."""
 
-ENDING_S = 5
-"""For calls that are being answered when the process is told to end."""
+SHUTDOWN_GRACE_S = 5
+"""Grace period of calls in progress at shutdown."""
 
-RENEWED_EVERY_S = 10
-"""So often it is looked whether there is another certificate."""
+CERTIFICATE_CHECK_S = 10
+"""How often to check for a new certificate."""
 
 BACKLOG = 2048
-"""Connections that wait to be accepted."""
+"""Connections waiting to be accepted."""
 
-SPARE_FILES = 500
-"""Of those that the process may open: for watches, logs and handshakes."""
+RESERVED_FILES = 500
+"""File descriptors kept free for watches, logs and handshakes."""
 
 HANDSHAKE_S = 2.0
-"""TLS handshakes that are not over by then are ended: they are no connections yet, and count among none."""
+"""Timeout of TLS handshakes, which do not count as connections yet."""
 
 SLOW_HEAD, NOT_TAKEN = "slow head", "answer not taken"
-"""For what a client has `request_s`: each by itself, as it may ask again before it has taken an answer."""
+"""What a client must do within `request_s`; independent deadlines, as requests can be pipelined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,12 @@ class Serving:
     address
         `host:port`.
     certificate, key
-        PEM files; with them https is spoken, and nothing else. They may be replaced while it runs.
+        PEM files, for https only; reloaded when they change.
     client_authority
-        PEM file: only clients with a certificate of this authority are let in.
+        PEM file: only clients with a certificate of this authority are accepted.
     request_s
-        The longest time for a head to come, and for an answer to be taken.
-    most_connections
+        Timeout for a request head to arrive and for an answer to be read.
+    max_connections
         At a time; with TLS each takes some 40 KiB.
     """
 
@@ -83,29 +83,29 @@ class Serving:
     key: Path | None = None
     client_authority: Path | None = None
     request_s: float = 5.0
-    most_connections: int = 2_000
+    max_connections: int = 2_000
 
 
 @dataclass(slots=True)
 class Connections:
-    """The open connections of a server, the one that was silent for longest first."""
+    """The open connections of a server, the longest idle first."""
 
     request_s: float
     most: int
     hung_up: Callable[[str], None]
-    by_silence: dict[Connection, None] = field(default_factory=dict)
+    by_last_request: dict[Connection, None] = field(default_factory=dict)
 
-    def heard(self, connection: Connection) -> None:
-        """It was opened, or has asked something. The longest silent one goes when there are too many."""
-        self.by_silence.pop(connection, None)
-        self.by_silence[connection] = None
-        if len(self.by_silence) > self.most:
-            next(iter(self.by_silence)).hang_up("too many")
+    def touch(self, connection: Connection) -> None:
+        """Move a new or active connection to the end; closes the longest idle one if there are too many."""
+        self.by_last_request.pop(connection, None)
+        self.by_last_request[connection] = None
+        if len(self.by_last_request) > self.most:
+            next(iter(self.by_last_request)).hang_up("too many")
 
 
-class Corked:
-    """A transport that sends what is written in one turn of the loop at once: uvicorn writes head and body one by one,
-    and each would be a system call of ours and a packet that wakes the client."""
+class CorkedTransport:
+    """A transport that sends all writes of one event loop iteration together: uvicorn writes head and body separately,
+    which would cost two system calls and two packets."""
 
     def __init__(self, transport: Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
@@ -130,7 +130,7 @@ class Corked:
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's, with limits of time and size. What it overrides are the callbacks of asyncio and of httptools."""
+    """uvicorn's protocol, with timeouts and limits; overrides callbacks of asyncio and httptools."""
 
     def __init__(self, connections: Connections, **given: Any) -> None:
         super().__init__(**given)
@@ -139,16 +139,16 @@ class Connection(HttpToolsProtocol):
         self._head_bytes: int | None = None
 
     def hang_up(self, reason: str) -> None:
-        """End it without waiting for the client to take what we still have for it."""
-        self._connections.by_silence.pop(self, None)
+        """Close the connection without waiting for pending writes."""
+        self._connections.by_last_request.pop(self, None)
         self._connections.hung_up(reason)
         self.transport.abort()
 
-    def _within(self, reason: str) -> None:
-        self._in_time(reason)
+    def _start_deadline(self, reason: str) -> None:
+        self._cancel_deadlines(reason)
         self._deadlines[reason] = self.loop.call_later(self._connections.request_s, self.hang_up, reason)
 
-    def _in_time(self, *reasons: str) -> None:
+    def _cancel_deadlines(self, *reasons: str) -> None:
         for reason in reasons:
             if (deadline := self._deadlines.pop(reason, None)) is not None:
                 deadline.cancel()
@@ -156,27 +156,27 @@ class Connection(HttpToolsProtocol):
     # -- called by asyncio -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]  # in all that uvicorn asks of it
-        self._connections.heard(self)
+        super().connection_made(CorkedTransport(transport, self.loop))  # type: ignore[arg-type]  # in all that uvicorn asks of it
+        self._connections.touch(self)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._head_bytes is not None:
             self._head_bytes += len(data)
-            if self._head_bytes > LARGEST_HEAD_BYTES:
+            if self._head_bytes > MAX_HEAD_BYTES:
                 self.hang_up("large head")
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._within(NOT_TAKEN)
+        self._start_deadline(NOT_TAKEN)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._in_time(NOT_TAKEN)
+        self._cancel_deadlines(NOT_TAKEN)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._in_time(SLOW_HEAD, NOT_TAKEN)
-        self._connections.by_silence.pop(self, None)
+        self._cancel_deadlines(SLOW_HEAD, NOT_TAKEN)
+        self._connections.by_last_request.pop(self, None)
         super().connection_lost(exc)
 
     # -- called by httptools -----------------------------------------------------------------------------------------
@@ -184,22 +184,22 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_bytes = 0
-        self._within(SLOW_HEAD)
+        self._start_deadline(SLOW_HEAD)
 
     def on_headers_complete(self) -> None:
-        self._in_time(SLOW_HEAD)  # the body's time is the application's, which can answer
+        self._cancel_deadlines(SLOW_HEAD)  # the body's time is the application's, which can answer
         self._head_bytes = None
-        self._connections.heard(self)
+        self._connections.touch(self)
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """No HTTP: the one thing that uvicorn answers by itself."""
+        """Count requests that are not HTTP, which uvicorn answers by itself."""
         self._connections.hung_up("no HTTP")
         super().send_400_response(msg)
 
 
 class _Loop(uvloop.Loop):
-    """Ends TLS handshakes that take too long; uvicorn has no setting for it."""
+    """Adds a timeout of TLS handshakes, for which uvicorn has no setting."""
 
     def __init__(self, handshake_s: float) -> None:
         super().__init__()
@@ -213,17 +213,17 @@ class _Loop(uvloop.Loop):
 
 
 class Server:
-    """Serves an application; listens once it is made.
+    """Serves an application; the address is bound on construction.
 
     Raises
     ------
     Misuse
-        The address is none, or is taken; or what should be a certificate is none.
+        The address is invalid or in use, or the certificate is invalid.
     """
 
     def __init__(self, app: App, serving: Serving) -> None:
         self._serving = serving
-        most = min(serving.most_connections, _files_limit() - SPARE_FILES)
+        most = min(serving.max_connections, _files_limit() - RESERVED_FILES)
         connections = Connections(serving.request_s, most, app.telemetry.hung_up)
         self._config = uvicorn.Config(
             app,
@@ -238,58 +238,58 @@ class Server:
             backlog=BACKLOG,
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=ENDING_S,
-            callback_notify=self._renew,
-            timeout_notify=RENEWED_EVERY_S,
+            timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+            callback_notify=self._reload_certificate,
+            timeout_notify=CERTIFICATE_CHECK_S,
             **self._tls(),
         )
         try:
             self._config.load()
         except (OSError, ssl.SSLError) as error:
-            raise Misuse(f"--tls-certificate: this is no certificate with its key ({error}).") from error
-        self._shown_ns = self._written_ns()
+            raise Misuse(f"--tls-certificate: not a valid certificate with its key ({error}).") from error
+        self._loaded_mtime_ns = self._file_mtime_ns()
         self._server = uvicorn.Server(self._config)
-        self._bound = _bound(serving.address)
-        self.port: int = self._bound.getsockname()[1]
+        self._socket = _listening_socket(serving.address)
+        self.port: int = self._socket.getsockname()[1]
 
     def run(self) -> None:
-        """Answer until `stop` is called; on the main thread until SIGTERM or SIGINT, too."""
-        sys.setswitchinterval(SWITCH_S)
+        """Serve until `stop` is called or, on the main thread, until SIGTERM or SIGINT."""
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: None)  # uvicorn raises it once more when it has ended
+                signal.signal(number, lambda *_: None)  # uvicorn raises it again at the end
         with asyncio.Runner(loop_factory=partial(_Loop, min(HANDSHAKE_S, self._serving.request_s))) as runner:
-            runner.run(self._server.serve(sockets=[self._bound]))
+            runner.run(self._server.serve(sockets=[self._socket]))
 
     def stop(self) -> None:
-        """From any thread."""
+        """Stop serving; may be called from any thread."""
         self._server.should_exit = True
 
     def _tls(self) -> dict[str, Any]:
         serving = self._serving
         if serving.certificate is None:
             return {}
-        asked = ssl.CERT_NONE if serving.client_authority is None else ssl.CERT_REQUIRED
-        shown = {"ssl_certfile": serving.certificate, "ssl_keyfile": serving.key or serving.certificate}
-        return {**shown, "ssl_ca_certs": serving.client_authority, "ssl_cert_reqs": asked}
+        client_certificates = ssl.CERT_NONE if serving.client_authority is None else ssl.CERT_REQUIRED
+        certificate_files = {"ssl_certfile": serving.certificate, "ssl_keyfile": serving.key or serving.certificate}
+        return {**certificate_files, "ssl_ca_certs": serving.client_authority, "ssl_cert_reqs": client_certificates}
 
-    def _written_ns(self) -> int:
+    def _file_mtime_ns(self) -> int:
         return self._serving.certificate.stat().st_mtime_ns if self._serving.certificate else 0
 
-    async def _renew(self) -> None:
-        """Show those who come from now on the certificate that lies there now."""
+    async def _reload_certificate(self) -> None:
+        """Use a replaced certificate for new connections."""
         if self._config.ssl is None:
             return
         try:
-            if (written_ns := self._written_ns()) != self._shown_ns:
+            if (mtime_ns := self._file_mtime_ns()) != self._loaded_mtime_ns:
                 self._config.ssl.load_cert_chain(self._config.ssl_certfile or "", self._config.ssl_keyfile)
-                self._shown_ns = written_ns
+                self._loaded_mtime_ns = mtime_ns
         except (OSError, ssl.SSLError) as error:
-            log.warning("the certificate that was put in place cannot be shown: %s", error)
+            log.warning("the new certificate cannot be loaded: %s", error)
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a `host:port` can be reached from this machine alone."""
+    """Whether a `host:port` can only be reached from this machine."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return host == "localhost" or ip_address(host).is_loopback
@@ -298,18 +298,18 @@ def is_loopback(address: str) -> bool:
 
 
 def _files_limit() -> int:
-    """How many files the process may open from now on: all that it may ask for."""
+    """Raise the limit of open files to the maximum, and return it."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most if most != resource.RLIM_INFINITY else sys.maxsize
 
 
-def _bound(address: str) -> socket.socket:
-    """Nobody is let in before it listens: once `run` can be told to end."""
+def _listening_socket(address: str) -> socket.socket:
+    """A bound socket; clients cannot connect before `run` listens on it."""
     host, _, port = address.rpartition(":")
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Head and body of an answer are two writes: else the second waits 40 ms. What is accepted has it of the listener.
+    # Without it the second of two writes waits 40 ms. Accepted sockets inherit the option.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         bound.bind((host.strip("[]"), int(port)))

@@ -1,4 +1,4 @@
-"""The extender put together: watches, state, decisions and the HTTP face of one process."""
+"""The extender as a process: watches, state, decisions and HTTP server."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from extender.web.app import JSON, App, BodyLimits, ExtenderTelemetry, Post, cre
 from recommender.cluster.access.connection import Api
 from recommender.cluster.lease import LeaderElection
 
-TOLD_NODES = 50
-"""How many nodes `/explain` tells of at most, unless asked for others by `?nodes=`."""
+DEFAULT_NODES = 50
+"""Default of `?nodes=`, the largest number of nodes in an answer of `/explain`."""
 
 
 def verbs_of(placer: Placer, telemetry: ExtenderTelemetry) -> Mapping[str, Post]:
-    """What answers them, by path."""
+    """The handlers of the scheduler's calls, by path."""
 
     def filter_nodes(body: bytes) -> bytes:
-        asked = wire.read_asked(body)
-        filtered = placer.filter(asked)
+        args = wire.read_args(body)
+        filtered = placer.filter(args)
         telemetry.nodes_refused.inc(len(filtered.refused))
-        return wire.filter_answer(asked, filtered)
+        return wire.filter_answer(args, filtered)
 
     def prioritize(body: bytes) -> bytes:
-        return wire.priority_answer(placer.prioritize(wire.read_asked(body)))
+        return wire.priority_answer(placer.prioritize(wire.read_args(body)))
 
     def preempt(body: bytes) -> bytes:
-        asked = wire.read_victims(body)
-        return wire.preemption_answer(asked, placer.preempt(asked))
+        args = wire.read_preemption_args(body)
+        return wire.preemption_answer(args, placer.preempt(args))
 
     return {"/filter": filter_nodes, "/prioritize": prioritize, "/preempt": preempt}
 
@@ -54,9 +54,9 @@ def add_explain(pages: Flask, placer: Placer) -> None:
         decision = placer.decisions.find(namespace, pod)
         if decision is None:
             return Response(error_answer(f"no decision on {namespace}/{pod} is kept"), 404, content_type=JSON)
-        most = request.args.get("nodes", TOLD_NODES, type=int)
-        told = orjson.dumps(decision.told(max(0, most)), option=orjson.OPT_APPEND_NEWLINE)
-        return Response(told, content_type=JSON)
+        most = request.args.get("nodes", DEFAULT_NODES, type=int)
+        answer = orjson.dumps(decision.as_json(max(0, most)), option=orjson.OPT_APPEND_NEWLINE)
+        return Response(answer, content_type=JSON)
 
 
 log = logging.getLogger(__name__)
@@ -66,14 +66,14 @@ LEASE = "phasewise-extender"
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """How one replica runs.
+    """Options of one replica.
 
     Attributes
     ----------
     lease_namespace
-        Where the Lease lies by which replicas agree on who answers; empty for a single replica.
+        Namespace of the Lease for leader election; empty for a single replica.
     controller_namespace
-        Where the gang controller keeps what it has reserved.
+        Namespace of the gang controller's reservations.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -83,12 +83,12 @@ class ServiceOptions:
 
 
 class Service:
-    """One replica. `app` may be called at once; it answers 503 until everything was listed and this replica leads.
+    """One replica. `app` answers 503 until everything has been listed and this replica leads.
 
     Parameters
     ----------
     clock, monotonic
-        Unix seconds for forecasts and for people, monotonic seconds for how long advice is held.
+        Unix seconds for forecasts and timestamps, monotonic seconds for timeouts.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Service:
         self.telemetry = ExtenderTelemetry()
         self.state = ClusterState(settings, clock, monotonic)
         self.decisions = Decisions()
-        self.cache = ClusterCache(api, self.state, settings, self._bound, options.controller_namespace)
+        self.cache = ClusterCache(api, self.state, settings, self._pod_bound, options.controller_namespace)
         self._events = EventWriter(api, clock)
         self._election = LeaderElection.join(api, options.lease_namespace, LEASE) if options.lease_namespace else None
         placer = Placer(self.state, settings, self.decisions, self.cache.read_pod, clock)
@@ -113,45 +113,45 @@ class Service:
         self.app = App(pages, verbs, self.telemetry, self.not_ready, options.limits)
         for name, words, value in (
             ("ready", "1 while calls are answered.", lambda: not self.not_ready()),
-            ("advised", "Placements advised and not yet seen.", lambda: self.state.advised),
+            ("advised", "Advised placements not seen yet.", lambda: self.state.advised),
             ("known_nodes", "Nodes known.", lambda: len(self.state.snapshot().table.index)),
-            ("unknown_nodes", "Times that a node was asked about that is not known.", lambda: placer.unknown_nodes),
-            ("unreadable_objects", "Objects that cannot be read, and are left out.", lambda: self.cache.unreadable),
-            ("staleness_seconds", "Since the API server last spoke.", self.cache.staleness_s),
-            ("lag_seconds", "Age of the newest change that counts.", lambda: clock() - self.cache.newest_s),
+            ("unknown_nodes", "Requests about an unknown node.", lambda: placer.unknown_nodes),
+            ("unreadable_objects", "Objects that cannot be parsed and are ignored.", lambda: self.cache.unreadable),
+            ("staleness_seconds", "Time since the API server last sent anything.", self.cache.staleness_s),
+            ("lag_seconds", "Age of the newest processed change.", lambda: clock() - self.cache.newest_s),
             ("watches_failing", "Watches without contact.", lambda: self.cache.failing),
-            ("events_lost", "Events asked for and not written.", lambda: self._events.dropped),
+            ("events_lost", "Requested events that were not written.", lambda: self._events.dropped),
         ):
             self.telemetry.watch(name, words, value)
 
     def start(self) -> Service:
-        """Begin to watch; returns at once."""
+        """Start all threads; returns at once."""
         self.cache.start()
         self._events.start()
         if self._election is not None:
             self._election.start()
-        threading.Thread(target=self._settle, name="settle", daemon=True).start()
+        threading.Thread(target=self._tune_garbage_collection, name="settle", daemon=True).start()
         return self
 
     def stop(self) -> None:
-        """End what `start` began, and give the lease back."""
+        """Stop all threads and release the Lease."""
         self.cache.stop()
         self._events.stop()
         if self._election is not None:
             self._election.stop()
 
     def not_ready(self) -> str:
-        """Why no call can be answered; empty when they can."""
+        """Why calls cannot be answered; empty when they can."""
         if waiting_for := self.cache.waiting_for:
             return waiting_for
         if self._election is not None and not self._election.is_leader:
             if problem := self._election.problem:
-                return f"not known who leads: {problem}"
-            return f"another replica leads: {self._election.holder or 'not known which'}"
+                return f"the leader is unknown: {problem}"
+            return f"another replica leads: {self._election.holder or 'unknown'}"
         return ""
 
-    def _settle(self) -> None:
-        """Collecting garbage pauses calls: what was listed stays and is left out, and no pod's JSON sets off many."""
+    def _tune_garbage_collection(self) -> None:
+        """Shorten pauses by garbage collection: listed objects are frozen, and parsing a pod triggers no collection."""
         while not self.cache.synced:
             time.sleep(0.1)
         gc.collect()
@@ -159,7 +159,7 @@ class Service:
         gc.set_threshold(100_000)
         log.info("ready: %d nodes listed", len(self.state.snapshot().table.index))
 
-    def _bound(self, pod: Pod) -> None:
+    def _pod_bound(self, pod: Pod) -> None:
         decision = self.decisions.bound(pod.uid, pod.node)
         if decision is not None:
             self.telemetry.outcomes.labels(decision.outcome).inc()

@@ -1,1 +1,1 @@
-"""The mutating webhook, and the certificates that it shows."""
+"""The mutating webhook and its serving certificates."""

@@ -1,9 +1,9 @@
-"""Certificates of a server's own: an authority that signs once and is forgotten; no key of one lies anywhere.
+"""Self-managed serving certificates. Each is signed by a new authority whose private key is discarded at once.
 
-Kept in a Secret that replicas share, in the webhook's configuration, in a file: in this order, and each step only where
-something differs. So the API server trusts a certificate before anyone shows it, and replicas may do this at the same
-time (the Secret is written by the version it was read at). The Secret is there already, empty at first: who may make
-one may make one that gets the token of any account of its namespace.
+A certificate is stored in a Secret shared by all replicas, then its authority in the webhook's configuration, then the
+certificate in a file; each step only if something differs. So the API server trusts a certificate before it is used,
+and replicas may do this concurrently (the Secret is written with optimistic locking). The manifest creates the Secret,
+empty: permission to create Secrets would give access to the token of any service account in the namespace.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from extender.errors import BadCertificate
-from extender.watches import Repeating
+from extender.watches import PeriodicTask
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict
 from recommender.cluster.paths import path_of
 
 VALID_S = 90 * 86400.0
-RENEWED_S = 30 * 86400.0
-"""A certificate that is valid for less than this is renewed."""
+RENEW_BEFORE_S = 30 * 86400.0
+"""Certificates are renewed this long before they expire."""
 
-EARLY_S = 300.0
-"""Certificates begin so long ago: clocks differ."""
+BACKDATED_S = 300.0
+"""Certificates are backdated by this much, as clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
-class Papers:
-    """What a server shows, and by what it is trusted; PEM.
+class CertificateBundle:
+    """A serving certificate with its key and authorities; PEM.
 
     Attributes
     ----------
     authorities
-        Certificates of the authority, and of the one before while that is valid: those who have not heard of the new
-        one yet still trust, and are still trusted.
+        Certificates of the authority and, while it is valid, of the previous one, so that old certificates stay trusted
+        during a renewal.
     """
 
     certificate: bytes
@@ -54,8 +54,8 @@ class Papers:
     authorities: bytes
 
     @classmethod
-    def of_secret(cls, data: Mapping[str, str]) -> Papers:
-        """From `data` of a Secret; BadCertificate where a part is missing or no base64."""
+    def of_secret(cls, data: Mapping[str, str]) -> CertificateBundle:
+        """Read `data` of a Secret; BadCertificate if a part is missing or not base64."""
         try:
             return cls(*(base64.b64decode(data[name], validate=True) for name in ("tls.crt", "tls.key", "ca.crt")))
         except (KeyError, ValueError) as error:
@@ -65,41 +65,41 @@ class Papers:
         parts = {"tls.crt": self.certificate, "tls.key": self.key, "ca.crt": self.authorities}
         return {name: base64.b64encode(part).decode() for name, part in parts.items()}
 
-    def due(self, names: Sequence[str], now_s: float) -> bool:
-        """Whether they must be renewed: they expire soon, begin later, or are not for all these names. BadCertificate.
+    def needs_renewal(self, names: Sequence[str], now_s: float) -> bool:
+        """Whether the certificate expires soon, is not valid yet (made with a wrong clock) or lacks one of these names.
 
-        Those that begin later were made by somebody whose clock was wrong.
+        Raises BadCertificate if it is malformed.
         """
         shown = _read(self.certificate)[0]
         left_s = shown.not_valid_after_utc.timestamp() - now_s
         begun = shown.not_valid_before_utc.timestamp() <= now_s
-        return left_s < RENEWED_S or not begun or not set(names) <= _names_of(shown)
+        return left_s < RENEW_BEFORE_S or not begun or not set(names) <= _names_of(shown)
 
 
-def new_papers(names: Sequence[str], now_s: float, former: Papers | None = None) -> Papers:
-    """A new authority and a certificate of it for these host names and addresses, valid for `VALID_S`."""
+def new_bundle(names: Sequence[str], now_s: float, former: CertificateBundle | None = None) -> CertificateBundle:
+    """Create an authority, and a certificate for these host names and addresses, valid for `VALID_S`."""
     now = datetime.fromtimestamp(now_s, UTC)
     signing, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"phasewise authority {now:%Y-%m-%d %H:%M:%S}")])
     authority = (
-        _begun(issuer, issuer, signing, now)
+        _builder(issuer, issuer, signing, now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(signing, hashes.SHA256())
     )
     shown = (
-        _begun(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])]), issuer, key, now)
+        _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])]), issuer, key, now)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(signing, hashes.SHA256())
     )
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return Papers(_pem(shown), private, _pem(authority) + _still_valid(former, now))
+    return CertificateBundle(_pem(shown), private, _pem(authority) + _still_valid(former, now))
 
 
-def _begun(
+def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime
 ) -> x509.CertificateBuilder:
     return (
@@ -108,13 +108,13 @@ def _begun(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(seconds=EARLY_S))
+        .not_valid_before(now - timedelta(seconds=BACKDATED_S))
         .not_valid_after(now + timedelta(seconds=VALID_S))
     )
 
 
-def _still_valid(former: Papers | None, now: datetime) -> bytes:
-    """The newest authority of before, while it is valid."""
+def _still_valid(former: CertificateBundle | None, now: datetime) -> bytes:
+    """The newest previous authority, if it is still valid."""
     try:
         newest = _read(former.authorities)[:1] if former is not None else []
     except BadCertificate:
@@ -126,14 +126,14 @@ def _read(pem: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError as error:
-        raise BadCertificate("this is no certificate in PEM form") from error
+        raise BadCertificate("not a certificate in PEM format") from error
 
 
 def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _general(name: str) -> x509.GeneralName:
+def _general_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(name))
     except ValueError:
@@ -158,17 +158,17 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Where the certificate is kept.
+class CertificateLocation:
+    """Where the certificate is stored.
 
     Attributes
     ----------
     names
         Host names and addresses by which the API server reaches us.
     configuration
-        The MutatingWebhookConfiguration that shall trust it.
+        Name of the MutatingWebhookConfiguration that must trust it.
     file
-        Certificate and key, as a server reads them.
+        For certificate and key, as read by a server.
     """
 
     namespace: str
@@ -179,62 +179,64 @@ class Kept:
 
 
 class CertificateKeeper:
-    """`hold` is one look, which `holding` repeats."""
+    """Keeps the certificate valid: `loop` repeats `ensure`."""
 
-    def __init__(self, api: Api, kept: Kept, clock: Callable[[], float], period_s: float = PERIOD_S) -> None:
-        self._api, self._kept, self._clock = api, kept, clock
-        self.holding = Repeating("certificate", self.hold, lambda: period_s)
+    def __init__(
+        self, api: Api, location: CertificateLocation, clock: Callable[[], float], period_s: float = PERIOD_S
+    ) -> None:
+        self._api, self._location, self._clock = api, location, clock
+        self.loop = PeriodicTask("certificate", self.ensure, lambda: period_s)
 
-    def hold(self) -> None:
-        """See to it that secret, configuration and file agree, and that the certificate is valid for a while.
+    def ensure(self) -> None:
+        """Ensure that the certificate need not be renewed, and that Secret, configuration and file agree.
 
         Raises
         ------
         ApiError
-            The server could not be asked or refuses. Nothing is shown before it is trusted.
+            A request failed. The file is only written once the certificate is trusted.
         """
-        configuration = self._api.get(path_of(CONFIGURATIONS, None, self._kept.configuration))
-        papers = self._shared()
-        self._trust(papers, configuration)
-        self._write(papers)
+        configuration = self._api.get(path_of(CONFIGURATIONS, None, self._location.configuration))
+        bundle = self._shared_bundle()
+        self._trust(bundle, configuration)
+        self._write_file(bundle)
 
-    def _shared(self) -> Papers:
-        path = path_of(SECRETS, self._kept.namespace, self._kept.secret)
+    def _shared_bundle(self) -> CertificateBundle:
+        path = path_of(SECRETS, self._location.namespace, self._location.secret)
         secret = self._api.get(path)
         try:
-            former: Papers | None = Papers.of_secret(secret.get("data") or {})
-            if former is not None and not former.due(self._kept.names, self._clock()):
+            former: CertificateBundle | None = CertificateBundle.of_secret(secret.get("data") or {})
+            if former is not None and not former.needs_renewal(self._location.names, self._clock()):
                 return former
         except BadCertificate as error:
-            log.warning("%s/%s: %s: made anew", self._kept.namespace, self._kept.secret, error)
+            log.warning("%s/%s: %s: creating a new one", self._location.namespace, self._location.secret, error)
             former = None
-        papers = new_papers(self._kept.names, self._clock(), former)
+        bundle = new_bundle(self._location.names, self._clock(), former)
         try:
-            self._api.replace(path, {**secret, "data": papers.secret_data()})
+            self._api.replace(path, {**secret, "data": bundle.secret_data()})
         except Conflict:  # another replica was first
-            return Papers.of_secret(self._api.get(path).get("data") or {})
+            return CertificateBundle.of_secret(self._api.get(path).get("data") or {})
         log.info("the certificate was renewed")
-        return papers
+        return bundle
 
-    def _trust(self, papers: Papers, configuration: Json) -> None:
-        path = path_of(CONFIGURATIONS, None, self._kept.configuration)
-        bundle = base64.b64encode(papers.authorities).decode()
+    def _trust(self, bundle: CertificateBundle, configuration: Json) -> None:
+        path = path_of(CONFIGURATIONS, None, self._location.configuration)
+        encoded = base64.b64encode(bundle.authorities).decode()
         hooks = configuration.get("webhooks") or []
         changes = [
             change
             for number, hook in enumerate(hooks)
-            if hook["clientConfig"].get("caBundle") != bundle
+            if hook["clientConfig"].get("caBundle") != encoded
             for change in (
                 {"op": "test", "path": f"/webhooks/{number}/name", "value": hook["name"]},
-                {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": bundle},
+                {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": encoded},
             )
         ]
         if changes:
             self._api.patch(path, changes)
 
-    def _write(self, papers: Papers) -> None:
-        """Both in one file, put in place at once: a server reads it at every connection."""
-        file, both = self._kept.file, papers.certificate + papers.key
+    def _write_file(self, bundle: CertificateBundle) -> None:
+        """Write certificate and key to one file, atomically, as a server may read it at any time."""
+        file, both = self._location.file, bundle.certificate + bundle.key
         with contextlib.suppress(FileNotFoundError):
             if file.read_bytes() == both:
                 return

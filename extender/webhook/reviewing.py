@@ -1,8 +1,8 @@
-"""The mutating webhook: pods of a gang get our gate and our scheduler when they are made.
+"""The mutating webhook: adds our gate and scheduler name to the pods of gangs on creation.
 
-It is asked about pods of namespaces that carry the label `phasewise.dev/gangs: enabled`, and only about those that name
-a group. A gate can only be set when a pod is made, so while it does not answer such pods cannot be made (their
-controllers try again); let through without a gate, a gang would be placed pod by pod.
+It is called for pods that name a group, in namespaces with the label `phasewise.dev/gangs: enabled`. Gates can only be
+set on creation, so while the webhook is down such pods cannot be created (their controllers retry): without a gate, a
+gang would be scheduled pod by pod.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ log = logging.getLogger(__name__)
 DEFAULT_SCHEDULER = "default-scheduler"
 
 
-def mutating(scheduler: str) -> Mapping[str, Callable[[bytes], bytes]]:
-    """What answers the API server, by path.
+def handlers(scheduler: str) -> Mapping[str, Callable[[bytes], bytes]]:
+    """The handlers of the API server's calls, by path.
 
     Parameters
     ----------
     scheduler
-        Put in place of the default one; empty leaves pods to the scheduler they name.
+        Replaces the default scheduler; empty for no change.
     """
 
     def mutate(body: bytes) -> bytes:
         try:
-            return orjson.dumps(reviewed(orjson.loads(body), scheduler))
+            return orjson.dumps(review_response(orjson.loads(body), scheduler))
         except (orjson.JSONDecodeError, BadField) as error:
             log.warning("no review: %s", str(error)[:200])
-            raise BadRequest("this is no AdmissionReview of a pod") from error
+            raise BadRequest("not an AdmissionReview of a pod") from error
 
     return {"/mutate": mutate}
 
 
-def reviewed(review: Any, scheduler: str) -> dict[str, Any]:
-    """The answer to an AdmissionReview: always allowed, changed where needed. BadField for what is none."""
+def review_response(review: Any, scheduler: str) -> dict[str, Any]:
+    """The response to an AdmissionReview: always allowed, with a patch if needed. BadField if it is malformed."""
     asked = Fields(review).child("request")
     answer: dict[str, Any] = {"uid": asked.required("uid"), "allowed": True}
-    if asked.text("operation") == "CREATE" and (patch := changes(asked.child("object"), scheduler)):
+    if asked.text("operation") == "CREATE" and (patch := pod_patch(asked.child("object"), scheduler)):
         answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(patch)).decode()}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
 
 
-def changes(pod: Fields, scheduler: str) -> list[Mapping[str, Any]]:
-    """The JSON patch that makes a pod wait for its gang; nothing for one that belongs to none, or is left to others."""
+def pod_patch(pod: Fields, scheduler: str) -> list[Mapping[str, Any]]:
+    """The JSON patch for a pod of a gang; empty for other pods, bound pods and pods of Kubernetes PodGroups."""
     metadata, spec = pod.child("metadata"), pod.child("spec")
     name, _ = group_of({**metadata.string_map("annotations"), **metadata.string_map("labels")})
     if not name or spec.text("nodeName") or "schedulingGroup" in spec or "workloadRef" in spec:

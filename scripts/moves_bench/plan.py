@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from extender.gangs.member import Member, Place
-from extender.gangs.reading import read_member, read_place
-from extender.moves.board import Known, Rate
+from extender.gangs.member import Member, NodeCapacity
+from extender.gangs.reading import read_member, read_node_capacity
+from extender.moves.board import MoveInputs, Rate
 from extender.moves.job import MovingJob
 from extender.moves.phasewise import PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
@@ -52,7 +52,7 @@ def measure(policy: str, nodes: int, pods: int, seed: int) -> Planned:
     categories = {pod.uid: words[chance.randrange(3)] for pod in members if chance.random() < TRAINING}
     jobs = {f"job-{number}": _job(number) for number in range(pods)}
     rates = {uid: Rate(1.0, -3600.0 * chance.random()) for uid in categories}
-    known = Known(categories, rates, {job.key: RUN for job in jobs.values()}, jobs)
+    known = MoveInputs(categories, rates, {job.key: RUN for job in jobs.values()}, jobs)
     gc.collect()
     rounds_s, moves, planner = [], 0, POLICIES[policy]()
     for number in range(ROUNDS):
@@ -63,7 +63,7 @@ def measure(policy: str, nodes: int, pods: int, seed: int) -> Planned:
     return Planned(policy, nodes, pods, tuple(rounds_s), resident_mib, moves)
 
 
-def _place(number: int) -> Place:
+def _place(number: int) -> NodeCapacity:
     told: dict[str, Any] = {
         "metadata": {"name": f"node-{number}", "labels": {"kubernetes.io/hostname": f"node-{number}"}},
         "status": {
@@ -71,7 +71,7 @@ def _place(number: int) -> Place:
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }
-    return read_place(told)
+    return read_node_capacity(told)
 
 
 def _job(number: int) -> MovingJob:

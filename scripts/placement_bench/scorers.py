@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from extender.scoring.combine import points_of
+from extender.scoring.combine import scaled_scores
 from local_cluster.recording_extender import Answers, Call, Json
 
 Pair = tuple[float, float]
@@ -57,6 +57,6 @@ class ByCurrentUse(Answers):
 
 def _favoured(names: Sequence[str], totals: np.ndarray) -> tuple[str, list[Json]]:
     """The best node, and all scored as ours are: it alone gets 10."""
-    points = points_of(totals, np.zeros(len(names)), np.arange(len(names)))
+    points = scaled_scores(totals, np.zeros(len(names)), np.arange(len(names)))
     told = [{"Host": name, "Score": score} for name, score in zip(names, points.scores.tolist(), strict=True)]
     return names[points.favourite], told

@@ -12,8 +12,8 @@ import numpy as np
 from extender.placing.decisions import Decisions
 from extender.placing.placer import Placer
 from extender.pods.reading import pod_reader, profile_reader, read_node
-from extender.protocol.wire import Asked, Scored
-from extender.reasons import CPU_REASON, MEMORY_REASON, for_a_time
+from extender.protocol.wire import ExtenderArgs, HostPriorities
+from extender.reasons import CPU_REASON, MEMORY_REASON, with_time_limit
 from extender.scoring.combine import NEUTRAL
 from extender.scoring.request import PlacementRequest
 from extender.settings import Settings
@@ -30,7 +30,7 @@ RESTLESS = [2.0] * 119 + [5.0]
 """Cores: 2 in the mean for five hours, of a pod that needs up to 5. How uncertain that is, in cores squared, is half of
 2 (5 - 2): 3. With equal chance it is anywhere within the root of three times that, 3 cores, of the 2."""
 
-NO_MEMORY, NO_CPU = (for_a_time(reason, 7200.0) for reason in (MEMORY_REASON, CPU_REASON))
+NO_MEMORY, NO_CPU = (with_time_limit(reason, 7200.0) for reason in (MEMORY_REASON, CPU_REASON))
 """What nodes are refused for, with the patience that is the default."""
 
 
@@ -130,7 +130,7 @@ def profile_json(name: str, categories: Mapping[str, str]) -> Json:
     }
 
 
-def scores_by_name(scored: Scored) -> dict[str, int]:
+def scores_by_name(scored: HostPriorities) -> dict[str, int]:
     """Node -> score."""
     judged = zip(scored.places.tolist(), scored.scores.tolist(), strict=True)
     return dict.fromkeys(scored.neutral, NEUTRAL) | {scored.known[place]: score for place, score in judged}
@@ -166,27 +166,27 @@ class World:
         return sorted(self.state.snapshot().table.index)
 
     def filter(self, pod: Json, names: Sequence[str] | None = None) -> dict[str, str]:
-        return dict(self.placer.filter(Asked(pod, list(names or self.names), None)).refused)
+        return dict(self.placer.filter(ExtenderArgs(pod, list(names or self.names), None)).refused)
 
     def prioritize(self, pod: Json, names: Sequence[str] | None = None) -> dict[str, int]:
         asked = list(names or self.names)
-        return scores_by_name(self.placer.prioritize(Asked(pod, asked, None)))
+        return scores_by_name(self.placer.prioritize(ExtenderArgs(pod, asked, None)))
 
     def place(self, pod: Json, names: Sequence[str] | None = None) -> str:
         """Ask as a scheduler does, and say where the pod is advised to go; empty where every node refuses it."""
         asked = list(names or self.names)
-        refused = self.placer.filter(Asked(pod, asked, None)).refused
+        refused = self.placer.filter(ExtenderArgs(pod, asked, None)).refused
         left = [name for name in asked if name not in refused]
         if not left:
             return ""
         if len(left) > 1:
-            self.placer.prioritize(Asked(pod, left, None))
+            self.placer.prioritize(ExtenderArgs(pod, left, None))
         decision = self.decisions.of(pod["metadata"]["uid"])
         return decision.favourite if decision is not None else ""
 
     def request(self, pod: Json, names: Sequence[str] | None = None) -> PlacementRequest:
         """What the scorers judge of a pod."""
         read = self.read_pod(pod)
-        look = self.state.look(read)
+        look = self.state.view_of(read)
         places = np.array([look.snapshot.table.index[name] for name in names or self.names])
         return PlacementRequest(read, look.footprint, look.snapshot, places, look.peers)

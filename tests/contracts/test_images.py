@@ -10,13 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from extender.cli.main import BESIDE
 from extender.cli.main import COMMANDS as EXTENDER
+from extender.cli.main import TOP_LEVEL_COMMANDS
 from recommender.cli.main import COMMANDS
 from tests.contracts.absent import environment_without_them
 from tests.contracts.reading import ROOT, imported
 
-IN_A_CLUSTER = {"recommender": COMMANDS["recommender"], "explain": COMMANDS["explain"], **EXTENDER, **BESIDE}
+IN_A_CLUSTER = {
+    "recommender": COMMANDS["recommender"],
+    "explain": COMMANDS["explain"],
+    **EXTENDER,
+    **TOP_LEVEL_COMMANDS,
+}
 Python = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -13,7 +13,7 @@ import trustme
 from click.testing import CliRunner, Result
 from flask import Flask
 
-from extender.cli.explain import asked
+from extender.cli.explain import ask_server
 from extender.cli.main import cli
 from extender.errors import NotAnswered
 from extender.web.app import App, Telemetry
@@ -57,40 +57,42 @@ def test_it_tells_where_a_pod_went_and_of_nodes_that_are_alike_only_once(extende
 def test_it_tells_that_a_pod_waits_and_for_what(extender: str) -> None:
     said = explain("team/never", "--server", extender).output
     assert "not bound yet" in said
-    assert "4 nodes     no  forecast memory would not suffice in the coming cycle" in said
+    assert "4 nodes     no  forecast memory exceeds the limit in the coming cycle" in said
 
 
 def test_json_is_that_of_the_server(extender: str) -> None:
     told = explain("team/first", "--server", extender, "--json").output
     assert '"outcome": "bound where advised"' in told
-    assert asked(extender, "team", "first", 2)["advised"] == "n0"
+    assert ask_server(extender, "team", "first", 2)["advised"] == "n0"
 
 
 def test_what_it_does_not_know_it_says_with_what_else_to_try(extender: str) -> None:
-    with pytest.raises(NotAnswered, match=r"no decision on team/who is kept\. It judges pods of its scheduler"):
-        asked(extender, "team", "who", 5)
+    with pytest.raises(
+        NotAnswered, match=r"no decision on team/who is kept\. Decisions are kept for pods of its scheduler"
+    ):
+        ask_server(extender, "team", "who", 5)
 
 
 def test_nobody_there_is_said_with_how_to_ask_inside_the_pod() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with pytest.raises(NotAnswered, match=r"no extender answers at .* -c extender -- phasewise extender explain"):
-        asked(f"http://127.0.0.1:{port}", "team", "first", 5)
+        ask_server(f"http://127.0.0.1:{port}", "team", "first", 5)
 
 
 def test_something_else_that_answers_is_no_extender() -> None:
     other = Flask("other")
     other.add_url_rule("/<path:path>", view_func=lambda path: "<html>", endpoint="all")
     app = App(other, {}, Telemetry("extender"), lambda: "")
-    with serving(app) as server, pytest.raises(NotAnswered, match="is no extender"):
-        asked(f"http://127.0.0.1:{server.port}", "team", "first", 5)
+    with serving(app) as server, pytest.raises(NotAnswered, match="is not an extender"):
+        ask_server(f"http://127.0.0.1:{server.port}", "team", "first", 5)
 
 
 @pytest.mark.parametrize("what", ["no-such-file.json", "team/", "/pod", "a/b/c"])
 def test_what_is_neither_file_nor_pod_is_said_to_be_neither(what: str) -> None:
     result = explain(what)
     assert isinstance(result.exception, Misuse)
-    assert "a pod is written NAMESPACE/POD" in str(result.exception)
+    assert "neither a file nor NAMESPACE/POD" in str(result.exception)
 
 
 @pytest.mark.option("phasewise extender explain", "--authority", "--certificate", "--key")

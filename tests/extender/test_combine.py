@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.scoring.combine import parse_weights, points_of, total_of, weights_for
+from extender.scoring.combine import parse_weights, scaled_scores, weighted_mean, weights_for
 from extender.scoring.scorers import NodeScores
 from extender.settings import DEFAULT_WEIGHTS
 from recommender.errors import Misuse
@@ -26,8 +26,10 @@ def test_scores_are_whole_numbers_of_0_to_10_and_depend_on_totals_and_names_alon
     order = list(range(len(given_totals)))
     use = np.array([round(chance.random(), 1) for _ in order])
     chance.shuffle(order)
-    scores, favourite = points_of(np.array(given_totals), use, np.arange(len(order)))
-    again, favourite_again = points_of(np.array([given_totals[place] for place in order]), use[order], np.array(order))
+    scores, favourite = scaled_scores(np.array(given_totals), use, np.arange(len(order)))
+    again, favourite_again = scaled_scores(
+        np.array([given_totals[place] for place in order]), use[order], np.array(order)
+    )
     assert all(type(score) is int and 0 <= score <= 10 for score in scores.tolist())
     assert [again.tolist()[order.index(place)] for place in range(len(order))] == scores.tolist()
     assert order[favourite_again] == favourite
@@ -40,16 +42,16 @@ def test_scores_are_whole_numbers_of_0_to_10_and_depend_on_totals_and_names_alon
 
 def test_use_breaks_ties_and_nothing_else() -> None:
     rank = np.arange(3)
-    assert points_of(np.array([0.5, 0.5, 0.4]), np.array([0.9, 0.1, 0.0]), rank).favourite == 1
-    assert points_of(np.array([0.500001, 0.5, 0.4]), np.array([1.0, 0.0, 0.0]), rank).favourite == 0
-    assert points_of(np.array([0.5, 0.5, 0.4]), np.array([0.1, 0.1 - 1e-7, 0.0]), rank).favourite == 0, "noise"
+    assert scaled_scores(np.array([0.5, 0.5, 0.4]), np.array([0.9, 0.1, 0.0]), rank).favourite == 1
+    assert scaled_scores(np.array([0.500001, 0.5, 0.4]), np.array([1.0, 0.0, 0.0]), rank).favourite == 0
+    assert scaled_scores(np.array([0.5, 0.5, 0.4]), np.array([0.1, 0.1 - 1e-7, 0.0]), rank).favourite == 0, "noise"
 
 
 def test_the_mean_is_weighted_over_the_scorers_that_said_something() -> None:
     scored = {"specon": NodeScores(np.array([1.0, 0.0]), {}), "data": NodeScores(np.array([0.0, 1.0]), {})}
     weights = {"specon": 3.0, "data": 1.0, "pack": 100.0}
-    assert total_of(scored, weights, 2).tolist() == [0.75, 0.25]
-    assert total_of({}, weights, 2).tolist() == [0.0, 0.0]
+    assert weighted_mean(scored, weights, 2).tolist() == [0.75, 0.25]
+    assert weighted_mean({}, weights, 2).tolist() == [0.0, 0.0]
 
 
 def test_a_pod_may_ask_for_other_weights_and_what_it_asks_wrongly_counts_for_nothing() -> None:

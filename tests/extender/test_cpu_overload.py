@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.protocol.wire import AskedVictims
+from extender.protocol.wire import PreemptionArgs
 from extender.scoring.filter import added_overload, refused
 from extender.settings import Limits, Settings
 from placement_bench.worlds import NO_CPU, NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json
@@ -27,7 +27,7 @@ def world(limits: Limits = LIMITS, nodes: int = 1) -> World:
 
 def added(made: World, pod: object) -> list[float]:
     """What a pod would add to the nodes by their names, as shares of its demand."""
-    found = refused(made.request(pod), Limits(cpu_overload=1e-9)).added  # type: ignore[arg-type]
+    found = refused(made.request(pod), Limits(cpu_overload=1e-9)).added_overload  # type: ignore[arg-type]
     assert found is not None
     return found.tolist()
 
@@ -104,7 +104,7 @@ def test_who_was_refused_before_a_restart_has_waited_since_then() -> None:
     refused_before["status"]["conditions"] = [{**conditions[0], "message": said}]
     another["status"]["conditions"] = [{**conditions[0], "message": "0/2 nodes are available: 2 Insufficient cpu."}]
     made = world().put(refused_before, another)
-    assert made.read_pod(refused_before).refused_s == since_s
+    assert made.read_pod(refused_before).refused_since_s == since_s
     waiting = made.state.waiting
     assert (waiting.waited_s("uid-one"), waiting.waited_s("uid-another")) == (3600.0, 0.0)
     assert made.filter(refused_before) == {}, "a twelfth, of a tenth that is tolerated by now"
@@ -136,8 +136,8 @@ def test_unknown_nodes_nodes_without_a_size_and_pods_that_use_nothing_are_let_th
 def test_no_pod_is_evicted_where_the_pod_would_be_refused_all_the_same() -> None:
     made = world().put(pod_json("small", cpu="100m", node="a"))
     raw = pod_json("another", workload="restless")
-    assert made.placer.preempt(AskedVictims(raw, {"a": ("uid-small",)}, {"a": 0})) == {}
-    assert list(made.placer.preempt(AskedVictims(raw, {"a": ("uid-nobody",)}, {"a": 0}))) == ["a"]
+    assert made.placer.preempt(PreemptionArgs(raw, {"a": ("uid-small",)}, {"a": 0})) == {}
+    assert list(made.placer.preempt(PreemptionArgs(raw, {"a": ("uid-nobody",)}, {"a": 0}))) == ["a"]
 
 
 def test_the_decision_says_how_much_it_would_have_been_and_what_is_tolerated() -> None:
@@ -148,7 +148,7 @@ def test_the_decision_says_how_much_it_would_have_been_and_what_is_tolerated() -
     made.filter(pod)
     decision = made.decisions.find("team", "one")
     assert decision is not None
-    overload = decision.told()["cpuOverload"]
+    overload = decision.as_json()["cpuOverload"]
     assert overload == {"tolerated": 0.0464, "least": 0.0833, "most": 0.0833, "nodes": {"a": 0.0833}}
 
 

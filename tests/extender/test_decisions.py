@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from extender.placing.decisions import Decision, Decisions, note_of
-from extender.pods.event import LONGEST_NOTE, Events
+from extender.placing.decisions import Decision, Decisions, event_text
+from extender.pods.event import MAX_NOTE, Events
 from placement_bench.worlds import NOON_S, World, node_json, pod_json
 from recommender.cluster.objects.metadata import ObjectKey
 
@@ -24,7 +24,7 @@ def decided(world: World, name: str) -> Decision:
 def test_a_decision_tells_each_node_each_scorer_and_what_came_of_it() -> None:
     world = world_of()
     advised = world.place(pod_json("p"))
-    told = decided(world, "p").told()
+    told = decided(world, "p").as_json()
     assert (told["pod"], told["advised"], told["outcome"]) == ("team/p", advised, "not bound yet")
     assert (told["nodesAsked"], told["attempts"], told["demandFrom"]) == (3, 1, "requests")
     assert told["nodes"][0]["node"] == advised
@@ -32,7 +32,7 @@ def test_a_decision_tells_each_node_each_scorer_and_what_came_of_it() -> None:
     assert told["nodes"][0]["scorers"]["complement"]["why"] == "peaks at 12% CPU and 3% memory"
     world.put(pod_json("p", node=advised))
     assert decided(world, "p").outcome == "bound where advised"
-    assert len(decided(world, "p").told(1)["nodes"]) == 1
+    assert len(decided(world, "p").as_json(1)["nodes"]) == 1
 
 
 def test_the_only_node_left_is_advised_without_scores() -> None:
@@ -54,10 +54,10 @@ def test_the_oldest_go_when_there_are_too_many_or_they_grow_too_large() -> None:
     world = world_of()
     world.place(pod_json("p"))
     model = decided(world, "p")
-    kept = Decisions(most=10, most_numbers=5 * model.numbers)
+    kept = Decisions(max_decisions=10, max_values=5 * model.values_held)
     for number in range(20):
         pod = world.read_pod(pod_json(f"p{number}"))
-        kept.put(Decision(pod, NOON_S, places=model.places, said=model.said), attempts=1)
+        kept.put(Decision(pod, NOON_S, places=model.places, by_scorer=model.by_scorer), attempts=1)
     assert len(kept) == 5
     assert kept.find("team", "p19") is not None
     assert kept.find("team", "p14") is None
@@ -75,11 +75,11 @@ def test_the_event_says_in_one_line_why() -> None:
     world = world_of()
     advised = world.place(pod_json("p"))
     world.put(pod_json("p", node=advised))
-    note = note_of(decided(world, "p"))
+    note = event_text(decided(world, "p"))
     assert note.startswith(f"{advised}: bound where advised, 10 of 10 among 3 nodes; complement 1 (peaks at")
     other = next(name for name in world.names if name != advised)
     decided(world, "p").bound = other
-    assert f"{other}: outvoted by the scheduler's own scores ({advised} was advised)" in note_of(decided(world, "p"))
+    assert f"{other}: outvoted by the scheduler's own scores ({advised} was advised)" in event_text(decided(world, "p"))
 
 
 def test_an_event_is_on_the_pod_and_no_longer_than_may_be() -> None:
@@ -87,7 +87,7 @@ def test_an_event_is_on_the_pod_and_no_longer_than_may_be() -> None:
         def create(self, path: str, event: Mapping[str, Any]) -> None:
             assert path == "/api/v1/namespaces/team/events"
             assert (event["involvedObject"]["uid"], event["source"]) == ("uid-p", {"component": "ours"})
-            assert len(event["message"]) == LONGEST_NOTE
+            assert len(event["message"]) == MAX_NOTE
 
     events = Events(cast(Any, Api()), "ours", lambda: NOON_S)
     assert events.write(ObjectKey("team", "p"), "uid-p", "Why", "x" * 2000)

@@ -71,7 +71,7 @@ def test_it_says_of_each_node_how_it_scores_and_why(dump: Path, tmp_path: Path) 
     assert "team/new: workload late, expected use from history" in said
     assert said.index("early") < said.index("peaks at 150% CPU")
     assert "S = 1: 0 progressing, 0 watching, 1 converged" in said
-    assert "left out: Pod broken: metadata.uid is not a string" in said
+    assert "ignored: Pod broken: metadata.uid is not a text" in said
 
 
 def test_a_pod_as_kubectl_prints_it_is_judged_on_all_nodes_even_when_it_is_bound(dump: Path, tmp_path: Path) -> None:
@@ -84,11 +84,13 @@ def test_a_pod_as_kubectl_prints_it_is_judged_on_all_nodes_even_when_it_is_bound
 def test_weights_and_limits_are_those_of_the_server(dump: Path, tmp_path: Path) -> None:
     asked = {"Pod": pod_json("new", workload="late"), "NodeNames": ["late", "early"]}
     said = explain(tmp_path, asked, "--cluster", dump, "--cpu-overload", "0.01", "--cycle", "1h")
-    assert "forecast CPU would fall too short" in said
-    assert "by 0.079 to 0.57 of it, 0.01 is tolerated by now" in said, "12 cells of 4 cores of 84, beside its like"
+    assert "forecast CPU shortage exceeds the limit" in said
+    assert "0.079 to 0.57 of the pod's demand, 0.01 tolerated by now" in said, (
+        "12 cells of 4 cores of 84, beside its like"
+    )
     assert "weights: complement 9" in explain(tmp_path, asked, "--cluster", dump, "--weights", "complement=9")
     theirs = {"Pod": pod_json("new", scheduler="x"), "NodeNames": ["late", "early"]}
-    assert "none of ours" in explain(tmp_path, theirs, "--cluster", dump)
+    assert "not a pod of ours" in explain(tmp_path, theirs, "--cluster", dump)
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_nobody_is_evicted_for_a_pod_that_would_be_refused_afterwards(
     pod("greedy", "greedy", "2", "urgent")
 
     def vetoed() -> bool:
-        return "1 forecast memory would not suffice" in condition(cluster, namespace, "greedy")
+        return "1 forecast memory exceeds the limit" in condition(cluster, namespace, "greedy")
 
     wait_until(vetoed, "the greedy pod to be refused", timeout_s=60)
     wait_until(lambda: number(installed.url, f'{ASKED}{{status="200",verb="preempt"') > 0, "to be asked about victims")

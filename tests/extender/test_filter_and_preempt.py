@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from extender.placing.decisions import note_of
-from extender.protocol.wire import Asked, AskedVictims, Filtered, filter_answer
+from extender.placing.decisions import event_text
+from extender.protocol.wire import ExtenderArgs, FilterResult, PreemptionArgs, filter_answer
 from extender.settings import Limits, Settings
 from placement_bench.worlds import NO_MEMORY, World, class_json, node_json, pod_json
 
@@ -84,16 +84,16 @@ def test_a_class_whose_recorded_peak_fits_nowhere_runs_at_last() -> None:
     hungry = pod_json("hungry", workload="hungry")
     world.put(hungry)
     assert world.filter(hungry, ["a"]) == {"a": NO_MEMORY}
-    assert NO_MEMORY == "forecast memory would not suffice in the coming cycle; it waits 2h at most"
+    assert NO_MEMORY == "forecast memory exceeds the limit in the coming cycle; the pod waits at most 2h"
     world.clock.now_s += 7199.0
     assert world.filter(hungry, ["a"]) == {"a": NO_MEMORY}
     world.clock.now_s += 1.0
     assert world.filter(hungry, ["a"]) == {}
     decision = world.decisions.find("team", "hungry")
     assert decision is not None
-    assert (decision.favourite, decision.told()["waitedSeconds"]) == ("a", 7200.0)
+    assert (decision.favourite, decision.as_json()["waitedSeconds"]) == ("a", 7200.0)
     world.put(pod_json("hungry", workload="hungry", node="a"))
-    assert "after all nodes were refused for 2h" in note_of(decision)
+    assert "after being refused by all nodes for 2h" in event_text(decision)
 
 
 def urgent(name: str = "urgent", **more: Any) -> dict[str, Any]:
@@ -108,14 +108,16 @@ def test_a_refusal_that_an_eviction_would_lift_is_told_so_of_one_node() -> None:
     world.put(pod_json("b-0", node="b", workload="eater"))
     wide = urgent()
     wide["spec"]["containers"][0]["resources"]["requests"]["memory"] = "20Gi"
-    filtered = world.placer.filter(Asked(wide, ["a", "b", "c"], None))
-    assert filtered == Filtered([], dict.fromkeys("abc", NO_MEMORY), "b")
-    assert json.loads(filter_answer(Asked(wide, [], None), filtered))["FailedNodes"] == {"b": NO_MEMORY}
+    filtered = world.placer.filter(ExtenderArgs(wide, ["a", "b", "c"], None))
+    assert filtered == FilterResult([], dict.fromkeys("abc", NO_MEMORY), "b")
+    assert json.loads(filter_answer(ExtenderArgs(wide, [], None), filtered))["FailedNodes"] == {"b": NO_MEMORY}
     for pod in (pod_json("equal", memory="20Gi"), {**wide, "spec": {**wide["spec"], "preemptionPolicy": "Never"}}):
-        assert world.placer.filter(Asked(pod, ["a", "b", "c"], None)).resolvable == ""
-    assert world.placer.filter(Asked(wide, ["c"], None)).resolvable == "", "an equal is not evicted"
+        assert world.placer.filter(ExtenderArgs(pod, ["a", "b", "c"], None)).resolvable == ""
+    assert world.placer.filter(ExtenderArgs(wide, ["c"], None)).resolvable == "", "an equal is not evicted"
     world.put(node_json("free"))
-    assert world.placer.filter(Asked(wide, ["a", "b", "c", "free"], None)).resolvable == "", "it has a node to go to"
+    assert world.placer.filter(ExtenderArgs(wide, ["a", "b", "c", "free"], None)).resolvable == "", (
+        "it has a node to go to"
+    )
 
 
 @pytest.mark.parametrize("proposed", [(), ("uid-a-1",)])
@@ -127,10 +129,10 @@ def test_where_the_victims_proposed_would_not_do_others_of_lower_priority_go_too
     world.put(*(pod_json(f"a-{number}", node="a", workload="k", priority=number) for number in range(3)))
     world.put(pod_json("stranger", node="a", memory="1Gi", scheduler="x", priority=-5))
     wide = pod_json("wide", memory="30Gi", priority=1000)
-    chosen = world.placer.preempt(AskedVictims(wide, {"a": proposed}, {"a": 0}))
+    chosen = world.placer.preempt(PreemptionArgs(wide, {"a": proposed}, {"a": 0}))
     assert chosen == {"a": [*proposed, *[uid for uid in ("uid-a-0", "uid-a-1") if uid not in proposed]]}
     low = pod_json("low", memory="30Gi", priority=1)
-    assert world.placer.preempt(AskedVictims(low, {"a": ("uid-a-0",)}, {"a": 0})) == {}, "one alone would be in vain"
+    assert world.placer.preempt(PreemptionArgs(low, {"a": ("uid-a-0",)}, {"a": 0})) == {}, "one alone would be in vain"
 
 
 def test_who_was_just_advised_and_not_seen_yet_goes_where_nobody_else_would_do() -> None:
@@ -139,28 +141,32 @@ def test_who_was_just_advised_and_not_seen_yet_goes_where_nobody_else_would_do()
     for number in range(2):
         assert world.filter(pod_json(f"a-{number}", workload="k"), ["a"]) == {}
     wide = pod_json("wide", memory="30Gi", priority=1000)
-    asked = AskedVictims(wide, {"a": ("uid-a-0",)}, {"a": 0})
+    asked = PreemptionArgs(wide, {"a": ("uid-a-0",)}, {"a": 0})
     assert world.placer.preempt(asked) == {"a": ["uid-a-0"]}, "14 of 48 are left there"
     wider = pod_json("wider", memory="40Gi", priority=1000)
-    assert world.placer.preempt(AskedVictims(wider, asked.victims, asked.disruptions)) == {"a": ["uid-a-0", "uid-a-1"]}
+    assert world.placer.preempt(PreemptionArgs(wider, asked.victims, asked.disruptions)) == {
+        "a": ["uid-a-0", "uid-a-1"]
+    }
     world.put(node_json("b", memory="48Gi"), pod_json("b-0", node="b", workload="k"))
-    either = AskedVictims(wider, {"a": ("uid-a-0",), "b": ("uid-b-0",)}, {"a": 0, "b": 0})
+    either = PreemptionArgs(wider, {"a": ("uid-a-0",), "b": ("uid-b-0",)}, {"a": 0, "b": 0})
     assert world.placer.preempt(either) == {"b": ["uid-b-0"]}, "of that the scheduler and we know the same"
 
 
 def test_no_pod_is_evicted_where_the_forecast_would_refuse_the_node_all_the_same() -> None:
     world = world_with_a_late_eater().put(pod_json("small", memory="1Gi", node="full"))
     raw = pod_json("new", memory="8Gi")
-    in_vain = AskedVictims(raw, {"full": ("uid-small",), "free": ()}, {"full": 0, "free": 0})
+    in_vain = PreemptionArgs(raw, {"full": ("uid-small",), "free": ()}, {"full": 0, "free": 0})
     assert world.placer.preempt(in_vain) == {}
-    helps = AskedVictims(raw, {"full": ("uid-a",)}, {"full": 0})
+    helps = PreemptionArgs(raw, {"full": ("uid-a",)}, {"full": 0})
     assert world.placer.preempt(helps) == {"full": ["uid-a"]}
 
 
 @pytest.mark.parametrize("victims", [("uid-nobody",), ("uid-a", "uid-nobody")])
 def test_victims_that_are_not_known_are_left_to_the_scheduler(victims: tuple[str, ...]) -> None:
     world = world_with_a_late_eater()
-    asked = AskedVictims(pod_json("new", memory="8Gi"), {"full": victims, "strange": ("x",)}, {"full": 0, "strange": 0})
+    asked = PreemptionArgs(
+        pod_json("new", memory="8Gi"), {"full": victims, "strange": ("x",)}, {"full": 0, "strange": 0}
+    )
     assert set(world.placer.preempt(asked)) == {"full", "strange"}
-    theirs = AskedVictims(pod_json("new", scheduler="x"), {"full": victims, "free": ()}, {"full": 0, "free": 0})
+    theirs = PreemptionArgs(pod_json("new", scheduler="x"), {"full": victims, "free": ()}, {"full": 0, "free": 0})
     assert list(world.placer.preempt(theirs)) == ["full"]

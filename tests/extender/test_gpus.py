@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.pods.gpus import HAMI_ANNOTATION, GpuOffer, GpuRequest, gpu_offer, gpu_request, needs_in_gpus
+from extender.pods.gpus import HAMI_ANNOTATION, GpuOffer, GpuRequest, gpu_offer, gpu_request, requests_in_gpus
 from extender.scoring.scorers import SCORERS, fragments, pack
 from extender.scoring.scorers.fragments import Free, starved, unusable
-from extender.view.devices import REMEMBERED, DemandMix, DeviceTable, Mix
+from extender.view.devices import MAX_COUNTED_PODS, DemandMix, DeviceTable, Mix
 from placement_bench.worlds import GIB, World, node_json, pod_json
 from recommender.cluster.objects.reading import Fields
 from recommender.cluster.objects.requests import requests_of
@@ -56,7 +56,7 @@ def test_a_percentage_is_of_each_gpu_of_its_container(shares: list[str], expecte
     ]
     spec = Fields({"containers": [*containers, {"name": "without"}]})
     assert gpu_request(requests_of(spec, Fields({})), spec) == expected
-    assert needs_in_gpus(requests_of(spec, Fields({})), spec)[GPU] == in_gpus
+    assert requests_in_gpus(requests_of(spec, Fields({})), spec)[GPU] == in_gpus
 
 
 def test_a_node_that_offers_each_gpu_several_times_says_so_by_a_label_or_by_hamis_annotation() -> None:
@@ -158,9 +158,9 @@ def test_each_pod_with_gpus_counts_once_and_the_latest_ten_thousand_count_most()
     told = mix.mix()
     assert told is not None
     assert told.milli[told.milli_of].tolist() == [1000.0, 500.0]
-    assert told.chance.tolist() == pytest.approx([2 / 3, 1 / 3])
-    assert told.a_gpu == pytest.approx((3 / 2.5, 3 * GIB / 2.5)), "three pods, two GPUs and a half"
-    for number in range(2 * REMEMBERED):
+    assert told.frequency.tolist() == pytest.approx([2 / 3, 1 / 3])
+    assert told.per_gpu == pytest.approx((3 / 2.5, 3 * GIB / 2.5)), "three pods, two GPUs and a half"
+    for number in range(2 * MAX_COUNTED_PODS):
         mix.see(str(number), (2.0, GIB), HALF)
     told = mix.mix()
     assert told is not None
@@ -204,11 +204,11 @@ def test_gpus_starve_where_too_few_cores_or_too_little_memory_is_left_beside_the
     assert starved(free, MIX).tolist() == pytest.approx([0.0, 2 - 4 / 3, 2.0, 0.0, 0.5])
     without_memory = free._replace(memory_bytes=np.full(5, GIB / 2))
     assert starved(without_memory, MIX)[0] == 1.5
-    assert starved(free, MIX._replace(a_gpu=(0.0, 0.0))).tolist() == [0.0] * 5, "nobody asks for either"
+    assert starved(free, MIX._replace(per_gpu=(0.0, 0.0))).tolist() == [0.0] * 5, "nobody asks for either"
 
 
 FOUR_GPUS = st.lists(st.sampled_from([0.0, 200.0, 500.0, 700.0, 1000.0]), min_size=4, max_size=4)
-KINDS = list(zip(MIX.cpu_cores, MIX.gpus, MIX.milli[MIX.milli_of], MIX.chance, strict=True))
+KINDS = list(zip(MIX.cpu_cores, MIX.gpus, MIX.milli[MIX.milli_of], MIX.frequency, strict=True))
 
 
 @given(
@@ -261,10 +261,10 @@ def test_half_a_gpu_goes_beside_another_half_and_what_asks_for_none_where_none_a
     assert plain is not None
     assert plain.values[2] > 0.95
     assert plain.values[1] < 0.2
-    assert plain.facts["spoilt"][1] == 1.0, "every other pod asks for two GPUs, and has no CPU left there"
+    assert plain.facts["unusable"][1] == 1.0, "every other pod asks for two GPUs, and has no CPU left there"
     assert (
-        SCORERS["fragments"].words({"spoilt": 0.25, "starving": -1.0, "free": 2.0})
-        == "0.25 GPUs of 2 free would be of no use any more"
+        SCORERS["fragments"].explain({"unusable": 0.25, "starved": -1.0, "free": 2.0})
+        == "0.25 of 2 free GPUs would become unusable"
     )
 
 
@@ -286,13 +286,13 @@ def test_cpu_is_spared_where_the_gpus_beside_it_will_need_it() -> None:
     world.put(pod_json("one", cpu="4", extended={GPU: "1"}))
     scores = fragments.score(world.request(pod_json("plain", cpu="3"), ["tight", "roomy"]))
     assert scores is not None
-    assert scores.facts["spoilt"].tolist() == [0.0, 0.0]
-    assert scores.facts["starving"].tolist() == pytest.approx([0.75, 0.0])
+    assert scores.facts["unusable"].tolist() == [0.0, 0.0]
+    assert scores.facts["starved"].tolist() == pytest.approx([0.75, 0.0])
     assert scores.values.argmax() == 1
     told = {fact: float(values[0]) for fact, values in scores.facts.items()}
     assert (
-        SCORERS["fragments"].words(told)
-        == "0 GPUs of 4 free would be of no use any more, 0.75 more would lack CPU or memory"
+        SCORERS["fragments"].explain(told)
+        == "0 of 4 free GPUs would become unusable, 0.75 more would lack CPU or memory"
     )
 
 

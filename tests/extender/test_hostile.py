@@ -11,9 +11,9 @@ import pytest
 
 from extender.errors import TooSlow
 from extender.pods.reading import read_node
-from extender.protocol.wire import Asked, AskedVictims
+from extender.protocol.wire import ExtenderArgs, PreemptionArgs
 from extender.settings import Limits, Settings
-from extender.view.watched import AHEAD_S, Dated
+from extender.view.watched import MAX_CLOCK_SKEW_S, TimestampingReader
 from extender.web.app import App, BodyLimits, Telemetry, create_pages
 from placement_bench.worlds import NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json, profile_json
 from tests.extender.asgi import Client, app_over
@@ -88,12 +88,12 @@ def test_pods_of_other_schedulers_are_not_evicted_for_a_forecast() -> None:
     world = World(None, node_json("a", memory="10Gi"), class_json("eater", [1.0], [8.0]))
     world.put(pod_json("theirs", node="a", workload="eater", scheduler="default-scheduler"))
     urgent = pod_json("urgent", memory="5Gi", priority=1000)
-    assert world.placer.filter(Asked(urgent, ["a"], None)).resolvable == ""
-    assert world.placer.preempt(AskedVictims(urgent, {"a": ()}, {"a": 0})) == {}
+    assert world.placer.filter(ExtenderArgs(urgent, ["a"], None)).resolvable == ""
+    assert world.placer.preempt(PreemptionArgs(urgent, {"a": ()}, {"a": 0})) == {}
 
 
 def test_who_writes_a_time_to_come_into_its_object_does_not_hide_that_the_watch_is_behind() -> None:
-    dated = Dated(read_node, lambda: NOON_S)
+    dated = TimestampingReader(read_node, lambda: NOON_S)
     raw = node_json("a")
     times = ("2027-01-15T08:00:00Z", "9999-12-31T23:59:59Z", "2027-01-15T08:01:01Z", None)
     raw["metadata"]["managedFields"] = [{"time": each} for each in times]
@@ -101,7 +101,7 @@ def test_who_writes_a_time_to_come_into_its_object_does_not_hide_that_the_watch_
     assert dated.newest_s == NOON_S
     raw["metadata"]["managedFields"] = [{"time": "2027-01-15T08:01:00Z"}]
     dated(raw)
-    assert dated.newest_s == NOON_S + AHEAD_S, "clocks differ by a little"
+    assert dated.newest_s == NOON_S + MAX_CLOCK_SKEW_S, "clocks differ by a little"
 
 
 @pytest.mark.parametrize("path", ["/explain/a?b", "/explain/a/b?c", "/explain/%zz/x#y", "//metrics", "/explain/a/\x00"])
@@ -128,7 +128,7 @@ async def _asked(app: App, path: str) -> Mapping[str, Any]:
 
 def test_bodies_that_are_kept_coming_hold_no_more_memory_than_agreed_and_a_quick_one_is_answered() -> None:
     """Twelve clients keep nine tenths of the largest body each and say no more; there is room for four at a time."""
-    telemetry, limits = Telemetry("extender"), BodyLimits(largest_bytes=1000, within_s=20.0, together_bytes=4000)
+    telemetry, limits = Telemetry("extender"), BodyLimits(largest_bytes=1000, timeout_s=20.0, total_bytes=4000)
     app = App(
         create_pages("extender", telemetry, lambda: ""), {"/echo": lambda body: body}, telemetry, lambda: "", limits
     )

@@ -89,8 +89,8 @@ def test_nothing_may_become_root_and_what_is_ours_has_a_limit_of_memory(containe
 def test_what_connections_and_bodies_may_take_fits_into_the_limit_of_memory(name: str) -> None:
     """Beside 100 MiB for all else; whoever reaches the webhook may open as many connections as there may be."""
     limit_bytes = parse_quantity(CONTAINERS[name]["resources"]["limits"]["memory"])
-    connections, bodies = Serving("").most_connections, BodyLimits()
-    assert connections * (40 << 10) + max(bodies.together_bytes, bodies.largest_bytes) + (100 << 20) < limit_bytes
+    connections, bodies = Serving("").max_connections, BodyLimits()
+    assert connections * (40 << 10) + max(bodies.total_bytes, bodies.largest_bytes) + (100 << 20) < limit_bytes
 
 
 @pytest.mark.parametrize("name", PODS)

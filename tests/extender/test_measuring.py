@@ -8,7 +8,7 @@ import pytest
 
 from extender.pods.footprint import FORECAST, GUESS, MEASURED
 from extender.pods.pod import CATEGORIES
-from extender.view.cache import Measuring
+from extender.view.cache import UsagePoller
 from placement_bench.worlds import World, class_json, node_json, pod_json, profile_json
 from recommender.cluster.errors import NotFound, ServerFailed
 
@@ -38,8 +38,8 @@ class MetricsApi:
         }
 
 
-def measured(world: World, api: MetricsApi) -> Measuring:
-    return Measuring(api, world.state)  # type: ignore[arg-type]
+def measured(world: World, api: MetricsApi) -> UsagePoller:
+    return UsagePoller(api, world.state)  # type: ignore[arg-type]
 
 
 def use_on(world: World, node: str) -> list[float]:
@@ -55,12 +55,12 @@ def test_a_node_full_of_pods_that_ask_for_nothing_does_not_look_idle() -> None:
     measuring, pod = measured(world, api), pod_json("new")
     assert world.place(pod) == "a"
     api.use = {"silent": ("5000000000n", "16777216Ki"), "asks": ("7", "1Gi")}
-    measuring.look()
+    measuring.poll()
     assert world.place(pod) == "b"
     assert use_on(world, "a") == [5.0, 16.0 * 2**30]
     assert world.filter(pod_json("large", memory="20Gi"), ["a"]) != {}, "what was measured is no guess"
     api.use = {}
-    measuring.look()
+    measuring.poll()
     assert use_on(world, "a")[0] == pytest.approx(0.1), "not known any more"
 
 
@@ -69,11 +69,11 @@ def test_the_metrics_api_is_asked_only_while_something_is_neither_learned_nor_as
     world.put(
         pod_json("asks", node="a"), class_json("k", [1.0], [1.0]), pod_json("p", **SILENT, node="a", workload="k")
     )
-    measured(world, api).look()
+    measured(world, api).poll()
     assert api.asked == 0
     world.put(pod_json("half", cpu="1", memory=None, node="a"))
     api.use = {"half": ("3000000000n", "1048576Ki")}
-    measured(world, api).look()
+    measured(world, api).poll()
     assert api.asked == 1
     assert use_on(world, "a") == [1.0 + 1.0 + 1.0, 3.0 * 2**30], "of its CPU the request counts"
 
@@ -82,13 +82,13 @@ def test_use_that_hardly_changes_changes_nothing() -> None:
     world, api = World(None, node_json("a")).put(pod_json("silent", **SILENT, node="a")), MetricsApi()
     api.use = {"silent": ("2000000000n", "1048576Ki")}
     measuring = measured(world, api)
-    measuring.look()
+    measuring.poll()
     before = world.state.snapshot()
     api.use = {"silent": ("2100000000n", "1040000Ki")}
-    measuring.look()
+    measuring.poll()
     assert world.state.snapshot() is before
     api.use = {"silent": ("2300000000n", "1040000Ki")}
-    measuring.look()
+    measuring.poll()
     assert use_on(world, "a")[0] == pytest.approx(2.3)
 
 
@@ -96,17 +96,17 @@ def test_a_metrics_api_that_is_not_there_is_no_failure_and_one_that_fails_is_sho
     world, api = World(None, node_json("a")).put(pod_json("silent", **SILENT, node="a")), MetricsApi()
     measuring = measured(world, api)
     api.problem = NotFound("no such group")
-    measuring.look()
+    measuring.poll()
     assert measuring.failing == 0
     api.problem = ServerFailed("down")
-    measuring.look()
+    measuring.poll()
     assert measuring.failing == 1
     api.problem = None
-    measuring.look()
+    measuring.poll()
     assert measuring.failing == 0
     api.problem = RuntimeError("a fault of ours")
     with pytest.raises(RuntimeError):
-        measuring.look()
+        measuring.poll()
     assert measuring.failing == 1
 
 
@@ -137,5 +137,5 @@ def test_where_use_comes_from_is_told() -> None:
     world, api = World(None, node_json("a")).put(pod_json("p", **SILENT, node="a")), MetricsApi()
     assert world.request(pod_json("p", **SILENT, node="a")).footprint.source == GUESS
     api.use = {"p": ("1", "1Gi")}
-    measured(world, api).look()
+    measured(world, api).poll()
     assert world.request(pod_json("p", **SILENT, node="a")).footprint.source == MEASURED

@@ -147,7 +147,7 @@ def test_a_pod_whose_memory_will_not_do_anywhere_waits_without_a_hot_loop(
 
     def refused() -> bool:
         conditions = cluster.core.read_namespaced_pod("third", namespace).status.conditions or []
-        return any("2 forecast memory would not suffice" in (condition.message or "") for condition in conditions)
+        return any("2 forecast memory exceeds the limit" in (condition.message or "") for condition in conditions)
 
     wait_until(refused, "the third to be refused, and to say why", timeout_s=30)
     asked = 'phasewise_extender_calls_total{status="200",verb="filter"}'

@@ -8,7 +8,7 @@ import pytest
 
 from extender.gangs.reading import read_member
 from extender.pods.curves import Grid
-from extender.pods.footprint import FFDL, GUESS, HISTORY, REQUESTS, SIZE, Sizes, checked
+from extender.pods.footprint import FFDL, GUESS, HISTORY, REQUESTS, SIZE, Sizes, checked_sizes
 from extender.pods.pod import GROUPS
 from extender.pods.reading import pod_reader, profile_reader, read_node
 from placement_bench.worlds import GIB, Json, World, class_json, node_json, pod_json
@@ -63,7 +63,7 @@ def test_pods_of_a_job_are_told_by_their_group_label_else_by_their_controller() 
     for name, _ in GROUPS:
         for where in ("labels", "annotations"):
             pod = pod_json("p", **{where: {name: "j"}})
-            assert read_pod(pod).job == read_member(pod).kind.name == f"{name}=j"
+            assert read_pod(pod).job == read_member(pod).membership.name == f"{name}=j"
     owned = pod_json("p")
     owned["metadata"]["ownerReferences"] = [
         {"apiVersion": "batch/v1", "kind": "Job", "name": "j-1", "uid": "job-uid", "controller": True}
@@ -139,6 +139,6 @@ def test_sizes_are_those_of_ffdl_and_scale_by_the_number_of_gpus() -> None:
 @pytest.mark.parametrize("name", ["V100", "0-V100", "x-V100", "1-"])
 def test_a_size_is_named_by_number_and_kind(name: str) -> None:
     with pytest.raises(Misuse, match="<GPUs>-<kind>"):
-        checked({name: (1.0, 1.0)})
+        checked_sizes({name: (1.0, 1.0)})
     with pytest.raises(Misuse):
-        checked({"1-V100": (math.inf, 1.0)})
+        checked_sizes({"1-V100": (math.inf, 1.0)})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from extender.pods.pod import CATEGORIES
-from extender.scoring.combine import points_of, total_of
+from extender.scoring.combine import scaled_scores, weighted_mean
 from extender.scoring.scorers import SCORERS, complement, data, pack, specon, spread
 from placement_bench.worlds import GIB, World, class_json, node_json, pod_json, profile_json
 from tests.reference import extender as reference
@@ -39,7 +39,7 @@ def test_specon_ranks_the_workers_of_the_thesis_as_the_thesis_does() -> None:
     scores = specon.score(world.request(pod_json("new")))
     assert scores is not None
     assert scores.facts["S"].tolist() == [6.0, 3.5, 4.0, 11.0]
-    points = points_of(total_of({"specon": scores}, {"specon": 1.0}, 4), np.zeros(4), np.arange(4))
+    points = scaled_scores(weighted_mean({"specon": scores}, {"specon": 1.0}, 4), np.zeros(4), np.arange(4))
     assert points.scores.tolist() == [7, 10, 9, 0], "w2, then w3, w1 and w4"
     assert points.favourite == 1
 
@@ -103,7 +103,7 @@ def test_a_job_of_which_nothing_is_told_counts_as_learning_and_a_stranger_not_at
     assert scores is not None
     assert scores.facts["S"].tolist() == [2.0]
     assert (
-        SCORERS["specon"].words({"S": 2.0, "pc": 1.0, "wc": 0.0, "cc": 0.0})
+        SCORERS["specon"].explain({"S": 2.0, "pc": 1.0, "wc": 0.0, "cc": 0.0})
         == "S = 2: 1 progressing, 0 watching, 0 converged"
     )
 
@@ -270,7 +270,7 @@ def test_data_counts_parts_of_data_sets() -> None:
     scores = data.score(world.request(pod_json("new", annotations=wants)))
     assert scores is not None
     assert scores.values.tolist() == [0.75, 0.0]
-    assert SCORERS["data"].words({"present": 1.5, "wanted": 2.0}) == "1.5 of 2 data sets"
+    assert SCORERS["data"].explain({"present": 1.5, "wanted": 2.0}) == "1.5 of 2 data sets"
     assert data.score(world.request(pod_json("new"))) is None
     assert data.score(world.request(pod_json("new", annotations={"phasewise.dev/data": "nobody-has-it"}))) is None
 
@@ -297,4 +297,4 @@ def test_every_scorer_stays_between_0_and_1_does_not_depend_on_order_and_has_wor
     back = SCORERS[name].score(world.request(pod, names[::-1]))
     assert back is not None
     assert np.array_equal(back.values[::-1], scores.values)
-    assert SCORERS[name].words({fact: float(of[0]) for fact, of in scores.facts.items()})
+    assert SCORERS[name].explain({fact: float(of[0]) for fact, of in scores.facts.items()})

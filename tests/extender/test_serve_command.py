@@ -23,7 +23,7 @@ from tests.fakes.served_commands import kubeconfig, played, run_until
         (["--client-authority", __file__], "--tls-certificate"),
         (["--weights", "nobody=1"], "scorer=number"),
         (["--kubeconfig", "/nowhere/at/all"], "no such kubeconfig"),
-        (["--sizes", __file__], "no table of sizes"),
+        (["--sizes", __file__], "not a table of sizes"),
     ],
 )
 def test_options_that_cannot_be_meant_end_with_2_and_words(

@@ -15,8 +15,8 @@ import pytest
 import trustme
 
 from extender.web import server as server_module
-from extender.web.app import ASIDE_BYTES, App, BodyLimits, Telemetry, create_pages
-from extender.web.server import Corked, Server, Serving
+from extender.web.app import MAX_INLINE_BYTES, App, BodyLimits, Telemetry, create_pages
+from extender.web.server import CorkedTransport, Server, Serving
 from local_cluster.waiting import wait_until
 from recommender.errors import Misuse
 from tests.extender.asgi import serving
@@ -40,7 +40,7 @@ def app() -> App:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with serving(app(), Serving("127.0.0.1:0", request_s=0.3, most_connections=20)) as served:
+    with serving(app(), Serving("127.0.0.1:0", request_s=0.3, max_connections=20)) as served:
         yield served
 
 
@@ -112,7 +112,7 @@ def test_head_and_body_of_an_answer_leave_together_and_nothing_is_left_behind_by
             return name
 
     async def answers() -> None:
-        corked = Corked(Wire(), asyncio.get_running_loop())
+        corked = CorkedTransport(Wire(), asyncio.get_running_loop())
         corked.write(b"head")
         corked.write(b"body")
         assert sent == []
@@ -133,12 +133,12 @@ def test_who_takes_long_over_a_large_body_keeps_nobody_else_waiting() -> None:
     begun, others = threading.Event(), threading.Event()
 
     def post(body: bytes) -> bytes:
-        (begun if len(body) > ASIDE_BYTES else others).set()
+        (begun if len(body) > MAX_INLINE_BYTES else others).set()
         return b"beside others" if others.wait(20.0) else b"alone"
 
     telemetry = Telemetry("extender")
     app = App(create_pages("extender", telemetry, lambda: ""), {"/echo": post}, telemetry, lambda: "")
-    large = HALF_A_HEAD + b"Content-Length: %d\r\n\r\n" % (ASIDE_BYTES + 1) + b"x" * (ASIDE_BYTES + 1)
+    large = HALF_A_HEAD + b"Content-Length: %d\r\n\r\n" % (MAX_INLINE_BYTES + 1) + b"x" * (MAX_INLINE_BYTES + 1)
     with (
         serving(app) as server,
         socket.create_connection(("127.0.0.1", server.port), timeout=30.0) as slow,
@@ -309,13 +309,13 @@ def test_a_client_without_a_certificate_of_the_authority_is_not_let_in(authority
 def test_a_certificate_that_is_replaced_is_shown_to_those_who_come_then_and_nonsense_is_not(
     authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server_module, "RENEWED_EVERY_S", 0.01)
+    monkeypatch.setattr(server_module, "CERTIFICATE_CHECK_S", 0.01)
     file = written(authority, tmp_path / "shown.pem")
     with serving(app(), Serving("127.0.0.1:0", file)) as server:
         address = ("127.0.0.1", server.port)
         first = ssl.get_server_certificate(address)
         file.write_text("nonsense")
-        wait_until(lambda: "cannot be shown" in caplog.text, "the nonsense to be seen", every_s=0.1)
+        wait_until(lambda: "cannot be loaded" in caplog.text, "the nonsense to be seen", every_s=0.1)
         assert ssl.get_server_certificate(address) == first
         written(authority, file)
         wait_until(lambda: ssl.get_server_certificate(address) != first, "the new one to be shown", every_s=0.1)
@@ -323,5 +323,5 @@ def test_a_certificate_that_is_replaced_is_shown_to_those_who_come_then_and_nons
 
 def test_what_is_no_certificate_is_said_in_words(tmp_path: Path) -> None:
     (tmp_path / "nonsense.pem").write_text("nonsense")
-    with pytest.raises(Misuse, match="no certificate"):
+    with pytest.raises(Misuse, match="not a valid certificate"):
         Server(app(), Serving("127.0.0.1:0", tmp_path / "nonsense.pem"))

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extender.pods.curves import LONGEST, Grid, added, flat, resampled
+from extender.pods.curves import MAX_CELLS, Grid, constant, resampled, total
 from extender.pods.pod import Pod
 from extender.settings import Settings
-from extender.view.node_table import SPAN
-from extender.view.state import Look
+from extender.view.node_table import HORIZONS_KEPT
+from extender.view.state import PodView
 from placement_bench.worlds import GIB, NOON_S, World, class_json, node_json, pod_json, profile_json
 from tests.reference import extender as reference
 
@@ -62,16 +62,16 @@ def test_memory_is_given_up_later_than_cpu_and_what_is_requested_never() -> None
     assert curve.expected(2, 6).tolist() == [[1.0, 1.0, 0.0, 0.0, 0.0, 0.0], [7.0, 8.0, 8.0, 8.0, 0.0, 0.0]]
     assert curve.expected(-1, 2).tolist() == [[1.0, 1.0], [5.0, 5.0]]
     assert curve.over(3, 3).tolist() == [[1.0] * 3, [8.0] * 3]
-    assert flat(1.0, 2.0).expected(5, 2).tolist() == [[1.0, 1.0], [2.0, 2.0]]
-    both = added([curve, flat(1.0, 0.0)]).capped(2.0, 7.0)
+    assert constant(1.0, 2.0).expected(5, 2).tolist() == [[1.0, 1.0], [2.0, 2.0]]
+    both = total([curve, constant(1.0, 0.0)]).capped(2.0, 7.0)
     assert both.expected(3, 4).tolist() == [[2.0, 0.0, 0.0, 0.0], [7.0, 7.0, 7.0, 0.0]], "they end together"
 
 
 def test_a_curve_longer_than_is_kept_is_not_taken_to_end() -> None:
     curve = resampled(600.0, [1.0] * 2000, [1.0] * 2000, Grid())
     assert curve is not None
-    assert curve.length == LONGEST
-    assert curve.expected(LONGEST, 1).tolist() == [[1.0], [1.0]]
+    assert curve.length == MAX_CELLS
+    assert curve.expected(MAX_CELLS, 1).tolist() == [[1.0], [1.0]]
 
 
 def test_a_placement_just_advised_counts_at_once_and_only_once_when_it_is_seen() -> None:
@@ -92,15 +92,15 @@ def test_five_pods_asked_about_in_a_burst_are_not_all_sent_to_the_same_node() ->
 def test_pods_asked_about_at_the_same_moment_are_not_sent_to_the_same_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two schedulers: neither judges on what it saw before the other was advised."""
     world = World(None, *(node_json(f"n{number}") for number in range(2)))
-    look, both = world.state.look, threading.Barrier(2)
+    look, both = world.state.view_of, threading.Barrier(2)
 
-    def looks_and_waits_for_the_other(pod: Pod) -> Look:
+    def looks_and_waits_for_the_other(pod: Pod) -> PodView:
         seen = look(pod)
         with contextlib.suppress(threading.BrokenBarrierError):  # it never comes, since it has to wait
             both.wait(0.1)
         return seen
 
-    monkeypatch.setattr(world.state, "look", looks_and_waits_for_the_other)
+    monkeypatch.setattr(world.state, "view_of", looks_and_waits_for_the_other)
     pods = [pod_json(f"p{number}", cpu="6") for number in range(2)]
     threads = [threading.Thread(target=world.prioritize, args=(pod, ["n0", "n1"])) for pod in pods]
     for thread in threads:
@@ -253,7 +253,7 @@ def test_sums_kept_over_a_thousand_changes_are_those_of_adding_up_anew(seed: int
             world.state.drop_pod(uid)
             del residents[uid]
         else:
-            world.clock.now_s += float(rng.uniform(0, SPAN * 400))
+            world.clock.now_s += float(rng.uniform(0, HORIZONS_KEPT * 400))
         if not number % 7:
             world.state.snapshot()  # the next one is made from this one and from what has changed
     snapshot = world.state.snapshot()

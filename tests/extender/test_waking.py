@@ -9,7 +9,7 @@ import pytest
 
 from extender.gangs.member import Member
 from extender.gangs.reading import read_member
-from extender.gangs.waking import ANNOTATION, MOST_AT_ONCE, Waker
+from extender.gangs.waking import ANNOTATION, MAX_PER_PERIOD, Waker
 from extender.reasons import MEMORY_REASON
 from placement_bench.worlds import Clock, Json, pod_json
 from recommender.cluster.access.connection import Api
@@ -53,7 +53,7 @@ def test_a_pod_is_woken_after_a_rest_and_again_after_the_next() -> None:
     made = waker(api, clock)
     for step_s, times in ((0.0, 0), (29.0, 0), (1.0, 1), (29.0, 1), (1.0, 2)):
         clock.now_s += step_s
-        made.look([refused("p")])
+        made.wake_due([refused("p")])
         assert len(api.woken) == times
     assert api.bodies[0]["metadata"]["uid"] == "uid-p"
     assert list(api.bodies[0]["metadata"]["annotations"]) == [ANNOTATION]
@@ -63,11 +63,11 @@ def test_of_many_those_that_rest_longest_go_first_and_only_some_at_once() -> Non
     api, clock = PlayedApi(), Clock()
     made = waker(api, clock)
     crowd = [refused(f"p{number}") for number in range(12)]
-    made.look(crowd)
+    made.wake_due(crowd)
     clock.now_s += 30.0
     for looks in (1, 2, 3):
-        made.look(crowd)
-        assert len(api.woken) == min(12, looks * MOST_AT_ONCE)
+        made.wake_due(crowd)
+        assert len(api.woken) == min(12, looks * MAX_PER_PERIOD)
     assert len(set(api.woken)) == 12
 
 
@@ -76,24 +76,24 @@ def test_one_that_is_gone_stops_none_of_the_others_and_a_failed_write_waits_for_
     made = waker(api, clock)
     both = [refused("gone"), refused("there")]
     api.fails = {"gone": NotFound("gone")}
-    made.look(both)
+    made.wake_due(both)
     clock.now_s += 30.0
-    made.look(both)
+    made.wake_due(both)
     assert api.woken == ["there"]
     api.fails = {"there": ServerFailed("no")}
     clock.now_s += 30.0
     with pytest.raises(ServerFailed):
-        made.look([refused("there")])
-    made.look([refused("there")])
+        made.wake_due([refused("there")])
+    made.wake_due([refused("there")])
     assert made.woken == 1
 
 
 def test_without_leading_nobody_is_woken() -> None:
     api, clock = PlayedApi(), Clock()
     made = waker(api, clock, leads=False)
-    made.look([refused("p")])
+    made.wake_due([refused("p")])
     clock.now_s += 60.0
-    made.look([refused("p")])
+    made.wake_due([refused("p")])
     assert api.woken == []
 
 

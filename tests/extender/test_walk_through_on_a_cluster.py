@@ -22,7 +22,7 @@ from recommender.cli.common import run
 
 EXAMPLE = MANIFESTS / "examples" / "placement-jobs.yaml"
 COMMANDS = re.findall(r"^#   (.+)$", EXAMPLE.read_text(), re.MULTILINE)
-REFUSED = "20 forecast memory would not suffice in the coming cycle"
+REFUSED = "20 forecast memory exceeds the limit in the coming cycle"
 
 
 @pytest.fixture(scope="module")
@@ -123,13 +123,13 @@ def test_without_the_server_the_pod_is_judged_on_what_is_there_now(shown: list[t
 
 def test_the_gang_goes_together(shown: list[tuple[str, str]]) -> None:
     (events,) = of(shown, "reason=GangAdmitted")
-    assert events.count("gang ring: 6 pods go together, on 6 nodes: all its pods fit") == 6
+    assert events.count("gang ring: 6 pods admitted together on 6 nodes: all pods fit") == 6
 
 
 def test_the_job_that_no_node_can_take_says_so_and_goes_when_room_is_made(shown: list[tuple[str, str]]) -> None:
     assert f"0/20 nodes are available: {REFUSED}" in of(shown, "involvedObject.name")[1]
     before, after = of(shown, "explain research/$pod")[1:]
-    assert re.search(r"^20 nodes +no +forecast memory would not suffice", before, re.MULTILINE)
+    assert re.search(r"^20 nodes +no +forecast memory exceeds the limit", before, re.MULTILINE)
     assert re.search(r"on sim-\d+-\d+: bound (where advised|to the only node left)", after)
 
 
@@ -139,4 +139,6 @@ def test_of_a_pod_that_is_none_of_ours_nothing_is_kept(
     web = json.loads(own.kubectl("get", "pod", "web", "-n", "research", "-o", "json"))
     assert web["spec"]["nodeName"]
     assert run(cli, ["extender", "explain", "research/web", "--server", own.extender().url]) == 1
-    assert "no decision on research/web is kept. It judges pods of its scheduler" in capsys.readouterr().err
+    assert (
+        "no decision on research/web is kept. Decisions are kept for pods of its scheduler" in capsys.readouterr().err
+    )

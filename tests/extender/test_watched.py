@@ -10,7 +10,7 @@ import pytest
 
 from extender.pods.pod import Pod
 from extender.pods.reading import pod_reader, read_node
-from extender.view.watched import MOST_HELD, REST_S, Dated, Gathering, Rereading
+from extender.view.watched import BATCH_S, MAX_CACHED, BatchingReader, CachingPodReader, TimestampingReader
 from placement_bench.worlds import Json, node_json, pod_json
 from recommender.cluster.errors import BadObject
 from recommender.cluster.workloads.ownership import Workloads, workload_reader
@@ -21,7 +21,7 @@ class Watch:
 
     def __init__(self, *, watching: bool = True) -> None:
         self.now_s, self.rests, self.read_s = 100.0, 0, list[float]()
-        self._gathering = Gathering(self._read, lambda: watching, clock=lambda: self.now_s, sleep=self._rest)
+        self._gathering = BatchingReader(self._read, lambda: watching, clock=lambda: self.now_s, sleep=self._rest)
 
     def _read(self, event: float) -> float:
         if event < 0:
@@ -52,7 +52,7 @@ def test_of_many_a_few_are_read_at_a_time_and_none_waits_for_longer_than_a_rest(
     """One every 6 ms: a rest for every fourth or so."""
     watch = Watch()
     waited_s = watch.take(*(0.006 * number for number in range(100)))
-    assert max(waited_s) <= REST_S + 0.002
+    assert max(waited_s) <= BATCH_S + 0.002
     assert 20 <= watch.rests <= 30
 
 
@@ -84,7 +84,7 @@ def changed(at: str, *more: str, **node: str) -> Json:
 
 
 def test_it_is_when_somebody_wrote_last_or_made_it_and_an_older_object_changes_nothing() -> None:
-    dated = Dated(read_node, lambda: NOON_S)
+    dated = TimestampingReader(read_node, lambda: NOON_S)
     assert math.isnan(dated.newest_s)
     assert dated(changed(NOON)).name == "a"
     assert dated.newest_s == NOON_S
@@ -95,7 +95,7 @@ def test_it_is_when_somebody_wrote_last_or_made_it_and_an_older_object_changes_n
 
 
 def test_what_cannot_be_read_does_not_count() -> None:
-    dated = Dated(read_node, lambda: NOON_S)
+    dated = TimestampingReader(read_node, lambda: NOON_S)
     dated(changed(NOON))
     with pytest.raises(BadObject):
         dated(changed(AFTER, cpu="eight"))
@@ -108,7 +108,7 @@ class Desk:
     def __init__(self) -> None:
         self.read, self.workloads = 0, Workloads()
         self.plain = pod_reader(self.workloads.controllers_of, frozenset({"phasewise"}))
-        self.reader = Rereading(self._count, self.workloads.version)
+        self.reader = CachingPodReader(self._count, self.workloads.version)
 
     def _count(self, raw: Mapping[str, Any]) -> Pod:
         self.read += 1
@@ -183,14 +183,14 @@ def test_a_pod_is_read_again_each_time_it_changes_while_it_waits_and_once_more_a
 
 
 def test_no_more_pods_are_remembered_than_agreed(desk: Desk) -> None:
-    for number in range(MOST_HELD + 1):
+    for number in range(MAX_CACHED + 1):
         desk.reader({"metadata": {"name": f"p{number}", "uid": f"u{number}"}, "spec": {}, "status": {}})
     first = {"metadata": {"name": "p0", "uid": "u0"}, "spec": {"nodeName": "n"}, "status": {"phase": "Pending"}}
-    last = {**first, "metadata": {"name": f"p{MOST_HELD}", "uid": f"u{MOST_HELD}"}}
+    last = {**first, "metadata": {"name": f"p{MAX_CACHED}", "uid": f"u{MAX_CACHED}"}}
     desk.reader(last)
-    assert desk.read == MOST_HELD + 1
+    assert desk.read == MAX_CACHED + 1
     desk.reader(first)
-    assert desk.read == MOST_HELD + 2
+    assert desk.read == MAX_CACHED + 2
 
 
 @pytest.mark.parametrize("broken", [{"metadata": []}, {"metadata": {"name": "a", "uid": "a"}, "spec": 3}])

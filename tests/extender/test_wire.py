@@ -20,25 +20,25 @@ def asked(**fields: object) -> bytes:
 
 
 def test_names_are_read_in_any_case_in_their_order() -> None:
-    assert wire.read_asked(asked(NodeNames=["b", "a"])).names == ["b", "a"]
+    assert wire.read_args(asked(NodeNames=["b", "a"])).names == ["b", "a"]
     lower = json.dumps({"pod": POD, "nodes": None, "nodenames": ["b"]}).encode()
-    assert wire.read_asked(lower).names == ["b"]
-    assert wire.read_asked(asked(NodeNames=[])).names == []
+    assert wire.read_args(lower).names == ["b"]
+    assert wire.read_args(asked(NodeNames=[])).names == []
 
 
 def test_whole_nodes_are_given_back_as_they_came() -> None:
     nodes = [{"metadata": {"name": name, "managedFields": [1]}, "status": {}} for name in ("a", "b")]
-    question = wire.read_asked(asked(Nodes={"metadata": {}, "items": nodes}))
+    question = wire.read_args(asked(Nodes={"metadata": {}, "items": nodes}))
     assert question.names == ["a", "b"]
-    answer = json.loads(wire.filter_answer(question, wire.Filtered(["b"], {"a": "why"})))
+    answer = json.loads(wire.filter_answer(question, wire.FilterResult(["b"], {"a": "why"})))
     assert answer["Nodes"]["items"] == nodes[1:]
     assert answer["NodeNames"] is None
-    assert wire.read_asked(asked(Nodes={"items": None})).names == []
+    assert wire.read_args(asked(Nodes={"items": None})).names == []
 
 
 def test_a_filter_answer_names_what_passed_and_why_the_others_did_not() -> None:
-    asked_of = wire.read_asked(asked(NodeNames=["a", "b"]))
-    answer = json.loads(wire.filter_answer(asked_of, wire.Filtered(["a"], {"b": "no memory"})))
+    asked_of = wire.read_args(asked(NodeNames=["a", "b"]))
+    answer = json.loads(wire.filter_answer(asked_of, wire.FilterResult(["a"], {"b": "no memory"})))
     assert answer == {
         "Nodes": None,
         "NodeNames": ["a"],
@@ -57,7 +57,9 @@ def test_every_host_is_answered_once_with_a_whole_number(hosts: list[str], draw:
     judged = [place for place in range(len(hosts)) if draw.draw(st.booleans())]
     scores = [draw.draw(st.integers(0, 10)) for _ in judged]
     neutral = [f"{host}-new" for host in hosts if draw.draw(st.booleans())]
-    scored = wire.Scored(tuple(hosts), np.array(judged, dtype=np.intp), np.array(scores, dtype=np.intp), neutral)
+    scored = wire.HostPriorities(
+        tuple(hosts), np.array(judged, dtype=np.intp), np.array(scores, dtype=np.intp), neutral
+    )
     told = wire.priority_answer(scored)
     assert b"." not in told.translate(None, delete=json.dumps(hosts + neutral, ensure_ascii=False).encode())
     entries = json.loads(told)
@@ -69,13 +71,13 @@ def test_every_host_is_answered_once_with_a_whole_number(hosts: list[str], draw:
 
 
 def test_an_answer_looks_like_this() -> None:
-    scored = wire.Scored(("a", "node-b"), np.array([1, 0]), np.array([10, 7]), ["c", 'd","'])
+    scored = wire.HostPriorities(("a", "node-b"), np.array([1, 0]), np.array([10, 7]), ["c", 'd","'])
     assert wire.priority_answer(scored) == (
         b'[{"Host":"node-b","Score":10},{"Host":"a","Score":      7},'
         b'{"Host":"c","Score":5},{"Host":"d\\",\\"","Score":5}]'
     )
-    assert wire.priority_answer(wire.Scored()) == b"[]"
-    odd = wire.Scored(("50%d",), np.array([0]), np.array([3]))
+    assert wire.priority_answer(wire.HostPriorities()) == b"[]"
+    odd = wire.HostPriorities(("50%d",), np.array([0]), np.array([3]))
     assert wire.priority_answer(odd) == b'[{"Host":"50%d","Score": 3}]'
 
 
@@ -90,13 +92,13 @@ def test_victims_come_back_as_they_were_proposed_whatever_their_form(victims: di
         {"NodeNameToVictims": None, "NodeNameToMetaVictims": meta},
         {"NodeNameToVictims": full, "NodeNameToMetaVictims": None},
     ):
-        question = wire.read_victims(json.dumps({"Pod": POD, **form}).encode())
+        question = wire.read_preemption_args(json.dumps({"Pod": POD, **form}).encode())
         assert json.loads(wire.preemption_answer(question, victims)) == {"NodeNameToMetaVictims": meta}
 
 
 def test_nodes_without_victims_may_be_written_as_null() -> None:
     body = {"Pod": POD, "NodeNameToMetaVictims": {"a": {"Pods": None, "NumPDBViolations": 0}, "b": {"Pods": []}}}
-    assert wire.read_victims(json.dumps(body).encode()).victims == {"a": (), "b": ()}
+    assert wire.read_preemption_args(json.dumps(body).encode()).victims == {"a": (), "b": ()}
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_nodes_without_victims_may_be_written_as_null() -> None:
 )
 def test_what_is_no_question_is_refused_in_words(body: bytes) -> None:
     with pytest.raises(BadRequest) as refused:
-        wire.read_asked(body)
+        wire.read_args(body)
     assert 10 < len(str(refused.value)) < 300
 
 
@@ -134,12 +136,12 @@ def test_what_is_no_question_is_refused_in_words(body: bytes) -> None:
 )  # fmt: skip
 def test_what_is_no_proposal_of_victims_is_refused(victims: object) -> None:
     with pytest.raises(BadRequest):
-        wire.read_victims(json.dumps({"Pod": POD, "NodeNameToMetaVictims": victims}).encode())
+        wire.read_preemption_args(json.dumps({"Pod": POD, "NodeNameToMetaVictims": victims}).encode())
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
-    for read in (wire.read_asked, wire.read_victims):
+    for read in (wire.read_args, wire.read_preemption_args):
         try:
             read(body)
         except BadRequest:

@@ -6,7 +6,7 @@ import re
 
 import yaml
 
-from extender.moves.book import BARRED
+from extender.moves.store import BARRED
 from recommender.cluster.model_map import PUBLISHED_AT
 from recommender.cluster.profiles import MOVE, PROFILES
 from recommender.cluster.vpas.auto_created import DIGEST_ANNOTATION, PROBLEM_ANNOTATION, RECOMMENDER_LABEL

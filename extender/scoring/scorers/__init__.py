@@ -1,4 +1,4 @@
-"""The scorers by name. Each is a file of its own: arrays in, a value between 0 and 1 for each node out, and words."""
+"""The scorers by name, each in a file of its own: a value from 0 to 1 for each node, and an explanation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from extender.scoring.request import Facts, NodeScores, Scorer
 from extender.scoring.scorers import complement, data, fragments, pack, specon, spread
 
 SCORERS: Mapping[str, Scorer] = {
-    name: Scorer(module.score, module.words)
+    name: Scorer(module.score, module.explain)
     for name, module in (
         ("complement", complement),
         ("specon", specon),

@@ -1,4 +1,4 @@
-"""Go where the data is: labels of nodes say which data sets lie there, or which part of them."""
+"""Prefer nodes that store the pod's data sets, or parts of them, by node labels."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from extender.scoring.request import Facts, NodeScores, PlacementRequest
 
 
 def score(request: PlacementRequest) -> NodeScores | None:
-    """The mean share of the data sets wanted that a node has; nothing to say where none is wanted or none is known."""
+    """The mean share of the pod's data sets that a node stores; None if it needs none or none is known."""
     if not request.snapshot.data:
         return None
-    wanted = {name.strip() for name in request.pod.words.get(DATA_ANNOTATION, "").split(",") if name.strip()}
+    wanted = {name.strip() for name in request.pod.annotations.get(DATA_ANNOTATION, "").split(",") if name.strip()}
     known = [request.snapshot.data[name] for name in sorted(wanted) if name in request.snapshot.data]
     if not known:
         return None
@@ -20,6 +20,6 @@ def score(request: PlacementRequest) -> NodeScores | None:
     return NodeScores(present / len(wanted), {"present": present, "wanted": np.full(len(present), float(len(wanted)))})
 
 
-def words(facts: Facts) -> str:
+def explain(facts: Facts) -> str:
     """Such as `1.5 of 2 data sets`."""
     return f"{facts['present']:g} of {facts['wanted']:g} data sets"

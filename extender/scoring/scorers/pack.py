@@ -1,4 +1,4 @@
-"""FfDL's PACK: the pods of a job on as few machines as can be."""
+"""FfDL's PACK: the pods of a job on as few nodes as possible."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from extender.scoring.request import Facts, NodeScores, PlacementRequest
 
 
 def score(request: PlacementRequest) -> NodeScores | None:
-    """Nodes that hold most of the job are best; for its first pod, those that are fullest by requests: of CPU, memory
-    and every extended resource that the pod asks for."""
+    """Nodes with most pods of the job are best; for its first pod the fullest ones, by requests of CPU, memory and the
+    pod's extended resources."""
     peers = request.peers_on
     snapshot, places = request.snapshot, request.places
     asked = snapshot.requested[:, places] + np.asarray(request.pod.requests)[:, None]
@@ -23,6 +23,6 @@ def score(request: PlacementRequest) -> NodeScores | None:
     return NodeScores(np.where(peers.any() & (peers == 0), 0.5 * full, values), {"peers": peers, "full": full})
 
 
-def words(facts: Facts) -> str:
-    """Such as `2 pods of its job, 60% asked for`."""
-    return f"{facts['peers']:g} pods of its job, {facts['full']:.0%} asked for"
+def explain(facts: Facts) -> str:
+    """Such as `2 pods of its job, 60% requested`."""
+    return f"{facts['peers']:g} pods of its job, {facts['full']:.0%} requested"

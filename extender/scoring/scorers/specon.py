@@ -1,4 +1,4 @@
-"""SpeCon's node score (algorithm 4): go where the fewest jobs still learn."""
+"""SpeCon's node score (algorithm 4): prefer nodes with the fewest jobs that still learn."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import numpy as np
 from extender.scoring.request import Facts, NodeScores, PlacementRequest
 from recommender.contention.specon import WEIGHTS
 
-SPAN = 100.0
-"""A node whose S is so much larger than the smallest is worth 0: fifty more jobs that still learn. A fixed number, so
-that a job counts the same whatever else is in the cluster."""
+SCORE_RANGE = 100.0
+"""A node whose S exceeds the smallest by this (fifty learning jobs) gets 0. Fixed, so that a job counts the same in any
+cluster."""
 
 
 def score(request: PlacementRequest) -> NodeScores | None:
@@ -17,14 +17,14 @@ def score(request: PlacementRequest) -> NodeScores | None:
 
     Examples
     --------
-    Workers that hold 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC have S = 6, 3.5, 4, 11: the second is the best.
+    Nodes with 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC have S = 6, 3.5, 4, 11: the second is the best.
     """
-    held = request.here(request.snapshot.categories)
-    sums = np.dot(WEIGHTS, held)
-    values = 1.0 - ((sums - sums.min()) / SPAN).clip(0.0, 1.0)
-    return NodeScores(values, {"S": sums, **dict(zip(("pc", "wc", "cc"), held.copy(), strict=True))})
+    counts = request.at_nodes(request.snapshot.categories)
+    sums = np.dot(WEIGHTS, counts)
+    values = 1.0 - ((sums - sums.min()) / SCORE_RANGE).clip(0.0, 1.0)
+    return NodeScores(values, {"S": sums, **dict(zip(("pc", "wc", "cc"), counts.copy(), strict=True))})
 
 
-def words(facts: Facts) -> str:
+def explain(facts: Facts) -> str:
     """Such as `S = 3.5: 1 progressing, 1 watching, 0 converged`."""
     return f"S = {facts['S']:g}: {facts['pc']:g} progressing, {facts['wc']:g} watching, {facts['cc']:g} converged"

@@ -1,4 +1,4 @@
-"""FfDL's SPREAD: no two pods of a job on one machine where that can be."""
+"""FfDL's SPREAD: the pods of a job on different nodes, if possible."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from extender.scoring.request import Facts, NodeScores, PlacementRequest
 
 
 def score(request: PlacementRequest) -> NodeScores | None:
-    """The fewer pods of the job a node holds the better; without any there is nothing to say."""
+    """The fewer pods of the job on a node, the better; None if there are none anywhere."""
     peers = request.peers_on
     return NodeScores(1.0 - peers / peers.max(), {"peers": peers}) if peers.any() else None
 
 
-def words(facts: Facts) -> str:
+def explain(facts: Facts) -> str:
     """Such as `2 pods of its job`."""
     return f"{facts['peers']:g} pods of its job"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from extender.dashboard.access import REVIEWS, Gate
+from extender.dashboard.access import AUTHENTICATION, AccessCheck
 from extender.dashboard.job import Running, jobs_of
 from extender.dashboard.pages import dashboard
 from extender.dashboard.profile import Profile, read_profile, read_shown_pod
-from extender.dashboard.watching import Seen, Watching
+from extender.dashboard.watching import ClusterView, ClusterWatch
 from extender.web.app import App, Telemetry
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
@@ -93,29 +93,29 @@ def seen(
     nodes: Iterable[Json] = (),
     usage: Mapping[ContainerKey, Sample] | None = None,
     now_s: float = NOON_S + 60.0,
-) -> Seen:
+) -> ClusterView:
     """One look."""
     found: dict[ObjectKey, Profile] = {one.key: one for one in map(read_profile, profiles)}
     placed = {one.key: one for one in map(read_shown_pod, pods)}
     jobs = jobs_of(map(read_vpa, vpas), found, placed.values(), usage or {}, "phasewise")
     classes = {key: one for key, one in found.items() if one.of_class}
-    return Seen(now_s, jobs, classes, placed, {ObjectKey("", one.name): one for one in map(read_node, nodes)})
+    return ClusterView(now_s, jobs, classes, placed, {ObjectKey("", one.name): one for one in map(read_node, nodes)})
 
 
-def a_job(**more: Any) -> Seen:
+def a_job(**more: Any) -> ClusterView:
     """One job with one pod, half a core and 1 GiB in use."""
     return seen([vpa()], [profile()], [pod()], [node()], dict([use()]), **more)
 
 
-def only(one: Seen) -> Running:
+def only(one: ClusterView) -> Running:
     (job,) = one.jobs.values()
     (container,) = job.containers
     return container
 
 
-def watching(one: Seen) -> Watching:
+def watching(one: ClusterView) -> ClusterWatch:
     """What has looked once and looks no more."""
-    made = Watching.__new__(Watching)
+    made = ClusterWatch.__new__(ClusterWatch)
     made.__init__(None)  # type: ignore[misc,arg-type]  # it asks nobody before it is started
     made.seen = one
     for watch in made.watches:
@@ -134,12 +134,12 @@ class Reviewing:
         if self.away:
             raise Unreachable("nobody answers")
         self.asked.append((path, body["spec"]))
-        if path == REVIEWS:
+        if path == AUTHENTICATION:
             known = body["spec"]["token"] == "right"  # noqa: S105
             return {"status": {"authenticated": known, "user": {"username": "ann", "groups": ["dev"]}}}
         return {"status": {"allowed": self.allowed}}
 
 
-def client(one: Seen, gate: Gate | None = None) -> Client:
+def client(one: ClusterView, gate: AccessCheck | None = None) -> Client:
     look, telemetry = watching(one), Telemetry("web")
     return Client(App(dashboard(look, telemetry, gate), {}, telemetry, look.not_ready))

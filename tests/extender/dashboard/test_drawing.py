@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from extender.dashboard.drawing import HEIGHT, PHASE, WIDTH, History, draw, draw_progress
-from extender.dashboard.drawing import NUMBERS as COLUMNS
+from extender.dashboard.drawing import ROW_LENGTH as COLUMNS
 from recommender.records import CPU, MEMORY
 from tests.extender.dashboard.scenes import NOON_S, a_job, only, profile
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.dashboard.fleet import A_PAGE, classes, fleet, warnings
+from extender.dashboard.fleet import PAGE_ROWS, classes, fleet, warnings
 from extender.dashboard.nodes import nodes
 from extender.dashboard.pages import lengths
 from recommender.cluster.objects.metadata import ObjectKey
@@ -86,7 +86,7 @@ def test_ten_thousand_containers_come_in_pages_of_a_hundred_jobs() -> None:
     many = [scenes.vpa(f"job-{number}") for number in range(250)]
     told = fleet(seen(many), page=3)
     assert (told["pages"], told["count"], len(told["jobs"])) == (3, 250, 50)
-    assert len(fleet(seen(many))["jobs"]) == A_PAGE
+    assert len(fleet(seen(many))["jobs"]) == PAGE_ROWS
     assert fleet(seen(many), page=99)["page"] == 3
     assert [job["name"] for job in fleet(seen(many), "ml 249")["jobs"]] == ["job-249"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from extender.dashboard.access import Gate
-from extender.dashboard.watching import Seen
+from extender.dashboard.access import AccessCheck
+from extender.dashboard.watching import ClusterView
 from tests.extender.dashboard import scenes
 from tests.extender.dashboard.scenes import HTML, Reviewing, a_job, client, seen
 
@@ -87,19 +87,19 @@ def fleet_size(told: Any) -> int:
 
 
 def test_without_a_token_that_may_nothing_of_the_cluster_is_told() -> None:
-    pages = client(a_job(), Gate(Reviewing()))  # type: ignore[arg-type]
+    pages = client(a_job(), AccessCheck(Reviewing()))  # type: ignore[arg-type]
     for path in PATHS:
         refused = pages.get(path)
         assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
         assert b"train-0" not in refused.data
         assert pages.get(path, Authorization="Bearer right").status_code == 200
     assert [pages.get(path).status_code for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 200]
-    refused = client(a_job(), Gate(Reviewing(allowed=False))).get("/", Authorization="Bearer right")  # type: ignore[arg-type]
+    refused = client(a_job(), AccessCheck(Reviewing(allowed=False))).get("/", Authorization="Bearer right")  # type: ignore[arg-type]
     assert refused.status_code == 403
 
 
 def test_before_the_first_look_there_is_no_page_and_that_is_said() -> None:
-    pages = client(Seen(0.0, {}, {}, {}, {}))
+    pages = client(ClusterView(0.0, {}, {}, {}, {}))
     assert pages.get("/", **HTML).status_code == pages.get("/readyz").status_code == 503
     assert pages.get("/healthz").status_code == 200
 

@@ -16,8 +16,8 @@ import pytest
 import requests
 import yaml
 
-from extender.dashboard.access import Gate
-from extender.dashboard.watching import Watching
+from extender.dashboard.access import AccessCheck
+from extender.dashboard.watching import ClusterWatch
 from local_cluster.clearing import clear_namespace, clear_ours
 from local_cluster.cluster import Cluster
 from local_cluster.installing import MANIFESTS, ROOT
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 RIGHTS = rights_in(roles_in(MANIFESTS / "web" / "rbac.yaml"))
-REVIEWS = ("tokenreviews", "subjectaccessreviews")
+AUTHENTICATION = ("tokenreviews", "subjectaccessreviews")
 TUTORIAL = (ROOT / "docs" / "tutorials" / "live.md").read_text()
 WITHIN_S = 300.0
 """From an empty cluster to a recommendation on the page."""
@@ -45,8 +45,8 @@ def account(cluster: Cluster, metrics_server: Cluster) -> Account:
 
 
 @contextmanager
-def looking(account: Account) -> Iterator[Watching]:
-    watching = Watching(connect(account.kubeconfig, user_agent="web-test"), period_s=0.2)
+def looking(account: Account) -> Iterator[ClusterWatch]:
+    watching = ClusterWatch(connect(account.kubeconfig, user_agent="web-test"), period_s=0.2)
     watching.start()
     try:
         yield watching
@@ -54,7 +54,7 @@ def looking(account: Account) -> Iterator[Watching]:
         watching.stop()
 
 
-@pytest.mark.parametrize("right", [right for right in RIGHTS if right.resource not in REVIEWS], ids=str)
+@pytest.mark.parametrize("right", [right for right in RIGHTS if right.resource not in AUTHENTICATION], ids=str)
 def test_without_a_right_to_read_it_says_which_and_with_it_all_is_shown(account: Account, right: Right) -> None:
     refused = f'cannot {right.verb} resource "{right.resource}" in API group "{right.group}"'
     with ExitStack() as stack:
@@ -71,16 +71,16 @@ def token_of_nobody_special(cluster: Cluster) -> str:
     return token
 
 
-@pytest.mark.parametrize("right", [right for right in RIGHTS if right.resource in REVIEWS], ids=str)
+@pytest.mark.parametrize("right", [right for right in RIGHTS if right.resource in AUTHENTICATION], ids=str)
 def test_without_a_right_to_ask_about_readers_nobody_is_let_in(
     cluster: Cluster, account: Account, right: Right
 ) -> None:
     token = token_of_nobody_special(cluster)
     api = connect(account.kubeconfig, user_agent="web-test")
     with account.without(right):
-        assert right.resource in Gate(api).refusal(f"Bearer {token}")
-    assert "reads-nothing may not list phaseprofiles" in Gate(api).refusal(f"Bearer {token}")
-    assert Gate(api).refusal("Bearer of-nobody") == "the token is not valid"
+        assert right.resource in AccessCheck(api).refusal(f"Bearer {token}")
+    assert "reads-nothing may not list phaseprofiles" in AccessCheck(api).refusal(f"Bearer {token}")
+    assert AccessCheck(api).refusal("Bearer of-nobody") == "the token is not valid"
 
 
 # -- a newcomer --------------------------------------------------------------------------------------------------------

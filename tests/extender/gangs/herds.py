@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from extender.gangs.decide import GangDecision, Patience, decide
-from extender.gangs.member import GATE, Member, Place
-from extender.gangs.reading import read_member, read_place
+from extender.gangs.decide import GangDecision, Timeouts, decide
+from extender.gangs.member import GATE, Member, NodeCapacity
+from extender.gangs.reading import read_member, read_node_capacity
 
 Json = dict[str, Any]
 NOON_S = 1_800_000_000.0
@@ -19,10 +19,10 @@ def stamp(seconds: float) -> str:
     return datetime.fromtimestamp(NOON_S + seconds, UTC).isoformat()
 
 
-def node(name: str, cpu: str = "10", labels: Mapping[str, str] | None = None, **spec: Any) -> Place:
+def node(name: str, cpu: str = "10", labels: Mapping[str, str] | None = None, **spec: Any) -> NodeCapacity:
     allocatable = {"cpu": cpu, "memory": "40Gi", "pods": "110", **spec.pop("more", {})}
     annotations = spec.pop("annotations", {})
-    return read_place(
+    return read_node_capacity(
         {
             "metadata": {"name": name, "labels": dict(labels or {}), "annotations": annotations},
             "spec": spec,
@@ -31,7 +31,7 @@ def node(name: str, cpu: str = "10", labels: Mapping[str, str] | None = None, **
     )
 
 
-def nodes(count: int, cpu: str = "10") -> list[Place]:
+def nodes(count: int, cpu: str = "10") -> list[NodeCapacity]:
     return [node(f"n{number}", cpu) for number in range(count)]
 
 
@@ -88,25 +88,25 @@ def gang(name: str, size: int, **more: Any) -> list[Member]:
 
 def reserved(member: Member, node: str, at_s: float = 0.0) -> Member:
     """The pod, with a node that the controller has reserved for it."""
-    return replace(member, reserved_node=node, admitted_s=NOON_S + at_s)
+    return replace(member, reserved_node=node, reserved_since_s=NOON_S + at_s)
 
 
-def decided(pods: Sequence[Member], places: Sequence[Place], at_s: float = 0.0, **more: Any) -> GangDecision:
+def decided(pods: Sequence[Member], places: Sequence[NodeCapacity], at_s: float = 0.0, **more: Any) -> GangDecision:
     size_of = more.pop("size_of", lambda _: None)
-    left_alone = {("team", name): why for name, why in more.pop("left_alone", {}).items()}
-    return decide(pods, places, size_of, NOON_S + at_s, Patience(**more), left_alone)
+    backed_off = {("team", name): why for name, why in more.pop("backed_off", {}).items()}
+    return decide(pods, places, size_of, NOON_S + at_s, Timeouts(**more), backed_off)
 
 
 def said(decision: GangDecision) -> dict[str, str]:
     """Gang -> `reason: text`."""
-    return {note.gang.name.rpartition("=")[2]: f"{note.reason}: {note.words}" for note in decision.notes}
+    return {note.gang.name.rpartition("=")[2]: f"{note.reason}: {note.message}" for note in decision.notes}
 
 
 @dataclass
 class Play:
     """A cluster in which time passes when a test says so."""
 
-    places: Sequence[Place]
+    places: Sequence[NodeCapacity]
     pods: dict[str, Member] = field(default_factory=dict)
     at_s: float = 0.0
     admitted: list[str] = field(default_factory=list)
@@ -136,12 +136,12 @@ class Play:
 
     def end(self, name: str) -> None:
         """All pods of a gang have ended and are gone."""
-        self.pods = {uid: each for uid, each in self.pods.items() if each.kind.name.rpartition("=")[2] != name}
+        self.pods = {uid: each for uid, each in self.pods.items() if each.membership.name.rpartition("=")[2] != name}
 
     def used(self) -> dict[str, float]:
         """Node -> cores that are taken."""
         total: dict[str, float] = {}
         for each in self.pods.values():
             if each.node and not each.finished:
-                total[each.node] = total.get(each.node, 0.0) + dict(each.ask.needs)["cpu"]
+                total[each.node] = total.get(each.node, 0.0) + dict(each.requirements.needs)["cpu"]
         return total

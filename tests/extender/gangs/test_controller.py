@@ -12,9 +12,9 @@ import pytest
 
 from extender.gangs.controller import Controller
 from extender.gangs.gang import Gang, gangs_of
-from extender.gangs.ledger import Admitter, Ledger, NotLeading, opening
+from extender.gangs.ledger import Admitter, Ledger, NotLeading, gate_removal_patch
 from extender.gangs.member import GATE, RESERVED_NODE, Member
-from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations, written
+from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations, reservations_data
 from extender.watches import Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, ServerFailed
@@ -90,7 +90,7 @@ def made_of(*members: Member) -> Gang:
 
 def controller(api: PlayedApi, *pods: Any, clock: Any = lambda: 100.0) -> Controller:
     chance = random.Random(1)  # noqa: S311  # jitter
-    made = Controller(cast(Api, api), lambda: True, clock=lambda: NOON_S, monotonic=clock, chance=chance)
+    made = Controller(cast(Api, api), lambda: True, clock=lambda: NOON_S, monotonic=clock, rng=chance)
     made._pods = cast(Any, Shown(*pods))
     made._nodes = cast(Any, Shown(node("n0"), node("n1")))
     made.watches = Watches(made._pods, made._nodes)
@@ -113,7 +113,7 @@ def test_all_is_reserved_by_one_write_before_the_first_gate_is_opened() -> None:
 
 
 def test_a_gate_is_opened_by_its_name_on_the_very_pod_and_people_are_told_the_node() -> None:
-    assert opening("u", "n0") == {
+    assert gate_removal_patch("u", "n0") == {
         "metadata": {"uid": "u", "annotations": {"phasewise.dev/gang-node": "n0"}},
         "spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]},
     }
@@ -132,7 +132,7 @@ def test_who_leads_no_more_and_does_not_know_it_writes_over_nobody() -> None:
     """Both had read the same; the successor wrote first."""
     api = PlayedApi()
     former, successor = admitter(api), admitter(api)
-    former.keep([])
+    former.write([])
     successor.admit(made_of(*gang("g", 2)), RESERVED, NOON_S, 300.0)
     with pytest.raises(Conflict):
         former.admit(made_of(*gang("h", 1)), {"uid-h-0": "n0"}, NOON_S, 300.0)
@@ -163,8 +163,8 @@ def test_a_member_that_is_gone_or_made_anew_is_left_out(error: ApiError) -> None
 def test_it_admits_a_gang_once_while_the_watch_is_behind() -> None:
     api = PlayedApi()
     made = controller(api, *gang("g", 2))
-    made.look()
-    made.look()
+    made.reconcile()
+    made.reconcile()
     assert api.written.count(("open", "g-0")) == 1
     assert made.admitted == 1
     assert {event["reason"] for event in api.events} == {"GangAdmitted"}
@@ -175,12 +175,12 @@ def test_after_a_failed_write_the_gang_is_left_alone_for_a_while() -> None:
     api = PlayedApi()
     api.fails = {("reserve", "uid-g-0 uid-g-1"): [ServerFailed("no")]}
     made = controller(api, *gang("g", 2), clock=lambda: now[0])
-    made.look()
-    made.look()
+    made.reconcile()
+    made.reconcile()
     assert (api.reserved, made.admitted) == ({}, 0)
-    assert {event["message"] for event in api.events} == {"gang g: not all of it could be let in: no"}
+    assert {event["message"] for event in api.events} == {"gang g: admission failed part-way: no"}
     now[0] += 2.0
-    made.look()
+    made.reconcile()
     assert made.admitted == 1
 
 
@@ -188,13 +188,13 @@ def test_the_same_is_not_said_twice_and_is_said_again_after_a_while() -> None:
     now = [100.0]
     api = PlayedApi()
     made = controller(api, *gang("huge", 3, cpu="99"), clock=lambda: now[0])
-    made.look()
-    made.look()
+    made.reconcile()
+    made.reconcile()
     assert len(api.events) == 3
     assert api.events[0]["message"].startswith("gang huge: even when all jobs have ended, 0 of 3 pods fit")
     assert (api.events[0]["type"], made.waiting) == ("Warning", 1)
     now[0] += 601.0
-    made.look()
+    made.reconcile()
     assert len(api.events) == 6
 
 
@@ -202,12 +202,12 @@ def test_words_that_change_all_the_time_are_written_now_and_then() -> None:
     now = [100.0]
     api = PlayedApi()
     made = controller(api, *gang("huge", 3, cpu="99"), clock=lambda: now[0])
-    made.look()
+    made.reconcile()
     made._nodes = cast(Any, Shown(node("n0"), node("closed", unschedulable=True)))
-    made.look()
+    made.reconcile()
     assert len(api.events) == 3
     now[0] += 11.0
-    made.look()
+    made.reconcile()
     assert len(api.events) == 6
     assert api.events[-1]["message"].endswith("1 of 2 nodes are ruled out")
 
@@ -226,14 +226,14 @@ def test_a_gang_whose_gates_cannot_be_opened_holds_no_other(refuses: ApiError) -
     api = PlayedApi()
     api.fails = {("open", "g-0"): [refuses] * 99}
     made = controller(api, *gang("g", 2, cpu="10", age_s=9), *gang("h", 2, cpu="10"), clock=lambda: now[0])
-    made.look()
-    made.look()
+    made.reconcile()
+    made.reconcile()
     assert api.reserved == {"uid-h-0": "n0", "uid-h-1": "n1"}
-    assert [event["message"] for event in api.events][:2] == [f"gang g: not all of it could be let in: {refuses}"] * 2
+    assert [event["message"] for event in api.events][:2] == [f"gang g: admission failed part-way: {refuses}"] * 2
     made._pods = cast(Any, Shown(*gang("g", 2, cpu="10", age_s=9)))
     for _ in range(600):
         now[0] += 1.0
-        made.look()
+        made.reconcile()
     assert 10 <= 99 - len(api.fails["open", "g-0"]) <= 60, "less and less often"
 
 
@@ -241,14 +241,14 @@ def test_a_group_of_kubernetes_that_cannot_be_let_through_holds_no_gang() -> Non
     api = PlayedApi()
     api.fails = {("open", "native"): [Forbidden("a policy refuses it")] * 9}
     made = controller(api, pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"}), *gang("g", 2))
-    made.look()
-    made.look()
+    made.reconcile()
+    made.reconcile()
     assert (made.admitted, len(api.fails["open", "native"])) == (1, 8)
 
 
 def test_groups_of_kubernetes_pass() -> None:
     api = PlayedApi()
-    controller(api, pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"})).look()
+    controller(api, pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"})).reconcile()
     assert api.written[-1] == ("open", "native")
 
 
@@ -258,7 +258,7 @@ def test_what_is_reserved_for_a_gang_that_does_not_go_is_given_back() -> None:
     with pytest.raises(NotLeading):
         admitter(api, [True, False]).admit(made_of(*gang("huge", 1, cpu="99")), {"uid-huge-0": "n0"}, NOON_S, 300.0)
     assert api.reserved == {"uid-huge-0": "n0"}
-    controller(api, *gang("huge", 1, cpu="99")).look()
+    controller(api, *gang("huge", 1, cpu="99")).reconcile()
     assert api.reserved == {}
 
 
@@ -279,7 +279,7 @@ FREE, BOUND = pod("g-0", gang="g", size=2, gates=[]), pod("g-1", gang="g", size=
 def test_what_is_reserved_is_kept_until_all_are_bound(pods: Sequence[Member], at_s: float, kept: bool) -> None:
     api = PlayedApi()
     admitter(api).admit(made_of(*gang("g", 2)), RESERVED, NOON_S - at_s, 300.0)
-    controller(api, *pods).look()
+    controller(api, *pods).reconcile()
     assert api.reserved == (RESERVED if kept else {})
 
 
@@ -289,13 +289,13 @@ SEAT = Reservation("team", "phasewise.dev/gang=moved", NOON_S, 300.0, {"uid-old"
 def test_the_seat_of_a_moved_pod_is_nobody_elses_and_its_next_pod_goes_there_first() -> None:
     """n0 and n1 have 10 cores each: beside the seat of six there is room for one of seven."""
     api = PlayedApi()
-    api.ledger = {**api.ledger, "data": written([SEAT])}
+    api.ledger = {**api.ledger, "data": reservations_data([SEAT])}
     old, seven = pod("old", on="n1"), [pod(f"s-{n}", gang=f"s{n}", size=1, cpu="7") for n in range(2)]
     made = controller(api, old, *seven)
-    made.look()
+    made.reconcile()
     assert api.reserved == {"uid-old": "n0", "uid-s-0": "n1"}
     made._pods = cast(Any, Shown(replace(seven[0], gates=(), node="n1"), seven[1], *gang("moved", 1, cpu="6")))
-    made.look()
+    made.reconcile()
     assert api.reserved == {"uid-moved-0": "n0"}
     assert api.written[-1] == ("open", "moved-0")
 
@@ -305,9 +305,9 @@ def test_without_its_ledger_it_lets_nobody_in_and_says_so() -> None:
     api.fails = {("get", CONFIG_MAP): [NotFound("not there")]}
     made = controller(api, *gang("g", 2))
     with pytest.raises(NotFound):
-        made.look()
+        made.reconcile()
     assert (made.not_ready(), made.admitted) == ("not there", 0)
-    made.look()
+    made.reconcile()
     assert (made.not_ready(), made.admitted) == ("", 1)
 
 
@@ -315,7 +315,7 @@ def test_what_somebody_else_has_written_over_it_counts_for_nothing_and_stops_nob
     api = PlayedApi()
     api.ledger = {**api.ledger, "data": {"gangs.json": "{"}}
     made = controller(api, *gang("g", 2))
-    made.look()
+    made.reconcile()
     assert (made.admitted, len(api.reserved)) == (1, 2)
 
 
@@ -325,20 +325,20 @@ def test_what_another_has_reserved_meanwhile_is_seen_though_nothing_is_to_be_wri
     api, two = PlayedApi(), gang("g", 2, cpu="10")
     burst = [pod(f"b{n}", cpu="10") for n in range(2)]
     made = controller(api, *burst, clock=lambda: now[0])
-    made.look()
+    made.reconcile()
     with pytest.raises(NotLeading):
         admitter(api, [True, False]).admit(made_of(*two), RESERVED, NOON_S, 300.0)
     made._pods = cast(Any, Shown(*burst, *two))
     now[0] += 6.0
-    made.look()
+    made.reconcile()
     assert made.admitted == 1
 
 
 def test_a_pod_of_a_gang_without_the_gate_is_told_so_beside_what_its_gang_is_told() -> None:
     api = PlayedApi()
     made = controller(api, *gang("g", 2, cpu="99"), pod("g-2", gang="g", size=2, gates=[]))
-    made.look()
-    made.look()
+    made.reconcile()
+    made.reconcile()
     told = sorted((event["reason"], event["involvedObject"]["name"], event["type"]) for event in api.events)
     assert told == [
         ("GangNeverFits", "g-0", "Warning"),
@@ -357,13 +357,13 @@ def test_a_hundred_gangs_that_wait_are_let_in_one_after_the_other_and_little_is_
     for number, name in enumerate(list(waiting)):
         made._pods = cast(Any, Shown(*(member for members in waiting.values() for member in members)))
         before = len(api.events)
-        made.look()
+        made.reconcile()
         assert made.admitted == number + 1
         said.append(len(api.events) - before)
         bound = [replace(each, gates=(), node=api.reserved[each.uid]) for each in waiting.pop(name)]
         made._pods = cast(Any, Shown(*bound, *(member for members in waiting.values() for member in members)))
         before = len(api.events)
-        made.look()
+        made.reconcile()
         said.append(len(api.events) - before)
         now[0] += 60.0
     assert max(said) <= 50
@@ -379,7 +379,7 @@ def test_the_size_of_a_job_is_asked_for_once_in_a_while() -> None:
     made = controller(api, *members, clock=lambda: now[0])
     made._nodes = cast(Any, Shown(node("full", cpu="0")))
     for _ in range(20):
-        made.look()
+        made.reconcile()
         now[0] += 31.0
     assert api.written.count(("get", "j")) == 2
 
@@ -388,10 +388,10 @@ def test_a_job_that_is_made_anew_under_its_name_is_asked_for_its_size_anew() -> 
     api = PlayedApi(j={"spec": {"parallelism": 1}})
     label = {"batch.kubernetes.io/job-name": "j"}
     made = controller(api, pod("j-0", labels=label, gates=[GATE], owner=("Job", "j"), cpu="99"))
-    made.look()
+    made.reconcile()
     api.objects["j"] = {"spec": {"parallelism": 2}}
     anew = pod("j-1", labels=label, gates=[GATE], owner=("Job", "j"))
     assert anew.owner is not None
     made._pods = cast(Any, Shown(replace(anew, owner=replace(anew.owner, uid="anew"))))
-    made.look()
+    made.reconcile()
     assert made.admitted == 0, "the other pod of it is missing"

@@ -18,7 +18,7 @@ FIVE = nodes(5)
 
 
 def past_the_gate(member: Member, at_s: float, reserved_node: str = "", on: str = "") -> Member:
-    return replace(member, gates=(), admitted_s=NOON_S + at_s, reserved_node=reserved_node or on, node=on)
+    return replace(member, gates=(), reserved_since_s=NOON_S + at_s, reserved_node=reserved_node or on, node=on)
 
 
 def test_of_two_gangs_of_60_percent_one_goes_and_the_other_when_it_has_ended() -> None:
@@ -36,7 +36,7 @@ def test_an_incomplete_gang_waits_and_is_told_so_after_a_while() -> None:
     assert said(decided(some, FIVE, 1.0)) == {}
     decision = decided(some, FIVE, 60.0)
     assert decision.admit is None
-    assert said(decision) == {"g": "GangIncomplete: 2 of 3 pods are there"}
+    assert said(decision) == {"g": "GangIncomplete: 2 of 3 pods exist"}
 
 
 def test_a_gang_that_never_fits_says_so_and_holds_nobody() -> None:
@@ -44,7 +44,7 @@ def test_a_gang_that_never_fits_says_so_and_holds_nobody() -> None:
     assert decision.admit is not None
     assert said(decision) == {
         "huge": "GangNeverFits: even when all jobs have ended, 0 of 2 pods fit",
-        "small": "GangAdmitted: 2 pods go together, on 1 nodes: all its pods fit",
+        "small": "GangAdmitted: 2 pods admitted together on 1 nodes: all pods fit",
     }
 
 
@@ -77,7 +77,7 @@ def test_a_pod_that_is_not_placed_yet_holds_no_room_against_a_gang_of_higher_pri
     """The gang of priority 7 goes over them; one of theirs waits for them, and is told so."""
     loose = [pod(f"l{n}", cpu="10", priority=-10) for n in range(3)]
     assert decided([*loose, *gang("urgent", 6, cpu="5", priority=7)], FIVE).admit is not None
-    kept = "room is kept for 3 pods that the scheduler has yet to place"
+    kept = "capacity is set aside for 3 pods not scheduled yet"
     equal = decided([*loose, *gang("equal", 6, cpu="5", priority=-10)], FIVE)
     assert said(equal) == {"equal": f"GangWaiting: 4 of 6 pods fit; {kept}"}
     behind = decided([*loose, *gang("huge", 9, cpu="10"), *gang("equal", 6, cpu="5", priority=-10)], FIVE)
@@ -89,7 +89,7 @@ def test_a_gang_that_cannot_be_let_in_gives_back_what_was_reserved_and_holds_nob
         [reserved(member, "n0") for member in gang("stuck", 2, cpu="5", age_s=9)],
         gang("next", 5, cpu="10"),
     )
-    decision = decided([*stuck, *younger], FIVE, left_alone={stuck[0].kind.name: "refused"})
+    decision = decided([*stuck, *younger], FIVE, backed_off={stuck[0].membership.name: "refused"})
     assert (str(decision.admit), decision.stale) == ("team/next", stuck)
     assert said(decision)["stuck"] == "GangWaiting: refused"
 
@@ -98,19 +98,19 @@ def test_what_is_reserved_for_the_rest_of_a_gang_that_cannot_be_let_in_wholly_is
     begun = [past_the_gate(pod("g-0", gang="g", size=2, cpu="5"), 0.0, on="n0")]
     rest = reserved(pod("g-1", gang="g", size=2, cpu="5"), "n1")
     large, small = gang("large", 4, cpu="10"), gang("small", 3, cpu="10")
-    left_alone = {rest.kind.name: "refused"}
-    assert decided([*begun, rest, *large], FIVE, 5.0, left_alone=left_alone).admit is None
-    decision = decided([*begun, rest, *small], FIVE, 5.0, left_alone=left_alone)
+    backed_off = {rest.membership.name: "refused"}
+    assert decided([*begun, rest, *large], FIVE, 5.0, backed_off=backed_off).admit is None
+    decision = decided([*begun, rest, *small], FIVE, 5.0, backed_off=backed_off)
     assert (str(decision.admit), decision.stale) == ("team/small", [])
 
 
 def test_nobody_goes_while_an_admitted_gang_is_not_bound_unless_that_takes_too_long() -> None:
     waiting = [past_the_gate(member, 0.0, reserved_node="n0") for member in gang("first", 2)]
     decision = decided([*waiting, *gang("second", 1)], FIVE, 10.0)
-    assert said(decision) == {"second": "GangWaiting: it waits behind team/first, which is being placed"}
+    assert said(decision) == {"second": "GangWaiting: waits behind team/first, which is being placed"}
     later = decided([*waiting, *gang("second", 1)], FIVE, 301.0)
     assert later.admit is not None
-    assert said(later)["first"] == "GangNotBound: 2 of 2 pods are not bound in time; others go on"
+    assert said(later)["first"] == "GangNotBound: 2 of 2 pods were not bound in time; other gangs no longer wait for it"
 
 
 def test_a_gang_of_higher_priority_does_not_wait_for_one_that_is_being_placed_nor_take_its_nodes() -> None:
@@ -119,7 +119,7 @@ def test_a_gang_of_higher_priority_does_not_wait_for_one_that_is_being_placed_no
     decision = decided([*first, *urgent, *equal], FIVE, 10.0)
     assert str(decision.admit) == "team/urgent"
     assert sorted(decision.reserved_nodes.values()) == ["n3", "n4"]
-    assert said(decision)["equal"] == "GangWaiting: it waits behind team/first, which is being placed"
+    assert said(decision)["equal"] == "GangWaiting: waits behind team/first, which is being placed"
 
 
 def test_after_a_controller_that_died_between_two_gates_the_rest_keeps_its_seats() -> None:
@@ -164,8 +164,8 @@ def test_a_rest_whose_seats_were_taken_is_placed_elsewhere_and_where_it_fits_now
     full = [pod(f"f{n}", on=f"n{n}", cpu="8" if n else "4") for n in range(5)]
     behind = gang("behind", 1, cpu="1")
     assert said(decided([*begun, *full, *behind], FIVE, 10.0)) == {
-        "g": "GangWaiting: 0 of 1 pods fit; the others of it are past the gate",
-        "behind": "GangWaiting: it waits behind team/g, which is being placed",
+        "g": "GangWaiting: 0 of 1 pods fit; its other pods are past the gate",
+        "behind": "GangWaiting: waits behind team/g, which is being placed",
     }
     assert decided([*begun, *full, *behind], FIVE, 400.0).admit is not None
 
@@ -195,7 +195,7 @@ def test_a_clock_that_is_put_back_holds_nobody_for_longer() -> None:
     waiting = [past_the_gate(member, 3600.0, reserved_node="n0") for member in gang("first", 2)]
     decision = decided([*waiting, *gang("second", 1)], FIVE, 0.0)
     assert str(decision.admit) == "team/second"
-    assert said(decision)["first"].startswith("GangNotBound: 2 of 2 pods are not bound in time")
+    assert said(decision)["first"].startswith("GangNotBound: 2 of 2 pods were not bound in time")
 
 
 def test_a_pod_of_a_gang_that_was_made_without_the_gate_is_told_so_for_a_while() -> None:
@@ -218,13 +218,13 @@ def test_a_small_gang_goes_before_the_head_where_it_does_not_delay_it_and_not_wh
     needs_all = decided([*running, *gang("head", 5, cpu="10", age_s=9), *small], FIVE)
     assert said(needs_all) == {
         "head": "GangWaiting: 2 of 5 pods fit",
-        "small": "GangWaiting: it waits behind team/head",
+        "small": "GangWaiting: waits behind team/head",
     }
     needs_four = decided([*running, *gang("head", 4, cpu="10", age_s=9), *small], FIVE)
-    assert said(needs_four)["small"].endswith("it does not delay team/head")
+    assert said(needs_four)["small"].endswith("does not delay team/head")
     went = [past_the_gate(member, 1.0, on="n4") for member in small]
     third = decided([*running, *went, *gang("head", 4, cpu="10", age_s=9), *gang("more", 1, cpu="5")], FIVE, 2.0)
-    assert said(third)["more"] == "GangWaiting: it waits behind team/head"
+    assert said(third)["more"] == "GangWaiting: waits behind team/head"
 
 
 def test_a_higher_priority_goes_first() -> None:
@@ -237,7 +237,7 @@ def test_gates_of_others_are_waited_for_and_groups_of_kubernetes_let_through() -
     kueue = gang("k", 2, gates=[GATE, "kueue.x-k8s.io/admission"])
     native = pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"})
     decision = decided([*kueue, native], FIVE)
-    assert said(decision) == {"k": "GangWaiting: other gates hold it: kueue.x-k8s.io/admission"}
+    assert said(decision) == {"k": "GangWaiting: held by other scheduling gates: kueue.x-k8s.io/admission"}
     assert decision.native == [native]
 
 
@@ -282,7 +282,7 @@ def test_never_a_part_never_more_than_fits_and_everybody_has_its_turn(
         play.step()
         assert all(cores <= 10 + 1e-9 for cores in play.used().values())
         for number, (size, _, _, _) in enumerate(gangs):
-            bound = sum(1 for each in play.pods.values() if each.kind.name.endswith(f"=g{number}") and each.node)
+            bound = sum(1 for each in play.pods.values() if each.membership.name.endswith(f"=g{number}") and each.node)
             assert bound in (0, size)
         running = [name for name in play.admitted if f"uid-{name}-0" in play.pods]
         if running and (step >= 6 or chance.random() < 0.4):  # type: ignore[attr-defined]
@@ -303,7 +303,7 @@ def test_however_often_the_controller_dies_every_gang_gets_through_and_one_at_mo
         play.step(deaths[step] if step < len(deaths) else 1 << 20)
         under_way = []
         for number, (size, _) in enumerate(gangs):
-            members = [each for each in play.pods.values() if each.kind.name.endswith(f"=g{number}")]
+            members = [each for each in play.pods.values() if each.membership.name.endswith(f"=g{number}")]
             bound = sum(1 for each in members if each.node)
             under_way += [number] * (0 < bound < size)
             if bound == size:

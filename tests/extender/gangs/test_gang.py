@@ -82,12 +82,15 @@ def test_members_that_contradict_each_other_are_told_so() -> None:
     def problem(*members: object) -> str:
         return gangs_of(members, nobody)[0].problem  # type: ignore[arg-type]
 
-    assert problem(*gang("g", 2), pod("h", gang="g", size=3)) == "its pods tell different sizes"
-    assert problem(pod("a", gang="g", size=2, priority=1), pod("b", gang="g", size=2)) == "its pods differ in priority"
+    assert problem(*gang("g", 2), pod("h", gang="g", size=3)) == "its pods declare different sizes"
+    assert (
+        problem(pod("a", gang="g", size=2, priority=1), pod("b", gang="g", size=2))
+        == "its pods have different priorities"
+    )
     other = pod("b", gang="g", size=2, schedulerName="default-scheduler")
     assert problem(pod("a", gang="g", size=2), other) == "its pods name different schedulers"
-    assert "not a whole number" in problem(pod("a", gang="g", size="many"))
-    assert "nobody tells its size" in problem(pod("a", gang="g"))
+    assert "not a positive integer" in problem(pod("a", gang="g", size="many"))
+    assert "its size is unknown" in problem(pod("a", gang="g"))
     many = [replace(pod("a", gang="g", size=10_001), uid=str(number)) for number in range(10_001)]
     assert problem(*many) == "it has more than 10000 pods"
     assert problem(*many[1:]) == ""
@@ -128,8 +131,8 @@ TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 )
 def test_taints_and_selectors_rule_nodes_out(spec: dict[str, object], allowed: str) -> None:
     places = [node("plain", labels={"zone": "a"}), node("tainted", taints=[TAINT]), node("closed", unschedulable=True)]
-    where = pod("p", **spec).ask.where
-    assert [each.node.name for each in places if where.allows(each.node)] == allowed.split()
+    constraints = pod("p", **spec).requirements.constraints
+    assert [each.node.name for each in places if constraints.allows(each.node)] == allowed.split()
 
 
 @pytest.mark.parametrize(
@@ -150,8 +153,8 @@ def test_required_node_affinity_is_understood(condition: dict[str, object], allo
     ]
     terms = {"nodeSelectorTerms": [{"matchExpressions": [condition]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    where = pod("p", affinity=affinity).ask.where
-    assert [each.node.name for each in places if where.allows(each.node)] == allowed.split()
+    constraints = pod("p", affinity=affinity).requirements.constraints
+    assert [each.node.name for each in places if constraints.allows(each.node)] == allowed.split()
 
 
 @pytest.mark.parametrize("values", [["abc"], ["1_0"], [], ["1", "2"]])
@@ -161,8 +164,8 @@ def test_a_condition_that_the_scheduler_cannot_read_rules_out_its_own_term_alone
     linux = {"matchExpressions": [{"key": "os", "operator": "In", "values": ["linux"]}]}
     for terms, allowed in (([broken, linux], True), ([broken], False)):
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-        where = pod("p", affinity=affinity).ask.where
-        assert where.allows(node("a", labels={"os": "linux", "rank": "7"}).node) is allowed
+        constraints = pod("p", affinity=affinity).requirements.constraints
+        assert constraints.allows(node("a", labels={"os": "linux", "rank": "7"}).node) is allowed
 
 
 def test_what_is_not_understood_is_named() -> None:
@@ -173,7 +176,12 @@ def test_what_is_not_understood_is_named() -> None:
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}],
         "resourceClaims": [{"name": "gpu"}],
     }
-    assert pod("p", **spec).ask.where.blind == ("pod anti-affinity", "topology spread", "volumes", "resource claims")
+    assert pod("p", **spec).requirements.constraints.unchecked == (
+        "pod anti-affinity",
+        "topology spread",
+        "volumes",
+        "resource claims",
+    )
 
 
 def test_requests_are_counted_as_the_scheduler_counts_them() -> None:

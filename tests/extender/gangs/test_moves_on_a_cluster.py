@@ -153,11 +153,11 @@ def test_a_converged_job_goes_to_the_node_reserved_for_it_once_and_says_so(
         left = trainings(done="Converged", learns="Progressing")
         moved_once(cluster, namespace, "done", left)
         (record,) = records(cluster, namespace, "done")
-        assert events(cluster, namespace, "MoveStarted") == [f"is moved to {record['node']} (reallocate)"]
+        assert events(cluster, namespace, "MoveStarted") == [f"is being moved to {record['node']} (reallocate)"]
         assert node_of(cluster, namespace, "learns") == left
         wait_until(lambda: not reserved(cluster), "the seat to be given back")
         wide = cluster.kubectl("get", "phaseprofiles", "trainings", "-n", namespace, "-o", "wide")
-        assert f"is moved to {record['node']}" in wide
+        assert f"is being moved to {record['node']}" in wide
     finally:
         controller.stop()
 

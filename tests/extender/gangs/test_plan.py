@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.gangs.plan import FreeCapacity, NodeArrays, guess, plan
+from extender.gangs.plan import FreeCapacity, NodeArrays, best_fit, plan
 from tests.extender.gangs.herds import gang, node, nodes, pod
 
 
@@ -46,7 +46,7 @@ def test_spread_goes_beside_itself_where_it_must() -> None:
 
 
 def test_the_rest_of_a_packed_gang_goes_where_the_others_are() -> None:
-    assert plan(gang("g", 1), FreeCapacity(NodeArrays(nodes(3))), there=["n2"]) == {"uid-g-0": "n2"}
+    assert plan(gang("g", 1), FreeCapacity(NodeArrays(nodes(3))), existing_nodes=["n2"]) == {"uid-g-0": "n2"}
 
 
 def test_a_pod_by_itself_goes_to_the_emptiest_node_unless_it_asks_to_be_packed_or_for_gpus() -> None:
@@ -83,7 +83,7 @@ def test_a_gpu_that_no_node_has_fits_nowhere_and_those_there_are_are_counted() -
     two = node("gpu", more={"nvidia.com/gpu": "2"})
     capacity = FreeCapacity(NodeArrays([*nodes(5), two]))
     assert plan(members, capacity) is None
-    assert len(guess(members, capacity)) == 2
+    assert len(best_fit(members, capacity)) == 2
 
 
 def test_of_sixty_per_cent_one_and_of_thirty_three_members_fit_on_a_gpu() -> None:
@@ -93,7 +93,7 @@ def test_of_sixty_per_cent_one_and_of_thirty_three_members_fit_on_a_gpu() -> Non
     for percent, fitting in (("60", 2), ("30", 6), ("100", 2)):
         shares = {"nvidia.com/gpu": "1", "nvidia.com/gpucores": percent, "nvidia.com/gpumem": "4000"}
         assert plan(gang("g", fitting, cpu="1", requests=shares), capacity) is not None
-        assert len(guess(gang("g", fitting + 1, cpu="1", requests=shares), capacity)) == fitting
+        assert len(best_fit(gang("g", fitting + 1, cpu="1", requests=shares), capacity)) == fitting
 
 
 def test_the_number_of_pods_of_a_node_is_a_limit_too() -> None:
@@ -118,11 +118,11 @@ def test_all_or_none_and_never_more_than_fits(sizes: list[str], cpus: list[str],
     reserved_nodes = plan(members, capacity)
     assert (capacity.free == node_arrays.allocatable).all()
     if reserved_nodes is None:
-        assert len(guess(members, capacity)) < len(members)
+        assert len(best_fit(members, capacity)) < len(members)
         return
     assert set(reserved_nodes) == {member.uid for member in members}
     for member in members:
-        capacity.take(reserved_nodes[member.uid], member.ask.needs)
+        capacity.take(reserved_nodes[member.uid], member.requirements.needs)
     assert (capacity.free >= -1e-6).all()
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from extender.pods.reservations import Reservation, Reservations, read_reservations, written
-from extender.protocol.wire import AskedVictims
-from extender.reasons import ELSEWHERE, HELD
+from extender.pods.reservations import Reservation, Reservations, read_reservations, reservations_data
+from extender.protocol.wire import PreemptionArgs
+from extender.reasons import RESERVED_ELSEWHERE, RESERVED_FOR_GANG
 from extender.settings import Limits, Settings
 from placement_bench.worlds import NO_MEMORY, NOON_S, Clock, World, class_json, node_json, pod_json
 from recommender.cluster.errors import BadObject
@@ -37,13 +37,13 @@ LARGE = pod_json("large", cpu="3")
 
 def test_a_member_is_let_to_its_own_node_alone() -> None:
     here = world().put(member())
-    assert here.filter(member()) == {"a": ELSEWHERE, "c": ELSEWHERE}
+    assert here.filter(member()) == {"a": RESERVED_ELSEWHERE, "c": RESERVED_ELSEWHERE}
     assert here.place(member()) == "b"
 
 
 def test_what_is_free_beside_a_reservation_may_be_used_and_no_more() -> None:
     here = world().put(member())
-    assert here.filter(LARGE) == {"b": HELD}
+    assert here.filter(LARGE) == {"b": RESERVED_FOR_GANG}
     assert here.filter(pod_json("small", cpu="2")) == {}
 
 
@@ -56,7 +56,7 @@ def test_gpus_are_reserved_like_cpu_and_memory() -> None:
     two = member(cpu="1", extended={gpu: "2", "nvidia.com/gpucores": "50"})
     here.put(two)
     for _ in range(2):
-        assert here.filter(pod_json("three", extended={gpu: "3"})) == {"b": HELD}
+        assert here.filter(pod_json("three", extended={gpu: "3"})) == {"b": RESERVED_FOR_GANG}
         assert here.filter(pod_json("two", extended={gpu: "2", "nvidia.com/gpucores": "50"})) == {}
         assert here.place(two) == "b"
 
@@ -68,9 +68,9 @@ def test_a_seat_is_held_for_a_pod_that_is_not_made_yet() -> None:
     seat = Reservation(
         "team", "batch.kubernetes.io/job-name=j", NOON_S, 300.0, {"uid-old": "b"}, {"cpu": 6.0, gpu: 2.0}
     )
-    here.state.reservations.put(read_reservations({"metadata": {"name": "r"}, "data": written([seat])}))
-    assert here.filter(LARGE) == {"b": HELD}
-    assert here.filter(pod_json("three", extended={gpu: "3"})) == {"b": HELD}
+    here.state.reservations.put(read_reservations({"metadata": {"name": "r"}, "data": reservations_data([seat])}))
+    assert here.filter(LARGE) == {"b": RESERVED_FOR_GANG}
+    assert here.filter(pod_json("three", extended={gpu: "3"})) == {"b": RESERVED_FOR_GANG}
     assert here.filter(pod_json("small", cpu="2", extended={gpu: "2"})) == {}
     assert here.filter(pod_json("urgent", cpu="3", priority=1)) == {}
 
@@ -78,7 +78,7 @@ def test_a_seat_is_held_for_a_pod_that_is_not_made_yet() -> None:
 def test_a_member_that_asks_is_counted_once_and_gives_its_node_up_to_nobody() -> None:
     here = world().put(member())
     here.place(member())
-    assert here.filter(LARGE) == {"b": HELD}
+    assert here.filter(LARGE) == {"b": RESERVED_FOR_GANG}
     assert here.filter(pod_json("small", cpu="2")) == {}
 
 
@@ -137,7 +137,7 @@ def test_what_a_pod_says_of_itself_reserves_nothing() -> None:
 def test_a_pod_is_refused_nothing_for_a_gang_that(pod: Mapping[str, Any]) -> None:
     here = world().put(member(priority=5))
     assert here.filter(dict(pod)) == {}
-    assert here.filter(pod_json("equal", cpu="3", priority=5)) == {"b": HELD}
+    assert here.filter(pod_json("equal", cpu="3", priority=5)) == {"b": RESERVED_FOR_GANG}
 
 
 def test_a_pod_of_kube_system_is_refused_nothing_for_a_gang() -> None:
@@ -159,7 +159,7 @@ def test_nobody_is_refused_for_ever_though_gang_follows_upon_gang() -> None:
         here.put(member(f"m{number}"))
         began_s = here.clock.now_s
         here.state.reservations.put([replace(RESERVED, since_s=began_s, nodes={f"uid-m{number}": "b"})])
-        assert here.filter(LARGE) == ({"b": HELD} if number < 3 else {})
+        assert here.filter(LARGE) == ({"b": RESERVED_FOR_GANG} if number < 3 else {})
         here.clock.now_s += 300.0
 
 
@@ -168,14 +168,14 @@ def test_a_gang_is_held_no_more_than_its_pods_ask_for_whatever_is_written() -> N
     nodes = {"uid-m": "b", "uid-invented": "a", "uid-m-before": "c", "": "a"}
     here = world(replace(RESERVED, nodes=nodes)).put(member(cpu="1"))
     assert here.filter(pod_json("x", cpu="7")) == {}
-    assert here.filter(pod_json("y", cpu="7500m")) == {"b": HELD}
+    assert here.filter(pod_json("y", cpu="7500m")) == {"b": RESERVED_FOR_GANG}
 
 
 def test_nobody_is_evicted_for_room_that_is_reserved() -> None:
     here = world().put(member(), pod_json("low", cpu="2", node="b"))
 
     def candidates(cpu: str, **more: Any) -> list[str]:
-        victims = AskedVictims(pod_json("high", cpu=cpu, **more), {"b": ("uid-low",)}, {"b": 0})
+        victims = PreemptionArgs(pod_json("high", cpu=cpu, **more), {"b": ("uid-low",)}, {"b": 0})
         return list(here.placer.preempt(victims))
 
     assert candidates("2") == ["b"]
@@ -191,8 +191,8 @@ def test_nobody_is_evicted_for_gpus_that_are_reserved() -> None:
     here.put(member(cpu="1", extended={gpu: "2"}), pod_json("low", extended={gpu: "2"}, node="b"))
     for gpus, nodes in (("2", ["b"]), ("3", [])):
         high = pod_json("high", extended={gpu: gpus})
-        assert here.filter(high) == {"b": HELD}
-        assert list(here.placer.preempt(AskedVictims(high, {"b": ("uid-low",)}, {"b": 0}))) == nodes
+        assert here.filter(high) == {"b": RESERVED_FOR_GANG}
+        assert list(here.placer.preempt(PreemptionArgs(high, {"b": ("uid-low",)}, {"b": 0}))) == nodes
 
 
 # -- clocks ------------------------------------------------------------------------------------------------------------
@@ -232,13 +232,16 @@ NAMES = st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1,
 @given(st.dictionaries(NAMES, NAMES, max_size=8), NAMES, st.integers(0, 10**12))
 def test_what_is_written_is_read_again(nodes: dict[str, str], gang: str, since_ms: int) -> None:
     made = Reservation("team", f"phasewise.dev/gang={gang}", since_ms / 1000, 300.0, nodes)
-    assert read_reservations({"metadata": {"name": "r"}, "data": written([made, RESERVED])}) == (made, RESERVED)
+    assert read_reservations({"metadata": {"name": "r"}, "data": reservations_data([made, RESERVED])}) == (
+        made,
+        RESERVED,
+    )
 
 
 def test_an_empty_map_reserves_nothing_and_ten_thousand_pods_find_room_in_one() -> None:
     assert read_reservations({"metadata": {"name": "r"}}) == ()
     nodes = {f"{number:036d}": f"a-node-with-quite-a-name-{number % 800}.example.internal" for number in range(10_000)}
-    assert sum(map(len, written([replace(RESERVED, nodes=nodes)] * 2).values())) < 1 << 20
+    assert sum(map(len, reservations_data([replace(RESERVED, nodes=nodes)] * 2).values())) < 1 << 20
 
 
 @pytest.mark.parametrize(
@@ -266,7 +269,7 @@ def test_what_has_another_form_is_named(text: str, problem: str) -> None:
 def test_one_reservation_that_cannot_be_read_is_named_and_all_others_count(
     entry: str, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (good,) = written([RESERVED]).values()
+    (good,) = reservations_data([RESERVED]).values()
     told = {"metadata": {"name": "r"}, "data": {"gangs.json": f"[{entry},{good[1:]}"}}
     assert read_reservations(told) == (RESERVED,)
     assert re.search(problem, caplog.text)

@@ -12,8 +12,8 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from extender.pods.reservations import CONFIG_MAP, Reservation, written
-from extender.reasons import HELD
+from extender.pods.reservations import CONFIG_MAP, Reservation, reservations_data
+from extender.reasons import RESERVED_FOR_GANG
 from local_cluster.cluster import Cluster
 from local_cluster.installing import MANIFESTS
 from local_cluster.moving import start_controller
@@ -122,7 +122,11 @@ def test_what_is_reserved_can_be_written_by_nobody_else_and_another_map_of_the_n
 ) -> None:
     intruder.create_namespaced_pod(namespace, claiming("claims", five.names[0]))
     uid = read(cluster, namespace, "claims")["metadata"]["uid"]
-    data = {"data": written([Reservation(namespace, "g", time.time(), 3600.0, dict.fromkeys([uid], five.names[0]))])}
+    data = {
+        "data": reservations_data(
+            [Reservation(namespace, "g", time.time(), 3600.0, dict.fromkeys([uid], five.names[0]))]
+        )
+    }
     for call in (
         lambda: intruder.patch_namespaced_config_map(CONFIG_MAP, "kube-system", data),
         lambda: intruder.delete_namespaced_config_map(CONFIG_MAP, "kube-system"),
@@ -148,7 +152,9 @@ def test_a_controller_that_died_after_reserving_holds_up_its_equals_for_a_while_
     create(cluster, namespace, "of-others", template(five.selector, requests=HALF))
     for name in ("urgent", "of-others"):
         wait_until(lambda name=name: is_bound(cluster, namespace, name), f"{name} to be bound", timeout_s=15)
-    wait_until(lambda: says(cluster, namespace, "equal", HELD), "the other to be told why it waits", timeout_s=15)
+    wait_until(
+        lambda: says(cluster, namespace, "equal", RESERVED_FOR_GANG), "the other to be told why it waits", timeout_s=15
+    )
     assert not is_bound(cluster, namespace, "equal")
 
     def tried_again() -> bool:

@@ -14,8 +14,8 @@ import yaml
 from extender.errors import BadCertificate, BadRequest
 from extender.gangs.member import GATE
 from extender.pods.pod import GROUPS
-from extender.webhook.certificates import VALID_S, CertificateKeeper, Kept, Papers, new_papers
-from extender.webhook.reviewing import mutating, reviewed
+from extender.webhook.certificates import VALID_S, CertificateBundle, CertificateKeeper, CertificateLocation, new_bundle
+from extender.webhook.reviewing import handlers, review_response
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict
 from tests.extender.gangs.herds import NOON_S, pod_json
@@ -28,7 +28,7 @@ def answer(scheduler: str = "phasewise", operation: str = "CREATE", **more: Any)
     made = pod_json("p", **more)
     made["spec"] |= {"schedulerName": more.get("schedulerName", "default-scheduler")}
     review = {"request": {"uid": "1", "operation": operation, "object": made}}
-    response = reviewed(review, scheduler)["response"]
+    response = review_response(review, scheduler)["response"]
     assert (response["uid"], response["allowed"]) == ("1", True)
     return orjson.loads(base64.b64decode(response["patch"])) if "patch" in response else []
 
@@ -61,7 +61,7 @@ def test_only_pods_that_are_made_are_changed() -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"request": 3}', b'{"request": {"uid": "1", "object": []'])
 def test_what_is_no_review_is_refused(body: bytes) -> None:
     with pytest.raises(BadRequest):
-        mutating("phasewise")["/mutate"](body)
+        handlers("phasewise")["/mutate"](body)
 
 
 def test_the_manifest_asks_about_every_label_that_names_a_group() -> None:
@@ -73,28 +73,28 @@ def test_the_manifest_asks_about_every_label_that_names_a_group() -> None:
 
 
 def test_the_certificate_is_trusted_by_its_authority_and_renewed_a_month_before_its_end(tmp_path: Path) -> None:
-    papers = new_papers(NAMES, NOON_S)
-    assert Papers.of_secret(papers.secret_data()) == papers
+    papers = new_bundle(NAMES, NOON_S)
+    assert CertificateBundle.of_secret(papers.secret_data()) == papers
     file = tmp_path / "serving.pem"
     file.write_bytes(papers.certificate + papers.key)
     ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(file)
     ssl.create_default_context(cadata=papers.authorities.decode())
-    assert not papers.due(NAMES, NOON_S + 59 * 86400)
-    assert papers.due(NAMES, NOON_S + 61 * 86400)
-    assert papers.due((*NAMES, "another.svc"), NOON_S)
-    assert papers.due(NAMES, NOON_S - 86400), "made by somebody whose clock was a day ahead"
+    assert not papers.needs_renewal(NAMES, NOON_S + 59 * 86400)
+    assert papers.needs_renewal(NAMES, NOON_S + 61 * 86400)
+    assert papers.needs_renewal((*NAMES, "another.svc"), NOON_S)
+    assert papers.needs_renewal(NAMES, NOON_S - 86400), "made by somebody whose clock was a day ahead"
 
 
 def test_the_authority_of_before_is_trusted_while_it_is_valid() -> None:
-    first = new_papers(NAMES, NOON_S)
-    second = new_papers(NAMES, NOON_S + 61 * 86400, first)
+    first = new_bundle(NAMES, NOON_S)
+    second = new_bundle(NAMES, NOON_S + 61 * 86400, first)
     assert second.authorities.endswith(first.authorities)
-    third = new_papers(NAMES, NOON_S + 61 * 86400 + VALID_S + 1, second)
+    third = new_bundle(NAMES, NOON_S + 61 * 86400 + VALID_S + 1, second)
     assert third.authorities.count(b"BEGIN") == 1
     with pytest.raises(BadCertificate):
-        Papers.of_secret({"tls.crt": "%"})
+        CertificateBundle.of_secret({"tls.crt": "%"})
     with pytest.raises(BadCertificate):
-        Papers(b"x", b"y", b"z").due(NAMES, NOON_S)
+        CertificateBundle(b"x", b"y", b"z").needs_renewal(NAMES, NOON_S)
 
 
 class PlayedApi:
@@ -114,7 +114,7 @@ class PlayedApi:
 
     def replace(self, path: str, body: dict[str, Any]) -> None:
         if self.refuse:
-            self.secret = {**self.secret, "data": new_papers(NAMES, NOON_S).secret_data()}
+            self.secret = {**self.secret, "data": new_bundle(NAMES, NOON_S).secret_data()}
             raise Conflict("another was first")
         self.secret = body
         self.done.append("replace")
@@ -126,19 +126,19 @@ class PlayedApi:
 
 def test_the_keeper_fills_shares_renews_and_then_leaves_alone(tmp_path: Path) -> None:
     api, now = PlayedApi(), [NOON_S]
-    kept = Kept("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
+    kept = CertificateLocation("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
     keeper = CertificateKeeper(cast(Api, api), kept, lambda: now[0])
-    keeper.hold()
+    keeper.ensure()
     first = kept.file.read_bytes()
-    keeper.hold()
+    keeper.ensure()
     assert (api.done, kept.file.read_bytes()) == (["replace", "trust"], first)
     assert kept.file.stat().st_mode & 0o777 == 0o600
     now[0] += 61 * 86400
-    keeper.hold()
+    keeper.ensure()
     assert api.done == ["replace", "trust"] * 2
     assert kept.file.read_bytes() != first
     api.secret = {**api.secret, "data": {}}
-    keeper.hold()
+    keeper.ensure()
     assert api.done == ["replace", "trust"] * 3
     assert {**api.secret, "data": {}} == {**PlayedApi().secret, "data": {}}, "it stays what it was made as"
 
@@ -146,8 +146,8 @@ def test_the_keeper_fills_shares_renews_and_then_leaves_alone(tmp_path: Path) ->
 def test_of_two_keepers_at_once_the_first_is_right(tmp_path: Path) -> None:
     api = PlayedApi()
     api.refuse = True
-    kept = Kept("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
-    CertificateKeeper(cast(Api, api), kept, lambda: NOON_S).hold()
-    papers = Papers.of_secret(api.secret["data"])
+    kept = CertificateLocation("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
+    CertificateKeeper(cast(Api, api), kept, lambda: NOON_S).ensure()
+    papers = CertificateBundle.of_secret(api.secret["data"])
     assert kept.file.read_bytes() == papers.certificate + papers.key
     assert base64.b64decode(api.bundle) == papers.authorities

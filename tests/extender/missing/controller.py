@@ -14,7 +14,7 @@ from recommender.cluster.lease import LeaderElection
 from tests.extender.missing.stage import Json, Stage, Symptom
 
 KUBEFLOW = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
-QUICK = ControllerOptions(period_s=0.3, told_again_s=0.5, size_s=0.5, no_size_s=0.5)
+QUICK = ControllerOptions(period_s=0.3, repeat_event_s=0.5, size_ttl_s=0.5, no_size_ttl_s=0.5)
 
 
 @contextlib.contextmanager

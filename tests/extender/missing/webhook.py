@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kubernetes.client.exceptions import ApiException
 
-from extender.webhook.certificates import CertificateKeeper, Kept
+from extender.webhook.certificates import CertificateKeeper, CertificateLocation
 from recommender.cluster.errors import Forbidden
 from tests.extender.missing.stage import Stage, Symptom
 
@@ -16,7 +16,7 @@ from tests.extender.missing.stage import Stage, Symptom
 def not_trusted(stage: Stage) -> Iterator[Symptom]:
     """It does not start, and shows no certificate that is not trusted."""
     secret = ("phasewise-webhook", "kube-system")
-    kept = Kept(secret[1], secret[0], ["127.0.0.1"], "phasewise-webhook", stage.tmp_path / "serving.pem")
+    kept = CertificateLocation(secret[1], secret[0], ["127.0.0.1"], "phasewise-webhook", stage.tmp_path / "serving.pem")
     with contextlib.suppress(ApiException):
         stage.cluster.core.delete_namespaced_secret(*secret)
     stage.cluster.core.create_namespaced_secret(secret[1], {"metadata": {"name": secret[0]}})
@@ -24,7 +24,7 @@ def not_trusted(stage: Stage) -> Iterator[Symptom]:
 
     def does_not_start() -> bool:
         try:
-            keeper.hold()
+            keeper.ensure()
         except Forbidden as error:
             assert not kept.file.exists()
             return stage.refused in str(error)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.gangs.ledger import Ledger, handed_over
+from extender.gangs.ledger import Ledger, hand_over_reservations
 from extender.gangs.member import Member
 from extender.moves.board import PlannedMove
-from extender.moves.book import BARRED, MoveBook, read_told
-from extender.moves.gate import MoveGate, MoveLimits, News
-from extender.moves.job import ANNOTATION, Algorithm, MoveRecord, Outcome, read_job, written
+from extender.moves.gate import MoveEvent, MoveGate, MoveLimits
+from extender.moves.job import ANNOTATION, Algorithm, MoveRecord, Outcome, read_job, records_json
+from extender.moves.store import BARRED, MoveStore, read_profile_facts
 from extender.pods.reservations import read_reservations
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import (
@@ -32,7 +32,8 @@ from tests.extender.gangs.herds import NOON_S, gang
 from tests.extender.moves.played import Died, PlayedApi, Shown
 from tests.extender.moves.trainings import LET_IN, job_json, training
 
-LIMITS = MoveLimits(at_once=2, back_within_s=300.0, rest_s=100.0)
+NOT_RESERVED = "it did not get its node by a reservation at the gate, and its replacement would not either"
+LIMITS = MoveLimits(max_active=2, return_timeout_s=300.0, cool_down_s=100.0)
 BUDGET = Throttled("Cannot evict pod as it would violate the pod's disruption budget. (429)", status=429)
 
 
@@ -49,7 +50,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.api.jobs = Shown(read_job, job_json("a"), job_json("b"), job_json("c"))
-        self.profiles = Shown(read_told)
+        self.profiles = Shown(read_profile_facts)
         self.pods = {name: training(name, "n3", annotations=LET_IN) for name in "abc"}
         self.start()
 
@@ -57,7 +58,7 @@ class World:
         """A new controller, which knows nothing but what was written."""
         api = cast(Api, self.api)
         self.ledger = Ledger(api, "kube-system", monotonic=lambda: 10.0 * self.at_s)
-        self.book = MoveBook(api)
+        self.book = MoveStore(api)
         self.book._jobs, self.book._profiles = cast(Any, self.api.jobs), cast(Any, self.profiles)
         clock = lambda: NOON_S + self.at_s  # noqa: E731
         self.gate = MoveGate(api, self.ledger, lambda: self.leads, self.book, LIMITS, clock)
@@ -65,14 +66,14 @@ class World:
     def move(self, name: str = "a", algorithm: Algorithm = Algorithm.REALLOCATE) -> PlannedMove:
         return PlannedMove(self.pods[name], "n1", "because", algorithm)
 
-    def begin(self, name: str = "a") -> list[News]:
+    def begin(self, name: str = "a") -> list[MoveEvent]:
         move = self.move(name)
         self.gate.reserve(move)
-        return list(self.gate.begin(move, self.book.jobs()[name]))
+        return list(self.gate.start(move, self.book.jobs()[name]))
 
-    def follow(self, after_s: float = 2.0) -> list[News]:
+    def follow(self, after_s: float = 2.0) -> list[MoveEvent]:
         self.at_s += after_s
-        return list(self.gate.follow(self.book.jobs().values(), self.pods.values()))
+        return list(self.gate.advance(self.book.jobs().values(), self.pods.values()))
 
     def leaves(self, name: str = "a") -> None:
         """Its pod, which was evicted, ends."""
@@ -97,7 +98,7 @@ def test_the_seat_is_reserved_then_the_job_told_and_then_the_pod_evicted() -> No
     assert world.api.log == ["reserve", "jobs", "evict"]
     (seat,) = read_reservations(world.api.ledger)
     assert (seat.nodes, seat.needs, seat.hold_s) == ({"uid-a": "n1"}, {"cpu": 1.0, "pods": 1.0}, 300.0)
-    assert (news.reason, news.text) == ("MoveStarted", "is moved to n1 (reallocate)")
+    assert (news.reason, news.text) == ("MoveStarted", "is being moved to n1 (reallocate)")
     assert world.outcomes() == [Outcome.UNDER_WAY]
 
 
@@ -128,10 +129,10 @@ def test_each_algorithm_moves_a_job_once_and_not_before_it_has_rested() -> None:
     world.leaves()
     world.comes_back("a", "n1")
     world.follow()
-    assert world.refusal(algorithm=Algorithm.REALLOCATE) == "it was moved as often as it may be"
-    assert world.refusal(algorithm=Algorithm.REBALANCE) == "it rests for 100 s after its last move"
+    assert world.refusal(algorithm=Algorithm.REALLOCATE) == "it has been moved as often as allowed"
+    assert world.refusal(algorithm=Algorithm.REBALANCE) == "its last move was less than 100 s ago"
     world.at_s += 200.0
-    assert world.refusal(algorithm=Algorithm.REALLOCATE) == "it was moved as often as it may be"
+    assert world.refusal(algorithm=Algorithm.REALLOCATE) == "it has been moved as often as allowed"
     assert world.refusal(algorithm=Algorithm.REBALANCE) == ""
 
 
@@ -145,7 +146,7 @@ def test_a_disruption_budget_refuses_for_a_minute_and_then_it_was_no_move() -> N
     assert (news.reason, news.text) == ("MoveRefused", f"was not evicted: {BUDGET}")
     world.follow()
     assert (world.outcomes(), world.api.reserved, world.api.evicted) == ([Outcome.REFUSED], {}, [])
-    assert world.refusal() == "it rests for 100 s after its last move"
+    assert world.refusal() == "its last move was less than 100 s ago"
     world.at_s += 100.0
     assert world.refusal() == ""
 
@@ -187,9 +188,9 @@ def test_a_job_that_is_late_is_moved_no_more_and_its_class_neither_though_the_jo
     assert world.follow(after_s=299.0) == []
     (news,) = world.follow()
     assert (news.reason, news.warning) == ("MoveLate", True)
-    assert news.text == "has not come back within 300 s: it is moved no more, nor is its class resnet"
+    assert news.text == "did not run again within 300 s: neither it nor its class resnet will be moved again"
     world.comes_back()
-    told = "a job of its class resnet did not come back in time once"
+    told = "a job of its class resnet once did not run again in time"
     assert [world.refusal(name) for name in "abc"] == [told, told, ""]
     (patch,) = (body for path, body in world.api.patched if path == "phaseprofiles/class.resnet")
     assert patch["metadata"]["annotations"] == {BARRED: "a did not come back from a move to n1"}
@@ -205,7 +206,7 @@ def test_a_job_that_may_not_be_written_to_is_not_moved_and_rests(refuses: ApiErr
     world = World()
     world.api.fails["jobs"] = [refuses]
     assert world.begin() == []
-    assert world.refusal() == f"its Job could not be told of it: {refuses}"
+    assert world.refusal() == f"its Job could not be annotated: {refuses}"
     assert world.refusal("b") == ""
     world.follow()
     assert (world.api.evicted, world.api.reserved) == ([], {})
@@ -230,7 +231,7 @@ def test_only_so_many_are_on_their_way_at_once_in_a_namespace_and_in_all() -> No
     world = World()
 
     def room() -> tuple[bool, bool]:
-        fits = world.gate.room_in()
+        fits = world.gate.capacity_check()
         return fits("team"), fits("other")
 
     assert room() == (True, True)
@@ -251,33 +252,32 @@ def test_moves_that_owners_make_up_keep_nobody_else_where_it_is() -> None:
     world = World()
     tomorrow = MoveRecord("", Algorithm.SOONER, "gone", "gone", "n1", NOON_S + 86_400.0)
     for name in "bc":
-        world.api.jobs.objects[name]["metadata"]["annotations"][ANNOTATION] = written([tomorrow])
+        world.api.jobs.objects[name]["metadata"]["annotations"][ANNOTATION] = records_json([tomorrow])
         del world.pods[name]
     world.follow()
-    assert world.gate.room_in()("team")
+    assert world.gate.capacity_check()("team")
     world.begin("a")
     world.leaves("a")
     record = replace(world.book.jobs()["a"].records[-1], since_s=NOON_S + 86_400.0)
     world.book.write(world.book.jobs()["a"], [record])
     world.ledger.write([])
     world.follow(after_s=200.0)
-    assert not world.gate.room_in()("team")
+    assert not world.gate.capacity_check()("team")
     world.follow(after_s=200.0)
-    assert world.gate.room_in()("team")
+    assert world.gate.capacity_check()("team")
 
 
 @pytest.mark.parametrize(
     ("job", "pod", "why"),
     [
-        pytest.param({"podFailurePolicy": None}, {}, "its Job takes an eviction for a failure: no podFailurePolicy "
+        pytest.param({"podFailurePolicy": None}, {}, "its Job counts an eviction as a failure: no podFailurePolicy "
                      "ignores DisruptionTarget", id="an eviction would spend its backoffLimit"),
-        pytest.param({"parallelism": 2}, {}, "it is one of a group of 2, which is never moved in part", id="a gang"),
-        pytest.param({}, {"annotations": {"phasewise.dev/checkpointable": "true"}}, "it is not on a node that was "
-                     "reserved for it at the gate: nothing would hold one for its next pod", id="no gate"),
-        pytest.param({}, {"on": "n0"}, "it is not on a node that was reserved for it at the gate: nothing would hold "
-                     "one for its next pod", id="its scheduler goes its own way"),
+        pytest.param({"parallelism": 2}, {}, "it belongs to a group of 2 pods, which is never moved in part",
+                     id="a gang"),
+        pytest.param({}, {"annotations": {"phasewise.dev/checkpointable": "true"}}, NOT_RESERVED, id="no gate"),
+        pytest.param({}, {"on": "n0"}, NOT_RESERVED, id="its scheduler goes its own way"),
         pytest.param({}, {"owner": ("ReplicaSet", "web")}, "only pods of Jobs are moved", id="no job"),
-        pytest.param({}, {"labels": {}}, "it names no group, by which its next pod would be known", id="no label"),
+        pytest.param({}, {"labels": {}}, "it names no group by which to recognise its replacement", id="no label"),
     ],
 )  # fmt: skip
 def test_whoever_would_not_survive_a_move_stays(job: dict[str, Any], pod: dict[str, Any], why: str) -> None:
@@ -315,7 +315,7 @@ def test_who_leads_no_more_evicts_nobody() -> None:
     move = world.move()
     world.gate.reserve(move)
     world.leads = False
-    assert list(world.gate.begin(move, world.book.jobs()["a"])) == []
+    assert list(world.gate.start(move, world.book.jobs()["a"])) == []
     world.follow()
     assert (world.api.evicted, world.outcomes()) == ([], [])
 
@@ -327,7 +327,7 @@ def test_a_job_that_changed_since_it_was_looked_at_is_not_moved() -> None:
     world.api.jobs.objects["a"]["metadata"]["resourceVersion"] = "7"
     world.gate.reserve(world.move())
     with pytest.raises(Conflict):
-        list(world.gate.begin(world.move(), stale))
+        list(world.gate.start(world.move(), stale))
     world.follow()
     assert (world.api.evicted, world.api.reserved) == ([], {})
 
@@ -365,11 +365,13 @@ def test_killed_before_any_write_nobody_is_moved_twice_and_no_seat_is_left(dies_
 def test_the_seat_of_a_moved_pod_goes_to_the_one_at_the_gate_that_takes_its_place() -> None:
     world = World()
     world.begin()
-    known, (waits,) = list(world.ledger.known()), gang("g", 1)
-    after = replace(waits, kind=world.pods["a"].kind)
-    assert handed_over(known, [*world.pods.values(), after], NOON_S, 60.0) == known, "while the old one is there"
+    known, (waits,) = list(world.ledger.cached()), gang("g", 1)
+    after = replace(waits, membership=world.pods["a"].membership)
+    assert hand_over_reservations(known, [*world.pods.values(), after], NOON_S, 60.0) == known, (
+        "while the old one is there"
+    )
     world.leaves()
-    (seat,) = handed_over(known, [*world.pods.values(), after], NOON_S + 5.0, 60.0)
+    (seat,) = hand_over_reservations(known, [*world.pods.values(), after], NOON_S + 5.0, 60.0)
     assert (seat.nodes, seat.needs, seat.since_s, seat.hold_s) == ({after.uid: "n1"}, {}, NOON_S + 5.0, 60.0)
 
 

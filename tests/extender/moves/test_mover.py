@@ -7,12 +7,12 @@ from typing import Any, cast
 
 from extender.gangs.ledger import Ledger
 from extender.moves.board import Planner
-from extender.moves.book import read_told
 from extender.moves.gate import MoveLimits
 from extender.moves.job import Algorithm, read_job
 from extender.moves.mover import Mover, MoverOptions
 from extender.moves.phasewise import PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
+from extender.moves.store import read_profile_facts
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Invalid, ServerFailed
 from recommender.contention.phasewise import MoveOptions
@@ -42,19 +42,19 @@ def mover(
     )
     told = {PC: "Progressing", WC: "Watching", CC: "Converged"}
     status = {"pods": [{"uid": pod.uid, "category": told[category]} for pod, category in pods.items()]}
-    made._book._profiles = cast(
-        Any, Shown(read_told, {"metadata": {"name": "p", "namespace": "team"}, "status": status})
+    made._store._profiles = cast(
+        Any, Shown(read_profile_facts, {"metadata": {"name": "p", "namespace": "team"}, "status": status})
     )
-    made._book._jobs = cast(Any, Shown(read_job, *(job_json(pod.owner.name) for pod in pods if pod.owner)))
-    api.jobs = cast(Any, made._book._jobs)
+    made._store._jobs = cast(Any, Shown(read_job, *(job_json(pod.owner.name) for pod in pods if pod.owner)))
+    api.jobs = cast(Any, made._store._jobs)
     return made
 
 
 def test_a_plan_is_told_once_with_its_reason_and_on_the_profile_of_the_pod() -> None:
     api = PlayedApi()
     made = mover(api, thesis())
-    made.look()
-    made.look()
+    made.reconcile()
+    made.reconcile()
     (event,) = api.events
     assert (event["reason"], event["involvedObject"]["name"]) == ("MovePlanned", "job-1")
     assert event["message"].startswith("would be moved from n3 to n1: converged, beside jobs that learn")
@@ -67,9 +67,9 @@ def test_a_plan_is_told_once_with_its_reason_and_on_the_profile_of_the_pod() -> 
 def test_a_refusal_is_told_too_and_counted_apart() -> None:
     api = PlayedApi()
     made = mover(api, thesis(owner=None))
-    made.look()
+    made.reconcile()
     assert [(event["reason"], event["message"]) for event in api.events] == [
-        ("MoveRefused", "is not moved from n3: nothing would make it again")
+        ("MoveRefused", "is not moved from n3: it has no owner that would recreate it")
     ]
     assert (made.planned, made.refused) == (0, 1)
 
@@ -78,9 +78,9 @@ def test_what_could_not_be_told_is_told_with_the_next_plan() -> None:
     api = PlayedApi()
     api.fails["events"] = [ServerFailed("away")]
     made = mover(api, thesis())
-    made.look()
+    made.reconcile()
     assert api.events == []
-    made.look()
+    made.reconcile()
     assert len(api.events) == 1
 
 
@@ -88,18 +88,18 @@ def test_nothing_is_planned_before_the_cluster_is_known() -> None:
     api = PlayedApi()
     made = mover(api, thesis())
     made._cluster = lambda: None
-    made.look()
+    made.reconcile()
     assert (api.events, made.planned) == ([], 0)
 
 
 def test_with_limits_the_planned_move_is_made_and_said() -> None:
     api = PlayedApi()
     made = mover(api, thesis(annotations=LET_IN), MoveLimits())
-    made.look()
+    made.reconcile()
     assert api.evicted == ["job-1"]
     assert [event["reason"] for event in api.events] == ["MoveStarted"]
     assert made.counts["MoveStarted"] == 1
-    made.look()
+    made.reconcile()
     assert api.evicted == ["job-1"]
 
 
@@ -109,22 +109,22 @@ def test_a_job_on_its_way_counts_where_it_goes_for_the_next_move() -> None:
     api = PlayedApi()
     first, second = (training(name, "n3", annotations=LET_IN) for name in ("a", "b"))
     others = {training(f"l-{n}", "n0"): PC for n in range(3)} | {training("c", "n2", cpu="500m", annotations={}): CC}
-    limits = MoveLimits(at_once_in_namespace=2)
+    limits = MoveLimits(max_active_in_namespace=2)
     made = mover(api, {first: CC, second: CC, training("learns", "n3"): PC, **others}, limits)
-    made.look()
-    made.look()
+    made.reconcile()
+    made.reconcile()
     assert api.reserved == {"uid-a": "n1", "uid-b": "n2"}
-    made.look()
+    made.reconcile()
     assert api.evicted == ["a", "b"]
 
 
 def test_a_move_that_the_gate_refuses_is_not_begun_and_says_why() -> None:
     api = PlayedApi()
     made = mover(api, thesis(), MoveLimits())
-    made.look()
+    made.reconcile()
     assert (api.evicted, api.reserved) == ([], {})
     (event,) = api.events
-    assert event["message"].startswith("is not moved from n3: it is not on a node that was reserved for it at the gate")
+    assert event["message"].startswith("is not moved from n3: it did not get its node by a reservation at the gate")
 
 
 def test_a_job_that_may_not_be_written_to_is_refused_and_the_next_one_moved() -> None:
@@ -134,17 +134,17 @@ def test_a_job_that_may_not_be_written_to_is_refused_and_the_next_one_moved() ->
     others = {training(f"l-{n}", "n0"): PC for n in range(3)}
     made = mover(api, {first: CC, second: CC, training("learns", "n3"): PC, **others}, MoveLimits())
     for _ in range(3):
-        made.look()
+        made.reconcile()
     assert api.evicted == ["b"]
     refused = [event["message"] for event in api.events if event["reason"] == "MoveRefused"]
-    assert refused == ["is not moved from n3: its Job could not be told of it: annotations: Too long"]
+    assert refused == ["is not moved from n3: its Job could not be annotated: annotations: Too long"]
 
 
 def test_our_move_is_made_by_the_same_gate_and_the_job_remembers_what_was_done() -> None:
     """Two jobs whose runs take 600 core seconds share a node of eight cores, each with nine core seconds behind it."""
     api, pods = PlayedApi(), {training(name, "n3", cpu="4", annotations=LET_IN): PC for name in ("a", "b")}
     made = mover(api, pods, MoveLimits(), PhasewisePlanner(MoveOptions(cost_s=5.0)))
-    profiles = made._book._profiles
+    profiles = made._store._profiles
     told = [
         {"uid": pod.uid, "meanCpuCores": 3.0, "startedAt": format_time(NOON_S - 3.0), "category": "Progressing"}
         for pod in pods
@@ -157,10 +157,10 @@ def test_our_move_is_made_by_the_same_gate_and_the_job_remembers_what_was_done()
                 "spec": {"class": True},
                 "status": {"containers": [{"name": "main", "demand": {"stepSeconds": 15, "cpuCores": [8.0] * 5}}]},
             }
-            for name in {job.workload for job in made._book.jobs().values()}
+            for name in {job.workload for job in made._store.jobs().values()}
         },
     }
-    made.look()
+    made.reconcile()
     assert len(api.evicted) == 1
-    (record,) = [each for job in made._book.jobs().values() for each in job.records]
+    (record,) = [each for job in made._store.jobs().values() for each in job.records]
     assert (record.algorithm, record.done_core_s, record.node) == (Algorithm.SOONER, 9.0, api.reserved[record.uid])

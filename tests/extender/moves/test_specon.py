@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from extender.gangs.member import Member
-from extender.moves.board import Known, PlannedMove
+from extender.moves.board import MoveInputs, PlannedMove
 from extender.moves.job import read_job
 from extender.moves.specon import SpeConPlanner
 from recommender.growth import Category
@@ -18,7 +18,7 @@ def planned(
     pods: Mapping[Member, Category], places: Any, planner: SpeConPlanner | None = None, at_s: float = NOON_S
 ) -> list[PlannedMove]:
     categories = {each.uid: category for each, category in pods.items()}
-    return (planner or SpeConPlanner()).plan(pods, places, Known(categories), at_s)
+    return (planner or SpeConPlanner()).plan(pods, places, MoveInputs(categories), at_s)
 
 
 def names(moves: list[PlannedMove]) -> list[tuple[str, str]]:
@@ -47,9 +47,9 @@ def test_a_part_of_a_group_and_a_pod_without_an_owner_are_refused_with_the_reaso
     group = {"batch.kubernetes.io/job-name": "several"}
     pods = {**thesis(labels=group), training("job-2", "n3", labels=group, annotations={}): PC}
     (move,) = planned(pods, nodes(4))
-    assert (move.node, move.text) == ("", "it is one of a group of 2, which is never moved in part")
+    assert (move.node, move.text) == ("", "it belongs to a group of 2 pods, which is never moved in part")
     (move,) = planned(thesis(owner=None), nodes(4))
-    assert (move.node, move.text) == ("", "nothing would make it again")
+    assert (move.node, move.text) == ("", "it has no owner that would recreate it")
 
 
 def test_once_all_are_converged_an_idle_node_takes_the_one_that_was_last_and_no_other_pods_count() -> None:
@@ -59,7 +59,7 @@ def test_once_all_are_converged_an_idle_node_takes_the_one_that_was_last_and_no_
     last = {**first, training("late", "n0"): CC, pod("web", on="n1"): CC}
     web = next(each for each in last if each.key.name == "web")
     categories = {each.uid: CC for each in last if each is not web}
-    moves = planner.plan(last, nodes(2), Known(categories), NOON_S + 60.0)
+    moves = planner.plan(last, nodes(2), MoveInputs(categories), NOON_S + 60.0)
     assert names(moves) == [("late", "n1"), ("job-0", "n1")]
     assert moves[0].text == "rebalance: an even spread is 2 jobs per worker"
 
@@ -111,7 +111,7 @@ def test_what_is_known_of_a_job_is_kept_while_it_has_no_pod() -> None:
     planner, old, other = SpeConPlanner(), training("old", "n0"), training("b", "n0")
     jobs = {name: read_job(job_json(name)) for name in ("old", "b")}
     for at_s, running in ((0.0, [old]), (60.0, [other]), (120.0, [old, other])):
-        known = Known({pod.uid: CC for pod in running}, jobs=jobs)
+        known = MoveInputs({pod.uid: CC for pod in running}, jobs=jobs)
         moves = planner.plan(running, nodes(2 if len(running) == 2 else 1), known, NOON_S + at_s)
     assert names(moves) == [("b", "n1")], "it converged last"
 

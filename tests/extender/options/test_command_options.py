@@ -23,7 +23,7 @@ from cryptography import x509
 from extender.cli.main import cli
 from extender.gangs.controller import Controller, ControllerOptions
 from extender.gangs.decide import INCOMPLETE
-from extender.gangs.member import GATE, Place
+from extender.gangs.member import GATE, NodeCapacity
 from extender.moves.board import Planner
 from extender.moves.gate import MoveLimits
 from extender.moves.mover import Mover
@@ -151,9 +151,9 @@ def controller_options(stage: Stage, *options: str) -> ControllerOptions:
 
 def bind_within_s(stage: Stage) -> None:
     """A gang that was let in and is not bound keeps the others waiting, for so long; and nothing else takes as long."""
-    patience = controller_options(stage, "--bind-within", "10m").patience
-    unbound = [replace(member, gates=(), reserved_node="n0", admitted_s=NOON_S) for member in gang("first", 2)]
-    others: list[Place] = [node("n0"), node("n1")]
+    patience = controller_options(stage, "--bind-within", "10m").timeouts
+    unbound = [replace(member, gates=(), reserved_node="n0", reserved_since_s=NOON_S) for member in gang("first", 2)]
+    others: list[NodeCapacity] = [node("n0"), node("n1")]
 
     def goes(after_s: float) -> bool:
         limits = {"bind_within_s": patience.bind_within_s, "incomplete_s": patience.incomplete_s}
@@ -169,7 +169,7 @@ def period_s(stage: Stage) -> None:
     def looks(probe: Callable[[list[float]], Any], *options: str) -> list[float]:
         seen: list[float] = []
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Controller, "look", lambda _: seen.append(time.monotonic()))
+            patch.setattr(Controller, "reconcile", lambda _: seen.append(time.monotonic()))
             stage.run(lambda *_: probe(seen), *options)
         return seen
 
@@ -185,7 +185,7 @@ def retry_s(stage: Stage) -> None:
     said = f"0/1 nodes are available: 1 {MEMORY_REASON}."
     waits["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": said}]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("extender.gangs.waking.PAUSE_S", 0.05)
+        patch.setattr("extender.gangs.waking.PERIOD_S", 0.05)
         assert stage.run(asked("PATCH", "/pods/waits"), "--retry-after", "0.1s", pods=[waits])
         assert not stage.run(soon_asked("PATCH", "/pods/waits"), pods=[waits])
 
@@ -236,21 +236,21 @@ def move_margin(stage: Stage) -> None:
 
 
 def moves_at_once(stage: Stage) -> None:
-    assert move_limits(stage, "--moves-at-once", "7") == replace(MoveLimits(), at_once=7)
+    assert move_limits(stage, "--moves-at-once", "7") == replace(MoveLimits(), max_active=7)
     assert move_limits(stage) == MoveLimits()
 
 
 def moves_at_once_in_namespace(stage: Stage) -> None:
     limits = move_limits(stage, "--moves-at-once-in-namespace", "3")
-    assert limits == replace(MoveLimits(), at_once_in_namespace=3)
+    assert limits == replace(MoveLimits(), max_active_in_namespace=3)
 
 
 def back_within_s(stage: Stage) -> None:
-    assert move_limits(stage, "--move-within", "1m") == replace(MoveLimits(), back_within_s=60.0)
+    assert move_limits(stage, "--move-within", "1m") == replace(MoveLimits(), return_timeout_s=60.0)
 
 
 def rest_s(stage: Stage) -> None:
-    assert move_limits(stage, "--move-rest", "1m") == replace(MoveLimits(), rest_s=60.0)
+    assert move_limits(stage, "--move-rest", "1m") == replace(MoveLimits(), cool_down_s=60.0)
 
 
 def is_faster(stage: Stage, than_qps: float, *options: str) -> bool:

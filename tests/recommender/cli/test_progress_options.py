@@ -109,7 +109,7 @@ def test_what_is_looked_for_in_a_log_that_names_no_pattern_itself(tmp_path: Path
         ({"pattern": "loss=("}, "--progress-log-pattern: it has none of the groups"),
         ({"pattern": "(?P<loss>"}, "--progress-log-pattern: missing"),
         ({"query": "x", "labels": ("node=n",)}, "OURS is one of namespace, pod"),
-        ({"query": "x", "labels": ("pod=a-b",)}, "no label of Prometheus"),
+        ({"query": "x", "labels": ("pod=a-b",)}, "not a label name of Prometheus"),
         ({"token_file": Path("none")}, "--progress-token-file none: no such file"),
     ],
 )

@@ -107,7 +107,7 @@ def test_a_cycle_stays_as_long_as_it_was_under_another_step() -> None:
     [
         (("--with", "interval=5s"), "--with interval_s: no target depends on it"),
         (("--with", "nonsense=5s"), "No such option"),
-        (("--from", "noon"), "'noon' is not a moment"),
+        (("--from", "noon"), "'noon' is not a time"),
         (("--until", "1970-01-01"), "it has no step in that period"),
     ],
 )

@@ -298,7 +298,7 @@ def test_a_pod_that_goes_on_with_the_work_of_another_of_its_job_is_known_as_resu
     ):
         records.pods = {"a": pods}
         placed.select([state], Report())
-        homes = [placed.index.of(instance(pod.key.name)) for pod in pods]
+        homes = [placed.index.get(instance(pod.key.name)) for pod in pods]
         assert [None if home is None else home.running().resumed_pod_uid for home in homes] == resumed_pod_uid
     stranger = replace(first, key=ObjectKey("elsewhere", "pod-9"), uid="uid-9")
     records.pods = {"a": [first], "b": [replace(stranger, deleting=True)]}

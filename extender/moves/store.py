@@ -1,6 +1,6 @@
-"""What moves go by, and what is kept of them: Jobs with their records, categories of pods, classes that are barred.
+"""Watches and writes what moves depend on: Jobs with their records, PhaseProfiles with categories and barred classes.
 
-Watched, and written by the version that was seen. What was just written is known here before the watch shows it.
+Writes use optimistic locking, and are visible here before the watch shows them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from extender.moves.board import Known, Rate
-from extender.moves.job import ANNOTATION, MoveRecord, MovingJob, read_job, written
+from extender.moves.board import MoveInputs, Rate
+from extender.moves.job import ANNOTATION, MoveRecord, MovingJob, read_job, records_json
 from extender.pods.pod import PREFIX
 from extender.pods.reading import categories_of
 from extender.watches import Watches
@@ -32,41 +32,43 @@ log = logging.getLogger(__name__)
 JOBS = ("batch/v1", "jobs")
 
 BARRED = f"{PREFIX}moves-barred"
-"""Annotation of a class's profile: the job of it that did not come back from a move."""
+"""Annotation of a class's PhaseProfile: names the job that did not run again after a move."""
 
 
 @dataclass(frozen=True, slots=True)
-class ToldProfile:
-    """Of a PhaseProfile.
+class ProfileFacts:
+    """What matters here of a PhaseProfile.
 
     Attributes
     ----------
     categories, rates
         Of its pods, by UID.
     run
-        What a run of its class takes from start to end, if it is the profile of one.
-    bars
-        Whether it bars its class from being moved.
+        Stages of a whole run of its class; empty for the profile of a VPA.
+    bars_class
+        Whether jobs of its class must not be moved.
     """
 
     key: ObjectKey
     categories: Mapping[str, Category]
     rates: Mapping[str, Rate]
     run: Sequence[Stage]
-    bars: bool
+    bars_class: bool
 
 
 @reads("PhaseProfile")
-def read_told(raw: Fields) -> ToldProfile:
-    """From the JSON of a PhaseProfile; BadObject where a field has the wrong form."""
-    metadata, status, known = raw.child("metadata"), raw.child("status"), list(Category)
-    told = {uid: known[number] for uid, number in categories_of(status).items() if number is not None}
+def read_profile_facts(raw: Fields) -> ProfileFacts:
+    """Read a PhaseProfile from its JSON; BadObject if a field is malformed."""
+    metadata, status, all_of = raw.child("metadata"), raw.child("status"), list(Category)
+    categories = {uid: all_of[number] for uid, number in categories_of(status).items() if number is not None}
     run = _run_of(status) if raw.child("spec").flag("class") else ()
-    return ToldProfile(read_key(metadata), told, _rates_of(status), run, BARRED in metadata.string_map("annotations"))
+    return ProfileFacts(
+        read_key(metadata), categories, _rates_of(status), run, BARRED in metadata.string_map("annotations")
+    )
 
 
 def _rates_of(status: Fields) -> dict[str, Rate]:
-    """Of several containers of a pod that which uses most."""
+    """Rates by pod UID; of several containers the one that uses most."""
     rates: dict[str, Rate] = {}
     for pod in status.children("pods"):
         cpu_cores, since_s = pod.quantity("meanCpuCores"), pod.time_s("startedAt")
@@ -77,7 +79,7 @@ def _rates_of(status: Fields) -> dict[str, Rate]:
 
 
 def _run_of(status: Fields) -> Sequence[Stage]:
-    """Of several containers of a class that which takes most."""
+    """Stages of a run of the class; of several containers the one that uses most."""
     runs = [
         stages_of(step_s, cpu_cores, demand.quantity("usedCoreSeconds"))
         for demand in (container.child("demand") for container in status.children("containers"))
@@ -86,28 +88,28 @@ def _run_of(status: Fields) -> Sequence[Stage]:
     return max(runs, key=lambda run: sum(stage.core_s for stage in run), default=())
 
 
-def _is_curve(told: object) -> TypeGuard[list[float]]:
-    return isinstance(told, list) and bool(told) and all(isinstance(level, int | float) for level in told)
+def _is_curve(raw: object) -> TypeGuard[list[float]]:
+    return isinstance(raw, list) and bool(raw) and all(isinstance(level, int | float) for level in raw)
 
 
-class MoveBook:
-    """Two watches, and what was written since they last showed it."""
+class MoveStore:
+    """Jobs and PhaseProfiles as watched, with our own later writes."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._profiles = Reflector(api, path_of(PROFILES), read_told)
+        self._profiles = Reflector(api, path_of(PROFILES), read_profile_facts)
         self._jobs = Reflector(api, path_of(JOBS), read_job)
         self.watches = Watches(self._profiles, self._jobs)
-        self._ahead: dict[str, tuple[set[str], MovingJob]] = {}
-        self._by_uid: dict[str, ObjectKey] = {}
-        self._indexed = -1
+        self._written: dict[str, tuple[set[str], MovingJob]] = {}
+        self._profile_by_uid: dict[str, ObjectKey] = {}
+        self._indexed_version = -1
 
-    # -- what is known -------------------------------------------------------------------------------------------------
+    # -- reads -------------------------------------------------------------------------------------------------
 
-    def known(self) -> Known:
-        """What planners go by."""
+    def known(self) -> MoveInputs:
+        """The inputs of planners."""
         profiles = self._profiles.snapshot().values()
-        return Known(
+        return MoveInputs(
             {uid: category for profile in profiles for uid, category in profile.categories.items()},
             {uid: rate for profile in profiles for uid, rate in profile.rates.items()},
             {_class_of(profile.key): profile.run for profile in profiles if profile.run},
@@ -115,47 +117,48 @@ class MoveBook:
         )
 
     def profile_of(self, uid: str) -> ObjectKey | None:
-        """The PhaseProfile that tells the category of a pod."""
+        """The PhaseProfile with the category of a pod."""
         version = self._profiles.version
-        if version != self._indexed:
-            self._by_uid = {uid: one.key for one in self._profiles.snapshot().values() for uid in one.categories}
-            self._indexed = version
-        return self._by_uid.get(uid)
+        if version != self._indexed_version:
+            profiles = self._profiles.snapshot().values()
+            self._profile_by_uid = {uid: profile.key for profile in profiles for uid in profile.categories}
+            self._indexed_version = version
+        return self._profile_by_uid.get(uid)
 
     def jobs(self) -> dict[str, MovingJob]:
-        """By UID."""
+        """All Jobs by UID."""
         seen = {job.uid: job for job in self._jobs.snapshot().values()}
-        self._ahead = {
+        self._written = {
             uid: (behind, job)
-            for uid, (behind, job) in self._ahead.items()
+            for uid, (behind, job) in self._written.items()
             if uid in seen and seen[uid].version in behind
         }
-        return seen | {uid: job for uid, (_, job) in self._ahead.items()}
+        return seen | {uid: job for uid, (_, job) in self._written.items()}
 
     def late_classes(self) -> set[ObjectKey]:
-        """The workload classes of which no job is moved, as one did not come back."""
-        profiles = (profile.key for profile in self._profiles.snapshot().values() if profile.bars)
+        """Workload classes whose jobs are not moved, since one did not run again in time."""
+        profiles = (profile.key for profile in self._profiles.snapshot().values() if profile.bars_class)
         return {_class_of(key) for key in profiles} | {
             ObjectKey(job.key.namespace, job.workload) for job in self.jobs().values() if job.late
         }
 
-    # -- what is written; each raises an `ApiError` --------------------------------------------------------------------
+    # -- writes; each raises `ApiError` --------------------------------------------------------------------------------
 
     def write(self, job: MovingJob, records: Sequence[MoveRecord]) -> MovingJob:
-        """Have a Job say what became of its moves, if it is still as it was seen: `Conflict` where it is not."""
-        metadata = {"uid": job.uid, "resourceVersion": job.version, "annotations": {ANNOTATION: written(records)}}
+        """Write the records of a Job; `Conflict` if it has changed since it was read."""
+        metadata = {"uid": job.uid, "resourceVersion": job.version, "annotations": {ANNOTATION: records_json(records)}}
         new = read_job(self._api.patch(path_of(JOBS, *job.key), {"metadata": metadata}))
-        behind, _ = self._ahead.get(job.uid, (set(), job))
-        self._ahead[job.uid] = ({*behind, job.version}, new)
+        behind, _ = self._written.get(job.uid, (set(), job))
+        self._written[job.uid] = ({*behind, job.version}, new)
         return new
 
     def bar_class(self, job: MovingJob, record: MoveRecord) -> None:
-        """Have the profile of a class remember it, where there is one: it outlives the Job."""
+        """Annotate the class's PhaseProfile, if there is one: it outlives the Job."""
         profile = class_profile_key(ObjectKey(job.key.namespace, job.workload))
         self._annotate(profile, BARRED, f"{job.key.name} did not come back from a move to {record.node}")
 
-    def tell(self, uid: str, text: str) -> None:
-        """Have the profile of a pod say what is said of its move, where there is one."""
+    def annotate_move(self, uid: str, text: str) -> None:
+        """Annotate a pod's PhaseProfile, if there is one, with the text on its move."""
         if profile := self.profile_of(uid):
             self._annotate(profile, MOVE, text)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from extender.moves.book import MoveBook, read_told
+from extender.moves.store import MoveStore, read_profile_facts
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from tests.extender.moves.played import PlayedApi
@@ -19,7 +19,7 @@ class Counted:
 
     def put(self, name: str, *uids: str) -> None:
         pods = [{"uid": uid, "category": "Watching"} for uid in uids]
-        self._told = read_told({"metadata": {"name": name, "namespace": "team"}, "status": {"pods": pods}})
+        self._told = read_profile_facts({"metadata": {"name": name, "namespace": "team"}, "status": {"pods": pods}})
         self.version += 1
 
     def snapshot(self) -> dict[str, Any]:
@@ -28,7 +28,7 @@ class Counted:
 
 
 def test_the_profile_of_a_pod_is_found_without_reading_all_profiles_until_one_has_changed() -> None:
-    book, watch = MoveBook(cast(Api, PlayedApi())), Counted("a", "b")
+    book, watch = MoveStore(cast(Api, PlayedApi())), Counted("a", "b")
     book._profiles = cast(Any, watch)
     assert [book.profile_of(uid) for uid in ("a", "b", "c")] == [ObjectKey("team", "p"), ObjectKey("team", "p"), None]
     assert watch.reads == 1
