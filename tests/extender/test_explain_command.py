@@ -71,7 +71,7 @@ def test_it_says_of_each_node_how_it_scores_and_why(dump: Path, tmp_path: Path) 
     assert "team/new: workload late, expected use from history" in said
     assert said.index("early") < said.index("peaks at 150% CPU")
     assert "S = 1: 0 progressing, 0 watching, 1 converged" in said
-    assert "ignored: Pod broken: metadata.uid is not a text" in said
+    assert "ignored: Pod broken: metadata.uid is not a string" in said
 
 
 def test_a_pod_as_kubectl_prints_it_is_judged_on_all_nodes_even_when_it_is_bound(dump: Path, tmp_path: Path) -> None:
