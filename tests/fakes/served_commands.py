@@ -43,14 +43,12 @@ class PlayedApi(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
         """Who hangs up amid a watch is no news."""
 
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        """A write that takes its time; how many do so at once is kept."""
+    def take_time_to_write(self) -> None:
+        """Take as long as a write does, and keep how many did so at once; the answer comes after it, then the next."""
         with self._counting:
             self._writes += 1
             self.most_writes = max(self.most_writes, self._writes)
         time.sleep(0.02)
-        yield
         with self._counting:
             self._writes -= 1
 
@@ -85,8 +83,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.written.append((self.command, self.path, body))  # first: who sees that it was asked looks for it
         self.server.asked.append((self.command, self.path))
-        with self.server.writing():
-            self._answer(200, body if self.command != "PATCH" else {})
+        self.server.take_time_to_write()
+        self._answer(200, body if self.command != "PATCH" else {})
 
     do_POST = do_PUT = do_PATCH = _write  # noqa: N815  the names of http.server
 
