@@ -64,7 +64,7 @@ class PeriodicTask:
     max_pause_s
         The pause before each call, unless `wake` ends it early.
     min_pause_s
-        The part of the pause that `wake` cannot shorten.
+        An additional pause after it, which `wake` cannot shorten.
     """
 
     def __init__(

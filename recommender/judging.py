@@ -110,7 +110,7 @@ class ClusterRules:
     apply_delay_s
         From the time that an allocation leaves its bounds until it is resized.
     resizes_waiting
-        Whether a new run waits a round for its node, and then starts with the recommendation if that is less.
+        Whether a new run is seen before it gets a node, and starts with the recommendation if that is less.
     """
 
     apply_delay_s: float

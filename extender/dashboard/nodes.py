@@ -118,9 +118,9 @@ def _gangs(pods: Mapping[ObjectKey, Pod]) -> Iterator[Json]:
 def _refused(pods: Iterable[Pod]) -> list[Json]:
     """Pods that are unschedulable, the longest waiting first."""
     waiting = [pod for pod in pods if isinstance(pod, RefusedPod)]
-    waiting.sort(key=lambda pod: (math.isnan(pod.refused_s), pod.refused_s, pod.key))
+    waiting.sort(key=lambda pod: (math.isnan(pod.refused_since_s), pod.refused_since_s, pod.key))
     return [
-        {"namespace": pod.key.namespace, "pod": pod.key.name, "since": pod.refused_s, "words": pod.refusal}
+        {"namespace": pod.key.namespace, "pod": pod.key.name, "since": pod.refused_since_s, "words": pod.refusal}
         for pod in waiting[:MAX_PODS]
     ]
 

@@ -58,7 +58,7 @@ class RefusedPod(Pod):
     """An unschedulable pod with the scheduler's message, and since when (unix seconds, NaN if unknown)."""
 
     refusal: str
-    refused_s: float
+    refused_since_s: float
 
 
 def read_shown_pod(raw: Mapping[str, Any]) -> Pod:
@@ -70,5 +70,7 @@ def read_shown_pod(raw: Mapping[str, Any]) -> Pod:
     since_s = condition.time_s("lastTransitionTime")
     known = {field.name: getattr(pod, field.name) for field in fields(Pod)}
     return RefusedPod(
-        **known, refusal=condition.text("message")[:MAX_MESSAGE], refused_s=math.nan if since_s is None else since_s
+        **known,
+        refusal=condition.text("message")[:MAX_MESSAGE],
+        refused_since_s=math.nan if since_s is None else since_s,
     )

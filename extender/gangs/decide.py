@@ -181,7 +181,7 @@ def _occupants(pods: Iterable[Member], now_s: float, timeouts: Timeouts) -> list
     """
 
     def expected(each: _Occupant) -> bool:
-        return not each.pod.gates and now_s - each.arrived_s < timeouts.bind_within_s
+        return not (each.pod.gates or now_s - each.arrived_s >= timeouts.bind_within_s)  # an unknown time counts
 
     found = (_Occupant(pod, pod.node or pod.reserved_node) for pod in pods if not pod.finished)
     return [each for each in found if each.pod.node or expected(each)]

@@ -24,7 +24,7 @@ from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.reading import BadField, Fields, reads
 from recommender.cluster.workloads.ownership import Workload, workload_reader
 from recommender.cluster.workloads.workload_class import workload_class
-from recommender.contention.phasewise import MOST_MOVES
+from recommender.contention.phasewise import MAX_MOVES
 
 ANNOTATION = f"{PREFIX}moves"
 
@@ -52,7 +52,7 @@ class Algorithm(StrEnum):
     @property
     def most_moves(self) -> int:
         """Limit per job."""
-        return MOST_MOVES if self is Algorithm.SOONER else 1
+        return MAX_MOVES if self is Algorithm.SOONER else 1
 
 
 class Outcome(StrEnum):

@@ -59,8 +59,8 @@ class ProfileFacts:
 @reads("PhaseProfile")
 def read_profile_facts(raw: Fields) -> ProfileFacts:
     """Read a PhaseProfile from its JSON; BadObject if a field is malformed."""
-    metadata, status, all_of = raw.child("metadata"), raw.child("status"), list(Category)
-    categories = {uid: all_of[number] for uid, number in categories_of(status).items() if number is not None}
+    metadata, status, all_categories = raw.child("metadata"), raw.child("status"), list(Category)
+    categories = {uid: all_categories[number] for uid, number in categories_of(status).items() if number is not None}
     run = _run_of(status) if raw.child("spec").flag("class") else ()
     return ProfileFacts(
         read_key(metadata), categories, _rates_of(status), run, BARRED in metadata.string_map("annotations")

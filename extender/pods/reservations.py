@@ -141,13 +141,13 @@ class Reservations:
         self._clock, self._monotonic = clock, monotonic
         self._all: Sequence[_Active] = ()
 
-    def put(self, fields: Iterable[Reservation]) -> None:
+    def put(self, reservations: Iterable[Reservation]) -> None:
         """Replace all reservations."""
         ends = {_identity(each.reservation): each.until_s for each in self._all}
         now_s, monotonic_s = self._clock(), self._monotonic()
         self._all = [
             _Active(each, ends.get(_identity(each), monotonic_s + each.remaining_s(now_s)), _by_node(each))
-            for each in fields
+            for each in reservations
         ]
 
     def node_of(self, uid: str) -> str:

@@ -75,10 +75,10 @@ class ScaledScores(NamedTuple):
     favourite: int
 
 
-def weighted_mean(said: Mapping[str, NodeScores], weights: Mapping[str, float], nodes: int) -> NDArray[np.float64]:
+def weighted_mean(by_scorer: Mapping[str, NodeScores], weights: Mapping[str, float], nodes: int) -> NDArray[np.float64]:
     """(nodes,): the weighted mean of the scorers' values; 0 if no scorer applies."""
     total, weight_in_all = np.zeros(nodes), 0.0
-    for name, scores in said.items():
+    for name, scores in by_scorer.items():
         total += weights[name] * scores.values
         weight_in_all += weights[name]
     return (total / weight_in_all).round(TOTAL_DECIMALS) if weight_in_all > 0.0 else total

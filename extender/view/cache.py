@@ -58,8 +58,8 @@ class UsagePoller:
             self._pause_s = RETRY_S if self.failing else PERIOD_S
 
     def _poll(self) -> None:
-        unmeasured = self._state.unmeasured
-        if not unmeasured:
+        without_demand = self._state.without_demand
+        if not without_demand:
             return
         try:
             report = read_usage(self._api)
@@ -76,7 +76,7 @@ class UsagePoller:
             log.warning("not measured: %s", problem)
         use: defaultdict[PodName, dict[str, Pair]] = defaultdict(dict)
         for key, seen in report.samples.items():
-            if (name := (key.namespace, key.pod)) in unmeasured:
+            if (name := (key.namespace, key.pod)) in without_demand:
                 use[name][key.container] = (seen.cpu_cores, seen.memory_bytes)
         self._state.put_use(use)
 

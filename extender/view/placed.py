@@ -24,20 +24,20 @@ class Placed:
     ----------
     entries
         By UID.
-    unmeasured
+    without_demand
         Name -> UID of pods with neither learned demand nor full requests.
     """
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
-        self.unmeasured: dict[PodName, str] = {}
+        self.without_demand: dict[PodName, str] = {}
         self._on: defaultdict[str, set[str]] = defaultdict(set)
         self._of_class: defaultdict[ClassKey, set[str]] = defaultdict(set)
         self._ends: defaultdict[int, set[str]] = defaultdict(set)
         self._jobs: defaultdict[JobKey, Counter[str]] = defaultdict(Counter)
         self._ours: defaultdict[int, Counter[str]] = defaultdict(Counter)
 
-    def enter(self, entry: Entry, *, unmeasured: bool) -> None:
+    def enter(self, entry: Entry, *, without_demand: bool) -> None:
         """Add a pod on a node."""
         pod = entry.pod
         self.entries[pod.uid] = entry
@@ -49,8 +49,8 @@ class Placed:
             self._ends[end_cell].add(pod.uid)
         if pod.job:
             self._jobs[pod.namespace, pod.job][entry.node] += 1
-        if unmeasured:
-            self.unmeasured[pod.namespace, pod.name] = pod.uid
+        if without_demand:
+            self.without_demand[pod.namespace, pod.name] = pod.uid
 
     def remove(self, uid: str) -> Entry | None:
         """Remove a pod; returns its entry, if there is one."""
@@ -69,8 +69,8 @@ class Placed:
             _uncount(there, entry.node)
             if not there:
                 del self._jobs[pod.namespace, pod.job]
-        if self.unmeasured.get((pod.namespace, pod.name)) == uid:
-            del self.unmeasured[pod.namespace, pod.name]
+        if self.without_demand.get((pod.namespace, pod.name)) == uid:
+            del self.without_demand[pod.namespace, pod.name]
         return entry
 
     @property

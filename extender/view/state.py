@@ -115,8 +115,8 @@ class ClusterState:
     def put_use(self, use: Mapping[PodName, Use]) -> None:
         """Replace the measured use of pods."""
         with self._lock:
-            unmeasured = self._placed.unmeasured
-            self._recount([unmeasured[name] for name in self._profiles.put_use(use) if name in unmeasured])
+            without_demand = self._placed.without_demand
+            self._recount([without_demand[name] for name in self._profiles.put_use(use) if name in without_demand])
 
     def put_profile(self, profile: Profile) -> None:
         """Add or update a PhaseProfile."""
@@ -216,10 +216,10 @@ class ClusterState:
             return self._placed.with_lower_priority(pod.priority) if pod.may_preempt else set()
 
     @property
-    def unmeasured(self) -> Set[PodName]:
+    def without_demand(self) -> Set[PodName]:
         """The pods on nodes with neither learned demand nor full requests."""
         with self._lock:
-            return set(self._placed.unmeasured)
+            return set(self._placed.without_demand)
 
     @property
     def patience_s(self) -> float:
@@ -258,7 +258,7 @@ class ClusterState:
         self._enter(self._entry(pod, node, started_s))
 
     def _enter(self, entry: Entry) -> None:
-        self._placed.enter(entry, unmeasured=self._profiles.lacks_demand(entry.pod))
+        self._placed.enter(entry, without_demand=self._profiles.lacks_demand(entry.pod))
         self._count(entry, 1)
 
     def _remove(self, uid: str) -> None:

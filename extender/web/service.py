@@ -115,7 +115,7 @@ class Service:
             ("ready", "1 while calls are answered.", lambda: not self.not_ready()),
             ("advised", "Advised placements not seen yet.", lambda: self.state.advised),
             ("known_nodes", "Nodes known.", lambda: len(self.state.snapshot().table.index)),
-            ("unknown_nodes", "Requests about an unknown node.", lambda: placer.unknown_nodes),
+            ("unknown_nodes", "Unknown nodes named in filter calls.", lambda: placer.unknown_nodes),
             ("unreadable_objects", "Objects that cannot be parsed and are ignored.", lambda: self.cache.unreadable),
             ("staleness_seconds", "Time since the API server last sent anything.", self.cache.staleness_s),
             ("lag_seconds", "Age of the newest processed change.", lambda: clock() - self.cache.newest_s),

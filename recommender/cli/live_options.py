@@ -80,7 +80,7 @@ RAIL_OPTIONS = (
     _rail(
         "--resizes-per-hour",
         type=click.IntRange(0),
-        help="Maximum changes per hour of a container's CPU, and of its memory; raises are exempt.",
+        help="Maximum changes per hour of a container's CPU, and of its memory; raises count, but are always allowed.",
     ),
     _rail(
         "--wait-for-room",
@@ -182,7 +182,7 @@ TIMING_OPTIONS = (
         "--checkpoints-gc-interval",
         "clear_away_s",
         type=DURATION,
-        help="Interval for deleting checkpoints of VPAs that no longer exist.",
+        help="Interval for deleting checkpoints of VPAs and containers that no longer exist.",
     ),
 )
 

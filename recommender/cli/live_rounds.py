@@ -22,7 +22,7 @@ from recommender.engine.recording import Recorder
 from recommender.errors import Misuse
 from recommender.live.past import PriorHistory
 from recommender.live.view.scope import Scope
-from recommender.live.view.usage import Usage, UsageReport, metrics_api_usage
+from recommender.live.view.usage import RecentUsage, Usage, metrics_api_usage
 from recommender.records import Sample
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
@@ -205,7 +205,7 @@ def prometheus_usage(query: UsageQuery, prior: PriorHistory | None) -> Usage:
         for place, sample in query.current_usage(now_s).items():
             yield ContainerKey(*place), sample
 
-    return lambda now_s: UsageReport(samples(now_s))
+    return lambda now_s: RecentUsage(samples(now_s))
 
 
 def _warn(text: str) -> None:

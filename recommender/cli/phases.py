@@ -60,7 +60,7 @@ def command(
     drawn: list[tuple[UsageSeries, PhaseTrace]] = []
     samples = unknown = 0
     with progress_bar() as progress, open_source(source, reading, progress=progress) as opened:
-        with atomic_write(output) as aside, pq.ParquetWriter(aside, SCHEMA, compression="zstd") as writer:
+        with atomic_write(output) as temporary, pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer:
             for done, series in enumerate(opened, start=1):
                 trace = detector.trace(series)
                 labels = trace.labels[series.present]

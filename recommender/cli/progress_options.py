@@ -132,10 +132,8 @@ def make_sources(
         sources.append(pushed)
     sources.append(AnnotationProgress())
     if settings.logs:
-        log_api, read_every_s = (
-            api.with_rate_limit(TokenBucket(LOG_QPS, LOG_BURST)),
-            LOG_READ_SHARE * settings.growth.interval_s,
-        )
+        log_api = api.with_rate_limit(TokenBucket(LOG_QPS, LOG_BURST))
+        read_every_s = LOG_READ_SHARE * settings.growth.interval_s
         sources.append(LogProgress(log_api, settings.pattern, read_every_s, time.monotonic))
     if settings.query is not None:
         url, access = prometheus

@@ -174,13 +174,15 @@ def command(
         make_recommender, view, models, rounds, Options(rails, band), limits, progress_sources, prior, api_server.qps,
         recording.recorder(),
     )  # fmt: skip
-    keeper = None
+    auto_vpas = None
     if auto and not rounds.observe_only:
         auto_api = api.with_rate_limit(TokenBucket(AUTO_QPS, AUTO_BURST))
-        keeper = AutoVpaController(auto_api, AutoView(api, view, scope), scope.recommender, telemetry.registry, leads)
+        auto_vpas = AutoVpaController(
+            auto_api, AutoView(api, view, scope), scope.recommender, telemetry.registry, leads
+        )
     checkpoints_per_round = max(SAVE_STATE_UP_TO, CHECKPOINTS_SHARE * api_server.qps * rounds.interval_s)
     timing = Timing(rounds.interval_s, checkpoints_per_round=checkpoints_per_round, **checkpoints)
-    service = Service(view, make, telemetry, timing, models, leads, keeper)
+    service = Service(view, make, telemetry, timing, models, leads, auto_vpas)
     checks = {"/healthz": lambda: service.healthy, "/readyz": lambda: service.ready}
     endpoints = serve(address, telemetry.registry, checks, {"/progress": pushed.answer} if pushed else {})
     run_until_stopped(service, stopped, endpoints, election)

@@ -84,7 +84,8 @@ def cluster_options(command: Command) -> Command:
             "--resize-waiting",
             "resizes_waiting",
             is_flag=True,
-            help="As for `phasewise recommender`: each run waits a round, then starts with less if recommended.",
+            help="As for `phasewise recommender`: each run is seen before it gets a node, and starts with less "
+            "if recommended.",
         ),
         click.option(
             "--checkpoint-every",
@@ -106,8 +107,8 @@ def cluster_options(command: Command) -> Command:
         click.option(
             "--resizes-per-hour",
             type=click.IntRange(1),
-            help=f"Maximum changes per hour of a container's CPU, and of its memory, by `{PHASEWISE}`; raises "
-            "are exempt. "
+            help=f"Maximum changes per hour of a container's CPU, and of its memory, by `{PHASEWISE}`; raises count, "
+            "but are always allowed. "
             f"Default: {DEFAULT_RAILS.resizes_per_hour}; for the bundled data {BUNDLED_RESIZES_PER_HOUR}.",
         ),
         click.option(

@@ -44,7 +44,7 @@ _OWNERS = "owners of containers come from kube-state-metrics and the API server"
 IGNORED: Mapping[str, str] = {
     "memory-saver": "usage of containers without a VPA of ours is never kept",
     "min-checkpoints": "it has none in the default recommender either",
-    "feature-gates": "all features are on",
+    "feature-gates": "there are no feature gates here",
     "profiling": "profile the process with py-spy",
     "prometheus-query-timeout": "a query times out after 15 s, and the next round repeats it",
     "pod-label-prefix": _OWNERS,

@@ -22,7 +22,7 @@ FIRST_GUESS_S = 60.0
 MAX_STAGES = 12
 """Stages of a run: enough to separate waiting from computing, few enough to simulate many runs."""
 
-LEAST_CORES = 0.01
+MIN_CORES = 0.01
 """Cores of a waiting job, so that waiting takes time too."""
 
 
@@ -38,7 +38,7 @@ class RunsOfClass:
         The remaining work is the mean residual life: the mean over the runs that took longer. Its stages are those of
         the run with the nearest total, scaled.
         """
-        demand_cores = max(demand_cores, LEAST_CORES)
+        demand_cores = max(demand_cores, MIN_CORES)
         totals = [sum(stage.core_s for stage in run) for run in self.runs]
         longer = [total for total in totals if total > used_core_s]
         if not longer:
@@ -73,7 +73,7 @@ def stages_of(step_s: float, cpu_cores: Sequence[float], used_core_s: float | No
     >>> stages_of(10.0, [1.0, 3.0], 20.0)
     [Stage(core_s=5.0, cores=0.5), Stage(core_s=15.0, cores=1.5)]
     """
-    levels = np.fmax(np.array(cpu_cores, np.float64), LEAST_CORES)
+    levels = np.fmax(np.array(cpu_cores, np.float64), MIN_CORES)
     if used_core_s:
         levels *= used_core_s / (levels.sum() * step_s)
     parts = np.array_split(levels, min(MAX_STAGES, len(levels)))

@@ -20,7 +20,7 @@ LATENESS_TOLERANCE_S = 1.0
 
 ROUNDING_TOLERANCE_S = 1e-6
 
-MOST_MOVES = 2
+MAX_MOVES = 2
 """Per job."""
 
 
@@ -47,7 +47,7 @@ class MoveOptions:
 
     cost_s: float = 4.0
     margin: float = 2.0
-    most_moves: int = MOST_MOVES
+    most_moves: int = MAX_MOVES
     cool_down_s: float = 60.0
     at_once: int = 4
     most_workers: int = 8

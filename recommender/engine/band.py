@@ -62,7 +62,7 @@ def with_band(target: FloatArray, options: BandOptions) -> FloatArray:
     return np.stack([target * (1.0 - options.half_width), target, target * (1.0 + options.half_width)], axis=1)
 
 
-def within_default_bounds(
+def with_default_bounds(
     target: FloatArray, evicts: BoolArray, estimate: FloatArray, before: FloatArray, options: BandOptions
 ) -> FloatArray:
     """Targets within the default recommender's bounds, which narrow with history, float64 (n, 3, 2).
@@ -109,7 +109,7 @@ def banded_targets(
     advised = with_band(with_deadband(in_whole_units(target), groups.published, options), options)
     if len(rows := np.flatnonzero(as_default.any(axis=1))):
         last = np.where(groups.advised_in_default_bounds[rows, np.newaxis, np.newaxis], groups.advised[rows], np.nan)
-        bounds = within_default_bounds(target[rows], evicts[rows], groups.default_estimate[rows], last, options)
+        bounds = with_default_bounds(target[rows], evicts[rows], groups.default_estimate[rows], last, options)
         advised[rows] = np.where(as_default[rows, np.newaxis], bounds, advised[rows])
     return advised
 

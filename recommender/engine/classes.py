@@ -14,7 +14,7 @@ import numpy as np
 from recommender.engine.containers import Containers
 from recommender.engine.keys import Running, WorkloadKey
 from recommender.engine.member import Member
-from recommender.engine.persistence import LONGEST_TEXT, decode_curve, encode_curve, pack, unpack
+from recommender.engine.persistence import MAX_TEXT_CHARS, decode_curve, encode_curve, pack, unpack
 from recommender.errors import BadInput
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
@@ -214,7 +214,7 @@ def _packed(runs: Mapping[str, ClassRuns]) -> str:
         levels = {name: round(known.level, 4) for name, known in runs.items()}
         memory = {name: _encode_memory_runs(known.memory) for name, known in runs.items()}
         text = pack({"runs": kept, "levels": levels, "memory": memory})
-        if len(text) <= LONGEST_TEXT or number <= 1:
+        if len(text) <= MAX_TEXT_CHARS or number <= 1:
             return text
         number //= 2
 

@@ -28,7 +28,7 @@ from recommender.policies.phase_plan import SHARED_TABLE
 from recommender.records import CPU, MEMORY, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
-LONGEST_GAP_CYCLES = 4
+MAX_GAP_CYCLES = 4
 """After a longer silence a container starts from scratch: its past says nothing of its present phase."""
 
 MIN_KEPT_ROWS = BLOCKS * SHORT_WINDOW_SAMPLES
@@ -260,14 +260,14 @@ class Containers:
         known = np.array([member is not None for member in found], bool)
         silent = cell - self.arrays.last_cell[slots_of([member for member in found if member is not None])]
         new = ~known
-        new[known] = silent > LONGEST_GAP_CYCLES * self.cycle_samples
+        new[known] = silent > MAX_GAP_CYCLES * self.cycle_samples
         for at in np.flatnonzero(new).tolist():
             found[at] = self._member(instances[at], cell)
         return [member for member in found if member is not None]
 
     def _member(self, instance: Instance, cell: int) -> Member:
         member, arrays = self.members.get(instance), self.arrays
-        if member is not None and cell - arrays.last_cell[member.slot] <= LONGEST_GAP_CYCLES * self.cycle_samples:
+        if member is not None and cell - arrays.last_cell[member.slot] <= MAX_GAP_CYCLES * self.cycle_samples:
             return member  # just introduced, by an earlier sample of this cell
         if member is not None:
             self.remove([instance])

@@ -14,14 +14,14 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from recommender.engine.containers import LONGEST_GAP_CYCLES, Containers
+from recommender.engine.containers import MAX_GAP_CYCLES, Containers
 from recommender.engine.member import Member
 from recommender.errors import BadArtifact, BadInput
 from recommender.policies.demand_curve import DemandCurve
 
 log = logging.getLogger(__name__)
 
-LONGEST_TEXT = 128 * 1024
+MAX_TEXT_CHARS = 128 * 1024
 """Limit of the PhaseProfile (manifests/crd)."""
 
 MAX_JSON_BYTES = 8 * 2**20
@@ -143,7 +143,7 @@ def go_on(fleet: Containers, member: Member, kept: Mapping[str, Any], cell: int)
     A sample from before the state was kept, as in the first hour read from Prometheus, is part of it already.
     """
     last_cell = kept.get("last_cell")
-    if isinstance(last_cell, int) and cell - last_cell <= LONGEST_GAP_CYCLES * fleet.cycle_samples:
+    if isinstance(last_cell, int) and cell - last_cell <= MAX_GAP_CYCLES * fleet.cycle_samples:
         try:
             restore(fleet, member, kept)
         except BadInput as error:

@@ -30,7 +30,8 @@ from recommender.units import BYTES_PER_MIB
 MIN_HISTORY_DAYS = 1.0 / 24.0
 
 POD_LIFETIME_THRESHOLD_S = 12 * 3600.0
-"""From this age on the updater may update a pod within its bounds (upstream: `--pod-lifetime-update-threshold`)."""
+"""From this age on the updater may update a pod within its bounds (upstream:
+`--in-recommendation-bounds-eviction-lifetime-threshold`)."""
 
 Move = Callable[[FloatArray, Situation, RailOptions], FloatArray]
 Explain = Callable[[int, Situation, RailOptions], str]
@@ -233,7 +234,7 @@ def _explain_kill_floor(group: int, s: Situation, _: RailOptions) -> str:
 
 
 def _resize_limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
-    """Limit changes of a resource per hour, except for increases and for moves within the default's bounds."""
+    """Limit changes of a resource per hour, but for increases and where changes restart pods, as the default does."""
     limited = s.resizes_exhausted & ~(s.evicts[:, np.newaxis] & s.as_default)
     return np.where(limited, np.fmax(s.groups.published, target), target)
 

@@ -152,12 +152,12 @@ class Replay:
         if kind == PUBLISHED:
             return partial(self._publish, *decode(tuple[Group, Amounts, Amounts, float], content))
         if kind == ADOPTED:
-            return lambda: self._running.adopt(self._models[content[0]])
+            return lambda: self._current_engine.adopt(self._models[content[0]])
         if kind == HISTORY:
-            return lambda: self._running.history(Group(*content[0]))
+            return lambda: self._current_engine.history(Group(*content[0]))
         if kind == CLASS:
             name, arguments = content[0], decode(CLASS_CALLS[content[0]], content[1:])
-            return lambda: getattr(self._running.classes, name)(*arguments)
+            return lambda: getattr(self._current_engine.classes, name)(*arguments)
         raise ValueError(f"unknown kind of entry: {kind!r}")
 
     def _step_of(self, now_s: float, content: Mapping[str, Json], columns: Any) -> Callable[[], Step]:
@@ -171,7 +171,7 @@ class Replay:
         def run() -> Step:
             self._memory.load(groups, members)
             try:
-                self._running.step(now_s, seen, Report())
+                self._current_engine.step(now_s, seen, Report())
             except Exception:
                 if "failed" not in content:
                     raise
@@ -183,7 +183,7 @@ class Replay:
     # -- replaying ---------------------------------------------------------------------------------------------------
 
     @property
-    def _running(self) -> Engine:
+    def _current_engine(self) -> Engine:
         if self._engine is None:
             remedy = "Give the first file of the record: the one without a number at its end."
             raise BadInput("the record does not begin with a start", remedy=remedy, file=self.file)
@@ -201,11 +201,11 @@ class Replay:
     def _publish(self, group: Group, target: Amounts, given: Amounts, now_s: float) -> None:
         self._allowed[group] = target, given
         if self._change is None:
-            self._running.published(group, target, given, now_s)
+            self._current_engine.published(group, target, given, now_s)
 
     def _compared(self, now_s: float, recorded: Mapping[Group, RecordedTarget]) -> Step:
         """The replayed step, compared with the record."""
-        targets, begins, self._begins = self._running.targets, self._begins, False
+        targets, begins, self._begins = self._current_engine.targets, self._begins, False
         last, self._last_targets = self._last_targets, dict(targets)
         changed = [group for group in {**last, **targets} if last.get(group) is not targets.get(group)]
         self._recorded |= recorded
@@ -215,16 +215,16 @@ class Replay:
                 if group in targets:
                     self._follow(group, now_s)
         either = {**recorded, **dict.fromkeys(changed)}
-        return Step(now_s, self._running, begins, either, self._recorded, self._replayed)
+        return Step(now_s, self._current_engine, begins, either, self._recorded, self._replayed)
 
     def _follow(self, group: Group, now_s: float) -> None:
         """Publish a target within the limits that applied when the record last published one of the group."""
-        cpu_cores, memory_bytes = self._running.targets[group].estimate.target.tolist()
+        cpu_cores, memory_bytes = self._current_engine.targets[group].estimate.target.tolist()
         limits = self._allowed.get(group)
         given = (cpu_cores, memory_bytes)
         if limits is not None:
             given = tuple(map(_within, given, *limits))  # type: ignore[assignment]
-        self._running.published(group, (cpu_cores, memory_bytes), given, now_s)
+        self._current_engine.published(group, (cpu_cores, memory_bytes), given, now_s)
 
 
 def _within(amount: float, target: float, given: float) -> float:
@@ -318,7 +318,7 @@ class Comparison:
     first_s, last_s
         Times of the first and the last step, unix seconds.
     differing_steps
-        Steps in which a target changed to another one than recorded.
+        Steps in which a target changed, in the record or now, and the two differ.
     """
 
     def __init__(self) -> None:

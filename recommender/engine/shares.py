@@ -145,7 +145,7 @@ class Shares:
         self._work_of, self._options = work_of, options or FlowConOptions()
         self._nodes: dict[str, _Node] = {}
         self._containers: dict[Instance, _Container] = {}
-        self._changed_s: dict[str, float] = {}
+        self._node_changed_s: dict[str, float] = {}
         self._done_core_s: dict[Instance, float] = {}
         self._stages_cache = WeakKeyDictionary[ClassRuns, tuple[Sequence[DemandCurve], RunsOfClass]]()
 
@@ -154,7 +154,7 @@ class Shares:
         for name, cpu_cores in changed.items():
             if cpu_cores is None:
                 self._nodes.pop(name, None)
-                self._changed_s.pop(name, None)
+                self._node_changed_s.pop(name, None)
             elif name in self._nodes:
                 self._nodes[name].cpu_cores = max(0.0, cpu_cores)
             else:
@@ -176,12 +176,12 @@ class Shares:
             self._containers[instance] = _Container(
                 run, node, running.shares_by, running.group, cap_cores, request_cores, now_s, evaluated_s=now_s
             )
-            self._changed_s[node] = now_s
+            self._node_changed_s[node] = now_s
 
     def forget(self, instance: Instance, now_s: float) -> None:
         """Forget a container that is gone."""
         if (gone := self._containers.pop(instance, None)) is not None:
-            self._changed_s[gone.node] = now_s
+            self._node_changed_s[gone.node] = now_s
 
     def observe(self, samples: Samples, evaluations: Mapping[Instance, Evaluation], now_s: float) -> None:
         """Take in samples, and the latest training evaluations.
@@ -223,7 +223,7 @@ class Shares:
 
     def _shared(self, name: str, on_node: _OnNode, now_s: float, slots: Mapping[Group, int]) -> SharedNode:
         node, containers = self._nodes[name], [container for _, container in on_node]
-        held_back = _held_back(node.cpu_cores, containers, self._changed_s.get(name, -math.inf))
+        held_back = _held_back(node.cpu_cores, containers, self._node_changed_s.get(name, -math.inf))
         if all(container.by == PHASEWISE for container in containers):
             weights = self._phasewise_weights(node, on_node, held_back, now_s)
         else:  # at least one asks for FlowCon

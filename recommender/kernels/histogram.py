@@ -29,7 +29,7 @@ class Buckets(NamedTuple):
     max_exponent: float
     """The reference moves when a sample would count more than 2 to this power."""
     epsilon: float
-    """A bucket with less weight is empty."""
+    """A bucket with less weight is empty at the ends of the histogram."""
 
 
 class Estimation(NamedTuple):

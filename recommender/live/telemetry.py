@@ -104,15 +104,19 @@ class Telemetry:
             self.next_phase_forecasts.labels(outcome)
         self.kills = self._counter("phasewise_oom_kills", "Kills for memory of our containers.")
         self.samples_refused = self._counter("phasewise_samples_refused", "Implausible samples and kills.", "why")
-        self.judged = self._counter("phasewise_judged_samples", "Samples compared with the request at the time.")
+        self.judged = self._counter(
+            "phasewise_judged_samples", "Samples compared with the request, or with the target where it is not applied."
+        )
         self.violating = self._counter("phasewise_violating_samples", "Of these, those above it x 1.05.", "resource")
         self.slack_ratio = self._gauge(
-            "phasewise_slack_ratio", "Requested but unused, divided by use, in the last round.", "resource"
+            "phasewise_slack_ratio",
+            "Request (or target where it is not applied) beyond use, divided by use, in the last round.",
+            "resource",
         )
         self.violation_ratio = self._gauge(
             "phasewise_violation_ratio",
-            "Share of recent samples above the request, or above the target where limits allow less; mean over VPA "
-            "containers.",
+            "Share of recent samples in violation, not counting those that limits, quotas or nodes explain; mean over "
+            "VPA containers.",
             "resource",
         )
 

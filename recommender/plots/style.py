@@ -57,9 +57,9 @@ def grid(axes: Axes, axis: str = "both") -> None:
 
 def save(figure: Figure, path: str | Path) -> None:
     """Write the picture as PNG, atomically; a letter that the font lacks becomes a box without a warning."""
-    with atomic_write(path) as aside, warnings.catch_warnings(), rc_context(SETTINGS):
+    with atomic_write(path) as temporary, warnings.catch_warnings(), rc_context(SETTINGS):
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        figure.savefig(aside, format="png", metadata={"Software": None})
+        figure.savefig(temporary, format="png", metadata={"Software": None})
 
 
 def page_element(figure: Figure, name: str, description: str, colours: Mapping[str, str]) -> str:

@@ -68,7 +68,8 @@ def current_step(rule: CycleRule) -> PolicyFunction:
 def previous_step(rule: CycleRule) -> PolicyFunction:
     """Allocate the peak of the previous cycle, or its mean plus two standard deviations.
 
-    The allocation is kept after a cycle without samples. Before the first decision the cycle is as long as the data.
+    The allocation is kept after a cycle without samples. Before the first decision the cycle is at most as long as
+    the data so far.
     """
 
     def decide(block: Block, cycle_samples: int) -> PolicyOutput:

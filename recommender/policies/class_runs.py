@@ -40,7 +40,7 @@ MAX_DISTANCE = 3.0
 """A run whose nearest moment is farther away is not similar."""
 
 FALL_SAMPLES = 3
-"""A run that uses more than the forecast is given its peak over this many samples."""
+"""With fewer similar runs than below, one that uses more than the forecast is given its peak over so many samples."""
 
 MIN_RUNS_TO_FALL = 6
 """Similar runs needed to lower CPU below the present use."""

@@ -335,7 +335,7 @@ def _bound(values: FloatArray, target: float) -> float:
 def _strictness(target: float) -> float:
     """Powers of ten by which the target is below `LOOSEST_TARGET`: 1 for one run in a hundred.
 
-    The maximum of n runs holds with probability n / (n + 1) at best; beyond that only a margin helps.
+    The maximum of n runs holds with probability n / (n + 1); beyond that only a margin helps.
     """
     return float(
         np.clip(np.log10(LOOSEST_TARGET / max(target, LOOSEST_TARGET / 10.0**MAX_STRICTNESS)), 0.0, MAX_STRICTNESS)

@@ -34,7 +34,7 @@ class Registry:
         return tuple(self._entries)
 
     def make(self, name: str, model: Any = None) -> Policy:
-        """Make the policy called `name`, with a model if it needs entry."""
+        """Make the policy called `name`, with a model if it needs one."""
         self.check([name])
         entry = self._entries[name]
         return Policy(name, entry.make(model), entry.oracle, entry.every_sample)

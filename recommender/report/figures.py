@@ -57,7 +57,7 @@ def write_json(result: ReplayResult, path: str | Path) -> None:
 
 def write_csv(result: ReplayResult, path: str | Path) -> None:
     """Write one row per container and policy; undefined ratios, and kills of policies not simulated, are empty."""
-    with atomic_write(path) as aside, aside.open("w", newline="", encoding="utf-8") as file:
+    with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
         for replay in result.containers:

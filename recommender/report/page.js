@@ -55,8 +55,8 @@
   const boxes = [...document.querySelectorAll("#lines input[value]")].filter((box) => box.id !== "bands");
   const LEFT = 62, RIGHT = 10, PLOT = 190, TITLE = 26, GAP = 26, LANE = 13;
   const MARKS = {
-    asked: ["new recommendation", "M-3,0a3,3 0 1,0 6,0a3,3 0 1,0 -6,0Z"],
-    applied: ["recommendation applied", "M0,-4L4,3.5H-4Z"],
+    asked: ["resize requested", "M-3,0a3,3 0 1,0 6,0a3,3 0 1,0 -6,0Z"],
+    applied: ["resize applied", "M0,-4L4,3.5H-4Z"],
     deferred: ["deferred: less memory than in use", "M0,-4.5L4.5,0L0,4.5L-4.5,0Z"],
     killed: ["OOM-killed", "M-4,-4L4,4M-4,4L4,-4"],
   };

@@ -192,5 +192,5 @@ def _mixed_units(suspect: _Suspect, origins: Origins, column: str, unit: str, or
         column,
         f"mixed units: container {suspect.container!r} has values from {suspect.low:g} to {suspect.high:g}, "
         f"{where} reach {ordinary}",
-        f"If these rows are in {unit}, convert them, or read them whole_container: `--map {column}={column}:{unit}`.",
+        f"If these rows are in {unit}, convert them, or read them alone: `--map {column}={column}:{unit}`.",
     )

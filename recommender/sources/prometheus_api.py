@@ -42,7 +42,7 @@ MAX_RESPONSE_BYTES = 32 << 20
 
 RETRIES = 6
 MAX_BACKOFF_S = 30.0
-"""The backoff doubles from half a second up to this; six retries take some 20 s, enough for a restart of Prometheus."""
+"""The backoff doubles from one second up to this; six retries take some 30 s, enough for a restart of Prometheus."""
 
 _MAX_GET_CHARS = 4_000
 """Longer queries are sent by POST, which proxies may only allow with the permission to create."""

@@ -4,7 +4,7 @@ PrometheusError         base of all below
 ├── Unavailable         it does not respond, is overloaded, or is not a Prometheus         exit code 1
 ├── AccessRefused       it needs credentials, or refuses ours                               exit code 2
 └── QueryRefused        it refuses the query; its own message is included                   exit code 2
-    └── QueryTooLarge         the query is valid but too large; a smaller one may work
+    └── QueryTooLarge   the query is valid but too large; a smaller one may work
 """
 
 from __future__ import annotations

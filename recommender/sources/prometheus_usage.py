@@ -91,7 +91,7 @@ class UsageQuery:
         self._measured_s = math.inf if queries is not None else -math.inf
 
     def current_usage(self, at_s: float) -> dict[ContainerName, Sample]:
-        """The latest sample of each container, by four queries per batch of namespaces.
+        """The latest sample of each container, by one query, and three per batch of namespaces.
 
         Containers whose latest sample is stale, or that have no rate yet, are left out.
 

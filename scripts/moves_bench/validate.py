@@ -21,7 +21,7 @@ from local_cluster.simulated.nodes import listed
 from moves_bench.jobs import Coming, training_pod
 from moves_bench.real import Bench
 from node_bench.interpreter import Interpreter
-from recommender.contention.forecast import LEAST_CORES
+from recommender.contention.forecast import MIN_CORES
 from recommender.contention.sharing import Stage
 from thesis_bench.workers.deciders import Default
 from thesis_bench.workers.jobs import TrainingJob
@@ -92,7 +92,7 @@ class Watched:
         at_s, used_s = zip(*self.seen, strict=True)
         edges = np.append(np.arange(self.begins_s, self.takes_s, STEP_S), self.takes_s)
         lasts_s = np.diff(edges)
-        cores = np.maximum(np.diff(np.interp(edges, at_s, used_s)) / lasts_s, LEAST_CORES)
+        cores = np.maximum(np.diff(np.interp(edges, at_s, used_s)) / lasts_s, MIN_CORES)
         return [Stage(float(level * s), float(level)) for level, s in zip(cores, lasts_s, strict=True) if s > 0.0]
 
     def _pairs(self) -> list[tuple[tuple[float, float], tuple[float, float]]]:

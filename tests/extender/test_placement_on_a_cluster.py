@@ -105,7 +105,7 @@ def test_a_class_whose_recorded_peak_fits_no_node_of_its_pool_runs_at_last(
     learn(cluster, namespace, extender, "hungry", 20.0)
     create(cluster, namespace, "hungry", pod_of(nodes, "hungry"))
     wait_until(
-        lambda: f"1 {MEMORY_REASON}; it waits 12s at most" in said_of(cluster, namespace, "hungry"), "the refusal"
+        lambda: f"1 {MEMORY_REASON}; the pod waits at most 12s" in said_of(cluster, namespace, "hungry"), "the refusal"
     )
     assert tries_until_bound(cluster, namespace, "hungry") > 2, "it took more than to be asked about again"
     assert explained(extender, namespace, "hungry")["waitedSeconds"] >= PATIENCE_S

@@ -28,7 +28,7 @@ DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 LAST_LINES, MAX_BYTES, MAX_LINE_CHARS = 100, 64 << 10, 1000
 """Limits of one read: lines from the end, bytes, and characters searched per line."""
 
-READ_TIMEOUT_S = 2.0
+LOG_READ_TIMEOUT_S = 2.0
 """A node that does not respond must not use up the time of the others."""
 
 MAX_BACKOFF_S, FORBIDDEN_BACKOFF_S = 480.0, 300.0
@@ -129,7 +129,7 @@ class LogProgress:
             if not _is_running(state.pod, state.container):
                 continue
             try:
-                timeout_s = min(READ_TIMEOUT_S, left_s + 0.5)
+                timeout_s = min(LOG_READ_TIMEOUT_S, left_s + 0.5)
                 lines = read_log(self._api, state.pod.key, state.container, state.since_s, timeout_s)
             except Forbidden as error:
                 self._blocked_until_s, self._problem = start_s + FORBIDDEN_BACKOFF_S, str(error)

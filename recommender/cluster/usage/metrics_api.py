@@ -33,7 +33,7 @@ class UsageReport:
     broken: Mapping[str, str]
 
 
-READ_TIMEOUT_S = 5.0
+METRICS_READ_TIMEOUT_S = 5.0
 """Between two chunks of the response: a hanging metrics server must not delay a round, or the shutdown."""
 
 
@@ -45,7 +45,7 @@ def read_usage(api: Api, namespace: str | None = None) -> UsageReport:
     ApiError
         The request failed: `NotFound` if the API is not installed, `ServerFailed` while it is down.
     """
-    return usage_of(api.get(path_of(POD_METRICS, namespace), timeout_s=READ_TIMEOUT_S))
+    return usage_of(api.get(path_of(POD_METRICS, namespace), timeout_s=METRICS_READ_TIMEOUT_S))
 
 
 def usage_of(answer: dict[str, Any]) -> UsageReport:

@@ -67,7 +67,7 @@ def status_without(vpa: Vpa, conditions: Container[str]) -> Json:
 
 
 def is_fetching_history(vpa: Vpa) -> bool:
-    """Whether any recommender is fetching its history; until then no checkpoint must be written."""
+    """Whether any recommender is fetching its history; until it is done no checkpoint must be written."""
     if FETCHING.encode() not in vpa.status_json:  # fast path for thousands of VPAs per round
         return False
     return any(one.get("type") == FETCHING and one.get("status") == "True" for one in _conditions_in(vpa.status))

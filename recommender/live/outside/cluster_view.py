@@ -44,7 +44,7 @@ from recommender.records import ContainerRecommendation, Sample
 log = logging.getLogger(__name__)
 
 MAX_FINISHED_PODS = 5000
-"""A process that does not lead collects no finished pods; above this the oldest are dropped."""
+"""A process that does not lead never drains the finished pods; above this the oldest are dropped."""
 
 
 class ClusterView(View):

@@ -74,10 +74,10 @@ class ModelSource(ABC):
         """
 
     def start(self) -> None:  # noqa: B027
-        """Start to watch, where the source needs that."""
+        """Start watching, where the source needs that."""
 
     def stop(self) -> None:  # noqa: B027
-        """Stop to watch."""
+        """Stop watching."""
 
 
 class BundledModel(ModelSource):
@@ -206,7 +206,7 @@ class ModelWatch:
         self.in_use: Loaded
 
     def load_first(self) -> Loaded:
-        """Start to watch and return the first model: the bundled one while a ConfigMap has none.
+        """Start watching and return the first model: the bundled one while a ConfigMap has none.
 
         Raises
         ------
@@ -231,7 +231,7 @@ class ModelWatch:
         return self.in_use
 
     def stop(self) -> None:
-        """Stop to watch."""
+        """Stop watching."""
         self._source.stop()
 
     def refresh(self, adopt: Callable[[PhaseModel], None]) -> None:

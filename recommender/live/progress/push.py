@@ -71,7 +71,7 @@ class PushedProgress:
             return 401, "the bearer token is missing or wrong"
         length = headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            return 411, "Content-Length is missing"
+            return 411, "Content-Length is missing or invalid"
         if len(length) > 9 or int(length) > MAX_BODY_BYTES:
             return 413, f"at most {MAX_BODY_BYTES} bytes"
         if not self._accepts():

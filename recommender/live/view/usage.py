@@ -15,23 +15,23 @@ from recommender.records import Sample
 KeyedSample = tuple[ContainerKey, Sample]
 
 
-class UsageReport(NamedTuple):
+class RecentUsage(NamedTuple):
     """Recent samples of containers, oldest first for each; and what is wrong with unreadable metrics, by object."""
 
     samples: Iterable[KeyedSample]
     broken: Mapping[str, str] = {}
 
 
-Usage = Callable[[float], UsageReport]
+Usage = Callable[[float], RecentUsage]
 """Called with the time in unix seconds."""
 
 
 def metrics_api_usage(api: Api, namespace: str | None = None) -> Usage:
     """Samples of metrics.k8s.io; entries without CPU or memory are skipped."""
 
-    def usage(_: float) -> UsageReport:
+    def usage(_: float) -> RecentUsage:
         report = read_usage(api, namespace)
-        return UsageReport(report.samples.items(), report.broken)
+        return RecentUsage(report.samples.items(), report.broken)
 
     return usage
 
@@ -51,7 +51,7 @@ class InterruptibleUsage:
         self._stopped.set()
         self._woken.set()
 
-    def samples(self, now_s: float) -> UsageReport:
+    def samples(self, now_s: float) -> RecentUsage:
         """Read the source.
 
         Raises
@@ -59,7 +59,7 @@ class InterruptibleUsage:
         Unreachable
             It had not answered when the process was stopped. Errors of the source are raised, too.
         """
-        answer: Future[UsageReport] = Future()
+        answer: Future[RecentUsage] = Future()
         self._woken.clear()
         if not self._stopped.is_set():
             threading.Thread(target=self._ask, args=(now_s, answer), name="usage", daemon=True).start()
@@ -68,7 +68,7 @@ class InterruptibleUsage:
             raise Unreachable("usage: interrupted, the process is shutting down")
         return answer.result()
 
-    def _ask(self, now_s: float, answer: Future[UsageReport]) -> None:
+    def _ask(self, now_s: float, answer: Future[RecentUsage]) -> None:
         try:
             used = self._usage(now_s)
             answer.set_result(used._replace(samples=list(used.samples)))

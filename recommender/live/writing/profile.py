@@ -24,7 +24,7 @@ from recommender.engine.engine import Engine
 from recommender.engine.fleet import Fleet
 from recommender.engine.keys import WorkloadKey
 from recommender.engine.member import Member
-from recommender.engine.persistence import LONGEST_TEXT, pack
+from recommender.engine.persistence import MAX_TEXT_CHARS, pack
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.live.outside.model_source import Refusal
@@ -294,7 +294,7 @@ def _state(state: VpaState, engine: Engine) -> str:
         "growth": {uid: growth.to_state() for uid, growth in list(state.growth.items())[:MAX_PODS]},
         "stages": {uid: stages.to_state() for uid, stages in list(state.stages.items())[:MAX_PODS]},
     }
-    while len(text := pack(content)) > LONGEST_TEXT and content["members"]:
+    while len(text := pack(content)) > MAX_TEXT_CHARS and content["members"]:
         content["members"] = dict(list(content["members"].items())[: len(content["members"]) // 2])
     return text
 

@@ -277,7 +277,7 @@ def conditions_of(state: VpaState, entries: Mapping[str, ContainerRecommendation
 
 
 def unmanaged_requests(state: VpaState) -> Amounts:
-    """The largest requests of a pod of this VPA for containers that get no recommendation."""
+    """Per resource, the most that a pod of this VPA requests besides its containers with a recommendation."""
     most = (0.0, 0.0)
     for pod in state.selection.pods:
         rest = [container.requests for container in pod.containers if container.name not in state.targets]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.engine.band import banded_targets, in_whole_units, with_band, with_deadband, within_default_bounds
+from recommender.engine.band import banded_targets, in_whole_units, with_band, with_deadband, with_default_bounds
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import BandOptions
 from recommender.records import FloatArray
@@ -80,7 +80,7 @@ def a_guess(lower: float, target: float, upper: float) -> FloatArray:
 
 def said(estimate: FloatArray, before: FloatArray, *, evicts: bool = False) -> list[list[float]]:
     """The lower bound, target and upper bound of CPU and of memory."""
-    found: list[list[float]] = within_default_bounds(estimate[:, 1], np.array([evicts]), estimate, before, OPTIONS)[
+    found: list[list[float]] = with_default_bounds(estimate[:, 1], np.array([evicts]), estimate, before, OPTIONS)[
         0
     ].T.tolist()
     return found
@@ -104,12 +104,12 @@ def test_where_a_change_evicts_the_default_recommenders_target_and_bounds_are_fo
     assert said(a_guess(0.52, 1.0, 10.0), before, evicts=True) == [[0.52, 1.0, 10.0]] * 2
     assert said(a_guess(0.5, 1.0, 9.7), before, evicts=True) == [[0.5, 1.0, 9.7]] * 2
     assert said(a_guess(0.505, 1.0, 9.9), before, evicts=True) == [[0.5, 1.0, 10.0]] * 2
-    moved = within_default_bounds(np.full((1, 2), 1.01), np.array([True]), a_guess(0.505, 1.0, 9.9), before, OPTIONS)
+    moved = with_default_bounds(np.full((1, 2), 1.01), np.array([True]), a_guess(0.505, 1.0, 9.9), before, OPTIONS)
     assert moved[0].T.tolist() == [[0.5, 1.0, 10.0]] * 2, "what rails have moved is held as ever"
 
 
 def test_the_bounds_of_a_guess_hold_the_target_also_where_rails_have_moved_it() -> None:
-    found = within_default_bounds(np.array([[0.1, 20.0]]), np.array([False]), a_guess(0.5, 1.0, 10.0), NEVER, OPTIONS)
+    found = with_default_bounds(np.array([[0.1, 20.0]]), np.array([False]), a_guess(0.5, 1.0, 10.0), NEVER, OPTIONS)
     assert found[0].T.tolist() == [[0.1, 0.1, 10.0], [0.5, 20.0, 200.0]]
 
 

@@ -15,7 +15,7 @@ from recommender.cluster.errors import Unreachable
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.scope import Scope
-from recommender.live.view.usage import InterruptibleUsage, KeyedSample, UsageReport
+from recommender.live.view.usage import InterruptibleUsage, KeyedSample, RecentUsage
 from recommender.records import Sample
 from tests.fakes.records import a_pod
 
@@ -25,19 +25,19 @@ ONE = (ContainerKey("ns", "pod", "main"), Sample(10.0, 0.5, 1e9))
 def test_what_the_source_says_is_handed_on_in_its_order() -> None:
     asked: list[float] = []
 
-    def source(now_s: float) -> UsageReport:
+    def source(now_s: float) -> RecentUsage:
         asked.append(now_s)
-        return UsageReport(iter((ONE, ONE)), {"ns/bad": "no number"})
+        return RecentUsage(iter((ONE, ONE)), {"ns/bad": "no number"})
 
     patience = InterruptibleUsage(source)
-    assert patience.samples(7.0) == UsageReport([ONE, ONE], {"ns/bad": "no number"})
+    assert patience.samples(7.0) == RecentUsage([ONE, ONE], {"ns/bad": "no number"})
     assert patience.samples(8.0).samples == [ONE, ONE]
     assert asked == [7.0, 8.0]
 
 
 def test_of_which_pods_the_metrics_could_not_be_read_is_said_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     broken = {"ns/bad": "PodMetrics ns/bad: timestamp is not a string"}
-    view = ClusterView(cast(Api, None), Scope(), lambda _: UsageReport([ONE], broken))
+    view = ClusterView(cast(Api, None), Scope(), lambda _: RecentUsage([ONE], broken))
     for _ in range(2):
         assert list(view.samples()) == [ONE]
         assert view.unreadable == 1
@@ -49,7 +49,7 @@ def test_of_which_pods_the_metrics_could_not_be_read_is_said_once_and_counted(ca
 
 def test_pods_that_finish_by_themselves_are_told_once_and_not_those_that_do_as_they_are_deleted() -> None:
     """A program may end with 0 when it is told to stop: that run is no whole one."""
-    view, runs = ClusterView(cast(Api, None), Scope(), lambda _: UsageReport([], {})), a_pod("pod-0")
+    view, runs = ClusterView(cast(Api, None), Scope(), lambda _: RecentUsage([], {})), a_pod("pod-0")
     done, stopped = replace(runs, phase="Succeeded"), replace(runs, phase="Succeeded", deleting=True)
     changes = [(None, done), (runs, done), (done, stopped), (done, None), (replace(runs, deleting=True), stopped)]
     for old, new in changes:
@@ -64,16 +64,16 @@ def test_what_the_source_raises_half_way_is_raised() -> None:
         raise Unreachable("no Prometheus")
 
     with pytest.raises(Unreachable, match="no Prometheus"):
-        InterruptibleUsage(lambda _: UsageReport(samples())).samples(0.0)
+        InterruptibleUsage(lambda _: RecentUsage(samples())).samples(0.0)
 
 
 def test_told_to_end_it_waits_no_longer_for_a_source_that_hangs() -> None:
     go_on, asked = threading.Event(), threading.Event()
 
-    def source(_: float) -> UsageReport:
+    def source(_: float) -> RecentUsage:
         asked.set()
         go_on.wait()
-        return UsageReport([])
+        return RecentUsage([])
 
     patience = InterruptibleUsage(source)
 
