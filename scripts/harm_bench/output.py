@@ -22,7 +22,7 @@ SHARES = {
 def table(compared: Sequence[Compared], facts: dict[str, Any]) -> Table:
     """A row for each world and mode: the default's figure and ours; red where ours is worse in a cell."""
     heads = ("world", "mode", *COUNTS.values(), "updated", *SHARES.values(), "cells worse")
-    made = benches.table(f"default / ours; {facts['date']}, {facts['machine']}", *heads, words=2)
+    made = benches.table(f"default / ours; {facts['date']}, {facts['machine']}", *heads, text_columns=2)
     last = None
     for world, mode in dict.fromkeys((one.world.name, one.cell.mode) for one in compared):
         cells = [one for one in compared if (one.world.name, one.cell.mode) == (world, mode)]

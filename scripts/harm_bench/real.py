@@ -131,7 +131,7 @@ def play_for_real(cluster: Cluster, minutes: float, at_each: Callable[[float], N
 def table(watches: dict[Who, Watch], minutes: float) -> Table:
     """A row for each workload: the default's counts and ours."""
     title = f"real control plane, {minutes:g} minutes: default / ours"
-    made = benches.table(title, "kind", "declares", "mode", *COUNTED, words=3)
+    made = benches.table(title, "kind", "declares", "mode", *COUNTED, text_columns=3)
     for setup in SETUPS:
         default, ours = (watches[who].counts[setup.name] for who in WHO)
         worse = {what for what in COUNTED[:-1] if ours[what] > default[what]}

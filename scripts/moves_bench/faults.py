@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from kubernetes.client import BatchV1Api
 
-from benches import tell
+from benches import log_progress
 from local_cluster import workloads
 from local_cluster.cluster import Cluster
 from local_cluster.moving import SCHEDULER, extender_with_scheduler, mover_account, start_controller
@@ -102,7 +102,7 @@ def run(bench: Bench, moves: int, seed: int) -> Counted:
         while counted.moves < moves:
             converged = min(CONVERGED, moves - counted.moves)
             _Wave(bench, namespace, controller, wave, converged, chance, counted).play()
-            tell(f"wave {wave}: {counted.moves} of {moves} moves; {dict(counted.faults)}; {_harm(counted)}")
+            log_progress(f"wave {wave}: {counted.moves} of {moves} moves; {dict(counted.faults)}; {_harm(counted)}")
             wave += 1
     return counted
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from kubernetes.client import BatchV1Api
 
-from benches import tell
+from benches import log_progress
 from local_cluster import autoscaling
 from local_cluster.cluster import Cluster, lent_or_own
 from local_cluster.moving import extender_with_scheduler, mover_account, start_controller
@@ -100,12 +100,12 @@ class Bench:
 def real_nodes(logs_to: Path | None = None, number: int = NODES, cpu_cores: float = NODE_CORES) -> Iterator[Bench]:
     """A cluster with real nodes that have so many cores each for pods, by default three and half of one."""
     checkpoints = Path(tempfile.mkdtemp(prefix="checkpoints-"))
-    tell("starting the cluster")
+    log_progress("starting the cluster")
     try:
         with lent_or_own(None, f"moves-{os.getpid()}", logs_to) as cluster:
             nodes = [cluster.real_node(f"worker-{place}", cpu_cores=cpu_cores) for place in range(number)]
             yield Bench(cluster, nodes, checkpoints)
-            tell("taking all down")
+            log_progress("taking all down")
     finally:
         shutil.rmtree(checkpoints)
 
@@ -186,7 +186,7 @@ def _run(
             told_s = now_s
             done = sum(each.ended_s == each.ended_s for each in ran.values())
             moved = sum(len(each.moves) for each in ran.values())
-            tell(f"{row.key}, {what}: {now_s:4.0f} s, {done} of {len(ran)} done, {moved} moves")
+            log_progress(f"{row.key}, {what}: {now_s:4.0f} s, {done} of {len(ran)} done, {moved} moves")
         time.sleep(LOOK_EVERY_S)
     return list(ran.values())
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benches import tell
+from benches import log_progress
 from local_cluster.real_node.cgroups import Cgroup
 from local_cluster.simulated.nodes import listed
 from moves_bench.jobs import Coming, training_pod
@@ -204,7 +204,7 @@ def run(bench: Bench, interpreter: Interpreter, longer: float) -> Iterator[list[
     namespace = bench.cluster.namespace("validate")
     for comes_s in BATCHES:
         batch = _run(bench, namespace, interpreter, comes_s, longer)
-        tell(f"{title(batch)}: {', '.join(f'{job.takes_s:.1f} s, CPU {job.cpu_s:.1f} s' for job in batch)}")
+        log_progress(f"{title(batch)}: {', '.join(f'{job.takes_s:.1f} s, CPU {job.cpu_s:.1f} s' for job in batch)}")
         yield batch
 
 

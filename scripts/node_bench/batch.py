@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kubernetes.client import ApiException, BatchV1Api
 
-from benches import tell
+from benches import log_progress
 from local_cluster.cluster import Cluster
 from local_cluster.real_node.node import RealNode
 from local_cluster.vpa_objects import create
@@ -88,7 +88,7 @@ def _wait(place: Place, namespace: str, watch: PodWatch, key: str) -> None:
         now_s = time.time()
         if now_s - told_s >= TELL_EVERY_S:
             told_s = now_s
-            tell(f"{key}: {now_s - began_s:4.0f} s: {_words(watch)}")
+            log_progress(f"{key}: {now_s - began_s:4.0f} s: {_words(watch)}")
         return all(run.done for run in watch.runs) or any(run.failed_in for run in watch.runs)
 
     jobs = len(watch.runs)

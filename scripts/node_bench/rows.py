@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benches import tell
+from benches import log_progress
 from local_cluster.cluster import Cluster, lent_or_own
 from node_bench.batch import Place, Seen, run_batch
 from node_bench.interpreter import Interpreter
@@ -27,14 +27,14 @@ def a_node(
 
     They are part of a cluster that is lent, or of one of the bench's own, gone afterwards.
     """
-    tell("starting the cluster")
+    log_progress("starting the cluster")
     with lent_or_own(lent, f"bench-{os.getpid()}", logs_to) as cluster:
         node = cluster.real_node(NODE, cpu_cores=NODE_CORES, memory_bytes=NODE_BYTES)
         if any(row.vpas for row in rows):
             cluster.metrics_server()
             cluster.vpa_admission_controller()
         yield Place(cluster, node, interpreter)
-        tell("taking all down")
+        log_progress("taking all down")
 
 
 def run_rows(

@@ -35,7 +35,7 @@ def burst_table(bursts: Sequence[Burst], title: str) -> Table:
 def jobs_table(lines: Sequence[Line], title: str) -> Table:
     """Row B."""
     heads = ("CPU above capacity, core-s (± over seeds)", "of the best other's", "OOMs", "nodes busy", "wait (longest)")
-    made = table(title, "jobs come", "nodes", PLACED_BY, *heads, "all done after", words=3)
+    made = table(title, "jobs come", "nodes", PLACED_BY, *heads, "all done after", text_columns=3)
     before = None
     for line in lines:
         same = before is not None and (line.pattern, line.nodes) == (before.pattern, before.nodes)

@@ -1,4 +1,4 @@
-"""How well the next different phase is foretold on containers kept back: first order, random forest, our graph."""
+"""Prediction of the next different phase on held-out containers: first order, random forest, phase graph."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from recommender.records import FloatArray, IntArray
 FOLDS = 5
 FOREST_RUNS = 4
 FLOOR = 0.01
-"""Added to every other phase's share by the two baselines: one surprise at p = 0 would cost them everything."""
+"""Probability that both baselines add to every other phase: one surprise at p = 0 has infinite loss."""
 
 Sequences = Sequence[Sequence[Run]]
 Predictor = Callable[[Sequences, Sequence[Sequence[Run]], int], FloatArray]
 
 
 def transitions(sequences: Sequences) -> tuple[list[Sequence[Run]], IntArray]:
-    """Histories that end in a run that is not the last, and the phase that followed each."""
+    """Histories up to each run but the last, and the phase that followed."""
     histories = [runs[:at] for runs in sequences for at in range(1, len(runs))]
     return histories, np.array([runs[at][0] for runs in sequences for at in range(1, len(runs))], dtype=np.int64)
 
 
 def first_order(fitted: Sequences, asked: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
-    """Counts of phase to phase."""
+    """First-order transition counts."""
     counts = np.zeros((n_phases, n_phases))
     for history, following in zip(*transitions(fitted), strict=True):
         counts[history[-1][0], following] += 1
@@ -38,7 +38,7 @@ def first_order(fitted: Sequences, asked: Sequence[Sequence[Run]], n_phases: int
 
 
 def forest(fitted: Sequences, asked: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
-    """A random forest on the last four phases and dwell times."""
+    """Random forest on the last four phases and dwell times."""
     histories, truth = transitions(fitted)
     model = RandomForestClassifier(300, random_state=0, n_jobs=1).fit([_features(h) for h in histories], truth)
     shares = np.zeros((len(asked), n_phases))
@@ -47,7 +47,7 @@ def forest(fitted: Sequences, asked: Sequence[Sequence[Run]], n_phases: int) -> 
 
 
 def ours(fitted: Sequences, asked: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
-    """The transition graph."""
+    """Phase graph."""
     answers = Answers(PhaseGraph.fit(fitted, n_phases))
     shares = np.zeros((len(asked), n_phases))
     for row, history in enumerate(asked):
@@ -60,7 +60,7 @@ PREDICTORS: dict[str, Predictor] = {"first order": first_order, "random forest":
 
 
 def compare(sequences: Sequences, repeats: int) -> dict[str, dict[str, float]]:
-    """Cross-validation by container, `repeats` times with other folds.
+    """Cross-validation by container, `repeats` times with different folds.
 
     Returns
     -------
@@ -72,9 +72,9 @@ def compare(sequences: Sequences, repeats: int) -> dict[str, dict[str, float]]:
     for repeat in range(repeats):
         order = np.random.default_rng(repeat).permutation(len(sequences))
         for fold in range(FOLDS):
-            kept_back = set(order[fold::FOLDS].tolist())
-            fitted = [runs for at, runs in enumerate(sequences) if at not in kept_back]
-            asked, truth = transitions([sequences[at] for at in sorted(kept_back)])
+            held_out = set(order[fold::FOLDS].tolist())
+            fitted = [runs for at, runs in enumerate(sequences) if at not in held_out]
+            asked, truth = transitions([sequences[at] for at in sorted(held_out)])
             for name, predict in PREDICTORS.items():
                 began = time.perf_counter()
                 shares = predict(fitted, asked, n_phases)

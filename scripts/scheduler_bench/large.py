@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rich.progress import Progress
 
-from benches import tell
+from benches import log_progress
 from scheduler_bench import calls, objects
 from scheduler_bench.objects import fill, prepare, waiting
 from scheduler_bench.place import Memory, Place
@@ -56,7 +56,7 @@ def grow(
     asked_about = waiting(place, progress, wait)
     nodes = pods = 0
     for size in sorted(sizes):
-        tell(f"{size:,} nodes, {size * pods_a_node:,} pods")
+        log_progress(f"{size:,} nodes, {size * pods_a_node:,} pods")
         fill(place, progress, range(nodes, size), range(pods, size * pods_a_node), size)
         nodes, pods = size, size * pods_a_node
         began_s = time.monotonic()

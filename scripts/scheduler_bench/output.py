@@ -103,7 +103,7 @@ def _cpu(rounds: Sequence[Round]) -> Table:
 def _calls(times: Sequence[Times]) -> Table:
     title = "a call, milliseconds; the constant has the size of the answer"
     heads = ("calls", "p50", "p90", "p99", "most", "goal p99", "others' cores")
-    made = benches.table(title, "node names", "slow clients", "server", "verb", *heads, words=4)
+    made = benches.table(title, "node names", "slow clients", "server", "verb", *heads, text_columns=4)
     for one in times:
         goals = P99_BESIDE_SLOW_MS if one.slow_clients else P99_MS
         goal = goals.get(one.names) if one.server == "ours" else None
@@ -123,7 +123,7 @@ def _calls(times: Sequence[Times]) -> Table:
 
 def _memory(held: Sequence[Held]) -> Table:
     heads = ("nodes", "pods", "synced after", "once synced", "after the calls", "RSS, sum", "goal")
-    made = benches.table("memory of the whole service, MiB (PSS of all its processes)", *heads, words=0)
+    made = benches.table("memory of the whole service, MiB (PSS of all its processes)", *heads, text_columns=0)
     for one in held:
         goal = f"{PSS_MIB:.0f}" if (one.nodes, one.pods) == (5_000, 50_000) else ""
         made.add_row(
@@ -135,7 +135,9 @@ def _memory(held: Sequence[Held]) -> Table:
 
 def _perf(perf: Sequence[Perf], facts: Mapping[str, Any]) -> Table:
     title = f"scheduler_perf, {facts['nodes']} nodes, {facts['pods']} pods; medians of the rounds"
-    made = benches.table(title, "case", "extender", "pods/s", "rounds", "an attempt, ms: p50", "p90", "p99", words=2)
+    made = benches.table(
+        title, "case", "extender", "pods/s", "rounds", "an attempt, ms: p50", "p90", "p99", text_columns=2
+    )
     for case, kind in dict.fromkeys((each.case, each.kind) for each in sorted(perf, key=lambda one: one.case)):
         own = [each for each in perf if (each.case, each.kind) == (case, kind)]
         middle = (

@@ -48,7 +48,7 @@ def tables(played: Played) -> list[Table]:
 def _compared(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]], title: str) -> Table:
     made = table(
         title, "setting", "who", "mean s", "mean", "thesis", "against theirs", "makespan s", "makespan", "thesis",
-        "best job", "thesis", "worst job", "faster", "> 10 % slower", "than mean", "moves", words=2,
+        "best job", "thesis", "worst job", "faster", "> 10 % slower", "than mean", "moves", text_columns=2,
     )  # fmt: skip
     for setting, plays in settings:
         told = setting.told
@@ -82,7 +82,7 @@ def _compared(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]]
 def _who_wins(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]], title: str) -> Table:
     """Which share of the jobs end earlier, and what those win and the others lose."""
     heads = ("faster", "thesis", "win", "thesis", "lose", "thesis", "worst job", "thesis", "first job", "last job")
-    made = table(f"{title}; who wins and who loses", "setting", "who", *heads, "thesis", words=2)
+    made = table(f"{title}; who wins and who loses", "setting", "who", *heads, "thesis", text_columns=2)
     for setting, plays in settings:
         told = setting.told
         for who in list(plays[0])[1:]:
