@@ -35,7 +35,7 @@ Facts = Callable[[UsageSeries], FloatArray]
 
 
 def boosted(series: Sequence[UsageSeries], learned: Learned, seed: int) -> Rule:
-    """Rule by trees fitted on these containers, corrected online for the container's own violations like every other."""
+    """Rule by trees fitted on these containers, corrected online for the container's own violations."""
 
     def facts(one: UsageSeries) -> FloatArray:
         return np.column_stack([levels(one, CPU), phase_features(one, learned)])
