@@ -85,7 +85,10 @@ class Comparison:
         both = {"default": self.default, "ours": self.ours}
         return {
             "world": self.world.name, **self.cell._asdict(),
-            **{who: figures_of(outcome.total) | {"after_first_day": figures_of(outcome.after_first_day)} for who, outcome in both.items()},
+            **{
+                who: figures_of(one.total) | {"after_first_day": figures_of(one.after_first_day)}
+                for who, one in both.items()
+            },
             "worse": list(self.worse()),
         }  # fmt: skip
 
