@@ -55,7 +55,7 @@ def progress_bars() -> Progress:
     )
 
 
-def console_of_width(width: int) -> Console:
+def table_console(width: int) -> Console:
     """Console for tables: as wide as the terminal, or `width` columns if stdout is no terminal."""
     return Console(width=None if sys.stdout.isatty() else width)
 
