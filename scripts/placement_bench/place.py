@@ -18,11 +18,10 @@ from placement_bench.watching import BENCH_LABEL, PodWatch, all_gone, wait_for
 from recommender.cluster.access.connection import Api
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.profiles import PROFILES
-from scale_bench.objects import fast_api
+from scale_bench.objects import PARALLEL_REQUESTS, fast_api
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKLOAD_LABEL = "phasewise.dev/workload"
-PARALLEL_REQUESTS = 8
 Json = dict[str, Any]
 
 

@@ -27,8 +27,8 @@ NOON_S = 1_800_000_000.0
 GIB = float(1 << 30)
 
 RESTLESS = [2.0] * 119 + [5.0]
-"""Cores: 2 on average for five hours, of a pod that needs up to 5. Its variance, in cores squared, is half of 2 (5 - 2):
-3. It is uniformly distributed within the root of three times that, 3 cores, of the 2."""
+"""Cores: 2 on average for five hours, of a pod that needs up to 5. Its variance, in cores squared, is half of
+2 (5 - 2): 3. It is uniformly distributed within the root of three times that, 3 cores, of the 2."""
 
 NO_MEMORY, NO_CPU = (for_a_time(reason, 7200.0) for reason in (MEMORY_REASON, CPU_REASON))
 """Reasons for refusing nodes, with the default patience."""
