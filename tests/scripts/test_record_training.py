@@ -1,4 +1,4 @@
-"""The recorder: its plan, its meters against known children, its runs end to end, its pack."""
+"""The recorder: plan, meters against known processes, runs end to end, and packing."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ class TestScript:
             time.sleep(0.05)
         recording.send_signal(signal.SIGINT)
         told = recording.communicate(timeout=120)[1]
-        assert (recording.returncode, told.splitlines()[-1]) == (1, "stopped; call again to go on")
+        assert (recording.returncode, told.splitlines()[-1]) == (1, "stopped; call again to continue")
         assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["machine.json"]
         assert list((tmp_path / "work").iterdir()) == []
         jobs = [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
@@ -349,4 +349,4 @@ class TestPack:
 
     def test_a_folder_that_is_no_recording_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(pack.PackError, match="record_training run"):
-            pack.read_made_on(tmp_path)
+            pack.read_machine_facts(tmp_path)
