@@ -212,7 +212,7 @@ class Cluster(Rig):
         """Stop a server for good: another one may have its name."""
         self.servers.pop(name).stop()
 
-    def look_again(self) -> None:
+    def restart_slow_to_reconnect(self) -> None:
         """Start anew who looks for a lost API server ever more seldom: after a minute without it, a minute late."""
         names = [name for name in self.servers if name in HESITANT or name.endswith("-kubelet")]
         with ThreadPoolExecutor(len(names)) as side:

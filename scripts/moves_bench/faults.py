@@ -269,7 +269,7 @@ class _Wave:
 
     def _restart_api_server(self) -> None:
         self._cluster.restart("kube-apiserver")
-        self._cluster.look_again()
+        self._cluster.restart_slow_to_reconnect()
 
     def _fill_a_node(self) -> None:
         node = self._bench.nodes[int(self._chance.integers(len(self._bench.nodes)))]
