@@ -14,7 +14,7 @@ import orjson
 import urllib3
 
 from local_cluster.installing import installed_environment, installed_profile
-from local_cluster.processes import AS_SHIPPED, Server
+from local_cluster.processes import GO_DEFAULTS, Server
 from local_cluster.scheduling import start_scheduler
 from local_cluster.simulated.nodes import listed
 from local_cluster.waiting import wait_until
@@ -85,9 +85,9 @@ def bind_burst(bench: BenchCluster, kind: str, pods: int, number: int, share_per
     """
     _create(bench, pods, number)
     first = int(WARM_UP_SHARE * pods)
-    profile, environment = None, AS_SHIPPED
+    profile, environment = None, GO_DEFAULTS
     if kind in OF_MANIFESTS:
-        profile, environment = installed_profile(), AS_SHIPPED | installed_environment()
+        profile, environment = installed_profile(), GO_DEFAULTS | installed_environment()
     with _extender_of(bench, kind) as (extender, url), _BindingWatch(bench) as seen:
         scheduler = start_scheduler(
             bench.cluster,
