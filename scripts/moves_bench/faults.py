@@ -94,14 +94,8 @@ def run(bench: Bench, moves: int, seed: int) -> FaultCounts:
     namespace = bench.cluster.namespace("faults")
     with ExitStack() as stack:
         stack.enter_context(extender_with_scheduler(bench.cluster))
-        limits = (
-            "--moves-at-once",
-            str(MOVES_AT_ONCE),
-            "--moves-at-once-in-namespace",
-            str(MOVES_AT_ONCE),
-            "--move-rest",
-            "5s",
-        )
+        at_once = str(MOVES_AT_ONCE)
+        limits = ("--moves-at-once", at_once, "--moves-at-once-in-namespace", at_once, "--move-rest", "5s")
         account = mover_account(bench.cluster).kubeconfig
         controller = start_controller(bench.cluster, account, "--moves", "act", *limits, name="mover")
         stack.callback(controller.stop)

@@ -83,9 +83,8 @@ def validation(rows: Sequence[Comparison], alone_s: Mapping[str, Sequence[float]
     for row in rows:
         together, last = row.batch if row.batch != last else "", row.batch
         first, second = (f"{100.0 * error:+.1f} %" for error in row.errors)
-        predicted = (
-            f"{row.predicted_s:.1f} s | {first} | {row.cpu_of_alone:.2f} | {row.predicted_with_cpu_s:.1f} s | {second}"
-        )
+        with_cpu = f"{row.predicted_with_cpu_s:.1f} s | {second}"
+        predicted = f"{row.predicted_s:.1f} s | {first} | {row.cpu_of_alone:.2f} | {with_cpu}"
         lines.append(f"| {together} | {row.name} | {row.measured_s:.1f} s | {predicted} |")
     if rows:
         errors = 100.0 * np.abs([row.errors for row in rows])
@@ -128,7 +127,7 @@ def draw(path: Path, batches: Batches) -> None:
             longest_s = max(longest_s, _last(ran))
             axes.set(yticks=np.arange(NODES) + 0.5, yticklabels=[f"node {n}" for n in range(NODES)], ylim=(NODES, 0))
             axes.set_title(
-                f"{ROWS[key].title}: mean completion {_mean(ran):.0f} s, batch finished after {_last(ran):.0f} s"
+                f"{ROWS[key].title}: mean completion {_mean(ran):.0f} s, finished after {_last(ran):.0f} s"
             )
             for number in range(1, NODES):
                 axes.axhline(number, color=INK, linewidth=0.5)

@@ -176,10 +176,8 @@ def _run(
     cluster, began_s = bench.cluster, time.monotonic()
     checkpoints = bench.checkpoints / namespace  # jobs of another policy with the same names must not resume from these
     checkpoints.mkdir(exist_ok=True)
-    batch, ran = (
-        BatchV1Api(cluster.client()),
-        {each.name: JobRecord(each.name, each.kind, each.at_s) for each in coming},
-    )
+    batch = BatchV1Api(cluster.client())
+    ran = {each.name: JobRecord(each.name, each.kind, each.at_s) for each in coming}
     left, logged_s = list(coming), 0.0
     while left or any(each.ended_s != each.ended_s for each in ran.values()):
         now_s = time.monotonic() - began_s

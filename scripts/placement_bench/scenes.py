@@ -67,9 +67,8 @@ class OnCluster:
     def __init__(self, bench: BenchCluster, nodes: int) -> None:
         self._bench = bench
         self._nodes = bench.cluster.start_nodes(nodes, cpu=f"{NODE[0]:g}", memory=f"{NODE[1]:.0f}")
-        self._url = start_extender(
-            bench, EXTENDER_SCHEDULER, REAL_TIME, "--hold", "0.001s"
-        )  # a probe must not count as a pod
+        no_hold = ("--hold", "0.001s")  # a probe must not count as a pod
+        self._url = start_extender(bench, EXTENDER_SCHEDULER, REAL_TIME, *no_hold)
         start_with_extender(bench, EXTENDER_SCHEDULER, self._url)
         self._namespace = bench.namespace()
         self._profiles = 0
@@ -129,10 +128,8 @@ class OnCluster:
     def _counted(self, session: requests.Session, names: Sequence[str]) -> dict[str, float]:
         """S of each node as the extender counts it, by asking about a pod that is never created."""
         metadata = {"name": "probe", "namespace": self._namespace, "uid": f"probe-{self._namespace}"}
-        probe = {
-            "metadata": metadata,
-            "spec": {"schedulerName": EXTENDER_SCHEDULER.scheduler, "containers": [{"name": "main"}]},
-        }
+        spec = {"schedulerName": EXTENDER_SCHEDULER.scheduler, "containers": [{"name": "main"}]}
+        probe = {"metadata": metadata, "spec": spec}
         asked = {"Pod": probe, "NodeNames": names}
         session.post(f"{self._url}/prioritize", json=asked, timeout=10).raise_for_status()
         where = f"{self._url}/explain/{self._namespace}/probe"

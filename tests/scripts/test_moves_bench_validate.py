@@ -61,9 +61,8 @@ def test_jobs_together_are_compared_with_what_they_were_alone() -> None:
     assert first.predicted_s == pytest.approx(20.0)
     assert first.errors[0] == pytest.approx(-1.0 / 21.0)
     assert (first.cpu_of_alone, second.cpu_of_alone) == (pytest.approx(1.1), pytest.approx(1.0))
-    assert first.predicted_with_cpu_s == pytest.approx(
-        22.0
-    )  # ten core seconds are left at 2 s, and half a core for them
+    # Ten core seconds are left at 2 s, and half a core for them.
+    assert first.predicted_with_cpu_s == pytest.approx(22.0)
     assert compare_batches(alone, 1.0, 0.0) == []
 
 

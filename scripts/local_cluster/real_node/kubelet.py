@@ -15,13 +15,7 @@ from local_cluster.rig import Rig
 
 LABEL = "phasewise.dev/real"
 TAINT = {"key": LABEL, "value": "true", "effect": "NoSchedule"}
-_DISABLED_EVICTION_SIGNALS = (
-    "memory.available",
-    "nodefs.available",
-    "nodefs.inodesFree",
-    "imagefs.available",
-    "imagefs.inodesFree",
-)
+_NO_EVICTION = ("memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree")
 """Eviction signals of the whole machine, on which the node must not act."""
 
 
@@ -90,7 +84,7 @@ def _configuration(rig: Rig, name: str, address: str, port: int, cgroup: str) ->
         "failSwapOn": False,
         "oomScoreAdj": 0,  # no protection of this kubelet on a shared machine
         "makeIPTablesUtilChains": False,  # leave the machine's packet filter alone
-        "evictionHard": dict.fromkeys(_DISABLED_EVICTION_SIGNALS, "0%"),
+        "evictionHard": dict.fromkeys(_NO_EVICTION, "0%"),
         "imageGCHighThresholdPercent": 100,
         "registerWithTaints": [TAINT],
         "clusterDNS": ["10.98.0.10"],  # unreachable, but without it every pod gets a warning event

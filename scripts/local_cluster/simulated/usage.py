@@ -11,7 +11,7 @@ Each of these needs a write or two to the API, and no process while time passes:
 The series of CPU is demand. Reported usage is at most the limit, and at least a thousandth of a core; the rest counts
 as throttled, and is not made up for later, unlike in a real container. Memory is reported up to the limit.
 
-Kubernetes has only counters of CPU time. At each scrape kwok adds the present rate times the time since the last scrape.
+Kubernetes has only counters of CPU time. At each scrape kwok adds the present rate times the time since the last one.
 That is exact for a played series, whose rate is the mean of the last `averaged_over_s`, if something scrapes that often
 (a Prometheus each second); with metrics-server alone, set it to 10 s. Counters are reset when kwok is restarted.
 """
