@@ -126,9 +126,7 @@ def draw(path: Path, batches: Batches) -> None:
                 axes.plot(each.ended_s, places[-1][1] if places else 0, "|", color=TARGET, markersize=5)
             longest_s = max(longest_s, _last(ran))
             axes.set(yticks=np.arange(NODES) + 0.5, yticklabels=[f"node {n}" for n in range(NODES)], ylim=(NODES, 0))
-            axes.set_title(
-                f"{ROWS[key].title}: mean completion {_mean(ran):.0f} s, finished after {_last(ran):.0f} s"
-            )
+            axes.set_title(f"{ROWS[key].title}: mean completion {_mean(ran):.0f} s, finished after {_last(ran):.0f} s")
             for number in range(1, NODES):
                 axes.axhline(number, color=INK, linewidth=0.5)
             grid(axes, "x")

@@ -29,7 +29,7 @@ from node_bench.interpreter import Interpreter
 NODES, NODE_CORES = 3, 0.5
 POLL_INTERVAL_S = 1.0
 PROGRESS_INTERVAL_S = 20.0
-WARM_UP_RUNS = 2
+WARM_UPS = 2
 """Runs of each class that the recommender sees before the first seed."""
 TIMEOUT_S = 2400.0
 OUR_OPTIONS = ("--interval", "5s", "--step", "5s", "--cycle", "1m", "--progress-interval", "10s")
@@ -138,9 +138,7 @@ def _run_row(
         namespace = bench.cluster.namespace(row.key)
         if row.moves or row.shares:
             _start(bench.cluster, row, stack)
-            warm_up = [
-                JobArrival(f"warm-up-{kind}-{n}", kind, 5 + n, 0.0) for kind in KINDS for n in range(WARM_UP_RUNS)
-            ]
+            warm_up = [JobArrival(f"warm-up-{kind}-{n}", kind, 5 + n, 0.0) for kind in KINDS for n in range(WARM_UPS)]
             _run(bench, row, interpreter, namespace, warm_up, batch.longer, "warm-up")
         for seed in seeds:
             coming = draw_arrivals(batch.jobs, seed, batch.within_s, f"s{seed}")

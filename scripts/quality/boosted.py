@@ -20,8 +20,8 @@ from recommender.records import CPU, VIOLATION_TOLERANCE, FloatArray, IntArray, 
 DECISION_SAMPLES, LOSS_SAMPLES = 6, 10
 """Samples whose largest use is predicted: for decisions, and for comparing losses."""
 
-DECISION_QUANTILE, LOSS_QUANTILE = 0.9, 0.95
-BOOSTING_ITERATIONS, MIN_SAMPLES_LEAF = 200, 20
+DECISION_QUANTILE, QUANTILE = 0.9, 0.95
+ITERATIONS, MIN_SAMPLES_LEAF = 200, 20
 CHANGE_THRESHOLD = 0.15
 """The request changes when it is off by this share, or when use exceeds it."""
 
@@ -77,13 +77,11 @@ def losses(
             way: learn(training_series, phases, by_program=by_program, seed=seed) for way, phases in ways.items()
         }
         for name, facts in _by_name(learned, resource).items():
-            trees = fit_trees(training_series, facts, resource, LOSS_SAMPLES, LOSS_QUANTILE, seed)
+            trees = fit_trees(training_series, facts, resource, LOSS_SAMPLES, QUANTILE, seed)
             for one in kept_out:
                 ahead = _future_peak(one, resource, LOSS_SAMPLES)
                 miss = ahead - trees.predict(facts(one))[: len(ahead)] if len(ahead) else ahead
-                total[name] = total.get(name, 0.0) + float(
-                    np.maximum(LOSS_QUANTILE * miss, (LOSS_QUANTILE - 1) * miss).sum()
-                )
+                total[name] = total.get(name, 0.0) + float(np.maximum(QUANTILE * miss, (QUANTILE - 1) * miss).sum())
         count += sum(len(_future_peak(one, resource, LOSS_SAMPLES)) for one in kept_out)
     return {name: loss / count for name, loss in total.items()}
 
@@ -105,11 +103,7 @@ def fit_trees(
     known = [(facts(one), _future_peak(one, resource, samples)) for one in series]
     rows = np.concatenate([told[: len(ahead)] for told, ahead in known])
     trees = HistGradientBoostingRegressor(
-        loss="quantile",
-        quantile=quantile,
-        max_iter=BOOSTING_ITERATIONS,
-        min_samples_leaf=MIN_SAMPLES_LEAF,
-        random_state=seed,
+        loss="quantile", quantile=quantile, max_iter=ITERATIONS, min_samples_leaf=MIN_SAMPLES_LEAF, random_state=seed
     )
     return trees.fit(rows, np.concatenate([ahead for _, ahead in known]))
 

@@ -227,12 +227,7 @@ def judge(series: Sequence[UsageSeries], in_force: Sequence[FloatArray]) -> Resu
 
 
 def compare(
-    series: Sequence[UsageSeries],
-    changes_per_hour: float,
-    more: Mapping[str, Row],
-    *,
-    by_program: bool,
-    seed: int,
+    series: Sequence[UsageSeries], changes_per_hour: float, more: Mapping[str, Row], *, by_program: bool, seed: int
 ) -> dict[str, Result]:
     """Judge all rows, and `more`, on each container, fitted on other programs (`by_program`) or other containers."""
     groups, rows = folds(series, by_program=by_program, seed=seed), rows_for(series) | more

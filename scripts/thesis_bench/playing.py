@@ -21,7 +21,7 @@ SLOWDOWN_TOLERANCE = 0.10
 
 ROUNDING_S = 1e-6
 
-BASELINE_DRAWS = 10
+TIE_DRAWS = 10
 """Draws of the baseline with other choices among equal nodes, for a job's usual completion time."""
 
 
@@ -59,7 +59,7 @@ class Result:
     faster, slower
         Shares of the jobs that end earlier, and that take longer by more than `SLOWDOWN_TOLERANCE`.
     slower_than_usual
-        Share of the jobs that take longer by more than that than their mean over `BASELINE_DRAWS` of the baseline.
+        Share of the jobs that take longer by more than that than their mean over `TIE_DRAWS` of the baseline.
     """
 
     mean_s: float
@@ -99,9 +99,7 @@ def play(task: Task) -> tuple[Task, Mapping[str, Result]]:
     """Play every decider on the same jobs."""
     jobs = task.setting.jobs(task.seed)
     chance = np.random.default_rng([task.seed, 2_000_000])
-    redrawn = [
-        [replace(job, ties=chance.permutation(job.ties).tolist()) for job in jobs] for _ in range(BASELINE_DRAWS)
-    ]
+    redrawn = [[replace(job, ties=chance.permutation(job.ties).tolist()) for job in jobs] for _ in range(TIE_DRAWS)]
     usual_s = np.mean([_completion_s(_played(task, others, Default()), others) for others in redrawn], axis=0)
     results: dict[str, Result] = {}
     for who, decider in deciders(task).items():

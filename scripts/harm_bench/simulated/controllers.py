@@ -35,10 +35,7 @@ def reconcile(workload: Workload, tally: Tally, now_s: float) -> None:
 
 
 def evict(workload: Workload, pod: Pod, tally: Tally) -> None:
-    """Evict a pod as the Eviction API does; its controller replaces it.
-
-    To a Job it is a failed pod.
-    """
+    """Evict a pod as the Eviction API does; its controller replaces it. To a Job it is a failed pod."""
     tally.evictions += 1
     workload.failed_pods += 1
     _remove(workload, pod)

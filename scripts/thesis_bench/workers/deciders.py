@@ -174,7 +174,7 @@ class Phasewise:
     placing: bool = False
     interval_s: float = 30.0
     _stay: StayWorld | None = None
-    _expected_stages: dict[str, list[Stage]] = field(default_factory=dict)
+    _expected: dict[str, list[Stage]] = field(default_factory=dict)
     _due_s: float = 0.0
 
     def wakeup_s(self) -> float:
@@ -189,10 +189,8 @@ class Phasewise:
     def _best_place(self, play: Play, job: TrainingJob, default: int, stay: StayWorld) -> int:
         """Worker where the job adds least; among equals the default scheduler's, or the first that it would try."""
         cores = [worker.cores for worker in play.workers]
-        self._expected_stages[job.name] = whole = self.classes.get(job.workload, RunsOfClass()).whole_job(
-            0.0, max(cores)
-        )
-        ends_s = stay.ends_s(self._expected_stages)
+        self._expected[job.name] = whole = self.classes.get(job.workload, RunsOfClass()).whole_job(0.0, max(cores))
+        ends_s = stay.ends_s(self._expected)
         new = Sharing(job.name, default, whole, ends_s[job.name], foreseen=job.workload in self.classes)
         running = [self._known(run, ends_s[run.name], play.now_s) for run in play.running]
         added = added_s(new, running, cores, play.now_s)
@@ -202,7 +200,7 @@ class Phasewise:
     def decide(self, play: Play) -> Iterable[Move]:
         stay = self._advance(play)
         self._due_s = play.now_s + self.interval_s
-        ends_s = stay.ends_s(self._expected_stages)
+        ends_s = stay.ends_s(self._expected)
         jobs = [self._known(run, ends_s[run.name], play.now_s) for run in play.running]
         cores = [worker.cores for worker in play.workers]
         moves: list[Move] = []
@@ -217,15 +215,15 @@ class Phasewise:
             self._stay = StayWorld([worker.cores for worker in play.workers])
         for run in play.running:
             known = self.classes.get(run.job.workload, RunsOfClass())
-            self._expected_stages[run.name] = known.whole_job(run.work_core_s, run.demand_cores)
+            self._expected[run.name] = known.whole_job(run.work_core_s, run.demand_cores)
         for run in play.ended:
-            self._expected_stages[run.name] = list(run.job.stages)
-        self._stay.advance(play.now_s, self._expected_stages)
+            self._expected[run.name] = list(run.job.stages)
+        self._stay.advance(play.now_s, self._expected)
         self._stay.forget({run.name for run in play.ended})
         return self._stay
 
     def _known(self, run: Run, due_s: float, now_s: float) -> Sharing:
-        left = left_of(self._expected_stages[run.name], run.work_core_s, run.demand_cores)
+        left = left_of(self._expected[run.name], run.work_core_s, run.demand_cores)
         return Sharing(
             run.name, run.worker, left, due_s, max(0.0, run.away_until_s - now_s), run.moves, run.moved_s,
             foreseen=run.job.workload in self.classes,
