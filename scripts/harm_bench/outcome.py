@@ -85,10 +85,7 @@ class Comparison:
         both = {"default": self.default, "ours": self.ours}
         return {
             "world": self.world.name, **self.cell._asdict(),
-            **{
-                who: figures_of(one.total) | {"after_first_day": figures_of(one.after_first_day)}
-                for who, one in both.items()
-            },
+            **{w: figures_of(o.total) | {"after_first_day": figures_of(o.after_first_day)} for w, o in both.items()},
             "worse": list(self.worse()),
         }  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from harm_bench.simulated.cluster import Cluster
 from harm_bench.simulated.default import DefaultRecommender
-from harm_bench.simulated.metrics import Distortion, Metrics, undistorted
+from harm_bench.simulated.metrics import Distortion, Metrics, exact
 from harm_bench.simulated.pods import Tally, Workload
 from harm_bench.simulated_view import SimulatedView
 from recommender import model as models
@@ -100,12 +100,7 @@ class Play:
     """
 
     def __init__(
-        self,
-        who: Contender,
-        workloads: Sequence[Workload],
-        *,
-        distort: Distortion = undistorted,
-        round_s: float = TICK_S,
+        self, who: Contender, workloads: Sequence[Workload], *, distort: Distortion = exact, round_s: float = TICK_S
     ) -> None:
         self.cluster = Cluster(workloads, START_S, TICK_S)
         self._metrics = metrics = Metrics(self.cluster, TICK_S, distort)

@@ -98,9 +98,9 @@ class NamespaceWatch:
 
 
 def play_for_real(
-    cluster: Cluster, minutes: float, on_progress: Callable[[float], None]
+    cluster: Cluster, minutes: float, progress: Callable[[float], None]
 ) -> dict[Contender, NamespaceWatch]:
-    """Run both recommenders side by side; `on_progress` is called with the share of the time that has passed.
+    """Run both recommenders side by side; `progress` is called with the share of the time that has passed.
 
     Raises `NotInTime` if either recommends nothing for a workload: then the comparison would be meaningless.
     """
@@ -112,16 +112,14 @@ def play_for_real(
     start_updater(cluster, interval_s=INTERVAL_S, **AS_UPSTREAM)
     start_default(cluster, interval_s=INTERVAL_S)
     start_recommender(cluster, install(cluster), *OURS)
-    watches: dict[Contender, NamespaceWatch] = {
-        who: NamespaceWatch(cluster, cluster.namespace(f"harm-{who}")) for who in CONTENDERS
-    }
+    watches = {who: NamespaceWatch(cluster, cluster.namespace(f"harm-{who}")) for who in CONTENDERS}
     for who, watch in watches.items():
         cluster.apply(*(made for one in SETUPS for made in _objects(one, watch.namespace, nodes.selector, who)))
     began_s = time.monotonic()
     while (passed_s := time.monotonic() - began_s) < minutes * 60.0:
         for watch in watches.values():
             watch.poll()
-        on_progress(passed_s / (minutes * 60.0))
+        progress(passed_s / (minutes * 60.0))
         time.sleep(POLL_INTERVAL_S)
     for watch in watches.values():
         watch.finish()

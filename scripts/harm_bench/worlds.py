@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from harm_bench.playing import HOUR_S, START_S
-from harm_bench.simulated.metrics import Distortion, clock_ahead, negated, outage, undistorted
+from harm_bench.simulated.metrics import Distortion, clock_ahead, exact, negated, outage
 from harm_bench.simulated.pods import (
     NONE,
     Autoscaler,
@@ -147,7 +147,7 @@ class World:
     rollouts: tuple[float, ...] = ()
     crashes: tuple[tuple[Window, float], ...] = ()
     full: tuple[Window, ...] = ()
-    distort: Distortion = undistorted
+    distort: Distortion = exact
     restarts_every_h: float = math.inf
     run_s: float = RUN_S
 

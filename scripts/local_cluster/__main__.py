@@ -51,9 +51,7 @@ def cluster() -> None:
 @click.option("--default-recommender", is_flag=True, help="The VPA's own recommender.")
 @click.option("--metrics-server", is_flag=True, help="metrics.k8s.io; included in --vpa.")
 @click.option("--prometheus", is_flag=True, help="Prometheus and kube-state-metrics.")
-@click.option(
-    "--extender", is_flag=True, help="Scheduler, extender, gang controller and webhook of manifests/extender."
-)
+@click.option("--extender", is_flag=True, help="Scheduler, extender, gang controller and webhook.")
 def up(
     nodes: int,
     real_node: bool,
@@ -69,9 +67,7 @@ def up(
     """
     clear_leftovers()
     if folder().exists():
-        raise click.ClickException(
-            "The cluster is already up: see `scripts/cluster status`, or run `scripts/cluster down` first."
-        )
+        raise click.ClickException("The cluster is already up; stop it with `scripts/cluster down`.")
     if real_node and (missing := what_is_missing()):
         raise click.UsageError(f"--real-node: {missing}")
     made = Cluster(PERSONAL, building.build_all())

@@ -26,7 +26,7 @@ from local_cluster.processes import Server
 from local_cluster.real_node.kubelet import LABEL
 from local_cluster.simulated.nodes import listed
 from local_cluster.waiting import wait_until
-from moves_bench.jobs import IGNORE_DISRUPTIONS
+from moves_bench.jobs import ON_EVICTION
 from moves_bench.real import Bench
 
 Json = dict[str, Any]
@@ -204,9 +204,8 @@ class _Wave:
         }
         spec["containers"][0]["volumeMounts"] = [{"name": "checkpoints", "mountPath": "/checkpoints"}]
         metadata = {"labels": {"job": name}, "annotations": {"phasewise.dev/checkpointable": "true"}}
-        return workloads.job(
-            name, {"metadata": metadata, "spec": spec}, podFailurePolicy=IGNORE_DISRUPTIONS, backoffLimit=0
-        )
+        template = {"metadata": metadata, "spec": spec}
+        return workloads.job(name, template, podFailurePolicy=ON_EVICTION, backoffLimit=0)
 
     def _running(self) -> dict[str, Json]:
         pods = listed(self._cluster.core.list_namespaced_pod, self._namespace)

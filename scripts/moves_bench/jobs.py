@@ -37,13 +37,11 @@ REQUEST = "100m"
 
 GRACE_S = 60
 
-IGNORE_DISRUPTIONS = {
-    "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
-}
+ON_EVICTION = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
 """Pod failure policy: an eviction does not fail the Job."""
 
 
-class JobArrival(NamedTuple):
+class Arrival(NamedTuple):
     """A job: name, class, run of the recorder's plan, and time of arrival in seconds."""
 
     name: str
@@ -52,18 +50,18 @@ class JobArrival(NamedTuple):
     at_s: float
 
 
-def draw_arrivals(number: int, seed: int, within_s: float, prefix: str) -> list[JobArrival]:
+def draw_arrivals(number: int, seed: int, within_s: float, prefix: str) -> list[Arrival]:
     """Draw equally many jobs of each class, in random order at random times."""
     chance = np.random.default_rng(seed)
     kinds = chance.permutation([list(KINDS)[place % len(KINDS)] for place in range(number)])
     at_s = np.sort(chance.uniform(0.0, within_s, number))
     return [
-        JobArrival(f"{prefix}-{kind}-{place}", str(kind), 1 + int(chance.integers(4)), float(at_s[place]))
+        Arrival(f"{prefix}-{kind}-{place}", str(kind), 1 + int(chance.integers(4)), float(at_s[place]))
         for place, kind in enumerate(kinds)
     ]
 
 
-def training_pod(coming: JobArrival, node: RealNode, interpreter: Interpreter, longer: float, *options: str) -> Json:
+def training_pod(coming: Arrival, node: RealNode, interpreter: Interpreter, longer: float, *options: str) -> Json:
     """A pod for one node that runs `training.job` with further options."""
     kind = KINDS[coming.kind]
     command = [
@@ -74,7 +72,7 @@ def training_pod(coming: JobArrival, node: RealNode, interpreter: Interpreter, l
 
 
 def job(
-    coming: JobArrival, node: RealNode, interpreter: Interpreter, checkpoints: Path, longer: float = 1.0, *, moves: bool
+    coming: Arrival, node: RealNode, interpreter: Interpreter, checkpoints: Path, longer: float = 1.0, *, moves: bool
 ) -> Json:
     """A Job for any real node that logs its loss, and resumes from its checkpoint on another node."""
     pod = training_pod(coming, node, interpreter, longer, "--checkpoint", f"/checkpoints/{coming.name}")
@@ -87,9 +85,8 @@ def job(
     if moves:
         spec |= {"schedulerName": SCHEDULER, "schedulingGates": [{"name": "phasewise.dev/gang"}]}
         annotations["phasewise.dev/checkpointable"] = "true"
-    return workloads.job(
-        coming.name, {"metadata": metadata, "spec": spec}, podFailurePolicy=IGNORE_DISRUPTIONS, backoffLimit=0
-    )
+    template = {"metadata": metadata, "spec": spec}
+    return workloads.job(coming.name, template, podFailurePolicy=ON_EVICTION, backoffLimit=0)
 
 
 def vpa(name: str, shares: str) -> Json:

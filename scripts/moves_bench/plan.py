@@ -43,10 +43,7 @@ class Planned(NamedTuple):
 
 
 def measure(policy: str, nodes: int, pods: int, seed: int) -> Planned:
-    """Plan moves of pods that belong to a Job each; half of them train, a third of these in each category.
-
-    All classes are known.
-    """
+    """Plan moves of pods that belong to a Job each; half train, a third of these in each category."""
     chance = random.Random(seed)  # noqa: S311  # places pods
     places = [_place(number) for number in range(nodes)]
     members = [_member(number, f"node-{chance.randrange(nodes)}") for number in range(pods)]

@@ -23,7 +23,7 @@ from local_cluster.real_node.node import RealNode
 from local_cluster.recommender import install, start_recommender
 from local_cluster.simulated.nodes import listed
 from local_cluster.vpa_objects import create
-from moves_bench.jobs import KINDS, JobArrival, draw_arrivals, job, vpa
+from moves_bench.jobs import KINDS, Arrival, draw_arrivals, job, vpa
 from node_bench.interpreter import Interpreter
 
 NODES, NODE_CORES = 3, 0.5
@@ -138,7 +138,7 @@ def _run_row(
         namespace = bench.cluster.namespace(row.key)
         if row.moves or row.shares:
             _start(bench.cluster, row, stack)
-            warm_up = [JobArrival(f"warm-up-{kind}-{n}", kind, 5 + n, 0.0) for kind in KINDS for n in range(WARM_UPS)]
+            warm_up = [Arrival(f"warm-up-{kind}-{n}", kind, 5 + n, 0.0) for kind in KINDS for n in range(WARM_UPS)]
             _run(bench, row, interpreter, namespace, warm_up, batch.longer, "warm-up")
         for seed in seeds:
             coming = draw_arrivals(batch.jobs, seed, batch.within_s, f"s{seed}")
@@ -162,21 +162,15 @@ def _start(cluster: Cluster, row: Row, stack: ExitStack) -> None:
 
 
 def _run(
-    bench: Bench,
-    row: Row,
-    interpreter: Interpreter,
-    namespace: str,
-    coming: Sequence[JobArrival],
-    longer: float,
-    what: str,
+    bench: Bench, row: Row, interpreter: Interpreter, namespace: str, jobs: Sequence[Arrival], longer: float, what: str
 ) -> list[JobRecord]:
     """Run one batch until all jobs have ended."""
     cluster, began_s = bench.cluster, time.monotonic()
     checkpoints = bench.checkpoints / namespace  # jobs of another policy with the same names must not resume from these
     checkpoints.mkdir(exist_ok=True)
     batch = BatchV1Api(cluster.client())
-    ran = {each.name: JobRecord(each.name, each.kind, each.at_s) for each in coming}
-    left, logged_s = list(coming), 0.0
+    ran = {each.name: JobRecord(each.name, each.kind, each.at_s) for each in jobs}
+    left, logged_s = list(jobs), 0.0
     while left or any(each.ended_s != each.ended_s for each in ran.values()):
         now_s = time.monotonic() - began_s
         if now_s > TIMEOUT_S * longer:

@@ -18,7 +18,7 @@ import numpy as np
 from benches import log_progress
 from local_cluster.real_node.cgroups import Cgroup
 from local_cluster.simulated.nodes import listed
-from moves_bench.jobs import JobArrival, training_pod
+from moves_bench.jobs import Arrival, training_pod
 from moves_bench.real import Bench
 from node_bench.interpreter import Interpreter
 from recommender.contention.forecast import LEAST_CORES
@@ -163,26 +163,21 @@ def _scaled(stages: Sequence[Stage], name: str, work: Mapping[str, float] | None
     return [stage._replace(core_s=times * stage.core_s) for stage in stages]
 
 
-def compare_batches(batches: Sequence[Sequence[ObservedJob]], cores: float, overhead: float) -> list[Comparison]:
+def compare(batches: Sequence[Sequence[ObservedJob]], cores: float, overhead: float) -> list[Comparison]:
     """Compare batches of several jobs with predictions from the batches of single jobs."""
     together = [batch for batch in batches if len(batch) > 1]
     alone = {batch[0].name: batch[0] for batch in reversed(batches) if len(batch) == 1}
-    cpu_s = {name: fmean(each) for name, each in cpu_s_alone(batches).items()}
+    cpu = {name: fmean(each) for name, each in cpu_s_alone(batches).items()}
     found = []
     for batch in together:
         comes_s = {job.name: job.at_s for job in batch}
-        usual = {job.name: cpu_s[job.name] / alone[job.name].cpu_s for job in batch}
+        usual = {job.name: cpu[job.name] / alone[job.name].cpu_s for job in batch}
         taken = {job.name: job.cpu_s / alone[job.name].cpu_s for job in batch}
         predicted = predicted_s(alone, comes_s, cores, overhead, usual)
-        given_cpu = predicted_s(alone, comes_s, cores, work=taken)
+        given = predicted_s(alone, comes_s, cores, work=taken)
         found += [
             Comparison(
-                title(batch),
-                job.name,
-                job.duration_s,
-                predicted[job.name],
-                job.cpu_s / cpu_s[job.name],
-                given_cpu[job.name],
+                title(batch), job.name, job.duration_s, predicted[job.name], job.cpu_s / cpu[job.name], given[job.name]
             )
             for job in batch
         ]
@@ -217,7 +212,7 @@ def _run(
     bench: Bench, namespace: str, interpreter: Interpreter, comes_s: Mapping[str, float], longer: float
 ) -> list[ObservedJob]:
     began_s, asked_s = time.monotonic(), 0.0
-    coming = [JobArrival(name, *JOBS[name], at_s) for name, at_s in sorted(comes_s.items(), key=lambda one: one[1])]
+    coming = [Arrival(name, *JOBS[name], at_s) for name, at_s in sorted(comes_s.items(), key=lambda one: one[1])]
     batch: dict[str, ObservedJob] = {}
     groups: dict[str, Cgroup] = {}
     while coming or not all(job.ended for job in batch.values()):

@@ -40,7 +40,7 @@ class Observations:
 
 
 @dataclass(frozen=True)
-class BenchNode:
+class Bench:
     """The node on which batches run, and the interpreter of the jobs."""
 
     cluster: Cluster
@@ -49,7 +49,7 @@ class BenchNode:
 
 
 def run_batch(
-    bench: BenchNode, namespace: str, row: Row, plans: Sequence[Plan], on_stage: OnStage, first: int = 1
+    bench: Bench, namespace: str, row: Row, plans: Sequence[Plan], on_stage: OnStage, first: int = 1
 ) -> Observations:
     """Submit the jobs one after the other, each with a VPA if the row has VPAs, and wait until all are done.
 
@@ -75,14 +75,14 @@ def run_batch(
         return Observations(watch.runs, sampler.samples, sampler.moments)
 
 
-def _submit(bench: BenchNode, namespace: str, row: Row, number: int, plan: Plan) -> None:
+def _submit(bench: Bench, namespace: str, row: Row, number: int, plan: Plan) -> None:
     if row.vpas:
         create(bench.cluster, namespace, vpa(job_name(number), row.recommender))
     made = job(bench.node, bench.interpreter, number, plan)
     BatchV1Api(bench.cluster.client()).create_namespaced_job(namespace, made)
 
 
-def _wait(bench: BenchNode, namespace: str, watch: PodWatch, key: str) -> None:
+def _wait(bench: Bench, namespace: str, watch: PodWatch, key: str) -> None:
     logged_s = began_s = watch.runs[0].submitted_s
 
     def done_or_failed() -> bool:
@@ -99,7 +99,7 @@ def _wait(bench: BenchNode, namespace: str, watch: PodWatch, key: str) -> None:
         raise JobFailed(f"{failed} failed:\n{_end_of_log(bench, namespace, failed)}")
 
 
-def _end_of_log(bench: BenchNode, namespace: str, pod: str) -> str:
+def _end_of_log(bench: Bench, namespace: str, pod: str) -> str:
     try:
         return str(bench.cluster.core.read_namespaced_pod_log(pod, namespace, tail_lines=20))
     except ApiException as error:

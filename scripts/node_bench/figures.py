@@ -151,7 +151,7 @@ class Timeline:
 class Figures:
     """One row of the table, in seconds; a job lasts from the start of its first pod to its end.
 
-    `cpu` and `memory` judge each second, `cpu_as_reported` and `memory_as_reported` the means by metrics-server.
+    `cpu` and `memory` judge each second, `cpu_sampled` and `memory_sampled` the means by metrics-server.
     """
 
     key: str
@@ -164,8 +164,8 @@ class Figures:
     job_max_s: float
     cpu: Fit
     memory: Fit
-    cpu_as_reported: Fit
-    memory_as_reported: Fit
+    cpu_sampled: Fit
+    memory_sampled: Fit
     jobs_at_a_time: float
     rises: Rises
     jobs: list[dict[str, object]] = field(repr=False)
@@ -190,8 +190,8 @@ def figures(key: str, title: str, seen: Observations) -> Figures:
         job_max_s=max(took_s),
         cpu=fit(each_s[:, :2]),
         memory=fit(each_s[:, 2:]),
-        cpu_as_reported=fit(as_reported[:, :2]),
-        memory_as_reported=fit(as_reported[:, 2:]),
+        cpu_sampled=fit(as_reported[:, :2]),
+        memory_sampled=fit(as_reported[:, 2:]),
         jobs_at_a_time=sum(took_s) / (end_s - begin_s),
         rises=rises(seen.runs, seen.samples),
         jobs=[_of_job(run, begin_s) for run in seen.runs],

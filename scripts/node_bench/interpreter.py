@@ -53,9 +53,8 @@ def find(workload: str, path: str | None = None) -> Interpreter:
     """
     path = path or os.environ.get(ENVIRONMENT) or sys.executable
     try:
-        output = subprocess.run(
-            [path, "-c", _PROBE, *NEEDS[workload]], check=True, capture_output=True, text=True
-        ).stdout
+        probe = [path, "-c", _PROBE, *NEEDS[workload]]
+        output = subprocess.run(probe, check=True, capture_output=True, text=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         raise NoInterpreter(f"{path} does not run as a Python interpreter: {error}") from error
     facts = json.loads(output)

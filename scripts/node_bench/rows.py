@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benches import log_progress
 from local_cluster.cluster import Cluster, lent_or_own
-from node_bench.batch import BenchNode, Observations, run_batch
+from node_bench.batch import Bench, Observations, run_batch
 from node_bench.interpreter import Interpreter
 from node_bench.objects import Plan
 from node_bench.setters import LEARNING_ROW, OUR_ROWS, OnStage, Row, setting_requests
@@ -22,7 +22,7 @@ NODE_BYTES = 3400 * 2**20
 @contextmanager
 def bench_node(
     interpreter: Interpreter, rows: Sequence[Row], lent: Cluster | None = None, logs_to: Path | None = None
-) -> Iterator[BenchNode]:
+) -> Iterator[Bench]:
     """Start a real node of the benchmark's size, and metrics-server and the VPA's webhook if a row has VPAs.
 
     They belong to the cluster that is lent, or to one that is stopped afterwards.
@@ -33,12 +33,12 @@ def bench_node(
         if any(row.vpas for row in rows):
             cluster.metrics_server()
             cluster.vpa_admission_controller()
-        yield BenchNode(cluster, node, interpreter)
+        yield Bench(cluster, node, interpreter)
         log_progress("stopping the cluster")
 
 
 def run_rows(
-    bench: BenchNode, rows: Sequence[Row], plans: Sequence[Plan], learning_plans: Sequence[Plan]
+    bench: Bench, rows: Sequence[Row], plans: Sequence[Plan], learning_plans: Sequence[Plan]
 ) -> Iterator[tuple[Row, Observations]]:
     """Run the batch once for each row; yield its observations as soon as it is done."""
     for row in rows:
@@ -50,7 +50,7 @@ def run_rows(
 
 
 def _run_our_rows(
-    bench: BenchNode, rows: Mapping[str, Row], plans: Sequence[Plan], learning_plans: Sequence[Plan]
+    bench: Bench, rows: Mapping[str, Row], plans: Sequence[Plan], learning_plans: Sequence[Plan]
 ) -> Iterator[tuple[Row, Observations]]:
     """Run both rows in one namespace: the jobs of the first count among those that the second learns from."""
     first = 1
@@ -66,7 +66,7 @@ def _run_our_rows(
 
 
 @contextmanager
-def _row_namespace(bench: BenchNode, row: Row) -> Iterator[tuple[str, OnStage]]:
+def _row_namespace(bench: Bench, row: Row) -> Iterator[tuple[str, OnStage]]:
     """Yield a namespace of the row's own, with whoever sets the requests at work.
 
     The namespace is deleted before the next row; after a failure the whole cluster is removed anyway.

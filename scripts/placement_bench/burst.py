@@ -11,7 +11,7 @@ import requests
 from extender.pods.curves import Grid, resampled
 from local_cluster.simulated.nodes import SimulatedNodes
 from placement_bench.pace import Pace
-from placement_bench.place import BenchCluster, pod
+from placement_bench.place import Bench, pod
 from placement_bench.played import Shape
 from placement_bench.recordings import demand_of_classes, in_groups
 from placement_bench.schedulers import LEAST, OURS, Contender, start_extender, start_stock, start_with_extender
@@ -55,7 +55,7 @@ class Burst:
     agreed: int | None = None
 
 
-def bursts(bench: BenchCluster, nodes: SimulatedNodes, count: int, shape: Shape, seed: int) -> list[Burst]:
+def bursts(bench: Bench, nodes: SimulatedNodes, count: int, shape: Shape, seed: int) -> list[Burst]:
     """Run the burst for each scheduler in turn: all pods are pending when it starts, and deleted before the next."""
     jobs = in_groups(count, count, 1.0, seed)
     workloads = {job.name: job.recording.workload for job in jobs}

@@ -104,9 +104,7 @@ def below_capacity(scene: Scene, clusters: int, seed: int, told: Callable[[int],
         nodes = int(chance.integers(3, MAX_NODES + 1))
         kinds = [chance.integers(CLASSES, size=chance.integers(0, 4)).tolist() for _ in range(nodes)]
         held = [
-            PlacedPod(node, f"c{kind}", _category(chance), (0.1, 0.1 * GIB))
-            for node in range(nodes)
-            for kind in kinds[node]
+            PlacedPod(at, f"c{kind}", _category(chance), (0.1, 0.1 * GIB)) for at in range(nodes) for kind in kinds[at]
         ]
         kind = int(chance.integers(CLASSES))
         scene.fill(nodes, held)

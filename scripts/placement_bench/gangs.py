@@ -13,7 +13,7 @@ from local_cluster.moving import start_controller
 from local_cluster.processes import Server
 from local_cluster.simulated.nodes import SimulatedNodes
 from placement_bench.pace import Pace
-from placement_bench.place import ROOT, BenchCluster, pod
+from placement_bench.place import ROOT, Bench, pod
 from placement_bench.schedulers import LEAST, OURS, Contender, start_extender, start_stock, start_with_extender
 from placement_bench.watching import Bound, wait_for
 
@@ -61,7 +61,7 @@ class Gangs:
         return sum(1 for each in self.repetitions if each.finished == 0)
 
 
-def without_gangs(bench: BenchCluster, nodes: SimulatedNodes, count: int, on_progress: Callable[[int], None]) -> Gangs:
+def without_gangs(bench: Bench, nodes: SimulatedNodes, count: int, progress: Callable[[int], None]) -> Gangs:
     """Run the default scheduler, which binds pods until nothing fits."""
     scheduler, namespace, found = start_stock(bench, LEAST), bench.namespace(), []
     for number in range(count):
@@ -71,12 +71,12 @@ def without_gangs(bench: BenchCluster, nodes: SimulatedNodes, count: int, on_pro
         wait_for(lambda: _settled(bench, namespace), "the scheduler to have tried all pods", WITHIN_S)
         found.append(judge_bindings(bench.watch.bound(namespace), began_s))
         bench.clear([namespace])
-        on_progress(number + 1)
+        progress(number + 1)
     scheduler.stop()
     return Gangs(LEAST, found, bench.watch.lists)
 
 
-def with_gangs(bench: BenchCluster, nodes: SimulatedNodes, count: int, on_progress: Callable[[int], None]) -> Gangs:
+def with_gangs(bench: Bench, nodes: SimulatedNodes, count: int, progress: Callable[[int], None]) -> Gangs:
     """Run our scheduler, extender and controller; a pod ends a second after its start."""
     namespace, found = bench.namespace(), []
     scheduler = start_with_extender(bench, OURS, start_extender(bench, OURS, Pace(1.0, 1.0)))
@@ -88,13 +88,13 @@ def with_gangs(bench: BenchCluster, nodes: SimulatedNodes, count: int, on_progre
         wait_for(lambda: len(bench.watch.bound(namespace)) == 2 * MEMBERS, "both gangs to be bound", WITHIN_S)
         found.append(judge_bindings(bench.watch.bound(namespace), began_s))
         bench.clear([namespace])
-        on_progress(number + 1)
+        progress(number + 1)
     controller.stop()
     scheduler.stop()
     return Gangs(OURS, found, bench.watch.lists)
 
 
-def _start_controller(bench: BenchCluster) -> Server:
+def _start_controller(bench: Bench) -> Server:
     documents = yaml.safe_load_all((ROOT / "manifests" / "extender" / "controller.yaml").read_text())
     bench.cluster.apply(*(each for each in documents if each["kind"] != "Deployment"))
     return start_controller(bench.cluster, bench.cluster.service_account("kube-system", "phasewise-controller"))
@@ -112,7 +112,7 @@ def _members(who: Contender, nodes: SimulatedNodes, number: int, *, gated: bool)
     return made
 
 
-def _settled(bench: BenchCluster, namespace: str) -> bool:
+def _settled(bench: Bench, namespace: str) -> bool:
     """Whether every pod is bound or unschedulable."""
     pods = bench.watch.pods(namespace).values()
     return len(pods) == 2 * MEMBERS and all(pod.node or pod.unschedulable for pod in pods)
@@ -125,6 +125,5 @@ def judge_bindings(bound: Sequence[Bound], began_s: float) -> Repetition:
     whole = [name for name, moments in gangs.items() if len(moments) == MEMBERS]
     in_part = sum(1 for name, moments in gangs.items() if moments and (name not in whole or stretches.count(name) > 1))
     took_s = bound[-1].at_s - began_s if len(whole) == len(gangs) else float("nan")
-    return Repetition(
-        len(whole), in_part, took_s, max(moments[-1] - moments[0] for moments in gangs.values() if moments)
-    )
+    spread_s = max(moments[-1] - moments[0] for moments in gangs.values() if moments)
+    return Repetition(len(whole), in_part, took_s, spread_s)

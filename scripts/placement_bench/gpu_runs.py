@@ -16,7 +16,7 @@ LONG_WAIT_S = 900.0
 """Waits longer than this are counted."""
 
 
-REQUESTED_SHARES = (1.0, 2.0)
+SHARES = (1.0, 2.0)
 """GPUs requested so far, as a share of all GPUs, at which the allocated share is noted."""
 
 BUSY_GPUS = 48
@@ -25,7 +25,7 @@ BUSY_GPUS = 48
 
 @dataclass(frozen=True)
 class Filled:
-    """Shares of all GPUs allocated: at each of `REQUESTED_SHARES`, and at the end."""
+    """Shares of all GPUs allocated: at each of `SHARES`, and at the end."""
 
     when_requested: tuple[float, ...]
     in_the_end: float
@@ -41,12 +41,9 @@ def fill(trace: GpuTrace, make: PolicyFactory, seed: int) -> Filled:
     policy, capacity, chance = make(fleet, seed), int(trace.gpus.sum()) * WHOLE, np.random.default_rng([seed, 4])
     asked = taken = pods = 0
     when_requested, fits = list[float](), np.bincount(trace.kind_of, minlength=len(kinds)) > 0
-    while fits.any() or len(when_requested) < len(REQUESTED_SHARES):
+    while fits.any() or len(when_requested) < len(SHARES):
         for kind in trace.kind_of[chance.integers(len(trace.kind_of), size=len(trace.kind_of))].tolist():
-            if (
-                len(when_requested) < len(REQUESTED_SHARES)
-                and asked >= REQUESTED_SHARES[len(when_requested)] * capacity
-            ):
+            if len(when_requested) < len(SHARES) and asked >= SHARES[len(when_requested)] * capacity:
                 when_requested.append(taken / capacity)
             asked += int(kinds.gpu_total_milli[kind])
             if not fits[kind]:
@@ -78,10 +75,7 @@ def some_nodes(trace: GpuTrace, gpus: int, seed: int) -> Integers:
 
 
 def play_trace(trace: GpuTrace, make: PolicyFactory, seed: int) -> Waited:
-    """Replay the trace; pods that do not fit wait, and are retried in order whenever a pod ends.
-
-    Pods that fit on no empty node are left out.
-    """
+    """Replay the trace; pods without room wait for one to end, in order; those that fit no empty node are left out."""
     fleet = Fleet(trace)
     policy, possible = make(fleet, seed), [bool(fleet.fitting(kind).any()) for kind in range(len(trace.kinds))]
     events = [(at_s, 1, pod) for pod, at_s in enumerate(trace.came_s.tolist()) if possible[trace.kind_of[pod]]]
@@ -124,13 +118,13 @@ class GpuResult:
     waited: Waited
 
 
-def run_gpus(trace: GpuTrace, seeds: Sequence[int], found: list[GpuResult], on_progress: Callable[[], None]) -> None:
+def run_gpus(trace: GpuTrace, seeds: Sequence[int], found: list[GpuResult], progress: Callable[[], None]) -> None:
     """Run every policy on every order, and on a few nodes drawn for it."""
     for seed in seeds:
         few = trace.on(some_nodes(trace, BUSY_GPUS, seed))
         for name, make in POLICIES.items():
             found.append(GpuResult(name, seed, fill(trace, make, seed), play_trace(few, make, seed)))
-            on_progress()
+            progress()
 
 
 def by_policy(rows: Sequence[GpuResult]) -> Mapping[str, Sequence[GpuResult]]:

@@ -13,8 +13,8 @@ import numpy as np
 from local_cluster.simulated.nodes import SimulatedNodes
 from placement_bench.load import Overload, overload
 from placement_bench.pace import Pace
-from placement_bench.place import BenchCluster
-from placement_bench.played import CurrentUse, Lane, PlayResult, Shape, play
+from placement_bench.place import Bench
+from placement_bench.played import CurrentUse, Lane, Outcome, Shape, play
 from placement_bench.recordings import Arrival, in_groups, scattered
 from placement_bench.schedulers import (
     CAUTIOUS,
@@ -37,7 +37,7 @@ from recommender.cluster.errors import ApiError
 from recommender.cluster.paths import PODS, path_of
 
 BASELINES = (LEAST, MOST, CURRENT, RANDOM)
-WITH_OVERLOAD_LIMIT = (WAITS, STRICT)
+OVERLOAD_LIMITED = (WAITS, STRICT)
 CONTENDERS: Mapping[str, Contender] = {
     "least": LEAST,
     "most": MOST,
@@ -97,11 +97,11 @@ class Result:
     nodes: int
     overload: Overload
     waited_s: float
-    played: PlayResult
+    played: Outcome
 
 
 def run_jobs(
-    bench: BenchCluster, plan: Plan, pace: Pace, shape: Shape, results: list[Result], on_progress: Callable[[str], None]
+    bench: Bench, plan: Plan, pace: Pace, shape: Shape, results: list[Result], progress: Callable[[str], None]
 ) -> None:
     """Play every pattern of every seed, all schedulers at the same time, each on nodes of its own.
 
@@ -116,25 +116,23 @@ def run_jobs(
             for who in plan.placed_by
         ]
         for lane in lanes:
-            if lane.who in (OURS, *WITH_OVERLOAD_LIMIT):
+            if lane.who in (OURS, *OVERLOAD_LIMITED):
                 bench.publish(lane.namespace, pace.speed)
         for seed in plan.seeds:
             for pattern in plan.patterns:
                 jobs = plan.arrivals(pattern, seed)
                 use.jobs = {job.name: job for job in jobs}
-                with retrying_unschedulable(
-                    bench, [lane.namespace for lane in lanes if lane.who in WITH_OVERLOAD_LIMIT]
-                ):
+                with retrying_unschedulable(bench, [lane.namespace for lane in lanes if lane.who in OVERLOAD_LIMITED]):
                     played = play(bench, lanes, jobs, pace, shape, np.random.default_rng(seed))
                 for lane in lanes:
                     by_use.forget(lane.namespace)
                     results.append(_result(lane, played[lane], pattern, seed, shape))
-                on_progress(f"seed {seed}, {pattern}")
+                progress(f"seed {seed}, {pattern}")
 
 
 @contextmanager
 def _placing(
-    bench: BenchCluster, placed_by: Sequence[Contender], pace: Pace, by_use: CurrentUseScorer, seed: int
+    bench: Bench, placed_by: Sequence[Contender], pace: Pace, by_use: CurrentUseScorer, seed: int
 ) -> Iterator[None]:
     """Run schedulers and extenders; extenders of the benchmark stop with the block, all else with the cluster."""
     scorers = {RANDOM: RandomScorer(np.random.default_rng(seed)), CURRENT: by_use}
@@ -142,7 +140,7 @@ def _placing(
         for who in placed_by:
             if who in scorers:
                 stack.callback(start_with_fake_extender(bench, who, scorers[who]).stop)
-            elif who in (OURS, *WITH_OVERLOAD_LIMIT):
+            elif who in (OURS, *OVERLOAD_LIMITED):
                 start_with_extender(bench, who, start_extender(bench, who, pace, *_limits(who, pace)))
             else:
                 start_stock(bench, who)
@@ -151,18 +149,18 @@ def _placing(
 
 def _limits(who: Contender, pace: Pace) -> tuple[str, ...]:
     """Options that let our extender keep pods waiting."""
-    if who not in WITH_OVERLOAD_LIMIT:
+    if who not in OVERLOAD_LIMITED:
         return ()
     return "--cpu-overload", f"{CPU_OVERLOADS[who]}", "--patience", f"{pace.patience_s}"
 
 
-def some_nodes(bench: BenchCluster, count: int, shape: Shape) -> SimulatedNodes:
+def some_nodes(bench: Bench, count: int, shape: Shape) -> SimulatedNodes:
     """Start nodes of the given shape."""
     cores, memory_bytes = shape.node
     return bench.cluster.start_nodes(count, cpu=f"{cores:g}", memory=str(round(memory_bytes)))
 
 
-def _result(lane: Lane, played: PlayResult, pattern: str, seed: int, shape: Shape) -> Result:
+def _result(lane: Lane, played: Outcome, pattern: str, seed: int, shape: Shape) -> Result:
     nodes = len(lane.nodes.names)
     judged = overload(played.runs, nodes, shape.node)
     return Result(pattern, seed, lane.who, nodes, judged, float(np.mean(played.waited_s)), played)
@@ -228,7 +226,7 @@ def fewer_nodes(lines: Sequence[Line]) -> list[str]:
         if not others:
             continue
         best = min(others, key=lambda line: (line.cpu_core_s, line.ooms))
-        for who in (OURS, *WITH_OVERLOAD_LIMIT):
+        for who in (OURS, *OVERLOAD_LIMITED):
             no_worse = [line for line in of_pattern if line.who == who
                         and line.cpu_core_s <= best.cpu_core_s and line.ooms <= best.ooms]  # fmt: skip
             if no_worse:
@@ -244,7 +242,7 @@ RETRY_ANNOTATION = "placement-bench/woken"
 
 
 @contextmanager
-def retrying_unschedulable(bench: BenchCluster, namespaces: Sequence[str]) -> Iterator[None]:
+def retrying_unschedulable(bench: Bench, namespaces: Sequence[str]) -> Iterator[None]:
     """Annotate unschedulable pods of these namespaces again and again, so that the scheduler retries them."""
     ended = threading.Event()
 

@@ -20,7 +20,7 @@ from local_cluster.waiting import NotInTime
 from placement_bench.jobs import Plan, Result
 from placement_bench.load import Run, overload
 from placement_bench.pace import CYCLE_S, LONGEST_WAIT_S, Pace
-from placement_bench.played import TIMEOUT_S, PlayResult, Shape, measured_use
+from placement_bench.played import TIMEOUT_S, Outcome, Shape, measured_use
 from placement_bench.recordings import Arrival, demand_of_classes
 from placement_bench.schedulers import CAUTIOUS, CPU_OVERLOADS, CURRENT, LEAST, MOST, RANDOM, Contender
 from placement_bench.scorers import Pair
@@ -138,7 +138,7 @@ def _name(node: int) -> str:
     return f"node-{node:03}"
 
 
-def policy_for(who: Contender, nodes: int, shape: Shape, pace: Pace, seed: int) -> PlacementPolicy:
+def policy_of(who: Contender, nodes: int, shape: Shape, pace: Pace, seed: int) -> PlacementPolicy:
     """Model of a scheduler of the table."""
     chance = np.random.default_rng([seed, 2])
     if who in (LEAST, CAUTIOUS, MOST):
@@ -152,7 +152,7 @@ def policy_for(who: Contender, nodes: int, shape: Shape, pace: Pace, seed: int) 
 
 def play_offline(
     jobs: Sequence[Arrival], pool: NodePool, policy: PlacementPolicy, share: float | None = None
-) -> PlayResult:
+) -> Outcome:
     """Play the arrivals; jobs that find no node wait."""
     pool.needs = {job.name: pool.shape.needs(job.recording, share) for job in jobs}
     events = [(job.at_s, ARRIVAL, job.number) for job in jobs]
@@ -188,20 +188,18 @@ def play_offline(
         if waiting and not will_retry:
             heappush(events, (pool.at_s + RETRY_S, RETRY, -1))
             will_retry = True
-    return PlayResult(runs, waited_s)
+    return Outcome(runs, waited_s)
 
 
-def run_offline(
-    plan: Plan, pace: Pace, shape: Shape, results: list[Result], on_progress: Callable[[str], None]
-) -> None:
+def run_offline(plan: Plan, pace: Pace, shape: Shape, results: list[Result], progress: Callable[[str], None]) -> None:
     """As `jobs.run_jobs`, without servers."""
     for seed in plan.seeds:
         for pattern in plan.patterns:
             jobs = plan.arrivals(pattern, seed)
             for nodes in plan.nodes:
                 for who in plan.placed_by:
-                    policy = policy_for(who, nodes, shape, pace, seed)
+                    policy = policy_of(who, nodes, shape, pace, seed)
                     played = play_offline(jobs, NodePool(nodes, shape), policy, who.requested)
                     judged = overload(played.runs, nodes, shape.node)
                     results.append(Result(pattern, seed, who, nodes, judged, float(np.mean(played.waited_s)), played))
-            on_progress(f"seed {seed}, {pattern}")
+            progress(f"seed {seed}, {pattern}")

@@ -13,7 +13,7 @@ from benches import Columns, table, table_of
 from placement_bench.burst import Burst
 from placement_bench.choices import Tally
 from placement_bench.gangs import Gangs
-from placement_bench.gpu_runs import REQUESTED_SHARES, GpuResult, by_policy
+from placement_bench.gpu_runs import SHARES, GpuResult, by_policy
 from placement_bench.jobs import Line, Result
 
 PLACED_BY = "placed by"
@@ -79,7 +79,7 @@ def gangs_table(rows: Sequence[Gangs], title: str) -> Table:
 
 def gpus_table(rows: Sequence[GpuResult], title: str) -> Table:
     """Table of row gpus."""
-    allocated = [f"GPUs allocated, {share:.0%} requested" for share in REQUESTED_SHARES]
+    allocated = [f"GPUs allocated, {share:.0%} requested" for share in SHARES]
     made = table(title, PLACED_BY, *allocated, "when nothing fits", "waited > 15 min", "mean wait")
     for name, runs in by_policy(rows).items():
         shares = np.array([[*run.filled.when_requested, run.filled.in_the_end] for run in runs])

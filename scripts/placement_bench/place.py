@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class BenchCluster:
+class Bench:
     """The cluster, a fast API client, and the watch of the benchmark's pods."""
 
     cluster: Cluster
@@ -91,7 +91,7 @@ def pod(
 
 
 @contextmanager
-def bench_cluster(lent: Cluster | None = None, logs_to: Path | None = None) -> Iterator[BenchCluster]:
+def bench_cluster(lent: Cluster | None = None, logs_to: Path | None = None) -> Iterator[Bench]:
     """A cluster with our resources and roles: the one that is lent, or one that is stopped afterwards."""
     with lent_or_own(lent, f"bench-{os.getpid()}", logs_to) as cluster:
         manifests = ROOT / "manifests"
@@ -100,6 +100,6 @@ def bench_cluster(lent: Cluster | None = None, logs_to: Path | None = None) -> I
         watch = PodWatch(api).start()
         try:
             with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
-                yield BenchCluster(cluster, api, watch, pool)
+                yield Bench(cluster, api, watch, pool)
         finally:
             watch.stop()

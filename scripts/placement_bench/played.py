@@ -13,7 +13,7 @@ import numpy as np
 from local_cluster.simulated.nodes import SimulatedNodes
 from placement_bench.load import Run
 from placement_bench.pace import Pace
-from placement_bench.place import BenchCluster, pod
+from placement_bench.place import Bench, pod
 from placement_bench.recordings import Arrival, Recording
 from placement_bench.schedulers import Contender
 from placement_bench.scorers import Pair
@@ -60,7 +60,7 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class PlayResult:
+class Outcome:
     """Jobs as they ran on a lane; `waited_s` are recorded seconds from arrival to binding."""
 
     runs: Sequence[Run]
@@ -75,7 +75,7 @@ class PlayResult:
 class CurrentUse:
     """Present use of the nodes of a lane, by the recordings of `jobs`."""
 
-    def __init__(self, bench: BenchCluster, pace: Pace, shape: Shape) -> None:
+    def __init__(self, bench: Bench, pace: Pace, shape: Shape) -> None:
         self._place, self._pace, self._shape = bench, pace, shape
         self.jobs: Mapping[str, Arrival] = {}
 
@@ -103,13 +103,8 @@ def measured_use(recording: Recording, age_s: float, needs: Pair, pace: Pace) ->
 
 
 def play(
-    bench: BenchCluster,
-    lanes: Sequence[Lane],
-    jobs: Sequence[Arrival],
-    pace: Pace,
-    shape: Shape,
-    chance: np.random.Generator,
-) -> Mapping[Lane, PlayResult]:
+    bench: Bench, lanes: Sequence[Lane], jobs: Sequence[Arrival], pace: Pace, shape: Shape, chance: np.random.Generator
+) -> Mapping[Lane, Outcome]:
     """Play the same jobs on all lanes, wait until the last has ended, and clear the lanes.
 
     The order in which lanes get their pods is drawn anew for each group.
@@ -126,7 +121,7 @@ def play(
     return played
 
 
-def _submit(bench: BenchCluster, lane: Lane, jobs: Sequence[Arrival], pace: Pace, shape: Shape) -> None:
+def _submit(bench: Bench, lane: Lane, jobs: Sequence[Arrival], pace: Pace, shape: Shape) -> None:
     for job in jobs:
         runs_for_s = math.ceil(job.recording.duration_s / pace.speed)
         made = pod(
@@ -140,12 +135,12 @@ def _submit(bench: BenchCluster, lane: Lane, jobs: Sequence[Arrival], pace: Pace
         bench.submit_one(lane.namespace, made)
 
 
-def _ended(bench: BenchCluster, lane: Lane, count: int) -> bool:
+def _ended(bench: Bench, lane: Lane, count: int) -> bool:
     pods = bench.watch.pods(lane.namespace)
     return len(pods) == count and all(pod.ended for pod in pods.values())
 
 
-def _played(bench: BenchCluster, lane: Lane, jobs: Sequence[Arrival], began_s: float, pace: Pace) -> PlayResult:
+def _played(bench: Bench, lane: Lane, jobs: Sequence[Arrival], began_s: float, pace: Pace) -> Outcome:
     by_name, numbers = {job.name: job for job in jobs}, {name: n for n, name in enumerate(lane.nodes.names)}
     started = bench.watch.started(lane.namespace)
     runs, waited_s = [], []
@@ -153,4 +148,4 @@ def _played(bench: BenchCluster, lane: Lane, jobs: Sequence[Arrival], began_s: f
         job = by_name[bound.pod]
         runs.append(Run(job.name, job.recording, numbers[bound.node], (started[bound.pod] - began_s) * pace.speed))
         waited_s.append((bound.at_s - began_s) * pace.speed - job.at_s)
-    return PlayResult(runs, waited_s)
+    return Outcome(runs, waited_s)

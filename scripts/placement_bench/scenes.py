@@ -12,7 +12,7 @@ import requests
 from extender.pods.curves import Grid
 from placement_bench.burst import REAL_TIME
 from placement_bench.choices import NODE, Pair, PlacedPod, specon_sums
-from placement_bench.place import BenchCluster, Json, pod
+from placement_bench.place import Bench, Json, pod
 from placement_bench.schedulers import Contender, start_extender, start_with_extender
 from placement_bench.watching import wait_for
 from placement_bench.worlds import GIB, World, class_json, node_json, pod_json, profile_json
@@ -64,7 +64,7 @@ class InProcess:
 class OnCluster:
     """Simulated nodes, and a real kube-scheduler with our extender as a process."""
 
-    def __init__(self, bench: BenchCluster, nodes: int) -> None:
+    def __init__(self, bench: Bench, nodes: int) -> None:
         self._bench = bench
         self._nodes = bench.cluster.start_nodes(nodes, cpu=f"{NODE[0]:g}", memory=f"{NODE[1]:.0f}")
         no_hold = ("--hold", "0.001s")  # a probe must not count as a pod

@@ -14,7 +14,7 @@ from local_cluster.recommender import address_of
 from local_cluster.recording_extender import Answers, RecordingExtender
 from local_cluster.scheduling import start_scheduler
 from placement_bench.pace import Pace
-from placement_bench.place import ROOT, BenchCluster
+from placement_bench.place import ROOT, Bench
 
 Json = Mapping[str, Any]
 
@@ -78,13 +78,13 @@ def manifest_profile() -> tuple[Json, int]:
     raise ValueError("manifests/extender/scheduler.yaml configures no scheduler")
 
 
-def start_stock(bench: BenchCluster, who: Contender) -> Server:
+def start_stock(bench: Bench, who: Contender) -> Server:
     """Start a kube-scheduler without extender."""
     profile = BIN_PACKING_PROFILE if who is MOST else None
     return start_scheduler(bench.cluster, who.scheduler, extender=None, verbs=(), profile=profile)
 
 
-def start_with_fake_extender(bench: BenchCluster, who: Contender, answers: Answers) -> RecordingExtender:
+def start_with_fake_extender(bench: Bench, who: Contender, answers: Answers) -> RecordingExtender:
     """Start a kube-scheduler with an extender of the benchmark, with the profile and weight of ours."""
     extender = RecordingExtender(bench.cluster.ports.free())
     extender.answers = answers
@@ -96,7 +96,7 @@ def start_with_fake_extender(bench: BenchCluster, who: Contender, answers: Answe
     return extender
 
 
-def start_extender(bench: BenchCluster, who: Contender, pace: Pace, *options: str) -> str:
+def start_extender(bench: Bench, who: Contender, pace: Pace, *options: str) -> str:
     """Start our extender with the time scale of the jobs; return its URL once it has synced.
 
     One that already runs is kept if it has the same options, and replaced otherwise.
@@ -111,7 +111,7 @@ def start_extender(bench: BenchCluster, who: Contender, pace: Pace, *options: st
     return f"http://{address_of(running or moving.start_extender(bench.cluster, *wanted, name=name))}"
 
 
-def start_with_extender(bench: BenchCluster, who: Contender, url: str) -> Server:
+def start_with_extender(bench: Bench, who: Contender, url: str) -> Server:
     """Start the kube-scheduler of our manifests with our extender."""
     profile, weight = manifest_profile()
     verbs = ("filter", "prioritize", "preempt")

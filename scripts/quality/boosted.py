@@ -63,21 +63,17 @@ def boosted(series: Sequence[UsageSeries], learned: Learned, seed: int) -> Rule:
 def losses(
     series: Sequence[UsageSeries], ways: Mapping[str, Phases], resource: int, *, by_program: bool, seed: int
 ) -> dict[str, float]:
-    """Loss of trees that predict the coming peak of held-out containers, by the features that they are given.
-
-    These are levels only, and levels with the phases of each of `ways`: the phase alone, and with the graph's forecast.
-    """
+    """Loss of trees that predict the coming peak of held-out containers from levels only, and from levels and phases
+    of each of `ways`: the phase alone, and with the graph's forecast."""
     groups = folds(series, by_program=by_program, seed=seed)
     total: dict[str, float] = {}
     count = 0
     for group in sorted(set(groups)):
-        training_series = [one for one, of in zip(series, groups, strict=True) if of != group]
+        training = [one for one, of in zip(series, groups, strict=True) if of != group]
         kept_out = [one for one, of in zip(series, groups, strict=True) if of == group]
-        learned = {
-            way: learn(training_series, phases, by_program=by_program, seed=seed) for way, phases in ways.items()
-        }
+        learned = {way: learn(training, phases, by_program=by_program, seed=seed) for way, phases in ways.items()}
         for name, facts in _by_name(learned, resource).items():
-            trees = fit_trees(training_series, facts, resource, LOSS_SAMPLES, QUANTILE, seed)
+            trees = fit_trees(training, facts, resource, LOSS_SAMPLES, QUANTILE, seed)
             for one in kept_out:
                 ahead = _future_peak(one, resource, LOSS_SAMPLES)
                 miss = ahead - trees.predict(facts(one))[: len(ahead)] if len(ahead) else ahead

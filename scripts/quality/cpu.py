@@ -233,10 +233,10 @@ def compare(
     groups, rows = folds(series, by_program=by_program, seed=seed), rows_for(series) | more
     in_force: dict[str, list[FloatArray]] = {name: [np.empty(0)] * len(series) for name in rows}
     for group in sorted(set(groups)):
-        training_series = [one for one, of in zip(series, groups, strict=True) if of != group]
+        training = [one for one, of in zip(series, groups, strict=True) if of != group]
         kept_out = [number for number, of in enumerate(groups) if of == group]
         found = cores_in_force(
-            [series[number] for number in kept_out], training_series, changes_per_hour, rows, by_program, seed
+            [series[number] for number in kept_out], training, changes_per_hour, rows, by_program, seed
         )
         for name, cores in found.items():
             for number, of_one in zip(kept_out, cores, strict=True):
@@ -246,20 +246,20 @@ def compare(
 
 def compare_unseen(
     series: Sequence[UsageSeries],
-    training_series: Sequence[UsageSeries],
+    training: Sequence[UsageSeries],
     changes_per_hour: float,
     more: Mapping[str, Row],
     seed: int,
 ) -> dict[str, Result]:
     """Judge all rows, and `more`, on containers of a data set that was not fitted on."""
     rows = rows_for(series) | more
-    in_force = cores_in_force(series, training_series, changes_per_hour, rows, True, seed)
+    in_force = cores_in_force(series, training, changes_per_hour, rows, True, seed)
     return {name: judge(series, in_force[name]) for name in rows}
 
 
 def cores_in_force(
     series: Sequence[UsageSeries],
-    training_series: Sequence[UsageSeries],
+    training: Sequence[UsageSeries],
     changes_per_hour: float,
     rows: Mapping[str, Row],
     by_program: bool,
@@ -267,13 +267,13 @@ def cores_in_force(
 ) -> dict[str, list[FloatArray]]:
     """Cores in force at each sample of each container, by row."""
     learned = {
-        phases: learn(training_series, phases, by_program=by_program, seed=seed)
+        phases: learn(training, phases, by_program=by_program, seed=seed)
         for phases in {row.phases for row in rows.values()}
     }
     found: dict[str, list[FloatArray]] = {}
     for name, row in rows.items():
         known = learned[row.phases]
-        rule = row.factory(training_series, known, seed)
+        rule = row.factory(training, known, seed)
         found[name] = [rule(one, known, changes_per_hour * interval_s(one) / 3600.0) for one in series]
     return found
 

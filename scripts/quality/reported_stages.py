@@ -73,10 +73,7 @@ class ReportedStages:
 def agreement(
     series: Sequence[UsageSeries], told: ReportedStages, phases: Phases, *, by_program: bool, seed: int
 ) -> tuple[float, float]:
-    """Adjusted mutual information of phases and reported stages on held-out containers.
-
-    Returns that over all containers, and the mean of that within each class.
-    """
+    """Adjusted mutual information of phases and reported stages: over held-out containers, and mean within a class."""
     groups = folds(series, by_program=by_program, seed=seed)
     found: dict[str | None, list[tuple[IntArray, IntArray]]] = {}
     for group in sorted(set(groups)):

@@ -50,18 +50,15 @@ WARM_UP_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Round:
-    """One burst, without the start of the scheduler.
-
-    `server` is API server and etcd, `background_cores` the cores used by unrelated processes, and `scheduler_mib` the
-    memory of the scheduler at the end.
-    """
+    """One burst, without the start of the scheduler: `server` is API server and etcd, `other_cores` the cores used by
+    unrelated processes, and `scheduler_mib` the memory of the scheduler at the end."""
 
     kind: str
     pods_per_s: float
     extender_cpu_ms: float
     scheduler_cpu_ms: float
     server_cpu_ms: float
-    background_cores: float
+    other_cores: float
     scheduler_mib: float
 
 

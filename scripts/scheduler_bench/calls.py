@@ -99,22 +99,16 @@ class Times:
     p90_ms: float
     p99_ms: float
     most_ms: float
-    background_cores: float
+    other_cores: float
     slow_clients: int = 0
 
     @classmethod
     def of(
-        cls,
-        server: str,
-        verb: str,
-        names: int,
-        seconds: Sequence[float],
-        background_cores: float,
-        slow_clients: int = 0,
+        cls, server: str, verb: str, names: int, seconds: Sequence[float], other_cores: float, slow_clients: int = 0
     ) -> Times:
-        """`background_cores` are the cores used by unrelated processes meanwhile."""
+        """`other_cores` are the cores used by unrelated processes meanwhile."""
         p50, p90, p99, most = np.percentile(np.array(seconds) * 1e3, [50, 90, 99, 100]).tolist()
-        return cls(server, verb, names, len(seconds), p50, p90, p99, most, background_cores, slow_clients)
+        return cls(server, verb, names, len(seconds), p50, p90, p99, most, other_cores, slow_clients)
 
 
 def measure(

@@ -82,7 +82,7 @@ def _binding(rounds: Sequence[Round], facts: Mapping[str, Any]) -> Table:
             f"{rate:.0f}",
             " ".join(f"{each.pods_per_s:.0f}" for each in own),
             *(f"{rate / middle[other]:.1%}" for other in shares),
-            " ".join(f"{each.background_cores:.1f}" for each in own),
+            " ".join(f"{each.other_cores:.1f}" for each in own),
         )
     return rows
 
@@ -116,7 +116,7 @@ def _calls(times: Sequence[Times]) -> Table:
             str(one.calls),
             *figures,
             f"{goal:g}" if goal else "",
-            f"{one.background_cores:.1f}",
+            f"{one.other_cores:.1f}",
         )
     return rows
 

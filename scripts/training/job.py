@@ -53,13 +53,9 @@ def run_job(run: Run, folder: Path, progress_path: Path | None = None, checkpoin
 @click.option("--scale", default=1.0, show_default=True, help="Factor on data and steps.")
 @click.option("--progress", type=click.Path(path_type=Path), help="File for the latest `stage step loss`.")
 @click.option(
-    "--checkpoint",
-    type=click.Path(path_type=Path),
-    help="Save a checkpoint to this file on SIGTERM, and resume from it (PyTorch and JAX).",
+    "--checkpoint", type=click.Path(path_type=Path), help="Checkpoint to write on SIGTERM and resume (PyTorch, JAX)."
 )
-@click.option(
-    "--folder", type=click.Path(path_type=Path), help="Folder for the output of the job.  [default: a temporary one]"
-)
+@click.option("--folder", type=click.Path(path_type=Path), help="Output folder.  [default: a temporary one]")
 def main(
     *,
     workload: str,

@@ -21,12 +21,10 @@ def test_a_step_that_is_missing_or_was_taken_twice_is_seen_whoever_took_it() -> 
 
 
 def test_the_row_tells_what_was_done_to_the_jobs_and_what_became_of_them() -> None:
-    counted = FaultCounts(
-        Counter({"node full": 2, "controller killed": 3}), moves=20, jobs=21, downtime_s=[4.0, 6.0, 20.0]
-    )
-    assert table_row(counted) == (
-        "| 20 of 21 jobs | 3 x controller killed, 2 x node full | 0 | 0 | 0 | 0 | 0 | 6 s, 20 s |"
-    )
+    faults = Counter({"node full": 2, "controller killed": 3})
+    counted = FaultCounts(faults, moves=20, jobs=21, downtime_s=[4.0, 6.0, 20.0])
+    row = "| 20 of 21 jobs | 3 x controller killed, 2 x node full | 0 | 0 | 0 | 0 | 0 | 6 s, 20 s |"
+    assert table_row(counted) == row
     assert orjson.loads(orjson.dumps(as_json(counted)))["faults"] == {"node full": 2, "controller killed": 3}
 
 

@@ -25,17 +25,9 @@ from placement_bench.choices import MAX_NODES, Choice, Tally, below_capacity, ta
 from placement_bench.gangs import Gangs, Repetition, judge_bindings
 from placement_bench.jobs import GROUPS, Plan, Result, fewer_nodes, summary_lines
 from placement_bench.load import Run, load, overload
-from placement_bench.offline import (
-    RETRY_S,
-    NodePool,
-    by_current_use,
-    by_requests,
-    play_offline,
-    policy_for,
-    run_offline,
-)
+from placement_bench.offline import RETRY_S, NodePool, by_current_use, by_requests, play_offline, policy_of, run_offline
 from placement_bench.pace import Pace
-from placement_bench.played import PlayResult, Shape
+from placement_bench.played import Outcome, Shape
 from placement_bench.recordings import (
     REPLAY_PART,
     TRAINING_PART,
@@ -244,7 +236,7 @@ def test_the_other_schedulers_scores_by_hand() -> None:
 @pytest.mark.parametrize("who", [LEAST, MOST, CURRENT, RANDOM, OURS])
 def test_every_scheduler_has_a_stand_in_whose_play_depends_on_the_seed_alone(who: Contender) -> None:
     def play() -> list[Run]:
-        judge = policy_for(who, 3, SMALL, Pace(), 1)
+        judge = policy_of(who, 3, SMALL, Pace(), 1)
         return list(play_offline(in_groups(6, 3, 60.0, 1), NodePool(3, SMALL), judge).runs)
 
     runs = play()
@@ -272,7 +264,7 @@ def results() -> list[Result]:
         for seed in (1, 2):
             one = recording([2.0] * 10 * seed, [1.0] * 10 * seed)
             runs = [Run(name, one, node, 0.0) for name, node in zip("xy", nodes, strict=True)]
-            found.append(Result(GROUPS, seed, who, 2, overload(runs, 2, shape), 0.5, PlayResult(runs, [0.0, 1.0])))
+            found.append(Result(GROUPS, seed, who, 2, overload(runs, 2, shape), 0.5, Outcome(runs, [0.0, 1.0])))
     return found
 
 

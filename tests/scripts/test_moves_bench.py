@@ -11,7 +11,7 @@ import pytest
 
 from local_cluster.real_node.node import RealNode
 from moves_bench import output, real
-from moves_bench.jobs import KINDS, JobArrival, draw_arrivals, job, vpa
+from moves_bench.jobs import KINDS, Arrival, draw_arrivals, job, vpa
 from moves_bench.real import ROWS, JobRecord
 from node_bench.interpreter import Interpreter
 from tests.scripts.benches import invoke
@@ -51,7 +51,7 @@ def test_as_many_jobs_of_each_class_come_at_random_and_the_same_for_every_policy
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_a_job_may_run_on_any_of_the_nodes_and_survives_an_eviction(moves: bool) -> None:
-    made = job(JobArrival("s1-small-0", "small", 2, 5.0), NODE, TORCH, Path("/kept"), 2.0, moves=moves)
+    made = job(Arrival("s1-small-0", "small", 2, 5.0), NODE, TORCH, Path("/kept"), 2.0, moves=moves)
     spec, metadata = made["spec"]["template"]["spec"], made["spec"]["template"]["metadata"]
     (main,) = spec["containers"]
     assert main["command"][:3] == ["/opt/env/bin/python", "-m", "training.job"]
@@ -150,7 +150,7 @@ def test_the_jobs_of_one_policy_do_not_go_on_from_what_those_of_another_have_kep
     cluster = Answers([], [told("a", succeeded=1)])
     bench = real.Bench(cluster, [NODE], tmp_path)  # type: ignore[arg-type]
     for namespace in ("default-1", "shares-2"):
-        real._run(bench, ROWS["default"], TORCH, namespace, [JobArrival("a", "small", 1, 0.0)], 1.0, "seed 0")
+        real._run(bench, ROWS["default"], TORCH, namespace, [Arrival("a", "small", 1, 0.0)], 1.0, "seed 0")
     volumes = [volume for body in made for volume in body["spec"]["template"]["spec"]["volumes"]]
     kept = [Path(volume["hostPath"]["path"]) for volume in volumes if volume["name"] == "checkpoints"]
     assert kept == [tmp_path / "default-1", tmp_path / "shares-2"]

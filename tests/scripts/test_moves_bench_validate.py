@@ -8,16 +8,7 @@ import orjson
 import pytest
 
 from moves_bench import output
-from moves_bench.validate import (
-    BATCHES,
-    JOBS,
-    Comparison,
-    ObservedJob,
-    compare_batches,
-    cpu_s_alone,
-    predicted_s,
-    title,
-)
+from moves_bench.validate import BATCHES, JOBS, Comparison, ObservedJob, compare, cpu_s_alone, predicted_s, title
 from recommender.contention.sharing import Stage
 
 
@@ -55,7 +46,7 @@ def test_jobs_that_share_a_worker_are_foretold_from_when_each_comes() -> None:
 def test_jobs_together_are_compared_with_what_they_were_alone() -> None:
     alone = [[seen("a", 1.0, [1.0] * 10)], [seen("b", 1.0, [1.0] * 10)]]
     pair = [seen("a", 1.0, [0.55] * 20), seen("b", 1.0, [0.5] * 20, at_s=1.0)]
-    first, second = compare_batches([*alone, pair], 1.0, 0.0)
+    first, second = compare([*alone, pair], 1.0, 0.0)
     assert (first.batch, first.name) == ("a, b (+1 s)", "a")
     assert first.measured_s == pytest.approx(21.0)
     assert first.predicted_s == pytest.approx(20.0)
@@ -63,14 +54,14 @@ def test_jobs_together_are_compared_with_what_they_were_alone() -> None:
     assert (first.cpu_of_alone, second.cpu_of_alone) == (pytest.approx(1.1), pytest.approx(1.0))
     # Ten core seconds are left at 2 s, and half a core for them.
     assert first.predicted_with_cpu_s == pytest.approx(22.0)
-    assert compare_batches(alone, 1.0, 0.0) == []
+    assert compare(alone, 1.0, 0.0) == []
 
 
 def test_a_job_that_was_alone_twice_takes_the_mean_of_both() -> None:
     alone = [[seen("a", 1.0, [1.0] * 10)], [seen("b", 1.0, [1.0] * 10)]]
     again = [[seen("a", 1.0, [1.0] * 12)], [seen("b", 1.0, [1.0] * 10)]]
     pair = [seen("a", 1.0, [0.5] * 21), seen("b", 1.0, [0.5] * 21)]
-    first, second = compare_batches([*alone, pair, *again], 1.0, 0.0)
+    first, second = compare([*alone, pair, *again], 1.0, 0.0)
     assert (first.predicted_s, second.predicted_s) == (pytest.approx(22.0), pytest.approx(21.0))
     assert first.cpu_of_alone == pytest.approx(10.5 / 11.0)
     assert cpu_s_alone([*alone, pair, *again]) == {"a": [10.0, 12.0], "b": [10.0, 10.0]}
@@ -86,7 +77,7 @@ def test_the_table_tells_errors_and_the_json_what_they_were_made_of(tmp_path: Pa
         "",
         "error given the CPU time of each job: 1.0 % on average, 2.0 % at most",
         "",
-        "two runs of a job alone differ by 10.0 % on average, 20.0 % at most",
+        "two runs of a job alone: mean difference 10.0 %, largest 20.0 %",
     ]
     output.write_validation(tmp_path / "all.json", {"cores": 1.0}, [[seen("a", 0.0, [1.0])]], rows)
     written = orjson.loads((tmp_path / "all.json").read_bytes())

@@ -17,9 +17,8 @@ def capped_recommendation(vpa: Autoscaler, container: str, current: Resources) -
     found = vpa.recommendation.get(container)
     if found is None:
         return None
-    target, lower, upper = (
-        _capped(amounts, vpa.policy, current) for amounts in (found.target, found.lower, found.upper)
-    )
+    bounds = (found.target, found.lower, found.upper)
+    target, lower, upper = (_capped(amounts, vpa.policy, current) for amounts in bounds)
     return replace(found, target=target, lower=lower, upper=upper)
 
 

@@ -145,11 +145,7 @@ def fits(pod: Pod, node: Node) -> bool:
 def _obstacle(pod: Pod, node: Node, now_s: float) -> Obstacle | None:
     if not fits(pod, node):
         return "Infeasible"
-    raises = any(
-        container.desired.requests[i] > container.actual.requests[i]
-        for container in pod.containers
-        for i in (CPU, MEMORY)
-    )
+    raises = any(c.desired.requests[i] > c.actual.requests[i] for c in pod.containers for i in (CPU, MEMORY))
     if raises and any(window.contains(now_s) for window in node.full):
         return "Deferred"
     if any(container.desired.limits[MEMORY] < container.used[MEMORY] for container in pod.containers):

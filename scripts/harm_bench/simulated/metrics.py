@@ -25,7 +25,7 @@ Distortion = Callable[[Usage, float], Usage | None]
 """(true sample, time) -> reported sample, or None for no report."""
 
 
-def undistorted(usage: Usage, now_s: float) -> Usage:
+def exact(usage: Usage, now_s: float) -> Usage:
     """Report the true sample."""
     return usage
 
@@ -41,7 +41,7 @@ class Metrics:
         Fault in the reported samples.
     """
 
-    def __init__(self, cluster: Cluster, window_s: float = 15.0, distort: Distortion = undistorted) -> None:
+    def __init__(self, cluster: Cluster, window_s: float = 15.0, distort: Distortion = exact) -> None:
         self._cluster, self._window_s, self._distort = cluster, window_s, distort
         self._scraped_s = -1.0
         self._cpu_counters: dict[tuple[str, str], tuple[float, float]] = {}
@@ -51,9 +51,8 @@ class Metrics:
         """Call after each tick: scrape if the window is over."""
         now_s = self._cluster.now_s
         if now_s - self._scraped_s >= self._window_s:
-            self._samples = [
-                one for usage in self._scrape_all(now_s) if (one := self._distort(usage, now_s)) is not None
-            ]
+            usages = (self._distort(usage, now_s) for usage in self._scrape_all(now_s))
+            self._samples = [usage for usage in usages if usage is not None]
             self._scraped_s = now_s
 
     def read(self) -> list[Usage]:
