@@ -118,7 +118,7 @@ class SimulatedView:
         conditions: Mapping[str, Condition | None],
     ) -> None:
         status = status_of(self._vpas[vpa.key], recommendations, conditions, self._cluster.now_s)
-        self.conditions[vpa.key] = {name: told for name, told in conditions.items() if told is not None}
+        self.conditions[vpa.key] = {name: value for name, value in conditions.items() if value is not None}
         if same_status(self._vpas[vpa.key].status, status):
             return
         self.statuses += 1

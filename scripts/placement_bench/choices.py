@@ -94,7 +94,7 @@ def tally_of(title: str, choices: Sequence[Choice]) -> Tally:
     return Tally(title, lowest, distinct_peaks, smallest, similar_peaks)
 
 
-def below_capacity(scene: Scene, clusters: int, seed: int, told: Callable[[int], None]) -> Tally:
+def below_capacity(scene: Scene, clusters: int, seed: int, progress: Callable[[int], None]) -> Tally:
     """Clusters of 3 to 12 nodes with up to three jobs per node, and one more to place; histories for all."""
     chance, grid, choices = np.random.default_rng(seed), Grid(), list[Choice]()
     curves = [_curve(chance, grid.cells) for _ in range(CLASSES)]
@@ -113,11 +113,11 @@ def below_capacity(scene: Scene, clusters: int, seed: int, told: Callable[[int],
         load = np.stack([np.sum([curves[each] for each in (*kinds[node], kind)], axis=0) for node in range(nodes)])
         peaks = (load / np.array(NODE)[:, None]).max(axis=(1, 2))
         choices.append(Choice(peaks.tolist(), specon_sums(nodes, held), chosen))
-        told(number + 1)
+        progress(number + 1)
     return tally_of(f"histories, 3 to {MAX_NODES} nodes", choices)
 
 
-def without_histories(scene: Scene, nodes: int, pods: int, seed: int, told: Callable[[int], None]) -> Tally:
+def without_histories(scene: Scene, nodes: int, pods: int, seed: int, progress: Callable[[int], None]) -> Tally:
     """Unequal pods without histories: at most one per node and `PODS_PER_CLUSTER` in all, then a new cluster."""
     chance, choices = np.random.default_rng(seed), list[Choice]()
     while len(choices) < pods:
@@ -132,7 +132,7 @@ def without_histories(scene: Scene, nodes: int, pods: int, seed: int, told: Call
             chosen = scene.place(f"new-{len(choices)}", nodes, "", _requests(chance))
             choices.append(Choice([0.0] * nodes, list(sums), chosen))
             sums[chosen] += WEIGHTS["progressing"]
-            told(len(choices))
+            progress(len(choices))
         scene.clear()
     return tally_of(f"no histories, {nodes} nodes", choices)
 

@@ -75,17 +75,17 @@ class OnCluster:
         self._sums: list[float] = []
 
     def learn(self, workload: str, demand: np.ndarray) -> None:
-        told = {"stepSeconds": Grid().step_s, "cpuCores": demand[0].tolist(), "memoryBytes": demand[1].tolist()}
-        self._publish(f"class.{workload}", {"containers": [{"name": "main", "demand": told}]}, of_class=True)
+        curve = {"stepSeconds": Grid().step_s, "cpuCores": demand[0].tolist(), "memoryBytes": demand[1].tolist()}
+        self._publish(f"class.{workload}", {"containers": [{"name": "main", "demand": curve}]}, of_class=True)
 
     def fill(self, nodes: int, held: Sequence[PlacedPod]) -> None:
         grid = Grid()
         time.sleep(max(0.0, MIN_CELL_LEFT_S - (grid.step_s - time.time() % grid.step_s)))
         uids = list(self._bench.pool.map(self._bind, range(len(held)), held))
-        told = [{"name": uid, "uid": uid, "category": each.category} for uid, each in zip(uids, held, strict=True)]
-        for first in range(0, len(told), MAX_PROFILE_PODS):
+        pods = [{"name": uid, "uid": uid, "category": each.category} for uid, each in zip(uids, held, strict=True)]
+        for first in range(0, len(pods), MAX_PROFILE_PODS):
             self._profiles += 1
-            self._publish(f"vpa-{self._profiles}", {"pods": told[first : first + MAX_PROFILE_PODS]}, of_class=False)
+            self._publish(f"vpa-{self._profiles}", {"pods": pods[first : first + MAX_PROFILE_PODS]}, of_class=False)
         self._sums = specon_sums(nodes, held)
         self._wait_until_counted()
 
@@ -133,6 +133,6 @@ class OnCluster:
         asked = {"Pod": probe, "NodeNames": names}
         session.post(f"{self._url}/prioritize", json=asked, timeout=10).raise_for_status()
         where = f"{self._url}/explain/{self._namespace}/probe"
-        told = session.get(where, params={"nodes": len(names)}, timeout=10).json()
-        said = {node["node"]: re.match(r"S = ([\d.]+)", node["scorers"]["specon"]["why"]) for node in told["nodes"]}
-        return {node: float(found.group(1)) for node, found in said.items() if found}
+        reply = session.get(where, params={"nodes": len(names)}, timeout=10).json()
+        scores = {node["node"]: re.match(r"S = ([\d.]+)", node["scorers"]["specon"]["why"]) for node in reply["nodes"]}
+        return {node: float(found.group(1)) for node, found in scores.items() if found}

@@ -97,7 +97,7 @@ def fit_trees(
 ) -> HistGradientBoostingRegressor:
     """Fit trees that predict a quantile of the largest use among the `samples` that a decision covers."""
     known = [(facts(one), _future_peak(one, resource, samples)) for one in series]
-    rows = np.concatenate([told[: len(ahead)] for told, ahead in known])
+    rows = np.concatenate([features[: len(ahead)] for features, ahead in known])
     trees = HistGradientBoostingRegressor(
         loss="quantile", quantile=quantile, max_iter=ITERATIONS, min_samples_leaf=MIN_SAMPLES_LEAF, random_state=seed
     )

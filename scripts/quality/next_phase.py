@@ -51,8 +51,8 @@ def ours(fitted: Sequences, asked: Sequence[Sequence[Run]], n_phases: int) -> Fl
     answers = Answers(PhaseGraph.fit(fitted, n_phases))
     shares = np.zeros((len(asked), n_phases))
     for row, history in enumerate(asked):
-        told = answers.next_phase(history)
-        shares[row, list(told)] = list(told.values())
+        predicted = answers.next_phase(history)
+        shares[row, list(predicted)] = list(predicted.values())
     return shares
 
 

@@ -46,8 +46,8 @@ class ReportedStages:
 
     def of(self, series: UsageSeries) -> IntArray:
         """int64 (n,): stage at each present sample."""
-        told = self.at[series.container]
-        return np.array([told[int(at_s)] for at_s in series.timestamps[series.present]], np.int64)
+        stages = self.at[series.container]
+        return np.array([stages[int(at_s)] for at_s in series.timestamps[series.present]], np.int64)
 
     def as_reported(self, _series: Sequence[UsageSeries], _seed: int) -> tuple[Label, int]:
         """Phases are the reported stages, of the judged run, too: an upper bound for phases."""
@@ -71,7 +71,7 @@ class ReportedStages:
 
 
 def agreement(
-    series: Sequence[UsageSeries], told: ReportedStages, phases: Phases, *, by_program: bool, seed: int
+    series: Sequence[UsageSeries], stages: ReportedStages, phases: Phases, *, by_program: bool, seed: int
 ) -> tuple[float, float]:
     """Adjusted mutual information of phases and reported stages: over held-out containers, and mean within a class."""
     groups = folds(series, by_program=by_program, seed=seed)
@@ -80,18 +80,18 @@ def agreement(
         label, _ = phases([one for one, of in zip(series, groups, strict=True) if of != group], seed)
         for one, of in zip(series, groups, strict=True):
             if of == group:
-                found.setdefault(one.workload, []).append((told.of(one), label(one)))
+                found.setdefault(one.workload, []).append((stages.of(one), label(one)))
     within = [_shared(pairs) for pairs in found.values()]
     return _shared([pair for pairs in found.values() for pair in pairs]), float(np.mean(within))
 
 
-def agreement_of_features(series: Sequence[UsageSeries], told: ReportedStages, seed: int) -> dict[str, float]:
+def agreement_of_features(series: Sequence[UsageSeries], stages: ReportedStages, seed: int) -> dict[str, float]:
     """Adjusted mutual information for k-means on plain features, fitted on every other run and judged on the rest.
 
     Clusters are fitted within each class, and over all classes.
     """
     runs = [
-        (str(one.workload), one.usage[one.present], told.of(one))
+        (str(one.workload), one.usage[one.present], stages.of(one))
         for one in sorted(series, key=lambda one: one.container)
     ]
     of_all = StageClusters.fit([usage for _, usage, _ in runs[::2]], PHASES_OF_ALL, seed)
@@ -109,5 +109,5 @@ def agreement_of_features(series: Sequence[UsageSeries], told: ReportedStages, s
 
 
 def _shared(pairs: Sequence[tuple[IntArray, IntArray]]) -> float:
-    told, found = (np.concatenate(side) for side in zip(*pairs, strict=True))
-    return float(adjusted_mutual_info_score(told, found))
+    stages, found = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    return float(adjusted_mutual_info_score(stages, found))

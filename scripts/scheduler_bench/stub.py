@@ -52,9 +52,9 @@ def constant(size: int) -> bytes:
 def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
     """WSGI application."""
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-    told = answer(environ["PATH_INFO"], body)
-    start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(told)))])
-    return [told]
+    reply = answer(environ["PATH_INFO"], body)
+    start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(reply)))])
+    return [reply]
 
 
 def serve_flask(port: int) -> None:
@@ -103,9 +103,10 @@ def _serve(connection: socket.socket) -> None:
             while len(rest) < length:
                 rest += connection.recv(1 << 20)
             body, rest = rest[:length], rest[length:]
-            told = answer(head.split(b" ", 2)[1].decode(), body)
+            reply = answer(head.split(b" ", 2)[1].decode(), body)
             connection.sendall(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(told), told)
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+                % (len(reply), reply)
             )
 
 

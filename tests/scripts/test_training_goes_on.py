@@ -44,8 +44,8 @@ class Mean:
         np.save(path, self.state)
 
 
-class Told(Job):
-    """Told to end after so many steps, or as a stage begins."""
+class StoppingJob(Job):
+    """A job that is asked to stop after a number of steps, or as a stage begins."""
 
     after: Callable[[Job], bool] = staticmethod(lambda _: False)
 
@@ -61,7 +61,7 @@ def _made(rows: int, rng: np.random.Generator) -> Arrays:
 
 def trained(folder: Path, checkpoint: Path | None, after: int | None = None) -> np.ndarray | None:
     """The state of a job that came to its end; None where it was told to end after so many steps."""
-    job = Told(RUN, folder, None, checkpoint)
+    job = StoppingJob(RUN, folder, None, checkpoint)
     job.after = lambda job: job.step_count + 1 == after
     try:
         run_recipe(Recipe(_made, lambda data: data, lambda _: Mean()), job)

@@ -23,8 +23,8 @@ def rules_playing(cpu: str, memory: str) -> dict[str, Any]:
     """Usage of a container whose demand is given by two expressions; its annotations take precedence."""
     own = {}
     for what, played in (("cpu", cpu), ("memory", memory)):
-        told = HAS_ANNOTATION.format(what=what)
-        demand = f"{told} ? dyn(Quantity({ANNOTATION.format(what=what)})) : dyn({played})"
+        has = HAS_ANNOTATION.format(what=what)
+        demand = f"{has} ? dyn(Quantity({ANNOTATION.format(what=what)})) : dyn({played})"
         own[f"{what}_demand"] = {"expression": demand}
     return RULES | own
 
