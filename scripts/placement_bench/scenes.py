@@ -130,8 +130,8 @@ class OnCluster:
         metadata = {"name": "probe", "namespace": self._namespace, "uid": f"probe-{self._namespace}"}
         spec = {"schedulerName": EXTENDER_SCHEDULER.scheduler, "containers": [{"name": "main"}]}
         probe = {"metadata": metadata, "spec": spec}
-        asked = {"Pod": probe, "NodeNames": names}
-        session.post(f"{self._url}/prioritize", json=asked, timeout=10).raise_for_status()
+        body = {"Pod": probe, "NodeNames": names}
+        session.post(f"{self._url}/prioritize", json=body, timeout=10).raise_for_status()
         where = f"{self._url}/explain/{self._namespace}/probe"
         reply = session.get(where, params={"nodes": len(names)}, timeout=10).json()
         scores = {node["node"]: re.match(r"S = ([\d.]+)", node["scorers"]["specon"]["why"]) for node in reply["nodes"]}

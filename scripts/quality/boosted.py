@@ -51,9 +51,9 @@ def boosted(series: Sequence[UsageSeries], learned: Learned, seed: int) -> Rule:
             if not np.isnan(in_force[row]):
                 violated, short = (cores[row] > had * VIOLATION_TOLERANCE for had in (in_force[row], current))
                 correction, gain, streak = held(correction, gain, streak, violated, short, TARGET[CPU])
-            asked = max(float(wanted) * np.exp(correction), FLOORS[CPU])
-            if not abs(asked - current) <= CHANGE_THRESHOLD * current or cores[row] > current:
-                current = asked
+            request = max(float(wanted) * np.exp(correction), FLOORS[CPU])
+            if not abs(request - current) <= CHANGE_THRESHOLD * current or cores[row] > current:
+                current = request
             in_force[row + LATE_SAMPLES + 1] = current
         return in_force[: len(cores)]
 

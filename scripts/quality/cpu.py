@@ -120,18 +120,19 @@ def phasewise_rule(expert: int | None = None, *, use_forecast: bool = True) -> R
         expected = learned.demand.expected(table[np.newaxis], LATE_SAMPLES, AHEAD_SAMPLES)
         made, slot = PhasePlan(PlanState(phases, 1, resources=1), expected, weights), np.zeros(1, np.int64)
         usage, labels = series.usage[series.present][:, [CPU]], learned.label(series)
-        heard, asked = np.full((len(labels) + LATE_SAMPLES, 1), np.nan), np.full(len(labels) + LATE_SAMPLES, np.nan)
+        decided = np.full((len(labels) + LATE_SAMPLES, 1), np.nan)
+        requests = decided[:, 0].copy()
         for row in range(len(labels)):
-            made.hold(slot, usage[row : row + 1], heard[row : row + 1])
+            made.hold(slot, usage[row : row + 1], decided[row : row + 1])
             made.observe(slot, usage[row : row + 1], labels[row : row + 1])
-            if row + LATE_SAMPLES + 1 < len(heard):
-                heard[row + LATE_SAMPLES + 1] = made.decide(slot, slot)[0]
-                asked[row + LATE_SAMPLES + 1] = (
-                    heard[row + LATE_SAMPLES + 1, CPU]
+            if row + LATE_SAMPLES + 1 < len(decided):
+                decided[row + LATE_SAMPLES + 1] = made.decide(slot, slot)[0]
+                requests[row + LATE_SAMPLES + 1] = (
+                    decided[row + LATE_SAMPLES + 1, CPU]
                     if expert is None
                     else made.state.asked[0, expert, CPU] * FLOORS[CPU]
                 )
-        return asked[: len(labels)]
+        return requests[: len(labels)]
 
     return decide
 
@@ -141,14 +142,14 @@ def largest_of_the_last(samples: int, margin: float, off: float) -> Rule:
 
     def decide(series: UsageSeries, _learned: Learned, _changes_per_step: float) -> FloatArray:
         cores = series.usage[series.present, CPU]
-        asked = np.empty(len(cores))
+        requests = np.empty(len(cores))
         current = np.nan
         for row in range(len(cores)):
             wanted = cores[max(0, row - samples + 1) : row + 1].max() * margin
             if not abs(wanted - current) <= off * current:
                 current = wanted
-            asked[row] = current
-        return np.concatenate([np.full(LATE_SAMPLES + 1, np.nan), asked])[: len(cores)]
+            requests[row] = current
+        return np.concatenate([np.full(LATE_SAMPLES + 1, np.nan), requests])[: len(cores)]
 
     return decide
 

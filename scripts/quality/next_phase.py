@@ -28,29 +28,29 @@ def transitions(sequences: Sequences) -> tuple[list[Sequence[Run]], IntArray]:
     return histories, np.array([runs[at][0] for runs in sequences for at in range(1, len(runs))], dtype=np.int64)
 
 
-def first_order(fitted: Sequences, asked: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
+def first_order(fitted: Sequences, histories: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
     """First-order transition counts."""
     counts = np.zeros((n_phases, n_phases))
     for history, following in zip(*transitions(fitted), strict=True):
         counts[history[-1][0], following] += 1
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    return _floored(shares[[history[-1][0] for history in asked]], asked)
+    return _floored(shares[[history[-1][0] for history in histories]], histories)
 
 
-def forest(fitted: Sequences, asked: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
+def forest(fitted: Sequences, histories: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
     """Random forest on the last four phases and dwell times."""
-    histories, truth = transitions(fitted)
-    model = RandomForestClassifier(300, random_state=0, n_jobs=1).fit([_features(h) for h in histories], truth)
-    shares = np.zeros((len(asked), n_phases))
-    shares[:, model.classes_] = model.predict_proba([_features(history) for history in asked])
-    return _floored(shares, asked)
+    known, truth = transitions(fitted)
+    model = RandomForestClassifier(300, random_state=0, n_jobs=1).fit([_features(history) for history in known], truth)
+    shares = np.zeros((len(histories), n_phases))
+    shares[:, model.classes_] = model.predict_proba([_features(history) for history in histories])
+    return _floored(shares, histories)
 
 
-def ours(fitted: Sequences, asked: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
+def ours(fitted: Sequences, histories: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
     """Phase graph."""
     answers = Answers(PhaseGraph.fit(fitted, n_phases))
-    shares = np.zeros((len(asked), n_phases))
-    for row, history in enumerate(asked):
+    shares = np.zeros((len(histories), n_phases))
+    for row, history in enumerate(histories):
         predicted = answers.next_phase(history)
         shares[row, list(predicted)] = list(predicted.values())
     return shares
@@ -74,10 +74,10 @@ def compare(sequences: Sequences, repeats: int) -> dict[str, dict[str, float]]:
         for fold in range(FOLDS):
             held_out = set(order[fold::FOLDS].tolist())
             fitted = [runs for at, runs in enumerate(sequences) if at not in held_out]
-            asked, truth = transitions([sequences[at] for at in sorted(held_out)])
+            histories, truth = transitions([sequences[at] for at in sorted(held_out)])
             for name, predict in PREDICTORS.items():
                 began = time.perf_counter()
-                shares = predict(fitted, asked, n_phases)
+                shares = predict(fitted, histories, n_phases)
                 seconds = time.perf_counter() - began
                 right = float((shares.argmax(axis=1) == truth).mean())
                 loss = float(-np.log(shares[np.arange(truth.size), truth]).mean())
@@ -101,8 +101,8 @@ def _features(history: Sequence[Run]) -> list[int]:
     return [number for run in newest + [(-1, 0)] * (FOREST_RUNS - len(newest)) for number in run]
 
 
-def _floored(shares: FloatArray, asked: Sequence[Sequence[Run]]) -> FloatArray:
+def _floored(shares: FloatArray, histories: Sequence[Sequence[Run]]) -> FloatArray:
     floored = shares + FLOOR
-    floored[np.arange(len(asked)), [history[-1][0] for history in asked]] = 0.0
+    floored[np.arange(len(histories)), [history[-1][0] for history in histories]] = 0.0
     floored /= floored.sum(axis=1, keepdims=True)
     return floored
