@@ -1,4 +1,4 @@
-"""What benches have in common: how they end, when and on what they ran, their tables and their JSON."""
+"""Shared by all benchmarks: signals, progress, the facts of a run, tables and JSON."""
 
 from __future__ import annotations
 
@@ -18,64 +18,64 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-"""A script finds what lies beside it; what lies above `scripts/` it finds from here on."""
+"""Python puts `scripts/` on the path by itself; this adds the root of the repository."""
 
-STOPPED = 130
-"""The exit code of one that was told to end."""
+EXIT_INTERRUPTED = 130
+"""Exit code of an interrupted benchmark."""
 
 STDERR = Console(stderr=True, width=None if sys.stderr.isatty() else 160)
 
 Columns = Mapping[str, Callable[[Any], str]]
-"""The head of each column, and what stands in it of what its row is about."""
+"""Column header -> the text of its cell, given the object of a row."""
 
 
-def end_when_told() -> None:
-    """SIGINT and SIGTERM become a `KeyboardInterrupt`, also where a shell has them ignored."""
+def interrupt_on_signals() -> None:
+    """Raise `KeyboardInterrupt` on SIGINT and SIGTERM, even if the shell ignores them."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
 
 
-def here_and_now() -> dict[str, str]:
-    """The facts `date` and `machine`."""
+def run_facts() -> dict[str, str]:
+    """Return `date` and `machine` of this run."""
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }
 
 
-def tell(words: str) -> None:
-    """One line of progress."""
-    STDERR.print(words, highlight=False, markup=False)
+def log_progress(line: str) -> None:
+    """Print a line of progress to stderr."""
+    STDERR.print(line, highlight=False, markup=False)
 
 
-def counting() -> Progress:
-    """Bars of what is counted, and how long it takes."""
+def progress_bars() -> Progress:
+    """Progress bars on stderr with counts and elapsed time."""
     return Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=STDERR
     )
 
 
-def wide(width: int) -> Console:
-    """Where tables are printed: so wide where nobody looks at a terminal."""
+def table_console(width: int) -> Console:
+    """Console for tables: as wide as the terminal, or `width` columns if stdout is no terminal."""
     return Console(width=None if sys.stdout.isatty() else width)
 
 
-def table(title: str, *heads: str, words: int = 1) -> Table:
-    """A table of which so many columns hold words, and those behind them figures."""
-    made = Table(title=title, title_justify="left")
-    for place, head in enumerate(heads):
-        made.add_column(head, justify="left" if place < words else "right")
-    return made
+def table(title: str, *headers: str, text_columns: int = 1) -> Table:
+    """Empty table whose first `text_columns` columns are left-aligned and the others right-aligned."""
+    empty = Table(title=title, title_justify="left")
+    for number, header in enumerate(headers):
+        empty.add_column(header, justify="left" if number < text_columns else "right")
+    return empty
 
 
-def table_of(title: str, what: str, rows: Mapping[str, Any], columns: Columns) -> Table:
-    """A row for each of these, its name under the head `what`."""
-    made = table(title, what, *columns)
+def table_of(title: str, name_header: str, rows: Mapping[str, Any], columns: Columns) -> Table:
+    """Table with a row per entry of `rows`, named in the first column."""
+    filled = table(title, name_header, *columns)
     for name, row in rows.items():
-        made.add_row(name, *(cell(row) for cell in columns.values()))
-    return made
+        filled.add_row(name, *(cell(row) for cell in columns.values()))
+    return filled
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """For programs; dataclasses become objects."""
+    """Write JSON; dataclasses become objects."""
     path.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))

@@ -1,6 +1,6 @@
-# Sourced by the scripts beside it: makes the virtual environment they need, says what it does, is instant afterwards.
+# Sourced by the other scripts: creates the virtual environment that they need on the first call, with messages.
 #
-#   prepare requirements.txt        sets $python to an interpreter that has everything in that file
+#   prepare requirements.txt        sets $python to an interpreter with everything in that file
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -14,7 +14,7 @@ find_python() {
       return
     fi
   done
-  echo "Phasewise needs Python 3.11 or newer with venv. Install it, or name it: PYTHON=/path/to/python3 $0" >&2
+  echo "Phasewise needs Python 3.11 or newer with venv. Install it, or set PYTHON: PYTHON=/path/to/python3 $0" >&2
   exit 1
 }
 
@@ -27,12 +27,12 @@ prepare() {
     return
   fi
   if ! "$python" -m pip --version >/dev/null 2>&1; then
-    echo "Making a virtual environment in .venv" >&2
+    echo "Creating a virtual environment in .venv" >&2
     "$(find_python)" -m venv --clear "$venv"
   fi
   echo "Installing $requirements into .venv (once; a minute or two)" >&2
-  # pip would compile on one core, the packages' own tests too.
+  # pip would compile on one core, including the tests of packages.
   "$python" -m pip install --quiet --no-compile --disable-pip-version-check -r "$requirements"
-  "$python" -m compileall -qq -j 0 -x /tests/ "$venv/lib" || true # what cannot be compiled is not imported either
+  "$python" -m compileall -qq -j 0 -x /tests/ "$venv/lib" || true # files that cannot be compiled are not imported
   echo "$wanted" >"$stamp"
 }

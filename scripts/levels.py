@@ -1,4 +1,4 @@
-"""Which module may import which: a table that a test holds and the docs copy."""
+"""Import levels of modules, checked by a test and copied into the documentation."""
 
 LEVELS = {
     "recommender": [
@@ -47,5 +47,4 @@ LEVELS = {
         ("door", ("cli", "__main__")),
     ],
 }
-"""Lowest first. A folder is one unit: inside it imports are free, unless it has a table of its own. Copied into
-docs/contributing/architecture.md."""
+"""Lowest level first. A folder is one unit with free imports inside, unless it has a table of its own."""

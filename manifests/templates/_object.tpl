@@ -2,12 +2,12 @@
 {{- define "phasewise.object" }}
 {{- $object := .object }}
 {{- if eq $object.kind "CustomResourceDefinition" }}
-{{- /* Upgraded with the release, and kept with what was learned when it goes. */ -}}
+{{- /* Upgraded with the release, and kept on uninstall together with everything learned. */ -}}
 {{- $_ := set $object.metadata "annotations" (dict "helm.sh/resource-policy" "keep") }}
 {{- else if eq $object.kind "Deployment" }}
 {{- include "phasewise.deployment" . }}
 {{- else if and (eq $object.kind "ClusterRole") (eq $object.metadata.name "phasewise-controller-moves") }}
-{{- /* To plan, it has to read profiles and Jobs, and no more. */ -}}
+{{- /* Planning only needs to read profiles and Jobs. */ -}}
 {{- if eq .release.Values.controller.moves "plan" }}{{ $_ := set $object "rules" (slice $object.rules 0 2) }}{{ end }}
 {{- else if eq (dig "roleRef" "name" "" $object) "extension-apiserver-authentication-reader" }}
 {{- $_ := set $object.metadata "namespace" "kube-system" }}
@@ -29,7 +29,7 @@
 {{- $values := index $release.Values $container.name }}
 {{- with $values.resources }}{{ $_ := set $container "resources" . }}{{ end }}
 {{- if eq $container.name "scheduler" }}
-{{- /* A distribution adds its own words to the version of Kubernetes: v1.36.2-gke.100. */ -}}
+{{- /* Distributions append suffixes to the version of Kubernetes: v1.36.2-gke.100. */ -}}
 {{- $version := regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" $release.Capabilities.KubeVersion.Version }}
 {{- $_ := set $container "image" (default (printf "registry.k8s.io/kube-scheduler:%s" $version) $values.image) }}
 {{- else }}
@@ -42,7 +42,7 @@
 {{- end }}
 {{- end }}
 
-{{- /* What a program of ours is told besides: where its release lies, and what the values add. */ -}}
+{{- /* Additional arguments of a program: the namespace of the release, and args of the values. */ -}}
 {{- define "phasewise.arguments" }}
 {{- $namespace := .release.Release.Namespace }}
 {{- $given := list }}

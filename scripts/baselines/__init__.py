@@ -1,1 +1,1 @@
-"""Slow versions of fast code, written for reading: benches are measured against them, and tests compare results."""
+"""Slow, readable versions of fast code: baselines of benchmarks, and references for tests."""

@@ -1,4 +1,4 @@
-"""The CRBM as the published algorithm in NumPy, to race against.
+"""The published CRBM algorithm in NumPy, as a baseline for speed.
 
 Symbols are the paper's: W (hidden, visible), A (visible, visible * lag), B (hidden, visible * lag), history c with each
 feature's past samples oldest first, one feature after another.
@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 class PublishedCRBM:
     """The published algorithm: one window at a time, column vectors in NumPy, means throughout, CD-1, online.
 
-    What the benches measure against: vectorised within a window, every gradient the difference of its two phases as the
-    paper writes it.
+    Vectorised within a window; every gradient is the difference of its two phases, as in the paper.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class PublishedCRBM:
         return window[-1][:, None], window[:-1].T.reshape(-1, 1)
 
     def learn(self, window: NDArray[np.float32]) -> float:
-        """One window, one update; returns the norm of what the reconstruction misses."""
+        """Update on one window; return the norm of the reconstruction error."""
         v, c = self.split(window)
         h = self.hidden_mean(v, c)
         v_negative = self.visible_mean(h, c)
@@ -48,9 +47,9 @@ class PublishedCRBM:
         return float(np.linalg.norm(v - v_negative))
 
     def epoch(self, windows: list[NDArray[np.float32]]) -> float:
-        """One pass in the given order; returns the mean of the norms."""
+        """One pass in the given order; return the mean norm."""
         return sum(self.learn(window) for window in windows) / len(windows)
 
     def codes(self, windows: list[NDArray[np.float32]]) -> NDArray[np.float32]:
-        """Hidden means, one window at a time."""
+        """Hidden means of each window."""
         return np.array([self.hidden_mean(*self.split(window))[:, 0] for window in windows])

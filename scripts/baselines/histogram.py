@@ -1,4 +1,4 @@
-"""The default VPA's estimate written for reading: every sample is kept, every percentile is added up afresh."""
+"""The default VPA's estimate, written for readability: all samples are kept, percentiles are computed from scratch."""
 
 from __future__ import annotations
 

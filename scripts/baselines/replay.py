@@ -1,4 +1,4 @@
-"""The dry run written for reading: lists, loops, one decision at a time, nothing carried over."""
+"""The dry run, written for readability: lists, loops, one decision at a time, no incremental state."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Sample = tuple[float, float] | None
 
 Allocation = tuple[float, float]
 
-LITTLE = 1 + 1e-12
-"""Products that are equal on paper are equal here."""
+ROUNDING = 1 + 1e-12
+"""Tolerance for rounding errors of products."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Container:
 
 
 def of_cycle(samples: Sequence[Sample], rule: str) -> Allocation | None:
-    """Largest use, or mean + 2 population standard deviations; None of a cycle without samples."""
+    """Largest use, or mean + 2 population standard deviations, of a cycle; None without samples."""
     present = [sample for sample in samples if sample is not None]
     if not present:
         return None
@@ -102,7 +102,7 @@ def with_histogram(c: Container, decisions: list[int]) -> list[tuple[int, Alloca
 
 
 def judged(c: Container, made: list[tuple[int, Allocation]], step_s: float) -> dict[str, float]:
-    """What the allocations did, counted sample by sample."""
+    """Judge allocations sample by sample."""
     at = dict(made)
     in_force: Allocation | None = None
     per_resource = [
@@ -122,10 +122,10 @@ def judged(c: Container, made: list[tuple[int, Allocation]], step_s: float) -> d
             total[f"used_{name}"] += used * step_s
             total[f"allocated_{name}"] += allocated * step_s
             total[f"slack_{name}"] += max(0.0, allocated - used) * step_s
-            total[f"violations_{name}"] += used > allocated * 1.05 * LITTLE
-        over = sample[1] > in_force[1] * LITTLE
+            total[f"violations_{name}"] += used > allocated * 1.05 * ROUNDING
+        over = sample[1] > in_force[1] * ROUNDING
         total["oom_events"] += over and not over_before
         over_before = over
     if any(math.isnan(value) for value in total.values()):
-        raise ArithmeticError(f"no number: {total}")
+        raise ArithmeticError(f"not a number: {total}")
     return total

@@ -1,1 +1,1 @@
-"""Parts of scripts/bench_harm: worlds, the two recommenders in them, and what comes out side by side."""
+"""Parts of scripts/bench_harm: simulated worlds, both recommenders in them, and the comparison."""

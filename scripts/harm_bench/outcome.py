@@ -1,4 +1,4 @@
-"""What came out of the cells of a world: the default recommender's and ours side by side, and where ours is worse."""
+"""Outcomes of the cells of a world: the default recommender's beside ours, and where ours is worse."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from harm_bench.playing import HOUR_S, START_S, TICK_S, Play, Who
+from harm_bench.playing import HOUR_S, START_S, TICK_S, Contender, Play
 from harm_bench.simulated.pods import Tally, UpdateMode
 from harm_bench.worlds import WORLDS, Cell, World, cells_of, workload_of
 from recommender.records import CPU, MEMORY, RESOURCES
 
 ROUND_S = 60.0
-"""Between two rounds of either recommender; ours would do four by default."""
+"""Interval between rounds of either recommender; ours would do four in that time by default."""
 
-COUNTED = ("evictions", "kills", "restarts", "failed_jobs")
-"""Of these ours may have no more than the default."""
+COUNTED_HARMS = ("evictions", "kills", "restarts", "failed_jobs")
+"""Counts that may not exceed the default recommender's."""
 
 
 class Task(NamedTuple):
     """All cells of a world under one recommender."""
 
     world: str
-    who: Who
+    who: Contender
     modes: tuple[UpdateMode, ...]
     days: float
     seed: int
 
 
-class Lived(NamedTuple):
-    """What happened to a workload: in all, and after the first day."""
+class Outcome(NamedTuple):
+    """What happened to a workload: in total, and after the first day."""
 
-    all: Tally
-    later: Tally
+    total: Tally
+    after_first_day: Tally
 
 
-def live(task: Task) -> tuple[Task, dict[Cell, Lived]]:
-    """Play a task; returned with it, since tasks end in any order."""
+def play_task(task: Task) -> tuple[Task, dict[Cell, Outcome]]:
+    """Play a task; returns the task as well, since tasks end in any order."""
     world = WORLDS[task.world]
     cells = list(cells_of(world, task.modes))
     workloads = [workload_of(world, cell, number, task.seed) for number, cell in enumerate(cells)]
@@ -49,49 +49,49 @@ def live(task: Task) -> tuple[Task, dict[Cell, Lived]]:
             play.recommender.start()
 
     play.until(24.0 * task.days, restart)
-    return task, {cell: _lived(workload.tallies) for cell, workload in zip(cells, workloads, strict=True)}
+    return task, {cell: _outcome_of(workload.tallies) for cell, workload in zip(cells, workloads, strict=True)}
 
 
-def _lived(days: dict[int, Tally]) -> Lived:
+def _outcome_of(days: dict[int, Tally]) -> Outcome:
     whole = sum(days.values(), start=Tally())
     later = sum((tally for day, tally in days.items() if day >= 1), start=Tally())
-    return Lived(whole, later if later.ran_s else whole)
+    return Outcome(whole, later if later.ran_s else whole)
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     """One cell of one world."""
 
     world: World
     cell: Cell
-    default: Lived
-    ours: Lived
+    default: Outcome
+    ours: Outcome
 
     def worse(self) -> Iterator[str]:
-        """In what ours is worse than may be."""
-        for name in COUNTED:
-            if getattr(self.ours.all, name) > getattr(self.default.all, name):
+        """Yield the criteria by which ours is worse than allowed."""
+        for name in COUNTED_HARMS:
+            if getattr(self.ours.total, name) > getattr(self.default.total, name):
                 yield name.replace("_", " ")
         for i, resource in enumerate(RESOURCES):
-            theirs, ours = (slack_of(self.looked_at(lived), i) for lived in (self.default, self.ours))
+            theirs, ours = (slack_of(self.slack_tally(outcome), i) for outcome in (self.default, self.ours))
             if (self.world.shape == "steady" and ours > theirs) or (self.world.shape == "phases" and ours >= theirs):
                 yield f"{resource} slack"
 
-    def looked_at(self, lived: Lived) -> Tally:
-        """Where slack counts: a steady load's after the first day, a run's of phases from its start."""
-        return lived.later if self.world.shape == "steady" else lived.all
+    def slack_tally(self, outcome: Outcome) -> Tally:
+        """Period in which slack is judged: after the first day for steady loads, else all."""
+        return outcome.after_first_day if self.world.shape == "steady" else outcome.total
 
     def as_json(self) -> dict[str, Any]:
         both = {"default": self.default, "ours": self.ours}
         return {
             "world": self.world.name, **self.cell._asdict(),
-            **{who: figures_of(lived.all) | {"later": figures_of(lived.later)} for who, lived in both.items()},
+            **{w: figures_of(o.total) | {"after_first_day": figures_of(o.after_first_day)} for w, o in both.items()},
             "worse": list(self.worse()),
         }  # fmt: skip
 
 
-def compare(world: World, default: dict[Cell, Lived], ours: dict[Cell, Lived]) -> list[Compared]:
-    return [Compared(world, cell, default[cell], ours[cell]) for cell in default]
+def compare(world: World, default: dict[Cell, Outcome], ours: dict[Cell, Outcome]) -> list[Comparison]:
+    return [Comparison(world, cell, default[cell], ours[cell]) for cell in default]
 
 
 def total(of: Sequence[Tally]) -> Tally:
@@ -99,7 +99,7 @@ def total(of: Sequence[Tally]) -> Tally:
 
 
 def slack_of(tally: Tally, resource: int) -> float:
-    """What was reserved and not used, as a share of what was used."""
+    """Requested but unused, as a share of use."""
     return tally.slack[resource] / tally.used[resource] if tally.used[resource] else 0.0
 
 

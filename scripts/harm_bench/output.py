@@ -1,4 +1,4 @@
-"""The tables that bench_harm prints."""
+"""Tables of bench_harm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 import benches
-from harm_bench.outcome import Compared, figures_of, total
+from harm_bench.outcome import Comparison, figures_of, total
 
 COUNTS = {"evictions": "evicted", "kills": "killed", "restarts": "restarted", "failed_jobs": "jobs failed"}
 SHARES = {
@@ -19,31 +19,31 @@ SHARES = {
 }
 
 
-def table(compared: Sequence[Compared], facts: dict[str, Any]) -> Table:
-    """A row for each world and mode: the default's figure and ours; red where ours is worse in a cell."""
-    heads = ("world", "mode", *COUNTS.values(), "updated", *SHARES.values(), "cells worse")
-    made = benches.table(f"default / ours; {facts['date']}, {facts['machine']}", *heads, words=2)
+def table(compared: Sequence[Comparison], facts: dict[str, Any]) -> Table:
+    """A row per world and mode: default / ours; red if ours is worse in a cell."""
+    headers = ("world", "mode", *COUNTS.values(), "updated", *SHARES.values(), "cells worse")
+    rows = benches.table(f"default / ours; {facts['date']}, {facts['machine']}", *headers, text_columns=2)
     last = None
     for world, mode in dict.fromkeys((one.world.name, one.cell.mode) for one in compared):
         cells = [one for one in compared if (one.world.name, one.cell.mode) == (world, mode)]
         if last not in (None, world):
-            made.add_section()
+            rows.add_section()
         default, ours = _both(cells)
         worse = {words for one in cells for words in one.worse()}
         row = [pair(str(default[name]), str(ours[name]), name.replace("_", " ") in worse) for name in COUNTS]
         row.append(f"{default['updates']} / {ours['updates']}")
         row += [pair(f"{default[name]:.1%}", f"{ours[name]:.1%}", name.replace("_", " ") in worse) for name in SHARES]
-        made.add_row(
+        rows.add_row(
             "" if world == last else world, mode, *row, f"{sum(any(one.worse()) for one in cells)} of {len(cells)}"
         )
         last = world
-    return made
+    return rows
 
 
-def markdown(compared: Sequence[Compared]) -> str:
-    """A row for each world, all its cells together, as a README has it."""
-    heads = ["world", *COUNTS.values(), *SHARES.values(), "cells worse"]
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
+def markdown(compared: Sequence[Comparison]) -> str:
+    """A row per world, all its cells together, for the documents."""
+    headers = ["world", *COUNTS.values(), *SHARES.values(), "cells worse"]
+    lines = [headers, ["---", *["---:"] * (len(headers) - 1)]]
     for world in dict.fromkeys(one.world.name for one in compared):
         cells = [one for one in compared if one.world.name == world]
         default, ours = _both(cells)
@@ -53,8 +53,8 @@ def markdown(compared: Sequence[Compared]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def worse_cells(compared: Sequence[Compared]) -> list[str]:
-    """A line for each cell in which ours is worse."""
+def worse_cells(compared: Sequence[Comparison]) -> list[str]:
+    """A line per cell in which ours is worse."""
     return [
         f"{one.world.name}: {one.cell}: " + ", ".join(_words(one, name) for name in worse)
         for one in compared
@@ -62,18 +62,18 @@ def worse_cells(compared: Sequence[Compared]) -> list[str]:
     ]
 
 
-def _both(cells: Sequence[Compared]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The figures of all these cells together: the default's and ours."""
-    return figures_of(total([one.default.all for one in cells])), figures_of(total([one.ours.all for one in cells]))
+def _both(cells: Sequence[Comparison]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Figures of all cells together: the default's, ours."""
+    return figures_of(total([one.default.total for one in cells])), figures_of(total([one.ours.total for one in cells]))
 
 
-def _words(one: Compared, name: str) -> str:
+def _words(one: Comparison, name: str) -> str:
     key, slack = name.replace(" ", "_"), name.endswith("slack")
     both = (one.default, one.ours)
-    default, ours = (figures_of(one.looked_at(lived) if slack else lived.all)[key] for lived in both)
+    default, ours = (figures_of(one.slack_tally(outcome) if slack else outcome.total)[key] for outcome in both)
     return f"{name} {default:.0%} / {ours:.0%}" if slack else f"{name} {default} / {ours}"
 
 
 def pair(default: str, ours: str, worse: bool) -> str:
-    """One cell of a table; red where it is worse."""
+    """A cell of a table; red if ours is worse."""
     return f"{default} / [red]{ours}[/red]" if worse else f"{default} / {ours}"

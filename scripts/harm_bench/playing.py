@@ -1,4 +1,4 @@
-"""A simulated cluster under one of the two recommenders, played as long as it takes."""
+"""A simulated cluster under one of the two recommenders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from harm_bench.simulated.cluster import Cluster
 from harm_bench.simulated.default import DefaultRecommender
-from harm_bench.simulated.metrics import Distort, Metrics, as_it_is
+from harm_bench.simulated.metrics import Distortion, Metrics, exact
 from harm_bench.simulated.pods import Tally, Workload
 from harm_bench.simulated_view import SimulatedView
 from recommender import model as models
@@ -25,32 +25,32 @@ from recommender.simulate.default import INTERVAL_S
 CYCLE_S = 600.0
 
 
-class Recommends(Protocol):
-    """Who is laid beside the other."""
+class RecommenderUnderTest(Protocol):
+    """A recommender in a simulated cluster."""
 
     def round(self) -> object:
-        """See the cluster as it is now, and set what is recommended."""
+        """Read the cluster and set recommendations."""
 
     def stop(self) -> None:
-        """End in good order."""
+        """Shut down in good order."""
 
     def start(self) -> None:
-        """Begin again, with what was left behind."""
+        """Start again from the state that the last process left."""
 
 
 class Ours:
-    """The live recommender, its options at their defaults.
+    """The live recommender with default options.
 
     Parameters
     ----------
     step_s
-        Grid of samples, and time between rounds.
+        Grid of samples, and interval between rounds.
     """
 
     def __init__(self, cluster: Cluster, metrics: Metrics, model: PhaseModel, step_s: float = 15.0) -> None:
         self._cluster, self._model, self._step_s = cluster, model, step_s
         self.view = SimulatedView(cluster, metrics)
-        self.live = self._made()
+        self.live = self._new_recommender()
         self.problems: dict[str, str] = {}
 
     def round(self) -> Report:
@@ -63,15 +63,15 @@ class Ours:
         self.keep_checkpoints()
 
     def start(self) -> None:
-        self.live = self._made()
+        self.live = self._new_recommender()
 
     def keep_checkpoints(self) -> None:
-        """Write what the histories hold now."""
+        """Write checkpoints of the histories."""
         now_s = self._cluster.now_s
         kept = {key: checkpoint_statuses(self.live.engine, state, now_s) for key, state in self.live.vpas.items()}
         self.view.keep(kept)
 
-    def _made(self) -> Recommender:
+    def _new_recommender(self) -> Recommender:
         def clock() -> float:
             return self._cluster.now_s
 
@@ -80,31 +80,31 @@ class Ours:
 
 
 START_S = 1_699_920_000.0
-"""A midnight."""
+"""A midnight (UTC)."""
 
 HOUR_S = 3600.0
 
 TICK_S = 15.0
-"""Between two moments that are looked at, and two looks of the metrics server."""
+"""Step of the simulation, and scrape interval of the metrics server."""
 
-Who = Literal["default", "ours"]
+Contender = Literal["default", "ours"]
 
 
 class Play:
-    """One cluster and one recommender.
+    """One cluster with one recommender.
 
     Parameters
     ----------
     round_s
-        Between two rounds of ours, and the grid of its samples.
+        Interval between rounds of ours, and the grid of its samples.
     """
 
     def __init__(
-        self, who: Who, workloads: Sequence[Workload], *, distort: Distort = as_it_is, round_s: float = TICK_S
+        self, who: Contender, workloads: Sequence[Workload], *, distort: Distortion = exact, round_s: float = TICK_S
     ) -> None:
         self.cluster = Cluster(workloads, START_S, TICK_S)
         self._metrics = metrics = Metrics(self.cluster, TICK_S, distort)
-        self.recommender: Recommends
+        self.recommender: RecommenderUnderTest
         if who == "ours":
             self.recommender = Ours(self.cluster, metrics, bundled(), round_s)
         else:
@@ -112,26 +112,26 @@ class Play:
         self._every_s = INTERVAL_S if who == "default" else round_s
         self.present = True
 
-    def until(self, hour: float, at_each: Callable[[], None] = lambda: None) -> Play:
-        """Play up to an hour from the start; `at_each` is called after each tick."""
+    def until(self, hour: float, after_tick: Callable[[], None] = lambda: None) -> Play:
+        """Play up to an hour from the start; `after_tick` is called after each tick."""
         while self.cluster.now_s < START_S + hour * HOUR_S:
             self.cluster.step()
             self._metrics.scrape()
             if self.present and self.cluster.now_s % self._every_s < self.cluster.tick_s:
                 self.recommender.round()
-            at_each()
+            after_tick()
         return self
 
     def tally(self) -> Tally:
-        """All that has happened so far."""
+        """Everything that has happened so far."""
         return sum((day for w in self.cluster.workloads for day in w.tallies.values()), start=Tally())
 
     def target(self, workload: int = 0, container: str = "main") -> Amounts:
-        """What is recommended now, cores and bytes."""
+        """Present target, cores and bytes."""
         return self.cluster.workloads[workload].vpa.recommendation[container].target
 
 
 @cache
 def bundled() -> models.PhaseModel:
-    """The model that everybody has who has no other."""
+    """The bundled model."""
     return models.load(models.BUNDLED)

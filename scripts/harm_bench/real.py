@@ -1,4 +1,4 @@
-"""A short part on a real control plane: the same workloads under both recommenders, real updater and admission."""
+"""A short run on a real control plane: the same workloads under both recommenders, with the VPA's own components."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 
 import benches
 from harm_bench.output import pair
-from harm_bench.playing import Who
+from harm_bench.playing import Contender
 from harm_bench.simulated.pods import Kind, UpdateMode
 from harm_bench.worlds import Declares
 from local_cluster.autoscaling import AS_UPSTREAM, start_updater
@@ -29,14 +29,14 @@ from local_cluster.workloads import pod_spec
 Json = dict[str, Any]
 
 INTERVAL_S, METRICS_S = 30.0, 10.0
-"""Of updater and default recommender half of what it is by default; metrics-server cannot be much quicker than that.
-Were they quicker still, the default would recommend before it had a sample, for more pods than it otherwise does."""
+"""Updater and default recommender run twice as often as by default; metrics-server cannot be much faster. If they ran
+more often still, the default would recommend before it has a sample, for more pods than it otherwise does."""
 
 OURS = ("--interval", f"{METRICS_S:g}s", "--step", f"{METRICS_S:g}s", "--cycle", "5m", "--no-auto")
-LOOK_S = 5.0
-WHO: tuple[Who, ...] = ("default", "ours")
+POLL_INTERVAL_S = 5.0
+CONTENDERS: tuple[Contender, ...] = ("default", "ours")
 LOADING = Usage(np.array([0.3, 0.3]), np.array([2048.0, 600.0]) * 2**20, step_s=60.0, averaged_over_s=METRICS_S)
-"""Two GiB for the first minute, then 600 MiB."""
+"""2 GiB for the first minute, then 600 MiB."""
 
 HALF, ALL = {"cpu": "600m", "memory": "3Gi"}, {"cpu": "1200m", "memory": "6Gi"}
 RESOURCES: dict[Declares, Json] = {
@@ -46,7 +46,7 @@ RESOURCES: dict[Declares, Json] = {
     "limits only": {"limits": HALF},
 }
 EVENTS = {"EvictedByVPA": "evictions", "InPlaceResizedByVPA": "updates"}
-COUNTED = ("evictions", "kills", "failed jobs", "updates")
+COUNTS = ("evictions", "kills", "failed jobs", "updates")
 
 
 class Setup(NamedTuple):
@@ -70,23 +70,23 @@ SETUPS = (
 
 
 @dataclass(slots=True)
-class Watch:
-    """What happened in one namespace, by workload."""
+class NamespaceWatch:
+    """Counts of what happened in one namespace, by workload."""
 
     cluster: Cluster
     namespace: str
     counts: dict[str, Counter[str]] = field(default_factory=lambda: {one.name: Counter() for one in SETUPS})
     kills: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def look(self) -> None:
-        """Count what is there now; kills go with their pod, so that they are looked for again and again."""
+    def poll(self) -> None:
+        """Note kills; a deleted pod takes its status along, so call this often."""
         for pod in self.cluster.core.list_namespaced_pod(self.namespace).items:
-            for told in pod.status.container_statuses or ():
-                if told.last_state.terminated is not None and told.last_state.terminated.reason == "OOMKilled":
-                    self.kills[pod.metadata.labels["app"], pod.metadata.uid] = told.restart_count
+            for status in pod.status.container_statuses or ():
+                if status.last_state.terminated is not None and status.last_state.terminated.reason == "OOMKilled":
+                    self.kills[pod.metadata.labels["app"], pod.metadata.uid] = status.restart_count
 
-    def end(self) -> None:
-        """Count what the API server remembers."""
+    def finish(self) -> None:
+        """Count events, kills and failed jobs."""
         for event in self.cluster.core.list_namespaced_event(self.namespace).items:
             what = EVENTS.get(event.reason or "")
             if what is not None and event.involved_object.kind == "Pod":
@@ -97,10 +97,12 @@ class Watch:
             self.counts[job.metadata.name]["failed jobs"] += job.status.failed or 0
 
 
-def play_for_real(cluster: Cluster, minutes: float, at_each: Callable[[float], None]) -> dict[Who, Watch]:
-    """Run both recommenders beside each other; `at_each` is told the share of the time that has passed.
+def play_for_real(
+    cluster: Cluster, minutes: float, progress: Callable[[float], None]
+) -> dict[Contender, NamespaceWatch]:
+    """Run both recommenders side by side; `progress` is called with the share of the time that has passed.
 
-    Raises `NotInTime` where one of them recommends nothing for a workload: what it did not do harms nobody.
+    Raises `NotInTime` if either recommends nothing for a workload: then the comparison would be meaningless.
     """
     nodes = cluster.start_nodes(4)
     share_usage(cluster, "loading", LOADING)
@@ -110,17 +112,17 @@ def play_for_real(cluster: Cluster, minutes: float, at_each: Callable[[float], N
     start_updater(cluster, interval_s=INTERVAL_S, **AS_UPSTREAM)
     start_default(cluster, interval_s=INTERVAL_S)
     start_recommender(cluster, install(cluster), *OURS)
-    watches: dict[Who, Watch] = {who: Watch(cluster, cluster.namespace(f"harm-{who}")) for who in WHO}
+    watches = {who: NamespaceWatch(cluster, cluster.namespace(f"harm-{who}")) for who in CONTENDERS}
     for who, watch in watches.items():
         cluster.apply(*(made for one in SETUPS for made in _objects(one, watch.namespace, nodes.selector, who)))
     began_s = time.monotonic()
     while (passed_s := time.monotonic() - began_s) < minutes * 60.0:
         for watch in watches.values():
-            watch.look()
-        at_each(passed_s / (minutes * 60.0))
-        time.sleep(LOOK_S)
+            watch.poll()
+        progress(passed_s / (minutes * 60.0))
+        time.sleep(POLL_INTERVAL_S)
     for watch in watches.values():
-        watch.end()
+        watch.finish()
     wait_until(
         lambda: all(recommendation(cluster, watch.namespace, one.name) for watch in watches.values() for one in SETUPS),
         "a recommendation in every VPA", timeout_s=3.0 * INTERVAL_S,
@@ -128,26 +130,26 @@ def play_for_real(cluster: Cluster, minutes: float, at_each: Callable[[float], N
     return watches
 
 
-def table(watches: dict[Who, Watch], minutes: float) -> Table:
-    """A row for each workload: the default's counts and ours."""
+def table(watches: dict[Contender, NamespaceWatch], minutes: float) -> Table:
+    """A row per workload: default / ours."""
     title = f"real control plane, {minutes:g} minutes: default / ours"
-    made = benches.table(title, "kind", "declares", "mode", *COUNTED, words=3)
+    rows = benches.table(title, "kind", "declares", "mode", *COUNTS, text_columns=3)
     for setup in SETUPS:
-        default, ours = (watches[who].counts[setup.name] for who in WHO)
-        worse = {what for what in COUNTED[:-1] if ours[what] > default[what]}
-        made.add_row(*setup, *(pair(str(default[what]), str(ours[what]), what in worse) for what in COUNTED))
-    return made
+        default, ours = (watches[who].counts[setup.name] for who in CONTENDERS)
+        worse = {what for what in COUNTS[:-1] if ours[what] > default[what]}
+        rows.add_row(*setup, *(pair(str(default[what]), str(ours[what]), what in worse) for what in COUNTS))
+    return rows
 
 
-def as_json(watches: dict[Who, Watch]) -> list[Json]:
+def as_json(watches: dict[Contender, NamespaceWatch]) -> list[Json]:
     return [
         {**setup._asdict(), **{who: dict(watch.counts[setup.name]) for who, watch in watches.items()}}
         for setup in (SETUPS if watches else ())
     ]
 
 
-def _objects(setup: Setup, namespace: str, selector: dict[str, str], who: Who) -> Iterator[Json]:
-    """The workload and its VPA."""
+def _objects(setup: Setup, namespace: str, selector: dict[str, str], who: Contender) -> Iterator[Json]:
+    """A workload and its VPA."""
     labels, job = {"app": setup.name}, setup.kind == "Job"
     version = "batch/v1" if job else "apps/v1"
     annotations = usage_annotations("loading", LOADING, "main")
@@ -164,5 +166,5 @@ def _objects(setup: Setup, namespace: str, selector: dict[str, str], who: Who) -
 
 
 def _setup_of(pod: str) -> str:
-    """The workload whose name a pod's begins with; of several the longest."""
+    """The workload with the longest name that is a prefix of the pod's."""
     return max((one.name for one in SETUPS if pod.startswith(f"{one.name}-")), key=len)

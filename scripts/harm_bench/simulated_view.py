@@ -1,4 +1,4 @@
-"""A simulated cluster as the live recommender sees a real one: the seam between deciding and the outside."""
+"""A simulated cluster as a `View` of the live recommender."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ ENDED = {"Succeeded": ("Completed", 0), "Failed": ("Error", 1)}
 
 
 class SimulatedView:
-    """What a round sees of a simulated cluster, and where it writes; `View` in full.
+    """Implements `View` on a simulated cluster.
 
     Attributes
     ----------
     conditions
-        What the status of each VPA says besides, by namespace and name.
+        Conditions in the status of each VPA.
     statuses
-        How often a status was written.
+        Number of status writes.
     """
 
     def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
@@ -62,15 +62,15 @@ class SimulatedView:
         self.statuses = 0
 
     def keep(self, checkpoints: Mapping[ObjectKey, Mapping[str, Mapping[str, Any]]]) -> None:
-        """Hold checkpoints, by VPA and container, for a recommender that comes later."""
+        """Store checkpoints, by VPA and container, for the next process of the recommender."""
         self._checkpoints |= checkpoints
 
     def lose_profiles(self) -> None:
-        """Keep no PhaseProfile of those written so far."""
+        """Drop all PhaseProfiles written so far."""
         self._profiles.clear()
         self._classes.clear()
 
-    # -- what a round asks -----------------------------------------------------------------------------------------
+    # -- the View ----------------------------------------------------------------------------------------------------
 
     def vpas(self) -> Sequence[Vpa]:
         return list(self._vpas.values())
@@ -105,7 +105,7 @@ class SimulatedView:
         now_s = self._cluster.now_s
         return {
             _node_of(workload, pod): (0.0, 0.0)
-            if any(window.holds(now_s) for window in workload.node.full)
+            if any(window.contains(now_s) for window in workload.node.full)
             else _left(workload, pod)
             for workload in self._cluster.workloads
             for pod in workload.live
@@ -118,18 +118,18 @@ class SimulatedView:
         conditions: Mapping[str, Condition | None],
     ) -> None:
         status = status_of(self._vpas[vpa.key], recommendations, conditions, self._cluster.now_s)
-        self.conditions[vpa.key] = {name: told for name, told in conditions.items() if told is not None}
+        self.conditions[vpa.key] = {name: value for name, value in conditions.items() if value is not None}
         if same_status(self._vpas[vpa.key].status, status):
             return
         self.statuses += 1
         self._vpas[vpa.key] = _vpa_of(vpa.key, self._workloads[vpa.key], json_of(status), str(self.statuses))
         self._workloads[vpa.key].vpa.recommendation = {one.container: one for one in recommendations}
 
-    def is_current(self, vpa: Vpa) -> bool:
-        return True  # nobody else writes
+    def stands(self, vpa: Vpa) -> bool:
+        return True  # there are no other writers
 
-    def write_profile(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
-        if "state" in profile:  # else what was kept before stays
+    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+        if "state" in profile:  # else the stored state stays
             self._profiles[vpa.key] = profile["state"]
 
     def saved_state(self, vpa: Vpa) -> str | None:
@@ -162,7 +162,7 @@ def _known(memory_bytes: float) -> float:
 
 def _vpa_of(key: ObjectKey, workload: Workload, status_json: bytes = b"{}", resource_version: str = "0") -> Vpa:
     vpa, rules = workload.vpa, workload.vpa.policy
-    kind = "CronJob" if workload.kind == "Job" and math.isfinite(workload.again_after_s) else workload.kind
+    kind = "CronJob" if workload.kind == "Job" and math.isfinite(workload.next_run_after_s) else workload.kind
     policy = ContainerPolicy(
         "*",
         mode=rules.mode,
@@ -219,19 +219,19 @@ def _pod_of(workload: Workload, pod: Pod) -> ApiPod:
 
 
 def _left(workload: Workload, pod: Pod) -> Pair:
-    """What its node has left beside it."""
-    requested = np.nan_to_num([one.has.requests for one in pod.containers]).sum(axis=0)
+    """What its node has free beside it."""
+    requested = np.nan_to_num([one.actual.requests for one in pod.containers]).sum(axis=0)
     cpu_cores, memory_bytes = (np.array(workload.node.allocatable) - requested).tolist()
     return cpu_cores, memory_bytes
 
 
 def _node_of(workload: Workload, pod: Pod) -> str:
-    """Each is on a node of its own."""
+    """Each pod runs on a node of its own."""
     return f"{workload.namespace}-{pod.replica}"
 
 
 def _has_limits_only(container: ContainerSpec) -> bool:
-    """What has a limit and no request is given its limit as a request."""
+    """Whether the API server defaults its requests to its limits."""
     declared = container.resources
     return not np.isnan(declared.limits).all() and np.isnan(declared.requests).all()
 
@@ -247,8 +247,8 @@ def _container_of(pod: Pod, container: Container) -> ContainerState:
         name=container.spec.name,
         image="image",
         command=(),
-        requests=container.has.requests,
-        limits=container.has.limits,
+        requests=container.actual.requests,
+        limits=container.actual.limits,
         uses_devices=False,
         restart_count=container.restarts,
         running=container.running,

@@ -1,4 +1,4 @@
-"""What may happen to a workload, what it uses, and the cells it is played in: who updates it, QoS class, and kind."""
+"""Worlds (what workloads use and what happens to them), and the cells they are played in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from harm_bench.playing import HOUR_S, START_S
-from harm_bench.simulated.metrics import Distort, as_it_is, clock_ahead, negative, silent
+from harm_bench.simulated.metrics import Distortion, clock_ahead, exact, negated, outage
 from harm_bench.simulated.pods import (
     NONE,
     Autoscaler,
@@ -30,11 +30,11 @@ MINUTE_S, DAY_S = 60.0, 86400.0
 NOISE_STEP_S = 15.0
 NOISE_LENGTH = 4093
 REPLICA_STRIDE = 977
-"""Replicas hear the same noise at other times; both are prime, so that they never meet."""
+"""Offset between replicas in the same noise; prime like the length, so that they never coincide."""
 
 
 def steady(cpu_cores: float, memory_bytes: float) -> Use:
-    """The same all the time.
+    """Constant use.
 
     Examples
     --------
@@ -45,12 +45,12 @@ def steady(cpu_cores: float, memory_bytes: float) -> Use:
 
 
 def periodic(low: Amounts, high: Amounts, period_s: float, busy_share: float = 0.5) -> Use:
-    """`high` at the beginning of each period of the clock, `low` for the rest of it."""
+    """`high` at the beginning of each period of the clock, `low` for the rest."""
     return lambda age_s, now_s, replica: high if now_s % period_s < busy_share * period_s else low
 
 
 def wave(low: Amounts, high: Amounts, period_s: float) -> Use:
-    """A sine between two amounts; `low` at the beginning of each period of the clock."""
+    """Sine wave between two amounts; `low` at the beginning of each period of the clock."""
 
     def use(_age_s: float, now_s: float, _replica: int) -> Amounts:
         share = 0.5 - 0.5 * math.cos(2.0 * math.pi * now_s / period_s)
@@ -60,7 +60,7 @@ def wave(low: Amounts, high: Amounts, period_s: float) -> Use:
 
 
 def phases(parts: Sequence[tuple[float, Amounts]]) -> Use:
-    """One after the other from the start of the run, each for its seconds; the last one stays.
+    """Phases since the start of the run, each for its seconds; the last one stays.
 
     Examples
     --------
@@ -80,22 +80,22 @@ def phases(parts: Sequence[tuple[float, Amounts]]) -> Use:
 
 
 def leak(cpu_cores: float, at_start_bytes: float, bytes_per_hour: float) -> Use:
-    """Memory that is never given back before the end of the run."""
+    """Memory that grows until the end of the run."""
     return lambda age_s, now_s, replica: (cpu_cores, at_start_bytes + bytes_per_hour * age_s / HOUR_S)
 
 
 def step(before: Amounts, after: Amounts, at_s: float) -> Use:
-    """Another load from a moment of the clock on."""
+    """Change of load at a time of the clock."""
     return lambda age_s, now_s, replica: after if now_s >= at_s else before
 
 
 def spikes(base: Amounts, spike: Amounts, every_s: float, lasts_s: float) -> Use:
-    """Now and then, at the same time in all replicas, much more."""
+    """Spikes at regular times of the clock, at once in all replicas."""
     return lambda age_s, now_s, replica: spike if now_s % every_s < lasts_s else base
 
 
 def noisy(use: Use, share: float, seed: int) -> Use:
-    """Another use with noise around it: normal, `share` of the amount wide, cut at three times that."""
+    """Multiply by normal noise with standard deviation `share`, clipped at three standard deviations."""
     numbers = np.random.default_rng(seed).normal(0.0, share, (NOISE_LENGTH, 2)).clip(-3.0 * share, 3.0 * share)
     factors: list[list[float]] = (1.0 + numbers).tolist()
 
@@ -110,45 +110,44 @@ def noisy(use: Use, share: float, seed: int) -> Use:
 GIB, MIB = 2.0**30, 2.0**20
 NOISE = 0.03
 DECLARED: Amounts = (1.0, 3 * GIB)
-"""More than most of the worlds use, as people declare."""
+"""More than most worlds use, as users tend to declare."""
 
-LIMIT = 2.0
-"""Where limits are not the requests: so many times these."""
+LIMIT_RATIO = 2.0
+"""Limits divided by requests, where they differ."""
 
 Declares = Literal["Guaranteed", "Burstable", "BestEffort", "limits only"]
 MODES: tuple[UpdateMode, ...] = ("Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace")
-EVERYTHING: tuple[Kind, ...] = ("Deployment", "StatefulSet", "DaemonSet", "Job")
-LASTING = EVERYTHING[:3]
-RUN_S, BETWEEN_RUNS_S = 45 * MINUTE_S, 5 * MINUTE_S
+ALL_KINDS: tuple[Kind, ...] = ("Deployment", "StatefulSet", "DaemonSet", "Job")
+LONG_RUNNING_KINDS = ALL_KINDS[:3]
+RUN_S, RUN_INTERVAL_S = 45 * MINUTE_S, 5 * MINUTE_S
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What happens.
+    """A world: use over time, and what happens.
 
     Attributes
     ----------
     days
-        How long it takes to show.
+        Default length.
     shape
-        Whether it is a steady one, where slack may be no more than the default's after a day, or one of phases, where
-        it must be less.
+        `steady`: slack after the first day may not exceed the default's; `phases`: it must be less.
     restarts_every_h
-        The recommender ends in good order and begins again so often.
+        Hours between restarts of the recommender.
     run_s
-        How long a run of a Job takes.
+        Duration of a run of a Job.
     """
 
     name: str
     use: Use
     days: int = 1
     shape: Literal["steady", "phases", ""] = ""
-    kinds: tuple[Kind, ...] = EVERYTHING
+    kinds: tuple[Kind, ...] = ALL_KINDS
     scales: tuple[tuple[float, int], ...] = ()
     rollouts: tuple[float, ...] = ()
     crashes: tuple[tuple[Window, float], ...] = ()
     full: tuple[Window, ...] = ()
-    distort: Distort = as_it_is
+    distort: Distortion = exact
     restarts_every_h: float = math.inf
     run_s: float = RUN_S
 
@@ -172,19 +171,19 @@ WORLDS = {
     for world in (
         World("steady", FLAT, 7, "steady"),
         World("periodic by hour", periodic((0.2, GIB), (0.8, 1.5 * GIB), HOUR_S)),
-        World("periodic by day", wave((0.2, GIB), (0.8, 2 * GIB), DAY_S), 7, kinds=LASTING),
+        World("periodic by day", wave((0.2, GIB), (0.8, 2 * GIB), DAY_S), 7, kinds=LONG_RUNNING_KINDS),
         World("start peak then flat", LOADING),
         World("phases of training", TRAINING, 1, "phases", kinds=("Job",)),
         World("leak", leak(0.3, 0.5 * GIB, 0.2 * GIB)),
         World("step", step((0.1, 0.5 * GIB), (0.8, 2 * GIB), at(12.1))),
         World("spikes", spikes((0.3, GIB), (1.5, 2 * GIB), 2 * HOUR_S, MINUTE_S)),
         World("scale-out", LOADING, kinds=("Deployment", "StatefulSet"), scales=((at(6), 4), (at(18), 2))),
-        World("crash loop", FLAT, kinds=LASTING, crashes=((between(6, 9), 30.0),)),
-        World("rollout", LOADING, kinds=LASTING, rollouts=tuple(map(at, range(4, 24, 4)))),
+        World("crash loop", FLAT, kinds=LONG_RUNNING_KINDS, crashes=((between(6, 9), 30.0),)),
+        World("rollout", LOADING, kinds=LONG_RUNNING_KINDS, rollouts=tuple(map(at, range(4, 24, 4)))),
         World("recommender restarted", LOADING, restarts_every_h=1.0),
-        World("metrics lost", periodic((0.2, GIB), (0.8, 2 * GIB), HOUR_S), distort=silent(between(12.2, 13.2))),
+        World("metrics lost", periodic((0.2, GIB), (0.8, 2 * GIB), HOUR_S), distort=outage(between(12.2, 13.2))),
         World("a clock ahead", FLAT, distort=clock_ahead(between(12, 12.1), HOUR_S)),
-        World("negative samples", FLAT, distort=negative(between(12, 12.1))),
+        World("negative samples", FLAT, distort=negated(between(12, 12.1))),
         World("node full under a long job", LONG_TRAINING, kinds=("Job",), full=FULL, run_s=math.inf),
         World("kubelet defers", step((0.1, 0.5 * GIB), (0.8, 2 * GIB), at(12.1)), full=(between(12, 13),)),
     )
@@ -192,7 +191,7 @@ WORLDS = {
 
 
 class Cell(NamedTuple):
-    """How a workload is set up."""
+    """Setup of a workload."""
 
     mode: UpdateMode
     declares: Declares
@@ -203,10 +202,10 @@ class Cell(NamedTuple):
 
 
 def cells_of(world: World, modes: Collection[UpdateMode] = MODES) -> Iterator[Cell]:
-    """The combinations that mean something: each mode with each QoS class, each kind with each mode and class.
+    """Meaningful combinations of mode, QoS class and kind.
 
-    Nobody touches running pods in the modes Off and Initial: once each says what there is to say. A world of a week is
-    played in some of its cells.
+    In the modes Off and Initial running pods are not updated, so one cell each suffices. Worlds of a week are played in
+    fewer cells.
     """
     for mode, declares, kind in (
         *(("Off", "Burstable", "Deployment"), ("Initial", "Burstable", "Deployment")),
@@ -221,7 +220,7 @@ def cells_of(world: World, modes: Collection[UpdateMode] = MODES) -> Iterator[Ce
 
 
 def workload_of(world: World, cell: Cell, number: int, seed: int) -> Workload:
-    """A workload in a namespace of its own."""
+    """Create the workload of a cell, in a namespace of its own."""
     noise = zlib.crc32(f"{seed}/{world.name}/{cell}".encode())
     spec = ContainerSpec("main", _declared(cell.declares), noisy(world.use, NOISE, noise), crashes=world.crashes)
     job = cell.kind == "Job"
@@ -234,14 +233,14 @@ def workload_of(world: World, cell: Cell, number: int, seed: int) -> Workload:
         vpa=Autoscaler(cell.mode, min_replicas=1 if job else None),
         node=Node(full=world.full),
         runs_for_s=world.run_s,
-        again_after_s=BETWEEN_RUNS_S,
+        next_run_after_s=RUN_INTERVAL_S,
         scales=world.scales,
         rollouts=world.rollouts,
     )
 
 
 def _declared(declares: Declares) -> Resources:
-    more = DECLARED[0] * LIMIT, DECLARED[1] * LIMIT
+    more = DECLARED[0] * LIMIT_RATIO, DECLARED[1] * LIMIT_RATIO
     return {
         "Guaranteed": Resources(more, more),
         "Burstable": Resources(DECLARED, more),

@@ -1,1 +1,1 @@
-"""A real Kubernetes cluster on this machine, of servers built once, for tests, benches and `scripts/cluster`."""
+"""A real Kubernetes cluster on this machine, from servers built once, for tests, benchmarks and `scripts/cluster`."""

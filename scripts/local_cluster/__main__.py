@@ -1,4 +1,4 @@
-"""`scripts/cluster`: the cluster of the tests, for a person to play with."""
+"""`scripts/cluster`: the test cluster for interactive use."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from local_cluster.cluster import KEPT, Cluster, clear, clear_leftovers
 from local_cluster.real_node.packages import missing_packages, what_is_missing
 from local_cluster.rig import clusters_folder, recorded_processes
 
-MINE = "mine"
-"""The name of the one cluster that a person has; those of test runs have other names."""
+PERSONAL = "mine"
+"""Name of the cluster for interactive use; test runs have other names."""
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,31 +27,31 @@ stderr = Console(stderr=True)
 
 
 def folder() -> Path:
-    return clusters_folder() / MINE
+    return clusters_folder() / PERSONAL
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cluster() -> None:
-    """A real Kubernetes cluster on this machine: etcd, API server, controllers, scheduler, and what you ask for.
+    """A real Kubernetes cluster on this machine: etcd, API server, controllers, scheduler, and optional components.
 
-    All of it listens on loopback, needs no container engine, and is gone after `down`. Example:
+    It listens on loopback, needs no container engine, and is removed by `down`. Example:
 
     \b
       scripts/cluster up --nodes 20 --vpa --prometheus --extender
-      export KUBECONFIG=...          (what `up` prints; kubectl and phasewise too, where they are not on the PATH)
+      export KUBECONFIG=...          (printed by `up`, with aliases for kubectl and phasewise)
       kubectl get nodes
       scripts/cluster down
     """
 
 
 @cluster.command()
-@click.option("--nodes", default=3, show_default=True, help="Simulated nodes.")
-@click.option("--real-node", is_flag=True, help="A node with real containers (root, containerd).")
-@click.option("--vpa", is_flag=True, help="VPA updater and admission controller, and what they need.")
+@click.option("--nodes", default=3, show_default=True, help="Number of simulated nodes.")
+@click.option("--real-node", is_flag=True, help="A node that runs real containers (needs root and containerd).")
+@click.option("--vpa", is_flag=True, help="VPA updater and admission controller.")
 @click.option("--default-recommender", is_flag=True, help="The VPA's own recommender.")
-@click.option("--metrics-server", is_flag=True, help="metrics.k8s.io; comes with --vpa.")
+@click.option("--metrics-server", is_flag=True, help="metrics.k8s.io; included in --vpa.")
 @click.option("--prometheus", is_flag=True, help="Prometheus and kube-state-metrics.")
-@click.option("--extender", is_flag=True, help="Our scheduler and what belongs to it, as manifests/extender say.")
+@click.option("--extender", is_flag=True, help="Scheduler, extender, gang controller and webhook.")
 def up(
     nodes: int,
     real_node: bool,
@@ -61,16 +61,16 @@ def up(
     prometheus: bool,
     extender: bool,
 ) -> None:
-    """Start the cluster, and say how to reach it.
+    """Start the cluster, and print how to reach it.
 
-    The servers are built at the first time (ten to fifteen minutes on two cores); later it is a matter of seconds.
+    The first start builds the servers (ten to fifteen minutes on two cores); later ones take seconds.
     """
     clear_leftovers()
     if folder().exists():
-        raise click.ClickException("The cluster is up already: see `scripts/cluster status`, or take it `down` first.")
+        raise click.ClickException("The cluster is already up; stop it with `scripts/cluster down`.")
     if real_node and (missing := what_is_missing()):
         raise click.UsageError(f"--real-node: {missing}")
-    made = Cluster(MINE, building.build_all())
+    made = Cluster(PERSONAL, building.build_all())
     try:
         step("control plane", made.up)
         if nodes:
@@ -89,7 +89,7 @@ def up(
         if extender:
             step("scheduler, extender, gang controller and webhook", lambda: made.extender(own_ports=True))
     except BaseException:
-        stderr.print("[red]Taking down what was started.[/]")
+        stderr.print("[red]Stopping what was started.[/]")
         made.down()
         raise
     (made.folder / KEPT).touch()
@@ -104,20 +104,20 @@ def up(
 
 @cluster.command()
 def down() -> None:
-    """End every server of the cluster and remove what it wrote."""
+    """Stop all servers of the cluster, and remove its files."""
     clear_leftovers()
     if not folder().exists():
         click.echo("No cluster is up.", err=True)
         return
-    with stderr.status("Taking the cluster down"):
+    with stderr.status("Stopping the cluster"):
         clear(folder())
     click.echo("The cluster is down.", err=True)
 
 
 @cluster.command()
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(as_json: bool) -> None:
-    """What runs, where, and with how much memory. Exit code 1 when a server is missing, 3 when no cluster is up."""
+    """Show servers with process ids and memory. Exit code 1 if a server is missing, 3 if no cluster is up."""
     if not folder().exists():
         click.echo("{}" if as_json else "No cluster is up. Start one: scripts/cluster up", err=not as_json)
         sys.exit(3)
@@ -137,32 +137,32 @@ def status(as_json: bool) -> None:
 
 @cluster.command()
 def packages() -> None:
-    """Packages of Debian that a real node needs and this machine lacks: apt-get install $(scripts/cluster packages)."""
+    """Print Debian packages that a real node needs and this machine lacks, for apt-get install."""
     click.echo(" ".join(missing_packages()))
 
 
 @cluster.command()
 def build() -> None:
-    """Build the servers into the cache, without starting any."""
+    """Build the servers into the cache without starting them."""
     building.build_all()
 
 
 @cluster.command()
 def tidy() -> None:
-    """Write the Go module files anew for the versions in versions.py."""
+    """Rewrite the Go module files for the versions in versions.py."""
     for tools in (*servers.toolsets(), *servers.built_where_used()):
         building.tidy(tools, building.TOOLS / tools.name, click.echo)
 
 
-def step(words: str, act: Callable[[], object]) -> None:
-    """Run one step of `up` and say on stderr that it is done."""
-    with stderr.status(f"Starting {words}"):
-        act()
-    stderr.print(f"[green]started[/] {words}")
+def step(name: str, start: Callable[[], object]) -> None:
+    """Run one step of `up`, and report it on stderr."""
+    with stderr.status(f"Starting {name}"):
+        start()
+    stderr.print(f"[green]started[/] {name}")
 
 
 def print_facts(facts: dict[str, str]) -> None:
-    """The lines a person copies, on stdout."""
+    """Print lines to copy, on stdout."""
     if kubeconfig := facts.get("kubeconfig"):
         click.echo(f"export KUBECONFIG={kubeconfig}")
     if (kubectl := facts.get("kubectl")) and not shutil.which("kubectl"):

@@ -1,4 +1,4 @@
-"""The real VPA components: custom resources, updater, admission controller, and the default recommender as a peer."""
+"""The VPA's own components: custom resources, updater, admission controller, and the default recommender."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from local_cluster.processes import AS_SHIPPED, Server
+from local_cluster.processes import GO_DEFAULTS, Server
 from local_cluster.rig import LOOPBACK, Rig
 from local_cluster.waiting import wait_until
 
@@ -21,9 +21,9 @@ _applied_to: WeakSet[Rig] = WeakSet()
 
 
 def apply_resources(rig: Rig) -> None:
-    """Apply the upstream custom resources, service accounts and roles, and return once the resources are served.
+    """Apply the upstream custom resources, service accounts and roles, and wait until the resources are served.
 
-    The second call for the same cluster does nothing.
+    Further calls for the same cluster do nothing.
     """
     if rig in _applied_to:
         return
@@ -43,7 +43,7 @@ AS_UPSTREAM: Mapping[str, Any] = {
     "min_replicas": 2,
     "in_place_skips_disruption_budget": False,
 }
-"""What the updater is told upstream, but for how often it looks."""
+"""Upstream's options of the updater, except for its interval."""
 
 
 def start_updater(
@@ -56,22 +56,22 @@ def start_updater(
     in_place_skips_disruption_budget: bool = True,
     feature_gates: str = "",
 ) -> Server:
-    """Start the updater, in the place of one that runs. It acts only while the admission controller's Lease is fresh.
+    """Start the updater, replacing a running one. It acts only while the admission controller's Lease is fresh.
 
     Parameters
     ----------
     interval_s
         Time between two rounds (upstream: 60 s).
     pod_update_threshold
-        Share of its requests by which a pod inside its bounds must be off its target to be updated (upstream: 0.1).
+        Relative distance from the target above which a pod within its bounds is updated (upstream: 0.1).
     update_within_bounds_after_s
-        Age from which a pod inside its bounds is updated for its distance from the target alone (upstream: 12 h).
+        Age from which a pod within its bounds is updated for its distance from the target (upstream: 12 h).
     min_replicas
-        Controllers with fewer live pods are left alone (upstream: 2).
+        Controllers with fewer live pods are skipped (upstream: 2).
     in_place_skips_disruption_budget
-        Resize in place without regard to how many pods of a controller may be disrupted (upstream: false).
+        Ignore the disruption budget for resizes in place (upstream: false).
     feature_gates
-        As `InPlace=true`; the admission controller has gates of its own.
+        For example `InPlace=true`; the admission controller has gates of its own.
     """
     command = [
         *_command(rig, "vpa-updater"),
@@ -88,14 +88,14 @@ def start_updater(
 def start_recommender(
     rig: Rig, *, interval_s: float = 2.0, memory_saver: bool = False, more: Sequence[str] = ()
 ) -> Server:
-    """Start the default recommender, in the place of one that runs. It takes the VPAs that name no recommender.
+    """Start the default recommender, replacing a running one. It takes the VPAs that name no recommender.
 
     Parameters
     ----------
     interval_s
         Time between two rounds (upstream: 60 s). It reads metrics.k8s.io, which has new values each 10 s.
     memory_saver
-        Track only pods that some VPA is for.
+        Track only pods that match a VPA.
     more
         Further flags (`--recommender-name=...`).
     """
@@ -105,14 +105,14 @@ def start_recommender(
         f"--memory-saver={str(memory_saver).lower()}",
         *more,
     ]
-    return _start(rig, "vpa-recommender", command, AS_SHIPPED)
+    return _start(rig, "vpa-recommender", command, GO_DEFAULTS)
 
 
 def start_admission_controller(rig: Rig, *, feature_gates: str = "") -> Server:
-    """Start the admission controller behind a webhook, in the place of one that runs; return once it is asked.
+    """Start the admission controller behind a webhook, replacing a running one; wait until the webhook is called.
 
-    Its self-registration is left off: it would sleep for ten seconds first. The webhook's rules are those that it would
-    register, and as there a webhook that does not answer is passed over.
+    Self-registration is off, since it would sleep for ten seconds first. The webhook has the rules and failure policy
+    that it would register.
     """
     port = rig.ports.free()
     certificate, key = rig.authority.serving("vpa-webhook", LOOPBACK)
@@ -137,7 +137,7 @@ def start_admission_controller(rig: Rig, *, feature_gates: str = "") -> Server:
 
 
 def _command(rig: Rig, component: str) -> list[str]:
-    """What the three have in common: who they are, and where they tell how they do."""
+    """Common arguments: kubeconfig, and address of metrics and probes."""
     kubeconfig = rig.service_account(SYSTEM_NAMESPACE, component)
     address = f"{LOOPBACK}:{rig.ports.free()}"
     return [str(rig.binaries[component]), f"--kubeconfig={kubeconfig}", f"--address={address}"]
@@ -152,7 +152,7 @@ def _start(rig: Rig, component: str, command: list[str], environment: Mapping[st
 
 
 def _duration(seconds: float) -> str:
-    """A Go duration; whole milliseconds, since Go reads no exponents."""
+    """A Go duration in whole milliseconds, since Go parses no exponents."""
     return f"{round(seconds * 1000)}ms"
 
 
@@ -182,7 +182,7 @@ def _webhook(url: str, authority_pem: bytes) -> dict[str, Any]:
 
 
 def _webhook_is_asked(rig: Rig) -> bool:
-    """A VPA without an update mode comes back with one: only the webhook puts it in. Nothing is stored."""
+    """Whether a dry-run VPA without an update mode comes back with one, which only the webhook sets."""
     probe = {
         "apiVersion": f"{API_GROUP}/{API_VERSION}",
         "kind": "VerticalPodAutoscaler",

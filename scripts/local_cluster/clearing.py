@@ -1,7 +1,7 @@
-"""What a test leaves behind must not reach the next one, and must cost little to take away.
+"""Fast cleanup between tests.
 
-Deleting a namespace makes the controllers list and delete every kind there is, some hundred and fifty requests: more
-work than most tests do. So only what acts is deleted; the empty namespace goes with the cluster.
+Deleting a namespace makes the controllers list and delete every kind, about 150 requests: more work than most tests. So
+only objects that act are deleted; the namespace is removed with the cluster.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ ACTING = (
     ("apps", "v1", "daemonsets"),
     ("apps", "v1", "replicasets"),
 )
-"""Owners before what they own, which goes with them."""
+"""Owners first: their dependents are deleted with them."""
 
 
 def clear_namespace(rig: Rig, namespace: str) -> None:
-    """Delete the workloads, pods and autoscalers of a namespace; kinds that are not served are passed over."""
+    """Delete the workloads, pods and autoscalers of a namespace; kinds that are not served are skipped."""
     for group, version, plural in ACTING:
         with contextlib.suppress(NotFoundException):
             rig.custom.delete_collection_namespaced_custom_object(

@@ -1,4 +1,4 @@
-"""A real cluster on this machine, started and stopped by methods that read like sentences."""
+"""A real cluster on this machine: start and stop of all components, and faults."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from local_cluster import autoscaling, installing, observing, scheduling
 from local_cluster.building import Binaries, build_all
 from local_cluster.control_plane import NODE_GRACE_S, start_control_plane
 from local_cluster.observing import Prometheus
-from local_cluster.processes import ProcessRecord, Server, undisturbed
+from local_cluster.processes import ProcessRecord, Server, signals_ignored
 from local_cluster.real_node.node import RealNode, clear_real_nodes, start_real_node
 from local_cluster.rig import Rig, clusters_folder, end_recorded, remove_folder
 from local_cluster.simulated.nodes import SimulatedNodes, start_simulated_nodes
 from local_cluster.simulated.usage import Usage, drive_usage
 
-HESITANT = (
+SLOW_TO_RECONNECT = (
     "kube-controller-manager",
     "kube-scheduler",
     "metrics-server",
@@ -30,18 +30,18 @@ HESITANT = (
     "vpa-admission-controller",
     "vpa-recommender",
 )
-"""Those that wait up to a minute before they look for the API server once more. So does kwok, but started anew it would
-wait longer still for the leases of its nodes to run out."""
+"""Servers that may wait a minute before they reconnect to the API server. So does kwok, but after a restart it would
+wait even longer, for the leases of its nodes to expire."""
 
 KEPT = "kept"
-"""A file of this name in a cluster's folder: it was started for a person and outlives the process that started it."""
+"""File in the folder of a cluster for interactive use, which outlives the process that started it."""
 
 
 class Cluster(Rig):
-    """etcd, API server, controllers and scheduler from the start; everything else when it is asked for.
+    """etcd, API server, controllers and scheduler; everything else is started on request, and only once.
 
-    Whatever is asked for twice is started once. All parts listen on loopback, speak TLS under one authority of this
-    cluster, and act under an identity with the rights of its real counterpart.
+    All components listen on loopback, use TLS with the cluster's authority, and have the rights of their real
+    counterparts.
     """
 
     def __init__(self, name: str | None = None, binaries: Binaries | None = None) -> None:
@@ -55,23 +55,22 @@ class Cluster(Rig):
     def up(
         self, *, node_grace_s: float = NODE_GRACE_S, features: Sequence[str] = (), apis: Sequence[str] = ()
     ) -> Cluster:
-        """Start the control plane and return once pods can be created.
+        """Start the control plane, and wait until pods can be created.
 
         Parameters
         ----------
         node_grace_s
-            How long a node may be silent before it counts as NotReady.
+            Time without heartbeats until a node is NotReady.
         features, apis
-            Feature gates of the API server and the schedulers that are off by default, and groups with their version
-            that are not served by default.
+            Feature gates of API server and schedulers, and API group versions, that are off by default.
         """
         self.features = tuple(features)
         start_control_plane(self, node_grace_s, apis)
         return self
 
     def down(self, logs_to: Path | None = None) -> None:
-        """End everything, the last started first, and remove the folder (its logs move to `logs_to` when given)."""
-        with undisturbed():
+        """Stop everything in reverse order, and remove the folder; logs move to `logs_to`."""
+        with signals_ignored():
             for node in reversed(list(self.real_nodes.values())):
                 node.stop()
             self.stop_all()
@@ -97,32 +96,32 @@ class Cluster(Rig):
         )
 
     def drive_usage(self, namespace: str, pod: str, usage: Usage | Mapping[str, Usage]) -> None:
-        """Let a pod on a simulated node use CPU and memory as given, for all its containers or for each by its name."""
+        """Set the use of CPU and memory of a pod on a simulated node, for all containers or by container name."""
         drive_usage(self, namespace, pod, usage)
 
     def real_node(
         self, name: str = "real-1", *, cpu_cores: float | None = None, memory_bytes: int | None = None
     ) -> RealNode:
-        """Start a node with a real kubelet, containerd and runc, truly limited to the cores and bytes given.
+        """Start a node with a real kubelet, containerd and runc, limited to the given cores and bytes.
 
-        It has the taint `phasewise.dev/real=true:NoSchedule`, so that only what asks for it runs there.
+        It has the taint `phasewise.dev/real=true:NoSchedule`.
         """
         if name not in self.real_nodes:
             self.real_nodes[name] = start_real_node(self, name, cpu_cores=cpu_cores, memory_bytes=memory_bytes)
         return self.real_nodes[name]
 
     def remove_real_node(self, name: str) -> None:
-        """Take a real node out of the cluster and off the machine."""
+        """Remove a real node from cluster and machine."""
         self.real_nodes.pop(name).stop()
 
-    # -- what watches ----------------------------------------------------------------------------------------------
+    # -- monitoring ------------------------------------------------------------------------------------------------
 
     def metrics_server(self) -> Server:
-        """The real metrics-server, behind metrics.k8s.io; it scrapes every 10 s, its shortest."""
+        """The real metrics-server behind metrics.k8s.io, with its shortest interval of 10 s."""
         return self.servers.get("metrics-server") or observing.start_metrics_server(self)
 
     def kube_state_metrics(self) -> Server:
-        """The real kube-state-metrics (`kube_pod_*`); `observing.kube_state_metrics_url` says where it answers."""
+        """The real kube-state-metrics; see `observing.kube_state_metrics_url` for its URL."""
         return self.servers.get("kube-state-metrics") or observing.start_kube_state_metrics(self)
 
     def prometheus(
@@ -132,12 +131,12 @@ class Cluster(Rig):
         scrape_interval_s: float = 1.0,
         history: Path | None = None,
     ) -> Prometheus:
-        """A real Prometheus that scrapes all nodes as usual, kube-state-metrics when it runs, and `targets`.
+        """A real Prometheus that scrapes all nodes, kube-state-metrics if it runs, and `targets`.
 
         Parameters
         ----------
         targets
-            Job name -> addresses (`127.0.0.1:8080`, or https URLs) scraped besides, from now on.
+            Job name -> further addresses to scrape (`127.0.0.1:8080`, or https URLs).
         history
             A folder of blocks (`observing.history_blocks`) that it starts with.
         """
@@ -150,16 +149,16 @@ class Cluster(Rig):
         return self._prometheus
 
     def remove_prometheus(self) -> None:
-        """End Prometheus and what it scrapes the objects' states from; its samples go with it."""
+        """Stop Prometheus and kube-state-metrics, and delete the samples."""
         for server in ("prometheus", "kube-state-metrics"):
             self.dismiss(server)
         shutil.rmtree(self.folder / "prometheus")
         self._prometheus = None
 
-    # -- what acts -------------------------------------------------------------------------------------------------
+    # -- autoscaling and scheduling --------------------------------------------------------------------------------
 
     def vpa_updater(self) -> Server:
-        """The real VPA updater, every second; with it come the CRDs and the admission controller it waits for."""
+        """The real VPA updater with an interval of one second, and the admission controller that it needs."""
         self.vpa_admission_controller()
         return self.servers.get("vpa-updater") or autoscaling.start_updater(self)
 
@@ -169,12 +168,12 @@ class Cluster(Rig):
         return self.servers.get("vpa-admission-controller") or autoscaling.start_admission_controller(self)
 
     def vpa_recommender(self) -> Server:
-        """The default VPA recommender: the peer that ours is compared with."""
+        """The default VPA recommender."""
         self.vpa_resources()
         return self.servers.get("vpa-recommender") or autoscaling.start_recommender(self)
 
     def vpa_resources(self) -> None:
-        """The VPA's custom resources and roles, when they are not there yet."""
+        """Apply the VPA's custom resources and roles."""
         autoscaling.apply_resources(self)
 
     def scheduler(
@@ -190,7 +189,7 @@ class Cluster(Rig):
         return self._extender
 
     def remove_extender(self) -> None:
-        """End what `extender` started; its objects stay, but for those by which the API server refuses or asks."""
+        """Stop what `extender` started; its objects stay, except for webhook and admission policies."""
         if self._extender is not None:
             self._extender.stop()
             self._extender = None
@@ -209,19 +208,19 @@ class Cluster(Rig):
         return self.servers[name].start().wait_ready()
 
     def dismiss(self, name: str) -> None:
-        """Stop a server for good: another one may have its name."""
+        """Stop a server for good; its name is free again."""
         self.servers.pop(name).stop()
 
-    def look_again(self) -> None:
-        """Start anew who looks for a lost API server ever more seldom: after a minute without it, a minute late."""
-        names = [name for name in self.servers if name in HESITANT or name.endswith("-kubelet")]
-        with ThreadPoolExecutor(len(names)) as side:
-            for _ in side.map(self.restart, names):
+    def restart_slow_to_reconnect(self) -> None:
+        """Restart the servers that back off when they lose the API server, so that they reconnect at once."""
+        names = [name for name in self.servers if name in SLOW_TO_RECONNECT or name.endswith("-kubelet")]
+        with ThreadPoolExecutor(len(names)) as pool:
+            for _ in pool.map(self.restart, names):
                 pass
 
     @contextlib.contextmanager
     def without(self, name: str) -> Iterator[None]:
-        """`with cluster.without("etcd"):` - killed at the start, started again at the end."""
+        """Kill a server for the duration of the block."""
         self.kill(name)
         try:
             yield
@@ -231,7 +230,7 @@ class Cluster(Rig):
 
 @contextlib.contextmanager
 def lent_or_own(lent: Cluster | None, name: str, logs_to: Path | None = None, **options: Any) -> Iterator[Cluster]:
-    """A cluster that somebody lends, as it is; else one of this name, brought up with `options` and gone afterwards."""
+    """The lent cluster as it is, or else a new one with `options`, stopped afterwards."""
     if lent is not None:
         yield lent
         return
@@ -243,10 +242,10 @@ def lent_or_own(lent: Cluster | None, name: str, logs_to: Path | None = None, **
 
 
 def clear_leftovers() -> None:
-    """End and remove what crashed owners left behind; running clusters of others and of a person stay as they are."""
+    """Remove clusters whose owner has crashed; other running clusters are not touched."""
     clusters_folder().mkdir(parents=True, exist_ok=True)
     with (clusters_folder() / "clearing.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two that start at once would take away the same from under each other
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two processes may do this at the same time
         for folder in sorted(clusters_folder().glob("*/")):
             owner = ProcessRecord.read(folder / "owner.json")
             if owner is not None and not owner.alive() and not (folder / KEPT).exists():
@@ -254,7 +253,7 @@ def clear_leftovers() -> None:
 
 
 def clear(folder: Path) -> None:
-    """End everything a cluster's folder speaks of, by its records alone, and remove the folder."""
+    """Stop all processes recorded in a cluster's folder, and remove the folder."""
     clear_real_nodes(folder)
     end_recorded(folder)
     remove_folder(folder)

@@ -1,4 +1,4 @@
-"""etcd, kube-apiserver, kube-controller-manager and kube-scheduler, as they run on a real control plane."""
+"""etcd, kube-apiserver, kube-controller-manager and kube-scheduler, as on a real control plane."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from local_cluster.rig import LOOPBACK, Rig
 from local_cluster.waiting import wait_until
 
 ADVERTISED = "198.51.100.1"
-"""Where the API server says it can be reached. It may not be a loopback address; nobody has to reach it (RFC 5737)."""
+"""Advertised address of the API server. It must not be a loopback address, and need not be reachable (RFC 5737)."""
 
 SERVICE_RANGE = "10.98.0.0/16"
 POD_RANGE = "10.128.0.0/9"
 FAST_CLIENT = ("--kube-api-qps=1000", "--kube-api-burst=2000")
-"""By default the controllers ask slowly enough that the first pod of a cluster has to wait five seconds."""
+"""With the default rate limits of controllers, the first pod of a cluster waits five seconds."""
 
 
 NODE_GRACE_S = 50.0
@@ -26,17 +26,17 @@ NODE_GRACE_S = 50.0
 
 OURS = ("recommender", "extender", "controller", "mover", "webhook")
 ALONE = "-alone"
-"""Behind the name of an account that has the rights of one manifest and no others."""
+"""Suffix of accounts that have the rights of one manifest only."""
 
 AUDITED = tuple(f"system:serviceaccount:kube-system:phasewise-{part}{end}" for part in OURS for end in ("", ALONE))
-"""Accounts whose requests the API server writes down, so that tests can hold their roles against what they do."""
+"""Accounts whose requests the API server audits, so that tests can compare them with their roles."""
 
 
 def start_control_plane(rig: Rig, node_grace_s: float, apis: Sequence[str] = ()) -> None:
-    """Start all four and return once pods can be created.
+    """Start all four, and wait until pods can be created.
 
-    The controllers are started after the API server is ready: earlier, they would be refused for want of the roles it
-    makes at its start, and would come back seconds later.
+    Controllers are started once the API server is ready: before it has created its roles, they would be rejected and
+    retry seconds later.
     """
     rig.authority.serving("serving", LOOPBACK, "localhost", "metrics-server.kube-system.svc")
     etcd = _start_etcd(rig)
@@ -51,7 +51,7 @@ def start_control_plane(rig: Rig, node_grace_s: float, apis: Sequence[str] = ())
 
 
 def serving_certificate(rig: Rig) -> tuple[str, str]:
-    """Flags for a server that answers with the certificate of this machine's loopback names."""
+    """Flags for serving with the certificate for loopback names."""
     return (
         f"--tls-cert-file={rig.authority.folder / 'serving.crt'}",
         f"--tls-private-key-file={rig.authority.folder / 'serving.key'}",
@@ -59,7 +59,7 @@ def serving_certificate(rig: Rig) -> tuple[str, str]:
 
 
 def feature_gates(rig: Rig) -> tuple[str, ...]:
-    """The flag for a server of Kubernetes where some are on that are off by default."""
+    """The feature gate flag of Kubernetes servers, if any gates are set."""
     return (f"--feature-gates={','.join(f'{name}=true' for name in rig.features)}",) if rig.features else ()
 
 
@@ -152,7 +152,7 @@ def _start_scheduler(rig: Rig) -> Server:
 
 
 def _own_endpoint(rig: Rig, port: int, kubeconfig: Path) -> tuple[str, ...]:
-    """What the controllers and schedulers have in common: one of each, on loopback, asking the API server who calls."""
+    """Common flags of controllers and schedulers: no leader election, on loopback, delegated authentication."""
     return (
         f"--kubeconfig={kubeconfig}",
         f"--authentication-kubeconfig={kubeconfig}",
@@ -165,13 +165,13 @@ def _own_endpoint(rig: Rig, port: int, kubeconfig: Path) -> tuple[str, ...]:
 
 
 def _audit_policy() -> dict[str, Any]:
-    """Who asked what, without contents; a watch is written when it begins."""
+    """Audit metadata of requests by `AUDITED`; a watch is logged when it begins."""
     rules = [{"level": "Metadata", "users": list(AUDITED)}, {"level": "None"}]
     return {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
 
 
 def _kubelet_access() -> dict[str, Any]:
-    """The API server may read logs and run commands on real nodes (their kubelets ask it who may)."""
+    """Let the API server read logs and run commands on real nodes."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",

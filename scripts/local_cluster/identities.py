@@ -1,4 +1,4 @@
-"""Who is who in a cluster: an authority of its own, a client certificate per identity, a kubeconfig for each."""
+"""Identities in a cluster: its certificate authority, client certificates, and kubeconfigs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MASTERS = "system:masters"
 
 
 class Authority:
-    """A certificate authority whose files lie in one folder, readable by their owner only."""
+    """A certificate authority with its files in one folder, readable by the owner only."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -31,7 +31,7 @@ class Authority:
         return self._write(name, self._authority.issue_cert(*hosts, common_name=name))
 
     def client(self, name: str, user: str, group: str | None = None) -> tuple[Path, Path]:
-        """Certificate and key files with which Kubernetes takes the bearer for `user`, member of `group`."""
+        """Client certificate and key files for `user`, member of `group`."""
         identity = f"{name}.phasewise.test"  # a certificate needs some host name; Kubernetes reads user and group
         return self._write(name, self._authority.issue_cert(identity, common_name=user, organization_name=group))
 

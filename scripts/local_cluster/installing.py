@@ -1,8 +1,7 @@
-"""The extender installed as its manifests say: what their Deployments run in containers are processes here.
+"""Install the extender from its manifests, with processes in place of containers.
 
-Simulated nodes run nothing, and nobody else may be reached from inside a cluster of this machine. So everything of
-`manifests/extender` is applied as it stands but the Deployments: the command of each of their containers is started on
-this machine, with the rights of the service account that the manifests give it, listening on loopback.
+Simulated nodes run nothing. So everything in `manifests/extender` except the Deployments is applied, and the commands
+of their containers run on this machine with the service accounts of the manifests, listening on loopback.
 """
 
 from __future__ import annotations
@@ -30,14 +29,12 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Extender:
-    """What was started.
+    """The running processes.
 
     Attributes
     ----------
     url
-        Where the extender answers: `/explain/NAMESPACE/POD`, `/metrics`.
-    scheduler, extender, controller, webhook
-        The processes.
+        URL of the extender: `/explain/NAMESPACE/POD`, `/metrics`.
     """
 
     url: str
@@ -59,12 +56,12 @@ def documents(folder: Path = MANIFESTS / "extender") -> list[Json]:
 
 
 def install_extender(rig: Rig, *, own_ports: bool = False) -> Extender:
-    """Install scheduler, extender, gang controller and webhook, and return once each is ready.
+    """Install scheduler, extender, gang controller and webhook, and wait until they are ready.
 
     Parameters
     ----------
     own_ports
-        Listen where the manifests say (8943 to 8945), as people expect it, instead of on ports that are free.
+        Listen on the ports of the manifests (8943 to 8945) instead of free ones.
     """
     objects = documents()
     commands = dict(_commands(objects))
@@ -109,36 +106,36 @@ def _containers(objects: Sequence[Json]) -> Iterator[tuple[str, Json]]:
 
 
 def installed_environment() -> dict[str, str]:
-    """What the manifests' scheduler is started with, for other schedulers of the benches."""
+    """Environment of the scheduler in the manifests, for other schedulers of benchmarks."""
     return _environment(documents(), "scheduler")
 
 
 def _environment(objects: Sequence[Json], container: str) -> dict[str, str]:
-    """The variables that the Deployments give a container."""
+    """Environment variables of a container in the Deployments."""
     found = next(given for name, given in _containers(objects) if name == container)
     return {each["name"]: each["value"] for each in found.get("env", ())}
 
 
 def _port(command: list[str]) -> int:
-    """That of `--address=`; 0 where there is none."""
+    """Port of `--address=`; 0 without it."""
     return next((int(each.rpartition(":")[2]) for each in command if each.startswith("--address=")), 0)
 
 
 def configuration(objects: Sequence[Json]) -> dict[str, Any]:
-    """The scheduler's configuration as it stands in the manifests."""
+    """The scheduler's configuration in the manifests."""
     found = next(each["data"]["config.yaml"] for each in objects if "config.yaml" in each.get("data", ()))
     given: dict[str, Any] = yaml.safe_load(found)
     return given
 
 
 def installed_profile() -> dict[str, Any]:
-    """Which plugins the manifests' scheduler has on and off, for other schedulers of the tests and benches."""
+    """Profile of the scheduler in the manifests, for other schedulers of tests and benchmarks."""
     (profile,) = configuration(documents())["profiles"]
     return {name: given for name, given in profile.items() if name != "schedulerName"}
 
 
 def configured(rig: Rig, objects: Sequence[Json], kubeconfig: Path, url: str) -> Path:
-    """The scheduler's configuration of the manifests, but for where the API server and the extender are."""
+    """Write the scheduler's configuration of the manifests with the URLs of this cluster."""
     given = configuration(objects)
     given["clientConnection"]["kubeconfig"] = str(kubeconfig)
     given["extenders"][0]["urlPrefix"] = url
@@ -149,7 +146,7 @@ def configured(rig: Rig, objects: Sequence[Json], kubeconfig: Path, url: str) ->
 
 
 def start_scheduler(rig: Rig, objects: Sequence[Json], file: Path, kubeconfig: Path) -> Server:
-    """The scheduler of the manifests with a configuration; returns at once."""
+    """Start the scheduler of the manifests; return without waiting."""
     command = dict(_commands(objects))["scheduler"]
     given = [each for each in command[1:] if not each.startswith("--config=")]
     port = rig.ports.free()

@@ -1,4 +1,4 @@
-"""What moves training jobs, as processes on this machine: the extender with its scheduler, and the controller."""
+"""Processes that move training jobs: the extender with its scheduler, and the controller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONTROLLER_RIGHTS = MANIFESTS / "extender" / "controller.yaml"
 
 
 def mover_account(cluster: Cluster) -> Account:
-    """One of its own, with the rights of the controller and those of the overlay that moves."""
+    """An account with the rights of the controller and of the overlay `moves`."""
     reserved_in = next(each for each in documents() if each["metadata"]["name"] == "phasewise-reservations")
     cluster.apply(reserved_in)
     roles = roles_in(CONTROLLER_RIGHTS, MOVES_RIGHTS)
@@ -37,7 +37,7 @@ def start_controller(cluster: Cluster, account: Path, *options: str, name: str =
 
 
 def start_extender(cluster: Cluster, *options: str, name: str = "extender") -> Server:
-    """The extender under the account of its manifests, which must be there; returns once it knows the cluster."""
+    """Start the extender under the account of its manifests, and wait until it has synced."""
     account = cluster.service_account("kube-system", "phasewise-extender")
     return _start(cluster, name, "extender", "serve", "--kubeconfig", account, *options)
 
@@ -51,7 +51,7 @@ def _start(cluster: Cluster, name: str, *command: str | Path) -> Server:
 
 @contextmanager
 def extender_with_scheduler(cluster: Cluster) -> Iterator[None]:
-    """The extender, and a scheduler called `phasewise` that asks it."""
+    """Run the extender, and a scheduler `phasewise` that calls it."""
     cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", MANIFESTS / "extender" / "rbac.yaml")
     server = start_extender(cluster, name="gang-extender")
     scheduler = start_scheduler(cluster, SCHEDULER, extender=f"http://{address_of(server)}", verbs=VERBS, weight=20)

@@ -1,4 +1,4 @@
-"""A small HTTP server on loopback that answers as a test says, and remembers what it was asked."""
+"""A fake HTTP server on loopback that answers as a test defines, and records requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as it came."""
+    """A received request."""
 
     method: str
     path: str
@@ -30,14 +30,14 @@ class Asked:
 
     @property
     def moments(self) -> list[float]:
-        """What a range query asks for."""
+        """Times of a range query."""
         start_s, end_s, step_s = (float(self.parameters[name]) for name in ("start", "end", "step"))
         return [start_s + at * step_s for at in range(math.floor((end_s - start_s) / step_s + 1e-3) + 1)]
 
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer; the last `withheld` bytes of the body that its length promises never come."""
+    """An answer; the last `withheld` bytes of the body are never sent."""
 
     status: int = 200
     body: bytes = b""
@@ -47,7 +47,7 @@ class Reply:
 
 @dataclass
 class Played:
-    """What runs: where, and what it was asked so far."""
+    """The running server, with the requests so far."""
 
     url: str
     asked: list[Asked] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Played:
         return int(self.url.rsplit(":", 1)[1])
 
     def ranges(self, word: str) -> list[Asked]:
-        """The range queries that hold a word."""
+        """Range queries that contain `word`."""
         return [one for one in self.asked if one.path.endswith("/query_range") and word in one.query]
 
 
@@ -65,14 +65,14 @@ class Played:
 def played(
     answer: Callable[[Asked], Reply | None], tls: ssl.SSLContext | None = None, port: int = 0
 ) -> Iterator[Played]:
-    """Serve on loopback for as long as the block lasts; connections that are open then end with it.
+    """Serve on loopback during the block, and close open connections at its end.
 
-    Where the answer is None the connection ends without one. Otherwise they stay open, as a real server's do.
+    An answer of None closes the connection. Otherwise connections stay open, as with a real server.
     """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # headers and body leave in two writes; with a late ACK that costs 40 ms
+        disable_nagle_algorithm = True  # headers and body are two writes; a delayed ACK would cost 40 ms
 
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
@@ -97,7 +97,7 @@ def played(
             self.close_connection = bool(reply.withheld)
 
         def log_message(self, *_: object) -> None:
-            """Silent: what was asked is in `asked`."""
+            """Log nothing: requests are in `asked`."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
@@ -118,7 +118,7 @@ def played(
                     connection.shutdown(socket.SHUT_RDWR)  # wakes its thread, which then closes it
 
         def handle_error(self, *_: object) -> None:
-            """A client that leaves early is part of the play."""
+            """Ignore clients that disconnect early."""
 
     with Server(("127.0.0.1", port), Handler) as server:
         if tls is not None:

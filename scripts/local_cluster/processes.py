@@ -1,4 +1,4 @@
-"""Server processes of a cluster: started in the background, recorded on disk, ended by process id whatever happened."""
+"""Server processes of a cluster: started in the background, recorded on disk, and stopped by process id."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ import psutil
 from local_cluster.waiting import NotInTime, wait_until
 
 TAIL_LINES = 25
-END_WITHIN_S = 10.0
+STOP_TIMEOUT_S = 10.0
 
 
 class ServerFailed(AssertionError):
-    """A server ended or did not become ready; the message names its log and holds the end of it."""
+    """A server exited or did not become ready; the message names its log and holds its end."""
 
 
 @dataclass(frozen=True)
 class ProcessRecord:
-    """Enough to find a process again from another one: a pid alone may have been given to somebody else since."""
+    """Identifies a process across processes: a pid alone may have been reused."""
 
     pid: int
     created_s: float
@@ -49,7 +49,7 @@ class ProcessRecord:
         file.write_text(json.dumps(asdict(self)))
 
     def alive(self) -> psutil.Process | None:
-        """The process, when it still runs and is the recorded one."""
+        """The process, if it still runs and is the recorded one."""
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(self.pid)
             if abs(process.create_time() - self.created_s) < 1.0 and process.status() != psutil.STATUS_ZOMBIE:
@@ -57,31 +57,31 @@ class ProcessRecord:
         return None
 
 
-ROOMY = {"GOGC": "300", "GODEBUG": "adaptivestackstart=1"}
-"""Go programs collect garbage when their memory has grown fourfold, not twofold, and their threads of work start with
-stacks as large as the last ones needed, not with small ones that grow: cores are scarcer here than memory."""
-AS_SHIPPED = {"GOGC": "100", "GODEBUG": ""}
-"""Not so a program whose memory is held against ours."""
+GO_TUNED = {"GOGC": "300", "GODEBUG": "adaptivestackstart=1"}
+"""Collect garbage at four times the live heap, and start goroutines with stacks of the average size: cores are scarcer
+here than memory."""
+GO_DEFAULTS = {"GOGC": "100", "GODEBUG": ""}
+"""For programs whose memory is compared with ours."""
 SESSIONS = "PYTEST_XDIST_WORKER_COUNT"
-"""Where pytest-xdist tells how many sessions share the machine."""
+"""Variable in which pytest-xdist has the number of sessions on the machine."""
 
 
 def go_environment() -> dict[str, str]:
-    """What servers of Go are started with.
+    """Environment for Go servers.
 
-    Where several sessions share the machine, a server runs on its session's share of the cores: threads that wake each
-    other up on cores which others need cost a quarter of all its time.
+    If several sessions share the machine, a server uses its session's share of the cores: threads that wake each other
+    on contended cores cost a quarter of its time.
     """
     if (sessions := int(os.environ.get(SESSIONS, "1"))) == 1:
-        return ROOMY
-    return ROOMY | {"GOMAXPROCS": str(max((os.cpu_count() or 1) // sessions, 1))}
+        return GO_TUNED
+    return GO_TUNED | {"GOMAXPROCS": str(max((os.cpu_count() or 1) // sessions, 1))}
 
 
 class Server:
-    """One server process of a cluster: its command, its log, and the ways to end it.
+    """One server process of a cluster.
 
-    Each runs in a session of its own, so that a Ctrl-C at the keyboard reaches only the program that owns the cluster,
-    which then ends its servers in order.
+    It runs in a session of its own, so that Ctrl-C reaches only the program that owns the cluster, which then stops its
+    servers in order.
     """
 
     def __init__(
@@ -103,16 +103,16 @@ class Server:
         self._ready = ready
         self._ready_within_s = ready_within_s
         self.environment = dict(environment or {})
-        """What it is started with beside what all are."""
+        """Variables in addition to the common ones."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Server:
-        """Start it and return at once; `wait_ready` waits."""
+        """Start it without waiting."""
         if self.running:
             raise ServerFailed(f"{self.name} already runs as process {self.pid}")
         for needed in (self.log.parent, self._passing):
             needed.mkdir(parents=True, exist_ok=True)
-        passing = {"TMPDIR": str(self._passing)}  # keys of a client that is killed go with the folder
+        passing = {"TMPDIR": str(self._passing)}  # keys left by killed clients are removed with the folder
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command,
@@ -126,7 +126,7 @@ class Server:
         return self
 
     def wait_ready(self) -> Server:
-        """Wait until it answers; a server that ends meanwhile fails at once, with the end of its log."""
+        """Wait until it is ready; fail at once, with the end of its log, if it exits."""
         if self._ready is None:
             return self
         ready = self._ready
@@ -168,22 +168,22 @@ class Server:
         return float(times.user + times.system)
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would end it."""
+        """Send SIGKILL, like a crash."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL when that took too long."""
+        """Send SIGTERM, and SIGKILL after a timeout."""
         self._end(signal.SIGTERM)
 
     def pause(self) -> None:
-        """SIGSTOP: it is there, and does not answer."""
+        """Send SIGSTOP: it stays but does not answer."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
     def reload(self) -> None:
-        """SIGHUP, at which many servers read their configuration again."""
+        """Send SIGHUP, on which many servers reload their configuration."""
         self._signal(signal.SIGHUP)
 
     def tail(self, lines: int = TAIL_LINES) -> str:
@@ -200,28 +200,28 @@ class Server:
         if record:
             end_processes([record], number)
         if self._process is not None:
-            self._process.wait(END_WITHIN_S)  # reaps the zombie
+            self._process.wait(STOP_TIMEOUT_S)  # reaps the zombie
             self._process = None
         self._record_file.unlink(missing_ok=True)
 
 
 def end_processes(records: Iterable[ProcessRecord], number: int = signal.SIGTERM) -> None:
-    """Send the signal to those that still run, wait, and kill what is left."""
+    """Send the signal to running processes, wait, and kill the rest."""
     processes = [process for record in records if (process := record.alive())]
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
-    _, left = psutil.wait_procs(processes, END_WITHIN_S)
+    _, left = psutil.wait_procs(processes, STOP_TIMEOUT_S)
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGCONT)
             process.kill()
-    psutil.wait_procs(left, END_WITHIN_S)
+    psutil.wait_procs(left, STOP_TIMEOUT_S)
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Ctrl-C and a polite end count for nothing meanwhile: `timeout` sends two, and the first one is being obeyed."""
+def signals_ignored() -> Iterator[None]:
+    """Ignore SIGINT and SIGTERM during the block: `timeout` sends two, and the first is being handled."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -234,18 +234,18 @@ def undisturbed() -> Iterator[None]:
 
 
 PORTS = range(12_000, 32_000)
-"""Below those that the kernel gives to connections: a client that tries again and again to reach a server which is just
-being started anew would sooner or later get that very port for its own end, and hold it."""
+"""Below the kernel's ephemeral ports: a client that keeps trying to reach a restarting server could otherwise get that
+port for its own end of a connection, and block it."""
 
 
 class Ports:
-    """Free ports of one address, none given twice."""
+    """Free ports, each given only once."""
 
     def __init__(self) -> None:
         self._given: set[int] = set()
 
     def free(self, address: str = "127.0.0.1") -> int:
-        """A port that nothing listens on at this moment."""
+        """A port that nothing listens on."""
         while True:
             port = random.choice(PORTS)  # noqa: S311 - so that two sessions seldom choose the same
             if port in self._given:

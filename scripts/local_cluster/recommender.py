@@ -1,4 +1,4 @@
-"""The recommender as a process with the account and the rights of its manifests, and what it wrote."""
+"""The recommender as a process with the account and rights of its manifests, and its writes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def start_recommender(
     environment: Mapping[str, str] | None = None,
     wait: bool = True,
 ) -> Server:
-    """Start it with rounds of a second; returns when it is ready. Later options win over those of `FAST`."""
+    """Start it with rounds of a second, and wait until it is ready. `options` override `FAST`."""
     address = f"127.0.0.1:{cluster.ports.free()}"
     command = [sys.executable, *program, "recommender", "--kubeconfig", account, "--address", address]
 
@@ -54,25 +54,25 @@ def start_recommender(
 
 
 def address_of(server: Server) -> str:
-    """Where a started recommender, extender or part of the VPA answers: its metrics and probes."""
+    """Address of metrics and probes of a recommender, extender or VPA component."""
     words = " ".join(server.command).replace("--address=", "--address ").split()
     return words[words.index("--address") + 1]
 
 
 def metric(server: Server, sample_name: str, **labels: str) -> float:
-    """The value of a sample of its metrics, those of all label values added up where none are given."""
+    """Sum of the samples of a metric that have these labels."""
     return sum(one.value for one in samples_of(server, sample_name) if labels.items() <= one.labels.items())
 
 
 def samples_of(server: Server, sample_name: str) -> list[Sample]:
-    """The samples of this name among its metrics, one for each of their labels' values."""
+    """Samples of a metric, one per combination of labels."""
     text = requests.get(f"http://{address_of(server)}/metrics", timeout=30).text
     families = text_string_to_metric_families(text)
     return [sample for family in families for sample in family.samples if sample.name == sample_name]
 
 
 class Requests:
-    """Counts what the account has asked of the API server since the object was made."""
+    """Counts requests of the account to the API server since the creation of this object."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._log = cluster.folder / "logs" / "audit.jsonl"
@@ -88,7 +88,7 @@ class Requests:
 
 
 class Write(NamedTuple):
-    """A request that changes something, as the audit log tells it."""
+    """A write request in the audit log."""
 
     verb: str
     resource: str
@@ -98,7 +98,7 @@ class Write(NamedTuple):
 
 
 def writes(cluster: Cluster) -> Iterator[Write]:
-    """All that the account wrote, or tried to, in this cluster."""
+    """Writes of the account in this cluster, including failed ones."""
     for event in cluster.audited(USER):
         about = event.get("objectRef")
         if about and event["verb"] not in ("get", "list", "watch"):

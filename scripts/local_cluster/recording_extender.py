@@ -1,4 +1,4 @@
-"""A stand-in for a scheduler extender: it speaks the protocol, answers as a test says, remembers what it was asked."""
+"""A fake scheduler extender that answers as a test defines, and records calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Call:
 
 @dataclass
 class Answers:
-    """What the stand-in answers: all nodes pass, all are equal, all victims are accepted, unless a test says otherwise.
+    """Answers of the fake extender; by default all nodes pass with equal scores, and all victims are accepted.
 
     Attributes
     ----------
@@ -40,9 +40,9 @@ class Answers:
     scores
         Node -> points (0 to 10) in `prioritize`; 0 for nodes not named.
     victims
-        What `preempt` makes of the proposed victims by node.
+        Proposed victims by node -> answer of `preempt`.
     hangs
-        Verbs that get no answer, for as long as they are named here.
+        Verbs that get no answer while they are in here.
     """
 
     refused: dict[str, str] = field(default_factory=dict)
@@ -64,15 +64,14 @@ class Answers:
 
 
 class RecordingExtender:
-    """Serves on a loopback port between `start` and `stop`, and may be started again on the same port.
+    """Serves the protocol on a loopback port between `start` and `stop`; can be started again.
 
-    It leaves out everything but the protocol: no knowledge of the cluster, no state between calls, no limits, no
-    metrics. Connections stay open, as a real extender's should: schedulers do not repeat a call on a broken one.
+    Connections stay open, as a real extender's should: schedulers do not repeat a call on a broken one.
 
     Parameters
     ----------
     certificate
-        Certificate, key and authority files for https; callers without a certificate of the authority are refused then.
+        Certificate, key and authority files for https, which then requires client certificates of the authority.
     """
 
     def __init__(self, port: int, certificate: tuple[Path, Path, Path] | None = None) -> None:
@@ -95,7 +94,7 @@ class RecordingExtender:
         return self
 
     def stop(self) -> None:
-        """Close the port and every open connection, as the end of its process would."""
+        """Close the port and all connections, as if the process had ended."""
         self._serves = False
         self._serving.close()
 
@@ -108,9 +107,9 @@ class RecordingExtender:
         if self._hangs(call):
             while self._hangs(call):
                 time.sleep(0.02)
-            return None  # who asked has given up long since
+            return None  # the caller has given up
         return Reply(body=json.dumps(self.answers.of(call)).encode())
 
     def calls_for(self, pod: str, verb: str | None = None) -> list[Call]:
-        """What was asked about a pod, in order."""
+        """Calls about a pod, in order."""
         return [call for call in self.calls if call.pod == pod and verb in (None, call.verb)]

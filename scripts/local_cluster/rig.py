@@ -1,4 +1,4 @@
-"""The ground every part of a cluster stands on: its folder, ports, authority, binaries, servers, and its API."""
+"""The base of a cluster: folder, ports, authority, binaries, servers, and API clients."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ from local_cluster.processes import Ports, ProcessRecord, Server, end_processes,
 from local_cluster.waiting import wait_until
 
 LOOPBACK = "127.0.0.1"
-ANSWERS_WITHIN_S = 10.0
-"""A server that is up may still take seconds for an answer where cores are short."""
-AGAIN = Retry(total=3, read=1, allowed_methods=None)
-"""The API server ends a connection that was idle for 90 s. A request that is on its way just then has done nothing and
-is sent again, whatever it asks for; by default none that writes is."""
-GAVE_UP = "Client.Timeout exceeded"
-"""What kubectl says when the API server took longer than kubectl itself would wait (32 s, not to be changed)."""
+ANSWER_TIMEOUT_S = 10.0
+"""Even a server that is up may take seconds to answer on a busy machine."""
+RETRY_DROPPED = Retry(total=3, read=1, allowed_methods=None)
+"""The API server closes connections after 90 s of idleness. A request sent at that moment had no effect and is
+repeated, writes included, which are not repeated by default."""
+KUBECTL_TIMEOUT = "Client.Timeout exceeded"
+"""kubectl's message when the API server exceeds its fixed timeout of 32 s."""
 
 
 def clusters_folder() -> Path:
-    """Where the folders of all running clusters of this user lie. Short, since unix sockets allow 107 bytes of path."""
+    """Folder of the folders of all clusters of this user. Short, since paths of unix sockets have at most 107 bytes."""
     return Path(tempfile.gettempdir()) / f"phasewise-cluster-{os.getuid()}"
 
 
 class KubectlFailed(AssertionError):
-    """kubectl ended with an error; the message is what it said."""
+    """kubectl failed; the message is its output."""
 
 
 class Rig:
-    """One cluster's folder, ports, authority, servers and API, without saying which servers there are.
+    """A cluster's folder, ports, authority, servers and API, whichever servers it has.
 
     Attributes
     ----------
     folder
-        Everything the cluster writes, logs included. It goes when the cluster goes, unless logs are asked for.
+        Everything the cluster writes, including logs; removed with the cluster.
     servers
-        The servers started so far by name, in the order of their start.
+        Servers by name, in the order of their start.
     features
-        Feature gates that are on besides the defaults.
+        Feature gates that are enabled in addition to the defaults.
     """
 
     def __init__(self, name: str, binaries: Binaries) -> None:
@@ -83,16 +83,16 @@ class Rig:
         inside: Sequence[str | Path] = (),
         wait: bool = True,
     ) -> Server:
-        """Start a server of this cluster and wait until it answers.
+        """Start a server of this cluster, and wait until it is ready.
 
         Parameters
         ----------
         name
-            Its name in this cluster, and that of its log and process record.
+            Name in this cluster, of its log, and of its process record.
         ready
-            True once it answers; None when nothing is known of it.
+            True once it is ready; None if that cannot be checked.
         inside
-            A command that starts it in some place (`nsenter ...`, `cgexec ...`).
+            Command prefix that starts it in another context (`nsenter ...`, `cgexec ...`).
         wait
             False to return at once; the caller then calls `wait_ready`.
         """
@@ -102,17 +102,17 @@ class Rig:
         return server.wait_ready() if wait else server
 
     def stop_all(self) -> None:
-        """End every server, the last started first."""
+        """Stop all servers in reverse order."""
         for server in reversed(list(self.servers.values())):
             server.stop()
 
     def answers(self, url: str, identity: str | None = None) -> Callable[[], bool]:
-        """A readiness check: a GET of `url` gives 200; the certificate is verified, our own the identity's."""
+        """Readiness check: a GET of `url`, with the identity's client certificate, has status 200."""
 
         def ready() -> bool:
             pair = self.certificate(identity) if identity else None
             cert = (str(pair[0]), str(pair[1])) if pair else None
-            answer = requests.get(url, verify=str(self.authority.file), cert=cert, timeout=ANSWERS_WITHIN_S)
+            answer = requests.get(url, verify=str(self.authority.file), cert=cert, timeout=ANSWER_TIMEOUT_S)
             return answer.status_code == 200
 
         return ready
@@ -120,23 +120,23 @@ class Rig:
     # -- identities ------------------------------------------------------------------------------------------------
 
     def certificate(self, name: str, user: str | None = None, group: str | None = None) -> tuple[Path, Path]:
-        """The client certificate of an identity, made at its first use."""
+        """Client certificate of an identity, created on first use."""
         certificate = self.authority.folder / f"{name}.crt"
         if not certificate.exists():
             self.authority.client(name, user or name, MASTERS if name == "admin" else group)
         return certificate, certificate.with_suffix(".key")
 
     def kubeconfig(self, name: str, user: str | None = None, group: str | None = None) -> Path:
-        """The kubeconfig of an identity that proves itself by a client certificate (`admin` may do everything)."""
+        """Kubeconfig of an identity with a client certificate (`admin` may do everything)."""
         file = self.folder / "kubeconfig" / name
         if not file.exists():
             kubeconfig(file, self.url, self.authority, client=self.certificate(name, user, group))
         return file
 
     def service_account(self, namespace: str, name: str, valid_s: int = 24 * 3600) -> Path:
-        """The kubeconfig of a service account, by a token that the API server issued for it.
+        """Kubeconfig of a service account with a token; the account is created if it is missing.
 
-        Rights are whatever the roles bound to it give: none by itself. The account is made when it is not there.
+        It has the rights of the roles that are bound to it.
         """
         with contextlib.suppress(ConflictException):
             self.core.create_namespaced_service_account(namespace, {"metadata": {"name": name}})
@@ -152,12 +152,12 @@ class Rig:
     # -- the API ---------------------------------------------------------------------------------------------------
 
     def client(self, identity: Path | str = "admin") -> client.ApiClient:
-        """A client of the official library for an identity's name or a kubeconfig file."""
+        """Client of the official library for the name of an identity, or a kubeconfig file."""
         file = identity if isinstance(identity, Path) else self.kubeconfig(identity)
         if str(file) not in self._clients:
             settings = client.Configuration()
             config.load_kube_config(str(file), client_configuration=settings, temp_file_path=str(self.folder / "tmp"))
-            settings.retries = AGAIN
+            settings.retries = RETRY_DROPPED
             self._clients[str(file)] = client.ApiClient(settings)
         return self._clients[str(file)]
 
@@ -175,7 +175,7 @@ class Rig:
         Raises
         ------
         KubectlFailed
-            It ended with another exit code than 0.
+            Its exit code is not 0.
         """
         file = identity if isinstance(identity, Path) else self.kubeconfig(identity)
         command = [self.binaries["kubectl"], f"--kubeconfig={file}", *arguments]
@@ -186,7 +186,7 @@ class Rig:
         return done.stdout
 
     def audited(self, user: str) -> Iterator[Any]:
-        """The events of the audit log about one of `control_plane.AUDITED`, the oldest first."""
+        """Events of the audit log about one of `control_plane.AUDITED`, oldest first."""
         named = f'"username":"{user}"'.encode()  # most lines are of others, and there are tens of thousands
         with (self.folder / "logs" / "audit.jsonl").open("rb") as log:
             for line in log:
@@ -196,9 +196,9 @@ class Rig:
                         yield event
 
     def requests_of(self, user: str, agent: str = "") -> set[tuple[str, str, str]]:
-        """What one of `control_plane.AUDITED` asked of the API server: (verb, group, resource or resource/part).
+        """Requests of one of `control_plane.AUDITED`: (verb, group, resource or resource/subresource).
 
-        With `agent` only what was asked by a program of that name: some share an account.
+        With `agent`, only those by a program of that name: some share an account.
         """
         asked = set()
         for event in self.audited(user):
@@ -215,12 +215,12 @@ class Rig:
         try:
             self.kubectl(*command, stdin=listing)
         except KubectlFailed as error:
-            if GAVE_UP not in str(error):
+            if KUBECTL_TIMEOUT not in str(error):
                 raise
             self.kubectl(*command, stdin=listing)  # what was applied already stays as it is
 
     def namespace(self, prefix: str = "test", labels: Mapping[str, str] | None = None) -> str:
-        """Make a namespace of its own for a test and return its name, once pods can be created in it."""
+        """Create a namespace, wait until pods can be created in it, and return its name."""
         name = f"{prefix}-{secrets.token_hex(3)}"
         self.core.create_namespace({"metadata": {"name": name, "labels": dict(labels or {})}})
         wait_until(
@@ -249,23 +249,20 @@ def _documents(given: Mapping[str, Any] | Path | str) -> list[Mapping[str, Any]]
 
 
 def recorded_processes(folder: Path) -> dict[str, ProcessRecord]:
-    """The recorded server processes of a cluster's folder by name, whoever started them."""
+    """Recorded server processes in a cluster's folder, by name."""
     files = sorted((folder / "processes").glob("*.json"))
     return {file.stem: record for file in files if (record := ProcessRecord.read(file))}
 
 
 def end_recorded(folder: Path, names: Iterable[str] | None = None) -> None:
-    """Kill servers of a cluster's folder (all of them without `names`) by their records alone.
-
-    Killed and not asked, since nobody needs their data any more.
-    """
+    """Kill the recorded servers in a cluster's folder; all of them without `names`."""
     records = recorded_processes(folder)
     chosen = records if names is None else {name: records[name] for name in names if name in records}
     end_processes(chosen.values(), signal.SIGKILL)
 
 
 def remove_folder(folder: Path, logs_to: Path | None = None) -> None:
-    """Remove a cluster's folder; its logs go to `logs_to` first when that is given, beside what else is there."""
+    """Remove a cluster's folder; copy its logs to `logs_to` first."""
     if logs_to is not None and (folder / "logs").is_dir():
         shutil.copytree(folder / "logs", logs_to, dirs_exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)

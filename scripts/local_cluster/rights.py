@@ -1,4 +1,4 @@
-"""The rights that a manifest gives an account, one by one, and an account of its own from which each can be taken."""
+"""Rights of roles in manifests, and accounts from which single rights can be taken."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 class Right(NamedTuple):
-    """One verb on one resource; `name` is the only object that it is for, or empty."""
+    """One verb on one resource; `name` limits it to one object, or is empty."""
 
     verb: str
     group: str
@@ -51,9 +51,9 @@ def rights_in(roles: Sequence[Json]) -> list[Right]:
 
 
 class Account:
-    """A service account with the very rights of some roles and no others, whatever else the cluster has been told.
+    """A service account with exactly the rights of some roles.
 
-    It is called as the manifest's, with `control_plane.ALONE` behind; what it asks for is written down.
+    Its name is that of the manifest with the suffix `control_plane.ALONE`; its requests are audited.
     """
 
     def __init__(self, rig: Rig, name: str, roles: Sequence[Json]) -> None:
@@ -78,7 +78,7 @@ class Account:
         }
 
     def bind(self, bindings: Iterable[Mapping[str, Any]]) -> None:
-        """Give it what these bindings give, where that is a role that Kubernetes brings along."""
+        """Bind it to the built-in roles of these bindings."""
         for given in bindings:
             if given["kind"].endswith("Binding") and given["roleRef"]["name"] not in self._names:
                 binding = copy.deepcopy(dict(given))
@@ -88,7 +88,7 @@ class Account:
 
     @contextlib.contextmanager
     def without(self, right: Right) -> Iterator[None]:
-        """While it has all rights but this one. The API server knows at the beginning, and again at the end."""
+        """Take one right away during the block; returns and ends once the API server has noticed."""
         roles = [role for role in self._roles if right in rights_in([role])]
         for role in roles:
             self._put({**role, "rules": [_rule(each) for each in rights_in([role]) if each != right]})
@@ -114,11 +114,11 @@ class Account:
         spec = {"user": self.user, "groups": ["system:authenticated"], "resourceAttributes": attributes}
         review = {"spec": spec}
 
-        def told() -> bool:
+        def applied() -> bool:
             answer = client.AuthorizationV1Api(self._rig.client()).create_subject_access_review(review)
             return bool(answer.status.allowed) == allowed
 
-        wait_until(told, f"the API server to know of {right}", timeout_s=10, every_s=0.02)
+        wait_until(applied, f"the API server to apply {right}", timeout_s=10, every_s=0.02)
 
 
 def _rule(right: Right) -> Json:

@@ -13,7 +13,7 @@ from local_cluster.processes import Server
 from local_cluster.rig import LOOPBACK, Rig
 
 SCHEDULER_USER = "system:kube-scheduler"
-"""The user that the API server's own roles let schedule; each scheduler proves to be it by a certificate of its own."""
+"""User with the built-in rights of a scheduler; each scheduler has its own certificate for it."""
 
 
 def start_scheduler(
@@ -29,27 +29,27 @@ def start_scheduler(
     profile: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Server:
-    """Start a kube-scheduler for pods with `schedulerName: <name>`; one that runs otherwise configured is started anew.
+    """Start a kube-scheduler for pods with `schedulerName: <name>`; restart a running one if its configuration differs.
 
     Parameters
     ----------
     extender
-        URL of an HTTP extender, called for every pod of this scheduler with node names only; None for none.
-        Towards `https://` the cluster's authority is trusted and a client certificate is shown.
+        URL of an HTTP extender, called for every pod with node names only; None for none. For `https://`, the
+        cluster's authority is trusted, and a client certificate is sent.
     verbs
-        Which of `filter`, `prioritize`, `preempt`, `bind` the extender offers, under paths of the same names.
+        Verbs that the extender offers under paths of the same names: `filter`, `prioritize`, `preempt`, `bind`.
     weight
-        What one point of `prioritize` counts, times ten, beside the scheduler's own scores (some hundred in all).
+        A tenth of what one point of `prioritize` counts beside the scheduler's own scores (some hundred in all).
     http_timeout_s
-        Limit of one call (upstream: 5 s); long, so that a busy machine makes no call fail that a test did not mean to.
+        Timeout of a call (upstream: 5 s); long, so that calls do not fail on a busy machine.
     ignorable
-        Pods are placed without the extender when its `filter` fails (else they wait). Its `prioritize` may always fail.
+        Whether pods are placed without the extender if `filter` fails; `prioritize` may always fail.
     percentage_of_nodes_to_score
-        Share of the nodes that the extender is asked about in clusters of more than a hundred.
+        Share of the nodes that the extender is called with, in clusters of more than a hundred.
     profile
-        `plugins` and `pluginConfig` of its profile, where they are not upstream's.
+        `plugins` and `pluginConfig` of its profile, if they differ from upstream's.
     environment
-        Variables beside those that all servers of Go have here.
+        Variables in addition to those of all Go servers.
     """
     file = rig.folder / "schedulers" / f"{name}.yaml"
     kubeconfig = rig.kubeconfig(f"scheduler-{name}", SCHEDULER_USER)
@@ -89,7 +89,7 @@ def _start_with(
 
 
 def _configuration(name: str, kubeconfig: Path, percentage_of_nodes_to_score: int) -> dict[str, Any]:
-    """One profile, no extender yet; pods that did not fit are tried again soon, so that tests need not wait long."""
+    """One profile, no extender; short back-off, so that tests need not wait long."""
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",

@@ -1,4 +1,4 @@
-"""Which Go module gives which server: packages, version, link flags, and the upstream manifests that come with it."""
+"""Go modules of the servers: packages, versions, flags, and upstream manifests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KUBERNETES_PATH = "k8s.io/kubernetes"
 
 @dataclass(frozen=True)
 class Edit:
-    """One line of an upstream file that is built differently, and why; the build fails when the line is gone."""
+    """A replaced line of an upstream file, and the reason; the build fails if the line is missing."""
 
     file: str
     old: str
@@ -21,13 +21,13 @@ class Edit:
 
 
 def _without_debug_information(*link: str) -> tuple[str, ...]:
-    """What `go build` gets: nobody debugs these servers, and compiling without DWARF takes a sixth less."""
+    """Flags of `go build`: without DWARF, compiling takes a sixth less."""
     return "-gcflags=all=-dwarf=false", " ".join(("-ldflags=-s -w", *link))
 
 
 @dataclass(frozen=True)
 class Module:
-    """A Go module that is only there to build some servers of one upstream project, whose dependencies fit together.
+    """An upstream Go module, and the servers built from it.
 
     Attributes
     ----------
@@ -36,14 +36,14 @@ class Module:
     packages
         Name of the binary -> package below `path` ("" for the module itself).
     build_flags
-        What `go build` gets besides.
+        Further flags of `go build`.
     manifests
         Files or folders of the upstream module kept beside the binaries (custom resources, roles, stages).
     edits
-        Lines that are built differently.
+        Replaced lines.
     tests
-        Whether the packages are tests of ours that run upstream's code, compiled to programs; paths are then below the
-        folder of the module files.
+        Whether the packages are tests of ours that run upstream's code; paths are then below the folder of the module
+        files.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Module:
     build_flags: tuple[str, ...] = _without_debug_information()
     manifests: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
-    tests: bool = field(default=False, repr=False)  # no part of the recipe: what was built before stays
+    tests: bool = field(default=False, repr=False)  # not part of the recipe hash
 
 
 def kube(version: str) -> Module:
-    """Kubernetes itself. Built plainly it calls itself v0.0.0-master, which its own kubectl cannot read."""
+    """Kubernetes. Without these flags its version would be v0.0.0-master, which kubectl cannot parse."""
     major, minor, _ = version.split(".", 2)
     stamp = "k8s.io/component-base/version"
     values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
@@ -68,9 +68,9 @@ def kube(version: str) -> Module:
 
 @dataclass(frozen=True)
 class Toolset:
-    """Modules that are resolved together, in one go.mod: what they share is compiled once, which halves the build.
+    """Modules resolved together in one go.mod, so that common dependencies are compiled once, which halves the build.
 
-    `beside` names another set, resolved before, whose versions it takes as far as it can, for the same reason.
+    `beside` names a set whose versions it adopts as far as possible, for the same reason.
     """
 
     name: str
@@ -79,9 +79,9 @@ class Toolset:
 
 
 def toolsets() -> tuple[Toolset, ...]:
-    """All servers, in the order in which they are built: what a control plane needs first.
+    """All servers in build order, those of the control plane first.
 
-    The VPA and Prometheus already stand on the Kubernetes libraries of the next minor version, hence two sets.
+    VPA and Prometheus use the Kubernetes libraries of the next minor version, hence two sets.
     """
     etcd = Module("etcd", "go.etcd.io/etcd/server/v3", f"v{versions.ETCD}", {"etcd": ""})
     kwok = Module(
@@ -121,7 +121,7 @@ def toolsets() -> tuple[Toolset, ...]:
 
 
 def scheduler_perf() -> Toolset:
-    """Kubernetes' benchmark of its scheduler, which is only built where it is run."""
+    """Kubernetes' benchmark of its scheduler, built only where it is run."""
     templates = "test/integration/scheduler_perf/templates"
     module = Module(
         "scheduler-perf", KUBERNETES_PATH, f"v{versions.KUBERNETES}", {"scheduler-perf": "."},
@@ -131,7 +131,7 @@ def scheduler_perf() -> Toolset:
 
 
 def helm() -> Toolset:
-    """Helm, which is only built where the chart is tested or packaged. It stands on the same libraries as the VPA."""
+    """Helm, built only where the chart is tested or packaged. It uses the same libraries as the VPA."""
     stamp = f"-X helm.sh/helm/v4/internal/version.version=v{versions.HELM}"
     module = Module(
         "helm", "helm.sh/helm/v4", f"v{versions.HELM}", {"helm": "cmd/helm"}, _without_debug_information(stamp)
@@ -140,5 +140,5 @@ def helm() -> Toolset:
 
 
 def built_where_used() -> tuple[Toolset, ...]:
-    """What a cluster can do without."""
+    """Tool sets that are not part of a cluster."""
     return (scheduler_perf(), helm())

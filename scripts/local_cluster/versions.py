@@ -1,4 +1,4 @@
-"""The version of every server, one constant each: an upgrade changes one line here, then `scripts/cluster tidy`."""
+"""Versions of all servers. To upgrade one, change its constant, and run `scripts/cluster tidy`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VPA = "1.8.1"
 METRICS_SERVER = "0.9.0"
 KUBE_STATE_METRICS = "2.20.0"
 PROMETHEUS = "0.315.0"
-"""Prometheus numbers its Go module apart from its releases: 0.315 is release 3.15."""
+"""Version of the Go module: 0.315 is release 3.15."""
 HELM = "4.3.1"
 
 GO_AT_LEAST = "1.26.4"
@@ -22,5 +22,5 @@ CHOSEN_BY = "PHASEWISE_KUBERNETES"
 
 
 def kubernetes_version() -> str:
-    """The Kubernetes version to run: the constant, or another one named by the environment (`1.35.4`)."""
+    """The Kubernetes version to run: from the environment (`1.35.4`), or the constant."""
     return os.environ.get(CHOSEN_BY, "").removeprefix("v") or KUBERNETES

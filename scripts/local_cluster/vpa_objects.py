@@ -29,9 +29,9 @@ def vpa(
     recommender
         Name of the recommender that may write into it; None for the default one.
     min_replicas
-        Fewer pods than these the updater leaves alone; None for what it is told itself.
+        `minReplicas` of its update policy; None for the updater's default.
     container_policy
-        What holds for one of its containers (`{"containerName": "main", "controlledValues": "RequestsOnly"}`).
+        Policy of one container (`{"containerName": "main", "controlledValues": "RequestsOnly"}`).
     """
     spec: Json = {
         "targetRef": {"apiVersion": "batch/v1" if kind == "Job" else "apps/v1", "kind": kind, "name": name},
@@ -67,7 +67,7 @@ def recommend(
 ) -> Json:
     """Write a recommendation for container `main` by a patch of the status, as a recommender does; returns the VPA.
 
-    Without bounds of their own, lower and upper bound are the target: what runs is then outside of them at once.
+    By default lower and upper bound equal the target, so that running pods are out of bounds at once.
     """
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     recommendation = {

@@ -1,4 +1,4 @@
-"""Waiting for a condition instead of for a time: every wait has a limit and says what it waited for."""
+"""Wait for conditions, with a timeout and a message."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-MOST_PATIENCE = 8.0
-SHARE = 1 / 25
-"""Of the time waited so far, how long to wait before looking again: what takes a minute is not looked at 600 times."""
-SELDOMEST_S = 1.0
+MAX_PATIENCE = 8.0
+POLL_SHARE = 1 / 25
+"""Poll interval as a share of the time waited so far, so that long waits are not polled too often."""
+MAX_POLL_INTERVAL_S = 1.0
 
 
 class NotInTime(AssertionError):
-    """What was waited for did not come; the message says what, how long, and what was seen last."""
+    """The condition was not met in time; the message says what, how long, and the last state."""
 
 
 def wait_until(condition: Callable[[], T | None], what: str, *, timeout_s: float = 30.0, every_s: float = 0.1) -> T:
-    """Call `condition` until it returns something true and return that.
+    """Poll `condition` until it returns something true, and return that.
 
-    An exception of the condition counts as "not yet" (a server that is not up, an object that is not there), and the
-    last one is the cause of the failure when the time is over. The limit is for a machine with a core for everybody;
-    on one that has to share its cores it is as many times longer, since a busy machine is slow and not wrong. The
-    first looks are `every_s` apart; later ones, and those that take long themselves, further, so as not to be the work.
+    An exception of the condition counts as "not yet" (server not up, object missing); the last one is the cause of a
+    timeout. The timeout is multiplied by `patience`, since tests must not fail on a busy machine. Polls are `every_s`
+    apart at first, and less frequent later or if the condition itself is slow.
     """
     began = time.monotonic()
     seen: object = "nothing yet"
@@ -38,17 +37,17 @@ def wait_until(condition: Callable[[], T | None], what: str, *, timeout_s: float
                 if seen := condition():
                     return seen
                 cause = None
-            except Exception as error:  # noqa: BLE001 - whatever goes wrong before the limit means: not yet
+            except Exception as error:  # noqa: BLE001 - any failure before the timeout means: not yet
                 cause, seen = error, f"{type(error).__name__}: {error}"
             waited_s = time.monotonic() - began
             if waited_s > timeout_s * patience():
                 raise NotInTime(f"waited {waited_s:.0f} s for {what}; last seen: {str(seen)[:1000]}") from cause
             took_s = time.monotonic() - looked
-            time.sleep(max(every_s, min(max(took_s, SHARE * waited_s), SELDOMEST_S)))
+            time.sleep(max(every_s, min(max(took_s, POLL_SHARE * waited_s), MAX_POLL_INTERVAL_S)))
     finally:
-        cause = None  # it knows this frame: the two would keep each other, and the sockets of the calls that failed
+        cause = None  # breaks a reference cycle with this frame, which would keep sockets of failed calls open
 
 
 def patience() -> float:
-    """How many processes want each core of this machine, over the last minute: 1 when nobody has to wait."""
-    return min(max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0), MOST_PATIENCE)
+    """Load per core over the last minute, at least 1."""
+    return min(max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0), MAX_PATIENCE)

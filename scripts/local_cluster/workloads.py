@@ -26,9 +26,9 @@ def pod_spec(
     command: Sequence[str] = (),
     **more: Any,
 ) -> Json:
-    """The spec of a pod with one container called `main` on the nodes of a selector; `more` are fields of the spec.
+    """The spec of a pod with one container `main` on the nodes of a selector; `more` are fields of the spec.
 
-    It ends one second after it is told to, since nothing in a test has work to save.
+    Its grace period is a second, since tests have no work to save.
     """
     container = {"name": "main", "image": image, "imagePullPolicy": "IfNotPresent", "resources": needs}
     if command:
@@ -37,7 +37,7 @@ def pod_spec(
 
 
 def job(name: str, pod: Json, **spec: Any) -> Json:
-    """A Job of one pod, of which metadata but the name and spec are the template; `spec` goes into the Job's own."""
+    """A Job whose template is `pod` without its name; `spec` goes into the spec of the Job."""
     metadata = {key: value for key, value in pod["metadata"].items() if key != "name"}
     template = {"metadata": metadata, "spec": pod["spec"]}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": template, **spec}}
@@ -69,13 +69,13 @@ def roll_out(
 
 
 def pods_of(rig: Rig, namespace: str, app: str) -> list[Any]:
-    """The pods of a Deployment that are not on their way out."""
+    """Pods of a Deployment that are not being deleted."""
     listed = rig.core.list_namespaced_pod(namespace, label_selector=f"app={app}").items
     return [pod for pod in listed if pod.metadata.deletion_timestamp is None]
 
 
 def running_pods(rig: Rig, namespace: str, app: str, count: int = 1) -> list[Any]:
-    """Wait until a Deployment has so many running pods and return them."""
+    """Wait until a Deployment has `count` running pods, and return them."""
 
     def as_many() -> list[Any]:
         running = [pod for pod in pods_of(rig, namespace, app) if pod.status.phase == "Running"]

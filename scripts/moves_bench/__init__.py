@@ -1,1 +1,1 @@
-"""What a plan of moves takes on a large cluster."""
+"""Parts of scripts/bench_moves."""

@@ -1,8 +1,8 @@
-"""Moves under faults, on three real nodes: was any training lost, or taken twice, and was anybody moved twice?
+"""Moves under faults, on three real nodes: are training steps lost or repeated, and is any job moved twice?
 
-Jobs count their steps on a volume, and keep the last one when they are told to end. Meanwhile the controller is killed,
-the API server is restarted, nodes are filled up, and saving takes its time. Categories are told by a profile of ours;
-the rest is real: scheduler, extender, controller, kubelets, evictions, pods and volumes.
+Jobs count their steps on a volume, and save the last one on SIGTERM. Meanwhile the controller is killed, the API server
+is restarted, nodes are filled up, and saving takes time. The benchmark writes the categories into a profile; scheduler,
+extender, controller, kubelets, evictions, pods and volumes are real.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from kubernetes.client import BatchV1Api
 
-from benches import tell
+from benches import log_progress
 from local_cluster import workloads
 from local_cluster.cluster import Cluster
 from local_cluster.moving import SCHEDULER, extender_with_scheduler, mover_account, start_controller
@@ -26,29 +26,29 @@ from local_cluster.processes import Server
 from local_cluster.real_node.kubelet import LABEL
 from local_cluster.simulated.nodes import listed
 from local_cluster.waiting import wait_until
-from moves_bench.jobs import SURVIVES
+from moves_bench.jobs import ON_EVICTION
 from moves_bench.real import Bench
 
 Json = dict[str, Any]
 
 CONVERGED, LEARNING = 20, 4
-"""Jobs of a wave, at the most: SpeCon moves each that has converged away from those that learn. These are so many that
-their node is never best, though all that are on their way count on another."""
+"""Largest number of jobs in a wave. SpeCon moves converged jobs away from learning ones; there are enough of these that
+their node is never the best destination, although jobs on their way count for other nodes."""
 
 SLOWEST_SAVE_S, GRACE_S = 8.0, 30
-FAULTS_EVERY_S = (3.0, 8.0)
-FULL_S = 12.0
-GIVE_UP_S = 420.0
+FAULT_INTERVAL_S = (3.0, 8.0)
+NODE_FULL_S = 12.0
+TIMEOUT_S = 420.0
 PROFILES = ("phasewise.dev", "v1alpha1")
-AT_ONCE = 8
+MOVES_AT_ONCE = 8
 
 TRAINING = """\
 me=$(hostname)
 step=$(cat /checkpoints/{name} 2>/dev/null || echo 0)
-told=0
-trap 'told=1' TERM
+stop=0
+trap 'stop=1' TERM
 while [ ! -e /checkpoints/{wave}.over ]; do
-  if [ $told = 1 ]; then
+  if [ $stop = 1 ]; then
     sleep {save_s:.1f}
     echo $step > /checkpoints/{name}.part && mv /checkpoints/{name}.part /checkpoints/{name}
     exit 143
@@ -61,20 +61,20 @@ done
 
 
 @dataclass
-class Counted:
-    """What was done to the jobs, and what became of them.
+class FaultCounts:
+    """Counts of faults and of their effects.
 
     Attributes
     ----------
     faults
-        How many of each kind.
+        Number of faults by kind.
     moves, jobs
-        Moves that came to their end, and jobs.
+        Completed moves, and jobs.
     lost, repeated, moved_twice, late, failed
-        Jobs of which a step is missing, or was taken twice; jobs with more pods than one and its moves; moves that were
-        late; jobs that failed.
-    away_s
-        How long jobs that were moved ran nowhere.
+        Jobs with a missing step, with a repeated step, with more pods than their moves explain, with a late move, and
+        failed jobs.
+    downtime_s
+        Seconds in which a moved job ran nowhere.
     """
 
     faults: Counter[str] = field(default_factory=Counter)
@@ -85,16 +85,17 @@ class Counted:
     moved_twice: int = 0
     late: int = 0
     failed: int = 0
-    away_s: list[float] = field(default_factory=list)
+    downtime_s: list[float] = field(default_factory=list)
 
 
-def run(bench: Bench, moves: int, seed: int) -> Counted:
-    """Waves of jobs until so many were moved."""
-    chance, counted = np.random.default_rng(seed), Counted()
+def run(bench: Bench, moves: int, seed: int) -> FaultCounts:
+    """Run waves of jobs until `moves` moves are done."""
+    chance, counted = np.random.default_rng(seed), FaultCounts()
     namespace = bench.cluster.namespace("faults")
     with ExitStack() as stack:
         stack.enter_context(extender_with_scheduler(bench.cluster))
-        limits = ("--moves-at-once", str(AT_ONCE), "--moves-at-once-in-namespace", str(AT_ONCE), "--move-rest", "5s")
+        at_once = str(MOVES_AT_ONCE)
+        limits = ("--moves-at-once", at_once, "--moves-at-once-in-namespace", at_once, "--move-rest", "5s")
         account = mover_account(bench.cluster).kubeconfig
         controller = start_controller(bench.cluster, account, "--moves", "act", *limits, name="mover")
         stack.callback(controller.stop)
@@ -102,34 +103,34 @@ def run(bench: Bench, moves: int, seed: int) -> Counted:
         while counted.moves < moves:
             converged = min(CONVERGED, moves - counted.moves)
             _Wave(bench, namespace, controller, wave, converged, chance, counted).play()
-            tell(f"wave {wave}: {counted.moves} of {moves} moves; {dict(counted.faults)}; {_harm(counted)}")
+            log_progress(f"wave {wave}: {counted.moves} of {moves} moves; {dict(counted.faults)}; {_harm(counted)}")
             wave += 1
     return counted
 
 
-def told(counted: Counted) -> str:
-    """A row of the table in the documents."""
+def table_row(counted: FaultCounts) -> str:
+    """The row of the table."""
     faults = ", ".join(f"{number} x {what}" for what, number in sorted(counted.faults.items()))
-    away_s = np.quantile(counted.away_s or [0.0], [0.5, 1.0])
+    downtime_s = np.quantile(counted.downtime_s or [0.0], [0.5, 1.0])
     return (
         f"| {counted.moves} of {counted.jobs} jobs | {faults} | {counted.lost} | {counted.repeated} | "
-        f"{counted.moved_twice} | {counted.late} | {counted.failed} | {away_s[0]:.0f} s, {away_s[1]:.0f} s |"
+        f"{counted.moved_twice} | {counted.late} | {counted.failed} | {downtime_s[0]:.0f} s, {downtime_s[1]:.0f} s |"
     )
 
 
-def as_json(counted: Counted) -> Json:
-    """All of it."""
+def as_json(counted: FaultCounts) -> Json:
+    """All counts."""
     return asdict(counted) | {"faults": dict(counted.faults)}
 
 
-def judge(steps: Sequence[tuple[int, str]]) -> tuple[bool, bool, int]:
-    """Whether a step is missing, whether one was taken twice, and how many pods took any.
+def check_steps(steps: Sequence[tuple[int, str]]) -> tuple[bool, bool, int]:
+    """Whether a step is missing, whether one was repeated, and how many pods ran steps.
 
     Examples
     --------
-    >>> judge([(1, "a"), (2, "a"), (3, "b")])
+    >>> check_steps([(1, "a"), (2, "a"), (3, "b")])
     (False, False, 2)
-    >>> judge([(1, "a"), (2, "a"), (2, "b"), (4, "b")])
+    >>> check_steps([(1, "a"), (2, "a"), (2, "b"), (4, "b")])
     (True, True, 2)
     """
     numbers = [number for number, _ in steps]
@@ -137,13 +138,13 @@ def judge(steps: Sequence[tuple[int, str]]) -> tuple[bool, bool, int]:
     return bool(missing), len(set(numbers)) < len(numbers), len({pod for _, pod in steps})
 
 
-def _harm(counted: Counted) -> str:
+def _harm(counted: FaultCounts) -> str:
     names = ("lost", "repeated", "moved_twice", "late", "failed")
     return ", ".join(f"{name} {getattr(counted, name)}" for name in names)
 
 
 class _Wave:
-    """Jobs that begin on one node, and leave it while things break."""
+    """Jobs that start on one node and are moved away from it under faults."""
 
     def __init__(
         self,
@@ -153,7 +154,7 @@ class _Wave:
         number: int,
         converged: int,
         chance: np.random.Generator,
-        counted: Counted,
+        counted: FaultCounts,
     ) -> None:
         self._bench, self._namespace, self._controller = bench, namespace, controller
         self._number, self._chance, self._counted = number, chance, counted
@@ -166,22 +167,22 @@ class _Wave:
         return self._bench.cluster
 
     def play(self) -> None:
-        """From the first pod to the last word on it."""
+        """Run the wave, and count."""
         self._begin()
-        self._tell_categories()
+        self._write_categories()
         self._next_s = time.monotonic() + 5.0
-        wait_until(self._moved_amid_faults, "all that converged to be moved", timeout_s=GIVE_UP_S, every_s=0.5)
+        wait_until(self._moved_amid_faults, "all converged jobs to be moved", timeout_s=TIMEOUT_S, every_s=0.5)
         for _, filler in self._filled:
             self._cluster.kubectl("delete", "pod", filler, "-n", self._namespace, "--wait=false")
         (self._bench.checkpoints / f"{self._number}.over").touch()
-        wait_until(self._over, "the jobs to end", timeout_s=120, every_s=1.0)
-        self._judge()
+        wait_until(self._finished, "the jobs to end", timeout_s=120, every_s=1.0)
+        self._count_effects()
         all_of = ("--all", "-n", self._namespace)
         self._cluster.kubectl("delete", "jobs", *all_of, "--cascade=foreground", "--timeout=120s")
         self._cluster.kubectl("delete", "phaseprofiles", *all_of)
 
     def _begin(self) -> None:
-        """All on one node, since the others take nobody for the moment."""
+        """Start all jobs on one node: the others are cordoned meanwhile."""
         here = self._bench.nodes[self._number % len(self._bench.nodes)]
         others = [node.name for node in self._bench.nodes if node is not here]
         batch = BatchV1Api(self._cluster.client())
@@ -203,7 +204,8 @@ class _Wave:
         }
         spec["containers"][0]["volumeMounts"] = [{"name": "checkpoints", "mountPath": "/checkpoints"}]
         metadata = {"labels": {"job": name}, "annotations": {"phasewise.dev/checkpointable": "true"}}
-        return workloads.job(name, {"metadata": metadata, "spec": spec}, podFailurePolicy=SURVIVES, backoffLimit=0)
+        template = {"metadata": metadata, "spec": spec}
+        return workloads.job(name, template, podFailurePolicy=ON_EVICTION, backoffLimit=0)
 
     def _running(self) -> dict[str, Json]:
         pods = listed(self._cluster.core.list_namespaced_pod, self._namespace)
@@ -213,7 +215,7 @@ class _Wave:
             if pod["status"].get("phase") == "Running" and pod["metadata"].get("labels", {}).get("job") in self._names
         }
 
-    def _tell_categories(self) -> None:
+    def _write_categories(self) -> None:
         there = self._running()
         pods = [
             {
@@ -237,12 +239,12 @@ class _Wave:
     def _moved_amid_faults(self) -> bool:
         if time.monotonic() >= self._next_s:
             self._fault()
-            self._next_s = time.monotonic() + float(self._chance.uniform(*FAULTS_EVERY_S))
+            self._next_s = time.monotonic() + float(self._chance.uniform(*FAULT_INTERVAL_S))
         for until_s, filler in [each for each in self._filled if each[0] <= time.monotonic()]:
             self._cluster.kubectl("delete", "pod", filler, "-n", self._namespace, "--grace-period=0", "--force")
             self._filled.remove((until_s, filler))
         jobs = self._jobs()
-        return all(_is_over(_records(jobs[name])) for name in self._names[LEARNING:])
+        return all(_has_ended(_records(jobs[name])) for name in self._names[LEARNING:])
 
     def _fault(self) -> None:
         kinds: dict[str, Callable[[], object]] = {
@@ -260,23 +262,23 @@ class _Wave:
 
     def _restart_api_server(self) -> None:
         self._cluster.restart("kube-apiserver")
-        self._cluster.look_again()
+        self._cluster.restart_slow_to_reconnect()
 
     def _fill_a_node(self) -> None:
         node = self._bench.nodes[int(self._chance.integers(len(self._bench.nodes)))]
         name = f"filler-{self._number}-{self._counted.faults['node full']}"
         filler = node.pod(name, cpu="250m")
         self._cluster.core.create_namespaced_pod(self._namespace, filler)
-        self._filled.append((time.monotonic() + FULL_S, name))
+        self._filled.append((time.monotonic() + NODE_FULL_S, name))
 
-    def _over(self) -> bool:
+    def _finished(self) -> bool:
         return all("completionTime" in job["status"] or job["status"].get("failed") for job in self._jobs().values())
 
-    def _judge(self) -> None:
+    def _count_effects(self) -> None:
         counted = self._counted
         for name, job in self._jobs().items():
             lines = (self._bench.checkpoints / f"{name}.steps").read_text().split("\n")[:-1]
-            missing, repeated, pods = judge([(int(line.split()[0]), line.split()[1]) for line in lines])
+            missing, repeated, pods = check_steps([(int(line.split()[0]), line.split()[1]) for line in lines])
             records = _records(job)
             back = [record for record in records if record.get("outcome") == "back"]
             counted.jobs += 1
@@ -287,7 +289,7 @@ class _Wave:
             counted.moved_twice += max(made.values(), default=0) > 1 or pods > 1 + made.total()
             counted.late += any(record.get("outcome") == "late" for record in records)
             counted.failed += bool(job["status"].get("failed"))
-            counted.away_s += [float(record["awaySeconds"]) for record in back if "awaySeconds" in record]
+            counted.downtime_s += [float(record["awaySeconds"]) for record in back if "awaySeconds" in record]
 
 
 def _records(job: Json) -> list[Json]:
@@ -295,5 +297,5 @@ def _records(job: Json) -> list[Json]:
     return found
 
 
-def _is_over(records: Sequence[Json]) -> bool:
+def _has_ended(records: Sequence[Json]) -> bool:
     return bool(records) and records[-1].get("outcome") in ("back", "late")

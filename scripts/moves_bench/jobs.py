@@ -1,4 +1,4 @@
-"""The training jobs of the bench on real nodes: what they are, when they come, and their Kubernetes objects."""
+"""Training jobs on real nodes: classes, arrivals, and Kubernetes objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 class Kind(NamedTuple):
-    """A workload class: one of the recorder's PyTorch jobs, at a size."""
+    """A workload class: one of the recorder's PyTorch jobs, scaled."""
 
     workload: str
     scale: float
@@ -30,19 +30,19 @@ KINDS: Mapping[str, Kind] = {
     "middle": Kind("lstm-torch", 0.6),
     "large": Kind("rnn-torch", 0.8),
 }
-"""Some 12, 30 and 55 CPU seconds, of which three import PyTorch."""
+"""About 12, 30 and 55 CPU seconds, three of which import PyTorch."""
 
 REQUEST = "100m"
-"""What each declares: five fit on a node, and use all of it."""
+"""CPU request of each job: five fit on a node, and would use all of it."""
 
 GRACE_S = 60
 
-SURVIVES = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
-"""An eviction is no failure of a Job."""
+ON_EVICTION = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
+"""Pod failure policy: an eviction does not fail the Job."""
 
 
-class Coming(NamedTuple):
-    """A job: its name and class, which run of the recorder's plan it is, and when it comes, seconds."""
+class Arrival(NamedTuple):
+    """A job: name, class, run of the recorder's plan, and time of arrival in seconds."""
 
     name: str
     kind: str
@@ -50,19 +50,19 @@ class Coming(NamedTuple):
     at_s: float
 
 
-def drawn(number: int, seed: int, within_s: float, prefix: str) -> list[Coming]:
-    """As many of each class, in random order at random moments."""
+def draw_arrivals(number: int, seed: int, within_s: float, prefix: str) -> list[Arrival]:
+    """Draw equally many jobs of each class, in random order at random times."""
     chance = np.random.default_rng(seed)
     kinds = chance.permutation([list(KINDS)[place % len(KINDS)] for place in range(number)])
     at_s = np.sort(chance.uniform(0.0, within_s, number))
     return [
-        Coming(f"{prefix}-{kind}-{place}", str(kind), 1 + int(chance.integers(4)), float(at_s[place]))
+        Arrival(f"{prefix}-{kind}-{place}", str(kind), 1 + int(chance.integers(4)), float(at_s[place]))
         for place, kind in enumerate(kinds)
     ]
 
 
-def training_pod(coming: Coming, node: RealNode, interpreter: Interpreter, longer: float, *options: str) -> Json:
-    """A pod for one node that trains, with further options of `training.job`."""
+def training_pod(coming: Arrival, node: RealNode, interpreter: Interpreter, longer: float, *options: str) -> Json:
+    """A pod for one node that runs `training.job` with further options."""
     kind = KINDS[coming.kind]
     command = [
         interpreter.path, "-m", "training.job", "--class", kind.workload, "--run", str(coming.run),
@@ -72,9 +72,9 @@ def training_pod(coming: Coming, node: RealNode, interpreter: Interpreter, longe
 
 
 def job(
-    coming: Coming, node: RealNode, interpreter: Interpreter, checkpoints: Path, longer: float = 1.0, *, moves: bool
+    coming: Arrival, node: RealNode, interpreter: Interpreter, checkpoints: Path, longer: float = 1.0, *, moves: bool
 ) -> Json:
-    """A Job that any of the real nodes may run, and that goes on elsewhere from where it was; it tells its loss."""
+    """A Job for any real node that logs its loss, and resumes from its checkpoint on another node."""
     pod = training_pod(coming, node, interpreter, longer, "--checkpoint", f"/checkpoints/{coming.name}")
     spec = pod["spec"] | {"nodeSelector": {LABEL: "true"}, "terminationGracePeriodSeconds": GRACE_S}
     spec["volumes"] = [*spec["volumes"], {"name": "checkpoints", "hostPath": {"path": str(checkpoints)}}]
@@ -85,11 +85,12 @@ def job(
     if moves:
         spec |= {"schedulerName": SCHEDULER, "schedulingGates": [{"name": "phasewise.dev/gang"}]}
         annotations["phasewise.dev/checkpointable"] = "true"
-    return workloads.job(coming.name, {"metadata": metadata, "spec": spec}, podFailurePolicy=SURVIVES, backoffLimit=0)
+    template = {"metadata": metadata, "spec": spec}
+    return workloads.job(coming.name, template, podFailurePolicy=ON_EVICTION, backoffLimit=0)
 
 
 def vpa(name: str, shares: str) -> Json:
-    """The VPA of a Job: of its CPU alone, in place; `shares` is how it divides its node with the others, or empty."""
+    """The VPA of a Job, for CPU in place; `shares` names the policy that shares its node, or is empty."""
     policy = {"containerName": "*", "controlledResources": ["cpu"], "controlledValues": "RequestsOnly"}
     mode = "InPlaceOrRecreate" if shares else "Off"
     made = vpa_objects.vpa("Job", name, update_mode=mode, min_replicas=1, container_policy=policy)

@@ -1,4 +1,4 @@
-"""What became of the batches on real nodes: a table, JSON, and a picture of who ran where and when."""
+"""Results of batches on real nodes: table, JSON, and a chart of which job ran where and when."""
 
 from __future__ import annotations
 
@@ -12,35 +12,38 @@ from rich.table import Table
 
 import benches
 from moves_bench.jobs import KINDS
-from moves_bench.real import NODES, ROWS, Ran
-from moves_bench.validate import Compared, Watched
+from moves_bench.real import NODES, ROWS, JobRecord
+from moves_bench.validate import Comparison, ObservedJob
 from recommender.plots.style import INK, SETTINGS, TARGET, grid, new_figure, save
 
-Batches = Mapping[str, Mapping[int, Sequence[Ran]]]
-"""By row and seed."""
+Batches = Mapping[str, Mapping[int, Sequence[JobRecord]]]
+"""Row -> seed -> jobs."""
 
-SLOWER = 0.10
+SLOWDOWN_TOLERANCE = 0.10
 COLOURS = dict(zip(KINDS, ("#56b4e9", "#0072b2", "#d55e00"), strict=True))
 PANEL_INCHES = 1.5
 
 
 def table(batches: Batches) -> Table:
-    """Each policy with its seeds; shares are of the default scheduler's on the same jobs."""
-    heads = ("mean completion", "of default, by seed", "makespan of default", "slower by > 10 %", "moves", "late")
-    made = benches.table("jobs on three real nodes of half a core", "who", *heads)
+    """A row per policy, relative to the default scheduler on the same jobs."""
+    headers = (
+        "mean completion", "relative to default, by seed", "makespan, relative", "slower by more than 10 %",
+        "moves", "late",
+    )  # fmt: skip
+    rows = benches.table("jobs on three real nodes of half a core", "who", *headers)
     default = batches.get("default", {})
     for key, seeds in batches.items():
-        mean_s = np.mean([[each.takes_s for each in ran] for ran in seeds.values()])
+        mean_s = np.mean([[each.duration_s for each in ran] for ran in seeds.values()])
         both = [(ran, default[seed]) for seed, ran in seeds.items() if seed in default]
         of_default = [_mean(ran) / _mean(theirs) for ran, theirs in both]
         makespans = [_last(ran) / _last(theirs) for ran, theirs in both]
         slower = [
-            mine.takes_s > (1.0 + SLOWER) * other.takes_s
+            mine.duration_s > (1.0 + SLOWDOWN_TOLERANCE) * other.duration_s
             for ran, theirs in both
             for mine, other in zip(ran, theirs, strict=True)
         ]
         moves = [move for ran in seeds.values() for each in ran for move in each.moves]
-        made.add_row(
+        rows.add_row(
             ROWS[key].title,
             f"{mean_s:.0f} s",
             ", ".join(f"{share:.2f}" for share in of_default) + (f" ({np.mean(of_default):.2f})" if both else ""),
@@ -49,60 +52,61 @@ def table(batches: Batches) -> Table:
             str(len(moves)),
             str(sum(move["outcome"] == "late" for move in moves)),
         )
-    return made
+    return rows
 
 
-def _mean(ran: Sequence[Ran]) -> float:
-    return float(np.mean([each.takes_s for each in ran]))
+def _mean(ran: Sequence[JobRecord]) -> float:
+    return float(np.mean([each.duration_s for each in ran]))
 
 
-def _last(ran: Sequence[Ran]) -> float:
+def _last(ran: Sequence[JobRecord]) -> float:
     return max(each.ended_s for each in ran)
 
 
 def write_json(path: Path, facts: Mapping[str, Any], batches: Batches) -> None:
-    """All jobs with their stays and moves."""
+    """Write all jobs with their stays and moves."""
     rows = {key: {str(seed): ran for seed, ran in seeds.items()} for key, seeds in batches.items()}
     benches.write_json(path, {**facts, "rows": rows})
 
 
-def validation(rows: Sequence[Compared], alone_s: Mapping[str, Sequence[float]]) -> list[str]:
-    """The table of the documents: jobs that ran together, on the real node and on paper, and how steady the machine is.
+def validation(rows: Sequence[Comparison], alone_s: Mapping[str, Sequence[float]]) -> list[str]:
+    """Table of jobs that ran together, measured and simulated, and the variation of the machine.
 
     Parameters
     ----------
     alone_s
-        CPU seconds of each job each time that it was alone.
+        CPU seconds of each job in each run alone.
     """
-    columns = ("real", "simulated", "error", "CPU of alone", "simulated with it", "error")
+    columns = ("real", "simulated", "error", "CPU vs. alone", "simulated with it", "error")
     lines = [f"| together | job | {' | '.join(columns)} |", "| --- | --- " + "| ---: " * len(columns) + "|"]
     last = ""
     for row in rows:
         together, last = row.batch if row.batch != last else "", row.batch
         first, second = (f"{100.0 * error:+.1f} %" for error in row.errors)
-        foretold = f"{row.predicted_s:.1f} s | {first} | {row.cpu_of_alone:.2f} | {row.told_cpu_s:.1f} s | {second}"
-        lines.append(f"| {together} | {row.name} | {row.measured_s:.1f} s | {foretold} |")
+        with_cpu = f"{row.predicted_with_cpu_s:.1f} s | {second}"
+        predicted = f"{row.predicted_s:.1f} s | {first} | {row.cpu_of_alone:.2f} | {with_cpu}"
+        lines.append(f"| {together} | {row.name} | {row.measured_s:.1f} s | {predicted} |")
     if rows:
         errors = 100.0 * np.abs([row.errors for row in rows])
-        for what, of_all in zip(("error", "with the CPU time that each took"), errors.T, strict=True):
-            lines += ["", f"{what}: {of_all.mean():.1f} % in the mean, {of_all.max():.1f} % at the most"]
+        for what, of_all in zip(("error", "error given the CPU time of each job"), errors.T, strict=True):
+            lines += ["", f"{what}: {of_all.mean():.1f} % on average, {of_all.max():.1f} % at most"]
     if again := [max(each) / min(each) - 1.0 for each in alone_s.values() if len(each) > 1]:
         lines += [
             "",
-            f"the same job alone, twice: {100 * np.mean(again):.1f} % apart, {100 * max(again):.1f} % at the most",
+            f"two runs of a job alone: mean difference {100 * np.mean(again):.1f} %, largest {100 * max(again):.1f} %",
         ]
     return lines
 
 
 def write_validation(
-    path: Path, facts: Mapping[str, Any], batches: Sequence[Sequence[Watched]], rows: Sequence[Compared]
+    path: Path, facts: Mapping[str, Any], batches: Sequence[Sequence[ObservedJob]], rows: Sequence[Comparison]
 ) -> None:
-    """Who used how much CPU time by when, and the table."""
+    """Write the CPU time of each job over time, and the table."""
     benches.write_json(path, {**facts, "batches": batches, "compared": [row._asdict() for row in rows]})
 
 
 def draw(path: Path, batches: Batches) -> None:
-    """The first seed: a panel a policy, a band a node, a bar for each stay of a job; a line joins what was moved."""
+    """Draw the first seed: a panel per policy, a band per node, a bar per stay; lines join the stays of a job."""
     with rc_context(SETTINGS):
         figure = new_figure(PANEL_INCHES * len(batches) + 0.7)
         panels = figure.subplots(len(batches), 1, squeeze=False, sharex=True)[:, 0]
@@ -116,27 +120,27 @@ def draw(path: Path, batches: Batches) -> None:
                     lane = int(node.rpartition("-")[2]) + lanes[each.name, stay]
                     axes.barh(lane, to_s - from_s, 0.8 * LANE, from_s, color=COLOURS[each.kind], linewidth=0)
                     places += [(from_s, lane), (to_s, lane)]
-                for (left_s, before), (came_s, after) in zip(places[1::2], places[2::2], strict=False):
-                    axes.plot([left_s, came_s], [before, after], color=INK, linewidth=0.9)
+                for (left_s, before), (arrived_s, after) in zip(places[1::2], places[2::2], strict=False):
+                    axes.plot([left_s, arrived_s], [before, after], color=INK, linewidth=0.9)
                 axes.plot(each.ended_s, places[-1][1] if places else 0, "|", color=TARGET, markersize=5)
             longest_s = max(longest_s, _last(ran))
             axes.set(yticks=np.arange(NODES) + 0.5, yticklabels=[f"node {n}" for n in range(NODES)], ylim=(NODES, 0))
-            axes.set_title(f"{ROWS[key].title}: mean completion {_mean(ran):.0f} s, all done after {_last(ran):.0f} s")
+            axes.set_title(f"{ROWS[key].title}: mean completion {_mean(ran):.0f} s, finished after {_last(ran):.0f} s")
             for number in range(1, NODES):
                 axes.axhline(number, color=INK, linewidth=0.5)
             grid(axes, "x")
-        panels[-1].set(xlabel="seconds since the first second of the batch", xlim=(0, 1.02 * longest_s))
+        panels[-1].set(xlabel="seconds since the start of the batch", xlim=(0, 1.02 * longest_s))
         handles = [panels[0].barh(-9, 0, color=COLOURS[kind], label=f"{kind} job") for kind in KINDS]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
         save(figure, path)
 
 
 LANE = 1.0 / 7.0
-"""Of a node's band: so many jobs at a time have a lane of their own."""
+"""Height of a lane as a share of a node's band: seven jobs at a time have lanes of their own."""
 
 
-def _lanes(ran: Sequence[Ran]) -> dict[tuple[str, int], float]:
-    """Where in its node's band each stay is drawn: the first lane that is free when it begins."""
+def _lanes(ran: Sequence[JobRecord]) -> dict[tuple[str, int], float]:
+    """Position of each stay in its node's band: the first lane that is free when it begins."""
     stays = sorted(
         (from_s, to_s, node, each.name, number)
         for each in ran

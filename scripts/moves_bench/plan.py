@@ -1,4 +1,4 @@
-"""A plan on a large cluster, as the controller makes it: time, and memory of all it keeps."""
+"""A plan in a large cluster, as the controller makes it: CPU time, and memory of the process."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from recommender.growth import Category
 MIB = 1 << 20
 ROUNDS = 7
 TRAINING = 0.5
-"""Share of the pods that tell of their progress."""
+"""Share of the pods that report training progress."""
 
 
 POLICIES = {"specon": SpeConPlanner, "phasewise": PhasewisePlanner}
 
 RUN = stages_of(15.0, [4.0 if 40 < number < 200 else 0.5 for number in range(240)])
-"""Of every class: an hour, most of it on four cores."""
+"""Forecast of every class: an hour, most of it on four cores."""
 
 
 class Planned(NamedTuple):
-    """Of one policy and size: CPU seconds of each round, MiB that the process takes in all, and how many moves."""
+    """Plans of one policy: CPU seconds of each round, MiB of the whole process, and number of moves."""
 
     policy: str
     nodes: int
@@ -43,9 +43,8 @@ class Planned(NamedTuple):
 
 
 def measure(policy: str, nodes: int, pods: int, seed: int) -> Planned:
-    """Ten pods a node, each of a Job of its own; half of them train, of which a third each is in one category, and all
-    are of classes that are known."""
-    chance = random.Random(seed)  # noqa: S311  # which pod is where
+    """Plan moves of pods that belong to a Job each; half train, a third of these in each category."""
+    chance = random.Random(seed)  # noqa: S311  # places pods
     places = [_place(number) for number in range(nodes)]
     members = [_member(number, f"node-{chance.randrange(nodes)}") for number in range(pods)]
     words = list(Category)
@@ -64,14 +63,14 @@ def measure(policy: str, nodes: int, pods: int, seed: int) -> Planned:
 
 
 def _place(number: int) -> NodeCapacity:
-    told: dict[str, Any] = {
+    raw: dict[str, Any] = {
         "metadata": {"name": f"node-{number}", "labels": {"kubernetes.io/hostname": f"node-{number}"}},
         "status": {
             "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"},
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }
-    return read_node_capacity(told)
+    return read_node_capacity(raw)
 
 
 def _job(number: int) -> MovingJob:

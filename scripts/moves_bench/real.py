@@ -1,4 +1,4 @@
-"""Jobs that come at random to three real nodes with true limits, by policy: when they end, and where they ran."""
+"""Jobs that arrive at random on three real nodes, by policy: when they end, and where they ran."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from kubernetes.client import BatchV1Api
 
-from benches import tell
+from benches import log_progress
 from local_cluster import autoscaling
 from local_cluster.cluster import Cluster, lent_or_own
 from local_cluster.moving import extender_with_scheduler, mover_account, start_controller
@@ -23,23 +23,23 @@ from local_cluster.real_node.node import RealNode
 from local_cluster.recommender import install, start_recommender
 from local_cluster.simulated.nodes import listed
 from local_cluster.vpa_objects import create
-from moves_bench.jobs import KINDS, Coming, drawn, job, vpa
+from moves_bench.jobs import KINDS, Arrival, draw_arrivals, job, vpa
 from node_bench.interpreter import Interpreter
 
 NODES, NODE_CORES = 3, 0.5
-LOOK_EVERY_S = 1.0
-TELL_EVERY_S = 20.0
-LESSONS = 2
-"""Runs of each class that the recommender has seen before the first seed."""
-GIVE_UP_S = 2400.0
+POLL_INTERVAL_S = 1.0
+PROGRESS_INTERVAL_S = 20.0
+WARM_UPS = 2
+"""Runs of each class that the recommender sees before the first seed."""
+TIMEOUT_S = 2400.0
 OUR_OPTIONS = ("--interval", "5s", "--step", "5s", "--cycle", "1m", "--progress-interval", "10s")
 
 
 @dataclass(frozen=True)
 class Row:
-    """By which policies jobs are moved, and share a node; none where empty.
+    """Policies for moves and shares; empty for none.
 
-    Where they are moved the extender places them too, else the default scheduler.
+    With moves the extender places the jobs, too, otherwise the default scheduler does.
     """
 
     key: str
@@ -62,34 +62,34 @@ ROWS = {
 
 
 @dataclass
-class Ran:
-    """One job as it was seen.
+class JobRecord:
+    """One job as observed.
 
     Attributes
     ----------
-    came_s, ended_s
-        Seconds since the first second of its batch; not ended is NaN.
+    arrived_s, ended_s
+        Seconds since the start of its batch; NaN until it has ended.
     stays
-        (node, from, to) of each of its pods that ran.
+        (node, start, end) of each pod that ran.
     moves
-        What its Job says of them.
+        Moves noted on its Job.
     """
 
     name: str
     kind: str
-    came_s: float
+    arrived_s: float
     ended_s: float = float("nan")
     stays: list[tuple[str, float, float]] = field(default_factory=list)
     moves: list[dict[str, Any]] = field(default_factory=list)
 
     @property
-    def takes_s(self) -> float:
-        return self.ended_s - self.came_s
+    def duration_s(self) -> float:
+        return self.ended_s - self.arrived_s
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where batches run."""
+    """The cluster on which batches run."""
 
     cluster: Cluster
     nodes: Sequence[RealNode]
@@ -98,20 +98,20 @@ class Bench:
 
 @contextmanager
 def real_nodes(logs_to: Path | None = None, number: int = NODES, cpu_cores: float = NODE_CORES) -> Iterator[Bench]:
-    """A cluster with real nodes that have so many cores each for pods, by default three and half of one."""
+    """A cluster with `number` real nodes that have `cpu_cores` each for pods."""
     checkpoints = Path(tempfile.mkdtemp(prefix="checkpoints-"))
-    tell("starting the cluster")
+    log_progress("starting the cluster")
     try:
         with lent_or_own(None, f"moves-{os.getpid()}", logs_to) as cluster:
             nodes = [cluster.real_node(f"worker-{place}", cpu_cores=cpu_cores) for place in range(number)]
             yield Bench(cluster, nodes, checkpoints)
-            tell("taking all down")
+            log_progress("stopping the cluster")
     finally:
         shutil.rmtree(checkpoints)
 
 
 class Batch(NamedTuple):
-    """How many jobs come, all within so long, each so many times as long as the shortest that make sense."""
+    """Number of jobs, the time in which they arrive, and a factor on their durations."""
 
     jobs: int
     within_s: float
@@ -120,8 +120,8 @@ class Batch(NamedTuple):
 
 def run_rows(
     bench: Bench, keys: Sequence[str], interpreter: Interpreter, batch: Batch, seeds: Sequence[int]
-) -> Iterator[tuple[str, int, list[Ran]]]:
-    """The batches of these policies, one after the other, with what the VPA needs."""
+) -> Iterator[tuple[str, int, list[JobRecord]]]:
+    """Run the batches of these policies one after the other."""
     bench.cluster.metrics_server()
     bench.cluster.vpa_admission_controller()
     interpreter.warm_up()
@@ -132,16 +132,16 @@ def run_rows(
 
 def _run_row(
     bench: Bench, row: Row, interpreter: Interpreter, batch: Batch, seeds: Sequence[int]
-) -> Iterator[tuple[int, list[Ran]]]:
-    """In a namespace of its own; what teaches the recommender is not given."""
+) -> Iterator[tuple[int, list[JobRecord]]]:
+    """Run in a namespace of its own; the warm-up runs are not yielded."""
     with ExitStack() as stack:
         namespace = bench.cluster.namespace(row.key)
         if row.moves or row.shares:
             _start(bench.cluster, row, stack)
-            lessons = [Coming(f"lesson-{kind}-{n}", kind, 5 + n, 0.0) for kind in KINDS for n in range(LESSONS)]
-            _run(bench, row, interpreter, namespace, lessons, batch.longer, "lessons")
+            warm_up = [Arrival(f"warm-up-{kind}-{n}", kind, 5 + n, 0.0) for kind in KINDS for n in range(WARM_UPS)]
+            _run(bench, row, interpreter, namespace, warm_up, batch.longer, "warm-up")
         for seed in seeds:
-            coming = drawn(batch.jobs, seed, batch.within_s, f"s{seed}")
+            coming = draw_arrivals(batch.jobs, seed, batch.within_s, f"s{seed}")
             yield seed, _run(bench, row, interpreter, namespace, coming, batch.longer, f"seed {seed}")
     bench.cluster.kubectl("delete", "namespace", namespace, "--timeout=180s")
 
@@ -162,42 +162,43 @@ def _start(cluster: Cluster, row: Row, stack: ExitStack) -> None:
 
 
 def _run(
-    bench: Bench, row: Row, interpreter: Interpreter, namespace: str, coming: Sequence[Coming], longer: float, what: str
-) -> list[Ran]:
-    """One batch from its first job to its last end."""
+    bench: Bench, row: Row, interpreter: Interpreter, namespace: str, jobs: Sequence[Arrival], longer: float, what: str
+) -> list[JobRecord]:
+    """Run one batch until all jobs have ended."""
     cluster, began_s = bench.cluster, time.monotonic()
-    checkpoints = bench.checkpoints / namespace  # another policy's jobs of the same names must not go on from these
+    checkpoints = bench.checkpoints / namespace  # jobs of another policy with the same names must not resume from these
     checkpoints.mkdir(exist_ok=True)
-    batch, ran = BatchV1Api(cluster.client()), {each.name: Ran(each.name, each.kind, each.at_s) for each in coming}
-    left, told_s = list(coming), 0.0
+    batch = BatchV1Api(cluster.client())
+    ran = {each.name: JobRecord(each.name, each.kind, each.at_s) for each in jobs}
+    left, logged_s = list(jobs), 0.0
     while left or any(each.ended_s != each.ended_s for each in ran.values()):
         now_s = time.monotonic() - began_s
-        if now_s > GIVE_UP_S * longer:
-            raise RuntimeError(f"{row.key}, {what}: not done after {GIVE_UP_S * longer:.0f} s")
+        if now_s > TIMEOUT_S * longer:
+            raise RuntimeError(f"{row.key}, {what}: not done after {TIMEOUT_S * longer:.0f} s")
         while left and left[0].at_s <= now_s:
             each = left.pop(0)
-            ran[each.name].came_s = time.monotonic() - began_s
+            ran[each.name].arrived_s = time.monotonic() - began_s
             if row.moves or row.shares:
                 create(cluster, namespace, vpa(each.name, row.shares))
             made = job(each, bench.nodes[0], interpreter, checkpoints, longer, moves=bool(row.moves))
             batch.create_namespaced_job(namespace, made)
-        _look(cluster, namespace, ran, time.monotonic() - began_s)
-        if now_s - told_s >= TELL_EVERY_S:
-            told_s = now_s
+        _observe(cluster, namespace, ran, time.monotonic() - began_s)
+        if now_s - logged_s >= PROGRESS_INTERVAL_S:
+            logged_s = now_s
             done = sum(each.ended_s == each.ended_s for each in ran.values())
             moved = sum(len(each.moves) for each in ran.values())
-            tell(f"{row.key}, {what}: {now_s:4.0f} s, {done} of {len(ran)} done, {moved} moves")
-        time.sleep(LOOK_EVERY_S)
+            log_progress(f"{row.key}, {what}: {now_s:4.0f} s, {done} of {len(ran)} done, {moved} moves")
+        time.sleep(POLL_INTERVAL_S)
     return list(ran.values())
 
 
-def _look(cluster: Cluster, namespace: str, ran: dict[str, Ran], now_s: float) -> None:
-    """Note who runs where, who has ended, and what Jobs say of their moves."""
+def _observe(cluster: Cluster, namespace: str, ran: dict[str, JobRecord], now_s: float) -> None:
+    """Record which jobs run where, which have ended, and the moves noted on Jobs."""
     for pod in listed(cluster.core.list_namespaced_pod, namespace):
         each = ran.get(pod["metadata"]["labels"].get("batch.kubernetes.io/job-name", ""))
         if each is not None and pod["status"].get("phase") == "Running":
             node = pod["spec"]["nodeName"]
-            if each.stays and each.stays[-1][0] == node and now_s - each.stays[-1][2] < 5 * LOOK_EVERY_S:
+            if each.stays and each.stays[-1][0] == node and now_s - each.stays[-1][2] < 5 * POLL_INTERVAL_S:
                 each.stays[-1] = (node, each.stays[-1][1], now_s)
             else:
                 each.stays.append((node, now_s, now_s))

@@ -1,7 +1,7 @@
-"""The simulated worker beside a real node: the same jobs alone, in pairs and in fours, and when they end on both.
+"""The simulated worker against a real node: the same jobs alone, in pairs and in fours, and when they end on both.
 
-What a job is on paper is what was seen of it alone: how long its pod took to begin, and the CPU time it used in each
-second from then on. When jobs end that run together is then foretold, and measured.
+A simulated job is the one observed alone: how long its pod took to start, and the CPU time it used in each second from
+then on. The ends of jobs that run together are then predicted and measured.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benches import tell
+from benches import log_progress
 from local_cluster.real_node.cgroups import Cgroup
 from local_cluster.simulated.nodes import listed
-from moves_bench.jobs import Coming, training_pod
+from moves_bench.jobs import Arrival, training_pod
 from moves_bench.real import Bench
 from node_bench.interpreter import Interpreter
 from recommender.contention.forecast import MIN_CORES
@@ -34,7 +34,7 @@ JOBS = {
     "middle-2": ("middle", 2),
     "large-1": ("large", 1),
 }
-"""Kind and run of each."""
+"""Kind and run of each job."""
 
 _ALONE: Sequence[Mapping[str, float]] = [{name: 0.0} for name in JOBS]
 BATCHES: Sequence[Mapping[str, float]] = (
@@ -46,51 +46,51 @@ BATCHES: Sequence[Mapping[str, float]] = (
     {"large-1": 0.0, "middle-1": 10.0, "small-1": 20.0, "middle-2": 30.0},
     *_ALONE,
 )
-"""Who runs together, and when each comes, seconds. First and last they are alone: a machine may become slower."""
+"""Jobs that run together, with their arrivals in seconds. First and last each runs alone, in case the machine slows."""
 
-LOOK_EVERY_S = 0.1
-ASK_EVERY_S = 1.0
-GIVE_UP_S = 900.0
+POLL_INTERVAL_S = 0.1
+STATUS_INTERVAL_S = 1.0
+TIMEOUT_S = 900.0
 STEP_S = 1.0
-WORKS_S = 0.002
-"""CPU seconds from one look to the next: less is not the job's (its pod is taken down)."""
+MIN_CPU_S = 0.002
+"""CPU seconds between polls; less does not stem from the job (its pod is being removed)."""
 
 
 @dataclass
-class Watched:
-    """A job on the real node; seconds are those since its pod was created.
+class ObservedJob:
+    """A job on the real node; seconds are since the creation of its pod.
 
     Attributes
     ----------
     at_s
-        When that was, in its batch.
+        Time of that creation in its batch.
     seen
-        (seconds, CPU seconds used) of all of its pod.
+        (seconds, CPU seconds used by its pod).
     """
 
     name: str
     at_s: float
     seen: list[tuple[float, float]] = field(default_factory=list)
-    over: bool = False
+    ended: bool = False
 
     @property
-    def begins_s(self) -> float:
+    def began_s(self) -> float:
         """When its pod first used CPU time."""
-        return next(before[0] for before, after in self._pairs() if after[1] - before[1] > WORKS_S)
+        return next(before[0] for before, after in self._pairs() if after[1] - before[1] > MIN_CPU_S)
 
     @property
-    def takes_s(self) -> float:
-        """When it last did."""
-        return [after[0] for before, after in self._pairs() if after[1] - before[1] > WORKS_S][-1]
+    def duration_s(self) -> float:
+        """When it last used CPU time."""
+        return [after[0] for before, after in self._pairs() if after[1] - before[1] > MIN_CPU_S][-1]
 
     @property
     def cpu_s(self) -> float:
         return self.seen[-1][1]
 
     def stages(self) -> list[Stage]:
-        """Its CPU time from its beginning to its end, second by second."""
+        """Its CPU time second by second."""
         at_s, used_s = zip(*self.seen, strict=True)
-        edges = np.append(np.arange(self.begins_s, self.takes_s, STEP_S), self.takes_s)
+        edges = np.append(np.arange(self.began_s, self.duration_s, STEP_S), self.duration_s)
         lasts_s = np.diff(edges)
         cores = np.maximum(np.diff(np.interp(edges, at_s, used_s)) / lasts_s, MIN_CORES)
         return [Stage(float(level * s), float(level)) for level, s in zip(cores, lasts_s, strict=True) if s > 0.0]
@@ -99,17 +99,17 @@ class Watched:
         return list(zip([(0.0, 0.0), *self.seen], self.seen, strict=False))
 
 
-class Compared(NamedTuple):
-    """A job of a batch on paper and on the real node.
+class Comparison(NamedTuple):
+    """A job of a batch, simulated and on the real node.
 
     Attributes
     ----------
     cpu_of_alone
-        Its CPU time beside others, of that alone: above one where they get in each other's way, and where the machine
-        has become slower since.
-    predicted_s, told_cpu_s
-        How long it takes on paper, by its CPU time alone and by the one it then took: the second is in error only
-        where cores are shared otherwise than on paper.
+        Its CPU time beside others relative to alone: above one if jobs slow each other down, or the machine has become
+        slower.
+    predicted_s, predicted_with_cpu_s
+        Simulated duration, given its CPU time alone and given the CPU time that it took in the batch. The second is
+        wrong only if cores are shared differently.
     """
 
     batch: str
@@ -117,40 +117,40 @@ class Compared(NamedTuple):
     measured_s: float
     predicted_s: float
     cpu_of_alone: float
-    told_cpu_s: float
+    predicted_with_cpu_s: float
 
     @property
     def errors(self) -> tuple[float, float]:
-        """Of both, as shares of what was measured."""
-        return self.predicted_s / self.measured_s - 1.0, self.told_cpu_s / self.measured_s - 1.0
+        """Relative errors of both predictions."""
+        return self.predicted_s / self.measured_s - 1.0, self.predicted_with_cpu_s / self.measured_s - 1.0
 
 
 def predicted_s(
-    alone: Mapping[str, Watched],
+    alone: Mapping[str, ObservedJob],
     comes_s: Mapping[str, float],
     cores: float,
     overhead: float = 0.0,
     work: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """How long each job of a batch takes on the simulated worker, from the creation of its pod.
+    """Duration of each job of a batch on the simulated worker, from the creation of its pod.
 
     Parameters
     ----------
     overhead
-        Speed that each further job costs those that run at the same time.
+        Share of speed that each further job costs those that run at the same time.
     work
-        How much CPU time each takes, of that alone; 1 where nothing is said.
+        CPU time of each job relative to alone; 1 by default.
 
     Examples
     --------
-    Two jobs that each take a core for ten seconds, once their pods have begun, after one:
+    Two jobs that each use a core for ten seconds, after a second of start-up:
 
-    >>> ten = Watched("a", 0.0, [(1.0, 0.0), (11.0, 10.0)])
+    >>> ten = ObservedJob("a", 0.0, [(1.0, 0.0), (11.0, 10.0)])
     >>> predicted_s({"a": ten, "b": ten}, {"a": 0.0, "b": 0.0}, 1.0)
     {'a': 21.0, 'b': 21.0}
     """
     jobs = [
-        TrainingJob(name, name, at_s + alone[name].begins_s, _scaled(alone[name].stages(), name, work), losses=(1.0,))
+        TrainingJob(name, name, at_s + alone[name].began_s, _scaled(alone[name].stages(), name, work), losses=(1.0,))
         for name, at_s in comes_s.items()
     ]
     played = Play([Worker(cores)], jobs, Default(), Rules(overhead)).until_all_ended()
@@ -163,29 +163,29 @@ def _scaled(stages: Sequence[Stage], name: str, work: Mapping[str, float] | None
     return [stage._replace(core_s=times * stage.core_s) for stage in stages]
 
 
-def compared(batches: Sequence[Sequence[Watched]], cores: float, overhead: float) -> list[Compared]:
-    """The batches of more than one job beside what those of one foretell, by the CPU time of all that were alone."""
+def compare(batches: Sequence[Sequence[ObservedJob]], cores: float, overhead: float) -> list[Comparison]:
+    """Compare batches of several jobs with predictions from the batches of single jobs."""
     together = [batch for batch in batches if len(batch) > 1]
     alone = {batch[0].name: batch[0] for batch in reversed(batches) if len(batch) == 1}
-    cpu_s = {name: fmean(each) for name, each in cpu_s_alone(batches).items()}
+    cpu = {name: fmean(each) for name, each in cpu_s_alone(batches).items()}
     found = []
     for batch in together:
         comes_s = {job.name: job.at_s for job in batch}
-        usual = {job.name: cpu_s[job.name] / alone[job.name].cpu_s for job in batch}
+        usual = {job.name: cpu[job.name] / alone[job.name].cpu_s for job in batch}
         taken = {job.name: job.cpu_s / alone[job.name].cpu_s for job in batch}
-        foretold = predicted_s(alone, comes_s, cores, overhead, usual)
-        told = predicted_s(alone, comes_s, cores, work=taken)
+        predicted = predicted_s(alone, comes_s, cores, overhead, usual)
+        given = predicted_s(alone, comes_s, cores, work=taken)
         found += [
-            Compared(
-                title(batch), job.name, job.takes_s, foretold[job.name], job.cpu_s / cpu_s[job.name], told[job.name]
+            Comparison(
+                title(batch), job.name, job.duration_s, predicted[job.name], job.cpu_s / cpu[job.name], given[job.name]
             )
             for job in batch
         ]
     return found
 
 
-def cpu_s_alone(batches: Sequence[Sequence[Watched]]) -> dict[str, list[float]]:
-    """CPU seconds of each job each time that it was alone."""
+def cpu_s_alone(batches: Sequence[Sequence[ObservedJob]]) -> dict[str, list[float]]:
+    """CPU seconds of each job in each run alone."""
     found: dict[str, list[float]] = {}
     for batch in batches:
         if len(batch) == 1:
@@ -193,52 +193,52 @@ def cpu_s_alone(batches: Sequence[Sequence[Watched]]) -> dict[str, list[float]]:
     return found
 
 
-def title(batch: Sequence[Watched]) -> str:
-    """Such as `large-1, small-2 (+15 s)`."""
-    return ", ".join(job.name + (f" (+{job.at_s:.0f} s)" if job.at_s > LOOK_EVERY_S else "") for job in batch)
+def title(batch: Sequence[ObservedJob]) -> str:
+    """For example `large-1, small-2 (+15 s)`."""
+    return ", ".join(job.name + (f" (+{job.at_s:.0f} s)" if job.at_s > POLL_INTERVAL_S else "") for job in batch)
 
 
-def run(bench: Bench, interpreter: Interpreter, longer: float) -> Iterator[list[Watched]]:
-    """Each batch on the one node of the bench, one after the other."""
+def run(bench: Bench, interpreter: Interpreter, longer: float) -> Iterator[list[ObservedJob]]:
+    """Run each batch on the one node of the benchmark."""
     interpreter.warm_up()
     namespace = bench.cluster.namespace("validate")
     for comes_s in BATCHES:
         batch = _run(bench, namespace, interpreter, comes_s, longer)
-        tell(f"{title(batch)}: {', '.join(f'{job.takes_s:.1f} s, CPU {job.cpu_s:.1f} s' for job in batch)}")
+        log_progress(f"{title(batch)}: {', '.join(f'{job.duration_s:.1f} s, CPU {job.cpu_s:.1f} s' for job in batch)}")
         yield batch
 
 
 def _run(
     bench: Bench, namespace: str, interpreter: Interpreter, comes_s: Mapping[str, float], longer: float
-) -> list[Watched]:
+) -> list[ObservedJob]:
     began_s, asked_s = time.monotonic(), 0.0
-    coming = [Coming(name, *JOBS[name], at_s) for name, at_s in sorted(comes_s.items(), key=lambda one: one[1])]
-    batch: dict[str, Watched] = {}
+    coming = [Arrival(name, *JOBS[name], at_s) for name, at_s in sorted(comes_s.items(), key=lambda one: one[1])]
+    batch: dict[str, ObservedJob] = {}
     groups: dict[str, Cgroup] = {}
-    while coming or not all(job.over for job in batch.values()):
+    while coming or not all(job.ended for job in batch.values()):
         now_s = time.monotonic() - began_s
-        if now_s > GIVE_UP_S * longer:
+        if now_s > TIMEOUT_S * longer:
             raise RuntimeError(f"{', '.join(comes_s)}: not done after {now_s:.0f} s")
         while coming and coming[0].at_s <= now_s:
             pod = training_pod(coming[0], bench.nodes[0], interpreter, longer)
-            batch[coming[0].name] = Watched(coming[0].name, time.monotonic() - began_s)
+            batch[coming[0].name] = ObservedJob(coming[0].name, time.monotonic() - began_s)
             made = bench.cluster.core.create_namespaced_pod(namespace, pod)
             groups[coming.pop(0).name] = bench.nodes[0].pod_cgroup(made)
         for name, job in batch.items():
-            with contextlib.suppress(OSError):  # the kubelet has not made it yet, or takes it down
+            with contextlib.suppress(OSError):  # the kubelet has not created the cgroup yet, or is removing it
                 used_s = groups[name].cpu_usage_s
                 job.seen.append((time.monotonic() - began_s - job.at_s, used_s))
-        if now_s - asked_s >= ASK_EVERY_S:
+        if now_s - asked_s >= STATUS_INTERVAL_S:
             asked_s = now_s
-            _ask_who_is_over(bench, namespace, batch)
-        time.sleep(LOOK_EVERY_S)
+            _check_phases(bench, namespace, batch)
+        time.sleep(POLL_INTERVAL_S)
     bench.cluster.kubectl("delete", "pods", "--all", "-n", namespace, "--timeout=60s")
     return list(batch.values())
 
 
-def _ask_who_is_over(bench: Bench, namespace: str, batch: Mapping[str, Watched]) -> None:
+def _check_phases(bench: Bench, namespace: str, batch: Mapping[str, ObservedJob]) -> None:
     for pod in listed(bench.cluster.core.list_namespaced_pod, namespace):
         name, phase = pod["metadata"]["name"], pod["status"].get("phase")
         if phase == "Failed":
             raise RuntimeError(f"{name} failed; see its pod")
-        batch[name].over = phase == "Succeeded"
+        batch[name].ended = phase == "Succeeded"

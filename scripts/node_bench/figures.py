@@ -1,4 +1,4 @@
-"""The figures of a row: how long the batch took, what was killed, and whether requests fitted the use, and in time."""
+"""Figures of a row: duration, kills, slack and violations, and whether requests rose in time."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from node_bench.batch import Seen
+from node_bench.batch import Observations
 from node_bench.sampling import Sample
 from node_bench.watch import JobRun
 
-MORE = 1.5
-"""A stage needs more where it uses so many times what the one before it did."""
+RISE_FACTOR = 1.5
+"""A stage needs more if its use is this many times that of the previous stage."""
 
-LEAST_SAMPLES = 3
-"""A stage that was over in fewer seconds tells no need."""
+MIN_STAGE_SAMPLES = 3
+"""Shorter stages, in seconds, are not judged."""
 
 
 @dataclass(frozen=True)
 class Rises:
-    """Stages that needed more CPU than the one before and than the job had requested at some time before.
+    """Stages that need more CPU than the previous one, and than was requested at some time before.
 
     Attributes
     ----------
     ahead, late, never
-        How many were provided for before they began, while they went on, and not at all.
+        Number of stages whose request was raised before they began, during them, and not at all.
     lead_s, delay_s
-        Medians of how long before it began, and how long after; NaN where there was none.
+        Median times from the raise to the beginning, and from the beginning to the raise; NaN without any.
     """
 
     ahead: int
@@ -39,13 +39,13 @@ class Rises:
 
     @property
     def stages(self) -> int:
-        """How many there were."""
+        """Number of such stages."""
         return self.ahead + self.late + self.never
 
 
 @dataclass(frozen=True)
 class OneJob:
-    """A job second by second since its pod began: use and request, and when which stage began."""
+    """Use and request of a job, second by second since its pod started, and the beginnings of its stages."""
 
     name: str
     since_s: list[float]
@@ -55,11 +55,11 @@ class OneJob:
 
 
 def rises(runs: Sequence[JobRun], samples: Sequence[Sample]) -> Rises:
-    """Of all jobs; a stage needs what it used on average.
+    """Rises in all jobs; a stage needs its average use.
 
     Examples
     --------
-    A job whose second stage uses four times as much, and that was given it two seconds before:
+    The second stage of a job uses four times as much, and its request was raised two seconds before:
 
     >>> use, request = [0.1] * 5 + [0.4] * 5, [0.2] * 3 + [0.5] * 7
     >>> seen = [Sample(float(t), "a", "a-x", u, 0.0, r, 0.0) for t, (u, r) in enumerate(zip(use, request))]
@@ -73,59 +73,59 @@ def rises(runs: Sequence[JobRun], samples: Sequence[Sample]) -> Rises:
     for run in runs:
         at_s, used, requested = _series(run, samples)
         ends_s = [*(at for at, _ in run.stages), run.ended_s][1:]
-        before = np.inf
+        previous_need = np.inf
         for (begins_s, _), end_s in zip(run.stages, ends_s, strict=True):
             within = (at_s >= begins_s) & (at_s < end_s)
-            if within.sum() < LEAST_SAMPLES:
+            if within.sum() < MIN_STAGE_SAMPLES:
                 continue
             need = float(used[within].mean())
-            lacked = at_s[(at_s < begins_s) & (requested < need)]
-            if need > MORE * before and len(lacked):
-                given = at_s[(at_s > lacked[-1]) & (requested >= need) & (at_s < end_s)]
-                if not len(given):
+            short_s = at_s[(at_s < begins_s) & (requested < need)]
+            if need > RISE_FACTOR * previous_need and len(short_s):
+                raised_s = at_s[(at_s > short_s[-1]) & (requested >= need) & (at_s < end_s)]
+                if not len(raised_s):
                     never += 1
-                elif given[0] < begins_s or requested[within][0] >= need:
-                    leads_s.append(max(0.0, begins_s - float(given[0])))
+                elif raised_s[0] < begins_s or requested[within][0] >= need:
+                    leads_s.append(max(0.0, begins_s - float(raised_s[0])))
                 else:
-                    delays_s.append(float(given[0]) - begins_s)
-            before = need
+                    delays_s.append(float(raised_s[0]) - begins_s)
+            previous_need = need
     median = [float(np.median(found)) if found else float("nan") for found in (leads_s, delays_s)]
     return Rises(len(leads_s), len(delays_s), never, *median)
 
 
 def one_job(runs: Sequence[JobRun], samples: Sequence[Sample]) -> OneJob:
-    """The one that was submitted last: of the same plan in every row."""
+    """The job submitted last, which has the same plan in every row."""
     run = max(runs, key=lambda run: run.submitted_s)
     at_s, used, requested = _series(run, samples)
-    begun_s = run.pod_started_s
-    stages = [(at - begun_s, name) for at, name in run.stages]
-    return OneJob(run.name, (at_s - begun_s).tolist(), used.tolist(), requested.tolist(), stages)
+    start_s = run.pod_started_s
+    stages = [(at - start_s, name) for at, name in run.stages]
+    return OneJob(run.name, (at_s - start_s).tolist(), used.tolist(), requested.tolist(), stages)
 
 
 def _series(run: JobRun, samples: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """float64 (n,) each: moments, cores used and requested."""
+    """float64 (n,) each: times, cores used and requested."""
     rows = [(s.at_s, s.cpu_cores, s.cpu_request_cores) for s in samples if s.job == run.name]
     at_s, used, requested = np.array(sorted(rows)).reshape(-1, 3).T
     return at_s, used, requested
 
 
-VIOLATES_ABOVE = 1.05
-METRICS_EVERY_S = 10.0
-"""How often metrics-server tells usage in this bench: the mean since it did so last."""
+VIOLATION_TOLERANCE = 1.05
+METRICS_INTERVAL_S = 10.0
+"""Interval of metrics-server, which reports means over it."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How well requests fitted the use of one resource.
+    """How well requests fit the use of one resource.
 
     Attributes
     ----------
     used, requested
-        Core or byte seconds of all samples.
+        Core- or byte-seconds of all samples.
     slack_ratio
-        What was requested and not used, against the use.
+        Requested but unused, divided by use.
     violation_ratio
-        Share of the samples with a use above 1.05 of the request in force.
+        Share of samples with use above 1.05 times the request in force.
     """
 
     used: float
@@ -136,7 +136,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The batch second by second: arrays of one length, and by job of (samples,)."""
+    """The batch second by second: lists of equal length, some by job."""
 
     since_s: list[float]
     running: list[int]
@@ -149,9 +149,9 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Figures:
-    """One row of the table. Seconds; a job's time is from its first pod's start to its end.
+    """One row of the table, in seconds; a job lasts from the start of its first pod to its end.
 
-    `cpu` and `memory` judge each second; `cpu_as_told` and `memory_as_told` the means that a recommender gets to see.
+    `cpu` and `memory` judge each second, `cpu_sampled` and `memory_sampled` the means by metrics-server.
     """
 
     key: str
@@ -164,8 +164,8 @@ class Figures:
     job_max_s: float
     cpu: Fit
     memory: Fit
-    cpu_as_told: Fit
-    memory_as_told: Fit
+    cpu_sampled: Fit
+    memory_sampled: Fit
     jobs_at_a_time: float
     rises: Rises
     jobs: list[dict[str, object]] = field(repr=False)
@@ -173,12 +173,12 @@ class Figures:
     one_job: OneJob = field(repr=False)
 
 
-def figures(key: str, title: str, seen: Seen) -> Figures:
-    """Judge what was seen of a batch."""
+def figures(key: str, title: str, seen: Observations) -> Figures:
+    """Judge the observations of a batch."""
     took_s = [run.ended_s - run.pod_started_s for run in seen.runs]
     begin_s, end_s = min(run.submitted_s for run in seen.runs), max(run.ended_s for run in seen.runs)
     each_s = _by_second(seen.samples)
-    as_told = _as_told(seen.samples)
+    as_reported = _as_reported(seen.samples)
     return Figures(
         key,
         title,
@@ -190,8 +190,8 @@ def figures(key: str, title: str, seen: Seen) -> Figures:
         job_max_s=max(took_s),
         cpu=fit(each_s[:, :2]),
         memory=fit(each_s[:, 2:]),
-        cpu_as_told=fit(as_told[:, :2]),
-        memory_as_told=fit(as_told[:, 2:]),
+        cpu_sampled=fit(as_reported[:, :2]),
+        memory_sampled=fit(as_reported[:, 2:]),
         jobs_at_a_time=sum(took_s) / (end_s - begin_s),
         rises=rises(seen.runs, seen.samples),
         jobs=[_of_job(run, begin_s) for run in seen.runs],
@@ -206,44 +206,44 @@ def _by_second(samples: Sequence[Sample]) -> NDArray[np.float64]:
     return np.array(rows).reshape(-1, 4)
 
 
-def _as_told(samples: Sequence[Sample]) -> NDArray[np.float64]:
-    """The same as means of `METRICS_EVERY_S` of each pod; what is left at its end nobody tells."""
-    begun: dict[str, float] = {}
+def _as_reported(samples: Sequence[Sample]) -> NDArray[np.float64]:
+    """float64 (windows, 4): means over `METRICS_INTERVAL_S` of each pod; an incomplete last window is dropped."""
+    start_s: dict[str, float] = {}
     windows: dict[tuple[str, int], list[int]] = {}
-    for place, sample in enumerate(samples):
-        since_s = sample.at_s - begun.setdefault(sample.pod, sample.at_s)
-        windows.setdefault((sample.pod, int(since_s // METRICS_EVERY_S)), []).append(place)
+    for index, sample in enumerate(samples):
+        since_s = sample.at_s - start_s.setdefault(sample.pod, sample.at_s)
+        windows.setdefault((sample.pod, int(since_s // METRICS_INTERVAL_S)), []).append(index)
     each_s = _by_second(samples)
-    whole = [each_s[places].mean(axis=0) for places in windows.values() if len(places) >= METRICS_EVERY_S - 1]
-    return np.array(whole).reshape(-1, 4)
+    complete = [each_s[rows].mean(axis=0) for rows in windows.values() if len(rows) >= METRICS_INTERVAL_S - 1]
+    return np.array(complete).reshape(-1, 4)
 
 
 def fit(use_and_request: NDArray[np.float64]) -> Fit:
-    """Judge samples of (use, request).
+    """Judge samples of use and request; all zeros without samples.
 
     Parameters
     ----------
     use_and_request
-        (samples, 2); none at all gives zeros.
+        float64 (samples, 2).
     """
     if not len(use_and_request):
         return Fit(0.0, 0.0, 0.0, 0.0)
     used, requested = use_and_request.T
     slack = np.maximum(requested - used, 0.0).sum()
-    violations = used > requested * VIOLATES_ABOVE
+    violations = used > requested * VIOLATION_TOLERANCE
     return Fit(float(used.sum()), float(requested.sum()), float(slack / used.sum()), float(violations.mean()))
 
 
-def timeline(seen: Seen, begin_s: float) -> Timeline:
-    """Samples by moment; a job that does not run uses nothing."""
+def timeline(seen: Observations, begin_s: float) -> Timeline:
+    """Samples by time; a job that does not run uses nothing."""
     samples, moments = seen.samples, seen.moments
-    place = {moment: index for index, moment in enumerate(moments)}
+    index_of = {moment: index for index, moment in enumerate(moments)}
     jobs = sorted({sample.job for sample in samples})
     cpu, memory = ({job: [0.0] * len(moments) for job in jobs} for _ in range(2))
     requests = np.zeros((2, len(moments)))
     running = [0] * len(moments)
     for sample in samples:
-        at = place[sample.at_s]
+        at = index_of[sample.at_s]
         cpu[sample.job][at] += sample.cpu_cores
         memory[sample.job][at] += sample.memory_bytes
         requests[:, at] += sample.cpu_request_cores, sample.memory_request_bytes

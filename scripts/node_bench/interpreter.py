@@ -1,4 +1,4 @@
-"""The host's interpreter that the jobs run on, mounted into their pods."""
+"""The host's Python interpreter that the jobs run on, mounted into their pods."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 ENVIRONMENT = "PHASEWISE_BENCH_PYTHON"
 NEEDS = {"torch": ("torch", "numpy"), "numpy": ("numpy",)}
-"""What each workload imports."""
+"""Packages that each workload imports."""
 
-_ASKED = """
+_PROBE = """
 import importlib.util, json, sys
 found = [name for name in sys.argv[1:] if importlib.util.find_spec(name)]
 print(json.dumps({"found": found, "prefixes": [sys.base_prefix, sys.prefix]}))
@@ -20,7 +20,7 @@ print(json.dumps({"found": found, "prefixes": [sys.base_prefix, sys.prefix]}))
 
 
 class NoInterpreter(Exception):
-    """No interpreter has what the workload imports; the message says what to install."""
+    """The interpreter lacks packages of the workload; the message says what to install."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Interpreter:
     Attributes
     ----------
     prefixes
-        Its `sys.base_prefix` and `sys.prefix`: the folders that a pod needs of it.
+        Its `sys.base_prefix` and `sys.prefix`, which a pod needs.
     """
 
     path: str
@@ -38,13 +38,13 @@ class Interpreter:
     prefixes: tuple[str, str]
 
     def warm_up(self) -> None:
-        """Import once on the host, so that the files lie in memory, and in nobody's account, before the first job."""
+        """Import once on the host, so that the files are in the page cache and charged to no pod."""
         code = f"import {', '.join(NEEDS[self.workload])}"
         subprocess.run([self.path, "-c", code], check=True, capture_output=True)
 
 
 def find(workload: str, path: str | None = None) -> Interpreter:
-    """The interpreter for a workload: the one named, else the environment's, else the one that runs this.
+    """Find the interpreter for a workload: `path`, else the environment variable's, else the running one.
 
     Raises
     ------
@@ -53,10 +53,11 @@ def find(workload: str, path: str | None = None) -> Interpreter:
     """
     path = path or os.environ.get(ENVIRONMENT) or sys.executable
     try:
-        told = subprocess.run([path, "-c", _ASKED, *NEEDS[workload]], check=True, capture_output=True, text=True).stdout
+        probe = [path, "-c", _PROBE, *NEEDS[workload]]
+        output = subprocess.run(probe, check=True, capture_output=True, text=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         raise NoInterpreter(f"{path} does not run as a Python interpreter: {error}") from error
-    facts = json.loads(told)
+    facts = json.loads(output)
     if absent := [name for name in NEEDS[workload] if name not in facts["found"]]:
         raise NoInterpreter(
             f"{path} has no {' and no '.join(absent)}. Make an environment "

@@ -1,7 +1,7 @@
-"""One training job with the stages of a real one: its waits are waits, its work on the CPU is fixed work.
+"""One training job with the stages of a real one: waits take fixed time, work on the CPU is a fixed amount.
 
-`python -m node_bench.job --workload torch --seed 1`. It imports NumPy and, for `torch`, PyTorch, and nothing else of
-weight, since what it imports is part of what is measured. Each stage is told on stdout as it begins: `stage=load`.
+`python -m node_bench.job --workload torch --seed 1`. It imports NumPy and, for `torch`, PyTorch, and little else, since
+imports are part of the measurement. It prints each stage as it begins: `stage=load`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ FEATURES = 256
 CLASSES = 10
 SHARDS = 24
 ROWS = 125_000
-"""With FEATURES of 4 bytes, 122 MiB; in `preprocess` there are up to four of it for a while."""
+"""With FEATURES of 4 bytes, 122 MiB; `preprocess` holds up to four copies for a while."""
 SHARD_WAIT_S = 0.5
 PREPROCESS_PASSES = 2
 BATCH = 128
 STEPS = 68
 STEP_WAIT_S = 0.11
-HELD_OUT = 0.25
+HELD_OUT_SHARE = 0.25
 EVALUATION_PASSES = 3
 EVALUATION_ROWS = 10_000
-FEWEST_ROWS = 8_000
+MIN_ROWS = 8_000
 
 
 def stage(name: str) -> None:
-    """Tell that a stage begins."""
+    """Print that a stage begins."""
     print(f"stage={name}", flush=True)
 
 
@@ -51,23 +51,23 @@ class Job:
 
         self._np = np
         self._chance = np.random.default_rng(seed)
-        self._rows = max(FEWEST_ROWS, round(ROWS * size * scale)) // SHARDS
+        self._rows = max(MIN_ROWS, round(ROWS * size * scale)) // SHARDS
         self._pace = pace
         self._scale = scale
         self._waits, self._work = waits, work
         self._model = model
         self._shards: list[NDArray[np.float32]] = []
-        self._rows_in_order: NDArray[np.float32]
+        self._prepared: NDArray[np.float32]
         self._labels: NDArray[np.int64]
 
     def load(self) -> None:
-        """Wait for the storage, shard by shard; memory grows by each."""
+        """Wait for storage shard by shard; memory grows with each."""
         for _ in range(SHARDS):
             time.sleep(SHARD_WAIT_S * self._pace * self._scale * self._waits)
             self._shards.append(self._chance.standard_normal((self._rows, FEATURES), dtype=self._np.float32))
 
     def preprocess(self) -> None:
-        """Clip and standardise; copies of the data stand side by side while the CPU works."""
+        """Clip and standardise on the CPU, with several copies of the data in memory."""
         np = self._np
         raw = np.concatenate(self._shards)
         self._shards.clear()
@@ -81,37 +81,37 @@ class Job:
                 prepared[part] = np.clip(centred[part], ranks[len(ranks) // 100], ranks[-len(ranks) // 100])
         prepared /= prepared.std(axis=0)
         self._labels = np.argmax(raw[:, :CLASSES], axis=1)
-        self._rows_in_order = prepared
+        self._prepared = prepared
 
     def train(self) -> None:
-        """One epoch: mostly the accelerator's time."""
-        held = round(len(self._rows_in_order) * HELD_OUT)
+        """Train one epoch, mostly waiting for the accelerator."""
+        held_out = round(len(self._prepared) * HELD_OUT_SHARE)
         for _ in range(max(2, round(STEPS * self._scale)) * self._waits):
-            picked = self._chance.integers(held, len(self._rows_in_order), BATCH)
-            self._model.step(self._rows_in_order[picked], self._labels[picked])
+            picked = self._chance.integers(held_out, len(self._prepared), BATCH)
+            self._model.step(self._prepared[picked], self._labels[picked])
             time.sleep(STEP_WAIT_S * self._pace)
 
     def evaluate(self) -> None:
-        """Go through the held-out rows on the CPU."""
-        held = round(len(self._rows_in_order) * HELD_OUT)
+        """Evaluate the held-out rows on the CPU."""
+        held_out = round(len(self._prepared) * HELD_OUT_SHARE)
         losses = []
         for _ in range(EVALUATION_PASSES * self._work):
-            for start in range(0, held, EVALUATION_ROWS):
-                part = slice(start, min(start + EVALUATION_ROWS, held))
-                losses.append(self._model.evaluate(self._rows_in_order[part], self._labels[part]))
+            for start in range(0, held_out, EVALUATION_ROWS):
+                part = slice(start, min(start + EVALUATION_ROWS, held_out))
+                losses.append(self._model.evaluate(self._prepared[part], self._labels[part]))
         print(f"loss={sum(losses) / len(losses):.4f}", flush=True)
 
     def export(self, folder: Path) -> None:
-        """Write the model and some rows to compare it by later, packed."""
+        """Write the model and compressed reference rows."""
         self._model.save(folder / "model")
-        reference = self._rows_in_order[: len(self._rows_in_order) // 20].tobytes()
+        reference = self._prepared[: len(self._prepared) // 20].tobytes()
         (folder / "reference.z").write_bytes(zlib.compress(reference, level=4))
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """All stages in order."""
+    """Run all stages in order."""
     stage("import")
-    from node_bench import models  # noqa: PLC0415 - this is what the stage is about
+    from node_bench import models  # noqa: PLC0415 - importing is a stage
 
     model = models.new(arguments.workload, FEATURES, CLASSES, arguments.seed)
     job = Job(arguments.seed, arguments.size, arguments.pace, arguments.scale, arguments.waits, arguments.work, model)

@@ -1,4 +1,4 @@
-"""What a job trains: a small network in PyTorch, or the like in NumPy where there is no PyTorch."""
+"""Models that jobs train: a small network in PyTorch, or one in NumPy where there is no PyTorch."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Model(Protocol):
     """A classifier of rows."""
 
     def step(self, rows: Rows, labels: Labels) -> float:
-        """Learn from a batch; its loss."""
+        """Train on a batch; return its loss."""
 
     def evaluate(self, rows: Rows, labels: Labels) -> float:
-        """The loss, without learning."""
+        """Return the loss without training."""
 
     def save(self, path: Path) -> None:
-        """Write what was learned."""
+        """Write the weights."""
 
 
 def new(workload: str, features: int, classes: int, seed: int) -> Model:
@@ -37,7 +37,7 @@ class TorchModel:
     """Three dense layers and Adam."""
 
     def __init__(self, features: int, classes: int, seed: int) -> None:
-        import torch  # noqa: PLC0415 - three seconds and 300 MiB that the other workload does without
+        import torch  # noqa: PLC0415 - costs three seconds and 300 MiB
 
         torch.manual_seed(seed)
         torch.set_num_threads(1)
@@ -54,7 +54,7 @@ class TorchModel:
         self._loss = layers.CrossEntropyLoss()
 
     def step(self, rows: Rows, labels: Labels) -> float:
-        """Learn from a batch; its loss."""
+        """Train on a batch; return its loss."""
         self._optimiser.zero_grad()
         loss = self._loss(self._net(self._torch.from_numpy(rows)), self._torch.from_numpy(labels))
         loss.backward()
@@ -62,7 +62,7 @@ class TorchModel:
         return float(loss.detach())
 
     def evaluate(self, rows: Rows, labels: Labels) -> float:
-        """The loss, without learning."""
+        """Return the loss without training."""
         with self._torch.no_grad():
             return float(self._loss(self._net(self._torch.from_numpy(rows)), self._torch.from_numpy(labels)))
 
@@ -80,17 +80,17 @@ class NumpyModel:
         self._second = (chance.standard_normal((HIDDEN, classes)) / np.sqrt(HIDDEN)).astype(np.float32)
 
     def step(self, rows: Rows, labels: Labels) -> float:
-        """Learn from a batch; its loss."""
-        hidden, chances, loss = self._forward(rows, labels)
-        chances[np.arange(len(labels)), labels] -= 1
-        chances /= len(labels)
-        below = (chances @ self._second.T) * (hidden > 0)
-        self._second -= LEARNING_RATE * hidden.T @ chances
+        """Train on a batch; return its loss."""
+        hidden, probabilities, loss = self._forward(rows, labels)
+        probabilities[np.arange(len(labels)), labels] -= 1
+        probabilities /= len(labels)
+        below = (probabilities @ self._second.T) * (hidden > 0)
+        self._second -= LEARNING_RATE * hidden.T @ probabilities
         self._first -= LEARNING_RATE * rows.T @ below
         return loss
 
     def evaluate(self, rows: Rows, labels: Labels) -> float:
-        """The loss, without learning."""
+        """Return the loss without training."""
         return self._forward(rows, labels)[2]
 
     def save(self, path: Path) -> None:
@@ -101,7 +101,7 @@ class NumpyModel:
     def _forward(self, rows: Rows, labels: Labels) -> tuple[Rows, Rows, float]:
         hidden = np.maximum(rows @ self._first, 0)
         scores = hidden @ self._second
-        chances = np.exp(scores - scores.max(axis=1, keepdims=True))
-        chances /= chances.sum(axis=1, keepdims=True)
-        loss = -float(np.log(chances[np.arange(len(labels)), labels] + 1e-9).mean())
-        return hidden, chances, loss
+        probabilities = np.exp(scores - scores.max(axis=1, keepdims=True))
+        probabilities /= probabilities.sum(axis=1, keepdims=True)
+        loss = -float(np.log(probabilities[np.arange(len(labels)), labels] + 1e-9).mean())
+        return hidden, probabilities, loss

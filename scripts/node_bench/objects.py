@@ -1,4 +1,4 @@
-"""The jobs of the bench, runs of one class drawn from a seed, and their Kubernetes objects: Jobs as declared, VPAs."""
+"""Jobs of the benchmark, drawn from a seed, and their Kubernetes objects: Jobs and VPAs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from node_bench.interpreter import Interpreter
 Json = dict[str, Any]
 
 CLASS = "train"
-"""The jobs are `train-001`, `train-002`, ...: runs of one class."""
+"""Jobs are `train-001`, `train-002`, ...: runs of one class."""
 DECLARED = {"cpu": "900m", "memory": "1200Mi"}
 JOB_LABEL = "batch.kubernetes.io/job-name"
-TRIES = 100
-"""A job that is killed or evicted begins again until it is through."""
+MAX_ATTEMPTS = 100
+"""Backoff limit: a job that is killed or evicted starts again."""
 
 
 def job_name(number: int) -> str:
@@ -27,14 +27,14 @@ def job_name(number: int) -> str:
 
 
 def job(node: RealNode, interpreter: Interpreter, number: int, plan: Plan) -> Json:
-    """A Job for the node. It has requests and no limits, so only the node's own limits hold it."""
+    """A Job for the node, with requests but no limits."""
     command = [interpreter.path, "-m", "node_bench.job", "--workload", interpreter.workload, *plan.arguments()]
     pod = node.pod("", command, cpu=DECLARED["cpu"], memory=DECLARED["memory"], restart="OnFailure")
-    return workloads.job(job_name(number), with_host_python(pod, interpreter.prefixes), backoffLimit=TRIES)
+    return workloads.job(job_name(number), with_host_python(pod, interpreter.prefixes), backoffLimit=MAX_ATTEMPTS)
 
 
 def vpa(name: str, recommender: str | None) -> Json:
-    """The VPA of a Job. `recommender` None leaves it to the default one."""
+    """The VPA of a Job; None for the default recommender."""
     policy = {"containerName": "*", "controlledValues": "RequestsOnly"}
     return vpa_objects.vpa("Job", name, recommender=recommender, min_replicas=1, container_policy=policy)
 
@@ -46,20 +46,20 @@ QUICK_SCALE = 0.25
 
 @dataclass(frozen=True)
 class Plan:
-    """One training job: everything that decides what it does.
+    """Parameters of one training job.
 
     Attributes
     ----------
     number
-        Its place in the queue, from 1.
+        Position in the queue, from 1.
     size
-        Rows of its data set against a middling job's; memory and work on the CPU follow.
+        Rows of its data set relative to the average job; memory and work on the CPU follow.
     pace
-        How long its waits (storage, accelerator) are against a middling job's.
+        Length of its waits (storage, accelerator) relative to the average job.
     scale
-        1 for a job of about a minute; less makes data, work and waits smaller.
+        1 for a job of about a minute; less shrinks data, work and waits.
     waits, work
-        So many times as long are the stages that wait, and those that compute, with the same data.
+        Factors on the length of stages that wait, and of stages that compute, with the same data.
     """
 
     number: int
@@ -72,16 +72,16 @@ class Plan:
     work: int = 1
 
     def arguments(self) -> list[str]:
-        """The options of `python -m node_bench.job` for it."""
+        """Options of `python -m node_bench.job`."""
         sizes = {"seed": self.seed, "size": self.size, "epochs": self.epochs, "pace": self.pace, "scale": self.scale}
         sizes |= {"waits": self.waits, "work": self.work}
         return [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
 
 
 def draw(count: int, seed: int, scale: float = 1.0, waits: int = 1, work: int = 1) -> list[Plan]:
-    """The first `count` jobs of a batch; the same seed gives the same batch.
+    """Draw the first `count` jobs of a batch; the same seed gives the same batch.
 
-    A scale below 1 is for trying things out: two epochs are enough there.
+    With a scale below 1, for trial runs, jobs have two epochs.
     """
     plans = []
     for number in range(1, count + 1):

@@ -1,4 +1,4 @@
-"""The rows over time: what the jobs used, stacked, under what they had requested together; and one job of each."""
+"""Charts of the rows over time: stacked use of the jobs below the sum of their requests; and one job of each row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROW_INCHES, _TITLE = 2.3, 8
 
 
 def draw(rows: Sequence[Figures], path: Path, node_cores: float, node_bytes: float) -> None:
-    """Draw every row: CPU at the left, memory beside it, all on the same clock; at the right one job on its own."""
+    """Draw a line of panels per row: CPU and memory of the batch, and CPU of one job."""
     with rc_context(SETTINGS):
         figure = new_figure(_ROW_INCHES * len(rows) + 0.4)
         panels = figure.subplots(len(rows), 3, squeeze=False, sharex="col")
@@ -34,12 +34,12 @@ def draw(rows: Sequence[Figures], path: Path, node_cores: float, node_bytes: flo
             cpu.set_ylabel("CPU, cores")
             memory.set_ylabel("memory, GiB")
             cpu.set_title(row.title, fontsize=_TITLE)
-            memory.set_title(_facts(row), fontsize=_TITLE)
+            memory.set_title(_batch_title(row), fontsize=_TITLE)
         for axes in panels[-1, :2]:
             axes.set(
                 xlabel="seconds since the first job was submitted", xlim=(0, 1.02 * max(row.batch_s for row in rows))
             )
-        panels[-1, 2].set(xlabel="seconds since its pod began")
+        panels[-1, 2].set(xlabel="seconds since the start of its pod")
         handles = panels[0][1].get_lines()
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
         save(figure, path)
@@ -53,36 +53,36 @@ def _panel(
     colours = colormaps["tab20"](np.linspace(0, 1, 20))
     if len(layers):
         axes.stackplot(since, layers, colors=colours[: len(layers)], linewidth=0, alpha=0.85)
-    axes.step(since, np.array(requested) / unit, where="post", color=INK, linewidth=1.0, label="requested together")
-    axes.axhline(node / unit, color=TARGET, linewidth=1.0, linestyle="--", label="the node")
-    axes.axvline(row.batch_s, color=SOFT, linewidth=0.8, linestyle=":", label="batch done")
+    axes.step(since, np.array(requested) / unit, where="post", color=INK, linewidth=1.0, label="sum of requests")
+    axes.axhline(node / unit, color=TARGET, linewidth=1.0, linestyle="--", label="node")
+    axes.axvline(row.batch_s, color=SOFT, linewidth=0.8, linestyle=":", label="batch finished")
     axes.set_ylim(0, 1.15 * node / unit)
     grid(axes, "y")
 
 
 def _one_job(axes: Axes, row: Figures, most_cores: float) -> None:
-    """What it used and requested, and where which stage began."""
+    """Draw use and request of one job, and the beginnings of its stages."""
     job = row.one_job
     axes.fill_between(job.since_s, job.cpu_cores, step="post", color=SOFT, alpha=0.5, linewidth=0)
     axes.step(job.since_s, job.cpu_request_cores, where="post", color=INK, linewidth=1.0)
     room_s = 0.04 * (job.since_s[-1] if job.since_s else 0.0)
     for (since_s, stage), (until_s, _) in pairwise([*job.stages, (math.inf, "")]):
         axes.axvline(since_s, color=SOFT, linewidth=0.6, linestyle=":")
-        if until_s - since_s > room_s:  # else the name would lie upon the next one
+        if until_s - since_s > room_s:  # else the names would overlap
             axes.text(since_s, 1.12 * most_cores, f" {stage}", rotation=90, va="top", fontsize=6, color=SOFT)
     axes.set_ylim(0, 1.15 * most_cores)
-    axes.set_title(_raised(row), fontsize=_TITLE)
+    axes.set_title(_job_title(row), fontsize=_TITLE)
     grid(axes, "y")
 
 
-def _raised(row: Figures) -> str:
+def _job_title(row: Figures) -> str:
     found = row.rises
     if not found.stages:
         return "the last job"
     by = f", {found.lead_s:.0f} s" if found.ahead else ""
-    return f"the last job; {found.ahead} of {found.stages} ahead{by}"
+    return f"the last job; {found.ahead} of {found.stages} raised ahead{by}"
 
 
-def _facts(row: Figures) -> str:
+def _batch_title(row: Figures) -> str:
     killed = f", {row.oom_kills} OOM kills" if row.oom_kills else ""
     return f"{row.batch_s:.0f} s, {row.jobs_at_a_time:.1f} jobs at a time{killed}"

@@ -1,4 +1,4 @@
-"""What every container uses each second, read from its control group, beside the requests in force at that moment."""
+"""Samples each second of what every container uses, read from its control group, and of its requests in force."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from node_bench.watch import Running
 
-EVERY_S = 1.0
+SAMPLE_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One container over one second; the CPU is its mean since the last sample."""
+    """One container over one second; CPU is the mean since the previous sample."""
 
     at_s: float
     job: str
@@ -26,7 +26,7 @@ class Sample:
 
 
 class Sampler:
-    """Looks at the running containers once a second on a thread of its own."""
+    """Samples the running containers once a second in a thread."""
 
     def __init__(self, running: Callable[[], list[Running]]) -> None:
         self._running = running
@@ -34,7 +34,7 @@ class Sampler:
         self._samples: list[Sample] = []
         self._moments: list[float] = []
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, name="sampler", daemon=True)
+        self._thread = threading.Thread(target=self._sample_loop, name="sampler", daemon=True)
 
     def __enter__(self) -> Sampler:
         self._thread.start()
@@ -46,29 +46,29 @@ class Sampler:
 
     @property
     def samples(self) -> list[Sample]:
-        """Those so far, in the order of time; those of one look share their moment."""
+        """Samples so far, in order of time; those taken together share their time."""
         return list(self._samples)
 
     @property
     def moments(self) -> list[float]:
-        """When it looked (unix seconds), whether something ran or not."""
+        """Times of sampling (unix seconds), whether containers ran or not."""
         return list(self._moments)
 
-    def _look_on(self) -> None:
-        following = time.monotonic()
-        while not self._stopped.wait(max(0.0, following - time.monotonic())):
-            following = max(following + EVERY_S, time.monotonic())
+    def _sample_loop(self) -> None:
+        due_s = time.monotonic()
+        while not self._stopped.wait(max(0.0, due_s - time.monotonic())):
+            due_s = max(due_s + SAMPLE_INTERVAL_S, time.monotonic())
             at_s = time.time()
             for container in self._running():
-                self._look_at(container, at_s)
+                self._sample(container, at_s)
             self._moments.append(at_s)
 
-    def _look_at(self, container: Running, at_s: float) -> None:
+    def _sample(self, container: Running, at_s: float) -> None:
         before = self._last.get(container.identity)
         try:
             used_s, read_s = container.cgroup.cpu_usage_s, time.monotonic()
             memory = container.cgroup.working_set_bytes
-        except (OSError, StopIteration):  # it has just ended
+        except (OSError, StopIteration):  # it has ended
             return
         self._last[container.identity] = read_s, used_s
         if before is None:

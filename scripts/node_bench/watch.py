@@ -1,4 +1,4 @@
-"""What happens to the pods of a batch: who runs with which requests, how often it began again, and in which stage."""
+"""Watch the pods of a batch: containers with their requests, restarts, kills, evictions and stages."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from local_cluster.real_node.node import RealNode
 from local_cluster.rig import Rig
 from node_bench.objects import JOB_LABEL
 
-KILLED = 137
-ENDED = frozenset({0, KILLED, 143})
-"""Exit codes of a container that was done, killed (for memory or by the node), or asked to end."""
-LIST_EVERY_S = 30
+SIGKILL_CODE = 137
+EXPECTED_CODES = frozenset({0, SIGKILL_CODE, 143})
+"""Exit codes of a container that succeeded, was killed (for memory or by the node), or was terminated."""
+RELIST_INTERVAL_S = 30
 ANSWERS_WITHIN_S = 10
-_AGAIN_AFTER_S = 1.0
+_RETRY_S = 1.0
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Running:
-    """A container that runs now, and the requests that are in force for it."""
+    """A running container, and its requests in force."""
 
     job: str
     pod: str
@@ -43,22 +43,22 @@ class Running:
 
 @dataclass
 class JobRun:
-    """What became of one job. Times are unix seconds.
+    """One job as observed. Times are unix seconds.
 
     Attributes
     ----------
     submitted_s, pod_started_s, ended_s
-        When the Job was made, its first pod was taken on by the node, its last container ended well; NaN before.
+        When the Job was created, its first pod was accepted by the node, its last container succeeded; NaN before.
     containers
-        Identities of the containers that began it; more than one when it was killed or evicted on the way.
+        Ids of its containers; several if it was killed or evicted.
     oom_kills
-        Containers killed for want of memory, and when.
+        Containers killed for memory, and when.
     evictions
-        Pods taken away before they were done.
+        Pods removed before they were done.
     stages
-        (unix seconds, name) as the job told them.
+        (unix seconds, name) as the job printed them.
     failed_in
-        The pod in which it ended by a fault of its own, which no job of the bench does.
+        Pod in which it failed by itself, which no job should.
     """
 
     name: str
@@ -81,7 +81,7 @@ class JobRun:
 
 
 class PodWatch:
-    """Follows the pods of a namespace on a thread of its own until it is stopped."""
+    """Watches the pods of a namespace in a thread until it is stopped."""
 
     def __init__(
         self, rig: Rig, node: RealNode, namespace: str, on_container: Callable[[Running], None] = lambda _: None
@@ -101,27 +101,27 @@ class PodWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopped.set()  # and not waited for: the next event may take long
+        self._stopped.set()  # not joined: the next event may take long
 
     def expect(self, job: str) -> None:
-        """Tell of a job before it is made."""
+        """Register a job before it is created."""
         with self._lock:
             self._runs[job] = JobRun(job, time.time())
 
     @property
     def running(self) -> list[Running]:
-        """The containers that run now."""
+        """Running containers."""
         with self._lock:
             return list(self._running.values())
 
     @property
     def runs(self) -> list[JobRun]:
-        """Every job expected so far, in that order."""
+        """Registered jobs, in order."""
         with self._lock:
             return list(self._runs.values())
 
     def began_stage(self, job: str, name: str) -> None:
-        """The job told that a stage begins."""
+        """Note that a job printed a new stage."""
         with self._lock:
             self._runs[job].stages.append((time.time(), name))
 
@@ -135,19 +135,19 @@ class PodWatch:
                     core.list_namespaced_pod,
                     self._namespace,
                     resource_version=listed.metadata.resource_version,
-                    timeout_seconds=LIST_EVERY_S,
-                    _request_timeout=LIST_EVERY_S + ANSWERS_WITHIN_S,
+                    timeout_seconds=RELIST_INTERVAL_S,
+                    _request_timeout=RELIST_INTERVAL_S + ANSWERS_WITHIN_S,
                 )
                 for event in events:
                     self._see(event["object"], gone=event["type"] == "DELETED")
                     if self._stopped.is_set():
                         return
             except (ApiException, HTTPError) as error:
-                _log.info("the watch of %s begins again: %s", self._namespace, error)
-                self._stopped.wait(_AGAIN_AFTER_S)
+                _log.info("restarting the watch of %s: %s", self._namespace, error)
+                self._stopped.wait(_RETRY_S)
 
     def _see_all(self, pods: list[V1Pod]) -> None:
-        """A whole list: what ran and is not in it was taken away between two watches."""
+        """Take in a complete list: running pods missing from it were removed between two watches."""
         there = {pod.metadata.uid for pod in pods}
         with self._lock:
             for uid in self._running.keys() - there:
@@ -162,7 +162,7 @@ class PodWatch:
                 return
             status = next(iter(pod.status.container_statuses or []), None)
             before = self._running.pop(pod.metadata.uid, None)
-            note(self._runs[job], pod, status, gone=gone)
+            update_run(self._runs[job], pod, status, gone=gone)
             if gone or status is None or not status.state.running:
                 return
             now = self._running[pod.metadata.uid] = self._as_running(job, pod, status)
@@ -175,19 +175,19 @@ class PodWatch:
         return Running(job, pod.metadata.name, status.container_id, self._node.cgroup_in(pod), cpu, memory)
 
 
-def note(run: JobRun, pod: V1Pod, status: V1ContainerStatus | None, *, gone: bool) -> None:
-    """Take down what a pod and the status of its container say of its job."""
+def update_run(run: JobRun, pod: V1Pod, status: V1ContainerStatus | None, *, gone: bool) -> None:
+    """Update a job from a pod and the status of its container."""
     if pod.status.start_time and not run.containers:
         run.pod_started_s = pod.status.start_time.timestamp()
     for state in (status.state, status.last_state) if status is not None else ():
         ended = state.terminated if state else None
         if ended is None:
             continue
-        # Not by its reason: with control groups of version 1 all containers of a node are told of an OOM, the one that
-        # is killed and those that are not. Whatever else kills here deletes the pod first.
-        if ended.exit_code == KILLED and not pod.metadata.deletion_timestamp:
+        # Not by its reason: with cgroup v1 the OOM of one container is reported for all containers of a node. Whatever
+        # else kills here deletes the pod first.
+        if ended.exit_code == SIGKILL_CODE and not pod.metadata.deletion_timestamp:
             run.oom_kills[ended.container_id] = ended.finished_at.timestamp()
-        if ended.exit_code not in ENDED:
+        if ended.exit_code not in EXPECTED_CODES:
             run.failed_in = pod.metadata.name
         if ended.exit_code == 0:
             run.ended_s = ended.finished_at.timestamp()
@@ -197,32 +197,32 @@ def note(run: JobRun, pod: V1Pod, status: V1ContainerStatus | None, *, gone: boo
         run.evictions.add(pod.metadata.uid)
 
 
-MARK = "stage="
-TRIES = 3
+STAGE_PREFIX = "stage="
+MAX_ATTEMPTS = 3
 
 
 class StageFollower:
-    """Calls `told(job, stage)` when a container says that a stage begins; one thread for each container."""
+    """Calls `on_stage(job, stage)` when a container prints a new stage; one thread per container."""
 
-    def __init__(self, rig: Rig, namespace: str, told: Callable[[str, str], None]) -> None:
+    def __init__(self, rig: Rig, namespace: str, on_stage: Callable[[str, str], None]) -> None:
         self._rig = rig
         self._namespace = namespace
-        self._told = told
+        self._on_stage = on_stage
 
     def follow(self, container: Running) -> None:
         """Follow a container until it ends; returns at once."""
         threading.Thread(target=self._read, args=(container,), name=f"log of {container.pod}", daemon=True).start()
 
     def _read(self, container: Running) -> None:
-        read, told = self._rig.core.read_namespaced_pod_log, 0
-        for _ in range(TRIES):
+        read, count = self._rig.core.read_namespaced_pod_log, 0
+        for _ in range(MAX_ATTEMPTS):
             try:
                 lines = kubernetes_watch.Watch().stream(read, container.pod, self._namespace, follow=True)
-                stages = (line.removeprefix(MARK).strip() for line in lines if line.startswith(MARK))
-                for stage in islice(stages, told, None):
-                    told += 1
-                    self._told(container.job, stage)
+                stages = (line.removeprefix(STAGE_PREFIX).strip() for line in lines if line.startswith(STAGE_PREFIX))
+                for stage in islice(stages, count, None):
+                    count += 1
+                    self._on_stage(container.job, stage)
             except (ApiException, HTTPError) as error:
-                _log.info("the log of %s broke off: %s", container.pod, error)
+                _log.info("the log stream of %s ended: %s", container.pod, error)
             else:
                 return

@@ -1,1 +1,1 @@
-"""What scripts/bench_placement is made of: recorded jobs, simulated nodes, real schedulers, and the load they make."""
+"""Parts of scripts/bench_placement: recorded jobs, simulated nodes, real schedulers, and the resulting load."""

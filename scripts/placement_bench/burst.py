@@ -1,4 +1,4 @@
-"""Five hundred pods at once: how many were put where the forecast then shows overload, though not every node does."""
+"""A burst of pods: how many overload a node by the forecast, although another had room."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ import requests
 from extender.pods.curves import Grid, resampled
 from local_cluster.simulated.nodes import SimulatedNodes
 from placement_bench.pace import Pace
-from placement_bench.place import Place, pod
+from placement_bench.place import Bench, pod
 from placement_bench.played import Shape
 from placement_bench.recordings import demand_of_classes, in_groups
-from placement_bench.schedulers import LEAST, OURS, Who, start_asking, start_extender, start_plain
+from placement_bench.schedulers import LEAST, OURS, Contender, start_extender, start_stock, start_with_extender
 from placement_bench.watching import Bound, wait_for
 
 REAL_TIME = Pace(stretch=30.0, speed=1 / 30.0)
-"""Nothing is played here but the demand curves, which are those of jobs of an hour: the extender's own defaults."""
-SAME = 1e-4
-"""Of a node: the extender adds in single precision."""
-OVERTAKING = 16
-"""Bindings are written by many at a time, and overtake each other by some. Where nobody tells the order of the
-decisions, the other node must have had room with so many of the following ones counted too."""
+"""Only demand curves are used here, those of jobs of an hour: the extender runs with its defaults."""
+ROUNDING_TOLERANCE = 1e-4
+"""Share of a node: the extender adds in single precision."""
+REORDERING_WINDOW = 16
+"""Bindings are written in parallel and may be reordered. If the order of decisions is unknown, a pod is avoidable only
+if the other node had room even with this many of the following placements."""
 BURST_WITHIN_S = 300.0
 
 
 @dataclass(frozen=True)
 class Burst:
-    """One scheduler's burst.
+    """Burst of one scheduler.
 
     Attributes
     ----------
     avoidable
-        Pods put on a node that the forecast then shows above its capacity at some time of the coming hour, while on
-        another node of that moment it would have shown no overload.
+        Pods that take the forecast of their node above its capacity within the coming hour, although another node had
+        room at that time.
     overloaded
-        Pods that overloaded a node, avoidable or not.
+        Pods that overload a node, avoidable or not.
     nodes_over
-        Nodes above capacity in the end.
+        Nodes above capacity at the end.
     took_s
-        From the first binding to the last.
+        Time from the first to the last binding.
     agreed
-        Pods that went where our extender advised; None where there is none.
+        Pods bound where our extender advised; None without our extender.
     """
 
-    who: Who
+    who: Contender
     pods: int
     avoidable: int
     overloaded: int
@@ -55,37 +55,37 @@ class Burst:
     agreed: int | None = None
 
 
-def bursts(place: Place, nodes: SimulatedNodes, count: int, shape: Shape, seed: int) -> list[Burst]:
-    """The same pods wait for each scheduler in turn, are all there when it starts, and are gone before the next."""
+def bursts(bench: Bench, nodes: SimulatedNodes, count: int, shape: Shape, seed: int) -> list[Burst]:
+    """Run the burst for each scheduler in turn: all pods are pending when it starts, and deleted before the next."""
     jobs = in_groups(count, count, 1.0, seed)
     workloads = {job.name: job.recording.workload for job in jobs}
-    told = []
+    found = []
     for who in (LEAST, OURS):
-        namespace = place.namespace()
+        namespace = bench.namespace()
         if who is not LEAST:
-            place.publish(namespace, REAL_TIME.speed)
-            url = start_extender(place, who, REAL_TIME)
-        place.submit(
+            bench.publish(namespace, REAL_TIME.speed)
+            url = start_extender(bench, who, REAL_TIME)
+        bench.submit(
             namespace,
             [
                 pod(job.name, who.scheduler, nodes, shape.needs(job.recording), workload=job.recording.workload)
                 for job in jobs
             ],
         )
-        scheduler = start_plain(place, who) if who is LEAST else start_asking(place, who, url)
-        wait_for(lambda: len(place.watch.bound(namespace)) == count, "all pods to be bound", BURST_WITHIN_S)  # noqa: B023
-        bound = place.watch.bound(namespace)
+        scheduler = start_stock(bench, who) if who is LEAST else start_with_extender(bench, who, url)
+        wait_for(lambda: len(bench.watch.bound(namespace)) == count, "all pods to be bound", BURST_WITHIN_S)  # noqa: B023
+        bound = bench.watch.bound(namespace)
         if who is LEAST:
-            told.append(judged(who, bound, workloads, nodes.names, shape, OVERTAKING))
+            found.append(judge_burst(who, bound, workloads, nodes.names, shape, REORDERING_WINDOW))
         else:
-            told.append(_by_decision(who, url, namespace, bound, workloads, nodes.names, shape))
+            found.append(_judge_by_decision(who, url, namespace, bound, workloads, nodes.names, shape))
         scheduler.stop()
-        place.clear([namespace])
-    return told
+        bench.clear([namespace])
+    return found
 
 
-def _by_decision(
-    who: Who,
+def _judge_by_decision(
+    who: Contender,
     url: str,
     namespace: str,
     bound: Sequence[Bound],
@@ -93,53 +93,53 @@ def _by_decision(
     nodes: Sequence[str],
     shape: Shape,
 ) -> Burst:
-    """Judge in the order in which our extender was asked, which it tells of each pod."""
+    """Judge in the order of our extender's decisions, which it explains for each pod."""
     with requests.Session() as session:
-        asked = {
+        explained = {
             one.pod: session.get(f"{url}/explain/{namespace}/{one.pod}", params={"nodes": 0}, timeout=10).json()
             for one in bound
         }
     took_s = bound[-1].at_s - bound[0].at_s
-    ordered = sorted(bound, key=lambda one: asked[one.pod]["askedSeconds"])
-    agreed = sum(told["advised"] == told["bound"] for told in asked.values())
-    return replace(judged(who, ordered, workloads, nodes, shape), took_s=took_s, agreed=agreed)
+    ordered = sorted(bound, key=lambda one: explained[one.pod]["askedSeconds"])
+    agreed = sum(one["advised"] == one["bound"] for one in explained.values())
+    return replace(judge_burst(who, ordered, workloads, nodes, shape), took_s=took_s, agreed=agreed)
 
 
-def judged(
-    who: Who,
+def judge_burst(
+    who: Contender,
     bound: Sequence[Bound],
     workloads: Mapping[str, str],
     nodes: Sequence[str],
     shape: Shape,
-    overtaking: int = 0,
+    reordered: int = 0,
 ) -> Burst:
-    """Add the pods to their nodes in their order, each with its class's demand over the coming hour."""
+    """Add the pods to their nodes in order, each with the demand of its class over the coming hour."""
     grid, index = Grid(), {name: number for number, name in enumerate(nodes)}
     demand, capacity = demand_on(grid), np.array(shape.node)[:, None]
-    places = [index[one.node] for one in bound]
+    node_numbers = [index[one.node] for one in bound]
     needs = [demand[workloads[one.pod]] / capacity for one in bound]
     load, ahead = np.zeros((2, grid.cells, len(nodes))), np.zeros((2, grid.cells, len(nodes)))
-    for place, own in zip(places[:overtaking], needs[:overtaking], strict=True):
-        ahead[:, :, place] += own
+    for node, own in zip(node_numbers[:reordered], needs[:reordered], strict=True):
+        ahead[:, :, node] += own
     avoidable = overloaded = 0
-    for number, (place, own) in enumerate(zip(places, needs, strict=True)):
-        if number + overtaking < len(bound):
-            ahead[:, :, places[number + overtaking]] += needs[number + overtaking]
-        load[:, :, place] += own
-        if (load[:, :, place] > 1.0 + SAME).any():
+    for number, (node, own) in enumerate(zip(node_numbers, needs, strict=True)):
+        if number + reordered < len(bound):
+            ahead[:, :, node_numbers[number + reordered]] += needs[number + reordered]
+        load[:, :, node] += own
+        if (load[:, :, node] > 1.0 + ROUNDING_TOLERANCE).any():
             overloaded += 1
-            spared = ~(ahead + own[:, :, None] > 1.0 + SAME).any(axis=(0, 1))
-            avoidable += bool(np.delete(spared, place).any())
+            has_room = ~(ahead + own[:, :, None] > 1.0 + ROUNDING_TOLERANCE).any(axis=(0, 1))
+            avoidable += bool(np.delete(has_room, node).any())
     took_s = bound[-1].at_s - bound[0].at_s
-    nodes_over = int((load > 1.0 + SAME).any(axis=(0, 1)).sum())
+    nodes_over = int((load > 1.0 + ROUNDING_TOLERANCE).any(axis=(0, 1)).sum())
     return Burst(who, len(bound), avoidable, overloaded, nodes_over, took_s)
 
 
 def demand_on(grid: Grid) -> Mapping[str, np.ndarray]:
-    """Class -> (2, cells): what a pod that starts now needs over the coming hour."""
+    """Class -> (2, cells): demand of a pod that starts now over the coming hour."""
     curves = {}
-    for workload, told in demand_of_classes(REAL_TIME.speed).items():
-        curve = resampled(told["stepSeconds"], told["cpuCores"], told["memoryBytes"], grid)
+    for workload, demand in demand_of_classes(REAL_TIME.speed).items():
+        curve = resampled(demand["stepSeconds"], demand["cpuCores"], demand["memoryBytes"], grid)
         if curve is None:
             raise ValueError(f"the demand of {workload} cannot be used")
         curves[workload] = curve.expected(0, grid.cells)

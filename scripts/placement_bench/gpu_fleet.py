@@ -1,4 +1,4 @@
-"""What is free on the nodes of a GPU cluster while pods come and go: CPU, memory, and every GPU by itself."""
+"""Free CPU, memory and GPUs on the nodes of a GPU cluster, each GPU by itself."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from placement_bench.gpu_trace import WHOLE, GpuTrace, Integers, Kinds
 
 
 class Placement(NamedTuple):
-    """Where a pod runs: a node, and which of its GPUs."""
+    """Node and GPUs of a pod."""
 
     node: int
     gpus: Integers
 
 
 class Fleet:
-    """Free amounts on n nodes; a pod takes whole GPUs, or a share of one that is the fullest which still has it.
+    """Free amounts on n nodes; a pod takes whole GPUs, or a share of the fullest GPU that has room.
 
     Attributes
     ----------
     cpu_milli, memory_mib
-        (n,) free.
+        (n,) free amounts.
     gpu_milli
-        (n, most GPUs of a node) free of each GPU; 0 where a node has none.
+        (n, largest number of GPUs) free share of each GPU; 0 where a node has fewer.
     """
 
     def __init__(self, trace: GpuTrace) -> None:
@@ -37,7 +37,7 @@ class Fleet:
         self._largest, self._unused = self.gpu_milli.max(axis=1), (self.gpu_milli == WHOLE).sum(axis=1)
 
     def fitting(self, kind: int) -> NDArray[np.bool_]:
-        """(n,): where such a pod has room."""
+        """(n,): where a pod of this kind fits."""
         kinds = self.kinds
         fits = (self.cpu_milli >= kinds.cpu_milli[kind]) & (self.memory_mib >= kinds.memory_mib[kind])
         if 0 < kinds.gpu_total_milli[kind] < WHOLE:
@@ -47,14 +47,14 @@ class Fleet:
         return fits
 
     def requested(self, kind: int) -> NDArray[np.float64]:
-        """(3, n): CPU, memory and GPUs in use with such a pod on it, in shares of each node; NaN where it has none."""
+        """(3, n): shares of CPU, memory and GPUs in use with the pod on each node; NaN where a node has none."""
         free = np.stack([self.cpu_milli, self.memory_mib, self.gpu_milli.sum(axis=1)])
         asked = self.kinds.cpu_milli[kind], self.kinds.memory_mib[kind], self.kinds.gpu_total_milli[kind]
         with np.errstate(invalid="ignore", divide="ignore"):
             return (self.size - free + np.array(asked)[:, None]) / self.size
 
     def take(self, node: int, kind: int, gpu: int | None = None) -> Placement:
-        """Put a pod on a node where it fits, and on a GPU where one is chosen."""
+        """Put a pod on a node where it fits, and on the GPU if one is given."""
         free, milli = self.gpu_milli[node], self.kinds.gpu_milli[kind]
         if gpu is not None:
             gpus = np.array([gpu])
@@ -67,7 +67,7 @@ class Fleet:
         return placement
 
     def release(self, placement: Placement, kind: int) -> None:
-        """The pod has ended."""
+        """Free the resources of a pod that has ended."""
         self._add(placement, kind, 1)
 
     def _add(self, placement: Placement, kind: int, sign: int) -> None:

@@ -1,4 +1,4 @@
-"""Who chooses the node in the GPU rows: models of the scheduler's strategies, references of the field, and ours."""
+"""Policies of the GPU rows: models of the scheduler's strategies, references from the literature, and ours."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ GPU_NAME, SHARE_NAME = "nvidia.com/gpu", "nvidia.com/gpucores"
 
 
 class Ours:
-    """Nothing is known of the pods but what they ask for; a share of a GPU is asked for in per cent."""
+    """The extender, in process; it knows only requests, and GPU shares are requested in percent."""
 
     def __init__(self, fleet: Fleet, seed: int) -> None:
         self._fleet, self._world = fleet, World(Settings())
         self._names = [f"node-{node:04}" for node in range(len(fleet.cpu_milli))]
-        self._place_of = {name: node for node, name in enumerate(self._names)}
+        self._node_number = {name: node for node, name in enumerate(self._names)}
         for name, (cpu_milli, memory_mib, gpus) in zip(self._names, fleet.size.T.astype(int).tolist(), strict=True):
             extended = {GPU_NAME: str(gpus // WHOLE)}
             self._world.put(node_json(name, f"{cpu_milli}m", f"{memory_mib}Mi", extended=extended))
@@ -35,7 +35,7 @@ class Ours:
             return None
         raw["spec"]["nodeName"], raw["status"]["phase"] = node, "Running"
         self._world.put(raw)
-        return self._fleet.take(self._place_of[node], kind)
+        return self._fleet.take(self._node_number[node], kind)
 
     def ended(self, kind: int, pod: int, placement: Placement) -> None:
         self._world.state.drop_pod(f"uid-{pod}")
@@ -52,26 +52,26 @@ class Ours:
 
 Floats = NDArray[np.float64]
 Score = Callable[[Fleet, int], Floats]
-"""(n,): how good each node is for a pod of a kind, with whole points where upstream has them."""
+"""(fleet, kind) -> (n,) score of each node, in whole points where upstream has them."""
 
 GPU = 2
 CPU_AND_MEMORY = (1.0, 1.0, 0.0)
-GPU_TOO, GPU_ALONE = (1.0, 1.0, 3.0), (0.0, 0.0, 1.0)
-"""Weights of CPU, memory and GPUs: as upstream comes, and as its documentation has it for extended resources."""
+CPU_MEMORY_AND_GPU, GPU_ONLY = (1.0, 1.0, 3.0), (0.0, 0.0, 1.0)
+"""Weights of CPU, memory and GPUs: upstream's defaults, and as its documentation has them for extended resources."""
 
 
 class Policy(Protocol):
-    """Places pods on a fleet, one after the other."""
+    """Places pods on a fleet one by one."""
 
     def place(self, kind: int, pod: int, fitting: Integers) -> Placement | None:
-        """Take a place on one of the nodes that fit, at least one; None where the pod shall wait."""
+        """Place a pod on one of the nodes where it fits (at least one); None if the pod is to wait."""
 
     def ended(self, kind: int, pod: int, placement: Placement) -> None:
-        """The pod's place is free again."""
+        """Handle the end of a pod."""
 
 
 class ByScore:
-    """A scheduler that goes by a score for each node, and draws among equals."""
+    """A scheduler that picks the node of highest score, and draws among equals."""
 
     def __init__(self, fleet: Fleet, score: Score, seed: int) -> None:
         self._fleet, self._score, self._chance = fleet, score, np.random.default_rng([seed, 3])
@@ -84,7 +84,7 @@ class ByScore:
 
 
 def by_requests(fleet: Fleet, kind: int, *, weights: tuple[float, float, float], most: bool) -> Floats:
-    """NodeResourcesFit, and NodeResourcesBalancedAllocation (CPU and memory) beside it as it is switched on upstream.
+    """NodeResourcesFit plus NodeResourcesBalancedAllocation (CPU and memory), as enabled upstream.
 
     An extended resource counts for pods that ask for it, on nodes that have it.
     """
@@ -99,7 +99,7 @@ def by_requests(fleet: Fleet, kind: int, *, weights: tuple[float, float, float],
 
 
 def best_fit(fleet: Fleet, kind: int) -> Floats:
-    """The node with the smallest rest of all its resources, each as a share of what the largest node has."""
+    """The node with the least left of all resources, each relative to the largest node."""
     left = (fleet.size * np.nan_to_num(1.0 - fleet.requested(kind), neginf=0.0)) / fleet.size.max(axis=1, keepdims=True)
     total: Floats = -left.sum(axis=0)
     return total
@@ -107,71 +107,71 @@ def best_fit(fleet: Fleet, kind: int) -> Floats:
 
 SCORES: dict[str, Score] = {
     "LeastAllocated": partial(by_requests, weights=CPU_AND_MEMORY, most=False),
-    "MostAllocated": partial(by_requests, weights=GPU_TOO, most=True),
-    "RequestedToCapacityRatio": partial(by_requests, weights=GPU_ALONE, most=True),
+    "MostAllocated": partial(by_requests, weights=CPU_MEMORY_AND_GPU, most=True),
+    "RequestedToCapacityRatio": partial(by_requests, weights=GPU_ONLY, most=True),
     "best fit": best_fit,
 }
 
 
 def fragments(cpu_milli: Integers, memory_mib: Integers, gpu_milli: Integers, kinds: Kinds) -> Floats:
-    """(d,): GPUs in thousandths that a pod drawn from the workload is expected to leave unused on each of d nodes.
+    """(d,): GPU thousandths on each of d nodes that a pod drawn from the workload is expected to be unable to use.
 
-    All that is free where the pod does not fit, and otherwise what lies on GPUs with too little left for it (Weng and
-    others, USENIX ATC 2023). Pods without GPUs are left out: to them all free GPUs are of no use, wherever they are.
+    That is everything free if the pod does not fit, and otherwise what is free on GPUs with too little left for it
+    (Weng and others, USENIX ATC 2023). Pods without GPUs are left out: no free GPU is of use to them.
 
     Parameters
     ----------
     gpu_milli
-        (d, most GPUs of a node).
+        (d, largest number of GPUs).
     """
     asking = kinds.gpus > 0
-    milli, gpus, chance = kinds.gpu_milli[asking], kinds.gpus[asking], kinds.pods[asking] / kinds.pods.sum()
+    milli, gpus, probability = kinds.gpu_milli[asking], kinds.gpus[asking], kinds.pods[asking] / kinds.pods.sum()
     enough = gpu_milli[:, :, None] >= milli
     fits = enough.sum(axis=1) >= gpus
     fits &= (cpu_milli[:, None] >= kinds.cpu_milli[asking]) & (memory_mib[:, None] >= kinds.memory_mib[asking])
     unusable = gpu_milli.sum(axis=1)[:, None] - np.where(fits, (gpu_milli[:, :, None] * enough).sum(axis=1), 0)
-    expected: Floats = unusable @ chance
+    expected: Floats = unusable @ probability
     return expected
 
 
 class FragmentationGradient:
-    """The node and the GPU where the expected fragments grow least.
+    """Picks the node and GPU where expected fragments grow least.
 
-    How much they grow is kept for every kind that came, and computed anew for nodes that have changed since.
+    The growth is cached by kind, and recomputed for nodes that have changed.
     """
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._changed_at = np.zeros(len(fleet.cpu_milli), dtype=np.int64)
-        self._known: dict[int, tuple[int, Floats, Integers]] = {}
-        self._moment = 1
+        self._cache: dict[int, tuple[int, Floats, Integers]] = {}
+        self._clock = 1
 
     def place(self, kind: int, pod: int, fitting: Integers) -> Placement | None:
         growth, gpu = self._of(kind)
         node = int(fitting[growth[fitting].argmin()])
         chosen = int(gpu[node])
         placement = self._fleet.take(node, kind, chosen if chosen >= 0 else None)
-        self._touch(node)
+        self._mark_changed(node)
         return placement
 
     def ended(self, kind: int, pod: int, placement: Placement) -> None:
-        self._touch(placement.node)
+        self._mark_changed(placement.node)
 
-    def _touch(self, node: int) -> None:
-        self._moment += 1
-        self._changed_at[node] = self._moment
+    def _mark_changed(self, node: int) -> None:
+        self._clock += 1
+        self._changed_at[node] = self._clock
 
     def _of(self, kind: int) -> tuple[Floats, Integers]:
-        """(n,) growth, and the GPU that a share goes to; -1 for a pod without shares. Infinite where it has no room."""
+        """(n,) growth, infinite where the pod does not fit; and the GPU for a share, -1 for a pod without shares."""
         nodes = len(self._changed_at)
-        since, growth, gpu = self._known.get(kind, (-1, np.full(nodes, np.inf), np.full(nodes, -1)))
+        since, growth, gpu = self._cache.get(kind, (-1, np.full(nodes, np.inf), np.full(nodes, -1)))
         stale = np.flatnonzero(self._changed_at > since)
         if len(stale):
             growth[stale], gpu[stale] = np.inf, -1
             there = stale[self._fleet.fitting(kind)[stale]]
             if len(there):
                 growth[there], gpu[there] = self._growth(kind, there)
-        self._known[kind] = self._moment, growth, gpu
+        self._cache[kind] = self._clock, growth, gpu
         return growth, gpu
 
     def _growth(self, kind: int, nodes: Integers) -> tuple[Floats, Integers]:
@@ -192,15 +192,15 @@ class FragmentationGradient:
         return after.min(axis=0) - now, after.argmin(axis=0)
 
 
-MakesPolicy = Callable[[Fleet, int], Policy]
-"""From the empty fleet and a seed."""
+PolicyFactory = Callable[[Fleet, int], Policy]
+"""(empty fleet, seed) -> policy."""
 
 
-def _by_score(score: Score) -> MakesPolicy:
+def _by_score(score: Score) -> PolicyFactory:
     return lambda fleet, seed: ByScore(fleet, score, seed)
 
 
-POLICIES: dict[str, MakesPolicy] = {name: _by_score(score) for name, score in SCORES.items()} | {
+POLICIES: dict[str, PolicyFactory] = {name: _by_score(score) for name, score in SCORES.items()} | {
     "Phasewise": Ours,
     "fragmentation gradient": lambda fleet, _: FragmentationGradient(fleet),
 }

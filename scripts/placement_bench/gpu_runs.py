@@ -1,4 +1,4 @@
-"""The pods of a GPU cluster placed without servers: nodes filled until nothing fits, and pods that come and go."""
+"""Pods of a GPU cluster placed without servers: filling nodes until nothing fits, and replaying the trace."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from placement_bench.gpu_fleet import Fleet, Placement
-from placement_bench.gpu_policies import POLICIES, MakesPolicy
+from placement_bench.gpu_policies import POLICIES, PolicyFactory
 from placement_bench.gpu_trace import WHOLE, GpuTrace, Integers
 
-LONG_S = 900.0
-"""A pod that waits longer is counted."""
+LONG_WAIT_S = 900.0
+"""Waits longer than this are counted."""
 
 
-AT_CAPACITY = (1.0, 2.0)
-"""How much was asked for when it is told what is allocated, as a share of all GPUs."""
+SHARES = (1.0, 2.0)
+"""GPUs requested so far, as a share of all GPUs, at which the allocated share is noted."""
 
 BUSY_GPUS = 48
-"""On so many GPUs the pods of the trace, which need 66 at most and 38 in the mean, have to wait now and then."""
+"""With this many GPUs, pods of the trace (at most 66 GPUs at a time, 38 on average) sometimes have to wait."""
 
 
 @dataclass(frozen=True)
 class Filled:
-    """Shares of all GPUs that are allocated: when so much was asked for as in `AT_CAPACITY`, and in the end."""
+    """Shares of all GPUs allocated: at each of `SHARES`, and at the end."""
 
-    when_asked: tuple[float, ...]
+    when_requested: tuple[float, ...]
     in_the_end: float
     pods: int
 
 
-def fill(trace: GpuTrace, make: MakesPolicy, seed: int) -> Filled:
-    """Pods drawn from the trace come one by one, and stay; who finds no room goes. It ends when no kind has any left.
+def fill(trace: GpuTrace, make: PolicyFactory, seed: int) -> Filled:
+    """Place pods drawn from the trace, which stay; drop those that do not fit; end when no kind fits any more.
 
-    Room only ever shrinks: a kind that did not fit once never will, and is not tried again.
+    Room only shrinks, so a kind that did not fit once is not tried again.
     """
     fleet, kinds = Fleet(trace), trace.kinds
-    policy, there, chance = make(fleet, seed), int(trace.gpus.sum()) * WHOLE, np.random.default_rng([seed, 4])
+    policy, capacity, chance = make(fleet, seed), int(trace.gpus.sum()) * WHOLE, np.random.default_rng([seed, 4])
     asked = taken = pods = 0
-    when_asked, fits = list[float](), np.bincount(trace.kind_of, minlength=len(kinds)) > 0
-    while fits.any() or len(when_asked) < len(AT_CAPACITY):
+    when_requested, fits = list[float](), np.bincount(trace.kind_of, minlength=len(kinds)) > 0
+    while fits.any() or len(when_requested) < len(SHARES):
         for kind in trace.kind_of[chance.integers(len(trace.kind_of), size=len(trace.kind_of))].tolist():
-            if len(when_asked) < len(AT_CAPACITY) and asked >= AT_CAPACITY[len(when_asked)] * there:
-                when_asked.append(taken / there)
+            if len(when_requested) < len(SHARES) and asked >= SHARES[len(when_requested)] * capacity:
+                when_requested.append(taken / capacity)
             asked += int(kinds.gpu_total_milli[kind])
             if not fits[kind]:
                 continue
@@ -53,12 +53,12 @@ def fill(trace: GpuTrace, make: MakesPolicy, seed: int) -> Filled:
             if len(fitting) and policy.place(kind, pods, fitting) is not None:
                 taken += int(kinds.gpu_total_milli[kind])
                 pods += 1
-    return Filled(tuple(when_asked), taken / there, pods)
+    return Filled(tuple(when_requested), taken / capacity, pods)
 
 
 @dataclass(frozen=True)
 class Waited:
-    """Of the pods that came: how many waited long, and their mean wait."""
+    """Number of pods, how many waited long, and their mean wait."""
 
     pods: int
     long: int
@@ -66,7 +66,7 @@ class Waited:
 
 
 def some_nodes(trace: GpuTrace, gpus: int, seed: int) -> Integers:
-    """Nodes drawn until they have so many GPUs, one among them on which every pod fits that fits on any."""
+    """Draw nodes until they have this many GPUs, including one with the most GPUs."""
     chance = np.random.default_rng([seed, 5])
     order = chance.permutation(len(trace.gpus))
     largest = next(node for node in order if trace.gpus[node] == trace.gpus.max())
@@ -74,9 +74,8 @@ def some_nodes(trace: GpuTrace, gpus: int, seed: int) -> Integers:
     return np.sort(order[: int(np.searchsorted(trace.gpus[order].cumsum(), gpus)) + 1])
 
 
-def come_and_go(trace: GpuTrace, make: MakesPolicy, seed: int) -> Waited:
-    """Pods come when they did and run as long as they did; who finds no room waits, and is tried again in its order
-    whenever a pod ends. Pods that no empty node has room for are left out."""
+def play_trace(trace: GpuTrace, make: PolicyFactory, seed: int) -> Waited:
+    """Replay the trace; pods without room wait for one to end, in order; those that fit no empty node are left out."""
     fleet = Fleet(trace)
     policy, possible = make(fleet, seed), [bool(fleet.fitting(kind).any()) for kind in range(len(trace.kinds))]
     events = [(at_s, 1, pod) for pod, at_s in enumerate(trace.came_s.tolist()) if possible[trace.kind_of[pod]]]
@@ -86,14 +85,14 @@ def come_and_go(trace: GpuTrace, make: MakesPolicy, seed: int) -> Waited:
         now_s, came, pod = heappop(events)
         if came:
             waiting.append(pod)
-            turn: Sequence[int] = [pod]
+            candidates: Sequence[int] = [pod]
         else:
             kind, placement = int(trace.kind_of[pod]), placements.pop(pod)
             fleet.release(placement, kind)
             policy.ended(kind, pod, placement)
-            turn = waiting.copy()
+            candidates = waiting.copy()
         without_room = set[int]()
-        for each in turn:
+        for each in candidates:
             kind = int(trace.kind_of[each])
             if kind in without_room:
                 continue
@@ -106,12 +105,12 @@ def come_and_go(trace: GpuTrace, make: MakesPolicy, seed: int) -> Waited:
             waiting.remove(each)
             waited_s.append(now_s - float(trace.came_s[each]))
             heappush(events, (now_s + float(trace.runs_s[each]), 0, each))
-    return Waited(arrived, sum(wait_s > LONG_S for wait_s in waited_s), float(np.mean(waited_s)))
+    return Waited(arrived, sum(wait_s > LONG_WAIT_S for wait_s in waited_s), float(np.mean(waited_s)))
 
 
 @dataclass(frozen=True)
-class Gpus:
-    """What came of one order of the pods under one policy."""
+class GpuResult:
+    """Result of one order of the pods under one policy."""
 
     policy: str
     seed: int
@@ -119,15 +118,15 @@ class Gpus:
     waited: Waited
 
 
-def run_gpus(trace: GpuTrace, seeds: Sequence[int], found: list[Gpus], told: Callable[[], None]) -> None:
-    """Every policy on every order, and on a few nodes drawn for it."""
+def run_gpus(trace: GpuTrace, seeds: Sequence[int], found: list[GpuResult], progress: Callable[[], None]) -> None:
+    """Run every policy on every order, and on a few nodes drawn for it."""
     for seed in seeds:
         few = trace.on(some_nodes(trace, BUSY_GPUS, seed))
         for name, make in POLICIES.items():
-            found.append(Gpus(name, seed, fill(trace, make, seed), come_and_go(few, make, seed)))
-            told()
+            found.append(GpuResult(name, seed, fill(trace, make, seed), play_trace(few, make, seed)))
+            progress()
 
 
-def by_policy(rows: Sequence[Gpus]) -> Mapping[str, Sequence[Gpus]]:
+def by_policy(rows: Sequence[GpuResult]) -> Mapping[str, Sequence[GpuResult]]:
     """Policy -> its runs."""
     return {name: [row for row in rows if row.policy == name] for name in dict.fromkeys(row.policy for row in rows)}

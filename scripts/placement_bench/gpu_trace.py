@@ -1,4 +1,4 @@
-"""Pods and nodes of a real GPU cluster (openb of Alibaba, 2023); its lists have to be fetched by who wants them."""
+"""Pods and nodes of a real GPU cluster (openb of Alibaba, 2023), which users have to download themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recommender.errors import BadInput
 Integers = NDArray[np.int64]
 
 WHOLE = 1000
-"""A GPU in thousandths."""
+"""One GPU in thousandths."""
 
 LISTS = {"pods": "openb_pod_list_default", "nodes": "openb_node_list_all_node"}
 COLUMNS = {
@@ -31,7 +31,7 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Kinds:
-    """What pods may ask for, each once: (k,) arrays, and how many pods of the trace ask for it."""
+    """Distinct requests of pods: (k,) arrays, with the number of pods of the trace for each."""
 
     cpu_milli: Integers
     memory_mib: Integers
@@ -44,7 +44,7 @@ class Kinds:
 
     @cached_property
     def gpu_total_milli(self) -> Integers:
-        """(k,): of all its GPUs together."""
+        """(k,): GPU thousandths of all GPUs together."""
         return self.gpus * self.gpu_milli
 
 
@@ -55,9 +55,9 @@ class GpuTrace:
     Attributes
     ----------
     kinds, kind_of
-        What is asked for, and (pods,) which of it each pod does.
+        Distinct requests, and (pods,) the index into them.
     came_s, runs_s
-        (pods,) when a pod was made, in seconds since the first, and for how long it ran.
+        (pods,) creation in seconds since the first, and running time.
     cpu_milli, memory_mib, gpus
         (nodes,).
     """
@@ -71,22 +71,22 @@ class GpuTrace:
     gpus: Integers
 
     def on(self, nodes: Sequence[int] | Integers) -> GpuTrace:
-        """The same pods on some of the nodes alone."""
+        """The same pods on some of the nodes."""
         kept = np.asarray(nodes)
         sizes = self.cpu_milli[kept], self.memory_mib[kept], self.gpus[kept]
         return GpuTrace(self.kinds, self.kind_of, self.came_s, self.runs_s, *sizes)
 
 
 def read_trace(folder: Path | None) -> GpuTrace:
-    """From the lists as published, or the same as `openb_pods.parquet` and `openb_nodes.parquet`.
+    """Read the lists as published, or as `openb_pods.parquet` and `openb_nodes.parquet`.
 
     Raises
     ------
     BadInput
-        No folder is given, a list or a column is missing, or a pod cannot be read.
+        No folder is given, or a list or a column is missing.
     """
     if folder is None:
-        raise BadInput("this project does not hold the trace", remedy=REMEDY)
+        raise BadInput("the trace is not part of this project", remedy=REMEDY)
     pods, nodes = (_list(folder, name) for name in ("pods", "nodes"))
     asked = pods[["cpu_milli", "memory_mib", "num_gpu", "gpu_milli"]].to_numpy(dtype=np.int64, copy=True)
     asked[:, 3] = np.where(asked[:, 2] == 0, 0, asked[:, 3])

@@ -1,4 +1,4 @@
-"""The row of the recorded jobs: lanes for every scheduler and number of nodes, some seeds, and what comes of it."""
+"""The row of recorded jobs: lanes for every scheduler and number of nodes, several seeds, and the summary."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 from local_cluster.simulated.nodes import SimulatedNodes
 from placement_bench.load import Overload, overload
 from placement_bench.pace import Pace
-from placement_bench.place import Place
-from placement_bench.played import CurrentUse, Lane, Played, Shape, play
+from placement_bench.place import Bench
+from placement_bench.played import CurrentUse, Lane, Outcome, Shape, play
 from placement_bench.recordings import Arrival, in_groups, scattered
 from placement_bench.schedulers import (
     CAUTIOUS,
@@ -26,19 +26,19 @@ from placement_bench.schedulers import (
     RANDOM,
     STRICT,
     WAITS,
-    Who,
-    start_asking,
+    Contender,
     start_extender,
-    start_judged,
-    start_plain,
+    start_stock,
+    start_with_extender,
+    start_with_fake_extender,
 )
-from placement_bench.scorers import AtRandom, ByCurrentUse
+from placement_bench.scorers import CurrentUseScorer, RandomScorer
 from recommender.cluster.errors import ApiError
 from recommender.cluster.paths import PODS, path_of
 
-OTHERS = (LEAST, MOST, CURRENT, RANDOM)
-LIMITED = (WAITS, STRICT)
-EVERYBODY: Mapping[str, Who] = {
+BASELINES = (LEAST, MOST, CURRENT, RANDOM)
+OVERLOAD_LIMITED = (WAITS, STRICT)
+CONTENDERS: Mapping[str, Contender] = {
     "least": LEAST,
     "most": MOST,
     "current": CURRENT,
@@ -55,21 +55,21 @@ PATTERNS = (GROUPS, "one by one")
 
 @dataclass(frozen=True)
 class Plan:
-    """How many jobs come and how.
+    """Which jobs arrive when, and on what.
 
     Attributes
     ----------
     jobs, group, every_s
-        So many in all; `in groups`, `group` of them at once every `every_s` recorded seconds; `one by one`, over the
-        same time.
+        Number of jobs; `in groups`, `group` of them arrive every `every_s` recorded seconds; `one by one`, they are
+        spread over the same time.
     nodes
-        Numbers of nodes that each scheduler is given.
+        Numbers of nodes per scheduler.
     seeds
-        Which jobs, in which order.
+        Seeds of choice and order of the jobs.
     placed_by
         The schedulers.
     patterns
-        How the jobs come.
+        Arrival patterns.
     """
 
     jobs: int
@@ -77,11 +77,11 @@ class Plan:
     every_s: float
     nodes: Sequence[int]
     seeds: Sequence[int]
-    placed_by: Sequence[Who] = tuple(EVERYBODY.values())
+    placed_by: Sequence[Contender] = tuple(CONTENDERS.values())
     patterns: Sequence[str] = PATTERNS
 
     def arrivals(self, pattern: str, seed: int) -> Sequence[Arrival]:
-        """The jobs of one play."""
+        """Jobs of one play."""
         if pattern == GROUPS:
             return in_groups(self.jobs, self.group, self.every_s, seed)
         return scattered(self.jobs, self.every_s * -(-self.jobs // self.group), seed)
@@ -89,76 +89,78 @@ class Plan:
 
 @dataclass(frozen=True)
 class Result:
-    """One scheduler on so many nodes, over one play."""
+    """Result of one scheduler on a number of nodes in one play."""
 
     pattern: str
     seed: int
-    who: Who
+    who: Contender
     nodes: int
     overload: Overload
     waited_s: float
-    played: Played
+    played: Outcome
 
 
 def run_jobs(
-    place: Place, plan: Plan, pace: Pace, shape: Shape, results: list[Result], told: Callable[[str], None]
+    bench: Bench, plan: Plan, pace: Pace, shape: Shape, results: list[Result], progress: Callable[[str], None]
 ) -> None:
-    """Play every pattern of every seed; the schedulers all at the same time, each on nodes of its own.
+    """Play every pattern of every seed, all schedulers at the same time, each on nodes of its own.
 
-    What comes of it is added to `results` play by play, so that it is there when somebody stops the bench.
+    Results are appended to `results` play by play, so that they are available after an interrupt.
     """
-    use = CurrentUse(place, pace, shape)
-    by_use = ByCurrentUse(use.uses, shape.node)
-    with _placing(place, plan.placed_by, pace, by_use, plan.seeds[0]):
+    use = CurrentUse(bench, pace, shape)
+    by_use = CurrentUseScorer(use.uses, shape.node)
+    with _placing(bench, plan.placed_by, pace, by_use, plan.seeds[0]):
         lanes = [
-            Lane(who, some_nodes(place, count, shape), place.namespace())
+            Lane(who, some_nodes(bench, count, shape), bench.namespace())
             for count in plan.nodes
             for who in plan.placed_by
         ]
         for lane in lanes:
-            if lane.who in (OURS, *LIMITED):
-                place.publish(lane.namespace, pace.speed)
+            if lane.who in (OURS, *OVERLOAD_LIMITED):
+                bench.publish(lane.namespace, pace.speed)
         for seed in plan.seeds:
             for pattern in plan.patterns:
                 jobs = plan.arrivals(pattern, seed)
                 use.jobs = {job.name: job for job in jobs}
-                with woken(place, [lane.namespace for lane in lanes if lane.who in LIMITED]):
-                    played = play(place, lanes, jobs, pace, shape, np.random.default_rng(seed))
+                with retrying_unschedulable(bench, [lane.namespace for lane in lanes if lane.who in OVERLOAD_LIMITED]):
+                    played = play(bench, lanes, jobs, pace, shape, np.random.default_rng(seed))
                 for lane in lanes:
                     by_use.forget(lane.namespace)
                     results.append(_result(lane, played[lane], pattern, seed, shape))
-                told(f"seed {seed}, {pattern}")
+                progress(f"seed {seed}, {pattern}")
 
 
 @contextmanager
-def _placing(place: Place, placed_by: Sequence[Who], pace: Pace, by_use: ByCurrentUse, seed: int) -> Iterator[None]:
-    """The schedulers, which end with the cluster, and the extenders that some of them ask; those of the bench end."""
-    judged = {RANDOM: AtRandom(np.random.default_rng(seed)), CURRENT: by_use}
+def _placing(
+    bench: Bench, placed_by: Sequence[Contender], pace: Pace, by_use: CurrentUseScorer, seed: int
+) -> Iterator[None]:
+    """Run schedulers and extenders; extenders of the benchmark stop with the block, all else with the cluster."""
+    scorers = {RANDOM: RandomScorer(np.random.default_rng(seed)), CURRENT: by_use}
     with ExitStack() as stack:
         for who in placed_by:
-            if who in judged:
-                stack.callback(start_judged(place, who, judged[who]).stop)
-            elif who in (OURS, *LIMITED):
-                start_asking(place, who, start_extender(place, who, pace, *_limits(who, pace)))
+            if who in scorers:
+                stack.callback(start_with_fake_extender(bench, who, scorers[who]).stop)
+            elif who in (OURS, *OVERLOAD_LIMITED):
+                start_with_extender(bench, who, start_extender(bench, who, pace, *_limits(who, pace)))
             else:
-                start_plain(place, who)
+                start_stock(bench, who)
         yield
 
 
-def _limits(who: Who, pace: Pace) -> tuple[str, ...]:
-    """What has the extender of one of ours let pods wait."""
-    if who not in LIMITED:
+def _limits(who: Contender, pace: Pace) -> tuple[str, ...]:
+    """Options that let our extender keep pods waiting."""
+    if who not in OVERLOAD_LIMITED:
         return ()
     return "--cpu-overload", f"{CPU_OVERLOADS[who]}", "--patience", f"{pace.patience_s}"
 
 
-def some_nodes(place: Place, count: int, shape: Shape) -> SimulatedNodes:
-    """Nodes of the bench's shape."""
+def some_nodes(bench: Bench, count: int, shape: Shape) -> SimulatedNodes:
+    """Start nodes of the given shape."""
     cores, memory_bytes = shape.node
-    return place.cluster.start_nodes(count, cpu=f"{cores:g}", memory=str(round(memory_bytes)))
+    return bench.cluster.start_nodes(count, cpu=f"{cores:g}", memory=str(round(memory_bytes)))
 
 
-def _result(lane: Lane, played: Played, pattern: str, seed: int, shape: Shape) -> Result:
+def _result(lane: Lane, played: Outcome, pattern: str, seed: int, shape: Shape) -> Result:
     nodes = len(lane.nodes.names)
     judged = overload(played.runs, nodes, shape.node)
     return Result(pattern, seed, lane.who, nodes, judged, float(np.mean(played.waited_s)), played)
@@ -166,15 +168,15 @@ def _result(lane: Lane, played: Played, pattern: str, seed: int, shape: Shape) -
 
 @dataclass(frozen=True)
 class Line:
-    """One scheduler on so many nodes, in the mean over the seeds; `spread` is the standard deviation of `cpu_core_s`.
+    """Means over the seeds for one scheduler on a number of nodes; `spread` is the standard deviation of `cpu_core_s`.
 
-    `ratio` is its overload as a share of the least among those that are not ours, on as many nodes; `longest_wait_s` is
-    that of any job of all plays, and `makespan_s` the time from the first arrival to the last end.
+    `ratio` is its overload relative to the best baseline on as many nodes, `longest_wait_s` the longest wait in all
+    plays, and `makespan_s` the time from the first arrival to the last end.
     """
 
     pattern: str
     nodes: int
-    who: Who
+    who: Contender
     cpu_core_s: float
     spread: float
     ooms: float
@@ -185,15 +187,15 @@ class Line:
     ratio: float
 
 
-def lines_of(results: Sequence[Result]) -> list[Line]:
-    """The table, in the order of patterns, nodes and schedulers."""
-    groups: dict[tuple[str, int], dict[Who, list[Result]]] = {}
+def summary_lines(results: Sequence[Result]) -> list[Line]:
+    """Summarise results, by pattern, nodes and scheduler."""
+    groups: dict[tuple[str, int], dict[Contender, list[Result]]] = {}
     for result in results:
         groups.setdefault((result.pattern, result.nodes), {}).setdefault(result.who, []).append(result)
     lines = []
     for (pattern, nodes), by_who in sorted(groups.items()):
         mean = {who: float(np.mean([each.overload.cpu_core_s for each in found])) for who, found in by_who.items()}
-        best = min((mean[who] for who in OTHERS if who in mean), default=float("nan"))
+        best = min((mean[who] for who in BASELINES if who in mean), default=float("nan"))
         for who, found in by_who.items():
             overloads = [each.overload for each in found]
             lines.append(
@@ -215,47 +217,47 @@ def lines_of(results: Sequence[Result]) -> list[Line]:
 
 
 def fewer_nodes(lines: Sequence[Line]) -> list[str]:
-    """On how few nodes each of ours does no worse, in overload and OOMs, than the best other on the most nodes."""
-    told = []
+    """The fewest nodes on which ours has no more overload and OOMs than the best baseline on the most."""
+    found = []
     for pattern in dict.fromkeys(line.pattern for line in lines):
         of_pattern = [line for line in lines if line.pattern == pattern]
         most = max(line.nodes for line in of_pattern)
-        others = [line for line in of_pattern if line.who in OTHERS and line.nodes == most]
+        others = [line for line in of_pattern if line.who in BASELINES and line.nodes == most]
         if not others:
             continue
         best = min(others, key=lambda line: (line.cpu_core_s, line.ooms))
-        for who in (OURS, *LIMITED):
+        for who in (OURS, *OVERLOAD_LIMITED):
             no_worse = [line for line in of_pattern if line.who == who
                         and line.cpu_core_s <= best.cpu_core_s and line.ooms <= best.ooms]  # fmt: skip
             if no_worse:
                 least = min(no_worse, key=lambda line: line.nodes)
-                words = f"{who.title} on {least.nodes} nodes overloads no more than {best.who.title} on {most}"
-                told.append(f"{pattern}: {words} ({least.cpu_core_s:.1f} and {best.cpu_core_s:.1f} core-s)")
-    return told
+                claim = f"{who.title} on {least.nodes} nodes overloads no more than {best.who.title} on {most}"
+                found.append(f"{pattern}: {claim} ({least.cpu_core_s:.1f} and {best.cpu_core_s:.1f} core-s)")
+    return found
 
 
-EVERY_S = 1.0
-"""As often as the bench's schedulers try a pod again at most. The controller's 30 s would be an hour of the jobs."""
-ANNOTATION = "placement-bench/woken"
+RETRY_INTERVAL_S = 1.0
+"""The benchmark's schedulers retry a pod at most this often; the controller's 30 s would be an hour of the jobs."""
+RETRY_ANNOTATION = "placement-bench/woken"
 
 
 @contextmanager
-def woken(place: Place, namespaces: Sequence[str]) -> Iterator[None]:
-    """Touch the pods of these namespaces that were found not to fit, again and again, until the block ends."""
+def retrying_unschedulable(bench: Bench, namespaces: Sequence[str]) -> Iterator[None]:
+    """Annotate unschedulable pods of these namespaces again and again, so that the scheduler retries them."""
     ended = threading.Event()
 
-    def wake() -> None:
+    def annotate() -> None:
         number = 0
-        while not ended.wait(EVERY_S):
+        while not ended.wait(RETRY_INTERVAL_S):
             number += 1
             for namespace in namespaces:
-                for name, pod in place.watch.pods(namespace).items():
+                for name, pod in bench.watch.pods(namespace).items():
                     if pod.unschedulable and not pod.node:
-                        with contextlib.suppress(ApiError):  # it is gone by now
-                            body = {"metadata": {"annotations": {ANNOTATION: str(number)}}}
-                            place.api.patch(path_of(PODS, namespace, name), body)
+                        with contextlib.suppress(ApiError):  # it was deleted
+                            body = {"metadata": {"annotations": {RETRY_ANNOTATION: str(number)}}}
+                            bench.api.patch(path_of(PODS, namespace, name), body)
 
-    thread = threading.Thread(target=wake, name="wake", daemon=True)
+    thread = threading.Thread(target=annotate, name="retry", daemon=True)
     thread.start()
     try:
         yield

@@ -1,4 +1,4 @@
-"""What nodes were asked for, second by recorded second, given where and when each job ran; and what was too much."""
+"""Load of nodes per recorded second, given where and when each job ran, and overload."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recommender.records import CPU, MEMORY
 
 @dataclass(frozen=True)
 class Run:
-    """A job that ran on node number `node`, from `start_s` (recorded seconds since the first came) to its end."""
+    """A job on node number `node` from `start_s` (recorded seconds since the first arrival) to its end."""
 
     name: str
     recording: Recording
@@ -23,18 +23,18 @@ class Run:
 
 @dataclass(frozen=True)
 class Overload:
-    """What was asked for beyond the nodes' capacity.
+    """Demand beyond the capacity of nodes.
 
     Attributes
     ----------
     cpu_core_s
-        Core-seconds above capacity, of all nodes.
+        Core-seconds above capacity, over all nodes.
     ooms
-        Times that the memory of a node was passed; however long, once.
+        Number of times that a node's memory was exceeded.
     memory_gib_s
-        How far and how long together.
+        GiB-seconds above capacity.
     nodes_used, nodes_busy
-        Nodes that ever held a job, and how many held one at a time, in the mean of the time that any ran.
+        Nodes that ever ran a job, and the mean number that did while any job ran.
     """
 
     cpu_core_s: float
@@ -45,7 +45,7 @@ class Overload:
 
 
 def load(runs: Sequence[Run], nodes: int) -> np.ndarray:
-    """(2, seconds, nodes): cores and bytes asked for. A job's second begins in the second in which it was started."""
+    """(2, seconds, nodes): demand in cores and bytes; starts of jobs are rounded down to seconds."""
     seconds = max((int(run.start_s) + len(run.recording.usage) for run in runs), default=0)
     asked = np.zeros((2, seconds, nodes))
     for run in runs:
@@ -55,7 +55,7 @@ def load(runs: Sequence[Run], nodes: int) -> np.ndarray:
 
 
 def overload(runs: Sequence[Run], nodes: int, capacity: tuple[float, float]) -> Overload:
-    """Judge where jobs ran."""
+    """Compute the overload."""
     asked = load(runs, nodes)
     above = (asked - np.array(capacity)[:, None, None]).clip(0.0, None)
     out_of_memory = above[MEMORY] > 0.0

@@ -1,4 +1,4 @@
-"""The bench's tables, and its plays in the JSON."""
+"""Tables and JSON of bench_placement."""
 
 from __future__ import annotations
 
@@ -13,35 +13,38 @@ from benches import Columns, table, table_of
 from placement_bench.burst import Burst
 from placement_bench.choices import Tally
 from placement_bench.gangs import Gangs
-from placement_bench.gpu_runs import AT_CAPACITY, Gpus, by_policy
+from placement_bench.gpu_runs import SHARES, GpuResult, by_policy
 from placement_bench.jobs import Line, Result
 
 PLACED_BY = "placed by"
 
 OF_A_BURST: Columns = {
-    "overloads a node though another would have spared it": lambda of: f"{of.avoidable} ({of.avoidable / of.pods:.1%})",
-    "overloads a node": lambda of: f"{of.overloaded} ({of.overloaded / of.pods:.1%})",
-    "nodes over capacity in the end": lambda of: f"{of.nodes_over}",
-    "went where advised": lambda of: "" if of.agreed is None else f"{of.agreed}",
+    "overload a node although another had room": lambda of: f"{of.avoidable} ({of.avoidable / of.pods:.1%})",
+    "overload a node": lambda of: f"{of.overloaded} ({of.overloaded / of.pods:.1%})",
+    "nodes over capacity at the end": lambda of: f"{of.nodes_over}",
+    "bound where advised": lambda of: "" if of.agreed is None else f"{of.agreed}",
     "first to last binding": lambda of: f"{of.took_s:.1f} s",
 }
 
 
 def burst_table(bursts: Sequence[Burst], title: str) -> Table:
-    """Row A."""
+    """Table of row burst."""
     return table_of(title, PLACED_BY, {burst.who.title: burst for burst in bursts}, OF_A_BURST)
 
 
 def jobs_table(lines: Sequence[Line], title: str) -> Table:
-    """Row B."""
-    heads = ("CPU above capacity, core-s (± over seeds)", "of the best other's", "OOMs", "nodes busy", "wait (longest)")
-    made = table(title, "jobs come", "nodes", PLACED_BY, *heads, "all done after", words=3)
+    """Table of rows jobs and offline."""
+    headers = (
+        "CPU above capacity, core-s ± standard deviation", "relative to the best baseline", "OOMs", "nodes busy",
+        "mean wait (longest)", "makespan",
+    )  # fmt: skip
+    rows = table(title, "arrivals", "nodes", PLACED_BY, *headers, text_columns=3)
     before = None
     for line in lines:
         same = before is not None and (line.pattern, line.nodes) == (before.pattern, before.nodes)
         if not same and before is not None:
-            made.add_section()
-        made.add_row(
+            rows.add_section()
+        rows.add_row(
             "" if same else line.pattern,
             "" if same else str(line.nodes),
             line.who.title,
@@ -53,13 +56,13 @@ def jobs_table(lines: Sequence[Line], title: str) -> Table:
             f"{line.makespan_s:.0f} s",
         )
         before = line
-    return made
+    return rows
 
 
 def gangs_table(rows: Sequence[Gangs], title: str) -> Table:
-    """Row C."""
-    heads = ("both finished", "deadlocks", "gangs bound in part", "both bound after, median (longest)")
-    made = table(title, PLACED_BY, *heads, "a gang's first to last binding, longest")
+    """Table of row gangs."""
+    headers = ("both finished", "deadlocks", "gangs bound in part", "both bound after, median (longest)")
+    made = table(title, PLACED_BY, *headers, "longest time from first to last binding of a gang")
     for row in rows:
         took = [each.took_s for each in row.repetitions if each.finished == 2]
         count = len(row.repetitions)
@@ -67,19 +70,19 @@ def gangs_table(rows: Sequence[Gangs], title: str) -> Table:
             row.who.title,
             f"{len(took)} of {count}",
             f"{row.deadlocks} of {count}",
-            f"{sum(each.alone for each in row.repetitions)}",
+            f"{sum(each.bound_in_part for each in row.repetitions)}",
             f"{np.median(took):.2f} s ({max(took):.2f} s)" if took else "never",
             f"{max(each.spread_s for each in row.repetitions):.2f} s" if took else "",
         )
     return made
 
 
-def gpus_table(rows: Sequence[Gpus], title: str) -> Table:
-    """Row E."""
-    asked = [f"GPUs allocated, {share:.0%} asked for" for share in AT_CAPACITY]
-    made = table(title, PLACED_BY, *asked, "when nothing fits", "waited > 15 min", "mean wait")
+def gpus_table(rows: Sequence[GpuResult], title: str) -> Table:
+    """Table of row gpus."""
+    allocated = [f"GPUs allocated, {share:.0%} requested" for share in SHARES]
+    made = table(title, PLACED_BY, *allocated, "when nothing fits", "waited > 15 min", "mean wait")
     for name, runs in by_policy(rows).items():
-        shares = np.array([[*run.filled.when_asked, run.filled.in_the_end] for run in runs])
+        shares = np.array([[*run.filled.when_requested, run.filled.in_the_end] for run in runs])
         spread = shares.std(axis=0)
         made.add_row(
             name,
@@ -91,13 +94,13 @@ def gpus_table(rows: Sequence[Gpus], title: str) -> Table:
 
 
 OF_CHOICES: Columns = {
-    "lowest peak, of those 5 points apart": lambda of: _share(of.lowest, of.apart),
-    "else smallest S": lambda of: _share(of.smallest, of.alike),
+    "lowest peak, of those 5 points distinct_peaks": lambda of: _share(of.lowest, of.distinct_peaks),
+    "otherwise the smallest S": lambda of: _share(of.smallest, of.similar_peaks),
 }
 
 
 def choices_table(tallies: Sequence[Tally], title: str) -> Table:
-    """Row D."""
+    """Table of rows below and unlearned."""
     return table_of(title, "clusters", {tally.title: tally for tally in tallies}, OF_CHOICES)
 
 
@@ -106,7 +109,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def play(result: Result) -> dict[str, Any]:
-    """Where and when every job ran, for programs."""
+    """Where and when every job ran, for JSON."""
     runs = result.played.runs
     return {
         "pattern": result.pattern,

@@ -1,24 +1,24 @@
-"""Time in the bench: recorded seconds, the longer jobs that they stand for, and the bench's own clock."""
+"""Time scales: recorded seconds, the longer jobs that recordings stand for, and the clock of the benchmark."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 HORIZON_S, CYCLE_S, LONGEST_WAIT_S = 3600.0, 600.0, 7200.0
-"""The extender's defaults: an hour ahead for scores, ten minutes for refusals, two hours for pods that wait."""
+"""Defaults of the extender: horizon of scores, horizon of refusals, patience of waiting pods."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How time is compressed, for jobs, demand curves and the extender's horizon alike.
+    """Compression of time for jobs, demand curves and the extender's horizons.
 
     Attributes
     ----------
     stretch
-        Seconds of a job that a recorded second stands for. The recordings last two minutes; at 30 they stand for jobs
-        of an hour, whose phases last minutes as in the clusters the extender is for.
+        Seconds of a job per recorded second. Recordings last two minutes; at 30 they stand for jobs of an hour with
+        phases of minutes.
     speed
-        Recorded seconds played in a second of the bench.
+        Recorded seconds played per second of the benchmark.
     """
 
     stretch: float = 30.0
@@ -26,15 +26,15 @@ class Pace:
 
     @property
     def horizon_s(self) -> float:
-        """The extender's hour, in seconds of the bench."""
+        """`HORIZON_S` in seconds of the benchmark."""
         return HORIZON_S / self.stretch / self.speed
 
     @property
     def cycle_s(self) -> float:
-        """Its ten minutes, in seconds of the bench."""
+        """`CYCLE_S` in seconds of the benchmark."""
         return CYCLE_S / self.stretch / self.speed
 
     @property
     def patience_s(self) -> float:
-        """Its two hours, in seconds of the bench."""
+        """`LONGEST_WAIT_S` in seconds of the benchmark."""
         return LONGEST_WAIT_S / self.stretch / self.speed

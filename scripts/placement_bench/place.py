@@ -1,4 +1,4 @@
-"""The cluster of the bench: a control plane, simulated nodes, and pods made and cleared away fast."""
+"""The cluster of the benchmark, with fast creation and deletion of pods."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from placement_bench.watching import BENCH_LABEL, PodWatch, all_gone, wait_for
 from recommender.cluster.access.connection import Api
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.profiles import PROFILES
-from scale_bench.objects import fast_api
+from scale_bench.objects import PARALLEL_REQUESTS, fast_api
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKLOAD_LABEL = "phasewise.dev/workload"
-AT_A_TIME = 8
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Place:
-    """What all rows of the bench use."""
+class Bench:
+    """The cluster, a fast API client, and the watch of the benchmark's pods."""
 
     cluster: Cluster
     api: Api
@@ -36,11 +35,11 @@ class Place:
     pool: ThreadPoolExecutor
 
     def namespace(self) -> str:
-        """One for the pods of a row."""
+        """Create a namespace for the pods of a row."""
         return self.cluster.namespace("placement")
 
     def publish(self, namespace: str, speed: float) -> None:
-        """Write the PhaseProfiles of all recorded classes, as the live recommender would (`demand_of_classes`)."""
+        """Write PhaseProfiles of all recorded classes, as the live recommender would."""
         for workload, demand in demand_of_classes(speed).items():
             name = f"class.{workload}"
             body: Json = {"apiVersion": PROFILES[0], "kind": "PhaseProfile"}
@@ -50,15 +49,15 @@ class Place:
             self.api.patch(path_of(PROFILES, namespace, name, "status"), status)
 
     def submit(self, namespace: str, pods: Iterable[Json]) -> None:
-        """Make pods, some at a time, and return once all are there."""
+        """Create pods in parallel."""
         list(self.pool.map(lambda made: self.submit_one(namespace, made), pods))
 
     def submit_one(self, namespace: str, made: Json) -> None:
-        """Make one pod."""
+        """Create one pod."""
         self.api.create(path_of(PODS, namespace), made)
 
     def clear(self, namespaces: Sequence[str]) -> None:
-        """Delete all pods, at once and without grace; return when the watch has seen them go."""
+        """Delete all pods without grace period, and wait until the watch has seen it."""
         for namespace in namespaces:
             self.cluster.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
         wait_for(lambda: all_gone(self.watch, namespaces), "the pods to go")
@@ -77,7 +76,7 @@ def pod(
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Json:
-    """A pod of one container that asks for (cpu_cores, memory_bytes) on one of these nodes."""
+    """A pod with one container that requests `needs` (cores, bytes) on one of the nodes."""
     own = {BENCH_LABEL: "", **({WORKLOAD_LABEL: workload} if workload else {}), **(labels or {})}
     made = template(
         nodes.selector,
@@ -92,15 +91,15 @@ def pod(
 
 
 @contextmanager
-def a_place(lent: Cluster | None = None, logs_to: Path | None = None) -> Iterator[Place]:
-    """A cluster with our resources and roles: one that is lent, or one of the bench's own, gone afterwards."""
+def bench_cluster(lent: Cluster | None = None, logs_to: Path | None = None) -> Iterator[Bench]:
+    """A cluster with our resources and roles: the one that is lent, or one that is stopped afterwards."""
     with lent_or_own(lent, f"bench-{os.getpid()}", logs_to) as cluster:
         manifests = ROOT / "manifests"
         cluster.apply(manifests / "crd" / "phaseprofiles.yaml", manifests / "extender" / "rbac.yaml")
         api = fast_api(cluster)
         watch = PodWatch(api).start()
         try:
-            with ThreadPoolExecutor(AT_A_TIME) as pool:
-                yield Place(cluster, api, watch, pool)
+            with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
+                yield Bench(cluster, api, watch, pool)
         finally:
             watch.stop()

@@ -1,4 +1,4 @@
-"""Recorded jobs come to simulated nodes, once for every scheduler at the same time; what they then ask for follows."""
+"""Play recorded jobs on simulated nodes, for all schedulers at the same time."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ import numpy as np
 from local_cluster.simulated.nodes import SimulatedNodes
 from placement_bench.load import Run
 from placement_bench.pace import Pace
-from placement_bench.place import Place, pod
+from placement_bench.place import Bench, pod
 from placement_bench.recordings import Arrival, Recording
-from placement_bench.schedulers import Who
+from placement_bench.schedulers import Contender
 from placement_bench.scorers import Pair
 from placement_bench.watching import wait_for
 
-YOUNG_S = 30.0
-"""A pod younger than this (seconds of the jobs, `Pace.stretch` of them in a recorded one) has no metrics yet."""
-PATIENCE_S = 300.0
+METRICS_DELAY_S = 30.0
+"""Age at which a pod has metrics, in seconds of the jobs (`Pace.stretch` per recorded second)."""
+TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The nodes, and what is asked for.
+    """Size of nodes and requests of pods.
 
     Attributes
     ----------
     node
-        (cpu_cores, memory_bytes) of each.
+        (cpu_cores, memory_bytes) of each node.
     requested
-        Share of the declared CPU and memory that pods request: clusters that overcommit admit pods so.
+        Shares of the declared CPU and memory that pods request, as in clusters that overcommit.
     """
 
     node: Pair
     requested: Pair
 
     def needs(self, recording: Recording, share: float | None = None) -> Pair:
-        """What a job's pod requests; `share` stands for `requested` when given."""
+        """Requests of a job's pod; `share` replaces `requested`."""
         cores, memory_bytes = recording.declared
         of_cores, of_memory = self.requested if share is None else (share, share)
         return cores * of_cores, memory_bytes * of_memory
@@ -50,7 +50,7 @@ class Shape:
 class Lane:
     """One scheduler on nodes of its own."""
 
-    who: Who
+    who: Contender
     nodes: SimulatedNodes
     namespace: str
 
@@ -60,8 +60,8 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Played:
-    """What became of the jobs on a lane; `waited_s` are recorded seconds from a job's arrival to its binding."""
+class Outcome:
+    """Jobs as they ran on a lane; `waited_s` are recorded seconds from arrival to binding."""
 
     runs: Sequence[Run]
     waited_s: Sequence[float]
@@ -73,14 +73,14 @@ class Played:
 
 
 class CurrentUse:
-    """What the nodes of a lane are used for at this moment, by the recordings; who plays tells it of the jobs."""
+    """Present use of the nodes of a lane, by the recordings of `jobs`."""
 
-    def __init__(self, place: Place, pace: Pace, shape: Shape) -> None:
-        self._place, self._pace, self._shape = place, pace, shape
+    def __init__(self, bench: Bench, pace: Pace, shape: Shape) -> None:
+        self._place, self._pace, self._shape = bench, pace, shape
         self.jobs: Mapping[str, Arrival] = {}
 
     def uses(self, namespace: str, asked: str, names: Sequence[str], favoured: Mapping[str, str]) -> np.ndarray:
-        """See `scorers.Uses`."""
+        """Implement `scorers.NodeUse`."""
         now_s, index = time.monotonic(), {name: number for number, name in enumerate(names)}
         use = np.tile(np.array(self._shape.needs(self.jobs[asked].recording))[:, None], len(names))
         seen = self._place.watch.bound(namespace)
@@ -91,37 +91,37 @@ class CurrentUse:
         for name, node, age_s in (*there, *((name, favoured[name], 0.0) for name in unseen)):
             if node in index:
                 recording = self.jobs[name].recording
-                use[:, index[node]] += seen_use(recording, age_s, self._shape.needs(recording), self._pace)
+                use[:, index[node]] += measured_use(recording, age_s, self._shape.needs(recording), self._pace)
         return use
 
 
-def seen_use(recording: Recording, age_s: float, needs: Pair, pace: Pace) -> np.ndarray:
-    """(2,): what metrics show of a job of this age; while it is too young for that, what it requests."""
-    if age_s * pace.stretch < YOUNG_S:
+def measured_use(recording: Recording, age_s: float, needs: Pair, pace: Pace) -> np.ndarray:
+    """(2,): use of a job of this age by metrics; its requests until it has any."""
+    if age_s * pace.stretch < METRICS_DELAY_S:
         return np.array(needs)
     return recording.usage[int(age_s)] if age_s < recording.duration_s else np.zeros(2)
 
 
 def play(
-    place: Place, lanes: Sequence[Lane], jobs: Sequence[Arrival], pace: Pace, shape: Shape, chance: np.random.Generator
-) -> Mapping[Lane, Played]:
-    """Let the same jobs come on all lanes, wait until the last has ended, and clear the lanes.
+    bench: Bench, lanes: Sequence[Lane], jobs: Sequence[Arrival], pace: Pace, shape: Shape, chance: np.random.Generator
+) -> Mapping[Lane, Outcome]:
+    """Play the same jobs on all lanes, wait until the last has ended, and clear the lanes.
 
-    Which lane gets its pods first differs from moment to moment, so that none is always served last.
+    The order in which lanes get their pods is drawn anew for each group.
     """
     began_s = time.monotonic()
     for at_s, together in groupby(jobs, key=lambda job: job.at_s):
         time.sleep(max(0.0, began_s + at_s / pace.speed - time.monotonic()))
         group = list(together)
         order = [lanes[number] for number in chance.permutation(len(lanes))]
-        list(place.pool.map(lambda lane: _submit(place, lane, group, pace, shape), order))  # noqa: B023
-    wait_for(lambda: all(_ended(place, lane, len(jobs)) for lane in lanes), "the jobs to end", PATIENCE_S)
-    played = {lane: _played(place, lane, jobs, began_s, pace) for lane in lanes}
-    place.clear([lane.namespace for lane in lanes])
+        list(bench.pool.map(lambda lane: _submit(bench, lane, group, pace, shape), order))  # noqa: B023
+    wait_for(lambda: all(_ended(bench, lane, len(jobs)) for lane in lanes), "the jobs to end", TIMEOUT_S)
+    played = {lane: _played(bench, lane, jobs, began_s, pace) for lane in lanes}
+    bench.clear([lane.namespace for lane in lanes])
     return played
 
 
-def _submit(place: Place, lane: Lane, jobs: Sequence[Arrival], pace: Pace, shape: Shape) -> None:
+def _submit(bench: Bench, lane: Lane, jobs: Sequence[Arrival], pace: Pace, shape: Shape) -> None:
     for job in jobs:
         runs_for_s = math.ceil(job.recording.duration_s / pace.speed)
         made = pod(
@@ -132,20 +132,20 @@ def _submit(place: Place, lane: Lane, jobs: Sequence[Arrival], pace: Pace, shape
             workload=job.recording.workload,
             annotations={"phasewise.dev/runs-for-s": str(runs_for_s)},
         )
-        place.submit_one(lane.namespace, made)
+        bench.submit_one(lane.namespace, made)
 
 
-def _ended(place: Place, lane: Lane, count: int) -> bool:
-    pods = place.watch.pods(lane.namespace)
+def _ended(bench: Bench, lane: Lane, count: int) -> bool:
+    pods = bench.watch.pods(lane.namespace)
     return len(pods) == count and all(pod.ended for pod in pods.values())
 
 
-def _played(place: Place, lane: Lane, jobs: Sequence[Arrival], began_s: float, pace: Pace) -> Played:
+def _played(bench: Bench, lane: Lane, jobs: Sequence[Arrival], began_s: float, pace: Pace) -> Outcome:
     by_name, numbers = {job.name: job for job in jobs}, {name: n for n, name in enumerate(lane.nodes.names)}
-    started = place.watch.started(lane.namespace)
+    started = bench.watch.started(lane.namespace)
     runs, waited_s = [], []
-    for bound in place.watch.bound(lane.namespace):
+    for bound in bench.watch.bound(lane.namespace):
         job = by_name[bound.pod]
         runs.append(Run(job.name, job.recording, numbers[bound.node], (started[bound.pod] - began_s) * pace.speed))
         waited_s.append((bound.at_s - began_s) * pace.speed - job.at_s)
-    return Played(runs, waited_s)
+    return Outcome(runs, waited_s)

@@ -1,4 +1,4 @@
-"""The load of every node over time, a panel for each scheduler: red where more was asked for than there is."""
+"""Chart of the load of every node over time, a panel per scheduler; red above capacity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PANEL_INCHES = 0.95
 
 
 def draw(results: Sequence[Result], node_cores: float, path: Path) -> None:
-    """Draw one play (a pattern, a seed, a number of nodes) as each scheduler placed it."""
+    """Draw one play (pattern, seed, number of nodes) under each scheduler."""
     colours = colormaps["Blues"].with_extremes(over=TARGET)
     scale = Normalize(0.0, 1.0)
     with rc_context(SETTINGS):
@@ -32,13 +32,13 @@ def draw(results: Sequence[Result], node_cores: float, path: Path) -> None:
             above = f"{result.overload.cpu_core_s:.0f} core-s above capacity"
             axes.set_title(f"{result.who.title}: {above}")
             axes.set(ylabel="node", yticks=[1, result.nodes])
-        panels[-1].set_xlabel("recorded seconds since the first job came")
+        panels[-1].set_xlabel("recorded seconds since the first arrival")
         bar = figure.colorbar(ScalarMappable(scale, colours), ax=list(panels), extend="max", shrink=0.4, pad=0.01)
-        bar.set_label("CPU asked for, share of a node; red: more than it has")
+        bar.set_label("CPU demand, share of a node; red: above capacity")
         save(figure, path)
 
 
 def shown(results: Sequence[Result], pattern: str, nodes: int) -> list[Result]:
-    """What is drawn of a run: the first seed, one pattern, one number of nodes; each scheduler once."""
+    """Results to draw: the first seed of one pattern and number of nodes, once per scheduler."""
     found = [each for each in results if each.pattern == pattern and each.nodes == nodes]
     return [each for each in found if each.seed == found[0].seed]

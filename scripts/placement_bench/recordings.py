@@ -1,4 +1,4 @@
-"""The recorded jobs: those that teach what a class needs, those of the same classes that are played, and when."""
+"""Recorded jobs: runs that demand curves are computed from, other runs that are played, and their arrivals."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from recommender.policies.demand_curve import CurveRecorder, DemandCurve
 from recommender.records import UsageSeries
 from recommender.sources.files import open_source
 
-TEACH, PLAY = "fit", "replay"
-"""The parts of the recordings. Of each class four runs teach and two others are played: nothing that is played was seen
-by whoever makes the demand curves."""
+TRAINING_PART, REPLAY_PART = "fit", "replay"
+"""Parts of the recordings: four runs of each class for demand curves, two others to play."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Recording:
     usage
         (samples, 2): cores and bytes, one sample a recorded second.
     declared
-        (cpu_cores, memory_bytes) that its user asked for.
+        (cpu_cores, memory_bytes) declared by its user.
     """
 
     name: str
@@ -56,31 +55,31 @@ def recordings(part: str) -> Sequence[Recording]:
 def _recording(series: UsageSeries) -> Recording:
     present = series.present
     if series.requests is None:
-        raise ValueError(f"{series.container}: the recording does not say what was requested")
+        raise ValueError(f"{series.container}: the recording has no requests")
     cores, memory_bytes = series.requests[present][0].tolist()
     return Recording(series.container, str(series.workload), series.usage[present], (cores, memory_bytes))
 
 
 @cache
 def demand_of_classes(speed: float) -> Mapping[str, Mapping[str, Any]]:
-    """Class -> the demand that the live recommender publishes of it, once the teaching runs have ended.
+    """Class -> demand that the live recommender publishes after the training runs.
 
-    Made by the recommender's own code: a curve recorded sample by sample of each run, put together by `ClassRuns`.
+    Computed by the recommender's code: a curve of each run, recorded sample by sample, combined by `ClassRuns`.
 
     Parameters
     ----------
     speed
-        Recorded seconds in a second of the bench: the curves' clock goes as fast as the jobs that are played.
+        Recorded seconds per second of the benchmark.
     """
     runs: dict[str, list[DemandCurve]] = defaultdict(list)
-    for recording in recordings(TEACH):
+    for recording in recordings(TRAINING_PART):
         runs[recording.workload].append(curve_of(recording, speed))
-    told = {workload: encode_demand(ClassRuns(curves)) for workload, curves in runs.items()}
-    return {workload: demand for workload, demand in told.items() if demand is not None}
+    demands = {workload: encode_demand(ClassRuns(curves)) for workload, curves in runs.items()}
+    return {workload: demand for workload, demand in demands.items() if demand is not None}
 
 
 def curve_of(recording: Recording, speed: float) -> DemandCurve:
-    """What the recommender keeps of a run that it saw from start to end, played `speed` times as fast as recorded."""
+    """Curve that the recommender records of a run played `speed` times as fast as recorded."""
     recorder, slot = CurveRecorder(1.0 / speed), np.zeros(1, dtype=np.int64)
     recorder.grow(1)
     for position, sample in enumerate(recording.usage):
@@ -90,7 +89,7 @@ def curve_of(recording: Recording, speed: float) -> DemandCurve:
 
 @dataclass(frozen=True)
 class Arrival:
-    """A job comes `at_s` recorded seconds after the first; `number` is its place in the order."""
+    """Arrival of a job, `at_s` recorded seconds after the first; `number` is its position."""
 
     number: int
     at_s: float
@@ -102,19 +101,19 @@ class Arrival:
 
 
 def scattered(count: int, within_s: float, seed: int) -> Sequence[Arrival]:
-    """Jobs one by one, at random moments of a time, the first at its start."""
+    """Jobs one by one, at random times within `within_s`, the first at the start."""
     moments = np.sort(np.random.default_rng([seed, 1]).uniform(0.0, within_s, count))
     return _at(moments - moments[0], seed)
 
 
 def in_groups(count: int, group: int, every_s: float, seed: int) -> Sequence[Arrival]:
-    """So many jobs at once, again and again: sweeps over parameters, and what a timetable starts."""
+    """Jobs in groups at regular times, such as parameter sweeps and scheduled jobs."""
     return _at(np.arange(count) // group * every_s, seed)
 
 
 def _at(moments: np.ndarray, seed: int) -> Sequence[Arrival]:
-    """Every run of the part that is played comes once before any comes twice; the same jobs however they arrive."""
-    chance, runs = np.random.default_rng(seed), recordings(PLAY)
+    """Draw jobs; every run arrives once before any arrives twice, and the same jobs whatever the pattern."""
+    chance, runs = np.random.default_rng(seed), recordings(REPLAY_PART)
     order = np.concatenate([chance.permutation(len(runs)) for _ in range(-(-len(moments) // len(runs)))])
     chosen = chance.permutation(order[: len(moments)])
     return [Arrival(number, float(moments[number]), runs[run]) for number, run in enumerate(chosen.tolist())]

@@ -1,4 +1,4 @@
-"""Who places: the real kube-scheduler under each configuration, with an extender or without."""
+"""The schedulers compared: kube-scheduler in several configurations, with and without an extender."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from local_cluster.recommender import address_of
 from local_cluster.recording_extender import Answers, RecordingExtender
 from local_cluster.scheduling import start_scheduler
 from placement_bench.pace import Pace
-from placement_bench.place import ROOT, Place
+from placement_bench.place import ROOT, Bench
 
 Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Who:
-    """A row of the table.
+class Contender:
+    """A scheduler of the table.
 
     Attributes
     ----------
     scheduler
         Its `schedulerName`.
     title
-        What it goes by.
+        Name in the table.
     requested
-        Share of the declared CPU and memory that its pods request, where that differs from the others'.
+        Share of the declared CPU and memory that its pods request, if it differs from the others'.
     """
 
     scheduler: str
@@ -38,19 +38,19 @@ class Who:
     requested: float | None = None
 
 
-LEAST = Who("least", "default (LeastAllocated)")
-MOST = Who("most", "MostAllocated")
-CURRENT = Who("current", "load-aware, current use")
-RANDOM = Who("random", "random")
-OURS = Who("ours", "Phasewise")
-CAUTIOUS = Who("least", "default, 40 % requested", 0.4)
-"""What somebody without a forecast can do about overload: request more, so that pods wait."""
-WAITS = Who("waits", "Phasewise, --cpu-overload 0.05")
-STRICT = Who("strict", "Phasewise, --cpu-overload 0.01")
+LEAST = Contender("least", "default (LeastAllocated)")
+MOST = Contender("most", "MostAllocated")
+CURRENT = Contender("current", "load-aware, current use")
+RANDOM = Contender("random", "random")
+OURS = Contender("ours", "Phasewise")
+CAUTIOUS = Contender("least", "default, 40 % requested", 0.4)
+"""The alternative to a forecast: higher requests, so that pods wait."""
+WAITS = Contender("waits", "Phasewise, --cpu-overload 0.05")
+STRICT = Contender("strict", "Phasewise, --cpu-overload 0.01")
 CPU_OVERLOADS = {WAITS: 0.05, STRICT: 0.01}
-"""Pods wait while every node would get more overload from them than this share of their own demand."""
+"""Pods wait while they would overload every node by more than this share of their own demand."""
 
-FITTING: Json = {
+BIN_PACKING_PROFILE: Json = {
     "pluginConfig": [
         {
             "name": "NodeResourcesFit",
@@ -65,11 +65,11 @@ FITTING: Json = {
         }
     ]
 }
-"""Upstream's own bin packing. Balance of CPU and memory counts beside it, as upstream has it."""
+"""Upstream's bin packing; BalancedAllocation stays enabled."""
 
 
-def ours_profile() -> tuple[Json, int]:
-    """The scheduler's profile of our manifests, and the weight that they give the extender."""
+def manifest_profile() -> tuple[Json, int]:
+    """The scheduler's profile and the extender's weight in our manifests."""
     for document in yaml.safe_load_all((ROOT / "manifests" / "extender" / "scheduler.yaml").read_text()):
         if document and document["kind"] == "ConfigMap":
             configuration = yaml.safe_load(document["data"]["config.yaml"])
@@ -78,41 +78,41 @@ def ours_profile() -> tuple[Json, int]:
     raise ValueError("manifests/extender/scheduler.yaml configures no scheduler")
 
 
-def start_plain(place: Place, who: Who) -> Server:
-    """A kube-scheduler that goes by requests."""
-    profile = FITTING if who is MOST else None
-    return start_scheduler(place.cluster, who.scheduler, extender=None, verbs=(), profile=profile)
+def start_stock(bench: Bench, who: Contender) -> Server:
+    """Start a kube-scheduler without extender."""
+    profile = BIN_PACKING_PROFILE if who is MOST else None
+    return start_scheduler(bench.cluster, who.scheduler, extender=None, verbs=(), profile=profile)
 
 
-def start_judged(place: Place, who: Who, answers: Answers) -> RecordingExtender:
-    """A kube-scheduler that asks an extender of the bench, with the profile and weight that ours has."""
-    extender = RecordingExtender(place.cluster.ports.free())
+def start_with_fake_extender(bench: Bench, who: Contender, answers: Answers) -> RecordingExtender:
+    """Start a kube-scheduler with an extender of the benchmark, with the profile and weight of ours."""
+    extender = RecordingExtender(bench.cluster.ports.free())
     extender.answers = answers
     extender.start()
-    profile, weight = ours_profile()
+    profile, weight = manifest_profile()
     start_scheduler(
-        place.cluster, who.scheduler, extender=extender.url, verbs=("prioritize",), weight=weight, profile=profile
+        bench.cluster, who.scheduler, extender=extender.url, verbs=("prioritize",), weight=weight, profile=profile
     )
     return extender
 
 
-def start_extender(place: Place, who: Who, pace: Pace, *options: str) -> str:
-    """Our extender as a process, with time compressed as the jobs are; returns its URL once it knows the cluster.
+def start_extender(bench: Bench, who: Contender, pace: Pace, *options: str) -> str:
+    """Start our extender with the time scale of the jobs; return its URL once it has synced.
 
-    One that runs with the same options goes on; one with others is ended.
+    One that already runs is kept if it has the same options, and replaced otherwise.
     """
     name = f"extender-{who.scheduler}"
     times = ("--horizon", f"{pace.horizon_s}", "--cycle", f"{pace.cycle_s}")
     wanted = ["--scheduler-name", who.scheduler, *times, *options]
-    running = place.cluster.servers.get(name)
+    running = bench.cluster.servers.get(name)
     if running is not None and running.command[running.command.index(wanted[0]) : -2] != wanted:
-        place.cluster.dismiss(name)
+        bench.cluster.dismiss(name)
         running = None
-    return f"http://{address_of(running or moving.start_extender(place.cluster, *wanted, name=name))}"
+    return f"http://{address_of(running or moving.start_extender(bench.cluster, *wanted, name=name))}"
 
 
-def start_asking(place: Place, who: Who, url: str) -> Server:
-    """The kube-scheduler of our manifests, asking our extender."""
-    profile, weight = ours_profile()
+def start_with_extender(bench: Bench, who: Contender, url: str) -> Server:
+    """Start the kube-scheduler of our manifests with our extender."""
+    profile, weight = manifest_profile()
     verbs = ("filter", "prioritize", "preempt")
-    return start_scheduler(place.cluster, who.scheduler, extender=url, verbs=verbs, weight=weight, profile=profile)
+    return start_scheduler(bench.cluster, who.scheduler, extender=url, verbs=verbs, weight=weight, profile=profile)

@@ -1,4 +1,4 @@
-"""The pods of the bench as a watch shows them: every binding in its order, and when it was seen."""
+"""Watch of the benchmark's pods: bindings in order, and when they were seen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BENCH_LABEL = "placement-bench"
 
 @dataclass(frozen=True)
 class PodSeen:
-    """One state of a pod."""
+    """State of a pod."""
 
     key: ObjectKey
     node: str
@@ -34,7 +34,7 @@ class PodSeen:
 
 @dataclass(frozen=True)
 class Bound:
-    """A pod was seen bound, so many monotonic seconds on this machine's clock."""
+    """Binding of a pod, seen at `at_s` (monotonic seconds)."""
 
     pod: str
     node: str
@@ -42,7 +42,7 @@ class Bound:
 
 
 class PodWatch:
-    """Follows the pods that carry `BENCH_LABEL`, from `start` to `stop`; no state is missed while the watch holds."""
+    """Follows pods labelled `BENCH_LABEL` from `start` to `stop`."""
 
     def __init__(self, api: Api) -> None:
         self._lock = threading.Lock()
@@ -61,7 +61,7 @@ class PodWatch:
 
     @property
     def lists(self) -> int:
-        """Times that everything was listed: more than one means that states between may have been missed."""
+        """Number of lists; after more than one, intermediate states may have been missed."""
         return self._reflector.lists
 
     def pods(self, namespace: str) -> Mapping[str, PodSeen]:
@@ -70,17 +70,17 @@ class PodWatch:
             return {key.name: pod for key, pod in self._pods.items() if key.namespace == namespace}
 
     def bound(self, namespace: str) -> Sequence[Bound]:
-        """All bindings in a namespace so far, in the order in which the API server took them."""
+        """Bindings in a namespace so far, in the order of the API server."""
         with self._lock:
             return list(self._bound.get(namespace, ()))
 
     def started(self, namespace: str) -> Mapping[str, float]:
-        """When each pod of a namespace was first seen to run, monotonic seconds; its node takes a while to start it."""
+        """When each pod of a namespace was first seen running, monotonic seconds."""
         with self._lock:
             return {key.name: at_s for key, at_s in self._started.items() if key.namespace == namespace}
 
     def forget(self, namespace: str) -> None:
-        """Begin the bindings of a namespace anew."""
+        """Forget the bindings of a namespace."""
         with self._lock:
             self._bound.pop(namespace, None)
             self._started = {key: at_s for key, at_s in self._started.items() if key.namespace != namespace}
@@ -112,10 +112,10 @@ def _seen(raw: Mapping[str, Any]) -> PodSeen:
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
-    """Wait for something that the watch will show."""
+    """Wait for a condition on the watch."""
     wait_until(condition, what, timeout_s=timeout_s, every_s=0.02)
 
 
 def all_gone(watch: PodWatch, namespaces: Iterable[str]) -> bool:
-    """Whether no pod of the bench is left in these."""
+    """Whether no pod of the benchmark is left in these namespaces."""
     return not any(watch.pods(namespace) for namespace in namespaces)

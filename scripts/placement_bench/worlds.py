@@ -1,4 +1,4 @@
-"""Small clusters for tests: pods, nodes and profiles as the API would give them, and a state that holds them."""
+"""Small clusters without servers: pods, nodes and profiles as API objects, and the extender's state of them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from extender.view.state import ClusterState
 Json = dict[str, Any]
 
 NOON_S = 1_800_000_000.0
-"""A moment that begins a cell of the default grid."""
+"""A time at which a cell of the default grid begins."""
 
 GIB = float(1 << 30)
 
 RESTLESS = [2.0] * 119 + [5.0]
-"""Cores: 2 in the mean for five hours, of a pod that needs up to 5. How uncertain that is, in cores squared, is half of
-2 (5 - 2): 3. With equal chance it is anywhere within the root of three times that, 3 cores, of the 2."""
+"""Cores: 2 on average for five hours, of a pod that needs up to 5. Its variance, in cores squared, is half of
+2 (5 - 2): 3. It is uniformly distributed within the root of three times that, 3 cores, of the 2."""
 
 NO_MEMORY, NO_CPU = (with_time_limit(reason, 7200.0) for reason in (MEMORY_REASON, CPU_REASON))
-"""What nodes are refused for, with the patience that is the default."""
+"""Reasons for refusing nodes, with the default patience."""
 
 
 @dataclass
 class Clock:
-    """Time that passes when a test says so; unix and monotonic seconds alike."""
+    """A clock set by hand, for unix and monotonic seconds."""
 
     now_s: float = NOON_S
 
@@ -95,7 +95,7 @@ def node_json(
 
 
 def as_schedulers_send(pod: Json, names: Sequence[str]) -> bytes:
-    """ExtenderArgs in the very form of kube-scheduler: in the order of its types, without blanks."""
+    """ExtenderArgs in exactly kube-scheduler's form: fields in the order of its types, without whitespace."""
     first = ("name", "generateName", "namespace", "uid", "resourceVersion")
     metadata = {**{key: pod["metadata"][key] for key in first if key in pod["metadata"]}, **pod["metadata"]}
     sent = {"metadata": metadata, "spec": pod["spec"], "status": pod["status"]}
@@ -104,7 +104,7 @@ def as_schedulers_send(pod: Json, names: Sequence[str]) -> bytes:
 
 
 def class_json(workload: str, cpu_cores: Sequence[float], memory_gib: Sequence[float], step_s: float = 150.0) -> Json:
-    """The profile of a workload class whose container `main` needs so much, by the time since the start."""
+    """Profile of a workload class with the demand of container `main` by time since start."""
     demand = {
         "stepSeconds": step_s,
         "runs": 3,
@@ -120,7 +120,7 @@ def class_json(workload: str, cpu_cores: Sequence[float], memory_gib: Sequence[f
 
 
 def profile_json(name: str, categories: Mapping[str, str]) -> Json:
-    """The profile of a VPA that tells the category of pods by their UID."""
+    """Profile of a VPA with categories of pods by UID."""
     pods = [{"name": uid, "uid": uid, "category": category} for uid, category in categories.items()]
     return {
         "kind": "PhaseProfile",
@@ -137,7 +137,7 @@ def scores_by_name(scored: HostPriorities) -> dict[str, int]:
 
 
 class World:
-    """A cluster without an API server: objects are put in, a scheduler's questions are asked."""
+    """A cluster without API server: put objects in, and call the extender as a scheduler does."""
 
     def __init__(self, settings: Settings | None = None, *objects: Json) -> None:
         self.settings = settings or Settings()
@@ -173,7 +173,7 @@ class World:
         return scores_by_name(self.placer.prioritize(ExtenderArgs(pod, asked, None)))
 
     def place(self, pod: Json, names: Sequence[str] | None = None) -> str:
-        """Ask as a scheduler does, and say where the pod is advised to go; empty where every node refuses it."""
+        """Call `filter` and `prioritize`; return the favourite node, or an empty string if all nodes are refused."""
         asked = list(names or self.names)
         refused = self.placer.filter(ExtenderArgs(pod, asked, None)).refused
         left = [name for name in asked if name not in refused]
@@ -185,7 +185,7 @@ class World:
         return decision.favourite if decision is not None else ""
 
     def request(self, pod: Json, names: Sequence[str] | None = None) -> PlacementRequest:
-        """What the scorers judge of a pod."""
+        """The request that scorers judge."""
         read = self.read_pod(pod)
         look = self.state.view_of(read)
         places = np.array([look.snapshot.table.index[name] for name in names or self.names])

@@ -1,6 +1,6 @@
-"""Boosted trees with the facts that the plan has: what more a forecast could make of them, and what stages would tell.
+"""Boosted trees on the features that the plan has: a stronger forecast from the same facts, and the value of stages.
 
-The loss is the pinball loss of the 95 % quantile of the coming peak, as a logarithm above the level now.
+The loss is the pinball loss of the 95 % quantile of the coming peak, as the logarithm of its ratio to the present use.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from recommender.policies.phase_demand import FLOORS
 from recommender.pricing import LEAD_SAMPLES
 from recommender.records import CPU, VIOLATION_TOLERANCE, FloatArray, IntArray, UsageSeries
 
-DECIDED, PEAK = 6, 10
-"""Samples whose largest use is foretold: to decide by, and to compare losses on."""
+DECISION_SAMPLES, LOSS_SAMPLES = 6, 10
+"""Samples whose largest use is predicted: for decisions, and for comparing losses."""
 
-QUANTILE, FORETOLD = 0.9, 0.95
-ROUNDS, LEAST_OF_A_LEAF = 200, 20
-OFF = 0.15
-"""What is asked for changes when it is off by this share, or was exceeded."""
+DECISION_QUANTILE, QUANTILE = 0.9, 0.95
+ITERATIONS, MIN_SAMPLES_LEAF = 200, 20
+CHANGE_THRESHOLD = 0.15
+"""The request changes when it is off by this share, or when use exceeds it."""
 
 WINDOWS = (3, 10, 40)
-"""Samples of its own use whose largest is told."""
+"""Windows, in samples, whose largest use is a feature."""
 
 LEVELS_ONLY = "levels only"
 
 Facts = Callable[[UsageSeries], FloatArray]
-"""float64 (n, f): what is known at each sample that is there."""
+"""Container -> float64 (n, f): features of each present sample."""
 
 
 def boosted(series: Sequence[UsageSeries], learned: Learned, seed: int) -> Rule:
-    """What trees ask for that were fitted to these, corrected for the container's own violations as all else is."""
+    """Rule by trees fitted on these containers, corrected online for the container's own violations."""
 
     def facts(one: UsageSeries) -> FloatArray:
-        return np.column_stack([levels(one, CPU), phase_and_where_it_leads(one, learned)])
+        return np.column_stack([levels(one, CPU), phase_features(one, learned)])
 
-    trees = fitted(series, facts, CPU, DECIDED, QUANTILE, seed)
+    trees = fit_trees(series, facts, CPU, DECISION_SAMPLES, DECISION_QUANTILE, seed)
 
     def decide(one: UsageSeries, _learned: Learned, _changes_per_step: float) -> FloatArray:
         cores = one.usage[one.present, CPU]
-        foretold = np.exp(trees.predict(facts(one)) + _level(cores, CPU)) - FLOORS[CPU]
+        predicted = np.exp(trees.predict(facts(one)) + _level(cores, CPU)) - FLOORS[CPU]
         in_force, current = np.full(len(cores) + LEAD_SAMPLES + 1, np.nan), np.nan
         correction, gain, streak = 0.0, GAIN, 0.0
-        for row, wanted in enumerate(foretold):
+        for row, wanted in enumerate(predicted):
             if not np.isnan(in_force[row]):
                 violated, short = (cores[row] > had * VIOLATION_TOLERANCE for had in (in_force[row], current))
                 correction, gain, streak = updated_correction(correction, gain, streak, violated, short, TARGET[CPU])
-            asked = max(float(wanted) * np.exp(correction), FLOORS[CPU])
-            if not abs(asked - current) <= OFF * current or cores[row] > current:
-                current = asked
+            request = max(float(wanted) * np.exp(correction), FLOORS[CPU])
+            if not abs(request - current) <= CHANGE_THRESHOLD * current or cores[row] > current:
+                current = request
             in_force[row + LEAD_SAMPLES + 1] = current
         return in_force[: len(cores)]
 
@@ -63,22 +63,22 @@ def boosted(series: Sequence[UsageSeries], learned: Learned, seed: int) -> Rule:
 def losses(
     series: Sequence[UsageSeries], ways: Mapping[str, Phases], resource: int, *, by_program: bool, seed: int
 ) -> dict[str, float]:
-    """How well trees foretell the coming peak of containers kept out: from levels only, and with the phase told in
-    each of these ways besides, alone and with where it leads by the graph."""
+    """Loss of trees that predict the coming peak of held-out containers from levels only, and from levels and phases
+    of each of `ways`: the phase alone, and with the graph's forecast."""
     groups = folds(series, by_program=by_program, seed=seed)
     total: dict[str, float] = {}
     count = 0
     for group in sorted(set(groups)):
-        taught_by = [one for one, of in zip(series, groups, strict=True) if of != group]
+        training = [one for one, of in zip(series, groups, strict=True) if of != group]
         kept_out = [one for one, of in zip(series, groups, strict=True) if of == group]
-        learned = {way: learn(taught_by, phases, by_program=by_program, seed=seed) for way, phases in ways.items()}
+        learned = {way: learn(training, phases, by_program=by_program, seed=seed) for way, phases in ways.items()}
         for name, facts in _by_name(learned, resource).items():
-            trees = fitted(taught_by, facts, resource, PEAK, FORETOLD, seed)
+            trees = fit_trees(training, facts, resource, LOSS_SAMPLES, QUANTILE, seed)
             for one in kept_out:
-                ahead = _coming(one, resource, PEAK)
+                ahead = _future_peak(one, resource, LOSS_SAMPLES)
                 miss = ahead - trees.predict(facts(one))[: len(ahead)] if len(ahead) else ahead
-                total[name] = total.get(name, 0.0) + float(np.maximum(FORETOLD * miss, (FORETOLD - 1) * miss).sum())
-        count += sum(len(_coming(one, resource, PEAK)) for one in kept_out)
+                total[name] = total.get(name, 0.0) + float(np.maximum(QUANTILE * miss, (QUANTILE - 1) * miss).sum())
+        count += sum(len(_future_peak(one, resource, LOSS_SAMPLES)) for one in kept_out)
     return {name: loss / count for name, loss in total.items()}
 
 
@@ -86,26 +86,26 @@ def _by_name(learned: Mapping[str, Learned], resource: int) -> dict[str, Facts]:
     found: dict[str, Facts] = {LEVELS_ONLY: lambda one: levels(one, resource)}
     for way, known in learned.items():
         found[f"{way}: the phase"] = lambda one, known=known: np.column_stack([levels(one, resource), known.label(one)])
-        found[f"{way}: the phase and where it leads"] = lambda one, known=known: np.column_stack(
-            [levels(one, resource), phase_and_where_it_leads(one, known)]
+        found[f"{way}: the phase and its forecast"] = lambda one, known=known: np.column_stack(
+            [levels(one, resource), phase_features(one, known)]
         )
     return found
 
 
-def fitted(
+def fit_trees(
     series: Sequence[UsageSeries], facts: Facts, resource: int, samples: int, quantile: float, seed: int
 ) -> HistGradientBoostingRegressor:
-    """Trees that foretell a quantile of the largest of so many samples that a decision is for."""
-    known = [(facts(one), _coming(one, resource, samples)) for one in series]
-    rows = np.concatenate([told[: len(ahead)] for told, ahead in known])
+    """Fit trees that predict a quantile of the largest use among the `samples` that a decision covers."""
+    known = [(facts(one), _future_peak(one, resource, samples)) for one in series]
+    rows = np.concatenate([features[: len(ahead)] for features, ahead in known])
     trees = HistGradientBoostingRegressor(
-        loss="quantile", quantile=quantile, max_iter=ROUNDS, min_samples_leaf=LEAST_OF_A_LEAF, random_state=seed
+        loss="quantile", quantile=quantile, max_iter=ITERATIONS, min_samples_leaf=MIN_SAMPLES_LEAF, random_state=seed
     )
     return trees.fit(rows, np.concatenate([ahead for _, ahead in known]))
 
 
 def levels(series: UsageSeries, resource: int) -> FloatArray:
-    """float64 (n, 6): the use now, the mean and the largest so far and lately against it, and the age."""
+    """float64 (n, 6): present use; mean so far and recent maxima relative to it; age."""
     used = series.usage[series.present, resource]
     level, age = _level(used, resource), np.arange(1.0, len(used) + 1.0)
     mean = np.log(np.cumsum(used) / age + FLOORS[resource]) - level
@@ -113,8 +113,8 @@ def levels(series: UsageSeries, resource: int) -> FloatArray:
     return np.column_stack([level, mean, *largest, np.log(age)])
 
 
-def phase_and_where_it_leads(series: UsageSeries, learned: Learned) -> FloatArray:
-    """float64 (n, f): the phase, the one before, how long it lasts, and the time that the graph expects in each."""
+def phase_features(series: UsageSeries, learned: Learned) -> FloatArray:
+    """float64 (n, f): the phase, the previous one, time in it so far, and the occupancy that the graph expects."""
     labels = learned.label(series)
     before, dwell = _context(labels)
     expected = learned.occupancy[before, labels, bucket_of(dwell)]
@@ -132,8 +132,8 @@ def _largest(used: FloatArray, window: int) -> FloatArray:
     return largest
 
 
-def _coming(series: UsageSeries, resource: int, samples: int) -> FloatArray:
-    """What is to be foretold at each sample but the last ones: the peak of those after a change took effect."""
+def _future_peak(series: UsageSeries, resource: int, samples: int) -> FloatArray:
+    """Target of the prediction at each sample but the last: the peak after a change has taken effect."""
     used = series.usage[series.present, resource]
     if len(used) <= LEAD_SAMPLES + samples:
         return np.empty(0)
@@ -143,7 +143,7 @@ def _coming(series: UsageSeries, resource: int, samples: int) -> FloatArray:
 
 
 def _context(labels: IntArray) -> tuple[IntArray, IntArray]:
-    """int64 (n,) each: the phase before, 0 for none, else one more than it; and the samples in the phase now.
+    """int64 (n,) each: 1 + the previous phase, 0 for none; and samples in the present phase so far.
 
     Examples
     --------

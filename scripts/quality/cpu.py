@@ -1,6 +1,6 @@
-"""CPU judged by samples, changes two samples late under a budget: what decides, what its parts are worth, references.
+"""CPU judged by samples, with changes two samples late and a budget of changes: Phasewise, ablations and references.
 
-What is learned comes from containers kept out, or from a world that the judged containers are no part of.
+Models are fitted on containers other than the judged ones, or on another data set.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ CYCLE_SAMPLES = 40
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Slack ratio and violations of all samples, of nine in ten long containers, and changes an hour."""
+    """Slack ratio, share of samples in violation, its 90th percentile over long containers, and changes per hour."""
 
     slack: float
     violation: float
-    violation_nine_of_ten: float
+    violation_p90: float
     changes_per_hour: float
 
 
 Label = Callable[[UsageSeries], IntArray]
-"""From a container to the phase of each sample that is there, the unknown one the last."""
+"""Container -> phase of each present sample; the highest number stands for "unknown"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What a fold learned from the other containers."""
+    """What was fitted on the containers of the other folds."""
 
     label: Label
     demand: DemandModel
@@ -53,19 +53,19 @@ class Learned:
 
 
 def by_encoder(series: Sequence[UsageSeries], seed: int) -> tuple[Label, int]:
-    """Phases as the recommender tells them: codes of the CRBM."""
+    """Phases as in the recommender: clusters of CRBM codes."""
     detector, _ = fit_detector(series, DetectorOptions(USAGE_FEATURES, phases=PHASES, seed=seed), CYCLE_SAMPLES)
     return partial(_labels, detector), detector.n_phases + 1
 
 
 def by_features(series: Sequence[UsageSeries], seed: int) -> tuple[Label, int]:
-    """The baseline of the encoder: k-means on what a sample shows."""
+    """Baseline of the encoder: k-means on plain features of samples."""
     clusters = StageClusters.fit([one.usage[one.present] for one in series], PHASES, seed)
     return lambda one: clusters.label(one.usage[one.present]), len(clusters.centres) + 1
 
 
 def no_phases(_series: Sequence[UsageSeries], _seed: int) -> tuple[Label, int]:
-    """All of a run is one phase."""
+    """One phase for the whole run."""
     return lambda one: np.zeros(int(one.present.sum()), np.int64), 2
 
 
@@ -75,7 +75,7 @@ def _labels(detector: PhaseDetector, series: UsageSeries) -> IntArray:
 
 
 def learn(series: Sequence[UsageSeries], phases: Phases, *, by_program: bool, seed: int) -> Learned:
-    """Learn from containers; those of one program are kept out together while the price is found."""
+    """Fit on containers; with `by_program`, those of one program are held out together while the price is chosen."""
     label, number = phases(series, seed)
     runs = [
         LabelledRun((one.workload if by_program else None) or one.container, one.usage[one.present], label(one))
@@ -86,76 +86,76 @@ def learn(series: Sequence[UsageSeries], phases: Phases, *, by_program: bool, se
 
 
 Phases = Callable[[Sequence[UsageSeries], int], tuple[Label, int]]
-"""From containers and a seed to how phases are told, and how many there are."""
+"""(containers, seed) -> (labelling of phases, number of phases)."""
 
 Rule = Callable[[UsageSeries, Learned, float], FloatArray]
-"""From a container, what was learned elsewhere and a budget of changes a step to cores in force at each sample."""
+"""(container, fitted models, budget of changes per step) -> cores in force at each sample."""
 
-
-Taught = Callable[[Sequence[UsageSeries], Learned, int], Rule]
-"""From other containers, what was learned of their phases, and a seed, to a rule."""
+RuleFactory = Callable[[Sequence[UsageSeries], Learned, int], Rule]
+"""(other containers, models fitted on them, seed) -> rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How a rule is learned, and how phases are told for it."""
+    """How a rule is fitted, and which phases it uses."""
 
-    taught: Taught
+    factory: RuleFactory
     phases: Phases = by_encoder
 
 
-def fixed(rule: Rule) -> Taught:
-    """A rule for which nothing else is learned."""
+def untrained(rule: Rule) -> RuleFactory:
+    """Factory of a rule that needs no fitting of its own."""
     return lambda *_: rule
 
 
-def decided(expert: int | None = None, *, looks_ahead: bool = True) -> Rule:
-    """What is decided, or what one expert alone asks for; with the graph's occupancy, or as if the phase now lasted."""
+def phasewise_rule(expert: int | None = None, *, use_forecast: bool = True) -> Rule:
+    """Rule of Phasewise or of one of its experts; by the graph's forecast, or as if the present phase lasted."""
 
     def decide(series: UsageSeries, learned: Learned, changes_per_step: float) -> FloatArray:
         table = learned.occupancy
         phases = table.shape[-1]
-        if not looks_ahead:
+        if not use_forecast:
             table = np.broadcast_to(np.eye(phases)[:, np.newaxis], (phases + 1, phases, DWELL_BUCKETS, phases)).copy()
         weights = weights_of(learned.demand.price(EVERY_SAMPLE, TARGET), TARGET, changes_per_step)
         expected = learned.demand.expected(table[np.newaxis], LEAD_SAMPLES, AHEAD_SAMPLES)
         made, slot = PhasePlan(PlanState(phases, 1, resources=1), expected, weights), np.zeros(1, np.int64)
         usage, labels = series.usage[series.present][:, [CPU]], learned.label(series)
-        heard, asked = np.full((len(labels) + LEAD_SAMPLES, 1), np.nan), np.full(len(labels) + LEAD_SAMPLES, np.nan)
+        decided = np.full((len(labels) + LEAD_SAMPLES, 1), np.nan)
+        requests = decided[:, 0].copy()
         for row in range(len(labels)):
-            made.correct(slot, usage[row : row + 1], heard[row : row + 1])
+            made.correct(slot, usage[row : row + 1], decided[row : row + 1])
             made.observe(slot, usage[row : row + 1], labels[row : row + 1])
-            if row + LEAD_SAMPLES + 1 < len(heard):
-                heard[row + LEAD_SAMPLES + 1] = made.decide(slot, slot)[0]
-                asked[row + LEAD_SAMPLES + 1] = (
-                    heard[row + LEAD_SAMPLES + 1, CPU]
+            if row + LEAD_SAMPLES + 1 < len(decided):
+                decided[row + LEAD_SAMPLES + 1] = made.decide(slot, slot)[0]
+                requests[row + LEAD_SAMPLES + 1] = (
+                    decided[row + LEAD_SAMPLES + 1, CPU]
                     if expert is None
                     else made.state.asked[0, expert, CPU] * FLOORS[CPU]
                 )
-        return asked[: len(labels)]
+        return requests[: len(labels)]
 
     return decide
 
 
 def largest_of_the_last(samples: int, margin: float, off: float) -> Rule:
-    """The rule of one line: largest of the last samples with a margin, changed when it is off."""
+    """Largest of the last samples with a margin; changed when it is off by the share `off`."""
 
     def decide(series: UsageSeries, _learned: Learned, _changes_per_step: float) -> FloatArray:
         cores = series.usage[series.present, CPU]
-        asked = np.empty(len(cores))
+        requests = np.empty(len(cores))
         current = np.nan
         for row in range(len(cores)):
             wanted = cores[max(0, row - samples + 1) : row + 1].max() * margin
             if not abs(wanted - current) <= off * current:
                 current = wanted
-            asked[row] = current
-        return np.concatenate([np.full(LEAD_SAMPLES + 1, np.nan), asked])[: len(cores)]
+            requests[row] = current
+        return np.concatenate([np.full(LEAD_SAMPLES + 1, np.nan), requests])[: len(cores)]
 
     return decide
 
 
 def earlier_peak(series: Sequence[UsageSeries]) -> Rule:
-    """The largest peak of the runs of its class that ended before it, with a margin; before three, as declared."""
+    """Largest peak of the runs of the class that ended before, with a margin; as declared until there are three."""
     peaks: dict[str | None, list[tuple[int, float]]] = {}
     for one in series:
         peaks.setdefault(one.workload, []).append((int(one.timestamps[-1]), float(one.usage[one.present, CPU].max())))
@@ -164,52 +164,54 @@ def earlier_peak(series: Sequence[UsageSeries]) -> Rule:
         earlier = [peak for end, peak in peaks[one.workload] if end < one.timestamps[0]]
         if len(earlier) >= PEAK_RUNS:
             return np.full(int(one.present.sum()), max(earlier) * PEAK_MARGIN)
-        declared: FloatArray = one.requests[one.present, CPU]  # type: ignore[index]  # asked only where all have some
+        declared: FloatArray = one.requests[one.present, CPU]  # type: ignore[index]  # used only where all have requests
         return declared
 
     return decide
 
 
 def oracle(series: UsageSeries, _learned: Learned, changes_per_step: float) -> FloatArray:
-    """As many stretches as the budget allows, each with its largest use: the cheapest cuts, merged pair by pair."""
+    """As many segments as the budget allows, each at its largest use; the cheapest pairs are merged."""
     cores = series.usage[series.present, CPU]
     peaks, lengths = cores.copy(), np.ones(len(cores), np.int64)
     for _ in range(len(cores) - max(1, round(len(cores) * changes_per_step))):
         both = np.maximum(peaks[:-1], peaks[1:])
-        dearer = (both - peaks[:-1]) * lengths[:-1] + (both - peaks[1:]) * lengths[1:]
-        at = int(dearer.argmin())
+        added_slack = (both - peaks[:-1]) * lengths[:-1] + (both - peaks[1:]) * lengths[1:]
+        at = int(added_slack.argmin())
         peaks[at], lengths[at] = both[at], lengths[at] + lengths[at + 1]
         peaks, lengths = np.delete(peaks, at + 1), np.delete(lengths, at + 1)
     return np.repeat(peaks, lengths)
 
 
 ROWS = {
-    "phasewise": Row(fixed(decided())),
-    "phasewise, the phase now lasts": Row(fixed(decided(looks_ahead=False))),
-    "phasewise, phases by k-means on plain features": Row(fixed(decided()), by_features),
-    "phasewise, no phases": Row(fixed(decided()), no_phases),
-    "the plan alone": Row(fixed(decided(PLAN))),
-    "the plan alone, the phase now lasts": Row(fixed(decided(PLAN, looks_ahead=False))),
-    "the plan alone, no phases": Row(fixed(decided(PLAN)), no_phases),
-    "its rule of ten samples alone": Row(fixed(decided(SHORT_WINDOW))),
-    "its rule of forty samples alone": Row(fixed(decided(LONG_WINDOW))),
-    "largest of the last 40 x 1.05": Row(fixed(largest_of_the_last(40, 1.05, 0.15))),
-    "oracle, as many changes where they pay": Row(fixed(oracle)),
+    "Phasewise: the plan on the graph's forecast, beside two rules": Row(untrained(phasewise_rule())),
+    'forecast replaced by "the present phase lasts"': Row(untrained(phasewise_rule(use_forecast=False))),
+    "phases by k-means on six plain features": Row(untrained(phasewise_rule()), by_features),
+    "no phases": Row(untrained(phasewise_rule()), no_phases),
+    "the plan alone": Row(untrained(phasewise_rule(PLAN))),
+    'the plan alone, forecast replaced by "the present phase lasts"': Row(
+        untrained(phasewise_rule(PLAN, use_forecast=False))
+    ),
+    "the plan alone, no phases": Row(untrained(phasewise_rule(PLAN)), no_phases),
+    "the rule of ten samples alone": Row(untrained(phasewise_rule(SHORT_WINDOW))),
+    "the rule of forty samples alone": Row(untrained(phasewise_rule(LONG_WINDOW))),
+    "largest of the last 40 x 1.05": Row(untrained(largest_of_the_last(40, 1.05, 0.15))),
+    "oracle, same number of changes": Row(untrained(oracle)),
 }
-"""What each part is worth, and the references."""
+"""Phasewise, its ablations, and the references."""
 
 PEAK = "largest peak of earlier runs x 1.15"
 
 
 def rows_for(series: Sequence[UsageSeries]) -> dict[str, Row]:
-    """The rows that can be asked for these: the peaks of earlier runs need classes and requests."""
+    """Rows that apply to these containers: peaks of earlier runs need classes and requests."""
     if all(one.workload is not None and one.requests is not None for one in series):
-        return ROWS | {PEAK: Row(fixed(earlier_peak(series)))}
+        return ROWS | {PEAK: Row(untrained(earlier_peak(series)))}
     return dict(ROWS)
 
 
-def judged(series: Sequence[UsageSeries], in_force: Sequence[FloatArray]) -> Result:
-    """All samples from the first that a decision can serve on."""
+def judge(series: Sequence[UsageSeries], in_force: Sequence[FloatArray]) -> Result:
+    """Judge all samples from the first that a decision can cover."""
     slack = used = hours = 0.0
     violated: list[BoolArray] = []
     changes = 0
@@ -221,47 +223,44 @@ def judged(series: Sequence[UsageSeries], in_force: Sequence[FloatArray]) -> Res
         changes += int(np.count_nonzero(np.diff(cores_in_force)))
         hours += len(one) * interval_s(one) / 3600.0
     shares = [float(v.mean()) for v in violated if len(v) >= LONG_SAMPLES - FIRST_DECISION]
-    nine = float(np.quantile(shares, 0.9)) if shares else np.nan
-    return Result(slack / used, float(np.concatenate(violated).mean()), nine, changes / hours)
+    p90 = float(np.quantile(shares, 0.9)) if shares else np.nan
+    return Result(slack / used, float(np.concatenate(violated).mean()), p90, changes / hours)
 
 
 def compare(
-    series: Sequence[UsageSeries],
-    changes_per_hour: float,
-    more: Mapping[str, Row],
-    *,
-    by_program: bool,
-    seed: int,
+    series: Sequence[UsageSeries], changes_per_hour: float, more: Mapping[str, Row], *, by_program: bool, seed: int
 ) -> dict[str, Result]:
-    """All rows, and `more`, on each container, learned from other programs where asked, else from other containers."""
+    """Judge all rows, and `more`, on each container, fitted on other programs (`by_program`) or other containers."""
     groups, rows = folds(series, by_program=by_program, seed=seed), rows_for(series) | more
     in_force: dict[str, list[FloatArray]] = {name: [np.empty(0)] * len(series) for name in rows}
     for group in sorted(set(groups)):
-        taught_by = [one for one, of in zip(series, groups, strict=True) if of != group]
+        training = [one for one, of in zip(series, groups, strict=True) if of != group]
         kept_out = [number for number, of in enumerate(groups) if of == group]
-        found = played([series[number] for number in kept_out], taught_by, changes_per_hour, rows, by_program, seed)
+        found = cores_in_force(
+            [series[number] for number in kept_out], training, changes_per_hour, rows, by_program, seed
+        )
         for name, cores in found.items():
             for number, of_one in zip(kept_out, cores, strict=True):
                 in_force[name][number] = of_one
-    return {name: judged(series, in_force[name]) for name in rows}
+    return {name: judge(series, in_force[name]) for name in rows}
 
 
-def compare_strangers(
+def compare_unseen(
     series: Sequence[UsageSeries],
-    taught_by: Sequence[UsageSeries],
+    training: Sequence[UsageSeries],
     changes_per_hour: float,
     more: Mapping[str, Row],
     seed: int,
 ) -> dict[str, Result]:
-    """All rows, and `more`, on containers of a world that taught nothing."""
+    """Judge all rows, and `more`, on containers of a data set that was not fitted on."""
     rows = rows_for(series) | more
-    in_force = played(series, taught_by, changes_per_hour, rows, True, seed)
-    return {name: judged(series, in_force[name]) for name in rows}
+    in_force = cores_in_force(series, training, changes_per_hour, rows, True, seed)
+    return {name: judge(series, in_force[name]) for name in rows}
 
 
-def played(
+def cores_in_force(
     series: Sequence[UsageSeries],
-    taught_by: Sequence[UsageSeries],
+    training: Sequence[UsageSeries],
     changes_per_hour: float,
     rows: Mapping[str, Row],
     by_program: bool,
@@ -269,19 +268,19 @@ def played(
 ) -> dict[str, list[FloatArray]]:
     """Cores in force at each sample of each container, by row."""
     learned = {
-        phases: learn(taught_by, phases, by_program=by_program, seed=seed)
+        phases: learn(training, phases, by_program=by_program, seed=seed)
         for phases in {row.phases for row in rows.values()}
     }
     found: dict[str, list[FloatArray]] = {}
     for name, row in rows.items():
         known = learned[row.phases]
-        rule = row.taught(taught_by, known, seed)
+        rule = row.factory(training, known, seed)
         found[name] = [rule(one, known, changes_per_hour * interval_s(one) / 3600.0) for one in series]
     return found
 
 
 def folds(series: Sequence[UsageSeries], *, by_program: bool, seed: int) -> list[int]:
-    """Three groups: whole programs where asked, so that each is judged by what others taught; else containers."""
+    """Fold of each container: whole programs share a fold with `by_program`."""
     if by_program:
         programs = sorted({one.workload or one.container for one in series})
         return [programs.index(one.workload or one.container) % FOLDS for one in series]

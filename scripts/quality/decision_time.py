@@ -1,4 +1,4 @@
-"""How long a decision on CPU takes: a sample taken in, judged by what was in force, and what is asked for next."""
+"""CPU time of a decision on CPU: take in a sample, judge it by what was in force, decide the next target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEP_S, LEAD_S = 15.0, 30.0
 
 
 def measure(containers: int, seed: int) -> float:
-    """Microseconds of CPU for one container under the bundled model: the median over samples of all at once."""
+    """CPU microseconds per container with the bundled model: median over samples, all containers in one call."""
     foresight, generator = PhaseForesight(models.load(models.BUNDLED), STEP_S), np.random.default_rng(seed)
     foresight.state.grow(containers)
     phases = foresight.state.own_samples.shape[1]
@@ -37,5 +37,5 @@ def measure(containers: int, seed: int) -> float:
 
 
 def compare(seed: int = 0) -> dict[str, float]:
-    """Of a container among many, and of one alone, whose calls nobody shares."""
+    """CPU microseconds of a container among many, and of a single one, which bears the overhead of calls alone."""
     return {f"one of {CONTAINERS:,}": measure(CONTAINERS, seed), "alone": measure(LONE, seed)}

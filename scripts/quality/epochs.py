@@ -1,4 +1,4 @@
-"""Jobs that train and evaluate by turns, in the simulated cluster: what is saved, and which needs were met ahead."""
+"""Jobs that train and evaluate in turns, in the simulated cluster: CPU saved, evaluations raised ahead."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from recommender.records import CPU, VIOLATION_TOLERANCE, FloatArray, IntArray, 
 from recommender.simulate.rows import CLASS_PEAK, CLASS_RUNS, PHASEWISE, STATIC, VPA, Cluster, play_rows
 
 START = 1_700_000_000
-PACE = 0.15
-"""Jobs are up to so much slower or faster than the middling one: their waits, not their work."""
+PACE_VARIATION = 0.15
+"""Largest relative deviation of the waits of a job from the average job; the work does not vary."""
 
 NOISE = 0.05
 LOAD, TRAIN, EVALUATE = 0.03, 0.12, 0.95
@@ -25,27 +25,27 @@ DECLARED_CORES, DECLARED_GIB, GIB = 1.0, 1.25, 2.0**30
 CYCLE_S = 600.0
 
 Decisions = tuple[IntArray, FloatArray]
-"""Unix seconds of the first sample that each amount was in force at, and float64 (n, 2) cores and bytes."""
+"""Unix seconds of the first sample at which each amount was in force, and float64 (n, 2) cores and bytes."""
 
 
 @dataclass(frozen=True)
 class World:
-    """Jobs of one kind.
+    """A kind of job.
 
     Attributes
     ----------
     epoch_s
-        How long an epoch takes, in the middle of the jobs.
+        Average duration of an epoch.
     step_s, delay_s
-        Between samples; and how long a change takes.
+        Sampling interval, and time until a change takes effect.
     epochs
-        The fewest and the most of a job.
+        Smallest and largest number of epochs of a job.
     jobs
-        One after the other.
+        Number of jobs, run one after the other.
     jitter
-        Standard deviation of how long the stages of one job take, beside `PACE`: a share.
-    known
-        They are of one class; otherwise each is a stranger.
+        Relative standard deviation of the durations of stages within a job, in addition to `PACE_VARIATION`.
+    has_class
+        Whether the jobs share a workload class; otherwise they have none.
     """
 
     epoch_s: float
@@ -54,39 +54,39 @@ class World:
     epochs: tuple[int, int] = (3, 5)
     jobs: int = 30
     jitter: float = 0.0
-    known: bool = True
+    has_class: bool = True
 
     def __str__(self) -> str:
         fewest, most = self.epochs
-        return f"{fewest} to {most} epochs of {self.epoch_s:.0f} s{'' if self.known else ', of no class'}"
+        return f"{fewest} to {most} epochs of {self.epoch_s:.0f} s{'' if self.has_class else ', of no class'}"
 
 
-MANY = (30, 40)
+MANY_EPOCHS = (30, 40)
 WORLDS = (
     World(80.0, 10.0, 20.0),
     World(288.0, 10.0, 30.0),
     World(1152.0, 15.0, 30.0),
     *(
-        World(epoch_s, step_s, 30.0, MANY, jobs=12, jitter=0.05, known=known)
+        World(epoch_s, step_s, 30.0, MANY_EPOCHS, jobs=12, jitter=0.05, has_class=has_class)
         for epoch_s, step_s in ((288.0, 10.0), (1152.0, 15.0))
-        for known in (True, False)
+        for has_class in (True, False)
     ),
 )
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a row.
+    """Figures of a row.
 
     Attributes
     ----------
     saved, violation
-        Of the CPU that was declared; of the samples.
+        Share of the declared CPU that was saved; share of samples in violation.
     ahead, late, kept
-        Evaluations that had what they need when they began, after there had been less of it while the job trained; that
-        had it later or never; and that had it all the time.
+        Evaluations that had their CPU when they began after less during training; that got it later or never; and for
+        which it was never lowered.
     lead_s
-        How long before they began those ahead were given it: the median; NaN without any.
+        Median time by which those `ahead` were raised before they began; NaN without any.
     """
 
     saved: float
@@ -97,12 +97,12 @@ class Result:
     lead_s: float
 
 
-def made(world: World, seed: int) -> list[UsageSeries]:
-    """Jobs of one class, one after the other; an epoch evaluates for a sixth of its time."""
+def simulated_jobs(world: World, seed: int) -> list[UsageSeries]:
+    """Create the jobs, one after the other; a sixth of an epoch is evaluation."""
     chance, start, found = np.random.default_rng(seed), START, list[UsageSeries]()
     epoch_samples = world.epoch_s / world.step_s
     for number in range(world.jobs):
-        pace, size = chance.uniform(1.0 - PACE, 1.0 + PACE, 2)
+        pace, size = chance.uniform(1.0 - PACE_VARIATION, 1.0 + PACE_VARIATION, 2)
         load, n = round(epoch_samples * pace), int(chance.integers(world.epochs[0], world.epochs[1] + 1))
         samples = np.tile([epoch_samples * 5 / 6 * pace, epoch_samples / 6 * size], n)
         if world.jitter:
@@ -112,46 +112,46 @@ def made(world: World, seed: int) -> list[UsageSeries]:
         usage = np.column_stack([cores, memory_gib * GIB]) * chance.lognormal(0.0, NOISE, (len(cores), 2))
         requests = np.tile([DECLARED_CORES, DECLARED_GIB * GIB], (len(cores), 1))
         at_s = start + (np.arange(len(cores)) * world.step_s).astype(np.int64)
-        of = "job" if world.known else None
+        of = "job" if world.has_class else None
         found.append(UsageSeries(f"job-{number}", at_s, world.step_s, usage, requests, workload=of))
         start = int(at_s[-1] + CYCLE_S)
     return found
 
 
 def compare(world: World, seed: int = 0) -> dict[str, Result]:
-    """Each row of a simulated cluster; the bundled model knows no such jobs."""
-    series, bundled = made(world, seed), models.load(models.BUNDLED)
+    """Run all rows of the simulated cluster; the bundled model has never seen such jobs."""
+    series, bundled = simulated_jobs(world, seed), models.load(models.BUNDLED)
     options = ReplayOptions(cycle_samples=round(CYCLE_S / world.step_s))
     cluster = Cluster(lambda _: bundled, options, ClusterRules(world.delay_s), world.step_s, Options())
-    rows = (STATIC, VPA, CLASS_PEAK, CLASS_RUNS, PHASEWISE) if world.known else (STATIC, VPA, PHASEWISE)
+    rows = (STATIC, VPA, CLASS_PEAK, CLASS_RUNS, PHASEWISE) if world.has_class else (STATIC, VPA, PHASEWISE)
     played, _ = play_rows(rows, series, cluster)
     judged = [one for one in series if one.container in played]
-    return {row: result([(one, played[one.container][row].decisions) for one in judged]) for row in rows}
+    return {row: judge([(one, played[one.container][row].decisions) for one in judged]) for row in rows}
 
 
-def result(runs: Sequence[tuple[UsageSeries, Decisions]]) -> Result:
-    """What came of jobs that were given so much."""
+def judge(runs: Sequence[tuple[UsageSeries, Decisions]]) -> Result:
+    """Judge what jobs were given."""
     declared = given = above = samples = 0.0
     ahead = late = kept = 0
     leads_s: list[float] = []
     for series, decisions in runs:
-        used, had = series.usage[:, CPU], _had(series, decisions)
-        judged = ~np.isnan(had)
-        declared, given = declared + DECLARED_CORES * int(judged.sum()), given + float(np.nansum(had))
-        above, samples = above + int((used > had * VIOLATION_TOLERANCE)[judged].sum()), samples + int(judged.sum())
+        used, in_force = series.usage[:, CPU], _cores_in_force(series, decisions)
+        judged = ~np.isnan(in_force)
+        declared, given = declared + DECLARED_CORES * int(judged.sum()), given + float(np.nansum(in_force))
+        above, samples = above + int((used > in_force * VIOLATION_TOLERANCE)[judged].sum()), samples + int(judged.sum())
         evaluates = used > (TRAIN + EVALUATE) / 2
         for begin in np.flatnonzero(evaluates[1:] & ~evaluates[:-1]) + 1:
             trains = _training_before(int(begin), evaluates)
-            if np.isnan(had[trains]).any():
+            if np.isnan(in_force[trains]).any():
                 continue
-            lower = np.flatnonzero(had[trains] < EVALUATE)
+            lower = np.flatnonzero(in_force[trains] < EVALUATE)
             if not len(lower):
                 kept += 1
-            elif had[begin] < EVALUATE:
+            elif in_force[begin] < EVALUATE:
                 late += 1
             else:
                 ahead += 1
-                leads_s.append((len(had[trains]) - 1 - lower[-1]) * series.step_s)
+                leads_s.append((len(in_force[trains]) - 1 - lower[-1]) * series.step_s)
     lead_s = float(np.median(leads_s)) if leads_s else float("nan")
     return Result(1.0 - given / declared, above / samples, ahead, late, kept, lead_s)
 
@@ -161,8 +161,8 @@ def _training_before(begin: int, evaluates: np.ndarray) -> slice:
     return slice(int(before[-1]) + 1 if len(before) else 0, begin)
 
 
-def _had(series: UsageSeries, decisions: Decisions) -> FloatArray:
-    """float64 (n,): cores in force at each sample; NaN before the first."""
+def _cores_in_force(series: UsageSeries, decisions: Decisions) -> FloatArray:
+    """float64 (n,): cores in force at each sample; NaN before the first decision."""
     since_s, amounts = decisions
     place = np.searchsorted(since_s, series.timestamps, side="right") - 1
     return np.where(place >= 0, amounts[np.maximum(place, 0), CPU], np.nan)

@@ -1,4 +1,4 @@
-"""Memory judged by runs: what is saved net of the work that kills lose, and how many runs are killed."""
+"""Memory judged by runs: memory saved net of the work lost to kills, and the share of runs killed."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ PEAK_MARGIN, PEAK_RUNS = 1.15, 3
 TARGET_KILLS = 0.01
 RULE = "memory by runs"
 QUANTILE, ORACLE = "95 % quantile of the others' peaks", "each run's own peak (oracle)"
-STRANGER_FOLDS, STRANGER_KILLS = 5, 0.05
-"""Of runs without classes, and the share of them that may be killed."""
+CLASSLESS_FOLDS, CLASSLESS_KILL_SHARE = 5, 0.05
+"""Cross-validation folds for runs without a class, and the share of them that may be killed."""
 BAND = BandOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run with what a decision at each of its samples knows of it, and what it leaves behind at its end."""
+    """A run: what is known of it at each sample, and what its class learns from it when it ends."""
 
     series: UsageSeries
     step_s: float
     known_age_steps: IntArray
     known_largest_bytes: FloatArray
-    known_lately_bytes: FloatArray
-    left: RunMemory
+    known_recent_bytes: FloatArray
+    memory: RunMemory
     end_s: float
-    """When its class knows it; minus infinity where it was fitted on."""
+    """When its class learns of it; minus infinity for runs that were fitted on."""
 
     @classmethod
     def of(cls, series: UsageSeries, *, fitted: bool = False) -> Run:
         memory = MemoryOfRuns(1)
-        ages, (largest, lately) = np.empty(len(series), np.int64), np.empty((2, len(series)))
+        ages, (largest, recent) = np.empty(len(series), np.int64), np.empty((2, len(series)))
         slot = np.zeros(1, np.int64)
         for row in range(len(series)):
             ages[row], largest[row] = memory.age_steps[0], memory.largest_bytes[0]
-            lately[row] = memory.recent_peak_bytes(slot)[0]
+            recent[row] = memory.recent_peak_bytes(slot)[0]
             memory.observe(slot, series.usage[row : row + 1, MEMORY], RULES.apply_delay + 1)
         step_s = interval_s(series)
         end_s = -np.inf if fitted else float(series.timestamps[-1]) + step_s
-        left = memory.run(0)._replace(input_size=series.facts.input_size)
-        return cls(series, step_s, ages, largest, lately, left, end_s)
+        ended = memory.run(0)._replace(input_size=series.facts.input_size)
+        return cls(series, step_s, ages, largest, recent, ended, end_s)
 
 
 Rule = Callable[[Run, Sequence[Run]], FloatArray]
-"""From a run and the others of its class, in the order in which they ended, to bytes decided at each sample."""
+"""(run, other runs of its class in the order in which they ended) -> bytes decided at each sample."""
 
 
 def requests_of(run: Run) -> FloatArray:
@@ -80,7 +80,7 @@ def static(run: Run, _others: Sequence[Run]) -> FloatArray:
 
 
 def class_peak(run: Run, others: Sequence[Run]) -> FloatArray:
-    ended = [other.left.peak_bytes for other in others if other.end_s <= run.series.timestamps[0]]
+    ended = [other.memory.peak_bytes for other in others if other.end_s <= run.series.timestamps[0]]
     if len(ended) < PEAK_RUNS:
         return declared_of(run)
     return np.full(len(run.series), max(ended) * PEAK_MARGIN)
@@ -92,41 +92,41 @@ def largest_so_far(run: Run, _others: Sequence[Run]) -> FloatArray:
 
 
 def own_peak(run: Run, _others: Sequence[Run]) -> FloatArray:
-    return np.full(len(run.series), run.left.peak_bytes)
+    return np.full(len(run.series), run.memory.peak_bytes)
 
 
 def memory_by_runs(*, rises: bool = True, inputs: bool = False) -> Rule:
-    """The rule of `policies.memory_runs`, with the rises of earlier runs or not, and with the sizes of inputs or not.
+    """Rule of `policies.memory_runs`, with or without the rises of earlier runs and the sizes of their inputs.
 
-    A run learns from others of its class as soon as they end, and its target moves as the engine's does.
+    A run learns from others of its class as soon as they end, and its target moves as in the engine.
     """
 
     def decide(run: Run, others: Sequence[Run]) -> FloatArray:
         ends = np.array([other.end_s for other in others])
         known = np.searchsorted(ends, run.series.timestamps, side="right")
-        declared, size = declared_of(run), run.left.input_size if inputs else np.nan
+        declared, size = declared_of(run), run.memory.input_size if inputs else np.nan
         targets = np.empty(len(declared))
         for number in np.unique(known):
             rows = known == number
-            bounds = ClassMemory(other.left for other in others[:number]).bounds(TARGET_KILLS, size)
+            bounds = ClassMemory(other.memory for other in others[:number]).bounds(TARGET_KILLS, size)
             targets[rows] = memory_targets(
-                run.known_age_steps[rows], run.known_largest_bytes[rows], run.known_lately_bytes[rows], declared[rows],
+                run.known_age_steps[rows], run.known_largest_bytes[rows], run.known_recent_bytes[rows], declared[rows],
                 np.full(np.count_nonzero(rows), bounds.peak_bytes), bounds.rises if rises else NO_BOUNDS.rises,
                 NO_BOUNDS_WAIT_S / run.step_s,
             )  # fmt: skip
-        return held(targets, float(declared[0]))
+        return with_hysteresis(targets, float(declared[0]))
 
     return decide
 
 
-def held(targets: FloatArray, current_bytes: float) -> FloatArray:
-    """What stands while targets move too little to be worth a change."""
-    stands = np.empty(len(targets))
+def with_hysteresis(targets: FloatArray, current_bytes: float) -> FloatArray:
+    """Targets in force: a change too small to be worth it is skipped."""
+    in_force = np.empty(len(targets))
     for row, target in enumerate(targets.tolist()):
         if not current_bytes * (1.0 - BAND.hold_memory) <= target <= current_bytes * (1.0 + BAND.rise_memory):
             current_bytes = target
-        stands[row] = current_bytes
-    return stands
+        in_force[row] = current_bytes
+    return in_force
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +139,14 @@ class Result:
 
 
 def _tally(run: Run, declared: FloatArray, decided_bytes: FloatArray) -> RunTally:
-    """A run by what was decided for its memory from the first decision on; CPU, and all before, is as declared."""
+    """Judge a run by the memory decided for it from the first decision on; CPU, and all before, is as declared."""
     allocations = np.column_stack([declared[:, CPU], decided_bytes])[FIRST_DECISION:]
     positions, lasting_s = np.arange(FIRST_DECISION, len(run.series)), np.full(len(run.series), run.step_s)
     return judge_run(run.series.usage, declared, positions, allocations, lasting_s, RULES)
 
 
-def judged(runs: Sequence[Run], fitted: Sequence[Run], rule: Rule) -> Result:
-    """A rule on runs that are judged; `fitted` ones of the same class ended before."""
+def judge(runs: Sequence[Run], fitted: Sequence[Run], rule: Rule) -> Result:
+    """Judge a rule on runs; `fitted` runs of the same class ended before."""
     total, changes, hours = RunTally(), 0, 0.0
     for run in runs:
         ended = sorted(
@@ -163,49 +163,49 @@ def judged(runs: Sequence[Run], fitted: Sequence[Run], rule: Rule) -> Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Strangers:
-    """Slack of memory, floors after kills included, and the share of the runs that were killed."""
+class ClasslessResult:
+    """Memory slack, including the floors after kills, and the share of runs killed."""
 
     slack: float
     killed_run_share: float
 
 
-def compare_strangers(series: Sequence[UsageSeries], seed: int) -> dict[str, Strangers]:
-    """Runs that name no class, judged as if the runs of the other folds had been of one with them."""
+def compare_unseen(series: Sequence[UsageSeries], seed: int) -> dict[str, ClasslessResult]:
+    """Judge runs without a class as if the runs of the other folds were of the same class."""
     runs = [Run.of(one, fitted=True) for one in series]
-    fold_of = np.random.default_rng(seed).permutation(len(runs)) % STRANGER_FOLDS
+    fold_of = np.random.default_rng(seed).permutation(len(runs)) % CLASSLESS_FOLDS
     decided: dict[str, list[FloatArray]] = {RULE: [], QUANTILE: [], ORACLE: []}
     for run, fold in zip(runs, fold_of, strict=True):
-        others = [other.left for other, of in zip(runs, fold_of, strict=True) if of != fold]
-        bounds, unknown = ClassMemory(others).bounds(STRANGER_KILLS), np.full(len(run.series), np.nan)
+        others = [other.memory for other, of in zip(runs, fold_of, strict=True) if of != fold]
+        bounds, unknown = ClassMemory(others).bounds(CLASSLESS_KILL_SHARE), np.full(len(run.series), np.nan)
         wanted = memory_targets(
-            run.known_age_steps, run.known_largest_bytes, run.known_lately_bytes, unknown,
+            run.known_age_steps, run.known_largest_bytes, run.known_recent_bytes, unknown,
             np.full(len(unknown), bounds.peak_bytes), bounds.rises, NO_BOUNDS_WAIT_S / run.step_s,
         )  # fmt: skip
-        decided[RULE].append(held(wanted, float(wanted[0])))
+        decided[RULE].append(with_hysteresis(wanted, float(wanted[0])))
         peak_bytes = float(np.quantile([other.peak_bytes for other in others], 0.95))
         decided[QUANTILE].append(np.full(len(unknown), peak_bytes))
         decided[ORACLE].append(own_peak(run, ()))
-    return {name: _judged_strangers(runs, of_runs) for name, of_runs in decided.items()}
+    return {name: _judge_classless(runs, of_runs) for name, of_runs in decided.items()}
 
 
-def _judged_strangers(runs: Sequence[Run], decided: Sequence[FloatArray]) -> Strangers:
-    """From the first decision on; what was decided first is in force before."""
+def _judge_classless(runs: Sequence[Run], decided: Sequence[FloatArray]) -> ClasslessResult:
+    """Judge from the first decision on; the first decision counts as in force before it, too."""
     total, used = RunTally(), 0.0
     for run, of_run in zip(runs, decided, strict=True):
         total += _tally(run, np.tile([0.0, of_run[0]], (len(of_run), 1)), of_run)
         used += float(np.nansum(run.series.usage[FIRST_DECISION:, MEMORY])) * run.step_s
-    return Strangers(total.reserved[MEMORY] / used - 1.0, total.killed_runs / total.runs)
+    return ClasslessResult(total.reserved[MEMORY] / used - 1.0, total.killed_runs / total.runs)
 
 
 def with_inputs(series: Sequence[UsageSeries], origin: Path) -> list[UsageSeries]:
-    """Recorded runs with the size of their input: the rows that each worked on."""
+    """Recorded runs with the size of their input, in rows."""
     rows = {run["container"]: float(run["rows"]) for run in orjson.loads(origin.read_bytes())["runs"]}
     return [replace(one, facts=replace(one.facts, input_size=rows[one.container])) for one in series]
 
 
 def by_input(series: Sequence[UsageSeries], fitted: int) -> tuple[list[UsageSeries], list[UsageSeries]]:
-    """To be judged, and fitted before: of each class so many with the smallest inputs are fitted."""
+    """Split into runs to judge and runs to fit: of each class the `fitted` runs with the smallest inputs are fitted."""
     judged_series, before = list[UsageSeries](), list[UsageSeries]()
     for workload in sorted({str(one.workload) for one in series}):
         ordered = sorted((one for one in series if one.workload == workload), key=lambda one: one.facts.input_size)
@@ -215,7 +215,7 @@ def by_input(series: Sequence[UsageSeries], fitted: int) -> tuple[list[UsageSeri
 
 
 def compare(judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries]) -> dict[str, Result]:
-    """Our rule and its references on the same runs."""
+    """Judge our rule and its references on the same runs."""
     runs = [Run.of(series) for series in judged_series]
     before = [Run.of(series, fitted=True) for series in fitted]
     rules: dict[str, Rule] = {
@@ -226,9 +226,9 @@ def compare(judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries])
         "largest so far x 1.15 after ten minutes": largest_so_far,
         ORACLE: own_peak,
     }
-    if not any(math.isnan(run.left.input_size) for run in runs):
+    if not any(math.isnan(run.memory.input_size) for run in runs):
         rules |= {
-            f"{RULE}, sizes of inputs told": memory_by_runs(inputs=True),
-            f"{RULE}, peaks alone, sizes of inputs told": memory_by_runs(rises=False, inputs=True),
+            f"{RULE}, input sizes given": memory_by_runs(inputs=True),
+            f"{RULE}, peaks alone, input sizes given": memory_by_runs(rises=False, inputs=True),
         }
-    return {name: judged(runs, before, rule) for name, rule in rules.items()}
+    return {name: judge(runs, before, rule) for name, rule in rules.items()}

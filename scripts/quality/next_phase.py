@@ -1,4 +1,4 @@
-"""How well the next different phase is foretold on containers kept back: first order, random forest, our graph."""
+"""Prediction of the next different phase on held-out containers: first order, random forest, phase graph."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from recommender.records import FloatArray, IntArray
 FOLDS = 5
 FOREST_RUNS = 4
 FLOOR = 0.01
-"""Added to every other phase's share by the two baselines: one surprise at p = 0 would cost them everything."""
+"""Probability that both baselines add to every other phase: one surprise at p = 0 has infinite loss."""
 
 Sequences = Sequence[Sequence[Run]]
 Predictor = Callable[[Sequences, Sequence[Sequence[Run]], int], FloatArray]
 
 
 def transitions(sequences: Sequences) -> tuple[list[Sequence[Run]], IntArray]:
-    """Histories that end in a run that is not the last, and the phase that followed each."""
+    """Histories up to each run but the last, and the phase that followed."""
     histories = [runs[:at] for runs in sequences for at in range(1, len(runs))]
     return histories, np.array([runs[at][0] for runs in sequences for at in range(1, len(runs))], dtype=np.int64)
 
 
-def first_order(fitted: Sequences, asked: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
-    """Counts of phase to phase."""
+def first_order(fitted: Sequences, histories: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
+    """First-order transition counts."""
     counts = np.zeros((n_phases, n_phases))
     for history, following in zip(*transitions(fitted), strict=True):
         counts[history[-1][0], following] += 1
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    return _floored(shares[[history[-1][0] for history in asked]], asked)
+    return _floored(shares[[history[-1][0] for history in histories]], histories)
 
 
-def forest(fitted: Sequences, asked: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
-    """A random forest on the last four phases and dwell times."""
-    histories, truth = transitions(fitted)
-    model = RandomForestClassifier(300, random_state=0, n_jobs=1).fit([_features(h) for h in histories], truth)
-    shares = np.zeros((len(asked), n_phases))
-    shares[:, model.classes_] = model.predict_proba([_features(history) for history in asked])
-    return _floored(shares, asked)
+def forest(fitted: Sequences, histories: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
+    """Random forest on the last four phases and dwell times."""
+    known, truth = transitions(fitted)
+    model = RandomForestClassifier(300, random_state=0, n_jobs=1).fit([_features(history) for history in known], truth)
+    shares = np.zeros((len(histories), n_phases))
+    shares[:, model.classes_] = model.predict_proba([_features(history) for history in histories])
+    return _floored(shares, histories)
 
 
-def ours(fitted: Sequences, asked: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
-    """The transition graph."""
+def ours(fitted: Sequences, histories: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
+    """Phase graph."""
     answers = GraphPredictor(PhaseGraph.fit(fitted, n_phases))
-    shares = np.zeros((len(asked), n_phases))
-    for row, history in enumerate(asked):
-        told = answers.next_phase(history)
-        shares[row, list(told)] = list(told.values())
+    shares = np.zeros((len(histories), n_phases))
+    for row, history in enumerate(histories):
+        predicted = answers.next_phase(history)
+        shares[row, list(predicted)] = list(predicted.values())
     return shares
 
 
@@ -60,7 +60,7 @@ PREDICTORS: dict[str, Predictor] = {"first order": first_order, "random forest":
 
 
 def compare(sequences: Sequences, repeats: int) -> dict[str, dict[str, float]]:
-    """Cross-validation by container, `repeats` times with other folds.
+    """Cross-validation by container, `repeats` times with different folds.
 
     Returns
     -------
@@ -72,12 +72,12 @@ def compare(sequences: Sequences, repeats: int) -> dict[str, dict[str, float]]:
     for repeat in range(repeats):
         order = np.random.default_rng(repeat).permutation(len(sequences))
         for fold in range(FOLDS):
-            kept_back = set(order[fold::FOLDS].tolist())
-            fitted = [runs for at, runs in enumerate(sequences) if at not in kept_back]
-            asked, truth = transitions([sequences[at] for at in sorted(kept_back)])
+            held_out = set(order[fold::FOLDS].tolist())
+            fitted = [runs for at, runs in enumerate(sequences) if at not in held_out]
+            histories, truth = transitions([sequences[at] for at in sorted(held_out)])
             for name, predict in PREDICTORS.items():
                 began = time.perf_counter()
-                shares = predict(fitted, asked, n_phases)
+                shares = predict(fitted, histories, n_phases)
                 seconds = time.perf_counter() - began
                 right = float((shares.argmax(axis=1) == truth).mean())
                 loss = float(-np.log(shares[np.arange(truth.size), truth]).mean())
@@ -101,8 +101,8 @@ def _features(history: Sequence[Run]) -> list[int]:
     return [number for run in newest + [(-1, 0)] * (FOREST_RUNS - len(newest)) for number in run]
 
 
-def _floored(shares: FloatArray, asked: Sequence[Sequence[Run]]) -> FloatArray:
+def _floored(shares: FloatArray, histories: Sequence[Sequence[Run]]) -> FloatArray:
     floored = shares + FLOOR
-    floored[np.arange(len(asked)), [history[-1][0] for history in asked]] = 0.0
+    floored[np.arange(len(histories)), [history[-1][0] for history in histories]] = 0.0
     floored /= floored.sum(axis=1, keepdims=True)
     return floored

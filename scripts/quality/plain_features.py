@@ -1,4 +1,4 @@
-"""Phases by plain k-means on what a sample shows: the baseline that an encoder must beat, and phases within a class."""
+"""Phases by k-means on plain features of samples: the baseline for the encoder, over all runs or within a class."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from recommender.phases.kmeans import PhaseCentres
 from recommender.records import CPU, MEMORY, FloatArray, IntArray
 
 CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES = 0.01, 16.0 * 2**20
-STAY = 0.8
-"""A new phase must be nearer than this share of the distance to the old one."""
+SWITCH_RATIO = 0.8
+"""A sample changes phase if the new centre is nearer than this share of the distance to the old one."""
 
-MOST_FITTED = 20_000
+MAX_FIT_SAMPLES = 20_000
 RECENT, LONG = 3, 12
 """Samples over which CPU is averaged, and over which its largest is taken."""
 
 WEIGHTS = np.array([1.0, 0.5, 2.0, 0.5, 1.0, 0.5])
-"""Of recent CPU, memory, memory against its largest so far, age, slope of memory, largest recent CPU."""
+"""Weights of recent CPU, memory, memory relative to its maximum so far, age, slope of memory, recent maximum of CPU."""
 
 
 def stage_features(usage: FloatArray) -> FloatArray:
-    """float64 (n, 6), natural logarithms of what is known at each of the samples of one run.
+    """float64 (n, 6): natural logarithms of what is known at each sample of a run.
 
     Parameters
     ----------
@@ -48,14 +48,14 @@ def stage_features(usage: FloatArray) -> FloatArray:
 
 
 def _windows(values: FloatArray, width: int) -> FloatArray:
-    """float64 (n, width): each value with those before it; the first one stands for what was before the start."""
+    """float64 (n, width): each value with its predecessors; the first value pads the start."""
     before = np.repeat(values[:1], width - 1)
     return sliding_window_view(np.concatenate([before, values]), width)
 
 
 @dataclass(frozen=True, slots=True)
 class StageClusters:
-    """Centres of phases; features are standardised before."""
+    """Cluster centres in standardised features."""
 
     centres: FloatArray
     mean: FloatArray
@@ -67,11 +67,13 @@ class StageClusters:
         features = np.concatenate([stage_features(usage) for usage in usages])
         mean, scale = features.mean(axis=0), features.std(axis=0) + 1e-9
         standard = (features - mean) / scale
-        chosen = np.random.default_rng(seed).permutation(len(standard))[:MOST_FITTED]
+        chosen = np.random.default_rng(seed).permutation(len(standard))[:MAX_FIT_SAMPLES]
         found = KMeans(min(phases, len(chosen)), n_init=2, random_state=seed).fit(standard[chosen])
         return cls(found.cluster_centers_, mean, scale)
 
     def label(self, usage: FloatArray) -> IntArray:
-        """int64 (n,): the phase of each sample of one run, which does not change for a sample half-way between two."""
+        """int64 (n,): phase of each sample of a run, with hysteresis between centres."""
         standard = (stage_features(usage) - self.mean) / self.scale
-        return PhaseCentres(self.centres, (), np.full(len(self.centres), np.inf), STAY).predict_sequence(standard)
+        return PhaseCentres(self.centres, (), np.full(len(self.centres), np.inf), SWITCH_RATIO).predict_sequence(
+            standard
+        )

@@ -1,1 +1,1 @@
-"""What scripts/bench_recommender is made of: a large cluster of records, and a metrics API that plays recordings."""
+"""Parts of scripts/bench_recommender: a large cluster of objects, and metrics.k8s.io from recordings."""

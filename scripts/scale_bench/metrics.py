@@ -1,4 +1,4 @@
-"""metrics.k8s.io as metrics-server answers it, played from the bundled recordings: no kubelet has to be asked."""
+"""metrics.k8s.io served from the bundled recordings, without kubelets."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from scale_bench.objects import CONTAINERS
 PREFIX = f"/apis/{GROUP}/{VERSION}"
 
 
-class Played:
-    """What the containers of many pods use: each plays a recorded run from a point of its own.
+class RecordedUsage:
+    """Use of the containers of many pods: each replays a recorded run from its own offset.
 
     Parameters
     ----------
     pods
         Namespace and name of each.
     every_s
-        How often there is a new sample; between two of them the answer stays the same.
+        Interval of new samples; the answer stays the same in between.
     """
 
     def __init__(self, pods: Sequence[tuple[str, str]], every_s: float) -> None:
@@ -42,11 +42,11 @@ class Played:
         rng = np.random.default_rng(0)
         shape = (len(pods), len(CONTAINERS))
         self._run_of = rng.integers(len(self._runs), size=shape).tolist()
-        self._from = rng.integers(10_000, size=shape).tolist()
+        self._offset = rng.integers(10_000, size=shape).tolist()
         self._lock, self._tick, self._body = threading.Lock(), -1, b""
 
     def answer(self, now_s: float) -> bytes:
-        """The PodMetricsList of a moment."""
+        """The PodMetricsList at a time."""
         tick = int(now_s // self._every_s)
         with self._lock:
             if tick != self._tick:
@@ -72,13 +72,13 @@ class Played:
 
     def _usage(self, number: int, which: int, tick: int) -> dict[str, str]:
         run = self._runs[self._run_of[number][which]]
-        cpu_cores, memory_bytes = run[(self._from[number][which] + tick) % len(run)].tolist()
+        cpu_cores, memory_bytes = run[(self._offset[number][which] + tick) % len(run)].tolist()
         return {"cpu": f"{round(cpu_cores * 1e9)}n", "memory": f"{round(memory_bytes / 1024)}Ki"}
 
 
 @contextlib.contextmanager
-def metrics_api(rig: Rig, played: Played) -> Iterator[None]:
-    """Serve it behind the API server for as long as the block lasts."""
+def metrics_api(rig: Rig, played: RecordedUsage) -> Iterator[None]:
+    """Serve it behind the API server during the block."""
 
     def answer(asked: Asked) -> Reply:
         body = played.answer(time.time()) if asked.path == f"{PREFIX}/pods" else _resources(asked.path)
@@ -102,7 +102,7 @@ def _resources(path: str) -> bytes:
 
 
 def _recorded() -> list[FloatArray]:
-    """float64 (n, 2) each: every fifteenth second of the bundled recordings."""
+    """float64 (n, 2) each: every fifteenth second of a bundled recording."""
     folder = files("recommender") / "data" / "recordings"
     with as_file(folder / "replay.parquet") as file, open_source([file]) as source:
         return [run.usage[run.present][::15][:, [CPU, MEMORY]] for run in source if len(run) > 60]

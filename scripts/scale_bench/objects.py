@@ -1,8 +1,7 @@
-"""Thousands of workloads, pods and VPAs on a real API server, without anybody who runs them.
+"""Thousands of workloads, pods and VPAs on a real API server; the pods are not run.
 
-Pods are as large as those of training jobs are (two containers, environment, volumes, conditions; some 12 kB with what
-the server adds). They are created bound to a node and told to run by their status; the controllers are paused
-meanwhile, so that nobody minds.
+Pods are as large as those of training jobs (two containers, environment, volumes, conditions; about 12 kB with what the
+server adds). They are created bound to a node, and their status says that they run; controllers are paused.
 """
 
 from __future__ import annotations
@@ -21,29 +20,29 @@ from recommender.cluster.access.connection import Api, connect
 
 Json = dict[str, Any]
 
-AT_A_TIME = 8
+PARALLEL_REQUESTS = 8
 PER_NAMESPACE = 100
 """Workloads in one namespace."""
 
 CONTAINERS = ("main", "sync")
-"""Of each pod: the training, and what carries its results away."""
+"""Containers of each pod: the training, and a sidecar that uploads its results."""
 
 NODES = 100
 IMAGE = "registry.example.com/vision/training:2026-01-15-3f2a91c"
 RESOURCES = {"requests": {"cpu": "2", "memory": "3Gi"}, "limits": {"memory": "4Gi"}}
-"""More than any recording uses: nobody resizes these pods, and one that lacks what it was promised is another case."""
+"""More than any recording uses: these pods are not resized, and should not lack resources."""
 STARTED = "2026-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True)
 class Size:
-    """How many VPAs, each with a StatefulSet, and how many containers their pods have together."""
+    """Number of VPAs, each with a StatefulSet, and of all containers of their pods."""
 
     vpas: int
     containers: int
 
     def pods(self) -> Iterator[tuple[str, str, int]]:
-        """Namespace, workload and number of each pod: as even as may be."""
+        """Namespace, workload and number of each pod, spread evenly."""
         for at in range(self.containers // len(CONTAINERS)):
             vpa, number = at % self.vpas, at // self.vpas
             yield namespace_of(vpa), workload_of(vpa), number
@@ -58,15 +57,15 @@ def workload_of(vpa: int) -> str:
 
 
 def fast_api(rig: Rig) -> Api:
-    """The API without the client library, which takes longer to make an object than the server."""
+    """API client without the client library, which spends more time on an object than the server."""
     return connect(rig.kubeconfig("admin"), user_agent="bench", qps=5000, burst=5000)
 
 
 def populate(rig: Rig, size: Size) -> int:
-    """Create everything, and return the mean size of a pod in bytes of JSON. Controllers and scheduler stay paused."""
+    """Create all objects; return the mean size of a pod in bytes of JSON. Controllers and scheduler stay paused."""
     api = fast_api(rig)
     namespaces = sorted({namespace_of(number) for number in range(size.vpas)})
-    with ThreadPoolExecutor(AT_A_TIME) as workers:
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as workers:
         _done(workers.map(lambda name: api.create("/api/v1/namespaces", _named(name)), namespaces))
         for name in namespaces:
             wait_until(lambda name=name: rig.core.read_namespaced_service_account("default", name), "a service account")

@@ -1,1 +1,1 @@
-"""The parts of `scripts/bench_scheduler`."""
+"""Parts of scripts/bench_scheduler."""

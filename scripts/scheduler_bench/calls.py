@@ -1,4 +1,4 @@
-"""How long a call takes: the service asked about all nodes of its cluster, beside a server that answers a constant."""
+"""Latency of calls with all node names of the cluster, beside a server with a constant answer."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import numpy as np
 import orjson
 
 from scheduler_bench import objects
-from scheduler_bench.place import Answering, Others
+from scheduler_bench.place import BackgroundLoad, RunningServer
 
 TIMEOUT_S = 10.0
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 END_OF_HEAD = b"\r\n\r\n"
 
 
-class Answered(NamedTuple):
-    """`seconds` from the first byte that was sent to the last that was read."""
+class Response(NamedTuple):
+    """An answer; `seconds` from the first byte sent to the last byte read."""
 
     seconds: float
     status: int
@@ -45,8 +45,8 @@ class Caller:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def post(self, verb: str, body: bytes) -> Answered:
-        """Ask, and read the whole answer.
+    def post(self, verb: str, body: bytes) -> Response:
+        """Call, and read the whole answer.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class Caller:
                     begins = ends + len(END_OF_HEAD)
                     whole = begins + self._length(ends)
         seconds = time.perf_counter() - began_s
-        return Answered(seconds, int(self._buffer[9:12]), bytes(self._buffer[begins:whole]))
+        return Response(seconds, int(self._buffer[9:12]), bytes(self._buffer[begins:whole]))
 
     def _length(self, end_of_head: int) -> int:
         found = LENGTH.search(self._buffer, 0, end_of_head)
@@ -81,15 +81,15 @@ class Caller:
 
 
 VERBS = ("filter", "prioritize")
-TAKES_TURNS = 5
-"""Ours and the constant one are asked by turns, so many times each."""
+TURNS = 5
+"""Number of turns in which ours and the constant server are called alternately."""
 
 WARM_UP = 50
 
 
 @dataclass(frozen=True)
 class Times:
-    """Milliseconds of calls of one verb at so many node names."""
+    """Latency of one verb at a number of node names, milliseconds."""
 
     server: str
     verb: str
@@ -99,52 +99,51 @@ class Times:
     p90_ms: float
     p99_ms: float
     most_ms: float
-    others_cores: float
+    other_cores: float
     slow_clients: int = 0
 
     @classmethod
     def of(
-        cls, server: str, verb: str, names: int, seconds: Sequence[float], others_cores: float, slow_clients: int = 0
+        cls, server: str, verb: str, names: int, seconds: Sequence[float], other_cores: float, slow_clients: int = 0
     ) -> Times:
-        """`others_cores`: what processes of others used of the machine meanwhile."""
+        """`other_cores` are the cores used by unrelated processes meanwhile."""
         p50, p90, p99, most = np.percentile(np.array(seconds) * 1e3, [50, 90, 99, 100]).tolist()
-        return cls(server, verb, names, len(seconds), p50, p90, p99, most, others_cores, slow_clients)
+        return cls(server, verb, names, len(seconds), p50, p90, p99, most, other_cores, slow_clients)
 
 
 def measure(
-    ours: Answering,
-    stub: Answering,
+    ours: RunningServer,
+    stub: RunningServer,
     pods: Sequence[objects.Json],
     nodes: int,
     calls: int,
     seed: int,
     slow_clients: int = 0,
 ) -> list[Times]:
-    """Ask both servers `calls` times about each verb, by turns.
+    """Call both servers `calls` times per verb, in turns.
 
-    One waiting pod after the other is asked about as schedulers do: `filter`, then `prioritize` with the names that
-    passed. The names come in the order of the cluster from a random one on, since a scheduler begins each time behind
-    the nodes it saw last. In between the answer is read, as a scheduler would, which also has scores of its own to work
-    out then. So many slow clients are there, which is told with the times.
+    For each pending pod, `filter` is called and then `prioritize` with the names that passed, as schedulers do. Names
+    are in the order of the cluster from a random one on, since a scheduler starts behind the nodes it saw last. The
+    number of `slow_clients` is only recorded.
     """
     names, chance = [objects.node_name(number) for number in range(nodes)], random.Random(seed)  # noqa: S311
     seconds: dict[tuple[str, str], list[float]] = {(who, verb): [] for who in ("ours", "constant") for verb in VERBS}
-    others, queue = Others(), cycle(pods)
-    with Caller(ours.port) as asks_us, Caller(stub.port) as asks_stub:
+    background, queue = BackgroundLoad(), cycle(pods)
+    with Caller(ours.port) as our_caller, Caller(stub.port) as stub_caller:
         sizes = dict.fromkeys(VERBS, 2)
-        for turn in range(TAKES_TURNS + 1):  # the first warms up
-            for _ in range(calls // TAKES_TURNS if turn else WARM_UP):
-                told = _ask(asks_us, _question(next(queue), names, chance), names)
-                sizes = {verb: len(answered.body) for verb, answered in told.items()}
-                for verb, answered in told.items() if turn else ():
+        for turn in range(TURNS + 1):  # the first warms up
+            for _ in range(calls // TURNS if turn else WARM_UP):
+                answers = _ask(our_caller, _question(next(queue), names, chance), names)
+                sizes = {verb: len(answered.body) for verb, answered in answers.items()}
+                for verb, answered in answers.items() if turn else ():
                     seconds["ours", verb].append(answered.seconds)
-            for _ in range(calls // TAKES_TURNS if turn else WARM_UP):
+            for _ in range(calls // TURNS if turn else WARM_UP):
                 body = _question(next(queue), names, chance)
                 for verb in VERBS:
-                    answered = asks_stub.post(f"constant/{sizes[verb]}", body)
+                    answered = stub_caller.post(f"constant/{sizes[verb]}", body)
                     if turn:
                         seconds["constant", verb].append(answered.seconds)
-    cores = others.cores
+    cores = background.cores
     return [Times.of(who, verb, nodes, taken, cores, slow_clients) for (who, verb), taken in seconds.items()]
 
 
@@ -154,8 +153,8 @@ def _question(pod: objects.Json, names: list[str], chance: random.Random) -> byt
     return orjson.dumps({"Pod": pod, "Nodes": None, "NodeNames": names[first:] + names[:first]})
 
 
-def _ask(caller: Caller, question: bytes, names: list[str]) -> dict[str, Answered]:
-    """Both verbs about one pod; every node must be answered, once."""
+def _ask(caller: Caller, question: bytes, names: list[str]) -> dict[str, Response]:
+    """Call both verbs for one pod; check that every node is in the answer exactly once."""
     filtered = caller.post("filter", question)
     passed = orjson.loads(filtered.body)["NodeNames"] if filtered.status == 200 else []
     if sorted(passed) != names:

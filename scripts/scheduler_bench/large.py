@@ -1,4 +1,4 @@
-"""A large cluster, grown step by step: what the service holds of it in memory, and how long its calls take."""
+"""A cluster grown step by step: memory of the extender, and latency of its calls."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from dataclasses import dataclass
 
 from rich.progress import Progress
 
-from benches import tell
+from benches import log_progress
 from scheduler_bench import calls, objects
 from scheduler_bench.objects import fill, prepare, waiting
-from scheduler_bench.place import Memory, Place
+from scheduler_bench.place import BenchCluster, Memory
 from scheduler_bench.slow import KINDS, slow_clients
 
 WAITING, WAITING_FROM = 400, 1_000_000
-"""How many pods wait for a scheduler while calls are timed (no more than calls), and their first number, which no bound
-pod has."""
+"""Number of pending pods to call with (at most the number of calls), and their first number, beyond all bound pods."""
 
 CONTROL_PLANE = ("kube-apiserver", "etcd")
 
-SETTLED_S = 3.0
-"""After it is ready it tidies up once."""
+SETTLE_S = 3.0
+"""Seconds to wait after readiness: the extender then frees memory once."""
 
 
 @dataclass(frozen=True)
-class Held:
-    """What the service held of a cluster: once it was synced, and after the calls."""
+class ServiceMemory:
+    """Memory of the extender: once synced, and after the calls."""
 
     nodes: int
     pods: int
@@ -38,47 +37,47 @@ class Held:
 
 
 def grow(
-    place: Place,
+    bench: BenchCluster,
     sizes: Sequence[int],
     pods_a_node: int,
-    asked: int,
+    call_count: int,
     slow: int,
     seed: int,
     progress: Progress,
-) -> Iterator[tuple[Held, list[calls.Times]]]:
-    """Make the cluster as large as each of `sizes` (nodes), and measure the service on it, started anew.
+) -> Iterator[tuple[ServiceMemory, list[calls.Times]]]:
+    """Grow the cluster to each of `sizes` nodes, and measure a fresh extender on it.
 
-    Calls are timed while nobody else asks, and beside so many `slow` clients.
+    Calls are timed alone, and beside `slow` clients.
     """
-    wait = range(WAITING_FROM, WAITING_FROM + min(WAITING, asked))
+    wait = range(WAITING_FROM, WAITING_FROM + min(WAITING, call_count))
     classes = objects.classes_of((*range(max(sizes) * pods_a_node), *wait))
-    prepare(place, map(objects.namespace_of, range(objects.NAMESPACES)), classes)
-    asked_about = waiting(place, progress, wait)
+    prepare(bench, map(objects.namespace_of, range(objects.NAMESPACES)), classes)
+    pending = waiting(bench, progress, wait)
     nodes = pods = 0
     for size in sorted(sizes):
-        tell(f"{size:,} nodes, {size * pods_a_node:,} pods")
-        fill(place, progress, range(nodes, size), range(pods, size * pods_a_node), size)
+        log_progress(f"{size:,} nodes, {size * pods_a_node:,} pods")
+        fill(bench, progress, range(nodes, size), range(pods, size * pods_a_node), size)
         nodes, pods = size, size * pods_a_node
         began_s = time.monotonic()
-        with place.extender() as ours, place.stub("served") as stub:
+        with bench.extender() as ours, bench.stub("served") as stub:
             synced_s = time.monotonic() - began_s
-            time.sleep(SETTLED_S)
+            time.sleep(SETTLE_S)
             synced = ours.memory
             times: list[calls.Times] = []
-            if asked:
-                with _quiet(place):
-                    times = calls.measure(ours, stub, asked_about, nodes, asked, seed)
+            if call_count:
+                with _control_plane_paused(bench):
+                    times = calls.measure(ours, stub, pending, nodes, call_count, seed)
                     if slow:
                         with slow_clients(ours.port, slow // len(KINDS), KINDS):
-                            times += calls.measure(ours, stub, asked_about, nodes, asked, seed, slow)
-            yield Held(nodes, pods, synced_s, synced, ours.memory), times
+                            times += calls.measure(ours, stub, pending, nodes, call_count, seed, slow)
+            yield ServiceMemory(nodes, pods, synced_s, synced, ours.memory), times
 
 
 @contextlib.contextmanager
-def _quiet(place: Place) -> Iterator[None]:
-    """The control plane, which is on other machines elsewhere, sleeps; and nobody here looks for garbage."""
+def _control_plane_paused(bench: BenchCluster) -> Iterator[None]:
+    """Pause the control plane, which elsewhere runs on other machines, and garbage collection in this process."""
     for name in CONTROL_PLANE:
-        place.cluster.servers[name].pause()
+        bench.cluster.servers[name].pause()
     gc.collect()
     gc.disable()
     try:
@@ -86,4 +85,4 @@ def _quiet(place: Place) -> Iterator[None]:
     finally:
         gc.enable()
         for name in CONTROL_PLANE:
-            place.cluster.servers[name].resume()
+            bench.cluster.servers[name].resume()

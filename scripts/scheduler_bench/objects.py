@@ -1,8 +1,8 @@
-"""The objects of the bench: nodes, workload classes that have been learned, pods of them, by the thousand.
+"""Thousands of objects: nodes, workload classes with histories, and their pods.
 
-All are made by plain requests to the API server, and nobody runs the pods: they are bound, no more. Controllers and the
-default scheduler are stopped first, so that nobody minds that there are no kubelets and no jobs. To pause them would
-not do: the API server waits for watchers that do not read.
+All are created by plain requests to the API server. Pods are only bound, not run. Controllers and the default scheduler
+are stopped first, since there are neither kubelets nor Jobs; pausing them would make the API server wait for watchers
+that do not read.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Any
 from rich.progress import Progress
 
 from local_cluster.waiting import wait_until
-from scale_bench.objects import AT_A_TIME
-from scheduler_bench.place import Place
+from scale_bench.objects import PARALLEL_REQUESTS
+from scheduler_bench.place import BenchCluster
 
 Json = dict[str, Any]
 
 CLASSES = 20
-"""Workload classes in a namespace that have a history; the pods of all others count by their requests."""
+"""Workload classes with a history per namespace; pods of other classes count by their requests."""
 
 UNKNOWN_CLASSES = 10
 STEP_S, STEPS = 15, 240
-"""The demand of a class, as the recommender writes it: an hour since the start of a pod."""
+"""Demand of a class as the recommender writes it: an hour since the start of a pod."""
 
 NAMESPACES = 20
 PODS_OF_A_JOB = 10
 WORKER = "gpu-pool-a-node-{:05d}.zone1"
-"""28 characters, as clouds have them."""
+"""28 characters, as in clouds."""
 
 REQUESTS = {"cpu": "2", "memory": "4Gi"}
 GIB = 2.0**30
@@ -50,24 +50,24 @@ def job_of(pod: int) -> int:
 
 
 def workload_of(pod: int) -> str:
-    """Two of three jobs are of a class with a history."""
+    """Workload class; two of three jobs have one with a history."""
     return f"job-{job_of(pod) % (CLASSES + UNKNOWN_CLASSES):02d}"
 
 
 def classes_of(pods: Iterable[int]) -> list[tuple[str, int]]:
-    """(namespace, number) of each class with a history that some of these pods are of."""
+    """(namespace, number) of each class with a history that occurs among these pods."""
     found = {(namespace_of(pod), job_of(pod) % (CLASSES + UNKNOWN_CLASSES)) for pod in pods}
     return sorted((namespace, number) for namespace, number in found if number < CLASSES)
 
 
 def node(number: int) -> Json:
-    """Large enough that none is ever full."""
+    """A node too large to become full."""
     capacity = {"cpu": "64", "memory": "256Gi", "pods": "250"}
     return {"metadata": {"name": node_name(number)}, "status": {"capacity": capacity, "allocatable": capacity}}
 
 
-def learned(namespace: str, number: int) -> tuple[Json, Json]:
-    """A class's PhaseProfile and its status: its need of CPU goes up and down, each class in a rhythm of its own."""
+def learned_profile(namespace: str, number: int) -> tuple[Json, Json]:
+    """PhaseProfile of a class, and its status: CPU demand is a sine wave with a period of its own."""
     waves = [1.0 + math.sin(step * (number + 1) / 20.0) for step in range(STEPS)]
     demand = {
         "stepSeconds": STEP_S,
@@ -85,7 +85,7 @@ def learned(namespace: str, number: int) -> tuple[Json, Json]:
 
 
 def pod(name: str, number: int, *, node: str = "", scheduler: str = "phasewise") -> Json:
-    """A training job's pod; bound where `node` says so."""
+    """A pod of a training job, bound if `node` is given."""
     workload = workload_of(number)
     container = {
         "name": "main",
@@ -104,64 +104,64 @@ def pod(name: str, number: int, *, node: str = "", scheduler: str = "phasewise")
     return {"metadata": metadata, "spec": {**spec, **({"nodeName": node} if node else {})}}
 
 
-ACTING = ("kube-controller-manager", "kube-scheduler")
+STOPPED_SERVERS = ("kube-controller-manager", "kube-scheduler")
 PROFILES = "/apis/phasewise.dev/v1alpha1/namespaces/{}/phaseprofiles"
 
 
-def prepare(place: Place, namespaces: Iterable[str], classes: Iterable[tuple[str, int]]) -> None:
-    """The namespaces, and in them the workload classes that are known; afterwards nobody but the API server acts."""
+def prepare(bench: BenchCluster, namespaces: Iterable[str], classes: Iterable[tuple[str, int]]) -> None:
+    """Create namespaces and workload classes with histories, and stop controllers and scheduler."""
     names = list(namespaces)
-    _all(lambda name: place.api.create("/api/v1/namespaces", {"metadata": {"name": name}}), names)
-    account = place.cluster.core.read_namespaced_service_account
+    _all(lambda name: bench.api.create("/api/v1/namespaces", {"metadata": {"name": name}}), names)
+    account = bench.cluster.core.read_namespaced_service_account
     for name in names:
         wait_until(lambda name=name: account("default", name), f"the account of {name}", every_s=0.02)
-    for controller in ACTING:
-        place.cluster.servers[controller].stop()
-    _all(lambda each: _learn(place, *each), classes)
+    for controller in STOPPED_SERVERS:
+        bench.cluster.servers[controller].stop()
+    _all(lambda each: _publish_profile(bench, *each), classes)
 
 
-def fill(place: Place, progress: Progress, nodes: range, pods: range, all_nodes: int) -> None:
-    """Nodes and bound pods of these numbers, the pods evenly over the first `all_nodes` nodes."""
+def fill(bench: BenchCluster, progress: Progress, nodes: range, pods: range, all_nodes: int) -> None:
+    """Create nodes and bound pods with these numbers, pods spread evenly over the first `all_nodes` nodes."""
 
     def bound(number: int) -> None:
         at = node_name(number % all_nodes)
         body = pod(f"{workload_of(number)}-{number}", number, node=at)
-        place.api.create(f"/api/v1/namespaces/{namespace_of(number)}/pods", body)
+        bench.api.create(f"/api/v1/namespaces/{namespace_of(number)}/pods", body)
 
-    _told(progress, "nodes", nodes, lambda number: place.api.create("/api/v1/nodes", node(number)))
-    _told(progress, "pods", pods, bound)
+    _with_progress(progress, "nodes", nodes, lambda number: bench.api.create("/api/v1/nodes", node(number)))
+    _with_progress(progress, "pods", pods, bound)
 
 
-def waiting(place: Place, progress: Progress, numbers: range) -> list[Json]:
-    """Pods of these numbers that wait for a scheduler, each as one would send it."""
+def waiting(bench: BenchCluster, progress: Progress, numbers: range) -> list[Json]:
+    """Create pending pods with these numbers; return them as a scheduler would send them."""
     made: list[Json] = []
 
     def create(number: int) -> None:
         path = f"/api/v1/namespaces/{namespace_of(number)}/pods"
-        told = place.api.create(path, pod(f"waiting-{number}", number))
-        del told["metadata"]["managedFields"]
-        made.append({part: said for part, said in told.items() if part not in ("kind", "apiVersion")})
+        created = bench.api.create(path, pod(f"waiting-{number}", number))
+        del created["metadata"]["managedFields"]
+        made.append({part: value for part, value in created.items() if part not in ("kind", "apiVersion")})
 
-    _told(progress, "waiting pods", numbers, create)
+    _with_progress(progress, "waiting pods", numbers, create)
     return made
 
 
-def _learn(place: Place, namespace: str, number: int) -> None:
-    profile, status = learned(namespace, number)
+def _publish_profile(bench: BenchCluster, namespace: str, number: int) -> None:
+    profile, status = learned_profile(namespace, number)
     path = PROFILES.format(namespace)
-    place.api.create(path, profile)
-    place.api.patch(f"{path}/{profile['metadata']['name']}/status", status)
+    bench.api.create(path, profile)
+    bench.api.patch(f"{path}/{profile['metadata']['name']}/status", status)
 
 
-def _told(progress: Progress, what: str, numbers: range, make: Callable[[int], object]) -> None:
-    task = progress.add_task(f"making {len(numbers):,} {what}", total=len(numbers))
-    with ThreadPoolExecutor(AT_A_TIME) as workers:
+def _with_progress(progress: Progress, what: str, numbers: range, make: Callable[[int], object]) -> None:
+    task = progress.add_task(f"creating {len(numbers):,} {what}", total=len(numbers))
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as workers:
         for _ in workers.map(make, numbers):
             progress.advance(task)
     progress.remove_task(task)
 
 
 def _all(make: Callable[..., object], these: Iterable[object]) -> None:
-    with ThreadPoolExecutor(AT_A_TIME) as workers:
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as workers:
         for _ in workers.map(make, these):
             pass

@@ -1,8 +1,8 @@
 """Kubernetes' own benchmark of its scheduler (`scheduler_perf`), without an extender, with a stand-in and with ours.
 
-The scheduler and the API server run inside the benchmark's process, which makes nodes and pods and measures: pods bound
-a second, and how long an attempt to place a pod takes. Nobody runs the pods. `SchedulingBasic` has plain pods,
-`MixedSchedulingBasePod` plain ones in a cluster full of pods with (anti-)affinity.
+Scheduler and API server run inside the benchmark's process, which creates nodes and pods and measures pods bound per
+second and the latency of scheduling attempts. Pods are not run. `SchedulingBasic` has plain pods,
+`MixedSchedulingBasePod` plain pods in a cluster full of pods with (anti-)affinity.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from local_cluster.rig import LOOPBACK
 from scheduler_bench.place import ROOT, STUB
 
 PERF_KINDS = ("none", "unbatched", "stub", "ours")
-"""No extender; no extender and no batching of equal pods, as it is wherever there is an extender; one that answers the
-same score for every node at once; and ours. With an extender the scheduler is that of our manifests, else as shipped.
+"""No extender; no extender and no batching of equal pods, which any extender turns off; equal scores from a stand-in;
+and ours. With an extender, the scheduler is that of our manifests, otherwise it has default settings.
 """
 
 PATHS = {"stub": "/scores", "ours": ""}
-"""Below which path an extender answers, of those that have one."""
+"""Kinds with an extender, and the path below which it answers."""
 
 TEMPLATES = "test/integration/scheduler_perf/templates"
 THROUGHPUT, DURATION = "SchedulingThroughput", "scheduler_scheduling_attempt_duration_seconds"
 ATTEMPTS = {DURATION: [{"label": "result", "values": ["scheduled"]}]}
 AFFINITIES = ("pod-affinity", "pod-anti-affinity", "preferred-pod-affinity", "preferred-pod-anti-affinity")
-BEFORE = ("default", *(f"with-{affinity}" for affinity in AFFINITIES))
+EXISTING_POD_TEMPLATES = ("default", *(f"with-{affinity}" for affinity in AFFINITIES))
 
 Json = dict[str, Any]
 
 
-PODS_A_NODE = 30
-"""A node of the benchmark has 4 cores, a pod asks for 0.1, and some are there before."""
+PODS_PER_NODE = 30
+"""A node of the benchmark has 4 cores, a pod requests 0.1, and some exist before."""
 
 
 @dataclass(frozen=True)
 class Perf:
-    """One run of one case: pods bound a second in the mean, and milliseconds of an attempt to place one."""
+    """One run of one case: mean rate of pods bound, and latency of scheduling attempts."""
 
     kind: str
     case: str
@@ -61,21 +61,21 @@ class Perf:
     p99_ms: float
 
 
-WITHIN = "20m"
-"""Then Go ends the benchmark: by itself it would wait for ever for pods that no node has room for."""
+TIMEOUT = "20m"
+"""Go's test timeout: the benchmark itself would wait for ever for pods that fit on no node."""
 
 
 class PerfFailed(RuntimeError):
-    """The benchmark ended with an error; the message holds the end of what it said."""
+    """The benchmark failed; the message holds the end of its output."""
 
 
 def run_perf(kind: str, nodes: int, pods: int) -> list[Perf]:
-    """Both cases with one of `PERF_KINDS`.
+    """Run both cases with one of `PERF_KINDS`.
 
     Raises
     ------
     PerfFailed
-        It did not go through.
+        The benchmark failed.
     BuildFailed
         It could not be built.
     """
@@ -87,21 +87,21 @@ def run_perf(kind: str, nodes: int, pods: int) -> list[Perf]:
         (folder / "cases.yaml").write_text(yaml.safe_dump(given))
         command = [
             perf["scheduler-perf"], "-test.run=^$", "-test.bench=BenchmarkPerfScheduling", "-test.benchtime=1x",
-            f"-test.timeout={WITHIN}", f"-data-items-dir={folder}", "-cases=cases.yaml",
+            f"-test.timeout={TIMEOUT}", f"-data-items-dir={folder}", "-cases=cases.yaml",
             *_extender(kind, port, cluster),
         ]  # fmt: skip
         etcd = cluster["etcd"].parent
         environment = os.environ | {"PATH": f"{etcd}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "TMPDIR": made}
-        ended, said = run_in_a_group(command, folder, environment)
+        code, output = run_in_a_group(command, folder, environment)
         written = list(folder.glob("BenchmarkPerfScheduling*.json"))
-        if ended or not written:
-            raise PerfFailed(_complaints(said))
+        if code or not written:
+            raise PerfFailed(_failures_in(output))
         return read_items(kind, orjson.loads(written[0].read_bytes())["dataItems"])
 
 
 def run_in_a_group(command: Sequence[str | Path], folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
-    """Exit code, and all that was said. Who is interrupted leaves neither etcd nor extender behind."""
-    log = folder / "said.log"
+    """Run in a process group of its own; return exit code and output. On an interrupt the whole group is killed."""
+    log = folder / "output.log"
     with (
         log.open("wb") as output,
         subprocess.Popen(
@@ -116,14 +116,14 @@ def run_in_a_group(command: Sequence[str | Path], folder: Path, environment: Map
     return code, log.read_text(errors="replace")
 
 
-def _complaints(said: str) -> str:
-    """What Go's tests say of failures, without the servers' logs between."""
-    told = re.findall(r"^ *--- FAIL.*|^ +\w+\.go:\d+: .*(?:\n {8,}.*)*", said, re.M)
-    return "\n".join(told[-20:] or said.strip().splitlines()[-30:])
+def _failures_in(output: str) -> str:
+    """Failures in the output of Go tests, without the logs of servers."""
+    failures = re.findall(r"^ *--- FAIL.*|^ +\w+\.go:\d+: .*(?:\n {8,}.*)*", output, re.M)
+    return "\n".join(failures[-20:] or output.strip().splitlines()[-30:])
 
 
 def scheduler_configuration(kind: str, port: int) -> Json:
-    """The scheduler as it is shipped where it has no extender, else that of our manifests, for pods that name none."""
+    """Default configuration without an extender, else that of our manifests, for pods that name no scheduler."""
     given: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     if kind in PATHS:
         installed = configuration(documents())
@@ -134,7 +134,7 @@ def scheduler_configuration(kind: str, port: int) -> Json:
 
 
 def cases(templates: Path, nodes: int, pods: int, *, batched: bool) -> list[Json]:
-    """Both cases as upstream has them, on so many nodes: two pods of each kind for five of these are there before."""
+    """Both cases as upstream has them; two pods of each kind per five nodes exist before."""
     common: Json = {
         "schedulerConfigPath": "scheduler.yaml",
         "featureGates": {"OpportunisticBatching": batched},
@@ -149,7 +149,7 @@ def cases(templates: Path, nodes: int, pods: int, *, batched: bool) -> list[Json
     before = [
         {"opcode": "createPods", "count": 2 * nodes // 5, "namespace": "sched-0",
          "podTemplatePath": f"{templates}/pod-{kind}.yaml"}
-        for kind in BEFORE
+        for kind in EXISTING_POD_TEMPLATES
     ]  # fmt: skip
     measured = {
         "opcode": "createPods", "countParam": "$pods", "collectMetrics": True,
@@ -164,27 +164,27 @@ def cases(templates: Path, nodes: int, pods: int, *, batched: bool) -> list[Json
 
 
 def read_items(kind: str, items: Sequence[Mapping[str, Any]]) -> list[Perf]:
-    """One of each case, from what the benchmark wrote.
+    """Read one result per case from the output of the benchmark.
 
     Raises
     ------
     PerfFailed
-        All pods were bound before the benchmark looked, which it does every second.
+        All pods were bound before the first sample, which is taken after a second.
     """
     found: dict[str, dict[str, Mapping[str, float]]] = {}
     for item in items:
         case, metric = item["labels"]["Name"].split("/")[1], item["labels"]["Metric"]
         found.setdefault(case, {})[metric] = item["data"]
-    if hasty := [case for case, told in found.items() if THROUGHPUT not in told]:
-        raise PerfFailed(f"{', '.join(hasty)} took less than a second: give more --pods")
+    if too_short := [case for case, metrics in found.items() if THROUGHPUT not in metrics]:
+        raise PerfFailed(f"{', '.join(too_short)} took less than a second: give more --pods")
     return [
-        Perf(kind, case, told[THROUGHPUT]["Average"], *(told[DURATION][f"Perc{share}"] for share in (50, 90, 99)))
-        for case, told in found.items()
+        Perf(kind, case, metrics[THROUGHPUT]["Average"], *(metrics[DURATION][f"Perc{p}"] for p in (50, 90, 99)))
+        for case, metrics in found.items()
     ]
 
 
 def _extender(kind: str, port: int, cluster: building.Binaries) -> list[str]:
-    """What the benchmark starts beside the cluster, and how it sees that it is ready; nothing where there is none."""
+    """Arguments that make the benchmark start an extender, and wait until it is ready; none without an extender."""
     if kind not in PATHS:
         return []
     if kind == "stub":

@@ -1,4 +1,4 @@
-"""Where it is measured: a cluster, plain requests to it, the servers compared, and who else used the machine."""
+"""The cluster of the benchmark, the servers compared, and the load by unrelated processes."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ MIB = 2**20
 
 
 @dataclass(frozen=True)
-class Place:
-    """A cluster, and a faster way to its API than its client library."""
+class BenchCluster:
+    """A cluster, and a fast client of its API."""
 
     cluster: Cluster
     api: Api
 
     @classmethod
-    def on(cls, cluster: Cluster) -> Place:
-        """On a cluster that is up: our resources are made known, and the account of our role is there."""
+    def on(cls, cluster: Cluster) -> BenchCluster:
+        """Apply our custom resources and roles to a running cluster."""
         manifests = ROOT / "manifests"
         cluster.apply(manifests / "crd" / "phaseprofiles.yaml", manifests / "extender" / "rbac.yaml")
         return cls(cluster, fast_api(cluster))
 
     @contextmanager
-    def extender(self) -> Iterator[Answering]:
-        """Ours, on the rights of its role; it knows the whole cluster."""
+    def extender(self) -> Iterator[RunningServer]:
+        """Run our extender with the rights of its role, synced with the cluster."""
         account = self.cluster.service_account("kube-system", "phasewise-extender")
         command = ["-m", "extender", "extender", "serve", "--kubeconfig", account, "--address"]
         with self._answering("extender", command, ready="readyz") as answering:
             yield answering
 
     @contextmanager
-    def stub(self, kind: str) -> Iterator[Answering]:
-        """One of the stand-ins of `stub`."""
+    def stub(self, kind: str) -> Iterator[RunningServer]:
+        """Run a stand-in from `stub`."""
         with self._answering(f"stub-{kind}", [STUB, kind], ready="healthz") as answering:
             yield answering
 
     @contextmanager
-    def _answering(self, name: str, command: list[str | Path], *, ready: str) -> Iterator[Answering]:
+    def _answering(self, name: str, command: list[str | Path], *, ready: str) -> Iterator[RunningServer]:
         port = self.cluster.ports.free()
         address = f"127.0.0.1:{port}" if name == "extender" else str(port)
         environment = {"PYTHONPATH": str(ROOT)}
         server = self.cluster.start(name, [sys.executable, *command, address], environment=environment)
-        answering = Answering(server, port)
+        answering = RunningServer(server, port)
         try:
             wait_until(lambda: answering.answers(ready), f"{name} to answer", timeout_s=READY_WITHIN_S)
             yield answering
@@ -69,7 +69,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Answering:
+class RunningServer:
     """An extender or a stand-in that answers on a port."""
 
     server: Server
@@ -77,23 +77,23 @@ class Answering:
 
     @property
     def url(self) -> str:
-        """Where schedulers ask it."""
+        """URL for schedulers."""
         return f"http://127.0.0.1:{self.port}"
 
     def answers(self, path: str) -> bool:
-        """Whether a path is answered by 200; an error when the process has ended.
+        """Whether a path is answered with status 200.
 
         Raises
         ------
         ServerFailed
-            It runs no more; with the end of its log.
+            The process has ended; the message holds the end of its log.
         """
         if not self.server.running:
             raise ServerFailed(f"{self.server.name} has ended.\n{self.server.tail()}")
         return requests.get(f"{self.url}/{path}", timeout=10).status_code == 200
 
     def metric(self, name: str) -> float:
-        """The sum over all series of a metric whose text begins so."""
+        """Sum over all series whose text begins with `name`."""
         page = requests.get(f"{self.url}/metrics", timeout=30).text
         return sum(float(value) for value in re.findall(rf"^{re.escape(name)}.* (\S+)$", page, re.MULTILINE))
 
@@ -104,9 +104,9 @@ class Answering:
 
     @property
     def memory(self) -> Memory:
-        """What all its processes hold now."""
-        told = [process.memory_full_info() for process in self._processes()]
-        return Memory(sum(one.pss for one in told) / MIB, sum(one.rss for one in told) / MIB)
+        """Memory of all its processes."""
+        infos = [process.memory_full_info() for process in self._processes()]
+        return Memory(sum(one.pss for one in infos) / MIB, sum(one.rss for one in infos) / MIB)
 
     def _processes(self) -> list[psutil.Process]:
         first = psutil.Process(self.server.pid)
@@ -115,20 +115,20 @@ class Answering:
 
 @dataclass(frozen=True)
 class Memory:
-    """Of several processes together: `pss_mib` counts what they share once, `rss_mib` once for each."""
+    """Memory of several processes: `pss_mib` counts shared pages once, `rss_mib` once per process."""
 
     pss_mib: float
     rss_mib: float
 
 
-IDLE = ("idle", "iowait", "steal", "guest", "guest_nice")
-"""What of the machine's time is nobody's work, or counted elsewhere already."""
+IDLE_STATES = ("idle", "iowait", "steal", "guest", "guest_nice")
+"""CPU states that are idle, or counted elsewhere already."""
 
 
-class Others:
-    """The cores that processes of others used since it was made; ours are this one and those it has started.
+class BackgroundLoad:
+    """Cores used since its creation by processes other than this one and its children.
 
-    The servers must not end in between: what they used would be taken for that of others.
+    No child may end meanwhile: its CPU time would count as that of other processes.
     """
 
     def __init__(self) -> None:
@@ -136,14 +136,14 @@ class Others:
 
     @property
     def cores(self) -> float:
-        """In the mean from then to now."""
+        """Mean since creation."""
         used_s = (_busy_s() - self._busy_s) - (_own_s() - self._own_s)
         return max(0.0, used_s / (time.monotonic() - self._began_s))
 
 
 def _busy_s() -> float:
     times = psutil.cpu_times()
-    return float(sum(times) - sum(getattr(times, kind, 0.0) for kind in IDLE))
+    return float(sum(times) - sum(getattr(times, kind, 0.0) for kind in IDLE_STATES))
 
 
 def _own_s() -> float:

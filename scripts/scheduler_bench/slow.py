@@ -1,4 +1,4 @@
-"""Clients that keep a server waiting: silent ones, half requests, trickling bodies, TLS handshakes that never end."""
+"""Slow clients: silent connections, incomplete requests, trickling bodies, incomplete TLS handshakes."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from collections import deque
 from collections.abc import Iterator
 
 HEAD = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-BEGUN = {
+FIRST_BYTES = {
     "silent": b"",
     "half a head": HEAD,
     "trickling": HEAD + b"Content-Length: 100000\r\n\r\n",
     "half a handshake": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 }
-"""What each says at first; only the trickling one goes on, byte by byte."""
+"""First bytes of each kind; only the trickling one goes on, byte by byte."""
 
 KINDS = ("silent", "half a head", "trickling")
-"""Those that wait for a server without TLS, too."""
+"""Kinds that apply to servers without TLS, too."""
 
 PER_SECOND = 1000.0
-"""So many are opened, and so many trickle: evenly, as those who do not know each other would."""
+"""Connections opened, and bytes trickled, per second, evenly."""
 
 TIMEOUT_S = 10.0
 
 
 class SlowClients:
-    """So many connections of each kind, opened anew when the server has ended them.
+    """`count` connections of each kind, reopened when the server closes them.
 
     Parameters
     ----------
     kinds
-        Of `BEGUN`.
+        Keys of `FIRST_BYTES`.
     """
 
     def __init__(self, port: int, count: int, kinds: tuple[str, ...]) -> None:
@@ -58,13 +58,13 @@ class SlowClients:
 
     def _open(self, kind: str) -> None:
         connection = socket.create_connection(("127.0.0.1", self._port), timeout=TIMEOUT_S)
-        connection.sendall(BEGUN[kind])
+        connection.sendall(FIRST_BYTES[kind])
         self._selector.register(connection, selectors.EVENT_READ, kind)
         if kind == "trickling":
             self._trickling.append(connection)
 
     def _keep(self) -> None:
-        """At each turn one that the server has ended is replaced, and one trickles."""
+        """In each turn, reopen one connection that the server closed, and trickle on one."""
         while not self._ended.wait(1.0 / PER_SECOND):
             for key, _ in self._selector.select(0)[:1]:
                 self._replace(key)
@@ -72,7 +72,7 @@ class SlowClients:
                 self._trickle(self._trickling.popleft())
 
     def _trickle(self, connection: socket.socket) -> None:
-        if connection.fileno() >= 0:  # else it was replaced
+        if connection.fileno() >= 0:  # else it was reopened
             with contextlib.suppress(OSError):
                 connection.sendall(b" ")
             self._trickling.append(connection)
@@ -86,7 +86,7 @@ class SlowClients:
 
 @contextlib.contextmanager
 def slow_clients(port: int, count: int, kinds: tuple[str, ...]) -> Iterator[SlowClients]:
-    """Held open for a while."""
+    """Keep slow clients connected during the block."""
     clients = SlowClients(port, count, kinds)
     clients.start()
     try:

@@ -1,12 +1,11 @@
-"""Stand-ins for an extender, as processes of their own: what a scheduler and a machine could do at best.
+"""Stand-ins for an extender, as processes of their own: the least that an extender can cost.
 
-    stub.py flask PORT          Flask under gunicorn, one worker of threads, as both come
-    stub.py served PORT         as ours is served, without anything behind it
-    stub.py bare PORT           a loop over one socket: less than any HTTP server can do
+    stub.py flask PORT          Flask under gunicorn, default settings, one worker of threads
+    stub.py served PORT         our server with nothing behind it
+    stub.py bare PORT           a loop over a socket: less than any HTTP server does
 
-All leave out everything: no JSON is read, no pod, no node is known, nothing is judged, kept or counted. `filter` gives
-the names back as they came, `prioritize` answers an empty list; `scores/prioritize` the same score for every name,
-which any extender that scores has to say at least; `constant/<bytes>` so many bytes.
+They parse no JSON and keep no state. `filter` returns the names as they came, `prioritize` an empty list,
+`scores/prioritize` the same score for every name, and `constant/<bytes>` that many bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ ONE_SCORE = b'","Score":5},{"Host":"'
 
 
 def answer(path: str, body: bytes) -> bytes:
-    """What is said, by the path asked for."""
+    """Answer by path."""
     if path.endswith("/filter"):
         return b'{"NodeNames":' + _names(body) + b"}"
     if path.startswith("/constant/"):
@@ -46,21 +45,21 @@ def _names(body: bytes) -> bytes:
 
 @lru_cache
 def constant(size: int) -> bytes:
-    """So many bytes of JSON."""
+    """JSON of `size` bytes."""
     return b"[" + b" " * (size - 2) + b"]"
 
 
 def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """The same under any WSGI server."""
+    """WSGI application."""
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-    told = answer(environ["PATH_INFO"], body)
-    start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(told)))])
-    return [told]
+    reply = answer(environ["PATH_INFO"], body)
+    start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(reply)))])
+    return [reply]
 
 
 def serve_flask(port: int) -> None:
-    """Answers through Flask's routing, under gunicorn with its own kind of thread worker."""
-    from flask import Flask, Response, request  # noqa: PLC0415  the bare one needs neither
+    """Serve with Flask under gunicorn with a worker of threads."""
+    from flask import Flask, Response, request  # noqa: PLC0415  only needed here
     from gunicorn.app.base import BaseApplication  # noqa: PLC0415
 
     app = Flask("stub", static_folder=None)
@@ -69,7 +68,7 @@ def serve_flask(port: int) -> None:
     def answered(asked: str) -> Response:
         return Response(answer(f"/{asked}", request.get_data()), content_type="application/json")
 
-    class Plain(BaseApplication):  # type: ignore[misc]  # it comes without types
+    class Plain(BaseApplication):  # type: ignore[misc]  # it has no types
         def load_config(self) -> None:
             given = {"bind": f"127.0.0.1:{port}", "worker_class": "gthread", "threads": 8, "keepalive": 95}
             for name, setting in (given | {"loglevel": "warning", "control_socket_disable": True}).items():
@@ -82,7 +81,7 @@ def serve_flask(port: int) -> None:
 
 
 def serve_bare(port: int) -> None:
-    """A thread for each connection, each a loop over its socket."""
+    """Serve with a thread per connection that loops over its socket."""
     with socket.create_server(("127.0.0.1", port)) as listening:
         while True:
             connection, _ = listening.accept()
@@ -104,9 +103,10 @@ def _serve(connection: socket.socket) -> None:
             while len(rest) < length:
                 rest += connection.recv(1 << 20)
             body, rest = rest[:length], rest[length:]
-            told = answer(head.split(b" ", 2)[1].decode(), body)
+            reply = answer(head.split(b" ", 2)[1].decode(), body)
             connection.sendall(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(told), told)
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+                % (len(reply), reply)
             )
 
 
@@ -120,7 +120,7 @@ def main(server: str, port: int) -> None:
 
 
 def serve_as_ours(port: int) -> None:
-    """The application and the server of ours, with nothing behind them."""
+    """Serve with our application and server, with nothing behind them."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from extender.web.app import App, Telemetry, create_pages  # noqa: PLC0415
     from extender.web.server import Server, Serving  # noqa: PLC0415

@@ -1,1 +1,1 @@
-"""What scripts/bench_thesis is made of: the thesis' jobs and settings, who decides, and the tables beside its own."""
+"""Parts of scripts/bench_thesis: jobs and settings of the thesis, deciders, and tables."""

@@ -1,7 +1,7 @@
-"""The jobs of the thesis on paper: how much CPU work each model is, how it uses cores, and how its loss falls.
+"""Simulated jobs of the thesis: CPU work of each model, cores in use, and loss curve.
 
-The thesis tells completion times under contention and three points of the loss curves. What jobs take alone is chosen
-so that the default scheduler's mean completion and makespan come near those that it tells (the bench prints both).
+The thesis reports completion times under contention, and three points of the loss curves. Durations alone are chosen so
+that mean completion and makespan under the default scheduler come near the reported ones (both are printed).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from recommender.contention.forecast import RunsOfClass
 from recommender.contention.sharing import Stage
 from thesis_bench.workers.jobs import TrainingJob
 
-MOVE_MEAN_S, MOVE_SD_S, MOVE_LEAST_S = 4.0, 1.43, 0.5
-"""Save and restore: each under 5 s, with this standard deviation (figure 3.2)."""
+MOVE_MEAN_S, MOVE_SD_S, MOVE_MIN_S = 4.0, 1.43, 0.5
+"""Duration of save and restore: each below 5 s, with this standard deviation (figure 3.2)."""
 
-RUNS_DIFFER = 0.05
-"""Standard deviation of the logarithm of what two runs of one model take."""
+RUN_VARIATION = 0.05
+"""Standard deviation of the logarithm of the work of a run."""
 
 LOSS_STEPS = 500
 LOSS_FLOOR = 0.2
-"""What is left of the first loss in the end; growth is a share of the first."""
+"""Last loss as a share of the first; growth is relative to the first."""
 LOSS_NOISE = 0.001
-"""Of the present loss: values jitter from step to step."""
+"""Relative noise of the loss from step to step."""
 
 LOADING_CORES = 2.0
 
@@ -38,13 +38,13 @@ class Model:
     Attributes
     ----------
     alone_s
-        What it takes of a whole worker that it keeps busy.
+        Duration on a worker of its own, if it used all cores.
     busy
-        The share of a worker's cores that it keeps busy where it can.
+        Share of a worker's cores that it uses if it can.
     loading
-        The share of its work before training begins.
+        Share of its work before training begins.
     early
-        The share of all that its loss falls which falls in the first fifth of the work.
+        Share of the total decrease of its loss that falls in the first fifth of the work.
     """
 
     alone_s: float
@@ -54,7 +54,7 @@ class Model:
 
 
 VAE, GRU, BIRNN, RNN, DYNAMIC_RNN, MNIST, LSTM = 0.65, 0.90, 0.98, 0.93, 0.95, 0.90, 0.85
-"""The first three are told in chapter 3."""
+"""The first three are from chapter 3."""
 
 SPECON_MODELS: Mapping[str, Model] = {
     "VAE (P)": Model(185.0, 1.0, VAE),
@@ -84,7 +84,7 @@ FLOWCON_MODELS: Mapping[str, Model] = {
 
 
 def steepness(early: float) -> float:
-    """k of the curve `(1 - exp(-k x)) / (1 - exp(-k))` that is at `early` after a fifth; by bisection.
+    """k of the curve `(1 - exp(-k x)) / (1 - exp(-k))` with value `early` at x = 0.2, by bisection.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def steepness(early: float) -> float:
 
 
 def losses(early: float, chance: np.random.Generator) -> Sequence[float]:
-    """What a run tells from its first step to its last, 1 at its start."""
+    """Losses of a run from its first step to its last, 1 at the start."""
     k = steepness(early)
     fallen = np.expm1(-k * np.linspace(0.0, 1.0, LOSS_STEPS + 1)) / math.expm1(-k)
     falling = 1.0 - (1.0 - LOSS_FLOOR) * fallen
@@ -108,8 +108,8 @@ def losses(early: float, chance: np.random.Generator) -> Sequence[float]:
 
 
 def stages_of(model: Model, cores: float, chance: np.random.Generator) -> Sequence[Stage]:
-    """One run's work on workers of so many cores."""
-    core_s = model.alone_s * cores * math.exp(RUNS_DIFFER * chance.standard_normal())
+    """Stages of one run on workers with `cores` cores."""
+    core_s = model.alone_s * cores * math.exp(RUN_VARIATION * chance.standard_normal())
     busy = model.busy * cores
     return Stage(core_s * model.loading, min(LOADING_CORES, busy)), Stage(core_s * (1.0 - model.loading), busy)
 
@@ -117,20 +117,20 @@ def stages_of(model: Model, cores: float, chance: np.random.Generator) -> Sequen
 def earlier_runs(
     models: Mapping[str, Model], cores: float, runs: int, chance: np.random.Generator
 ) -> Mapping[str, RunsOfClass]:
-    """What was seen of the classes before; none of these runs is played."""
+    """Earlier runs of the classes; they are not played."""
     return {name: RunsOfClass([stages_of(model, cores, chance) for _ in range(runs)]) for name, model in models.items()}
 
 
 def job(
     number: int, name: str, model: Model, arrives_s: float, cores: float, workers: int, chance: np.random.Generator
 ) -> TrainingJob:
-    """The `number`th job of a play, with all that chance has in it."""
+    """The `number`th job of a play, with everything random drawn."""
     return TrainingJob(
         name=f"Job-{number}",
         workload=name,
         arrives_s=arrives_s,
         stages=stages_of(model, cores, chance),
         losses=losses(model.early, chance),
-        moves_cost_s=np.maximum(MOVE_LEAST_S, chance.normal(MOVE_MEAN_S, MOVE_SD_S, 4)).tolist(),
+        moves_cost_s=np.maximum(MOVE_MIN_S, chance.normal(MOVE_MEAN_S, MOVE_SD_S, 4)).tolist(),
         ties=chance.permutation(workers).tolist(),
     )

@@ -1,4 +1,4 @@
-"""The tables of the thesis, theirs beside ours, with intervals over the seeds."""
+"""The tables of the thesis beside ours, with confidence intervals over the seeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thesis_bench.playing import BASELINE, Result, Task
 from thesis_bench.settings import LAST, ROWS, Setting
 
 Played = Mapping[tuple[str, int], Sequence[Mapping[str, Result]]]
-"""(row, number of its setting) -> a play of each seed."""
+"""(row, number of its setting) -> results of each seed."""
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -34,108 +34,109 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def tables(played: Played) -> list[Table]:
-    """A table for each row that was played, of so many seeds as were played of all its settings."""
-    made = []
+    """Tables of the rows that were played."""
+    found = []
     for row in ROWS:
         settings = [(ROWS[row][number], plays) for (name, number), plays in sorted(played.items()) if name == row]
         if settings:
             on = f"{min(len(plays) for _, plays in settings)} seeds, 95 % intervals"
-            kinds = (_sensitivity,) if row.endswith("sensitivity") else (_compared, _who_wins)
-            made += [kind(settings, f"{settings[0][0].system}: {on}") for kind in kinds]
-    return made
+            kinds = (_sensitivity,) if row.endswith("sensitivity") else (_compared, _winners_and_losers)
+            found += [kind(settings, f"{settings[0][0].system}: {on}") for kind in kinds]
+    return found
 
 
 def _compared(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]], title: str) -> Table:
-    made = table(
-        title, "setting", "who", "mean s", "mean", "thesis", "against theirs", "makespan s", "makespan", "thesis",
-        "best job", "thesis", "worst job", "faster", "> 10 % slower", "than mean", "moves", words=2,
+    rows = table(
+        title, "setting", "who", "mean s", "mean completion", "thesis", "vs. it", "makespan s", "makespan", "thesis",
+        "best job", "thesis", "worst job", "jobs faster", "> 10 % slower", "than usual", "moves", text_columns=2,
     )  # fmt: skip
     for setting, plays in settings:
-        told = setting.told
+        reported = setting.reported
         for who in plays[0]:
             results = [play[who] for play in plays]
             base, theirs = who == BASELINE, who == setting.system
             over = [100.0 * (play[who].mean - play[setting.system].mean) for play in plays]
-            made.add_row(
+            rows.add_row(
                 setting.name if base else "",
                 who,
-                f"{_mean(results, 'mean_s', 1.0):.1f}" + (f" ({told.mean_s:g})" if base and told.mean_s else ""),
+                f"{_mean(results, 'mean_s', 1.0):.1f}"
+                + (f" ({reported.mean_s:g})" if base and reported.mean_s else ""),
                 "" if base else percent(results, "mean"),
-                _told(told.mean) if theirs else "",
-                "" if base or theirs else _words(*interval(over)),
+                _reported(reported.mean) if theirs else "",
+                "" if base or theirs else _plus_minus(*interval(over)),
                 f"{_mean(results, 'makespan_s', 1.0):.0f}"
-                + (f" ({told.makespan_s:g})" if base and told.makespan_s else ""),
+                + (f" ({reported.makespan_s:g})" if base and reported.makespan_s else ""),
                 "" if base else percent(results, "makespan"),
-                _told(told.makespan) if theirs else "",
+                _reported(reported.makespan) if theirs else "",
                 "" if base else f"{_mean(results, 'best'):+.1f} %",
-                _told(told.best) if theirs else "",
+                _reported(reported.best) if theirs else "",
                 "" if base else f"{_mean(results, 'worst'):+.1f} %",
                 "" if base else f"{_mean(results, 'faster'):.0f} %",
                 "" if base else f"{_mean(results, 'slower'):.1f} %",
-                f"{_mean(results, 'slower_than_mean'):.1f} %",
+                f"{_mean(results, 'slower_than_usual'):.1f} %",
                 f"{_mean(results, 'moves', 1.0):.1f}",
             )
-        made.add_section()
-    return made
+        rows.add_section()
+    return rows
 
 
-def _who_wins(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]], title: str) -> Table:
-    """Which share of the jobs end earlier, and what those win and the others lose."""
-    heads = ("faster", "thesis", "win", "thesis", "lose", "thesis", "worst job", "thesis", "first job", "last job")
-    made = table(f"{title}; who wins and who loses", "setting", "who", *heads, "thesis", words=2)
+def _winners_and_losers(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]], title: str) -> Table:
+    """Share of the jobs that end earlier, their mean gain, and the mean loss of the others."""
+    headers = ("faster", "thesis", "win", "thesis", "lose", "thesis", "worst job", "thesis", "first job", "last job")
+    rows = table(f"{title}; winners and losers", "setting", "who", *headers, "thesis", text_columns=2)
     for setting, plays in settings:
-        told = setting.told
+        reported = setting.reported
         for who in list(plays[0])[1:]:
             results, theirs = [play[who] for play in plays], who == setting.system
-            made.add_row(
+            rows.add_row(
                 setting.name if theirs else "",
                 who,
                 f"{_mean(results, 'faster'):.0f} %",
-                f"{told.faster:.0f} %" if theirs and told.faster else "",
+                f"{reported.faster:.0f} %" if theirs and reported.faster else "",
                 f"{_mean(results, 'won_s', 1.0):.0f} s",
-                f"{told.won_s:g} s" if theirs and told.won_s else "",
+                f"{reported.won_s:g} s" if theirs and reported.won_s else "",
                 f"{_mean(results, 'lost_s', 1.0):.0f} s",
-                f"{told.lost_s:g} s" if theirs and told.lost_s else "",
+                f"{reported.lost_s:g} s" if theirs and reported.lost_s else "",
                 f"{_mean(results, 'worst'):+.1f} %",
-                _told(told.worst) if theirs else "",
+                _reported(reported.worst) if theirs else "",
                 f"{_mean(results, 'first'):+.1f} %",
                 f"{_mean(results, 'last'):+.1f} %",
-                _told(told.last) if theirs else "",
+                _reported(reported.last) if theirs else "",
             )
-        made.add_section()
-    return made
+        rows.add_section()
+    return rows
 
 
 def _sensitivity(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]], title: str) -> Table:
-    """Alpha and interval: of FlowCon the job that comes last (table 6.2), of SpeCon the mean of all, and the first."""
+    """Alpha and interval: completion of the last job (FlowCon, table 6.2), or of all and of the first (SpeCon)."""
     system = settings[0][0].system
     judged, *further = ("last",) if system == "FlowCon" else ("mean", "first")
-    words = {"last": LAST, "mean": "mean completion", "first": "first job"}
-    heads = [head for name in (judged, *further, "makespan") for head in (words.get(name, name), "thesis")]
+    names = {"last": LAST, "mean": "mean completion", "first": "first job"}
+    headers = [head for name in (judged, *further, "makespan") for head in (names.get(name, name), "thesis")]
     title += "; alpha and interval"
-    made = table(title, "setting", "alpha", "interval", *heads, "ours", "ours: makespan")
+    rows = table(title, "setting", "alpha", "interval", *headers, "ours", "ours: makespan")
     for setting, plays in settings:
         theirs, ours = [play[system] for play in plays], [play["phasewise"] for play in plays]
         beside = [
             cell
             for name in (judged, *further, "makespan")
-            for cell in (percent(theirs, name), _told(getattr(setting.told, name)))
+            for cell in (percent(theirs, name), _reported(getattr(setting.reported, name)))
         ]
         alpha, interval_s = f"{setting.alpha:g}", f"{setting.interval_s:g} s"
-        made.add_row(setting.name, alpha, interval_s, *beside, percent(ours, judged), percent(ours, "makespan"))
-    return made
+        rows.add_row(setting.name, alpha, interval_s, *beside, percent(ours, judged), percent(ours, "makespan"))
+    return rows
 
 
 def percent(results: Sequence[Result], name: str) -> str:
-    """Such as `-7.2 ± 1.3 %`."""
-    return _words(*interval([100.0 * getattr(result, name) for result in results]))
+    """Mean and interval, for example `-7.2 ± 1.3 %`."""
+    return _plus_minus(*interval([100.0 * getattr(result, name) for result in results]))
 
 
-def _words(mean: float, half: float) -> str:
+def _plus_minus(mean: float, half: float) -> str:
     return f"{mean:+.1f} ± {half:.1f} %" if math.isfinite(half) else f"{mean:+.1f} %"
 
 
-def _told(change: float | None) -> str:
+def _reported(change: float | None) -> str:
     return "" if change is None else f"{change:+g} %"
 
 
@@ -144,7 +145,7 @@ def _mean(results: Sequence[Result], name: str, scale: float = 100.0) -> float:
 
 
 def as_json(played: Played) -> list[dict[str, Any]]:
-    """Means and intervals, and each play."""
+    """Means, intervals, and each play."""
     settings = []
     for (row, number), plays in sorted(played.items()):
         setting = ROWS[row][number]
@@ -155,7 +156,7 @@ def as_json(played: Played) -> list[dict[str, Any]]:
                 "setting": setting.name,
                 "alpha": setting.alpha,
                 "interval_s": setting.interval_s,
-                "thesis_percent": setting.told._asdict(),
+                "thesis_percent": setting.reported._asdict(),
                 "summary": summary,
                 "plays": plays,
             }
@@ -169,7 +170,7 @@ def _summary(plays: Sequence[Mapping[str, Result]], who: str, name: str) -> dict
 
 
 def gathered(done: Sequence[tuple[Task, Mapping[str, Result]]]) -> Played:
-    """By setting, the seeds in order."""
+    """Group results by setting, with seeds in order."""
     found: dict[tuple[str, int], list[Mapping[str, Result]]] = {}
     for task, results in sorted(done, key=lambda one: one[0].seed):
         found.setdefault((task.row, task.number), []).append(results)

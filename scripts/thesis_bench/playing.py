@@ -1,4 +1,4 @@
-"""One experiment with one seed: the same jobs under each decider, and what became of them beside the baseline."""
+"""One experiment with one seed: the same jobs under each decider, relative to the baseline."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from recommender.contention.flowcon import FlowConOptions
 from recommender.growth import GrowthOptions
 from thesis_bench.models import earlier_runs
 from thesis_bench.settings import ROWS, Setting
-from thesis_bench.workers.deciders import Default, Phasewise, Shares, SpeCon
+from thesis_bench.workers.deciders import Default, FlowConShares, Phasewise, SpeCon
 from thesis_bench.workers.jobs import TrainingJob
 from thesis_bench.workers.play import Decider, Play, Rules, Worker
 
 BASELINE = "default"
-SLOWER = 0.10
-"""Nobody shall be slower than the baseline by more than this share."""
+SLOWDOWN_TOLERANCE = 0.10
+"""Jobs that are slower than the baseline by more than this share are counted."""
 
 ROUNDING_S = 1e-6
 
-DRAWS = 10
-"""How often the baseline places the jobs anew, drawing otherwise among equal nodes: which job is lucky is chance."""
+TIE_DRAWS = 10
+"""Draws of the baseline with other choices among equal nodes, for a job's usual completion time."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Task:
     Attributes
     ----------
     history
-        Earlier runs of each class that ours knows.
+        Earlier runs of each class that ours has seen.
     """
 
     row: str
@@ -48,18 +48,18 @@ class Task:
 
 @dataclass(frozen=True)
 class Result:
-    """One play beside the baseline's; changes are shares, negative where it is better.
+    """One play relative to the baseline; changes are shares, negative if better.
 
     Attributes
     ----------
     best, worst, first, last
-        Change of the job that won most, of the one that lost most, and of the jobs that came first and last.
+        Change of the job that gains most, of the one that loses most, and of the first and last to arrive.
     won_s, lost_s
-        What the jobs that end earlier win in the mean, and those that end later lose.
+        Mean gain of the jobs that end earlier, and mean loss of those that end later.
     faster, slower
-        Shares of the jobs: those that end earlier, and those that take longer by more than `SLOWER`.
-    slower_than_mean
-        The same beside each job's mean over `DRAWS` of the baseline.
+        Shares of the jobs that end earlier, and that take longer by more than `SLOWDOWN_TOLERANCE`.
+    slower_than_usual
+        Share of the jobs that take longer by more than that than their mean over `TIE_DRAWS` of the baseline.
     """
 
     mean_s: float
@@ -74,17 +74,17 @@ class Result:
     lost_s: float
     faster: float
     slower: float
-    slower_than_mean: float
+    slower_than_usual: float
     moves: int
 
 
 def deciders(task: Task) -> Mapping[str, Decider]:
-    """Who is compared, the baseline first."""
+    """Deciders to compare, the baseline first."""
     setting = task.setting
     chance = np.random.default_rng([task.seed, 1_000_000])
     classes = earlier_runs(setting.models, setting.cores, task.history, chance) if task.history else {}
     if setting.system == "FlowCon":
-        theirs = Shares(FlowConOptions(setting.alpha, setting.interval_s))
+        theirs = FlowConShares(FlowConOptions(setting.alpha, setting.interval_s))
         return {BASELINE: Default(), "FlowCon": theirs, "phasewise": Phasewise(classes, moving=None)}
     return {
         BASELINE: Default(),
@@ -96,10 +96,10 @@ def deciders(task: Task) -> Mapping[str, Decider]:
 
 
 def play(task: Task) -> tuple[Task, Mapping[str, Result]]:
-    """Every decider on the same jobs."""
+    """Play every decider on the same jobs."""
     jobs = task.setting.jobs(task.seed)
     chance = np.random.default_rng([task.seed, 2_000_000])
-    redrawn = [[replace(job, ties=chance.permutation(job.ties).tolist()) for job in jobs] for _ in range(DRAWS)]
+    redrawn = [[replace(job, ties=chance.permutation(job.ties).tolist()) for job in jobs] for _ in range(TIE_DRAWS)]
     usual_s = np.mean([_completion_s(_played(task, others, Default()), others) for others in redrawn], axis=0)
     results: dict[str, Result] = {}
     for who, decider in deciders(task).items():
@@ -120,8 +120,8 @@ def play(task: Task) -> tuple[Task, Mapping[str, Result]]:
             won_s=_mean_of(baseline_s - completion_s),
             lost_s=_mean_of(completion_s - baseline_s),
             faster=float((change < -1e-9).mean()),
-            slower=float((change > SLOWER).mean()),
-            slower_than_mean=float((completion_s > (1.0 + SLOWER) * usual_s).mean()),
+            slower=float((change > SLOWDOWN_TOLERANCE).mean()),
+            slower_than_usual=float((completion_s > (1.0 + SLOWDOWN_TOLERANCE) * usual_s).mean()),
             moves=sum(run.moves for run in played.ended),
         )
     return task, results
@@ -133,12 +133,12 @@ def _played(task: Task, jobs: Sequence[TrainingJob], decider: Decider) -> Play:
 
 
 def _mean_of(seconds: np.ndarray) -> float:
-    """Of those above zero; zero where none is."""
+    """Mean of the positive values; zero without any."""
     above = seconds[seconds > ROUNDING_S]
     return float(above.mean()) if above.size else 0.0
 
 
 def _completion_s(played: Play, jobs: Sequence[TrainingJob]) -> np.ndarray:
-    """Of each job in the order in which they came."""
+    """Completion of each job, in order of arrival."""
     ran = {run.name: run.completion_s for run in played.ended}
     return np.array([ran[job.name] for job in jobs])

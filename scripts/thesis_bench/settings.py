@@ -1,4 +1,4 @@
-"""The experiments of the thesis: which jobs come when, on which workers, and what it tells of them."""
+"""Experiments of the thesis: arrivals, workers, and reported figures."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from thesis_bench.models import FLOWCON_MODELS, SPECON_MODELS, Model, job
 from thesis_bench.workers.jobs import TrainingJob
 
 Arrivals = Callable[[np.random.Generator], Sequence[tuple[float, str]]]
-"""Drawn once a play: when a job comes, and of which model it is."""
+"""Generator -> (time, model) of each arrival, drawn once per play."""
 
 
-class Told(NamedTuple):
-    """What the thesis tells: changes are percent of the default scheduler, or of plain Docker.
+class Paper(NamedTuple):
+    """Figures of the thesis; changes are in percent of the default scheduler, or of plain Docker.
 
     Attributes
     ----------
     faster
-        Of the jobs, percent.
+        Percentage of the jobs.
     won_s, lost_s
-        What those that end earlier win in the mean, and those that end later lose.
+        Mean gain of the jobs that end earlier, and mean loss of those that end later.
     worst, first, last
-        Changes of the job that loses most, and of those that come first and last.
+        Changes of the job that loses most, and of the first and last to arrive.
     """
 
     mean_s: float | None = None
@@ -53,10 +53,10 @@ class Setting:
     arrivals: Arrivals
     alpha: float
     interval_s: float
-    told: Told
+    reported: Paper
 
     def jobs(self, seed: int) -> list[TrainingJob]:
-        """The jobs of a play; the same for whoever decides, and for each alpha and interval."""
+        """Jobs of a play, the same for all deciders, alphas and intervals."""
         chance = np.random.default_rng([seed, self.workers])
         coming = sorted(self.arrivals(chance))
         return [
@@ -70,14 +70,14 @@ def every(interval_s: float, jobs: int, name: str) -> Arrivals:
 
 
 def within(length_s: float, jobs: int, names: Sequence[str]) -> Arrivals:
-    """At random moments, of models at random."""
+    """At random times, of random models."""
     return lambda chance: [
         (at_s, names[chance.integers(len(names))]) for at_s in chance.uniform(0.0, length_s, jobs).tolist()
     ]
 
 
 def each_of(length_s: float, names: Sequence[str]) -> Arrivals:
-    """One of each, at random moments."""
+    """One of each model, at random times."""
     return lambda chance: list(zip(chance.uniform(0.0, length_s, len(names)).tolist(), names, strict=True))
 
 
@@ -86,55 +86,57 @@ def fixed(*coming: tuple[float, str]) -> Arrivals:
 
 
 def _specon(
-    name: str, arrivals: Arrivals, told: Told, workers: int = 4, alpha: float = 0.01, interval_s: float = 30.0
+    name: str, arrivals: Arrivals, reported: Paper, workers: int = 4, alpha: float = 0.01, interval_s: float = 30.0
 ) -> Setting:
-    return Setting("SpeCon", name, workers, 16.0, SPECON_MODELS, arrivals, alpha, interval_s, told)
+    return Setting("SpeCon", name, workers, 16.0, SPECON_MODELS, arrivals, alpha, interval_s, reported)
 
 
-def _flowcon(name: str, arrivals: Arrivals, told: Told, alpha: float, interval_s: float) -> Setting:
-    return Setting("FlowCon", name, 1, 8.0, FLOWCON_MODELS, arrivals, alpha, interval_s, told)
+def _flowcon(name: str, arrivals: Arrivals, reported: Paper, alpha: float, interval_s: float) -> Setting:
+    return Setting("FlowCon", name, 1, 8.0, FLOWCON_MODELS, arrivals, alpha, interval_s, reported)
 
 
 MIXED = list(SPECON_MODELS)
 SPECON = (
-    _specon("20 VAE, every 50 s", every(50.0, 20, "VAE (P)"), Told(275.2, -14.7, 1260.0, -5.6, -37.6, 55, 83.6, 18.3)),
-    _specon("20 mixed in 300 s", within(300.0, 20, MIXED), Told(None, -13.6, 1421.0, -24.7, -31.6, 75, 165.7, 110.8)),
-    _specon("30 mixed in 300 s", within(300.0, 30, MIXED), Told(799.5, -5.9, 1640.0, -16.4, -29.6, 67)),
-    _specon("50 mixed in 1200 s, 8 workers", within(1200.0, 50, MIXED), Told(596.3, -7.2, 2070.0, -11.1, -41.5, 60), 8),
+    _specon("20 VAE, every 50 s", every(50.0, 20, "VAE (P)"), Paper(275.2, -14.7, 1260.0, -5.6, -37.6, 55, 83.6, 18.3)),
+    _specon("20 mixed in 300 s", within(300.0, 20, MIXED), Paper(None, -13.6, 1421.0, -24.7, -31.6, 75, 165.7, 110.8)),
+    _specon("30 mixed in 300 s", within(300.0, 30, MIXED), Paper(799.5, -5.9, 1640.0, -16.4, -29.6, 67)),
+    _specon(
+        "50 mixed in 1200 s, 8 workers", within(1200.0, 50, MIXED), Paper(596.3, -7.2, 2070.0, -11.1, -41.5, 60), 8
+    ),
 )
 
 SPECON_SENSITIVITY = tuple(
     _specon(
-        "20 VAE in 300 s", within(300.0, 20, ["VAE (P)"]), Told(mean=mean, first=first), 4, alpha, interval_s
+        "20 VAE in 300 s", within(300.0, 20, ["VAE (P)"]), Paper(mean=mean, first=first), 4, alpha, interval_s
     )
     for alpha, interval_s, mean, first in (
         (0.05, 20.0, -1.1, -8.9), (0.05, 25.0, -5.2, -25.0), (0.05, 30.0, -8.0, -17.6),
         (0.01, 30.0, -7.2, None), (0.05, 30.0, -3.2, None), (0.1, 30.0, -9.5, None),
     )
 )  # fmt: skip
-"""Alpha 0.05 at 30 s stands there twice: the thesis drew other moments for its second figure."""
+"""Alpha 0.05 at 30 s occurs twice: the thesis drew other arrivals for its second figure."""
 
 LAST = "MNIST (T)"
 THREE = fixed((0.0, "VAE (P)"), (40.0, "MNIST (P)"), (80.0, LAST))
 FIVE = each_of(200.0, ["LSTM-CFC (T)", "VAE (P)", "VAE (T)", "MNIST (P)", "GRU (T)"])
 FLOWCON = (
-    _flowcon("3 fixed", THREE, Told(makespan_s=394.0, makespan=-5.5, best=-31.9, last=-31.9), 0.05, 30.0),
-    _flowcon("5 in 200 s", FIVE, Told(best=-42.06, faster=80, worst=0.5, last=-17.9), 0.03, 30.0),
-    _flowcon("5, alpha 0.03, 60 s", FIVE, Told(faster=100), 0.03, 60.0),
-    _flowcon("5, alpha 0.05, 30 s", FIVE, Told(faster=80), 0.05, 30.0),
-    _flowcon("5, alpha 0.05, 60 s", FIVE, Told(faster=80, worst=11.8, last=-19.0), 0.05, 60.0),
+    _flowcon("3 fixed", THREE, Paper(makespan_s=394.0, makespan=-5.5, best=-31.9, last=-31.9), 0.05, 30.0),
+    _flowcon("5 in 200 s", FIVE, Paper(best=-42.06, faster=80, worst=0.5, last=-17.9), 0.03, 30.0),
+    _flowcon("5, alpha 0.03, 60 s", FIVE, Paper(faster=100), 0.03, 60.0),
+    _flowcon("5, alpha 0.05, 30 s", FIVE, Paper(faster=80), 0.05, 30.0),
+    _flowcon("5, alpha 0.05, 60 s", FIVE, Paper(faster=80, worst=11.8, last=-19.0), 0.05, 60.0),
     _flowcon(
         "10 in 200 s", within(200.0, 10, list(FLOWCON_MODELS)),
-        Told(None, None, 1384.9, -2.5, -41.2, 90, worst=1.1, last=-41.2), 0.1, 20.0,
+        Paper(None, None, 1384.9, -2.5, -41.2, 90, worst=1.1, last=-41.2), 0.1, 20.0,
     ),
     _flowcon(
         "15 in 200 s", within(200.0, 15, list(FLOWCON_MODELS)),
-        Told(None, None, 1980.1, -1.5, -11.9, 73, worst=5.7), 0.1, 20.0,
+        Paper(None, None, 1980.1, -1.5, -11.9, 73, worst=5.7), 0.1, 20.0,
     ),
 )  # fmt: skip
 
 FLOWCON_SENSITIVITY = tuple(
-    _flowcon(f"3 fixed, {LAST}", THREE, Told(makespan=makespan, last=last), alpha, interval_s)
+    _flowcon(f"3 fixed, {LAST}", THREE, Paper(makespan=makespan, last=last), alpha, interval_s)
     for alpha, interval_s, last, makespan in (
         (0.1, 20.0, -26.2, None), (0.1, 30.0, -32.4, None), (0.1, 40.0, -14.3, None), (0.1, 50.0, -15.3, None),
         (0.1, 60.0, -3.1, None), (0.01, 20.0, -32.1, None), (0.03, 20.0, -31.0, None), (0.05, 20.0, -21.4, None),
@@ -142,7 +144,7 @@ FLOWCON_SENSITIVITY = tuple(
         (0.05, 40.0, None, -2.3), (0.05, 50.0, None, -1.3), (0.05, 60.0, None, -1.5),
     )
 )  # fmt: skip
-"""Table 6.2, whose two columns differ for alpha 0.1 at 20 s, and then figure 6.1 with what its text tells."""
+"""Table 6.2, whose two columns differ for alpha 0.1 at 20 s, then figure 6.1 and its text."""
 
 ROWS: Mapping[str, Sequence[Setting]] = {
     "specon": SPECON,

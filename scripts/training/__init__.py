@@ -1,1 +1,1 @@
-"""Real training jobs on the CPU and the recorder that watches them."""
+"""Real training jobs on the CPU, and their recorder."""

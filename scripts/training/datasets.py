@@ -1,4 +1,4 @@
-"""Synthetic data sets with something to learn in them, made in chunks as a reader would deliver them."""
+"""Synthetic data sets that can be learned, generated in chunks as a reader would deliver them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _chunks(rows: int) -> list[int]:
 def images(rows: int, rng: np.random.Generator, side: int = 32, channels: int = 3, passes: int = 2) -> Arrays:
     """Return smooth noise images with one bright bar per label: (rows, side, side, channels) float32, labels.
 
-    `passes` smooths that often, which stands for the decoding work of real image files.
+    The number of smoothing `passes` stands for the work of decoding image files.
     """
     frequency = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)[None, :])
     low_pass = np.exp(-((frequency * 6) ** 2)).astype(np.float32)[None, :, :, None]
@@ -61,7 +61,7 @@ def ragged_sequences(rows: int, rng: np.random.Generator, longest: int = 80, fea
 
 
 def tokens(rows: int, rng: np.random.Generator, length: int = 64, vocabulary: int = 4000, passes: int = 3) -> Arrays:
-    """Return token rows in which each token leans on the one before: (rows, length + 1) int32."""
+    """Return rows of tokens that depend on their predecessors: (rows, length + 1) int32."""
     parts = []
     for count in _chunks(rows):
         drawn = np.minimum(rng.zipf(1.3, (count, length + 1)), vocabulary - 1)
@@ -70,7 +70,7 @@ def tokens(rows: int, rng: np.random.Generator, length: int = 64, vocabulary: in
             follows[:, 0] = False
             where = np.nonzero(follows)
             drawn[where] = (drawn[where[0], where[1] - 1] * 7 + 3) % vocabulary
-            # Sorting stands for the look-ups of a tokenizer; its result is of no use.
+            # Sorting stands for the look-ups of a tokenizer; its result is not used.
             np.sort(rng.random(drawn.shape), axis=1)
         parts.append(drawn.astype(np.int32))
     return (np.concatenate(parts),)
@@ -110,7 +110,7 @@ def standardised(data: Arrays) -> Arrays:
 
 
 def zero_to_one(data: Arrays) -> Arrays:
-    """Return each row of the first array squeezed into 0..1 and flattened."""
+    """Return each row of the first array scaled to 0..1 and flattened."""
     flat = data[0].reshape(len(data[0]), -1)
     low = np.percentile(flat, 1, axis=1, keepdims=True)
     high = np.percentile(flat, 99, axis=1, keepdims=True)
@@ -118,23 +118,23 @@ def zero_to_one(data: Arrays) -> Arrays:
 
 
 def noisy(batch: Arrays, rng: np.random.Generator) -> Arrays:
-    """Return the batch with fresh noise on its first array: cheap augmentation on the host."""
+    """Return the batch with noise on its first array: cheap augmentation on the host."""
     noise = rng.standard_normal(batch[0].shape, dtype=np.float32)
     return (batch[0] + 0.05 * noise, *batch[1:])
 
 
 def cropped(batch: Arrays, rng: np.random.Generator) -> Arrays:
-    """Return images shifted, mirrored and re-lit one by one: what image pipelines do on the host."""
+    """Return images shifted and re-lit one by one, as image pipelines do on the host."""
     pictures = np.empty_like(batch[0])
     shifts = rng.integers(-3, 4, (len(pictures), 2))
     for place, (picture, shift) in enumerate(zip(batch[0], shifts, strict=True)):
         turned = np.roll(picture, tuple(shift), axis=(0, 1))
         light = rng.uniform(0.8, 1.2)
-        # Sorting the pixels is what equalising an image's histogram costs.
+        # Sorting the pixels stands for the cost of histogram equalisation.
         pictures[place] = np.sort(turned.ravel()).mean() + light * turned
     return (pictures, *batch[1:])
 
 
 def same_rows(data: Arrays) -> Arrays:
-    """Return the data set as it is, copied as a shuffle would."""
+    """Return a copy of the data set, as a shuffle would."""
     return tuple(array.copy() for array in data)

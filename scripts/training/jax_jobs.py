@@ -47,7 +47,7 @@ class JaxLearner:
         np.savez(to, *self._leaves(self.state))
 
     def load(self, file: IO[bytes]) -> None:
-        """Take in what `save` wrote to a file, from where that stands."""
+        """Read what `save` wrote, from the present position of the file."""
         with np.load(io.BytesIO(file.read())) as kept:
             leaves = [jnp.asarray(kept[f"arr_{place}"]) for place in range(len(kept.files))]
         self.state = jax.tree.unflatten(jax.tree.structure(self.state), leaves)
@@ -261,5 +261,5 @@ def recipes() -> dict[str, Recipe]:
 
 
 def run(job: Job) -> None:
-    """Run a job; JAX takes its threads from the environment, which the job's entry sets before it loads."""
+    """Run a job; `training.job` sets the number of threads in the environment before JAX is loaded."""
     run_recipe(recipes()[job.run.workload], job)

@@ -1,4 +1,4 @@
-"""One training job by itself: `python -m training.job --class lstm-torch --run 3`."""
+"""Run one training job: `python -m training.job --class lstm-torch --run 3`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 def thread_environment(threads: int) -> dict[str, str]:
-    """Return the variables that hold the numeric libraries to `threads` threads; set before they load.
+    """Return the variables that limit numeric libraries to `threads` threads; set them before the libraries load.
 
-    Waiting threads sleep: spinning would count as use and slow the neighbour on a shared machine.
+    Waiting threads sleep: spinning would count as use, and slow down other jobs on the machine.
     """
     multi = str(threads > 1).lower()
     return {
@@ -33,13 +33,13 @@ def thread_environment(threads: int) -> dict[str, str]:
 
 
 def run_job(run: Run, folder: Path, progress_path: Path | None = None, checkpoint_path: Path | None = None) -> None:
-    """Run one training job in this process; what it writes goes into `folder`.
+    """Run one training job in this process; it writes into `folder`.
 
-    With a `checkpoint_path` SIGTERM ends it once it has kept there what it learned, and the next run goes on from that.
+    With a `checkpoint_path`, it saves a checkpoint and exits on SIGTERM, and the next run resumes from it.
     """
     job = Job(run, folder, progress_path, checkpoint_path)
     if checkpoint_path is not None:
-        signal.signal(signal.SIGTERM, lambda *_: setattr(job, "told_to_end", True))
+        signal.signal(signal.SIGTERM, lambda *_: setattr(job, "stop_requested", True))
     framework = workload_named(run.workload).framework
     job.stage("import")
     importlib.import_module(f"training.{framework}_jobs").run(job)
@@ -48,16 +48,14 @@ def run_job(run: Run, folder: Path, progress_path: Path | None = None, checkpoin
 
 @click.command()
 @click.option("--class", "workload", required=True, help="Class of the job, for example lstm-torch.")
-@click.option("--run", "number", default=1, show_default=True, help="Which run of the class.")
+@click.option("--run", "number", default=1, show_default=True, help="Number of the run.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the plan.")
-@click.option("--scale", default=1.0, show_default=True, help="Data and steps times this; 0.1 is a light run.")
-@click.option("--progress", type=click.Path(path_type=Path), help="File to keep `stage step loss` in.")
+@click.option("--scale", default=1.0, show_default=True, help="Factor on data and steps.")
+@click.option("--progress", type=click.Path(path_type=Path), help="File for the latest `stage step loss`.")
 @click.option(
-    "--checkpoint",
-    type=click.Path(path_type=Path),
-    help="Keep what was learned here on SIGTERM, and go on from it (PyTorch and JAX).",
+    "--checkpoint", type=click.Path(path_type=Path), help="Checkpoint to write on SIGTERM and resume (PyTorch, JAX)."
 )
-@click.option("--folder", type=click.Path(path_type=Path), help="Folder for checkpoints; default a passing one.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Output folder.  [default: a temporary one]")
 def main(
     *,
     workload: str,
@@ -68,18 +66,18 @@ def main(
     checkpoint: Path | None,
     folder: Path | None,
 ) -> None:
-    """Run one training job of the plan in this process, real work and all."""
+    """Run one training job of the plan in this process."""
     runs = {(run.workload, run.number): run for run in planned_runs(seed)}
     if (workload, number) not in runs:
         raise click.UsageError(f"no run {number} of {workload!r}; `record_training plan` lists them")
     if checkpoint is not None and workload.endswith("-sklearn"):
-        raise click.UsageError("--checkpoint: jobs of scikit-learn cannot go on from what they kept")
+        raise click.UsageError("--checkpoint: scikit-learn jobs cannot resume")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     run = runs[workload, number].scaled(scale)
     os.environ.update(thread_environment(run.threads))
-    passing = tempfile.TemporaryDirectory(prefix="training-") if folder is None else contextlib.nullcontext(folder)
-    with passing as used:
-        run_job(run, Path(used), progress, checkpoint)
+    output = tempfile.TemporaryDirectory(prefix="training-") if folder is None else contextlib.nullcontext(folder)
+    with output as path:
+        run_job(run, Path(path), progress, checkpoint)
 
 
 if __name__ == "__main__":

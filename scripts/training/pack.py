@@ -1,4 +1,4 @@
-"""Make the shipped recordings: two Parquet files in the normal form and the file that says where they come from."""
+"""Pack recordings: two Parquet files in the normal form, and a file with their origin."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ NORMAL_FORM = pa.schema(
 
 
 class PackError(Exception):
-    """A recording that cannot be packed; the message says which and what to do."""
+    """A recording cannot be packed; the message says which, and what to do."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One finished run: its plan, its facts and its samples."""
+    """A finished run: plan, facts and samples."""
 
     run: Run
     facts: dict[str, Any]
@@ -55,7 +55,7 @@ def read_recording(folder: Path, run: Run) -> Recording:
     Raises
     ------
     PackError
-        If the run is missing, failed, was recorded with other sizes or seeds, or its samples are not sound.
+        If the run is missing, failed, was recorded with other sizes or seeds, or has invalid samples.
     """
     again = "run `record_training run` on the folder again"
     facts_path = folder / f"{run.container}.json"
@@ -69,15 +69,15 @@ def read_recording(folder: Path, run: Run) -> Recording:
     samples = pq.read_table(folder / f"{run.container}.parquet")
     timestamps = samples["timestamp"].to_numpy()
     if len(timestamps) < 2 or np.any(np.diff(timestamps) < 1):
-        raise PackError(f"{run.container} has too few samples or times that do not rise; delete it and {again}")
+        raise PackError(f"{run.container} has too few samples, or times that do not increase; delete it and {again}")
     used = np.stack([samples["cpu_cores"].to_numpy(), samples["memory_bytes"].to_numpy()])
     if not np.isfinite(used).all() or (used < 0).any():
-        raise PackError(f"{run.container} has use that is negative or not a number; delete it and {again}")
+        raise PackError(f"{run.container} has negative or non-finite use; delete it and {again}")
     return Recording(run, facts, samples)
 
 
-def read_made_on(folder: Path) -> dict[str, Any]:
-    """Read what the raw recordings were made on.
+def read_machine_facts(folder: Path) -> dict[str, Any]:
+    """Read the facts of the machine on which the raw recordings were made.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def read_made_on(folder: Path) -> dict[str, Any]:
 
 
 def normal_form(recording: Recording) -> pa.Table:
-    """Return the samples of one run with the columns that say whose they are."""
+    """Return the samples of one run in the normal form."""
     run, samples = recording.run, recording.samples
     workload = workload_named(run.workload)
     count = samples.num_rows
@@ -128,8 +128,8 @@ def _run_origin(recording: Recording) -> dict[str, Any]:
     }
 
 
-def origin(recordings: Sequence[Recording], made_on: dict[str, Any]) -> dict[str, Any]:
-    """Return what the origin file says: machine, versions, seed, date, and every run."""
+def origin(recordings: Sequence[Recording], machine: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of the origin file: machine, versions, seed, date, and every run."""
     began = min(recording.facts["started_unix_s"] for recording in recordings)
     return {
         "schema": 1,
@@ -143,21 +143,19 @@ def origin(recordings: Sequence[Recording], made_on: dict[str, Any]) -> dict[str
             "the host prepares and learns each batch on the CPU with a small model, then sleeps "
             "accelerator_wait_s as a host does while its accelerator computes"
         ),
-        **made_on,
+        **machine,
         "container_hours": round(sum(r.samples.num_rows for r in recordings) / 3600, 3),
         "runs": [_run_origin(recording) for recording in recordings],
     }
 
 
-def pack(recordings: Sequence[Recording], made_on: dict[str, Any], output: Path) -> None:
-    """Write `fit.parquet`, `replay.parquet` and `origin.json` into `output`, each aside and then renamed.
+def pack(recordings: Sequence[Recording], machine: dict[str, Any], output: Path) -> None:
+    """Write `fit.parquet`, `replay.parquet` and `origin.json` into `output`, each under a temporary name first.
 
     Parameters
     ----------
-    recordings : sequence of Recording
-    made_on : dict
-        The recorder's facts of machine, versions and jobs at a time (`machine.json` of the raw folder).
-    output : Path
+    machine
+        Facts of machine, versions and parallel jobs (`machine.json` of the raw folder).
 
     Raises
     ------
@@ -172,4 +170,4 @@ def pack(recordings: Sequence[Recording], made_on: dict[str, Any], output: Path)
         whole, level = pa.concat_tables(tables), {"compression": "zstd", "compression_level": 15}
         with atomic_write(output / f"{part}.parquet") as aside:
             pq.write_table(whole, aside, row_group_size=64_000, **level)
-    atomic_write_bytes(output / "origin.json", orjson.dumps(origin(recordings, made_on), option=orjson.OPT_INDENT_2))
+    atomic_write_bytes(output / "origin.json", orjson.dumps(origin(recordings, machine), option=orjson.OPT_INDENT_2))

@@ -1,4 +1,4 @@
-"""Which training runs there are: classes of jobs and, from one seed, every run of each class."""
+"""The plan of training runs: classes of jobs and, drawn from a seed, every run of each class."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import numpy as np
 GIB = 2**30
 RUNS_PER_CLASS = 6
 REPLAY_RUNS_PER_CLASS = 2
-"""A third of each class is kept away from training, so that every class is judged on runs it never showed."""
+"""A third of each class is held out from training, so that every class is judged on unseen runs."""
 DOUBLE_EPOCHS_PROBABILITY = 0.06
-"""Now and then somebody asks a nightly job for twice the epochs; the rest of the run stays the same."""
-MOST_EPOCHS = {"boosting-sklearn": 5, "vae-torch": 8}
-"""Where doubled epochs would pass five minutes: each boosting round costs more than the last."""
-MOST_EPOCHS_IN_ROUND = {4: 6, 5: 3, 6: 3}
-"""The later rounds are shorter, so that a whole recording takes some hundred minutes, two jobs at a time."""
+"""Probability that a run has twice the epochs, as users sometimes ask for; the rest stays the same."""
+MAX_EPOCHS = {"boosting-sklearn": 5, "vae-torch": 8}
+"""Limits for classes whose doubled epochs would take more than five minutes."""
+MAX_EPOCHS_IN_ROUND = {4: 6, 5: 3, 6: 3}
+"""Later rounds are shorter, so that a whole recording takes about a hundred minutes with two jobs at a time."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One class of jobs: what its runs share. Sizes are those of a middling run."""
+    """A class of jobs. Sizes are those of an average run."""
 
     name: str
     framework: str
     accelerator_wait_s: float
-    """Seconds per training step in which the host waits for the stand-in accelerator; 0 = trains on the CPU."""
+    """Seconds per training step in which the host waits for the simulated accelerator; 0: trains on the CPU."""
     threads: tuple[int, ...]
-    """Thread counts its runs draw from; one entry means all runs use it."""
+    """Thread counts that runs draw from."""
     rows: int
     epochs: int
     steps: int
@@ -38,7 +38,7 @@ class Workload:
 
     @property
     def accelerator(self) -> bool:
-        """Whether the class feeds the stand-in accelerator."""
+        """Whether the class uses the simulated accelerator."""
         return self.accelerator_wait_s > 0
 
 
@@ -79,7 +79,7 @@ WORKLOADS: tuple[Workload, ...] = (
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a class: everything that decides what the job does."""
+    """Parameters of one run of a class."""
 
     container: str
     workload: str
@@ -96,7 +96,7 @@ class Run:
     """`fit` or `replay`."""
 
     def scaled(self, scale: float) -> Run:
-        """Return a lighter (or heavier) run: data and steps times `scale`, few epochs when it is small.
+        """Return the run with data and steps times `scale`, and with two epochs if `scale` is small.
 
         Raises
         ------
@@ -128,7 +128,7 @@ def workload_named(name: str) -> Workload:
 
 
 def _runs_of(workload: Workload, index: int, seed: int) -> list[Run]:
-    """Return the runs of one class; `index` only keeps the classes' draws apart."""
+    """Return the runs of one class; `index` separates the random streams of classes."""
     rng = np.random.default_rng([seed, index])
     replayed = set(rng.choice(RUNS_PER_CLASS, REPLAY_RUNS_PER_CLASS, replace=False).tolist())
     runs = []
@@ -136,8 +136,8 @@ def _runs_of(workload: Workload, index: int, seed: int) -> list[Run]:
         rows = round(workload.rows * rng.uniform(0.75, 1.25))
         epochs = max(2, round(workload.epochs * rng.uniform(0.75, 1.25)))
         if rng.random() < DOUBLE_EPOCHS_PROBABILITY:
-            epochs = min(2 * epochs, MOST_EPOCHS.get(workload.name, 2 * epochs))
-        epochs = min(epochs, MOST_EPOCHS_IN_ROUND.get(number, epochs))
+            epochs = min(2 * epochs, MAX_EPOCHS.get(workload.name, 2 * epochs))
+        epochs = min(epochs, MAX_EPOCHS_IN_ROUND.get(number, epochs))
         runs.append(
             Run(
                 container=f"{workload.name}-r{number:02d}",

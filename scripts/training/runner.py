@@ -1,4 +1,4 @@
-"""Run the planned jobs, so many at a time, and keep a sample of each every second; finished runs are skipped."""
+"""Run the planned jobs in parallel, and sample each every second; finished runs are skipped."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from training.plan import Run
 from training.sampler import Meter, TreeMeter, new_meter
 
 LATE_S = 0.5
-"""A sample taken later than this after its second would be another second's: it is left out."""
+"""A sample taken later than this after its second is dropped."""
 TIMEOUT_S = 330.0
 ATTEMPTS = 2
 INTERRUPTED = "interrupted"
 ENTER_AND_RUN = 'for f in $ENTRY_FILES; do echo $$ > "$f" || exit 97; done; exec "$@"'
-"""The shell joins the control groups before the job starts, so that its first page and tick are counted."""
+"""The shell joins the control groups before the job starts, so that all of its use is counted."""
 
 SAMPLE_SCHEMA = pa.schema(
     [
@@ -61,7 +61,7 @@ class Outcome:
 
 
 def _read_progress(path: Path) -> tuple[str, int | None, float]:
-    """Return stage, step and loss as the job last told them."""
+    """Return the latest stage, step and loss of the job."""
     try:
         stage, step, loss = path.read_text(encoding="ascii").split()
     except (OSError, ValueError):
@@ -72,7 +72,7 @@ def _read_progress(path: Path) -> tuple[str, int | None, float]:
 def _sample_until_end(
     process: subprocess.Popen[bytes], meter: Meter, progress_path: Path, stop: threading.Event, timeout_s: float
 ) -> tuple[list[dict[str, Any]], str]:
-    """Sample a running job on whole seconds; return the samples and, if it was cut off, why."""
+    """Sample a running job on whole seconds; return the samples and, if it was stopped, why."""
     started = time.monotonic()
     cpu_before, read_at = meter.cpu_seconds(), started
     unix_offset = time.time() - started
@@ -106,7 +106,7 @@ def _sample_until_end(
 
 
 def job_command(run: Run, scale: float) -> list[str]:
-    """Return the command that runs one job of the plan by itself."""
+    """Return the command that runs one job of the plan."""
     command = [sys.executable, "-m", "training.job", "--class", run.workload, "--run", str(run.number)]
     return [*command, "--seed", str(run.plan_seed), "--scale", str(scale)]
 
@@ -117,13 +117,13 @@ class Recorder:
     Parameters
     ----------
     folder : Path
-        Where recordings, logs and the jobs' passing files go.
+        Folder for recordings, logs and temporary files of jobs.
     scale : float
-        Data and steps of every job times this.
+        Factor on data and steps of every job.
     timeout_s : float
-        A job that takes longer is ended and counts as failed.
+        A job that takes longer is killed and counts as failed.
     command : callable
-        Makes the command of a job from its run and the scale; `--progress` and `--folder` are added to it.
+        (run, scale) -> command of a job; `--progress` and `--folder` are appended.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Recorder:
         folder.mkdir(parents=True, exist_ok=True)
 
     def finished(self, run: Run) -> bool:
-        """Return whether this very run (same seed and sizes) is already recorded."""
+        """Return whether this run (same seed and sizes) is already recorded."""
         try:
             facts = orjson.loads((self.folder / f"{run.container}.json").read_bytes())
         except (OSError, ValueError):
@@ -149,7 +149,7 @@ class Recorder:
         return bool(facts["status"] == "done" and facts["run"] == asdict(run.scaled(self.scale)))
 
     def record(self, run: Run) -> Outcome:
-        """Record one run, trying again once if it fails."""
+        """Record one run; retry once if it fails."""
         if self.finished(run):
             return Outcome(run.container, "skipped", 0.0)
         outcome = Outcome(run.container, "failed", 0.0, INTERRUPTED)
@@ -162,7 +162,7 @@ class Recorder:
         return outcome
 
     def _attempt(self, run: Run, attempt: int) -> Outcome:
-        """Run the job once; leave its samples if it went well, and the facts unless it was interrupted."""
+        """Run the job once; write its samples if it succeeds, and the facts unless it is interrupted."""
         work = self.folder / "work" / run.container
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
@@ -185,17 +185,17 @@ class Recorder:
         return outcome
 
     def _watch(self, run: Run, work: Path, meter: Meter, log: IO[bytes]) -> tuple[list[dict[str, Any]], str]:
-        """Start the job and sample it to its end; return the samples and why it failed, if it did."""
+        """Start the job and sample it to its end; return the samples and, if it failed, why."""
         process = self._start(run, work, meter, log)
-        cut = "the recorder failed"
+        reason = "the recorder failed"
         try:
-            samples, cut = _sample_until_end(process, meter, work / "progress", self.stop, self.timeout_s)
+            samples, reason = _sample_until_end(process, meter, work / "progress", self.stop, self.timeout_s)
         finally:
-            # Also after a good end: a job's forgotten helpers must not run on beside the next one.
+            # Also after success: child processes must not keep running beside the next job.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             code = process.wait()
-        return samples, cut or ("" if code == 0 else f"exit code {code}, see logs/{Path(log.name).name}")
+        return samples, reason or ("" if code == 0 else f"exit code {code}, see logs/{Path(log.name).name}")
 
     def _start(self, run: Run, work: Path, meter: Meter, log: IO[bytes]) -> subprocess.Popen[bytes]:
         """Start the job in a session of its own, inside the meter's control groups if it has any."""
@@ -237,11 +237,11 @@ def _write_samples(path: Path, samples: list[dict[str, Any]]) -> None:
 
 
 def record_all(
-    recorder: Recorder, runs: Sequence[Run], parallel: int, told: Callable[[Outcome], None]
+    recorder: Recorder, runs: Sequence[Run], parallel: int, on_outcome: Callable[[Outcome], None]
 ) -> list[Outcome]:
-    """Record runs, `parallel` at a time in the given order; `told` hears of each as it ends.
+    """Record runs in order, `parallel` at a time; call `on_outcome` as each ends.
 
-    On Ctrl-C the running jobs are ended, nothing half-written is left, and KeyboardInterrupt goes on.
+    On Ctrl-C running jobs are killed, no partial files are left, and KeyboardInterrupt is raised.
     """
     facts = {"jobs_at_a_time": parallel, **machine_facts()}
     atomic_write_bytes(recorder.folder / "machine.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
@@ -250,7 +250,7 @@ def record_all(
     def one(run: Run) -> None:
         outcome = recorder.record(run)
         outcomes.append(outcome)
-        told(outcome)
+        on_outcome(outcome)
 
     with ThreadPoolExecutor(parallel) as pool:
         futures = [pool.submit(one, run) for run in runs]
@@ -288,7 +288,7 @@ def _versions() -> dict[str, str]:
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return the facts of this machine and this Python that a reader of a recording needs."""
+    """Return the facts of machine and Python that readers of a recording need."""
     return {
         "machine": {
             "cpu": _processor(),

@@ -1,4 +1,4 @@
-"""Measure what a job uses: CPU time and working set of its control group, or of its process tree."""
+"""Measure CPU time and working set of a job, by its control group or its process tree."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ SOURCES = {
     False: "cgroup v1: cpuacct.usage, memory.usage_in_bytes - total_inactive_file",
     True: "cgroup v2: cpu.stat usage_usec, memory.current - inactive_file",
 }
-"""What is read, by whether the machine has version 2."""
+"""Sources of the values, by whether the machine has cgroup v2."""
 
 
 class Meter(Protocol):
-    """Something that knows how much a job has used so far."""
+    """Measures the use of a job."""
 
     source: str
 
     def cpu_seconds(self) -> float:
-        """Return CPU seconds used since the job began, ended children included."""
+        """Return CPU seconds so far, including ended children."""
 
     def memory_bytes(self) -> int:
         """Return the working set now, in bytes."""
 
     def entry_files(self) -> list[Path]:
-        """Return the files a process writes its number to in order to be measured."""
+        """Return the files to which a process writes its pid to be measured."""
 
     def close(self) -> None:
-        """End what is left of the job and remove what the meter made."""
+        """Kill what is left of the job, and clean up."""
 
 
 def _remove_group(folder: Path) -> None:
-    """End the processes of a control group and remove it."""
+    """Kill the processes of a control group, and remove it."""
     for _ in range(50):
         try:
             for line in (folder / "cgroup.procs").read_text(encoding="ascii").split():
@@ -53,7 +53,7 @@ def _remove_group(folder: Path) -> None:
 
 
 class CgroupMeter:
-    """A control group of the job's own, of version 1 or 2, read as the kubelet reads those of containers."""
+    """Measures by a control group (v1 or v2) of the job's own, as the kubelet does for containers."""
 
     def __init__(self, name: str) -> None:
         there = trees()
@@ -74,7 +74,7 @@ class CgroupMeter:
         self.memory_bytes()
 
     def cpu_seconds(self) -> float:
-        """Return CPU seconds used since the job began, ended children included."""
+        """Return CPU seconds so far, including ended children."""
         return self._group.cpu_usage_s
 
     def memory_bytes(self) -> int:
@@ -82,17 +82,17 @@ class CgroupMeter:
         return self._group.working_set_bytes
 
     def entry_files(self) -> list[Path]:
-        """Return the files a process writes its number to in order to be measured."""
+        """Return the files to which a process writes its pid to be measured."""
         return [folder / "cgroup.procs" for folder in self._folders]
 
     def close(self) -> None:
-        """End what is left of the job and remove its groups."""
+        """Kill what is left of the job, and remove its groups."""
         for folder in self._folders:
             _remove_group(folder)
 
 
 def _remove_left_behind(parent: Path) -> None:
-    """End and remove the groups of recorders that were killed."""
+    """Kill and remove the groups of recorders that were killed."""
     for folder in parent.iterdir():
         owner = folder.name.rpartition("-")[2]
         if folder.is_dir() and owner.isdigit() and not psutil.pid_exists(int(owner)):
@@ -100,10 +100,10 @@ def _remove_left_behind(parent: Path) -> None:
 
 
 class TreeMeter:
-    """The processes below one: CPU time of the living and of those they reaped, proportional set size.
+    """Measures by the process tree: CPU time of living and reaped processes, proportional set size.
 
-    A shared page counts once for all who share it. A child that is reaped moves from its own reading to its
-    parent's; one that outlives its parent is lost, so the reading never goes down by holding the highest seen.
+    When a child is reaped, its time moves to its parent. A process that outlives its parent is lost, so the highest
+    reading so far is kept.
     """
 
     source = "process tree: /proc schedstat and reaped children's time, proportional set size"
@@ -125,7 +125,7 @@ class TreeMeter:
             return []
 
     def cpu_seconds(self) -> float:
-        """Return CPU seconds used since the job began, reaped children included."""
+        """Return CPU seconds so far, including reaped children."""
         total = 0.0
         for process in self._processes():
             try:
@@ -150,7 +150,7 @@ class TreeMeter:
         return []
 
     def close(self) -> None:
-        """End what is left of the tree."""
+        """Kill what is left of the tree."""
         for process in reversed(self._processes()):
             try:
                 process.kill()
@@ -161,8 +161,7 @@ class TreeMeter:
 def _cpu_seconds_of(process: psutil.Process) -> float:
     """Return a process's CPU seconds with those of the children it reaped.
 
-    Its threads' run time in nanoseconds is finer than the 10 ms of its totals but forgets ended threads:
-    the larger of the two is nearer.
+    The run time of threads has nanosecond resolution but misses ended threads, the totals have 10 ms: take the larger.
     """
     times = process.cpu_times()
     run_time_s = 0.0
@@ -176,7 +175,7 @@ def _cpu_seconds_of(process: psutil.Process) -> float:
 
 
 def new_meter(name: str) -> Meter:
-    """Return the finest meter this machine allows: a control group of the job's own, else its process tree."""
+    """Return the best meter for this machine: a control group of the job's own, else its process tree."""
     try:
         return CgroupMeter(name)
     except (OSError, KeyError, StopIteration):

@@ -1,4 +1,4 @@
-"""The jobs that train with scikit-learn: tables through a forest and boosted trees, texts through tf-idf."""
+"""The jobs that train with scikit-learn: forest and boosted trees on tables, tf-idf on texts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from training.stages import Job
 EVALUATION_SHARE = 0.2
 TABLE_COLUMNS = 40
 FOREST_CHECKS, BOOSTING_CHECKS = 4, 8
-"""Evaluation asks how predictions hold while the features weaken: so many strengths of them."""
+"""Number of factors on the features for which predictions are evaluated."""
 TEXT_CHECKS = 30
-"""Evaluation goes through the held-out documents so often, as one does to time a model for serving."""
+"""Passes through the held-out documents per evaluation, as when timing a model for serving."""
 
 
 def _table_from_file(job: Job) -> pd.DataFrame:
-    """Write the table to a CSV file and read it back, as a pipeline that starts from a file does."""
+    """Write the table to a CSV file and read it back, as pipelines read files."""
     job.stage("make-data")
     path = job.folder / "table.csv"
     for start in range(0, job.run.rows, 5000):
@@ -75,7 +75,7 @@ def boosting(job: Job) -> None:
 
 
 def _grow(job: Job, model: Any, size: str, by: int, strengths: np.ndarray) -> None:
-    """Each step makes the model larger by so much; every epoch ends with an evaluation at these strengths."""
+    """Grow the model by `by` per step; every epoch ends with an evaluation at these strengths."""
     values, labels, held_values, held_labels = _tabular(job)
     for epoch in range(job.run.epochs):
         job.stage("train")
@@ -91,7 +91,7 @@ def _grow(job: Job, model: Any, size: str, by: int, strengths: np.ndarray) -> No
 
 
 def text(job: Job) -> None:
-    """Classify documents by tf-idf and a linear model fed in pieces."""
+    """Classify documents by tf-idf and a linear model trained in batches."""
     run = job.run
     job.stage("make-data")
     documents, labels = datasets.texts(run.rows, job.rng)

@@ -1,4 +1,4 @@
-"""What every job shares: telling its stage, loss and step, waiting for the accelerator, the order of stages."""
+"""Shared by all jobs: reporting of stage, loss and step, waits for the accelerator, and the order of stages."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from training.plan import Run
 _log = logging.getLogger(__name__)
 
 Arrays = tuple[NDArray[Any], ...]
-STOPPED = 143
-"""Exit code of a job that was told to end: 128 and the number of SIGTERM, as a shell has it."""
+EXIT_TERMINATED = 143
+"""Exit code after SIGTERM: 128 plus its number, as in a shell."""
 
-TELL_EVERY_S = 2.0
-"""The mean loss of so long is printed: that of single batches is mostly noise."""
+LOG_INTERVAL_S = 2.0
+"""Seconds over which the logged loss is averaged: that of single batches is mostly noise."""
 
-REPORT_EVERY_S = 0.2
-"""Steps come faster than the sampler looks (1 s); writing each would only disturb the job."""
+PROGRESS_INTERVAL_S = 0.2
+"""Seconds between writes of the progress file: writing each step would disturb the job."""
 
 
 class Job:
-    """A running job as the recorder sees it: a line of `stage step loss` in a small file, and a folder.
+    """A running job: its folder, and the progress file (`stage step loss`) for the recorder.
 
     Attributes
     ----------
     checkpoint_path
-        Where a job that is told to end keeps what it has learned, and goes on from when it is begun again.
-    told_to_end
-        It ends, and keeps that, at the next step or stage.
+        File to which the job saves a checkpoint when it has to stop, and from which it resumes.
+    stop_requested
+        Save a checkpoint and exit at the next step or stage.
     """
 
     def __init__(
@@ -50,19 +50,19 @@ class Job:
         self.folder = folder
         self.progress_path = progress_path
         self.checkpoint_path = checkpoint_path
-        self.told_to_end = False
-        self._keep: Callable[[], None] | None = None
+        self.stop_requested = False
+        self._save_checkpoint: Callable[[], None] | None = None
         self.rng = np.random.default_rng(run.seed)
         self.step_count = 0
         self._stage = "start"
         self._loss = float("nan")
         self._reported_at = 0.0
-        self._started_at = self._told_at = time.monotonic()
-        self._untold: list[float] = []
+        self._started_at = self._logged_at = time.monotonic()
+        self._unlogged_losses: list[float] = []
 
     def stage(self, name: str) -> None:
         """Enter the stage `name`."""
-        self._end_if_told()
+        self._exit_if_requested()
         self._stage = name
         _log.info("stage=%s after_s=%.1f step=%d", name, time.monotonic() - self._started_at, self.step_count)
         self._report()
@@ -72,16 +72,16 @@ class Job:
         self.step_count += 1
         self._loss = loss
         now_s = time.monotonic()
-        if now_s - self._reported_at >= REPORT_EVERY_S:
+        if now_s - self._reported_at >= PROGRESS_INTERVAL_S:
             self._report()
-        self._untold.append(loss)
-        if now_s - self._told_at >= TELL_EVERY_S:
-            _log.info("step=%d loss=%.6g", self.step_count, np.mean(self._untold))
-            self._told_at, self._untold = now_s, []
-        self._end_if_told()
+        self._unlogged_losses.append(loss)
+        if now_s - self._logged_at >= LOG_INTERVAL_S:
+            _log.info("step=%d loss=%.6g", self.step_count, np.mean(self._unlogged_losses))
+            self._logged_at, self._unlogged_losses = now_s, []
+        self._exit_if_requested()
 
-    def go_on(self, learner: Learner) -> None:
-        """Begin where the run before this one ended, if it kept anything; keep what is learned from now on."""
+    def resume(self, learner: Learner) -> None:
+        """Resume from the checkpoint if there is one; save checkpoints to it from now on."""
         path = self.checkpoint_path
         if path is None:
             return
@@ -91,10 +91,10 @@ class Job:
                 learner.load(file)
             self.step_count, self.rng.bit_generator.state = kept["step"], kept["rng"]
             _log.info("resumed step=%d", self.step_count)
-        self._keep = partial(self._save, learner, path)
+        self._save_checkpoint = partial(self._save, learner, path)
 
     def _save(self, learner: Learner, path: Path) -> None:
-        """What was learned, whole or not at all: a line of JSON, then what the framework writes."""
+        """Write a checkpoint atomically: a line of JSON, then the framework's format."""
         aside = path.with_suffix(".part")
         with aside.open("wb") as file:
             file.write(json.dumps({"step": self.step_count, "rng": self.rng.bit_generator.state}).encode() + b"\n")
@@ -104,14 +104,14 @@ class Job:
         aside.replace(path)
         _log.info("saved step=%d", self.step_count)
 
-    def _end_if_told(self) -> None:
-        if self.told_to_end:
-            if self._keep is not None:
-                self._keep()
-            raise SystemExit(STOPPED)
+    def _exit_if_requested(self) -> None:
+        if self.stop_requested:
+            if self._save_checkpoint is not None:
+                self._save_checkpoint()
+            raise SystemExit(EXIT_TERMINATED)
 
     def wait_for_accelerator(self) -> None:
-        """Sleep as a host does while its accelerator computes; nothing for a class without one."""
+        """Sleep while the simulated accelerator computes, if the class has one."""
         if self.run.accelerator_wait_s > 0:
             time.sleep(self.run.accelerator_wait_s)
 
@@ -126,7 +126,7 @@ class Job:
 
 
 class Learner(Protocol):
-    """A model that learns from batches, whatever the framework."""
+    """A model in any framework."""
 
     def step(self, batch: Arrays) -> float:
         """Learn from one batch and return its loss."""
@@ -138,10 +138,10 @@ class Learner(Protocol):
         """Write weights and optimiser state."""
 
     def load(self, file: IO[bytes]) -> None:
-        """Take in what `save` wrote to a file, from where that stands."""
+        """Read what `save` wrote, from the present position of the file."""
 
     def export(self, path: Path) -> None:
-        """Write the model in the form it would be served in."""
+        """Write the model for serving."""
 
 
 def same_batch(batch: Arrays, rng: np.random.Generator) -> Arrays:
@@ -151,25 +151,25 @@ def same_batch(batch: Arrays, rng: np.random.Generator) -> Arrays:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The parts a training job is put together from."""
+    """The parts of a training job."""
 
     make: Callable[[int, np.random.Generator], Arrays]
-    """Rows and a generator in, data set out."""
+    """(rows, generator) -> data set."""
     preprocess: Callable[[Arrays], Arrays]
     learner: Callable[[Arrays], Learner]
-    """Called with a first batch, whose shapes say how large the model is."""
+    """First batch, whose shapes determine the size of the model -> model."""
     host_work: Callable[[Arrays, np.random.Generator], Arrays] = same_batch
-    """What the host does to every batch before it is learnt from."""
+    """Work of the host on every batch before training."""
     keeps_raw: bool = False
-    """Whether the data set as it was read stays in memory beside the prepared one."""
+    """Whether the raw data set stays in memory beside the prepared one."""
     shard_fraction: float = 0.0
-    """Share of the rows that each epoch reads anew before it trains."""
+    """Share of the rows that each epoch reloads."""
     evaluates_each_epoch: bool = True
     evaluation_rows: int = 4000
     evaluation_passes: int = 1
-    """How often the held-out rows are gone through (one metric or one draw of noise each)."""
+    """Passes over the held-out rows (one metric or draw of noise each)."""
     batches: Callable[[Arrays, Run, int], Iterator[Arrays]] | None = None
-    """Own way to serve an epoch's batches (for example by worker processes)."""
+    """Alternative source of an epoch's batches, for example worker processes."""
 
 
 def _batches(data: Arrays, run: Run, rng: np.random.Generator) -> Iterator[Arrays]:
@@ -216,16 +216,16 @@ def _prepare(job: Job, recipe: Recipe) -> tuple[Arrays, Arrays, Arrays]:
 
 
 def run_recipe(recipe: Recipe, job: Job) -> None:
-    """Run a job from its data set to its export; the stages are named as they begin.
+    """Run a job from its data set to its export, reporting stages as they begin.
 
-    One that goes on makes its data anew, from the same seed, and takes every step once.
+    A resumed job generates its data again from the same seed, and takes every step once.
     """
     run = job.run
     training, held_out, kept = _prepare(job, recipe)
     job.stage("build")
     evaluation_batch = min(4 * run.batch, len(held_out[0]))
     learner = recipe.learner(recipe.host_work(tuple(array[: run.batch] for array in training), job.rng))
-    job.go_on(learner)
+    job.resume(learner)
     for epoch in range(job.step_count // run.steps, run.epochs):
         if recipe.shard_fraction and epoch:
             job.stage("load-shard")

@@ -51,7 +51,7 @@ class TorchLearner:
         torch.save({"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}, to)
 
     def load(self, file: IO[bytes]) -> None:
-        """Take in what `save` wrote to a file, from where that stands."""
+        """Read what `save` wrote, from the present position of the file."""
         kept = torch.load(io.BytesIO(file.read()), weights_only=True)
         self.model.load_state_dict(kept["model"])
         self.optimiser.load_state_dict(kept["optimiser"])
@@ -171,7 +171,7 @@ def _mlp(batch: Arrays) -> TorchLearner:
 
 
 def channels_first(data: Arrays) -> Arrays:
-    """Return standardised images as PyTorch wants them."""
+    """Return standardised images with channels first, as PyTorch expects."""
     scaled = datasets.standardised(data)
     return (np.ascontiguousarray(np.moveaxis(scaled[0], -1, 1)), *scaled[1:])
 

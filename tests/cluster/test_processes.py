@@ -23,7 +23,7 @@ from local_cluster.processes import (
     ServerFailed,
     end_processes,
     go_environment,
-    undisturbed,
+    signals_ignored,
 )
 from local_cluster.waiting import NotInTime, wait_until
 
@@ -61,7 +61,7 @@ def test_a_killed_server_is_gone_and_starts_again_with_its_old_command(sleeper: 
 def test_a_second_signal_does_not_interrupt_what_the_first_one_ends() -> None:
     handler = signal.getsignal(signal.SIGINT)
     ended = False
-    with undisturbed():
+    with signals_ignored():
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
         ended = True
@@ -86,7 +86,7 @@ def test_a_server_does_not_start_twice(sleeper: Server) -> None:
 
 
 def test_a_server_that_ignores_the_polite_signal_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("local_cluster.processes.END_WITHIN_S", 0.3)
+    monkeypatch.setattr("local_cluster.processes.STOP_TIMEOUT_S", 0.3)
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
     )

@@ -275,4 +275,4 @@ def test_the_api_server_away_for_a_minute_keeps_no_call_waiting_and_all_goes_on_
     placed(cluster, namespace, 2)
     wait_until(lambda: explained(installed.url, namespace, "after")["bound"], "the watches to go on", timeout_s=90)
     wait_until(lambda: number(installed.url, "phasewise_extender_watches_failing") == 0, "all of them to", timeout_s=90)
-    cluster.look_again()  # those that the tests after this one need
+    cluster.restart_slow_to_reconnect()  # those that the tests after this one need

@@ -27,9 +27,9 @@ def a_busy_day() -> bytes:
     recommender = Telemetry(registry)
     recommender.model(Loaded(models.load(models.BUNDLED), "ab" * 32, time.time() - 60.0), "")
     recommender.api_request("PATCH", 200, 0.01)
-    recommender.leads.set(1)
+    recommender.leader.set(1)
     recommender.rails.labels("room").set(1)
-    for labelled in (recommender.violating, recommender.slack):
+    for labelled in (recommender.violating, recommender.slack_ratio):
         labelled.labels("cpu")
     recommender.vpas.labels("recommended").set(3)
     extender = ExtenderTelemetry()

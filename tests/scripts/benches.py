@@ -1,4 +1,4 @@
-"""The benches: run in this process, on a cluster that is up already, or as processes of their own that are stopped."""
+"""Run benchmarks in this process, on a running cluster, or as processes that are interrupted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 
 def invoke(script: str, *words: object, lent: Cluster | None = None) -> Result:
-    """Run a script as typed, on the cluster that is lent to it; what goes wrong unforeseen is raised."""
+    """Run a script with these arguments, on the lent cluster; unexpected exceptions are raised."""
     return CliRunner().invoke(_command_of(script), [str(word) for word in words], obj=lent, catch_exceptions=False)
 
 
@@ -38,7 +38,7 @@ def _command_of(script: str) -> click.Command:
 
 @contextlib.contextmanager
 def stopped_at_the_keyboard(script: str, *words: object) -> Iterator[subprocess.Popen[str]]:
-    """A script as a process that is interrupted at the end of the block, and says that it has ended all."""
+    """Run a script as a process, and interrupt it at the end of the block."""
     command = [sys.executable, str(SCRIPTS / script), *map(str, words)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -52,6 +52,6 @@ def stopped_at_the_keyboard(script: str, *words: object) -> Iterator[subprocess.
 
 
 def servers_of(process: subprocess.Popen[str], part: str = "") -> dict[str, ProcessRecord]:
-    """The servers that a bench has started for its own cluster, once there are as many as a control plane has."""
+    """Servers that a benchmark has started for its own cluster, once the control plane is among them."""
     records = recorded_processes(clusters_folder() / f"bench-{part}{process.pid}")
     return records if {"etcd", "kube-apiserver"} <= records.keys() else {}

@@ -1,4 +1,4 @@
-"""Benches borrow the cluster of the session."""
+"""Benchmarks borrow the cluster of the session."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from local_cluster.cluster import Cluster
 
 KEPT = ("kwok", "metrics-server", "vpa-admission-controller")
-"""Servers that the cluster starts when they are first asked for, and keeps."""
+"""Servers that the cluster starts on first use, and keeps."""
 
 
 @pytest.fixture
 def lent(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster for a bench that takes it as its own; afterwards it is as it was before."""
+    """The cluster for a benchmark that uses it as its own; its former state is restored afterwards."""
     from local_cluster.clearing import clear_namespace  # noqa: PLC0415
 
     before = {name: server for name, server in cluster.servers.items() if server.running}
@@ -31,7 +31,7 @@ def lent(cluster: Cluster) -> Iterator[Cluster]:
     for name in _names(cluster.core.list_node) - nodes:
         cluster.core.delete_node(name)
     for name, server in before.items():
-        if cluster.servers[name] is not server:  # the bench has put one of its own in its place
+        if cluster.servers[name] is not server:  # the benchmark has replaced it
             cluster.servers[name].stop()
     cluster.servers |= before
     ended = [server for server in cluster.servers.values() if not server.running]

@@ -1,4 +1,4 @@
-"""The GPU rows of bench_placement: the trace, the nodes, the policies by hand, and what is told."""
+"""The GPU rows of bench_placement: trace, nodes, policies by hand, and output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from placement_bench import output
 from placement_bench.gpu_fleet import Fleet, Placement
 from placement_bench.gpu_policies import (
     CPU_AND_MEMORY,
-    GPU_ALONE,
+    GPU_ONLY,
     POLICIES,
     FragmentationGradient,
     Policy,
@@ -25,7 +25,7 @@ from placement_bench.gpu_policies import (
     by_requests,
     fragments,
 )
-from placement_bench.gpu_runs import come_and_go, fill, run_gpus, some_nodes
+from placement_bench.gpu_runs import GpuResult, fill, play_trace, run_gpus, some_nodes
 from placement_bench.gpu_trace import GpuTrace, Kinds, read_trace
 from recommender.errors import BadInput
 from tests.scripts.benches import invoke
@@ -36,7 +36,7 @@ KINDS = Kinds(*np.array([[4000, 1000, 0, 0], [1000, 1000, 1, 500], [2000, 1000, 
 
 
 def trace_of(*nodes: tuple[int, int], kind_of: tuple[int, ...] = (HALF,), runs_s: float = 100.0) -> GpuTrace:
-    """Nodes of (cores, GPUs) with memory enough; pods that come a second apart."""
+    """Nodes of (cores, GPUs) with memory enough; pods that come a second distinct_peaks."""
     cores, gpus = np.array(nodes).T
     came_s = np.arange(len(kind_of), dtype=float)
     memory = np.full(len(nodes), 100_000)
@@ -99,10 +99,10 @@ def test_the_schedulers_own_strategies_by_hand() -> None:
     balanced = [np.floor(100 * (1 - abs(cpu - mem) / 2)) for cpu, mem in ((0.5, 2 * memory), (0.25, memory))]
     least = by_requests(fleet, ONE, weights=CPU_AND_MEMORY, most=False)
     assert least[:2].tolist() == [np.floor((50 + 98) / 2) + balanced[0], np.floor((75 + 99) / 2) + balanced[1]]
-    ratio = by_requests(fleet, ONE, weights=GPU_ALONE, most=True)
+    ratio = by_requests(fleet, ONE, weights=GPU_ONLY, most=True)
     assert ratio[:2].tolist() == [100 + balanced[0], 50 + balanced[1]]
     assert np.isfinite(ratio).all()
-    without = by_requests(fleet, CPU_ONLY, weights=GPU_ALONE, most=True)
+    without = by_requests(fleet, CPU_ONLY, weights=GPU_ONLY, most=True)
     assert without[1] == without[2], "GPUs do not count for a pod that asks for none"
     assert best_fit(fleet, ONE).argmax() == 0
 
@@ -140,22 +140,22 @@ def test_every_policy_fills_the_nodes_the_same_way_again_until_no_kind_fits(name
     trace = trace_of((16, 2), (16, 4), (8, 1), kind_of=(CPU_ONLY, HALF, HALF, ONE, TWO))
     one, again = fill(trace, POLICIES[name], 1), fill(trace, POLICIES[name], 1)
     assert one == again
-    assert 0.5 < one.when_asked[0] <= one.when_asked[1] <= one.in_the_end <= 1.0
+    assert 0.5 < one.when_requested[0] <= one.when_requested[1] <= one.in_the_end <= 1.0
 
 
 def test_pods_that_find_no_room_wait_in_their_order_until_another_ends() -> None:
-    """One GPU for four halves of 1,000 s that come a second apart: the last two wait for the first two."""
+    """One GPU for four halves of 1,000 s that come a second distinct_peaks: the last two wait for the first two."""
     made: list[FirstThatFits] = []
 
     def make(fleet: Fleet, seed: int) -> Policy:
         made.append(FirstThatFits(fleet, seed))
         return made[-1]
 
-    waited = come_and_go(trace_of((16, 1), kind_of=(HALF,) * 4, runs_s=1000.0), make, 0)
+    waited = play_trace(trace_of((16, 1), kind_of=(HALF,) * 4, runs_s=1000.0), make, 0)
     assert (waited.pods, waited.long) == (4, 2)
     assert waited.mean_s == (998 + 998) / 4
     assert made[0].ends == [0, 1, 2, 3]
-    assert come_and_go(trace_of((16, 1), kind_of=(TWO, HALF)), FirstThatFits, 0).pods == 1, "two GPUs fit nowhere"
+    assert play_trace(trace_of((16, 1), kind_of=(TWO, HALF)), FirstThatFits, 0).pods == 1, "two GPUs fit nowhere"
 
 
 def test_some_nodes_have_the_gpus_asked_for_and_a_largest_one() -> None:
@@ -228,11 +228,11 @@ def test_the_row_is_printed_and_written(tmp_path: Path) -> None:
 
 
 def test_the_mean_over_orders_is_told_with_its_spread() -> None:
-    found: list[output.Gpus] = []
+    found: list[GpuResult] = []
     run_gpus(trace_of((16, 8), (8, 1), kind_of=(HALF, ONE, TWO)), (0, 1), found, lambda: None)
     told = Console(width=180, record=True, file=io.StringIO())
     told.print(output.gpus_table(found, "title"))
     text = told.export_text()
     assert all(name in text for name in POLICIES)
-    assert "100% asked for" in text
+    assert "100% requested" in text
     assert "±" in text

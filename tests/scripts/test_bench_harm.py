@@ -1,4 +1,4 @@
-"""bench_harm: what counts as worse, what it plays, and what a recommender sees of a simulated cluster."""
+"""bench_harm: what counts as worse, which cells it plays, and what a recommender sees of a simulated cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from harm_bench.outcome import Compared, Lived
+from harm_bench.outcome import Comparison, Outcome
 from harm_bench.playing import START_S, Ours, Play
 from harm_bench.simulated.kubelet import Kill
 from harm_bench.simulated.pods import Resize, Tally
@@ -26,13 +26,13 @@ CELL = Cell("Recreate", "Burstable", "Deployment")
 JOB = Cell("InPlaceOrRecreate", "Guaranteed", "Job")
 
 
-def lived(slack: float = 0.2, **counts: int) -> Lived:
+def lived(slack: float = 0.2, **counts: int) -> Outcome:
     tally = Tally(used=[1.0, 1.0], slack=[slack, slack], ran_s=3600.0, **counts)
-    return Lived(tally, tally)
+    return Outcome(tally, tally)
 
 
-def worse(world: str, default: Lived, ours: Lived) -> list[str]:
-    return list(Compared(WORLDS[world], CELL, default, ours).worse())
+def worse(world: str, default: Outcome, ours: Outcome) -> list[str]:
+    return list(Comparison(WORLDS[world], CELL, default, ours).worse())
 
 
 @pytest.mark.parametrize("count", ["evictions", "kills", "restarts", "failed_jobs"])
@@ -49,8 +49,8 @@ def test_slack_may_be_as_much_where_a_load_is_steady_and_must_be_less_where_it_h
 
 
 def test_a_steady_loads_slack_counts_after_the_first_day_and_that_of_phases_from_the_start() -> None:
-    less, more = lived(0.1).all, lived(0.3).all
-    later_less, later_more = Lived(more, less), Lived(less, more)
+    less, more = lived(0.1).total, lived(0.3).total
+    later_less, later_more = Outcome(more, less), Outcome(less, more)
     assert worse("steady", lived(0.2), later_less) == worse("phases of training", lived(0.2), later_more) == []
     assert worse("steady", lived(0.2), later_more) == worse("phases of training", lived(0.2), later_less)
 
@@ -86,7 +86,7 @@ def test_a_recommender_sees_a_simulated_cluster_as_it_is() -> None:
     assert (pod.resizability.qos, vpa.target.kind, vpa.update_mode) == ("Guaranteed", "CronJob", "InPlaceOrRecreate")
     assert container.running
     assert container.started_s == job.pods[0].started_s
-    assert container.requests == job.pods[0].containers[0].has.requests
+    assert container.requests == job.pods[0].containers[0].actual.requests
     assert {place.pod for place, _ in view.samples()} == {pod.key.name}
     play.cluster.kills.append(Kill("n0", pod.key.name, "main", START_S, math.nan))
     assert [(kill.pod, kill.memory_bytes) for kill in view.kills()] == [(pod.key, 0.0)]

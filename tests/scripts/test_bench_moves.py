@@ -1,4 +1,4 @@
-"""The bench of moves: what it says of jobs that were moved while things broke, and a few of them on real nodes."""
+"""bench_moves: how it judges jobs moved under faults, and a few moves on real nodes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ import orjson
 import pytest
 
 from local_cluster.real_node.node import what_is_missing
-from moves_bench.faults import Counted, as_json, judge, told
+from moves_bench.faults import FaultCounts, as_json, check_steps, table_row
 from tests.scripts.benches import invoke
 
 
 def test_a_step_that_is_missing_or_was_taken_twice_is_seen_whoever_took_it() -> None:
-    assert judge([(1, "a"), (2, "a"), (3, "b"), (4, "b")]) == (False, False, 2)
-    assert judge([(1, "a"), (2, "a"), (1, "b"), (2, "b")]) == (False, True, 2)
-    assert judge([(1, "a"), (3, "a")]) == (True, False, 1)
-    assert judge([]) == (False, False, 0)
+    assert check_steps([(1, "a"), (2, "a"), (3, "b"), (4, "b")]) == (False, False, 2)
+    assert check_steps([(1, "a"), (2, "a"), (1, "b"), (2, "b")]) == (False, True, 2)
+    assert check_steps([(1, "a"), (3, "a")]) == (True, False, 1)
+    assert check_steps([]) == (False, False, 0)
 
 
 def test_the_row_tells_what_was_done_to_the_jobs_and_what_became_of_them() -> None:
-    counted = Counted(Counter({"node full": 2, "controller killed": 3}), moves=20, jobs=21, away_s=[4.0, 6.0, 20.0])
-    assert told(counted) == ("| 20 of 21 jobs | 3 x controller killed, 2 x node full | 0 | 0 | 0 | 0 | 0 | 6 s, 20 s |")
+    faults = Counter({"node full": 2, "controller killed": 3})
+    counted = FaultCounts(faults, moves=20, jobs=21, downtime_s=[4.0, 6.0, 20.0])
+    row = "| 20 of 21 jobs | 3 x controller killed, 2 x node full | 0 | 0 | 0 | 0 | 0 | 6 s, 20 s |"
+    assert table_row(counted) == row
     assert orjson.loads(orjson.dumps(as_json(counted)))["faults"] == {"node full": 2, "controller killed": 3}
 
 

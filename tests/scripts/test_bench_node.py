@@ -1,4 +1,4 @@
-"""The node bench: its jobs, what it takes down of pods, its figures by hand, and a small batch on a real node."""
+"""bench_node: its jobs, what it notes of pods, its figures by hand, and a small batch on a real node."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from local_cluster.real_node.node import what_is_missing
 from local_cluster.rig import clusters_folder
 from local_cluster.waiting import wait_until
 from node_bench import interpreter, output, plots
-from node_bench.batch import Seen
+from node_bench.batch import Observations
 from node_bench.figures import Rises, figures, fit, rises, timeline
 from node_bench.objects import CLASS, draw, vpa
 from node_bench.rows import NODE
 from node_bench.sampling import Sample
-from node_bench.setters import SCRIPTED, named
-from node_bench.watch import JobRun, note
+from node_bench.setters import SCRIPTED, rows_named
+from node_bench.watch import JobRun, update_run
 from recommender.cluster.workloads.workload_class import without_counter
 from tests.scripts.benches import SCRIPTS, invoke, stopped_at_the_keyboard
 
@@ -85,10 +85,10 @@ def test_the_jobs_are_runs_of_one_class_and_every_vpa_resizes_requests_in_place(
 
 
 def test_rows_come_in_the_tables_order_and_one_that_does_not_exist_is_refused() -> None:
-    assert [row.key for row in named("ours,static")] == ["static", "ours"]
-    assert [row.leaves_waiting for row in named("static,ours", leaves_waiting=True)] == [False, True]
+    assert [row.key for row in rows_named("ours,static")] == ["static", "ours"]
+    assert [row.leaves_waiting for row in rows_named("static,ours", leaves_waiting=True)] == [False, True]
     with pytest.raises(ValueError, match="no row best; there are static, default, script, unseen, ours"):
-        named("static,best")
+        rows_named("static,best")
 
 
 # -- what is taken down of pods ----------------------------------------------------------------------------------------
@@ -124,32 +124,32 @@ def ended(identity: str, code: int, reason: str, second: int) -> V1ContainerStat
 def test_a_killed_container_counts_once_however_often_its_end_is_seen() -> None:
     run = JobRun("train-001", submitted_s=0.0)
     first = pod("a", 5)
-    note(run, first, container("c1", runs()), gone=False)
+    update_run(run, first, container("c1", runs()), gone=False)
     killed = ended("c1", 137, "OOMKilled", 30)
-    note(run, first, container("c1", killed), gone=False)
-    note(run, first, container("c2", runs(), killed), gone=False)
-    note(run, first, container("c2", ended("c2", 0, "Completed", 95), killed), gone=False)
+    update_run(run, first, container("c1", killed), gone=False)
+    update_run(run, first, container("c2", runs(), killed), gone=False)
+    update_run(run, first, container("c2", ended("c2", 0, "Completed", 95), killed), gone=False)
     assert (len(run.oom_kills), run.restarts, len(run.evictions)) == (1, 1, 0)
     assert (run.pod_started_s, run.ended_s, run.done) == (5.0, 95.0, True)
-    note(run, pod("a", 5, deleted=True), container("c2", ended("c2", 0, "Completed", 95)), gone=True)
+    update_run(run, pod("a", 5, deleted=True), container("c2", ended("c2", 0, "Completed", 95)), gone=True)
     assert not run.evictions  # it was done
 
 
 def test_an_evicted_pod_counts_and_its_jobs_time_goes_on_from_the_first_pod() -> None:
     run = JobRun("train-001", submitted_s=0.0)
-    note(run, pod("waits", 0, deleted=True), None, gone=True)
+    update_run(run, pod("waits", 0, deleted=True), None, gone=True)
     assert not run.evictions  # it had not begun
-    note(run, pod("a", 5), container("c1", runs()), gone=False)
-    note(run, pod("a", 5, deleted=True), container("c1", runs()), gone=False)
-    note(run, pod("a", 5, deleted=True), container("c1", ended("c1", 137, "OOMKilled", 40)), gone=True)
-    note(run, pod("b", 50), container("c2", runs()), gone=False)
+    update_run(run, pod("a", 5), container("c1", runs()), gone=False)
+    update_run(run, pod("a", 5, deleted=True), container("c1", runs()), gone=False)
+    update_run(run, pod("a", 5, deleted=True), container("c1", ended("c1", 137, "OOMKilled", 40)), gone=True)
+    update_run(run, pod("b", 50), container("c2", runs()), gone=False)
     assert (len(run.oom_kills), run.restarts, len(run.evictions), run.pod_started_s) == (0, 1, 1, 5.0)
     assert not run.done
 
 
 def test_a_container_that_ended_well_was_not_killed_whatever_reason_is_given() -> None:
     run = JobRun("train-001", submitted_s=0.0)
-    note(run, pod("a", 5), container("c1", ended("c1", 0, "OOMKilled", 70)), gone=False)
+    update_run(run, pod("a", 5), container("c1", ended("c1", 0, "OOMKilled", 70)), gone=False)
     assert (len(run.oom_kills), run.done) == (0, True)
 
 
@@ -163,7 +163,7 @@ def test_slack_is_against_the_use_and_a_violation_is_above_105_percent_of_the_re
     assert fit(np.empty((0, 2))).slack_ratio == 0.0
 
 
-def a_batch() -> Seen:
+def a_batch() -> Observations:
     """Two jobs: the first from 1 to 3 s, killed once; the second from 2 to 5 s. The last second nobody samples."""
     first = JobRun("train-001", 100.0, 101.0, 103.0, {"a", "b"}, {"a": 102.5}, set(), [(101.5, "import")])
     second = JobRun("train-002", 101.0, 102.0, 105.0, {"c"})
@@ -172,7 +172,7 @@ def a_batch() -> Seen:
         Sample(103.0, "train-001", "p1", 1.0, 1 * GIB, 0.9, 1.2 * GIB),
         Sample(103.0, "train-002", "p2", 0.5, 0.5 * GIB, 0.5, 1.2 * GIB),
     ]
-    return Seen([first, second], samples, [102.0, 103.0, 104.0])
+    return Observations([first, second], samples, [102.0, 103.0, 104.0])
 
 
 def test_the_figures_of_a_batch() -> None:
@@ -180,7 +180,7 @@ def test_the_figures_of_a_batch() -> None:
     assert (row.batch_s, row.oom_kills, row.restarts, row.evictions) == (5.0, 1, 1, 0)
     assert (row.job_mean_s, row.job_max_s, row.jobs_at_a_time) == (2.5, 3.0, 1.0)
     assert row.cpu.violation_ratio == pytest.approx(1 / 3)
-    assert row.cpu_as_told.used == 0.0  # nobody was there for ten seconds
+    assert row.cpu_sampled.used == 0.0  # nobody was there for ten seconds
     assert row.jobs[0]["stages"] == [[1.5, "import"]]
 
 
@@ -188,7 +188,7 @@ def test_what_a_recommender_gets_to_see_are_means_of_ten_seconds() -> None:
     second = [Sample(100.0 + s, "train-001", "p1", 1.0 if s < 3 else 0.1, GIB, 0.5, 1.2 * GIB) for s in range(15)]
     row = figures("static", "nobody", replace(a_batch(), samples=second, moments=[s.at_s for s in second]))
     assert row.cpu.violation_ratio == 0.2
-    assert (row.cpu_as_told.used, row.cpu_as_told.violation_ratio) == (pytest.approx(0.37), 0.0)
+    assert (row.cpu_sampled.used, row.cpu_sampled.violation_ratio) == (pytest.approx(0.37), 0.0)
 
 
 def test_a_stage_is_raised_for_ahead_late_or_never_and_one_that_always_had_enough_is_none() -> None:

@@ -1,4 +1,4 @@
-"""The placement bench: its recordings, its arithmetic by hand, its scorers, and a small run on a cluster."""
+"""bench_placement: recordings, arithmetic by hand, scorers, and a small run on a cluster."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from local_cluster.recording_extender import Call
 from local_cluster.rig import clusters_folder
 from local_cluster.waiting import NotInTime, wait_until
 from placement_bench import output, plots
-from placement_bench.burst import Burst, demand_on, judged
-from placement_bench.choices import MOST_NODES, Choice, Tally, below_capacity, tally_of, without_histories
-from placement_bench.gangs import Gangs, Repetition
-from placement_bench.gangs import _judged as gangs_judged
-from placement_bench.jobs import GROUPS, Plan, Result, fewer_nodes, lines_of
+from placement_bench.burst import Burst, demand_on, judge_burst
+from placement_bench.choices import MAX_NODES, Choice, Tally, below_capacity, tally_of, without_histories
+from placement_bench.gangs import Gangs, Repetition, judge_bindings
+from placement_bench.jobs import GROUPS, Plan, Result, fewer_nodes, summary_lines
 from placement_bench.load import Run, load, overload
-from placement_bench.offline import RETRY_S, Floor, by_current_use, by_requests, judge_of, play_offline, run_offline
+from placement_bench.offline import RETRY_S, NodePool, by_current_use, by_requests, play_offline, policy_of, run_offline
 from placement_bench.pace import Pace
-from placement_bench.played import Played, Shape
+from placement_bench.played import Outcome, Shape
 from placement_bench.recordings import (
-    PLAY,
-    TEACH,
+    REPLAY_PART,
+    TRAINING_PART,
     Arrival,
     Recording,
     curve_of,
@@ -41,8 +40,8 @@ from placement_bench.recordings import (
     scattered,
 )
 from placement_bench.scenes import InProcess
-from placement_bench.schedulers import CAUTIOUS, CURRENT, LEAST, MOST, OURS, RANDOM, STRICT, Who, ours_profile
-from placement_bench.scorers import AtRandom, ByCurrentUse
+from placement_bench.schedulers import CAUTIOUS, CURRENT, LEAST, MOST, OURS, RANDOM, STRICT, Contender, manifest_profile
+from placement_bench.scorers import CurrentUseScorer, RandomScorer
 from placement_bench.watching import Bound
 from tests.scripts.benches import invoke, servers_of, stopped_at_the_keyboard
 
@@ -58,7 +57,7 @@ def recording(cores: list[float], gib: list[float], name: str = "a-r01") -> Reco
 
 
 def test_no_run_both_teaches_and_is_played_and_every_class_does_both() -> None:
-    taught, played = recordings(TEACH), recordings(PLAY)
+    taught, played = recordings(TRAINING_PART), recordings(REPLAY_PART)
     assert not {run.name for run in taught} & {run.name for run in played}
     assert {run.workload for run in taught} == {run.workload for run in played} == set(demand_of_classes(1.0))
     assert len(taught) + len(played) == 108
@@ -116,7 +115,7 @@ def asked(pod: str, *names: str) -> Call:
 
 
 def test_chance_favours_each_node_in_turn() -> None:
-    at_random = AtRandom(np.random.default_rng(0))
+    at_random = RandomScorer(np.random.default_rng(0))
     answers = [at_random.of(asked(f"p{number}", "a", "b")) for number in range(20)]
     assert {max(told, key=lambda each: each["Score"])["Host"] for told in answers} == {"a", "b"}  # type: ignore[arg-type, return-value]
 
@@ -128,7 +127,7 @@ def test_by_current_use_the_least_used_node_is_best_and_its_own_favourites_are_t
         told.append(dict(favoured))  # type: ignore[call-overload]
         return np.array([[1.0, 2.0], [GIB, GIB]])
 
-    by_use = ByCurrentUse(uses, (4.0, 8 * GIB))
+    by_use = CurrentUseScorer(uses, (4.0, 8 * GIB))
     assert by_use.of(asked("p", "a", "b")) == [{"Host": "a", "Score": 10}, {"Host": "b", "Score": 0}]
     by_use.of(asked("q", "a", "b"))
     by_use.of(asked("p", "a", "b"))
@@ -138,7 +137,7 @@ def test_by_current_use_the_least_used_node_is_best_and_its_own_favourites_are_t
 
 
 def test_our_rows_are_configured_as_our_manifests_are() -> None:
-    profile, weight = ours_profile()
+    profile, weight = manifest_profile()
     assert weight == 20
     assert profile["plugins"]["score"]["disabled"]
 
@@ -146,11 +145,11 @@ def test_our_rows_are_configured_as_our_manifests_are() -> None:
 # -- the burst ---------------------------------------------------------------------------------------------------------
 
 
-def judged_order(order: str, nodes: str = "ab", overtaking: int = 0) -> Burst:
+def judged_order(order: str, nodes: str = "ab", reordered: int = 0) -> Burst:
     """Pods of which two fit on a node."""
     shape = Shape((2.5 * float(demand_on(Grid())["vae-torch"][0].max()), 100 * GIB), (0.25, 0.25))
     bound = [Bound(f"p{number}", node, float(number)) for number, node in enumerate(order)]
-    return judged(LEAST, bound, {one.pod: "vae-torch" for one in bound}, list(nodes), shape, overtaking)
+    return judge_burst(LEAST, bound, {one.pod: "vae-torch" for one in bound}, list(nodes), shape, reordered)
 
 
 def test_a_pod_counts_as_avoidable_where_another_node_had_room() -> None:
@@ -162,8 +161,8 @@ def test_a_pod_counts_as_avoidable_where_another_node_had_room() -> None:
 
 def test_a_pod_whose_binding_overtook_that_of_one_decided_before_it_is_not_blamed() -> None:
     assert judged_order("aaabb").avoidable == 1
-    assert judged_order("aaabb", overtaking=2).avoidable == 0, "it may have been decided last, when b was full too"
-    assert judged_order("aaaccbb", "abcd", overtaking=2).avoidable == 1
+    assert judged_order("aaabb", reordered=2).avoidable == 0, "it may have been decided last, when b was full too"
+    assert judged_order("aaaccbb", "abcd", reordered=2).avoidable == 1
 
 
 # -- gangs -------------------------------------------------------------------------------------------------------------
@@ -173,11 +172,11 @@ def test_a_gang_is_bound_in_part_where_another_comes_between_or_the_rest_never_f
     def bound(order: str) -> list[Bound]:
         return [Bound(f"{letter}000-{number}", "n", 1.0 + number) for number, letter in enumerate(order)]
 
-    assert gangs_judged(bound("aaaaaabbbbbb"), 0.0) == Repetition(2, 0, 12.0, 5.0)
-    between = gangs_judged(bound("aaabaaabbbbb"), 0.0)
-    assert (between.finished, between.alone) == (2, 2)
-    stuck = gangs_judged(bound("ababababab"), 0.0)
-    assert (stuck.finished, stuck.alone, math.isnan(stuck.took_s)) == (0, 2, True)
+    assert judge_bindings(bound("aaaaaabbbbbb"), 0.0) == Repetition(2, 0, 12.0, 5.0)
+    between = judge_bindings(bound("aaabaaabbbbb"), 0.0)
+    assert (between.finished, between.bound_in_part) == (2, 2)
+    stuck = judge_bindings(bound("ababababab"), 0.0)
+    assert (stuck.finished, stuck.bound_in_part, math.isnan(stuck.took_s)) == (0, 2, True)
     assert Gangs(LEAST, [stuck, between], 1).deadlocks == 1
 
 
@@ -197,48 +196,48 @@ class FirstThatLetsIn:
     def __init__(self, from_s: float = 0.0) -> None:
         self.from_s, self.told = from_s, list[str]()
 
-    def choose(self, floor: Floor, job: Arrival, nodes: list[int]) -> int | None:
-        return nodes[0] if floor.at_s >= self.from_s else None
+    def choose(self, pool: NodePool, job: Arrival, nodes: list[int]) -> int | None:
+        return nodes[0] if pool.at_s >= self.from_s else None
 
-    def bound(self, floor: Floor, job: Arrival, node: int) -> None:
-        self.told.append(f"{job.name} on {node} at {floor.at_s:g}")
+    def bound(self, pool: NodePool, job: Arrival, node: int) -> None:
+        self.told.append(f"{job.name} on {node} at {pool.at_s:g}")
 
-    def ended(self, floor: Floor, job: Arrival) -> None:
-        self.told.append(f"{job.name} ended at {floor.at_s:g}")
+    def ended(self, pool: NodePool, job: Arrival) -> None:
+        self.told.append(f"{job.name} ended at {pool.at_s:g}")
 
 
 def test_who_finds_no_room_by_requests_waits_for_the_next_to_end_and_who_is_refused_is_tried_again() -> None:
     first = FirstThatLetsIn()
-    played = play_offline([job(number, 0.0, [1.0] * 10) for number in range(5)], Floor(1, SMALL), first)
+    played = play_offline([job(number, 0.0, [1.0] * 10) for number in range(5)], NodePool(1, SMALL), first)
     assert first.told[:4] == [f"job-{number:03} on 0 at 0" for number in range(4)], "four of 1 core, 2 GiB fill a node"
     assert first.told[4:6] == ["job-000 ended at 10", "job-004 on 0 at 10"]
     assert played.waited_s == [0.0] * 4 + [10.0]
     late = FirstThatLetsIn(from_s=4.0)
-    assert play_offline([job(0, 0.0, [1.0])], Floor(1, SMALL), late).waited_s == [2 * RETRY_S]
+    assert play_offline([job(0, 0.0, [1.0])], NodePool(1, SMALL), late).waited_s == [2 * RETRY_S]
 
 
 def test_a_job_that_is_larger_than_any_node_ends_the_play() -> None:
     with pytest.raises(NotInTime, match="job-000 finds no room on 3 empty nodes"):
-        play_offline([job(0, 0.0, [1.0])], Floor(3, Shape((0.5, GIB), (0.5, 0.5))), FirstThatLetsIn())
+        play_offline([job(0, 0.0, [1.0])], NodePool(3, Shape((0.5, GIB), (0.5, 0.5))), FirstThatLetsIn())
 
 
 def test_the_other_schedulers_scores_by_hand() -> None:
     """A pod of 1 core and 2 GiB comes; node 0 holds two such: one uses 3 cores, one is too young to tell."""
-    floor, new = Floor(2, SMALL, at_s=10.0), job(2, 10.0, [1.0])
-    floor.running = {"a": Run("a", recording([3.0] * 20, [1.0] * 20), 0, 0.0), "b": Run("b", new.recording, 0, 9.5)}
-    floor.needs = {"a": (1.0, 2 * GIB), "b": (1.0, 2 * GIB), new.name: (1.0, 2 * GIB)}
-    assert floor.with_room((2.0, 4 * GIB)) == [0, 1]
-    assert floor.with_room((2.1, 4 * GIB)) == [1]
-    assert by_requests(floor, new, most=False).tolist() == [25.0 + 100.0, 75.0 + 100.0]
-    assert by_requests(floor, new, most=True).tolist() == [75.0 + 100.0, 25.0 + 100.0]
-    assert by_current_use(floor, new, Pace()).tolist() == [1.0 - 5.0 / 4.0, 1.0 - 1.0 / 4.0]
+    pool, new = NodePool(2, SMALL, at_s=10.0), job(2, 10.0, [1.0])
+    pool.running = {"a": Run("a", recording([3.0] * 20, [1.0] * 20), 0, 0.0), "b": Run("b", new.recording, 0, 9.5)}
+    pool.needs = {"a": (1.0, 2 * GIB), "b": (1.0, 2 * GIB), new.name: (1.0, 2 * GIB)}
+    assert pool.with_room((2.0, 4 * GIB)) == [0, 1]
+    assert pool.with_room((2.1, 4 * GIB)) == [1]
+    assert by_requests(pool, new, most=False).tolist() == [25.0 + 100.0, 75.0 + 100.0]
+    assert by_requests(pool, new, most=True).tolist() == [75.0 + 100.0, 25.0 + 100.0]
+    assert by_current_use(pool, new, Pace()).tolist() == [1.0 - 5.0 / 4.0, 1.0 - 1.0 / 4.0]
 
 
 @pytest.mark.parametrize("who", [LEAST, MOST, CURRENT, RANDOM, OURS])
-def test_every_scheduler_has_a_stand_in_whose_play_depends_on_the_seed_alone(who: Who) -> None:
+def test_every_scheduler_has_a_stand_in_whose_play_depends_on_the_seed_alone(who: Contender) -> None:
     def play() -> list[Run]:
-        judge = judge_of(who, 3, SMALL, Pace(), 1)
-        return list(play_offline(in_groups(6, 3, 60.0, 1), Floor(3, SMALL), judge).runs)
+        judge = policy_of(who, 3, SMALL, Pace(), 1)
+        return list(play_offline(in_groups(6, 3, 60.0, 1), NodePool(3, SMALL), judge).runs)
 
     runs = play()
     assert len(runs) == 6
@@ -265,18 +264,18 @@ def results() -> list[Result]:
         for seed in (1, 2):
             one = recording([2.0] * 10 * seed, [1.0] * 10 * seed)
             runs = [Run(name, one, node, 0.0) for name, node in zip("xy", nodes, strict=True)]
-            found.append(Result(GROUPS, seed, who, 2, overload(runs, 2, shape), 0.5, Played(runs, [0.0, 1.0])))
+            found.append(Result(GROUPS, seed, who, 2, overload(runs, 2, shape), 0.5, Outcome(runs, [0.0, 1.0])))
     return found
 
 
 def test_the_mean_over_seeds_is_held_against_the_best_other() -> None:
-    least, ours = lines_of(results())
+    least, ours = summary_lines(results())
     assert (least.cpu_core_s, least.spread, least.ratio, least.ooms) == (15.0, 5.0, 1.0, 0.0)
     assert (ours.cpu_core_s, ours.ratio, ours.nodes_busy) == (0.0, 0.0, 2.0)
 
 
 def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
-    told, lines = Console(width=150, record=True, file=io.StringIO()), lines_of(results())
+    told, lines = Console(width=150, record=True, file=io.StringIO()), summary_lines(results())
     gangs = [Gangs(OURS, [Repetition(2, 0, 1.5, 0.1)], 1)]
     for table in (output.jobs_table(lines, "jobs"), output.gangs_table(gangs, "gangs")):
         told.print(table)
@@ -320,8 +319,8 @@ def test_one_pattern_alone_can_be_played() -> None:
 
 
 def test_the_fewest_nodes_that_do_as_well_as_the_best_other_on_the_most_are_told() -> None:
-    few = [replace(line, nodes=1) for line in lines_of(results())]
-    many = [replace(line, nodes=3, cpu_core_s=2 * line.cpu_core_s) for line in lines_of(results())]
+    few = [replace(line, nodes=1) for line in summary_lines(results())]
+    many = [replace(line, nodes=3, cpu_core_s=2 * line.cpu_core_s) for line in summary_lines(results())]
     assert fewer_nodes([*few, *many]) == [
         "in groups: Phasewise on 1 nodes overloads no more than default (LeastAllocated) on 3 (0.0 and 30.0 core-s)"
     ]
@@ -329,8 +328,8 @@ def test_the_fewest_nodes_that_do_as_well_as_the_best_other_on_the_most_are_told
 
 def test_without_any_other_scheduler_there_is_nothing_to_be_held_against() -> None:
     ours = [result for result in results() if result.who is OURS]
-    assert math.isnan(lines_of(ours)[0].ratio)
-    assert fewer_nodes(lines_of(ours)) == []
+    assert math.isnan(summary_lines(ours)[0].ratio)
+    assert fewer_nodes(summary_lines(ours)) == []
 
 
 # -- single pods -------------------------------------------------------------------------------------------------------
@@ -338,9 +337,9 @@ def test_without_any_other_scheduler_there_is_nothing_to_be_held_against() -> No
 
 def test_a_choice_counts_by_its_peak_or_where_peaks_are_alike_by_s() -> None:
     choices = [
-        Choice([0.4, 0.8, 0.46], [8.0, 0.0, 0.0], 0),  # the lowest, apart
+        Choice([0.4, 0.8, 0.46], [8.0, 0.0, 0.0], 0),  # the lowest, distinct_peaks
         Choice([0.4, 0.8, 0.46], [8.0, 0.0, 0.0], 2),
-        Choice([0.4, 0.44, 0.8], [2.0, 1.5, 0.0], 1),  # the smaller S of two that are alike
+        Choice([0.4, 0.44, 0.8], [2.0, 1.5, 0.0], 1),  # the smaller S of two that are similar_peaks
         Choice([0.4, 0.44, 0.8], [2.0, 1.5, 0.0], 0),
         Choice([0.4, 0.44, 0.8], [2.0, 1.5, 0.0], 2),
         Choice([0.4, 1.1], [0.0, 0.0], 0),  # not below capacity
@@ -350,11 +349,11 @@ def test_a_choice_counts_by_its_peak_or_where_peaks_are_alike_by_s() -> None:
 
 def test_below_capacity_the_lowest_peak_is_taken_and_without_histories_the_smallest_s() -> None:
     """What is reached: of 1,000 clusters all (`--rows offline --clusters 1000`)."""
-    learned = below_capacity(InProcess(MOST_NODES), 60, 5, lambda _: None)
-    assert learned.apart > 5
-    assert (learned.lowest, learned.smallest) == (learned.apart, learned.alike)
+    learned = below_capacity(InProcess(MAX_NODES), 60, 5, lambda _: None)
+    assert learned.distinct_peaks > 5
+    assert (learned.lowest, learned.smallest) == (learned.distinct_peaks, learned.similar_peaks)
     unlearned = without_histories(InProcess(20), 20, 60, 5, lambda _: None)
-    assert (unlearned.smallest, unlearned.alike) == (60, 60)
+    assert (unlearned.smallest, unlearned.similar_peaks) == (60, 60)
 
 
 # -- a small run on a cluster ------------------------------------------------------------------------------------------

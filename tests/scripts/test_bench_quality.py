@@ -1,4 +1,4 @@
-"""The rows of bench_quality on CPU: what they stand for, by hand."""
+"""The CPU rows of bench_quality, by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_is_decided_sample_by_sample_is_what_a_followed_run_is_given() -> N
     followed = PhasePlan(PlanState(3, 1), expected, weights).follow(
         0, series.usage, np.array(phase), np.arange(101) > 0, LEAD_SAMPLES
     )
-    in_force = cpu.decided()(series, learned, PER_STEP)
+    in_force = cpu.phasewise_rule()(series, learned, PER_STEP)
     np.testing.assert_allclose(in_force[LEAD_SAMPLES:], followed[: 100 - LEAD_SAMPLES, CPU])
     assert np.isnan(in_force[: LEAD_SAMPLES + 1]).all()
 

@@ -1,4 +1,4 @@
-"""The scheduler bench: how it asks and counts, its stand-ins, and a tiny run on a cluster."""
+"""bench_scheduler: its caller, its tables, its stand-ins, and a tiny run on a cluster."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from local_cluster.waiting import wait_until
 from scheduler_bench import objects, output, stub
 from scheduler_bench.binding import KINDS, Round, classes_of_bursts
 from scheduler_bench.calls import Caller, Times
-from scheduler_bench.large import Held
+from scheduler_bench.large import ServiceMemory
 from scheduler_bench.objects import fill, waiting
-from scheduler_bench.place import Memory, Place
+from scheduler_bench.place import BenchCluster, Memory
 from tests.scripts.benches import invoke, servers_of, stopped_at_the_keyboard
 
 NAME = "bench_scheduler"
@@ -69,7 +69,7 @@ def test_the_objects_are_those_that_the_extender_reads() -> None:
     raw = objects.pod("p", 7, node=objects.node_name(3))
     pod = pod_reader(lambda _: (), settings.schedulers)(raw)
     assert (pod.node, pod.workload, pod.ours) == (read_node(objects.node(3)).name, objects.workload_of(7), True)
-    profile, status = objects.learned("team-00", 0)
+    profile, status = objects.learned_profile("team-00", 0)
     assert profile_reader(settings.grid)({**profile, **status}).curves["main"].peak[0] > 3.0
     jobs = {(objects.namespace_of(number), objects.job_of(number)) for number in range(2000)}
     assert len(jobs) == 2000 / objects.PODS_OF_A_JOB
@@ -88,7 +88,7 @@ class Recorded:
 
 def test_pods_are_bound_evenly_and_those_that_wait_are_told_as_a_scheduler_tells_them() -> None:
     api = Recorded()
-    place = Place(None, api)  # type: ignore[arg-type]
+    place = BenchCluster(None, api)  # type: ignore[arg-type]
     with Progress(console=Console(file=io.StringIO())) as progress:
         fill(place, progress, range(4), range(12), 4)
         pods = waiting(place, progress, range(100, 103))
@@ -113,7 +113,7 @@ def test_the_tables_show_shares_of_what_is_compared_and_the_goals(tmp_path: Path
     }
     rounds = [Round(kind, rate, 1.0, 2.0, 3.0, 0.0, 123.0) for kind, told in rates.items() for rate in told]
     times = [Times.of("ours", "filter", 1000, [0.001] * 99 + [0.003], 0.1)]
-    held = [Held(5000, 50_000, 30.0, Memory(200.0, 220.0), Memory(210.0, 230.0))]
+    held = [ServiceMemory(5000, 50_000, 30.0, Memory(200.0, 220.0), Memory(210.0, 230.0))]
     facts = {"date": "2026-01-15", "machine": "x, 2 cores", "nodes": 500, "pods": 1000, "share_percent": 100}
     console = Console(width=150, record=True, file=io.StringIO())
     output.show(console, facts, rounds, times, held)

@@ -1,4 +1,4 @@
-"""bench_thesis: what its jobs are, that all play the same ones, and what it prints."""
+"""bench_thesis: its jobs, the same for all deciders, and its output."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_it_prints_the_tables_beside_the_thesis_and_writes_every_play(tmp_path: 
     assert done.exit_code == 0
     assert "FlowCon: 2 seeds" in done.output
     assert "-42.06 %" in done.output
-    assert "who wins and who loses" in done.output
+    assert "winners and losers" in done.output
     written = orjson.loads((tmp_path / "all.json").read_bytes())
     assert [setting["setting"] for setting in written["settings"]] == [setting.name for setting in ROWS["flowcon"]]
     first = written["settings"][0]

@@ -1,4 +1,4 @@
-"""The bench of moves on real nodes, without them: which jobs come, what their objects say, and what is told of them."""
+"""bench_moves --real without real nodes: arrivals, Kubernetes objects, and the table."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from local_cluster.real_node.node import RealNode
 from moves_bench import output, real
-from moves_bench.jobs import KINDS, Coming, drawn, job, vpa
-from moves_bench.real import ROWS, Ran
+from moves_bench.jobs import KINDS, Arrival, draw_arrivals, job, vpa
+from moves_bench.real import ROWS, JobRecord
 from node_bench.interpreter import Interpreter
 from tests.scripts.benches import invoke
 
@@ -20,8 +20,10 @@ TORCH = Interpreter("/opt/env/bin/python", "torch", ("/usr", "/usr"))
 NODE = RealNode(SimpleNamespace(), SimpleNamespace(name="worker-0", cgroup="group"))  # type: ignore[arg-type]
 
 
-def ran(name: str, kind: str, came_s: float, ended_s: float, *stays: tuple[str, float, float], **told: object) -> Ran:
-    return Ran(name, kind, came_s, ended_s, list(stays), **told)  # type: ignore[arg-type]
+def ran(
+    name: str, kind: str, arrived_s: float, ended_s: float, *stays: tuple[str, float, float], **told: object
+) -> JobRecord:
+    return JobRecord(name, kind, arrived_s, ended_s, list(stays), **told)  # type: ignore[arg-type]
 
 
 DEFAULT = [
@@ -39,8 +41,8 @@ BATCHES = {"default": {1: DEFAULT}, "moves": {1: MOVED}}
 
 
 def test_as_many_jobs_of_each_class_come_at_random_and_the_same_for_every_policy() -> None:
-    coming = drawn(12, 3, 120.0, "s3")
-    assert coming == drawn(12, 3, 120.0, "s3") != drawn(12, 4, 120.0, "s3")
+    coming = draw_arrivals(12, 3, 120.0, "s3")
+    assert coming == draw_arrivals(12, 3, 120.0, "s3") != draw_arrivals(12, 4, 120.0, "s3")
     assert sorted(each.kind for each in coming) == sorted([*KINDS] * 4)
     assert [each.at_s for each in coming] == sorted(each.at_s for each in coming)
     assert all(0.0 <= each.at_s <= 120.0 and 1 <= each.run <= 4 for each in coming)
@@ -49,7 +51,7 @@ def test_as_many_jobs_of_each_class_come_at_random_and_the_same_for_every_policy
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_a_job_may_run_on_any_of_the_nodes_and_survives_an_eviction(moves: bool) -> None:
-    made = job(Coming("s1-small-0", "small", 2, 5.0), NODE, TORCH, Path("/kept"), 2.0, moves=moves)
+    made = job(Arrival("s1-small-0", "small", 2, 5.0), NODE, TORCH, Path("/kept"), 2.0, moves=moves)
     spec, metadata = made["spec"]["template"]["spec"], made["spec"]["template"]["metadata"]
     (main,) = spec["containers"]
     assert main["command"][:3] == ["/opt/env/bin/python", "-m", "training.job"]
@@ -124,12 +126,12 @@ def told(name: str, moves: str = "[]", **status: int) -> dict[str, object]:
     return {"metadata": {"name": name, "annotations": {"phasewise.dev/moves": moves}}, "status": status}
 
 
-def look(cluster: Answers, seen: dict[str, Ran], now_s: float) -> None:
-    real._look(cluster, "jobs", seen, now_s)  # type: ignore[arg-type]
+def look(cluster: Answers, seen: dict[str, JobRecord], now_s: float) -> None:
+    real._observe(cluster, "jobs", seen, now_s)  # type: ignore[arg-type]
 
 
 def test_a_stay_goes_on_while_the_pod_runs_there_and_another_begins_elsewhere() -> None:
-    seen = {"a": Ran("a", "small", 0.0)}
+    seen = {"a": JobRecord("a", "small", 0.0)}
     for now_s, node in ((1.0, "worker-0"), (2.0, "worker-0"), (9.0, "worker-1"), (10.0, "worker-1")):
         look(Answers([("a", node, "Running"), ("other", node, "Running")], [told("a")]), seen, now_s)
     look(Answers([("a", "worker-1", "Pending")], [told("a", '[{"outcome": "back"}]', succeeded=1)]), seen, 12.0)
@@ -144,11 +146,11 @@ def test_the_jobs_of_one_policy_do_not_go_on_from_what_those_of_another_have_kep
     made: list[dict[str, Any]] = []
     keep = SimpleNamespace(create_namespaced_job=lambda _, body: made.append(body))
     monkeypatch.setattr(real, "BatchV1Api", lambda _: keep)
-    monkeypatch.setattr(real, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(real, "POLL_INTERVAL_S", 0.0)
     cluster = Answers([], [told("a", succeeded=1)])
     bench = real.Bench(cluster, [NODE], tmp_path)  # type: ignore[arg-type]
     for namespace in ("default-1", "shares-2"):
-        real._run(bench, ROWS["default"], TORCH, namespace, [Coming("a", "small", 1, 0.0)], 1.0, "seed 0")
+        real._run(bench, ROWS["default"], TORCH, namespace, [Arrival("a", "small", 1, 0.0)], 1.0, "seed 0")
     volumes = [volume for body in made for volume in body["spec"]["template"]["spec"]["volumes"]]
     kept = [Path(volume["hostPath"]["path"]) for volume in volumes if volume["name"] == "checkpoints"]
     assert kept == [tmp_path / "default-1", tmp_path / "shares-2"]
@@ -157,7 +159,7 @@ def test_the_jobs_of_one_policy_do_not_go_on_from_what_those_of_another_have_kep
 
 def test_a_job_that_fails_ends_the_bench() -> None:
     with pytest.raises(RuntimeError, match="a failed"):
-        look(Answers([], [told("a", failed=1)]), {"a": Ran("a", "small", 0.0)}, 1.0)
+        look(Answers([], [told("a", failed=1)]), {"a": JobRecord("a", "small", 0.0)}, 1.0)
 
 
 def test_a_row_that_is_not_there_is_misuse(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The recorder: its plan, its meters against known children, its runs end to end, its pack."""
+"""The recorder: plan, meters against known processes, runs end to end, and packing."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def burn(seconds):
     end = time.process_time() + seconds
     while time.process_time() < end:
         pass
-def told():
+def report():
     t = os.times()
     print(t.user + t.system + t.children_user + t.children_system, flush=True)
     sys.stdin.readline()
 burn(0.2)
-told()
+report()
 if os.fork() == 0:
     burn(0.3)
     os._exit(0)
 os.wait()
-told()
+report()
 kept = bytearray(b"x") * BLOCK
-told()
+report()
 """
-"""Works, lets a child work and end, then holds 200 MiB; after each it says the CPU seconds so far and waits."""
+"""Works, lets a child work and end, then holds 200 MiB; after each it prints the CPU seconds so far and waits."""
 
 JOB = """
 import os, sys, time
@@ -66,7 +66,7 @@ while time.process_time() < before + 0.4:
 tell(f"train 7 {time.process_time() - before}")
 time.sleep(1.2)
 """
-"""A job of some seconds: idle past the first sample, then 0.4 s of work (told as its loss), then idle."""
+"""A job of some seconds: idle past the first sample, then 0.4 s of work (reported as its loss), then idle."""
 
 FAILS = "import sys; print('no such data set'); sys.exit(7)"
 
@@ -238,9 +238,9 @@ class TestRecording:
         assert recorder.record(replace(run, rows=run.rows + 1)).status == "failed"
 
     def test_a_failing_run_is_tried_twice_and_named_with_its_reason(self, tmp_path: Path) -> None:
-        told: list[Outcome] = []
-        outcomes = record_all(_recorder(tmp_path, FAILS), [_run()], 2, told.append)
-        assert outcomes == told
+        reported: list[Outcome] = []
+        outcomes = record_all(_recorder(tmp_path, FAILS), [_run()], 2, reported.append)
+        assert outcomes == reported
         assert (outcomes[0].status, outcomes[0].reason[:11]) == ("failed", "exit code 7")
         assert "no such data set" in (tmp_path / "logs" / f"{_run().container}-2.log").read_text()
         with pytest.raises(pack.PackError, match="failed"):
@@ -290,7 +290,7 @@ class TestScript:
             time.sleep(0.05)
         recording.send_signal(signal.SIGINT)
         told = recording.communicate(timeout=120)[1]
-        assert (recording.returncode, told.splitlines()[-1]) == (1, "stopped; call again to go on")
+        assert (recording.returncode, told.splitlines()[-1]) == (1, "stopped; call again to continue")
         assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["machine.json"]
         assert list((tmp_path / "work").iterdir()) == []
         jobs = [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
@@ -349,4 +349,4 @@ class TestPack:
 
     def test_a_folder_that_is_no_recording_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(pack.PackError, match="record_training run"):
-            pack.read_made_on(tmp_path)
+            pack.read_machine_facts(tmp_path)

@@ -1,4 +1,4 @@
-"""Kubernetes' own benchmark of the scheduler: how it is told what to run, what is read of it, and a tiny run."""
+"""Kubernetes' own benchmark of the scheduler: configuration, results, and a tiny run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hundreds of slow clients: everybody else is answered all the same, by each of our servers."""
+"""Beside hundreds of slow clients, each of our servers still answers all others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from extender.web.server import Server
 from placement_bench.worlds import node_json, pod_json
-from scheduler_bench.slow import BEGUN, KINDS, slow_clients
+from scheduler_bench.slow import FIRST_BYTES, KINDS, slow_clients
 from tests.extender.gangs.herds import pod_json as member_json
 from tests.fakes.served_commands import PlayedApi, kubeconfig, played, run_until
 
@@ -64,7 +64,7 @@ REVIEW = {"request": {"uid": "1", "operation": "CREATE", "object": member_json("
     [
         (("extender", "serve"), post("//filter", FILTER), KINDS),
         (("controller",), get, KINDS),
-        (("webhook",), post("/mutate", REVIEW), tuple(BEGUN)),
+        (("webhook",), post("/mutate", REVIEW), tuple(FIRST_BYTES)),
     ],
     ids=["extender", "controller", "webhook"],
 )

@@ -1,4 +1,4 @@
-"""A training job that is told to end keeps what it has learned, and goes on from there when it is begun again."""
+"""A training job saves a checkpoint on SIGTERM, and resumes from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from tests.scripts.benches import SCRIPTS
 from training import job
 from training.plan import Run
-from training.stages import STOPPED, Arrays, Job, Recipe, run_recipe
+from training.stages import EXIT_TERMINATED, Arrays, Job, Recipe, run_recipe
 
 RUN = Run("c", "mean-numpy", 1, 0, 7, 1, rows=400, epochs=3, steps=5, batch=8, accelerator_wait_s=0.0, part="fit")
 
@@ -44,14 +44,14 @@ class Mean:
         np.save(path, self.state)
 
 
-class Told(Job):
-    """Told to end after so many steps, or as a stage begins."""
+class StoppingJob(Job):
+    """A job that is asked to stop after a number of steps, or as a stage begins."""
 
     after: Callable[[Job], bool] = staticmethod(lambda _: False)
 
     def stepped(self, loss: float) -> None:
         if self.after(self):
-            self.told_to_end = True
+            self.stop_requested = True
         super().stepped(loss)
 
 
@@ -61,12 +61,12 @@ def _made(rows: int, rng: np.random.Generator) -> Arrays:
 
 def trained(folder: Path, checkpoint: Path | None, after: int | None = None) -> np.ndarray | None:
     """The state of a job that came to its end; None where it was told to end after so many steps."""
-    job = Told(RUN, folder, None, checkpoint)
+    job = StoppingJob(RUN, folder, None, checkpoint)
     job.after = lambda job: job.step_count + 1 == after
     try:
         run_recipe(Recipe(_made, lambda data: data, lambda _: Mean()), job)
     except SystemExit as ended:
-        assert ended.code == STOPPED
+        assert ended.code == EXIT_TERMINATED
         return None
     return np.load(folder / "model.npy")
 
@@ -101,7 +101,7 @@ def test_a_job_prints_the_mean_loss_of_the_last_seconds(
     """What the recommender reads in logs: `step=4 loss=0.3`."""
     job, clock_s = Job(RUN, tmp_path), [100.0]
     monkeypatch.setattr("training.stages.time.monotonic", lambda: clock_s[0])
-    job._told_at = clock_s[0]
+    job._logged_at = clock_s[0]
     with caplog.at_level("INFO"):
         for loss in (0.5, 0.25, 0.75, 0.5, 9.0):
             clock_s[0] += 0.5

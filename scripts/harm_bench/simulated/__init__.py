@@ -1,1 +1,1 @@
-"""A cluster on paper: containers that use, are killed, restarted and resized, and who decides what they get."""
+"""A simulated cluster: kubelet, controllers, metrics server, and the VPA's components."""

@@ -1,5 +1,4 @@
-"""What a pod is given when it is made, or told to have while it runs: the VPA's admission controller and what the
-updater shares with it.
+"""The VPA's admission controller, and what the updater shares with it: resources of new and running pods.
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/admission-controller` and `pkg/utils/vpa/capping.go`.
 """
@@ -13,46 +12,47 @@ from harm_bench.simulated.pods import Autoscaler, Policy, Resources
 from recommender.records import CPU, MEMORY, RESOURCES, Amounts, ContainerRecommendation
 
 
-def in_force(vpa: Autoscaler, container: str, has: Resources) -> ContainerRecommendation | None:
-    """What is recommended for a container once policy and, where limits stay, its limits have cut it."""
-    said = vpa.recommendation.get(container)
-    if said is None:
+def capped_recommendation(vpa: Autoscaler, container: str, current: Resources) -> ContainerRecommendation | None:
+    """Recommendation within the policy and, with `RequestsOnly`, the limits of the container."""
+    found = vpa.recommendation.get(container)
+    if found is None:
         return None
-    target, lower, upper = (_capped(amounts, vpa.policy, has) for amounts in (said.target, said.lower, said.upper))
-    return replace(said, target=target, lower=lower, upper=upper)
+    bounds = (found.target, found.lower, found.upper)
+    target, lower, upper = (_capped(amounts, vpa.policy, current) for amounts in bounds)
+    return replace(found, target=target, lower=lower, upper=upper)
 
 
-def resources_for(vpa: Autoscaler, container: str, has: Resources) -> Resources:
-    """The requests and limits that a container gets: the target, and limits that keep their ratio to it.
+def resources_for(vpa: Autoscaler, container: str, current: Resources) -> Resources:
+    """Requests and limits that a container gets: the target, and limits in proportion.
 
     Parameters
     ----------
-    has
-        What its template asks for, or what it has while it runs.
+    current
+        Resources of its template, or of the running container.
     """
-    has = has.defaulted()
-    said = in_force(vpa, container, has)
-    if said is None:
-        return has
-    requests, limits = list(has.requests), list(has.limits)
+    current = current.defaulted()
+    found = capped_recommendation(vpa, container, current)
+    if found is None:
+        return current
+    requests, limits = list(current.requests), list(current.limits)
     for i in (CPU, MEMORY):
-        if math.isnan(said.target[i]):
+        if math.isnan(found.target[i]):
             continue
-        requests[i] = said.target[i]
-        if vpa.policy.controlled_values == "RequestsAndLimits" and not math.isnan(has.limits[i]):
-            limits[i] = _in_proportion(has.limits[i], has.requests[i], said.target[i], i)
+        requests[i] = found.target[i]
+        if vpa.policy.controlled_values == "RequestsAndLimits" and not math.isnan(current.limits[i]):
+            limits[i] = _in_proportion(current.limits[i], current.requests[i], found.target[i], i)
     return Resources((requests[CPU], requests[MEMORY]), (limits[CPU], limits[MEMORY]))
 
 
 def _in_proportion(limit: float, request: float, target: float, resource: int) -> float:
-    """A limit in whole millicores or bytes; one that is the request stays so, as does one without a request."""
+    """Proportional limit in whole millicores or bytes; the target if the limit equals the request or there is none."""
     if request in (limit, 0.0):
         return target
     units = 1000.0 if resource == CPU else 1.0
     return math.floor(limit * target / request * units) / units
 
 
-def _capped(amounts: Amounts, policy: Policy, has: Resources) -> Amounts:
+def _capped(amounts: Amounts, policy: Policy, current: Resources) -> Amounts:
     capped = list(amounts)
     for i, resource in enumerate(RESOURCES):
         if math.isnan(capped[i]) or resource not in policy.controlled:
@@ -61,6 +61,6 @@ def _capped(amounts: Amounts, policy: Policy, has: Resources) -> Amounts:
             capped[i] = max(capped[i], least)
         if most := policy.max_allowed[i]:
             capped[i] = min(capped[i], most)
-        if policy.controlled_values == "RequestsOnly" and has.limits[i] < capped[i]:
-            capped[i] = has.limits[i]
+        if policy.controlled_values == "RequestsOnly" and current.limits[i] < capped[i]:
+            capped[i] = current.limits[i]
     return capped[CPU], capped[MEMORY]

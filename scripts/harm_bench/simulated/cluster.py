@@ -1,4 +1,4 @@
-"""Time passing in a simulated cluster: pods come, use, are killed, resized and evicted, tick by tick."""
+"""A simulated cluster, advanced tick by tick: pods are created, use resources, are killed, resized and evicted."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from harm_bench.simulated.updater import INTERVAL_S, Updater
 DAY_S = 86400.0
 
 UPDATER_PHASE_S = INTERVAL_S / 2.0
-"""The updater looks halfway between two full minutes, at which recommenders do: neither is told of the other's."""
+"""The updater runs halfway between full minutes, at which recommenders run: the two are not synchronised."""
 
 
 @dataclass(slots=True)
 class Cluster:
-    """Workloads side by side; none takes anything from another.
+    """Workloads side by side that do not compete for resources.
 
     Attributes
     ----------
     now_s, tick_s
-        The time, and how far apart the moments are that are looked at.
+        Present time and step of the simulation, seconds.
     kills
-        Those that nobody has taken yet.
+        Kills since the last `take_kills`.
     """
 
     workloads: Sequence[Workload]
@@ -39,7 +39,7 @@ class Cluster:
         self.began_s = self.now_s
 
     def step(self) -> None:
-        """One tick passes."""
+        """Advance by one tick."""
         self.now_s += self.tick_s
         for workload in self.workloads:
             tally = workload.tallies[int((self.now_s - self.began_s) // DAY_S)]

@@ -1,4 +1,4 @@
-"""What keeps as many pods there as a workload is to have: of Deployments, StatefulSets, DaemonSets and Jobs."""
+"""Workload controllers: Deployments, StatefulSets, DaemonSets and Jobs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from harm_bench.simulated.kubelet import fits
 from harm_bench.simulated.pods import Container, Pod, Tally, Workload
 
 START_S = 10.0
-"""From the making of a pod to the start of its containers."""
+"""Seconds from the creation of a pod to the start of its containers."""
 
-FINISHED_KEPT_S = 300.0
-"""A finished pod of a Job is to be seen for so long."""
+FINISHED_POD_TTL_S = 300.0
+"""Seconds until a finished pod of a Job is removed."""
 
 
 def reconcile(workload: Workload, tally: Tally, now_s: float) -> None:
-    """Make and remove pods."""
-    _forget_finished(workload, now_s)
+    """Create and remove pods."""
+    _remove_finished(workload, now_s)
     if workload.kind == "Job":
         _reconcile_job(workload, tally, now_s)
         return
@@ -35,17 +35,14 @@ def reconcile(workload: Workload, tally: Tally, now_s: float) -> None:
 
 
 def evict(workload: Workload, pod: Pod, tally: Tally) -> None:
-    """The Eviction API: the pod goes, and its controller makes another one, which begins anew.
-
-    To a Job it is a pod that has failed.
-    """
+    """Evict a pod as the Eviction API does; its controller replaces it. To a Job it is a failed pod."""
     tally.evictions += 1
     workload.failed_pods += 1
     _remove(workload, pod)
 
 
 def _reconcile_job(workload: Workload, tally: Tally, now_s: float) -> None:
-    """One pod after the other until one ends well or too many have failed; then, later, the next run."""
+    """Run one pod after the other until one succeeds or too many have failed; after a pause, begin the next run."""
     if not workload.live and workload.ended_s == math.inf:
         last = workload.pods[-1] if workload.pods else None
         if last is not None and last.phase == "Succeeded" and last.revision == workload.run:
@@ -53,7 +50,7 @@ def _reconcile_job(workload: Workload, tally: Tally, now_s: float) -> None:
         elif workload.failed_pods > workload.backoff_limit:
             workload.ended_s = now_s
             tally.failed_jobs += 1
-    if now_s >= workload.ended_s + workload.again_after_s:
+    if now_s >= workload.ended_s + workload.next_run_after_s:
         workload.run, workload.failed_pods, workload.ended_s = workload.run + 1, 0, math.inf
     if not workload.live and workload.ended_s == math.inf:
         workload.revision = workload.run
@@ -62,21 +59,21 @@ def _reconcile_job(workload: Workload, tally: Tally, now_s: float) -> None:
 
 
 def _make(workload: Workload, replica: int, now_s: float) -> None:
-    """A pod as its template and the admission controller have it."""
+    """Create a pod from its template, through the admission controller."""
     workload.made += 1
     number = replica if workload.kind == "StatefulSet" else f"{workload.revision}-{workload.made}"
-    given = workload.vpa.update_mode != "Off"
+    mutated = workload.vpa.update_mode != "Off"
     containers = []
     for spec in workload.containers:
-        has = resources_for(workload.vpa, spec.name, spec.resources) if given else spec.resources.defaulted()
-        containers.append(Container(spec, has, has, now_s + START_S))
+        resources = resources_for(workload.vpa, spec.name, spec.resources) if mutated else spec.resources.defaulted()
+        containers.append(Container(spec, resources, resources, now_s + START_S))
     name, uid = f"{workload.name}-{number}", f"{workload.namespace}-{workload.name}-{workload.made}"
     workload.pods.append(Pod(name, uid, replica, workload.revision, now_s, containers))
     workload.version += 1
 
 
 def _place(workload: Workload, now_s: float) -> None:
-    """A pod that no node has room for waits."""
+    """Delay the start of pods that do not fit on a node."""
     for pod in workload.pods:
         if pod.phase == "Pending" and not fits(pod, workload.node):
             for container in pod.containers:
@@ -88,7 +85,7 @@ def _remove(workload: Workload, pod: Pod) -> None:
     workload.version += 1
 
 
-def _forget_finished(workload: Workload, now_s: float) -> None:
+def _remove_finished(workload: Workload, now_s: float) -> None:
     for pod in [pod for pod in workload.pods if pod.finished]:
-        if workload.kind != "Job" or now_s - pod.ended_s >= FINISHED_KEPT_S:
+        if workload.kind != "Job" or now_s - pod.ended_s >= FINISHED_POD_TTL_S:
             _remove(workload, pod)

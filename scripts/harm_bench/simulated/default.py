@@ -1,7 +1,7 @@
-"""The default recommender at work in a simulated cluster: one decaying histogram for all pods with the same labels.
+"""The default recommender in a simulated cluster: one decaying histogram for all pods with the same labels.
 
-Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender`. Flags stand at their defaults. Aggregates
-that nothing was added to for eight days are not dropped: no simulation is as long.
+Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender`, with default flags. Aggregates without
+samples for eight days are not dropped: no simulation is as long.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DefaultRecommender:
     Parameters
     ----------
     metrics
-        Where it learns what containers use.
+        Source of usage samples.
     """
 
     def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
@@ -50,11 +50,11 @@ class DefaultRecommender:
         self._sampled_s: dict[tuple[str, str], float] = {}
 
     def round(self) -> None:
-        """One loop: samples, kills and statuses."""
+        """Run one loop: samples, kills and statuses."""
         pods = {(w.namespace, pod.name): (w, pod) for w in self._cluster.workloads for pod in w.pods}
         for usage in self._metrics.read():
             if (found := pods.get((usage.namespace, usage.pod))) is not None:
-                self._take(*found, usage)
+                self._add_sample(*found, usage)
         for kill in self._cluster.take_kills():
             if (found := pods.get((kill.namespace, kill.pod))) is not None:
                 record_oom(self._session(*found, kill.container), kill.when_s, kill.memory_bytes)
@@ -62,14 +62,14 @@ class DefaultRecommender:
             self._recommend(workload)
 
     def stop(self) -> None:
-        """The process ends: what stands stays, and so do the checkpoints, which it writes in each loop."""
+        """Stop the process: statuses and checkpoints, which it writes in each loop, stay."""
         now_s = self._cluster.now_s
         self._checkpoints = {
             name: checkpoint_status(_sessions(found.values()), now_s) for name, found in self._aggregates.items()
         }
 
     def start(self) -> None:
-        """Another process begins with what the checkpoints hold."""
+        """Start a new process from the checkpoints."""
         self._aggregates.clear()
         self._sampled_s.clear()
         for name, status in self._checkpoints.items():
@@ -80,7 +80,7 @@ class DefaultRecommender:
         found = self._aggregates[Name(workload.namespace, workload.name, container)]
         return found.setdefault(labels_of(workload, pod), HistogramAggregate()).session(pod.uid)
 
-    def _take(self, workload: Workload, pod: Pod, usage: Usage) -> None:
+    def _add_sample(self, workload: Workload, pod: Pod, usage: Usage) -> None:
         whose = pod.uid, usage.container
         session = self._session(workload, pod, usage.container)
         if min(usage.cpu_cores, usage.memory_bytes) < 0.0 or usage.timestamp_s <= self._sampled_s.get(whose, -math.inf):
@@ -97,12 +97,12 @@ class DefaultRecommender:
             whole = merged(sessions) if len(found) > 1 else next((one.past for one in found), HistogramSession())
             if workload.pods or whole.samples:
                 estimates[spec.name] = whole.estimate(NO_FLOORS)
-        said = constrain(estimates, lambda name: workload.vpa.policy, SharedLimits())
-        workload.vpa.recommendation = {one.container: one for one in said}
+        recommended = constrain(estimates, lambda name: workload.vpa.policy, SharedLimits())
+        workload.vpa.recommendation = {one.container: one for one in recommended}
 
 
 def labels_of(workload: Workload, pod: Pod) -> str:
-    """What tells its labels from those of other pods: a StatefulSet names each of its pods, a Job each of its runs."""
+    """Labels that distinguish pods of a workload: a StatefulSet labels each pod, a Job each run."""
     return f"{pod.revision}/{pod.replica if workload.kind == 'StatefulSet' else ''}"
 
 

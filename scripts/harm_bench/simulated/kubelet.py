@@ -1,4 +1,4 @@
-"""The containers of a pod from start to end: what they use, how they are killed, started again and resized in place."""
+"""The kubelet: runs the containers of a pod, kills, restarts and resizes them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from harm_bench.simulated.pods import Container, Node, Obstacle, Phase, Pod, Res
 from recommender.records import CPU, MEMORY, RESOURCES
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 10.0, 300.0
-BACKOFF_FORGOTTEN_S = 600.0
-"""A run of this length starts the waits anew."""
+BACKOFF_RESET_S = 600.0
+"""A run of this length resets the back-off."""
 
 
 class Kill(NamedTuple):
-    """A container that wanted more memory than there was for it.
+    """A container killed for memory, or a pod evicted by a node short of memory.
 
     Attributes
     ----------
-    when_s
-        Seconds.
     memory_bytes
-        What it had requested, NaN where nothing; or what it used, where its node evicted its pod.
+        Memory request (NaN without one) for a kill; memory in use for an eviction.
     """
 
     namespace: str
@@ -32,8 +30,8 @@ class Kill(NamedTuple):
     memory_bytes: float
 
 
-def run(workload: Workload, pod: Pod, tally: Tally, now_s: float, lasted_s: float) -> list[Kill]:
-    """The last `lasted_s` seconds of a pod; returns the kills."""
+def run(workload: Workload, pod: Pod, tally: Tally, now_s: float, elapsed_s: float) -> list[Kill]:
+    """Run a pod for the last `elapsed_s` seconds; return kills."""
     kills: list[Kill] = []
     if pod.phase == "Running" and workload.kind == "Job" and now_s - pod.started_s >= workload.runs_for_s:
         _end(workload, pod, "Succeeded", now_s)
@@ -41,18 +39,18 @@ def run(workload: Workload, pod: Pod, tally: Tally, now_s: float, lasted_s: floa
     for container in pod.containers:
         if not container.running:
             _start_if_due(workload, pod, container, now_s)
-            tally.down_s += 0.0 if container.running else lasted_s
+            tally.down_s += 0.0 if container.running else elapsed_s
             continue
         age_s = now_s - container.started_s
-        if any(window.holds(now_s) and age_s >= least_s for window, least_s in container.spec.crashes):
+        if any(window.contains(now_s) and age_s >= least_s for window, least_s in container.spec.crashes):
             _stop(workload, pod, container, now_s)
             continue
         cpu_cores, memory_bytes = wanted = container.spec.use(age_s, now_s, pod.replica)
-        tally.ran(wanted, container.has.requests, lasted_s)
-        most_cores, most_bytes = container.has.limits
+        tally.ran(wanted, container.actual.requests, elapsed_s)
+        most_cores, most_bytes = container.actual.limits
         container.used = (most_cores if most_cores < cpu_cores else cpu_cores), memory_bytes
-        container.cpu_core_seconds += container.used[CPU] * lasted_s
-        requested_bytes = container.has.requests[MEMORY]
+        container.cpu_core_seconds += container.used[CPU] * elapsed_s
+        requested_bytes = container.actual.requests[MEMORY]
         if memory_bytes > most_bytes or memory_bytes > workload.node.allocatable[MEMORY]:
             kills.append(Kill(workload.namespace, pod.name, container.spec.name, now_s, requested_bytes))
             container.kills += 1
@@ -76,7 +74,7 @@ def _start_if_due(workload: Workload, pod: Pod, container: Container, now_s: flo
 
 
 def _stop(workload: Workload, pod: Pod, container: Container, now_s: float, *, killed: bool = False) -> None:
-    """A container ends with an error: it is started again after a while, or its pod has failed."""
+    """End a container with an error: it is restarted after the back-off, or its pod fails."""
     age_s = now_s - container.started_s
     container.last_kill_s = age_s if killed else math.nan
     container.running, container.ended_s, container.used = False, now_s, (0.0, 0.0)
@@ -84,7 +82,7 @@ def _stop(workload: Workload, pod: Pod, container: Container, now_s: float, *, k
     if workload.kind == "Job" and not workload.restarts_in_place:
         _end(workload, pod, "Failed", now_s)
         return
-    if age_s >= BACKOFF_FORGOTTEN_S:
+    if age_s >= BACKOFF_RESET_S:
         container.backoff_s = FIRST_BACKOFF_S
     container.starts_s = now_s + container.backoff_s
     container.backoff_s = min(2.0 * container.backoff_s, LONGEST_BACKOFF_S)
@@ -101,19 +99,19 @@ def _end(workload: Workload, pod: Pod, phase: Phase, now_s: float) -> None:
     workload.version += 1
 
 
-def ask(pod: Pod, wanted: Mapping[str, Resources]) -> bool:
-    """Patch `pods/<name>/resize`; False, and nothing is changed, where it would put the pod in another QoS class."""
-    after = [wanted.get(container.spec.name, container.wanted) for container in pod.containers]
-    if qos_of(after) != qos_of([container.wanted for container in pod.containers]):
+def request_resize(pod: Pod, wanted: Mapping[str, Resources]) -> bool:
+    """Patch `pods/<name>/resize`; return False and change nothing if that would change the QoS class of the pod."""
+    after = [wanted.get(container.spec.name, container.desired) for container in pod.containers]
+    if qos_of(after) != qos_of([container.desired for container in pod.containers]):
         return False
     for container, resources in zip(pod.containers, after, strict=True):
-        container.wanted = resources
+        container.desired = resources
     return True
 
 
 def resize(workload: Workload, pod: Pod, tally: Tally, now_s: float) -> None:
-    """What the kubelet does about a pod whose spec asks for something else than its containers have."""
-    if all(container.wanted == container.has for container in pod.containers):
+    """Resize a pod whose containers differ from its spec, or note why that is not possible."""
+    if all(container.desired == container.actual for container in pod.containers):
         if pod.resize is not None:
             pod.resize = None
             workload.version += 1
@@ -125,21 +123,21 @@ def resize(workload: Workload, pod: Pod, tally: Tally, now_s: float) -> None:
             workload.version += 1
         return
     for container in pod.containers:
-        if _restarts(container):
+        if _needs_restart(container):
             container.running, container.starts_s, container.ended_s = False, now_s, now_s
             container.last_kill_s = math.nan
             container.restarts += 1
             tally.restarts += 1
-        container.has = container.wanted
+        container.actual = container.desired
     pod.resize = None
     tally.updates += 1
     workload.version += 1
 
 
 def fits(pod: Pod, node: Node) -> bool:
-    """Whether a node has as much as a pod's spec requests."""
+    """Whether the requests of a pod's spec fit on a node."""
     return all(
-        sum(c.wanted.requests[i] for c in pod.containers if c.wanted.requests[i] >= 0.0) <= node.allocatable[i]
+        sum(c.desired.requests[i] for c in pod.containers if c.desired.requests[i] >= 0.0) <= node.allocatable[i]
         for i in (CPU, MEMORY)
     )
 
@@ -147,21 +145,19 @@ def fits(pod: Pod, node: Node) -> bool:
 def _obstacle(pod: Pod, node: Node, now_s: float) -> Obstacle | None:
     if not fits(pod, node):
         return "Infeasible"
-    raises = any(
-        container.wanted.requests[i] > container.has.requests[i] for container in pod.containers for i in (CPU, MEMORY)
-    )
-    if raises and any(window.holds(now_s) for window in node.full):
+    raises = any(c.desired.requests[i] > c.actual.requests[i] for c in pod.containers for i in (CPU, MEMORY))
+    if raises and any(window.contains(now_s) for window in node.full):
         return "Deferred"
-    if any(container.wanted.limits[MEMORY] < container.used[MEMORY] for container in pod.containers):
+    if any(container.desired.limits[MEMORY] < container.used[MEMORY] for container in pod.containers):
         return "Error"
     return None
 
 
-def _restarts(container: Container) -> bool:
-    """Whether a resource changes that this container cannot be given while it runs."""
+def _needs_restart(container: Container) -> bool:
+    """Whether a resource with the resize policy RestartContainer changes."""
     return container.running and any(
         resource in container.spec.restart_for and _differ(before[i], after[i])
-        for before, after in zip(container.has, container.wanted, strict=True)
+        for before, after in zip(container.actual, container.desired, strict=True)
         for i, resource in enumerate(RESOURCES)
     )
 

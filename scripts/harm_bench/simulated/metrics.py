@@ -1,4 +1,4 @@
-"""What a metrics server tells of a simulated cluster: means over its windows, and what may go wrong with that."""
+"""The metrics server of a simulated cluster (means over windows), and faults in its samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recommender.records import MEMORY
 
 
 class Usage(NamedTuple):
-    """What one container used: mean cores over a window, bytes at its end; `timestamp_s` is that end."""
+    """Use of one container: mean cores over a window, bytes at its end `timestamp_s`."""
 
     namespace: str
     pod: str
@@ -21,46 +21,47 @@ class Usage(NamedTuple):
     memory_bytes: float
 
 
-Distort = Callable[[Usage, float], Usage | None]
-"""Given what is true and the time, what is told; None for nothing."""
+Distortion = Callable[[Usage, float], Usage | None]
+"""(true sample, time) -> reported sample, or None for no report."""
 
 
-def as_it_is(usage: Usage, now_s: float) -> Usage:
-    """The truth."""
+def exact(usage: Usage, now_s: float) -> Usage:
+    """Report the true sample."""
     return usage
 
 
 class Metrics:
-    """Looks at all containers once in a window; in between it tells what it saw last.
+    """Scrapes all containers once per window, and reports the last scrape in between.
 
     Parameters
     ----------
     window_s
         metrics-server: 15 seconds by default.
     distort
-        What comes between.
+        Fault in the reported samples.
     """
 
-    def __init__(self, cluster: Cluster, window_s: float = 15.0, distort: Distort = as_it_is) -> None:
+    def __init__(self, cluster: Cluster, window_s: float = 15.0, distort: Distortion = exact) -> None:
         self._cluster, self._window_s, self._distort = cluster, window_s, distort
-        self._looked_s = -1.0
-        self._counted: dict[tuple[str, str], tuple[float, float]] = {}
-        self._told: list[Usage] = []
+        self._scraped_s = -1.0
+        self._cpu_counters: dict[tuple[str, str], tuple[float, float]] = {}
+        self._samples: list[Usage] = []
 
     def scrape(self) -> None:
-        """A tick has passed: look again where a window is over, whether or not anybody asks."""
+        """Call after each tick: scrape if the window is over."""
         now_s = self._cluster.now_s
-        if now_s - self._looked_s >= self._window_s:
-            self._told = [told for usage in self._look(now_s) if (told := self._distort(usage, now_s)) is not None]
-            self._looked_s = now_s
+        if now_s - self._scraped_s >= self._window_s:
+            usages = (self._distort(usage, now_s) for usage in self._scrape_all(now_s))
+            self._samples = [usage for usage in usages if usage is not None]
+            self._scraped_s = now_s
 
     def read(self) -> list[Usage]:
-        """The latest of each running container."""
-        return self._told
+        """Latest sample of each running container."""
+        return self._samples
 
-    def _look(self, now_s: float) -> Iterator[Usage]:
-        """A container is told of when it has run since the look before."""
-        before, self._counted = self._counted, {}
+    def _scrape_all(self, now_s: float) -> Iterator[Usage]:
+        """Yield a sample of each container that has run since the previous scrape."""
+        before, self._cpu_counters = self._cpu_counters, {}
         for workload in self._cluster.workloads:
             for pod in workload.live:
                 for container in pod.containers:
@@ -68,23 +69,23 @@ class Metrics:
                         continue
                     key, name = (pod.uid, container.spec.name), container.spec.name
                     core_seconds = container.cpu_core_seconds
-                    self._counted[key] = container.started_s, core_seconds
-                    started_s, counted = before.get(key, (None, 0.0))
-                    if started_s == container.started_s and now_s > self._looked_s:
-                        cpu_cores = (core_seconds - counted) / (now_s - self._looked_s)
+                    self._cpu_counters[key] = container.started_s, core_seconds
+                    started_s, counter = before.get(key, (None, 0.0))
+                    if started_s == container.started_s and now_s > self._scraped_s:
+                        cpu_cores = (core_seconds - counter) / (now_s - self._scraped_s)
                         yield Usage(workload.namespace, pod.name, name, now_s, cpu_cores, container.used[MEMORY])
 
 
-def silent(window: Window) -> Distort:
-    """Nothing is told for a while."""
-    return lambda usage, now_s: None if window.holds(now_s) else usage
+def outage(window: Window) -> Distortion:
+    """No samples during the window."""
+    return lambda usage, now_s: None if window.contains(now_s) else usage
 
 
-def clock_ahead(window: Window, by_s: float) -> Distort:
-    """The clock of who tells is wrong for a while."""
-    return lambda usage, now_s: usage._replace(timestamp_s=now_s + by_s) if window.holds(now_s) else usage
+def clock_ahead(window: Window, by_s: float) -> Distortion:
+    """Timestamps are ahead by `by_s` during the window."""
+    return lambda usage, now_s: usage._replace(timestamp_s=now_s + by_s) if window.contains(now_s) else usage
 
 
-def negative(window: Window) -> Distort:
-    """Less than nothing is used for a while."""
-    return lambda usage, now_s: usage._replace(cpu_cores=-usage.cpu_cores) if window.holds(now_s) else usage
+def negated(window: Window) -> Distortion:
+    """CPU is negative during the window."""
+    return lambda usage, now_s: usage._replace(cpu_cores=-usage.cpu_cores) if window.contains(now_s) else usage

@@ -1,4 +1,4 @@
-"""What there is in a simulated cluster: workloads, their pods and containers, the VPA of each, and what happened."""
+"""Objects of a simulated cluster: workloads, pods, containers, VPAs, and tallies of what happened."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class Tally:
     Attributes
     ----------
     evictions
-        Pods that the updater had made again.
+        Pods evicted by the updater.
     kills
-        Containers that were killed for want of memory, and pods that a node short of memory evicted.
+        Containers killed for memory, and pods evicted by a node short of memory.
     restarts
-        Containers that a resize restarted.
+        Containers restarted by a resize.
     updates
         Pods resized in place.
     failed_jobs
-        Jobs that ended otherwise than well.
+        Jobs that failed.
     down_s
-        Container-seconds in which one that should have run did not.
+        Container-seconds in which a container should have run but did not.
     ran_s, below_cpu_s, below_memory_s
-        Container-seconds in all, and those in which more than 1.05 times what was requested was wanted.
+        Container-seconds in total, and those with demand above 1.05 times the request.
     used, reserved, slack
-        Core-seconds and byte-seconds; slack is what was reserved and not used.
+        Core-seconds and byte-seconds; slack is requested but unused.
     """
 
     evictions: int = 0
@@ -49,16 +49,16 @@ class Tally:
     reserved: list[float] = field(default_factory=lambda: [0.0, 0.0])
     slack: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
-    def ran(self, wanted: Amounts, requests: Amounts, lasted_s: float) -> None:
-        """A container ran for so long, wanted this and had requested that (NaN: nothing)."""
-        self.ran_s += lasted_s
-        self.below_cpu_s += lasted_s * (wanted[CPU] > requests[CPU] * VIOLATION_TOLERANCE)
-        self.below_memory_s += lasted_s * (wanted[MEMORY] > requests[MEMORY] * VIOLATION_TOLERANCE)
+    def ran(self, wanted: Amounts, requests: Amounts, elapsed_s: float) -> None:
+        """Add a container that ran for `elapsed_s` with this demand and these requests (NaN: none)."""
+        self.ran_s += elapsed_s
+        self.below_cpu_s += elapsed_s * (wanted[CPU] > requests[CPU] * VIOLATION_TOLERANCE)
+        self.below_memory_s += elapsed_s * (wanted[MEMORY] > requests[MEMORY] * VIOLATION_TOLERANCE)
         for i in (CPU, MEMORY):
-            self.used[i] += wanted[i] * lasted_s
+            self.used[i] += wanted[i] * elapsed_s
             if requests[i] >= 0.0:
-                self.reserved[i] += requests[i] * lasted_s
-                self.slack[i] += max(0.0, requests[i] - wanted[i]) * lasted_s
+                self.reserved[i] += requests[i] * elapsed_s
+                self.slack[i] += max(0.0, requests[i] - wanted[i]) * elapsed_s
 
     def __add__(self, other: Tally) -> Tally:
         both = Tally()
@@ -75,22 +75,22 @@ Qos = Literal["Guaranteed", "Burstable", "BestEffort"]
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
 Obstacle = Literal["Deferred", "Infeasible", "Error"]
-"""A full node, a node too small, a memory limit below what is used."""
+"""Full node, node too small, memory limit below use."""
 
 Use = Callable[[float, float, int], Amounts]
-"""Given the age of a run and the time (both seconds), and the number of the replica: cores and bytes."""
+"""(age of the run and time in seconds, replica number) -> cores and bytes."""
 
 NONE: Amounts = (math.nan, math.nan)
 
 
 class Resources(NamedTuple):
-    """Requests and limits of a container: cores and bytes, NaN where there is none."""
+    """Requests and limits of a container: cores and bytes, NaN for none."""
 
     requests: Amounts = NONE
     limits: Amounts = NONE
 
     def defaulted(self) -> Resources:
-        """As the API server takes them in: a limit without a request is the request, too."""
+        """As the API server defaults them: a request without a value is its limit."""
         cpu, memory = (
             limit if math.isnan(request) else request for request, limit in zip(self.requests, self.limits, strict=True)
         )
@@ -98,12 +98,12 @@ class Resources(NamedTuple):
 
 
 class Window(NamedTuple):
-    """From one moment until before another, seconds."""
+    """Half-open interval of time, seconds."""
 
     from_s: float
     until_s: float
 
-    def holds(self, now_s: float) -> bool:
+    def contains(self, now_s: float) -> bool:
         return self.from_s <= now_s < self.until_s
 
 
@@ -114,11 +114,11 @@ class ContainerSpec:
     Attributes
     ----------
     use
-        What it would use if it could.
+        Demand.
     restart_for
         Resources whose change restarts it (`resizePolicy: RestartContainer`).
     crashes
-        Within each window, a run of at least so many seconds ends with an error.
+        (window, seconds): within the window, a run that is this old ends with an error.
     """
 
     name: str
@@ -130,7 +130,7 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a VPA says of its containers."""
+    """Container policy of a VPA."""
 
     mode: str = "Auto"
     min_allowed: Limits = NO_LIMITS
@@ -141,7 +141,7 @@ class Policy:
 
 @dataclass(slots=True)
 class Autoscaler:
-    """A VPA: how it is set up, and what its status recommends by container name."""
+    """A VPA: its spec, and the recommendation in its status by container name."""
 
     update_mode: UpdateMode = "Recreate"
     policy: Policy = field(default_factory=Policy)
@@ -155,25 +155,25 @@ class Container:
 
     Attributes
     ----------
-    has, wanted
-        What the kubelet has set, and what the pod's spec asks for; they differ while a resize waits.
+    actual, desired
+        Resources set by the kubelet, and those of the pod's spec; they differ while a resize is pending.
     running
-        Whether it runs; else it starts at `starts_s`, infinite where never again.
+        Whether it runs; otherwise it starts at `starts_s` (infinite: never).
     started_s
-        When the present run began, or the last one.
+        Start of the present or the last run.
     restarts, kills
-        How often it was started again, and how often of these for want of memory.
+        Number of restarts, and number of kills for memory among them.
     last_kill_s
-        How old the run was that ended last, where a kill for memory ended it; NaN else (`lastState`).
+        Age of the last run when it was killed for memory; NaN if it ended otherwise (`lastState`).
     backoff_s
-        How long it waits the next time that it ends by itself.
+        Back-off before the next restart.
     used, cpu_core_seconds
-        Cores and bytes now, zero while it does not run; and what the run has used so far.
+        Cores and bytes now, zero while it does not run; CPU time of the present run.
     """
 
     spec: ContainerSpec
-    has: Resources
-    wanted: Resources
+    actual: Resources
+    desired: Resources
     starts_s: float
     running: bool = False
     started_s: float = math.nan
@@ -187,7 +187,7 @@ class Container:
 
 
 class Resize(NamedTuple):
-    """Why a resize is not done, and since when (seconds)."""
+    """Why a resize is pending, and since when (seconds)."""
 
     reason: Obstacle
     since_s: float
@@ -195,7 +195,7 @@ class Resize(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Pod:
-    """A pod; `replica` is its number, which a StatefulSet's pod keeps when it is made again."""
+    """A pod; `replica` is its number, which a StatefulSet keeps for the replacement."""
 
     name: str
     uid: str
@@ -213,22 +213,22 @@ class Pod:
         return self.phase in ("Succeeded", "Failed")
 
     def qos(self) -> Qos:
-        """The class that its requests and limits put it in."""
-        return qos_of([container.has for container in self.containers])
+        """QoS class by its requests and limits."""
+        return qos_of([container.actual for container in self.containers])
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Where the pods of a workload run, each on a node of its own.
+    """The nodes of a workload; each pod has one of its own.
 
     Attributes
     ----------
     allocatable
         Cores and bytes.
     full
-        Meanwhile there is no room to raise anything: the kubelet defers.
+        Windows without room to raise requests: the kubelet defers resizes.
     evicts
-        Whether its memory is short: who uses more than was requested is evicted.
+        Whether memory is short: pods that use more than they request are evicted.
     """
 
     allocatable: Amounts = (32.0, 128 * 2.0**30)
@@ -243,23 +243,23 @@ class Workload:
     Attributes
     ----------
     runs_for_s
-        Of a Job: when a pod of this age ends well.
-    again_after_s
-        Of a Job: so long after one has ended the next one of its class begins; never where infinite.
+        Jobs: age at which a pod succeeds.
+    next_run_after_s
+        Jobs: time from the end of a run to the next one of the class; infinite for never.
     backoff_limit
-        Of a Job: more pods than these may not fail.
+        Jobs: number of failed pods that is tolerated.
     restarts_in_place
-        Of a Job: whether a container that fails is started again (`restartPolicy: OnFailure`), and its pod goes on.
+        Jobs: whether failed containers are restarted within their pod (`restartPolicy: OnFailure`).
     scales
-        From each moment on (seconds) there are to be so many replicas.
+        (time in seconds, number of replicas from then on).
     rollouts
-        When its template gets another revision: its pods are made again one by one.
+        Times of new revisions of the template: pods are replaced one by one.
     run
-        Of a Job: the number of the present one.
+        Jobs: number of the present run.
     failed_pods, ended_s
-        Of the present Job: how many of its pods have failed, and when it ended; infinite while it goes on.
+        Present Job: number of failed pods, and time of its end; infinite while it runs.
     version
-        Another one after every change that a watch of its pods would show.
+        Changes with every change that a watch of its pods would show.
     tallies
         What happened, by day.
     """
@@ -272,7 +272,7 @@ class Workload:
     vpa: Autoscaler
     node: Node = field(default_factory=Node)
     runs_for_s: float = math.inf
-    again_after_s: float = math.inf
+    next_run_after_s: float = math.inf
     backoff_limit: int = 0
     restarts_in_place: bool = False
     scales: tuple[tuple[float, int], ...] = ()
@@ -291,20 +291,20 @@ class Workload:
         return [pod for pod in self.pods if not pod.finished]
 
     def replicas_at(self, now_s: float) -> int:
-        """How many pods there are to be."""
+        """Desired number of replicas."""
         return next((number for at_s, number in reversed(self.scales) if now_s >= at_s), self.replicas)
 
 
 def qos_of(resources: Sequence[Resources]) -> Qos:
-    """The class of a pod whose containers have these.
+    """QoS class of a pod whose containers have these resources.
 
     Examples
     --------
     >>> qos_of([Resources((1.0, 2.0), (1.0, 2.0))]), qos_of([Resources((1.0, 2.0))]), qos_of([Resources()])
     ('Guaranteed', 'Burstable', 'BestEffort')
     """
-    if all(math.isnan(amount) for has in resources for pair in has for amount in pair):
+    if all(math.isnan(amount) for one in resources for pair in one for amount in pair):
         return "BestEffort"
-    if all(has.requests[i] == has.limits[i] for has in resources for i in (CPU, MEMORY)):
+    if all(one.requests[i] == one.limits[i] for one in resources for i in (CPU, MEMORY)):
         return "Guaranteed"
     return "Burstable"

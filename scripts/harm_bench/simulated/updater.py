@@ -1,7 +1,7 @@
-"""The VPA's updater: which running pods it acts on, and how.
+"""The VPA's updater: which running pods it updates, and how.
 
-Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/updater` (priority, restriction, logic), version 1.7. Flags
-stand at their defaults; no rate limit, no disruption budget, no startup boost.
+Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/updater` (priority, restriction, logic), version 1.7, with
+default flags; without rate limit, disruption budget and startup boost.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from harm_bench.simulated.admission import in_force, resources_for
+from harm_bench.simulated.admission import capped_recommendation, resources_for
 from harm_bench.simulated.controllers import evict
-from harm_bench.simulated.kubelet import ask
+from harm_bench.simulated.kubelet import request_resize
 from harm_bench.simulated.pods import Autoscaler, Pod, Resources, Tally, Workload
 from recommender.records import CPU, MEMORY, Amounts
 
@@ -22,18 +22,18 @@ MIN_REPLICAS = 2
 EVICTION_TOLERANCE = 0.5
 UPDATE_THRESHOLD = 0.1
 LIFETIME_S = 12 * 3600.0
-"""A pod older than this is updated for a difference of a tenth, whatever the bounds say."""
+"""A pod of this age is updated for a difference of `UPDATE_THRESHOLD`, even within its bounds."""
 
 QUICK_OOM_S = 600.0
-LEAST_TOTAL = 0.001
-"""Of what is requested; differences are shares of it."""
+MIN_REQUEST = 0.001
+"""Smallest request that differences are related to."""
 
 DEFERRED_S, IN_PROGRESS_S = 300.0, 3600.0
-"""For so long a resize is waited for before its pod is evicted, where that may be."""
+"""Seconds to wait for a resize before its pod is evicted."""
 
 
 class Priority(NamedTuple):
-    """Why a pod is acted on; the larger one first."""
+    """Priority of an update; larger ones first."""
 
     scale_up: bool
     difference: float
@@ -41,13 +41,13 @@ class Priority(NamedTuple):
 
 @dataclass(slots=True)
 class Updater:
-    """What it remembers from loop to loop: when each pod's name was first seen resizing, and what was infeasible."""
+    """State between loops: when each pod name was first seen resizing, and which resizes were infeasible."""
 
     resizing_since_s: dict[tuple[str, str], float] = field(default_factory=dict)
     infeasible: dict[str, Mapping[str, Resources]] = field(default_factory=dict)
 
     def loop(self, workload: Workload, tally: Tally, now_s: float) -> None:
-        """Look at the pods of one workload."""
+        """Update the pods of one workload where needed."""
         vpa = workload.vpa
         live = workload.live
         required = MIN_REPLICAS if vpa.min_replicas is None else vpa.min_replicas
@@ -59,40 +59,40 @@ class Updater:
             if vpa.update_mode == "Recreate":
                 self._evict(workload, pod, budget, tally)
             else:
-                self._in_place(workload, pod, budget, tally, now_s)
+                self._update_in_place(workload, pod, budget, tally, now_s)
 
     def _evict(self, workload: Workload, pod: Pod, budget: Budget, tally: Tally) -> None:
         if budget.take(pod):
             evict(workload, pod, tally)
 
-    def _in_place(self, workload: Workload, pod: Pod, budget: Budget, tally: Tally, now_s: float) -> None:
+    def _update_in_place(self, workload: Workload, pod: Pod, budget: Budget, tally: Tally, now_s: float) -> None:
         if pod.phase == "Pending":
             return
-        only = workload.vpa.update_mode == "InPlace"
-        wanted = {c.spec.name: resources_for(workload.vpa, c.spec.name, c.has) for c in pod.containers}
-        waits = any(container.wanted != container.has for container in pod.containers)
-        if waits and not only:
-            if self._waited_enough(workload, pod, now_s):
+        in_place_only = workload.vpa.update_mode == "InPlace"
+        wanted = {c.spec.name: resources_for(workload.vpa, c.spec.name, c.actual) for c in pod.containers}
+        pending = any(container.desired != container.actual for container in pod.containers)
+        if pending and not in_place_only:
+            if self._resize_timed_out(workload, pod, now_s):
                 self._evict(workload, pod, budget, tally)
             return
-        if only and not self._feasible(pod, wanted):
+        if in_place_only and not self._feasible(pod, wanted):
             return
-        if not waits and not budget.take(pod) and not only:
+        if not pending and not budget.take(pod) and not in_place_only:
             return
-        if not ask(pod, wanted) and not only:
+        if not request_resize(pod, wanted) and not in_place_only:
             evict(workload, pod, tally)
 
-    def _waited_enough(self, workload: Workload, pod: Pod, now_s: float) -> bool:
-        """The wait counts from the first time that a pod of this name was seen to wait: it is never taken back."""
+    def _resize_timed_out(self, workload: Workload, pod: Pod, now_s: float) -> bool:
+        """Whether the wait is over; it counts from the first pending resize of this pod name and is never reset."""
         since_s = self.resizing_since_s.setdefault((workload.namespace, pod.name), now_s)
         if pod.resize is None:
             return now_s - since_s > IN_PROGRESS_S
         return pod.resize.reason != "Deferred" or now_s - since_s > DEFERRED_S
 
     def _feasible(self, pod: Pod, wanted: Mapping[str, Resources]) -> bool:
-        """What a node had no room for is asked for once more, then not until less of something is wanted."""
+        """Whether to request the resize: an infeasible one is requested once more, then only with a lower request."""
         before = self.infeasible.get(pod.uid)
-        if before is not None and not _less_of_something(wanted, before):
+        if before is not None and not _any_request_lower(wanted, before):
             return False
         if pod.resize is not None and pod.resize.reason == "Infeasible":
             self.infeasible[pod.uid] = wanted
@@ -101,22 +101,22 @@ class Updater:
 
 @dataclass(slots=True)
 class Budget:
-    """How many pods of a workload may be disturbed in one loop.
+    """How many pods of a workload may be disrupted in one loop.
 
     Attributes
     ----------
     configured, running
-        How many there are to be, and how many run.
+        Desired and running pods.
     tolerance
-        So many of these may be missing.
-    touched
-        Disturbed in this loop.
+        Number of pods that may be missing.
+    disrupted
+        Pods disrupted in this loop.
     """
 
     configured: int
     running: int
     tolerance: int
-    touched: int = 0
+    disrupted: int = 0
 
     @classmethod
     def of(cls, workload: Workload, now_s: float) -> Budget:
@@ -126,48 +126,48 @@ class Budget:
         return cls(configured, running, math.floor(configured * EVICTION_TOLERANCE))
 
     def take(self, pod: Pod) -> bool:
-        """Whether this pod may be disturbed; if so it counts. One that does not run yet always may."""
+        """Whether this pod may be disrupted; if so, count it. A pending pod always may."""
         if pod.phase == "Pending":
             return True
-        alone = self.running == self.configured and self.tolerance == 0 and self.touched == 0
-        if not alone and self.running - self.touched <= self.configured - self.tolerance:
+        alone = self.running == self.configured and self.tolerance == 0 and self.disrupted == 0
+        if not alone and self.running - self.disrupted <= self.configured - self.tolerance:
             return False
-        self.touched += 1
+        self.disrupted += 1
         return True
 
 
 def priority_of(pod: Pod, vpa: Autoscaler, now_s: float) -> Priority | None:
-    """Why a pod is to be acted on; None where it is not."""
-    beyond = scale_up = quick_oom = False
+    """Priority of updating a pod; None if it needs no update."""
+    outside_bounds = scale_up = quick_oom = False
     totals, targets = [0.0, 0.0], [0.0, 0.0]
     for container in pod.containers:
-        said = in_force(vpa, container.spec.name, container.has)
-        if said is None:
+        found = capped_recommendation(vpa, container.spec.name, container.actual)
+        if found is None:
             continue
         quick_oom = quick_oom or container.last_kill_s < QUICK_OOM_S
         for i in (CPU, MEMORY):
-            if math.isnan(said.target[i]):
+            if math.isnan(found.target[i]):
                 continue
-            request = container.has.requests[i]
+            request = container.actual.requests[i]
             missing = math.isnan(request)
-            beyond = beyond or missing or request < said.lower[i] or request > said.upper[i]
-            scale_up = scale_up or missing or said.target[i] > request
+            outside_bounds = outside_bounds or missing or request < found.lower[i] or request > found.upper[i]
+            scale_up = scale_up or missing or found.target[i] > request
             totals[i] += 0.0 if missing else request
-            targets[i] += said.target[i]
+            targets[i] += found.target[i]
     difference = _difference((totals[CPU], totals[MEMORY]), (targets[CPU], targets[MEMORY]))
     old = now_s - pod.started_s >= LIFETIME_S
-    if beyond or (quick_oom and difference != 0.0) or (old and difference >= UPDATE_THRESHOLD):
+    if outside_bounds or (quick_oom and difference != 0.0) or (old and difference >= UPDATE_THRESHOLD):
         return Priority(scale_up, difference)
     return None
 
 
 def _difference(totals: Amounts, targets: Amounts) -> float:
-    """The sum over the resources of the share by which all targets differ from all requests."""
+    """Relative difference of the sums of targets and requests, summed over resources."""
     pairs = zip(totals, targets, strict=True)
-    return sum(abs(total - target) / max(total, LEAST_TOTAL) for total, target in pairs)
+    return sum(abs(total - target) / max(total, MIN_REQUEST) for total, target in pairs)
 
 
-def _less_of_something(wanted: Mapping[str, Resources], before: Mapping[str, Resources]) -> bool:
+def _any_request_lower(wanted: Mapping[str, Resources], before: Mapping[str, Resources]) -> bool:
     return any(
         now < then
         for name, resources in wanted.items()

@@ -1,4 +1,4 @@
-"""What watches the cluster: metrics-server, kube-state-metrics, Prometheus and the history it starts with."""
+"""Monitoring of the cluster: metrics-server, kube-state-metrics, and Prometheus with a history."""
 
 from __future__ import annotations
 

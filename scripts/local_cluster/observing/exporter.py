@@ -1,4 +1,4 @@
-"""A page of metrics served over https under any authority, for tests of who is believed."""
+"""A page of metrics over https with a certificate of any authority, for tests of trust."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PAGE = b"# TYPE exported_answer gauge\nexported_answer 42\n"
 
 @contextlib.contextmanager
 def exporter(authority: Authority, name: str) -> Iterator[Played]:
-    """Serve `PAGE` at every path, with a certificate for loopback that the authority signed.
+    """Serve `PAGE` at every path, with a certificate for loopback by the authority.
 
-    What was asked is known of those alone that took the certificate.
+    Only requests of clients that accept the certificate are recorded.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.serving(name, LOOPBACK))

@@ -1,4 +1,4 @@
-"""Recorded usage as a history that a Prometheus starts with, made in seconds instead of scraped for hours."""
+"""Recorded usage as the initial history of a Prometheus, made in seconds instead of scraped for hours."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNITS = ("core", "byte")
 
 
 class HistoryRefused(AssertionError):
-    """promtool made no blocks; the message is what it said."""
+    """promtool failed; the message is its output."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class HistorySeries:
 
 
 def history_blocks(folder: Path, series: Iterable[HistorySeries], binaries: Binaries) -> Path:
-    """Write series as blocks that a Prometheus can start with, and return their folder.
+    """Write series as blocks for a Prometheus, and return their folder.
 
     Block boundaries are at most 30 days apart: two-hour blocks, the default, take four times as long.
 
     Raises
     ------
     HistoryRefused
-        promtool did not take them.
+        promtool failed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", suffix=".om", dir=folder.parent, encoding="utf-8") as text:
@@ -68,7 +68,7 @@ def history_blocks(folder: Path, series: Iterable[HistorySeries], binaries: Bina
 
 
 def repeated(series: UsageSeries, duration_s: float) -> UsageSeries:
-    """The same series over and over, until it lasts that long; it has to be on a grid."""
+    """Repeat a series on a grid for `duration_s`."""
     count = math.ceil(duration_s / series.step_s)
     at = np.arange(count) % len(series)
     timestamps = series.timestamps[0] + np.floor(np.arange(count) * series.step_s).astype(np.int64)
@@ -85,20 +85,20 @@ def container_history(
     end_s: float | None = None,
     node: str | None = None,
 ) -> list[HistorySeries]:
-    """What a Prometheus would have scraped of a container that used what a recorded series says.
+    """Series that a Prometheus would have scraped of a container with the use of a recorded series.
 
     Parameters
     ----------
     end_s
         Unix time of the last sample; None keeps the recorded times.
     node
-        Where it ran; None: the recorded node, else `node-0`.
+        Its node; None for the recorded node, else `node-0`.
 
     Returns
     -------
     list
-        CPU counter, working set, and the requests where the series has some. A gap has no samples and adds nothing to
-        the counter.
+        CPU counter, working set, and requests if the series has any. Gaps have no samples, and add nothing to the
+        counter.
     """
     node = node or series.node or "node-0"
     times_s = series.timestamps.astype(np.float64)
@@ -119,7 +119,7 @@ def container_history(
 
 
 def _kubelet_labels(uid: str, pod: str, container: str) -> dict[str, str]:
-    """The labels that cAdvisor and the scrape of a kubelet give a container besides its names."""
+    """Further labels of a container by cAdvisor and the scrape of its kubelet."""
     container_id = uuid.uuid5(uuid.NAMESPACE_URL, f"{pod}/{container}").hex
     return {
         "job": "kubelet",

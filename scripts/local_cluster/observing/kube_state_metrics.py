@@ -12,7 +12,7 @@ _NAMESPACE, _NAME = "kube-system", "kube-state-metrics"
 
 
 def start_kube_state_metrics(rig: Rig) -> Server:
-    """Start it with its upstream roles; every Prometheus of the cluster scrapes it, started before it or after."""
+    """Start it with its upstream roles; every Prometheus of the cluster scrapes it, whichever started first."""
     manifests = rig.binaries.manifests("kube-state-metrics", "examples/standard")
     rig.apply(*(manifests / f"{part}.yaml" for part in ("cluster-role", "cluster-role-binding")))
     port = rig.ports.free()
@@ -34,18 +34,18 @@ def start_kube_state_metrics(rig: Rig) -> Server:
 
 
 def kube_state_metrics_url(rig: Rig) -> str:
-    """Where its series are, once it was started."""
+    """URL of its series, once it has started."""
     address = json.loads(targets_file(rig).read_text())[0]["targets"][0]
     return f"https://{address}/metrics"
 
 
 def targets_file(rig: Rig) -> Path:
-    """The file in which Prometheus looks for it."""
+    """File by which Prometheus discovers it."""
     return rig.folder / "targets" / "kube-state-metrics.json"
 
 
 def write_targets(file: Path, groups: list[dict[str, object]]) -> None:
-    """Write a file of targets at once: a Prometheus that watches it must never read half of it."""
+    """Write a file of targets atomically, since Prometheus watches it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_suffix(".new")
     aside.write_text(json.dumps(groups))

@@ -1,4 +1,4 @@
-"""The real metrics-server behind metrics.k8s.io, and what it says of a pod."""
+"""The real metrics-server behind metrics.k8s.io, and its measurements of pods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from local_cluster.rig import LOOPBACK, Rig
 from local_cluster.waiting import wait_until
 
 RESOLUTION_S = 10
-"""How often it scrapes; it refuses to do so more often."""
+"""Its scrape interval, the shortest that it accepts."""
 
 GROUP, VERSION = "metrics.k8s.io", "v1beta1"
 _NAMESPACE, _NAME = "kube-system", "metrics-server"
@@ -26,16 +26,16 @@ _NAMESPACE, _NAME = "kube-system", "metrics-server"
 
 @dataclass(frozen=True)
 class Measured:
-    """What metrics.k8s.io says of one container.
+    """One container in metrics.k8s.io.
 
     Attributes
     ----------
     cpu_cores
-        The mean over the `window_s` seconds before `end_s`.
+        Mean over the `window_s` seconds before `end_s`.
     memory_bytes
-        The working set at `end_s`.
+        Working set at `end_s`.
     end_s
-        Unix time; the API gives whole seconds.
+        Unix time in whole seconds.
     """
 
     cpu_cores: float
@@ -45,10 +45,10 @@ class Measured:
 
 
 def start_metrics_server(rig: Rig) -> Server:
-    """Start it and return once metrics.k8s.io is served; values follow after two scrapes (`wait_for_metrics`).
+    """Start it, and wait until metrics.k8s.io is served; values follow after two scrapes (`wait_for_metrics`).
 
-    Kubelets, simulated ones too, must show a certificate of the cluster's authority for the address in their node's
-    status. It proves itself to them, as to the API server, by its service account's token.
+    Kubelets, including simulated ones, need a certificate of the cluster's authority for the address in their node's
+    status. It authenticates to them and to the API server with its service account's token.
     """
     rig.apply(rig.binaries.manifests("metrics-server", "manifests/base/rbac.yaml"))
     kubeconfig = rig.service_account(_NAMESPACE, _NAME)
@@ -62,7 +62,7 @@ def start_metrics_server(rig: Rig) -> Server:
         f"--secure-port={port}",
         *serving_certificate(rig),
         f"--metric-resolution={RESOLUTION_S}s",
-        "--kubelet-request-timeout=5s",  # has to be shorter than the resolution
+        "--kubelet-request-timeout=5s",  # must be shorter than the resolution
         "--kubelet-preferred-address-types=InternalIP",
         "--kubelet-use-node-status-port",
         f"--kubelet-certificate-authority={rig.authority.file}",
@@ -75,22 +75,22 @@ def start_metrics_server(rig: Rig) -> Server:
 
 
 def register(rig: Rig, port: int) -> None:
-    """Let something else on this machine serve metrics.k8s.io, with the certificate of the cluster's servers."""
+    """Serve metrics.k8s.io from another port of this machine, with the certificate of the cluster's servers."""
     rig.apply(_service(), _api_service(rig, port))
     wait_until(lambda: _available(rig), "metrics.k8s.io to be served", timeout_s=60.0)
 
 
 def measured(rig: Rig, namespace: str, pod: str) -> dict[str, Measured]:
-    """What metrics.k8s.io says now, by container.
+    """Present values of metrics.k8s.io, by container.
 
     Raises
     ------
     kubernetes.client.ApiException
-        It knows nothing of the pod (404), or nothing at all yet.
+        It does not know the pod (404), or has no values yet.
     """
-    said = rig.custom.get_namespaced_custom_object(GROUP, VERSION, namespace, "pods", pod)
-    end_s = datetime.fromisoformat(said["timestamp"]).timestamp()
-    window_s = durationpy.from_str(said["window"]).total_seconds()
+    metrics = rig.custom.get_namespaced_custom_object(GROUP, VERSION, namespace, "pods", pod)
+    end_s = datetime.fromisoformat(metrics["timestamp"]).timestamp()
+    window_s = durationpy.from_str(metrics["window"]).total_seconds()
     return {
         container["name"]: Measured(
             float(parse_quantity(container["usage"]["cpu"])),
@@ -98,12 +98,12 @@ def measured(rig: Rig, namespace: str, pod: str) -> dict[str, Measured]:
             end_s,
             window_s,
         )
-        for container in said["containers"]
+        for container in metrics["containers"]
     }
 
 
 def wait_for_metrics(rig: Rig, namespace: str, pod: str, *, timeout_s: float = 90.0) -> dict[str, Measured]:
-    """Wait until metrics.k8s.io has values of a pod: two scrapes after its start, 10 to 20 s when all is well."""
+    """Wait until metrics.k8s.io has values of a pod: two scrapes after its start, 10 to 20 s."""
     return wait_until(
         lambda: measured(rig, namespace, pod),
         f"metrics.k8s.io to know pod {namespace}/{pod}",
@@ -113,7 +113,7 @@ def wait_for_metrics(rig: Rig, namespace: str, pod: str, *, timeout_s: float = 9
 
 
 def _service() -> dict[str, Any]:
-    """Leads the API server to this machine: a Service of pods is not there, and endpoints may not be on loopback."""
+    """Service that leads the API server to this machine: there are no pods, and endpoints may not be on loopback."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -123,7 +123,7 @@ def _service() -> dict[str, Any]:
 
 
 def _api_service(rig: Rig, port: int) -> dict[str, Any]:
-    """Upstream's, with our port, and the certificate verified where upstream leaves that out."""
+    """Upstream's APIService with our port, and with verification of the certificate."""
     file = rig.binaries.manifests("metrics-server", "manifests/base") / "apiservice.yaml"
     registration: dict[str, Any] = yaml.safe_load(file.read_text())
     spec = registration["spec"]

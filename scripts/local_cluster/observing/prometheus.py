@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes the cluster, and the questions tests ask it."""
+"""A real Prometheus that scrapes the cluster, and queries for tests."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ QUERY_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class BasicAuth:
-    """A user of a Prometheus that asks for one.
+    """A user of a Prometheus with basic auth.
 
     Attributes
     ----------
     bcrypt
-        The hash of the password, all that Prometheus is told of it.
+        Hash of the password for Prometheus.
     """
 
     user: str = "reader"
-    password: str = "read-only"  # noqa: S105 - it guards nothing but a test's own Prometheus
+    password: str = "read-only"  # noqa: S105 - only for the Prometheus of tests
     bcrypt: str = "$2b$04$abcdefghijklmnopqrstuuhcw.KKFTfbZllHqMqlem.oexRg4y5/m"
 
 
@@ -42,11 +42,11 @@ class Prometheus:
     Attributes
     ----------
     url
-        Where it answers, without a path.
+        Its URL without a path.
     authority
-        The authority file that its certificate is verified with, when it serves https.
+        Authority file to verify its certificate, if it serves https.
     access
-        Whom it answers to; None: anybody on this machine.
+        Its only user; None for no authentication.
     """
 
     url: str
@@ -57,12 +57,12 @@ class Prometheus:
     _jobs: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def query(self, promql: str) -> list[dict[str, Any]]:
-        """The series of an instant vector now: `labels` (a dict) and `value` (a float) of each."""
+        """Run an instant query; return `labels` (dict) and `value` (float) of each series."""
         result = self.get("query", query=promql)["result"]
         return [{"labels": series["metric"], "value": float(series["value"][1])} for series in result]
 
     def query_range(self, promql: str, start_s: float, end_s: float, step_s: float) -> list[dict[str, Any]]:
-        """The series of a query over time: `labels` and `values`, pairs of unix time and value."""
+        """Run a range query; return `labels` and `values` (pairs of unix time and value) of each series."""
         result = self.get("query_range", query=promql, start=start_s, end=end_s, step=step_s)["result"]
         return [
             {"labels": series["metric"], "values": [(float(at_s), float(value)) for at_s, value in series["values"]]}
@@ -70,16 +70,16 @@ class Prometheus:
         ]
 
     def wait_for(self, promql: str, what: str, *, timeout_s: float = 60.0) -> list[dict[str, Any]]:
-        """Wait until a query has an answer that is not empty, and return that."""
+        """Wait until a query has a non-empty result, and return it."""
         return wait_until(lambda: self.query(promql), f"{what} ({promql})", timeout_s=timeout_s)
 
     def get(self, path: str, **parameters: str | float) -> Any:
-        """The data of an answer of its HTTP API, version 1.
+        """Call its HTTP API v1, and return the data.
 
         Raises
         ------
         AssertionError
-            It answered with an error; the message is its own.
+            It answered with an error.
         """
         answer = self.request(f"/api/v1/{path}", **parameters)
         content = answer.json()
@@ -88,19 +88,19 @@ class Prometheus:
         return content["data"]
 
     def request(self, path: str, **parameters: str | float) -> requests.Response:
-        """A GET as its user, whatever comes back."""
+        """Send a GET as its user; return any response."""
         auth = (self.access.user, self.access.password) if self.access else None
         return requests.get(
             f"{self.url}{path}", params=parameters, auth=auth, verify=str(self.authority), timeout=QUERY_TIMEOUT_S
         )
 
     def scrape(self, job: str, *addresses: str) -> None:
-        """Scrape these besides from now on, in place of what the job had; see `target_group` for an address."""
+        """Scrape these addresses (see `target_group`) in addition, replacing those of the job."""
         self._jobs[job] = addresses
         write_targets(self.targets, [target_group(name, one) for name, given in self._jobs.items() for one in given])
 
     def evaluate(self, rules: Sequence[Mapping[str, Any]]) -> None:
-        """Evaluate these rules from now on, at the pace of the scrapes."""
+        """Evaluate these rules from now on, at the scrape interval."""
         rules_file(self.targets).write_text(json.dumps({"groups": [{"name": "rules", "rules": rules}]}))
         self.server.reload()
 
@@ -115,16 +115,16 @@ def start_prometheus(
     access: BasicAuth | None = None,
     tls: bool = False,
 ) -> Prometheus:
-    """Start one and return once it answers; its first samples come within a second or two.
+    """Start one, and wait until it is ready; first samples follow within two seconds.
 
     Parameters
     ----------
     name
-        Two of one cluster need two names.
+        Name, unique in the cluster.
     access
-        Answer to this user only.
+        Its only user.
     tls
-        Serve https. By default it is http, as inside a cluster.
+        Serve https instead of http.
     """
     rig.apply(*roles())
     rig.kubeconfig(IDENTITY)
@@ -153,7 +153,7 @@ def start_prometheus(
 
 
 def _web(rig: Rig, folder: Path, access: BasicAuth | None, tls: bool) -> Path:
-    """Its own certificate and users. Bearer tokens it does not know; whoever needs them puts a proxy before it."""
+    """Web configuration with certificate and users; Prometheus does not support bearer tokens here."""
     pair = {
         "cert_file": str(rig.authority.folder / "serving.crt"),
         "key_file": str(rig.authority.folder / "serving.key"),

@@ -1,4 +1,4 @@
-"""What Prometheus is told to scrape, under the job and label names that users of kube-prometheus-stack have."""
+"""Scrape configuration of Prometheus, with job and label names as in kube-prometheus-stack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from local_cluster.rig import Rig
 
 IDENTITY = "prometheus"
 SIMULATED = "phasewise.dev/simulated"
-"""The label of nodes without a machine."""
+"""Label of simulated nodes."""
 
 _PATH_ANNOTATION = "metrics_k8s_io_resource_metrics_path"
 _CADVISOR, _RESOURCE = "/metrics/cadvisor", "/metrics/resource"
@@ -32,15 +32,15 @@ def target_group(job: str, address: str) -> dict[str, object]:
 
 
 def rules_file(targets: Path) -> Path:
-    """Where its rules are, once there are any; beside its targets."""
+    """Path of its rules, beside its targets."""
     return targets.with_suffix(".rules")
 
 
 def configuration(rig: Rig, targets: Path, scrape_interval_s: float) -> dict[str, Any]:
-    """The whole configuration file.
+    """The configuration file.
 
-    Left out of what kube-prometheus-stack scrapes: the control plane, the kubelets' own `/metrics` and
-    `/metrics/probes`, and its recording rules.
+    Unlike kube-prometheus-stack, it has no control plane, no `/metrics` and `/metrics/probes` of kubelets, and no
+    recording rules.
     """
     interval = f"{round(scrape_interval_s * 1000)}ms"
     return {
@@ -50,7 +50,7 @@ def configuration(rig: Rig, targets: Path, scrape_interval_s: float) -> dict[str
             "evaluation_interval": interval,
         },
         "rule_files": [str(rules_file(targets))],
-        "storage": {"tsdb": {"retention": {"time": "10y"}}},  # recorded history is as old as it is
+        "storage": {"tsdb": {"retention": {"time": "10y"}}},  # for old recordings
         "scrape_configs": [
             _simulated_kubelets(rig),
             _kubelets(rig, _CADVISOR),
@@ -66,7 +66,7 @@ def configuration(rig: Rig, targets: Path, scrape_interval_s: float) -> dict[str
 
 
 def roles() -> list[dict[str, Any]]:
-    """What Prometheus may do: find the nodes, and read their metrics."""
+    """Rights of Prometheus: discover nodes and read their metrics."""
     group = "rbac.authorization.k8s.io"
     rules = [
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
@@ -90,7 +90,7 @@ def roles() -> list[dict[str, Any]]:
 
 
 def _kubelets(rig: Rig, path: str) -> dict[str, Any]:
-    """Real kubelets, which ask the API server whether the bearer of our certificate may read."""
+    """Real kubelets, with authorization by the API server."""
     certificate, key = rig.certificate(IDENTITY)
     return {
         "job_name": f"kubelet{path}",
@@ -102,10 +102,10 @@ def _kubelets(rig: Rig, path: str) -> dict[str, Any]:
 
 
 def _simulated_kubelets(rig: Rig) -> dict[str, Any]:
-    """All simulated nodes answer at one address, each at a path of its own.
+    """Simulated kubelets, which share an address and have a path each.
 
-    A real kubelet gives the containers at one path with cAdvisor's labels, and pods and nodes at another; a simulated
-    one gives them all at once.
+    A real kubelet serves containers at one path with cAdvisor's labels, and pods and nodes at another; a simulated one
+    serves all of them together.
     """
     own_path = {
         "source_labels": [f"__meta_kubernetes_node_annotation_{_PATH_ANNOTATION}"],
@@ -129,7 +129,7 @@ def _series(names: str) -> dict[str, Any]:
 
 
 def _kubelet_names(path: str) -> dict[str, Any]:
-    """The pod's labels win over ours, and the moment at which cAdvisor looked over that of the scrape."""
+    """Labels of kubelets; labels of pods and timestamps of cAdvisor take precedence."""
     return {
         "scheme": "https",
         "honor_labels": True,
@@ -160,5 +160,5 @@ def _nodes(rig: Rig, selector: str) -> Sequence[dict[str, Any]]:
 
 
 def _file(file: Path) -> Sequence[dict[str, Any]]:
-    """Watched, so that what starts later is found at once; no reload is needed."""
+    """File discovery, which finds later targets without a reload."""
     return [{"files": [str(file)], "refresh_interval": "5s"}]

@@ -1,4 +1,4 @@
-"""Control groups, version 1 and 2: a node's own one with its true limits, and what those of its containers say."""
+"""Control groups v1 and v2: limits of a node, and values of its containers."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ ROOT = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000
 _DELEGATION = ("controllers", "subtree_control")
 _UNLIMITED = 1 << 60
-"""Version 1 writes "no memory limit" as a number near 2^63."""
+"""cgroup v1 represents "no memory limit" by a number near 2^63."""
 
 
 def unified() -> bool:
-    """Whether the machine has version 2 (one tree for all controllers)."""
+    """Whether the machine has cgroup v2 (one tree for all controllers)."""
     return (ROOT / "cgroup.controllers").exists()
 
 
 def trees() -> dict[str, Path]:
-    """Controller -> where its tree is mounted. Version 2 has one tree, under the name of every controller.
+    """Controller -> mount point of its tree; with cgroup v2 all are the same.
 
-    Beside the trees of version 1 there may be one of version 2 without controllers, in which runc makes groups too.
+    Beside v1 trees there may be a v2 tree without controllers, in which runc creates groups as well.
     """
     if unified():
         return dict.fromkeys((ROOT / "cgroup.controllers").read_text().split(), ROOT)
@@ -43,7 +43,7 @@ def trees() -> dict[str, Path]:
 
 
 def make_node_cgroup(name: str, cpu_cores: float | None, memory_bytes: int | None) -> None:
-    """Make the control group below which all of a node's pods run, limited to the cores and bytes given."""
+    """Create the control group of all pods of a node, limited to the given cores and bytes."""
     for tree in dict.fromkeys(trees().values()):
         (tree / name).mkdir(exist_ok=True)
         _delegate(tree, name)
@@ -54,21 +54,21 @@ def make_node_cgroup(name: str, cpu_cores: float | None, memory_bytes: int | Non
 
 
 def pin_node_cgroup(name: str, number: int, cpu_cores: float) -> None:
-    """Leave a node as many CPUs of the machine as it has cores, rounded up, from another one on for each `number`.
+    """Pin a node to as many CPUs as it has cores, rounded up; the first CPU depends on `number`.
 
-    With a quota alone its containers run side by side on idle CPUs until it is used up, all alike whatever they weigh.
-    The kubelet must have made its groups: it gives them all CPUs, and fails where the node has less.
+    With a quota alone, containers run in parallel on idle CPUs until it is used up, whatever their weights. Call this
+    after the kubelet has created its groups: it gives them all CPUs, and fails if the node has fewer.
     """
     cpus = sorted(os.sched_getaffinity(0))
     mine = {cpus[(number + place) % len(cpus)] for place in range(math.ceil(cpu_cores))}
     top = trees()["cpuset"] / name
     below = [] if unified() else [folder for folder, _, _ in os.walk(top, topdown=False)]
-    for folder in (*below, top):  # in version 1 no group may have less than one below it
+    for folder in (*below, top):  # v1: a group needs all CPUs of the groups below it
         (Path(folder) / "cpuset.cpus").write_text(",".join(map(str, sorted(mine))))
 
 
 def _delegate(tree: Path, name: str) -> None:
-    """Give a fresh group what groups below it need: controllers (version 2), cores and memory nodes (version 1)."""
+    """Enable what groups below a new group need: controllers (v2), CPUs and memory nodes (v1)."""
     if unified():
         for folder in (tree, tree / name):
             there, enabled = (set((folder / f"cgroup.{file}").read_text().split()) for file in _DELEGATION)
@@ -90,7 +90,7 @@ def _limit_cpu(folder: Path, cpu_cores: float) -> None:
 
 
 def _limit_memory(folder: Path, memory_bytes: int) -> None:
-    """Limit memory, and keep the host's swap, if it has any, from making the node larger than it says."""
+    """Limit memory including swap."""
     memory, swap = (
         ({"memory.max": memory_bytes}, {"memory.swap.max": 0})
         if unified()
@@ -99,12 +99,12 @@ def _limit_memory(folder: Path, memory_bytes: int) -> None:
     for file, limit in memory.items():
         (folder / file).write_text(str(limit))
     for file, limit in swap.items():
-        if (folder / file).exists():  # not there where the kernel does not account swap
+        if (folder / file).exists():  # missing if the kernel does not account for swap
             (folder / file).write_text(str(limit))
 
 
 def kill_all_in(name: str) -> None:
-    """SIGKILL every process in a node's control group and wait until none is left."""
+    """Kill all processes in a node's control group, and wait until none is left."""
 
     def empty() -> bool:
         processes = set(_processes(name))
@@ -119,7 +119,7 @@ def kill_all_in(name: str) -> None:
 def _processes(name: str) -> Iterator[int]:
     for tree in dict.fromkeys(trees().values()):
         for file in (tree / name).rglob("cgroup.procs"):
-            with contextlib.suppress(OSError):  # the group went meanwhile
+            with contextlib.suppress(OSError):  # the group was removed
                 yield from map(int, file.read_text().split())
 
 
@@ -139,18 +139,18 @@ def remove_cgroup(name: str) -> None:
 
 @dataclass(frozen=True)
 class Cgroup:
-    """What the kernel says of one control group, be it a container's, a pod's, or a node's.
+    """Values of the control group of a container, pod or node.
 
     Attributes
     ----------
     name
-        Its path below the mounted tree.
+        Path below the mount point.
     """
 
     name: str
 
     def folder(self, controller: str = "memory") -> Path:
-        """Where its files of a controller (`cpu`, `cpuacct`, `memory`, `pids`) lie."""
+        """Folder of its files of a controller (`cpu`, `cpuacct`, `memory`, `pids`)."""
         return ROOT / self.name if unified() else trees()[controller] / self.name
 
     @property
@@ -159,7 +159,7 @@ class Cgroup:
 
     @property
     def cpu_limit_cores(self) -> float | None:
-        """The quota per period; None without one."""
+        """CPU quota in cores; None without one."""
         if unified():
             quota, period = self._read("cpu", "cpu.max").split()
             return None if quota == "max" else int(quota) / int(period)
@@ -168,19 +168,19 @@ class Cgroup:
 
     @property
     def cpu_weight(self) -> int:
-        """What it weighs against its neighbours: shares (version 1, 1024 a core) or weight (version 2, 1 to 10000)."""
+        """CPU shares (v1, 1024 per core) or weight (v2, 1 to 10000)."""
         return int(self._read("cpu", "cpu.weight" if unified() else "cpu.shares"))
 
     @property
     def cpu_usage_s(self) -> float:
-        """CPU seconds used since it was made."""
+        """CPU seconds used since its creation."""
         if unified():
             return self._statistic("cpu.stat", "usage_usec") / 1e6
         return int(self._read("cpuacct", "cpuacct.usage")) / 1e9
 
     @property
     def throttled_periods(self) -> int:
-        """Periods in which its quota was used up before their end."""
+        """Number of throttled periods."""
         return self._statistic("cpu.stat", "nr_throttled")
 
     @property
@@ -196,7 +196,7 @@ class Cgroup:
 
     @property
     def working_set_bytes(self) -> int:
-        """Memory in use less file pages not touched lately, as the kubelet counts it."""
+        """Memory in use without inactive file pages, like the kubelet."""
         name = "inactive_file" if unified() else "total_inactive_file"
         lines = (line.split() for line in self._read("memory", "memory.stat").splitlines())
         return max(0, self.memory_usage_bytes - next(int(value) for key, value in lines if key == name))

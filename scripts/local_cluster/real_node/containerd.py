@@ -1,4 +1,4 @@
-"""containerd and runc of one real node, with mounts of their own so that the machine keeps its folders as they are."""
+"""containerd and runc of one real node, in a mount namespace that protects the machine's folders."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from local_cluster.real_node.packages import SYSTEM_PATH, may_lower_oom_scores, 
 from local_cluster.rig import Rig
 
 ENVIRONMENT = {"PATH": SYSTEM_PATH}
-_WRITTEN_BY_NODES = ("/run", "/var/lib", "/var/log")
-_USUAL_SOCKET = "/run/containerd/containerd.sock"
-_SET_BY_KUBELETS = (
+_OVERLAID_FOLDERS = ("/run", "/var/lib", "/var/log")
+_DEFAULT_SOCKET = "/run/containerd/containerd.sock"
+_KUBELET_SYSCTLS = (
     "kernel/keys/root_maxbytes",
     "kernel/keys/root_maxkeys",
     "kernel/panic",
@@ -27,28 +27,28 @@ _SET_BY_KUBELETS = (
 
 
 def start_mounts(rig: Rig, name: str) -> Server:
-    """Start what holds the node's mount namespace open; kubelet and containerd run inside.
+    """Start the process that holds the node's mount namespace, in which kubelet and containerd run.
 
-    Nothing mounted there is seen outside, and all of it is gone with the last process inside, however that ended.
-    Folders that kubelet and containerd write to under fixed names are covered by overlays, and the kernel settings
-    that a kubelet makes at its start (such as: reboot ten seconds after a panic) by copies that set nothing.
+    Its mounts are invisible outside, and vanish with the last process inside. Folders with fixed names that kubelet and
+    containerd write to are covered by overlays, and the kernel settings that a kubelet changes (for example, reboot ten
+    seconds after a panic) by copies without effect.
     """
     folder = rig.folder / name / "mounts"
     script = ["set -e"]
-    for path in _WRITTEN_BY_NODES:
+    for path in _OVERLAID_FOLDERS:
         if Path(path).is_dir():
             upper, work = (folder / path.strip("/").replace("/", "-") / part for part in ("upper", "work"))
             upper.mkdir(parents=True)
             work.mkdir()
             layers = f"lowerdir={path},upperdir={upper},workdir={work}"
             script.append(shlex.join(["mount", "-t", "overlay", "overlay", "-o", layers, path]))
-    for setting in map(Path("/proc/sys").joinpath, _SET_BY_KUBELETS):
+    for setting in map(Path("/proc/sys").joinpath, _KUBELET_SYSCTLS):
         if setting.exists():
             copy = folder / setting.name
             copy.write_text(setting.read_text())
             script.append(shlex.join(["mount", "--bind", str(copy), str(setting)]))
-    # cAdvisor asks containerd who is who, at its usual place.
-    script += ["mkdir -p /run/containerd", shlex.join(["ln", "-sf", str(socket_of(rig.folder, name)), _USUAL_SOCKET])]
+    # cAdvisor asks containerd for names, at its default socket.
+    script += ["mkdir -p /run/containerd", shlex.join(["ln", "-sf", str(socket_of(rig.folder, name)), _DEFAULT_SOCKET])]
     ready = folder / "ready"
     script += [f"touch {shlex.quote(str(ready))}", "exec sleep infinity"]
     command = [program("unshare"), "--mount", "--propagation", "private", "sh", "-c", "\n".join(script)]
@@ -56,17 +56,17 @@ def start_mounts(rig: Rig, name: str) -> Server:
 
 
 def inside(mounts: Server) -> tuple[str, ...]:
-    """The command that starts another one in the node's mount namespace; the process id stays that of the other one."""
+    """Command prefix that runs a command in the node's mount namespace, with the same process id."""
     return (program("nsenter"), f"--mount=/proc/{mounts.pid}/ns/mnt", "--")
 
 
 def socket_of(folder: Path, name: str) -> Path:
-    """The socket of a node's containerd. Kept short: a unix socket's path has at most 107 bytes."""
+    """Socket of a node's containerd. Short, since paths of unix sockets have at most 107 bytes."""
     return folder / name / "c.sock"
 
 
 def start_containerd(rig: Rig, name: str, network: NodeNetwork, mounts: Server) -> Server:
-    """Start the node's containerd and give it the test image."""
+    """Start the node's containerd, and import the test image."""
     folder = rig.folder / name
     socket = socket_of(rig.folder, name)
     plugins = folder / "cni"
@@ -89,7 +89,7 @@ def start_containerd(rig: Rig, name: str, network: NodeNetwork, mounts: Server) 
 
 
 def _configuration(folder: Path, socket: Path, plugins: Path) -> str:
-    """containerd's own defaults but for the places, the image of a pod's first container, what is forbidden here."""
+    """containerd's defaults except for paths, the sandbox image, and missing rights."""
     text = json.dumps  # a JSON string is a TOML string
     return f"""\
 version = 2
@@ -101,7 +101,7 @@ address = {text(str(socket))}
 path = {text(str(folder / "opt"))}
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = {text(IMAGE)}
-# Without CAP_SYS_RESOURCE no process may be shielded from the OOM killer, and runc would give up trying.
+# Without CAP_SYS_RESOURCE no process may be protected from the OOM killer, and runc would fail.
 restrict_oom_score_adj = {text(not may_lower_oom_scores())}
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = {text(str(plugin_folder()))}

@@ -1,4 +1,4 @@
-"""A container image made on the spot from the host's busybox: there is no registry to fetch one from."""
+"""A container image made from the host's busybox, since there is no registry."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 from local_cluster.real_node.packages import busybox
 
 IMAGE = "phasewise.dev/test/busybox:1"
-"""Its name on every real node; pods use it with `imagePullPolicy: Never`."""
+"""Name on every real node; use it with `imagePullPolicy: Never`."""
 
 PUBLIC_NAME = "docker.io/library/busybox:stable"
-"""Its other name: manifests that name the public image run here as they are."""
+"""Second name, so that manifests with the public image run unchanged."""
 
 _SLEEPS = ["/bin/sleep", "2147483647"]
-"""What it runs when nobody says what: enough for the container that holds a pod's namespaces."""
+"""Default command, also of sandbox containers."""
 
 
 def write_image(file: Path) -> Path:
-    """Write the image as a tar archive of the form that `docker save` makes."""
+    """Write the image as a tar archive in the format of `docker save`."""
     layer = _layer()
     digest = hashlib.sha256(layer).hexdigest()
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
@@ -43,7 +43,7 @@ def write_image(file: Path) -> Path:
 
 
 def _layer() -> bytes:
-    """One layer: busybox under the names of all its commands, and the folders that programs expect."""
+    """One layer: busybox under the names of all its commands, and standard folders."""
     content = io.BytesIO()
     commands = subprocess.run([busybox(), "--list"], capture_output=True, text=True, check=True).stdout.split()
     with tarfile.open(fileobj=content, mode="w") as archive:

@@ -1,4 +1,4 @@
-"""The kubelet of one real node: an ordinary node's identity, rights and TLS, and room set aside to tell its size."""
+"""The kubelet of one real node, with ordinary identity, rights and TLS, and reservations that set its size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from local_cluster.rig import Rig
 LABEL = "phasewise.dev/real"
 TAINT = {"key": LABEL, "value": "true", "effect": "NoSchedule"}
 _NO_EVICTION = ("memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree")
-"""The signals of the whole machine: its memory and disk are not the node's, so the node does not act on them."""
+"""Eviction signals of the whole machine, on which the node must not act."""
 
 
 def start_kubelet(
@@ -29,7 +29,7 @@ def start_kubelet(
     cpu_cores: float | None,
     memory_bytes: int | None,
 ) -> Server:
-    """Start the node's kubelet and return once the node is Ready."""
+    """Start the node's kubelet, and wait until the node is Ready."""
     folder = rig.folder / name
     port = rig.ports.free(network.address)
     rig.authority.serving(f"{name}-serving", network.address, name)
@@ -47,7 +47,7 @@ def start_kubelet(
         f"--node-labels={LABEL}=true",
         f"--root-dir={folder / 'kubelet'}",
         f"--cert-dir={folder / 'kubelet-pki'}",
-        "--housekeeping-interval=1s",  # how often cAdvisor looks; by default every 10 s
+        "--housekeeping-interval=1s",  # interval of cAdvisor; default 10 s
     ]
     return rig.start(
         f"{name}-kubelet", command, ready=lambda: is_ready(rig, name), environment=ENVIRONMENT, inside=inside(mounts)
@@ -75,25 +75,25 @@ def _configuration(rig: Rig, name: str, address: str, port: int, cgroup: str) ->
             "webhook": {"enabled": True},
             "x509": {"clientCAFile": str(rig.authority.file)},
         },
-        # A refusal is remembered as long; a role that is bound a moment later should count.
+        # Short, so that a role that is bound a moment later takes effect.
         "authorization": {"mode": "Webhook", "webhook": {"cacheUnauthorizedTTL": "1s"}},
         "containerRuntimeEndpoint": f"unix://{socket_of(rig.folder, name)}",
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{cgroup}",
         "failCgroupV1": False,
         "failSwapOn": False,
-        "oomScoreAdj": 0,  # the machine is not this kubelet's alone: nothing shields it
-        "makeIPTablesUtilChains": False,  # nor is the machine's packet filter
+        "oomScoreAdj": 0,  # no protection of this kubelet on a shared machine
+        "makeIPTablesUtilChains": False,  # leave the machine's packet filter alone
         "evictionHard": dict.fromkeys(_NO_EVICTION, "0%"),
         "imageGCHighThresholdPercent": 100,
         "registerWithTaints": [TAINT],
-        "clusterDNS": ["10.98.0.10"],  # nobody answers there; without it every pod gets a warning event
+        "clusterDNS": ["10.98.0.10"],  # unreachable, but without it every pod gets a warning event
         "resolvConf": str(resolver),
     }
 
 
 def _reserved(cpu_cores: float | None, memory_bytes: int | None) -> dict[str, str]:
-    """What is set aside of the machine so that the rest, which pods may ask for, is the size of the node."""
+    """System reservations that make the allocatable amounts the size of the node."""
     reserved: dict[str, str] = {}
     if cpu_cores is not None:
         reserved["cpu"] = f"{round((_machine_cores() - cpu_cores) * 1000)}m"
@@ -103,7 +103,7 @@ def _reserved(cpu_cores: float | None, memory_bytes: int | None) -> dict[str, st
 
 
 def check_size(cpu_cores: float | None, memory_bytes: int | None) -> None:
-    """Raise ValueError for a node that is larger than the machine: the kubelet could only advertise the machine."""
+    """Raise ValueError if the node is larger than the machine."""
     if cpu_cores is not None and not 0 < cpu_cores <= _machine_cores():
         raise ValueError(f"a node of {cpu_cores} cores on a machine of {_machine_cores()}")
     if memory_bytes is not None and not 0 < memory_bytes <= psutil.virtual_memory().total:

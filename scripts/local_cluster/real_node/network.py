@@ -1,4 +1,4 @@
-"""What a real node adds to the machine's network: an address on the loopback interface, a bridge without a way out."""
+"""Network of a real node: an address on the loopback interface, and a bridge without uplink."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ NUMBERS = range(1, 255)
 
 @dataclass(frozen=True)
 class NodeNetwork:
-    """Addresses of the node with this number; no two nodes on the machine have the same.
+    """Addresses of the node with this number, unique on the machine.
 
-    The kubelet refuses to be a node at a loopback address such as 127.0.0.1, so each node gets an address of its own on
-    the loopback *interface*: nothing leaves the machine all the same, and what API server, metrics-server and
-    Prometheus read from the node's status (InternalIP) leads them to its kubelet. A neighbour that sent packets for
-    this address here would find a kubelet that answers nobody without a certificate of the cluster.
+    The kubelet refuses loopback addresses such as 127.0.0.1, so each node gets an address of its own on the loopback
+    *interface*. Packets still do not leave the machine, and API server, metrics-server and Prometheus reach the kubelet
+    by the InternalIP of the node. Should a neighbour send packets here, the kubelet answers only with a certificate of
+    the cluster.
 
-    Pods hang on a bridge that has no uplink, get no default route, and the machine does not forward for them: they
-    reach each other and the bridge, the host reaches them (for probes), and that is all.
+    Pods are on a bridge without uplink, default route and forwarding: they only reach each other and the bridge, and
+    the host reaches them for probes.
     """
 
     number: int
@@ -50,29 +50,29 @@ class NodeNetwork:
         _ip("link", "set", self.bridge, "up")
 
     def remove(self) -> None:
-        """Take away whatever of it is there."""
+        """Remove bridge and address if they exist."""
         if self.bridge in {link["ifname"] for link in _ip_json("link")}:
             _ip("link", "delete", self.bridge)
         if self.address in {entry["local"] for link in _ip_json("address") for entry in link["addr_info"]}:
             _ip("address", "delete", f"{self.address}/32", "dev", "lo")
 
     def plugin_configuration(self, folder: Path) -> dict[str, object]:
-        """The CNI configuration list for the node's container runtime; `folder` keeps who has which address."""
-        # Not `isGateway`: the plugin would then switch on forwarding for the whole machine.
+        """CNI configuration for the node's container runtime; `folder` stores allocated addresses."""
+        # Not `isGateway`: the plugin would enable forwarding for the whole machine.
         addresses = {"type": "host-local", "ranges": [[{"subnet": self.pod_range}]], "dataDir": str(folder)}
         bridge = {"type": "bridge", "bridge": self.bridge, "isGateway": False, "ipMasq": False, "ipam": addresses}
         return {"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]}
 
 
 def claim_network(lock: Path, record: Callable[[NodeNetwork], None]) -> NodeNetwork:
-    """Find the first number whose addresses nobody has, record it, and add its network.
+    """Find the first number with free addresses, record it, and add its network.
 
     Parameters
     ----------
     lock
-        A file that all clusters of this machine share; held so that no two of them find the same number.
+        Lock file shared by all clusters of this machine.
     record
-        Called before anything is added.
+        Called before the network is added.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:

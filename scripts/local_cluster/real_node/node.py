@@ -27,17 +27,17 @@ from local_cluster.waiting import wait_until
 __all__ = ["TAINT", "TOLERATION", "RealNode", "clear_real_nodes", "start_real_node", "what_is_missing"]
 
 TOLERATION = {"key": LABEL, "operator": "Exists"}
-RUNNING_WITHIN_S = 90.0
-ANSWERS_WITHIN_S = 5.0
-"""At a node's end; an API server whose etcd is gone does not answer at all."""
+RUNNING_TIMEOUT_S = 90.0
+ANSWER_TIMEOUT_S = 5.0
+"""When a node is removed; without etcd the API server does not answer at all."""
 RECORDS = "real-nodes"
 SERVERS = ("kubelet", "containerd", "mounts")
-"""A node's servers, in the order in which they end; in their cluster each has the node's name before it."""
+"""A node's servers in the order in which they are stopped; their names in the cluster start with the node's."""
 
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """What a node changes on the machine, written to disk before it does, so that anybody can take it back."""
+    """Changes of a node to the machine, written to disk beforehand, so that any process can undo them."""
 
     name: str
     cgroup: str
@@ -55,9 +55,9 @@ class NodeRecord:
         aside.replace(aside.with_suffix(".json"))
 
     def take_down(self, cluster_folder: Path) -> None:
-        """End and remove all of the node that is still there: processes, network, control groups, folder, record."""
+        """Remove what is left of the node: processes, network, control groups, folder, record."""
         kubelet, containerd, mounts = (f"{self.name}-{part}" for part in SERVERS)
-        end_recorded(cluster_folder, [kubelet])  # first: it would start anew what ends below
+        end_recorded(cluster_folder, [kubelet])  # first: it would restart the others
         kill_all_in(self.cgroup)
         end_processes(_shims(socket_of(cluster_folder, self.name)))
         end_recorded(cluster_folder, [containerd, mounts])
@@ -68,18 +68,18 @@ class NodeRecord:
 
 
 class RealNode:
-    """A real node of a cluster; what is to run there tolerates its taint and names it.
+    """A real node of a cluster.
 
     Attributes
     ----------
     name
-        Its name in the cluster.
+        Name in the cluster.
     selector, toleration
-        What a pod's `nodeSelector` and `tolerations` need in order to run there.
+        `nodeSelector` and toleration that a pod needs to run there.
     image
-        The one image there is (busybox); with `imagePullPolicy: Never`.
+        The only image (busybox); use it with `imagePullPolicy: Never`.
     cgroup
-        Its control group, which all its containers share the limits of.
+        Its control group, which limits all its containers together.
     """
 
     image = IMAGE
@@ -94,7 +94,7 @@ class RealNode:
 
     @property
     def url(self) -> str:
-        """Where its kubelet answers, `/metrics/resource` and `/metrics/cadvisor` to who may read nodes/metrics."""
+        """URL of its kubelet: `/metrics/resource` and `/metrics/cadvisor`, for users who may read nodes/metrics."""
         status = self._rig.core.read_node(self.name).status
         return f"https://{self.address}:{status.daemon_endpoints.kubelet_endpoint.port}"
 
@@ -118,9 +118,9 @@ class RealNode:
         Parameters
         ----------
         command
-            Its words, or a text for the shell.
+            Arguments, or a shell script.
         cpu, memory
-            What it requests; None to request nothing.
+            Requests; None for none.
         limits
             For example `{"cpu": "500m", "memory": "64Mi"}`.
         restart
@@ -139,7 +139,7 @@ class RealNode:
             "nodeSelector": self.selector,
             "tolerations": [self.toleration],
             "restartPolicy": restart,
-            "terminationGracePeriodSeconds": 1,  # busybox, as the first process of its namespace, ignores SIGTERM
+            "terminationGracePeriodSeconds": 1,  # busybox as PID 1 ignores SIGTERM
             "automountServiceAccountToken": False,
             "containers": [container],
         }
@@ -152,8 +152,8 @@ class RealNode:
         self._rig.core.create_namespaced_pod(namespace, pod)
         return self.wait_for_phase(namespace, name, "Running", "Succeeded", "Failed")
 
-    def wait_for_phase(self, namespace: str, name: str, *phases: str, timeout_s: float = RUNNING_WITHIN_S) -> V1Pod:
-        """Wait until the pod is in one of the phases and return it."""
+    def wait_for_phase(self, namespace: str, name: str, *phases: str, timeout_s: float = RUNNING_TIMEOUT_S) -> V1Pod:
+        """Wait until the pod is in one of the phases, and return it."""
 
         def there() -> V1Pod | None:
             pod = self._rig.core.read_namespaced_pod(name, namespace)
@@ -162,22 +162,22 @@ class RealNode:
         return wait_until(there, f"pod {namespace}/{name} to be {' or '.join(phases)}", timeout_s=timeout_s)
 
     def cgroup_of(self, namespace: str, pod: str, container: str = "main") -> Cgroup:
-        """The control group of a running container, read from the kernel and not from Kubernetes."""
+        """Control group of a running container."""
         return self.cgroup_in(self._rig.core.read_namespaced_pod(pod, namespace), container)
 
     def cgroup_in(self, pod: V1Pod, container: str = "main") -> Cgroup:
-        """The control group of a container that runs according to a pod as read."""
+        """Control group of a running container, given its pod."""
         status = next(status for status in pod.status.container_statuses if status.name == container)
         identity = status.container_id.removeprefix("containerd://")
         return Cgroup(f"{self.pod_cgroup(pod).name}/{identity}")
 
     def pod_cgroup(self, pod: V1Pod) -> Cgroup:
-        """The control group of a pod, around those of its containers; there once the kubelet has seen it."""
+        """Control group of a pod, which exists once the kubelet has seen the pod."""
         quality = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}[pod.status.qos_class]
         return Cgroup(f"{self.cgroup.name}/kubepods/{quality}pod{pod.metadata.uid}")
 
     def log(self, namespace: str, pod: str, *, previous: bool = False) -> str:
-        """What the pod's container has written, through the API server."""
+        """Log of the pod's container, through the API server."""
         return self._rig.kubectl("logs", f"--namespace={namespace}", pod, *(["--previous"] if previous else []))
 
     def execute(self, namespace: str, pod: str, *command: str) -> str:
@@ -185,31 +185,31 @@ class RealNode:
         return self._rig.kubectl("exec", f"--namespace={namespace}", pod, "--", *command)
 
     def stop(self) -> None:
-        """Take the node out of the cluster, with its pods, and off the machine."""
-        with contextlib.suppress(ApiException, HTTPError):  # an API server that is gone has nothing to be told
-            self._forget()
+        """Remove the node and its pods from cluster and machine."""
+        with contextlib.suppress(ApiException, HTTPError):  # the API server may be gone
+            self._delete_objects()
         self._record.take_down(self._rig.folder)
         for part in SERVERS:
             if server := self._rig.servers.pop(f"{self.name}-{part}", None):
-                server.stop()  # it has ended; this reaps it
+                server.stop()  # reap it
 
-    def _forget(self) -> None:
-        core, soon = self._rig.core, {"_request_timeout": ANSWERS_WITHIN_S}
-        for pod in core.list_pod_for_all_namespaces(field_selector=f"spec.nodeName={self.name}", **soon).items:
-            core.delete_namespaced_pod(pod.metadata.name, pod.metadata.namespace, grace_period_seconds=0, **soon)
-        core.delete_node(self.name, **soon)
+    def _delete_objects(self) -> None:
+        core, timeout = self._rig.core, {"_request_timeout": ANSWER_TIMEOUT_S}
+        for pod in core.list_pod_for_all_namespaces(field_selector=f"spec.nodeName={self.name}", **timeout).items:
+            core.delete_namespaced_pod(pod.metadata.name, pod.metadata.namespace, grace_period_seconds=0, **timeout)
+        core.delete_node(self.name, **timeout)
 
 
 def start_real_node(
     rig: Rig, name: str, *, cpu_cores: float | None = None, memory_bytes: int | None = None
 ) -> RealNode:
-    """Start a node and return once it is Ready.
+    """Start a node, and wait until it is Ready.
 
     Parameters
     ----------
     cpu_cores, memory_bytes
-        The size of the node: what its pods may ask for together, and what they get at most together, by quota, CPUs and
-        limit of a control group around all of them. None for all that the machine has.
+        Allocatable amounts of the node, and limits of all its pods together (by CPU quota, CPU set and memory limit of
+        their control group). None for the whole machine.
     """
     check_size(cpu_cores, memory_bytes)
     (rig.folder / name).mkdir()
@@ -227,20 +227,20 @@ def start_real_node(
         if cpu_cores is not None:
             pin_node_cgroup(cgroup, network.number, cpu_cores)
     except BaseException:
-        for begun in NodeRecord.all_in(rig.folder, name):
-            RealNode(rig, begun).stop()
+        for partial in NodeRecord.all_in(rig.folder, name):
+            RealNode(rig, partial).stop()
         raise
     return RealNode(rig, NodeRecord(name, cgroup, network.number))
 
 
 def clear_real_nodes(folder: Path) -> None:
-    """Take down what is left of the real nodes of a cluster's folder, by its records alone."""
+    """Remove what is left of the real nodes recorded in a cluster's folder."""
     for record in NodeRecord.all_in(folder):
         record.take_down(folder)
 
 
 def _shims(socket: Path) -> list[ProcessRecord]:
-    """The processes between a containerd and its containers: they outlive both, and name the socket they report to."""
+    """The shims of a containerd, which outlive it; their command lines name its socket."""
     found = []
     for process in psutil.process_iter(["name", "cmdline", "pid"]):
         if (process.info["name"] or "").startswith(("containerd-shim", "runc")) and any(

@@ -1,4 +1,4 @@
-"""What a machine must have for a real node, said in words for a person."""
+"""Requirements of a real node, with messages for users."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from local_cluster.real_node.cgroups import ROOT, trees
 
 PACKAGES = ("busybox-static", "containerd", "containernetworking-plugins", "iproute2", "mount", "runc", "util-linux")
-"""Debian's and Ubuntu's names of the packages that a real node needs."""
+"""Debian and Ubuntu packages that a real node needs."""
 
 SYSTEM_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
-"""Where programs are looked for: an ordinary PATH may lack the folders for the administrator."""
+"""PATH with the sbin folders."""
 
 _PROGRAMS = {
     "containerd": "containerd",
@@ -32,7 +32,7 @@ _NET_ADMIN, _SYS_ADMIN, _SYS_RESOURCE = 12, 21, 24
 
 
 def what_is_missing() -> str | None:
-    """What this machine lacks for a real node, in words for a person; None when it can have one."""
+    """What this machine lacks for a real node, as a message; None if nothing."""
     if sys.platform != "linux":
         return "it needs Linux, for control groups and namespaces"
     if os.geteuid() != 0:
@@ -40,14 +40,14 @@ def what_is_missing() -> str | None:
     if not (_has_capability(_SYS_ADMIN) and _has_capability(_NET_ADMIN)):
         return "root may not mount or change the network here (a container that is not privileged?)"
     if not {"cpu", "memory"} <= trees().keys() or not all(os.access(tree, os.W_OK) for tree in trees().values()):
-        return f"control groups for cpu and memory are not there or may not be written to ({ROOT})"
+        return f"control groups for cpu and memory are missing or not writable ({ROOT})"
     if absent := missing_packages():
         return f"packages are missing: apt-get install {' '.join(absent)}"
     return None
 
 
 def missing_packages() -> list[str]:
-    """The packages to install, found by the programs that they bring."""
+    """Packages to install, by their missing programs."""
     absent = {package for name, package in _PROGRAMS.items() if not shutil.which(name, path=SYSTEM_PATH)}
     if plugin_folder() is None:
         absent.add("containernetworking-plugins")
@@ -75,7 +75,7 @@ def plugin_folder() -> Path | None:
 
 
 def may_lower_oom_scores() -> bool:
-    """Whether processes may be shielded from the OOM killer (CAP_SYS_RESOURCE), as a kubelet wants for some pods."""
+    """Whether processes may be protected from the OOM killer (CAP_SYS_RESOURCE), as kubelets do for some pods."""
     return _has_capability(_SYS_RESOURCE)
 
 
@@ -86,6 +86,6 @@ def _has_capability(number: int) -> bool:
 
 
 def _is_static(program: Path) -> bool:
-    """Whether it needs no libraries: a program that does names its loader at the start of its file."""
+    """Whether it is statically linked: a dynamic program names its loader at the start of its file."""
     with program.open("rb") as file:
         return b"/ld-" not in file.read(4096)

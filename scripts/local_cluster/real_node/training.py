@@ -1,4 +1,4 @@
-"""The recorder's real training jobs as pods: the host's interpreter and packages, read-only, in a tiny image."""
+"""The recorder's training jobs as pods: a tiny image with the host's interpreter and packages, read-only."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 from local_cluster.real_node.node import RealNode
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-LIGHT = 0.02
-"""Scale at which a scikit-learn job takes some five seconds, most of them importing."""
+LIGHT_SCALE = 0.02
+"""Scale at which a scikit-learn job takes about five seconds, most of them importing."""
 
 OWN_PREFIXES = (sys.base_prefix, sys.prefix)
 
@@ -29,7 +29,7 @@ while kill -0 $job 2>/dev/null; do
 done
 wait $job
 """
-"""The job keeps `stage step loss` in a file; whoever wants it in the log has to put it there."""
+"""Copies `stage step loss` from the job's progress file to the log."""
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,22 @@ def training_pod(
     *,
     name: str | None = None,
     run: int = 1,
-    scale: float = LIGHT,
+    scale: float = LIGHT_SCALE,
     cpu: str = "250m",
     memory: str = "256Mi",
     limits: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """A pod for a real node that runs one of the recorder's jobs from start to end.
+    """A pod for a real node that runs one of the recorder's jobs.
 
-    Its log tells each stage as it begins, and stage, step and loss as they change (`progress_in`).
+    It logs each stage as it begins, and stage, step and loss as they change (`progress_in`).
 
     Parameters
     ----------
     workload, run, scale
-        Class, number and size of the job, as in `python -m training.job`. The classes that end in `-sklearn` need
-        only the project's own packages.
+        Class, number and scale of the job, as in `python -m training.job`. Classes that end in `-sklearn` need only the
+        project's own packages.
     cpu, memory, limits
-        What it requests, and its limits if it is to have any.
+        Requests and limits.
     """
     job = [sys.executable, "-m", "training.job", "--class", workload, "--run", str(run), "--scale", str(scale)]
     command = _REPORTING.format(job=shlex.join(job))
@@ -71,12 +71,12 @@ def training_pod(
 
 
 def with_host_python(pod: dict[str, Any], prefixes: Sequence[str] = OWN_PREFIXES) -> dict[str, Any]:
-    """Let a pod's containers run an interpreter of the host with its packages, and what this repository holds.
+    """Mount a Python interpreter of the host with its packages, and this repository, into a pod's containers.
 
     Parameters
     ----------
     prefixes
-        The interpreter's `sys.base_prefix` and `sys.prefix`; by default those of this very process.
+        The interpreter's `sys.base_prefix` and `sys.prefix`; by default those of this process.
     """
     folders = host_python_folders(prefixes)
     volumes = [{"name": f"host-{place}", "hostPath": {"path": str(path)}} for place, path in enumerate(folders)]
@@ -99,7 +99,7 @@ def with_host_python(pod: dict[str, Any], prefixes: Sequence[str] = OWN_PREFIXES
 
 
 def host_python_folders(prefixes: Sequence[str] = OWN_PREFIXES) -> list[Path]:
-    """The host's folders that an interpreter lives on: system libraries, its own, its packages, the repository."""
+    """Folders of the host that an interpreter needs: system libraries, its own, its packages, the repository."""
     own = [Path(prefix) for prefix in prefixes]
     named = [*map(Path, _SYSTEM_FOLDERS), *own, *(path.resolve() for path in own), REPOSITORY]
     there = sorted({path for path in named if path.is_dir()})
@@ -107,12 +107,12 @@ def host_python_folders(prefixes: Sequence[str] = OWN_PREFIXES) -> list[Path]:
 
 
 def stages_in(log: str) -> list[str]:
-    """The stages that a job says it went through, in order."""
+    """Stages that a job has logged, in order."""
     return re.findall(r"^stage=(\S+)", log, re.MULTILINE)
 
 
 def progress_in(log: str) -> list[Progress]:
-    """The progress that a job's pod has reported."""
+    """Progress that a job's pod has logged."""
     lines: Sequence[tuple[str, str, str]] = re.findall(
         r"^progress stage=(\S+) step=(\S+) loss=(\S+)", log, re.MULTILINE
     )

@@ -1,4 +1,4 @@
-"""Stages that end containers: killed for their memory, or done after the annotated time, whichever comes first."""
+"""kwok stages that end containers: killed for memory, or after the annotated time, whichever comes first."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 WHAT_ENDS_FIRST = (Path(__file__).parent / "what-ends-first.jq").read_text()
-WATCHED_CONTAINERS = 4
-"""How many containers of a pod are watched for their memory: a stage cannot loop, so there is one for each."""
+MAX_WATCHED_CONTAINERS = 4
+"""Containers per pod that are watched for memory: a stage cannot loop, so each has its own."""
 
 EXIT_CODE = '(.metadata.annotations["phasewise.dev/exit-code"] // "0")'
 STARTED_AGAIN = f'(.spec.restartPolicy == "Always" or (.spec.restartPolicy == "OnFailure" and {EXIT_CODE} != "0"))'
@@ -64,16 +64,16 @@ metadata:
     {{ end }}
     {{ end }}
 """
-"""Usage expressions cannot read the status of a container; so when it was started again stands in an annotation too."""
+"""Usage expressions cannot read container statuses, so the time of a restart is also stored in an annotation."""
 
 
 def ending_stages() -> list[dict[str, Any]]:
-    """All of them: a planned end with and without a restart, and the same for each container that may be killed."""
+    """All stages: a planned end with and without restart, and the same for each container that may be killed."""
     stages = [
         _stage("pod-ends", "all", f"{STARTED_AGAIN} | not", PLANNED, again=False),
         _stage("pod-starts-again", "all", STARTED_AGAIN, PLANNED, again=True),
     ]
-    for index in range(WATCHED_CONTAINERS):
+    for index in range(MAX_WATCHED_CONTAINERS):
         which = str(index)
         stages.append(_stage(f"container-killed-{which}", which, '.spec.restartPolicy != "Never"', KILLED, again=True))
         stages.append(_stage(f"pod-killed-{which}", which, '.spec.restartPolicy == "Never"', KILLED, again=False))
@@ -82,7 +82,7 @@ def ending_stages() -> list[dict[str, Any]]:
 
 def _stage(name: str, who: str, condition: str, why: str, *, again: bool) -> dict[str, Any]:
     def filled(template: str) -> str:
-        which = "eq $chosen $index" if again and who != "all" else "true"  # nothing goes on in a pod that has failed
+        which = "eq $chosen $index" if again and who != "all" else "true"  # all containers of a failed pod end
         return template.replace("WHICH", which).replace("CHOSEN", "-1" if who == "all" else who)
 
     status = why + ENDED.replace("AFTERWARDS", STARTED if again else STOPPED) + ("" if again else FINISHED)

@@ -1,4 +1,4 @@
-"""The kwok server of a cluster: one process that plays the kubelets of all simulated nodes."""
+"""The kwok server of a cluster: one process simulates the kubelets of all simulated nodes."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from local_cluster.waiting import wait_until
 HERE = Path(__file__).parent
 SIMULATED_LABEL = "phasewise.dev/simulated"
 METRICS_PATH = "/metrics/nodes/{node}/metrics/resource"
-"""Where kwok serves what a real node's kubelet serves at `/metrics/resource` and `/metrics/cadvisor`."""
+"""Path of the metrics that a real kubelet serves at `/metrics/resource` and `/metrics/cadvisor`."""
 
 KINDS = ("Stage", "Metric", "ResourceUsage", "ClusterResourceUsage")
-"""The custom kinds that are used here; each that a server has costs it some work at the change of any other."""
+"""Custom kinds in use; each further one costs kwok work at the change of any other."""
 LEASE_S = 100
-"""kwok renews a lease four times in this. Late enough to cost little with 500 nodes, and well within the 50 s after
-which a silent node is taken for lost."""
+"""Lease duration, in which kwok renews a lease four times: rare enough for 500 nodes, and well within the 50 s after
+which a node is NotReady."""
 
 
 def kwok_server(rig: Rig) -> Server:
-    """The kwok server of this cluster, started at the first call."""
+    """The kwok server of this cluster, started on the first call."""
     return rig.servers.get("kwok") or _start(rig)
 
 
 def kwok_port(rig: Rig) -> int:
-    """The port at which kwok answers as the kubelet of every simulated node, by TLS under the cluster's authority."""
+    """TLS port of kwok, as the kubelet of every simulated node."""
     return int((rig.folder / "kwok" / "port").read_text())
 
 
@@ -47,7 +47,7 @@ def _start(rig: Rig) -> Server:
     (folder / "port").write_text(str(port))
     _apply_resources(rig)
     empty = folder / "config.yaml"
-    empty.write_text("")  # else it would read one from the user's home folder
+    empty.write_text("")  # otherwise it would read one from the home folder
     command = [
         rig.binaries["kwok"],
         f"--kubeconfig={rig.kubeconfig('kwok')}",
@@ -65,10 +65,10 @@ def _start(rig: Rig) -> Server:
 
 
 def _apply_resources(rig: Rig) -> None:
-    """Custom resources, the role of kwok's own manifests bound to its certificate, stages and metrics."""
+    """Apply custom resources, the role of kwok's manifests for its certificate, stages and metrics."""
     upstream = rig.binaries.manifests("kwok", "kustomize")
     kinds = (upstream / "crd" / "bases" / f"kwok.x-k8s.io_{kind.lower()}s.yaml" for kind in KINDS)
-    rig.apply(*kinds, upstream / "rbac" / "role.yaml", _binding(), _unhindered(upstream))
+    rig.apply(*kinds, upstream / "rbac" / "role.yaml", _binding(), _flow_schema(upstream))
     wait_until(lambda: _established(rig), "kwok's custom resources to be served", every_s=0.05, timeout_s=60)
     node_stages = ("fast/node-initialize.yaml", "heartbeat-with-lease/node-heartbeat-with-lease.yaml")
     stages = (*(upstream / "stage" / "node" / stage for stage in node_stages), HERE / "stages", *ending_stages())
@@ -87,8 +87,8 @@ def _established(rig: Rig) -> bool:
     )
 
 
-def _unhindered(upstream: Path) -> dict[str, Any]:
-    """kwok's own flow schema, for our identity: behind the queue of ordinary users, 500 nodes would miss heartbeats."""
+def _flow_schema(upstream: Path) -> dict[str, Any]:
+    """kwok's flow schema for our identity: in the queue of ordinary users, 500 nodes would miss heartbeats."""
     schema: dict[str, Any] = yaml.safe_load((upstream / "rbac" / "flow_schema.yaml").read_text())
     for rule in schema["spec"]["rules"]:
         rule["subjects"] = [{"kind": "User", "user": {"name": "kwok"}}]

@@ -1,28 +1,27 @@
-"""Nodes without a machine behind them (kwok): as many as wanted, with real objects, heartbeats and pod lifecycles.
+"""Simulated nodes (kwok) with real objects, heartbeats and pod lifecycles.
 
-What a simulated node does with a pod is told by annotations of the pod. All are optional.
+Optional annotations of a pod control what a simulated node does with it.
 
-| Annotation of a pod | What it does |
+| Annotation of a pod | Effect |
 |---|---|
-| `phasewise.dev/starts-after-s` | it runs that long after it was scheduled, instead of at once |
-| `phasewise.dev/runs-for-s` | its containers end that long after they started (whole seconds), instead of never |
-| `phasewise.dev/exit-code` | with which exit code they end (0); the restart policy is followed |
-| `phasewise.dev/stops-after-s` | how long it takes to stop when deleted (0), within its grace period |
-| `phasewise.dev/resize` | `Infeasible` or `Deferred`: the node refuses resizes, as long as it stands there |
-| `phasewise.dev/cpu.<container>` | the cores that a container wants to use, a quantity (`usage.set_usage` writes it) |
-| `phasewise.dev/memory.<container>` | the memory that it uses, a quantity |
-| `phasewise.dev/memory-series.<container>` | the memory of a driven series (`usage.drive_usage` writes it) |
+| `phasewise.dev/starts-after-s` | seconds from scheduling to running (0) |
+| `phasewise.dev/runs-for-s` | whole seconds after which its containers end (never) |
+| `phasewise.dev/exit-code` | their exit code (0); the restart policy is followed |
+| `phasewise.dev/stops-after-s` | seconds to stop after deletion (0), within its grace period |
+| `phasewise.dev/resize` | `Infeasible` or `Deferred`: the node refuses resizes |
+| `phasewise.dev/cpu.<container>` | CPU demand of a container, a quantity (`usage.set_usage`) |
+| `phasewise.dev/memory.<container>` | its memory, a quantity |
+| `phasewise.dev/memory-series.<container>` | memory of a played series (`usage.drive_usage`) |
 
-A container whose memory passes its limit is killed and started again (`OOMKilled`, exit code 137, restart counted)
-until the limit is raised; with `restartPolicy: Never` its pod fails. CPU above the limit is throttled. A resize is
-acknowledged at once. To see nodes fall silent, pause the server (`cluster.servers["kwok"].pause()`): 50 s later they
-are NotReady, and well again within a second of `resume()`.
+A container whose memory exceeds its limit is killed and restarted (`OOMKilled`, exit code 137, restart counted) until
+the limit is raised; with `restartPolicy: Never` its pod fails. CPU above the limit is throttled. Resizes are done at
+once. To simulate an outage of nodes, pause the server (`cluster.servers["kwok"].pause()`): they are NotReady after
+50 s, and Ready again within a second of `resume()`.
 
-Real are the objects, the scheduling and everything that the control plane does. Not real: containers, cgroups, probes,
-volumes, images, exec, logs, the back-off between restarts, and a kubelet's own admission (a resize that does not fit on
-the node is acknowledged all the same). Each node uses 10m of CPU and 64 MiB itself. A pod that has ended goes on being
-reported, with no memory and no further CPU, where a kubelet would fall silent about it. Usage is bounded by the limits
-of the spec, also while a resize to them is refused.
+Objects, scheduling and everything in the control plane are real. Not simulated: containers, cgroups, probes, volumes,
+images, exec, logs, back-off of restarts, and the kubelet's admission (a resize that does not fit on the node is done
+all the same). Each node itself uses 10m of CPU and 64 MiB. A pod that has ended is still reported, with no memory and
+no further CPU, unlike by a real kubelet. Usage is bounded by the limits of the spec, even while a resize is refused.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ from local_cluster.waiting import wait_until
 
 GROUP_LABEL = "phasewise.dev/group"
 MACHINE = {"os": "linux", "arch": "amd64"}
-AT_A_TIME = 8
-"""Requests at a time, of those that come by the hundred."""
+PARALLEL_REQUESTS = 8
+"""Number of parallel requests."""
 
 T = TypeVar("T")
 
@@ -59,7 +58,7 @@ class SimulatedNodes:
     names
         Their names: `<group>-0` and so on.
     selector
-        The node selector that only this group's nodes satisfy.
+        Node selector of this group.
     """
 
     rig: Rig
@@ -71,7 +70,7 @@ class SimulatedNodes:
         return {GROUP_LABEL: self.group}
 
     def metrics_url(self, name: str) -> str:
-        """Where the node of that name is scraped: by https, under the cluster's authority."""
+        """URL of the metrics of a node (https with the cluster's authority)."""
         return metrics_url(self.rig, name)
 
     def pods(self) -> list[tuple[str, str]]:
@@ -82,13 +81,13 @@ class SimulatedNodes:
         return [(one["namespace"], one["name"]) for one in metadata]
 
     def remove(self) -> None:
-        """Delete the nodes and the pods on them, as when machines are switched off and given up."""
+        """Delete the nodes and their pods."""
         self.rig.core.delete_collection_node(label_selector=f"{GROUP_LABEL}={self.group}")
         selector = f"{GROUP_LABEL}={self.group}"
         wait_until(
             lambda: not listed(self.rig.core.list_node, label_selector=selector), f"the nodes of {self.group} to go"
         )
-        at_a_time(lambda pod: _force_delete(self.rig, *pod), self.pods())
+        in_parallel(lambda pod: _force_delete(self.rig, *pod), self.pods())
 
 
 def start_simulated_nodes(
@@ -102,16 +101,16 @@ def start_simulated_nodes(
     taints: Sequence[Mapping[str, str]] = (),
     extended: Mapping[str, str] | None = None,
 ) -> SimulatedNodes:
-    """Create `count` nodes of one group and return once pods can be scheduled to all of them.
+    """Create a group of `count` nodes, and wait until pods can be scheduled to all of them.
 
     Parameters
     ----------
     cpu, memory
-        Capacity of each, all of it allocatable, as quantities.
+        Capacity and allocatable amounts of each node, as quantities.
     labels, taints
-        Besides those that every node has.
+        In addition to those that every node has.
     extended
-        Further resources of each (`{"nvidia.com/gpu": "4"}`).
+        Extended resources of each node (`{"nvidia.com/gpu": "4"}`).
     """
     kwok_server(rig)
     capacity = {"cpu": cpu, "memory": memory, "pods": "250", "ephemeral-storage": "100Gi", **(extended or {})}
@@ -120,7 +119,7 @@ def start_simulated_nodes(
     def create(name: str) -> None:
         rig.core.create_node(_node(name, group, kwok_port(rig), capacity, labels or {}, taints))
 
-    at_a_time(create, nodes.names)
+    in_parallel(create, nodes.names)
     wait_until(
         lambda: _usable(rig, group) == count,
         f"{count} simulated nodes of {group} to be Ready",
@@ -170,7 +169,7 @@ def _node(
 
 
 def _conditions() -> list[dict[str, str]]:
-    """All is well from the start: a node that first has to become Ready costs five times the requests."""
+    """Conditions of a Ready node: one that first has to become Ready costs five times the requests."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     states = {
         "Ready": "True",
@@ -190,7 +189,7 @@ def _conditions() -> list[dict[str, str]]:
 
 
 def _usable(rig: Rig, group: str) -> int:
-    """How many nodes are Ready and have lost the taint that keeps pods away until then."""
+    """Number of nodes that are Ready and have lost the not-ready taint."""
     nodes = listed(rig.core.list_node, label_selector=f"{GROUP_LABEL}={group}")
     return sum(
         any(
@@ -203,17 +202,17 @@ def _usable(rig: Rig, group: str) -> int:
 
 
 def listed(listing: Callable[..., Any], *where: str, **arguments: Any) -> list[dict[str, Any]]:
-    """The items of a listing as plain dicts; with hundreds of them the client's own objects cost seconds."""
+    """Items of a list request as plain dicts; for hundreds of items the client's own objects take seconds."""
     answer = listing(*where, _preload_content=False, **arguments)
     items: list[dict[str, Any]] = json.loads(answer.data)["items"]
     return items
 
 
 def _force_delete(rig: Rig, namespace: str, name: str) -> None:
-    with contextlib.suppress(NotFoundException):  # it was gone already
+    with contextlib.suppress(NotFoundException):  # it was deleted already
         rig.core.delete_namespaced_pod(name, namespace, grace_period_seconds=0)
 
 
-def at_a_time(act: Callable[[T], None], these: Iterable[T]) -> None:
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        list(pool.map(act, these))  # what was raised is raised here
+def in_parallel(act: Callable[[T], None], these: Iterable[T]) -> None:
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
+        list(pool.map(act, these))  # raises exceptions of the calls

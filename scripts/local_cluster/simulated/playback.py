@@ -1,4 +1,4 @@
-"""A series as a function of time in CEL, the language of kwok's usage objects."""
+"""Series as functions of time in CEL, the language of kwok's usage objects."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import yaml
 
 _FILE = Path(__file__).parent / "usage-from-annotations.yaml"
 RULES: dict[str, Any] = yaml.safe_load(_FILE.read_text())["spec"]["usages"][0]["usage"]
-"""What follows from a container's demand, and the demand that its pod's annotations tell."""
+"""Usage by demand, and demand by annotations of the pod."""
 
-LONGEST = 90_000
-"""Characters of an expression; the parser takes 100,000, which is some ten thousand samples."""
+MAX_EXPRESSION_LENGTH = 90_000
+"""Characters of an expression; the parser accepts 100,000, about ten thousand samples."""
 
-OWN_WORD = 'pod.metadata.annotations["phasewise.dev/{what}." + container.name]'
-HAS_OWN_WORD = '"phasewise.dev/{what}." + container.name in pod.metadata.annotations'
+ANNOTATION = 'pod.metadata.annotations["phasewise.dev/{what}." + container.name]'
+HAS_ANNOTATION = '"phasewise.dev/{what}." + container.name in pod.metadata.annotations'
 
 
 def rules_playing(cpu: str, memory: str) -> dict[str, Any]:
-    """A container's usage when its demand is given by two expressions; its own annotations go first."""
+    """Usage of a container whose demand is given by two expressions; its annotations take precedence."""
     own = {}
     for what, played in (("cpu", cpu), ("memory", memory)):
-        told = HAS_OWN_WORD.format(what=what)
-        demand = f"{told} ? dyn(Quantity({OWN_WORD.format(what=what)})) : dyn({played})"
+        has = HAS_ANNOTATION.format(what=what)
+        demand = f"{has} ? dyn(Quantity({ANNOTATION.format(what=what)})) : dyn({played})"
         own[f"{what}_demand"] = {"expression": demand}
     return RULES | own
 
@@ -38,9 +38,9 @@ def cores_of(
     repeat: bool,
     averaged_over_s: float,
 ) -> str:
-    """Cores at the moment of evaluation: the mean of the series over the last `averaged_over_s`, by its running sums.
+    """Expression for cores: mean of the series over the last `averaged_over_s`, by its running sums.
 
-    `sums` are core-samples until each sample, `p` positions in samples, `c` the sums at the window's two ends.
+    `sums` are core-samples until each sample, `p` positions in samples, `c` the sums at both ends of the window.
     """
     length, window = f"{len(series)}.0", f"{averaged_over_s * time_factor / step_s:.6f}"
     sums = _list(np.concatenate([[0.0], np.cumsum(series)]), digits=4)
@@ -59,7 +59,7 @@ def cores_of(
 
 
 def bytes_of(series: np.ndarray, *, step_s: float, time_factor: float, start_s: float | None, repeat: bool) -> str:
-    """Bytes at the moment of evaluation: the sample that holds then; 1 MiB before the first."""
+    """Expression for bytes: the present sample; 1 MiB before the first."""
     length = len(series)
     at = f"int(p) % {length}" if repeat else f"p < {length}.0 ? int(p) : {length - 1}"
     here = _position(step_s, time_factor, start_s)
@@ -67,17 +67,17 @@ def bytes_of(series: np.ndarray, *, step_s: float, time_factor: float, start_s: 
 
 
 def _position(step_s: float, time_factor: float, start_s: float | None) -> str:
-    """Time since the first sample, in samples. What starts with the container starts again with it."""
+    """Expression for the time since the first sample, in samples; without `start_s`, since the container's start."""
     start = 'pod.Usage("start_time", container.name)' if start_s is None else f"{start_s:.3f}"
     return f"(UnixSecond(Now()) - {start}) * {time_factor / step_s:.9f}"
 
 
 def _list(values: np.ndarray, digits: int) -> str:
-    """A list of CEL doubles, which need a decimal point."""
+    """List of CEL doubles, which need a decimal point."""
     return "[" + ",".join(f"{value:.{digits}f}" if digits else f"{value:.0f}.0" for value in values) + "]"
 
 
 def _checked(expression: str) -> str:
-    if len(expression) > LONGEST:
-        raise ValueError(f"{len(expression)} characters of a series are more than kwok takes; play a coarser one")
+    if len(expression) > MAX_EXPRESSION_LENGTH:
+        raise ValueError(f"{len(expression)} characters of a series are more than kwok accepts; use a coarser one")
     return expression

@@ -1,4 +1,4 @@
-"""Pods for simulated nodes, and what their nodes report of them."""
+"""Pods for simulated nodes, and their metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def template(
     labels: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """A pod template whose containers all ask for the same; `spec` goes into the pod's spec as it is."""
+    """A pod template with equal resources for all containers; `spec` is merged into the pod's spec."""
     resources = {"requests": dict(requests or {"cpu": "100m", "memory": "128Mi"}), "limits": dict(limits or {})}
     listed = [{"name": name, "image": "simulated", "resources": resources} for name in containers]
     return {
@@ -36,7 +36,7 @@ def template(
 
 
 def create(rig: Rig, namespace: str, name: str, made: Mapping[str, Any]) -> str:
-    """Create a pod from a template under `name`, and return the name."""
+    """Create a pod `name` from a template, and return the name."""
     rig.core.create_namespaced_pod(namespace, {"metadata": {"name": name, **made["metadata"]}, "spec": made["spec"]})
     return name
 
@@ -55,7 +55,7 @@ def status_of(rig: Rig, namespace: str, name: str, container: str = "main") -> d
 
 
 def container_metrics(rig: Rig, namespace: str, pod: str, container: str = "main") -> dict[str, float]:
-    """What the pod's node reports of a container, by metric name: one verified scrape."""
+    """Metrics of a container by name, from one scrape of its node."""
     url = metrics_url(rig, read(rig, namespace, pod)["spec"]["nodeName"])
     answer = requests.get(url, verify=str(rig.authority.file), timeout=10)
     answer.raise_for_status()

@@ -1,21 +1,19 @@
-"""What pods on simulated nodes use: a constant, or a recorded series played from a moment on at a chosen speed.
+"""Usage of pods on simulated nodes: constant, or a recorded series played at a chosen speed.
 
-Three ways, each a write or two to the API, after which nobody has to do anything while time passes:
+Each of these needs a write or two to the API, and no process while time passes:
 
-- `set_usage` says what a container uses from now on.
-- `drive_usage` plays a series for one pod. It is a `ResourceUsage` object of the pod's name, in which the series stands
-  as a function of time; it survives the process that made it, and the pod (one of the same name goes on with it).
-- `share_usage` gives a series a name that the pods of any number of workloads refer to by annotations
-  (`usage_annotations`), so that a thousand pods, and those that replace them, cost one write.
+- `set_usage` sets the usage of a container from now on.
+- `drive_usage` plays a series for one pod: a `ResourceUsage` object with the pod's name has the series as a function
+  of time. It outlives its creator and the pod, and applies to a later pod of the same name.
+- `share_usage` gives a series a name that pods of any number of workloads refer to by annotations
+  (`usage_annotations`), so that a thousand pods and their replacements cost one write.
 
-CPU is what a container wants. What it gets and reports is at most its limit, and at least a thousandth of a core; the
-rest counts as throttled, and is not made up for later as it would be in a real container. Memory is reported up to the
-limit.
+The series of CPU is demand. Reported usage is at most the limit, and at least a thousandth of a core; the rest counts
+as throttled, and is not made up for later, unlike in a real container. Memory is reported up to the limit.
 
-Kubernetes knows only counters of CPU time. kwok adds to them at each scrape: the rate now, times the time since the
-last scrape. That is exact for a played series, whose rate is the mean of the last `averaged_over_s`, as long as
-something scrapes that often (a Prometheus each second); with metrics-server alone, set it to that one's 10 s. The
-counters begin at zero again when kwok is restarted.
+Kubernetes has only counters of CPU time. At each scrape kwok adds the present rate times the time since the last one.
+That is exact for a played series, whose rate is the mean of the last `averaged_over_s`, if something scrapes that often
+(a Prometheus each second); with metrics-server alone, set it to 10 s. Counters are reset when kwok is restarted.
 """
 
 from __future__ import annotations
@@ -39,8 +37,8 @@ from recommender.sources.files import open_source
 GROUP, VERSION = "kwok.x-k8s.io", "v1alpha1"
 DOMAIN = "phasewise.dev"
 APPLY = "application/apply-patch+yaml"
-WATCHED_EVERY_S = 0.25
-"""How finely, in real time, a simulated node sees the memory of a series pass a limit."""
+MEMORY_RESOLUTION_S = 0.25
+"""Resolution, in real time, at which a simulated node compares the memory of a series with the limit."""
 IDLE_CPU_CORES = 0.001
 IDLE_MEMORY_BYTES = float(2**20)
 
@@ -56,13 +54,13 @@ class Usage:
     step_s
         Time between two samples of the series.
     time_factor
-        How much faster than recorded it is played (10: ten recorded seconds in one).
+        Speed relative to the recording (10: ten recorded seconds per second).
     start_s
-        Unix time of the first sample; None: when the container starts, and again when it is restarted.
+        Unix time of the first sample; None: each start of the container.
     repeat
-        Begin again at the end, instead of holding the last sample.
+        Repeat the series instead of holding the last sample.
     averaged_over_s
-        The CPU rate seen at a moment is the mean of this long before it: the shortest time between two scrapes.
+        Window of the mean CPU rate: the shortest scrape interval.
     """
 
     cpu_cores: np.ndarray | float
@@ -77,16 +75,16 @@ class Usage:
         if len(self.cpu_series) != len(self.memory_series):
             raise ValueError(f"{len(self.cpu_series)} samples of CPU and {len(self.memory_series)} of memory")
         if not (np.isfinite(self.cpu_series).all() and np.isfinite(self.memory_series).all()):
-            raise ValueError("a played series has no gaps")
+            raise ValueError("a series to play must not have gaps")
 
     @classmethod
     def recorded(cls, workload: str, *, run: int | None = None, **playing: Any) -> Self:
-        """The bundled recording of a training job (`lstm-torch`), of its first run or the one given.
+        """The bundled recording of a training job (`lstm-torch`), by default of its first run.
 
         Parameters
         ----------
         playing
-            How it is played: `time_factor`, `start_s`, `repeat`, `averaged_over_s`.
+            `time_factor`, `start_s`, `repeat`, `averaged_over_s`.
         """
         runs = {name: one for name, one in _recordings().items() if one.workload == workload}
         name = f"{workload}-r{run:02}" if run is not None else min(runs, default="")
@@ -106,12 +104,12 @@ class Usage:
 
     @property
     def plays_for_s(self) -> float:
-        """How long it takes to play it once."""
+        """Duration of playing it once."""
         return len(self.cpu_series) * self.step_s / self.time_factor
 
 
 def demand_at(usage: Usage, elapsed_s: float) -> tuple[float, float]:
-    """Cores and bytes that the series asks for, `elapsed_s` seconds of real time after its first sample."""
+    """Demand in cores and bytes, `elapsed_s` seconds of real time after the first sample."""
     position = int(np.floor(elapsed_s * usage.time_factor / usage.step_s))
     if position < 0:
         return IDLE_CPU_CORES, IDLE_MEMORY_BYTES
@@ -121,10 +119,9 @@ def demand_at(usage: Usage, elapsed_s: float) -> tuple[float, float]:
 
 
 def cpu_seconds(usage: Usage, elapsed_s: float) -> float:
-    """CPU time in core-seconds that the series asks for until `elapsed_s` seconds of real time after its first sample.
+    """Demand of CPU time in core-seconds until `elapsed_s` seconds of real time after the first sample.
 
-    The rate that any correct reader of the counter finds between two moments is the difference of two such values over
-    the time between them.
+    The difference of two values over the time between them is the rate by the counter.
     """
     position = max(elapsed_s, 0.0) * usage.time_factor / usage.step_s
     length, sums = len(usage.cpu_series), np.concatenate([[0.0], np.cumsum(usage.cpu_series)])
@@ -135,9 +132,9 @@ def cpu_seconds(usage: Usage, elapsed_s: float) -> float:
 
 
 def drive_usage(rig: Rig, namespace: str, pod: str, usage: Usage | Mapping[str, Usage]) -> None:
-    """Play a series for a pod, which need not be there yet: for all its containers, or for each by its name.
+    """Play a series for a pod, which need not exist yet: for all its containers, or by container name.
 
-    When the pod is there, it also learns how much memory it will use, so that passing its limit kills it.
+    An existing pod is also annotated with the memory, so that exceeding its limit kills it.
     """
     by_container = dict(usage) if isinstance(usage, Mapping) else {}
     entries: list[dict[str, Any]] = [
@@ -163,7 +160,7 @@ def drive_usage(rig: Rig, namespace: str, pod: str, usage: Usage | Mapping[str, 
 
 
 def share_usage(rig: Rig, name: str, usage: Usage) -> None:
-    """Give a series a name for `usage_annotations`; one that had the name already is replaced."""
+    """Give a series a name for `usage_annotations`, replacing an earlier one of that name."""
     cpu, memory = _expressions(usage)
     patch = [
         {"op": "add", "path": f"/spec/usages/0/usage/{name}.{what}", "value": {"expression": expression}}
@@ -175,7 +172,7 @@ def share_usage(rig: Rig, name: str, usage: Usage) -> None:
 
 
 def usage_annotations(name: str, usage: Usage, *containers: str) -> dict[str, str]:
-    """Annotations for a pod or a workload's template, whose containers play the series shared under `name`."""
+    """Annotations for a pod or template whose containers play the series shared under `name`."""
     named = {f"{DOMAIN}/usage.{container}": name for container in containers}
     return named | {key: value for key, value in _memory_annotations(dict.fromkeys(containers, usage)).items() if value}
 
@@ -189,10 +186,7 @@ def set_usage(
     cpu_cores: float | None = None,
     memory_bytes: float | None = None,
 ) -> None:
-    """Let a container use this many cores and bytes from now on, also while a series plays.
-
-    None leaves that one as it is.
-    """
+    """Set the cores and bytes of a container from now on, even while a series plays; None leaves a value as it is."""
     annotations: dict[str, str] = {}
     if cpu_cores is not None:
         annotations[f"{DOMAIN}/cpu.{container}"] = f"{round(cpu_cores * 1e6)}u"
@@ -202,7 +196,7 @@ def set_usage(
 
 
 def _expressions(usage: Usage) -> tuple[str, str]:
-    """Cores and bytes of a usage in CEL."""
+    """CEL expressions of cores and bytes."""
     playing: dict[str, Any] = {
         "step_s": usage.step_s, "time_factor": usage.time_factor, "start_s": usage.start_s, "repeat": usage.repeat
     }  # fmt: skip
@@ -211,11 +205,11 @@ def _expressions(usage: Usage) -> tuple[str, str]:
 
 
 def _memory_annotations(played: Mapping[str, Usage]) -> dict[str, str | None]:
-    """What lets the simulated node know when a series passes a limit; earlier words of `set_usage` are taken back."""
+    """Annotations by which the node knows when a series exceeds a limit; those of `set_usage` are removed."""
     annotations: dict[str, str | None] = {}
     for container, usage in played.items():
         step_s, samples = usage.step_s / usage.time_factor, usage.memory_series
-        together = max(1, round(WATCHED_EVERY_S / step_s))
+        together = max(1, round(MEMORY_RESOLUTION_S / step_s))
         samples = np.pad(samples, (0, -len(samples) % together), mode="edge").reshape(-1, together).max(axis=1)
         watched = {"start_s": usage.start_s, "step_s": step_s * together, "bytes": [round(each) for each in samples]}
         annotations[f"{DOMAIN}/memory-series.{container}"] = json.dumps(watched, separators=(",", ":"))

@@ -1,4 +1,4 @@
-# The next container of a pod to be killed for its memory, or the planned end of all of them, whichever comes first:
+# The next container of a pod to be killed for memory, or the planned end of all, whichever comes first:
 # {"who": the container's index as text, or "all", "at": unix seconds}.
 def bytes:
   if type == "number" then . else
@@ -11,7 +11,7 @@ def rfc3339:
   | ($ms / 1000 | floor | todate | rtrimstr("Z")) + "." + ($ms % 1000 + 1000 | tostring | .[1:]) + "Z";
 
 # When a series of {start_s, step_s, bytes} first passes the limit, seen by a container that started at $started.
-# The last sample is held. Nothing is killed within a second of its start: that bounds how often it is started again.
+# The last sample is held. Nothing is killed within a second of its start, to bound the rate of restarts.
 def passes($limit; $started):
   (.start_s // $started) as $begin | .step_s as $step_s | .bytes as $series | ($series | length - 1) as $last
   | ([0, (($started - $begin) / $step_s | floor)] | max) as $first

@@ -1,1 +1,1 @@
-"""Workers on paper whose jobs contend: cores are shared, memory runs out, jobs are moved, and learn by work done."""
+"""Simulated workers whose jobs contend: cores are shared, memory runs out, jobs are moved, and learn as they work."""

@@ -1,4 +1,4 @@
-"""Who decides in a play: the default scheduler alone, SpeCon, FlowCon, and ours."""
+"""Deciders of a play: the default scheduler alone, SpeCon, FlowCon, and ours."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from thesis_bench.workers.jobs import Run, TrainingJob
 from thesis_bench.workers.play import Play
 
 CPU_MILLI, MEMORY_MIB = 100, 200
-"""What a pod that requests nothing counts as for the default scheduler. Source of this and of its points, which are
-whole: kubernetes/kubernetes, `pkg/scheduler/framework/plugins/noderesources` (least_allocated, balanced_allocation) and
+"""What a pod without requests counts as for the default scheduler. Source of this and of its whole points:
+kubernetes/kubernetes, `pkg/scheduler/framework/plugins/noderesources` (least_allocated, balanced_allocation) and
 `pkg/scheduler/util/pod_resources.go`. Later versions leave the balance of pods without requests out."""
 
 
 def points(pods: int, allocatable_milli: int, allocatable_mib: int) -> int:
-    """What a node gets that would then hold so many pods.
+    """Score of a node that would then have `pods` pods.
 
     Examples
     --------
-    Of 16 cores and 64 GiB a node with its fourth pod gets as much as one with its fifth and its sixth:
+    A node of 16 cores and 64 GiB has the same score with its fourth, fifth and sixth pod:
 
     >>> [points(pods, 16_000, 65_536) for pods in range(1, 8)]
     [198, 197, 197, 196, 196, 196, 194]
@@ -40,33 +40,33 @@ def points(pods: int, allocatable_milli: int, allocatable_mib: int) -> int:
     return (free_cpu + free_memory) // 2 + int((1.0 - abs(cpu - memory) / 2.0) * 100)
 
 
-def choose(held: Sequence[int], ties: Sequence[int], allocatable_milli: int, allocatable_mib: int) -> int:
-    """The node of most points; among equals the first of `ties`, where the scheduler itself would draw."""
-    scored = [points(pods + 1, allocatable_milli, allocatable_mib) for pods in held]
+def choose(pods_per_node: Sequence[int], ties: Sequence[int], allocatable_milli: int, allocatable_mib: int) -> int:
+    """Node of the highest score; among equals the first of `ties`, where the scheduler would draw."""
+    scored = [points(pods + 1, allocatable_milli, allocatable_mib) for pods in pods_per_node]
     best = max(scored)
-    return next(node for node in ties or range(len(held)) if scored[node] == best)
+    return next(node for node in ties or range(len(pods_per_node)) if scored[node] == best)
 
 
 WORKER_MIB = 65_536
-"""Of a worker, for a scheduler that looks at pods which request none of it."""
+"""Memory of a worker for the default scheduler."""
 
 
-def place_as_default(play: Play, job: TrainingJob, held: list[int]) -> int:
-    return choose(held, job.ties, round(1000 * play.workers[0].cores), WORKER_MIB)
+def place_as_default(play: Play, job: TrainingJob, pods_per_node: list[int]) -> int:
+    return choose(pods_per_node, job.ties, round(1000 * play.workers[0].cores), WORKER_MIB)
 
 
-def held(play: Play) -> list[int]:
+def jobs_per_worker(play: Play) -> list[int]:
     return [len(play.on(worker)) for worker in range(len(play.workers))]
 
 
 class Default:
-    """The default scheduler: it places, and that is all."""
+    """The default scheduler: places jobs, and does nothing else."""
 
-    def wakes_s(self) -> float:
+    def wakeup_s(self) -> float:
         return math.inf
 
     def place(self, play: Play, job: TrainingJob) -> int:
-        return place_as_default(play, job, held(play))
+        return place_as_default(play, job, jobs_per_worker(play))
 
     def decide(self, play: Play) -> Iterable[Move]:
         return ()
@@ -86,7 +86,7 @@ class SpeCon(Default):
     options: GrowthOptions = field(default_factory=GrowthOptions)
     _curves: dict[str, _Curve] = field(default_factory=dict)
 
-    def wakes_s(self) -> float:
+    def wakeup_s(self) -> float:
         return min((curve.due_s for curve in self._curves.values()), default=math.inf)
 
     def decide(self, play: Play) -> Iterable[Move]:
@@ -110,7 +110,7 @@ class SpeCon(Default):
         return [curve.watched for curve in self._curves.values()]
 
     def _judge(self, run: Run, play: Play) -> Iterable[Move]:
-        """Algorithm 3 at the end of the job's interval, and 4 where it asks."""
+        """Algorithm 3 at the end of the job's interval, and 4 if it asks to move."""
         curve = self._curves[run.name]
         if play.now_s < curve.due_s:
             return
@@ -132,13 +132,13 @@ class SpeCon(Default):
 
 
 @dataclass(slots=True)
-class Shares(Default):
+class FlowConShares(Default):
     """FlowCon on each worker; the default scheduler places."""
 
     options: FlowConOptions = field(default_factory=FlowConOptions)
     _workers: dict[int, FlowCon] = field(default_factory=dict)
 
-    def wakes_s(self) -> float:
+    def wakeup_s(self) -> float:
         return min((worker.due_s for worker in self._workers.values() if worker.members), default=math.inf)
 
     def decide(self, play: Play) -> Iterable[Move]:
@@ -155,17 +155,17 @@ class Shares(Default):
 
 @dataclass(slots=True)
 class Phasewise:
-    """Ours: moves that pay, shares by who would be first, and places where a new job adds least.
+    """Ours: moves that pay off, shares in order of completion, and placement where a new job adds least.
 
     Attributes
     ----------
     classes
         Earlier runs by workload class.
     moving, sharing, placing
-        Which of the three it does. Where it does not place, jobs come where the default scheduler would put them if
-        nobody had been moved.
+        Which of the three it does. Without placing, jobs go where the default scheduler would put them if no job had
+        been moved.
     interval_s
-        How long it goes by what it decided last, where nothing happens.
+        Longest time between decisions.
     """
 
     classes: Mapping[str, RunsOfClass]
@@ -174,10 +174,10 @@ class Phasewise:
     placing: bool = False
     interval_s: float = 30.0
     _stay: EqualShareReference | None = None
-    _whole: dict[str, list[Stage]] = field(default_factory=dict)
+    _expected: dict[str, list[Stage]] = field(default_factory=dict)
     _due_s: float = 0.0
 
-    def wakes_s(self) -> float:
+    def wakeup_s(self) -> float:
         return self._due_s
 
     def place(self, play: Play, job: TrainingJob) -> int:
@@ -187,10 +187,10 @@ class Phasewise:
         return self._best_place(play, job, worker, stay) if self.placing else worker
 
     def _best_place(self, play: Play, job: TrainingJob, default: int, stay: EqualShareReference) -> int:
-        """Where the job adds least; of equal workers the default scheduler's, or the first that it would try."""
+        """Worker where the job adds least; among equals the default scheduler's, or the first that it would try."""
         cores = [worker.cores for worker in play.workers]
-        self._whole[job.name] = whole = self.classes.get(job.workload, RunsOfClass()).whole_job(0.0, max(cores))
-        ends_s = stay.ends_s(self._whole)
+        self._expected[job.name] = whole = self.classes.get(job.workload, RunsOfClass()).whole_job(0.0, max(cores))
+        ends_s = stay.ends_s(self._expected)
         new = ForecastJob(job.name, default, whole, ends_s[job.name], foreseen=job.workload in self.classes)
         running = [self._known(run, ends_s[run.name], play.now_s) for run in play.running]
         added = added_s(new, running, cores, play.now_s)
@@ -200,7 +200,7 @@ class Phasewise:
     def decide(self, play: Play) -> Iterable[Move]:
         stay = self._advance(play)
         self._due_s = play.now_s + self.interval_s
-        ends_s = stay.ends_s(self._whole)
+        ends_s = stay.ends_s(self._expected)
         jobs = [self._known(run, ends_s[run.name], play.now_s) for run in play.running]
         cores = [worker.cores for worker in play.workers]
         moves: list[Move] = []
@@ -215,15 +215,15 @@ class Phasewise:
             self._stay = EqualShareReference([worker.cores for worker in play.workers])
         for run in play.running:
             known = self.classes.get(run.job.workload, RunsOfClass())
-            self._whole[run.name] = known.whole_job(run.work_core_s, run.demand_cores)
+            self._expected[run.name] = known.whole_job(run.work_core_s, run.demand_cores)
         for run in play.ended:
-            self._whole[run.name] = list(run.job.stages)
-        self._stay.advance(play.now_s, self._whole)
+            self._expected[run.name] = list(run.job.stages)
+        self._stay.advance(play.now_s, self._expected)
         self._stay.forget({run.name for run in play.ended})
         return self._stay
 
     def _known(self, run: Run, due_s: float, now_s: float) -> ForecastJob:
-        left = nonzero_remaining(self._whole[run.name], run.work_core_s, run.demand_cores)
+        left = nonzero_remaining(self._expected[run.name], run.work_core_s, run.demand_cores)
         return ForecastJob(
             run.name, run.worker, left, due_s, max(0.0, run.away_until_s - now_s), run.moves, run.moved_s,
             foreseen=run.job.workload in self.classes,
@@ -238,21 +238,21 @@ class Phasewise:
                 by_name[name].weight = weight
 
 
-LATE_COUNTS = 3.0
-"""A second after it is due counts so much more than one before."""
+LATENESS_WEIGHT = 3.0
+"""Additional weight of a second after a job is due."""
 
 
 def added_s(
     new: ForecastJob, jobs: Sequence[ForecastJob], capacity_cores: Sequence[float], now_s: float
 ) -> list[float]:
-    """What a new job adds on each worker to the time until completion, summed over the jobs there: best where least.
+    """Time to completion, summed over the jobs of a worker, that a new job adds on each worker; the least is best.
 
-    Seconds after a job is due count `LATE_COUNTS` times more, so that a job which would be alone where everybody stays
-    finds a worker that leaves it nearly so. Workers serve by `order_of`.
+    Seconds after a job is due count `LATENESS_WEIGHT` times in addition, so that a job which would be alone without
+    moves finds a worker that is nearly idle. Workers serve in the order of `order_of`.
 
     Examples
     --------
-    One worker is idle, the other has ten seconds of work left before that is due:
+    One worker is idle, the other has ten seconds of work left that is due then:
 
     >>> ten = [Stage(10.0, 1.0)]
     >>> added_s(ForecastJob("new", 1, ten, due_s=20.0), [ForecastJob("old", 0, ten, due_s=10.0)], [1.0, 1.0], 0.0)
@@ -263,7 +263,7 @@ def added_s(
         left, delays_s = [job.left for job in there], [job.delay_s for job in there]
         ends_s = finish_times(capacity_cores[worker], left, delays_s, order_of(there))
         late_s = [max(0.0, now_s + end_s - job.due_s) for job, end_s in zip(there, ends_s, strict=True)]
-        return sum(ends_s) + LATE_COUNTS * sum(late_s)
+        return sum(ends_s) + LATENESS_WEIGHT * sum(late_s)
 
-    held = [[job for job in jobs if job.worker == worker] for worker in range(len(capacity_cores))]
-    return [counted_s([*there, new], worker) - counted_s(there, worker) for worker, there in enumerate(held)]
+    by_worker = [[job for job in jobs if job.worker == worker] for worker in range(len(capacity_cores))]
+    return [counted_s([*there, new], worker) - counted_s(there, worker) for worker, there in enumerate(by_worker)]

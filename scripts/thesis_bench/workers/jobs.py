@@ -1,4 +1,4 @@
-"""Training jobs: what they ask of a worker by how far they are, and what they tell of how well they learn."""
+"""Training jobs: demand and loss by progress."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from recommender.contention.sharing import EPSILON, Stage
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """One job, as it is before anybody runs it.
+    """A job before it runs.
 
     Attributes
     ----------
     workload
         Its class.
     stages, memory_bytes
-        Its work in order, and the memory that each stage holds.
+        Its stages in order, and the memory of each.
     losses
-        What its evaluation function shows, at even steps of its work from start to end; the last one seen stands.
+        Values of its evaluation function at even steps of its work.
     moves_cost_s
-        What its first, second and each later move takes: saving, and loading elsewhere.
+        Downtime of its first, second and later moves (save and restore).
     ties
-        All workers in the order in which a scheduler that finds several equally good tries them.
-    keeps_share
-        A killed job goes on from the last multiple of this share of its work; 1 is from its start.
+        All workers, in the order in which a scheduler picks among equals.
+    checkpoint_share
+        A killed job resumes from the last multiple of this share of its work; 1: from its start.
     """
 
     name: str
@@ -37,7 +37,7 @@ class TrainingJob:
     moves_cost_s: Sequence[float] = (4.0,)
     ties: Sequence[int] = ()
     memory_bytes: Sequence[float] = ()
-    keeps_share: float = 1.0
+    checkpoint_share: float = 1.0
 
     @property
     def core_s(self) -> float:
@@ -46,20 +46,20 @@ class TrainingJob:
 
 @dataclass(slots=True)
 class Run:
-    """A job that runs, or has run.
+    """A job that is running or has ended.
 
     Attributes
     ----------
     stage, done_core_s
-        Which stage it is in, and how much of that is done.
+        Its stage, and work done in it.
     away_until_s
-        It is being moved, or started again, and neither works nor uses anything.
+        End of a move or restart, during which it neither works nor uses resources.
     weight, limit_cores
-        What its worker gives it by.
+        CPU weight and limit on its worker.
     cores, speed
-        What it has now, and how much of it is work: less where jobs get in each other's way.
+        Present cores, and work per core second: below one if jobs slow each other down.
     used_core_s
-        CPU time so far, that which was lost included.
+        CPU time so far, including lost work.
     """
 
     job: TrainingJob
@@ -85,12 +85,12 @@ class Run:
 
     @property
     def work_core_s(self) -> float:
-        """All work done that still counts."""
+        """Work done, without lost work."""
         return sum(stage.core_s for stage in self.job.stages[: self.stage]) + self.done_core_s
 
     @property
     def loss(self) -> float:
-        """The last value of its evaluation function."""
+        """Latest value of its evaluation function."""
         last = len(self.job.losses) - 1
         return self.job.losses[min(last, int(last * self.work_core_s / self.job.core_s + EPSILON))]
 
@@ -111,16 +111,16 @@ class Run:
         return self.job.stages[self.stage].core_s - self.done_core_s
 
     def work(self, passed_s: float) -> bool:
-        """Let it work; True once all is done."""
+        """Work for `passed_s`; True once all work is done."""
         self.used_core_s += self.cores * passed_s
         self.done_core_s += self.cores * self.speed * passed_s
         if self.stage_left_core_s() <= EPSILON:
             self.stage, self.done_core_s = self.stage + 1, 0.0
         return self.stage == len(self.job.stages)
 
-    def fall_back(self) -> None:
-        """To what a checkpoint has kept."""
-        step = self.job.core_s * self.job.keeps_share
+    def restore_checkpoint(self) -> None:
+        """Resume from the last checkpoint."""
+        step = self.job.core_s * self.job.checkpoint_share
         kept = math.floor(self.work_core_s / step + EPSILON) * step
         self.stage = 0
         while kept >= self.job.stages[self.stage].core_s - EPSILON:

@@ -1,4 +1,4 @@
-"""Time passing on workers whose jobs contend, from one event to the next."""
+"""Event-driven simulation of workers whose jobs contend."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def limited_shares(
     *,
     soft: bool = True,
 ) -> list[float]:
-    """`fair_shares` under limits; soft ones hold back only while another job below its own limit wants the cores.
+    """`fair_shares` under limits; soft limits apply only while another job below its own limit wants the cores.
 
     Examples
     --------
-    One job limited to a quarter of a worker, beside one that is not, and alone:
+    A job limited to a quarter of a worker, beside one without limit, and alone:
 
     >>> limited_shares(1.0, [1.0, 1.0], [1.0, 1.0], [0.25, 1.0])
     [0.25, 0.75]
@@ -41,7 +41,7 @@ def limited_shares(
 
 
 class Worker(NamedTuple):
-    """What a worker has for jobs."""
+    """Capacity of a worker."""
 
     cores: float
     memory_bytes: float = math.inf
@@ -49,17 +49,17 @@ class Worker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is taken to be true of workers.
+    """Assumptions about workers.
 
     Attributes
     ----------
     overhead
-        Where jobs ask for more cores than there are, each one more that runs at the same time costs all of them this
-        share of their speed: caches and switches. How many run at the same time is counted by their shares.
+        Share of speed that each further job costs all jobs (caches, context switches) if they demand more cores than
+        there are. The number of running jobs is counted by their shares.
     soft_limits
-        A limit holds back only while somebody else wants the cores (`cpu.weight`), else always (a quota).
+        Whether limits apply only while another job wants the cores (`cpu.weight`), or always (quota).
     restart_s
-        From a kill to the new start.
+        Time from a kill to the restart.
     """
 
     overhead: float = 0.0
@@ -68,26 +68,26 @@ class Rules:
 
 
 class Decider(Protocol):
-    """Who places jobs, moves them, and sets their weights and limits."""
+    """Places jobs, moves them, and sets their weights and limits."""
 
-    def wakes_s(self) -> float:
-        """When it wants to decide again though nothing happens; infinite for never."""
+    def wakeup_s(self) -> float:
+        """Time of the next decision without an event; infinite for never."""
 
     def place(self, play: Play, job: TrainingJob) -> int:
-        """The worker for a job that has arrived."""
+        """Choose the worker for a job that has arrived."""
 
     def decide(self, play: Play) -> Iterable[Move]:
-        """Called after each arrival, end and kill, and when it wants to."""
+        """Decide on moves; called after each arrival, end and kill, and at `wakeup_s`."""
 
 
 @dataclass(slots=True)
 class Play:
-    """Workers, the jobs that come to them, and who decides.
+    """Workers, arriving jobs, and a decider.
 
     Attributes
     ----------
     running, ended
-        Jobs that have arrived. Those that are being moved run on the worker they go to.
+        Jobs that have arrived; a job that is being moved counts for its destination.
     """
 
     workers: Sequence[Worker]
@@ -112,17 +112,17 @@ class Play:
         while coming or self.running:
             for worker in range(len(self.workers)):
                 self._share(worker)
-            if not self._pass(coming):
+            if not self._advance(coming):
                 continue
             self._move(self.decider.decide(self))
         return self
 
-    def _pass(self, coming: list[TrainingJob]) -> bool:
-        """Let time pass until something happens, `coming` OUT; True where it is the decider's business."""
+    def _advance(self, coming: list[TrainingJob]) -> bool:
+        """Advance to the next event, removing arrivals from `coming`; True if the decider has to act."""
         until_s = min((self._changes_s(run) for run in self.running), default=math.inf)
-        wakes_s = max(self.decider.wakes_s(), self.now_s) if self.running else math.inf
+        wakeup_s = max(self.decider.wakeup_s(), self.now_s) if self.running else math.inf
         arrives_s = coming[0].arrives_s if coming else math.inf
-        next_s = min(until_s, wakes_s, arrives_s)
+        next_s = min(until_s, wakeup_s, arrives_s)
         ended = [run for run in self.running if run.work(next_s - self.now_s)]
         self.now_s = next_s
         for run in ended:
@@ -133,7 +133,7 @@ class Play:
             job = coming.pop(0)
             self.running.append(Run(job, self.decider.place(self, job), next_s))
         killed = self._kill()
-        return bool(ended) or killed or next_s in (wakes_s, arrives_s)
+        return bool(ended) or killed or next_s in (wakeup_s, arrives_s)
 
     def _changes_s(self, run: Run) -> float:
         if run.away_until_s > self.now_s:
@@ -158,14 +158,14 @@ class Play:
             run.cores, run.speed = share, 1.0 / (1.0 + self.rules.overhead * (at_a_time - 1.0))
 
     def _kill(self) -> bool:
-        """End the largest job of each worker that is short of memory, and start it again; whether there was one."""
+        """Kill and restart the largest job of each worker that is short of memory; return whether there was one."""
         killed = False
         for number, worker in enumerate(self.workers):
             here = [run for run in self.on(number) if run.away_until_s <= self.now_s]
             while sum(run.memory_bytes for run in here) > worker.memory_bytes:
                 largest = max(here, key=lambda run: (run.memory_bytes, run.started_s))
                 here.remove(largest)
-                largest.fall_back()
+                largest.restore_checkpoint()
                 largest.kills += 1
                 largest.away_until_s = self.now_s + self.rules.restart_s
                 killed = True

@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pytest
 
-from harm_bench.playing import START_S, Ours, Play, Who
+from harm_bench.playing import START_S, Contender, Ours, Play
 from harm_bench.simulated import kubelet
-from harm_bench.simulated.metrics import Distort, clock_ahead, negative, silent
+from harm_bench.simulated.metrics import Distortion, clock_ahead, negated, outage
 from harm_bench.simulated.pods import (
     NONE,
     Autoscaler,
@@ -99,7 +99,7 @@ LOADS: dict[str, Use] = {
 
 
 @cache
-def evictions_of_loads(who: Who) -> dict[float, list[int]]:
+def evictions_of_loads(who: Contender) -> dict[float, list[int]]:
     """By hour: how many each load has seen until then."""
     worlds = [web(use, namespace=f"ns-{number}") for number, use in enumerate(LOADS.values())]
     play = Play(who, worlds)
@@ -168,7 +168,7 @@ def test_what_a_start_needs_is_kept_for_a_second_replica() -> None:
     )  # fmt: skip
     Play("ours", [world]).until(2.51)
     assert len(world.pods) == 2
-    assert world.pods[-1].containers[0].has.requests[MEMORY] >= 4 * GIB
+    assert world.pods[-1].containers[0].actual.requests[MEMORY] >= 4 * GIB
 
 
 def test_a_crash_costs_at_most_one_kill_before_the_start_has_what_it_needs() -> None:
@@ -207,7 +207,8 @@ def test_a_container_that_starts_again_begins_its_class_anew() -> None:
     load = phases([(180.0, (1.0, 0.3 * GIB)), (420.0, (1.0, 4.0 * GIB)), (math.inf, (0.5, 0.5 * GIB))])
     job = web(
         load, (1.0, 5 * GIB), "InPlaceOrRecreate", limits=(1.0, 5 * GIB), kind="Job", replicas=1, min_replicas=1,
-        runs_for_s=40 * MINUTE_S, again_after_s=5 * MINUTE_S, restarts_in_place=True, crashes=(once(8 * 0.75 + 0.55),),
+        runs_for_s=40 * MINUTE_S, next_run_after_s=5 * MINUTE_S, restarts_in_place=True,
+        crashes=(once(8 * 0.75 + 0.55),),
     )  # fmt: skip
     play = Play("ours", [job]).until(8 * 0.75 + 0.72)
     assert job.run == 8
@@ -287,7 +288,7 @@ def test_two_hours_of_silence_move_nothing(load: str) -> None:
     use = step(low, high, moment(2.0)) if load == "has just risen" else step(high, low, moment(2.0))
     begins_s = moment(2.0) + (2 if load == "has just risen" else 12) * MINUTE_S
     world = web(use, (1.0, 3 * GIB), "InPlaceOrRecreate")
-    play = Play("ours", [world], distort=silent(Window(begins_s, moment(4.2))))
+    play = Play("ours", [world], distort=outage(Window(begins_s, moment(4.2))))
     play.until(hours(begins_s + MINUTE_S))
     settled = play.target()
     play.until(4.19)
@@ -295,16 +296,16 @@ def test_two_hours_of_silence_move_nothing(load: str) -> None:
 
 
 def test_silence_is_soon_told() -> None:
-    play = Play("ours", [web(steady(0.3, GIB))], distort=silent(Window(moment(1.0), moment(3.0)))).until(1.25)
+    play = Play("ours", [web(steady(0.3, GIB))], distort=outage(Window(moment(1.0), moment(3.0)))).until(1.25)
     assert isinstance(play.recommender, Ours)
     assert "LowConfidence" in play.recommender.view.conditions[ObjectKey("ns", "web")]
 
 
 WRONG_ONCE = Window(moment(1.0), moment(1.0) + 15.0)
-WRONG: dict[str, Distort] = {
+WRONG: dict[str, Distortion] = {
     "an hour ahead": clock_ahead(WRONG_ONCE, HOUR_S),
     "ten years ahead": clock_ahead(WRONG_ONCE, 87600 * HOUR_S),
-    "less than nothing": negative(WRONG_ONCE),
+    "less than nothing": negated(WRONG_ONCE),
 }
 
 
@@ -360,7 +361,7 @@ def test_after_a_day_a_steady_load_is_given_no_more_than_by_the_default_recommen
     """Declared three times what is used: a limit that goes down with the request does so as late as the default's."""
     loads: tuple[Amounts, ...] = ((0.5, GIB), (0.3, 600 * MIB))
     cases = list(itertools.product(MODES, (False, True), loads))
-    reserved: dict[Who, list[Amounts]] = {}
+    reserved: dict[Contender, list[Amounts]] = {}
     for who in WHO:
         worlds = []
         for number, (mode, limited, load) in enumerate(cases):
@@ -374,7 +375,7 @@ def test_after_a_day_a_steady_load_is_given_no_more_than_by_the_default_recommen
         assert ours[MEMORY] <= default[MEMORY], case
 
 
-WHO: Sequence[Who] = ("ours", "default")
+WHO: Sequence[Contender] = ("ours", "default")
 
 
 def once(hour: float) -> tuple[Window, float]:
@@ -386,5 +387,5 @@ def hours(now_s: float) -> float:
     return (now_s - START_S) / HOUR_S
 
 
-def only_in(namespace: str, distort: Distort) -> Distort:
+def only_in(namespace: str, distort: Distortion) -> Distortion:
     return lambda usage, now_s: distort(usage, now_s) if usage.namespace == namespace else usage

@@ -102,7 +102,7 @@ def test_jobs_with_a_kill_a_restart_and_an_outage_are_replayed_bit_for_bit(
             before = requests_in_vain(ours)
             with cluster.without("kube-apiserver"):
                 wait_until(lambda before=before: requests_in_vain(ours) > before, "requests in vain", timeout_s=60)
-            cluster.look_again()
+            cluster.restart_slow_to_reconnect()
     wait_until(lambda: all_done(cluster, namespace), "all jobs to be done", timeout_s=RUN_S + 120)
     ours.stop()
     begun, said, kills = 0, 0, set()

@@ -1,4 +1,4 @@
-"""Containers on paper: they start, use, are killed, crash, come again and end."""
+"""Simulated containers: they start, use resources, are killed, crash, restart and end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harm_bench.simulated.admission import resources_for
-from harm_bench.simulated.metrics import Metrics, clock_ahead, negative, silent
+from harm_bench.simulated.metrics import Metrics, clock_ahead, negated, outage
 from harm_bench.simulated.pods import NONE, Autoscaler, Node, Policy, Resources, Window
 from harm_bench.worlds import noisy, phases, steady, wave
 from recommender.records import CPU, MEMORY, Amounts
@@ -123,7 +123,7 @@ def test_a_resize_restarts_what_cannot_be_given_it_while_it_runs() -> None:
 
 
 def test_a_job_goes_from_run_to_run() -> None:
-    job = workload("Off", kind="Job", replicas=1, runs_for_s=600.0, again_after_s=300.0)
+    job = workload("Off", kind="Job", replicas=1, runs_for_s=600.0, next_run_after_s=300.0)
     cluster_of(job, minutes=60.0)
     assert job.run in (3, 4)
     assert tally_of(job).failed_jobs == 0
@@ -184,9 +184,9 @@ def test_a_sample_is_the_mean_since_the_look_before() -> None:
 def test_what_goes_wrong_with_metrics_is_told_as_it_would_be() -> None:
     window = Window(MIDNIGHT_S + 90.0, MIDNIGHT_S + 120.0)
     for distort, told in (
-        (silent(window), lambda usage, now_s: usage == []),
+        (outage(window), lambda usage, now_s: usage == []),
         (clock_ahead(window, 3600.0), lambda usage, now_s: {one.timestamp_s for one in usage} == {now_s + 3600.0}),
-        (negative(window), lambda usage, now_s: all(one.cpu_cores < 0 for one in usage)),
+        (negated(window), lambda usage, now_s: all(one.cpu_cores < 0 for one in usage)),
     ):
         cluster = cluster_of(workload("Off"))
         metrics = Metrics(cluster, distort=distort)
@@ -194,7 +194,7 @@ def test_what_goes_wrong_with_metrics_is_told_as_it_would_be() -> None:
             cluster.step()
             metrics.scrape()
             usage = metrics.read()
-            if window.holds(cluster.now_s):
+            if window.contains(cluster.now_s):
                 assert told(usage, cluster.now_s)
         assert {one.timestamp_s for one in usage} == {cluster.now_s}
 

@@ -1,4 +1,4 @@
-"""The default recommender on paper says what upstream's says, to the millicore and byte."""
+"""The simulated default recommender gives upstream's values, to the millicore and byte."""
 
 from __future__ import annotations
 

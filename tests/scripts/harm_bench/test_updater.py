@@ -1,4 +1,4 @@
-"""The updater on paper does what upstream's does: whom it chooses, how many at a time, and how it goes on."""
+"""The simulated updater acts as upstream's does: which pods, how many at a time, and how."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_what_no_node_has_room_for_is_not_asked_for_again_before_less_is_wanted(
     assert {pod.resize.reason for pod in web.pods if pod.resize} == {"Infeasible"}
     recommend(web, (9.0, GIB))
     wait(cluster, 3.0)
-    assert web.pods[0].containers[0].wanted.requests[0] == 8.0
+    assert web.pods[0].containers[0].desired.requests[0] == 8.0
     recommend(web, (3.0, GIB))
     wait(cluster, 3.0)
     assert requests_of(web) == [(3.0, GIB)] * 2

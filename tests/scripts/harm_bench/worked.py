@@ -1,4 +1,4 @@
-"""Small clusters on paper, from which each test of the simulation changes what it is about."""
+"""Small simulated clusters that the tests of the simulation vary."""
 
 from __future__ import annotations
 
@@ -65,4 +65,4 @@ def tally_of(of: Workload) -> Tally:
 
 
 def requests_of(of: Workload) -> list[Amounts]:
-    return [container.has.requests for pod in of.pods for container in pod.containers]
+    return [container.actual.requests for pod in of.pods for container in pod.containers]

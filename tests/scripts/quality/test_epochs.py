@@ -1,4 +1,4 @@
-"""Jobs that train and evaluate by turns: what is counted of them."""
+"""Jobs that alternate between training and evaluation: how they are judged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from quality.epochs import EVALUATE, START, TRAIN, World, compare, made, result
+from quality.epochs import EVALUATE, START, TRAIN, World, compare, judge, simulated_jobs
 from recommender.records import CPU, UsageSeries
 
 STEP_S = 10.0
@@ -18,19 +18,19 @@ def test_an_evaluation_is_met_ahead_late_or_has_been_provided_for_all_along() ->
     """Three epochs of eight samples, of which two evaluate. The first was always provided for. The second is given its
     core a sample before it begins, the third at its second sample."""
     used = np.array(([TRAIN] * 6 + [EVALUATE] * 2) * 3)
-    had = np.array([1.0] * 8 + [0.2] * 5 + [1.0] * 3 + [0.2] * 7 + [1.0])
+    in_force = np.array([1.0] * 8 + [0.2] * 5 + [1.0] * 3 + [0.2] * 7 + [1.0])
     at_s = START + (np.arange(24) * STEP_S).astype(np.int64)
     series = UsageSeries("job", at_s, STEP_S, np.column_stack([used, np.ones(24)]))
-    seen = result([(series, (at_s, np.column_stack([had, np.ones(24)])))])
+    seen = judge([(series, (at_s, np.column_stack([in_force, np.ones(24)])))])
     assert (seen.ahead, seen.late, seen.kept, seen.lead_s) == (1, 1, 1, 10.0)
     assert seen.violation == pytest.approx(1 / 24)
-    assert seen.saved == pytest.approx(1.0 - had.sum() / 24)
-    assert math.isnan(result([(series, (at_s[:1], np.ones((1, 2))))]).lead_s), "nothing was raised"
+    assert seen.saved == pytest.approx(1.0 - in_force.sum() / 24)
+    assert math.isnan(judge([(series, (at_s[:1], np.ones((1, 2))))]).lead_s), "nothing was raised"
 
 
 def test_jobs_come_one_after_the_other_and_differ_in_pace_size_and_epochs() -> None:
     world = World(288.0, STEP_S, 30.0)
-    jobs = made(world, seed=0)
+    jobs = simulated_jobs(world, seed=0)
     assert len(jobs) == world.jobs
     assert all(one.timestamps[-1] < after.timestamps[0] for one, after in pairwise(jobs))
     lengths = {len(one) for one in jobs}
@@ -39,7 +39,7 @@ def test_jobs_come_one_after_the_other_and_differ_in_pace_size_and_epochs() -> N
 
 
 def test_stages_of_one_job_differ_where_they_are_told_to_and_strangers_have_no_class() -> None:
-    (job,) = made(World(288.0, STEP_S, 30.0, epochs=(40, 40), jobs=1, jitter=0.1, known=False), seed=0)
+    (job,) = simulated_jobs(World(288.0, STEP_S, 30.0, epochs=(40, 40), jobs=1, jitter=0.1, has_class=False), seed=0)
     begins = np.flatnonzero(np.diff((job.usage[:, CPU] > 0.5).astype(np.int64)) > 0)
     assert len(begins) == 40
     assert 0.05 < np.std(np.diff(begins)) / np.mean(np.diff(begins)) < 0.15
@@ -48,7 +48,7 @@ def test_stages_of_one_job_differ_where_they_are_told_to_and_strangers_have_no_c
 
 def test_a_stranger_that_does_the_same_for_hours_has_its_core_before_most_evaluations() -> None:
     """Its own past says so from the fourth epoch on."""
-    found = compare(World(600.0, STEP_S, 30.0, epochs=(16, 16), jobs=2, jitter=0.05, known=False))["phasewise"]
+    found = compare(World(600.0, STEP_S, 30.0, epochs=(16, 16), jobs=2, jitter=0.05, has_class=False))["phasewise"]
     assert found.ahead >= 16
     assert found.late + found.kept <= 14
     assert found.saved > 0.3

@@ -1,4 +1,4 @@
-"""Phases by plain k-means: what they see, and how much of told stages they find."""
+"""Phases by k-means on plain features: the features, and their agreement with reported stages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quality.plain_features import STAY, WEIGHTS, StageClusters, stage_features
-from quality.told_stages import ToldStages, agreement_of_features
+from quality.plain_features import SWITCH_RATIO, WEIGHTS, StageClusters, stage_features
+from quality.reported_stages import ReportedStages, agreement_of_features
 from recommender.records import FloatArray
 from recommender.sources.files import open_source
 
@@ -57,12 +57,12 @@ def test_a_sample_half_way_between_two_phases_changes_nothing() -> None:
     usage = np.array([[0.99, 0.0]] * 5)
     usage[3:, 0] = np.exp(0.51) - 0.01
     near = clusters.label(usage)
-    assert STAY < 1
+    assert SWITCH_RATIO < 1
     assert (near == near[0]).all()
 
 
 def test_phases_within_a_class_share_more_with_told_stages_than_half_of_what_can_be_shared() -> None:
     with open_source([RECORDINGS / "fit.parquet"]) as source:
         runs = list(source)
-    told = ToldStages.read([RECORDINGS / "fit.parquet"], "stage")
+    told = ReportedStages.read([RECORDINGS / "fit.parquet"], "stage")
     assert agreement_of_features(runs, told, 0)["plain features of every other run, of its class alone"] > 0.45

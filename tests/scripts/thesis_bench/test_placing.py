@@ -1,4 +1,4 @@
-"""Where a new job adds least, by hand."""
+"""Placement where a new job adds least, by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that contend for workers: a play worked by hand, agreement with small steps of time, and what never happens."""
+"""Jobs that contend for workers: a play by hand, agreement with small time steps, and invariants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recommender.contention.sharing import Stage
 from recommender.contention.specon import Move
 from tests.examples import at_most
 from tests.reference.workers import naive_finish_times
-from thesis_bench.workers.deciders import Default, Phasewise, Shares, SpeCon
+from thesis_bench.workers.deciders import Default, FlowConShares, Phasewise, SpeCon
 from thesis_bench.workers.jobs import Run, TrainingJob
 from thesis_bench.workers.play import Decider, Play, Rules, Worker, limited_shares
 
@@ -36,7 +36,7 @@ class Planned(Default):
 
     moves: list[tuple[float, Move]] = field(default_factory=list)
 
-    def wakes_s(self) -> float:
+    def wakeup_s(self) -> float:
         return min((at_s for at_s, _ in self.moves), default=math.inf)
 
     def decide(self, play: Play) -> Iterable[Move]:
@@ -75,8 +75,8 @@ def test_a_moved_job_neither_works_nor_uses_anything_until_it_is_back() -> None:
 class _AllOnFirst:
     inner: Decider
 
-    def wakes_s(self) -> float:
-        return self.inner.wakes_s()
+    def wakeup_s(self) -> float:
+        return self.inner.wakeup_s()
 
     def place(self, play: Play, job: TrainingJob) -> int:
         return 0
@@ -88,7 +88,7 @@ class _AllOnFirst:
 def test_memory_that_does_not_suffice_kills_the_largest_job_which_goes_on_from_its_checkpoint() -> None:
     """`a` grows to 3 GiB when half done, beside 2 GiB of `b`, on 4 GiB: it is killed and starts from that half, and
     again, until `b` has ended."""
-    a = job("a", (10.0, 1.0), (10.0, 1.0), memory_bytes=(GIB, 3 * GIB), keeps_share=0.5)
+    a = job("a", (10.0, 1.0), (10.0, 1.0), memory_bytes=(GIB, 3 * GIB), checkpoint_share=0.5)
     b = job("b", (25.0, 1.0), memory_bytes=(2 * GIB,))
     ran = ends([a, b], Default(), rules=Rules(restart_s=10.0), memory_bytes=4 * GIB)
     assert (ran["a"].kills, ran["b"].kills) == (2, 0)  # at 10 s and 20 s
@@ -115,7 +115,7 @@ def test_what_a_job_tells_goes_by_its_work_and_not_by_time() -> None:
     run.cores, run.speed = 1.0, 1.0
     run.work(10.0)
     assert run.loss == pytest.approx(2.0 * 0.5**5)
-    run.fall_back()
+    run.restore_checkpoint()
     assert (run.loss, run.used_core_s) == (2.0, 10.0)
 
 
@@ -129,7 +129,7 @@ def test_a_soft_limit_holds_back_only_while_somebody_else_wants_the_cores() -> N
 DECIDERS = {
     "default": Default,
     "specon": SpeCon,
-    "flowcon": lambda: Shares(FlowConOptions(0.1, 7.0)),
+    "flowcon": lambda: FlowConShares(FlowConOptions(0.1, 7.0)),
     "phasewise": lambda: Phasewise({"class": RunsOfClass([[Stage(60.0, 2.0)]])}, MoveOptions(cool_down_s=5.0)),
     "phasewise, first runs": lambda: Phasewise({}),
 }

@@ -1,4 +1,4 @@
-"""playing_processes: benches' plays run side by side, and their processes end with the bench."""
+"""process_pool: work is shared among processes, and they end with the block."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import FrameType
 
 import pytest
 
-from playing_processes import playing_processes
+from process_pool import process_pool
 
 
 def double(number: int) -> int:
@@ -16,7 +16,7 @@ def double(number: int) -> int:
 
 
 def test_plays_are_shared_among_processes() -> None:
-    with playing_processes(2) as processes:
+    with process_pool(2) as processes:
         assert processes.map(double, [1, 2, 3]) == [2, 4, 6]
 
 
@@ -35,7 +35,7 @@ def test_a_process_that_is_ended_while_it_begins_is_not_waited_for_for_ever() ->
     os.register_at_fork(after_in_child=end)
     before = signal.signal(signal.SIGTERM, stop)
     try:
-        with playing_processes(1):
+        with process_pool(1):
             pass
     finally:
         armed = False
