@@ -82,7 +82,7 @@ class ClusterWatch:
         """Why there is nothing to show yet; empty once there is something."""
         unlisted = ((what, watch) for what, watch in self._by_name.items() if not watch.synced)
         waits = [f"{what} ({watch.problem or 'being listed'})" for what, watch in unlisted]
-        return f"waits for {', '.join(waits)}" if waits else "" if self.seen.now_s else "the first look has not ended"
+        return f"waits for {', '.join(waits)}" if waits else "" if self.seen.now_s else "building the first view"
 
     def refresh(self) -> None:
         """Build a new view."""
