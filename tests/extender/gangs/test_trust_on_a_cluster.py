@@ -191,7 +191,7 @@ def test_a_pod_of_a_gang_without_the_gate_is_told_so(
     create(cluster, namespace, "loose", template(five.selector, labels=labels))
     wait_until(
         lambda: any(
-            line.startswith("GangNotGated: gang loose: made without") for line in told(cluster, namespace, "loose")
+            line.startswith("GangNotGated: gang loose: created without") for line in told(cluster, namespace, "loose")
         ),
         "an event on it",
     )

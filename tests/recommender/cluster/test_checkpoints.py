@@ -30,7 +30,7 @@ from tests.recommender.cluster.checkpointing import (
 class Away(Api):
     """A server to which no connection can be made."""
 
-    def _sent(self, *_: Any, **__: Any) -> Any:
+    def _send(self, *_: Any, **__: Any) -> Any:
         raise Unreachable("no route")
 
 
