@@ -67,10 +67,9 @@ def _row(
     names = {one.key.pod for one, _ in ours}
     requests, forecast, used = [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
     for pod in pods:
-        for container in pod.containers:
-            for resource in (CPU, MEMORY):
-                requests[resource] += _known(container.requests[resource])
-                forecast[resource] += 0.0 if pod.key.name in names else _known(container.requests[resource])
+        for resource in (CPU, MEMORY):
+            requests[resource] += pod.requests[resource]
+            forecast[resource] += (pod.extra_requests if pod.key.name in names else pod.requests)[resource]
     for one, entry in ours:
         why = entry.get("why") or {}
         ahead = (why.get("forecastCpuCores"), why.get("forecastMemoryBytes"))

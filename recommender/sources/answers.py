@@ -13,7 +13,7 @@ import pandas as pd
 
 from recommender.errors import BadInput
 from recommender.records import FloatArray
-from recommender.sources.paths import damaged_gzip, open_decompressed
+from recommender.sources.paths import damaged_gzip, is_gzip, open_decompressed
 
 _REMEDY = "Save the answer of /api/v1/query_range (start, end, step) again."
 
@@ -80,7 +80,9 @@ def _load(file: Path) -> Any:
         with open_decompressed(file) as stream:
             content = stream.read()
     except OSError as error:
-        raise damaged_gzip(file) from error
+        if is_gzip(file):
+            raise damaged_gzip(file) from error
+        raise BadInput(f"cannot be read ({error})", remedy="Write or copy it again.", file=file) from error
     try:
         return orjson.loads(content.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError as error:

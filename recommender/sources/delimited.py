@@ -78,7 +78,7 @@ def read_header(file: Path) -> Header:
     Raises
     ------
     BadInput
-        An empty file, a duplicate name, a wrong separator, or bytes that are not UTF-8.
+        An empty file, a blank first line, a duplicate name, a wrong separator, or bytes that are not UTF-8.
     """
     head = b""
     try:
@@ -94,6 +94,8 @@ def read_header(file: Path) -> Header:
         raise _unreadable(file, None, error) from error
     if not columns:
         raise BadInput("the file is empty", remedy="Export it again, with a header line.", file=file)
+    if text[0] in "\r\n":
+        raise BadInput("the first line is blank", remedy="Begin the file with the column names.", file=file)
     for name in columns:
         if name and columns.count(name) > 1:
             raise BadInput(f"the column name {name!r} occurs twice", remedy="Rename one.", file=file, column=name)

@@ -131,6 +131,14 @@ def test_a_node_is_forecast_by_profiles_and_by_requests_where_there_is_none() ->
     assert (row["pods"], row["ours"]) == (2, 1)
 
 
+def test_what_a_pod_requests_beside_its_containers_counts_on_its_node() -> None:
+    pod = scenes.pod()
+    pod["spec"]["overhead"] = {"cpu": "500m", "memory": "1Gi"}
+    (row,) = nodes(seen([scenes.vpa()], [scenes.profile()], [pod], [scenes.node()]))["nodes"]
+    assert row["share"]["requests"] == [1.5 / 4.0, 3.0 / 16.0]
+    assert row["share"]["forecast"] == [(1.5 + 0.5) / 4.0, (3.0 + 1.0) / 16.0]
+
+
 def test_a_peak_is_told_by_the_age_of_the_container() -> None:
     """Started a minute ago, in the second of its class's three minutes: two cores now."""
     (row,) = nodes(a_job())["nodes"]

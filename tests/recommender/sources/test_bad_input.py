@@ -96,6 +96,9 @@ CASES = {
         csv_text([[START_S + 99, "a", 1, 2, 3], *plain_rows(3)]), 1, "memory_bytes", "5 fields under 4", "surplus"
     ),
     "no rows": Bad(HEADER + "\n", 1, None, "no rows", "time range that has samples"),
+    "a blank line first": Bad(
+        f"\n{HEADER}\n", None, None, "first line is blank", "Begin the file with the column names"
+    ),
     "nothing at all": Bad("", None, None, "empty", "with a header line"),
     "a column twice": Bad("timestamp,container,cpu_cores,cpu_cores\n", None, "cpu_cores", "occurs twice", "Rename"),
     "semicolons": Bad(HEADER.replace(",", ";") + "\n", None, None, "semicolons", "with commas"),
