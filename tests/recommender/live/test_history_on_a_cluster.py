@@ -164,7 +164,7 @@ def test_the_first_targets_come_from_the_past_of_pods_that_are_gone(cluster: Clu
         assert found == pytest.approx(TARGET, rel=0.08)  # a bucket's width here: a rate differs from moment to moment
         wait_until(lambda: metric(ours, "phasewise_rounds_total") == 1, "the first round to end", timeout_s=30)
         assert metric(ours, "phasewise_samples_total") == 0, "nothing is scraped: all it knows is the past"
-        assert "histor" in ours.log.read_text()
+        assert "containers of VPAs from Prometheus" in ours.log.read_text()
     finally:
         ours.stop()
 
