@@ -65,7 +65,7 @@ ROWS: Mapping[str, Row] = {
     )
 }
 OUR_ROWS = frozenset({"unseen", "ours"})
-LEARNING_ROW = Row("learning_plans", "ours, while it learns the class", recommender="phasewise")
+LEARNING_ROW = Row("learning", "ours, while it learns the class", recommender="phasewise")
 """Not in the table: the jobs that ours learns from."""
 
 

@@ -94,7 +94,7 @@ def gpus_table(rows: Sequence[GpuResult], title: str) -> Table:
 
 
 OF_CHOICES: Columns = {
-    "lowest peak, of those 5 points distinct_peaks": lambda of: _share(of.lowest, of.distinct_peaks),
+    "lowest peak, where peaks differ by 5 points": lambda of: _share(of.lowest, of.distinct_peaks),
     "otherwise the smallest S": lambda of: _share(of.smallest, of.similar_peaks),
 }
 

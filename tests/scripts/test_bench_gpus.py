@@ -36,7 +36,7 @@ KINDS = Kinds(*np.array([[4000, 1000, 0, 0], [1000, 1000, 1, 500], [2000, 1000, 
 
 
 def trace_of(*nodes: tuple[int, int], kind_of: tuple[int, ...] = (HALF,), runs_s: float = 100.0) -> GpuTrace:
-    """Nodes of (cores, GPUs) with memory enough; pods that come a second distinct_peaks."""
+    """Nodes of (cores, GPUs) with memory enough; pods that come a second apart."""
     cores, gpus = np.array(nodes).T
     came_s = np.arange(len(kind_of), dtype=float)
     memory = np.full(len(nodes), 100_000)
@@ -144,7 +144,7 @@ def test_every_policy_fills_the_nodes_the_same_way_again_until_no_kind_fits(name
 
 
 def test_pods_that_find_no_room_wait_in_their_order_until_another_ends() -> None:
-    """One GPU for four halves of 1,000 s that come a second distinct_peaks: the last two wait for the first two."""
+    """One GPU for four halves of 1,000 s that come a second apart: the last two wait for the first two."""
     made: list[FirstThatFits] = []
 
     def make(fleet: Fleet, seed: int) -> Policy:

@@ -337,9 +337,9 @@ def test_without_any_other_scheduler_there_is_nothing_to_be_held_against() -> No
 
 def test_a_choice_counts_by_its_peak_or_where_peaks_are_alike_by_s() -> None:
     choices = [
-        Choice([0.4, 0.8, 0.46], [8.0, 0.0, 0.0], 0),  # the lowest, distinct_peaks
+        Choice([0.4, 0.8, 0.46], [8.0, 0.0, 0.0], 0),  # the lowest, apart
         Choice([0.4, 0.8, 0.46], [8.0, 0.0, 0.0], 2),
-        Choice([0.4, 0.44, 0.8], [2.0, 1.5, 0.0], 1),  # the smaller S of two that are similar_peaks
+        Choice([0.4, 0.44, 0.8], [2.0, 1.5, 0.0], 1),  # the smaller S of two that are alike
         Choice([0.4, 0.44, 0.8], [2.0, 1.5, 0.0], 0),
         Choice([0.4, 0.44, 0.8], [2.0, 1.5, 0.0], 2),
         Choice([0.4, 1.1], [0.0, 0.0], 0),  # not below capacity
