@@ -125,10 +125,10 @@ class SimulatedView:
         self._vpas[vpa.key] = _vpa_of(vpa.key, self._workloads[vpa.key], json_of(status), str(self.statuses))
         self._workloads[vpa.key].vpa.recommendation = {one.container: one for one in recommendations}
 
-    def stands(self, vpa: Vpa) -> bool:
+    def is_current(self, vpa: Vpa) -> bool:
         return True  # there are no other writers
 
-    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+    def write_profile(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         if "state" in profile:  # else the stored state stays
             self._profiles[vpa.key] = profile["state"]
 
