@@ -185,17 +185,6 @@ class Block:
     requests: FloatArray | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerFacts:
-    """What is known about a container before its first sample."""
-
-    container: str
-    step_s: float
-    cycle_samples: int
-    workload: str | None = None
-    node: str | None = None
-
-
 class AppliedLimit(NamedTuple):
     """A limit of a user, an operator or a node that changed a target; amounts in cores or bytes."""
 

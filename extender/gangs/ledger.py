@@ -111,11 +111,12 @@ def replacement_members(reservations: Iterable[Reservation], now_s: float) -> It
     """A placeholder for the replacement of each pod being moved: it occupies the new node from now on."""
     for each in reservations:
         if each.needs and each.remaining_s(now_s) > 0.0:
+            key = ObjectKey(each.namespace, each.gang)
+            requirements = Requirements(tuple(sorted(each.needs.items())), NodeConstraints())
             for uid, node in each.nodes.items():
-                key, requirements = ObjectKey(each.namespace, each.gang), tuple(sorted(each.needs.items()))
                 yield Member(
                     key, replacement_uid(uid), node, "Pending", deleting=False, created_s=now_s, owner=None,
-                    requirements=Requirements(requirements, NodeConstraints()),
+                    requirements=requirements,
                 )  # fmt: skip
 
 
