@@ -125,6 +125,12 @@ class FlowCon:
     due_s: float = 0.0
     members: dict[str, Member] = field(default_factory=dict)
 
+    def follow_clock(self, now_s: float) -> None:
+        """After a clock was set back, move times that now lie in the future to now."""
+        self.due_s = min(self.due_s, now_s)
+        for member in self.members.values():
+            member.last_s = min(member.last_s, now_s)
+
     def is_due(self, now_s: float, jobs: Mapping[str, Measured]) -> bool:
         """Whether algorithm 1 runs now: a job started or ended (algorithm 2), or the interval is over."""
         return jobs.keys() != self.members.keys() or (bool(jobs) and now_s >= self.due_s)

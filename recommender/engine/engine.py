@@ -99,6 +99,7 @@ class Engine:
         """
         if now_s < self._now_s:
             self.groups.arrays.follow_clock(slice(None), now_s)
+            self._shares.follow_clock(now_s)
         self._report, self._now_s, self._began_s = report, now_s, min(self._began_s, now_s)
         self._take_groups(seen.groups, now_s, report)
         self._kills.learn(seen.kills, now_s, report)

@@ -160,6 +160,15 @@ class Shares:
             else:
                 self._nodes[name] = _Node(max(0.0, cpu_cores), FlowCon(1.0, self._options))
 
+    def follow_clock(self, now_s: float) -> None:
+        """After a clock was set back, move times that now lie in the future to now, or they would hold until then."""
+        for node in self._nodes.values():
+            node.flowcon.follow_clock(now_s)
+            node.queue.follow_clock(now_s)
+        for known in self._containers.values():
+            known.changed_s, known.evaluated_s = min(known.changed_s, now_s), min(known.evaluated_s, now_s)
+        self._node_changed_s = {name: min(changed_s, now_s) for name, changed_s in self._node_changed_s.items()}
+
     def place(self, instance: Instance, running: Running, declared_cores: float, now_s: float) -> None:
         """Update where a container runs and what it requests; NaN if its owner's request is unknown."""
         known, node, request_cores = self._containers.get(instance), running.shares_node, running.requests[CPU]

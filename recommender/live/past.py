@@ -258,8 +258,9 @@ class HistoryBuilder:
                 self._open[key, name.pod] = live
                 session = self._aggregates[key].session(name.pod)
                 session.advance(Block(block.usage[rows], block.timestamps[rows], NO_DECISIONS))
-        for key, pod in before.keys() - self._open.keys():
-            self._close(key, pod, live=before[key, pod])
+        for (key, pod), was_live in before.items():  # not a set: its order, and so the sums, would differ between runs
+            if (key, pod) not in self._open:
+                self._close(key, pod, live=was_live)
 
     def build(self) -> dict[CheckpointKey, HistogramSession]:
         """Finish all histograms and return those with samples."""

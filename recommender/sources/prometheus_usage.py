@@ -117,9 +117,9 @@ class UsageQuery:
                 self.client.instant(query(batch), at_s).largest(self.settings.labels.key)
                 for query in (queries.cpu, queries.memory, queries.sampled_at)
             )
-            for name in cpu.keys() & memory.keys() & sampled_at.keys():
-                if at_s - sampled_at[name] <= queries.staleness_s:
-                    found[ContainerName(*name)] = Sample(sampled_at[name], cpu[name], memory[name])
+            for name, cpu_cores in cpu.items():
+                if name in memory and at_s - sampled_at.get(name, -math.inf) <= queries.staleness_s:
+                    found[ContainerName(*name)] = Sample(sampled_at[name], cpu_cores, memory[name])
         return found
 
     def blocks(
