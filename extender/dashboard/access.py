@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError
@@ -23,6 +23,13 @@ CACHE_TTL_S = 60.0
 MAX_CACHED = 1024
 
 
+class Refusal(NamedTuple):
+    """Why a request is refused, and the HTTP status that says so."""
+
+    status: int
+    problem: str
+
+
 class AccessCheck:
     """Has the API server authenticate bearer tokens and authorise their users.
 
@@ -31,31 +38,31 @@ class AccessCheck:
 
     def __init__(self, api: Api, clock: Callable[[], float] = time.monotonic) -> None:
         self._api, self._clock = api, clock
-        self._cached: dict[bytes, tuple[float, str]] = {}
+        self._cached: dict[bytes, tuple[float, Refusal | None]] = {}
 
-    def refusal(self, authorization: str) -> str:
-        """Why a request with this Authorization header is refused; empty if it is not."""
+    def refusal(self, authorization: str) -> Refusal | None:
+        """Why a request with this Authorization header is refused; None if it is not."""
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            return "a bearer token is required"
+            return Refusal(401, "a bearer token is required")
         key, now_s = hashlib.sha256(token.strip().encode()).digest(), self._clock()
-        until_s, words = self._cached.get(key, (0.0, ""))
+        until_s, refusal = self._cached.get(key, (0.0, None))
         if now_s < until_s:
-            return words
+            return refusal
         try:
-            words = self._judge(token.strip())
+            refusal = self._judge(token.strip())
         except ApiError as error:
-            return f"the API server could not be asked about the token: {error}"
+            return Refusal(503, f"the API server could not be asked about the token: {error}")
         if len(self._cached) >= MAX_CACHED:
             self._cached.clear()
-        self._cached[key] = now_s + CACHE_TTL_S, words
-        return words
+        self._cached[key] = now_s + CACHE_TTL_S, refusal
+        return refusal
 
-    def _judge(self, token: str) -> str:
+    def _judge(self, token: str) -> Refusal | None:
         review = self._api.create(AUTHENTICATION, _body("authentication", "TokenReview", {"token": token}))
         status = review.get("status") or {}
         if not status.get("authenticated"):
-            return "the token is not valid"
+            return Refusal(401, "the token is not valid")
         user = status.get("user") or {}
         attributes = {
             "user": user.get("username"), "groups": user.get("groups"), "uid": user.get("uid"),
@@ -63,7 +70,9 @@ class AccessCheck:
         }  # fmt: skip
         body = _body("authorization", "SubjectAccessReview", attributes)
         allowed = (self._api.create(AUTHORIZATION, body).get("status") or {}).get("allowed")
-        return "" if allowed else f"{user.get('username')} may not list phaseprofiles.phasewise.dev in all namespaces"
+        if allowed:
+            return None
+        return Refusal(403, f"{user.get('username')} may not list phaseprofiles.phasewise.dev in all namespaces")
 
 
 def _body(group: str, kind: str, spec: dict[str, object]) -> dict[str, object]:

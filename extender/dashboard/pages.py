@@ -81,10 +81,11 @@ def _guard(app: Flask, watching: ClusterWatch, access_check: AccessCheck | None)
     def let_in() -> Response | None:
         if request.path in PUBLIC_PATHS:
             return None
-        if access_check is not None and (problem := access_check.refusal(request.headers.get("Authorization", ""))):
-            status = 403 if " may not " in problem else 401
-            answer = Response(orjson.dumps({"Error": problem}), status, content_type=JSON)
-            answer.headers["WWW-Authenticate"] = "Bearer"
+        refusal = access_check and access_check.refusal(request.headers.get("Authorization", ""))
+        if refusal:
+            answer = Response(orjson.dumps({"Error": refusal.problem}), refusal.status, content_type=JSON)
+            if refusal.status == 401:
+                answer.headers["WWW-Authenticate"] = "Bearer"
             return answer
         if problem := watching.not_ready():
             abort(503, description=problem)
