@@ -16,7 +16,7 @@ from local_cluster.recommender import install, writes
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.workloads import pods_of
 from recommender.cluster.vpas.status import PHASEWISE_CONDITIONS
-from tests.recommender.live.behaviours import CASES, PLENTY, Case, Container, policy, standing
+from tests.recommender.live.behaviours import CASES, PLENTY, Case, Container, policy, published_status
 from tests.recommender.live.checking import check
 from tests.recommender.live.crowd import (
     HALF,
@@ -53,7 +53,7 @@ def limited(vpa: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[Scene]:
 def bounded(vpa: Cluster, simulated_nodes: SimulatedNodes, limited: Scene) -> Iterator[Scene]:
     """A namespace with a quota, and a workload that the updater evicts and that wants more than the quota allows."""
     made = Scene(vpa, vpa.namespace("bounded"), simulated_nodes.selector, limited.account)
-    hungry = Case({"main": Container({"cpu": "1", "memory": "2Gi"}, uses=(0.4, 3.5 * 2.0**30))})
+    hungry = Case({"main": Container({"cpu": "1", "memory": "2Gi"}, usage=(0.4, 3.5 * 2.0**30))})
     quota = {
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "bound", "namespace": made.namespace},
         "spec": {"hard": {"requests.memory": "3Gi"}},
@@ -125,7 +125,7 @@ def test_a_vpa_given_to_another_recommender_is_left_alone_until_it_comes_back(sc
     scene.wait(lambda: not PHASEWISE_CONDITIONS & scene.conditions("moved").keys(), "our own conditions to be removed")
     assert scene.provided("moved")
     scene.wait_for_a_full_round()
-    scene.patch_vpa("moved", {"status": standing()}, status=True)
+    scene.patch_vpa("moved", {"status": published_status()}, status=True)
     scene.wait_for_a_full_round()
     assert scene.target("moved") == {"cpu": 3.0, "memory": 5 * 2.0**30}
     observed = scene.vpa("moved")["status"]["observedGeneration"]
