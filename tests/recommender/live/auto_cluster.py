@@ -63,7 +63,7 @@ def vpas(cluster: Cluster, namespace: str) -> dict[str, Json]:
     return {vpa["metadata"]["name"]: vpa for vpa in cluster.custom.list_namespaced_custom_object(*path)["items"]}
 
 
-def wait_for_names(cluster: Cluster, namespace: str, *names: str, timeout_s: float = 20.0) -> dict[str, Json]:
+def wait_for_vpas(cluster: Cluster, namespace: str, *names: str, timeout_s: float = 20.0) -> dict[str, Json]:
     """Wait until exactly these VPAs exist."""
 
     def exactly_these() -> dict[str, Json]:
@@ -77,7 +77,7 @@ def wait_for_names(cluster: Cluster, namespace: str, *names: str, timeout_s: flo
 def assert_vpas_stay(cluster: Cluster, namespace: str, *names: str) -> None:
     """Check that exactly these VPAs exist and none follows: a job created later has its own by then."""
     make_job(cluster, namespace, "later", labels={AUTO: "true"})
-    wait_for_names(cluster, namespace, *names, "later.job")
+    wait_for_vpas(cluster, namespace, *names, "later.job")
 
 
 def create_user_vpa(cluster: Cluster, namespace: str, name: str, kind: str, target: str) -> None:

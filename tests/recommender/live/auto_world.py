@@ -116,7 +116,7 @@ class World:
         self.reconcile()
         return sorted(self.server.vpas)
 
-    def the_vpa(self) -> Vpa:
+    def only_vpa(self) -> Vpa:
         self.reconcile()
         (vpa,) = self.vpas.values()
         return vpa

@@ -32,7 +32,6 @@ class Container:
     restarts: bool = False
 
     def spec(self, name: str) -> Json:
-        """The JSON of the container in the spec of a pod."""
         resources = {"requests": dict(self.requests), **({"limits": dict(self.limits)} if self.limits else {})}
         spec: Json = {"name": name, "image": "none", "imagePullPolicy": "IfNotPresent", "resources": resources}
         if self.restarts:
@@ -83,7 +82,6 @@ class Case:
     gated: bool = False
 
     def vpa(self, name: str) -> Json:
-        """The VPA's JSON, without its status."""
         spec: Json = {
             "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
             "updatePolicy": {"updateMode": "Off"},
@@ -299,9 +297,7 @@ CASES: Mapping[str, Case] = {
         conditions={"TeamPaused": ("True", "Holiday", ""), **PROVIDED},
     ),
     "the entry of a container that no longer exists is removed": Case(status_before=published_status("gone")),
-    "amounts of resources other than CPU and memory are removed": Case(
-        status_before=published_status(**{"nvidia.com/gpu": "1"})
-    ),
+    "amounts of other resources are removed": Case(status_before=published_status(**{"nvidia.com/gpu": "1"})),
     "a kept recommendation respects the present policy": Case(
         replicas=0,
         status_before=published_status(),

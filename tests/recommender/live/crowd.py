@@ -28,13 +28,13 @@ JOB_LABELS = {
     "MPIJob": "training.kubeflow.org/job-name",
     "JobSet": "jobset.sigs.k8s.io/jobset-name",
 }
-BUILT_IN = {
+CORE = {
     "StatefulSet": ("apps/v1", {"replicas": 1, "serviceName": "none"}),
     "DaemonSet": ("apps/v1", {}),
     "ReplicaSet": ("apps/v1", {"replicas": 1}),
     "ReplicationController": ("v1", {"replicas": 1}),
 }
-KINDS = [*BUILT_IN, "Job", "CronJob", *CUSTOM]
+KINDS = [*CORE, "Job", "CronJob", *CUSTOM]
 NAMES = {name: f"case-{number}" for number, name in enumerate(CASES)}
 WARNED = Case({"main": Container(requests={})}, spec=INITIAL_MODE)
 """Its VPA has a condition of ours while it is ours."""
@@ -90,14 +90,12 @@ def make_vpas(scene: Scene) -> None:
 
 
 def contesting_vpa(name: str, amounts: Mapping[str, str]) -> Json:
-    """One of two VPAs of one Deployment."""
     body = applied_by_updater(Case(policies=[policy(minAllowed=amounts, maxAllowed=amounts)])).vpa(name)
     body["spec"]["targetRef"]["name"] = CONTESTED
     return body
 
 
 def make_custom_kinds(scene: Scene) -> None:
-    """Install the custom kinds."""
     scene.cluster.apply(
         *(definition(version, kind, scalable=scalable) for kind, (version, _, scalable) in CUSTOM.items())
     )
@@ -111,9 +109,7 @@ def make_custom_kinds(scene: Scene) -> None:
 
 def make_kinds(scene: Scene) -> None:
     """Create a workload of each kind with one pod (a DaemonSet: one on each node), and its VPA."""
-    objects = [
-        scene.controller(version, kind, kind.lower(), Case(), **spec) for kind, (version, spec) in BUILT_IN.items()
-    ]
+    objects = [scene.controller(version, kind, kind.lower(), Case(), **spec) for kind, (version, spec) in CORE.items()]
     pods = scene.template("job", Case())
     pods["spec"]["restartPolicy"] = "Never"
     job: Json = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job", "namespace": scene.namespace}}
@@ -125,7 +121,7 @@ def make_kinds(scene: Scene) -> None:
     ]
     scene.cluster.apply(*objects)
     scene.cluster.kubectl("-n", scene.namespace, "create", "job", "cronjob-1", "--from=cronjob/cronjob")
-    for kind, (version, _) in BUILT_IN.items():
+    for kind, (version, _) in CORE.items():
         scene.create_vpa(scene.vpa_of(kind, kind.lower(), version))
     for kind in ("Job", "CronJob"):
         scene.create_vpa(scene.vpa_of(kind, kind.lower(), "batch/v1"))

@@ -21,7 +21,6 @@ def print_line(text: str) -> None:
 
 
 def run() -> None:
-    """Run until the standard input ends."""
     warm_up(models.load(models.BUNDLED), 1.0, 4)
     print_line("ready")
     for _ in sys.stdin:

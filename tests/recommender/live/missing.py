@@ -94,7 +94,7 @@ class Stage:
 
 @contextlib.contextmanager
 def run_watches(stage: Stage) -> Iterator[Callable[[], bool]]:
-    """Run all watches; the function says whether the refusal was logged and contact is not yet restored."""
+    """Run all watches; the function returns whether the refusal was logged and contact is not yet restored."""
     scope = Scope(namespace=None)
     view = ClusterView(stage.api, scope, metrics_api_usage(stage.api), observe_only=True)
     auto = AutoView(stage.api, view, scope)

@@ -53,7 +53,7 @@ class Scene:
     # -- workloads -------------------------------------------------------------------------------------------------
 
     def template(self, name: str, case: Case, **annotations: str) -> Json:
-        """The pod template of a case; its containers use what the case says as soon as they run.
+        """The pod template of a case; its containers have the usage of the case as soon as they run.
 
         A container that is to be killed uses that much only some seconds after each start: a kill every second would
         make half of all events here.

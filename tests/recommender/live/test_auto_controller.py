@@ -21,8 +21,8 @@ from recommender.live.auto.settings import MODE
 from tests.recommender.live.auto_world import TEAM, Server, World, a_workload
 
 
-class Stage:
-    """Replaces `AutoView` with a `World`, for a controller."""
+class Setup:
+    """A controller, and its `AutoView` replaced by a `World`."""
 
     def __init__(self, server: Server | None = None) -> None:
         self.world = World(server=server or Server())
@@ -77,62 +77,62 @@ class Stage:
 class RefusingServer(Server):
     """Refuses to create a VPA with this in its name."""
 
-    def __init__(self, part: str, error: ApiError) -> None:
+    def __init__(self, refused_part: str, error: ApiError) -> None:
         super().__init__()
-        self.part, self.error, self.refusals = part, error, 0
+        self.refused_part, self.error, self.refusals = refused_part, error, 0
 
     def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        if self.part and self.part in body["metadata"]["name"]:
+        if self.refused_part and self.refused_part in body["metadata"]["name"]:
             self.refusals += 1
             raise self.error
         return super().create(path, body)
 
 
 def test_changed_namespaces_are_reconciled_and_writes_are_counted() -> None:
-    stage = Stage()
-    stage.world.add(a_workload("Job", "a"), a_workload("Job", "b"))
-    assert stage.reconcile_at(0.0) == ["a.job", "b.job"]
-    stage.world.add(
+    setup = Setup()
+    setup.world.add(a_workload("Job", "a"), a_workload("Job", "b"))
+    assert setup.reconcile_at(0.0) == ["a.job", "b.job"]
+    setup.world.add(
         a_workload("Job", "a", annotations={MODE: "Off"}),
         a_workload("Job", "b", labels={"phasewise.dev/auto": "false"}),
     )
-    assert stage.reconcile_at(1.0) == ["a.job", "b.job"], "no change was seen, and no resync is due"
-    assert stage.reconcile_at(2.0, changed=True) == ["a.job"]
-    assert [stage.count_of(action) for action in ("made", "changed", "removed", "failed")] == [2, 1, 1, 0]
+    assert setup.reconcile_at(1.0) == ["a.job", "b.job"], "no change was seen, and no resync is due"
+    assert setup.reconcile_at(2.0, changed=True) == ["a.job"]
+    assert [setup.count_of(action) for action in ("made", "changed", "removed", "failed")] == [2, 1, 1, 0]
 
 
 def test_all_namespaces_are_reconciled_at_the_resync_interval_without_a_change() -> None:
-    stage = Stage()
-    stage.reconcile_at(0.0)
-    stage.world.add(a_workload("Job", "a"))
-    assert stage.reconcile_at(RESYNC_INTERVAL_S - 1) == []
-    assert stage.reconcile_at(RESYNC_INTERVAL_S) == ["a.job"]
+    setup = Setup()
+    setup.reconcile_at(0.0)
+    setup.world.add(a_workload("Job", "a"))
+    assert setup.reconcile_at(RESYNC_INTERVAL_S - 1) == []
+    assert setup.reconcile_at(RESYNC_INTERVAL_S) == ["a.job"]
 
 
 def test_a_refused_vpa_does_not_stop_others_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     server = RefusingServer("bad", Invalid("POST: the webhook says no", status=422))
-    stage = Stage(server)
-    stage.world.add(a_workload("Job", "bad"), a_workload("Job", "good"))
+    setup = Setup(server)
+    setup.world.add(a_workload("Job", "bad"), a_workload("Job", "good"))
     with caplog.at_level(logging.INFO):
         for at_s in (0.0, 1.0, 3.0, 7.0):
-            assert stage.reconcile_at(at_s) == ["good.job"]
-        server.part = ""
-        assert stage.reconcile_at(15.0) == ["bad.job", "good.job"]
+            assert setup.reconcile_at(at_s) == ["good.job"]
+        server.refused_part = ""
+        assert setup.reconcile_at(15.0) == ["bad.job", "good.job"]
     messages = [record.message for record in caplog.records]
     assert messages.count("VPA team/bad.job: could not be made: POST: the webhook says no") == 1
     assert "VPA team/bad.job: resolved" in messages
-    assert stage.count_of("failed") == 4
-    assert stage.registry.get_sample_value("phasewise_auto_problems") == 0.0
+    assert setup.count_of("failed") == 4
+    assert setup.registry.get_sample_value("phasewise_auto_problems") == 0.0
 
 
 def test_a_failure_is_retried_with_growing_backoff_whatever_changes_are_seen_meanwhile() -> None:
     server = RefusingServer("bad", Invalid("no", status=422))
-    stage = Stage(server)
-    stage.world.add(a_workload("Job", "bad"))
+    setup = Setup(server)
+    setup.world.add(a_workload("Job", "bad"))
     attempts = []
     for at_s in range(240):
         before = server.refusals
-        stage.reconcile_at(float(at_s), changed=True)
+        setup.reconcile_at(float(at_s), changed=True)
         attempts += [at_s] * (server.refusals - before)
     waits = [later - earlier for earlier, later in pairwise(attempts)]
     assert waits[:6] == [INITIAL_BACKOFF_S, 2, 4, 8, 16, 32]
@@ -141,35 +141,35 @@ def test_a_failure_is_retried_with_growing_backoff_whatever_changes_are_seen_mea
 
 def test_an_unreachable_server_is_tried_once_and_not_for_each_vpa() -> None:
     server = RefusingServer("w", Unreachable("no connection"))
-    stage = Stage(server)
-    stage.world.add(*(a_workload("Job", f"w{number}") for number in range(20)))
-    assert stage.reconcile_at(0.0) == []
+    setup = Setup(server)
+    setup.world.add(*(a_workload("Job", f"w{number}") for number in range(20)))
+    assert setup.reconcile_at(0.0) == []
     assert server.refusals == 1
 
 
 def test_an_outdated_view_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-    stage = Stage()
-    stage.world.add(a_workload("Job", "a"))
-    stage.reconcile_at(0.0)
-    stage.outdated_vpas = {}
+    setup = Setup()
+    setup.world.add(a_workload("Job", "a"))
+    setup.reconcile_at(0.0)
+    setup.outdated_vpas = {}
     with caplog.at_level(logging.INFO):
-        stage.reconcile_at(0.1, changed=True)
+        setup.reconcile_at(0.1, changed=True)
     assert caplog.records == []
-    assert stage.count_of("failed") == 0
-    stage.outdated_vpas = None
-    stage.world.add(a_workload("Job", "b"))
-    assert stage.reconcile_at(0.2, changed=True) == ["a.job", "b.job"], "new VPAs need not wait for the view"
+    assert setup.count_of("failed") == 0
+    setup.outdated_vpas = None
+    setup.world.add(a_workload("Job", "b"))
+    assert setup.reconcile_at(0.2, changed=True) == ["a.job", "b.job"], "new VPAs need not wait for the view"
 
 
 def test_nothing_is_written_after_leadership_is_lost() -> None:
     class Losing(Server):
         def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-            stage.leads = False
+            setup.leads = False
             return super().create(path, body)
 
-    stage = Stage(Losing())
-    stage.world.add(a_workload("Job", "a"), a_workload("Job", "b"))
-    assert len(stage.reconcile_at(0.0)) == 1
+    setup = Setup(Losing())
+    setup.world.add(a_workload("Job", "a"), a_workload("Job", "b"))
+    assert len(setup.reconcile_at(0.0)) == 1
 
 
 def test_after_a_conflict_with_a_users_write_the_users_write_stays() -> None:
@@ -177,11 +177,11 @@ def test_after_a_conflict_with_a_users_write_the_users_write_stays() -> None:
         def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
             raise Conflict("there was another write", status=409)
 
-    stage = Stage(Conflicting())
-    stage.world.add(a_workload("Job", "a"))
-    stage.reconcile_at(0.0)
-    stage.world.add(a_workload("Job", "a", annotations={MODE: "Initial"}))
-    stage.reconcile_at(1.0, changed=True)
-    stage.world.edit("a.job", updatePolicy={"updateMode": "Off"})
-    stage.reconcile_at(2.0, changed=True)
-    assert stage.world.server.vpas["a.job"]["spec"]["updatePolicy"] == {"updateMode": "Off"}
+    setup = Setup(Conflicting())
+    setup.world.add(a_workload("Job", "a"))
+    setup.reconcile_at(0.0)
+    setup.world.add(a_workload("Job", "a", annotations={MODE: "Initial"}))
+    setup.reconcile_at(1.0, changed=True)
+    setup.world.edit("a.job", updatePolicy={"updateMode": "Off"})
+    setup.reconcile_at(2.0, changed=True)
+    assert setup.world.server.vpas["a.job"]["spec"]["updatePolicy"] == {"updateMode": "Off"}

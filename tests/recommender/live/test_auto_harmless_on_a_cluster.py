@@ -63,7 +63,7 @@ def crowd(gates: str, metrics_server: Cluster, simulated_nodes: SimulatedNodes) 
     """A namespace of running workloads, with the recommender running."""
     namespace = metrics_server.namespace("harmless")
     share_usage(metrics_server, "minutes", PHASES)
-    objects = [made for name in SHAPES for made in workloads(namespace, name, simulated_nodes.selector)]
+    objects = [body for name in SHAPES for body in workloads(namespace, name, simulated_nodes.selector)]
     metrics_server.apply(*objects)
     for name in SHAPES:
         metrics_server.kubectl("-n", namespace, "create", "job", f"{name}-run", f"--from=cronjob/{name}-cronjob")
@@ -84,18 +84,18 @@ def workloads(namespace: str, shape: str, selector: Mapping[str, str]) -> list[J
         annotations = usage_annotations("minutes", PHASES, "main")
         return {"metadata": {"labels": {"app": app}, "annotations": annotations}, "spec": spec}
 
-    def made(version: str, kind: str, **spec: Any) -> Json:
+    def workload(version: str, kind: str, **spec: Any) -> Json:
         metadata = {"name": f"{shape}-{kind.lower()}", "namespace": namespace}
         return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
     def long_running(kind: str, **spec: Any) -> Json:
         name = f"{shape}-{kind.lower()}"
-        return made("apps/v1", kind, selector={"matchLabels": {"app": name}}, template=template(name), **spec)
+        return workload("apps/v1", kind, selector={"matchLabels": {"app": name}}, template=template(name), **spec)
 
     job_spec = {"backoffLimit": 0, "template": template("job", restartPolicy="OnFailure")}
     return [
-        made("batch/v1", "Job", **job_spec),
-        made("batch/v1", "CronJob", schedule="0 0 1 1 *", jobTemplate={"spec": job_spec}),
+        workload("batch/v1", "Job", **job_spec),
+        workload("batch/v1", "CronJob", schedule="0 0 1 1 *", jobTemplate={"spec": job_spec}),
         long_running("Deployment", replicas=1),
         long_running("StatefulSet", replicas=1, serviceName="none"),
         long_running("DaemonSet"),
@@ -154,11 +154,11 @@ def test_no_workload_loses_a_pod_to_the_label_and_resizable_jobs_are_resized(
         all_running()
         time.sleep(1.0)
     assert {pod.status.container_statuses[0].restart_count for pod in all_running().values()} == {0}
-    made = {name: vpa["spec"]["updatePolicy"] for name, vpa in vpas(cluster, crowd).items()}
+    policies = {name: vpa["spec"]["updatePolicy"] for name, vpa in vpas(cluster, crowd).items()}
     policy = {"updateMode": "InPlace", "minReplicas": 1}
     if not gates:
         policy = {"updateMode": "InPlaceOrRecreate", "minReplicas": MAX_MIN_REPLICAS}
     for kind in ("job", "cronjob", "daemonset"):
-        assert {shape: made[f"{shape}-{kind}.{kind}"] for shape in SHAPES} == {
+        assert {shape: policies[f"{shape}-{kind}.{kind}"] for shape in SHAPES} == {
             shape: policy if shape in RESIZABLE else {"updateMode": "Initial"} for shape in SHAPES
         }

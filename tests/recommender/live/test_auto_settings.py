@@ -30,9 +30,7 @@ REQUESTS: Sequence[tuple[Mapping[str, str], Mapping[str, str], Settings]] = [
 
 
 @pytest.mark.parametrize(("workload", "namespace", "expected"), REQUESTS)
-def test_annotations_choose_the_settings(
-    workload: Mapping[str, str], namespace: Mapping[str, str], expected: Settings
-) -> None:
+def test_valid_annotations_apply(workload: Mapping[str, str], namespace: Mapping[str, str], expected: Settings) -> None:
     requested = settings_from(workload, namespace)
     assert (requested.settings, requested.problems) == (expected, ())
 
@@ -65,20 +63,20 @@ def test_an_invalid_annotation_is_reported_and_sets_mode_off(
     assert requested.settings == expected
     assert any(problem in found for found in requested.problems)
     world = World().add(a_workload("Job", "a", annotations=annotations))
-    vpa = world.the_vpa()
+    vpa = world.only_vpa()
     assert vpa.update_mode == "Off"
     assert problem in vpa.annotations[PROBLEM_ANNOTATION]
     assert problem in world.plan().notes["Job team/a"]
     world.add(a_workload("Job", "a"))
-    assert PROBLEM_ANNOTATION not in world.the_vpa().annotations
-    assert world.the_vpa().update_mode == "InPlace"
+    assert PROBLEM_ANNOTATION not in world.only_vpa().annotations
+    assert world.only_vpa().update_mode == "InPlace"
 
 
 def test_the_shares_annotation_of_a_job_is_copied_to_its_vpa_and_removed_with_it() -> None:
     world = World().add(a_workload("Job", "a", annotations={P + "shares": "flowcon"}))
-    assert world.the_vpa().annotations[SHARES] == "flowcon"
+    assert world.only_vpa().annotations[SHARES] == "flowcon"
     world.add(a_workload("Job", "a"))
-    assert SHARES not in world.the_vpa().annotations
+    assert SHARES not in world.only_vpa().annotations
 
 
 @settings(max_examples=15, deadline=None)

@@ -135,12 +135,7 @@ USER_VPAS: Sequence[tuple[str, Sequence[Workload], tuple[str, str, str], list[st
     ("an owner above it", [a_workload("Job", "j", owner=foreign_owner("Workflow"))], ("Workflow", "x", RAY), []),
     ("another workload", [a_workload("Job", "a")], ("Job", "b", "batch/v1"), ["a.job"]),
     ("a workload of its name and another kind", [a_workload("Job", "a")], ("StatefulSet", "a", "apps/v1"), ["a.job"]),
-    (
-        "a kind of the same name in another group",
-        [PYTORCH],
-        ("PyTorchJob", "gpt", "example.com/v1"),
-        ["gpt.pytorchjob"],
-    ),
+    ("a same-named kind in another group", [PYTORCH], ("PyTorchJob", "gpt", "example.com/v1"), ["gpt.pytorchjob"]),
 ]
 
 
@@ -200,9 +195,9 @@ def test_the_vpa_of_a_deleted_job_is_left_to_the_garbage_collector() -> None:
 
 def test_a_recreated_job_gets_a_new_vpa_without_waiting_for_the_garbage_collector() -> None:
     world = World().add(a_workload("Job", "a"))
-    first = world.the_vpa()
+    first = world.only_vpa()
     world.add(a_workload("Job", "a", uid="another"))
-    second = world.the_vpa()
+    second = world.only_vpa()
     assert second.uid != first.uid
     assert second.owner is not None
     assert second.owner.uid == "another"
@@ -210,9 +205,9 @@ def test_a_recreated_job_gets_a_new_vpa_without_waiting_for_the_garbage_collecto
 
 def test_new_annotations_change_our_vpa_in_one_write() -> None:
     world = World().add(a_workload("Job", "a"))
-    before = world.the_vpa()
+    before = world.only_vpa()
     world.add(a_workload("Job", "a", annotations={"phasewise.dev/mode": "Off", "phasewise.dev/max-memory": "4Gi"}))
-    after = world.the_vpa()
+    after = world.only_vpa()
     assert (after.uid, after.update_mode) == (before.uid, "Off")
     assert after.policy_for("main").max_allowed == (None, 4 * 2.0**30)
     assert world.server.writes == 2
@@ -226,9 +221,9 @@ def test_a_users_edit_of_our_vpa_is_reported_and_left_alone_until_the_vpa_is_del
     world.add(a_workload("Job", "a", annotations={"phasewise.dev/max-cpu": "2"}))
     notes = world.reconcile().notes
     assert notes == {"VPA team/a.job": "was changed by hand and is left as it is; delete it to have it made anew"}
-    assert world.the_vpa().update_mode == "Off"
+    assert world.only_vpa().update_mode == "Off"
     del world.server.vpas["a.job"]
-    assert world.the_vpa().policy_for("main").max_allowed == (2.0, None)
+    assert world.only_vpa().policy_for("main").max_allowed == (2.0, None)
 
 
 def test_an_edited_vpa_of_ours_is_still_removed_with_the_label() -> None:
@@ -256,7 +251,7 @@ def test_the_same_quantities_in_another_notation_are_no_change() -> None:
     world.edit(
         "a.job", resourcePolicy={"containerPolicies": [policy | {"maxAllowed": {"cpu": "2000m", "memory": "1024Mi"}}]}
     )
-    assert not is_edited(world.the_vpa())
+    assert not is_edited(world.only_vpa())
     assert world.plan() == VpaChanges([], [], [], {})
 
 
@@ -269,7 +264,7 @@ def test_a_vpa_that_is_being_deleted_is_waited_for() -> None:
 
 @pytest.mark.parametrize(("scalable", "problem"), [({"PyTorchJob"}, ""), (set(), NOT_SCALABLE)])
 def test_a_vpa_of_a_kind_that_cannot_be_scaled_says_that_it_only_recommends(scalable: set[str], problem: str) -> None:
-    vpa = World(scalable=frozenset(scalable)).add(PYTORCH).the_vpa()
+    vpa = World(scalable=frozenset(scalable)).add(PYTORCH).only_vpa()
     assert vpa.annotations.get(PROBLEM_ANNOTATION, "") == problem
     assert vpa.update_mode == "InPlace"
 

@@ -38,7 +38,7 @@ from tests.recommender.live.auto_cluster import (
     make_job,
     remove,
     vpas,
-    wait_for_names,
+    wait_for_vpas,
 )
 from tests.recommender.live.written import profile_of, wait_for_no_profile
 
@@ -72,7 +72,6 @@ def pod_of_job(cluster: Cluster, namespace: str) -> Any:
 
 @pytest.fixture(scope="module")
 def recommender(cluster: Cluster, training_pod: Any) -> Iterator[Server]:
-    """The recommender with the account of its manifests."""
     serve_no_longer(cluster, *(definition(f"{KUBEFLOW}/v1", kind) for kind in LATE_KINDS))
     server = start_recommender(cluster, install(cluster), name="auto-vpas")
     yield server
@@ -93,15 +92,15 @@ def created_s(thing: Json) -> float:
 
 def test_a_job_gets_a_vpa_within_a_second_and_the_vpa_is_deleted_with_the_job(cluster: Cluster, team: str) -> None:
     make_job(cluster, team, "first")
-    wait_for_names(cluster, team, "first.job")  # by now the label of the namespace has been seen
+    wait_for_vpas(cluster, team, "first.job")  # by now the label of the namespace has been seen
     job = make_job(cluster, team, "bert-7")
-    created = wait_for_names(cluster, team, "first.job", "bert-7.job")["bert-7.job"]
+    created = wait_for_vpas(cluster, team, "first.job", "bert-7.job")["bert-7.job"]
     assert created_s(created) - created_s(job) <= 1.0
     assert created["spec"]["targetRef"] == {"apiVersion": "batch/v1", "kind": "Job", "name": "bert-7"}
     assert created["spec"]["updatePolicy"] == {"updateMode": "InPlaceOrRecreate", "minReplicas": MAX_MIN_REPLICAS}
     assert created["spec"]["recommenders"] == [{"name": "phasewise"}]
     remove(cluster, team, "batch/v1", "Job", "bert-7")
-    wait_for_names(cluster, team, "first.job", timeout_s=60)
+    wait_for_vpas(cluster, team, "first.job", timeout_s=60)
 
 
 def test_a_cron_job_has_one_vpa_for_all_its_jobs(cluster: Cluster, team: str) -> None:
@@ -116,28 +115,26 @@ def test_no_vpa_is_created_beside_a_users_and_ours_gives_way_to_it(cluster: Clus
     make_job(cluster, team, "bert")
     assert_vpas_stay(cluster, team, "theirs")
     remove(cluster, team, VPA_VERSION, VPA, "theirs")
-    wait_for_names(cluster, team, "bert.job", "later.job")
+    wait_for_vpas(cluster, team, "bert.job", "later.job")
     create_user_vpa(cluster, team, "theirs-again", "Job", "bert")
-    wait_for_names(cluster, team, "theirs-again", "later.job")
+    wait_for_vpas(cluster, team, "theirs-again", "later.job")
 
 
 def test_vpas_follow_the_labels_of_jobs_and_namespace(cluster: Cluster, namespace: str, recommender: Server) -> None:
     make_job(cluster, namespace, "a")
     make_job(cluster, namespace, "b", labels={AUTO: "true"})
-    wait_for_names(cluster, namespace, "b.job")
+    wait_for_vpas(cluster, namespace, "b.job")
     label(cluster, namespace)
-    wait_for_names(cluster, namespace, "a.job", "b.job")
+    wait_for_vpas(cluster, namespace, "a.job", "b.job")
     change_job(cluster, namespace, "b", labels={AUTO: "false"})
-    wait_for_names(cluster, namespace, "a.job")
+    wait_for_vpas(cluster, namespace, "a.job")
     label(cluster, namespace, None)
-    wait_for_names(cluster, namespace)
+    wait_for_vpas(cluster, namespace)
     label(cluster, namespace)
-    wait_for_names(cluster, namespace, "a.job")
+    wait_for_vpas(cluster, namespace, "a.job")
 
 
-def test_annotations_choose_the_settings_and_an_invalid_one_sets_mode_off(
-    cluster: Cluster, team: str, recommender: Server
-) -> None:
+def test_annotations_are_followed_and_an_invalid_one_sets_off(cluster: Cluster, team: str, recommender: Server) -> None:
     def current() -> tuple[str, Json, str]:
         vpa = vpas(cluster, team)["a.job"]
         (policy,) = vpa["spec"]["resourcePolicy"]["containerPolicies"]
@@ -157,7 +154,7 @@ def test_annotations_choose_the_settings_and_an_invalid_one_sets_mode_off(
 
 def test_a_users_edit_of_our_vpa_stays(cluster: Cluster, team: str) -> None:
     make_job(cluster, team, "a")
-    wait_for_names(cluster, team, "a.job")
+    wait_for_vpas(cluster, team, "a.job")
     change(cluster, team, VPA_VERSION, VPA, "a.job", {"spec": {"updatePolicy": {"updateMode": "Off"}}})
     change_job(cluster, team, "a", annotations={"phasewise.dev/max-cpu": "2"})
     assert_vpas_stay(cluster, team, "a.job")
@@ -185,7 +182,7 @@ def test_a_kind_that_is_installed_later_is_found_with_its_pods(cluster: Cluster,
     version = f"{KUBEFLOW}/v1"
     job = wait_until(lambda: make(cluster, team, version, kind, "llm", {}), f"a {kind} to be accepted")
     name = f"llm.{kind.lower()}"
-    created = wait_for_names(cluster, team, name, timeout_s=40)[name]
+    created = wait_for_vpas(cluster, team, name, timeout_s=40)[name]
     assert created["spec"]["targetRef"] == {"apiVersion": version, "kind": kind, "name": "llm"}
 
     def conditions() -> set[str]:
@@ -204,7 +201,7 @@ def test_a_kind_that_is_installed_later_is_found_with_its_pods(cluster: Cluster,
         wait_until(lambda: "NoPodsMatched" in conditions(), f"{pod} to be reported missing")
 
     remove(cluster, team, version, kind, "llm")
-    wait_for_names(cluster, team, timeout_s=60)
+    wait_for_vpas(cluster, team, timeout_s=60)
 
 
 @pytest.mark.usefixtures("late_kinds")
@@ -227,7 +224,7 @@ def test_a_jobs_pod_is_resized_in_place_without_a_users_vpa(
         found: dict[str, str] = now.status.container_statuses[0].resources.requests
         return found if found["cpu"] != "2" else {}
 
-    found = wait_until(resized, "the updater to resize the pod to what it uses", timeout_s=180)
+    found = wait_until(resized, "the updater to resize the pod", timeout_s=180)
     assert 0.35 <= parse_quantity(found["cpu"]) < 1.0
 
     assert profile_of(cluster, namespace, "train-1.job")["metadata"]["ownerReferences"][0]["name"] == "train-1.job"
@@ -239,7 +236,7 @@ def test_the_examples_are_accepted_and_the_one_without_a_vpa_gets_one(cluster: C
     examples = MANIFESTS / "examples"
     try:
         cluster.apply(examples / "training-auto.yaml", examples / "training-with-vpa.yaml")
-        created = wait_for_names(cluster, "training", "train-1.job")["train-1.job"]
+        created = wait_for_vpas(cluster, "training", "train-1.job")["train-1.job"]
         (policy,) = created["spec"]["resourcePolicy"]["containerPolicies"]
         assert policy["maxAllowed"] == {"cpu": "4", "memory": "4Gi"}
         assert policy["minAllowed"] == {"memory": "64Mi"}
@@ -252,11 +249,11 @@ def test_the_examples_are_accepted_and_the_one_without_a_vpa_gets_one(cluster: C
 
 def test_the_rights_of_the_manifests_suffice_and_are_used(cluster: Cluster, team: str, recommender: Server) -> None:
     make_job(cluster, team, "a")
-    wait_for_names(cluster, team, "a.job")
+    wait_for_vpas(cluster, team, "a.job")
     change_job(cluster, team, "a", annotations={"phasewise.dev/mode": "Off"})
     wait_until(lambda: vpas(cluster, team)["a.job"]["spec"]["updatePolicy"]["updateMode"] == "Off", "the new mode")
     change_job(cluster, team, "a", labels={AUTO: "false"})
-    wait_for_names(cluster, team)
+    wait_for_vpas(cluster, team)
     requests = cluster.requests_of(USER)
     autoscalers = {(verb, "autoscaling.k8s.io", "verticalpodautoscalers") for verb in ("create", "patch", "delete")}
     assert autoscalers | {(verb, "", "namespaces") for verb in ("list", "watch")} <= requests

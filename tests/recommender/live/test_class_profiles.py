@@ -103,23 +103,23 @@ def test_a_restarted_recommender_knows_the_classes_and_the_state_of_each_run(clu
         cluster.now_s += 1.0
     killed = ObjectKey("ns", "bert-2-pod")
     cluster.killed = [OomObservation(killed, "main", cluster.now_s, 2.5 * GIB)]
-    ours.run()  # writes its state once more
+    ours.run()  # saves its state again
     restarted = recommender(cluster)
     use(cluster, "bert-2-pod", 0.2, 0.8)
     restarted.run()
     (before,), (after,) = list(ours.engine.fleet), list(restarted.engine.fleet)
     assert len(restarted.engine.classes.runs(CLASS, "main")) == 1
-    now, then = restarted.engine.fleet.arrays, ours.engine.fleet.arrays
-    assert _place(restarted, after) == _place(ours, before)
-    assert now.samples[after.slot] == then.samples[before.slot] + 1
-    known = ours.engine.fleet.curves.curve(before.slot).levels
-    np.testing.assert_allclose(restarted.engine.fleet.curves.curve(after.slot).levels[: len(known)], known, rtol=1e-2)
+    new, old = restarted.engine.fleet.arrays, ours.engine.fleet.arrays
+    assert _phase_and_start(restarted, after) == _phase_and_start(ours, before)
+    assert new.samples[after.slot] == old.samples[before.slot] + 1
+    levels = ours.engine.fleet.curves.curve(before.slot).levels
+    np.testing.assert_allclose(restarted.engine.fleet.curves.curve(after.slot).levels[: len(levels)], levels, rtol=1e-2)
     floors = restarted.engine.groups.arrays.kill_floor(cluster.now_s)
     assert floors[restarted.engine.groups.slots[Group("ns", "bert-2", "main")]] == 3 * GIB
     assert target_of(cluster, "bert-2")[1] >= 3.0
 
 
-class Refusing(Jobs):
+class FailingJobs(Jobs):
     """An API server that answers writes of one class's profile with an error, and records the requests."""
 
     def __init__(self, error: type[ApiError]) -> None:
@@ -138,17 +138,17 @@ class Refusing(Jobs):
         super().delete_class_profile(key)
 
 
-def _teach(ours: Recommender, *names: str) -> None:
+def _learn(ours: Recommender, *names: str) -> None:
     curve, memory = DemandCurve(10.0, np.ones((3, 2), np.float32)), RunMemory(2e9, np.ones(AGES))
     for name in names:
         ours.engine.classes.learn(WorkloadKey("ns", name), "main", curve, memory, 30.0, ours.clock())
 
 
 def test_a_profile_that_the_api_server_rejects_is_given_up_and_delays_no_other() -> None:
-    cluster = Refusing(Invalid)
+    cluster = FailingJobs(Invalid)
     ours = recommender(cluster, profiles_per_round=2)
     ours.run()
-    _teach(ours, "a", "b", "c")
+    _learn(ours, "a", "b", "c")
     reports = [ours.run() for _ in range(3)]
     assert cluster.requests == ["a", "b", "c"]
     assert [report.unwritten_profiles for report in reports] == [1, 0, 0]
@@ -156,32 +156,30 @@ def test_a_profile_that_the_api_server_rejects_is_given_up_and_delays_no_other()
 
 
 def test_a_profile_that_cannot_be_written_is_retried_after_the_others() -> None:
-    cluster = Refusing(Unreachable)
+    cluster = FailingJobs(Unreachable)
     ours = recommender(cluster, profiles_per_round=1)
     ours.run()
-    _teach(ours, "a", "b")
+    _learn(ours, "a", "b")
     for _ in range(3):
         ours.run()
     assert cluster.requests == ["a", "b", "a"]
 
 
-def test_a_namespace_with_too_many_classes_loses_those_unused_the_longest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_namespace_with_too_many_classes_loses_those_unused_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restored_state, "MAX_CLASSES_PER_NAMESPACE", 2)
-    cluster = Refusing(Unreachable)
+    cluster = FailingJobs(Unreachable)
     ours = recommender(cluster)
     ours.run()
     for name in ("b", "c", "d"):
         cluster.now_s += 1.0
-        _teach(ours, name)
+        _learn(ours, name)
         ours.run()
     assert {key.name for key in cluster.class_profiles} == {"c", "d"}
     assert ours.engine.classes.known(WorkloadKey("ns", "b"), "main") is None
     assert cluster.requests == ["b", "c", "d", "-b"]
 
 
-def _place(ours: Recommender, member: Member) -> tuple[int, int]:
+def _phase_and_start(ours: Recommender, member: Member) -> tuple[int, int]:
     arrays = ours.engine.fleet.arrays
     return int(arrays.phase[member.slot]), int(arrays.start_cell[member.slot])
 

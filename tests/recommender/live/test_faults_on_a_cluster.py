@@ -210,7 +210,6 @@ def without(scene: Scene, verb: str, resource: str) -> Iterator[None]:
 
 
 def rules_without(rules: list[Json], verb: str, resource: str) -> list[Json]:
-    """The rules of a role without one verb on one resource."""
     reduced = []
     for rule in rules:
         others = [one for one in rule["resources"] if one != resource]

@@ -81,7 +81,7 @@ def job(resources: dict[str, dict[str, str]]) -> Workload:
 
 
 def test_the_pod_template_decides_before_there_is_a_pod_and_the_vpa_has_the_reason() -> None:
-    vpa = World().add(job({})).the_vpa()
+    vpa = World().add(job({})).only_vpa()
     assert vpa.update_mode == "Initial"
     assert vpa.annotations[PROBLEM_ANNOTATION].startswith("its pods are BestEffort")
 
@@ -89,18 +89,18 @@ def test_the_pod_template_decides_before_there_is_a_pod_and_the_vpa_has_the_reas
 def test_a_pod_that_admission_made_guaranteed_counts_once_it_is_seen() -> None:
     bert = job({"requests": {"cpu": "1", "memory": "1Gi"}})
     world = World().add(bert)
-    assert world.the_vpa().policy_for("main").controlled_values == "RequestsOnly"
+    assert world.only_vpa().policy_for("main").controlled_values == "RequestsOnly"
     world.pods[bert.ref] = [Resizability(GUARANTEED)]
-    assert world.the_vpa().policy_for("main").controlled_values == "RequestsAndLimits"
+    assert world.only_vpa().policy_for("main").controlled_values == "RequestsAndLimits"
 
 
 def test_in_place_support_after_an_upgrade_changes_our_vpa_and_removes_the_reason() -> None:
     world = World(in_place=False).add(job({"requests": {"cpu": "1"}}))
-    before = world.the_vpa()
+    before = world.only_vpa()
     assert (before.update_mode, before.min_replicas) == ("InPlaceOrRecreate", MAX_MIN_REPLICAS)
     assert before.annotations[PROBLEM_ANNOTATION] == IN_PLACE_REFUSED
     world.in_place = True
-    after = world.the_vpa()
+    after = world.only_vpa()
     assert (after.uid, after.update_mode, after.min_replicas) == (before.uid, "InPlace", 1)
     assert PROBLEM_ANNOTATION not in after.annotations
 
@@ -113,7 +113,7 @@ def test_a_vpa_created_by_an_earlier_version_does_not_count_as_edited_and_is_mad
     world.server.vpas["a.job"]["metadata"]["annotations"][DIGEST_ANNOTATION] = (
         "97b9734d36fc665c9576"  # as that version wrote it
     )
-    assert world.the_vpa().update_mode == "InPlace"
+    assert world.only_vpa().update_mode == "InPlace"
 
 
 def test_a_mode_of_the_namespace_that_would_evict_a_job_is_not_used_for_the_job() -> None:

@@ -52,11 +52,11 @@ class Server:
     def __init__(self) -> None:
         self.lists = 0
         spec = {"vpaObjectName": JOB.name, "containerName": "main"}
-        self.held = [{"metadata": {"namespace": "ns", "name": "job-main", "uid": "u"}, "spec": spec}]
+        self.checkpoints = [{"metadata": {"namespace": "ns", "name": "job-main", "uid": "u"}, "spec": spec}]
 
     def list_pages(self, path: str) -> list[Mapping[str, Any]]:
         self.lists += 1
-        return [{"items": self.held}]
+        return [{"items": self.checkpoints}]
 
     def create(self, path: str, body: Mapping[str, Any], timeout_s: float) -> None: ...
 

@@ -53,8 +53,8 @@ class Jobs(Records):
     def publish(
         self, vpa: Vpa, recommendations: Sequence[ContainerRecommendation], _: Mapping[str, Condition | None]
     ) -> None:
-        (one,) = recommendations
-        self.recommended.append((int(vpa.key.name), one))
+        (recommendation,) = recommendations
+        self.recommended.append((int(vpa.key.name), recommendation))
 
 
 class Live:
@@ -90,14 +90,14 @@ class Live:
 
     def _job(self, number: int, observed: RoundInput, *, ended: bool) -> tuple[Vpa, SelectedPods]:
         name, series = name_of(number), self._traces[number].series
-        has, limited = amounts_of(observed.has[number]), self._rules.kills.limits == "follow"
+        requests, limited = amounts_of(observed.has[number]), self._rules.kills.limits == "follow"
         start_s = float(series.timestamps[0])
         end = Termination("Completed", start_s, float(series.timestamps[-1]) + STEP_S, 0)
         pod = a_pod(name, limited=limited)
         container = replace(
             pod.containers[0],
-            requests=has,
-            limits=(math.nan, has[MEMORY]) if limited else pod.containers[0].limits,
+            requests=requests,
+            limits=(math.nan, requests[MEMORY]) if limited else pod.containers[0].limits,
             started_s=start_s,
             terminated=end if ended else None,
         )
@@ -127,20 +127,20 @@ def a_pod(name: str, *, limited: bool) -> Pod:
 
 def jobs_of_three_classes() -> list[Trace]:
     """Six runs each, overlapping: steady, with two phases, and with more need than declared."""
-    chance, found = np.random.default_rng(0), list[Trace]()
+    chance, traces = np.random.default_rng(0), list[Trace]()
     for number in range(18):
         kind, samples = number % 3, int(chance.integers(40, 70))
         stage = np.arange(samples) * 2 // samples
         memory_gib = {0: np.full(samples, 1.0), 1: 0.5 + 1.5 * stage, 2: 0.5 + 5.0 * stage}[kind]
-        one = trace(
+        series = trace(
             memory_gib * chance.uniform(0.97, 1.03, samples),
             name=f"run-{number}",
             start=START + 20 * number * int(STEP_S),
             workload=("steady", "staged", "beyond")[kind],
         ).series
-        one.usage[:, 0] = np.where(stage == 1, 0.9, 0.2) * chance.uniform(0.8, 1.1, samples)
-        found.append(Trace(one, 4))
-    return found
+        series.usage[:, 0] = np.where(stage == 1, 0.9, 0.2) * chance.uniform(0.8, 1.1, samples)
+        traces.append(Trace(series, 4))
+    return traces
 
 
 def simulated(traces: Sequence[Trace], cluster_rules: ClusterRules) -> Phasewise:
@@ -157,8 +157,8 @@ class ChangeRecorder:
 
     def recommend(self, observed: RoundInput) -> Sequence[tuple[int, ContainerRecommendation]]:
         published = self.recommender.recommend(observed)
-        for number, one in sorted(published, key=lambda each: each[0]):
-            bits = np.array([one.lower, one.target, one.upper]).tobytes()
+        for number, each in sorted(published, key=lambda pair: pair[0]):
+            bits = np.array([each.lower, each.target, each.upper]).tobytes()
             if self.current.get(number) != bits:
                 self.changes.append((observed.round.now_s, number, bits))
                 self.current[number] = bits
@@ -176,10 +176,10 @@ def comparable(outcome: Outcome) -> tuple[object, ...]:
 )
 def test_live_and_simulated_recommenders_publish_the_same_targets_bit_for_bit(cluster_rules: ClusterRules) -> None:
     traces = jobs_of_three_classes()
-    offline, live = (ChangeRecorder(one) for one in (simulated(traces, cluster_rules), Live(traces, cluster_rules)))
-    outcomes, live_outcomes = (play(traces, one, cluster_rules, STEP_S) for one in (offline, live))
+    offline, live = (ChangeRecorder(each) for each in (simulated(traces, cluster_rules), Live(traces, cluster_rules)))
+    outcomes, live_outcomes = (play(traces, each, cluster_rules, STEP_S) for each in (offline, live))
     assert offline.changes == live.changes
-    assert [comparable(one) for one in outcomes] == [comparable(one) for one in live_outcomes]
+    assert [comparable(each) for each in outcomes] == [comparable(each) for each in live_outcomes]
     assert len(offline.changes) > 4 * len(traces)
-    marks = {name for one in outcomes for name, at_s in one.marks.items() if at_s}
+    marks = {name for outcome in outcomes for name, at_s in outcome.marks.items() if at_s}
     assert marks >= {"asked", "applied", *(["killed"] if cluster_rules.kills.limits == "follow" else [])}

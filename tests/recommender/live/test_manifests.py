@@ -58,7 +58,7 @@ def containers() -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 SPECS = [pytest.param(spec, id=where) for where, spec in pod_specs()]
 CONTAINERS = [pytest.param(container, id=where) for where, container in containers()]
-OURS = [parameter for parameter in CONTAINERS if "args" in parameter.values[0]]
+WITH_ARGUMENTS = [parameter for parameter in CONTAINERS if "args" in parameter.values[0]]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.name)
@@ -70,7 +70,7 @@ def test_every_object_has_a_kind_and_a_namespace_unless_it_is_cluster_scoped(fil
         assert ("namespace" in found["metadata"]) != cluster_wide
 
 
-@pytest.mark.parametrize("container", OURS)
+@pytest.mark.parametrize("container", WITH_ARGUMENTS)
 def test_the_arguments_of_a_container_are_options_of_the_command(container: Mapping[str, Any], tmp_path: Path) -> None:
     """The settings file that they name is replaced; nothing is run."""
     arguments = [str(argument) for argument in container["args"]]
@@ -192,8 +192,8 @@ def test_the_image_has_a_layer_of_dependencies_below_that_of_the_program() -> No
     stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
     copies = [line for line in stages[-1].splitlines() if line.startswith("COPY --from=")]
     assert [line.split()[1] for line in copies] == ["--from=dependencies-alone", "--from=build"]
-    (alone,) = (stage for stage in stages if stage.startswith("dependencies AS dependencies-alone\n"))
-    assert "COPY" not in alone
+    (dependencies,) = (stage for stage in stages if stage.startswith("dependencies AS dependencies-alone\n"))
+    assert "COPY" not in dependencies
 
 
 def test_the_image_starts_with_the_kernels_compiled_at_its_build() -> None:

@@ -64,7 +64,6 @@ class Many(Records):
         super().write_profile(vpa, profile)
 
     def written(self, kind: str) -> list[str]:
-        """The names of the VPAs whose status or profile was written."""
         return [name for what, name in self.sent if what == kind]
 
 
@@ -89,7 +88,6 @@ def published(ours: Recommender, name: str) -> FloatArray:
 
 
 def publish_almost_nothing(ours: Recommender, name: str) -> None:
-    """Set the published target to next to nothing."""
     published(ours, name)[:] = 0.01, 1.0
 
 
@@ -117,11 +115,7 @@ def test_with_many_vpas_a_profile_has_its_saved_state_only_once_a_cycle(many: Ma
     run_rounds(ours, many, 40)  # a cycle has 30 samples
     assert VPAS > SAVE_STATE_UP_TO
     saved_states = {name: sum("state" in profile for profile in written) for name, written in many.profiles.items()}
-    assert set(saved_states.values()) <= {
-        2,
-        3,
-        4,
-    }  # at first, at the first decision for the container, and once a cycle
+    assert set(saved_states.values()) <= {2, 3, 4}  # at first, at the first decision, and once a cycle
     many.profiles.clear()
     ours.refusal = Refusal("it is damaged", many.now_s)
     run_rounds(ours, many, 1)

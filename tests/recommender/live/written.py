@@ -26,8 +26,6 @@ def profile_of(rig: Rig, namespace: str, vpa: str) -> Json:
 
 
 def wait_for_no_profile(rig: Rig, namespace: str, vpa: str) -> None:
-    """Wait until the PhaseProfile of a VPA is gone."""
-
     def gone() -> bool:
         try:
             profile_of(rig, namespace, vpa)
@@ -39,6 +37,5 @@ def wait_for_no_profile(rig: Rig, namespace: str, vpa: str) -> None:
 
 
 def samples_of(rig: Rig, namespace: str, checkpoint: str) -> int:
-    """The number of samples in a checkpoint."""
     found = rig.custom.get_namespaced_custom_object(API_GROUP, API_VERSION, namespace, CHECKPOINTS, checkpoint)
     return int(found["status"]["totalSamplesCount"])
