@@ -109,7 +109,7 @@ def running_pods(cluster: Cluster, namespace: str) -> dict[str, Any]:
 
 
 def is_resized(pod: Any) -> bool:
-    """Whether the updater has lowered its CPU request."""
+    """Whether the updater has changed its CPU request."""
     resources = pod.status.container_statuses[0].resources
     return bool(resources and resources.requests and resources.requests.get("cpu") not in (None, REQUESTED["cpu"]))
 
