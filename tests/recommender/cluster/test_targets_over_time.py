@@ -158,6 +158,6 @@ def test_of_what_has_gone_with_its_namespace_nothing_is_kept(world: World) -> No
         world.workloads.changed(target, None)
         assert world.targets.resolve(vpa, TargetRef("batch/v1", "Job", "job")).pods == ()
         world.targets.forget(vpa)
-        now = weigh(world.pods, world.workloads, world.targets, apart=(world.server,))
+        now = weigh(world.pods, world.workloads, world.targets, excluding=(world.server,))
         assert before is None or now.objects.total() == before.objects.total(), now.more_than(before)
         before = now

@@ -1,4 +1,4 @@
-"""A namespace in memory: workloads, and VPAs on a server that keeps them as an API server does."""
+"""A namespace in memory: workloads, and VPAs on a fake API server."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from recommender.live.auto.vpas import Planner, VpaChanges
 Json = dict[str, Any]
 TEAM = "team"
 KUBEFLOW, JOBSET, RAY = "kubeflow.org/v1", "jobset.x-k8s.io/v1alpha2", "ray.io/v1"
-YES = {AUTO: "true"}
-NO = {AUTO: "false"}
+ON = {AUTO: "true"}
+OFF = {AUTO: "false"}
 
 
 class Server:
-    """Stands where `Api` stands: keeps VPAs as an API server does."""
+    """Replaces `Api`: stores VPAs as an API server does."""
 
     def __init__(self) -> None:
         self.vpas: dict[str, Json] = {}
@@ -42,8 +42,8 @@ class Server:
         old = self.vpas[name]
         if body["metadata"].get("resourceVersion") != old["metadata"]["resourceVersion"]:
             raise Conflict(f"PATCH {path}", status=409)
-        notes = {**old["metadata"].get("annotations", {}), **body["metadata"].get("annotations", {})}
-        metadata = {**old["metadata"], "annotations": {key: text for key, text in notes.items() if text is not None}}
+        merged = {**old["metadata"].get("annotations", {}), **body["metadata"].get("annotations", {})}
+        metadata = {**old["metadata"], "annotations": {key: text for key, text in merged.items() if text is not None}}
         self._write(name, {**old, "metadata": metadata, "spec": {**old["spec"], **body["spec"]}})
         return self.vpas[name]
 
@@ -63,9 +63,9 @@ class Server:
 
 @dataclass
 class World:
-    """A namespace, the workloads in it, and the VPAs on a server."""
+    """A namespace, its workloads, and the VPAs on a fake API server."""
 
-    namespace: Namespace = field(default_factory=lambda: Namespace(TEAM, YES, {}))
+    namespace: Namespace = field(default_factory=lambda: Namespace(TEAM, ON, {}))
     workloads: dict[Ref, Workload] = field(default_factory=dict)
     server: Server = field(default_factory=Server)
     scalable: frozenset[str] = frozenset()
@@ -76,7 +76,7 @@ class World:
         self.workloads |= {workload.ref: workload for workload in workloads}
         return self
 
-    def write_by_hand(self, name: str, kind: str, target: str, api_version: str = "batch/v1") -> None:
+    def create_user_vpa(self, name: str, kind: str, target: str, api_version: str = "batch/v1") -> None:
         reference = {"apiVersion": api_version, "kind": kind, "name": target}
         self.server.create("", {"metadata": {"name": name, "namespace": TEAM}, "spec": {"targetRef": reference}})
 
@@ -96,28 +96,28 @@ class World:
     def live_pods(self, workload: Workload) -> Collection[Resizability]:
         return self.pods.get(workload.ref, ())
 
-    def settle(self) -> VpaChanges:
-        """Carry out plans until there is nothing to do; returns the last one."""
+    def reconcile(self) -> VpaChanges:
+        """Apply plans until one is empty, and return that."""
         maker = VpaMaker(self.server)  # type: ignore[arg-type]
         for _ in range(4):
-            todo = self.plan()
-            if not (todo.remove or todo.change or todo.create):
-                return todo
-            for vpa, why in todo.remove:
+            changes = self.plan()
+            if not (changes.remove or changes.change or changes.create):
+                return changes
+            for vpa, why in changes.remove:
                 assert why
                 maker.remove(vpa)
-            for vpa, wanted in todo.change:
+            for vpa, wanted in changes.change:
                 maker.change(vpa, wanted)
-            for wanted in todo.create:
+            for wanted in changes.create:
                 maker.create(wanted)
-        raise AssertionError("it never comes to rest")
+        raise AssertionError("no plan is empty")
 
-    def names(self) -> list[str]:
-        self.settle()
+    def vpa_names(self) -> list[str]:
+        self.reconcile()
         return sorted(self.server.vpas)
 
-    def the_vpa(self) -> Vpa:
-        self.settle()
+    def only_vpa(self) -> Vpa:
+        self.reconcile()
         (vpa,) = self.vpas.values()
         return vpa
 
@@ -127,27 +127,27 @@ class World:
         self.server._write(name, {**old, "spec": {**old["spec"], **spec}})
 
 
-def a(
+def a_workload(
     kind: str,
     name: str,
     *,
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
-    by: Workload | OwnerRef | None = None,
+    owner: Workload | OwnerRef | None = None,
     api_version: str = "",
-    ended: bool = False,
+    finished: bool = False,
     uid: str = "",
     spec: Json | None = None,
 ) -> Workload:
-    """A workload, read from its JSON; of a training kind where an API version is given."""
+    """A workload, read from its JSON; kinds that are not well known default to the API of Kubeflow."""
     metadata: Json = {"name": name, "namespace": TEAM, "uid": uid or f"{kind}-{name}"}
     metadata |= {"labels": labels or {}, "annotations": annotations or {}}
-    if by is not None:
-        above = (by.api_version, by.kind, by.name, by.uid)
+    if owner is not None:
+        values = (owner.api_version, owner.kind, owner.name, owner.uid)
         metadata["ownerReferences"] = [
-            {**dict(zip(("apiVersion", "kind", "name", "uid"), above, strict=True)), "controller": True}
+            {**dict(zip(("apiVersion", "kind", "name", "uid"), values, strict=True)), "controller": True}
         ]
-    conditions = [{"type": "Complete", "status": "True"}] if ended else []
+    conditions = [{"type": "Complete", "status": "True"}] if finished else []
     version = api_version or ("" if kind in WELL_KNOWN else KUBEFLOW)
     return workload_reader(kind, version)(
         {"metadata": metadata, "spec": spec or {}, "status": {"conditions": conditions}}

@@ -1,7 +1,7 @@
-"""What users of the default recommender may rely on, as data: one table, held against records and a real cluster.
+"""What users of the default recommender rely on: one table of cases, tested with plain records and on a real cluster.
 
-Each case is one VPA of a Deployment of its own. What is expected holds as soon as there are samples, and goes on
-holding: the amounts are chosen so that it does not matter whether the forecast or the history decides.
+Each case is the VPA of a Deployment of its own. Its expectations hold from the first samples on: the amounts are chosen
+so that forecast and history lead to the same.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ MIB, GIB = 2.0**20, 2.0**30
 BOUNDS = ("lowerBound", "target", "upperBound", "uncappedTarget")
 PROVIDED: Mapping[str, str] = {"RecommendationProvided": "True"}
 NOT_PROVIDED: Mapping[str, str] = {"RecommendationProvided": "False"}
-FOREIGN = "TeamPaused"
-MISSING = "Cannot read targetRef. Reason: Deployment {namespace}/nobody does not exist"
+FOREIGN_CONDITION = "TeamPaused"
+TARGET_MISSING = "Cannot read targetRef. Reason: Deployment {namespace}/absent does not exist"
 LONG_AGO = "2020-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True)
 class Container:
-    """What a container asks for, its limits, what it uses (cores, bytes), and whether a resize restarts it."""
+    """Requests, limits and usage (cores, bytes) of a container, and whether a memory resize restarts it."""
 
     requests: Mapping[str, str] = field(default_factory=lambda: {"cpu": "1", "memory": "2Gi"})
-    uses: tuple[float, float] = (0.4, GIB)
+    usage: tuple[float, float] = (0.4, GIB)
     limits: Mapping[str, str] = field(default_factory=dict)
     restarts: bool = False
 
     def spec(self, name: str) -> Json:
-        """Its JSON in the spec of a pod."""
         resources = {"requests": dict(self.requests), **({"limits": dict(self.limits)} if self.limits else {})}
         spec: Json = {"name": name, "image": "none", "imagePullPolicy": "IfNotPresent", "resources": resources}
         if self.restarts:
@@ -42,37 +41,39 @@ class Container:
 
 @dataclass(frozen=True)
 class Case:
-    """A VPA, the pods it is for, and what its status is to say.
+    """A VPA, its pods, and what is expected of its status.
 
     Attributes
     ----------
     policies
         `spec.resourcePolicy.containerPolicies`.
     spec
-        More of the VPA's spec.
-    annotations, notes
+        Further fields of the VPA's spec.
+    annotations, pod_annotations
         Of the VPA, and of its pods.
-    before
-        The status that stands before the recommender has seen it.
-    init
+    status_before
+        The status before the recommender has seen the VPA.
+    init_containers
         `spec.initContainers` of the pods.
+    kill
+        The container that is killed for memory.
     entries
         By container, by bound: resource -> the exact quantity, or the range in cores or bytes in which it must lie.
     resources
-        What each entry speaks of.
+        The resources of each entry.
     conditions
-        All that there may be, by type: status, or (status, reason, message). `LowConfidence` may come and go.
+        All of them, by type: status, or (status, reason, message). `LowConfidence` may come and go.
     gated
-        The admission controller takes it only with a feature gate of its own.
+        The admission controller accepts the VPA only with a feature gate.
     """
 
     containers: Mapping[str, Container] = field(default_factory=lambda: {"main": Container()})
     policies: Sequence[Json] = ()
     spec: Json = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    notes: Mapping[str, str] = field(default_factory=dict)
-    before: Json = field(default_factory=dict)
-    init: Sequence[Json] = ()
+    pod_annotations: Mapping[str, str] = field(default_factory=dict)
+    status_before: Json = field(default_factory=dict)
+    init_containers: Sequence[Json] = ()
     replicas: int = 1
     kill: str = ""
     entries: Mapping[str, Mapping[str, Mapping[str, str | Range]]] = field(default_factory=lambda: {"main": {}})
@@ -81,7 +82,6 @@ class Case:
     gated: bool = False
 
     def vpa(self, name: str) -> Json:
-        """The VPA's JSON, without its status."""
         spec: Json = {
             "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
             "updatePolicy": {"updateMode": "Off"},
@@ -102,106 +102,108 @@ def policy(container: str = "main", **fields: Any) -> Json:
     return {"containerName": container, **fields}
 
 
-def all_of(amounts: Mapping[str, str | Range], *bounds: str) -> Mapping[str, Mapping[str, str | Range]]:
-    """Each of these bounds (all four without any) is this."""
+def same_bounds(amounts: Mapping[str, str | Range], *bounds: str) -> Mapping[str, Mapping[str, str | Range]]:
+    """These amounts for each of these bounds, or for all four."""
     return dict.fromkeys(bounds or BOUNDS, amounts)
 
 
-def standing(container: str = "main", **more: str) -> Json:
-    """A status that recommends three cores and 5 GiB, and more resources."""
-    amounts = {**PLENTY, **more}
+def published_status(container: str = "main", **further: str) -> Json:
+    """A status that recommends three cores and 5 GiB, and amounts of further resources."""
+    amounts = {**PLENTY, **further}
     entries = [{"containerName": container, **dict.fromkeys(BOUNDS, amounts)}]
     return {"recommendation": {"containerRecommendations": entries}}
 
 
 PLENTY = {"cpu": "3", "memory": "5Gi"}
-MAIN, SIDE = Container(), Container(uses=(0.2, 512 * MIB))
+MAIN, SIDE = Container(), Container(usage=(0.2, 512 * MIB))
 BOTH = {"main": MAIN, "side": SIDE}
-TINY = Container(requests={"cpu": "1m", "memory": "1Mi"}, uses=(0.001, MIB))
-GROWING = Container(requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "1", "memory": "1Gi"}, uses=(0.4, 1.5 * GIB))
+TINY = Container(requests={"cpu": "1m", "memory": "1Mi"}, usage=(0.001, MIB))
+GROWING = Container(
+    requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "1", "memory": "1Gi"}, usage=(0.4, 1.5 * GIB)
+)
 LOW, HIGH = {"cpu": "300m", "memory": "512Mi"}, {"cpu": "1500m", "memory": "3Gi"}
 GUARANTEED = Container(limits={"cpu": "1", "memory": "2Gi"})
-AT_CREATION: Json = {"updatePolicy": {"updateMode": "Initial"}}
-IN_PLACE: Json = {"updatePolicy": {"updateMode": "InPlace"}}
-RESTARTED = "a container's resizePolicy is RestartContainer: each resize restarts it"
-NOT_BEST_EFFORT = "with requests, BestEffort pods become Burstable: new pods get it, running ones stay as they are"
-NOT_GUARANTEED = (
+INITIAL_MODE: Json = {"updatePolicy": {"updateMode": "Initial"}}
+IN_PLACE_MODE: Json = {"updatePolicy": {"updateMode": "InPlace"}}
+RESTART_WARNING = "a container's resizePolicy is RestartContainer: each resize restarts it"
+BEST_EFFORT_WARNING = "with requests, BestEffort pods become Burstable: new pods get it, running ones stay as they are"
+GUARANTEED_WARNING = (
     "with limits left as they are (main: controlledValues RequestsOnly), Guaranteed pods become Burstable: "
     "new pods get it, running ones stay as they are"
 )
-SOME: Mapping[str, Range] = {"cpu": (0.3, 1.2), "memory": (0.99 * GIB, 2.1 * GIB)}
-"""What 0.4 cores and 1 GiB of use, and a request of one core and 2 GiB, may lead to."""
+PLAUSIBLE: Mapping[str, Range] = {"cpu": (0.3, 1.2), "memory": (0.99 * GIB, 2.1 * GIB)}
+"""What may be recommended for 0.4 cores and 1 GiB of usage and a request of one core and 2 GiB."""
 
 CASES: Mapping[str, Case] = {
     "a container without a policy gets both resources": Case(
-        entries={"main": {"target": SOME}}
+        entries={"main": {"target": PLAUSIBLE}}
     ),
-    "containers come in the order of their names": Case(containers=BOTH, entries={"main": {}, "side": {}}),
-    "a container with mode Off gets nothing": Case(
+    "containers are sorted by name": Case(containers=BOTH, entries={"main": {}, "side": {}}),
+    "a container in mode Off gets no recommendation": Case(
         containers=BOTH, policies=[policy("side", mode="Off", controlledValues="RequestsOnly")]
     ),
-    "mode Off for all but one": Case(
+    "all containers but one are in mode Off": Case(
         containers=BOTH,
         policies=[policy("*", mode="Off", controlledValues="RequestsOnly"), policy("main")],
     ),
-    "the wildcard holds for whom nothing else does": Case(
+    "the wildcard policy applies to containers without a policy of their own": Case(
         containers=BOTH,
         policies=[policy("*", maxAllowed=LOW)],
-        entries={"main": all_of(LOW, "target", "upperBound"), "side": {}},
+        entries={"main": same_bounds(LOW, "target", "upperBound"), "side": {}},
     ),
-    "a policy of its own hides the wildcard": Case(
+    "a container's own policy overrides the wildcard": Case(
         policies=[policy(), policy("*", maxAllowed=LOW)],
-        entries={"main": {"target": SOME}},
+        entries={"main": {"target": PLAUSIBLE}},
     ),
-    "of two wildcards the last counts": Case(
+    "the last of two wildcard policies counts": Case(
         policies=[policy("*", maxAllowed=LOW), policy("*", minAllowed=HIGH)],
-        entries={"main": all_of(HIGH, "lowerBound", "target")},
+        entries={"main": same_bounds(HIGH, "lowerBound", "target")},
     ),
-    "of two policies of a name the first counts": Case(
+    "the first of two policies for one container counts": Case(
         policies=[policy(maxAllowed=LOW), policy(minAllowed=HIGH)],
-        entries={"main": all_of(LOW, "target", "upperBound")},
+        entries={"main": same_bounds(LOW, "target", "upperBound")},
     ),
     "maxAllowed caps all but the uncapped target": Case(
         policies=[policy(maxAllowed=LOW)],
-        entries={"main": {**all_of(LOW, "target", "upperBound"), "uncappedTarget": SOME}},
+        entries={"main": {**same_bounds(LOW, "target", "upperBound"), "uncappedTarget": PLAUSIBLE}},
     ),
-    "minAllowed lifts all but the uncapped target": Case(
+    "minAllowed raises all but the uncapped target": Case(
         policies=[policy(minAllowed=PLENTY, maxAllowed=PLENTY)],
-        entries={"main": {**all_of(PLENTY, "lowerBound", "target", "upperBound"), "uncappedTarget": SOME}},
+        entries={"main": {**same_bounds(PLENTY, "lowerBound", "target", "upperBound"), "uncappedTarget": PLAUSIBLE}},
     ),
-    "a minimum is respected whatever nodes there are": Case(
+    "minAllowed holds even beyond the size of every node": Case(
         policies=[policy(minAllowed={"cpu": "10000"})],
-        entries={"main": {**all_of({"cpu": "10000"}, "lowerBound", "target"), "uncappedTarget": SOME}},
+        entries={"main": {**same_bounds({"cpu": "10000"}, "lowerBound", "target"), "uncappedTarget": PLAUSIBLE}},
     ),
-    "a cap of one resource leaves the other alone": Case(
+    "a cap on one resource does not affect the other": Case(
         policies=[policy(maxAllowed={"cpu": "300m"})],
-        entries={"main": {"target": {"cpu": "300m", "memory": SOME["memory"]}}},
+        entries={"main": {"target": {"cpu": "300m", "memory": PLAUSIBLE["memory"]}}},
     ),
-    "a cap of zero is none": Case(
+    "a cap of zero is ignored": Case(
         policies=[policy(maxAllowed={"cpu": "0", "memory": "0"})],
-        entries={"main": {"target": SOME}},
+        entries={"main": {"target": PLAUSIBLE}},
     ),
     "only CPU is controlled": Case(
         policies=[policy(controlledResources=["cpu"])],
         resources=frozenset({"cpu"}),
-        entries={"main": {"target": {"cpu": SOME["cpu"]}}},
+        entries={"main": {"target": {"cpu": PLAUSIBLE["cpu"]}}},
     ),
     "only memory is controlled": Case(
         policies=[policy(controlledResources=["memory"])],
         resources=frozenset({"memory"}),
-        entries={"main": {"target": {"memory": SOME["memory"]}}},
+        entries={"main": {"target": {"memory": PLAUSIBLE["memory"]}}},
     ),
-    "nothing is controlled": Case(
+    "no resource is controlled": Case(
         policies=[policy(controlledResources=[])], entries={}, conditions=NOT_PROVIDED
     ),
-    "nothing of one container is controlled": Case(
+    "no resource of one container is controlled": Case(
         containers=BOTH, policies=[policy("side", controlledResources=[])]
     ),
-    "controlledValues are the updater's business": Case(
+    "controlledValues does not change the recommendation": Case(
         policies=[policy(controlledValues="RequestsOnly")],
-        entries={"main": {"target": SOME}},
+        entries={"main": {"target": PLAUSIBLE}},
     ),
-    "whole cores by annotation": Case(
+    "an annotation rounds CPU up to whole cores": Case(
         containers=BOTH,
         annotations={"vpa-post-processor.kubernetes.io/main_integerCPU": "true"},
         policies=[policy("*", minAllowed={"cpu": "100m"})],
@@ -210,12 +212,12 @@ CASES: Mapping[str, Case] = {
             "side": {},
         },
     ),
-    "an annotation that says no": Case(
+    "an annotation for whole cores that is false changes nothing": Case(
         annotations={"vpa-post-processor.kubernetes.io/main_integerCPU": "false"},
         policies=[policy(maxAllowed={"cpu": "300m"})],
         entries={"main": {"target": {"cpu": "300m"}}},
     ),
-    "maxAllowed comes after whole cores": Case(
+    "maxAllowed applies after rounding to whole cores": Case(
         annotations={"vpa-post-processor.kubernetes.io/main_integerCPU": "true"},
         policies=[policy(maxAllowed={"cpu": "700m"})],
         entries={"main": {"target": {"cpu": "700m"}, "uncappedTarget": {"cpu": "1"}}},
@@ -224,42 +226,45 @@ CASES: Mapping[str, Case] = {
         containers={"main": TINY, "side": TINY},
         entries={name: {"target": {"memory": "125Mi"}} for name in ("main", "side")},
     ),
-    "who is left out has no share in the pod's minimum": Case(
+    "a container in mode Off has no share in the pod's minimum": Case(
         containers={"main": TINY, "side": TINY},
         policies=[policy("side", mode="Off", controlledValues="RequestsOnly")],
         entries={"main": {"target": {"cpu": "25m", "memory": "250Mi"}}},
     ),
-    "a container that asks for nothing gets something": Case(
+    "a container without requests gets a recommendation": Case(
         containers={"main": Container(requests={})},
-        entries={"main": {"target": SOME}},
+        entries={"main": {"target": PLAUSIBLE}},
     ),
-    "that BestEffort pods would be of another QoS class is said": Case(
+    "a change of the QoS class of BestEffort pods is reported": Case(
         containers={"main": Container(requests={})},
-        spec=AT_CREATION,
-        conditions={**PROVIDED, "DisruptiveUpdates": ("True", "QosClassOrRestart", NOT_BEST_EFFORT)},
+        spec=INITIAL_MODE,
+        conditions={**PROVIDED, "DisruptiveUpdates": ("True", "QosClassOrRestart", BEST_EFFORT_WARNING)},
     ),
-    "that Guaranteed pods would be of another QoS class is said": Case(
+    "a change of the QoS class of Guaranteed pods is reported": Case(
         containers={"main": GUARANTEED},
-        spec=AT_CREATION,
+        spec=INITIAL_MODE,
         policies=[policy(controlledValues="RequestsOnly")],
-        conditions={**PROVIDED, "DisruptiveUpdates": ("True", "QosClassOrRestart", NOT_GUARANTEED)},
+        conditions={**PROVIDED, "DisruptiveUpdates": ("True", "QosClassOrRestart", GUARANTEED_WARNING)},
     ),
-    "that each resize restarts a container is said": Case(
+    "a resize policy that restarts a container is reported": Case(
         containers={"main": Container(restarts=True)},
         gated=True,
-        spec=IN_PLACE,
-        conditions={**PROVIDED, "DisruptiveUpdates": ("True", "QosClassOrRestart", RESTARTED)},
+        spec=IN_PLACE_MODE,
+        conditions={**PROVIDED, "DisruptiveUpdates": ("True", "QosClassOrRestart", RESTART_WARNING)},
     ),
-    "limits that go along keep Guaranteed pods so, and nothing is said": Case(
-        containers={"main": GUARANTEED}, spec=AT_CREATION,
+    "limits that follow the requests keep pods Guaranteed, and nothing is reported": Case(
+        containers={"main": GUARANTEED}, spec=INITIAL_MODE,
     ),
-    "of what is only recommended no such thing is said": Case(
+    "a VPA that only recommends reports no change of the QoS class": Case(
         containers={"main": GUARANTEED}, policies=[policy(controlledValues="RequestsOnly")],
     ),
-    "init containers and native sidecars get nothing": Case(
-        init=[{"name": "first", "image": "none"}, {"name": "proxy", "image": "none", "restartPolicy": "Always"}],
+    "init containers and native sidecars get no recommendation": Case(
+        init_containers=[
+            {"name": "first", "image": "none"},
+            {"name": "proxy", "image": "none", "restartPolicy": "Always"},
+        ],
     ),
-    "without pods nothing is recommended, and that is said": Case(
+    "a VPA without pods reports that it recommends nothing": Case(
         replicas=0,
         entries={},
         conditions={
@@ -267,23 +272,23 @@ CASES: Mapping[str, Case] = {
             "RecommendationProvided": ("False", "NoPodsMatched", "No pods match this VPA object"),
         },
     ),
-    "without pods what stands is kept": Case(
+    "a VPA without pods keeps its recommendation": Case(
         replicas=0,
-        before=standing(),
-        entries={"main": all_of(PLENTY)},
+        status_before=published_status(),
+        entries={"main": same_bounds(PLENTY)},
         conditions={"NoPodsMatched": "True", "RecommendationProvided": "True"},
     ),
-    "a target that is not there is said to be missing, and what stands is kept": Case(
-        spec={"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "nobody"}},
-        before=standing(),
-        entries={"main": all_of(PLENTY)},
+    "a missing target is reported, and the recommendation is kept": Case(
+        spec={"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "absent"}},
+        status_before=published_status(),
+        entries={"main": same_bounds(PLENTY)},
         conditions={
-            "ConfigUnsupported": ("True", "", MISSING),
+            "ConfigUnsupported": ("True", "", TARGET_MISSING),
             "RecommendationProvided": "True",
         },
     ),
-    "conditions of others stay as they are, ours that are over go": Case(
-        before={"conditions": [
+    "conditions of others stay, and outdated ones of ours are removed": Case(
+        status_before={"conditions": [
             {"type": "TeamPaused", "status": "True", "lastTransitionTime": LONG_AGO, "reason": "Holiday"},
             {"type": "ConfigUnsupported", "status": "True", "lastTransitionTime": LONG_AGO, "message": "was wrong"},
             {"type": "NoPodsMatched", "status": "True", "lastTransitionTime": LONG_AGO, "reason": "NoPodsMatched"},
@@ -291,32 +296,32 @@ CASES: Mapping[str, Case] = {
         ]},
         conditions={"TeamPaused": ("True", "Holiday", ""), **PROVIDED},
     ),
-    "what stands of a container that is no more goes": Case(before=standing("gone")),
-    "what stands of other resources than ours goes": Case(before=standing(**{"nvidia.com/gpu": "1"})),
-    "what stands is kept within what the policy says now": Case(
+    "the entry of a container that no longer exists is removed": Case(status_before=published_status("gone")),
+    "amounts of other resources are removed": Case(status_before=published_status(**{"nvidia.com/gpu": "1"})),
+    "a kept recommendation respects the present policy": Case(
         replicas=0,
-        before=standing(),
+        status_before=published_status(),
         policies=[policy(maxAllowed={"cpu": "2"}, controlledResources=["cpu"])],
         resources=frozenset({"cpu"}),
         entries={"main": {"target": {"cpu": "2"}}},
         conditions={"NoPodsMatched": "True", **PROVIDED},
     ),
-    "a kill for memory bumps by the usual fifth": Case(
+    "a kill for memory raises the target by the default fifth": Case(
         containers={"main": GROWING}, kill="main", entries={"main": {"target": {"memory": (1.19 * GIB, 2 * GIB)}}}
     ),
-    "a kill for memory bumps by the ratio of the container's policy": Case(
+    "a kill for memory raises the target by the ratio in the container's policy": Case(
         containers={"main": GROWING}, kill="main", gated=True, policies=[policy(oomBumpUpRatio="3")],
         entries={"main": {"target": {"memory": (2.99 * GIB, 3.8 * GIB)}}},
     ),
-    "a kill for memory bumps by the least amount of the container's policy": Case(
+    "a kill for memory raises the target by the minimum in the container's policy": Case(
         containers={"main": GROWING}, kill="main", gated=True, policies=[policy("*", oomMinBumpUp="4Gi")],
         entries={"main": {"target": {"memory": (4.99 * GIB, 6.1 * GIB)}}},
     ),
-    "a boost at the start is not the recommender's business, nor taken for what was asked for": Case(
+    "a startup boost is ignored, and not taken for a request": Case(
         containers={"main": Container(requests={"cpu": "2", "memory": "2Gi"})},
-        notes={"vpaCpuStartupBoost/main": '{"requests":{"cpu":"1","memory":"2Gi"}}'},
+        pod_annotations={"vpaCpuStartupBoost/main": '{"requests":{"cpu":"1","memory":"2Gi"}}'},
         gated=True,
         spec={"startupBoost": {"cpu": {"type": "Factor", "factor": 3}}},
-        entries={"main": {"target": {"cpu": SOME["cpu"]}}},
+        entries={"main": {"target": {"cpu": PLAUSIBLE["cpu"]}}},
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Workloads of all kinds and their VPAs, in one namespace: what a scene is filled with."""
+"""Fills a scene with workloads of all kinds and their VPAs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from local_cluster.waiting import wait_until
 from tests.recommender.cluster.custom_kinds import definition
-from tests.recommender.live.behaviours import AT_CREATION, CASES, PLENTY, Case, Container, policy
+from tests.recommender.live.behaviours import CASES, INITIAL_MODE, PLENTY, Case, Container, policy
 from tests.recommender.live.scene import Json, Scene
 
 GROUP = "targets.test"
@@ -20,7 +20,7 @@ CUSTOM = {
     "MPIJob": ("kubeflow.org/v1", "mpijobs", False),
     "JobSet": ("jobset.x-k8s.io/v1", "jobsets", False),
 }
-"""Kinds that are not Kubernetes' own: API version, plural, and whether they can be scaled."""
+"""Custom kinds: API version, plural, and whether they have a scale subresource."""
 
 JOB_LABELS = {
     "PyTorchJob": "training.kubeflow.org/job-name",
@@ -28,41 +28,41 @@ JOB_LABELS = {
     "MPIJob": "training.kubeflow.org/job-name",
     "JobSet": "jobset.sigs.k8s.io/jobset-name",
 }
-OWN = {
+CORE = {
     "StatefulSet": ("apps/v1", {"replicas": 1, "serviceName": "none"}),
     "DaemonSet": ("apps/v1", {}),
     "ReplicaSet": ("apps/v1", {"replicas": 1}),
     "ReplicationController": ("v1", {"replicas": 1}),
 }
-KINDS = [*OWN, "Job", "CronJob", *CUSTOM]
+KINDS = [*CORE, "Job", "CronJob", *CUSTOM]
 NAMES = {name: f"case-{number}" for number, name in enumerate(CASES)}
-WARNED_OF = Case({"main": Container(requests={})}, spec=AT_CREATION)
-"""Its VPA has a condition of ours as long as it is ours."""
+WARNED = Case({"main": Container(requests={})}, spec=INITIAL_MODE)
+"""Its VPA has a condition of ours while it is ours."""
 
-STEADY = dict.fromkeys(("renamed", "remade", "capped", "scaled", "later", "clockwork"), Case()) | {"moved": WARNED_OF}
-"""Deployments for what changes in time; `later` comes later."""
+STEADY = dict.fromkeys(("renamed", "remade", "capped", "scaled", "later", "clockwork"), Case()) | {"moved": WARNED}
+"""Deployments for changes over time; `later` is created later."""
 CONTESTED = "contested"
-"""A Deployment that two VPAs are for."""
+"""A Deployment that two VPAs target."""
 
 HALF = {"cpu": "500m", "memory": "3Gi"}
 FIXED = {"minAllowed": HALF, "maxAllowed": HALF}
-"""Whatever is forecast, this comes out."""
+"""Fixes the target, whatever is forecast."""
 
 LIMITED = Case({"main": Container(limits={"cpu": "2", "memory": "4Gi"})})
 RESIZED = {
     "requests-only": ({"controlledValues": "RequestsOnly"}, {"cpu": "2", "memory": "4Gi"}),
     "with-limits": ({"controlledValues": "RequestsAndLimits"}, {"cpu": "1", "memory": "6Gi"}),
 }
-"""Workloads that the updater resizes to `HALF`: their policy, and the limits that come of it."""
+"""Workloads that the updater resizes to `HALF`: their policy, and the limits that result."""
 
 
-def acted_on(case: Case) -> Case:
-    """With a VPA that the updater obeys."""
+def applied_by_updater(case: Case) -> Case:
+    """The case with a VPA that the updater applies."""
     return replace(case, spec={**case.spec, "updatePolicy": {"updateMode": "InPlaceOrRecreate", "minReplicas": 1}})
 
 
 def make_workloads(scene: Scene) -> None:
-    """The Deployments of all cases, of what changes in time, and of what the updater acts on."""
+    """Create the Deployments of all cases, of changes over time, and for the updater."""
     cases = {NAMES[name]: case for name, case in CASES.items()}
     steady = {name: case for name, case in STEADY.items() if name != "later"} | {CONTESTED: Case()}
     resized = dict.fromkeys(RESIZED, LIMITED)
@@ -70,34 +70,32 @@ def make_workloads(scene: Scene) -> None:
 
 
 def make_vpas(scene: Scene) -> None:
-    """The VPAs of those, in the order in which they must be made."""
-    older, younger = (contesting(name, amounts) for name, amounts in (("older", HALF), ("a-younger-one", PLENTY)))
+    """Create the VPAs of those Deployments, in the order that matters."""
+    older, younger = (contesting_vpa(name, amounts) for name, amounts in (("older", HALF), ("a-younger-one", PLENTY)))
     scene.create_vpa(older)
-    began_s = time.time()
+    created_s = time.time()
     for name, case in CASES.items():
         if not case.gated:
-            scene.create_vpa(case.vpa(NAMES[name]), case.before)
+            scene.create_vpa(case.vpa(NAMES[name]), case.status_before)
     for name, case in STEADY.items():
         scene.create_vpa(case.vpa(name))
-    for name, (rule, _) in RESIZED.items():
-        scene.create_vpa(acted_on(Case(policies=[policy(**FIXED, **rule)])).vpa(name))
+    for name, (values, _) in RESIZED.items():
+        scene.create_vpa(applied_by_updater(Case(policies=[policy(**FIXED, **values)])).vpa(name))
     with scene.cluster.without("vpa-admission-controller"):  # it refuses what its feature gates do not allow
         for name, case in CASES.items():
             if case.gated:
-                scene.create_vpa(case.vpa(NAMES[name]), case.before)
-    wait_until(lambda: time.time() >= int(began_s) + 1, "the next second: creation is told in whole ones")
+                scene.create_vpa(case.vpa(NAMES[name]), case.status_before)
+    wait_until(lambda: time.time() >= int(created_s) + 1, "the next second: creation times are in whole seconds")
     scene.create_vpa(younger)
 
 
-def contesting(name: str, amounts: Mapping[str, str]) -> Json:
-    """One of two VPAs of one Deployment."""
-    body = acted_on(Case(policies=[policy(minAllowed=amounts, maxAllowed=amounts)])).vpa(name)
+def contesting_vpa(name: str, amounts: Mapping[str, str]) -> Json:
+    body = applied_by_updater(Case(policies=[policy(minAllowed=amounts, maxAllowed=amounts)])).vpa(name)
     body["spec"]["targetRef"]["name"] = CONTESTED
     return body
 
 
 def make_custom_kinds(scene: Scene) -> None:
-    """Serve the custom kinds, and give each an object."""
     scene.cluster.apply(
         *(definition(version, kind, scalable=scalable) for kind, (version, _, scalable) in CUSTOM.items())
     )
@@ -110,8 +108,8 @@ def make_custom_kinds(scene: Scene) -> None:
 
 
 def make_kinds(scene: Scene) -> None:
-    """A workload of each kind with one pod (a DaemonSet: one on each node), and its VPA."""
-    objects = [scene.controller(version, kind, kind.lower(), Case(), **spec) for kind, (version, spec) in OWN.items()]
+    """Create a workload of each kind with one pod (a DaemonSet: one on each node), and its VPA."""
+    objects = [scene.controller(version, kind, kind.lower(), Case(), **spec) for kind, (version, spec) in CORE.items()]
     pods = scene.template("job", Case())
     pods["spec"]["restartPolicy"] = "Never"
     job: Json = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job", "namespace": scene.namespace}}
@@ -123,7 +121,7 @@ def make_kinds(scene: Scene) -> None:
     ]
     scene.cluster.apply(*objects)
     scene.cluster.kubectl("-n", scene.namespace, "create", "job", "cronjob-1", "--from=cronjob/cronjob")
-    for kind, (version, _) in OWN.items():
+    for kind, (version, _) in CORE.items():
         scene.create_vpa(scene.vpa_of(kind, kind.lower(), version))
     for kind in ("Job", "CronJob"):
         scene.create_vpa(scene.vpa_of(kind, kind.lower(), "batch/v1"))
@@ -132,7 +130,7 @@ def make_kinds(scene: Scene) -> None:
 
 
 def make_custom(scene: Scene, kind: str) -> None:
-    """An object of a custom kind, a pod as its controller would make it, and its VPA."""
+    """Create an object of a custom kind, a pod as its controller would create it, and its VPA."""
     version, plural, scalable = CUSTOM[kind]
     group, name = version.split("/")[0], kind.lower()
     body = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": {"replicas": 1}}
@@ -152,9 +150,9 @@ def make_custom(scene: Scene, kind: str) -> None:
 
 
 def make_vpas_of_others(scene: Scene, ignored: str) -> None:
-    """VPAs that are not ours: of the default recommender, of another one, in a namespace that we are to ignore."""
-    nobody = Case().vpa("of-the-default-one")
-    del nobody["spec"]["recommenders"]
-    scene.create_vpa(nobody)
+    """Create VPAs that are not ours: of the default recommender, of another one, in an ignored namespace."""
+    default_vpa = Case().vpa("of-the-default-one")
+    del default_vpa["spec"]["recommenders"]
+    scene.create_vpa(default_vpa)
     scene.create_vpa(Case(spec={"recommenders": [{"name": "another"}]}).vpa("of-another"))
     scene.cluster.apply(Case().vpa("in-an-ignored-namespace") | {"metadata": {"name": "ours", "namespace": ignored}})

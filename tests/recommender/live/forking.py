@@ -1,7 +1,7 @@
-"""A program: for each line that it reads it starts a recommender with the arguments given, and tells its process id.
+"""A program that starts a recommender for each line it reads, with the given arguments, and prints its process id.
 
-What takes seconds, imports and compiled kernels, is done once, before; so a test can kill one recommender after the
-other without waiting for that. Each is a process of its own, which shares nothing with the next one.
+Imports and compiled kernels, which take seconds, are ready beforehand, so that a test can kill one recommender after
+another without waiting. Each is a process of its own, and shares nothing with the next.
 """
 
 from __future__ import annotations
@@ -9,25 +9,24 @@ from __future__ import annotations
 import os
 import sys
 
-import recommender.cli.recommender  # noqa: F401 - `main` would import it late, in each of them
+import recommender.cli.recommender  # noqa: F401 - `main` would import it in each of them
 from recommender import model as models
 from recommender.cli.main import main
 from recommender.engine.warm_up import warm_up
 
 
-def tell(word: str) -> None:
-    sys.stdout.write(f"{word}\n")
+def print_line(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def run() -> None:
-    """Until the standard input ends."""
     warm_up(models.load(models.BUNDLED), 1.0, 4)
-    tell("ready")
+    print_line("ready")
     for _ in sys.stdin:
         if (pid := os.fork()) == 0:
             main(sys.argv[1:])
-        tell(str(pid))
+        print_line(str(pid))
         os.waitpid(pid, 0)
 
 

@@ -1,4 +1,4 @@
-"""Where a right of the recommender is taken away, and the part of it that needs it."""
+"""The parts of the recommender that need a right, to be run with and without it."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ from recommender.records import CPU, ContainerRecommendation
 VPA_GROUP, PHASEWISE, LEASES = "autoscaling.k8s.io", "phasewise.dev", ("coordination.k8s.io", "leases")
 VPAS, CHECKPOINTS = "verticalpodautoscalers", "verticalpodautoscalercheckpoints"
 LONG_AGO_S = 1e9
-"""More than a checkpoint that nobody writes is kept."""
+"""Longer than a checkpoint that is not written is kept."""
 
 Json = dict[str, Any]
-Try = Callable[[], object]
-"""Does what takes the right; raises what the API server says."""
+Attempt = Callable[[], object]
+"""Does what needs the right; raises what the API server answers."""
 
 
 @dataclass
 class Stage:
-    """Where a case plays: a namespace with a Deployment `app`, which all share, and a VPA under the case's own name."""
+    """A namespace with a Deployment `app`, which all cases share, and a VPA under the case's own name."""
 
     cluster: Cluster
     account: Account
@@ -65,19 +65,19 @@ class Stage:
         self.api = connect(self.account.kubeconfig, user_agent="rights")
 
     @property
-    def refused(self) -> str:
-        """What the API server says."""
+    def refusal(self) -> str:
+        """What the API server answers without the right."""
         resource = "deployments/scale" if self.right.resource == "*/scale" else self.right.resource
         return f'cannot {self.right.verb} resource "{resource}"'
 
     @property
     def key(self) -> ObjectKey:
-        """Of the VPA, and so of its profile."""
+        """The VPA's key, which is also that of its profile."""
         return ObjectKey(self.namespace, self.name)
 
-    def vpa(self, **changed: Any) -> Vpa:
+    def vpa(self, **metadata: Any) -> Vpa:
         raw = self.cluster.custom.get_namespaced_custom_object(VPA_GROUP, "v1", self.namespace, VPAS, self.name)
-        raw["metadata"] |= changed
+        raw["metadata"] |= metadata
         return read_vpa(raw)
 
     def workload(self) -> Workload:
@@ -89,12 +89,12 @@ class Stage:
         return found
 
 
-# -- what it watches ---------------------------------------------------------------------------------------------------
+# -- watches -----------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def watched(stage: Stage) -> Iterator[Callable[[], bool]]:
-    """All that it watches runs; True until whatever was refused is in contact again."""
+def run_watches(stage: Stage) -> Iterator[Callable[[], bool]]:
+    """Run all watches; the function returns whether the refusal was logged and contact is not yet restored."""
     scope = Scope(namespace=None)
     view = ClusterView(stage.api, scope, metrics_api_usage(stage.api), observe_only=True)
     auto = AutoView(stage.api, view, scope)
@@ -102,11 +102,11 @@ def watched(stage: Stage) -> Iterator[Callable[[], bool]]:
     view.start()
     optional = stage.right.group in ("kubeflow.org", "jobset.x-k8s.io", PHASEWISE)
     optional = optional or stage.right.resource == "resourcequotas"
-    waits = stage.right.verb == "list" and not optional
+    blocks_start = stage.right.verb == "list" and not optional
 
     def refused() -> bool:
-        kept = not (auto.synced and view.synced)
-        return stage.refused in stage.log.text and kept == waits and "in contact again" not in stage.log.text
+        unsynced = not (auto.synced and view.synced)
+        return stage.refusal in stage.log.text and unsynced == blocks_start and "in contact again" not in stage.log.text
 
     try:
         yield refused
@@ -115,13 +115,13 @@ def watched(stage: Stage) -> Iterator[Callable[[], bool]]:
         view.stop()
 
 
-# -- what it does ------------------------------------------------------------------------------------------------------
+# -- single requests ---------------------------------------------------------------------------------------------------
 
 
-def write_late(stage: Stage) -> Try:
-    """Somebody else wrote the VPA since it was seen: it is read again."""
-    seen = stage.vpa(resourceVersion="1")
-    return lambda: VpaWriter(stage.api, time.time).publish(seen, [recommendation()], {})
+def write_outdated_vpa(stage: Stage) -> Attempt:
+    """The VPA was written since it was read, so that it is read again."""
+    present = stage.vpa(resourceVersion="1")
+    return lambda: VpaWriter(stage.api, time.time).publish(present, [recommendation()], {})
 
 
 def recommendation() -> ContainerRecommendation:
@@ -129,7 +129,7 @@ def recommendation() -> ContainerRecommendation:
     return ContainerRecommendation("main", amount, amount, amount, amount)
 
 
-def write_status(stage: Stage) -> Try:
+def write_status(stage: Stage) -> Attempt:
     return lambda: VpaWriter(stage.api, time.time).publish(stage.vpa(), [recommendation()], {})
 
 
@@ -137,28 +137,28 @@ def wanted(stage: Stage, mode: str = "Off") -> WantedVpa:
     return WantedVpa(f"{stage.name}.made", stage.workload(), "phasewise", Making(mode))
 
 
-def make_vpa(stage: Stage) -> Try:
+def make_vpa(stage: Stage) -> Attempt:
     return lambda: VpaMaker(stage.api).create(wanted(stage))
 
 
-def change_vpa(stage: Stage) -> Try:
+def change_vpa(stage: Stage) -> Attempt:
     return lambda: VpaMaker(stage.api).change(stage.vpa(), wanted(stage, "Initial"))
 
 
-def remove_vpa(stage: Stage) -> Try:
-    seen = stage.vpa()
-    return lambda: VpaMaker(stage.api).remove(seen)
+def remove_vpa(stage: Stage) -> Attempt:
+    present = stage.vpa()
+    return lambda: VpaMaker(stage.api).remove(present)
 
 
 def checkpoints(stage: Stage) -> Checkpoints:
     return Checkpoints(stage.api, time.monotonic)
 
 
-def list_checkpoints(stage: Stage) -> Try:
+def list_checkpoints(stage: Stage) -> Attempt:
     return lambda: checkpoints(stage).load([stage.key])
 
 
-def write_checkpoint(stage: Stage) -> Try:
+def write_checkpoint(stage: Stage) -> Attempt:
     status = {"version": "v3", "lastUpdateTime": "2026-01-01T00:00:00Z"}
 
     def write() -> None:
@@ -169,8 +169,8 @@ def write_checkpoint(stage: Stage) -> Try:
     return write
 
 
-def renew_checkpoint(stage: Stage) -> Try:
-    """It is there already: somebody has made it since all were listed."""
+def overwrite_checkpoint(stage: Stage) -> Attempt:
+    """The checkpoint was created after all were listed."""
     raw = checkpoint(stage)
     stage.cluster.custom.create_namespaced_custom_object(VPA_GROUP, "v1", stage.namespace, CHECKPOINTS, raw)
     return write_checkpoint(stage)
@@ -186,7 +186,7 @@ def checkpoint(stage: Stage) -> Json:
     }
 
 
-def delete_checkpoint(stage: Stage) -> Try:
+def delete_checkpoint(stage: Stage) -> Attempt:
     raw = checkpoint(stage)
     stage.cluster.custom.create_namespaced_custom_object(VPA_GROUP, "v1", stage.namespace, CHECKPOINTS, raw)
 
@@ -194,18 +194,18 @@ def delete_checkpoint(stage: Stage) -> Try:
         stage.log.clear()
         ours = {stage.key}
         checkpoints(stage).collect(ours, ours, LONG_AGO_S * 2, lambda _: True)
-        if stage.refused in stage.log.text:
+        if stage.refusal in stage.log.text:
             raise Forbidden(stage.log.text)
 
     return delete
 
 
-def write_profile(stage: Stage) -> Try:
+def write_profile(stage: Stage) -> Attempt:
     return lambda: ProfileWriter(stage.api).write(stage.vpa(), {"phase": "1"}, None)
 
 
-def take_over_profile(stage: Stage) -> Try:
-    """There is one of a VPA that had the name before."""
+def take_over_profile(stage: Stage) -> Attempt:
+    """An earlier VPA of this name left a profile."""
     metadata = {"name": stage.name, "namespace": stage.namespace}
     raw = {"apiVersion": "phasewise.dev/v1alpha1", "kind": "PhaseProfile", "metadata": metadata, "spec": {}}
     where = (PHASEWISE, "v1alpha1", stage.namespace, "phaseprofiles")
@@ -213,23 +213,23 @@ def take_over_profile(stage: Stage) -> Try:
     return lambda: ProfileWriter(stage.api).write(stage.vpa(), {"phase": "1"}, present)
 
 
-def forget_class(stage: Stage) -> Try:
+def delete_class_profile(stage: Stage) -> Attempt:
     return lambda: ProfileWriter(stage.api).delete_class(ObjectKey(stage.namespace, "seldom"))
 
 
-def read_a_log(stage: Stage) -> Try:
+def read_pod_log(stage: Stage) -> Attempt:
     create_pod(stage.cluster, stage.namespace, "talks", pod_spec({"no": "node"}, resources({"cpu": "1"})))
     return lambda: read_log(stage.api, ObjectKey(stage.namespace, "talks"), "main", None, 5.0)
 
 
-def resize_one_that_waits(stage: Stage) -> Try:
+def resize_waiting_pod(stage: Stage) -> Attempt:
     spec = pod_spec({"no": "node"}, resources({"cpu": "1"}))
     create_pod(stage.cluster, stage.namespace, stage.name, spec)
-    seen = read_pod(stage.cluster.core.read_namespaced_pod(stage.name, stage.namespace, _preload_content=False).json())
-    return lambda: resize_waiting(stage.api, seen, [Change(0, REQUESTS, CPU, 0.5)])
+    pod = read_pod(stage.cluster.core.read_namespaced_pod(stage.name, stage.namespace, _preload_content=False).json())
+    return lambda: resize_waiting(stage.api, pod, [Change(0, REQUESTS, CPU, 0.5)])
 
 
-def look_up_scale(stage: Stage) -> Try:
+def look_up_scale(stage: Stage) -> Attempt:
     def look() -> None:
         scales = Scales(stage.api, time.monotonic, random.Random(1))  # noqa: S311  # jitter
         answer = scales.look_up(stage.namespace, "apps/v1", "Deployment", "app")
@@ -239,11 +239,11 @@ def look_up_scale(stage: Stage) -> Try:
     return look
 
 
-def read_metrics(stage: Stage) -> Try:
+def read_metrics(stage: Stage) -> Attempt:
     return lambda: read_usage(stage.api)
 
 
-def lead(stage: Stage) -> Try:
+def acquire_lease(stage: Stage) -> Attempt:
     coordination = client.CoordinationV1Api(stage.cluster.client())
     with contextlib.suppress(ApiException):
         coordination.delete_namespaced_lease(NAME, "kube-system")
@@ -253,5 +253,5 @@ def lead(stage: Stage) -> Try:
     return LeaderElection(stage.api, "kube-system", NAME, "me").try_acquire_or_renew
 
 
-Act = Callable[[Stage], Try]
-"""Sets the scene, and says what is to be tried in it."""
+Act = Callable[[Stage], Attempt]
+"""Prepares a case, and returns the attempt that needs the right."""

@@ -1,4 +1,4 @@
-"""A namespace full of workloads and VPAs, with the recommender at work on them: what the tests of behaviours share."""
+"""A namespace of workloads and VPAs with the recommender running: shared by the tests of behaviours."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tests.recommender.live.behaviours import Case
 
 Json = dict[str, Any]
 APPEARS_WITHIN_S = 90.0
-"""metrics-server tells of a pod some twenty seconds after its start; the rest is for a busy machine."""
+"""metrics-server reports a pod some twenty seconds after its start; the rest is for a busy machine."""
 KILLED_AFTER_S = 6.0
-"""Before metrics-server, which looks each ten seconds, could tell what it used."""
+"""Before metrics-server, which polls every ten seconds, can report the usage."""
 
 
 @dataclass
 class Scene:
-    """One namespace.
+    """A namespace, and the recommender.
 
     Attributes
     ----------
     selector
-        Chooses the simulated nodes.
+        Selects the simulated nodes.
     """
 
     cluster: Cluster
@@ -42,11 +42,10 @@ class Scene:
     server: Server | None = None
 
     def start(self, *options: str) -> None:
-        """Start the recommender."""
         self.server = start_recommender(self.cluster, self.account, *options)
 
     def stop(self) -> None:
-        """End the recommender at once, before it leaves safe values to all, and whatever acts in the namespace."""
+        """Kill the recommender, so that it publishes no safe values, and clear the namespace."""
         if self.server is not None:
             self.server.kill()
         clear_namespace(self.cluster, self.namespace)
@@ -54,33 +53,33 @@ class Scene:
     # -- workloads -------------------------------------------------------------------------------------------------
 
     def template(self, name: str, case: Case, **annotations: str) -> Json:
-        """A pod template of a case's containers, which use what the case says as soon as they run.
+        """The pod template of a case; its containers have the usage of the case as soon as they run.
 
-        One that is to be killed uses as much only after a while, and so whenever it was started again: that it were
-        killed each second would be half of all that happens here.
+        A container that is to be killed uses that much only some seconds after each start: a kill every second would
+        make half of all events here.
         """
-        uses = {**annotations, **case.notes}
-        for container, made in case.containers.items():
-            uses[f"phasewise.dev/cpu.{container}"] = f"{round(made.uses[0] * 1e6)}u"
+        pod_annotations = {**annotations, **case.pod_annotations}
+        for container, details in case.containers.items():
+            pod_annotations[f"phasewise.dev/cpu.{container}"] = f"{round(details.usage[0] * 1e6)}u"
             if container == case.kill:
-                series = {"step_s": KILLED_AFTER_S, "bytes": [0, round(made.uses[1])]}
-                uses[f"phasewise.dev/memory-series.{container}"] = json.dumps(series)
+                series = {"step_s": KILLED_AFTER_S, "bytes": [0, round(details.usage[1])]}
+                pod_annotations[f"phasewise.dev/memory-series.{container}"] = json.dumps(series)
             else:
-                uses[f"phasewise.dev/memory.{container}"] = str(round(made.uses[1]))
+                pod_annotations[f"phasewise.dev/memory.{container}"] = str(round(details.usage[1]))
         spec: Json = {
             "nodeSelector": dict(self.selector),
             "terminationGracePeriodSeconds": 1,
-            "containers": [made.spec(container) for container, made in case.containers.items()],
+            "containers": [details.spec(container) for container, details in case.containers.items()],
         }
-        if case.init:
-            spec["initContainers"] = list(case.init)
-        return {"metadata": {"labels": {"app": name}, "annotations": uses}, "spec": spec}
+        if case.init_containers:
+            spec["initContainers"] = list(case.init_containers)
+        return {"metadata": {"labels": {"app": name}, "annotations": pod_annotations}, "spec": spec}
 
     def deployment(self, name: str, case: Case) -> Json:
         return self.controller("apps/v1", "Deployment", name, case, replicas=case.replicas)
 
     def controller(self, api_version: str, kind: str, name: str, case: Case, **spec: Any) -> Json:
-        """The JSON of a controller of a case's pods, which it selects by `app: <name>`."""
+        """The JSON of a controller that selects a case's pods by `app: <name>`."""
         labels = {"app": name}
         selector = labels if kind == "ReplicationController" else {"matchLabels": labels}
         content = {"selector": selector, "template": self.template(name, case), **spec}
@@ -97,7 +96,7 @@ class Scene:
             self.patch_vpa(body["metadata"]["name"], {"status": before}, status=True)
 
     def vpa_of(self, kind: str, name: str, api_version: str = "apps/v1", **spec: Any) -> Json:
-        """A VPA of another controller than a Deployment, under its name."""
+        """A VPA for a controller that is no Deployment, under the controller's name."""
         target = {"apiVersion": api_version, "kind": kind, "name": name}
         return Case(spec={"targetRef": target, **spec}).vpa(name)
 
@@ -115,7 +114,7 @@ class Scene:
     def delete_vpa(self, name: str) -> None:
         self.cluster.custom.delete_namespaced_custom_object(API_GROUP, API_VERSION, self.namespace, AUTOSCALERS, name)
 
-    # -- what comes of it ------------------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------------
 
     def wait(self, condition: Callable[[], object], what: str) -> Any:
         return wait_until(condition, what, timeout_s=APPEARS_WITHIN_S, every_s=0.25)
@@ -124,17 +123,17 @@ class Scene:
         return {found["type"]: found for found in self.vpa(name)["status"]["conditions"]}
 
     def target(self, name: str, container: str = "main", bound: str = "target") -> dict[str, float]:
-        """Cores and bytes; empty while nothing is recommended."""
+        """Cores and bytes; empty while there is no recommendation."""
         return target_in(self.vpa(name).get("status", {}), container, bound)
 
     def provided(self, name: str) -> bool:
-        """Whether it has a recommendation, and nothing is wrong with it."""
-        told = self.conditions(name)
-        assert "ConfigUnsupported" not in told, told
-        return told["RecommendationProvided"]["status"] == "True" and bool(self.target(name))
+        """Whether it has a recommendation, and a supported configuration."""
+        conditions = self.conditions(name)
+        assert "ConfigUnsupported" not in conditions, conditions
+        return conditions["RecommendationProvided"]["status"] == "True" and bool(self.target(name))
 
-    def a_whole_round_passes(self) -> None:
-        """Wait until a change of a VPA's spec was seen and answered twice: what was there before is dealt with."""
+    def wait_for_a_full_round(self) -> None:
+        """Wait until two changes of a VPA's spec have been answered: everything before them has been handled."""
         name = "clockwork"
         for replicas in (int(time.time()) % 1000 + 2, 1):
             self.patch_vpa(name, {"spec": {"updatePolicy": {"updateMode": "Off", "minReplicas": replicas}}})
@@ -146,7 +145,7 @@ class Scene:
 
 
 def target_in(status: Json, container: str = "main", bound: str = "target") -> dict[str, float]:
-    """What the status of a VPA recommends, in cores and bytes; empty where it recommends nothing."""
+    """What the status of a VPA recommends, in cores and bytes; empty without a recommendation."""
     entries = status.get("recommendation", {}).get("containerRecommendations", [])
     found = next((entry[bound] for entry in entries if entry["containerName"] == container), {})
     return {resource: parse_quantity(amount) for resource, amount in found.items()}

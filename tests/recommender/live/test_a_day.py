@@ -1,7 +1,7 @@
-"""Twenty-four hours of a busy cluster in some seconds: what is held on to does not grow.
+"""A day of a busy cluster, simulated in seconds: memory does not grow.
 
-Ten places; in each a workload lives for most of an hour and makes room for the next one, so that the cluster looks the
-same at every full hour. What is held at the end of the day is held against what was held at noon.
+In each of ten places a workload runs for most of an hour and is replaced by the next, so that the cluster looks
+the same at every full hour. Memory at the end of the day is compared with memory at noon.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from tests.fakes.day import HOUR_S, ROUND_S, START_S, Day
 from tests.fakes.records import MODEL
 from tests.recommender.live.weighing import weigh
 
-HOURS, SETTLED_HOURS = 24, 12
-GROWTH = 1.05
-"""Histories fill, and numbers get longer; what is kept of each of the 240 workloads that went would be far more."""
+HOURS, WARM_UP_HOURS = 24, 12
+MAX_GROWTH = 1.05
+"""Histories fill, and numbers get longer; keeping anything of the 240 ended workloads would be far more."""
 
 
 @pytest.mark.long
-def test_a_day_of_coming_and_going_leaves_nothing_behind() -> None:
+def test_a_day_of_pods_coming_and_going_leaves_nothing_behind() -> None:
     day = Day()
-    ours = Recommender(
+    recommender = Recommender(
         day,
-        lambda *asks: Fleet(MODEL, ROUND_S, 5, *asks),
+        lambda *args: Fleet(MODEL, ROUND_S, 5, *args),
         Options(),
         SharedLimits(),
         clock=lambda: day.now_s,
@@ -34,11 +34,11 @@ def test_a_day_of_coming_and_going_leaves_nothing_behind() -> None:
         class_ttl_s=2 * HOUR_S,
     )
     weights = []
-    for until_hour in (SETTLED_HOURS, HOURS):
+    for until_hour in (WARM_UP_HOURS, HOURS):
         while day.now_s < START_S + until_hour * HOUR_S:
             day.move()
-            assert not ours.run().problems
-        weights.append(weigh(ours, apart=(day, ours.engine.fleet.model)))
-    settled, now = weights
-    assert now.held_bytes <= GROWTH * settled.held_bytes, now.more_than(settled)
-    assert now.objects.total() <= GROWTH * settled.objects.total(), now.more_than(settled)
+            assert not recommender.run().problems
+        weights.append(weigh(recommender, excluding=(day, recommender.engine.fleet.model)))
+    at_noon, at_midnight = weights
+    assert at_midnight.held_bytes <= MAX_GROWTH * at_noon.held_bytes, at_midnight.more_than(at_noon)
+    assert at_midnight.objects.total() <= MAX_GROWTH * at_noon.objects.total(), at_midnight.more_than(at_noon)

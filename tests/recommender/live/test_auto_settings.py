@@ -1,4 +1,4 @@
-"""What annotations ask of the VPAs that we make, and what becomes of those that cannot be understood."""
+"""The settings of auto-created VPAs, read from annotations, and what becomes of invalid annotations."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from recommender.cluster.objects.vpa import SHARES
 from recommender.cluster.vpas.auto_created import PROBLEM_ANNOTATION, Settings
 from recommender.cluster.workloads.namespaces import Namespace, read_namespace
 from recommender.live.auto.settings import AUTO, settings_from
-from tests.recommender.live.auto_world import TEAM, YES, World, a
+from tests.recommender.live.auto_world import ON, TEAM, World, a_workload
 
 P = "phasewise.dev/"
 GIB = 2.0**30
-WISHES: Sequence[tuple[Mapping[str, str], Mapping[str, str], Settings]] = [
+REQUESTS: Sequence[tuple[Mapping[str, str], Mapping[str, str], Settings]] = [
     ({}, {}, Settings()),
     ({P + "mode": "Initial"}, {}, Settings("Initial")),
     ({}, {P + "mode": "Off"}, Settings("Off")),
@@ -29,14 +29,14 @@ WISHES: Sequence[tuple[Mapping[str, str], Mapping[str, str], Settings]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("workload", "namespace", "wanted"), WISHES)
-def test_annotations_choose(workload: Mapping[str, str], namespace: Mapping[str, str], wanted: Settings) -> None:
-    wish = settings_from(workload, namespace)
-    assert (wish.settings, wish.problems) == (wanted, ())
+@pytest.mark.parametrize(("workload", "namespace", "expected"), REQUESTS)
+def test_valid_annotations_apply(workload: Mapping[str, str], namespace: Mapping[str, str], expected: Settings) -> None:
+    requested = settings_from(workload, namespace)
+    assert (requested.settings, requested.problems) == (expected, ())
 
 
 @pytest.mark.parametrize(
-    ("annotations", "words", "kept"),
+    ("annotations", "problem", "expected"),
     [
         ({P + "mode": "off"}, "'off' is none of Off, Initial", Settings("Off")),
         ({P + "mode": "Auto"}, "'Auto' is none of", Settings("Off")),
@@ -56,36 +56,36 @@ def test_annotations_choose(workload: Mapping[str, str], namespace: Mapping[str,
         ),
     ],
 )
-def test_what_cannot_be_understood_is_said_and_nothing_is_acted_upon(
-    annotations: Mapping[str, str], words: str, kept: Settings
+def test_an_invalid_annotation_is_reported_and_sets_mode_off(
+    annotations: Mapping[str, str], problem: str, expected: Settings
 ) -> None:
-    wish = settings_from(annotations, {})
-    assert wish.settings == kept
-    assert any(words in problem for problem in wish.problems)
-    world = World().add(a("Job", "a", annotations=annotations))
-    vpa = world.the_vpa()
+    requested = settings_from(annotations, {})
+    assert requested.settings == expected
+    assert any(problem in found for found in requested.problems)
+    world = World().add(a_workload("Job", "a", annotations=annotations))
+    vpa = world.only_vpa()
     assert vpa.update_mode == "Off"
-    assert words in vpa.annotations[PROBLEM_ANNOTATION]
-    assert words in world.plan().notes["Job team/a"]
-    world.add(a("Job", "a"))
-    assert PROBLEM_ANNOTATION not in world.the_vpa().annotations
-    assert world.the_vpa().update_mode == "InPlace"
+    assert problem in vpa.annotations[PROBLEM_ANNOTATION]
+    assert problem in world.plan().notes["Job team/a"]
+    world.add(a_workload("Job", "a"))
+    assert PROBLEM_ANNOTATION not in world.only_vpa().annotations
+    assert world.only_vpa().update_mode == "InPlace"
 
 
-def test_what_a_namespace_says_of_shares_stands_in_the_vpas_that_are_made_and_goes_with_it() -> None:
-    world = World().add(a("Job", "a", annotations={P + "shares": "flowcon"}))
-    assert world.the_vpa().annotations[SHARES] == "flowcon"
-    world.add(a("Job", "a"))
-    assert SHARES not in world.the_vpa().annotations
+def test_the_shares_annotation_of_a_job_is_copied_to_its_vpa_and_removed_with_it() -> None:
+    world = World().add(a_workload("Job", "a", annotations={P + "shares": "flowcon"}))
+    assert world.only_vpa().annotations[SHARES] == "flowcon"
+    world.add(a_workload("Job", "a"))
+    assert SHARES not in world.only_vpa().annotations
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.dictionaries(st.sampled_from([P + n for n in ("mode", "min-cpu", "max-cpu", "min-memory", "x")]), st.text()))
-def test_no_annotation_makes_it_fail(annotations: dict[str, str]) -> None:
-    wish = settings_from(annotations, {})
-    assert wish.settings.mode == "Off" or not wish.problems
+def test_arbitrary_annotations_never_raise_and_problems_set_mode_off(annotations: dict[str, str]) -> None:
+    requested = settings_from(annotations, {})
+    assert requested.settings.mode == "Off" or not requested.problems
 
 
-def test_a_namespace_is_read_for_what_concerns_us() -> None:
+def test_only_our_labels_and_annotations_of_a_namespace_are_read() -> None:
     metadata = {"name": TEAM, "labels": {AUTO: "true", "other": "x"}, "annotations": {P + "mode": "Off", "y": "z"}}
-    assert read_namespace({"metadata": metadata}) == Namespace(TEAM, YES, {P + "mode": "Off"})
+    assert read_namespace({"metadata": metadata}) == Namespace(TEAM, ON, {P + "mode": "Off"})

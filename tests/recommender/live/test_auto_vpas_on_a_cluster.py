@@ -1,4 +1,4 @@
-"""VPAs for workloads that nobody wrote one for, made by the real process with the rights of its manifests."""
+"""VPAs for labelled workloads without one, created by the real process with the rights of its manifests."""
 
 from __future__ import annotations
 
@@ -24,43 +24,43 @@ from recommender.cluster.workloads.training_jobs import TRAINING_JOB_KINDS
 from recommender.live.auto.settings import AUTO, IN_PLACE_REFUSED, MAX_MIN_REPLICAS
 from tests.recommender.cluster.custom_kinds import definition, serve, serve_no_longer
 from tests.recommender.live.auto_cluster import (
-    NOBODY,
+    NO_SUCH_NODE,
     VPA,
     VPA_VERSION,
     Json,
-    a_job,
+    assert_vpas_stay,
     change,
     change_job,
+    create_user_vpa,
+    job_spec,
     label,
     make,
     make_job,
-    remains,
     remove,
     vpas,
-    wait_for_names,
-    write_by_hand,
+    wait_for_vpas,
 )
 from tests.recommender.live.written import profile_of, wait_for_no_profile
 
 KUBEFLOW = "kubeflow.org"
-LATE = ("TFJob", "PyTorchJob", "MPIJob")
-"""Kinds of kubeflow.org that are installed when the recommender already runs."""
+LATE_KINDS = ("TFJob", "PyTorchJob", "MPIJob")
+"""Kinds of kubeflow.org that are installed while the recommender runs."""
 
 
 @pytest.fixture(scope="module")
-def trainee(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[Any]:
-    """The pod of a job in a labelled namespace, running from the start: what it uses is known when it is asked for."""
+def training_pod(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[Any]:
+    """The pod of a job in a labelled namespace, started early so that its usage is known when a test needs it."""
     name = vpa.namespace("lab")
     label(vpa, name)
-    needs = resources({"cpu": "2", "memory": "8Gi"})
-    make(vpa, name, "batch/v1", "Job", "train-1", a_job(simulated_nodes.selector, needs))
+    pod_resources = resources({"cpu": "2", "memory": "8Gi"})
+    make(vpa, name, "batch/v1", "Job", "train-1", job_spec(simulated_nodes.selector, pod_resources))
     pod = wait_until(lambda: pod_of_job(vpa, name), "the job's pod to run", timeout_s=60)
     drive_usage(vpa, name, pod.metadata.name, Usage(0.4, 2.0**30, averaged_over_s=10))
 
-    def told() -> bool:
+    def is_measured() -> bool:
         return all(one.cpu_cores >= 0.35 for one in measured(vpa, name, pod.metadata.name).values())
 
-    wait_until(told, "metrics.k8s.io to tell what the pod uses", timeout_s=60)
+    wait_until(is_measured, "metrics.k8s.io to report the pod's usage", timeout_s=60)
     yield pod
     clear_namespace(vpa, name)
 
@@ -71,9 +71,8 @@ def pod_of_job(cluster: Cluster, namespace: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def recommender(cluster: Cluster, trainee: Any) -> Iterator[Server]:
-    """The recommender, with the account of its manifests and a name of its own in this cluster."""
-    serve_no_longer(cluster, *(definition(f"{KUBEFLOW}/v1", kind) for kind in LATE))
+def recommender(cluster: Cluster, training_pod: Any) -> Iterator[Server]:
+    serve_no_longer(cluster, *(definition(f"{KUBEFLOW}/v1", kind) for kind in LATE_KINDS))
     server = start_recommender(cluster, install(cluster), name="auto-vpas")
     yield server
     server.stop()
@@ -81,62 +80,62 @@ def recommender(cluster: Cluster, trainee: Any) -> Iterator[Server]:
 
 @pytest.fixture
 def team(cluster: Cluster, namespace: str, recommender: Server) -> str:
-    """A labelled namespace, watched."""
+    """A labelled namespace that the recommender watches."""
     label(cluster, namespace)
     return namespace
 
 
 def created_s(thing: Json) -> float:
-    """By the API server's clock, in whole seconds."""
+    """By the clock of the API server, in whole seconds."""
     return datetime.fromisoformat(thing["metadata"]["creationTimestamp"]).timestamp()
 
 
-def test_a_jobs_vpa_is_there_at_once_and_goes_with_the_job(cluster: Cluster, team: str) -> None:
+def test_a_job_gets_a_vpa_within_a_second_and_the_vpa_is_deleted_with_the_job(cluster: Cluster, team: str) -> None:
     make_job(cluster, team, "first")
-    wait_for_names(cluster, team, "first.job")  # by now the label of the namespace has been seen
+    wait_for_vpas(cluster, team, "first.job")  # by now the label of the namespace has been seen
     job = make_job(cluster, team, "bert-7")
-    made = wait_for_names(cluster, team, "first.job", "bert-7.job")["bert-7.job"]
-    assert created_s(made) - created_s(job) <= 1.0
-    assert made["spec"]["targetRef"] == {"apiVersion": "batch/v1", "kind": "Job", "name": "bert-7"}
-    assert made["spec"]["updatePolicy"] == {"updateMode": "InPlaceOrRecreate", "minReplicas": MAX_MIN_REPLICAS}
-    assert made["spec"]["recommenders"] == [{"name": "phasewise"}]
+    created = wait_for_vpas(cluster, team, "first.job", "bert-7.job")["bert-7.job"]
+    assert created_s(created) - created_s(job) <= 1.0
+    assert created["spec"]["targetRef"] == {"apiVersion": "batch/v1", "kind": "Job", "name": "bert-7"}
+    assert created["spec"]["updatePolicy"] == {"updateMode": "InPlaceOrRecreate", "minReplicas": MAX_MIN_REPLICAS}
+    assert created["spec"]["recommenders"] == [{"name": "phasewise"}]
     remove(cluster, team, "batch/v1", "Job", "bert-7")
-    wait_for_names(cluster, team, "first.job", timeout_s=60)
+    wait_for_vpas(cluster, team, "first.job", timeout_s=60)
 
 
-def test_a_cron_job_has_one_for_all_its_jobs(cluster: Cluster, team: str) -> None:
-    spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": a_job(NOBODY)}}
+def test_a_cron_job_has_one_vpa_for_all_its_jobs(cluster: Cluster, team: str) -> None:
+    spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": job_spec(NO_SUCH_NODE)}}
     make(cluster, team, "batch/v1", "CronJob", "nightly", spec)
     cluster.kubectl("-n", team, "create", "job", "nightly-1", "--from=cronjob/nightly")
-    remains(cluster, team, "nightly.cronjob")
+    assert_vpas_stay(cluster, team, "nightly.cronjob")
 
 
-def test_none_is_made_beside_a_persons_and_ours_gives_way_to_theirs(cluster: Cluster, team: str) -> None:
-    write_by_hand(cluster, team, "theirs", "Job", "bert")
+def test_no_vpa_is_created_beside_a_users_and_ours_gives_way_to_it(cluster: Cluster, team: str) -> None:
+    create_user_vpa(cluster, team, "theirs", "Job", "bert")
     make_job(cluster, team, "bert")
-    remains(cluster, team, "theirs")
+    assert_vpas_stay(cluster, team, "theirs")
     remove(cluster, team, VPA_VERSION, VPA, "theirs")
-    wait_for_names(cluster, team, "bert.job", "later.job")
-    write_by_hand(cluster, team, "theirs-again", "Job", "bert")
-    wait_for_names(cluster, team, "theirs-again", "later.job")
+    wait_for_vpas(cluster, team, "bert.job", "later.job")
+    create_user_vpa(cluster, team, "theirs-again", "Job", "bert")
+    wait_for_vpas(cluster, team, "theirs-again", "later.job")
 
 
-def test_labels_bring_and_take_them(cluster: Cluster, namespace: str, recommender: Server) -> None:
+def test_vpas_follow_the_labels_of_jobs_and_namespace(cluster: Cluster, namespace: str, recommender: Server) -> None:
     make_job(cluster, namespace, "a")
     make_job(cluster, namespace, "b", labels={AUTO: "true"})
-    wait_for_names(cluster, namespace, "b.job")
+    wait_for_vpas(cluster, namespace, "b.job")
     label(cluster, namespace)
-    wait_for_names(cluster, namespace, "a.job", "b.job")
+    wait_for_vpas(cluster, namespace, "a.job", "b.job")
     change_job(cluster, namespace, "b", labels={AUTO: "false"})
-    wait_for_names(cluster, namespace, "a.job")
+    wait_for_vpas(cluster, namespace, "a.job")
     label(cluster, namespace, None)
-    wait_for_names(cluster, namespace)
+    wait_for_vpas(cluster, namespace)
     label(cluster, namespace)
-    wait_for_names(cluster, namespace, "a.job")
+    wait_for_vpas(cluster, namespace, "a.job")
 
 
-def test_annotations_choose_and_a_bad_one_only_recommends(cluster: Cluster, team: str, recommender: Server) -> None:
-    def said() -> tuple[str, Json, str]:
+def test_annotations_are_followed_and_an_invalid_one_sets_off(cluster: Cluster, team: str, recommender: Server) -> None:
+    def current() -> tuple[str, Json, str]:
         vpa = vpas(cluster, team)["a.job"]
         (policy,) = vpa["spec"]["resourcePolicy"]["containerPolicies"]
         bounds = {name: policy[name] for name in ("minAllowed", "maxAllowed") if name in policy}
@@ -144,21 +143,21 @@ def test_annotations_choose_and_a_bad_one_only_recommends(cluster: Cluster, team
         return mode, bounds, vpa["metadata"]["annotations"].get("phasewise.dev/problem", "")
 
     make_job(cluster, team, "a", annotations={"phasewise.dev/mode": "Initial", "phasewise.dev/max-memory": "4Gi"})
-    wait_until(lambda: said() == ("Initial", {"maxAllowed": {"memory": "4Gi"}}, ""), "what the annotations say")
+    wait_until(lambda: current() == ("Initial", {"maxAllowed": {"memory": "4Gi"}}, ""), "the settings requested")
     change_job(cluster, team, "a", annotations={"phasewise.dev/max-memory": "4GB"})
-    words = "phasewise.dev/max-memory: '4GB' is no quantity"
-    wait_until(lambda: said() == ("Off", {}, words), "what is not understood to hold it back")
-    wait_until(lambda: words in recommender.log.read_text(), "it to say so")
+    problem = "phasewise.dev/max-memory: '4GB' is no quantity"
+    wait_until(lambda: current() == ("Off", {}, problem), "mode Off and the problem")
+    wait_until(lambda: problem in recommender.log.read_text(), "the problem to be logged")
     change_job(cluster, team, "a", annotations={"phasewise.dev/max-memory": None, "phasewise.dev/mode": None})
-    wait_until(lambda: said() == ("InPlaceOrRecreate", {}, IN_PLACE_REFUSED), "the defaults")
+    wait_until(lambda: current() == ("InPlaceOrRecreate", {}, IN_PLACE_REFUSED), "the defaults")
 
 
-def test_what_a_person_changes_in_ours_stays_changed(cluster: Cluster, team: str) -> None:
+def test_a_users_edit_of_our_vpa_stays(cluster: Cluster, team: str) -> None:
     make_job(cluster, team, "a")
-    wait_for_names(cluster, team, "a.job")
+    wait_for_vpas(cluster, team, "a.job")
     change(cluster, team, VPA_VERSION, VPA, "a.job", {"spec": {"updatePolicy": {"updateMode": "Off"}}})
     change_job(cluster, team, "a", annotations={"phasewise.dev/max-cpu": "2"})
-    remains(cluster, team, "a.job")
+    assert_vpas_stay(cluster, team, "a.job")
     assert vpas(cluster, team)["a.job"]["spec"]["updatePolicy"] == {
         "updateMode": "Off",
         "minReplicas": MAX_MIN_REPLICAS,
@@ -168,100 +167,100 @@ def test_what_a_person_changes_in_ours_stays_changed(cluster: Cluster, team: str
         lambda: (
             vpas(cluster, team)["a.job"]["spec"]["resourcePolicy"]["containerPolicies"][0]["maxAllowed"] == {"cpu": "2"}
         ),
-        "one made anew, as the annotations have it",
+        "a new VPA with the bound of the annotation",
     )
 
 
 @pytest.fixture(scope="module")
 def late_kinds(cluster: Cluster, recommender: Server) -> None:
-    serve(cluster, *(definition(f"{KUBEFLOW}/v1", kind) for kind in LATE))
+    serve(cluster, *(definition(f"{KUBEFLOW}/v1", kind) for kind in LATE_KINDS))
 
 
 @pytest.mark.parametrize("kind", ["TFJob", "PyTorchJob"])
 @pytest.mark.usefixtures("late_kinds")
-def test_a_kind_that_is_installed_later_is_found_and_its_pods_too(cluster: Cluster, team: str, kind: str) -> None:
+def test_a_kind_that_is_installed_later_is_found_with_its_pods(cluster: Cluster, team: str, kind: str) -> None:
     version = f"{KUBEFLOW}/v1"
-    job = wait_until(lambda: make(cluster, team, version, kind, "llm", {}), f"a {kind} to be taken")
+    job = wait_until(lambda: make(cluster, team, version, kind, "llm", {}), f"a {kind} to be accepted")
     name = f"llm.{kind.lower()}"
-    made = wait_for_names(cluster, team, name, timeout_s=40)[name]
-    assert made["spec"]["targetRef"] == {"apiVersion": version, "kind": kind, "name": "llm"}
+    created = wait_for_vpas(cluster, team, name, timeout_s=40)[name]
+    assert created["spec"]["targetRef"] == {"apiVersion": version, "kind": kind, "name": "llm"}
 
     def conditions() -> set[str]:
         return {condition["type"] for condition in vpas(cluster, team)[name]["status"]["conditions"]}
 
-    wait_until(lambda: "NoPodsMatched" in conditions(), "the recommender to look for its pods")
+    wait_until(lambda: "NoPodsMatched" in conditions(), "the absence of pods to be reported")
     owner = {"apiVersion": version, "kind": kind, "name": "llm", "uid": job["metadata"]["uid"], "controller": True}
     pods = {"llm-0": {"ownerReferences": [owner]}, "llm-1": {"labels": {"training.kubeflow.org/job-name": "llm"}}}
     for pod, metadata in pods.items():
         cluster.core.create_namespaced_pod(
-            team, {"metadata": {"name": pod, **metadata}, "spec": pod_spec(NOBODY, resources({"cpu": "1"}))}
+            team, {"metadata": {"name": pod, **metadata}, "spec": pod_spec(NO_SUCH_NODE, resources({"cpu": "1"}))}
         )
         cluster.core.patch_namespaced_pod_status(pod, team, {"status": {"phase": "Running"}})
         wait_until(lambda: "NoPodsMatched" not in conditions(), f"{pod} to be found")
         cluster.core.delete_namespaced_pod(pod, team, grace_period_seconds=0)
-        wait_until(lambda: "NoPodsMatched" in conditions(), f"{pod} to be missed")
+        wait_until(lambda: "NoPodsMatched" in conditions(), f"{pod} to be reported missing")
 
     remove(cluster, team, version, kind, "llm")
-    wait_for_names(cluster, team, timeout_s=60)
+    wait_for_vpas(cluster, team, timeout_s=60)
 
 
 @pytest.mark.usefixtures("late_kinds")
-def test_a_kind_that_is_taken_away_is_no_longer_asked_for(cluster: Cluster, recommender: Server) -> None:
+def test_a_kind_that_is_removed_is_no_longer_watched(cluster: Cluster, recommender: Server) -> None:
     log = recommender.log
     wait_until(lambda: "watching mpijobs of kubeflow.org/v1" in log.read_text(), "the kind to be found", timeout_s=40)
     serve_no_longer(cluster, definition(f"{KUBEFLOW}/v1", "MPIJob"))
-    wait_until(lambda: "MPIJob of kubeflow.org is no longer served" in log.read_text(), "it to be missed", timeout_s=40)
+    wait_until(lambda: "MPIJob of kubeflow.org is no longer served" in log.read_text(), "the removal", timeout_s=40)
     assert log.read_text().count("mpijobs: no contact") <= 1
 
 
-def test_a_jobs_pod_is_resized_in_place_without_anybody_writing_a_vpa(
-    cluster: Cluster, trainee: Any, recommender: Server
+def test_a_jobs_pod_is_resized_in_place_without_a_users_vpa(
+    cluster: Cluster, training_pod: Any, recommender: Server
 ) -> None:
-    lab = trainee.metadata.namespace
+    namespace = training_pod.metadata.namespace
 
     def resized() -> dict[str, str]:
-        now = pod_of_job(cluster, lab)
-        assert now.metadata.uid == trainee.metadata.uid, "it was made anew, not resized"
+        now = pod_of_job(cluster, namespace)
+        assert now.metadata.uid == training_pod.metadata.uid, "the pod was recreated, not resized"
         found: dict[str, str] = now.status.container_statuses[0].resources.requests
         return found if found["cpu"] != "2" else {}
 
-    found = wait_until(resized, "the updater to resize the pod to what it uses", timeout_s=180)
+    found = wait_until(resized, "the updater to resize the pod", timeout_s=180)
     assert 0.35 <= parse_quantity(found["cpu"]) < 1.0
 
-    assert profile_of(cluster, lab, "train-1.job")["metadata"]["ownerReferences"][0]["name"] == "train-1.job"
-    remove(cluster, lab, "batch/v1", "Job", "train-1")
-    wait_for_no_profile(cluster, lab, "train-1.job")
+    assert profile_of(cluster, namespace, "train-1.job")["metadata"]["ownerReferences"][0]["name"] == "train-1.job"
+    remove(cluster, namespace, "batch/v1", "Job", "train-1")
+    wait_for_no_profile(cluster, namespace, "train-1.job")
 
 
-def test_the_examples_are_taken_and_the_one_without_a_vpa_gets_one(cluster: Cluster, recommender: Server) -> None:
+def test_the_examples_are_accepted_and_the_one_without_a_vpa_gets_one(cluster: Cluster, recommender: Server) -> None:
     examples = MANIFESTS / "examples"
     try:
         cluster.apply(examples / "training-auto.yaml", examples / "training-with-vpa.yaml")
-        made = wait_for_names(cluster, "training", "train-1.job")["train-1.job"]
-        (policy,) = made["spec"]["resourcePolicy"]["containerPolicies"]
+        created = wait_for_vpas(cluster, "training", "train-1.job")["train-1.job"]
+        (policy,) = created["spec"]["resourcePolicy"]["containerPolicies"]
         assert policy["maxAllowed"] == {"cpu": "4", "memory": "4Gi"}
         assert policy["minAllowed"] == {"memory": "64Mi"}
-        wait_until(lambda: vpas(cluster, "training-by-hand")["train-1"]["status"], "a word on the one by hand")
+        wait_until(lambda: vpas(cluster, "training-by-hand")["train-1"]["status"], "a status of the user's VPA")
         assert list(vpas(cluster, "training-by-hand")) == ["train-1"]
     finally:
         for namespace in ("training", "training-by-hand"):
             clear_namespace(cluster, namespace)
 
 
-def test_its_rights_are_enough_and_each_of_them_is_used(cluster: Cluster, team: str, recommender: Server) -> None:
+def test_the_rights_of_the_manifests_suffice_and_are_used(cluster: Cluster, team: str, recommender: Server) -> None:
     make_job(cluster, team, "a")
-    wait_for_names(cluster, team, "a.job")
+    wait_for_vpas(cluster, team, "a.job")
     change_job(cluster, team, "a", annotations={"phasewise.dev/mode": "Off"})
     wait_until(lambda: vpas(cluster, team)["a.job"]["spec"]["updatePolicy"]["updateMode"] == "Off", "the new mode")
     change_job(cluster, team, "a", labels={AUTO: "false"})
-    wait_for_names(cluster, team)
-    asked = cluster.requests_of(USER)
+    wait_for_vpas(cluster, team)
+    requests = cluster.requests_of(USER)
     autoscalers = {(verb, "autoscaling.k8s.io", "verticalpodautoscalers") for verb in ("create", "patch", "delete")}
-    assert autoscalers | {(verb, "", "namespaces") for verb in ("list", "watch")} <= asked
+    assert autoscalers | {(verb, "", "namespaces") for verb in ("list", "watch")} <= requests
     assert not re.search("(?i)forbidden", recommender.log.read_text())
 
 
-def test_the_kinds_that_are_watched_are_those_of_the_manifests() -> None:
+def test_the_manifests_grant_exactly_the_training_job_kinds_that_are_watched() -> None:
     documents = list(yaml.safe_load_all((MANIFESTS / "recommender" / "rbac.yaml").read_text()))
     (role,) = [document for document in documents if document["kind"] == "ClusterRole"]
     groups = {group for group, _ in TRAINING_JOB_KINDS}

@@ -1,4 +1,4 @@
-"""The table of behaviours, held against rounds over plain records: cold, and once the forecast speaks."""
+"""The table of behaviours with rounds over plain records, before and after the first forecast."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.recommender.live.checking import check
 
 GIB = 2.0**30
 COLD, WARM = 3, 40
-"""Rounds a second apart: before the first forecast, and after."""
+"""Rounds, one second apart: before the first forecast, and after it."""
 
 
 def pod_of(case: Case) -> Pod:
     return read_pod(
         {
-            "metadata": {"namespace": "ns", "name": "job-1", "uid": "uid-1", "annotations": dict(case.notes)},
+            "metadata": {"namespace": "ns", "name": "job-1", "uid": "uid-1", "annotations": dict(case.pod_annotations)},
             "spec": {
                 "containers": [container.spec(name) for name, container in case.containers.items()],
-                "initContainers": list(case.init),
+                "initContainers": list(case.init_containers),
             },
             "status": {"phase": "Running"},
         }
@@ -36,7 +36,7 @@ def cluster_of(case: Case) -> Records:
     records.largest = [(64.0, 256 * GIB)]
     raw = case.vpa("job")
     raw["metadata"] |= {"namespace": "ns", "uid": "vpa-1", "generation": 3, "resourceVersion": "1"}
-    records.raw["job"] = raw | ({"status": case.before} if case.before else {})
+    records.raw["job"] = raw | ({"status": case.status_before} if case.status_before else {})
     if (target := raw["spec"]["targetRef"]["name"]) != "job":
         records.problems["job"] = f"Cannot read targetRef. Reason: Deployment ns/{target} does not exist"
     elif case.replicas:
@@ -49,20 +49,20 @@ def play(records: Records, ours: Recommender, case: Case, rounds: int) -> None:
         records.now_s += 1.0
         for pod in records.pods.get("job", ()):
             for name, container in case.containers.items():
-                if name != case.kill:  # killed as soon as it has started, it is never measured
-                    use(records, pod.key.name, container.uses[0], container.uses[1] / GIB, name)
-            for one in case.init:
-                use(records, pod.key.name, 3.0, 7.0, one["name"])
+                if name != case.kill:  # killed right after each start, it is never measured
+                    use(records, pod.key.name, container.usage[0], container.usage[1] / GIB, name)
+            for init_container in case.init_containers:
+                use(records, pod.key.name, 3.0, 7.0, init_container["name"])
         if case.kill and number == 1:
-            asked = parse_quantity(case.containers[case.kill].requests["memory"])
-            records.killed = [OomObservation(ObjectKey("ns", "job-1"), case.kill, records.now_s, asked)]
+            requested = parse_quantity(case.containers[case.kill].requests["memory"])
+            records.killed = [OomObservation(ObjectKey("ns", "job-1"), case.kill, records.now_s, requested)]
         report = ours.run()
         assert not report.problems
 
 
 @pytest.mark.parametrize("rounds", [COLD, WARM], ids=["cold", "warm"])
 @pytest.mark.parametrize("name", CASES)
-def test_what_users_of_the_default_recommender_rely_on_holds(name: str, rounds: int) -> None:
+def test_a_behaviour_that_users_of_the_default_recommender_rely_on_holds(name: str, rounds: int) -> None:
     case = CASES[name]
     records = cluster_of(case)
     play(records, recommender(records), case, rounds)
@@ -70,7 +70,7 @@ def test_what_users_of_the_default_recommender_rely_on_holds(name: str, rounds: 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_recommender_that_was_started_again_says_the_same_before_its_first_sample(name: str) -> None:
+def test_a_restarted_recommender_publishes_the_same_before_its_first_sample(name: str) -> None:
     case = CASES[name]
     records = cluster_of(case)
     play(records, recommender(records), case, COLD)

@@ -1,6 +1,6 @@
-"""The table of behaviours on a real cluster, and what only a real one can show: kinds of targets, and changes in time.
+"""The table of behaviours on a real cluster, and what only a real one shows: kinds of targets, and changes over time.
 
-All workloads live in one namespace from the start, so that all wait for their first samples at the same time.
+All workloads run in one namespace from the start, so that all wait for their first samples at the same time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from local_cluster.recommender import install, writes
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.workloads import pods_of
 from recommender.cluster.vpas.status import PHASEWISE_CONDITIONS
-from tests.recommender.live.behaviours import CASES, PLENTY, Case, Container, policy, standing
+from tests.recommender.live.behaviours import CASES, PLENTY, Case, Container, policy, published_status
 from tests.recommender.live.checking import check
 from tests.recommender.live.crowd import (
     HALF,
     KINDS,
     NAMES,
     RESIZED,
-    acted_on,
+    applied_by_updater,
     make_custom_kinds,
     make_kinds,
     make_vpas,
@@ -35,7 +35,7 @@ from tests.recommender.live.scene import Json, Scene
 
 @pytest.fixture(scope="module")
 def limited(vpa: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[Scene]:
-    """A namespace with a LimitRange, and a workload that the updater acts on, with limits twice its requests."""
+    """A namespace with a LimitRange, and a workload for the updater, with limits twice its requests."""
     made = Scene(vpa, vpa.namespace("limited"), simulated_nodes.selector, install(vpa))
     limits = [{"type": "Container", "max": {"cpu": "600m"}}]
     small = Case({"main": Container({"cpu": "200m", "memory": "2Gi"}, limits={"cpu": "400m", "memory": "4Gi"})})
@@ -44,7 +44,7 @@ def limited(vpa: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[Scene]:
         {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": limits}},
         made.deployment("small", small),
     )
-    made.create_vpa(acted_on(Case()).vpa("small"))
+    made.create_vpa(applied_by_updater(Case()).vpa("small"))
     yield made
     made.stop()
 
@@ -53,7 +53,7 @@ def limited(vpa: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[Scene]:
 def bounded(vpa: Cluster, simulated_nodes: SimulatedNodes, limited: Scene) -> Iterator[Scene]:
     """A namespace with a quota, and a workload that the updater evicts and that wants more than the quota allows."""
     made = Scene(vpa, vpa.namespace("bounded"), simulated_nodes.selector, limited.account)
-    hungry = Case({"main": Container({"cpu": "1", "memory": "2Gi"}, uses=(0.4, 3.5 * 2.0**30))})
+    hungry = Case({"main": Container({"cpu": "1", "memory": "2Gi"}, usage=(0.4, 3.5 * 2.0**30))})
     quota = {
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "bound", "namespace": made.namespace},
         "spec": {"hard": {"requests.memory": "3Gi"}},
@@ -75,7 +75,7 @@ def scene(metrics_server: Cluster, simulated_nodes: SimulatedNodes, limited: Sce
     make_kinds(made)
     make_vpas(made)
     make_vpas_of_others(made, ignored)
-    # no test asks for checkpoints, and those of all would be written again and again
+    # no test here needs checkpoints, and writing all of them repeatedly takes time
     made.start("--ignore-namespace", ignored, "--checkpoint-interval", "1h")
     yield made
     made.stop()
@@ -83,13 +83,13 @@ def scene(metrics_server: Cluster, simulated_nodes: SimulatedNodes, limited: Sce
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_users_of_the_default_recommender_rely_on_holds_on_a_cluster(scene: Scene, name: str) -> None:
-    def as_it_should_be() -> bool:
+def test_a_behaviour_that_users_of_the_default_recommender_rely_on_holds_on_a_cluster(scene: Scene, name: str) -> None:
+    def as_expected() -> bool:
         found = scene.vpa(NAMES[name])
         check(CASES[name], found["status"], found["metadata"]["generation"], scene.namespace)
         return True
 
-    scene.wait(as_it_should_be, name)
+    scene.wait(as_expected, name)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,12 +97,12 @@ def test_the_pods_of_every_kind_of_target_are_found(scene: Scene, kind: str) -> 
     scene.wait(lambda: scene.provided(kind.lower()), f"a recommendation for {kind}")
 
 
-def test_who_is_not_the_top_most_controller_is_told_who_is(scene: Scene) -> None:
+def test_a_target_below_the_top_most_controller_is_refused_with_its_name(scene: Scene) -> None:
     sets = scene.cluster.kubectl("-n", scene.namespace, "get", "rs", "-l", "app=clockwork", "-o", "name")
     name = sets.strip().removeprefix("replicaset.apps/")
     scene.create_vpa(scene.vpa_of("ReplicaSet", name))
-    told = scene.wait(lambda: scene.conditions(name).get("ConfigUnsupported"), "the refusal")
-    assert told["message"] == (
+    condition = scene.wait(lambda: scene.conditions(name).get("ConfigUnsupported"), "the refusal")
+    assert condition["message"] == (
         f"apps/v1.ReplicaSet/{name} is controlled by Deployment/clockwork: targetRef must name that, "
         "the top-most controller"
     )
@@ -110,43 +110,41 @@ def test_who_is_not_the_top_most_controller_is_told_who_is(scene: Scene) -> None
     scene.delete_vpa(name)
 
 
-def test_a_vpa_that_is_not_ours_is_never_touched(scene: Scene) -> None:
-    scene.wait(lambda: scene.provided("clockwork"), "the recommender to be at work")
-    scene.a_whole_round_passes()
-    assert "status" not in scene.vpa("of-another")  # the default recommender may be at work beside us
-    touched = {(write.namespace, write.name) for write in writes(scene.cluster)}
-    assert not any(namespace.startswith("ignored") or "of-" in name for namespace, name in touched)
+def test_vpas_of_other_recommenders_and_in_ignored_namespaces_are_never_written(scene: Scene) -> None:
+    scene.wait(lambda: scene.provided("clockwork"), "the first recommendations")
+    scene.wait_for_a_full_round()
+    assert "status" not in scene.vpa("of-another")  # the default recommender may run, too
+    written = {(write.namespace, write.name) for write in writes(scene.cluster)}
+    assert not any(namespace.startswith("ignored") or "of-" in name for namespace, name in written)
 
 
-def test_a_vpa_that_moves_to_another_recommender_is_left_as_it_is_and_taken_up_when_it_comes_back(scene: Scene) -> None:
+def test_a_vpa_given_to_another_recommender_is_left_alone_until_it_comes_back(scene: Scene) -> None:
     scene.wait(lambda: scene.provided("moved"), "a recommendation")
     assert "DisruptiveUpdates" in scene.conditions("moved")
     scene.patch_vpa("moved", {"spec": {"recommenders": [{"name": "another"}]}})
-    scene.wait(
-        lambda: not PHASEWISE_CONDITIONS & scene.conditions("moved").keys(), "what only we would take back to go"
-    )
+    scene.wait(lambda: not PHASEWISE_CONDITIONS & scene.conditions("moved").keys(), "our own conditions to be removed")
     assert scene.provided("moved")
-    scene.a_whole_round_passes()
-    scene.patch_vpa("moved", {"status": standing()}, status=True)
-    scene.a_whole_round_passes()
+    scene.wait_for_a_full_round()
+    scene.patch_vpa("moved", {"status": published_status()}, status=True)
+    scene.wait_for_a_full_round()
     assert scene.target("moved") == {"cpu": 3.0, "memory": 5 * 2.0**30}
     observed = scene.vpa("moved")["status"]["observedGeneration"]
     scene.patch_vpa("moved", {"spec": {"recommenders": [{"name": "phasewise"}]}})
-    scene.wait(lambda: scene.vpa("moved")["status"]["observedGeneration"] > observed, "our word")
+    scene.wait(lambda: scene.vpa("moved")["status"]["observedGeneration"] > observed, "a status of ours")
     scene.wait(lambda: scene.target("moved")["cpu"] < 3.0, "a target of our own again")
 
 
-def test_a_vpa_under_a_new_name_goes_on_and_the_old_ones_profile_goes(scene: Scene) -> None:
+def test_a_renamed_vpa_gets_its_recommendation_and_the_old_profile_is_deleted(scene: Scene) -> None:
     scene.wait(lambda: scene.provided("renamed"), "a recommendation")
     scene.delete_vpa("renamed")
     scene.create_vpa(Case(spec={"targetRef": target("renamed")}).vpa("new-name"))
     scene.wait(lambda: scene.provided("new-name"), "a recommendation under the new name")
     scene.wait(
-        lambda: profiles(scene).keys() & {"renamed", "new-name"} == {"new-name"}, "its profile in place of the old"
+        lambda: profiles(scene).keys() & {"renamed", "new-name"} == {"new-name"}, "its profile instead of the old one"
     )
 
 
-def test_a_vpa_that_is_made_again_has_its_recommendation_and_its_profile(scene: Scene) -> None:
+def test_a_recreated_vpa_gets_a_recommendation_and_owns_its_profile(scene: Scene) -> None:
     scene.wait(lambda: scene.provided("remade"), "a recommendation")
     scene.delete_vpa("remade")
     scene.create_vpa(Case().vpa("remade"))
@@ -155,7 +153,7 @@ def test_a_vpa_that_is_made_again_has_its_recommendation_and_its_profile(scene: 
     scene.wait(lambda: profiles(scene)["remade"]["metadata"]["ownerReferences"][0]["uid"] == uid, "its profile")
 
 
-def test_a_changed_policy_holds_from_the_next_round_on(scene: Scene) -> None:
+def test_a_changed_policy_applies_from_the_next_round_on(scene: Scene) -> None:
     scene.wait(lambda: scene.provided("capped"), "a recommendation")
     policies = {"containerPolicies": [policy(minAllowed=PLENTY, controlledResources=["cpu"])]}
     scene.patch_vpa("capped", {"spec": {"resourcePolicy": policies}})
@@ -166,20 +164,20 @@ def test_a_changed_policy_holds_from_the_next_round_on(scene: Scene) -> None:
         "capped",
         {"spec": {"resourcePolicy": {"containerPolicies": [policy(mode="Off", controlledValues="RequestsOnly")]}}},
     )
-    scene.wait(lambda: not scene.target("capped"), "nothing at all")
+    scene.wait(lambda: not scene.target("capped"), "no recommendation")
     assert scene.conditions("capped")["RecommendationProvided"]["status"] == "False"
 
 
-def test_pods_that_go_are_missed_and_what_was_recommended_stays(scene: Scene) -> None:
+def test_scaling_to_zero_is_reported_and_the_recommendation_stays(scene: Scene) -> None:
     scene.wait(lambda: scene.provided("scaled"), "a recommendation")
     scene.cluster.kubectl("-n", scene.namespace, "scale", "deployment", "scaled", "--replicas=0")
-    scene.wait(lambda: "NoPodsMatched" in scene.conditions("scaled"), "the pods to be missed")
+    scene.wait(lambda: "NoPodsMatched" in scene.conditions("scaled"), "the absence of pods to be reported")
     assert scene.provided("scaled")
     scene.cluster.kubectl("-n", scene.namespace, "scale", "deployment", "scaled", "--replicas=1")
     scene.wait(lambda: "NoPodsMatched" not in scene.conditions("scaled"), "the new pod to be found")
 
 
-def test_pods_that_have_finished_count_as_found(scene: Scene) -> None:
+def test_finished_pods_count_as_matched(scene: Scene) -> None:
     scene.wait(lambda: scene.provided("job"), "a recommendation")
     (pod,) = scene.cluster.core.list_namespaced_pod(scene.namespace, label_selector="app=job").items
     scene.cluster.core.patch_namespaced_pod(
@@ -189,20 +187,20 @@ def test_pods_that_have_finished_count_as_found(scene: Scene) -> None:
         lambda: scene.cluster.core.read_namespaced_pod(pod.metadata.name, scene.namespace).status.phase == "Succeeded",
         "the job's pod to finish",
     )
-    scene.a_whole_round_passes()
+    scene.wait_for_a_full_round()
     assert scene.provided("job")
     assert "NoPodsMatched" not in scene.conditions("job")
 
 
-def test_a_target_that_comes_later_is_found(scene: Scene) -> None:
-    told = scene.wait(lambda: scene.conditions("later").get("ConfigUnsupported"), "the target to be missed")
-    assert told["message"] == f"Cannot read targetRef. Reason: Deployment {scene.namespace}/later does not exist"
+def test_a_target_that_is_created_later_is_found(scene: Scene) -> None:
+    condition = scene.wait(lambda: scene.conditions("later").get("ConfigUnsupported"), "the missing target")
+    assert condition["message"] == f"Cannot read targetRef. Reason: Deployment {scene.namespace}/later does not exist"
     scene.cluster.apply(scene.deployment("later", Case()))
     scene.wait(lambda: "ConfigUnsupported" not in scene.conditions("later"), "the target to be found")
 
 
 @pytest.mark.parametrize("name", RESIZED)
-def test_the_updater_resizes_in_place_and_new_pods_begin_with_the_target(scene: Scene, name: str) -> None:
+def test_the_updater_resizes_in_place_and_new_pods_start_with_the_target(scene: Scene, name: str) -> None:
     limits = RESIZED[name][1]
 
     def resized() -> Any:
@@ -211,7 +209,7 @@ def test_the_updater_resizes_in_place_and_new_pods_begin_with_the_target(scene: 
         assert (resources.requests, resources.limits) == (HALF, limits)
         return pod
 
-    before = scene.wait(resized, "the pod to have what is recommended")
+    before = scene.wait(resized, "the pod to have the target")
     scene.cluster.core.delete_namespaced_pod(before.metadata.name, scene.namespace)
     after = wait_for_successor(scene, name, before)
     assert (after.spec.containers[0].resources.requests, after.spec.containers[0].resources.limits) == (HALF, limits)
@@ -219,38 +217,36 @@ def test_the_updater_resizes_in_place_and_new_pods_begin_with_the_target(scene: 
 
 
 def wait_for_successor(scene: Scene, app: str, before: Any) -> Any:
-    def another() -> Any:
+    def next_pod() -> Any:
         found = [pod for pod in pods_of(scene.cluster, scene.namespace, app) if pod.metadata.uid != before.metadata.uid]
         return found[0] if found else None
 
-    return scene.wait(another, "the pod that comes after")
+    return scene.wait(next_pod, "the next pod")
 
 
-def test_a_limit_range_binds_the_updater_and_not_the_recommendation(scene: Scene, limited: Scene) -> None:
+def test_a_limit_range_binds_the_updater_but_not_the_recommendation(scene: Scene, limited: Scene) -> None:
     def resized() -> bool:
         (pod,) = pods_of(limited.cluster, limited.namespace, "small")
         requests = pod.status.container_statuses[0].resources.requests
         return bool(requests["cpu"] == "300m")  # so that its limit, twice as much, is within the range
 
-    limited.wait(resized, "the pod to have what the range allows")
-    assert limited.target("small")["cpu"] >= 0.4, "what it uses"
+    limited.wait(resized, "the pod to have the most that the range allows")
+    assert limited.target("small")["cpu"] >= 0.4, "less than it uses is recommended"
 
 
-def test_a_quota_binds_the_recommendation_so_that_who_is_evicted_for_it_is_made_again(
-    scene: Scene, bounded: Scene
-) -> None:
-    """The scene has the recommender, which is at work here, too."""
+def test_a_quota_binds_the_recommendation_so_that_an_evicted_pod_can_be_recreated(scene: Scene, bounded: Scene) -> None:
+    """The recommender of `scene` also serves this namespace."""
 
-    def made_again_with_all_there_is() -> bool:
+    def recreated_with_the_whole_quota() -> bool:
         (pod,) = pods_of(bounded.cluster, bounded.namespace, "hungry")
         return bool(pod.status.phase == "Running" and pod.spec.containers[0].resources.requests["memory"] == "3Gi")
 
-    bounded.wait(made_again_with_all_there_is, "the pod that comes after")
+    bounded.wait(recreated_with_the_whole_quota, "the next pod")
     assert bounded.target("hungry")["memory"] == 3 * 2.0**30
     assert bounded.target("hungry", bound="uncappedTarget")["memory"] > 3.5 * 2.0**30
 
 
-def test_of_two_vpas_for_one_pod_the_older_one_counts(scene: Scene) -> None:
+def test_the_older_of_two_vpas_for_one_pod_counts(scene: Scene) -> None:
     scene.wait(lambda: scene.target("older"), "a recommendation for the older one")
 
     def resized() -> bool:

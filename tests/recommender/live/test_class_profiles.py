@@ -1,4 +1,4 @@
-"""What one job teaches serves the next of its class, also over a restart of the recommender."""
+"""What is learned from one run serves the next of its class, also after a restart of the recommender."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cluster() -> Jobs:
     return jobs
 
 
-def test_a_run_starts_with_what_earlier_ones_needed_before_its_first_sample(cluster: Jobs) -> None:
+def test_a_run_has_a_target_from_earlier_runs_before_its_first_sample(cluster: Jobs) -> None:
     ours = recommender(cluster)
     ours.engine.lead_time.configured_s = 5.0
     for number, memory in enumerate((4.0, 4.0, 0.8 * (1 + MARGIN + SMALL_SAMPLE_MARGIN / 3)), start=1):
@@ -39,15 +39,15 @@ def test_a_run_starts_with_what_earlier_ones_needed_before_its_first_sample(clus
         cluster.add(name := f"bert-next-{number}", a_run(f"{name}-pod", phase="Pending"))
         ours.run()
         cpu_cores, memory_gib = target_of(cluster, name)
-        assert cpu_cores == pytest.approx(0.1, abs=0.01)  # work comes later
-        assert memory_gib == pytest.approx(memory, rel=0.01)  # what was declared, until three runs promise less
+        assert cpu_cores == pytest.approx(0.1, abs=0.01)  # the work needs more later
+        assert memory_gib == pytest.approx(memory, rel=0.01)  # as declared, until three runs promise less
         container = cluster.profiles[name][-1]["containers"][0]
         assert container["why"]["policy"] == "class.runs"
         assert container["demand"]["runs"] == number
     assert "memory by 3 earlier runs of its class" in container["why"]["rule"]
 
 
-def test_a_run_whose_pod_is_cleared_away_as_soon_as_it_is_done_teaches_all_the_same(cluster: Jobs) -> None:
+def test_a_run_whose_pod_is_deleted_as_soon_as_it_finishes_is_still_learned(cluster: Jobs) -> None:
     """With `ttlSecondsAfterFinished: 0` no round ever sees it finished."""
     ours = recommender(cluster)
     for number, exit_code in enumerate((0, 1, 0), start=1):
@@ -58,31 +58,31 @@ def test_a_run_whose_pod_is_cleared_away_as_soon_as_it_is_done_teaches_all_the_s
     assert not ours.engine.running and not ours.engine.fleet.members
 
 
-def test_what_the_class_needs_next_is_published_before_it_is_used(cluster: Jobs) -> None:
+def test_what_the_class_needs_next_is_published_one_lead_time_ahead(cluster: Jobs) -> None:
     ours = recommender(cluster)
     for number in range(1, 4):
         run_to_its_end(cluster, ours, f"bert-{number}")
     ours.engine.lead_time.configured_s = 3.0
     cluster.add("bert-9", a_run("bert-9-pod", started_s=cluster.now_s))
-    told = []
+    targets = []
     for cpu_cores, memory_gib in STAGES:
         use(cluster, "bert-9-pod", cpu_cores, memory_gib)
         ours.run()
-        told.append(target_of(cluster, "bert-9")[0])
+        targets.append(target_of(cluster, "bert-9")[0])
         cluster.now_s += 1.0
-    assert max(told[:4]) < 0.2
-    assert min(told[7:18]) >= 0.95  # the work of the seconds 10 to 19, three seconds ahead
-    assert max(told[24:]) < 0.3
+    assert max(targets[:4]) < 0.2
+    assert min(targets[7:18]) >= 0.95  # the work of the seconds 10 to 19, three seconds ahead
+    assert max(targets[24:]) < 0.3
 
 
-def test_a_run_that_failed_or_was_killed_teaches_nothing(cluster: Jobs) -> None:
+def test_a_run_that_was_killed_is_not_learned(cluster: Jobs) -> None:
     ours = recommender(cluster)
     run_to_its_end(cluster, ours, "bert-1", exit_code=137)
     assert ours.engine.classes.known(CLASS, "main") is None
     assert not cluster.class_profiles
 
 
-def test_a_finished_pod_of_which_metrics_still_tell_is_not_taken_for_a_live_one(cluster: Jobs) -> None:
+def test_a_finished_pod_that_still_has_metrics_is_not_taken_for_a_running_one(cluster: Jobs) -> None:
     ours = recommender(cluster)
     run_to_its_end(cluster, ours, "bert-1")
     for _ in range(3):
@@ -93,7 +93,7 @@ def test_a_finished_pod_of_which_metrics_still_tell_is_not_taken_for_a_live_one(
     assert len(ours.engine.classes.runs(CLASS, "main")) == 1
 
 
-def test_a_recommender_that_starts_again_knows_the_classes_and_where_each_run_was(cluster: Jobs) -> None:
+def test_a_restarted_recommender_knows_the_classes_and_the_state_of_each_run(cluster: Jobs) -> None:
     ours = recommender(cluster)
     run_to_its_end(cluster, ours, "bert-1")
     cluster.add("bert-2", a_run("bert-2-pod", started_s=cluster.now_s))
@@ -103,90 +103,88 @@ def test_a_recommender_that_starts_again_knows_the_classes_and_where_each_run_wa
         cluster.now_s += 1.0
     killed = ObjectKey("ns", "bert-2-pod")
     cluster.killed = [OomObservation(killed, "main", cluster.now_s, 2.5 * GIB)]
-    ours.run()  # writes its state once more
-    again = recommender(cluster)
+    ours.run()  # saves its state again
+    restarted = recommender(cluster)
     use(cluster, "bert-2-pod", 0.2, 0.8)
-    again.run()
-    (before,), (after,) = list(ours.engine.fleet), list(again.engine.fleet)
-    assert len(again.engine.classes.runs(CLASS, "main")) == 1
-    now, then = again.engine.fleet.arrays, ours.engine.fleet.arrays
-    assert _place(again, after) == _place(ours, before)
-    assert now.samples[after.slot] == then.samples[before.slot] + 1
-    known = ours.engine.fleet.curves.curve(before.slot).levels
-    np.testing.assert_allclose(again.engine.fleet.curves.curve(after.slot).levels[: len(known)], known, rtol=1e-2)
-    floors = again.engine.groups.arrays.kill_floor(cluster.now_s)
-    assert floors[again.engine.groups.slots[Group("ns", "bert-2", "main")]] == 3 * GIB
+    restarted.run()
+    (before,), (after,) = list(ours.engine.fleet), list(restarted.engine.fleet)
+    assert len(restarted.engine.classes.runs(CLASS, "main")) == 1
+    new, old = restarted.engine.fleet.arrays, ours.engine.fleet.arrays
+    assert _phase_and_start(restarted, after) == _phase_and_start(ours, before)
+    assert new.samples[after.slot] == old.samples[before.slot] + 1
+    levels = ours.engine.fleet.curves.curve(before.slot).levels
+    np.testing.assert_allclose(restarted.engine.fleet.curves.curve(after.slot).levels[: len(levels)], levels, rtol=1e-2)
+    floors = restarted.engine.groups.arrays.kill_floor(cluster.now_s)
+    assert floors[restarted.engine.groups.slots[Group("ns", "bert-2", "main")]] == 3 * GIB
     assert target_of(cluster, "bert-2")[1] >= 3.0
 
 
-class Refusing(Jobs):
-    """An API server that refuses the profile of one class, in one way, and writes down what it was asked."""
+class FailingJobs(Jobs):
+    """An API server that answers writes of one class's profile with an error, and records the requests."""
 
     def __init__(self, error: type[ApiError]) -> None:
         super().__init__()
         self.error, self.now_s = error, 1_000_000.0
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
-        self.asked.append(key.name)
+        self.requests.append(key.name)
         if key.name == "a":
             raise self.error("no")
         super().write_class_profile(key, profile)
 
     def delete_class_profile(self, key: ObjectKey) -> None:
-        self.asked.append(f"-{key.name}")
+        self.requests.append(f"-{key.name}")
         super().delete_class_profile(key)
 
 
-def _teach(ours: Recommender, *names: str) -> None:
+def _learn(ours: Recommender, *names: str) -> None:
     curve, memory = DemandCurve(10.0, np.ones((3, 2), np.float32)), RunMemory(2e9, np.ones(AGES))
     for name in names:
         ours.engine.classes.learn(WorkloadKey("ns", name), "main", curve, memory, 30.0, ours.clock())
 
 
-def test_a_profile_that_the_api_server_never_takes_is_given_up_and_holds_up_no_other() -> None:
-    cluster = Refusing(Invalid)
+def test_a_profile_that_the_api_server_rejects_is_given_up_and_delays_no_other() -> None:
+    cluster = FailingJobs(Invalid)
     ours = recommender(cluster, profiles_per_round=2)
     ours.run()
-    _teach(ours, "a", "b", "c")
+    _learn(ours, "a", "b", "c")
     reports = [ours.run() for _ in range(3)]
-    assert cluster.asked == ["a", "b", "c"]
+    assert cluster.requests == ["a", "b", "c"]
     assert [report.unwritten_profiles for report in reports] == [1, 0, 0]
     assert list(reports[0].problems) == ["workload class ns/a"]
 
 
-def test_a_profile_that_cannot_be_written_now_is_tried_again_behind_the_others() -> None:
-    cluster = Refusing(Unreachable)
+def test_a_profile_that_cannot_be_written_is_retried_after_the_others() -> None:
+    cluster = FailingJobs(Unreachable)
     ours = recommender(cluster, profiles_per_round=1)
     ours.run()
-    _teach(ours, "a", "b")
+    _learn(ours, "a", "b")
     for _ in range(3):
         ours.run()
-    assert cluster.asked == ["a", "b", "a"]
+    assert cluster.requests == ["a", "b", "a"]
 
 
-def test_classes_of_a_namespace_that_are_too_many_go_those_first_that_were_used_longest_ago(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_namespace_with_too_many_classes_loses_those_unused_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restored_state, "MAX_CLASSES_PER_NAMESPACE", 2)
-    cluster = Refusing(Unreachable)
+    cluster = FailingJobs(Unreachable)
     ours = recommender(cluster)
     ours.run()
     for name in ("b", "c", "d"):
         cluster.now_s += 1.0
-        _teach(ours, name)
+        _learn(ours, name)
         ours.run()
     assert {key.name for key in cluster.class_profiles} == {"c", "d"}
     assert ours.engine.classes.known(WorkloadKey("ns", "b"), "main") is None
-    assert cluster.asked == ["b", "c", "d", "-b"]
+    assert cluster.requests == ["b", "c", "d", "-b"]
 
 
-def _place(ours: Recommender, member: Member) -> tuple[int, int]:
+def _phase_and_start(ours: Recommender, member: Member) -> tuple[int, int]:
     arrays = ours.engine.fleet.arrays
     return int(arrays.phase[member.slot]), int(arrays.start_cell[member.slot])
 
 
-def test_a_broken_state_is_reported_and_the_container_starts_anew(cluster: Jobs) -> None:
+def test_a_broken_state_is_reported_and_the_container_starts_without_it(cluster: Jobs) -> None:
     ours = recommender(cluster)
     cluster.add("bert-2", a_run("bert-2-pod", started_s=cluster.now_s))
     use(cluster, "bert-2-pod", 0.2, 0.8)
@@ -194,16 +192,16 @@ def test_a_broken_state_is_reported_and_the_container_starts_anew(cluster: Jobs)
     profile = dict(cluster.profiles["bert-2"][-1])
     cluster.profiles["bert-2"].append(profile | {"state": profile["state"][:-9]})
     cluster.class_profiles[KEY] = {"state": "nonsense"}
-    again = recommender(cluster)
+    restarted = recommender(cluster)
     cluster.now_s += 1.0
     use(cluster, "bert-2-pod", 0.2, 0.8)
-    report = again.run()
+    report = restarted.run()
     assert set(report.problems) == {"PhaseProfile ns/bert-2", "workload class ns/bert"}
-    assert [again.engine.fleet.arrays.samples[member.slot] for member in again.engine.fleet] == [1]
+    assert [restarted.engine.fleet.arrays.samples[member.slot] for member in restarted.engine.fleet] == [1]
 
 
 @pytest.mark.parametrize("part", ["groups", "members"])
-def test_a_kept_state_that_does_not_fit_stops_nobody(cluster: Jobs, part: str) -> None:
+def test_an_incomplete_saved_state_stops_no_container(cluster: Jobs, part: str) -> None:
     ours = recommender(cluster)
     for name in ("bert-2", "bert-3"):
         cluster.add(name, a_run(f"{name}-pod", started_s=cluster.now_s))
@@ -214,11 +212,11 @@ def test_a_kept_state_that_does_not_fit_stops_nobody(cluster: Jobs, part: str) -
         cluster.now_s += 1.0
     profile = dict(cluster.profiles["bert-2"][-1])
     content = unpack(profile["state"], "it")
-    content[part] = {name: {"last_cell": kept.get("last_cell")} for name, kept in content[part].items()}
+    content[part] = {name: {"last_cell": state.get("last_cell")} for name, state in content[part].items()}
     cluster.profiles["bert-2"].append(profile | {"state": pack(content)})
-    again = recommender(cluster)
+    restarted = recommender(cluster)
     for name in ("bert-2", "bert-3"):
         use(cluster, f"{name}-pod", 0.2, 0.8)
-    report = again.run()
+    report = restarted.run()
     assert not report.problems
     assert report.samples == 2

@@ -1,4 +1,4 @@
-"""Something that fails, samples or the profiles: nothing is lost, it is said, and it passes."""
+"""Failures of samples and of profiles: nothing is lost, the failure is reported, and work resumes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Measured(Records):
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "problem"),
     [
         (status(500, "the metrics are gone"), "the metrics are gone (500)"),
         (status(503, "service unavailable"), "service unavailable (503)"),
@@ -55,8 +55,8 @@ class Measured(Records):
         ((200, {}, b"<html>a proxy's page</html>"), "the answer is not JSON"),
     ],
 )
-def test_while_the_metrics_api_fails_what_stands_is_kept_and_all_else_goes_on(
-    server: FakeServer, tmp_path: Path, answer: tuple[int, dict[str, str], bytes], said: str
+def test_while_the_metrics_api_fails_targets_stay_and_everything_else_continues(
+    server: FakeServer, tmp_path: Path, answer: tuple[int, dict[str, str], bytes], problem: str
 ) -> None:
     cluster = Measured(server, tmp_path)
     ours = recommender(cluster)
@@ -66,7 +66,7 @@ def test_while_the_metrics_api_fails_what_stands_is_kept_and_all_else_goes_on(
     cluster.raw["new"] = a_vpa("new")
     report = rounds(ours, cluster, 3)
     assert list(report.problems) == ["metrics"]
-    assert said in report.problems["metrics"]
+    assert problem in report.problems["metrics"]
     assert target_of(cluster) == before
     assert cluster.raw["new"]["status"]["observedGeneration"] == 3
     server.answers[:] = [(200, {}, b'{"items": []}')]
@@ -75,10 +75,10 @@ def test_while_the_metrics_api_fails_what_stands_is_kept_and_all_else_goes_on(
     assert report.samples == 1
 
 
-def test_a_vpa_and_a_workload_class_of_one_profile_name_leave_each_other_what_was_written(
+def test_a_vpa_and_a_class_with_the_same_profile_name_do_not_overwrite_each_other(
     server: FakeServer, tmp_path: Path
 ) -> None:
-    """The VPA `class.job`, and the class `job`: the patches make sure of whose it is."""
+    """The VPA `class.job` and the class `job`: each patch first tests whose profile it is."""
     writer = ProfileWriter(connect(kubeconfig(tmp_path / "config", server.url), user_agent="t"))
     named, of_another = read_vpa(a_vpa("class.job")), Profile(ObjectKey("ns", "class.job"), "")
     server.answers[:] = [status(422, "the server rejected our request: testing value /spec/class failed")]
@@ -95,12 +95,12 @@ def test_a_vpa_and_a_workload_class_of_one_profile_name_leave_each_other_what_wa
     ]
 
 
-def test_profiles_that_may_not_be_listed_are_said_once_and_counted_each_time(
+def test_a_forbidden_list_of_profiles_is_logged_once_and_counted_each_time(
     server: FakeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked: list[int] = []
+    codes: list[int] = []
     file = kubeconfig(tmp_path / "config", server.url)
-    api = connect(file, user_agent="t", observe=lambda method, code, seconds: asked.append(code))
+    api = connect(file, user_agent="t", observe=lambda method, code, seconds: codes.append(code))
     watch: Reflector[Profile] = Reflector(api, path_of(PROFILES), read_profile)
     store = ProfileStore(api, Scope(), watch)
     server.answers[:] = [status(403, "phaseprofiles is forbidden")]
@@ -109,4 +109,4 @@ def test_profiles_that_may_not_be_listed_are_said_once_and_counted_each_time(
         assert store.saved_classes(0.0) == {}
     assert caplog.text.count("PhaseProfiles cannot be read") == 1
     assert "phaseprofiles is forbidden" in caplog.text
-    assert asked == [403] * 4
+    assert codes == [403] * 4

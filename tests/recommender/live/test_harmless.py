@@ -1,4 +1,4 @@
-"""A VPA that we make costs nobody a pod: by kind of workload, by its pods, and by what the cluster's VPA can do."""
+"""VPAs that we create cost no pod, whatever the kind of workload, its pods, and what the cluster's VPA supports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from recommender.cluster.vpas.auto_created import DIGEST_ANNOTATION, PROBLEM_ANN
 from recommender.cluster.workloads.ownership import Workload
 from recommender.cluster.workloads.targets import JOBS
 from recommender.live.auto.settings import IN_PLACE_REFUSED, MAX_MIN_REPLICAS, MODE, MODES, safe_settings
-from tests.recommender.live.auto_world import World, a
+from tests.recommender.live.auto_world import World, a_workload
 
 BURSTABLE = Resizability()
 PODS = (
@@ -22,7 +22,7 @@ PODS = (
 EVICTS = ("Recreate", "InPlaceOrRecreate")
 
 
-def said(
+def chosen(
     kind: str, pod: Resizability, *, in_place: bool, mode: str = "InPlaceOrRecreate"
 ) -> tuple[str, str, int | None]:
     """Mode, controlledValues and minReplicas."""
@@ -30,22 +30,20 @@ def said(
     return settings.mode, settings.controlled_values, settings.min_replicas
 
 
-def test_a_job_is_resized_in_place_where_the_cluster_can_and_is_never_evicted_where_it_cannot() -> None:
-    assert said("Job", BURSTABLE, in_place=True) == ("InPlace", "RequestsOnly", 1)
-    assert said("Job", BURSTABLE, in_place=False) == ("InPlaceOrRecreate", "RequestsOnly", MAX_MIN_REPLICAS)
+def test_a_job_is_resized_in_place_if_supported_and_never_evicted_otherwise() -> None:
+    assert chosen("Job", BURSTABLE, in_place=True) == ("InPlace", "RequestsOnly", 1)
+    assert chosen("Job", BURSTABLE, in_place=False) == ("InPlaceOrRecreate", "RequestsOnly", MAX_MIN_REPLICAS)
 
 
-def test_limits_go_along_where_the_pods_are_guaranteed_and_must_stay_so() -> None:
-    assert said("Job", Resizability(GUARANTEED), in_place=True) == ("InPlace", "RequestsAndLimits", 1)
-    assert said("Deployment", Resizability(GUARANTEED), in_place=False)[1] == "RequestsAndLimits"
-    assert said("CronJob", Resizability(GUARANTEED), in_place=False, mode="Initial")[1] == "RequestsAndLimits"
+def test_limits_follow_the_requests_of_guaranteed_pods() -> None:
+    assert chosen("Job", Resizability(GUARANTEED), in_place=True) == ("InPlace", "RequestsAndLimits", 1)
+    assert chosen("Deployment", Resizability(GUARANTEED), in_place=False)[1] == "RequestsAndLimits"
+    assert chosen("CronJob", Resizability(GUARANTEED), in_place=False, mode="Initial")[1] == "RequestsAndLimits"
 
 
 @pytest.mark.parametrize("pod", PODS[2:], ids=["BestEffort", "limits only", "restarts"])
 @pytest.mark.parametrize("kind", ["Job", "StatefulSet"])
-def test_what_cannot_be_resized_is_changed_when_it_is_made_anew_only_and_the_reason_is_told(
-    kind: str, pod: Resizability
-) -> None:
+def test_pods_that_cannot_be_resized_get_mode_initial_with_a_reason(kind: str, pod: Resizability) -> None:
     settings, reason = safe_settings(Settings(), kind, [BURSTABLE, pod], has_in_place=True)
     assert settings.mode == "Initial"
     assert reason.endswith("only pods that are made anew get what is recommended (mode Initial)")
@@ -53,75 +51,75 @@ def test_what_cannot_be_resized_is_changed_when_it_is_made_anew_only_and_the_rea
 
 @pytest.mark.parametrize("kind", sorted(JOBS))
 @pytest.mark.parametrize("in_place", [True, False])
-def test_no_job_is_evicted_whatever_its_annotation_asks_for(kind: str, in_place: bool) -> None:
+def test_no_job_is_evicted_whatever_mode_its_annotation_requests(kind: str, in_place: bool) -> None:
     for mode in MODES:
         for pod in PODS:
-            chosen, _, min_replicas = said(kind, pod, in_place=in_place, mode=mode)
-            assert chosen not in EVICTS or (chosen == "InPlaceOrRecreate" and min_replicas == MAX_MIN_REPLICAS)
+            used, _, min_replicas = chosen(kind, pod, in_place=in_place, mode=mode)
+            assert used not in EVICTS or (used == "InPlaceOrRecreate" and min_replicas == MAX_MIN_REPLICAS)
 
 
-def test_a_daemon_set_leaves_no_node_without_its_pod_unless_its_owner_asks_for_that() -> None:
-    assert said("DaemonSet", BURSTABLE, in_place=True) == ("InPlace", "RequestsOnly", 1)
-    assert said("DaemonSet", BURSTABLE, in_place=False) == ("InPlaceOrRecreate", "RequestsOnly", MAX_MIN_REPLICAS)
-    assert said("DaemonSet", Resizability(restarts=True), in_place=True)[0] == "Initial"
-    assert said("DaemonSet", BURSTABLE, in_place=False, mode="Recreate") == ("Recreate", "RequestsOnly", None)
+def test_a_daemon_set_is_not_evicted_unless_its_annotation_requests_it() -> None:
+    assert chosen("DaemonSet", BURSTABLE, in_place=True) == ("InPlace", "RequestsOnly", 1)
+    assert chosen("DaemonSet", BURSTABLE, in_place=False) == ("InPlaceOrRecreate", "RequestsOnly", MAX_MIN_REPLICAS)
+    assert chosen("DaemonSet", Resizability(restarts=True), in_place=True)[0] == "Initial"
+    assert chosen("DaemonSet", BURSTABLE, in_place=False, mode="Recreate") == ("Recreate", "RequestsOnly", None)
 
 
-def test_other_workloads_may_be_made_anew_by_the_updaters_own_rules() -> None:
-    assert said("Deployment", BURSTABLE, in_place=False) == ("InPlaceOrRecreate", "RequestsOnly", None)
-    assert said("Deployment", BURSTABLE, in_place=False, mode="Recreate") == ("Recreate", "RequestsOnly", None)
+def test_a_deployment_may_be_evicted_by_the_updaters_own_rules() -> None:
+    assert chosen("Deployment", BURSTABLE, in_place=False) == ("InPlaceOrRecreate", "RequestsOnly", None)
+    assert chosen("Deployment", BURSTABLE, in_place=False, mode="Recreate") == ("Recreate", "RequestsOnly", None)
 
 
-def test_who_asks_for_in_place_alone_is_never_evicted_either() -> None:
+def test_a_deployment_that_requests_mode_in_place_is_never_evicted() -> None:
     settings, reason = safe_settings(Settings("InPlace"), "Deployment", [BURSTABLE], has_in_place=False)
     assert (settings.mode, settings.min_replicas, reason) == ("InPlaceOrRecreate", MAX_MIN_REPLICAS, IN_PLACE_REFUSED)
 
 
 def job(resources: dict[str, dict[str, str]]) -> Workload:
     containers = [{"name": "main", "resources": resources}]
-    return a("Job", "bert", spec={"template": {"spec": {"containers": containers}}})
+    return a_workload("Job", "bert", spec={"template": {"spec": {"containers": containers}}})
 
 
-def test_the_template_decides_before_there_is_a_pod_and_the_vpa_says_why() -> None:
-    vpa = World().add(job({})).the_vpa()
+def test_the_pod_template_decides_before_there_is_a_pod_and_the_vpa_has_the_reason() -> None:
+    vpa = World().add(job({})).only_vpa()
     assert vpa.update_mode == "Initial"
     assert vpa.annotations[PROBLEM_ANNOTATION].startswith("its pods are BestEffort")
 
 
-def test_a_pod_that_admission_made_guaranteed_counts_as_soon_as_it_is_seen() -> None:
+def test_a_pod_that_admission_made_guaranteed_counts_once_it_is_seen() -> None:
     bert = job({"requests": {"cpu": "1", "memory": "1Gi"}})
     world = World().add(bert)
-    assert world.the_vpa().policy_for("main").controlled_values == "RequestsOnly"
+    assert world.only_vpa().policy_for("main").controlled_values == "RequestsOnly"
     world.pods[bert.ref] = [Resizability(GUARANTEED)]
-    assert world.the_vpa().policy_for("main").controlled_values == "RequestsAndLimits"
+    assert world.only_vpa().policy_for("main").controlled_values == "RequestsAndLimits"
 
 
-def test_an_upgrade_of_the_vpa_changes_ours_and_takes_the_reason_away() -> None:
+def test_in_place_support_after_an_upgrade_changes_our_vpa_and_removes_the_reason() -> None:
     world = World(in_place=False).add(job({"requests": {"cpu": "1"}}))
-    before = world.the_vpa()
+    before = world.only_vpa()
     assert (before.update_mode, before.min_replicas) == ("InPlaceOrRecreate", MAX_MIN_REPLICAS)
     assert before.annotations[PROBLEM_ANNOTATION] == IN_PLACE_REFUSED
     world.in_place = True
-    after = world.the_vpa()
+    after = world.only_vpa()
     assert (after.uid, after.update_mode, after.min_replicas) == (before.uid, "InPlace", 1)
     assert PROBLEM_ANNOTATION not in after.annotations
 
 
-def test_what_an_earlier_version_made_is_no_persons_doing_and_is_made_harmless() -> None:
-    world = World().add(a("Job", "a"))
-    world.settle()
+def test_a_vpa_created_by_an_earlier_version_does_not_count_as_edited_and_is_made_harmless() -> None:
+    world = World().add(a_workload("Job", "a"))
+    world.reconcile()
     earlier = {"updateMode": "InPlaceOrRecreate", "minReplicas": 1}
     world.edit("a.job", updatePolicy=earlier)
     world.server.vpas["a.job"]["metadata"]["annotations"][DIGEST_ANNOTATION] = (
-        "97b9734d36fc665c9576"  # what it wrote there
+        "97b9734d36fc665c9576"  # as that version wrote it
     )
-    assert world.the_vpa().update_mode == "InPlace"
+    assert world.only_vpa().update_mode == "InPlace"
 
 
-def test_a_mode_that_would_evict_a_job_is_not_taken_from_its_namespace_either() -> None:
-    world = World().add(job({"requests": {"cpu": "1"}}), a("Deployment", "web"))
+def test_a_mode_of_the_namespace_that_would_evict_a_job_is_not_used_for_the_job() -> None:
+    world = World().add(job({"requests": {"cpu": "1"}}), a_workload("Deployment", "web"))
     world.namespace = type(world.namespace)(world.namespace.name, world.namespace.labels, {MODE: "Recreate"})
-    world.settle()
+    world.reconcile()
     assert {vpa.key.name: vpa.update_mode for vpa in world.vpas.values()} == {
         "bert.job": "Initial",
         "web.deployment": "Recreate",

@@ -1,4 +1,4 @@
-"""Kills for memory in whole rounds: which are believed, whose they are, and what the next target rests on."""
+"""Kills for memory in whole rounds: which are accepted, which container they count for, and the next target."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def kill(cluster: Records, had_gib: float, age_s: float = 0.0, pod: str = "job-1
     return OomObservation(ObjectKey("ns", pod), "main", cluster.now_s - age_s, had_gib * GIB)
 
 
-def test_of_several_kills_a_bad_one_does_not_lose_the_others(cluster: Records) -> None:
+def test_an_invalid_kill_does_not_discard_the_others(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 3)
     cluster.killed = [kill(cluster, math.nan), kill(cluster, 4.0)]
     report = rounds(ours, cluster, 1)
-    (about,) = report.problems
-    assert "uid-job-1" in about
+    (subject,) = report.problems
+    assert "uid-job-1" in subject
     assert target_of(cluster)[1] == pytest.approx(4.8, rel=0.01)
 
 
-def test_a_kill_of_a_pod_that_is_gone_before_the_round_counts_for_those_that_come_after_it(cluster: Records) -> None:
+def test_a_kill_of_a_pod_that_is_gone_before_the_round_counts_for_its_replacement(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 3)
     cluster.killed = [kill(cluster, 4.0)]
@@ -43,7 +43,7 @@ def test_a_kill_of_a_pod_that_is_gone_before_the_round_counts_for_those_that_com
     assert target_of(cluster)[1] >= 4.8
 
 
-def test_a_kill_that_is_said_to_be_older_than_a_day_is_not_believed_and_that_is_told(cluster: Records) -> None:
+def test_a_kill_older_than_a_day_is_refused_and_reported(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 3)
     cluster.killed = [kill(cluster, 4.0, age_s=30 * 3600.0)]
@@ -54,7 +54,7 @@ def test_a_kill_that_is_said_to_be_older_than_a_day_is_not_believed_and_that_is_
     assert target_of(cluster)[1] <= 4.0
 
 
-def test_a_kill_by_a_clock_that_is_ahead_counts_as_one_of_now(cluster: Records) -> None:
+def test_a_kill_with_a_time_in_the_future_counts_as_now(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 3)
     cluster.killed = [kill(cluster, 4.0, age_s=-3600.0)]
@@ -62,7 +62,7 @@ def test_a_kill_by_a_clock_that_is_ahead_counts_as_one_of_now(cluster: Records) 
     assert ours.engine.groups.arrays.killed_s[ours.engine.groups.slots[MAIN]] == cluster.now_s
 
 
-def test_the_bump_rests_on_the_highest_use_of_the_day_and_not_of_the_last_minutes(cluster: Records) -> None:
+def test_the_bump_is_based_on_the_peak_of_the_day_and_not_of_the_last_minutes(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 2, memory_gib=6.0)
     rounds(ours, cluster, 100, memory_gib=1.0)
@@ -71,13 +71,13 @@ def test_the_bump_rests_on_the_highest_use_of_the_day_and_not_of_the_last_minute
     assert target_of(cluster)[1] >= 6.0 * 1.19
 
 
-def test_a_kill_of_a_pod_that_was_never_ours_is_nothing_to_us(cluster: Records) -> None:
+def test_a_kill_of_an_unknown_pod_is_ignored(cluster: Records) -> None:
     cluster.killed = [kill(cluster, 4.0, pod="stranger")]
     report = rounds(recommender(cluster), cluster, 2)
     assert (report.kills, report.problems) == (0, {})
 
 
-def test_a_kill_of_a_pod_whose_vpa_is_gone_as_well_is_nothing_to_us(cluster: Records) -> None:
+def test_a_kill_of_a_pod_whose_vpa_is_gone_is_ignored(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 3)
     del cluster.raw["job"]

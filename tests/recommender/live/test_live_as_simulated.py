@@ -1,4 +1,4 @@
-"""What the dry run plays is what runs live: the same traces, told by the simulated cluster and by a fake one."""
+"""The dry run simulates what runs live: the same traces, in the simulated cluster and in a fake one."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ CYCLE_SAMPLES = 6
 
 
 class Jobs(Records):
-    """Each trace is the only pod of a Job with a VPA of its own; all three are called by its number."""
+    """Each trace is the only pod of a Job with a VPA of its own; all three are named by its number."""
 
     def __init__(self) -> None:
         super().__init__()
         self.running: dict[str, tuple[Vpa, SelectedPods]] = {}
-        self.said: list[tuple[int, ContainerRecommendation]] = []
+        self.recommended: list[tuple[int, ContainerRecommendation]] = []
 
     def vpas(self) -> Sequence[Vpa]:
         return [vpa for vpa, _ in self.running.values()]
@@ -53,15 +53,15 @@ class Jobs(Records):
     def publish(
         self, vpa: Vpa, recommendations: Sequence[ContainerRecommendation], _: Mapping[str, Condition | None]
     ) -> None:
-        (one,) = recommendations
-        self.said.append((int(vpa.key.name), one))
+        (recommendation,) = recommendations
+        self.recommended.append((int(vpa.key.name), recommendation))
 
 
 class Live:
-    """The live recommender, asked as a simulated cluster asks."""
+    """The live recommender, behind the interface of the simulation."""
 
     def __init__(self, traces: Sequence[Trace], rules: ClusterRules) -> None:
-        self._traces, self._rules, self._left = traces, rules, list[int]()
+        self._traces, self._rules, self._ended = traces, rules, list[int]()
         self.view = Jobs()
         self.ours = Recommender(
             self.view,
@@ -73,31 +73,31 @@ class Live:
             lead_time=LeadTime(rules.apply_delay_s + STEP_S, STEP_S),
         )
 
-    def recommend(self, told: RoundInput) -> Sequence[tuple[int, ContainerRecommendation]]:
-        view, now = self.view, told.round
-        view.now_s, view.said = now.now_s, []
-        for number in self._left:
-            del view.running[named(number)]
-        for number in sorted({*now.began, *told.changed, *now.ended}):
-            view.running[named(number)] = self._job(number, told, ended=number in now.ended)
-        self._left = list(now.ended)
-        for number, position, used in zip(now.numbers.tolist(), now.positions.tolist(), told.usage, strict=True):
+    def recommend(self, observed: RoundInput) -> Sequence[tuple[int, ContainerRecommendation]]:
+        view, now = self.view, observed.round
+        view.now_s, view.recommended = now.now_s, []
+        for number in self._ended:
+            del view.running[name_of(number)]
+        for number in sorted({*now.began, *observed.changed, *now.ended}):
+            view.running[name_of(number)] = self._job(number, observed, ended=number in now.ended)
+        self._ended = list(now.ended)
+        for number, position, used in zip(now.numbers.tolist(), now.positions.tolist(), observed.usage, strict=True):
             at_s = float(self._traces[number].series.timestamps[position])
-            view.used.append((ContainerKey("ns", named(number), "main"), Sample(at_s, *used.tolist())))
-        view.killed = [OomObservation(ObjectKey("ns", named(n)), "main", now.now_s, had) for n, had in told.kills]
+            view.used.append((ContainerKey("ns", name_of(number), "main"), Sample(at_s, *used.tolist())))
+        view.killed = [OomObservation(ObjectKey("ns", name_of(n)), "main", now.now_s, had) for n, had in observed.kills]
         assert self.ours.run().problems == {}
-        return view.said
+        return view.recommended
 
-    def _job(self, number: int, told: RoundInput, *, ended: bool) -> tuple[Vpa, SelectedPods]:
-        name, series = named(number), self._traces[number].series
-        has, limited = amounts_of(told.has[number]), self._rules.kills.limits == "follow"
+    def _job(self, number: int, observed: RoundInput, *, ended: bool) -> tuple[Vpa, SelectedPods]:
+        name, series = name_of(number), self._traces[number].series
+        requests, limited = amounts_of(observed.has[number]), self._rules.kills.limits == "follow"
         start_s = float(series.timestamps[0])
         end = Termination("Completed", start_s, float(series.timestamps[-1]) + STEP_S, 0)
         pod = a_pod(name, limited=limited)
         container = replace(
             pod.containers[0],
-            requests=has,
-            limits=(math.nan, has[MEMORY]) if limited else pod.containers[0].limits,
+            requests=requests,
+            limits=(math.nan, requests[MEMORY]) if limited else pod.containers[0].limits,
             started_s=start_s,
             terminated=end if ended else None,
         )
@@ -108,7 +108,7 @@ class Live:
         return vpa, SelectedPods([pod], {name: series.workload})
 
 
-def named(number: int) -> str:
+def name_of(number: int) -> str:
     return f"{number:09d}"
 
 
@@ -126,60 +126,60 @@ def a_pod(name: str, *, limited: bool) -> Pod:
 
 
 def jobs_of_three_classes() -> list[Trace]:
-    """Six runs of each, several at a time: steady ones, ones of two phases, ones that need more than they declare."""
-    chance, found = np.random.default_rng(0), list[Trace]()
+    """Six runs each, overlapping: steady, with two phases, and with more need than declared."""
+    chance, traces = np.random.default_rng(0), list[Trace]()
     for number in range(18):
         kind, samples = number % 3, int(chance.integers(40, 70))
         stage = np.arange(samples) * 2 // samples
         memory_gib = {0: np.full(samples, 1.0), 1: 0.5 + 1.5 * stage, 2: 0.5 + 5.0 * stage}[kind]
-        one = trace(
+        series = trace(
             memory_gib * chance.uniform(0.97, 1.03, samples),
             name=f"run-{number}",
             start=START + 20 * number * int(STEP_S),
             workload=("steady", "staged", "beyond")[kind],
         ).series
-        one.usage[:, 0] = np.where(stage == 1, 0.9, 0.2) * chance.uniform(0.8, 1.1, samples)
-        found.append(Trace(one, 4))
-    return found
+        series.usage[:, 0] = np.where(stage == 1, 0.9, 0.2) * chance.uniform(0.8, 1.1, samples)
+        traces.append(Trace(series, 4))
+    return traces
 
 
-def simulated(traces: Sequence[Trace], by: ClusterRules) -> Phasewise:
-    return Phasewise(traces, [MODEL] * len(traces), by, STEP_S, CYCLE_SAMPLES, Options(), Classes())
+def simulated(traces: Sequence[Trace], cluster_rules: ClusterRules) -> Phasewise:
+    return Phasewise(traces, [MODEL] * len(traces), cluster_rules, STEP_S, CYCLE_SAMPLES, Options(), Classes())
 
 
 @dataclass
-class Noted:
-    """A recommender, and each time that it said something else of a container: which, when, and every bit of it."""
+class ChangeRecorder:
+    """A recommender, and each change of a container's recommendation: when, which container, and all bits."""
 
     recommender: SimulatedRecommender
-    stands: dict[int, bytes] = field(default_factory=dict)
+    current: dict[int, bytes] = field(default_factory=dict)
     changes: list[tuple[float, int, bytes]] = field(default_factory=list)
 
-    def recommend(self, told: RoundInput) -> Sequence[tuple[int, ContainerRecommendation]]:
-        said = self.recommender.recommend(told)
-        for number, one in sorted(said, key=lambda each: each[0]):
-            bits = np.array([one.lower, one.target, one.upper]).tobytes()
-            if self.stands.get(number) != bits:
-                self.changes.append((told.round.now_s, number, bits))
-                self.stands[number] = bits
-        return said
+    def recommend(self, observed: RoundInput) -> Sequence[tuple[int, ContainerRecommendation]]:
+        published = self.recommender.recommend(observed)
+        for number, each in sorted(published, key=lambda pair: pair[0]):
+            bits = np.array([each.lower, each.target, each.upper]).tobytes()
+            if self.current.get(number) != bits:
+                self.changes.append((observed.round.now_s, number, bits))
+                self.current[number] = bits
+        return published
 
 
-def course(kept: Outcome) -> tuple[object, ...]:
-    return kept.positions, kept.amounts, kept.marks
+def comparable(outcome: Outcome) -> tuple[object, ...]:
+    return outcome.positions, outcome.amounts, outcome.marks
 
 
 @pytest.mark.parametrize(
-    "by",
+    "cluster_rules",
     [rules(20.0), rules(20.0, "none"), rules(20.0, recreates=True)],
-    ids=["limits follow", "without limits", "made anew"],
+    ids=["limits follow", "without limits", "recreated"],
 )
-def test_the_same_traces_come_to_the_same_targets_bit_for_bit(by: ClusterRules) -> None:
+def test_live_and_simulated_recommenders_publish_the_same_targets_bit_for_bit(cluster_rules: ClusterRules) -> None:
     traces = jobs_of_three_classes()
-    offline, live = (Noted(one) for one in (simulated(traces, by), Live(traces, by)))
-    kept, kept_live = (play(traces, one, by, STEP_S) for one in (offline, live))
+    offline, live = (ChangeRecorder(each) for each in (simulated(traces, cluster_rules), Live(traces, cluster_rules)))
+    outcomes, live_outcomes = (play(traces, each, cluster_rules, STEP_S) for each in (offline, live))
     assert offline.changes == live.changes
-    assert [course(one) for one in kept] == [course(one) for one in kept_live]
+    assert [comparable(each) for each in outcomes] == [comparable(each) for each in live_outcomes]
     assert len(offline.changes) > 4 * len(traces)
-    happened = {name for one in kept for name, at_s in one.marks.items() if at_s}
-    assert happened >= {"asked", "applied", *(["killed"] if by.kills.limits == "follow" else [])}
+    marks = {name for outcome in outcomes for name, at_s in outcome.marks.items() if at_s}
+    assert marks >= {"asked", "applied", *(["killed"] if cluster_rules.kills.limits == "follow" else [])}

@@ -1,4 +1,4 @@
-"""The manifests say what the program does: their arguments are options, their probes served, their rights enough."""
+"""The manifests and the image fit the program: arguments are options, probes are served, rights suffice."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def containers() -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 SPECS = [pytest.param(spec, id=where) for where, spec in pod_specs()]
 CONTAINERS = [pytest.param(container, id=where) for where, container in containers()]
-OURS = [parameter for parameter in CONTAINERS if "args" in parameter.values[0]]
+WITH_ARGUMENTS = [parameter for parameter in CONTAINERS if "args" in parameter.values[0]]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.name)
-def test_every_object_has_its_place(file: Path) -> None:
+def test_every_object_has_a_kind_and_a_namespace_unless_it_is_cluster_scoped(file: Path) -> None:
     for found in objects(file):
         assert found["apiVersion"]
         assert found["kind"]
@@ -70,9 +70,9 @@ def test_every_object_has_its_place(file: Path) -> None:
         assert ("namespace" in found["metadata"]) != cluster_wide
 
 
-@pytest.mark.parametrize("container", OURS)
-def test_its_arguments_are_understood(container: Mapping[str, Any], tmp_path: Path) -> None:
-    """Each file they name is put in place first; nothing is run."""
+@pytest.mark.parametrize("container", WITH_ARGUMENTS)
+def test_the_arguments_of_a_container_are_options_of_the_command(container: Mapping[str, Any], tmp_path: Path) -> None:
+    """The settings file that they name is replaced; nothing is run."""
     arguments = [str(argument) for argument in container["args"]]
     assert arguments[0] in COMMANDS
     settings = tmp_path / "settings.yaml"
@@ -88,49 +88,49 @@ def test_its_arguments_are_understood(container: Mapping[str, Any], tmp_path: Pa
     group.make_context(group.name, given)
 
 
-def test_its_settings_are_options_and_say_nothing_else() -> None:
+def test_the_settings_are_options_of_the_recommender() -> None:
     keys = {key for option in recommender.params if isinstance(option, click.Option) for key in keys_of(option)}
     assert yaml.safe_load(one("deployment.yaml", "ConfigMap")["data"]["settings.yaml"]).keys() <= keys
 
 
-def test_the_words_on_how_to_use_a_trained_model_name_a_variable_and_a_configmap_that_are() -> None:
-    words = (FOLDER / "training.yaml").read_text()
+def test_the_comments_on_a_trained_model_name_its_variable_and_configmap() -> None:
+    text = (FOLDER / "training.yaml").read_text()
     name = one("training.yaml", "ConfigMap")["metadata"]["name"]
-    assert f"{ENVIRONMENT}_MODEL=configmap:kube-system/{name}" in words
-    assert f"--configmap=kube-system/{name}" in words
+    assert f"{ENVIRONMENT}_MODEL=configmap:kube-system/{name}" in text
+    assert f"--configmap=kube-system/{name}" in text
 
 
-def test_the_documented_command_puts_the_training_and_the_right_to_its_model_beside_a_recommender_of_helm() -> None:
+def test_the_documented_command_moves_the_training_and_its_rights_to_another_namespace() -> None:
     (line,) = (
         line for line in (ROOT / "docs" / "how-to" / "models.md").read_text().splitlines() if line.startswith("sed ")
     )
-    made = subprocess.check_output(
+    output = subprocess.check_output(
         ["sh", "-c", line.partition("|")[0]], cwd=ROOT, env={**os.environ, "namespace": "phasewise-system"}, text=True
     )
-    assert made.count("phasewise-system") == (FOLDER / "training.yaml").read_text().count("kube-system")
-    watching = next(
+    assert output.count("phasewise-system") == (FOLDER / "training.yaml").read_text().count("kube-system")
+    binding = next(
         found
-        for found in yaml.safe_load_all(made)
+        for found in yaml.safe_load_all(output)
         if found["kind"] == "RoleBinding" and found["metadata"]["name"] == "phasewise-model"
     )
-    assert [who["namespace"] for who in watching["subjects"]] == ["phasewise-system"]
+    assert [subject["namespace"] for subject in binding["subjects"]] == ["phasewise-system"]
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_nothing_runs_as_root_or_may_become_it(spec: Mapping[str, Any]) -> None:
+def test_no_container_runs_as_root_or_may_become_root(spec: Mapping[str, Any]) -> None:
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["runAsUser"] > 0
     for container in (*spec.get("initContainers", ()), *spec["containers"]):
-        confined = container["securityContext"]
-        assert confined["readOnlyRootFilesystem"] is True
-        assert confined["allowPrivilegeEscalation"] is False
-        assert confined["capabilities"]["drop"] == ["ALL"]
+        security = container["securityContext"]
+        assert security["readOnlyRootFilesystem"] is True
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"]["drop"] == ["ALL"]
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
         assert "memory" in container["resources"]["limits"]
-        assert "cpu" not in container["resources"]["limits"]  # a limit on CPU makes a round late, and saves nobody
+        assert "cpu" not in container["resources"]["limits"]  # a CPU limit only makes rounds late
 
 
-def test_two_replicas_elect_a_leader_whose_lease_the_role_allows() -> None:
+def test_two_replicas_elect_a_leader_with_a_lease_that_the_role_allows() -> None:
     deployment, role = one("deployment.yaml", "Deployment"), one("rbac.yaml", "Role")
     assert deployment["spec"]["replicas"] >= 2
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -139,13 +139,13 @@ def test_two_replicas_elect_a_leader_whose_lease_the_role_allows() -> None:
     leases = [rule for rule in role["rules"] if rule["resources"] == ["leases"] and "resourceNames" in rule]
     assert [rule["resourceNames"] for rule in leases] == [[defaults["replicas.lease_name"]]]
     assert role["metadata"]["namespace"] == defaults["replicas.lease_namespace"]
-    assert one("rbac.yaml", "Lease")["metadata"]["name"] == defaults["replicas.lease_name"]  # goes with the rest
+    assert one("rbac.yaml", "Lease")["metadata"]["name"] == defaults["replicas.lease_name"]  # deleted with the rest
     account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
     assert account == one("rbac.yaml", "ServiceAccount")["metadata"]["name"]
     assert deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > 10
 
 
-def test_probes_and_service_lead_to_where_it_serves() -> None:
+def test_probes_and_service_use_the_port_that_is_served() -> None:
     spec = one("deployment.yaml", "Deployment")["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     (port,) = container["ports"]
@@ -164,15 +164,15 @@ def test_probes_and_service_lead_to_where_it_serves() -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_every_image_is_the_one_that_can_do_it_and_every_mount_has_its_volume(spec: Mapping[str, Any]) -> None:
+def test_each_container_has_the_image_it_needs_and_every_mount_its_volume(spec: Mapping[str, Any]) -> None:
     volumes = {volume["name"] for volume in spec["volumes"]}
-    everything = (*spec.get("initContainers", ()), *spec["containers"])
-    learns = any("train" in container["args"] for container in everything)
-    assert {container["image"] for container in everything} == {f"phasewise{'-offline' if learns else ''}:latest"}
-    assert {mount["name"] for container in everything for mount in container["volumeMounts"]} == volumes
+    all_containers = (*spec.get("initContainers", ()), *spec["containers"])
+    trains = any("train" in container["args"] for container in all_containers)
+    assert {container["image"] for container in all_containers} == {f"phasewise{'-offline' if trains else ''}:latest"}
+    assert {mount["name"] for container in all_containers for mount in container["volumeMounts"]} == volumes
 
 
-def test_nothing_is_built_in_the_image_that_runs_and_nothing_runs_as_root_there() -> None:
+def test_the_final_stage_of_the_image_builds_nothing_and_is_not_root() -> None:
     last = (ROOT / "Dockerfile").read_text().split("\nFROM ")[-1]
     assert "pip install" not in last
     assert "apt-get" not in last
@@ -180,7 +180,7 @@ def test_nothing_is_built_in_the_image_that_runs_and_nothing_runs_as_root_there(
     assert {spec["securityContext"]["runAsUser"] for _, spec in pod_specs()} == {65532}
 
 
-def test_the_image_is_without_the_libraries_of_the_dry_run_unless_it_is_built_with_all() -> None:
+def test_the_image_lacks_the_libraries_of_the_dry_run_unless_built_with_them() -> None:
     text = (ROOT / "Dockerfile").read_text()
     assert "\nARG REQUIREMENTS=requirements-cluster.txt\n" in text
     assert "\nRUN pip install -r ${REQUIREMENTS}\n" in text
@@ -188,16 +188,16 @@ def test_the_image_is_without_the_libraries_of_the_dry_run_unless_it_is_built_wi
     assert "!requirements*.txt" in (ROOT / ".dockerignore").read_text().splitlines()
 
 
-def test_a_new_version_brings_a_small_layer_above_the_large_one_of_its_dependencies() -> None:
+def test_the_image_has_a_layer_of_dependencies_below_that_of_the_program() -> None:
     stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
     copies = [line for line in stages[-1].splitlines() if line.startswith("COPY --from=")]
     assert [line.split()[1] for line in copies] == ["--from=dependencies-alone", "--from=build"]
-    (alone,) = (stage for stage in stages if stage.startswith("dependencies AS dependencies-alone\n"))
-    assert "COPY" not in alone
+    (dependencies,) = (stage for stage in stages if stage.startswith("dependencies AS dependencies-alone\n"))
+    assert "COPY" not in dependencies
 
 
-def test_the_image_starts_with_what_was_compiled_into_it() -> None:
-    """Where it was put at the build, there the start takes it from, and it comes to where the pods may write."""
+def test_the_image_starts_with_the_kernels_compiled_at_its_build() -> None:
+    """The start copies them from where the build put them to a folder that the pods may write to."""
     stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
     (build,) = (stage for stage in stages if " AS build\n" in stage)
     last = stages[-1]
@@ -213,7 +213,7 @@ def test_the_image_starts_with_what_was_compiled_into_it() -> None:
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """Folders as in the image, with a program that says what it was asked and sees."""
+    """Folders as in the image, with a program that prints its arguments and the compiled file."""
     for folder in ("start", "bin", "kernels", "tmp"):
         (tmp_path / folder).mkdir()
     shutil.copy(ROOT / "scripts" / "start-in-image", tmp_path / "start" / "phasewise")
@@ -224,8 +224,8 @@ def image(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def started(image: Path, cache: Path, *before: str) -> tuple[int, str, str]:
-    """After commands of a shell, which becomes the start: its number stays."""
+def run_start(image: Path, cache: Path, *before: str) -> tuple[int, str, str]:
+    """Run the start after shell commands in the same process, so that `$$` is the same."""
     command = ["/bin/sh", "-ec", "\n".join((*before, 'exec "$@"')), "sh"]
     command += [str(image / "start" / "phasewise"), "explain", "two words"]
     done = subprocess.run(
@@ -234,58 +234,58 @@ def started(image: Path, cache: Path, *before: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_what_was_compiled_is_copied_once(image: Path) -> None:
+def test_compiled_kernels_are_copied_once(image: Path) -> None:
     cache = image / "tmp" / "kernels"
-    assert started(image, cache) == (3, "2: explain two words\nfirst", "")
+    assert run_start(image, cache) == (3, "2: explain two words\nfirst", "")
     (image / "kernels" / "compiled").write_text("second")
-    assert started(image, cache) == (3, "2: explain two words\nfirst", "")
+    assert run_start(image, cache) == (3, "2: explain two words\nfirst", "")
     assert [path.name for path in (image / "tmp").iterdir()] == ["kernels"]
 
 
-def test_what_a_start_that_was_ended_left_of_its_copy_is_done_anew(image: Path) -> None:
-    left = ('mkdir -p "$NUMBA_CACHE_DIR.$$"', 'echo half > "$NUMBA_CACHE_DIR.$$/compiled"')
-    assert started(image, image / "tmp" / "kernels", *left) == (3, "2: explain two words\nfirst", "")
+def test_an_incomplete_copy_of_an_interrupted_start_is_replaced(image: Path) -> None:
+    interrupted = ('mkdir -p "$NUMBA_CACHE_DIR.$$"', 'echo half > "$NUMBA_CACHE_DIR.$$/compiled"')
+    assert run_start(image, image / "tmp" / "kernels", *interrupted) == (3, "2: explain two words\nfirst", "")
     assert [path.name for path in (image / "tmp" / "kernels").iterdir()] == ["compiled"]
 
 
-def test_where_nothing_may_be_written_it_starts_all_the_same(image: Path) -> None:
-    assert started(image, image / "absent" / "kernels") == (3, "2: explain two words\n", "")
+def test_the_program_starts_although_the_cache_cannot_be_written(image: Path) -> None:
+    assert run_start(image, image / "absent" / "kernels") == (3, "2: explain two words\n", "")
 
 
 # -- on a real API server ----------------------------------------------------------------------------------------------
 
 
-def test_the_api_server_takes_all_of_it_to_the_letter(cluster: Cluster, vpa: Cluster) -> None:
-    """Strict: a field that it does not know is an error."""
+def test_the_api_server_accepts_all_manifests_with_strict_validation(cluster: Cluster, vpa: Cluster) -> None:
+    """Strict: an unknown field is an error."""
     crd = ROOT / "manifests" / "crd" / "phaseprofiles.yaml"
     for file in (crd, *FILES):
         cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", file)
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_its_pods_are_allowed_where_the_strictest_standard_holds(
+def test_the_pods_are_allowed_under_the_restricted_pod_security_standard(
     cluster: Cluster, spec: Mapping[str, Any], namespace: str
 ) -> None:
     cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
     cluster.core.patch_namespace(namespace, {"metadata": {"labels": {"tested": "yes"}}})
-    bare = {key: value for key, value in spec.items() if key not in ("serviceAccountName", "priorityClassName")}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ours", "namespace": namespace}, "spec": bare}
+    reduced = {key: value for key, value in spec.items() if key not in ("serviceAccountName", "priorityClassName")}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ours", "namespace": namespace}, "spec": reduced}
     created = cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(pod))
     assert json.loads(created)["metadata"]["name"] == "ours"
 
 
-def test_the_trainer_may_publish_the_model_and_the_recommender_may_watch_it_and_no_more(
+def test_the_trainer_may_only_publish_the_model_and_the_recommender_only_watch_it(
     cluster: Cluster, vpa: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)
     cluster.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", FOLDER / "rbac.yaml", FOLDER / "training.yaml")
     trainer = cluster.service_account("kube-system", "phasewise-trainer")
     watcher = cluster.service_account("kube-system", "phasewise-recommender")
-    told: list[str] = []
+    events: list[str] = []
     api = connect(watcher, user_agent="test")
     watch = ModelWatch(
         model_source("configmap:kube-system/phasewise-model", lambda: api),
-        lambda loaded, problem: told.append(problem or (loaded.model.origin if loaded else "")),
+        lambda loaded, problem: events.append(problem or (loaded.model.origin if loaded else "")),
     )
     assert watch.load_first().model.origin == "bundled"
     bundled = ROOT / "recommender" / "data" / "model"
@@ -294,20 +294,20 @@ def test_the_trainer_may_publish_the_model_and_the_recommender_may_watch_it_and_
 
     def adopted() -> bool:
         watch.refresh(lambda model: None)
-        return told[-1] == "configmap:kube-system/phasewise-model"
+        return events[-1] == "configmap:kube-system/phasewise-model"
 
-    wait_until(adopted, "the published model to be seen", timeout_s=20)
+    wait_until(adopted, "the published model to be adopted", timeout_s=20)
     watch.stop()
-    for verb, name, who in (
+    for verb, name, account in (
         ("get", "phasewise-model", watcher),
         ("patch", "another", trainer),
         ("create", "", trainer),
     ):
         target = f"configmap/{name}" if name else "configmaps"
         with pytest.raises(KubectlFailed):  # can-i answers no
-            cluster.kubectl("auth", "can-i", verb, target, "-n", "kube-system", "--as", account_of(who))
+            cluster.kubectl("auth", "can-i", verb, target, "-n", "kube-system", "--as", user_of(account))
 
 
-def account_of(kubeconfig: Path) -> str:
+def user_of(kubeconfig: Path) -> str:
     namespace, _, name = kubeconfig.name.partition(".")
     return f"system:serviceaccount:{namespace}:{name}"

@@ -1,4 +1,4 @@
-"""Many VPAs: what is written in a round, and what is left behind when time is short."""
+"""Many VPAs: what is written in a round, and which safe values are published when time is short."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VPAS = 30
 
 
 class Many(Records):
-    """Thirty VPAs of a pod each, and a list of all that was written in order."""
+    """Thirty VPAs with a pod each, and all writes in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,10 +35,10 @@ class Many(Records):
             self.raw[name] = a_vpa(name)
             self.pods[name] = [a_pod(f"{name}-1", cpu="1", memory="512Mi")]
         self.sent: list[tuple[str, str]] = []
-        self.silent_after: int | None = None
+        self.unreachable_after: int | None = None
         self.no_profiles = False
         self.writing, self.most_at_a_time, self.lock = 0, 0, threading.Lock()
-        self.together = threading.Barrier(1)
+        self.barrier = threading.Barrier(1)
 
     @staticmethod
     def names() -> list[str]:
@@ -50,9 +50,9 @@ class Many(Records):
         recommendations: Sequence[ContainerRecommendation],
         conditions: Mapping[str, Condition | None],
     ) -> None:
-        self.together.wait(5.0)
+        self.barrier.wait(5.0)
         with self.lock:
-            if self.silent_after is not None and len(self.sent) >= self.silent_after:
+            if self.unreachable_after is not None and len(self.sent) >= self.unreachable_after:
                 raise Unreachable("not sent, the process is shutting down")
             self.sent.append(("status", vpa.key.name))
         super().publish(vpa, recommendations, conditions)
@@ -64,7 +64,6 @@ class Many(Records):
         super().write_profile(vpa, profile)
 
     def written(self, kind: str) -> list[str]:
-        """The names of what was written since the last look."""
         return [name for what, name in self.sent if what == kind]
 
 
@@ -73,7 +72,7 @@ def many() -> Many:
     return Many()
 
 
-def go_on(ours: Recommender, many: Many, rounds: int, cpu_cores: float = 0.5, memory_gib: float = 0.25) -> None:
+def run_rounds(ours: Recommender, many: Many, rounds: int, cpu_cores: float = 0.5, memory_gib: float = 0.25) -> None:
     for _ in range(rounds):
         many.now_s += 1.0
         for name in many.names():
@@ -82,14 +81,13 @@ def go_on(ours: Recommender, many: Many, rounds: int, cpu_cores: float = 0.5, me
 
 
 def published(ours: Recommender, name: str) -> FloatArray:
-    """The target in force of a VPA; what is written to it is the engine's."""
+    """The published target of a VPA: the engine's own array, which may be changed."""
     engine = ours.engine
     found: FloatArray = engine.groups.arrays.published[engine.groups.slots[Group("ns", name, "main")]]
     return found
 
 
-def in_a_passing_phase(ours: Recommender, name: str) -> None:
-    """What stands is next to nothing."""
+def publish_almost_nothing(ours: Recommender, name: str) -> None:
     published(ours, name)[:] = 0.01, 1.0
 
 
@@ -99,54 +97,54 @@ def safe_value(ours: Recommender, name: str) -> Estimate:
     return found
 
 
-def test_profiles_are_written_a_few_a_round_and_each_has_its_turn(many: Many) -> None:
+def test_a_few_profiles_are_written_in_each_round_and_all_in_turn(many: Many) -> None:
     ours = recommender(many, profiles_per_round=7)
     seen: set[str] = set()
     for _ in range(5):
         many.sent.clear()
-        go_on(ours, many, 1)
-        shown = many.written("profile")
-        assert len(shown) <= 7
-        assert not seen & set(shown[: VPAS - len(seen)]), "none has a second turn before all had one"
-        seen |= set(shown)
+        run_rounds(ours, many, 1)
+        profiles = many.written("profile")
+        assert len(profiles) <= 7
+        assert not seen & set(profiles[: VPAS - len(seen)]), "none is written twice before all were written once"
+        seen |= set(profiles)
     assert seen == set(many.names())
 
 
-def test_what_is_kept_goes_along_with_few_and_with_many_only_once_a_cycle(many: Many) -> None:
+def test_with_many_vpas_a_profile_has_its_saved_state_only_once_a_cycle(many: Many) -> None:
     ours = recommender(many)
-    go_on(ours, many, 40)  # a cycle has 30 samples
+    run_rounds(ours, many, 40)  # a cycle has 30 samples
     assert VPAS > SAVE_STATE_UP_TO
-    kept = {name: sum("state" in profile for profile in told) for name, told in many.profiles.items()}
-    assert set(kept.values()) <= {2, 3, 4}  # the first time, when the container was decided for, once a cycle
+    saved_states = {name: sum("state" in profile for profile in written) for name, written in many.profiles.items()}
+    assert set(saved_states.values()) <= {2, 3, 4}  # at first, at the first decision, and once a cycle
     many.profiles.clear()
     ours.refusal = Refusal("it is damaged", many.now_s)
-    go_on(ours, many, 1)
+    run_rounds(ours, many, 1)
     assert len(many.profiles) == VPAS
-    without = [name for name, told in many.profiles.items() if "state" not in told[-1]]
+    without = [name for name, written in many.profiles.items() if "state" not in written[-1]]
     assert len(without) > VPAS / 2
 
 
-def test_a_status_that_stood_is_not_made_again(many: Many) -> None:
+def test_an_unchanged_status_is_not_written_again(many: Many) -> None:
     ours = recommender(many)
-    go_on(ours, many, 60)
+    run_rounds(ours, many, 60)
     many.sent.clear()
-    go_on(ours, many, 1)
+    run_rounds(ours, many, 1)
     assert many.written("status") == []
-    many.raw["job03"]["metadata"]["resourceVersion"] = "7"  # somebody wrote to it, though not to its status
-    go_on(ours, many, 1)
+    many.raw["job03"]["metadata"]["resourceVersion"] = "7"  # another write, but not to its status
+    run_rounds(ours, many, 1)
     assert many.written("status") == []
     many.raw["job03"] |= {"status": {}}
     many.raw["job03"]["metadata"]["resourceVersion"] = "8"
-    go_on(ours, many, 1)
+    run_rounds(ours, many, 1)
     assert many.written("status") == ["job03"]
 
 
-def test_what_is_recommended_changes_with_the_target_only(many: Many) -> None:
-    """Not by a hair in the round after: the band around what is wanted is that around what is published of it."""
+def test_a_recommendation_changes_only_with_the_target(many: Many) -> None:
+    """Not even by rounding in the round after: the band of a target is that of its published value."""
     for name in many.names():
         many.pods[name] = [a_pod(f"{name}-1", cpu="4", memory="2Gi")]
     ours = recommender(many)
-    go_on(ours, many, 40, cpu_cores=0.3003, memory_gib=0.0901)
+    run_rounds(ours, many, 40, cpu_cores=0.3003, memory_gib=0.0901)
     changed = 0
     for cpu_cores in [0.3003] * 35 + [1.7003] * 35 + [3.5007] * 35:
         before = {name: raw["status"]["recommendation"] for name, raw in many.raw.items()}
@@ -160,43 +158,43 @@ def test_what_is_recommended_changes_with_the_target_only(many: Many) -> None:
     assert changed > VPAS
 
 
-def test_several_statuses_are_written_at_a_time(many: Many) -> None:
+def test_several_statuses_are_written_concurrently(many: Many) -> None:
     ours = recommender(many, writers=5)
-    many.together = threading.Barrier(5)  # nobody goes on until five have come
-    go_on(ours, many, 1)
+    many.barrier = threading.Barrier(5)  # no write returns before five have begun
+    run_rounds(ours, many, 1)
     assert len(many.written("status")) == VPAS
 
 
-def test_one_that_cannot_be_written_stops_no_other_and_is_tried_again(many: Many) -> None:
+def test_a_status_that_cannot_be_written_is_retried_in_the_next_round(many: Many) -> None:
     ours = recommender(many, writers=4)
-    many.silent_after = 10
-    go_on(ours, many, 1)
+    many.unreachable_after = 10
+    run_rounds(ours, many, 1)
     assert len(many.written("status")) == 10
-    many.silent_after = None
-    go_on(ours, many, 1)
+    many.unreachable_after = None
+    run_rounds(ours, many, 1)
     assert set(many.written("status")) == set(many.names())
 
 
-def test_with_little_time_the_most_urgent_values_are_left_behind_and_the_rest_is_counted(many: Many) -> None:
+def test_with_little_time_the_most_urgent_safe_values_are_published_and_the_rest_counted(many: Many) -> None:
     ours = recommender(many)
-    go_on(ours, many, 40)
-    for number, name in enumerate(reversed(many.names())):  # the last are the farthest below what was used
+    run_rounds(ours, many, 40)
+    for number, name in enumerate(reversed(many.names())):  # the last are farthest below what was used
         published(ours, name)[MEMORY] = 0.25 * GIB * (1.0 - number / (2 * VPAS))
-    off = next(state for key, state in ours.vpas.items() if key.name == "job00")
-    off.vpa = replace(off.vpa, update_mode="Off")  # nobody acts on it
+    unapplied = next(state for key, state in ours.vpas.items() if key.name == "job00")
+    unapplied.vpa = replace(unapplied.vpa, update_mode="Off")  # not applied, so not urgent
     many.sent.clear()
-    many.silent_after = 12
+    many.unreachable_after = 12
     report = ours.publish_safe_values(profiles_until_s=many.now_s - 1.0)
     assert many.written("status") == many.names()[1:13]
     assert report.unwritten_statuses == VPAS - 12
     assert report.unwritten_profiles > 0 and many.written("profile") == []
 
 
-def test_what_is_safe_already_or_nearly_is_left_alone(many: Many) -> None:
+def test_targets_that_are_safe_or_nearly_so_are_not_written(many: Many) -> None:
     ours = recommender(many)
-    go_on(ours, many, 40)
+    run_rounds(ours, many, 40)
     for number, name in enumerate(many.names()):
-        in_a_passing_phase(ours, name)  # what is safe is never less than what stands
+        publish_almost_nothing(ours, name)  # a safe value is never less than the published one
         shares = ((1.0, 1.0), (0.96, 0.99), (0.9, 1.0), (1.0, 0.9))[number % 4]
         published(ours, name)[:] = safe_value(ours, name).target * shares
     many.sent.clear()
@@ -206,48 +204,48 @@ def test_what_is_safe_already_or_nearly_is_left_alone(many: Many) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpu_cores", "memory_gib", "left_cores", "left_gib"),
+    ("cpu_cores", "memory_gib", "safe_cores", "safe_gib"),
     [
-        (0.2, 0.2, 1.0, 0.5),  # what it has: more than it was ever seen to use
-        (2.0, 1.0, 2.0 * 1.15, 1.0 * 1.15),  # what it used, with the margin: more than it has
+        (0.2, 0.2, 1.0, 0.5),  # its requests: more than it ever used
+        (2.0, 1.0, 2.0 * 1.15, 1.0 * 1.15),  # its use with the margin: more than its requests
     ],
 )
-def test_with_little_history_what_is_left_behind_is_no_multiple_of_what_was_used(
-    many: Many, cpu_cores: float, memory_gib: float, left_cores: float, left_gib: float
+def test_with_little_history_a_safe_value_is_no_multiple_of_what_was_used(
+    many: Many, cpu_cores: float, memory_gib: float, safe_cores: float, safe_gib: float
 ) -> None:
     """A minute of history: the default recommender's upper bound is more than a thousand times its target."""
     ours = recommender(many)
-    go_on(ours, many, 60, cpu_cores, memory_gib)
+    run_rounds(ours, many, 60, cpu_cores, memory_gib)
     for name in many.names():
-        in_a_passing_phase(ours, name)
+        publish_almost_nothing(ours, name)
         safe = safe_value(ours, name)
         assert (safe.upper > 100.0 * safe.target).all()
-        assert safe.target[CPU] == pytest.approx(left_cores, rel=0.07)  # a bucket's width
-        assert safe.target[MEMORY] / GIB == pytest.approx(left_gib, rel=0.07)
+        assert safe.target[CPU] == pytest.approx(safe_cores, rel=0.07)  # a bucket's width
+        assert safe.target[MEMORY] / GIB == pytest.approx(safe_gib, rel=0.07)
 
 
-def test_those_come_first_that_have_used_most_beyond_what_stands_and_memory_before_cpu(many: Many) -> None:
+def test_the_largest_shortage_comes_first_and_memory_counts_more_than_cpu(many: Many) -> None:
     ours = recommender(many)
-    go_on(ours, many, 40, cpu_cores=1.0, memory_gib=1.0)
-    stands = {"job04": (1.0, 0.5), "job05": (1.0, 0.8), "job06": (0.1, 1.0), "job07": (1.1, 0.99), "job08": (0.1, 0.4)}
+    run_rounds(ours, many, 40, cpu_cores=1.0, memory_gib=1.0)
+    targets = {"job04": (1.0, 0.5), "job05": (1.0, 0.8), "job06": (0.1, 1.0), "job07": (1.1, 0.99), "job08": (0.1, 0.4)}
     for key, state in ours.vpas.items():
-        cpu_cores, memory_gib = stands.get(key.name, (2.0, 2.0))
+        cpu_cores, memory_gib = targets.get(key.name, (2.0, 2.0))
         published(ours, key.name)[:] = cpu_cores, memory_gib * GIB
         if key.name == "job08":
-            state.vpa = replace(state.vpa, update_mode="Off")  # nobody acts on it
+            state.vpa = replace(state.vpa, update_mode="Off")  # not applied, so not urgent
     ordered = by_urgency(ours.vpas.values(), ours.engine)
     assert [one.vpa.key.name for one in ordered][:4] == ["job04", "job05", "job06", "job07"]
     assert ordered[-1].vpa.key.name == "job08"
 
 
-def test_a_kill_that_no_profile_tells_of_is_told_before_all_else(many: Many) -> None:
+def test_a_kill_that_no_profile_has_yet_is_written_before_everything_else(many: Many) -> None:
     ours = recommender(many)
-    go_on(ours, many, 40)
+    run_rounds(ours, many, 40)
     for name in many.names():
-        in_a_passing_phase(ours, name)
+        publish_almost_nothing(ours, name)
     many.killed.append(OomObservation(many.pods["job07"][0].key, "main", many.now_s, GIB))
     many.no_profiles = True
-    go_on(ours, many, 1)
+    run_rounds(ours, many, 1)
     many.no_profiles = False
     many.sent.clear()
     ours.publish_safe_values()
@@ -255,11 +253,11 @@ def test_a_kill_that_no_profile_tells_of_is_told_before_all_else(many: Many) -> 
     assert [what for what, _ in many.sent[1 : VPAS + 1]] == ["status"] * VPAS
 
 
-def test_told_to_end_it_begins_no_further_step_and_leaves_safe_values_all_the_same(many: Many) -> None:
+def test_on_shutdown_no_further_step_begins_and_safe_values_are_still_published(many: Many) -> None:
     ours = recommender(many)
-    go_on(ours, many, 40)
+    run_rounds(ours, many, 40)
     for name in many.names():
-        in_a_passing_phase(ours, name)
+        publish_almost_nothing(ours, name)
     many.sent.clear()
     ours.stopping = True
     assert ours.run().step_s == {}
@@ -268,42 +266,42 @@ def test_told_to_end_it_begins_no_further_step_and_leaves_safe_values_all_the_sa
     assert len(many.written("status")) == VPAS
 
 
-def test_with_no_time_nothing_is_begun_and_all_is_counted(many: Many) -> None:
+def test_with_no_time_left_nothing_is_written_and_everything_is_counted(many: Many) -> None:
     ours = recommender(many)
-    go_on(ours, many, 40)
+    run_rounds(ours, many, 40)
     many.sent.clear()
     report = ours.publish_safe_values(values_until_s=many.now_s, profiles_until_s=many.now_s)
     assert many.sent == []
     assert (report.unwritten_statuses, report.unwritten_profiles) == (VPAS, VPAS)
 
 
-def test_a_refused_model_is_told_by_every_profile_once_and_gone_with_the_next_good_one(many: Many) -> None:
+def test_a_refused_model_is_in_every_profile_until_a_good_one_is_adopted(many: Many) -> None:
     ours = recommender(many)
-    go_on(ours, many, 40)
+    run_rounds(ours, many, 40)
     ours.refusal = Refusal("the folder is damaged", many.now_s)
-    go_on(ours, many, 1)
-    (told,) = {str(profiles[-1]["conditions"]) for profiles in many.profiles.values()}
-    assert "ModelRefused" in told and "bundled stays in use: the folder is damaged" in told
+    run_rounds(ours, many, 1)
+    (conditions,) = {str(profiles[-1]["conditions"]) for profiles in many.profiles.values()}
+    assert "ModelRefused" in conditions and "bundled stays in use: the folder is damaged" in conditions
     many.profiles.clear()
-    go_on(ours, many, 1)
-    assert len(many.profiles) < VPAS / 2, "said once"
+    run_rounds(ours, many, 1)
+    assert len(many.profiles) < VPAS / 2, "each is written once"
     ours.refusal = None
-    go_on(ours, many, 1)
+    run_rounds(ours, many, 1)
     assert all("conditions" not in profiles[-1] for profiles in many.profiles.values())
     assert len(many.profiles) == VPAS
 
 
-def test_of_bystanders_without_a_vpa_nothing_is_kept(many: Many) -> None:
-    """As the default recommender has it with --memory-saver."""
+def test_nothing_is_kept_of_pods_without_a_vpa(many: Many) -> None:
+    """As in the default recommender with --memory-saver."""
     ours = recommender(many)
     for _ in range(3):
         many.used += [(ContainerKey("ns", f"bystander-{n}", "main"), Sample(many.now_s, 0.5, GIB)) for n in range(50)]
-        go_on(ours, many, 1)
+        run_rounds(ours, many, 1)
     assert {instance.pod_uid for instance in ours.engine.fleet.members} == {f"uid-{name}-1" for name in many.names()}
     assert len(ours.engine.fleet.rows) < 50
 
 
-def test_writers_return_what_came_of_each_in_order() -> None:
+def test_the_writer_pool_returns_the_outcome_of_each_write_in_order() -> None:
     def fails() -> None:
         raise Unreachable("no")
 

@@ -1,4 +1,4 @@
-"""What is given back, and that nothing is lost by it."""
+"""Memory that is returned to the system, without losing anything by it."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ VmFlags: rd ex mr mw me
 
 @pytest.fixture
 def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the tests' process held before stays frozen: looking through it takes half a second each time."""
+    """Objects of earlier tests stay frozen: traversing them takes half a second each time."""
     monkeypatch.setattr(gc, "unfreeze", lambda: None)
 
 
-def test_only_parts_of_the_library_that_are_as_in_its_file_are_dropped() -> None:
-    """Pages of a file that was written a moment ago (an installation) count as dirty until the disk has them."""
+def test_only_mappings_of_the_library_that_equal_its_file_are_dropped() -> None:
+    """Pages of a file that has just been installed count as dirty until they are on disk."""
     assert list(clean_mappings(SMAPS, COMPILER_LIBRARY)) == [(0x7F0000000000, 0x2000), (0x7F0000002000, 0x10000)]
 
 
 @pytest.mark.usefixtures("frozen")
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing is given back")
-def test_the_code_of_the_compiler_is_given_back_and_kernels_go_on() -> None:
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is returned on Linux only")
+def test_the_code_of_the_compiler_is_released_and_kernels_still_run() -> None:
     def decide() -> float:
         session = HistogramSession()
         used = np.array([[0.5, 1e9]])
@@ -72,7 +72,7 @@ def test_the_code_of_the_compiler_is_given_back_and_kernels_go_on() -> None:
 
     decided = decide()
     for begin, length in clean_mappings(Path("/proc/self/smaps").read_text(), COMPILER_LIBRARY):
-        ctypes.string_at(begin, length)  # read, so that it is there, whoever gave it back before
+        ctypes.string_at(begin, length)  # read, so that it is resident, whatever was released before
     before = resident_kb()
     MemoryTrimmer().trim(0.0)
     assert resident_kb() < 0.5 * before
@@ -80,7 +80,7 @@ def test_the_code_of_the_compiler_is_given_back_and_kernels_go_on() -> None:
 
 
 @pytest.mark.usefixtures("frozen")
-def test_it_is_done_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_trimmed_at_most_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     class Libc:
         trimmed = 0
 
@@ -98,7 +98,7 @@ def test_it_is_done_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert libc.trimmed == 2
 
 
-def test_what_lives_long_is_looked_through_once_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lived_objects_are_collected_once_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     class Ring:
         def __init__(self) -> None:
             self.me = self
@@ -106,13 +106,13 @@ def test_what_lives_long_is_looked_through_once_an_hour(monkeypatch: pytest.Monk
     monkeypatch.setattr("recommender.live.memory._glibc", lambda: None)
     memory, old = MemoryTrimmer(every_s=60.0), Ring()
     memory.trim(0.0)
-    young, told = Ring(), weakref.ref(old)
-    young_told = weakref.ref(young)
+    young, old_ref = Ring(), weakref.ref(old)
+    young_ref = weakref.ref(young)
     del old, young
     memory.trim(61.0)
-    assert young_told() is None and told() is not None
+    assert young_ref() is None and old_ref() is not None
     memory.trim(3601.0)
-    assert told() is None
+    assert old_ref() is None
 
 
 @pytest.mark.usefixtures("frozen")
@@ -122,14 +122,14 @@ def test_without_glibc_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     MemoryTrimmer().trim(0.0)
 
 
-def test_the_collector_looks_after_rounds_and_not_while_objects_are_made() -> None:
+def test_garbage_is_not_collected_while_objects_are_created() -> None:
     before = gc.get_threshold()
     try:
-        gc.set_threshold(usual := 700)  # another test may have left what a recommender sets
+        gc.set_threshold(usual := 700)  # another test may have left the threshold of a recommender
         raise_gc_threshold()
-        gc.collect(0)  # what the tests before have made does not count
+        gc.collect(0)  # objects of earlier tests do not count
         collections = gc.get_stats()[0]["collections"]
-        made = [[] for _ in range(10 * usual)]
-        assert made and gc.get_stats()[0]["collections"] == collections
+        objects = [[] for _ in range(10 * usual)]
+        assert objects and gc.get_stats()[0]["collections"] == collections
     finally:
         gc.set_threshold(*before)

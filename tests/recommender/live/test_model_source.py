@@ -1,4 +1,4 @@
-"""The model in use follows its source: a folder however it is swapped, a ConfigMap; a bad one is refused, once."""
+"""The model in use follows its source, a folder or a ConfigMap; a bad model is refused once."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ BUNDLED = models.load(models.BUNDLED)
 DATA = Path(models.__file__).parent / "data" / "model"
 
 
-def another(folder: Path, **facts: object) -> Path:
-    """A sound model with other facts, and so another digest."""
+def save_model(folder: Path, **facts: object) -> Path:
+    """A valid model with other facts, and so another digest."""
     replace(BUNDLED, facts={**BUNDLED.facts, **facts}).save(folder)
     return folder
 
 
-class Told:
-    """What a watch says, in order: an origin, or a problem."""
+class Events:
+    """What a watch reports, in order: an origin, or a problem."""
 
     def __init__(self) -> None:
-        self.words: list[str] = []
+        self.texts: list[str] = []
 
     def __call__(self, loaded: Loaded | None, problem: str) -> None:
-        self.words.append(problem or (loaded.model.origin if loaded else ""))
+        self.texts.append(problem or (loaded.model.origin if loaded else ""))
 
 
 class Adopted(list[PhaseModel]):
@@ -63,12 +63,12 @@ class Adopted(list[PhaseModel]):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return another(tmp_path / "model", made=1)
+    return save_model(tmp_path / "model", made=1)
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def events() -> Events:
+    return Events()
 
 
 @pytest.fixture
@@ -77,37 +77,37 @@ def adopted() -> Adopted:
 
 
 @pytest.fixture
-def watch(folder: Path, told: Told) -> ModelWatch:
-    made = ModelWatch(ModelFolder(folder), told)
+def watch(folder: Path, events: Events) -> ModelWatch:
+    made = ModelWatch(ModelFolder(folder), events)
     made.load_first()
     return made
 
 
-def test_while_nothing_changes_nothing_is_read(watch: ModelWatch, folder: Path, adopted: Adopted, told: Told) -> None:
+def test_without_a_change_nothing_is_adopted(watch: ModelWatch, folder: Path, adopted: Adopted, events: Events) -> None:
     for _ in range(3):
         watch.refresh(adopted)
     assert adopted == []
-    assert told.words == ["model"]
+    assert events.texts == ["model"]
 
 
-def by_saving_anew(folder: Path) -> None:
-    another(folder, made=2)
+def by_saving_again(folder: Path) -> None:
+    save_model(folder, made=2)
 
 
 def by_renaming(folder: Path) -> None:
-    another(folder.with_name("next"), made=2)
+    save_model(folder.with_name("next"), made=2)
     folder.rename(folder.with_name("old"))
     folder.with_name("next").rename(folder)
 
 
 def in_place(folder: Path) -> None:
-    another(folder.with_name("next"), made=2)
+    save_model(folder.with_name("next"), made=2)
     for file in folder.with_name("next").iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
 
 
-@pytest.mark.parametrize("change", [by_saving_anew, by_renaming, in_place], ids=lambda c: c.__name__)
-def test_a_changed_folder_is_taken_in(
+@pytest.mark.parametrize("change", [by_saving_again, by_renaming, in_place], ids=lambda c: c.__name__)
+def test_a_changed_folder_is_adopted(
     change: Callable[[Path], None], watch: ModelWatch, folder: Path, adopted: Adopted
 ) -> None:
     change(folder)
@@ -118,19 +118,19 @@ def test_a_changed_folder_is_taken_in(
     assert len(adopted) == 1
 
 
-def test_a_mounted_configmap_is_taken_in_when_the_kubelet_turns_its_link(
-    tmp_path: Path, told: Told, adopted: Adopted
+def test_a_mounted_configmap_is_adopted_when_the_kubelet_swaps_its_symlink(
+    tmp_path: Path, events: Events, adopted: Adopted
 ) -> None:
-    """What the kubelet lays out: names -> `..data` -> a folder of the day; `..data` is renamed over."""
+    """The kubelet's layout: names -> `..data` -> a dated folder; `..data` is replaced by a rename."""
     mount = tmp_path / "mount"
     mount.mkdir()
-    another(mount / "..2026_01", made=1)
+    save_model(mount / "..2026_01", made=1)
     (mount / "..data").symlink_to("..2026_01")
     for name in ("manifest.json", "arrays.npz"):
         (mount / name).symlink_to(Path("..data") / name)
-    watch = ModelWatch(ModelFolder(mount), told)
+    watch = ModelWatch(ModelFolder(mount), events)
     watch.load_first()
-    another(mount / "..2026_02", made=2)
+    save_model(mount / "..2026_02", made=2)
     (mount / "..data_tmp").symlink_to("..2026_02")
     (mount / "..data_tmp").rename(mount / "..data")
     shutil.rmtree(mount / "..2026_01")
@@ -157,8 +157,8 @@ def no_demand(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [damaged, truncated, newer, no_demand], ids=lambda s: s.__name__)
-def test_a_bad_one_is_refused_said_once_and_the_old_goes_on(
-    spoil: Callable[[Path], None], watch: ModelWatch, folder: Path, told: Told, caplog: pytest.LogCaptureFixture
+def test_a_bad_model_is_refused_and_logged_once_and_the_old_one_stays_in_use(
+    spoil: Callable[[Path], None], watch: ModelWatch, folder: Path, events: Events, caplog: pytest.LogCaptureFixture
 ) -> None:
     fleet = Fleet(watch.in_use.model, 1.0, 30, lambda _: NewContainer(None, HistogramSession()))
     before = watch.in_use
@@ -168,22 +168,22 @@ def test_a_bad_one_is_refused_said_once_and_the_old_goes_on(
             watch.refresh(fleet.adopt)
     assert watch.in_use is before
     assert fleet.model is before.model
-    assert len(told.words) == 2
-    assert told.words[1]
+    assert len(events.texts) == 2
+    assert events.texts[1]
     assert len([record for record in caplog.records if "refused" in record.getMessage()]) == 1
-    another(folder, made=3)
+    save_model(folder, made=3)
     watch.refresh(fleet.adopt)
     assert fleet.model.facts["made"] == 3
-    assert told.words[2] == "model"
+    assert events.texts[2] == "model"
 
 
-def test_a_folder_that_goes_away_changes_nothing_and_is_taken_in_again_when_it_comes_back(
-    watch: ModelWatch, folder: Path, told: Told, adopted: Adopted
+def test_a_removed_folder_changes_nothing_and_is_adopted_when_it_comes_back(
+    watch: ModelWatch, folder: Path, events: Events, adopted: Adopted
 ) -> None:
     shutil.rmtree(folder)
     watch.refresh(adopted)
     assert adopted == []
-    another(folder, made=4)
+    save_model(folder, made=4)
     watch.refresh(adopted)
     assert [model.facts["made"] for model in adopted] == [4]
 
@@ -194,22 +194,22 @@ def test_the_same_model_written_again_is_not_adopted_again(watch: ModelWatch, fo
     assert adopted == []
 
 
-def test_one_that_changes_while_it_is_read_is_looked_at_again(
-    watch: ModelWatch, folder: Path, adopted: Adopted, monkeypatch: pytest.MonkeyPatch, told: Told
+def test_a_model_that_changes_while_it_is_read_is_read_again(
+    watch: ModelWatch, folder: Path, adopted: Adopted, monkeypatch: pytest.MonkeyPatch, events: Events
 ) -> None:
-    """The manifest of the new with the arrays of the old is no bad model, only a look at a bad moment."""
+    """The new manifest with the old arrays is no bad model, only read at a bad moment."""
     load = models.load
 
     def swapped_while_read(name: object) -> PhaseModel:
         monkeypatch.setattr(models, "load", load)
-        another(folder, made=3)
-        raise BadArtifact("half of this, half of that")
+        save_model(folder, made=3)
+        raise BadArtifact("half old, half new")
 
-    another(folder, made=2)
+    save_model(folder, made=2)
     monkeypatch.setattr(models, "load", swapped_while_read)
     watch.refresh(adopted)
     assert adopted == []
-    assert told.words == ["model"]
+    assert events.texts == ["model"]
     watch.refresh(adopted)
     assert [model.facts["made"] for model in adopted] == [3]
 
@@ -221,7 +221,7 @@ def test_containers_keep_their_state_under_a_new_model(watch: ModelWatch, folder
         fleet.observe(Samples.of([(instance, Sample(float(second), 1.0, 2e9))]))
     member = fleet.members[instance]
     before = fleet.recent(member).copy(), int(fleet.arrays.samples[member.slot]), fleet.arrays.first_cell[member.slot]
-    another(folder, made=2)
+    save_model(folder, made=2)
     watch.refresh(fleet.adopt)
     assert fleet.model.facts["made"] == 2
     assert fleet.members[instance] is member
@@ -229,14 +229,14 @@ def test_containers_keep_their_state_under_a_new_model(watch: ModelWatch, folder
     assert (fleet.arrays.samples[member.slot], fleet.arrays.first_cell[member.slot]) == before[1:]
 
 
-def test_a_start_without_a_sound_folder_is_refused(tmp_path: Path, told: Told) -> None:
+def test_a_start_without_the_model_folder_is_refused(tmp_path: Path, events: Events) -> None:
     with pytest.raises(BadArtifact, match="no such model folder"):
-        ModelWatch(ModelFolder(tmp_path / "none"), told).load_first()
+        ModelWatch(ModelFolder(tmp_path / "none"), events).load_first()
 
 
-def test_a_name_says_where_the_model_is() -> None:
+def test_the_name_of_a_model_chooses_its_source() -> None:
     def api() -> Api:
-        raise AssertionError("not asked for")
+        raise AssertionError("not needed")
 
     assert isinstance(model_source("bundled", api), BundledModel)
     assert isinstance(model_source("some/folder", api), ModelFolder)
@@ -244,13 +244,13 @@ def test_a_name_says_where_the_model_is() -> None:
         model_source("configmap:lonely", api)
 
 
-def test_the_bundled_model_is_told_by_the_digest_it_has_in_a_folder(tmp_path: Path) -> None:
+def test_the_bundled_model_has_the_digest_of_its_copy_in_a_folder(tmp_path: Path) -> None:
     shutil.copytree(DATA, tmp_path / "copy")
     assert BundledModel().load().digest == ModelFolder(tmp_path / "copy").load().digest
 
 
-def test_a_configmap_is_read_as_it_was_written() -> None:
-    held = read_model_map(
+def test_files_and_time_of_a_model_configmap_are_read() -> None:
+    model_map = read_model_map(
         {
             "metadata": {
                 "namespace": "ns",
@@ -260,14 +260,14 @@ def test_a_configmap_is_read_as_it_was_written() -> None:
             "binaryData": {"arrays.npz": base64.b64encode(b"\x00\xff").decode()},
         }
     )
-    assert held.files == {"arrays.npz": b"\x00\xff"}
-    assert held.written_s == 1767225600
+    assert model_map.files == {"arrays.npz": b"\x00\xff"}
+    assert model_map.written_s == 1767225600
     empty = read_model_map({"metadata": {"namespace": "ns", "name": "m"}})
     assert (empty.files, empty.written_s) == ({}, None)
 
 
-def test_a_model_published_to_a_configmap_is_taken_in_by_who_watches_it(
-    cluster: Cluster, namespace: str, tmp_path: Path, told: Told, adopted: Adopted, monkeypatch: pytest.MonkeyPatch
+def test_a_model_published_to_a_configmap_is_adopted_by_its_watch(
+    cluster: Cluster, namespace: str, tmp_path: Path, events: Events, adopted: Adopted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)
     kubeconfig = cluster.kubeconfig("admin")
@@ -277,29 +277,29 @@ def test_a_model_published_to_a_configmap_is_taken_in_by_who_watches_it(
         return run(cli, ["model", "publish", str(folder), *target])
 
     api = connect(kubeconfig, user_agent="test")
-    watch = ModelWatch(model_source(f"configmap:{namespace}/model", lambda: api), told)
-    assert watch.load_first().model.origin == "bundled"  # there is none yet
+    watch = ModelWatch(model_source(f"configmap:{namespace}/model", lambda: api), events)
+    assert watch.load_first().model.origin == "bundled"  # the ConfigMap does not exist yet
 
-    def renewed() -> list[PhaseModel]:
+    def refresh() -> list[PhaseModel]:
         watch.refresh(adopted)
         return adopted
 
-    assert publish(another(tmp_path / "one", made=1)) == 0
-    wait_until(renewed, "the first model to be taken in", timeout_s=20)
+    assert publish(save_model(tmp_path / "one", made=1)) == 0
+    wait_until(refresh, "the first model to be adopted", timeout_s=20)
     assert adopted[0].origin == f"configmap:{namespace}/model"
     assert watch.in_use.written_s is not None
 
-    assert publish(another(tmp_path / "two", made=2)) == 0
-    wait_until(lambda: len(renewed()) == 2, "the second", timeout_s=20)
+    assert publish(save_model(tmp_path / "two", made=2)) == 0
+    wait_until(lambda: len(refresh()) == 2, "the second", timeout_s=20)
     assert adopted[1].facts["made"] == 2
 
     truncated(tmp_path / "two")
-    assert publish(tmp_path / "two") == 2  # a bad one is not even published
+    assert publish(tmp_path / "two") == 2  # a bad model is not even published
     cluster.core.patch_namespaced_config_map("model", namespace, {"binaryData": {"arrays.npz": "AAAA"}})
 
     def refused() -> bool:
         watch.refresh(adopted)
-        return "checksum" in told.words[-1]
+        return "checksum" in events.texts[-1]
 
     wait_until(refused, "the damaged one to be refused", timeout_s=20)
     assert watch.in_use.model.facts["made"] == 2

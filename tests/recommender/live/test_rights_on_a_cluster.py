@@ -32,22 +32,22 @@ from tests.recommender.live.missing import (
     VPAS,
     Act,
     Stage,
+    acquire_lease,
     change_vpa,
     delete_checkpoint,
-    forget_class,
-    lead,
+    delete_class_profile,
     list_checkpoints,
     look_up_scale,
     make_vpa,
-    read_a_log,
+    overwrite_checkpoint,
     read_metrics,
+    read_pod_log,
     remove_vpa,
-    renew_checkpoint,
-    resize_one_that_waits,
+    resize_waiting_pod,
+    run_watches,
     take_over_profile,
-    watched,
     write_checkpoint,
-    write_late,
+    write_outdated_vpa,
     write_profile,
     write_status,
 )
@@ -65,26 +65,26 @@ WATCHED = [
 ]
 
 DONE: Mapping[Right, Act] = {
-    Right("get", "", "pods/log"): read_a_log,
-    Right("patch", "", "pods/resize"): resize_one_that_waits,
+    Right("get", "", "pods/log"): read_pod_log,
+    Right("patch", "", "pods/resize"): resize_waiting_pod,
     Right("get", "*", "*/scale"): look_up_scale,
     Right("list", "metrics.k8s.io", "pods"): read_metrics,
-    Right("get", VPA_GROUP, VPAS): write_late,
+    Right("get", VPA_GROUP, VPAS): write_outdated_vpa,
     Right("create", VPA_GROUP, VPAS): make_vpa,
     Right("patch", VPA_GROUP, VPAS): change_vpa,
     Right("delete", VPA_GROUP, VPAS): remove_vpa,
     Right("patch", VPA_GROUP, f"{VPAS}/status"): write_status,
     Right("list", VPA_GROUP, CHECKPOINTS): list_checkpoints,
     Right("create", VPA_GROUP, CHECKPOINTS): write_checkpoint,
-    Right("patch", VPA_GROUP, CHECKPOINTS): renew_checkpoint,
+    Right("patch", VPA_GROUP, CHECKPOINTS): overwrite_checkpoint,
     Right("delete", VPA_GROUP, CHECKPOINTS): delete_checkpoint,
     Right("create", PHASEWISE, "phaseprofiles"): write_profile,
     Right("patch", PHASEWISE, "phaseprofiles"): take_over_profile,
-    Right("delete", PHASEWISE, "phaseprofiles"): forget_class,
+    Right("delete", PHASEWISE, "phaseprofiles"): delete_class_profile,
     Right("patch", PHASEWISE, "phaseprofiles/status"): write_profile,
-    Right("create", *LEASES): lead,
-    Right("get", *LEASES, NAME): lead,
-    Right("update", *LEASES, NAME): lead,
+    Right("create", *LEASES): acquire_lease,
+    Right("get", *LEASES, NAME): acquire_lease,
+    Right("update", *LEASES, NAME): acquire_lease,
 }
 
 LISTS = [Right(verb, *what) for what in WATCHED for verb in ("list", "watch")]
@@ -133,7 +133,7 @@ def stage(
 def test_without_the_right_to_watch_it_says_which_and_goes_on_when_it_has_it(stage: Stage, right: Right) -> None:
     with contextlib.ExitStack() as stack:
         with stage.account.without(right):
-            missed = stack.enter_context(watched(stage))
+            missed = stack.enter_context(run_watches(stage))
             wait_until(missed, f"it to miss the right to {right}", every_s=0.05)
         wait_until(lambda: not missed(), f"it to go on with the right to {right}", every_s=0.05)
 
@@ -147,7 +147,7 @@ def test_without_the_right_to_act_it_says_which_and_does_it_when_it_has_it(
     with stage.account.without(right):
         with pytest.raises(Forbidden) as said:
             attempt()
-        assert stage.refused in str(said.value)
+        assert stage.refusal in str(said.value)
     try:
         attempt()
     except Forbidden:

@@ -14,7 +14,7 @@ from recommender.live.telemetry import UNSERVED_AFTER_S, Unserved
 from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from tests.fakes.records import a_pod, a_vpa
-from tests.recommender.live.behaviours import standing
+from tests.recommender.live.behaviours import published_status
 
 
 def workload(status: dict[str, Any] | None = None, **spec: Any) -> VpaState:
@@ -36,7 +36,7 @@ def test_it_is_said_each_half_hour_and_counted_until_there_is_one(caplog: pytest
     assert "ns/job: no recommendation for 30 minutes: there are no usage metrics" in caplog.text
     assert look(UNSERVED_AFTER_S + 15.0, workload()) == (0, 1.0)
     assert look(2 * UNSERVED_AFTER_S, workload()) == (1, 1.0)
-    assert look(2 * UNSERVED_AFTER_S + 15.0, workload(standing())) == (0, 0.0)
+    assert look(2 * UNSERVED_AFTER_S + 15.0, workload(published_status())) == (0, 0.0)
     assert look(2 * UNSERVED_AFTER_S + 30.0, workload()) == (0, 0.0), "it counts anew"
 
 

@@ -15,7 +15,7 @@ from recommender.cluster.errors import Invalid
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.workloads.waiting_pods import REQUESTS, Change, resize_waiting
 from recommender.records import CPU, MEMORY
-from tests.recommender.live.behaviours import AT_CREATION, Case, Container, standing
+from tests.recommender.live.behaviours import INITIAL_MODE, Case, Container, published_status
 from tests.recommender.live.scene import Scene
 
 GIB = 2.0**30
@@ -38,11 +38,11 @@ def pods(scene: Scene, app: str) -> list[Pod]:
 
 
 def test_a_pod_that_fits_nowhere_is_placed_once_it_asks_for_what_is_recommended(scene: Scene) -> None:
-    large = Case({"main": Container(TOO_LARGE, limits={"memory": "300Gi"})}, spec=AT_CREATION)
+    large = Case({"main": Container(TOO_LARGE, limits={"memory": "300Gi"})}, spec=INITIAL_MODE)
     scene.cluster.apply(scene.deployment("large", large), scene.deployment("off", large))
     scene.wait(lambda: len(pods(scene, "large")) == len(pods(scene, "off")) == 1, "pods")
-    scene.create_vpa(large.vpa("large"), before=standing())
-    scene.create_vpa(Case().vpa("off"), before=standing())
+    scene.create_vpa(large.vpa("large"), before=published_status())
+    scene.create_vpa(Case().vpa("off"), before=published_status())
     scene.start("--resize-waiting")
     scene.wait(lambda: pods(scene, "large")[0].node, "the pod to be placed")
     (now,) = pods(scene, "large")

@@ -1,4 +1,4 @@
-"""How much is held on to: what can be reached from an object, counted and weighed."""
+"""Counts the objects that can be reached from an object, and their bytes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections import Counter
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
-PASSED_OVER = (type, ModuleType, FunctionType, BuiltinFunctionType, CodeType)
-"""What belongs to the program and not to its state."""
+PROGRAM_TYPES = (type, ModuleType, FunctionType, BuiltinFunctionType, CodeType)
+"""Types that belong to the program and not to its state."""
 
 
 class Weight(NamedTuple):
@@ -19,22 +19,22 @@ class Weight(NamedTuple):
     objects: Counter[str]
 
     def more_than(self, before: Weight) -> str:
-        """What there is more of now, the most first."""
+        """The types with more objects than before, largest increase first."""
         grown = self.objects - before.objects
         return ", ".join(f"{number} x {name}" for name, number in grown.most_common(12))
 
 
-def weigh(*roots: Any, apart: tuple[Any, ...] = ()) -> Weight:
-    """Everything that is reached from `roots` without passing through one of `apart`."""
+def weigh(*roots: Any, excluding: tuple[Any, ...] = ()) -> Weight:
+    """Weigh everything that is reachable from `roots` without passing through an excluded object."""
     gc.collect()
-    seen = {id(other) for other in apart}
-    waiting, held_bytes, objects = list(roots), 0, Counter[str]()
-    while waiting:
-        here = waiting.pop()
-        if id(here) in seen or isinstance(here, PASSED_OVER):
+    seen = {id(other) for other in excluding}
+    pending, held_bytes, objects = list(roots), 0, Counter[str]()
+    while pending:
+        current = pending.pop()
+        if id(current) in seen or isinstance(current, PROGRAM_TYPES):
             continue
-        seen.add(id(here))
-        held_bytes += sys.getsizeof(here)
-        objects[type(here).__qualname__] += 1
-        waiting += [here.__self__] if isinstance(here, MethodType) else gc.get_referents(here)
+        seen.add(id(current))
+        held_bytes += sys.getsizeof(current)
+        objects[type(current).__qualname__] += 1
+        pending += [current.__self__] if isinstance(current, MethodType) else gc.get_referents(current)
     return Weight(held_bytes, objects)

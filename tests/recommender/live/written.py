@@ -1,4 +1,4 @@
-"""What the recommender wrote, read back from the cluster."""
+"""Reads back what the recommender wrote to the cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def status_of(rig: Rig, namespace: str, vpa: str) -> Json:
-    """A VPA's status; empty while nobody wrote one."""
+    """A VPA's status; empty before the first write."""
     found = rig.custom.get_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, vpa)
     return dict(found.get("status", {}))
 
@@ -26,8 +26,6 @@ def profile_of(rig: Rig, namespace: str, vpa: str) -> Json:
 
 
 def wait_for_no_profile(rig: Rig, namespace: str, vpa: str) -> None:
-    """Wait until the PhaseProfile of a VPA is gone."""
-
     def gone() -> bool:
         try:
             profile_of(rig, namespace, vpa)
@@ -39,6 +37,5 @@ def wait_for_no_profile(rig: Rig, namespace: str, vpa: str) -> None:
 
 
 def samples_of(rig: Rig, namespace: str, checkpoint: str) -> int:
-    """How many samples a checkpoint holds."""
     found = rig.custom.get_namespaced_custom_object(API_GROUP, API_VERSION, namespace, CHECKPOINTS, checkpoint)
     return int(found["status"]["totalSamplesCount"])
