@@ -1,4 +1,4 @@
-"""Upstream's checkpoint encoding written for reading: dictionaries of buckets, weights relative to the reference."""
+"""The checkpoint encoding of the default recommender, written plainly: buckets by weight relative to the reference."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def naive_status(samples: list[tuple[float, float, int]], now_s: float) -> dict[
 
 
 def encoded(histogram: Any) -> dict[str, Any]:
-    """The reference is the midnight nearest to the first sample: 100 half-lives later it would move, no sooner."""
+    """The reference is the midnight nearest to the first sample; it would not move until 100 half-lives later."""
     if not histogram.samples:
         return {}
     reference_s = math.floor(histogram.samples[0][2] / DAY_S + 0.5) * DAY_S

@@ -56,7 +56,7 @@ class PlainCRBM:
         return means
 
     def gradient(self, window: Array, cd_steps: int, draws: Array | None) -> tuple[list[Array], float]:
-        """The five gradients of one window of lag + 1 rows, and the norm of what the last reconstruction misses."""
+        """The five gradients of one window of lag + 1 rows, and the norm of the last reconstruction error."""
         v, c = [float(x) for x in window[self.lag]], self.history(window)
         h = self.hidden_mean(v, c)
         state = h

@@ -1,4 +1,4 @@
-"""What phases need, told sample by sample: the slow twin of `DemandModel.fit`."""
+"""Demand of phases, sample by sample: a slow version of `DemandModel.fit`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def demands(
                 returning[phase].append(used - sum(own[phase]) / len(own[phase]))
             own[phase].append(used)
             for steps in HORIZONS:
-                then = now - steps
-                if then >= 0 and labels[then] == phase:
-                    latest = amounts[max(0, then + 1 - level_samples) : then + 1]
+                earlier = now - steps
+                if earlier >= 0 and labels[earlier] == phase:
+                    latest = amounts[max(0, earlier + 1 - level_samples) : earlier + 1]
                     staying[steps, phase].append(used - math.log1p(sum(latest) / len(latest)))
     return (
         [quantiles([staying[steps, phase] for phase in range(phases)]) for steps in HORIZONS],
@@ -41,8 +41,8 @@ def demands(
 
 
 def quantiles(values: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Of each phase; of all phases where one has too few."""
+    """Quantiles of each phase; those of all phases for one with too few values."""
     everything = [value for of_phase in values for value in of_phase]
     if not everything:
         return [[0.0] * QUANTILES for _ in values]
-    return [np.quantile(of if len(of) >= QUANTILES // 4 else everything, SHARES).tolist() for of in values]
+    return [np.quantile(own if len(own) >= QUANTILES // 4 else everything, SHARES).tolist() for own in values]

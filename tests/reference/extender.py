@@ -1,4 +1,4 @@
-"""Slow and obvious twins of the extender's arithmetic: one node, one pod, one cell at a time."""
+"""Slow, plain versions of the extender's arithmetic: one node, one pod, one cell at a time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Resident:
-    """A pod on a node: its demand by cell since it started, and in which cell that was.
+    """A pod on a node: its demand per cell since its start, and the cell of its start.
 
-    Learned from runs that ended, it is over after the last cell, and for memory after half as long again; of a pod that
-    is there all the same, and of demand that `never_ends`, the last holds.
+    Demand ends after its last cell, memory after half as long again. The last value holds of demand that `never_ends`,
+    and of a pod that already runs longer.
     """
 
     node: str
@@ -24,7 +24,7 @@ class Resident:
 
 def load_of(node: str, residents: Sequence[Resident], first_cell: int, cells: int) -> list[tuple[float, float]]:
     """(cpu_cores, memory_bytes) that the pods of a node use in each coming cell."""
-    told = []
+    load = []
     for cell in range(first_cell, first_cell + cells):
         cpu_cores = memory_bytes = 0.0
         for pod in residents:
@@ -35,14 +35,14 @@ def load_of(node: str, residents: Sequence[Resident], first_cell: int, cells: in
                     cpu_cores += pod.cpu_cores[min(age, length - 1)]
                 if holds or age < length + length // 2:
                     memory_bytes += pod.memory_bytes[min(age, length - 1)]
-        told.append((cpu_cores, memory_bytes))
-    return told
+        load.append((cpu_cores, memory_bytes))
+    return load
 
 
 def resampled(step_s: float, cpu: Sequence[float], memory: Sequence[float], cell_s: float) -> list[tuple[float, float]]:
-    """A demand curve on cells: the mean of CPU over the part of a cell it covers, the largest memory."""
+    """A demand curve on cells: the mean CPU over the part of a cell it covers, and the largest memory."""
     length_s = len(cpu) * step_s
-    told = []
+    curve = []
     for cell in range(max(1, math.ceil(length_s / cell_s - 1e-9))):
         weight = total = most = 0.0
         for number in range(len(cpu)):
@@ -51,8 +51,8 @@ def resampled(step_s: float, cpu: Sequence[float], memory: Sequence[float], cell
                 weight += share
                 total += share * cpu[number]
                 most = max(most, memory[number])
-        told.append((total / weight, most))
-    return told
+        curve.append((total / weight, most))
+    return curve
 
 
 def complement(
@@ -60,11 +60,11 @@ def complement(
     demand: Sequence[tuple[float, float]],
     sizes: Sequence[tuple[float, float]],
 ) -> list[float]:
-    """The value of each node by the `complement` scorer, where histories are known."""
+    """The score of each node by the `complement` scorer, with known histories."""
     peaks: list[float] = []
     overloads: list[float] = []
     for load, size in zip(loads, sizes, strict=True):
-        fill = [[(used[r] + asked[r]) / size[r] for used, asked in zip(load, demand, strict=True)] for r in range(2)]
+        fill = [[(used[r] + added[r]) / size[r] for used, added in zip(load, demand, strict=True)] for r in range(2)]
         peaks.append(max(max(shares) for shares in fill))
         cpu = sum(max(0.0, share - 1.0) for share in fill[0]) / len(fill[0])
         overloads.append(cpu + 4.0 * max(max(0.0, share - 1.0) for share in fill[1]))
@@ -76,26 +76,26 @@ def complement(
 
 
 def points(totals: Mapping[str, float], use: Mapping[str, float]) -> dict[str, int]:
-    """Integers 0 to 10 by name; the best alone gets 10, of equal ones that in least use, then the first by name."""
+    """Integers from 0 to 10 by name; only the best gets 10: of equal ones the least used, then the first by name."""
     low, high = min(totals.values()), max(totals.values())
     favourite = min((use[name], name) for name, total in totals.items() if total == high)[1]
-    told = {}
+    scores = {}
     for name, total in totals.items():
         scaled = round(10 * (total - low) / (high - low)) if high > low else 9
-        told[name] = 10 if name == favourite else min(9, scaled)
-    return told
+        scores[name] = 10 if name == favourite else min(9, scaled)
+    return scores
 
 
 def added_overload(
     load: Sequence[Sequence[float]],
     variance: Sequence[Sequence[float]],
     demand: Sequence[float],
-    doubt: Sequence[float],
+    demand_variance: Sequence[float],
     sizes: Sequence[float],
 ) -> list[float]:
-    """By node, the overload that a pod is expected to add, as a share of its demand; `sizes` are 0 where not known.
+    """The overload that a pod is expected to add to each node, as a share of its demand; unknown `sizes` are 0.
 
-    What is uncertain is tried out: 400 values within the root of three times its variance.
+    Uncertain amounts are averaged over 400 values within the root of three times their variance.
     """
 
     def above(mean: float, spread: float, size: float) -> float:
@@ -103,13 +103,13 @@ def added_overload(
         return sum(max(0.0, mean + reach * (k - 199.5) / 200 - size) for k in range(400)) / 400
 
     largest, cells = max(sizes), range(len(demand))
-    alone = sum(above(demand[c], doubt[c], largest) for c in cells)
+    alone = sum(above(demand[c], demand_variance[c], largest) for c in cells)
     shares = []
     for node, size in enumerate(sizes):
-        more = 0.0
+        added = 0.0
         for c in cells:
-            there = load[c][node]
-            after = above(there + demand[c], variance[c][node] + doubt[c], size)
-            more += after - above(there, variance[c][node], size)
-        shares.append(max(0.0, more - alone) / sum(demand) if size and sum(demand) else 0.0)
+            current = load[c][node]
+            after = above(current + demand[c], variance[c][node] + demand_variance[c], size)
+            added += after - above(current, variance[c][node], size)
+        shares.append(max(0.0, added - alone) / sum(demand) if size and sum(demand) else 0.0)
     return shares

@@ -1,4 +1,4 @@
-"""SpeCon's categories written for reading: every value is kept, and the whole past is judged afresh each time."""
+"""SpeCon's categories, written plainly: every value is kept, and the whole past is judged again each time."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ SLOWER = {"Progressing": "Watching", "Watching": "Converged", "Converged": "Conv
 def naive_growths(
     times_s: Sequence[float], values: Sequence[float], interval_s: float, now_s: float
 ) -> list[float | None]:
-    """G at the end of each interval since the first value; None for an interval in which nothing was told."""
+    """G at the end of each interval since the first value; None for an interval without a value."""
     growths: list[float | None] = []
-    before, told = values[0], 0
+    before, last = values[0], 0
     for number in range(1, 1 + int((now_s - times_s[0]) // interval_s)):
         end_s = times_s[0] + number * interval_s
         by_then = [place for place, time_s in enumerate(times_s) if time_s <= end_s]
-        if by_then[-1] == told:
+        if by_then[-1] == last:
             growths.append(None)
             continue
         scale = next((abs(values[place]) for place in by_then if values[place] != 0), 1.0)
         silent = next((n for n, growth in enumerate(reversed(growths)) if growth is not None), len(growths))
-        told = by_then[-1]
-        growths.append(abs(values[told] - before) / scale / (silent + 1))
-        before = values[told]
+        last = by_then[-1]
+        growths.append(abs(values[last] - before) / scale / (silent + 1))
+        before = values[last]
     return growths
 
 

@@ -1,4 +1,4 @@
-"""Kills of a run and rises of memory written for reading: lists and loops."""
+"""OOM kills of a run and rises of memory, written plainly with lists and loops."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def kills_of(
 
 
 def peaks_with(input_size: float, sizes: Sequence[float], peaks: Sequence[float]) -> list[float]:
-    """The peaks as they would be with another input: each by the line through all others, which must not fall."""
+    """The peaks expected with another input: each scaled by a line through all others that does not fall."""
     scaled, mean = [], sum(sizes) / len(sizes)
     sizes = [max(size, 1e-3 * mean) for size in sizes]
     for own in range(len(sizes)):
@@ -44,7 +44,7 @@ def peaks_with(input_size: float, sizes: Sequence[float], peaks: Sequence[float]
     return scaled
 
 
-def lately(memory: Sequence[float]) -> float:
+def recent_peak(memory: Sequence[float]) -> float:
     """The largest use since the doubling of the age before this one: with 9 to 16 samples, all but the first four."""
     before = len(memory) - 1
     begins = 2 ** (before.bit_length() - 2) if before >= 2 else 0
@@ -52,8 +52,8 @@ def lately(memory: Sequence[float]) -> float:
 
 
 def rises_of(memory: Sequence[float], lead: int, ages: Sequence[float]) -> list[float]:
-    """For each age: the largest ratio of a use to that of late `lead` samples before, of decisions from then on."""
-    known = [lately(memory[: row + 1]) for row in range(len(memory))]
+    """For each age, the largest ratio of a use to the recent peak `lead` samples before, of decisions from then on."""
+    known = [recent_peak(memory[: row + 1]) for row in range(len(memory))]
     rises = []
     for age in ages:
         ratios = [

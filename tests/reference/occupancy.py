@@ -1,4 +1,4 @@
-"""Occupancy of a semi-Markov chain written for reading: one context after the other, by recursion."""
+"""Occupancy of a semi-Markov chain, written plainly: one context after the other, by recursion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class NaiveChain:
         self.chance = cache(self._chance)
 
     def after_one_step(self, before: int, phase: int, bucket: int) -> list[tuple[float, tuple[int, int, int]]]:
-        """Chances of the contexts that may come next."""
+        """Possible next contexts with their probabilities."""
         leaves, ages = self.hazard[before, phase, bucket], 1 / 2**bucket
         older = min(bucket + 1, self.buckets - 1)
         stays = [((1 - leaves) * (1 - ages), (before, phase, bucket)), ((1 - leaves) * ages, (before, phase, older))]
@@ -25,7 +25,7 @@ class NaiveChain:
         return stays + enters
 
     def _chance(self, context: tuple[int, int, int], steps: int, phase: int) -> float:
-        """Chance to be in `phase` after so many steps."""
+        """Probability of being in `phase` after so many steps."""
         if steps == 0:
             return float(context[1] == phase)
         return sum(p * self.chance(after, steps - 1, phase) for p, after in self.after_one_step(*context) if p > 0)
@@ -34,7 +34,7 @@ class NaiveChain:
         return sum(self.chance(context, step, phase) for step in range(lead + 1, lead + ahead + 1)) / ahead
 
     def ends(self, context: tuple[int, int, int], steps: int) -> float:
-        """Chance that the visit to the present phase ends within so many steps."""
+        """Probability that the visit to the present phase ends within so many steps."""
         if steps == 0:
             return 0.0
         before, phase, bucket = context

@@ -1,4 +1,4 @@
-"""What a container used after it had been where it is now, written for reading: lists and loops."""
+"""Use of a container after earlier segments like the present one, written plainly with lists and loops."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def segments_of(cpu_cores: Sequence[float]) -> list[list[float]]:
     return segments
 
 
-def looked(cpu_cores: Sequence[float], ahead: int, most: int) -> tuple[int, float] | None:
-    """How often it was where it is now, and the largest use in so many samples after that; None where that is seldom.
+def naive_own_past(cpu_cores: Sequence[float], ahead: int, most: int) -> tuple[int, float] | None:
+    """Count of ended segments like the present one, and the largest use in `ahead` samples after it.
 
-    The latest `most` segments that are over are looked at.
+    Of the latest `most` segments; None if fewer than `FEWEST` are alike.
     """
     *ended, present = segments_of(cpu_cores) or [[]]
     ended = ended[-most:]
@@ -48,7 +48,7 @@ def _seen(segment: Sequence[float]) -> list[float]:
 
 
 def _level(segment: Sequence[float]) -> float:
-    """The largest use in a segment that is over: its first and last sample may be half of another one."""
+    """The largest use in an ended segment, without the first and last sample, which may partly belong to another."""
     seen = _seen(segment)
     return max(seen[1:-1], default=max(seen))
 

@@ -1,4 +1,4 @@
-"""Prototypes the slow way."""
+"""A slow version of prototypes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def covering(paths: Sequence[tuple[str, ...]]) -> list[tuple[tuple[str, ...], int]]:
-    """Paths and the executions they cover: again and again the one that covers most of what is left."""
+    """Paths and the number of executions they cover; each time the path that covers most of the rest."""
     leaves = {path for path in paths if not any(other != path and other[: len(path)] == path for other in paths)}
     left, found = list(paths), []
     while leaves:

@@ -1,4 +1,4 @@
-"""The grid rules once more, one sample at a time, in plain Python."""
+"""The rules of the grid in plain Python, one sample at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints for tests: statuses, objects made by hand, and a clock."""
+"""Checkpoints for tests: statuses, and objects as another recommender leaves them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Json = dict[str, Any]
 
 
 def session(cpu_cores: float = 0.5, samples: int = 60) -> HistogramSession:
-    made = HistogramSession()
+    filled = HistogramSession()
     usage = np.tile([cpu_cores, 512.0 * MIB], (samples, 1))
-    made.advance(Block(usage, START_S + 60 * np.arange(samples), np.array([], np.int64)))
-    return made
+    filled.advance(Block(usage, START_S + 60 * np.arange(samples), np.array([], np.int64)))
+    return filled
 
 
 def status(cpu_cores: float = 0.5, now_s: float = NOW_S) -> Json:
@@ -46,7 +46,7 @@ def make_vpa(api: Api, namespace: str, name: str, recommender: str = "phasewise"
 def make_checkpoint(
     api: Api, namespace: str, name: str, vpa: str, container: str, labels: dict[str, str] | None = None, **fields: Any
 ) -> None:
-    """A checkpoint as the default recommender (or, with labels, another) would have left it."""
+    """A checkpoint as the default recommender (or, with labels, another one) leaves it."""
     body = {
         "apiVersion": CHECKPOINTS[0],
         "kind": "VerticalPodAutoscalerCheckpoint",
@@ -58,10 +58,10 @@ def make_checkpoint(
 
 
 def stored(api: Api, namespace: str) -> dict[str, Json]:
-    """The checkpoints there are, by name."""
+    """All checkpoints of the namespace, by name."""
     return {item["metadata"]["name"]: item for item in api.get(path_of(CHECKPOINTS, namespace))["items"]}
 
 
 def write(checkpoints: Checkpoints, statuses: dict[ObjectKey, dict[str, Json]], **limits: Any) -> WriteReport:
     deadline_s = limits.pop("deadline_s", float("inf"))
-    return checkpoints.write({vpa: lambda of=of: of for vpa, of in statuses.items()}, deadline_s, **limits)
+    return checkpoints.write({vpa: lambda new=new: new for vpa, new in statuses.items()}, deadline_s, **limits)

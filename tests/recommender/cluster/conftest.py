@@ -1,4 +1,4 @@
-"""What the tests of the cluster edge share: an Api that acts as the cluster's admin, and a fake server."""
+"""Fixtures of the tests of `recommender.cluster`: an Api with the rights of the admin, and a fake server."""
 
 from __future__ import annotations
 

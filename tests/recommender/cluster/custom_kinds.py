@@ -1,4 +1,4 @@
-"""Custom kinds for a real API server, as their projects' definitions serve them: anything in spec and status."""
+"""CustomResourceDefinitions for a real API server, with specs and statuses that accept anything."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFINITIONS = ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 
 
 def definition(api_version: str, kind: str, *, scalable: bool = False) -> Json:
-    """The CustomResourceDefinition of a kind, with a status, and a scale where it is scalable."""
+    """The CustomResourceDefinition of a kind, with a status and, if `scalable`, a scale subresource."""
     group, _, version = api_version.partition("/")
     plural = f"{kind.lower()}s"
     subresources: Json = {"status": {}}
@@ -24,10 +24,10 @@ def definition(api_version: str, kind: str, *, scalable: bool = False) -> Json:
             "statusReplicasPath": ".status.replicas",
             "labelSelectorPath": ".status.selector",
         }
-    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    served = {
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version_entry = {
         "name": version, "served": True, "storage": True, "subresources": subresources,
-        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": free, "status": free}}},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": anything, "status": anything}}},
     }  # fmt: skip
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -37,32 +37,32 @@ def definition(api_version: str, kind: str, *, scalable: bool = False) -> Json:
             "group": group,
             "scope": "Namespaced",
             "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
-            "versions": [served],
+            "versions": [version_entry],
         },
     }
 
 
 def serve(cluster: Cluster, *definitions: Json) -> None:
-    """Install custom kinds that are not there, and return once they are served."""
+    """Install custom kinds, and return once they are served."""
     for each in definitions:
         cluster.custom.create_cluster_custom_object(*DEFINITIONS, each)
 
     def established() -> bool:
-        told = [condition for each in _there(cluster, definitions) for condition in each["status"]["conditions"]]
-        return sum((each["type"], each["status"]) == ("Established", "True") for each in told) == len(definitions)
+        conditions = [each for kind in _installed(cluster, definitions) for each in kind["status"]["conditions"]]
+        return sum((each["type"], each["status"]) == ("Established", "True") for each in conditions) == len(definitions)
 
     wait_until(established, "custom kinds to be served", timeout_s=60)
 
 
-def serve_no_longer(cluster: Cluster, *definitions: Json) -> None:
-    """Take custom kinds away, if they are there, and return once they are gone."""
-    for each in _there(cluster, definitions):
+def stop_serving(cluster: Cluster, *definitions: Json) -> None:
+    """Delete custom kinds, if they exist, and return once they are gone."""
+    for each in _installed(cluster, definitions):
         cluster.custom.delete_cluster_custom_object(*DEFINITIONS, each["metadata"]["name"])
-    wait_until(lambda: not _there(cluster, definitions), "custom kinds to go", timeout_s=60)
+    wait_until(lambda: not _installed(cluster, definitions), "custom kinds to go", timeout_s=60)
 
 
-def _there(cluster: Cluster, definitions: Sequence[Json]) -> list[Json]:
-    """What is installed under the names of these."""
+def _installed(cluster: Cluster, definitions: Sequence[Json]) -> list[Json]:
+    """Those of the definitions that are installed, by name."""
     names = {each["metadata"]["name"] for each in definitions}
     installed = cluster.custom.list_cluster_custom_object(*DEFINITIONS)["items"]
     return [each for each in installed if each["metadata"]["name"] in names]
@@ -70,8 +70,8 @@ def _there(cluster: Cluster, definitions: Sequence[Json]) -> list[Json]:
 
 @contextlib.contextmanager
 def served(cluster: Cluster, *definitions: Json) -> Iterator[None]:
-    """While these are served, and no others of their names: a kind of another version would be in the way."""
-    serve_no_longer(cluster, *definitions)
+    """Serve these kinds in the context, first removing kinds of the same names, which may have another version."""
+    stop_serving(cluster, *definitions)
     serve(cluster, *definitions)
     yield
-    serve_no_longer(cluster, *definitions)
+    stop_serving(cluster, *definitions)

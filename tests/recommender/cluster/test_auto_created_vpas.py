@@ -1,4 +1,4 @@
-"""What the VPAs that we make are called."""
+"""Names of auto-created VPAs."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from recommender.cluster.vpas.auto_created import names_for
 from recommender.cluster.workloads.ownership import Workload
 
 
-def a(kind: str, name: str) -> Workload:
+def make_workload(kind: str, name: str) -> Workload:
     return Workload(kind, ObjectKey("team", name), "", "", {}, {}, None, None)
 
 
-def test_a_vpa_is_called_after_its_workload_and_that_ones_kind() -> None:
-    assert names_for(a("Job", "bert-7"))[0] == "bert-7.job"
-    assert names_for(a("StatefulSet", "bert-7"))[0] == "bert-7.statefulset"
+def test_a_vpa_is_named_after_the_name_and_kind_of_its_workload() -> None:
+    assert names_for(make_workload("Job", "bert-7"))[0] == "bert-7.job"
+    assert names_for(make_workload("StatefulSet", "bert-7"))[0] == "bert-7.statefulset"
 
 
-def test_none_is_called_as_the_profile_of_a_workload_class_may_be() -> None:
-    assert names_for(a("Job", "class"))[0].startswith("class-")
-    assert names_for(a("Job", "classes"))[0] == "classes.job"
+def test_no_vpa_has_a_name_that_the_profile_of_a_workload_class_may_have() -> None:
+    assert names_for(make_workload("Job", "class"))[0].startswith("class-")
+    assert names_for(make_workload("Job", "classes"))[0] == "classes.job"
 
 
-def test_a_long_name_leaves_room_for_the_container_in_the_name_of_a_checkpoint() -> None:
-    long, longer = (a("Deployment", "n" * length) for length in (240, 241))
+def test_long_names_leave_room_for_the_container_in_the_name_of_a_checkpoint() -> None:
+    long, longer = (make_workload("Deployment", "n" * length) for length in (240, 241))
     for workload in (long, longer):
         assert all(len(name) + 1 + 63 <= 253 for name in names_for(workload))
     assert names_for(long)[0] != names_for(longer)[0]
 
 
-def test_no_two_checkpoints_of_ours_have_one_name() -> None:
+def test_checkpoint_names_of_auto_created_vpas_are_unique() -> None:
     workloads = [
-        a(kind, name)
+        make_workload(kind, name)
         for kind, name in product(("Job", "JobSet", "CronJob"), ("a", "a-b", "a.b", "a.job", "a-b.job-c", "a.job-b"))
     ]
     containers = ("b", "c", "b-c", "job-c", "b-c-c")

@@ -1,4 +1,4 @@
-"""Checkpoints that nobody will read again are cleared away, on a real API server; never anybody else's."""
+"""Deleting checkpoints that nobody will read again, on a real API server, and no others."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def resources(cluster: Cluster) -> None:
 
 
 @pytest.fixture
-def ours(api: Api, namespace: str) -> Checkpoints:
+def checkpoints(api: Api, namespace: str) -> Checkpoints:
     return Checkpoints(api, lambda: 0.0, namespace)
 
 
 @pytest.fixture
-def crowd(api: Api, namespace: str) -> dict[str, Any]:
-    """A VPA of ours, one of another recommender, and checkpoints of all sorts."""
+def vpas(api: Api, namespace: str) -> dict[str, Any]:
+    """Our VPA, one of another recommender, and checkpoints in use, stale and orphaned."""
     mine, theirs = make_vpa(api, namespace, "mine"), make_vpa(api, namespace, "theirs", "default")
     fresh, stale = status(now_s=NOW_S), status(now_s=NOW_S - CONTAINER_UNUSED_S - 60)
-    for name, vpa, container, told in (
+    for name, vpa, container, checkpoint_status in (
         ("mine-app", "mine", "app", fresh),
         ("mine-before", "mine", "before", stale),
         ("mine-paused", "mine", "paused", fresh),
@@ -43,39 +43,39 @@ def crowd(api: Api, namespace: str) -> dict[str, Any]:
         ("gone-mine", "gone", "app", fresh),
         ("gone-theirs", "gone", "app2", stale),
     ):
-        make_checkpoint(api, namespace, name, vpa, container, status=told)
+        make_checkpoint(api, namespace, name, vpa, container, status=checkpoint_status)
     return {"ours": {mine}, "existing": {mine, theirs}}
 
 
-def test_what_nobody_will_read_again_is_cleared_away_and_nothing_else(
-    api: Api, namespace: str, ours: Checkpoints, crowd: dict[str, Any]
+def test_orphaned_checkpoints_and_stale_ones_of_our_vpas_are_deleted(
+    api: Api, namespace: str, checkpoints: Checkpoints, vpas: dict[str, Any]
 ) -> None:
-    gone = ours.collect(crowd["existing"], crowd["ours"], NOW_S, lambda _: True)
-    assert sorted(gone) == [f"{namespace}/{name}" for name in ("gone-mine", "gone-theirs", "mine-before")]
+    deleted = checkpoints.collect(vpas["existing"], vpas["ours"], NOW_S, lambda _: True)
+    assert sorted(deleted) == [f"{namespace}/{name}" for name in ("gone-mine", "gone-theirs", "mine-before")]
     assert set(stored(api, namespace)) == {"mine-app", "mine-paused", "theirs-app"}
-    assert ours.collect(crowd["existing"], crowd["ours"], NOW_S, lambda _: True) == []
+    assert checkpoints.collect(vpas["existing"], vpas["ours"], NOW_S, lambda _: True) == []
 
 
-def test_in_a_namespace_that_is_not_ours_to_look_after_all_stays(
-    api: Api, namespace: str, ours: Checkpoints, crowd: dict[str, Any]
+def test_nothing_is_deleted_in_a_namespace_that_is_not_covered(
+    api: Api, namespace: str, checkpoints: Checkpoints, vpas: dict[str, Any]
 ) -> None:
-    assert ours.collect(crowd["existing"], set(), NOW_S, lambda name: name != namespace) == []
+    assert checkpoints.collect(vpas["existing"], set(), NOW_S, lambda name: name != namespace) == []
     assert "gone-theirs" in stored(api, namespace)
 
 
-def test_a_list_of_vpas_that_misses_one_costs_no_checkpoint(
-    api: Api, namespace: str, ours: Checkpoints, crowd: dict[str, Any]
+def test_a_vpa_missing_from_the_list_keeps_its_checkpoints_if_it_exists(
+    api: Api, namespace: str, checkpoints: Checkpoints, vpas: dict[str, Any]
 ) -> None:
-    """The server is asked about each VPA before anything goes."""
-    gone = ours.collect(set(), set(), NOW_S, lambda _: True)
-    assert {name.partition("/")[2].partition("-")[0] for name in gone} == {"gone"}
+    """The server is asked for each VPA before a deletion."""
+    deleted = checkpoints.collect(set(), set(), NOW_S, lambda _: True)
+    assert {name.partition("/")[2].partition("-")[0] for name in deleted} == {"gone"}
     assert "mine-app" in stored(api, namespace)
 
 
-def test_a_vpa_that_comes_back_starts_with_a_checkpoint_of_its_own(api: Api, namespace: str, ours: Checkpoints) -> None:
+def test_a_vpa_created_again_writes_a_new_checkpoint(api: Api, namespace: str, checkpoints: Checkpoints) -> None:
     web = ObjectKey(namespace, "web")
-    write(ours, {web: {"app": status()}})
-    assert ours.collect(set(), set(), NOW_S, lambda _: True) == [f"{namespace}/web-app"]
-    write(ours, {})
-    assert write(ours, {web: {"app": status(2.0)}}).failed == 0
+    write(checkpoints, {web: {"app": status()}})
+    assert checkpoints.collect(set(), set(), NOW_S, lambda _: True) == [f"{namespace}/web-app"]
+    write(checkpoints, {})
+    assert write(checkpoints, {web: {"app": status(2.0)}}).failed == 0
     assert stored(api, namespace)["web-app"]["status"] == status(2.0)

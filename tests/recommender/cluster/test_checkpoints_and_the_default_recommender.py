@@ -1,4 +1,4 @@
-"""History changes hands: the real default recommender reads what ours wrote, and ours what that one wrote."""
+"""The real default recommender reads checkpoints that ours wrote, and ours those that it wrote."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from recommender.policies.histogram_checkpoint import checkpoint_status, session
 from recommender.records import Block
 
 MIB = 2**20
-LATER_S = 3 * 86400
+START_AGO_S = 3 * 86400
 
 
 def two_days_of_use() -> HistogramSession:
-    """Half a core and 512 MiB, and for a tenth of the time two cores and 3 GiB; a sample a minute until now."""
+    """Half a core and 512 MiB, 12 % of the time two cores and 3 GiB; a sample per minute, starting three days ago."""
     session, samples = HistogramSession(), 2880
     busy = (np.arange(samples) % 100 < 12)[:, None]
     usage = np.where(busy, [2.0, 3072.0 * MIB], [0.5, 512.0 * MIB])
-    start_s = int(datetime.now(UTC).timestamp()) - LATER_S
+    start_s = int(datetime.now(UTC).timestamp()) - START_AGO_S
     session.advance(Block(usage, start_s + 60 * np.arange(samples), np.array([], np.int64)))
     return session
 
@@ -57,15 +57,14 @@ def agrees(entry: dict[str, Any], estimate: Estimate) -> bool:
 
 @pytest.fixture
 def start_default_recommender(cluster: Cluster) -> Iterator[Callable[[], object]]:
-    """Starts the default recommender, anew when it runs: it reads checkpoints once. It goes again if it was not there,
-    since it clears away the checkpoints of other tests' VPAs that do not exist."""
+    """Restarts the default recommender, which reads checkpoints once; stops it, as it deletes those of other tests."""
     cluster.vpa_resources()
     yield cluster.vpa_recommender
     if "vpa-recommender" in cluster.servers:
         cluster.dismiss("vpa-recommender")
 
 
-def test_the_default_recommender_goes_on_with_our_history_and_we_with_its(
+def test_the_default_recommender_and_ours_continue_from_each_others_checkpoints(
     api: Api, namespace: str, start_default_recommender: Callable[[], object]
 ) -> None:
     web, now_s = ObjectKey(namespace, "web"), datetime.now(UTC).timestamp()
@@ -86,7 +85,7 @@ def test_the_default_recommender_goes_on_with_our_history_and_we_with_its(
     start_default_recommender()
     wait_until(
         lambda: agrees(recommended(api, namespace), session.estimate()),
-        f"the default recommender to say what our histogram says: {session.estimate()}",
+        f"the default recommender to publish the estimate of our histogram: {session.estimate()}",
         timeout_s=60,
     )
     wait_until(

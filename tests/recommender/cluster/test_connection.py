@@ -1,4 +1,4 @@
-"""Requests and their failures, against a small server on loopback that answers as each test says."""
+"""Requests, watches and their failures, against a scripted server on loopback."""
 
 from __future__ import annotations
 
@@ -58,21 +58,19 @@ def test_each_method_sends_what_the_api_expects(api: Api, server: FakeServer) ->
     assert server.asked[0][2]["User-Agent"] == "phasewise-tests"
 
 
-def test_who_needs_metadata_alone_says_so_and_takes_the_whole_where_it_cannot_be_had(
-    api: Api, server: FakeServer
-) -> None:
-    whole = api.patch("/p/x", {"spec": None}, metadata_only=True)
+def test_metadata_only_requests_accept_partial_metadata_or_else_the_whole_object(api: Api, server: FakeServer) -> None:
+    patched = api.patch("/p/x", {"spec": None}, metadata_only=True)
     list(api.list_pages("/p", metadata_only=True))
     with api.watch_lines("/p", idle_timeout_s=5.0, metadata_only=True):
         pass
     api.get("/p/x")
-    assert whole == {}
+    assert patched == {}
     kind, accepted = "application/json;as={};g=meta.k8s.io;v=v1,application/json", "application/json"
-    one, many = kind.format("PartialObjectMetadata"), kind.format("PartialObjectMetadataList")
-    assert [headers["Accept"] for _, _, headers, _ in server.asked] == [one, many, one, accepted]
+    single, list_ = kind.format("PartialObjectMetadata"), kind.format("PartialObjectMetadataList")
+    assert [headers["Accept"] for _, _, headers, _ in server.asked] == [single, list_, single, accepted]
 
 
-def test_a_list_comes_in_pages(api: Api, server: FakeServer) -> None:
+def test_a_list_is_read_in_pages(api: Api, server: FakeServer) -> None:
     pages: list[Any] = [{"items": [1], "metadata": {"continue": "a/b"}}, {"items": [2], "metadata": {}}]
     server.answers = [(200, {}, orjson.dumps(page)) for page in pages]
     assert [page["items"] for page in api.list_pages("/p", {"fieldSelector": "x"}, page_size=1)] == [[1], [2]]
@@ -89,17 +87,17 @@ def test_a_list_comes_in_pages(api: Api, server: FakeServer) -> None:
         (500, errors.ServerFailed), (503, errors.ServerFailed), (302, errors.ServerFailed),
     ],
 )  # fmt: skip
-def test_each_status_has_its_error_with_the_servers_words(
+def test_each_status_code_raises_its_error_with_the_message_of_the_server(
     api: Api, server: FakeServer, code: int, kind: type[errors.ApiError]
 ) -> None:
     server.answers = [status(code, "the   reason\nin words")]
-    with pytest.raises(errors.ApiError) as told:
+    with pytest.raises(errors.ApiError) as raised:
         api.get("/p", {"continue": "private"})
-    assert type(told.value) is kind
-    assert (str(told.value), told.value.status) == (f"GET /p: the reason in words ({code})", code)
+    assert type(raised.value) is kind
+    assert (str(raised.value), raised.value.status) == (f"GET /p: the reason in words ({code})", code)
 
 
-def test_long_words_are_cut_and_foreign_pages_not_repeated(api: Api, server: FakeServer) -> None:
+def test_long_messages_are_cut_and_html_pages_are_not_quoted(api: Api, server: FakeServer) -> None:
     server.answers = [status(422, "x" * 10_000), (502, {}, b"<html>a proxy speaks</html>")]
     with pytest.raises(errors.Invalid) as long:
         api.get("/p")
@@ -110,28 +108,28 @@ def test_long_words_are_cut_and_foreign_pages_not_repeated(api: Api, server: Fak
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"", b"[1]", b'{"half":'])
-def test_success_that_is_no_json_object_is_a_failure(api: Api, server: FakeServer, body: bytes) -> None:
+def test_a_successful_response_without_a_json_object_raises(api: Api, server: FakeServer, body: bytes) -> None:
     server.answers = [(200, {}, body)]
     with pytest.raises(errors.ServerFailed, match="JSON"):
         api.get("/p")
 
 
-def test_a_busy_server_is_asked_again_after_the_time_it_names(server: FakeServer, tmp_path: Path) -> None:
+def test_throttled_requests_but_no_evictions_are_retried_after_a_short_wait(server: FakeServer, tmp_path: Path) -> None:
     slept: list[float] = []
     bucket = TokenBucket(10, 10, clock=lambda: sum(slept), sleep=slept.append)
     api = Api(Credentials(kubeconfig(tmp_path / "c", server.url)), bucket, user_agent="t")
     server.answers = [status(429, "busy", Retry_After="2"), status(429, "busy"), (200, {}, b'{"a":1}')]
     assert api.get("/p") == {"a": 1}
-    assert slept == pytest.approx([2.0, 1.2]), "as asked; then a second, and a fifth until the next two tokens"
+    assert slept == pytest.approx([2.0, 1.2]), "2 s as requested; then 1 s by default and 0.2 s for the next two tokens"
     server.answers = [status(429, "a disruption budget says no", Retry_After="10")]
-    with pytest.raises(errors.Throttled) as told:
+    with pytest.raises(errors.Throttled) as raised:
         api.create("/eviction", {})
-    assert told.value.retry_after_s == 10
-    assert sum(slept) < 5, "long waits are not ours to decide"
+    assert raised.value.retry_after_s == 10
+    assert sum(slept) < 5, "long waits are left to the caller"
     before_s, server.answers = sum(slept), [status(429, "the disruption budget says no"), (201, {}, b"{}")]
     with pytest.raises(errors.Throttled, match="budget"):
         api.evict("/api/v1/namespaces/team/pods/j", "u")
-    assert sum(slept) - before_s < 1.0, "one who may not leave keeps nobody else from asking"
+    assert sum(slept) - before_s < 1.0, "a refused eviction does not delay other requests"
 
 
 def test_a_replaced_token_file_is_read_when_the_old_token_is_refused(server: FakeServer, tmp_path: Path) -> None:
@@ -146,19 +144,19 @@ def test_a_replaced_token_file_is_read_when_the_old_token_is_refused(server: Fak
     server.answers = [status(401, "Unauthorized")]
     with pytest.raises(errors.Unauthorized):
         api.get("/p")
-    assert len(server.asked) == 5, "once is enough"
+    assert len(server.asked) == 5, "repeated only once"
 
 
-def test_silence_and_refusal_are_told_apart(api: Api, server: FakeServer, tmp_path: Path) -> None:
+def test_a_timeout_and_a_refused_connection_are_different_errors(api: Api, server: FakeServer, tmp_path: Path) -> None:
     server.answers = [lambda _: time.sleep(0.5)]
     with pytest.raises(errors.ReadTimeout, match="did not answer in time"):
         api.get("/p", timeout_s=0.1)
-    nobody = connect(kubeconfig(tmp_path / "nobody", "http://127.0.0.1:9"), user_agent="t")
+    unreachable = connect(kubeconfig(tmp_path / "unreachable", "http://127.0.0.1:9"), user_agent="t")
     with pytest.raises(errors.Unreachable, match=r"GET /p: .*refused"):
-        nobody.get("/p")
+        unreachable.get("/p")
 
 
-def test_an_answer_that_breaks_off_is_unreachable(api: Api, server: FakeServer) -> None:
+def test_a_response_that_breaks_off_raises_unreachable(api: Api, server: FakeServer) -> None:
     def half(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", "100")
@@ -205,14 +203,14 @@ def chunks(*parts: bytes, end: bool = True, hold: threading.Event | None = None)
     return send
 
 
-def test_events_are_whole_however_they_are_cut(api: Api, server: FakeServer) -> None:
+def test_events_are_parsed_whole_however_the_stream_is_chunked(api: Api, server: FakeServer) -> None:
     server.answers = [chunks(b'{"a":', b'1}\n{"a":2}\n{"a"', b":3}\n")]
     with api.watch_lines("/p", {"resourceVersion": "5"}, idle_timeout_s=5) as watch:
         assert [event["a"] for event in watch] == [1, 2, 3]
     assert server.asked[0][1] == "/p?resourceVersion=5&watch=1"
 
 
-def test_a_watch_that_breaks_off_or_says_nothing_is_told(api: Api, server: FakeServer) -> None:
+def test_a_watch_that_breaks_off_or_stays_silent_raises(api: Api, server: FakeServer) -> None:
     server.answers = [chunks(b'{"a":1}\n', end=False)]
     with api.watch_lines("/p", idle_timeout_s=5) as watch, pytest.raises(errors.Unreachable):
         list(watch)
@@ -223,7 +221,7 @@ def test_a_watch_that_breaks_off_or_says_nothing_is_told(api: Api, server: FakeS
     held.set()
 
 
-def test_a_watch_that_is_refused_says_why(api: Api, server: FakeServer) -> None:
+def test_a_refused_watch_raises_with_the_reason(api: Api, server: FakeServer) -> None:
     server.answers = [status(403, "pods is forbidden")]
     with pytest.raises(errors.Forbidden, match=r"WATCH /p: pods is forbidden \(403\)"):
         api.watch_lines("/p", idle_timeout_s=5)
@@ -239,12 +237,12 @@ def test_a_watch_is_stopped_from_another_thread(api: Api, server: FakeServer) ->
         time.sleep(0.05)
         watch.stop()
         reader.join(20)
-        assert not reader.is_alive(), "the server says nothing for longer than that"
+        assert not reader.is_alive(), "the server stays silent for longer than that"
     held.set()
     assert [event["a"] for event in events] == [1]
 
 
-def test_as_the_process_ends_requests_are_cut_short_and_then_not_made_at_all(api: Api, server: FakeServer) -> None:
+def test_at_shutdown_requests_are_cut_short_and_then_no_longer_sent(api: Api, server: FakeServer) -> None:
     go_on = threading.Event()
     server.answers = [lambda _: go_on.wait(10) and None]  # type: ignore[list-item, return-value]
     began_s = time.monotonic()
@@ -252,8 +250,8 @@ def test_as_the_process_ends_requests_are_cut_short_and_then_not_made_at_all(api
     with pytest.raises(errors.Unreachable):
         api.get("/p")
     assert time.monotonic() - began_s < 5.0
-    asked = len(server.asked)
+    sent = len(server.asked)
     with pytest.raises(errors.Unreachable, match="not sent, the process is shutting down"):
         api.patch("/p", {})
-    assert len(server.asked) == asked
+    assert len(server.asked) == sent
     go_on.set()

@@ -1,4 +1,4 @@
-"""Whom we trust, who we are, and that no message ever shows a secret."""
+"""Trust and identity from kubeconfigs and service accounts; no message ever shows a secret."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ from tests.fakes.api_server import SECRET, FakeServer, kubeconfig
         "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x",
     ],
 )
-def test_a_broken_kubeconfig_is_named_and_never_quoted(
+def test_a_malformed_kubeconfig_is_named_and_never_quoted(
     tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The library names an entry by its whole content, so neither its text nor a traceback through it may come out."""
+    """The library quotes whole entries in its messages, so neither its text nor a traceback through it may be shown."""
     file = tmp_path / "config"
     file.write_text(content)
-    with pytest.raises(errors.ClusterError) as told:
+    with pytest.raises(errors.ClusterError) as raised:
         connect(file, user_agent="t").get("/p")
-    shown: BaseException | None = told.value
-    while shown is not None:
-        assert SECRET not in str(shown)
-        shown = None if shown.__suppress_context__ else shown.__cause__ or shown.__context__
-    assert str(file) in str(told.value) or isinstance(told.value, errors.ApiError)
+    error: BaseException | None = raised.value
+    while error is not None:
+        assert SECRET not in str(error)
+        error = None if error.__suppress_context__ else error.__cause__ or error.__context__
+    assert str(file) in str(raised.value) or isinstance(raised.value, errors.ApiError)
     assert SECRET not in caplog.text
 
 
 @pytest.mark.parametrize("end", ["\nx", "\r\nX-Remote-User: admin"])
-def test_a_token_that_no_header_may_hold_is_not_sent_and_not_shown(
+def test_a_token_that_is_not_valid_in_a_header_is_neither_sent_nor_shown(
     server: FakeServer, tmp_path: Path, end: str
 ) -> None:
     api = connect(kubeconfig(tmp_path / "c", server.url, token=f"{SECRET}{end}"), user_agent="t")
-    with pytest.raises(errors.BadCredentials) as told:
+    with pytest.raises(errors.BadCredentials) as raised:
         api.patch("/p", {})
-    assert SECRET not in str(told.value)
-    assert told.value.__suppress_context__
+    assert SECRET not in str(raised.value)
+    assert raised.value.__suppress_context__
     assert not server.asked
 
 
-def test_without_a_pod_or_a_kubeconfig_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_kubeconfig_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(errors.BadCredentials, match="Name a kubeconfig"):
@@ -67,7 +67,7 @@ def test_without_a_pod_or_a_kubeconfig_it_says_what_to_do(tmp_path: Path, monkey
         connect(None, "nowhere", user_agent="t")
 
 
-def test_in_a_pod_it_speaks_as_the_service_account(
+def test_in_a_pod_the_service_account_is_used_but_not_with_an_untrusted_server(
     server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "token").write_text(SECRET)
@@ -83,15 +83,15 @@ def test_in_a_pod_it_speaks_as_the_service_account(
     assert not server.asked, "nothing is sent to a server that cannot be trusted"
 
 
-def test_the_library_is_asked_who_we_are_once_a_second_and_anew_when_we_are_refused(tmp_path: Path) -> None:
-    now_s, asked = [0.0], list[float]()
+def test_credentials_are_refreshed_once_per_second_and_on_reload(tmp_path: Path) -> None:
+    now_s, refreshed_s = [0.0], list[float]()
     credentials = Credentials(kubeconfig(tmp_path / "c", "http://127.0.0.1:9"), clock=lambda: now_s[0])
     library = credentials._configuration
     renew = library.auth_settings
-    library.auth_settings = lambda: (asked.append(now_s[0]), renew())[1]
+    library.auth_settings = lambda: (refreshed_s.append(now_s[0]), renew())[1]
     for now_s[0] in (0.0, 0.1, 0.9, 1.0, 1.5, 2.5):
         assert credentials.headers() == {"Authorization": f"Bearer {SECRET}"}
-    assert asked == [0.0, 1.0, 2.5]
+    assert refreshed_s == [0.0, 1.0, 2.5]
     kubeconfig(tmp_path / "c", "http://127.0.0.1:9", username="u", password=SECRET)
     credentials.reload(credentials.generation)
     assert credentials.headers()["Authorization"].startswith("Basic ")

@@ -1,4 +1,4 @@
-"""Whether a cluster's VPA has mode `InPlace` is found out by trying, seldom, and without leaving anything behind."""
+"""Support for the update mode `InPlace` is probed by a dry run that creates a VPA."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recommender.cluster.vpas.auto_created import PROBE_TTL_S, InPlaceMode
 
 
 class Server:
-    """Takes VPAs, or refuses them."""
+    """Accepts VPAs, or refuses them with `error`."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -27,7 +27,7 @@ class Server:
             raise self.error
 
 
-def test_a_cluster_has_it_that_would_take_such_a_vpa_and_is_asked_again_after_minutes() -> None:
+def test_an_unavailable_in_place_mode_is_probed_again_after_its_ttl() -> None:
     server, now_s = Server(), 0.0
     mode = InPlaceMode(cast(Api, server), lambda: now_s)
     server.error = Invalid("you must enable feature gate InPlace", status=422)
@@ -41,7 +41,7 @@ def test_a_cluster_has_it_that_would_take_such_a_vpa_and_is_asked_again_after_mi
 
 
 @pytest.mark.parametrize("error", [Unreachable("no connection"), Invalid("the label `cost-centre` is missing")])
-def test_a_server_that_does_not_answer_or_has_something_else_against_it_has_not_said_no(error: ApiError) -> None:
+def test_any_other_error_of_a_probe_is_raised_and_not_cached(error: ApiError) -> None:
     server = Server()
     mode = InPlaceMode(cast(Api, server), lambda: 0.0)
     server.error = error

@@ -1,4 +1,4 @@
-"""Candidates for one Lease on a real API server; their clocks are ours."""
+"""Leader election on a Lease of a real API server, where possible on a simulated clock."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def spec(api: Api, namespace: str) -> dict[str, Any]:
     return found
 
 
-def test_the_first_leads_and_the_second_waits_its_whole_duration(
+def test_the_second_candidate_waits_for_the_whole_duration_of_the_lease(
     api: Api, namespace: str, candidate: Election, clock: Clock
 ) -> None:
     one, two = candidate("one"), candidate("two")
@@ -57,12 +57,12 @@ def test_the_first_leads_and_the_second_waits_its_whole_duration(
     assert two.holder == "one"
 
     clock.now_s += 14
-    assert one.try_acquire_or_renew()  # renewed just in time, so the second begins to wait anew
+    assert one.try_acquire_or_renew()  # renewed just in time, so the second waits from the beginning
     assert spec(api, namespace)["acquireTime"] == "2026-08-22T12:00:00.250000Z"
     assert not two.try_acquire_or_renew()
     clock.now_s += 14.9
     assert not two.try_acquire_or_renew()
-    assert not one.is_leader, "ten seconds without a renewal end it, five before anyone may take over"
+    assert not one.is_leader, "it ends after ten seconds without renewal, five before another may take over"
     clock.now_s += 0.2
     assert two.try_acquire_or_renew()
     assert spec(api, namespace)["leaseTransitions"] == 1
@@ -70,7 +70,7 @@ def test_the_first_leads_and_the_second_waits_its_whole_duration(
     assert one.holder == "two"
 
 
-def test_a_released_lease_is_taken_at_once(api: Api, namespace: str, candidate: Election) -> None:
+def test_a_released_lease_is_acquired_at_once(api: Api, namespace: str, candidate: Election) -> None:
     one, two = candidate("one"), candidate("two")
     one.try_acquire_or_renew()
     two.try_acquire_or_renew()
@@ -79,10 +79,10 @@ def test_a_released_lease_is_taken_at_once(api: Api, namespace: str, candidate: 
     assert spec(api, namespace)["holderIdentity"] == ""
     assert two.try_acquire_or_renew()
     one.release()
-    assert spec(api, namespace)["holderIdentity"] == "two", "nobody gives back what is not theirs"
+    assert spec(api, namespace)["holderIdentity"] == "two", "only the holder can release it"
 
 
-def test_a_write_between_reading_and_renewing_is_respected(
+def test_a_lease_acquired_between_reading_and_renewing_is_not_overwritten(
     api: Api, namespace: str, candidate: Election, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = candidate("one"), candidate("two")
@@ -113,7 +113,7 @@ def election(api: Api, namespace: str, caplog: pytest.LogCaptureFixture) -> Elec
     return elected
 
 
-def test_of_two_one_leads_and_when_it_stops_the_other_does(
+def test_one_candidate_leads_and_once_it_stops_the_other_does(
     election: Election, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, two = election("one"), election("two")
@@ -125,7 +125,7 @@ def test_of_two_one_leads_and_when_it_stops_the_other_does(
     began_s = time.monotonic()
     one.stop()
     wait_until(lambda: two.is_leader, "the second")
-    assert time.monotonic() - began_s < 1.5 * patience(), "given back, not run out"
+    assert time.monotonic() - began_s < 1.5 * patience(), "released, not expired"
     two.stop()
     assert caplog.messages == ["one became the leader", "two became the leader"]
 
@@ -145,7 +145,7 @@ threading.Event().wait()
 """
 
 
-def test_a_killed_leader_is_followed_when_its_lease_has_run_out(
+def test_a_killed_leader_is_replaced_once_its_lease_has_expired(
     cluster: Cluster, api: Api, namespace: str, election: Election, caplog: pytest.LogCaptureFixture
 ) -> None:
     arguments = [sys.executable, "-c", LEADER, str(cluster.kubeconfig("admin")), namespace, NAME]
@@ -161,32 +161,32 @@ def test_a_killed_leader_is_followed_when_its_lease_has_run_out(
     began_s = time.monotonic()
     assert not other.is_leader
     wait_until(lambda: other.is_leader, "the other to lead", timeout_s=10, every_s=0.01)
-    assert time.monotonic() - began_s > 1.0, "the dead might have been alive until its lease ran out"
+    assert time.monotonic() - began_s > 1.0, "it might have been alive until its lease expired"
     assert spec(api, namespace)["leaseTransitions"] == 1
     other.stop()
     assert caplog.messages == ["other became the leader"]
 
 
-def test_a_leader_that_cannot_renew_says_so_and_leads_again_later(
+def test_a_leader_that_cannot_renew_logs_its_loss_and_leads_again_later(
     cluster: Cluster, election: Election, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def said(*words: str) -> bool:
-        """Between these it may have failed to renew, and said so."""
-        return [each for each in caplog.messages if each.startswith("one ")][: len(words)] == list(words)
+    def logged(*messages: str) -> bool:
+        """Whether these are its first messages about leadership."""
+        return [each for each in caplog.messages if each.startswith("one ")][: len(messages)] == list(messages)
 
     one = election("one")
     one.start()
     wait_until(lambda: one.is_leader, "the leader")
     api_server = cluster.servers["kube-apiserver"]
-    api_server.pause()  # silent, not dead: a start of it costs seconds
+    api_server.pause()  # paused, not stopped: a restart takes seconds
     try:
-        wait_until(lambda: said("one became the leader", "one is no longer the leader"), "the loss", timeout_s=5)
+        wait_until(lambda: logged("one became the leader", "one is no longer the leader"), "the loss", timeout_s=5)
         assert not one.is_leader
         assert one.problem
     finally:
         api_server.resume()
     # A server that has just come back may be late once more, and the deadline is short here.
     again = ("one became the leader", "one is no longer the leader", "one became the leader")
-    wait_until(lambda: said(*again) and one.is_leader, "the leader again", timeout_s=20)
+    wait_until(lambda: logged(*again) and one.is_leader, "the leader again", timeout_s=20)
     assert not one.problem
     one.stop()

@@ -1,4 +1,4 @@
-"""Named numbers in what training scripts print, and patterns of strangers."""
+"""Numbers that the default pattern finds in training logs, and patterns of pods, which may be malformed or slow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def by_default(line: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "groups"),
     [
         ("step=12 loss=0.4", {"step": "12", "loss": "0.4"}),
         (
@@ -47,8 +47,8 @@ def by_default(line: str) -> dict[str, str]:
         ("", {}),
     ],
 )
-def test_the_default_pattern_finds_what_scripts_print(line: str, words: dict[str, str]) -> None:
-    assert by_default(line) == words
+def test_the_default_pattern_finds_what_scripts_print(line: str, groups: dict[str, str]) -> None:
+    assert by_default(line) == groups
 
 
 @pytest.mark.parametrize(
@@ -65,36 +65,36 @@ def test_the_default_pattern_finds_what_scripts_print(line: str, words: dict[str
         "1" * 1000,
     ],
 )
-def test_the_default_pattern_takes_no_long_time_for_any_line(line: str) -> None:
+def test_the_default_pattern_is_fast_on_every_line(line: str) -> None:
     began_s = time.process_time()
     by_default(line)
     assert time.process_time() - began_s < 0.1
 
 
-def test_a_pattern_of_a_pod_is_searched_for_in_its_lines() -> None:
+def test_the_pattern_of_a_pod_is_searched_in_its_lines() -> None:
     found = search([Search(r"L(?P<loss>\d+) n(?P<step>\d+)", ["L3 n1", "nothing", "L2 n2"])])
     assert found == [SearchResult([{"loss": "3", "step": "1"}, {}, {"loss": "2", "step": "2"}])]
 
 
-def test_a_pattern_that_never_ends_is_ended_and_the_others_are_answered() -> None:
-    evil = Search(r"(?P<loss>(a+)+)$", ["a" * 40 + "b"])
+def test_an_endless_search_is_aborted_and_the_others_have_results() -> None:
+    endless = Search(r"(?P<loss>(a+)+)$", ["a" * 40 + "b"])
     good = Search(r"(?P<score>\d+)", ["7"])
-    found = search([good, evil, good])
-    assert [one.groups for one in found] == [[{"score": "7"}], None, [{"score": "7"}]]
+    found = search([good, endless, good])
+    assert [result.groups for result in found] == [[{"score": "7"}], None, [{"score": "7"}]]
     assert "takes more than 0.2 s" in found[1].problem
 
 
-def test_patterns_that_take_long_wait_for_the_next_round_once_the_time_of_this_one_is_over(
+def test_searches_beyond_the_cpu_limit_of_a_round_wait_for_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each is too short to be ended: it would never be over."""
+    """Each search alone is too short to be aborted."""
     monkeypatch.setattr(patterns, "ROUND_CPU_LIMIT_S", 0.05)
-    long = Search(r"(?:(?:a+)+b)|(?P<loss>zzz)", ["a" * 15] * 2)
+    slow = Search(r"(?:(?:a+)+b)|(?P<loss>zzz)", ["a" * 15] * 2)
     good = [Search(r"(?P<score>\d+)", ["7"]), Search(None, ["loss=1"])]
-    found = search([*good, *[long] * 200])
-    assert [one.groups for one in found[:2]] == [[{"score": "7"}], [{"loss": "1"}]]
+    found = search([*good, *[slow] * 200])
+    assert [result.groups for result in found[:2]] == [[{"score": "7"}], [{"loss": "1"}]]
     assert found[-1] == SearchResult(None)
-    assert 0.04 < sum(one.cpu_s for one in found) < 0.3
+    assert 0.04 < sum(result.cpu_s for result in found) < 0.3
     assert search([Search(None, ["loss loss " * 90] * 1000), good[1]])[1] == SearchResult(None)
 
 
@@ -107,7 +107,7 @@ def test_patterns_that_take_long_wait_for_the_next_round_once_the_time_of_this_o
         ("(?P<loss>" + "(" * 490, "missing|unterminated|recursion"),
     ],
 )
-def test_a_pattern_that_cannot_be_used_is_said_to_be(pattern: str, problem: str) -> None:
+def test_an_unusable_pattern_is_reported(pattern: str, problem: str) -> None:
     (found,) = search([Search(pattern, ["x"])])
     assert found.groups is None
     assert any(word in found.problem for word in problem.split("|")), found.problem

@@ -1,4 +1,4 @@
-"""The metrics API's answers."""
+"""Parsing the responses of the metrics API."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from recommender.cluster.errors import NotFound
 from recommender.cluster.usage.metrics_api import ContainerKey, UsageReport, read_usage, usage_of
 
 
-def pod_metrics(containers: Any, name: str = "p", **more: Any) -> dict[str, Any]:
+def pod_metrics(containers: Any, name: str = "p", **fields: Any) -> dict[str, Any]:
     metadata = {"namespace": "n", "name": name}
     return {
         "metadata": metadata,
         "timestamp": "2026-08-22T08:00:00Z",
         "window": "10.5s",
         "containers": containers,
-    } | more
+    } | fields
 
 
 def test_usage_is_read_in_cores_and_bytes_whatever_the_unit() -> None:
@@ -42,18 +42,18 @@ def test_usage_is_read_in_cores_and_bytes_whatever_the_unit() -> None:
 
 @pytest.mark.parametrize("cpu", ["250000000n", "250000u", "250m", "0.25"])
 @pytest.mark.parametrize("memory", ["1048576Ki", "1Gi", "1073741824", "1073741824000m"])
-def test_what_is_written_as_usual_and_otherwise_is_the_same(cpu: str, memory: str) -> None:
+def test_every_notation_of_an_amount_gives_the_same_usage(cpu: str, memory: str) -> None:
     container = {"name": "a", "usage": {"cpu": cpu, "memory": memory}}
     found = usage_of({"items": [pod_metrics([container])]}).samples
     assert found[ContainerKey("n", "p", "a")] == (1787385600.0, 0.25, 2.0**30)
 
 
 @pytest.mark.parametrize("cpu", ["-5n", "5 n", "_5n", "n", "٥n", 5, None, ["5n"]])
-def test_what_looks_as_usual_and_is_not_is_read_with_care(cpu: Any) -> None:
+def test_an_amount_in_an_unexpected_notation_is_never_misread(cpu: Any) -> None:
     container = {"name": "a", "usage": {"cpu": cpu, "memory": "1Ki"}}
     report = usage_of({"items": [pod_metrics([container])]})
-    told = [use.cpu_cores for use in report.samples.values()]
-    assert report.broken or math.isnan(told[0]) or told == [cpu]
+    cpu_cores = [use.cpu_cores for use in report.samples.values()]
+    assert report.broken or math.isnan(cpu_cores[0]) or cpu_cores == [cpu]
 
 
 def test_a_missing_resource_is_absent_and_never_zero() -> None:
@@ -70,7 +70,7 @@ def test_a_missing_resource_is_absent_and_never_zero() -> None:
     assert math.isnan(found["b"].memory_bytes)
 
 
-def test_one_broken_pod_is_named_and_the_others_are_read() -> None:
+def test_one_malformed_pod_is_reported_by_name_and_the_others_are_read() -> None:
     broken = pod_metrics([{"name": "a", "usage": {"cpu": "lots"}}], name="broken")
     report = usage_of({"items": [broken, pod_metrics([{"name": "a", "usage": {"cpu": "1"}}])]})
     assert [key.pod for key in report.samples] == ["p"]
@@ -79,26 +79,26 @@ def test_one_broken_pod_is_named_and_the_others_are_read() -> None:
 
 
 @pytest.mark.parametrize(("cpu", "memory"), [("9" * 400 + "n", "1Ki"), ("5n", "9" * 400 + "Ki")])
-def test_a_use_that_no_number_holds_spoils_its_own_pod_alone(cpu: str, memory: str) -> None:
+def test_an_amount_too_large_for_a_float_affects_only_its_own_pod(cpu: str, memory: str) -> None:
     endless = pod_metrics([{"name": "a", "usage": {"cpu": cpu, "memory": memory}}], name="endless")
     report = usage_of({"items": [endless, pod_metrics([{"name": "a", "usage": {"cpu": "5n", "memory": "1Ki"}}])]})
     assert ContainerKey("n", "p", "a") in report.samples
     assert "n/endless" in report.broken or not math.isfinite(sum(report.samples[ContainerKey("n", "endless", "a")][1:]))
 
 
-def test_use_without_its_moment_is_told_and_not_passed_over() -> None:
+def test_usage_without_a_timestamp_is_reported() -> None:
     timeless = pod_metrics([{"name": "a", "usage": {"cpu": "1n", "memory": "1Ki"}}], timestamp=None)
     assert usage_of({"items": [timeless]}) == UsageReport({}, {"n/p": "PodMetrics n/p: timestamp is missing"})
 
 
-def test_a_cluster_without_the_metrics_api_says_not_found(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_without_the_metrics_api_raises_not_found(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = ("metrics.example.test/v1beta1", "pods")  # the real one may have been started by another test
     monkeypatch.setattr("recommender.cluster.usage.metrics_api.POD_METRICS", nowhere)
     with pytest.raises(NotFound):
         read_usage(api)
 
 
-def test_the_real_metrics_server_tells_what_pods_use(
+def test_usage_is_read_from_the_real_metrics_server(
     metrics_server: Cluster, simulated_nodes: SimulatedNodes, api: Api, namespace: str
 ) -> None:
     api.create(

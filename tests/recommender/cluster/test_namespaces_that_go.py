@@ -1,4 +1,4 @@
-"""What is written into a namespace that is being deleted: nothing, and nobody is told of it."""
+"""Writes into a namespace that is being deleted: nothing is created, and no problem is reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CRDS = Path(__file__).parents[3] / "manifests" / "crd"
         (None, Forbidden),
     ],
 )
-def test_a_refusal_for_want_of_the_namespace_is_told_from_one_for_want_of_a_right(details: object, kind: type) -> None:
+def test_a_refusal_in_a_terminating_namespace_is_not_found_and_any_other_forbidden(details: object, kind: type) -> None:
     body = {"kind": "Status", "reason": "Forbidden", "message": "pods is forbidden", "details": details}
     error = error_from_status("POST /x", 403, body)
     assert type(error) is kind
@@ -42,7 +42,7 @@ def test_a_refusal_for_want_of_the_namespace_is_told_from_one_for_want_of_a_righ
 
 
 @pytest.fixture
-def vpa_in_a_dying_namespace(cluster: Cluster, api: Api, namespace: str) -> Iterator[Vpa]:
+def vpa_in_a_terminating_namespace(cluster: Cluster, api: Api, namespace: str) -> Iterator[Vpa]:
     """A VPA that a finalizer holds in a namespace that is Terminating."""
     cluster.vpa_resources()
     cluster.apply(CRDS / "phaseprofiles.yaml")
@@ -58,10 +58,8 @@ def vpa_in_a_dying_namespace(cluster: Cluster, api: Api, namespace: str) -> Iter
     api.patch(path, {"metadata": {"finalizers": None}})
 
 
-def test_into_a_namespace_that_goes_nothing_is_made_and_nothing_is_complained_of(
-    api: Api, vpa_in_a_dying_namespace: Vpa
-) -> None:
-    vpa = vpa_in_a_dying_namespace
+def test_nothing_is_created_in_a_terminating_namespace(api: Api, vpa_in_a_terminating_namespace: Vpa) -> None:
+    vpa = vpa_in_a_terminating_namespace
     pod = {"metadata": {"name": "late"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
     with pytest.raises(NotFound, match="being terminated") as refusal:
         api.create(path_of(PODS, vpa.key.namespace), pod)
@@ -72,10 +70,10 @@ def test_into_a_namespace_that_goes_nothing_is_made_and_nothing_is_complained_of
     assert (report.written, report.failed, report.problems) == (0, 0, [])
     assert stored(api, vpa.key.namespace) == {}
     VpaWriter(api, lambda: 1_787_400_000.0).publish(vpa, [], {"RecommendationProvided": Condition("False")})
-    assert read_vpa(api.get(path_of(VPAS, *vpa.key))).status["conditions"], "what is there until the end can be written"
+    assert read_vpa(api.get(path_of(VPAS, *vpa.key))).status["conditions"], "what exists can be written"
 
 
-def test_in_a_namespace_that_is_gone_nothing_is_made_either(api: Api, cluster: Cluster, namespace: str) -> None:
+def test_nothing_is_created_in_a_namespace_that_does_not_exist(api: Api, cluster: Cluster, namespace: str) -> None:
     cluster.vpa_resources()
     key = make_vpa(api, namespace, "job")
     gone = read_vpa(api.get(path_of(VPAS, *key)) | {"metadata": {"name": "job", "namespace": "never-was", "uid": "u"}})

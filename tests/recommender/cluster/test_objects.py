@@ -1,4 +1,4 @@
-"""Objects read from the API's JSON, sound and broken."""
+"""VPAs and nodes parsed from JSON, valid and malformed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def vpa(**spec: Any) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"targetRef": TARGET, **spec}}
 
 
-def test_a_bare_vpa_has_the_defaults_of_its_api() -> None:
+def test_a_minimal_vpa_has_the_defaults_of_the_api() -> None:
     read = read_vpa(vpa())
     assert read.key == ObjectKey("team", "web")
     assert str(read.key) == "team/web"
@@ -83,7 +83,7 @@ def test_every_field_of_a_vpa_is_read() -> None:
     )
 
 
-def test_policies_are_looked_up_first_exact_then_last_wildcard_and_nothing_is_merged() -> None:
+def test_the_first_policy_of_a_name_applies_else_the_last_wildcard_and_none_are_merged() -> None:
     def policy(name: str, cpu: str) -> dict[str, Any]:
         return {"containerName": name, "maxAllowed": {"cpu": cpu}}
 
@@ -92,7 +92,7 @@ def test_policies_are_looked_up_first_exact_then_last_wildcard_and_nothing_is_me
     assert [read.policy_for(name).max_allowed[0] for name in ("a", "b", "c")] == [2.0, None, 4.0]
 
 
-def test_an_explicit_empty_list_of_resources_means_nothing_and_null_means_the_default() -> None:
+def test_an_empty_list_of_controlled_resources_means_none_and_null_the_default() -> None:
     for given_list, controlled in (([], set()), (None, {"cpu", "memory"})):
         read = read_vpa(
             vpa(resourcePolicy={"containerPolicies": [{"containerName": "*", "controlledResources": given_list}]})
@@ -105,7 +105,7 @@ def test_a_zero_bound_counts_as_unset() -> None:
     assert read.policy_for("x").max_allowed == (None, None)
 
 
-def test_copies_that_differ_in_their_version_alone_are_equal() -> None:
+def test_vpas_that_differ_only_in_their_resource_version_are_equal() -> None:
     other = vpa()
     other["metadata"]["resourceVersion"] = "8"
     assert read_vpa(vpa()) == read_vpa(other)
@@ -125,10 +125,10 @@ def test_copies_that_differ_in_their_version_alone_are_equal() -> None:
         ),
     ],
 )
-def test_a_broken_vpa_names_itself_and_the_field(spec: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadObject) as told:
+def test_the_error_of_a_malformed_vpa_names_the_vpa_and_the_field(spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadObject) as raised:
         read_vpa(vpa(**spec))
-    assert str(told.value) == f"VerticalPodAutoscaler team/web: {message}"
+    assert str(raised.value) == f"VerticalPodAutoscaler team/web: {message}"
 
 
 JSON = st.recursive(
@@ -139,7 +139,7 @@ JSON = st.recursive(
 
 
 @given(JSON, JSON, JSON)
-def test_whatever_is_in_it_an_object_is_read_or_refused_by_name(metadata: Any, spec: Any, status: Any) -> None:
+def test_arbitrary_json_raises_nothing_but_bad_object(metadata: Any, spec: Any, status: Any) -> None:
     for read in (read_vpa, read_node):
         with pytest.raises(BadObject):
             read({"metadata": metadata, "spec": spec, "status": status})

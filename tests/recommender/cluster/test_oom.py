@@ -1,4 +1,4 @@
-"""Kills for want of memory: each way in which a pod or an event can show one, seen exactly once."""
+"""OOM kills: each way in which a pod or an event can show one, counted exactly once."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def pod(
     init: bool = False,
 ) -> Pod:
     """A pod whose one container is in this state and has this request in force."""
-    told: Json = {"name": "main", "state": state, "lastState": last or {}, "restartCount": restarts}
+    status: Json = {"name": "main", "state": state, "lastState": last or {}, "restartCount": restarts}
     if request is not None:
-        told["resources"] = {"requests": {"memory": request}}
+        status["resources"] = {"requests": {"memory": request}}
     return read_pod(
         {
             "metadata": {"name": "job-0", "namespace": "team", "uid": uid},
@@ -55,19 +55,19 @@ def pod(
                 "containers": [{"name": "other" if init else "main"}],
                 "initContainers": [{"name": "main"}] if init else [],
             },
-            "status": {"phase": "Running", "initContainerStatuses" if init else "containerStatuses": [told]},
+            "status": {"phase": "Running", "initContainerStatuses" if init else "containerStatuses": [status]},
         }
     )
 
 
 CASES: dict[str, tuple[Pod | None, Pod | None, list[tuple[float, float]]]] = {
-    "running, then killed: what the pod says now": (
+    "running, then killed: the current request": (
         pod(RUNNING, request="300Mi"), pod(killed()), [(FIRST_END_S, 500)],
     ),
-    "running, then running again: what the pod said before": (
+    "running, then running again: the previous request": (
         pod(RUNNING, request="300Mi"), pod(RUNNING, killed(), restarts=1), [(FIRST_END_S, 300)],
     ),
-    "running, then waiting for its restart, the kill itself unseen": (
+    "running, then waiting for its restart, the kill itself missed": (
         pod(RUNNING, request="300Mi"), pod(BACKING_OFF, killed()), [(FIRST_END_S, 300)],
     ),
     "killed, then waiting for its restart": (pod(killed()), pod(BACKING_OFF, killed()), []),
@@ -76,30 +76,30 @@ CASES: dict[str, tuple[Pod | None, Pod | None, list[tuple[float, float]]]] = {
     "killed, then killed again after a restart": (
         pod(killed()), pod(killed(SECOND_END), killed(), restarts=1), [(SECOND_END_S, 500)],
     ),
-    "killed, then told again without a restart": (pod(killed()), pod(killed(SECOND_END)), []),
+    "killed, then reported again without a restart": (pod(killed()), pod(killed(SECOND_END)), []),
     "waiting for its second restart after a kill": (
         pod(RUNNING, killed(), restarts=1), pod(BACKING_OFF, killed(SECOND_END), restarts=1), [(SECOND_END_S, 500)],
     ),
-    "told again as it was": (pod(RUNNING, killed(), restarts=1), pod(RUNNING, killed(), restarts=1), []),
+    "reported again unchanged": (pod(RUNNING, killed(), restarts=1), pod(RUNNING, killed(), restarts=1), []),
     "being created, then killed": (pod(CREATING), pod(killed()), [(FIRST_END_S, 500)]),
     "ended for another reason": (pod(RUNNING), pod(killed(reason="Error")), []),
     "restarted for another reason after an old kill": (
         pod(RUNNING, killed(), restarts=1), pod(RUNNING, killed(SECOND_END, reason="Error"), restarts=2), [],
     ),
-    "several restarts at once, the last of them for memory": (
+    "several restarts at once, the last after an OOM kill": (
         pod(RUNNING), pod(RUNNING, killed(SECOND_END), restarts=3), [(SECOND_END_S, 500)],
     ),
-    "no request": (pod(RUNNING, request=None), pod(killed(), request=None), [(FIRST_END_S, 0)]),
-    "no time": (pod(RUNNING), pod({"terminated": {"reason": "OOMKilled", "exitCode": 137}}), [(SEEN_S, 500)]),
+    "without a request": (pod(RUNNING, request=None), pod(killed(), request=None), [(FIRST_END_S, 0)]),
+    "without a time": (pod(RUNNING), pod({"terminated": {"reason": "OOMKilled", "exitCode": 137}}), [(SEEN_S, 500)]),
     "an init container": (pod(RUNNING, init=True), pod(killed(), init=True), []),
     "seen for the first time": (None, pod(killed()), []),
-    "gone": (pod(RUNNING), None, []),
+    "deleted": (pod(RUNNING), None, []),
     "another pod of the same name": (pod(RUNNING, uid="before"), pod(killed(), restarts=0), []),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_change_of_a_pod_shows_its_kill_once(case: str) -> None:
+def test_a_change_of_a_pod_yields_each_kill_once(case: str) -> None:
     old, new, kills = CASES[case]
     found = list(ooms_of_change(old, new, SEEN_S))
     assert found == [
@@ -107,9 +107,9 @@ def test_a_change_of_a_pod_shows_its_kill_once(case: str) -> None:
     ]
 
 
-def test_the_whole_way_through_a_crash_loop_counts_each_kill_once() -> None:
-    """Two kills, told in seven steps, or with any of the steps between missed."""
-    way = [
+def test_a_crash_loop_yields_each_kill_once_whatever_states_are_missed() -> None:
+    """Two kills in seven states, of which any between the first and the last may be missed."""
+    states = [
         pod(RUNNING),
         pod(killed()),
         pod(BACKING_OFF, killed()),
@@ -118,11 +118,11 @@ def test_the_whole_way_through_a_crash_loop_counts_each_kill_once() -> None:
         pod(BACKING_OFF, killed(SECOND_END), restarts=1),
         pod(RUNNING, killed(SECOND_END), restarts=2),
     ]
-    for missed in range(2 ** (len(way) - 2)):
-        told = [0, *(place for place in range(1, 6) if not missed >> (place - 1) & 1), 6]
-        found = [oom.when_s for old, new in pairwise(told) for oom in ooms_of_change(way[old], way[new], SEEN_S)]
-        shown = any(1 <= place <= 4 for place in told)  # later ones have forgotten the first kill
-        assert found == ([FIRST_END_S, SECOND_END_S] if shown else [SECOND_END_S])
+    for missed in range(2 ** (len(states) - 2)):
+        seen = [0, *(place for place in range(1, 6) if not missed >> (place - 1) & 1), 6]
+        found = [oom.when_s for old, new in pairwise(seen) for oom in ooms_of_change(states[old], states[new], SEEN_S)]
+        shows_first = any(1 <= place <= 4 for place in seen)  # later states no longer show the first kill
+        assert found == ([FIRST_END_S, SECOND_END_S] if shows_first else [SECOND_END_S])
 
 
 def event(
@@ -157,18 +157,18 @@ def event(
         (event() | {"metadata": {"name": "job-0.17", "namespace": "team"}}, []),
     ],
 )
-def test_an_eviction_names_the_containers_that_wanted_too_much(raw: Json, kills: list[tuple[str, int]]) -> None:
+def test_an_eviction_names_the_containers_that_used_too_much_memory(raw: Json, kills: list[tuple[str, int]]) -> None:
     eviction = read_eviction(raw)
     wanted = tuple(OomObservation(ObjectKey("team", "job-0"), name, FIRST_END_S, mib * MIB) for name, mib in kills)
     assert (eviction.ooms if eviction else ()) == wanted
 
 
-def test_an_eviction_with_no_amount_is_refused_by_name() -> None:
+def test_an_eviction_with_a_malformed_amount_is_refused_by_name() -> None:
     with pytest.raises(BadObject, match=r"Event team/job-0\.17: .*offending_containers_usage"):
         read_eviction(event(used="much"))
 
 
-def test_the_queue_gives_each_kill_once_and_drops_the_oldest_when_nobody_asks() -> None:
+def test_the_queue_returns_each_kill_once_and_keeps_at_most_its_maximum() -> None:
     queue = OomQueue(clock=lambda: SEEN_S, max_length=2)
     queue.pod_changed(pod(RUNNING), pod(killed()))
     queue.pod_changed(pod(killed()), pod(killed()))
@@ -179,7 +179,7 @@ def test_the_queue_gives_each_kill_once_and_drops_the_oldest_when_nobody_asks() 
     assert len(queue.drain()) == 2
 
 
-def test_evictions_from_before_the_start_and_those_told_twice_do_not_count() -> None:
+def test_evictions_before_the_start_and_repeated_ones_do_not_count() -> None:
     oom = OomObservation(ObjectKey("team", "job-0"), "main", SEEN_S - 1, 1.0)
     old, new = Eviction("e1", (oom,)), Eviction("e2", (OomObservation(oom.pod, "main", SEEN_S + 1, 1.0),))
     queue = OomQueue(clock=lambda: SEEN_S)

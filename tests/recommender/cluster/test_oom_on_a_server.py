@@ -1,4 +1,4 @@
-"""Kills for want of memory as a real API server and a real kubelet tell them."""
+"""OOM kills as a real API server and a real kubelet report them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ MIB = 2**20
 
 @pytest.fixture
 def queue(api: Api, namespace: str) -> Iterator[OomQueue]:
-    made = OomQueue(clock=lambda: time.time() - 1)  # events are stamped in whole seconds
+    kills = OomQueue(clock=lambda: time.time() - 1)  # events are stamped in whole seconds
     reflectors: list[Reflector[Any]] = [
-        Reflector(api, path_of(PODS, namespace), read_pod, on_change=made.pod_changed),
+        Reflector(api, path_of(PODS, namespace), read_pod, on_change=kills.pod_changed),
         Reflector(
-            api, path_of(EVENTS, namespace), read_eviction, field_selector=EVICTIONS, on_change=made.eviction_changed
+            api, path_of(EVENTS, namespace), read_eviction, field_selector=EVICTIONS, on_change=kills.eviction_changed
         ),
     ]
     assert all(reflector.start().wait_synced(10) for reflector in reflectors)
-    yield made
+    yield kills
     for reflector in reflectors:
         reflector.stop()
 
@@ -47,22 +47,22 @@ def wait_for(queue: OomQueue, count: int) -> list[OomObservation]:
     return found
 
 
-def test_a_status_that_says_killed_is_seen_with_the_request_in_force(api: Api, namespace: str, queue: OomQueue) -> None:
+def test_an_oom_kill_in_a_status_is_observed_with_its_request(api: Api, namespace: str, queue: OomQueue) -> None:
     container = {"name": "main", "image": "none", "resources": {"requests": {"memory": "300Mi"}}}
-    spec = {"containers": [container], "schedulerName": "nobody"}  # its status is ours to tell
+    spec = {"containers": [container], "schedulerName": "nobody"}  # no kubelet sets its status
     api.create(path_of(PODS, namespace), {"metadata": {"name": "job-0"}, "spec": spec})
-    told = {"name": "main", "image": "none", "imageID": "", "ready": True, "restartCount": 0}
+    container_status = {"name": "main", "image": "none", "imageID": "", "ready": True, "restartCount": 0}
     running = {"running": {"startedAt": "2026-11-21T08:00:00Z"}}
     ended_s = int(time.time())
     ended = datetime.fromtimestamp(ended_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     killed = {"terminated": {"reason": "OOMKilled", "exitCode": 137, "finishedAt": ended}}
     for state in (running, killed, killed):
-        status = {"phase": "Running", "containerStatuses": [told | {"state": state}]}
+        status = {"phase": "Running", "containerStatuses": [container_status | {"state": state}]}
         api.patch(path_of(PODS, namespace, "job-0", "status"), {"status": status})
     assert wait_for(queue, 1) == [OomObservation(ObjectKey(namespace, "job-0"), "main", ended_s, 300 * MIB)]
 
 
-def test_an_eviction_event_is_seen_and_other_events_are_not(api: Api, namespace: str, queue: OomQueue) -> None:
+def test_an_eviction_event_is_observed_and_other_events_are_not(api: Api, namespace: str, queue: OomQueue) -> None:
     annotations = {
         "offending_containers": "main,side",
         "offending_containers_usage": "700Mi,1Gi",
@@ -82,13 +82,13 @@ def test_an_eviction_event_is_seen_and_other_events_are_not(api: Api, namespace:
     ]
 
 
-def test_a_real_container_that_eats_too_much_is_seen_once_for_each_of_its_restarts(
+def test_oom_kills_of_a_real_container_are_observed_once_per_restart(
     api: Api, namespace: str, queue: OomQueue, real_node: RealNode
 ) -> None:
     pod = real_node.pod("eater", "tail /dev/zero", memory="16Mi", limits={"memory": "24Mi"}, restart="Always")
     api.create(path_of(PODS, namespace), pod)
     found = wait_for(queue, 2)  # the first restart comes at once: both kills may fall into one second
-    told = api.get(path_of(PODS, namespace, "eater"))["status"]["containerStatuses"][0]
+    reported = api.get(path_of(PODS, namespace, "eater"))["status"]["containerStatuses"][0]
     found += queue.drain()
-    assert told["restartCount"] <= len(found) <= told["restartCount"] + 1
+    assert reported["restartCount"] <= len(found) <= reported["restartCount"] + 1
     assert all((oom.container, oom.memory_bytes) == ("main", 16 * MIB) for oom in found)

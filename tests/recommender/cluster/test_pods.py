@@ -1,4 +1,4 @@
-"""Pods read from the API's JSON."""
+"""Pods parsed from JSON."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from recommender.cluster.objects.pods import ResizeCondition, Termination, Toler
 GIB = 2.0**30
 
 
-def pod(containers: list[dict[str, Any]], statuses: list[dict[str, Any]] | None = None, **more: Any) -> dict[str, Any]:
+def pod(containers: list[dict[str, Any]], statuses: list[dict[str, Any]] | None = None, **rest: Any) -> dict[str, Any]:
     return {
-        "metadata": {"namespace": "team", "name": "train-0", "uid": "u", **more.pop("metadata", {})},
-        "spec": {"containers": containers, **more.pop("spec", {})},
-        "status": {"phase": "Running", "containerStatuses": statuses, **more},
+        "metadata": {"namespace": "team", "name": "train-0", "uid": "u", **rest.pop("metadata", {})},
+        "spec": {"containers": containers, **rest.pop("spec", {})},
+        "status": {"phase": "Running", "containerStatuses": statuses, **rest},
     }
 
 
@@ -26,7 +26,7 @@ def resources(cpu: str, memory: str) -> dict[str, Any]:
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}}
 
 
-def test_a_pod_that_has_not_begun_has_the_requests_of_its_spec() -> None:
+def test_a_pod_that_has_not_started_has_the_requests_of_its_spec() -> None:
     read = read_pod(pod([{"name": "app", "resources": resources("500m", "1Gi")}, {"name": "side"}]))
     app, side = read.containers
     assert (app.requests, app.limits[1], app.running, app.restart_count) == ((0.5, GIB), GIB, False, 0)
@@ -34,7 +34,7 @@ def test_a_pod_that_has_not_begun_has_the_requests_of_its_spec() -> None:
     assert all(map(math.isnan, side.requests + side.limits))
 
 
-def test_requests_are_the_actual_ones_while_a_resize_waits() -> None:
+def test_requests_are_those_of_the_status_while_a_resize_is_pending() -> None:
     status = {"name": "app", "resources": resources("500m", "1Gi"), "state": {"running": {}}}
     deferred = {"type": "PodResizePending", "status": "True", "reason": "Deferred", "message": "full"}
     ready = {"type": "Ready", "status": "True"}
@@ -52,16 +52,16 @@ def test_init_containers_and_sidecars_are_not_among_the_containers() -> None:
     assert [c.name for c in read.containers] == ["app"]
 
 
-def test_a_pod_counts_with_its_sidecars_its_overhead_and_the_largest_step_of_its_start() -> None:
+def test_requests_of_a_pod_include_sidecars_overhead_and_the_largest_init_step() -> None:
     app, sidecar = {"name": "app", "resources": resources("1", "1Gi")}, {"name": "s", "restartPolicy": "Always"}
-    beside = {"initContainers": [sidecar | {"resources": resources("500m", "1Gi")}], "overhead": {"cpu": "250m"}}
-    assert read_pod(pod([app, {"name": "free"}], spec=beside)).requests == (1.75, 2 * GIB)
-    first_step = {"initContainers": [{"name": "first", "resources": resources("4", "512Mi")}]}
-    assert read_pod(pod([app], spec=first_step)).requests == (4.0, GIB)
+    with_sidecar = {"initContainers": [sidecar | {"resources": resources("500m", "1Gi")}], "overhead": {"cpu": "250m"}}
+    assert read_pod(pod([app, {"name": "free"}], spec=with_sidecar)).requests == (1.75, 2 * GIB)
+    with_init_step = {"initContainers": [{"name": "first", "resources": resources("4", "512Mi")}]}
+    assert read_pod(pod([app], spec=with_init_step)).requests == (4.0, GIB)
     assert read_pod(pod([app], spec={"resources": {"requests": {"cpu": "3"}}})).requests == (3.0, GIB)
 
 
-def test_how_runs_ended_is_read_for_the_present_and_the_one_before() -> None:
+def test_the_terminations_of_the_current_and_the_last_run_are_read() -> None:
     ended = {
         "reason": "OOMKilled",
         "exitCode": 137,
@@ -79,7 +79,7 @@ def test_how_runs_ended_is_read_for_the_present_and_the_one_before() -> None:
     assert app.last_terminated == Termination("OOMKilled", 1787385600, 1787385610, 137)
 
 
-def test_the_rest_of_a_pod_is_read() -> None:
+def test_the_other_fields_of_a_pod_are_read() -> None:
     owners = [
         {"apiVersion": "v1", "kind": "Other", "name": "o", "uid": "1"},
         {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "2", "controller": True},
@@ -115,14 +115,14 @@ def test_the_rest_of_a_pod_is_read() -> None:
     assert (read.containers[0].image, read.containers[0].command) == ("pytorch", ("python", "train.py"))
 
 
-def test_a_container_that_asks_for_an_extended_resource_uses_devices() -> None:
-    asked = ({"cpu": "1", "nvidia.com/gpu": "2"}, {"cpu": "1", "hugepages-2Mi": "1Gi"}, {})
-    containers = [{"name": f"c{at}", "resources": {"limits": limits}} for at, limits in enumerate(asked)]
-    assert [one.uses_devices for one in read_pod(pod(containers)).containers] == [True, False, False]
+def test_a_container_with_an_extended_resource_uses_devices() -> None:
+    all_limits = ({"cpu": "1", "nvidia.com/gpu": "2"}, {"cpu": "1", "hugepages-2Mi": "1Gi"}, {})
+    containers = [{"name": f"c{at}", "resources": {"limits": limits}} for at, limits in enumerate(all_limits)]
+    assert [container.uses_devices for container in read_pod(pod(containers)).containers] == [True, False, False]
 
 
 def test_reading_the_same_pod_twice_gives_equal_pods() -> None:
-    """NaN stands for what is absent and must not make a pod differ from itself."""
+    """NaN, for absent amounts, must not make a pod differ from itself."""
     raw = pod([{"name": "app", "resources": {"requests": {"cpu": "1"}}}])
     assert read_pod(raw) == read_pod(raw)
 
@@ -137,7 +137,7 @@ def test_reading_the_same_pod_twice_gives_equal_pods() -> None:
         (pod([], metadata={"labels": {"a": 1}}), "metadata.labels has a value that is not a string"),
     ],
 )
-def test_a_broken_pod_names_itself_and_the_field(raw: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadObject) as told:
+def test_the_error_of_a_malformed_pod_names_the_pod_and_the_field(raw: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadObject) as raised:
         read_pod(raw)
-    assert str(told.value).startswith(f"Pod team/train-0: {message}")
+    assert str(raised.value).startswith(f"Pod team/train-0: {message}")

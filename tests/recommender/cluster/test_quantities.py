@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kubernetes.utils.quantity import parse_quantity as theirs
+from kubernetes.utils.quantity import parse_quantity as library_quantity
 
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity, parse_quantity
@@ -24,28 +24,28 @@ def test_a_quantity_is_read_by_its_suffix(text: str | float, value: float) -> No
 
 
 @pytest.mark.parametrize("text", ["", "nan", "inf", "1K", "ki", "1 Gi", "0x10", "1mi", "1Gi ", "1e999", True, "１"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_a_value_that_is_not_a_quantity_is_refused(text: str) -> None:
     with pytest.raises(BadQuantity):
         parse_quantity(text)
 
 
-def test_one_refused_value_does_not_shadow_an_equal_one() -> None:
+def test_a_refused_value_does_not_affect_an_equal_valid_one() -> None:
     assert parse_quantity(1) == 1.0
     with pytest.raises(BadQuantity):
         parse_quantity(True)
 
 
 @given(st.decimals(0, 10**9, places=3), st.sampled_from(["", "n", "u", "m", "k", "M", "G", "Ki", "Mi", "Gi"]))
-def test_it_agrees_with_the_client_library(number: object, suffix: str) -> None:
+def test_parsing_agrees_with_the_client_library(number: object, suffix: str) -> None:
     text = f"{number}{suffix}"
-    assert parse_quantity(text) == pytest.approx(float(theirs(text)), rel=1e-15)
+    assert parse_quantity(text) == pytest.approx(float(library_quantity(text)), rel=1e-15)
 
 
 @pytest.mark.parametrize(
     ("cpu_cores", "text"),
     [(0.587, "587m"), (0.5870001, "588m"), (1.0, "1"), (2.4, "2400m"), (0.0, "0"), (1e11, "100000000000")],
 )
-def test_cpu_is_written_in_whole_millicores(cpu_cores: float, text: str) -> None:
+def test_cpu_is_formatted_in_whole_millicores(cpu_cores: float, text: str) -> None:
     assert cpu_quantity(cpu_cores) == text
 
 
@@ -53,15 +53,15 @@ def test_cpu_is_written_in_whole_millicores(cpu_cores: float, text: str) -> None
     ("memory_bytes", "text"),
     [(262144000, "250Mi"), (628694953, "628694953"), (0, "0"), (1024, "1Ki"), (1e14, "97656250000Ki"), (10.2, "11")],
 )
-def test_memory_is_written_in_whole_bytes_binary_where_nothing_is_lost(memory_bytes: float, text: str) -> None:
+def test_memory_is_formatted_in_whole_bytes_with_a_binary_suffix_where_exact(memory_bytes: float, text: str) -> None:
     assert memory_quantity(memory_bytes) == text
 
 
 @given(st.integers(0, 10**9))
-def test_millicores_survive_writing_and_reading(milli: int) -> None:
+def test_millicores_survive_formatting_and_parsing(milli: int) -> None:
     assert parse_quantity(cpu_quantity(milli / 1000)) == milli / 1000
 
 
 @given(st.integers(0, 2**53))
-def test_bytes_survive_writing_and_reading(count: int) -> None:
+def test_bytes_survive_formatting_and_parsing(count: int) -> None:
     assert parse_quantity(memory_quantity(count)) == count

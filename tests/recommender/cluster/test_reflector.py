@@ -1,4 +1,4 @@
-"""A reflector against a server that says what each test wants: every way in which a list or a watch can go wrong."""
+"""A reflector against a scripted server: every way in which a list or a watch can fail."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Step = Mapping[str, Any] | Exception
 
 
 class ScriptedApi(Api):
-    """Answers lists and watches from two scripts; at the end of the watches it holds the last one open."""
+    """Answers lists and watches from two scripts; after the last scripted watch it keeps one open."""
 
     def __init__(self, lists: list[list[Step]], watches: list[list[Step]]) -> None:
         self.lists, self.watches = lists, watches
-        self.asked: list[Mapping[str, Any]] = []
+        self.queries: list[Mapping[str, Any]] = []
         self.held = threading.Event()
 
     def list_pages(
@@ -36,7 +36,7 @@ class ScriptedApi(Api):
             yield dict(step)
 
     def watch_lines(self, path: str, query: Any = None, *, idle_timeout_s: float, metadata_only: bool = False) -> Any:
-        self.asked.append(query)
+        self.queries.append(query)
         return ScriptedWatch(self)
 
 
@@ -109,7 +109,7 @@ def until(reflector: Reflector[Any], wanted: dict[str, Any]) -> None:
     wait_until(lambda: values(reflector) == wanted, f"{wanted}", timeout_s=5, every_s=0.005)
 
 
-def test_bookmarks_and_events_move_the_place_from_which_it_goes_on(start: Start) -> None:
+def test_a_watch_resumes_from_the_version_of_the_last_event_or_bookmark(start: Start) -> None:
     reflector, api = start(
         [[page(5, thing("a", 3))]],
         [
@@ -117,15 +117,15 @@ def test_bookmarks_and_events_move_the_place_from_which_it_goes_on(start: Start)
             [event("BOOKMARK", {"metadata": {"resourceVersion": "9"}}), Unreachable("reset")],
         ],
     )
-    wait_until(lambda: len(api.asked) == 3, "three watches")
-    assert [query["resourceVersion"] for query in api.asked] == ["5", "6", "9"]
-    assert all(query["allowWatchBookmarks"] == "true" and query["timeoutSeconds"] >= 240 for query in api.asked)
+    wait_until(lambda: len(api.queries) == 3, "three watches")
+    assert [query["resourceVersion"] for query in api.queries] == ["5", "6", "9"]
+    assert all(query["allowWatchBookmarks"] == "true" and query["timeoutSeconds"] >= 240 for query in api.queries)
     assert values(reflector) == {"a": "w"}
     assert reflector.lists == 1
 
 
 @pytest.mark.parametrize(
-    "lost",
+    "failure",
     [
         event("ERROR", {"kind": "Status", "code": 410, "message": "too old"}),
         event("ERROR", {"kind": "Status", "code": 500, "message": "no leader"}),
@@ -135,19 +135,19 @@ def test_bookmarks_and_events_move_the_place_from_which_it_goes_on(start: Start)
         {"no": "type"},
     ],
 )
-def test_a_lost_thread_of_events_leads_to_a_new_list(start: Start, lost: Step) -> None:
-    told: list[Any] = []
+def test_a_watch_that_cannot_resume_leads_to_a_new_list(start: Start, failure: Step) -> None:
+    changes: list[Any] = []
     reflector, _ = start(
         [[page(5, thing("a", 3), thing("b", 4))], [page(9, thing("b", 8, "w")), page(9, thing("c", 9))]],
-        [[lost]],
-        on_change=lambda old, new: told.append((old, new)),
+        [[failure]],
+        on_change=lambda old, new: changes.append((old, new)),
     )
     until(reflector, {"b": "w", "c": "v"})
     assert reflector.lists == 2
-    assert told == [(None, "v"), (None, "v"), ("v", "w"), (None, "v"), ("v", None)]
+    assert changes == [(None, "v"), (None, "v"), ("v", "w"), (None, "v"), ("v", None)]
 
 
-def test_a_list_that_breaks_off_in_the_middle_forgets_nothing(start: Start) -> None:
+def test_a_list_that_breaks_off_is_repeated_until_complete(start: Start) -> None:
     reflector, _ = start(
         [
             [page(5, thing("a", 3), thing("b", 4))],
@@ -161,37 +161,37 @@ def test_a_list_that_breaks_off_in_the_middle_forgets_nothing(start: Start) -> N
     assert reflector.lists == 2
 
 
-def test_without_the_right_to_watch_it_lists_now_and_then_and_says_why(start: Start) -> None:
+def test_without_the_right_to_watch_lists_are_repeated_and_the_reason_is_reported(start: Start) -> None:
     reflector, _ = start([[page(5, thing("a", 3))]], [[Forbidden("may not watch")] for _ in range(10_000)])
     wait_until(lambda: reflector.lists > 2, "lists")
     assert reflector.synced
     wait_until(lambda: reflector.problem == "may not watch", "the problem")
 
 
-def test_a_server_that_ends_every_watch_at_once_is_not_asked_without_a_pause(start: Start) -> None:
+def test_a_server_that_ends_every_watch_at_once_is_retried_with_backoff(start: Start) -> None:
     reflector, api = start([[page(5)]], [[] for _ in range(1000)], min_backoff_s=0.02, max_backoff_s=60.0)
-    wait_until(lambda: len(api.asked) >= 4, "some watches")
+    wait_until(lambda: len(api.queries) >= 4, "some watches")
     assert reflector._backoff.failures >= 3
     assert "at once" in reflector.problem or not reflector.problem
     assert reflector.lists == 1
 
 
-@pytest.mark.parametrize("lost", [Gone("too old"), event("ERROR", {"kind": "Status", "code": 410})])
-def test_what_is_too_old_as_soon_as_it_is_listed_is_not_listed_again_without_a_pause(start: Start, lost: Step) -> None:
-    reflector, _ = start([[page(5)]], [[lost] for _ in range(1000)], min_backoff_s=0.02, max_backoff_s=60.0)
+@pytest.mark.parametrize("failure", [Gone("too old"), event("ERROR", {"kind": "Status", "code": 410})])
+def test_a_list_whose_version_expires_at_once_is_repeated_with_backoff(start: Start, failure: Step) -> None:
+    reflector, _ = start([[page(5)]], [[failure] for _ in range(1000)], min_backoff_s=0.02, max_backoff_s=60.0)
     wait_until(lambda: reflector.lists >= 4, "some lists")
     assert reflector._backoff.failures >= 3
     assert reflector.synced
 
 
-def test_a_quiet_watch_is_opened_anew_and_is_no_problem(start: Start) -> None:
+def test_an_idle_watch_is_reopened_without_a_problem(start: Start) -> None:
     reflector, api = start([[page(5)]], [[ReadTimeout("nothing came")]])
-    wait_until(lambda: len(api.asked) == 2, "the second watch")
+    wait_until(lambda: len(api.queries) == 2, "the second watch")
     assert not reflector.problem
     assert reflector.lists == 1
 
 
-def test_broken_objects_come_and_go_by_name(start: Start) -> None:
+def test_broken_objects_are_reported_by_name_until_they_are_deleted(start: Start) -> None:
     reflector, _ = start(
         [[page(5, thing("a", 1), thing("b", 2, "broken"))]],
         [[event("MODIFIED", thing("a", 6, "broken")), event("DELETED", thing("b", 7)), event("ADDED", thing("c", 8))]],
@@ -200,28 +200,28 @@ def test_broken_objects_come_and_go_by_name(start: Start) -> None:
     assert reflector.broken == {ObjectKey("n", "a"): "KeyError while reading it"}
 
 
-def test_a_listener_that_fails_does_not_end_the_watch(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_change_handler_that_raises_does_not_end_the_watch(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     def fail(_old: object, _new: object) -> None:
-        raise RuntimeError("a fault of ours")
+        raise RuntimeError("the handler failed")
 
     reflector, _ = start([[page(5, thing("a", 1))]], [[event("ADDED", thing("b", 6))]], on_change=fail)
     until(reflector, {"a": "v", "b": "v"})
-    assert "a fault of ours" in caplog.text
+    assert "the handler failed" in caplog.text
 
 
-def test_equal_objects_are_no_change_and_none_leaves_an_object_out(start: Start) -> None:
-    told: list[Any] = []
+def test_equal_objects_are_no_change_and_objects_parsed_to_none_are_left_out(start: Start) -> None:
+    changes: list[Any] = []
     reflector, _ = start(
         [[page(5, thing("a", 1), thing("none", 2, None))]],
         [[event("MODIFIED", thing("a", 6)), event("MODIFIED", thing("none", 7, "now")), event("ADDED", thing("z", 8))]],
-        on_change=lambda old, new: told.append((old, new)),
+        on_change=lambda old, new: changes.append((old, new)),
     )
     until(reflector, {"a": "v", "none": "now", "z": "v"})
-    assert told == [(None, "v"), (None, "now"), (None, "v")]
+    assert changes == [(None, "v"), (None, "now"), (None, "v")]
     assert reflector.version == 3
 
 
-def test_before_the_first_contact_it_is_infinitely_stale_and_not_synced(start: Start) -> None:
+def test_before_the_first_contact_a_reflector_is_infinitely_stale_and_not_synced(start: Start) -> None:
     reflector, _ = start([[Unreachable("refused")]], [])
     wait_until(lambda: reflector.problem == "refused", "the problem")
     assert reflector.staleness_s() == math.inf
@@ -229,23 +229,23 @@ def test_before_the_first_contact_it_is_infinitely_stale_and_not_synced(start: S
     assert not reflector.wait_synced(0.01)
 
 
-def test_staleness_is_counted_on_the_clock_given(start: Start) -> None:
+def test_staleness_is_measured_on_the_given_clock(start: Start) -> None:
     now_s = [100.0]
     reflector, api = start([[page(5)]], [], clock=lambda: now_s[0])
-    wait_until(lambda: api.asked, "the watch")
+    wait_until(lambda: api.queries, "the watch")
     wait_until(lambda: reflector._watch, "contact")
     wait_until(lambda: reflector.staleness_s() == 0.0, "contact")
     now_s[0] = 142.0
     assert reflector.staleness_s() == 42.0
 
 
-def test_waits_double_up_to_the_longest_with_jitter() -> None:
-    class Middle:
+def test_backoff_doubles_up_to_its_maximum_with_jitter() -> None:
+    class FixedRandom:
         def uniform(self, low: float, high: float) -> float:
             assert (low, high) == (0.5, 1.0)
             return 0.75
 
-    backoff = Backoff(1.0, 10.0, Middle())  # type: ignore[arg-type]
+    backoff = Backoff(1.0, 10.0, FixedRandom())  # type: ignore[arg-type]
     assert [backoff.next_s() for _ in range(6)] == [0.75, 1.5, 3.0, 6.0, 7.5, 7.5]
     backoff.reset()
     assert backoff.next_s() == 0.75

@@ -1,4 +1,4 @@
-"""A reflector against a real API server that goes away and comes back."""
+"""A reflector on a real API server, also while that is down."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ def config_map(name: str, text: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}}
 
 
-class Door(Api):
-    """The API server behind a door: while it is shut nobody gets through."""
+class FlakyApi(Api):
+    """The API server over a connection that a test can interrupt."""
 
-    shut = False
+    interrupted = False
 
     def get(self, *arguments: Any, **options: Any) -> Any:
-        self._knock()
+        self._check()
         return super().get(*arguments, **options)
 
     def watch_lines(self, *arguments: Any, **options: Any) -> Any:
-        self._knock()
+        self._check()
         return super().watch_lines(*arguments, **options)
 
-    def _knock(self) -> None:
-        if self.shut:
-            raise Unreachable("the door is shut")
+    def _check(self) -> None:
+        if self.interrupted:
+            raise Unreachable("interrupted by the test")
 
 
 @pytest.fixture
-def door(cluster: Cluster) -> Door:
-    return Door(Credentials(cluster.kubeconfig("admin")), TokenBucket(1000, 1000), user_agent="phasewise-tests")
+def flaky(cluster: Cluster) -> FlakyApi:
+    return FlakyApi(Credentials(cluster.kubeconfig("admin")), TokenBucket(1000, 1000), user_agent="phasewise-tests")
 
 
 @pytest.fixture
@@ -83,20 +83,20 @@ def some_text(raw: Any) -> str | None:
     return None if raw["metadata"]["name"] == "kube-root-ca.crt" else data_of(raw)
 
 
-def test_it_lists_in_pages_and_then_follows_every_change(api: Api, maps: str, start: Any) -> None:
+def test_a_reflector_lists_in_pages_and_then_follows_every_change(api: Api, maps: str, start: Any) -> None:
     for number in range(7):
         api.create(maps, config_map(f"m{number}", "old"))
-    told: list[tuple[str | None, str | None]] = []
-    reflector = start(maps, some_text, page_size=3, on_change=lambda old, new: told.append((old, new)))
+    changes: list[tuple[str | None, str | None]] = []
+    reflector = start(maps, some_text, page_size=3, on_change=lambda old, new: changes.append((old, new)))
     assert texts(reflector) == {f"m{n}": "old" for n in range(7)}
-    assert told == [(None, "old")] * 7
+    assert changes == [(None, "old")] * 7
     before, version = reflector.snapshot(), reflector.version
 
     api.patch(f"{maps}/m0", {"data": {"text": "new"}})
     api.delete(f"{maps}/m1")
     api.create(maps, config_map("m7", "late"))
-    wait_until(lambda: len(told) == 10, "three changes", timeout_s=5)
-    assert told[7:] == [("old", "new"), ("old", None), (None, "late")]
+    wait_until(lambda: len(changes) == 10, "three changes", timeout_s=5)
+    assert changes[7:] == [("old", "new"), ("old", None), (None, "late")]
     assert texts(reflector) == {"m0": "new", **{f"m{n}": "old" for n in range(2, 7)}, "m7": "late"}
     assert len(before) == 7, "a snapshot stays as it was"
     assert reflector.version == version + 3
@@ -104,7 +104,7 @@ def test_it_lists_in_pages_and_then_follows_every_change(api: Api, maps: str, st
     assert reflector.lists == 1
 
 
-def test_of_metadata_alone_it_is_told_no_more(api: Api, maps: str, start: Any) -> None:
+def test_a_metadata_only_reflector_receives_no_data(api: Api, maps: str, start: Any) -> None:
     api.create(maps, config_map("listed", "private"))
     reflector = start(maps, lambda raw: (raw["kind"], raw["metadata"].get("labels"), "data" in raw), metadata_only=True)
     named = {"metadata": {"labels": {"a": "b"}}, "data": {"text": "changed"}}
@@ -116,7 +116,7 @@ def test_of_metadata_alone_it_is_told_no_more(api: Api, maps: str, start: Any) -
     assert texts(reflector) == {"listed": (kind, {"a": "b"}, False), "watched": (kind, None, False)}
 
 
-def test_a_broken_object_is_named_and_stops_nobody(api: Api, maps: str, start: Any) -> None:
+def test_a_broken_object_is_reported_by_name_and_the_others_are_read(api: Api, maps: str, start: Any) -> None:
     api.create(maps, config_map("bad", "broken"))
     api.create(maps, config_map("good", "fine"))
     reflector = start(maps, some_text)
@@ -127,37 +127,37 @@ def test_a_broken_object_is_named_and_stops_nobody(api: Api, maps: str, start: A
     assert not reflector.broken
 
 
-def test_what_changed_and_went_while_the_server_was_away_is_seen_afterwards(
-    cluster: Cluster, api: Api, maps: str, start: Any, door: Door
+def test_changes_and_deletions_around_an_outage_are_seen_afterwards(
+    cluster: Cluster, api: Api, maps: str, start: Any, flaky: FlakyApi
 ) -> None:
-    """One reflector comes back at once, the other only after everything happened: it must find out what went."""
+    """One reflector reconnects at once, the other after all changes: it must find the deletion by listing."""
     for name in ("stays", "changes", "goes"):
         api.create(maps, config_map(name, "old"))
-    told: list[tuple[str | None, str | None]] = []
+    changes: list[tuple[str | None, str | None]] = []
     quick = start(maps, some_text)
-    late = start(maps, some_text, api=door, on_change=lambda old, new: told.append((old, new)))
+    late = start(maps, some_text, api=flaky, on_change=lambda old, new: changes.append((old, new)))
     wait_until(lambda: quick._watch and late._watch, "both watches")
-    told.clear()
-    door.shut = True
+    changes.clear()
+    flaky.interrupted = True
     with cluster.without("kube-apiserver"):
         wait_until(lambda: quick.problem and late.problem, "both to notice", timeout_s=5)
         assert texts(quick) == texts(late) == {"stays": "old", "changes": "old", "goes": "old"}
-    late._version = "1"  # as after a long absence: from before the restart, so the server does not have it any more
+    late._version = "1"  # from before the restart, as after a long outage: the server no longer has it
 
     api.patch(f"{maps}/changes", {"data": {"text": "new"}})
     api.delete(f"{maps}/goes")
     api.create(maps, config_map("comes", "late"))
-    door.shut = False
+    flaky.interrupted = False
     wanted = {"stays": "old", "changes": "new", "comes": "late"}
     for reflector in (quick, late):
         wait_until(lambda reflector=reflector: texts(reflector) == wanted, "the present state", timeout_s=20)
         wait_until(lambda reflector=reflector: not reflector.problem, "contact", timeout_s=20)
         assert reflector.staleness_s() < 20 * patience()
-    assert late.lists == 2, "410, so it had to list again"
-    assert sorted(map(str, told)) == ["('old', 'new')", "('old', None)", "(None, 'late')"]
+    assert late.lists == 2, "after a 410 it had to list again"
+    assert sorted(map(str, changes)) == ["('old', 'new')", "('old', None)", "(None, 'late')"]
 
 
-def test_it_goes_on_after_the_store_of_the_server_was_away(cluster: Cluster, api: Api, maps: str, start: Any) -> None:
+def test_a_reflector_continues_after_an_outage_of_etcd(cluster: Cluster, api: Api, maps: str, start: Any) -> None:
     api.create(maps, config_map("one", "old"))
     reflector = start(maps, some_text)
     with cluster.without("etcd"):
@@ -167,7 +167,7 @@ def test_it_goes_on_after_the_store_of_the_server_was_away(cluster: Cluster, api
     wait_until(lambda: texts(reflector) == {"one": "new"}, "the change", timeout_s=30)
 
 
-def test_stop_ends_within_a_second_while_nothing_happens(maps: str, start: Any) -> None:
+def test_stop_ends_an_idle_watch_within_a_second(maps: str, start: Any) -> None:
     reflector = start(maps, some_text)
     wait_until(lambda: reflector._watch is not None, "the watch")
     began_s = time.monotonic()
@@ -176,7 +176,7 @@ def test_stop_ends_within_a_second_while_nothing_happens(maps: str, start: Any) 
     assert not reflector._thread.is_alive()
 
 
-def test_selectors_are_the_servers_business(api: Api, namespace: str, start: Any) -> None:
+def test_label_and_field_selectors_are_applied_by_the_server(api: Api, namespace: str, start: Any) -> None:
     pods = path_of(PODS, namespace)
     for name, app in (("a", "web"), ("b", "db")):
         api.create(

@@ -1,4 +1,4 @@
-"""Whether the resources of a pod can be changed while it runs, told from its spec."""
+"""Whether the resources of a pod can be changed while it runs, from its spec."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Json = dict[str, Any]
 BOTH = {"cpu": "1", "memory": "1Gi"}
 
 
-def container(requests: Json | None = None, limits: Json | None = None, **more: Any) -> Json:
-    return {"name": "main", "resources": {"requests": requests, "limits": limits}, **more}
+def container(requests: Json | None = None, limits: Json | None = None, **fields: Any) -> Json:
+    return {"name": "main", "resources": {"requests": requests, "limits": limits}, **fields}
 
 
-def read(*containers: Json, **more: Any) -> Resizability:
-    return read_resizability(Fields({"containers": list(containers), **more}))
+def read(*containers: Json, **spec: Any) -> Resizability:
+    return read_resizability(Fields({"containers": list(containers), **spec}))
 
 
 QOS = [
@@ -36,14 +36,12 @@ QOS = [
     ("requests that equal limits", [container(BOTH, {"cpu": "1000m", "memory": "1024Mi"})], GUARANTEED),
     ("limits alone, which become the requests", [container(None, BOTH)], GUARANTEED),
     ("one limit alone", [container(None, {"memory": "1Gi"})], BURSTABLE),
-    ("two of which one has nothing", [container(BOTH, BOTH), container()], BURSTABLE),
+    ("one of two containers with nothing", [container(BOTH, BOTH), container()], BURSTABLE),
 ]
 
 
 @pytest.mark.parametrize(("containers", "qos"), [case[1:] for case in QOS], ids=[case[0] for case in QOS])
-def test_the_qos_class_of_a_template_is_what_the_api_server_will_give_its_pods(
-    containers: list[Json], qos: str
-) -> None:
+def test_the_qos_class_of_a_template_is_the_one_its_pods_will_have(containers: list[Json], qos: str) -> None:
     assert read(*containers).qos == qos
 
 
@@ -51,11 +49,11 @@ def test_init_containers_count_for_the_qos_class_too() -> None:
     assert read(container(BOTH, BOTH), initContainers=[container()]).qos == BURSTABLE
 
 
-def test_of_a_pod_the_api_servers_word_counts() -> None:
+def test_the_qos_class_in_the_status_of_a_pod_has_precedence() -> None:
     assert read_resizability(Fields({"containers": [container()]}), "Burstable").qos == BURSTABLE
 
 
-def test_limits_without_requests_and_policies_that_restart_are_seen() -> None:
+def test_limits_without_requests_and_restart_policies_are_detected() -> None:
     assert read(container(BOTH), container(None, {"memory": "1Gi"})).limits_only
     assert not read(container({"cpu": "1"}, BOTH)).limits_only
     policies = [{"resourceName": "cpu", "restartPolicy": "NotRequired"}]
@@ -65,7 +63,7 @@ def test_limits_without_requests_and_policies_that_restart_are_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "words"),
+    ("pod", "reason"),
     [
         (Resizability(), ""),
         (Resizability(GUARANTEED), ""),
@@ -74,7 +72,7 @@ def test_limits_without_requests_and_policies_that_restart_are_seen() -> None:
         (Resizability(restarts=True), "resizePolicy"),
     ],
 )
-def test_one_pod_that_cannot_be_resized_speaks_for_all(pod: Resizability, words: str) -> None:
-    found = resize_refusal([Resizability(), pod])
-    assert words in found
-    assert bool(found) == bool(words)
+def test_one_pod_that_cannot_be_resized_is_the_reason_for_all(pod: Resizability, reason: str) -> None:
+    refusal = resize_refusal([Resizability(), pod])
+    assert reason in refusal
+    assert bool(refusal) == bool(reason)

@@ -1,4 +1,4 @@
-"""Label selectors in both forms."""
+"""Label selectors in the string form and the structured form."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ WEB = {"app": "web", "tier": "front"}
         ("!missing", True), ("!tier", False), ("missing=", False), ("example.com/role=a", False),
     ],
 )  # fmt: skip
-def test_the_text_form_means_what_it_means_to_kubernetes(text: str, matches: bool) -> None:
+def test_the_string_form_matches_as_in_kubernetes(text: str, matches: bool) -> None:
     assert LabelSelector.of_text(text).matches(WEB) is matches
 
 
 @pytest.mark.parametrize("text", ["", "  ", "a b", "=x", "a in x", "a=b,,c=d", "a>1"])
-def test_a_text_that_is_no_selector_is_refused(text: str) -> None:
+def test_a_string_that_is_not_a_selector_is_refused(text: str) -> None:
     with pytest.raises(BadSelector):
         LabelSelector.of_text(text)
 
@@ -42,7 +42,7 @@ def test_a_text_that_is_no_selector_is_refused(text: str) -> None:
         ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]}, False, "app notin (web)"),
     ],
 )  # fmt: skip
-def test_the_object_form_means_the_same(raw: dict[str, Any], matches: bool, text: str) -> None:
+def test_the_structured_form_equals_its_string_form(raw: dict[str, Any], matches: bool, text: str) -> None:
     selector = LabelSelector.of_fields(Fields(raw))
     assert selector.matches(WEB) is matches
     assert selector == (LabelSelector.of_text(text) if text else LabelSelector())
@@ -57,6 +57,6 @@ def test_the_object_form_means_the_same(raw: dict[str, Any], matches: bool, text
         ({"operator": "Exists"}, "key"),
     ],
 )
-def test_a_broken_object_form_names_the_field(expression: dict[str, Any], field: str) -> None:
+def test_an_error_in_the_structured_form_names_the_field(expression: dict[str, Any], field: str) -> None:
     with pytest.raises(BadField, match=rf"spec\.selector\.matchExpressions\[0\]\.{field}"):
         LabelSelector.of_fields(Fields({"matchExpressions": [expression]}, "spec.selector"))

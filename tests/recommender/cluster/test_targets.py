@@ -1,4 +1,4 @@
-"""From a targetRef to its pods: each rule of the default recommender, then what ours adds."""
+"""The pods of a targetRef: each rule of the default recommender, then the rules that Phasewise adds."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def world() -> World:
 
 @pytest.mark.parametrize("kind", WELL_KNOWN)
 @pytest.mark.parametrize("api_version", ["apps/v1", "extensions/v1beta1", ""])
-def test_a_well_known_kind_is_known_by_kind_alone_and_asks_nothing(world: World, kind: str, api_version: str) -> None:
+def test_a_well_known_kind_is_resolved_by_kind_without_a_request(world: World, kind: str, api_version: str) -> None:
     world.controller(kind, "web", APP)
     world.pod("web-0", APP)
     world.pod("other-0", {"app": "other"})
     assert world.names(kind, "web", api_version) == ["web-0"]
-    assert world.server.asked == []
+    assert world.server.requested == []
 
 
 @pytest.mark.parametrize("kind", WELL_KNOWN)
-def test_a_controller_that_does_not_exist_is_said(world: World, kind: str) -> None:
+def test_a_controller_that_does_not_exist_is_reported(world: World, kind: str) -> None:
     resolution = world.resolve(kind, "web")
     assert resolution.problem == f"Cannot read targetRef. Reason: {kind} team/web does not exist"
     assert (resolution.pods, resolution.transient) == ((), False)
@@ -43,14 +43,14 @@ def test_a_controller_that_does_not_exist_is_said(world: World, kind: str) -> No
     ("phase", "found"),
     [("Running", True), ("Succeeded", True), ("Failed", True), ("Unknown", True), ("Pending", False)],
 )
-def test_finished_pods_count_and_pending_ones_are_told_apart(world: World, phase: str, found: bool) -> None:
+def test_finished_pods_are_selected_and_pending_ones_kept_separate(world: World, phase: str, found: bool) -> None:
     world.controller("Job", "web", APP)
     world.pod("web-0", APP, phase=phase)
     resolution = world.resolve("Job", "web")
     assert (bool(resolution.pods), bool(resolution.pending)) == (found, not found)
 
 
-def test_expressions_of_a_selector_count(world: World) -> None:
+def test_match_expressions_of_a_selector_are_applied(world: World) -> None:
     selector = {"matchLabels": APP, "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["cache"]}]}
     metadata = {"name": "web", "namespace": NAMESPACE}
     world.workloads.changed(None, workload_reader("Deployment")({"metadata": metadata, "spec": {"selector": selector}}))
@@ -60,8 +60,8 @@ def test_expressions_of_a_selector_count(world: World) -> None:
     assert world.names("Deployment", "web") == ["a", "c"]
 
 
-def test_a_cron_job_without_labels_is_found_by_the_owners_of_its_pods(world: World) -> None:
-    """Upstream takes no labels for every pod of the namespace."""
+def test_pods_of_a_cron_job_without_labels_are_found_by_owner(world: World) -> None:
+    """The default recommender would take all pods of the namespace."""
     world.controller("CronJob", "nightly")
     world.controller("Job", "nightly-29", {"controller-uid": "x"}, by=owner("CronJob", "nightly", "batch/v1"))
     world.pod("nightly-29-a", {"controller-uid": "x"}, by=owner("Job", "nightly-29", "batch/v1"))
@@ -69,14 +69,14 @@ def test_a_cron_job_without_labels_is_found_by_the_owners_of_its_pods(world: Wor
     assert world.names("CronJob", "nightly", "batch/v1") == ["nightly-29-a"]
 
 
-def test_namespaces_do_not_mix(world: World) -> None:
+def test_a_controller_of_another_namespace_is_not_found(world: World) -> None:
     world.controller("Deployment", "web", APP)
     target = TargetRef("apps/v1", "Deployment", "web")
     assert "does not exist" in world.targets.resolve(ObjectKey("else", "v"), target).problem
 
 
-def test_pods_that_are_another_controllers_do_not_mix_in(world: World) -> None:
-    """Selectors overlap; the updater goes by owners, and so must the history."""
+def test_pods_of_another_controller_are_excluded_despite_matching_labels(world: World) -> None:
+    """Selectors overlap; the updater selects pods by owner, and so must the history."""
     world.controller("Deployment", "web", APP)
     world.controller("ReplicaSet", "web-1", {**APP, "hash": "1"}, by=owner("Deployment", "web"))
     world.controller("StatefulSet", "store", APP)
@@ -91,15 +91,15 @@ def test_pods_that_are_another_controllers_do_not_mix_in(world: World) -> None:
 # -- kinds with a scale subresource ------------------------------------------------------------------------------------
 
 
-def test_any_other_kind_is_asked_for_its_scale(world: World) -> None:
+def test_any_other_kind_is_resolved_by_its_scale_subresource(world: World) -> None:
     path = rollout(world, "app=web,tier notin (cache)")
     world.pod("web-0", APP)
     world.pod("web-1", {**APP, "tier": "cache"})
     assert world.names("Rollout", "web", ROLLOUTS) == ["web-0"]
-    assert world.server.asked == [f"/apis/{ROLLOUTS}", path]
+    assert world.server.requested == [f"/apis/{ROLLOUTS}", path]
 
 
-def test_a_version_that_is_no_longer_served_is_found_in_its_group(world: World) -> None:
+def test_a_kind_of_a_version_no_longer_served_is_found_in_its_group(world: World) -> None:
     rollout(world)
     world.server.answers["/apis/argoproj.io"] = {"name": "argoproj.io", "preferredVersion": {"groupVersion": ROLLOUTS}}
     world.pod("web-0", APP)
@@ -117,7 +117,7 @@ def test_a_version_that_is_no_longer_served_is_found_in_its_group(world: World) 
         ("Rollout", "bad", ROLLOUTS, "is not a label selector"),
     ],
 )
-def test_a_scale_that_cannot_be_used_is_said_in_words(
+def test_an_unusable_scale_is_reported_with_a_reason(
     world: World, kind: str, name: str, api_version: str, reason: str
 ) -> None:
     rollout(world)
@@ -129,26 +129,26 @@ def test_a_scale_that_cannot_be_used_is_said_in_words(
     assert not resolution.transient
 
 
-def test_a_scale_without_selector_is_helped_out_by_owners(world: World) -> None:
+def test_pods_of_a_scale_without_selector_are_found_by_owner(world: World) -> None:
     rollout(world, "")
     world.controller("ReplicaSet", "web-1", APP, by=owner("Rollout", "web", ROLLOUTS))
     world.pod("web-1-a", APP, by=owner("ReplicaSet", "web-1"))
     assert world.names("Rollout", "web", ROLLOUTS) == ["web-1-a"]
 
 
-# -- kinds without one -------------------------------------------------------------------------------------------------
+# -- kinds without a scale subresource ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", sorted(TRAINING_JOBS - {"JobSet"}))
-def test_training_jobs_are_found_by_the_owner_of_their_pods_and_ask_nothing(world: World, kind: str) -> None:
+def test_pods_of_a_training_job_are_found_by_owner_without_a_request(world: World, kind: str) -> None:
     world.pod("bert-master-0", by=owner(kind, "bert", KUBEFLOW))
     world.pod("bert-worker-0", by=owner(kind, "bert", KUBEFLOW))
     world.pod("gpt-worker-0", by=owner(kind, "gpt", KUBEFLOW))
     assert world.names(kind, "bert", KUBEFLOW) == ["bert-master-0", "bert-worker-0"]
-    assert world.server.asked == []
+    assert world.server.requested == []
 
 
-def test_a_job_set_is_found_through_its_jobs(world: World) -> None:
+def test_pods_of_a_job_set_are_found_through_its_jobs(world: World) -> None:
     jobset = "jobset.x-k8s.io/v1alpha2"
     world.controller("Job", "llm-workers-0", {"u": "1"}, by=owner("JobSet", "llm", jobset))
     world.pod("llm-workers-0-a", {"u": "1"}, by=owner("Job", "llm-workers-0", "batch/v1"))
@@ -164,13 +164,13 @@ def test_a_job_set_is_found_through_its_jobs(world: World) -> None:
         ("MPIJob", "job-name"),
     ],
 )
-def test_pods_whose_owner_says_nothing_are_found_by_the_usual_labels(world: World, kind: str, label: str) -> None:
+def test_pods_without_an_owner_are_found_by_job_name_labels(world: World, kind: str, label: str) -> None:
     world.pod("a", {label: "bert"})
     world.pod("b", {label: "gpt"})
     assert world.names(kind, "bert", KUBEFLOW) == ["a"]
 
 
-def test_a_jobs_label_does_not_bring_in_the_pods_of_a_job_of_the_same_name(world: World) -> None:
+def test_a_job_name_label_does_not_select_pods_of_another_job_of_the_same_name(world: World) -> None:
     world.controller("Job", "bert", {"u": "1"})
     world.pod("a", {"job-name": "bert"}, by=owner("Job", "bert", "batch/v1"))
     world.pod("b", {"training.kubeflow.org/job-name": "bert"}, by=owner("TFJob", "bert", KUBEFLOW))
@@ -178,7 +178,7 @@ def test_a_jobs_label_does_not_bring_in_the_pods_of_a_job_of_the_same_name(world
     assert world.names("PyTorchJob", "bert", KUBEFLOW) == ["c"]
 
 
-def test_a_kind_that_turns_out_not_to_scale_is_found_like_a_training_job(world: World) -> None:
+def test_pods_of_a_kind_without_scale_are_found_as_those_of_a_training_job(world: World) -> None:
     world.server.serve("ray.io/v1", RayJob=("rayjobs", False))
     world.pod("a", by=owner("RayJob", "bert", "ray.io/v1"))
     world.pod("b", {"job-name": "bert"})
@@ -188,7 +188,7 @@ def test_a_kind_that_turns_out_not_to_scale_is_found_like_a_training_job(world: 
 # -- the top-most controller -------------------------------------------------------------------------------------------
 
 
-def test_a_target_under_a_well_known_controller_is_refused_with_its_name(world: World) -> None:
+def test_a_target_owned_by_a_well_known_controller_is_refused_naming_the_owner(world: World) -> None:
     world.controller("Deployment", "web", APP)
     world.controller("ReplicaSet", "web-1", APP, by=owner("Deployment", "web"))
     world.pod("web-1-a", APP, by=owner("ReplicaSet", "web-1"))
@@ -199,14 +199,14 @@ def test_a_target_under_a_well_known_controller_is_refused_with_its_name(world: 
     assert resolution.pods == ()
 
 
-def test_the_way_up_goes_on_to_the_top(world: World) -> None:
+def test_the_chain_of_owners_is_followed_to_the_top_most_controller(world: World) -> None:
     rollout(world)
     world.controller("CronJob", "nightly", APP, by=owner("Rollout", "web", ROLLOUTS))
     world.controller("Job", "nightly-1", APP, by=owner("CronJob", "nightly", "batch/v1"))
     assert "is controlled by Rollout/web" in world.resolve("Job", "nightly-1", "batch/v1").problem
 
 
-def test_a_parent_that_cannot_be_scaled_does_not_count(world: World) -> None:
+def test_an_owner_that_cannot_be_scaled_does_not_count(world: World) -> None:
     world.server.serve("example.com/v1", Thing=("things", False))
     world.controller("Deployment", "web", APP, by=owner("Thing", "x", "example.com/v1"))
     world.controller("Deployment", "gone", APP, by=owner("Gone", "x", "example.com/v1"))
@@ -226,7 +226,7 @@ def test_a_parent_that_cannot_be_scaled_does_not_count(world: World) -> None:
         (owner("Rollout", "broken", ROLLOUTS), "the server says no"),
     ],
 )
-def test_a_way_up_that_cannot_be_walked_is_said(world: World, by: dict[str, object], reason: str) -> None:
+def test_a_broken_chain_of_owners_is_reported(world: World, by: dict[str, object], reason: str) -> None:
     path = rollout(world).replace("/web/", "/broken/")
     world.server.answers[path] = Forbidden("the server says no", status=403)
     world.controller("Deployment", "web", APP, by=by)

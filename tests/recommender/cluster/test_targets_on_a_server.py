@@ -1,4 +1,4 @@
-"""Targets on a real API server: its controllers make the pods, its custom resources have scales or none."""
+"""Targets on a real API server whose controllers create the pods, and of custom resources with and without a scale."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ SPEC = {"containers": [{"name": "main", "image": "none"}]}
 
 
 class Watched:
-    """Targets over a namespace of the real server, and a count of the requests that looking up costs."""
+    """Targets in a namespace of the real server, and a count of the requests that look-ups cost."""
 
     def __init__(self, cluster: Cluster, api: Api, namespace: str) -> None:
         self.namespace, self.requests = namespace, Counter[str]()
-        looking_up = connect(
+        counting_api = connect(
             cluster.kubeconfig("admin"), qps=1000, burst=1000, user_agent="phasewise-tests",
             observe=lambda method, status, _: self.requests.update([f"{method} {status}"]),
         )  # fmt: skip
         self.pods, self.workloads = PodIndex(), Workloads()
-        self.targets = Targets(self.pods, self.workloads, Scales(looking_up, time.monotonic, random.Random(0)))  # noqa: S311
+        self.targets = Targets(self.pods, self.workloads, Scales(counting_api, time.monotonic, random.Random(0)))  # noqa: S311
         self.reflectors: list[Reflector[Any]] = [
             Reflector(api, path_of(PODS, namespace), read_pod, on_change=self.pods.changed).start()
         ]
@@ -55,21 +55,21 @@ class Watched:
         return self.targets.resolve(ObjectKey(self.namespace, "v"), TargetRef(api_version, kind, name))
 
     def wait_for(self, count: int, kind: str, name: str, api_version: str = "apps/v1") -> list[str]:
-        """Wait until the target has so many pods and return their names."""
+        """Wait until the target has `count` pods, and return their names."""
 
-        def as_many() -> list[str]:
+        def enough() -> list[str]:
             resolution = self.resolve(kind, name, api_version)
             assert not resolution.problem, resolution.problem
             return [pod.key.name for pod in resolution.pods] if len(resolution.pods) == count else []
 
-        return wait_until(as_many, f"{count} pods of {kind} {name}")
+        return wait_until(enough, f"{count} pods of {kind} {name}")
 
 
 @pytest.fixture
 def watched(cluster: Cluster, api: Api, namespace: str) -> Iterator[Watched]:
-    made = Watched(cluster, api, namespace)
-    yield made
-    for reflector in made.reflectors:
+    started = Watched(cluster, api, namespace)
+    yield started
+    for reflector in started.reflectors:
         reflector.stop()
 
 
@@ -84,33 +84,33 @@ def custom_resources(cluster: Cluster, api: Api) -> None:
         wait_until(lambda resource=resource: api.get(path_of(resource)), f"{resource} to be served")
 
 
-def make(api: Api, namespace: str, resource: tuple[str, str], kind: str, name: str, **more: Any) -> Json:
-    """Create a custom object and return what owns pods in its name."""
-    body = {"apiVersion": resource[0], "kind": kind, "metadata": {"name": name}, **more}
+def make(api: Api, namespace: str, resource: tuple[str, str], kind: str, name: str, **fields: Any) -> Json:
+    """Create an object, and return the owner reference of its pods."""
+    body = {"apiVersion": resource[0], "kind": kind, "metadata": {"name": name}, **fields}
     uid = api.create(path_of(resource, namespace), body)["metadata"]["uid"]
     return {"apiVersion": resource[0], "kind": kind, "name": name, "uid": uid, "controller": True}
 
 
 def run_pod(api: Api, namespace: str, name: str, labels: dict[str, str] | None = None, by: Json | None = None) -> None:
-    """Create a pod and say that it runs, as a kubelet would."""
+    """Create a pod, and mark it as running, as a kubelet would."""
     metadata = {"name": name, "labels": labels or {}, "ownerReferences": [by] if by else []}
     api.create(path_of(PODS, namespace), {"metadata": metadata, "spec": SPEC})
     api.patch(path_of(PODS, namespace, name, "status"), {"status": {"phase": "Running"}})
 
 
-def say_all_run(api: Api, namespace: str, count: int) -> None:
-    """Wait until there are so many pods and say that they run."""
+def mark_all_running(api: Api, namespace: str, count: int) -> None:
+    """Wait until there are `count` pods, and mark them as running."""
 
-    def as_many() -> list[Json]:
+    def enough() -> list[Json]:
         found: list[Json] = api.get(path_of(PODS, namespace))["items"]
         return found if len(found) >= count else []
 
-    pods = wait_until(as_many, f"{count} pods in {namespace}")
+    pods = wait_until(enough, f"{count} pods in {namespace}")
     for pod in pods:
         api.patch(path_of(PODS, namespace, pod["metadata"]["name"], "status"), {"status": {"phase": "Running"}})
 
 
-def test_a_deployments_pods_are_found_and_its_replica_set_is_no_target(
+def test_pods_of_a_deployment_are_found_and_its_replica_set_is_refused_as_a_target(
     api: Api, namespace: str, watched: Watched
 ) -> None:
     labels = {"app": "web"}
@@ -118,7 +118,7 @@ def test_a_deployments_pods_are_found_and_its_replica_set_is_no_target(
     spec = {"replicas": 3, "selector": {"matchLabels": labels}, "template": template}
     make(api, namespace, WELL_KNOWN["Deployment"], "Deployment", "web", spec=spec)
     run_pod(api, namespace, "stranger")
-    say_all_run(api, namespace, 4)
+    mark_all_running(api, namespace, 4)
     names = watched.wait_for(3, "Deployment", "web")
     assert all(name.startswith("web-") for name in names)
     (replica_set,) = {name.rsplit("-", 1)[0] for name in names}
@@ -127,14 +127,14 @@ def test_a_deployments_pods_are_found_and_its_replica_set_is_no_target(
     assert watched.requests == {}
 
 
-def test_a_cron_jobs_pods_are_found_through_its_jobs(
+def test_pods_of_a_cron_job_are_found_through_its_jobs(
     cluster: Cluster, api: Api, namespace: str, watched: Watched
 ) -> None:
     template = {"metadata": {"labels": {"app": "nightly"}}, "spec": SPEC | {"restartPolicy": "Never"}}
     spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": {"template": template}}}
     make(api, namespace, WELL_KNOWN["CronJob"], "CronJob", "nightly", spec=spec)
     cluster.kubectl("-n", namespace, "create", "job", "nightly-1", "--from=cronjob/nightly")
-    say_all_run(api, namespace, 1)
+    mark_all_running(api, namespace, 1)
     (name,) = watched.wait_for(1, "CronJob", "nightly", "batch/v1")
     pod = watched.pods.get(ObjectKey(namespace, name))
     assert pod is not None
@@ -144,7 +144,7 @@ def test_a_cron_jobs_pods_are_found_through_its_jobs(
     assert watched.requests == {}
 
 
-def test_a_custom_resource_with_a_scale_is_asked_once_for_many_rounds(
+def test_a_scale_subresource_is_requested_once_for_many_rounds(
     api: Api, namespace: str, watched: Watched, custom_resources: None
 ) -> None:
     make(api, namespace, GANGS, "Gang", "g", spec={"replicas": 2})
@@ -159,7 +159,7 @@ def test_a_custom_resource_with_a_scale_is_asked_once_for_many_rounds(
     assert watched.requests == {"GET 200": 2}, "its group's resources, and its scale"
 
 
-def test_what_cannot_be_scaled_is_found_by_owner_and_label(
+def test_pods_of_kinds_without_scale_are_found_by_owner_and_label(
     api: Api, namespace: str, watched: Watched, custom_resources: None
 ) -> None:
     job = make(api, namespace, ("kubeflow.org/v1", "pytorchjobs"), "PyTorchJob", "bert-7")
@@ -186,7 +186,7 @@ def test_what_cannot_be_scaled_is_found_by_owner_and_label(
         ("Deployment", "none", "apps/v1", "does not exist"),
     ],
 )
-def test_what_is_wrong_with_a_target_is_said(
+def test_an_unusable_target_is_reported_with_a_reason(
     api: Api,
     namespace: str,
     watched: Watched,
@@ -203,11 +203,11 @@ def test_what_is_wrong_with_a_target_is_said(
     assert not resolution.transient
 
 
-def test_without_the_right_to_read_scales_it_is_said_and_does_not_count_as_passing(
+def test_a_missing_right_to_read_scales_is_reported_and_not_transient(
     cluster: Cluster, api: Api, namespace: str, watched: Watched, custom_resources: None
 ) -> None:
-    nobody = connect(cluster.service_account(namespace, "nobody"), user_agent="phasewise-tests")
-    scales = Scales(nobody, time.monotonic, random.Random(0))  # noqa: S311
+    powerless = connect(cluster.service_account(namespace, "powerless"), user_agent="phasewise-tests")
+    scales = Scales(powerless, time.monotonic, random.Random(0))  # noqa: S311
     targets = Targets(watched.pods, watched.workloads, scales)
     resolution = targets.resolve(ObjectKey(namespace, "v"), TargetRef(GANGS[0], "Gang", "g"))
     assert 'cannot get resource "gangs/scale"' in resolution.problem

@@ -1,4 +1,4 @@
-"""Targets in the course of time: what is remembered, asked again, and kept while the server fails."""
+"""Targets over time: what is cached, when it is requested again, and what is kept while the server fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def world() -> World:
     return World()
 
 
-def test_answers_are_remembered_until_something_changes(world: World) -> None:
+def test_resolutions_are_cached_until_something_changes(world: World) -> None:
     world.controller("Deployment", "web", APP)
     world.pod("web-0", APP)
     first = world.resolve("Deployment", "web")
@@ -32,7 +32,7 @@ def test_answers_are_remembered_until_something_changes(world: World) -> None:
     assert "does not exist" in world.resolve("Deployment", "web").problem
 
 
-def test_a_pod_whose_labels_change_leaves_and_comes_back(world: World) -> None:
+def test_a_pod_leaves_and_rejoins_a_target_as_its_labels_change(world: World) -> None:
     world.controller("Deployment", "web", APP)
     world.pod("web-0", APP)
     world.pod("web-0", {"app": "debug"})
@@ -41,7 +41,7 @@ def test_a_pod_whose_labels_change_leaves_and_comes_back(world: World) -> None:
     assert world.names("Deployment", "web") == ["web-0"]
 
 
-def test_a_target_ref_that_changes_is_looked_up_anew(world: World) -> None:
+def test_a_changed_target_ref_is_resolved_again(world: World) -> None:
     world.controller("Deployment", "web", APP)
     world.controller("Deployment", "other", {"app": "other"})
     world.pod("web-0", APP)
@@ -49,20 +49,20 @@ def test_a_target_ref_that_changes_is_looked_up_anew(world: World) -> None:
     assert world.names("Deployment", "other") == []
 
 
-def test_a_scale_is_asked_again_only_after_minutes(world: World) -> None:
+def test_a_scale_is_requested_again_only_after_minutes(world: World) -> None:
     rollout(world)
     world.names("Rollout", "web", ROLLOUTS)
-    asked = len(world.server.asked)
+    before = len(world.server.requested)
     for _ in range(19):  # 285 s of rounds
         world.now_s += 15
         world.names("Rollout", "web", ROLLOUTS)
-    assert len(world.server.asked) == asked
+    assert len(world.server.requested) == before
     world.now_s += 600
     world.names("Rollout", "web", ROLLOUTS)
-    assert world.server.asked[asked:] == [f"/apis/{ROLLOUTS}", world.server.asked[1]]
+    assert world.server.requested[before:] == [f"/apis/{ROLLOUTS}", world.server.requested[1]]
 
 
-def test_a_target_that_comes_late_is_found_within_two_minutes(world: World) -> None:
+def test_a_target_created_later_is_found_within_two_minutes(world: World) -> None:
     assert world.resolve("Rollout", "web", ROLLOUTS).problem
     rollout(world)
     world.pod("web-0", APP)
@@ -71,7 +71,7 @@ def test_a_target_that_comes_late_is_found_within_two_minutes(world: World) -> N
 
 
 @pytest.mark.parametrize("failure", [Unreachable("gone"), ServerFailed("503", status=503), Forbidden("no", status=403)])
-def test_a_failing_server_leaves_the_last_good_answer_for_half_an_hour(world: World, failure: Exception) -> None:
+def test_the_last_good_answer_of_a_failing_server_is_kept_for_half_an_hour(world: World, failure: Exception) -> None:
     path = rollout(world)
     world.pod("web-0", APP)
     assert world.names("Rollout", "web", ROLLOUTS) == ["web-0"]
@@ -79,12 +79,12 @@ def test_a_failing_server_leaves_the_last_good_answer_for_half_an_hour(world: Wo
     for broken in (path, f"/apis/{ROLLOUTS}"):
         world.server.answers[broken] = failure  # type: ignore[assignment]
     world.now_s += 700
-    for _ in range(8):  # asked again ever more seldom: 1,000 s of rounds
+    for _ in range(8):  # requested again with backoff: 1,000 s of rounds
         assert world.names("Rollout", "web", ROLLOUTS) == ["web-0"]
         world.now_s += 125
     world.now_s += 1800
     lost = world.resolve("Rollout", "web", ROLLOUTS)
-    assert lost.transient is not isinstance(failure, Forbidden), "a right that is missing does not come by waiting"
+    assert lost.transient is not isinstance(failure, Forbidden), "waiting does not grant a missing right"
     assert "Cannot read targetRef" in lost.problem
     world.server.answers[path] = answer
     world.server.serve(ROLLOUTS, Rollout=("rollouts", True))
@@ -92,7 +92,7 @@ def test_a_failing_server_leaves_the_last_good_answer_for_half_an_hour(world: Wo
     assert world.names("Rollout", "web", ROLLOUTS) == ["web-0"]
 
 
-def test_a_target_that_is_deleted_is_no_failure_of_the_server(world: World) -> None:
+def test_a_deleted_target_is_reported_as_nonexistent(world: World) -> None:
     path = rollout(world)
     world.names("Rollout", "web", ROLLOUTS)
     world.server.answers[path] = NotFound("gone", status=404)
@@ -101,28 +101,28 @@ def test_a_target_that_is_deleted_is_no_failure_of_the_server(world: World) -> N
     assert ("does not exist" in resolution.problem, resolution.transient) == (True, False)
 
 
-def test_an_unreachable_server_is_asked_once_in_a_while_however_many_targets_there_are(world: World) -> None:
+def test_an_unreachable_server_gets_one_request_however_many_targets_there_are(world: World) -> None:
     world.server.answers[f"/apis/{ROLLOUTS}"] = Unreachable("gone")
     found = [world.resolve("Rollout", f"r{n}", ROLLOUTS, vpa=f"v{n}") for n in range(50)]
-    assert len(world.server.asked) == 1
+    assert len(world.server.requested) == 1
     assert all(resolution.transient for resolution in found)
-    assert [resolution.problem for resolution in found[1:]] == [""] * 49, "not looked up is nothing to complain about"
+    assert [resolution.problem for resolution in found[1:]] == [""] * 49, "a target not looked up yet has no problem"
 
 
-def test_many_new_targets_are_spread_over_rounds() -> None:
+def test_requests_for_many_new_targets_are_spread_over_rounds() -> None:
     world = World(per_window=10)
     world.server.serve(ROLLOUTS, Rollout=("rollouts", True))
     for n in range(25):
         world.server.scale(ROLLOUTS, "rollouts", f"r{n}", f"app=r{n}")
-    done = []
+    resolved = []
     for _ in range(3):
         world.now_s += 15
         found = [world.resolve("Rollout", f"r{n}", ROLLOUTS, vpa=f"v{n}") for n in range(25)]
-        done.append(sum(not resolution.transient for resolution in found))
-    assert done == [10, 20, 25]
+        resolved.append(sum(not resolution.transient for resolution in found))
+    assert resolved == [10, 20, 25]
 
 
-def test_an_answer_that_nobody_has_wanted_for_an_hour_is_forgotten(world: World) -> None:
+def test_an_answer_unused_for_an_hour_is_forgotten(world: World) -> None:
     path = rollout(world)
     world.names("Rollout", "web", ROLLOUTS)
     world.now_s += 3700
@@ -130,8 +130,8 @@ def test_an_answer_that_nobody_has_wanted_for_an_hour_is_forgotten(world: World)
     assert world.resolve("Rollout", "web", ROLLOUTS).transient, "there is no last good answer"
 
 
-def test_three_thousand_pods_are_resolved_in_a_moment() -> None:
-    """A bound with room: the work is a few look-ups a pod, not every pod against every selector."""
+def test_three_thousand_pods_are_resolved_within_a_second() -> None:
+    """A generous bound: the work is a few look-ups per pod, not every pod against every selector."""
     world = World()
     for n in range(1000):
         world.controller("Deployment", f"d{n}", {"app": f"d{n}"})
@@ -147,7 +147,7 @@ def test_three_thousand_pods_are_resolved_in_a_moment() -> None:
     assert time.process_time() - began < 0.1
 
 
-def test_of_what_has_gone_with_its_namespace_nothing_is_kept(world: World) -> None:
+def test_nothing_is_kept_of_a_namespace_whose_objects_were_deleted(world: World) -> None:
     before = None
     for number in range(6):
         namespace, vpa = f"team-{number}", ObjectKey(f"team-{number}", "v")

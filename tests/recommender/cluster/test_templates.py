@@ -1,4 +1,4 @@
-"""What the pod templates of a controller say of resizing, and what its owner declares."""
+"""Resizability and declared requests in the pod templates of a controller."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def template(*containers: Json) -> Json:
 
 
 JOB = template(container(BOTH))
-PLACES = [
+SPECS = [
     (JOB, {Resizability()}),
     ({"jobTemplate": {"spec": JOB}}, {Resizability()}),
     (
@@ -37,19 +37,19 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "found"), PLACES)
-def test_templates_are_found_wherever_a_controller_keeps_them(spec: Json, found: set[Resizability]) -> None:
+@pytest.mark.parametrize(("spec", "found"), SPECS)
+def test_templates_are_found_anywhere_in_the_spec_of_a_controller(spec: Json, found: set[Resizability]) -> None:
     assert read_templates(Fields(spec)).resizability == found
 
 
-def test_a_template_of_a_wrong_form_is_left_out_and_the_others_are_read() -> None:
+def test_a_malformed_template_is_skipped_and_the_others_are_read() -> None:
     bad = {"template": {"spec": {"containers": [{"resources": "many"}]}}}
-    told = read_templates(Fields({"roles": [bad, template(container(BOTH))]}))
-    assert told.resizability == {Resizability()}
-    assert told.declared == {"main": (1.0, 2.0**30)}
+    templates = read_templates(Fields({"roles": [bad, template(container(BOTH))]}))
+    assert templates.resizability == {Resizability()}
+    assert templates.declared == {"main": (1.0, 2.0**30)}
 
 
-def test_what_an_owner_declares_is_told_by_container_and_not_where_roles_differ() -> None:
+def test_declared_requests_are_per_container_without_those_that_roles_disagree_on() -> None:
     side = container({"cpu": "100m"}, name="side")
     roles = {"Master": template(container({"cpu": "4"}), side), "Worker": template(container(BOTH), side)}
     declared = read_templates(Fields(roles)).declared

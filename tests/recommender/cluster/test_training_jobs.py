@@ -1,4 +1,4 @@
-"""Kinds of training jobs: found where they are installed, in the version that is served."""
+"""Kinds of training jobs: discovered where they are installed, in the version that is served, and parsed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KUBEFLOW, JOBSET = "kubeflow.org/v1", "jobset.x-k8s.io/v1alpha2"
 
 
 def with_groups(**groups: tuple[str, ...]) -> ScriptedServer:
-    """A server with these groups (`_` for a dot): their versions, the preferred one last."""
+    """A server with these API groups (`_` for a dot): their versions, the preferred one last."""
     server = ScriptedServer()
     server.answers["/apis"] = {
         "groups": [
@@ -30,42 +30,42 @@ def with_groups(**groups: tuple[str, ...]) -> ScriptedServer:
     return server
 
 
-def found(server: ScriptedServer) -> dict[tuple[str, str], Resource]:
+def discovered(server: ScriptedServer) -> dict[tuple[str, str], Resource]:
     return served_resources(server, TRAINING_JOB_KINDS)  # type: ignore[arg-type]
 
 
-def test_where_none_is_installed_one_question_tells() -> None:
+def test_a_cluster_without_training_jobs_costs_one_request() -> None:
     server = with_groups(apps=("v1",), batch=("v1",))
-    assert found(server) == {}
-    assert server.asked == ["/apis"]
+    assert discovered(server) == {}
+    assert server.requested == ["/apis"]
 
 
-def test_each_installed_kind_is_found_with_its_place_and_whether_it_scales() -> None:
+def test_each_installed_kind_is_discovered_with_its_resource() -> None:
     server = with_groups(kubeflow_org=("v1",), **{"jobset_x-k8s_io": ("v1alpha2",)})
     server.serve(KUBEFLOW, PyTorchJob=("pytorchjobs", True), TFJob=("tfjobs", True), PaddleJob=("paddlejobs", True))
     server.serve(JOBSET, JobSet=("jobsets", False))
-    assert found(server) == {
+    assert discovered(server) == {
         ("kubeflow.org", "PyTorchJob"): Resource(KUBEFLOW, "pytorchjobs", True),
         ("kubeflow.org", "TFJob"): Resource(KUBEFLOW, "tfjobs", True),
         ("jobset.x-k8s.io", "JobSet"): Resource(JOBSET, "jobsets", False),
     }
 
 
-def test_of_several_versions_the_preferred_one_is_taken_and_others_where_it_lacks_the_kind() -> None:
+def test_the_preferred_version_is_used_or_another_where_it_lacks_the_kind() -> None:
     server = with_groups(kubeflow_org=("v2beta1", "v1"))
     server.serve("kubeflow.org/v2beta1", MPIJob=("mpijobs", False), TFJob=("tfjobs", False))
     server.serve(KUBEFLOW, TFJob=("tfjobs", True))
-    assert {kind: resource.api_version for (_, kind), resource in found(server).items()} == {
+    assert {kind: resource.api_version for (_, kind), resource in discovered(server).items()} == {
         "TFJob": KUBEFLOW,
         "MPIJob": "kubeflow.org/v2beta1",
     }
 
 
-def test_a_server_that_cannot_say_is_told_from_one_that_has_none() -> None:
+def test_a_failing_server_raises_instead_of_appearing_to_have_no_kinds() -> None:
     server = ScriptedServer()
     server.answers["/apis"] = ServerFailed("GET /apis: down", status=503)
     with pytest.raises(ServerFailed):
-        found(server)
+        discovered(server)
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,14 @@ def test_a_server_that_cannot_say_is_told_from_one_that_has_none() -> None:
         ([{"type": "Completed", "status": "True"}], True),
     ],
 )
-def test_a_training_job_is_read_with_its_end(conditions: list[dict[str, str]], finished: bool) -> None:
+def test_a_training_job_is_finished_by_a_final_condition(conditions: list[dict[str, str]], finished: bool) -> None:
     raw = {"metadata": {"name": "bert", "namespace": NAMESPACE}, "status": {"conditions": conditions}}
     job = workload_reader("PyTorchJob", KUBEFLOW)(raw)
     assert (job.finished, job.api_version, job.selector) == (finished, KUBEFLOW, None)
     assert job.ref == Ref("kubeflow.org", "PyTorchJob", "bert")
 
 
-def test_a_training_job_that_is_watched_leads_on_to_what_controls_it() -> None:
+def test_the_chain_of_owners_continues_above_a_watched_training_job() -> None:
     world = World()
     world.server.serve("trainer.kubeflow.org/v1alpha1", TrainJob=("trainjobs", False))
     by = owner("TrainJob", "llm", "trainer.kubeflow.org/v1alpha1")

@@ -1,4 +1,4 @@
-"""What a status says, and when two of them say the same."""
+"""The status written to a VPA, and when two statuses are equal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def recommended(container: str, cpu_cores: float, memory_bytes: float) -> Contai
     return ContainerRecommendation(container, amounts, amounts, amounts, amounts)
 
 
-def test_containers_are_in_order_and_those_without_a_target_left_out() -> None:
+def test_containers_are_sorted_and_those_without_a_target_left_out() -> None:
     wanted = [recommended("b", 1, 2**30), recommended("c", math.nan, math.nan), recommended("a", math.nan, 2**20)]
     status = status_of(vpa(), wanted, {}, NOON)
     entries = status["recommendation"]["containerRecommendations"]
@@ -42,11 +42,11 @@ def test_containers_are_in_order_and_those_without_a_target_left_out() -> None:
     assert status_of(vpa(), [], {}, NOON) == {"observedGeneration": 4, "conditions": [], "recommendation": {}}
 
 
-def test_foreign_conditions_stay_and_all_are_in_order() -> None:
+def test_conditions_of_others_are_kept_and_all_conditions_are_sorted() -> None:
     old = {"type": "M", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z", "message": "m"}
     gone = {"type": "NoPodsMatched", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    news = {"Z": Condition("False", "R", "why"), "A": Condition("True"), "NoPodsMatched": None, "Never": None}
-    assert status_of(vpa({"conditions": [gone, old]}), [], news, NOON)["conditions"] == [
+    updates = {"Z": Condition("False", "R", "why"), "A": Condition("True"), "NoPodsMatched": None, "Never": None}
+    assert status_of(vpa({"conditions": [gone, old]}), [], updates, NOON)["conditions"] == [
         {"type": "A", "status": "True", "lastTransitionTime": "2026-08-22T12:00:00Z"},
         old,
         {
@@ -59,7 +59,7 @@ def test_foreign_conditions_stay_and_all_are_in_order() -> None:
     ]
 
 
-def test_the_status_that_was_read_is_not_touched() -> None:
+def test_the_previous_status_is_not_modified() -> None:
     read = vpa({"conditions": [{"type": "A", "status": "True"}], "recommendation": {}})
     before = str(read.status)
     status_of(read, [recommended("a", 1, 1)], {"A": Condition("False")}, NOON)
@@ -75,7 +75,7 @@ def entry(**values: Any) -> dict[str, Any]:
     return {"recommendation": {"containerRecommendations": [{"containerName": "a", **values}]}}
 
 
-def test_same_means_the_same_values_and_absent_is_empty() -> None:
+def test_statuses_are_equal_by_value_and_absent_equals_empty() -> None:
     assert same_status(entry(target={"cpu": "1"}), entry(target={"cpu": "1000m"}))
     assert same_status(entry(target={"memory": "250Mi"}), entry(target={"memory": "262144000"}))
     assert same_status(entry(target={"cpu": "1"}, lowerBound={}), entry(target={"cpu": "1"}))
@@ -91,19 +91,19 @@ def test_same_means_the_same_values_and_absent_is_empty() -> None:
     )
 
 
-def test_nonsense_that_is_there_differs_and_is_written_over() -> None:
-    for nonsense in ("nan", None, [], {"a": 1}):
-        assert not same_status(entry(target={"cpu": nonsense}), entry(target={"cpu": "1"}))
-    for nonsense_status in ({"recommendation": 3}, {"conditions": "x"}, {"conditions": [3, {}]}):
-        status_of(vpa(nonsense_status), [recommended("a", 1, 1)], {}, NOON)
-        assert not same_status(nonsense_status, entry(target={"cpu": "1"}))
+def test_a_malformed_status_differs_and_is_replaced() -> None:
+    for malformed in ("nan", None, [], {"a": 1}):
+        assert not same_status(entry(target={"cpu": malformed}), entry(target={"cpu": "1"}))
+    for malformed_status in ({"recommendation": 3}, {"conditions": "x"}, {"conditions": [3, {}]}):
+        status_of(vpa(malformed_status), [recommended("a", 1, 1)], {}, NOON)
+        assert not same_status(malformed_status, entry(target={"cpu": "1"}))
 
 
 values = st.floats(0, 1e6) | st.just(math.nan)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), values, values), max_size=3, unique_by=lambda r: r[0]))
-def test_what_was_published_is_found_unchanged_whatever_it_was(
+def test_publishing_the_same_recommendations_again_leaves_the_status_equal(
     rows: list[tuple[str, float, float]],
 ) -> None:
     wanted = [recommended(*row) for row in rows]
@@ -112,13 +112,13 @@ def test_what_was_published_is_found_unchanged_whatever_it_was(
     assert same_status(first, status_of(vpa(first), reversed(wanted), conditions, NOON + 1000))
 
 
-def test_what_only_we_would_take_back_is_taken_out_and_all_else_stays() -> None:
+def test_status_without_removes_the_given_conditions_and_keeps_all_else() -> None:
     conditions = [{"type": kind, "status": "True"} for kind in ("DisruptiveUpdates", "LowConfidence", "Provided")]
     status = {"conditions": conditions, "recommendation": {"containerRecommendations": []}, "observedGeneration": 2}
     assert status_without(vpa(status), PHASEWISE_CONDITIONS) == {**status, "conditions": conditions[2:]}
 
 
-def test_whether_a_history_is_being_fetched_is_told_by_its_condition() -> None:
+def test_is_fetching_history_depends_on_its_condition() -> None:
     assert is_fetching_history(vpa({"conditions": [{"type": "FetchingHistory", "status": "True"}]}))
     assert not is_fetching_history(vpa({"conditions": [{"type": "FetchingHistory", "status": "False"}]}))
     assert not is_fetching_history(

@@ -1,4 +1,4 @@
-"""Publishing to real VPAs on a real API server."""
+"""Writing the status of VPAs on a real API server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ APP = ContainerRecommendation(
 )
 
 
-def made(api: Api, namespace: str, name: str = "v", **spec: Any) -> Vpa:
+def create_vpa(api: Api, namespace: str, name: str = "v", **spec: Any) -> Vpa:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     body = {
         "apiVersion": VPAS[0],
@@ -35,7 +35,7 @@ def made(api: Api, namespace: str, name: str = "v", **spec: Any) -> Vpa:
     return read_vpa(api.create(path_of(VPAS, namespace), body))
 
 
-def now(api: Api, vpa: Vpa) -> Vpa:
+def current(api: Api, vpa: Vpa) -> Vpa:
     return read_vpa(api.get(path_of(VPAS, *vpa.key)))
 
 
@@ -46,7 +46,7 @@ def resources(cluster: Cluster) -> None:
 
 @pytest.fixture
 def vpa(api: Api, namespace: str) -> Vpa:
-    return made(api, namespace)
+    return create_vpa(api, namespace)
 
 
 @pytest.fixture
@@ -54,9 +54,9 @@ def writer(api: Api) -> VpaWriter:
     return VpaWriter(api, lambda: NOON)
 
 
-def test_a_status_arrives_as_published_and_is_not_sent_twice(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
+def test_a_published_status_is_stored_as_it_is_and_not_sent_twice(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
     writer.publish(vpa, [APP], PROVIDED)
-    written = now(api, vpa)
+    written = current(api, vpa)
     assert written.status == {
         "observedGeneration": 1,
         "conditions": [
@@ -75,25 +75,25 @@ def test_a_status_arrives_as_published_and_is_not_sent_twice(api: Api, vpa: Vpa,
         },
     }
     writer.publish(written, [APP], PROVIDED)
-    assert now(api, vpa).resource_version == written.resource_version
+    assert current(api, vpa).resource_version == written.resource_version
 
 
-def test_what_was_written_is_known_again_until_somebody_else_writes(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
+def test_the_last_write_is_recognised_until_others_change_the_status(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
     assert not writer.matches_last_write(vpa)
     writer.publish(vpa, [APP], PROVIDED)
-    assert writer.matches_last_write(now(api, vpa)), "as the server gives it back"
-    assert not writer.matches_last_write(vpa), "not as it was before"
+    assert writer.matches_last_write(current(api, vpa)), "as the server returns it"
+    assert not writer.matches_last_write(vpa), "not as it was before the write"
     api.patch(path_of(VPAS, *vpa.key), {"metadata": {"labels": {"a": "b"}}})
-    assert writer.matches_last_write(now(api, vpa)), "nothing but a label has changed"
+    assert writer.matches_last_write(current(api, vpa)), "only a label has changed"
     api.patch(path_of(VPAS, *vpa.key, "status"), {"status": {"recommendation": None}})
-    assert not writer.matches_last_write(now(api, vpa))
-    writer.publish(now(api, vpa), [APP], PROVIDED)
-    assert writer.matches_last_write(now(api, vpa))
+    assert not writer.matches_last_write(current(api, vpa))
+    writer.publish(current(api, vpa), [APP], PROVIDED)
+    assert writer.matches_last_write(current(api, vpa))
     writer.forget(vpa.key)
-    assert not writer.matches_last_write(now(api, vpa))
+    assert not writer.matches_last_write(current(api, vpa))
 
 
-def test_equal_values_in_other_words_are_not_written_over(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
+def test_equal_values_in_another_notation_are_not_overwritten(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
     writer.publish(vpa, [APP], PROVIDED)
     entry = "/status/recommendation/containerRecommendations/0"
     api.patch(
@@ -103,63 +103,63 @@ def test_equal_values_in_other_words_are_not_written_over(api: Api, vpa: Vpa, wr
             {"op": "replace", "path": f"{entry}/lowerBound/cpu", "value": "0.5"},
         ],
     )
-    before = now(api, vpa)
+    before = current(api, vpa)
     writer.publish(before, [APP], PROVIDED)
-    assert now(api, vpa).resource_version == before.resource_version
+    assert current(api, vpa).resource_version == before.resource_version
 
 
-def test_a_change_since_the_last_look_is_kept(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
-    """Another hand adds a condition between our read and our write; whole-status patches would erase it."""
+def test_a_condition_added_since_the_last_read_is_kept(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
+    """A patch of the whole status would delete it."""
     foreign = {"type": "Mine", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "R"}
     api.patch(path_of(VPAS, *vpa.key, "status"), {"status": {"conditions": [foreign]}})
     writer.publish(vpa, [APP], PROVIDED)
-    assert [c["type"] for c in now(api, vpa).status["conditions"]] == ["Mine", "RecommendationProvided"]
-    assert now(api, vpa).status["conditions"][0] == foreign
+    assert [c["type"] for c in current(api, vpa).status["conditions"]] == ["Mine", "RecommendationProvided"]
+    assert current(api, vpa).status["conditions"][0] == foreign
 
 
-def test_a_spec_change_since_the_last_look_is_observed(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
+def test_the_observed_generation_includes_changes_since_the_last_read(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
     api.patch(path_of(VPAS, *vpa.key), {"spec": {"updatePolicy": {"updateMode": "Off"}}})
     writer.publish(vpa, [APP], PROVIDED)
-    assert now(api, vpa).status["observedGeneration"] == 2
+    assert current(api, vpa).status["observedGeneration"] == 2
 
 
-def test_transition_times_move_only_when_the_status_flips(api: Api, vpa: Vpa) -> None:
+def test_transition_times_change_only_with_the_status_of_a_condition(api: Api, vpa: Vpa) -> None:
     def publish_at(moment_s: float, condition: Condition | None) -> Mapping[str, Any]:
-        VpaWriter(api, lambda: moment_s).publish(now(api, vpa), [APP], {"LowConfidence": condition})
-        return {c["type"]: c for c in now(api, vpa).status["conditions"]}
+        VpaWriter(api, lambda: moment_s).publish(current(api, vpa), [APP], {"LowConfidence": condition})
+        return {c["type"]: c for c in current(api, vpa).status["conditions"]}
 
-    noon, one = "2026-08-22T12:00:00Z", "2026-08-22T13:00:00Z"
+    noon, one_pm = "2026-08-22T12:00:00Z", "2026-08-22T13:00:00Z"
     assert publish_at(NOON, Condition("True", "Drift"))["LowConfidence"]["lastTransitionTime"] == noon
-    again = publish_at(ONE_PM, Condition("True", "TooLittleHistory", "3 of 8 samples"))["LowConfidence"]
-    assert (again["lastTransitionTime"], again["reason"], again["message"]) == (
+    updated = publish_at(ONE_PM, Condition("True", "TooLittleHistory", "3 of 8 samples"))["LowConfidence"]
+    assert (updated["lastTransitionTime"], updated["reason"], updated["message"]) == (
         noon, "TooLittleHistory", "3 of 8 samples",
     )  # fmt: skip
-    assert publish_at(ONE_PM, Condition("False"))["LowConfidence"]["lastTransitionTime"] == one
+    assert publish_at(ONE_PM, Condition("False"))["LowConfidence"]["lastTransitionTime"] == one_pm
     assert publish_at(ONE_PM, None) == {}
 
 
-def test_a_deleted_vpa_is_gone_and_so_is_one_whose_name_another_took(
+def test_nothing_is_written_for_a_deleted_vpa_nor_to_a_new_one_of_its_name(
     api: Api, namespace: str, vpa: Vpa, writer: VpaWriter
 ) -> None:
     api.delete(path_of(VPAS, *vpa.key), uid=vpa.uid)
     writer.publish(vpa, [APP], PROVIDED)
-    other = made(api, namespace)
+    other = create_vpa(api, namespace)
     writer.publish(vpa, [APP], PROVIDED)
-    assert now(api, other).status == {}
+    assert current(api, other).status == {}
 
 
-def test_what_the_server_will_not_have_is_an_error_and_no_loop(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
+def test_a_status_that_the_server_rejects_raises(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
     with pytest.raises(Invalid, match="observedGeneration"):
         writer.publish(replace(vpa, generation=-1), [APP], PROVIDED)
-    assert now(api, vpa).status == {}
+    assert current(api, vpa).status == {}
 
 
-def test_without_the_right_to_patch_the_status_it_says_who_may_not_what(
+def test_without_the_right_to_patch_the_status_the_error_names_verb_resource_and_user(
     cluster: Cluster, namespace: str, vpa: Vpa
 ) -> None:
     powerless = connect(cluster.service_account(namespace, "powerless"), user_agent="phasewise-tests")
-    with pytest.raises(Forbidden) as told:
+    with pytest.raises(Forbidden) as raised:
         VpaWriter(powerless, lambda: NOON).publish(vpa, [APP], PROVIDED)
-    message = str(told.value)
+    message = str(raised.value)
     for part in ("patch", "verticalpodautoscalers/status", f"system:serviceaccount:{namespace}:powerless"):
         assert part in message

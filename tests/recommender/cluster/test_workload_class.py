@@ -1,4 +1,4 @@
-"""What makes runs of one job comparable."""
+"""The workload class of a pod, and names without their counter."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LABEL = "phasewise.dev/workload"
 
 
 def class_of(world: World, **pod: Any) -> str:
-    made = world.pod("p", **pod)
-    return workload_class(made, world.workloads.controllers_of(made))
+    created = world.pod("p", **pod)
+    return workload_class(created, world.workloads.controllers_of(created))
 
 
 @pytest.fixture
@@ -26,52 +26,52 @@ def world() -> World:
     return World()
 
 
-def test_the_pods_label_comes_first(world: World) -> None:
+def test_the_label_of_the_pod_comes_first_then_that_of_its_job(world: World) -> None:
     world.controller("Job", "bert-17", {"u": "1"}, labels={LABEL: "of-the-job"})
     by = owner("Job", "bert-17", "batch/v1")
     assert class_of(world, labels={LABEL: "Bert_Large"}, by=by) == "bert-large"
     assert class_of(world, by=by) == "of-the-job"
 
 
-def test_the_cron_job_comes_next(world: World) -> None:
+def test_the_name_of_the_cron_job_comes_next(world: World) -> None:
     world.controller("CronJob", "nightly-2", {"u": "1"})
     world.controller("Job", "nightly-2-29387520", {"u": "1"}, by=owner("CronJob", "nightly-2", "batch/v1"))
     assert class_of(world, by=owner("Job", "nightly-2-29387520", "batch/v1")) == "nightly-2"
 
 
-def test_a_cron_job_that_is_not_known_is_known_by_name(world: World) -> None:
+def test_a_cron_job_that_is_not_watched_still_names_the_class(world: World) -> None:
     world.controller("Job", "nightly-29387520", {"u": "1"}, by=owner("CronJob", "nightly", "batch/v1"))
     assert class_of(world, by=owner("Job", "nightly-29387520", "batch/v1")) == "nightly"
 
 
-def test_a_job_goes_by_its_generate_name_or_its_name_without_counter(world: World) -> None:
+def test_a_job_is_classified_by_generate_name_or_by_name_without_counter(world: World) -> None:
     world.controller("Job", "bert-large-x7k2p", {"u": "1"}, generateName="bert-large-")
     world.controller("Job", "gpt-00017", {"u": "2"})
     assert class_of(world, by=owner("Job", "bert-large-x7k2p", "batch/v1")) == "bert-large"
     assert class_of(world, by=owner("Job", "gpt-00017", "batch/v1")) == "gpt"
 
 
-def test_the_highest_controller_names_the_class(world: World) -> None:
+def test_the_top_most_controller_names_the_class(world: World) -> None:
     world.controller("Job", "llm-3-workers-0", {"u": "1"}, by=owner("JobSet", "llm-3", "jobset.x-k8s.io/v1alpha2"))
     assert class_of(world, by=owner("Job", "llm-3-workers-0", "batch/v1")) == "llm"
     assert class_of(world, by=owner("PyTorchJob", "bert-17", "kubeflow.org/v1")) == "bert"
 
 
 @pytest.mark.parametrize("kind", sorted(WELL_KNOWN.keys() - {"Job", "CronJob", "ReplicaSet"}))
-def test_names_that_stay_are_left_as_they_are(world: World, kind: str) -> None:
+def test_names_of_controllers_that_are_not_jobs_keep_their_numbers(world: World, kind: str) -> None:
     world.controller(kind, "resnet-50", {"u": "1"})
     assert class_of(world, by=owner(kind, "resnet-50")) == "resnet-50"
 
 
-def test_a_pod_alone_goes_by_its_prefix_or_by_image_and_command(world: World) -> None:
+def test_a_pod_without_owner_is_classified_by_generate_name_or_image_and_command(world: World) -> None:
     assert class_of(world, generateName="sweep-") == "sweep"
     named = class_of(world)
     assert re.fullmatch(r"train-[0-9a-f]{10}", named)
     assert class_of(world) == named
 
 
-def test_whatever_owners_are_called_names_an_object(world: World) -> None:
-    """Nobody checks the names in `ownerReferences`."""
+def test_any_owner_name_becomes_a_valid_object_name(world: World) -> None:
+    """The API server does not validate the names in `ownerReferences`."""
     assert class_of(world, by=owner("Foo", "A B!17x")) == "a-b-17x"
     assert class_of(world, by=owner("CronJob", "Nightly!")) == "nightly"
     assert class_of(world, by=owner("Foo", "x" * 300)) == "x" * 63
@@ -102,7 +102,7 @@ def test_what_counts_as_a_counter(name: str, base: str) -> None:
 
 
 @given(st.from_regex(r"[a-z]([a-z0-9-]{0,40}[a-z0-9])?", fullmatch=True), st.integers(0, 10**9))
-def test_a_counter_never_leaves_a_name_empty_and_runs_of_one_name_agree(name: str, counter: int) -> None:
+def test_no_name_becomes_empty_and_names_that_differ_in_the_counter_agree(name: str, counter: int) -> None:
     assert without_counter(name)
     stem = f"{name}x-"
     assert without_counter(f"{stem}{counter % 1000}") == without_counter(f"{stem}{counter % 997}")

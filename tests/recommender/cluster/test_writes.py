@@ -1,4 +1,4 @@
-"""Writes: one connection for many, and every way in which an answer may fail to be one."""
+"""Writes over a kept connection, and every way in which a response can be incomplete."""
 
 from __future__ import annotations
 
@@ -30,49 +30,49 @@ def raw(answer: bytes, *, hang_up: bool = False) -> Callable[[Handler], None]:
     return send
 
 
-def callers(seen: list[tuple[str, int]]) -> Callable[[Handler], None]:
+def recording_clients(clients: list[tuple[str, int]]) -> Callable[[Handler], None]:
     def send(handler: Handler) -> None:
-        seen.append(handler.client_address)
+        clients.append(handler.client_address)
         handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 
     return send
 
 
-def test_one_connection_serves_one_request_after_the_other(api: Api, server: FakeServer) -> None:
-    seen: list[tuple[str, int]] = []
-    server.answers = [callers(seen)]
+def test_consecutive_requests_use_one_connection(api: Api, server: FakeServer) -> None:
+    clients: list[tuple[str, int]] = []
+    server.answers = [recording_clients(clients)]
     for _ in range(5):
         assert api.patch("/p", {"a": 1}) == {}
-    assert len(seen) == 5 and len(set(seen)) == 1
+    assert len(clients) == 5 and len(set(clients)) == 1
 
 
-def test_a_server_that_hung_up_meanwhile_is_called_again(api: Api, server: FakeServer) -> None:
-    seen: list[tuple[str, int]] = []
+def test_a_connection_that_the_server_closed_is_reopened(api: Api, server: FakeServer) -> None:
+    clients: list[tuple[str, int]] = []
 
     def send(handler: Handler) -> None:
-        callers(seen)(handler)
-        handler.close_connection = True  # without a word
+        recording_clients(clients)(handler)
+        handler.close_connection = True  # unannounced
 
     server.answers = [send]
     for _ in range(3):
         api.patch("/p", {})
         time.sleep(0.05)  # the end of the connection has to arrive
-    assert len(set(seen)) == 3
+    assert len(set(clients)) == 3
 
 
 BROKEN = {
     "nothing": b"",
-    "no answer at all": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
-    "half a head": b"HTTP/1.1 200 OK\r\nContent-Le",
+    "no HTTP": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+    "half a header": b"HTTP/1.1 200 OK\r\nContent-Le",
     "half a body": b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
     "half a chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n{",
-    "a chunk of no length": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n{}\r\n",
-    "a head without an end": b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 20_000,
+    "a chunk without a length": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n{}\r\n",
+    "an endless header": b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 20_000,
 }
 
 
 @pytest.mark.parametrize("answer", BROKEN.values(), ids=BROKEN.keys())
-def test_what_is_no_whole_answer_is_no_answer_and_spoils_nothing_after_it(
+def test_an_incomplete_response_raises_and_does_not_affect_the_next_request(
     api: Api, server: FakeServer, answer: bytes
 ) -> None:
     server.answers = [raw(answer, hang_up=True), (200, {}, b"{}")]
@@ -81,7 +81,7 @@ def test_what_is_no_whole_answer_is_no_answer_and_spoils_nothing_after_it(
     assert api.patch("/p", {}) == {}
 
 
-def test_a_server_that_says_nothing_is_silent_and_its_late_answer_goes_to_nobody(api: Api, server: FakeServer) -> None:
+def test_a_response_after_the_timeout_is_not_taken_for_the_next_one(api: Api, server: FakeServer) -> None:
     go_on = threading.Event()
 
     def late(handler: Handler) -> None:
@@ -95,16 +95,16 @@ def test_a_server_that_says_nothing_is_silent_and_its_late_answer_goes_to_nobody
     assert api.patch("/p", {}) == {}
 
 
-def test_a_server_below_a_path_is_asked_there(server: FakeServer, tmp_path: Path) -> None:
+def test_a_path_in_the_server_url_precedes_the_path_of_a_request(server: FakeServer, tmp_path: Path) -> None:
     api = connect(kubeconfig(tmp_path / "c", f"{server.url}/clusters/a/"), user_agent="t")
     api.patch("/api/v1/p", {})
     assert server.asked[0][1] == "/clusters/a/api/v1/p?fieldValidation=Ignore"
 
 
-def test_through_a_proxy_a_server_in_plain_http_is_asked_by_its_whole_address(
+def test_a_proxy_is_sent_the_absolute_url_of_a_plain_http_server(
     server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is tunnelled needs none of this: a proxy does not see its paths."""
+    """Only for plain HTTP: a proxy does not see the paths of what it tunnels."""
     monkeypatch.setenv("http_proxy", server.url)
     monkeypatch.delenv("no_proxy", raising=False)
     api = connect(kubeconfig(tmp_path / "c", "http://away.example:8001/clusters/a"), user_agent="t")

@@ -1,4 +1,4 @@
-"""A small cluster in memory: controllers and pods as JSON, told to the indexes as reflectors would."""
+"""A small cluster in memory: controllers and pods as JSON, passed to the indexes as reflectors do."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def owner(kind: str, name: str, api_version: str = "apps/v1") -> Json:
 
 
 class ScriptedServer:
-    """Stands where `Api` stands: answers paths from a table, counts what it is asked."""
+    """Replaces `Api`: answers paths from a table, and keeps the paths requested."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Json | ApiError] = {}
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def get(self, path: str, query: object = None, *, timeout_s: float = 0) -> Json:
-        self.asked.append(path)
+        self.requested.append(path)
         answer = self.answers.get(path, NotFound(f"GET {path}: not found", status=404))
         if isinstance(answer, ApiError):
             raise answer
         return answer
 
     def serve(self, api_version: str, **kinds: tuple[str, bool]) -> None:
-        """Kinds by name: their plural, and whether they can be scaled."""
+        """Serve kinds, each with its plural and whether it has a scale subresource."""
         resources = []
         for kind, (plural, scalable) in kinds.items():
             resources.append({"name": plural, "kind": kind})
@@ -48,7 +48,7 @@ class ScriptedServer:
         self.answers[f"/apis/{api_version}"] = {"groupVersion": api_version, "resources": resources}
 
     def scale(self, api_version: str, plural: str, name: str, selector: str = "", owned_by: Json | None = None) -> str:
-        """Give an object's scale subresource; returns its path."""
+        """Serve the scale subresource of an object; returns its path."""
         path = f"/apis/{api_version}/namespaces/{NAMESPACE}/{plural}/{name}/scale"
         metadata = {"name": name, "ownerReferences": [owned_by] if owned_by else []}
         self.answers[path] = {"kind": "Scale", "metadata": metadata, "status": {"selector": selector, "replicas": 1}}
@@ -56,7 +56,7 @@ class ScriptedServer:
 
 
 class World:
-    """What the indexes know; `now_s` is the clock."""
+    """The indexes over this cluster; `now_s` is the clock."""
 
     def __init__(self, per_window: int = 100) -> None:
         self.now_s = 1000.0
@@ -72,9 +72,9 @@ class World:
         *,
         by: Json | None = None,
         phase: str = "Running",
-        **more: Any,
+        **metadata: Any,
     ) -> Pod:
-        metadata = {"name": name, "namespace": NAMESPACE, "uid": name, "labels": labels or {}, **more}
+        metadata = {"name": name, "namespace": NAMESPACE, "uid": name, "labels": labels or {}, **metadata}
         if by is not None:
             metadata["ownerReferences"] = [by]
         spec = {
@@ -100,7 +100,7 @@ class World:
         return self.targets.resolve(ObjectKey(NAMESPACE, vpa), TargetRef(api_version, kind, name))
 
     def names(self, kind: str, name: str, api_version: str = "apps/v1") -> list[str]:
-        """The pods found; the target must be sound."""
+        """Names of the pods found; the target must have no problem."""
         resolution = self.resolve(kind, name, api_version)
         assert resolution.problem == ""
         return [pod.key.name for pod in resolution.pods]

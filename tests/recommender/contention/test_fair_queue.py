@@ -1,4 +1,4 @@
-"""A worker whose jobs are served in turn: whom it prefers, who stays in it, and that nobody ends late for it."""
+"""One worker that serves jobs in order of equal-share finish times: the order, and that no job ends much later."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.examples import at_most
 
 
 def known(core_s: float, used_core_s: float = 0.0) -> RunningJob:
-    """A job on one core whose class took so much each time."""
+    """A job on one core whose class had one run, of `core_s`."""
     return RunningJob(used_core_s, 1.0, RunsOfClass([[Stage(core_s, 1.0)]]))
 
 
-def test_a_short_job_that_comes_is_served_first_and_the_long_one_again_once_it_has_gone() -> None:
+def test_a_short_job_that_arrives_is_served_first_and_then_the_long_one_again() -> None:
     queue = FairQueue()
     assert queue.weights(0.0, 1.0, {"long": known(100.0)}) == {"long": 1.0}
     both = {"long": known(100.0, 10.0), "short": known(20.0)}
@@ -24,31 +24,31 @@ def test_a_short_job_that_comes_is_served_first_and_the_long_one_again_once_it_h
     assert queue.weights(32.0, 1.0, {"long": known(100.0, 12.0)}) == {"long": 1.0}
 
 
-def test_a_job_of_which_part_was_done_before_anybody_looked_is_known_with_that() -> None:
+def test_work_done_before_the_first_call_counts() -> None:
     weights = FairQueue().weights(50.0, 1.0, {"new": known(40.0), "old": known(100.0, 90.0)})
     assert weights == {"old": 1.0, "new": 0.125}
 
 
-def test_the_same_name_may_come_again_and_a_worker_without_cores_divides_all_the_same() -> None:
+def test_a_name_may_be_reused_and_a_worker_without_cores_has_weights_too() -> None:
     queue = FairQueue()
     for now_s in (0.0, 10.0, 20.0):
         assert queue.weights(now_s, 0.0, {"a": known(5.0), "b": known(9.0)}).keys() == {"a", "b"}
         assert queue.weights(now_s + 5.0, 0.0, {}) == {}
 
 
-def test_of_two_that_would_end_at_about_the_same_time_the_one_stays_first_that_was() -> None:
-    """Forecasts waver: two that take turns both end late."""
+def test_jobs_with_similar_finish_times_keep_their_order() -> None:
+    """Forecasts fluctuate, and two jobs that alternate both end late."""
     queue = FairQueue()
     assert list(queue.weights(0.0, 1.0, {"a": known(100.0), "b": known(110.0)})) == ["a", "b"]
-    wavered = {"a": known(112.0, 20.0), "b": known(100.0, 2.0)}
+    fluctuated = {"a": known(112.0, 20.0), "b": known(100.0, 2.0)}
     assert list(FairQueue().weights(20.0, 1.0, {"a": known(112.0), "b": known(100.0)})) == ["b", "a"]
-    assert list(queue.weights(20.0, 1.0, wavered)) == ["a", "b"]
-    assert list(queue.weights(25.0, 1.0, wavered | {"b": known(40.0, 2.0)})) == ["b", "a"], "that is no wavering"
+    assert list(queue.weights(20.0, 1.0, fluctuated)) == ["a", "b"]
+    assert list(queue.weights(25.0, 1.0, fluctuated | {"b": known(40.0, 2.0)})) == ["b", "a"], "a real change"
 
 
-def test_runs_that_shared_their_worker_do_not_make_a_job_look_as_if_it_could_not_use_all_of_it() -> None:
-    """A class that was seen at half a core, then alone: taken at its word, the new job would have to go first, since it
-    could not catch up later."""
+def test_runs_on_a_shared_worker_do_not_make_a_job_look_unable_to_use_all_cores() -> None:
+    """The class was seen at half a core, then alone: taken literally, the new job would have to go first, as it could
+    not catch up later."""
     seen = RunsOfClass([[Stage(50.0, 0.5), Stage(50.0, 1.0)]])
     held_back, waits = 1.0, 0.1
 
@@ -60,11 +60,11 @@ def test_runs_that_shared_their_worker_do_not_make_a_job_look_as_if_it_could_not
         )
 
     assert order(held_back, held_back) == ["old", "new"]
-    assert order(held_back, waits) == ["new", "old"], "one that does not ask for more is as its class was"
+    assert order(held_back, waits) == ["new", "old"], "a job that does not want more is like its class"
 
 
-def test_a_job_that_was_moved_away_holds_nobody_up_any_longer() -> None:
-    """Were it taken to go on here, the old job would be thought to be half as far as it is."""
+def test_a_job_that_was_moved_away_no_longer_delays_others() -> None:
+    """If it continued in the reference, the old job would seem to be half as far as it is."""
     queue = FairQueue()
     queue.weights(0.0, 1.0, {"old": known(100.0), "moved": known(300.0)})
     queue.weights(2.0, 1.0, {"old": known(100.0, 1.0), "moved": known(300.0, 1.0)})
@@ -73,36 +73,36 @@ def test_a_job_that_was_moved_away_holds_nobody_up_any_longer() -> None:
     assert list(weights) == ["old", "new"]
 
 
-def test_a_job_has_done_nothing_in_the_time_before_it_came() -> None:
+def test_a_job_has_done_no_work_before_it_arrived() -> None:
     queue = FairQueue()
     queue.weights(0.0, 1.0, {"first": known(5.0)})
-    queue.weights(1000.0, 1.0, {"long": known(60.0)})  # nobody was here for long
+    queue.weights(1000.0, 1.0, {"long": known(60.0)})  # idle in between
     assert list(queue.weights(1010.0, 1.0, {"long": known(60.0, 10.0), "short": known(30.0)})) == ["short", "long"]
 
 
 @at_most(40)
 @given(st.lists(st.tuples(st.floats(5.0, 100.0), st.integers(0, 60)), min_size=1, max_size=5))
-def test_played_every_second_nobody_ends_much_later_than_by_equal_shares(jobs: list[tuple[float, int]]) -> None:
-    """Weights one to eight leave a little to those behind, and the last round is a second too long at most."""
-    came_s = {f"job-{number}": at_s for number, (_, at_s) in enumerate(jobs)}
+def test_no_job_ends_much_later_than_with_equal_shares(jobs: list[tuple[float, int]]) -> None:
+    """Weights from one to eight leave a little to the last jobs, and the final step lasts up to a second too long."""
+    arrived_s = {f"job-{number}": at_s for number, (_, at_s) in enumerate(jobs)}
     core_s = {f"job-{number}": work for number, (work, _) in enumerate(jobs)}
     used, ends_s, queue = dict.fromkeys(core_s, 0.0), dict[str, float](), FairQueue()
     fair = dict.fromkeys(core_s, 0.0)
     fair_ends_s: dict[str, float] = {}
     for now_s in range(1000):
         here = {
-            name: known(core_s[name], used[name]) for name in core_s if came_s[name] <= now_s and name not in ends_s
+            name: known(core_s[name], used[name]) for name in core_s if arrived_s[name] <= now_s and name not in ends_s
         }
         weights = queue.weights(float(now_s), 1.0, here)
         for name, cores in zip(here, fair_shares(1.0, [1.0] * len(here), [weights[n] for n in here]), strict=True):
             used[name] += cores
             if used[name] >= core_s[name]:
                 ends_s[name] = now_s + 1.0
-        equal = [name for name in core_s if came_s[name] <= now_s and name not in fair_ends_s]
+        equal = [name for name in core_s if arrived_s[name] <= now_s and name not in fair_ends_s]
         for name, cores in zip(equal, fair_shares(1.0, [1.0] * len(equal), [1.0] * len(equal)), strict=True):
             fair[name] += cores
             if fair[name] >= core_s[name]:
                 fair_ends_s[name] = now_s + 1.0
     assert sum(ends_s.values()) <= sum(fair_ends_s.values()) + 2.0 * len(jobs)
     for name, end_s in ends_s.items():
-        assert end_s <= 1.1 * (fair_ends_s[name] - came_s[name]) + came_s[name] + 2.0 * len(jobs)
+        assert end_s <= 1.1 * (fair_ends_s[name] - arrived_s[name]) + arrived_s[name] + 2.0 * len(jobs)

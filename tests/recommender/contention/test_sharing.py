@@ -1,4 +1,4 @@
-"""How cores divide, and when jobs end by that."""
+"""How cores are divided, and when jobs end by that."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLAIMS = st.lists(st.tuples(st.floats(0.0, 20.0), st.floats(0.1, 10.0)), min_siz
 WORK = st.lists(st.builds(Stage, st.floats(1.0, 50.0), st.floats(0.5, 8.0)), min_size=1, max_size=3)
 
 
-def test_worked_by_hand() -> None:
+def test_shares_and_finish_times_agree_with_examples_worked_by_hand() -> None:
     """Eight cores: the first wants two, the third counts twice as much as the second."""
     assert fair_shares(8.0, [2.0, 8.0, 8.0], [1.0, 1.0, 2.0]) == [2.0, 2.0, 4.0]
     two_then_one = [[Stage(2.0, 1.0), Stage(12.0, 2.0)], [Stage(6.0, 2.0)]]
@@ -29,7 +29,7 @@ def test_worked_by_hand() -> None:
 
 
 @given(CORES, CLAIMS)
-def test_nobody_is_above_its_demand_and_no_core_that_is_asked_for_is_idle(cores: float, claims: list[tuple]) -> None:
+def test_no_share_exceeds_its_demand_and_no_core_in_demand_is_idle(cores: float, claims: list[tuple]) -> None:
     demand, weights = [list(part) for part in zip(*claims, strict=True)]
     shares = fair_shares(cores, demand, weights)
     assert all(0.0 <= share <= wanted for share, wanted in zip(shares, demand, strict=True))
@@ -41,7 +41,7 @@ def test_nobody_is_above_its_demand_and_no_core_that_is_asked_for_is_idle(cores:
 
 
 @given(CORES, st.lists(WORK, min_size=1, max_size=4), st.booleans(), st.data())
-def test_ends_agree_with_small_steps_of_time(
+def test_finish_times_agree_with_a_simulation_in_small_steps(
     cores: float, work: list[list[Stage]], fair: bool, data: st.DataObject
 ) -> None:
     delays_s = [data.draw(st.sampled_from([0.0, 1.0, 7.5])) for _ in work]
@@ -50,7 +50,7 @@ def test_ends_agree_with_small_steps_of_time(
     assert ends_s == pytest.approx(naive_finish_times(cores, work, delays_s, order), rel=0.02, abs=0.5)
 
 
-def test_what_is_left_and_what_is_done_are_the_whole() -> None:
+def test_done_and_remaining_work_add_up_to_the_whole() -> None:
     stages = [Stage(4.0, 1.0), Stage(10.0, 8.0)]
     for done in (0.0, 3.0, 4.0, 9.0):
         assert math.fsum(stage.core_s for stage in remaining(stages, done)) == pytest.approx(14.0 - done)
@@ -58,13 +58,13 @@ def test_what_is_left_and_what_is_done_are_the_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "never", [Stage(5.0, 0.0), Stage(math.inf, 1.0), Stage(1.7e308, 0.1), Stage(math.nan, 1.0)], ids=str
+    "endless", [Stage(5.0, 0.0), Stage(math.inf, 1.0), Stage(1.7e308, 0.1), Stage(math.nan, 1.0)], ids=str
 )
-def test_a_job_that_never_ends_keeps_nobody_waiting_for_an_answer(never: Stage) -> None:
-    assert finish_times(2.0, [[never], [Stage(4.0, 1.0)]], [0.0, 3.0])[0] == math.inf
-    assert finish_times(2.0, [[Stage(4.0, 1.0)], [never], []], [0.0, 0.0, 0.0], [0, 1, 2])[1:] == [math.inf, 0.0]
+def test_a_job_that_never_ends_has_an_infinite_finish_time(endless: Stage) -> None:
+    assert finish_times(2.0, [[endless], [Stage(4.0, 1.0)]], [0.0, 3.0])[0] == math.inf
+    assert finish_times(2.0, [[Stage(4.0, 1.0)], [endless], []], [0.0, 0.0, 0.0], [0, 1, 2])[1:] == [math.inf, 0.0]
 
 
-def test_examples_of_the_docstrings() -> None:
+def test_the_examples_in_docstrings_hold() -> None:
     for module in (sharing, phasewise, specon, deciders, play):
         assert doctest.testmod(module).failed == 0

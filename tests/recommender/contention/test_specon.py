@@ -1,4 +1,4 @@
-"""SpeCon's moves, by the thesis' own example and its rules."""
+"""SpeCon's moves, by the example and the rules of the thesis."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def jobs_on(*workers: list[Category], marked_s: float = 0.0) -> list[TrackedJob]
 
 
 def test_the_converged_job_of_the_thesis_goes_to_the_second_worker() -> None:
-    """Figure 6.22: Job-1 on the fourth worker, beside five that progress."""
+    """Figure 6.22: Job-1 on the fourth worker, with five that progress."""
     jobs = jobs_on([PC] * 3, [PC, WC], [PC] * 2, [PC] * 5 + [CC])
     assert scores(jobs, 4) == [6.0, 3.5, 4.0, 11.0]
     assert asks_to_move(jobs[-1], with_learners(jobs))
     assert destination(3, scores(jobs, 4), [0.0] * 4) == 1
 
 
-def test_of_several_workers_of_smallest_s_the_least_used_takes_it_and_its_own_keeps_it() -> None:
+def test_a_job_prefers_its_own_among_the_best_workers_then_the_least_used() -> None:
     jobs = jobs_on([PC, CC], [PC], [PC])
     assert destination(0, scores(jobs, 3), [16.0, 12.0, 8.0]) == 2
     alone = jobs_on([CC], [PC])
     assert destination(0, scores(alone, 2), [16.0, 0.0]) == 0
 
 
-def test_a_job_asks_once_and_only_where_it_is_in_the_way_of_one_that_learns() -> None:
+def test_a_converged_job_asks_to_move_once_and_only_from_a_worker_with_learners() -> None:
     converged, learning = jobs_on([CC, WC])
     assert asks_to_move(converged, {0})
     assert not asks_to_move(converged, with_learners(jobs_on([CC, CC], [PC])))
@@ -42,46 +42,46 @@ def test_a_job_asks_once_and_only_where_it_is_in_the_way_of_one_that_learns() ->
     assert not asks_to_move(TrackedJob("0-0", 0, CC, 0.0, migrated=True), {0})
 
 
-def test_an_idle_worker_takes_those_marked_last_up_to_an_even_spread() -> None:
-    """Seven jobs on three workers and a fourth that is idle: one each is even, so the idle one takes one."""
+def test_an_idle_worker_gets_the_jobs_marked_last_up_to_an_even_spread() -> None:
+    """Seven jobs on three workers and an idle fourth: an even spread is one each, so the idle one gets one."""
     jobs = [TrackedJob(f"job-{place}", place % 3, CC, float(place)) for place in range(7)]
     assert [(move.name, move.worker) for move in rebalance(jobs, 4, 100.0)] == [("job-6", 3)]
 
 
-def test_without_an_idle_worker_those_take_that_hold_two_fewer_than_an_even_spread() -> None:
-    jobs = jobs_on([CC] * 6, [CC] * 5, [CC])  # twelve: four are even, and the third takes up to three
+def test_without_an_idle_worker_one_that_is_two_jobs_below_an_even_spread_gets_jobs() -> None:
+    jobs = jobs_on([CC] * 6, [CC] * 5, [CC])  # twelve: an even spread is four each, and the third gets up to three
     moves = rebalance(jobs, 3, 10.0)
     assert [move.worker for move in moves] == [2, 2]
     assert rebalance(jobs_on([CC] * 6, [CC] * 3, [CC] * 3), 3, 10.0) == []
 
 
-def test_nothing_is_rebalanced_while_one_still_learns_and_no_job_twice() -> None:
+def test_nothing_is_rebalanced_while_a_job_still_learns_and_no_job_twice() -> None:
     assert rebalance(jobs_on([CC, CC, PC], []), 2, 1.0) == []
     assert len(rebalance(jobs_on([CC, CC, CC], []), 2, 1.0)) == 1
     done = [TrackedJob(f"job-{place}", 0, CC, 0.0, migrated=True, rebalanced=True) for place in range(4)]
     assert rebalance(done, 2, 1.0) == []
 
 
-def test_nothing_is_rebalanced_while_one_that_was_moved_learns_again() -> None:
+def test_nothing_is_rebalanced_while_a_moved_job_learns_again() -> None:
     moved = TrackedJob("moved", 0, PC, migrated=True)
     assert rebalance([*jobs_on([CC, CC, CC]), moved], 2, 1.0) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(0, 1e4), st.booleans()), max_size=30))
-def test_rebalancing_never_moves_a_job_to_where_it_is_nor_fills_a_worker_above_the_spread(
+def test_rebalancing_moves_no_job_to_its_own_worker_and_fills_none_above_the_spread(
     drawn: list[tuple[int, float, bool]],
 ) -> None:
     jobs = [TrackedJob(f"job-{n}", worker, CC, at_s, rebalanced=done) for n, (worker, at_s, done) in enumerate(drawn)]
-    at = {job.name: job.worker for job in jobs}
+    worker_of = {job.name: job.worker for job in jobs}
     moves = rebalance(jobs, 5, 1e4)
     assert len({move.name for move in moves}) == len(moves)
     for move in moves:
-        assert at[move.name] != move.worker
+        assert worker_of[move.name] != move.worker
         assert not next(job for job in jobs if job.name == move.name).rebalanced
-        at[move.name] = move.worker
+        worker_of[move.name] = move.worker
     for worker in {move.worker for move in moves}:
-        assert list(at.values()).count(worker) <= len(jobs) // 5
+        assert list(worker_of.values()).count(worker) <= len(jobs) // 5
 
 
-def test_no_job_and_no_move() -> None:
+def test_without_jobs_there_are_no_moves() -> None:
     assert rebalance([], 3, 0.0) == []

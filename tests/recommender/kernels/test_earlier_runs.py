@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.kernels.earlier_runs import peak_after_nearest
-from tests.reference.class_runs import Earlier, after
+from tests.reference.class_runs import EarlierRun, naive_peak_after
 
 WAYS = 2
 
 
 def looked(
-    runs: list[Earlier], here: list[float], passed_s: float, ahead_s: list[float]
+    runs: list[EarlierRun], here: list[float], passed_s: float, ahead_s: list[float]
 ) -> list[list[tuple[float, float]]]:
     """Of each run, for each time ahead: how unlike its moment is, and the largest use."""
     points = np.array([point for run in runs for point in run.points], np.float32).reshape(-1, WAYS)
@@ -30,7 +30,7 @@ def looked(
 
 def test_from_the_moment_most_alike_on_the_largest_use_within_the_time_is_told() -> None:
     """It is most like the end of the second sample; within ten seconds comes the third, within twenty the fourth."""
-    run = Earlier([(0.0, 0.0), (1.0, 0.0), (2.0, 0.0), (3.0, 0.0)], [0.25, 0.25, 0.5, 2.0], 10.0)
+    run = EarlierRun([(0.0, 0.0), (1.0, 0.0), (2.0, 0.0), (3.0, 0.0)], [0.25, 0.25, 0.5, 2.0], 10.0)
     assert looked([run], [1.25, 0.0], 0.0, [10.0, 20.0]) == [[(0.0625, 0.5), (0.0625, 2.0)]]
     assert looked([run], [1.25, 0.0], 10.0, [10.0]) == [[(0.0625, 2.0)]], "ten seconds have passed since"
     assert looked([run], [], 0.0, [10.0, 40.0]) == [[(0.0, 0.25), (0.0, 2.0)]], "where nothing was seen the age tells"
@@ -50,7 +50,7 @@ def test_it_agrees_with_lists_and_loops(
     passed_s: int,
     ahead: list[int],
 ) -> None:
-    earlier = [Earlier([p for p, _ in samples], [cores for _, cores in samples], step_s) for samples, step_s in runs]
+    earlier = [EarlierRun([p for p, _ in samples], [cores for _, cores in samples], step_s) for samples, step_s in runs]
     told = looked(earlier, here, float(passed_s), [float(one) for one in ahead])
     for run, row in zip(earlier, told, strict=True):
-        assert row == [pytest.approx(after(run, here, float(passed_s), float(one))) for one in ahead]
+        assert row == [pytest.approx(naive_peak_after(run, here, float(passed_s), float(one))) for one in ahead]

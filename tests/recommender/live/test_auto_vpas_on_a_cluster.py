@@ -22,7 +22,7 @@ from local_cluster.workloads import pod_spec, resources
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.workloads.training_jobs import TRAINING_JOB_KINDS
 from recommender.live.auto.settings import AUTO, IN_PLACE_REFUSED, MAX_MIN_REPLICAS
-from tests.recommender.cluster.custom_kinds import definition, serve, serve_no_longer
+from tests.recommender.cluster.custom_kinds import definition, serve, stop_serving
 from tests.recommender.live.auto_cluster import (
     NO_SUCH_NODE,
     VPA,
@@ -71,8 +71,9 @@ def pod_of_job(cluster: Cluster, namespace: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def recommender(cluster: Cluster, training_pod: Any) -> Iterator[Server]:
-    serve_no_longer(cluster, *(definition(f"{KUBEFLOW}/v1", kind) for kind in LATE_KINDS))
+def recommender(cluster: Cluster, trainee: Any) -> Iterator[Server]:
+    """The recommender, with the account of its manifests and a name of its own in this cluster."""
+    stop_serving(cluster, *(definition(f"{KUBEFLOW}/v1", kind) for kind in LATE))
     server = start_recommender(cluster, install(cluster), name="auto-vpas")
     yield server
     server.stop()
@@ -208,8 +209,8 @@ def test_a_kind_that_is_installed_later_is_found_with_its_pods(cluster: Cluster,
 def test_a_kind_that_is_removed_is_no_longer_watched(cluster: Cluster, recommender: Server) -> None:
     log = recommender.log
     wait_until(lambda: "watching mpijobs of kubeflow.org/v1" in log.read_text(), "the kind to be found", timeout_s=40)
-    serve_no_longer(cluster, definition(f"{KUBEFLOW}/v1", "MPIJob"))
-    wait_until(lambda: "MPIJob of kubeflow.org is no longer served" in log.read_text(), "the removal", timeout_s=40)
+    stop_serving(cluster, definition(f"{KUBEFLOW}/v1", "MPIJob"))
+    wait_until(lambda: "MPIJob of kubeflow.org is no longer served" in log.read_text(), "it to be missed", timeout_s=40)
     assert log.read_text().count("mpijobs: no contact") <= 1
 
 

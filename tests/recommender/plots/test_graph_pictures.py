@@ -1,4 +1,4 @@
-"""Pictures of phase graphs: odd graphs are drawn too, and what is drawn is what was counted."""
+"""Pictures of phase graphs, also of unusual ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recommender.report.graph_drawing import draw_graph
 RING = [[(phase % 12, 3 + phase) for phase in range(start, start + 13)] for start in range(6)]
 
 
-def cut(graph: PhaseGraph, runs: list[Run]) -> PhaseGraph:
+def learn_unfinished(graph: PhaseGraph, runs: list[Run]) -> PhaseGraph:
     graph.learn(runs, ended=False)
     return graph
 
@@ -27,7 +27,7 @@ def _texts(graph: PhaseGraph) -> list[str]:
     return [text.get_text() for text in axes.texts]
 
 
-def test_every_arrow_carries_its_probability() -> None:
+def test_every_arrow_is_labelled_with_its_probability() -> None:
     texts = _texts(PhaseGraph.fit([[(1, 4), (0, 6)], [(1, 4), (0, 2), (2, 4)]]))
     for expected in ("start", "end", "100%", "50%", "1", "40% of time\n4 per run", "20% of time\n4 per run"):
         assert expected in texts
@@ -43,12 +43,12 @@ def test_rare_arrows_are_left_out() -> None:
 @pytest.mark.parametrize(
     "graph",
     [
-        cut(PhaseGraph(3), [(0, 2), (1, 3)]),
+        learn_unfinished(PhaseGraph(3), [(0, 2), (1, 3)]),
         PhaseGraph.fit([[(4, 7)]], 9),
         PhaseGraph.fit(RING),
     ],
-    ids=["a phase only seen cut off", "one phase of nine", "twelve phases"],
+    ids=["an unfinished run only", "one phase of nine", "twelve phases"],
 )
-def test_odd_graphs_are_drawn(graph: PhaseGraph, tmp_path: Path) -> None:
+def test_unusual_graphs_are_drawn(graph: PhaseGraph, tmp_path: Path) -> None:
     draw_picture(to_networkx(graph), tmp_path / "graph.png")
     assert (tmp_path / "graph.png").stat().st_size > 5000

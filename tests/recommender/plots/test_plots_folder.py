@@ -1,4 +1,4 @@
-"""The pictures of a dry run: there, of the size of a page, and the same each time."""
+"""The pictures of a dry run: complete, as wide as a page, and the same each time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def size_of(path: Path) -> tuple[int, int]:
 
 
 @pytest.mark.long
-def test_a_whole_dry_run_gives_every_picture_at_the_width_of_a_page(tmp_path: Path) -> None:
+def test_a_dry_run_writes_every_picture_at_the_width_of_a_page(tmp_path: Path) -> None:
     sequences = [runs_of(timeline) for timeline in RUN.timelines]
     graph = to_networkx(PhaseGraph.fit(sequences, 5))
     written = write_plots(RUN.result, RUN.timelines[:1], tmp_path / "new" / "plots", phase_graph=graph)
@@ -48,40 +48,40 @@ def test_the_same_result_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
-def test_names_with_formulas_and_missing_letters_are_drawn_without_complaint(tmp_path: Path) -> None:
-    odd = replace(RUN.timelines[0], container="$\\frac{$ 日本 \x1b[31m", labels=None)
-    draw_timeline(odd, tmp_path / "odd.png")
-    assert size_of(tmp_path / "odd.png")[0] >= 1200
+def test_names_with_formulas_and_missing_letters_are_drawn(tmp_path: Path) -> None:
+    unusual = replace(RUN.timelines[0], container="$\\frac{$ 日本 \x1b[31m", labels=None)
+    draw_timeline(unusual, tmp_path / "unusual.png")
+    assert size_of(tmp_path / "unusual.png")[0] >= 1200
 
 
-def test_policies_that_only_others_know_are_drawn(tmp_path: Path) -> None:
+def test_policies_other_than_the_default_ones_are_drawn(tmp_path: Path) -> None:
     timeline = RUN.timelines[0]
-    mine = replace(timeline, decisions={"mine": timeline.decisions["prev.step.max"]})
-    draw_timeline(mine, tmp_path / "mine.png")
-    assert (tmp_path / "mine.png").exists()
+    custom = replace(timeline, decisions={"custom": timeline.decisions["prev.step.max"]})
+    draw_timeline(custom, tmp_path / "custom.png")
+    assert (tmp_path / "custom.png").exists()
 
 
-def test_a_value_far_from_all_others_does_not_squeeze_them_into_a_corner() -> None:
+def test_an_outlier_does_not_compress_the_other_values() -> None:
     assert axis_top([0.1, 0.3, 0.4], at_least=0.2) == pytest.approx(0.448)
     assert axis_top([0.1, 0.3, 0.4, 12.0], at_least=0.2) == pytest.approx(0.448)
     assert axis_top([], at_least=0.2) == pytest.approx(0.224)
 
 
-def test_the_page_has_a_panel_a_resource_that_names_every_policy_in_the_colours_of_the_scheme() -> None:
+def test_the_page_has_a_panel_per_resource_with_every_policy_in_the_colours_of_the_page() -> None:
     cpu, memory = tradeoffs_for_page(summarise(RUN.result))
     assert "CPU, slack against violations. static: slack" in cpu and "Memory, slack against violations" in memory
     for policy in RUN.result.policies:
         assert f">{policy}</text>" in cpu or f">{policy} (oracle)</text>" in cpu
     assert "fill: var(--policy-0)" in cpu and "fill: var(--ground)" in cpu
-    assert not re.search("#[0-9a-f]{6};", cpu), "a colour that stays the same in the dark"
+    assert not re.search("#[0-9a-f]{6};", cpu), "a colour that would not change in dark mode"
 
 
-def test_without_a_judged_container_there_is_nothing_to_compare(tmp_path: Path) -> None:
+def test_without_a_judged_container_no_picture_is_written(tmp_path: Path) -> None:
     empty = ReplayResult(15, 600, ("static",), frozenset(), (), (), {})
     assert write_plots(empty, (), tmp_path) == []
 
 
-def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Misuse, match="cannot create this folder"):
         write_plots(RUN.result, (), tmp_path / "file")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recommender.kernels.own_past import MAX_SEGMENT_SAMPLES
 from recommender.policies.own_past import SEGMENTS, OwnPast
-from tests.reference.own_past import looked
+from tests.reference.own_past import naive_own_past
 
 EPOCH = [0.125] * 6 + [1.0] * 2
 """Trains for six samples and evaluates for two."""
@@ -130,7 +130,7 @@ STAGE = st.lists(st.one_of(LEVELS, st.just(math.nan)), min_size=1, max_size=5)
 def test_it_agrees_with_lists_and_loops(stages: list[list[float]], turns: int, more: int, ahead: int) -> None:
     turn = [cores for stage in stages for cores in stage]
     cpu_cores = [*turn * turns, *turn[:more]]
-    expected = looked(cpu_cores, ahead, SEGMENTS)
+    expected = naive_own_past(cpu_cores, ahead, SEGMENTS)
     assert told(cpu_cores, ahead) == (None if expected is None else (expected[0], [expected[1]]))
 
 
