@@ -17,7 +17,7 @@ from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.policies.memory_runs import AGES, MARGIN, SMALL_SAMPLE_MARGIN, ClassMemory, RunMemory
 from recommender.records import MEMORY
-from tests.recommender.engine.playing import Played
+from tests.recommender.engine.driver import EngineDriver
 from tests.recommender.engine.worked import GIB, MAIN, NOW_S, World, instance, running
 
 BERT = WorkloadKey("ns", "bert")
@@ -83,12 +83,12 @@ def test_a_run_that_a_kill_costs_more_is_promised_more_and_later() -> None:
 
 
 def test_the_next_run_of_a_group_is_taken_to_be_as_costly_as_its_last() -> None:
-    played, after = Played(workload="bert", costly=True), Groups()
-    played.step()
-    played.containers = {instance(): None}
-    played.step()
-    groups = played.engine.groups
-    after.add(MAIN, GroupStart(HistogramAggregate(), NOTHING, played.engine.kept_of(MAIN)), played.now_s, 0.1)
+    driver, after = EngineDriver(workload="bert", costly=True), Groups()
+    driver.step()
+    driver.containers = {instance(): None}
+    driver.step()
+    groups = driver.engine.groups
+    after.add(MAIN, GroupStart(HistogramAggregate(), NOTHING, driver.engine.kept_of(MAIN)), driver.now_s, 0.1)
     assert groups.arrays.costly[groups.slots[MAIN]] and after.arrays.costly[after.slots[MAIN]]
 
 
@@ -130,33 +130,33 @@ def test_of_many_runs_so_many_may_be_killed_as_is_told() -> None:
 
 
 def test_what_was_declared_stays_for_ten_minutes_and_what_is_used_is_followed_at_once() -> None:
-    played = Played(workload="bert")
-    played.groups[MAIN] = Rules()
-    played.steps(590)
-    assert played.target()[1] == 4.0
-    played.steps(20)
-    assert played.target()[1] == pytest.approx(3.2)
-    played.uses[instance()] = 0.5, 6.0
-    played.step()
-    assert played.target()[1] == pytest.approx(6.6), "whenever CPU was decided last"
+    driver = EngineDriver(workload="bert")
+    driver.groups[MAIN] = Rules()
+    driver.steps(590)
+    assert driver.target()[1] == 4.0
+    driver.steps(20)
+    assert driver.target()[1] == pytest.approx(3.2)
+    driver.usage[instance()] = 0.5, 6.0
+    driver.step()
+    assert driver.target()[1] == pytest.approx(6.6), "whenever CPU was decided last"
 
 
 def test_a_kill_of_one_run_raises_the_others_of_its_class_in_the_same_step() -> None:
-    played = Played(workload="bert")
+    driver = EngineDriver(workload="bert")
     other = instance(1)
-    played.containers[other], played.uses[other] = running(workload="bert"), (0.5, 1.0)
-    played.engine.classes.runs(BERT, "main").memory = four_runs(peak_gib=1.0, rise=1.0).memory
-    played.steps(80)
-    assert played.target()[1] < 1.35
-    arrays = played.engine.fleet.arrays
-    slot = played.engine.fleet.members[other].slot
+    driver.containers[other], driver.usage[other] = running(workload="bert"), (0.5, 1.0)
+    driver.engine.classes.runs(BERT, "main").memory = four_runs(peak_gib=1.0, rise=1.0).memory
+    driver.steps(80)
+    assert driver.target()[1] < 1.35
+    arrays = driver.engine.fleet.arrays
+    slot = driver.engine.fleet.members[other].slot
     # The one that was killed is started again: what it had come to must be told to its class before it is forgotten.
-    played.containers[instance()] = running(workload="bert", started_s=played.now_s, restarts=1)
-    played.kills = [Kill(MAIN, instance(), played.now_s, 1.2 * GIB)]
-    played.step()
+    driver.containers[instance()] = running(workload="bert", started_s=driver.now_s, restarts=1)
+    driver.kills = [Kill(MAIN, instance(), driver.now_s, 1.2 * GIB)]
+    driver.step()
     assert arrays.wanted[slot, MEMORY] > 1.4 * GIB
-    assert "below 1." in explain_memory(played.engine.classes.runs(BERT, "main"), math.nan, 0.01)
-    assert list(played.engine.classes.changed) == [BERT]
+    assert "below 1." in explain_memory(driver.engine.classes.runs(BERT, "main"), math.nan, 0.01)
+    assert list(driver.engine.classes.changed) == [BERT]
 
 
 def test_after_a_restart_a_run_goes_on_from_its_largest_use_and_its_rises() -> None:

@@ -14,7 +14,7 @@ from recommender.engine.options import Options
 from recommender.engine.seen import GroupStart
 from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, Amounts
-from tests.recommender.engine.playing import Played
+from tests.recommender.engine.driver import EngineDriver
 from tests.recommender.engine.worked import GIB, MAIN, MARGIN, NOTHING, NOW_S, instance, running, with_history
 
 OPTIONS = Options()
@@ -83,21 +83,21 @@ def test_pods_so_old_that_they_are_updated_whatever_the_bounds_say_are_left_alon
     assert safe((0.1, 0.57 * GIB), small._replace(started_s=NOW_S - MAX_POD_AGE_S)) is None
 
 
-def in_a_passing_phase() -> Played:
+def in_a_passing_phase() -> EngineDriver:
     """Six minutes of history: two cores at first, then a tenth of that."""
-    played = Played(requests=(2.0, 1.5 * GIB))
-    played.uses[instance()] = 2.0, 1.0
-    played.steps(40)
-    played.uses[instance()] = 0.2, 1.0
-    played.steps(320)
-    assert played.target()[0] < 1.0
-    return played
+    driver = EngineDriver(requests=(2.0, 1.5 * GIB))
+    driver.usage[instance()] = 2.0, 1.0
+    driver.steps(40)
+    driver.usage[instance()] = 0.2, 1.0
+    driver.steps(320)
+    assert driver.target()[0] < 1.0
+    return driver
 
 
 def test_with_little_history_what_is_left_behind_is_no_multiple_of_what_was_used() -> None:
     """An hour of it makes an upper bound of twenty-five times what was used."""
-    played = in_a_passing_phase()
-    found = played.engine.safe_value(MAIN, played.now_s)
+    driver = in_a_passing_phase()
+    found = driver.engine.safe_value(MAIN, driver.now_s)
     assert found is not None
     assert found.upper[CPU] > 50.0
     assert found.target[CPU] == pytest.approx(2.0 * 1.15, rel=0.06)
@@ -105,8 +105,8 @@ def test_with_little_history_what_is_left_behind_is_no_multiple_of_what_was_used
 
 
 def test_what_is_left_behind_is_the_same_the_second_time() -> None:
-    played = in_a_passing_phase()
-    first, again = (played.engine.safe_value(MAIN, played.now_s) for _ in range(2))
+    driver = in_a_passing_phase()
+    first, again = (driver.engine.safe_value(MAIN, driver.now_s) for _ in range(2))
     assert first is not None and again is not None
     for one, other in ((first.lower, again.lower), (first.target, again.target), (first.upper, again.upper)):
         np.testing.assert_array_equal(one, other)
