@@ -1,4 +1,4 @@
-"""What a container that was killed for memory is taken to have needed, and what becomes of that."""
+"""What an OOM-killed container is taken to have needed, and which targets that raises."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ MIB = 2.0**20
         (0, 0, None, None, 100),
     ],
 )
-def test_a_kill_is_taken_to_have_needed_more_than_it_had(
+def test_the_memory_that_an_oom_killed_container_needed(
     had_mib: float, peak_mib: float, ratio: float | None, least_mib: float | None, needed_mib: float
 ) -> None:
     least = None if least_mib is None else least_mib * MIB
     assert bumped_memory_bytes(had_mib * MIB, peak_mib * MIB, ratio, least) == needed_mib * MIB
 
 
-def killed(driver: EngineDriver, had_gib: float, age_s: float = 0.0, **more: Any) -> Kill:
-    """To be told at the next step."""
-    return Kill(MAIN, instance(), driver.now_s + 1.0 - age_s, had_gib * GIB, **more)
+def oom_kill(driver: EngineDriver, had_gib: float, age_s: float = 0.0, **fields: Any) -> Kill:
+    """A kill for the next step to take in."""
+    return Kill(MAIN, instance(), driver.now_s + 1.0 - age_s, had_gib * GIB, **fields)
 
 
 def floor_gib(driver: EngineDriver) -> float:
@@ -49,74 +49,74 @@ def floor_gib(driver: EngineDriver) -> float:
     return float(groups.arrays.kill_floor(driver.now_s)[groups.slots[MAIN]]) / GIB
 
 
-def test_a_kill_raises_the_target_in_the_very_step_by_the_bump_of_its_policy() -> None:
+def test_a_kill_raises_the_target_in_the_same_step_by_the_bump_of_its_policy() -> None:
     for policy, gib in (({}, 4.8), ({"ratio": 2.0}, 8.0), ({"least_bytes": 5 * GIB}, 9.0)):
         driver = EngineDriver()
         driver.steps(40)
-        driver.kills = [killed(driver, 4.0, **policy)]
+        driver.kills = [oom_kill(driver, 4.0, **policy)]
         assert driver.step().kills == 1
         assert driver.target()[1] == pytest.approx(gib)
         why = driver.engine.why(MAIN)
         assert [rail for rail, _ in why.rails][-1] == "OOM bump"
 
 
-def test_a_kill_is_followed_by_the_largest_peak_that_is_known_at_once_and_not_kill_by_kill() -> None:
-    """With the limit at the request a pod that needs 4 GiB to start would be killed once for each fifth."""
+def test_a_kill_raises_the_target_to_the_known_peak_at_once_and_not_kill_by_kill() -> None:
+    """With limits at requests a pod that needs 4 GiB to start would otherwise be killed once for each fifth more."""
     driver = EngineDriver()
     driver.usage[instance()] = 0.5, 4.0
     driver.steps(5)
     driver.containers = {instance(): None, instance(1): running(requests=(0.5, 0.57 * GIB))}
     driver.usage = {instance(1): (0.5, 0.5)}
     driver.steps(2)
-    driver.kills = [killed(driver, 0.57)._replace(instance=instance(1))]
+    driver.kills = [oom_kill(driver, 0.57)._replace(instance=instance(1))]
     driver.step()
     assert floor_gib(driver) == pytest.approx(4.4)
     assert driver.target()[1] >= 4.4
 
 
-def test_a_smaller_kill_takes_nothing_back_from_an_earlier_one() -> None:
+def test_a_later_kill_with_less_memory_does_not_lower_the_floor() -> None:
     driver = EngineDriver()
     for had_gib in (4.0, 1.0):
-        driver.kills = [killed(driver, had_gib)]
+        driver.kills = [oom_kill(driver, had_gib)]
         driver.step()
     assert floor_gib(driver) == pytest.approx(4.8)
 
 
-def test_a_kill_of_long_ago_is_refused_and_one_by_a_clock_that_is_ahead_counts_as_one_of_now() -> None:
+def test_an_old_kill_is_refused_and_one_in_the_future_counts_as_now() -> None:
     driver = EngineDriver()
     driver.step()
-    driver.kills = [killed(driver, 4.0, age_s=30 * 3600.0)]
+    driver.kills = [oom_kill(driver, 4.0, age_s=30 * 3600.0)]
     report = driver.step()
     assert (report.kills, report.refused) == (0, {"a kill of long ago": 1})
     assert floor_gib(driver) == 0.0
-    driver.kills = [killed(driver, 4.0, age_s=-3600.0)]
+    driver.kills = [oom_kill(driver, 4.0, age_s=-3600.0)]
     driver.step()
     assert floor_gib(driver) == pytest.approx(4.8)
     assert driver.engine.killed_s([MAIN]) == driver.now_s
 
 
-def test_a_kill_that_tells_no_number_is_refused_by_itself_and_one_of_no_group_of_ours_is_nothing_to_us() -> None:
+def test_invalid_kills_are_refused_and_kills_of_unknown_groups_ignored() -> None:
     driver = EngineDriver()
     driver.step()
-    stranger = killed(driver, 9.0)._replace(group=SIDE)
-    driver.kills = [killed(driver, math.nan), killed(driver, -1.0), stranger, killed(driver, 2.0)]
+    of_another_group = oom_kill(driver, 9.0)._replace(group=SIDE)
+    driver.kills = [oom_kill(driver, math.nan), oom_kill(driver, -1.0), of_another_group, oom_kill(driver, 2.0)]
     report = driver.step()
     assert report.kills == 1
     assert report.refused.total() == 2
     assert floor_gib(driver) == pytest.approx(2.4)
 
 
-def test_of_pods_that_are_killed_before_their_first_sample_nothing_is_kept_once_they_are_gone() -> None:
-    """A crash loop of a ReplicaSet makes a pod a minute, for months."""
+def test_pods_killed_before_their_first_sample_leave_nothing_behind() -> None:
+    """A crash loop may create a pod a minute, for months."""
     driver = EngineDriver()
     driver.step()
     before = len(driver.engine.history(MAIN).sessions)
     for number in range(1, 5):
         lost, late = instance(number), instance(10 + number)
         driver.containers = {lost: running()}
-        driver.kills = [killed(driver, 1.0)._replace(instance=lost)]
+        driver.kills = [oom_kill(driver, 1.0)._replace(instance=lost)]
         driver.step()
-        driver.containers, driver.kills = {lost: None}, [killed(driver, 1.0)._replace(instance=late)]
+        driver.containers, driver.kills = {lost: None}, [oom_kill(driver, 1.0)._replace(instance=late)]
         driver.step()
     assert len(driver.engine.history(MAIN).sessions) == before
     assert floor_gib(driver) == pytest.approx(1.2)
@@ -126,21 +126,21 @@ BERT = WorkloadKey("ns", "bert")
 
 
 def a_class_at_one_gib(driver: EngineDriver, runs: int = 20) -> ClassMemory:
-    """What is known of its memory, which more is learned of."""
+    """A class whose runs needed one GiB; its memory, to which further runs are added."""
     memory = RunMemory(GIB, np.where(np.arange(AGES) < 8, 1.0, 0.0))
     for _ in range(runs):
         driver.engine.classes.learn_memory(BERT, "main", memory, NOW_S)
     return driver.engine.classes.runs(BERT, "main").memory
 
 
-def test_one_pod_that_is_killed_over_and_over_is_one_run_to_its_class_and_its_own_vpa_learns_of_all() -> None:
-    """It leaks: what it is given more each time it uses, up to the largest node."""
+def test_repeated_kills_of_a_pod_are_one_run_of_its_class_but_each_raises_its_target() -> None:
+    """It leaks: it uses up whatever it is given, up to the largest node."""
     driver = EngineDriver(workload="bert")
     memory = a_class_at_one_gib(driver)
     driver.step()
     had_gib = 2.0
     for _ in range(30):
-        driver.kills = [killed(driver, had_gib)]
+        driver.kills = [oom_kill(driver, had_gib)]
         driver.step()
         had_gib = driver.target()[1]
     assert floor_gib(driver) > 100.0
@@ -148,13 +148,13 @@ def test_one_pod_that_is_killed_over_and_over_is_one_run_to_its_class_and_its_ow
     assert memory.peaks_bytes.max() == pytest.approx(2.4 * GIB)
 
 
-def test_a_run_that_was_killed_and_then_came_to_a_good_end_teaches_what_was_enough() -> None:
-    """A version that needs four times as much: else each of its runs would be killed once on the way there."""
+def test_a_killed_run_that_then_succeeds_teaches_its_class_what_sufficed() -> None:
+    """A new version needs four times as much: otherwise each of its runs would be killed on the way there."""
     driver = EngineDriver(workload="bert")
     memory = a_class_at_one_gib(driver)
     driver.step()
     for had_gib in (1.1, 1.4, 2.0, 3.0):
-        driver.kills = [killed(driver, had_gib)]
+        driver.kills = [oom_kill(driver, had_gib)]
         driver.step()
     driver.usage[instance()] = 0.5, 4.0
     again = running(workload="bert", started_s=driver.now_s, restarts=4)
@@ -162,13 +162,13 @@ def test_a_run_that_was_killed_and_then_came_to_a_good_end_teaches_what_was_enou
     driver.steps(20)
     driver.usage.clear()
     driver.containers = {instance(): again._replace(finished=True, ended=Ended(0, again.started_s, driver.now_s))}
-    assert driver.step().runs == 0, "it is not told how CPU went"
+    assert driver.step().runs == 0, "its CPU is not learned"
     assert memory.peaks_bytes.max() == 4 * GIB
     assert (memory.bounds(0.01).runs, int(memory.killed.sum())) == (20, 2)
 
 
-class Led(EmptyMemory):
-    """What was kept of a group by who led before."""
+class FormerLeader(EmptyMemory):
+    """Group state kept by the former leader."""
 
     def __init__(self, kept: Mapping[str, Any]) -> None:
         self.kept = kept
@@ -177,19 +177,21 @@ class Led(EmptyMemory):
         return super().group(group)._replace(kept=self.kept)
 
 
-def test_a_standby_that_takes_over_knows_the_kills_that_were_taken_in_and_takes_in_the_one_after_them() -> None:
-    """Whoever waits for the lease has seen them all, and what was used since is no part of what was needed then."""
+def test_a_standby_that_takes_over_counts_each_kill_once() -> None:
+    """A standby has seen all kills; usage after a counted one does not add to what it needed."""
     before = EngineDriver()
     before.uses[instance()] = 0.5, 0.5
     before.step()
-    before.kills = [killed(before, 1.0)]
+    before.kills = [oom_kill(before, 1.0)]
     before.step()
     assert floor_gib(before) == pytest.approx(1.2)
     for later_s, kills, gib in ((0.0, 0, 1.2), (30.0, 1, 1.5)):
-        after = EngineDriver(Led(before.engine.kept_of(MAIN)), now_s=before.now_s + 3600.0, requests=(2.0, 1.2 * GIB))
+        after = EngineDriver(
+            FormerLeader(before.engine.kept_of(MAIN)), now_s=before.now_s + 3600.0, requests=(2.0, 1.2 * GIB)
+        )
         after.uses[instance()] = 0.5, 1.25
         after.kills = [Kill(MAIN, instance(), before.now_s + later_s, GIB)]
         assert after.step().kills == kills
         assert floor_gib(after) == pytest.approx(gib)
     after.kills = [Kill(MAIN, instance(1), before.now_s, GIB)]
-    assert after.step().kills == 1, "told late by a watch, and to nobody before"
+    assert after.step().kills == 1, "reported late by a watch, and not counted before"
