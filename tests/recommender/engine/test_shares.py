@@ -111,9 +111,7 @@ def test_containers_of_a_node_together_request_no_more_than_their_owners_declare
     undeclared = SharesDriver(FAST)
     undeclared.shares.place(SLOW, sharing(SLOW, request_cores=math.nan), math.nan, undeclared.now_s)
     (node,) = undeclared.step({FAST: 4.0}, {})
-    assert divide_cores([node], np.array([3.0, 3.0])).tolist() == [2.0, 2.0], (
-        "no request, no cap"
-    )
+    assert divide_cores([node], np.array([3.0, 3.0])).tolist() == [2.0, 2.0], "no request, no cap"
 
 
 def test_a_group_on_several_nodes_gets_its_largest_share_and_an_unknown_one_none() -> None:

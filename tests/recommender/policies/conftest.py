@@ -24,7 +24,7 @@ STEP_S = 15
 
 @dataclass(frozen=True)
 class SmallModel:
-    """Three phases told apart by level."""
+    """Three phases that differ in level."""
 
     phase_mean: FloatArray
     phase_sd: FloatArray
@@ -38,7 +38,7 @@ class SmallModel:
 
 @pytest.fixture(scope="session")
 def model() -> SmallModel:
-    """Fitted on containers like those of `random_block`, on none of them itself."""
+    """Fitted on containers like those of `random_block`, but on none of them."""
     runs = [
         LabelledRun(f"run{run}", *random_container(np.random.default_rng([99, run]), 120, 0.0)) for run in range(24)
     ]
