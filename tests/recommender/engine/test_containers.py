@@ -68,9 +68,7 @@ number = st.one_of(st.floats(-1.0, 4.0), st.just(math.nan), st.just(1e18))
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), number, number), max_size=30))
-def test_valid_samples_count_as_if_there_were_no_refused_ones(
-    drawn: list[tuple[int, int, float, float]],
-) -> None:
+def test_valid_samples_count_as_if_none_were_refused(drawn: list[tuple[int, int, float, float]]) -> None:
     samples = [
         (instance(pod), sample_of(cpu, gib * GIB, NOW_S + at_s))
         for pod, at_s, cpu, gib in sorted(drawn, key=lambda one: one[1])
@@ -152,9 +150,7 @@ def test_only_the_peak_cpu_of_this_cycle_and_the_previous_one_is_kept() -> None:
     assert peaks == [3.0, 3.0, 3.0, 2.0, 0.25]
 
 
-def test_gaps_of_several_containers_have_the_array_type_of_samples(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_gaps_of_several_containers_have_the_array_type_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """A strided column has another type: its kernel would be compiled at the first gap of a live process."""
     fleet, contiguous = a_fleet(), list[bool]()
     for kept in (fleet.past, fleet.memory):

@@ -34,7 +34,7 @@ def amounts_of(target: Target) -> FloatArray:
     return np.array([target.estimate.lower, target.estimate.target, target.estimate.upper])
 
 
-def test_a_first_step_worked_by_hand() -> None:
+def test_the_first_step_falls_back_to_the_default_recommender() -> None:
     """After one sample the default recommender decides, and its guess shrinks nothing."""
     engine, report = an_engine(), Report()
     seen = Seen({MAIN: Rules()}, {A: running(requests=(2.0, 4 * GIB))}, Samples.of([(A, Sample(NOW_S, 0.5, GIB))]))
@@ -150,11 +150,9 @@ def test_a_refused_sample_is_reported_and_the_others_of_the_step_count() -> None
     assert report.problems == {str(B): "refused: negative use"}
 
 
-def test_a_failing_forecast_of_one_container_leaves_the_others_theirs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    intact, failing = EngineDriver(), EngineDriver()
-    for driver in (intact, failing):
+def test_a_failing_forecast_of_one_container_leaves_the_others_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound, failing = EngineDriver(), EngineDriver()
+    for driver in (sound, failing):
         driver.containers[B], driver.usage[B] = running(), (0.2, 0.3)
         driver.steps(2)
     decide = failing.engine.fleet._decide_by_forecast
@@ -166,14 +164,12 @@ def test_a_failing_forecast_of_one_container_leaves_the_others_theirs(
 
     monkeypatch.setattr(failing.engine.fleet, "_decide_by_forecast", fails_for_one)
     reports = failing.steps(40)
-    intact.steps(40)
+    sound.steps(40)
     assert {about for report in reports for about in report.problems} == {str(B)}
-    for driver in (intact, failing):
+    for driver in (sound, failing):
         slot = driver.engine.fleet.members[A].slot
         assert driver.engine.fleet.arrays.wanted[slot].tolist() == pytest.approx([0.7, 1.1 * GIB], rel=0.6)
-    one, other = (
-        driver.engine.fleet.arrays.wanted[driver.engine.fleet.members[A].slot] for driver in (intact, failing)
-    )
+    one, other = (driver.engine.fleet.arrays.wanted[driver.engine.fleet.members[A].slot] for driver in (sound, failing))
     np.testing.assert_array_equal(one, other)
 
 
@@ -204,9 +200,7 @@ def test_a_removed_container_leaves_its_samples_in_the_history() -> None:
 
 
 @pytest.mark.parametrize("old_is_removed", [True, False], ids=["renamed", "both exist"])
-def test_a_container_that_moves_to_another_vpa_brings_its_peak_and_adds_to_that_history(
-    old_is_removed: bool,
-) -> None:
+def test_a_container_that_moves_to_another_vpa_brings_its_peak_and_adds_to_that_history(old_is_removed: bool) -> None:
     """A VPA was renamed, or a user's VPA replaced an automatic one: no pod is recreated for that."""
     driver, renamed = EngineDriver(requests=(1.0, 10 * GIB)), Group("ns", "renamed", "main")
     driver.groups = {MAIN: Rules(limits_follow=True)}
@@ -264,7 +258,7 @@ def teach_class(driver: EngineDriver, runs: int = 3) -> None:
 
 
 def test_between_two_queries_the_answer_of_the_class_holds_against_the_forecast() -> None:
-    """A class that is not due for a query is not one without an answer."""
+    """A class that is not due for a query still has its last answer."""
     driver = EngineDriver(workload="bert")
     teach_class(driver)
     driver.usage[A] = 1.0, 2.0
@@ -273,7 +267,7 @@ def test_between_two_queries_the_answer_of_the_class_holds_against_the_forecast(
         driver.step()
         member = driver.engine.fleet.members[A]
         slot = member.slot
-        assert driver.engine.fleet.decide([member], driver.now_s) == 0, "nor when asked once more"
+        assert driver.engine.fleet.decide([member], driver.now_s) == 0, "nor when decide is called again"
         assert arrays.decided_by[slot] == BY_CLASS
         queried_s.add(float(arrays.class_queried_s[slot]))
     assert len(queried_s) == 20, "once per hundredth of a run"
@@ -314,7 +308,7 @@ def test_a_class_that_becomes_known_later_decides_from_then_on_and_learns_a_kill
 # -- no samples --------------------------------------------------------------------------------------------------------
 
 
-def test_two_hours_without_samples_change_no_target_and_are_given_as_the_doubt() -> None:
+def test_two_hours_without_samples_change_no_target_and_are_named_as_the_doubt() -> None:
     driver = EngineDriver()
     driver.usage[A] = 0.5, 3.0
     driver.steps(60)

@@ -80,7 +80,7 @@ def through_a_block(*seen: Seen) -> list[Seen]:
     return [decode_seen(content, columns, known) for content in contents]
 
 
-def test_a_step_encoded_by_hand() -> None:
+def test_an_encoded_step_has_its_names_in_the_content_and_its_samples_in_columns() -> None:
     """A container starts, is sampled and is killed; another container and a group are gone."""
     seen = Seen(
         {MAIN: Rules(evicts=True), Group("ns", "old", "main"): None},

@@ -39,7 +39,7 @@ def introduce(_: Instance) -> NewContainer:
     return NewContainer(None, HistogramSession())
 
 
-def random_usage(seed: int, n: int) -> np.ndarray:
+def random_use(seed: int, n: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     steps = np.cumsum(rng.random(n) < 0.05)
     levels = np.column_stack([rng.lognormal(-1, 1, n + 1)[steps], rng.lognormal(19, 0.5, n + 1)[steps]])
@@ -66,7 +66,7 @@ def plan_along(usage: np.ndarray, decisions: np.ndarray) -> np.ndarray:
 
 
 def test_live_decisions_equal_those_of_the_plan_along_a_whole_series() -> None:
-    usage = random_usage(1, 100)
+    usage = random_use(1, 100)
     fleet = Fleet(MODEL, 1.0, CYCLE, introduce)
     decided, wanted = np.zeros(101, bool), []
     for t, (cpu, memory) in enumerate(usage):
@@ -222,7 +222,7 @@ def test_the_forecast_is_not_charged_for_violations_while_a_class_decides() -> N
 
 def test_two_containers_do_not_disturb_each_other() -> None:
     alone, together = Fleet(MODEL, 1.0, CYCLE, introduce), Fleet(MODEL, 1.0, CYCLE, introduce)
-    first, second = random_usage(2, 60), random_usage(3, 60)
+    first, second = random_use(2, 60), random_use(3, 60)
     feed(alone, A, first)
     for t in range(60):
         together.observe(Samples.of([(B, Sample(t, *second[t])), (A, Sample(t, *first[t]))]))
@@ -271,7 +271,7 @@ def state_of(fleet: Fleet, member: Member) -> list[object]:
 
 def test_a_container_without_samples_for_long_starts_from_scratch() -> None:
     fleet = Fleet(MODEL, 1.0, CYCLE, introduce)
-    feed(fleet, A, random_usage(4, 50))
+    feed(fleet, A, random_use(4, 50))
     fleet.observe(Samples.of([(A, Sample(50 + 10 * CYCLE, 1.0, 1e9))]))
     assert fleet.arrays.samples[fleet.members[A].slot] == 1
 
@@ -280,18 +280,18 @@ def test_a_reused_slot_keeps_nothing_of_its_former_container() -> None:
     fleet = Fleet(MODEL, 1.0, CYCLE, introduce)
     for number in range(200):
         instance = Instance("ns", f"uid-{number}", "main")
-        feed(fleet, instance, random_usage(number, 8), start_s=8.0 * number)
+        feed(fleet, instance, random_use(number, 8), start_s=8.0 * number)
         fleet.remove([instance])
-    feed(fleet, A, random_usage(7, 8))
+    feed(fleet, A, random_use(7, 8))
     fresh = Fleet(MODEL, 1.0, CYCLE, introduce)
-    feed(fresh, A, random_usage(7, 8))
+    feed(fresh, A, random_use(7, 8))
     assert fleet.arrays.phase[fleet.members[A].slot] == fresh.arrays.phase[fresh.members[A].slot]
     np.testing.assert_array_equal(fleet.recent(fleet.members[A]), fresh.recent(fresh.members[A]))
     assert len(fleet.rows) == 16
 
 
 def test_a_late_decision_rests_on_all_samples_although_few_rows_are_kept() -> None:
-    usage = random_usage(8, 95)
+    usage = random_use(8, 95)
     short = Fleet(MODEL, 1.0, 5, introduce)
     feed(short, A, usage)
     short.decide([short.members[A]], 95.0)
@@ -301,22 +301,22 @@ def test_a_late_decision_rests_on_all_samples_although_few_rows_are_kept() -> No
 
 def test_with_a_short_cycle_enough_rows_are_kept_for_the_long_rule() -> None:
     fleet = Fleet(MODEL, 1.0, 5, introduce)
-    feed(fleet, A, usage := random_usage(8, 95))
+    feed(fleet, A, usage := random_use(8, 95))
     np.testing.assert_array_equal(fleet.recent(fleet.members[A]), usage[-MIN_KEPT_ROWS:])
     assert fleet.foresight.state.recent.shape[1] * BLOCKS == MIN_KEPT_ROWS
 
 
 def test_an_older_plan_of_cpu_and_memory_is_rebuilt_from_the_rows() -> None:
     before, after = Fleet(MODEL, 1.0, CYCLE, introduce), Fleet(MODEL, 1.0, CYCLE, introduce)
-    feed(before, A, random_usage(9, 60))
+    feed(before, A, random_use(9, 60))
     kept = keep(before, before.members[A])
     kept["session"] |= {"asked": np.full((3, 2), np.nan), "total": np.ones(2)}
-    feed(after, A, random_usage(9, 60)[-1:], start_s=59.0)
+    feed(after, A, random_use(9, 60)[-1:], start_s=59.0)
     restore(after, after.members[A], unpack(pack(kept), "it"))
     state, slot = after.foresight.state, after.members[A].slot
     assert state.samples[slot] == MIN_KEPT_ROWS
     assert after.arrays.samples[slot] == 60
-    feed(after, A, random_usage(10, 1), start_s=60.0)
+    feed(after, A, random_use(10, 1), start_s=60.0)
     assert after.decide([after.members[A]], 61.0) == 1
 
 
@@ -324,20 +324,20 @@ def three_phase_model() -> PhaseModel:
     """A model with the first three phases of the bundled one."""
     centres = MODEL.detector.centres
     detector = replace(MODEL.detector, centres=replace(centres, root=centres.root[:3], reach=centres.reach[:3]))
-    training_series = UsageSeries("main", np.arange(300), 1.0, random_usage(11, 300))
+    training_series = UsageSeries("main", np.arange(300), 1.0, random_use(11, 300))
     return with_forecasts(detector, [training_series], TrainingOptions(DetectorOptions(detector.features)), {})
 
 
 def test_phase_forecasts_are_counted_after_switching_to_a_model_of_fewer_phases() -> None:
     fleet, fewer = Fleet(MODEL, 1.0, CYCLE, introduce), three_phase_model()
-    feed(fleet, A, random_usage(9, 60))
+    feed(fleet, A, random_use(9, 60))
     slot = fleet.members[A].slot
-    fleet.arrays.phase[slot] = fewer.detector.trace(
-        UsageSeries("main", np.arange(60), 1.0, random_usage(9, 60))
-    ).labels[-1]
+    fleet.arrays.phase[slot] = fewer.detector.trace(UsageSeries("main", np.arange(60), 1.0, random_use(9, 60))).labels[
+        -1
+    ]
     fleet.adopt(fewer)
     report = Report()
-    for at, row in enumerate(random_usage(10, 200)):
+    for at, row in enumerate(random_use(10, 200)):
         feed(fleet, A, row[np.newaxis], start_s=60.0 + at)
         report.count_phase_changes(fleet.foresight.next_phase_hits)
     assert report.forecast_hits + report.forecast_misses == report.phase_changes > 0
@@ -345,11 +345,11 @@ def test_phase_forecasts_are_counted_after_switching_to_a_model_of_fewer_phases(
 
 def test_a_container_kept_under_a_model_of_more_phases_gets_a_phase_of_the_present_one() -> None:
     before, after = Fleet(MODEL, 1.0, CYCLE, introduce), Fleet(three_phase_model(), 1.0, CYCLE, introduce)
-    feed(before, A, random_usage(9, 60))
+    feed(before, A, random_use(9, 60))
     before.arrays.phase[:] = MODEL.detector.n_phases - 1
     for origin in ("another", after.model.origin):
         kept = keep(before, before.members[A]) | {"model": origin}
-        feed(after, A, random_usage(9, 60)[-1:], start_s=59.0)
+        feed(after, A, random_use(9, 60)[-1:], start_s=59.0)
         restore(after, after.members[A], unpack(pack(kept), "it"))
         slot = after.members[A].slot
         assert after.arrays.phase[slot] == after.tracker.state.label[slot] < 3
@@ -358,14 +358,14 @@ def test_a_container_kept_under_a_model_of_more_phases_gets_a_phase_of_the_prese
 
 def test_a_model_that_fails_on_the_kept_rows_is_not_adopted() -> None:
     fleet, alone = Fleet(MODEL, 1.0, CYCLE, introduce), Fleet(MODEL, 1.0, CYCLE, introduce)
-    feed(fleet, A, usage := random_usage(9, 60))
+    feed(fleet, A, usage := random_use(9, 60))
     feed(alone, A, usage)
     broken = replace(MODEL, detector=replace(MODEL.detector, mean=MODEL.detector.mean * np.nan))
     with pytest.raises(BadInput):
         fleet.adopt(broken)
     assert fleet.model is MODEL
     for one in (fleet, alone):
-        feed(one, A, random_usage(10, 40), start_s=60.0)
+        feed(one, A, random_use(10, 40), start_s=60.0)
         one.decide(one.due(100.0), 100.0)
     np.testing.assert_array_equal(fleet.arrays.wanted, alone.arrays.wanted)
 
@@ -373,10 +373,10 @@ def test_a_model_that_fails_on_the_kept_rows_is_not_adopted() -> None:
 def test_a_removed_container_leaves_all_its_samples_in_the_history() -> None:
     history = HistogramSession()
     fleet = Fleet(MODEL, 1.0, 5, lambda _: NewContainer(None, history))
-    feed(fleet, A, random_usage(8, 43))
+    feed(fleet, A, random_use(8, 43))
     fleet.remove([A])
     alone = HistogramSession()
-    alone.advance(Block(random_usage(8, 43), np.arange(43), np.empty(0, np.int64)))
+    alone.advance(Block(random_use(8, 43), np.arange(43), np.empty(0, np.int64)))
     np.testing.assert_array_equal(history.estimate().target, alone.estimate().target)
     assert history.confidence() == alone.confidence()
 

@@ -211,10 +211,8 @@ def test_a_new_group_has_the_target_of_its_status_and_the_peak_of_its_history() 
     assert groups.most_used(slot)[MEMORY] >= 4 * GIB
 
 
-@pytest.name.parametrize("kept", [None, {"judged": "many"}], ids=["nothing", "unreadable"])
-def test_without_kept_state_the_peak_is_the_published_memory_without_its_margin(
-    kept: dict[str, object] | None,
-) -> None:
+@pytest.mark.parametrize("kept", [None, {"judged": "many"}], ids=["nothing", "unreadable"])
+def test_without_kept_state_the_peak_is_the_published_memory_without_its_margin(kept: dict[str, object] | None) -> None:
     """A checkpoint lacks the memory peak of the current day."""
     groups = Groups()
     groups.add(MAIN, GroupStart(with_history(0.5, 0.5), (1.0, 4.4 * GIB), kept), NOW_S, MARGIN)
@@ -236,7 +234,7 @@ def eventful_groups() -> Groups:
     return groups
 
 
-@pytest.name.parametrize("eventful", [True, False])
+@pytest.mark.parametrize("eventful", [True, False])
 def test_kept_state_of_a_group_is_restored_after_a_restart(eventful: bool) -> None:
     before, after = eventful_groups() if eventful else Groups(), Groups()
     if not eventful:
@@ -259,7 +257,7 @@ def test_older_state_with_changes_of_both_resources_together_is_restored_without
     assert changes(after.arrays, NOW_S)[after.slots[MAIN]] == [0, 0]
 
 
-@pytest.name.parametrize(
+@pytest.mark.parametrize(
     "damage",
     [
         {"judged": "many"},

@@ -123,12 +123,10 @@ def test_a_shortage_due_to_a_limit_is_counted_but_not_charged_to_the_policy(case
     world.groups.published[0] = wanted
     slot = world.add(requests=HAS, used=(used_cores, GIB), decided_by=decided_by, had_target=True)
     world.fleet.by_slot[slot].runs, before = runs, runs.level
-    correction_before = world.fleet.foresight.state.correction[slot].copy()
+    correction = world.fleet.foresight.state.correction[slot].copy()
     assert judged(world, slot).violating == [1, 0]
     assert world.groups.violations[0].tolist() == [float(charged), 0.0]
-    assert (world.fleet.foresight.state.correction[slot] > correction_before).any() == (
-        charged and decided_by == BY_FORECAST
-    )
+    assert (world.fleet.foresight.state.correction[slot] > correction).any() == (charged and decided_by == BY_FORECAST)
     assert (runs.level > before) == (charged and decided_by == BY_CLASS)
     if math.isnan(given[0]):
         assert runs.level == before
@@ -147,7 +145,7 @@ def test_a_violation_while_a_class_decides_raises_the_level_of_its_runs() -> Non
 @pytest.mark.parametrize(
     ("decided_by", "charged"), [(UNDECIDED, True), (BY_FORECAST, True), (BY_CLASS, False), (BY_PAST, False)]
 )
-def test_the_forecast_is_charged_unless_a_class_or_the_own_past_decided(decided_by: int, charged: bool) -> None:
+def test_the_forecast_is_charged_unless_its_class_or_own_past_decided(decided_by: int, charged: bool) -> None:
     world = World()
     applied(world, HAS)
     slot = world.add(requests=HAS, used=(2.5, GIB), decided_by=decided_by)

@@ -32,7 +32,7 @@ MIB = 2.0**20
         (0, 0, None, None, 100),
     ],
 )
-def test_the_memory_that_an_oom_killed_container_needed(
+def test_an_oom_killed_container_needs_its_memory_or_its_peak_and_a_bump(
     had_mib: float, peak_mib: float, ratio: float | None, least_mib: float | None, needed_mib: float
 ) -> None:
     least = None if least_mib is None else least_mib * MIB
@@ -167,7 +167,7 @@ def test_a_killed_run_that_then_succeeds_teaches_its_class_what_sufficed() -> No
     assert (memory.bounds(0.01).runs, int(memory.killed.sum())) == (20, 2)
 
 
-class FormerLeader(EmptyMemory):
+class KeptGroup(EmptyMemory):
     """Group state kept by the former leader."""
 
     def __init__(self, kept: Mapping[str, Any]) -> None:
@@ -187,7 +187,7 @@ def test_a_standby_that_takes_over_counts_each_kill_once() -> None:
     assert floor_gib(before) == pytest.approx(1.2)
     for later_s, kills, gib in ((0.0, 0, 1.2), (30.0, 1, 1.5)):
         after = EngineDriver(
-            FormerLeader(before.engine.kept_of(MAIN)), now_s=before.now_s + 3600.0, requests=(2.0, 1.2 * GIB)
+            KeptGroup(before.engine.kept_of(MAIN)), now_s=before.now_s + 3600.0, requests=(2.0, 1.2 * GIB)
         )
         after.uses[instance()] = 0.5, 1.25
         after.kills = [Kill(MAIN, instance(), before.now_s + later_s, GIB)]

@@ -36,7 +36,7 @@ def test_the_lead_time_is_what_nine_of_ten_resizes_took_and_one_sample() -> None
     assert lead.seconds == 55.0 + 15.0
 
 
-def test_three_resizes_suffice_and_of_n_few_the_longest_and_an_nth_more_is_taken() -> None:
+def test_from_three_resizes_on_the_longest_delay_is_taken_with_a_margin() -> None:
     """Under the default, stages shorter than it never get less, so there might be no fourth resize."""
     lead = LeadTime(None, 0.0)
     for number in range(MIN_DELAYS):
@@ -80,9 +80,7 @@ def test_another_target_restarts_the_measurement() -> None:
         pytest.param((0.9, 2 * GIB), (0.9, 2 * GIB + 1000.0), id="a page more"),
     ],
 )
-def test_a_target_that_the_container_already_has_is_no_resize(
-    target: tuple[float, float], requests: tuple[float, float]
-) -> None:
+def test_a_target_that_is_already_met_is_no_resize(target: tuple[float, float], requests: tuple[float, float]) -> None:
     lead = LeadTime(None, 0.0)
     lead.published("a", target, requests, 0.0)
     lead.observe("a", requests, 1.0)

@@ -92,7 +92,7 @@ def test_the_next_run_of_a_group_counts_as_costly_if_the_last_was() -> None:
     assert groups.arrays.costly[groups.slots[MAIN]] and after.arrays.costly[after.slots[MAIN]]
 
 
-def test_without_a_bound_memory_follows_the_own_peak_and_what_killed_runs_needed() -> None:
+def test_without_a_bound_a_container_gets_its_own_peak_or_what_a_killed_run_needed() -> None:
     world, killed = World(), ClassRuns()
     killed.memory = ClassMemory([RunMemory(3 * GIB, np.zeros(AGES), True)])
     without_class, with_killed_run = a_run(world, None, 40, 1.0), a_run(world, killed, 40, 1.0)

@@ -261,7 +261,7 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
 }  # fmt: skip
 
 
-def test_each_rail_worked_by_hand_for_all_groups_at_once() -> None:
+def test_each_rail_moves_the_target_in_its_cases() -> None:
     rows = situation([row for row, _, _ in CASES.values()])
     found = apply_rails(rows, OPTIONS)
     for slot, (name, (_, target, rails)) in enumerate(CASES.items()):
@@ -354,9 +354,7 @@ def test_rails_treat_groups_together_as_one_by_one(rows: list[Row]) -> None:
 
 
 @given(st.lists(ROW, min_size=1, max_size=6))
-def test_with_samples_memory_covers_the_working_set_and_falls_no_faster_than_allowed(
-    rows: list[Row],
-) -> None:
+def test_with_samples_memory_covers_the_working_set_and_falls_no_faster_than_allowed(rows: list[Row]) -> None:
     rows = [{**row, "silent": False, "deferred_s": 0.0, "wanted": (0.5, 0.1 * GIB)} for row in rows]
     s = situation(rows)
     memory, applied = apply_rails(s, OPTIONS).target[:, 1], s.groups.published[:, 1]

@@ -343,7 +343,7 @@ def cores_of(engine: Engine, instance: Instance) -> float:
 
 
 def test_a_short_job_of_a_known_class_is_served_first_from_its_first_round_on() -> None:
-    """Its first sample resumed half a minute later, when it would be half over."""
+    """Its first sample comes half a minute later, when it would be half over."""
     engine = a_shared_node(samples_every_s=5.0)
     engine.step(NOW_S + 65.0, Seen(containers={FAST: of_class(FAST, NOW_S + 64.0)}), Report())
     assert cores_of(engine, FAST) == pytest.approx(0.178), "eight ninths of what both declare"

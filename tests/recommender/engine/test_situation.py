@@ -120,7 +120,7 @@ DOUBTED: dict[str, tuple[list[dict[str, Any]], bool, int]] = {
 }  # fmt: skip
 
 
-def test_each_doubt_worked_by_hand_for_all_groups_at_once() -> None:
+def test_each_doubt_arises_in_its_cases() -> None:
     world = World(len(DOUBTED))
     cold_starts = {}
     for group, (containers, expected, _) in enumerate(DOUBTED.values()):
@@ -181,9 +181,7 @@ def test_a_pod_that_replaces_all_others_keeps_the_published_cpu_while_it_is_enou
     assert not situation_of(world, {0: COLD_START}).keeps_published.any(), "a container without samples wants more"
     world.fleet.arrays.used[young, CPU] = 0.7
     found = situation_of(world)
-    assert found.wanted[0, CPU] == 0.7 * YOUNG_HEADROOM and not found.keeps_published.any(), (
-        "the published CPU stays only while it is enough"
-    )
+    assert found.wanted[0, CPU] == 0.7 * YOUNG_HEADROOM and not found.keeps_published.any(), "only while it is enough"
     world.fleet.arrays.samples[young] = CYCLE
     assert situation_of(world).wanted[0, CPU] == 4.0, "once mature it decides"
 
@@ -257,7 +255,7 @@ def test_saturation_needs_several_samples_and_recent_cpu_is_the_peak_of_two_cycl
     assert found.recent_cpu_cores.tolist() == [0.5, 7.0]
 
 
-def test_a_resize_waits_since_it_was_deferred() -> None:
+def test_the_deferral_of_a_resize_counts_from_its_beginning() -> None:
     world = World(2)
     world.groups.deferred_since_s[0] = NOW_S - 70.0
     assert situation_of(world).deferred_s.tolist() == [70.0, 0.0]

@@ -51,7 +51,7 @@ def timestamps_of(usage: FloatArray) -> IntArray:
 
 
 def random_container(generator: np.random.Generator, n: int, gap_share: float) -> tuple[FloatArray, IntArray]:
-    """Use that moves between the phases, with gaps, and the phase of each sample."""
+    """Usage that moves between the phases, with gaps, and the phase of each sample."""
     labels = np.repeat(generator.integers(0, 3, n // 10 + 1), generator.integers(5, 16, n // 10 + 1))[:n]
     labels = np.resize(labels, n)
     usage = LEVELS[labels] * generator.uniform(0.9, 1.1, (n, 2))

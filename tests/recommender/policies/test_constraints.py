@@ -172,7 +172,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Amounts], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_rules_of_one_container(case: str) -> None:
+def test_limits_constrain_the_estimate_of_a_container(case: str) -> None:
     arguments, wanted, limits = CASES[case]
     found = publish(**arguments)
     for name, amounts in wanted.items():
@@ -184,9 +184,7 @@ def test_the_rules_of_one_container(case: str) -> None:
     ("containers", "cpu_cores", "memory_bytes"),
     [(1, 0.025, 262144000), (2, 0.012, 131072000), (3, 0.008, 87381333), (0, 0.025, 262144000)],
 )
-def test_the_pod_minimum_is_shared_by_its_containers_and_truncated(
-    containers: int, cpu_cores: float, memory_bytes: float
-) -> None:
+def test_the_pod_minimum_is_shared_and_truncated(containers: int, cpu_cores: float, memory_bytes: float) -> None:
     assert pod_share(SharedLimits().pod_minimum, containers) == (cpu_cores, memory_bytes)
 
 
@@ -219,9 +217,7 @@ def test_a_container_without_controlled_resources_still_shares_the_pod_minimum()
         (Rules(controlled=frozenset()), None),
     ],
 )
-def test_a_published_recommendation_is_constrained_by_the_present_rules(
-    rules: Rules, target: tuple[float, float] | None
-) -> None:
+def test_a_published_recommendation_is_constrained_again(rules: Rules, target: tuple[float, float] | None) -> None:
     amounts = (3.0, 5 * MIB)
     found = constrain_again(
         ContainerRecommendation("main", amounts, amounts, amounts, amounts), rules, SharedLimits(maximum=(9.0, None))
@@ -244,14 +240,12 @@ amount = st.floats(0.0, 64.0)
 limit = st.one_of(st.none(), st.floats(0.001, 64.0).map(lambda cores: round(cores, 3)))
 
 
-@given(cpu=amount, minimum=limit, maximum=limit, common=limit, step=st.integers(-1, 500), integer_cpu=st.booleans())
-def test_under_all_limits_bounds_stay_in_order_and_caps_hold(
-    cpu: float, minimum: float | None, maximum: float | None, common: float | None, step: int, integer_cpu: bool
+@given(cpu=amount, minimum=limit, maximum=limit, common=limit, step=st.integers(-1, 500), whole=st.booleans())
+def test_for_any_limits_bounds_stay_in_order_and_caps_hold(
+    cpu: float, minimum: float | None, maximum: float | None, common: float | None, step: int, whole: bool
 ) -> None:
     shared = SharedLimits(maximum=(common, None), round_cpu_millicores=step)
-    found = publish(
-        Rules(min_allowed=(minimum, None), max_allowed=(maximum, None)), shared, whole_cores=integer_cpu, cpu=cpu
-    )
+    found = publish(Rules(min_allowed=(minimum, None), max_allowed=(maximum, None)), shared, whole_cores=whole, cpu=cpu)
     assert found.lower[0] <= found.target[0] <= found.upper[0]
     highest = maximum if maximum is not None else common
     assert highest is None or found.target[0] <= highest

@@ -145,9 +145,7 @@ def test_the_peaks_of_earlier_runs_are_scaled_to_the_input_of_the_run() -> None:
     assert memory.bounds(0.01, 1.5e6).peak_bytes == pytest.approx(5.5 * MARGIN_OF_FOUR)
     assert memory.bounds(0.01, 8e6).peak_bytes == pytest.approx(25.0 * MARGIN_OF_FOUR)
     assert memory.bounds(0.01).peak_bytes == pytest.approx(13.0 * MARGIN_OF_FOUR), "a run without an input size"
-    assert memory.bounds(0.01, 1.0).peak_bytes == pytest.approx(1.75 * MARGIN_OF_FOUR), (
-        "as with a fourth of the smallest input"
-    )
+    assert memory.bounds(0.01, 1.0).peak_bytes == pytest.approx(1.75 * MARGIN_OF_FOUR), "as a fourth of the least"
 
 
 def test_a_run_with_a_far_larger_input_than_any_known_has_no_bound() -> None:

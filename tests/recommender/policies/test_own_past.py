@@ -34,9 +34,7 @@ def forecast(cpu_cores: list[float], *ahead: int) -> tuple[int, list[float]] | N
 def test_the_next_evaluation_is_forecast_once_three_have_followed_training() -> None:
     """Two samples into the fifth epoch, four of training are left: within four no more is needed."""
     assert forecast([*EPOCH * 4, 0.125, 0.125], 4, 5) == (3, [0.125, 1.0])
-    assert forecast([*EPOCH * 4, 0.125, 0.125, 0.125], 3, 4) == (3, [0.125, 1.0]), (
-        "a sample later it is a sample nearer"
-    )
+    assert forecast([*EPOCH * 4, 0.125, 0.125, 0.125], 3, 4) == (3, [0.125, 1.0]), "one sample nearer"
     assert forecast([*EPOCH * 3, 0.125, 0.125], 4) is None, "the first epoch has no stage before it: two matches"
 
 

@@ -116,7 +116,7 @@ def test_time_above_an_amount_is_occupancy_times_demand() -> None:
     assert time_above(5.0, settled()) == 0
 
 
-def test_the_own_visits_to_a_phase_count_more_the_more_there_were() -> None:
+def test_visits_of_a_container_itself_count_more_the_more_there_were() -> None:
     # In phase 1 others used 4 cores, this one 2: after three samples that counts half.
     assert time_above(3.0, settled(own_samples=3.0, own_cores=2.0)) == pytest.approx(0.15)
 
@@ -342,9 +342,7 @@ def test_the_learned_demand_of_a_phase_is_the_usage_in_it() -> None:
 
 
 @given(st.lists(st.lists(st.tuples(st.floats(0.0, 1e4), st.integers(0, 2)), min_size=1, max_size=60), max_size=4))
-def test_the_demand_learned_from_many_runs_agrees_with_the_reference(
-    drawn: list[list[tuple[float, int]]],
-) -> None:
+def test_the_demand_learned_from_many_runs_agrees_with_the_reference(drawn: list[list[tuple[float, int]]]) -> None:
     runs = [([1.0] * 50, [0] * 50), *(tuple(map(list, zip(*run, strict=True))) for run in drawn)]
     usages = [np.column_stack([amounts, amounts]) * FLOORS for amounts, _ in runs]
     demand = DemandModel.fit(usages, [np.array(labels) for _, labels in runs], 3)
