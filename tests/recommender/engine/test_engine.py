@@ -425,12 +425,12 @@ DAMAGED = {
 @pytest.mark.parametrize("field", DAMAGED)
 def test_damaged_state_of_one_container_affects_no_other(field: str) -> None:
     before = EngineDriver()
-    before.containers[B], before.uses[B] = running(), (0.2, 0.3)
+    before.containers[B], before.usage[B] = running(), (0.2, 0.3)
     before.steps(40)
     kept = Kept(before)
     kept.content["members"][str(A)][field] = DAMAGED[field]
     after = EngineDriver(kept, now_s=before.now_s)
-    after.containers[B], after.uses[B] = running(), (0.2, 0.3)
+    after.containers[B], after.usage[B] = running(), (0.2, 0.3)
     reports = after.steps(10)
     assert [report.samples for report in reports] == [2] * 10
     assert all(report.problems == {} for report in reports)

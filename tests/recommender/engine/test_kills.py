@@ -180,7 +180,7 @@ class KeptGroup(EmptyMemory):
 def test_a_standby_that_takes_over_counts_each_kill_once() -> None:
     """A standby has seen all kills; usage after a counted one does not add to what it needed."""
     before = EngineDriver()
-    before.uses[instance()] = 0.5, 0.5
+    before.usage[instance()] = 0.5, 0.5
     before.step()
     before.kills = [oom_kill(before, 1.0)]
     before.step()
@@ -189,7 +189,7 @@ def test_a_standby_that_takes_over_counts_each_kill_once() -> None:
         after = EngineDriver(
             KeptGroup(before.engine.kept_of(MAIN)), now_s=before.now_s + 3600.0, requests=(2.0, 1.2 * GIB)
         )
-        after.uses[instance()] = 0.5, 1.25
+        after.usage[instance()] = 0.5, 1.25
         after.kills = [Kill(MAIN, instance(), before.now_s + later_s, GIB)]
         assert after.step().kills == kills
         assert floor_gib(after) == pytest.approx(gib)

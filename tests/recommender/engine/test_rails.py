@@ -365,7 +365,7 @@ def test_with_samples_memory_covers_the_working_set_and_falls_no_faster_than_all
 
 
 @given(st.lists(ROW, min_size=1, max_size=6))
-def test_without_samples_no_target_moves_except_after_a_kill_or_on_a_full_node(rows: list[Row]) -> None:
+def test_without_samples_kills_and_deferred_resizes_no_target_moves(rows: list[Row]) -> None:
     rows = [
         {**row, "silent": True, "deferred_s": 0.0, "published": (1.0, GIB), "kill_floor_bytes": 0.0} for row in rows
     ]
