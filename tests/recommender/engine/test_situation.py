@@ -36,7 +36,7 @@ def situation_of(
     now_s: float = NOW_S,
     promised: bool = False,
 ) -> Situation:
-    """With what containers without samples are to have, by group."""
+    """The situation now, given what containers without samples are to have, by group."""
     n = len(world.groups)
     expected, expected_promised = np.full((n, 2), np.nan), np.zeros(n, bool)
     for group, wanted in (cold_starts or {}).items():
@@ -189,11 +189,11 @@ def test_a_pod_that_replaces_all_others_keeps_the_published_cpu_while_it_is_enou
 @pytest.mark.parametrize("decided_by", [BY_CLASS, BY_PAST])
 def test_a_container_decided_by_experience_is_not_young_and_establishes_no_target(decided_by: int) -> None:
     world = World()
-    known = add_young(world, decided_by=decided_by)
+    slot = add_young(world, decided_by=decided_by)
     assert situation_of(world).wanted[0].tolist() == [4.0, 8 * GIB]
     assert situation_of(world).from_experience[0]
     assert not world.groups.established[0], "experience tells what this run needs now, not the group"
-    world.fleet.arrays.alive[known] = False
+    world.fleet.arrays.alive[slot] = False
     add_young(world)
     assert situation_of(world).wanted[0].tolist() == [4.0, 8 * GIB]
 
