@@ -1,4 +1,4 @@
-"""Groups that are calm but for what a test says of each."""
+"""Situations whose groups need no guard rail, except for what a test sets."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ GROUP: Mapping[str, Any] = {
     "declared_cores": np.nan,
     "shares": False,
 }
-"""Of a group, besides its present situation."""
+"""State of a group between steps."""
 Row = Mapping[str, Any]
 
 
 def situation(rows: Sequence[Row], shared: Sequence[SharedNode] = ()) -> Situation:
-    """Groups that are calm but for what is said of each."""
+    """One group per row; what a row leaves out is calm."""
     assert {field.name for field in fields(Situation)} == {"groups", "now_s", "shared", *CALM}
     assert {name for row in rows for name in row} <= {*CALM, *GROUP}
-    told = {name: np.array([row.get(name, calm) for row in rows]) for name, calm in CALM.items()}
+    arrays = {name: np.array([row.get(name, calm) for row in rows]) for name, calm in CALM.items()}
     groups = GroupArrays()
     groups.grow(len(rows))
     for slot, row in enumerate(rows):
         for name, calm in GROUP.items():
             getattr(groups, name)[slot] = row.get(name, calm)
-    return Situation(groups, NOW_S, shared=shared, **told)
+    return Situation(groups, NOW_S, shared=shared, **arrays)

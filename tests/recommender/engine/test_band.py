@@ -1,4 +1,4 @@
-"""When a target moves, and that every request left behind lies outside the band."""
+"""When a published target moves, and that every old request then lies outside its band."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ NAN = float("nan")
 NEVER = np.full((1, 3, 2), NAN)
 
 CASES = {
-    "nothing is in force: what is wanted": ([1.0, 100.0], [NAN, NAN], [1.0, 100.0]),
+    "without a target in force the wanted one is published": ([1.0, 100.0], [NAN, NAN], [1.0, 100.0]),
     "a small change is not worth an update": ([0.9, 95.0], [1.0, 100.0], [1.0, 100.0]),
-    "CPU moves alone, memory keeps what it has": ([2.0, 95.0], [1.0, 100.0], [2.0, 100.0]),
-    "nor is CPU that lacks what is not yet a violation": ([1.05, 100.0], [1.0, 100.0], [1.0, 100.0]),
-    "CPU that lacks more rises, sooner than it would fall": ([1.06, 100.0], [1.0, 100.0], [1.06, 100.0]),
-    "memory that must rise a little, rises": ([1.0, 103.0], [1.0, 100.0], [1.0, 103.0]),
-    "when CPU moves, memory that wants a trifle more gets it": ([2.0, 101.0], [1.0, 100.0], [2.0, 101.0]),
-    "and CPU that wants a trifle more keeps what it has": ([1.04, 103.0], [1.0, 100.0], [1.0, 103.0]),
-    "memory falls when it is worth it": ([1.0, 85.0], [1.0, 100.0], [1.0, 85.0]),
+    "CPU moves alone, memory keeps its target": ([2.0, 95.0], [1.0, 100.0], [2.0, 100.0]),
+    "CPU does not rise within the violation tolerance": ([1.05, 100.0], [1.0, 100.0], [1.0, 100.0]),
+    "CPU rises at a smaller change than it falls at": ([1.06, 100.0], [1.0, 100.0], [1.06, 100.0]),
+    "memory rises even by a little": ([1.0, 103.0], [1.0, 100.0], [1.0, 103.0]),
+    "when CPU moves, memory follows a tiny rise": ([2.0, 101.0], [1.0, 100.0], [2.0, 101.0]),
+    "when memory moves, CPU does not follow a tiny rise": ([1.04, 103.0], [1.0, 100.0], [1.0, 103.0]),
+    "memory falls by more than its deadband": ([1.0, 85.0], [1.0, 100.0], [1.0, 85.0]),
     "an unknown resource stays unknown": ([NAN, 85.0], [NAN, 100.0], [NAN, 85.0]),
 }
 
 
-def test_what_is_published_by_hand_all_at_once() -> None:
+def test_a_target_moves_by_more_than_its_deadband() -> None:
     wanted, applied, target = (np.array(part) for part in zip(*CASES.values(), strict=True))
     found = with_deadband(wanted, applied, OPTIONS)
     for name, one, expected in zip(CASES, found, target, strict=True):
         np.testing.assert_array_equal(one, expected, err_msg=name)
 
 
-def test_amounts_are_published_in_whole_millicores_and_bytes_rounded_up_but_for_float_error() -> None:
+def test_amounts_are_rounded_up_to_whole_millicores_and_bytes_except_for_float_error() -> None:
     amounts = np.array([[0.3, 5.0], [0.30000000000000004, 5.2], [0.3001, NAN]])
     np.testing.assert_array_equal(in_whole_units(amounts), [[0.3, 5.0], [0.3, 6.0], [0.301, NAN]])
 
@@ -49,7 +49,7 @@ amounts = st.lists(
 
 
 @given(amounts)
-def test_a_request_that_was_left_behind_is_outside_the_band_and_one_that_was_not_is_inside(
+def test_an_old_request_is_outside_the_band_and_an_unchanged_one_inside(
     rows: list[tuple[float, float, float, float]],
 ) -> None:
     wanted, applied = np.array(rows)[:, :2], np.array(rows)[:, 2:]
@@ -63,7 +63,7 @@ def test_a_request_that_was_left_behind_is_outside_the_band_and_one_that_was_not
 
 
 @given(amounts)
-def test_what_is_held_once_is_held_and_each_as_if_it_were_alone(rows: list[tuple[float, float, float, float]]) -> None:
+def test_the_deadband_is_idempotent_and_decides_each_group_alone(rows: list[tuple[float, float, float, float]]) -> None:
     wanted, applied = np.array(rows)[:, :2], np.array(rows)[:, 2:]
     once = with_deadband(wanted, applied, OPTIONS)
     np.testing.assert_array_equal(with_deadband(once, once, OPTIONS), once)
@@ -73,12 +73,12 @@ def test_what_is_held_once_is_held_and_each_as_if_it_were_alone(rows: list[tuple
     np.testing.assert_array_equal(once, alone)
 
 
-def a_guess(lower: float, target: float, upper: float) -> FloatArray:
-    """float64 (1, 3, 2), the same of both resources."""
+def estimate_of(lower: float, target: float, upper: float) -> FloatArray:
+    """float64 (1, 3, 2), the same for both resources."""
     return np.array([[[lower] * 2, [target] * 2, [upper] * 2]])
 
 
-def said(estimate: FloatArray, before: FloatArray, *, evicts: bool = False) -> list[list[float]]:
+def published(estimate: FloatArray, before: FloatArray, *, evicts: bool = False) -> list[list[float]]:
     """The lower bound, target and upper bound of CPU and of memory."""
     found: list[list[float]] = with_default_bounds(estimate[:, 1], np.array([evicts]), estimate, before, OPTIONS)[
         0
@@ -86,43 +86,43 @@ def said(estimate: FloatArray, before: FloatArray, *, evicts: bool = False) -> l
     return found
 
 
-def test_a_guess_that_narrows_a_little_with_each_sample_is_not_written_each_time() -> None:
-    before = a_guess(0.5, 1.0, 10.0)
-    assert said(a_guess(0.55, 1.01, 9.0), before) == [[0.5, 1.0, 10.0]] * 2
-    assert said(a_guess(0.5, 1.0, 7.0), before) == [[0.5, 1.0, 7.0]] * 2
-    assert said(a_guess(0.7, 1.0, 10.0), before) == [[0.7, 1.0, 10.0]] * 2
-    assert said(a_guess(0.5, 1.2, 10.0), before) == [[0.5, 1.2, 10.0]] * 2
-    assert said(a_guess(0.45, 1.0, 10.0), before) == [[0.45, 1.0, 10.0]] * 2, "whom it lets be is let be at once"
-    assert said(a_guess(0.5, 1.0, 10.5), before) == [[0.5, 1.0, 10.5]] * 2
-    assert said(a_guess(0.5, 1.2, 10.0), NEVER) == [[0.5, 1.2, 10.0]] * 2
+def test_default_bounds_that_narrow_a_little_with_each_sample_are_kept() -> None:
+    before = estimate_of(0.5, 1.0, 10.0)
+    assert published(estimate_of(0.55, 1.01, 9.0), before) == [[0.5, 1.0, 10.0]] * 2
+    assert published(estimate_of(0.5, 1.0, 7.0), before) == [[0.5, 1.0, 7.0]] * 2
+    assert published(estimate_of(0.7, 1.0, 10.0), before) == [[0.7, 1.0, 10.0]] * 2
+    assert published(estimate_of(0.5, 1.2, 10.0), before) == [[0.5, 1.2, 10.0]] * 2
+    assert published(estimate_of(0.45, 1.0, 10.0), before) == [[0.45, 1.0, 10.0]] * 2, "wider bounds are followed"
+    assert published(estimate_of(0.5, 1.0, 10.5), before) == [[0.5, 1.0, 10.5]] * 2
+    assert published(estimate_of(0.5, 1.2, 10.0), NEVER) == [[0.5, 1.2, 10.0]] * 2
 
 
-def test_where_a_change_evicts_the_default_recommenders_target_and_bounds_are_followed() -> None:
-    """A pod made with a little less, or later, is due for an update at another time than under the default one."""
-    before = a_guess(0.5, 1.0, 10.0)
-    assert said(a_guess(0.55, 1.05, 9.0), before, evicts=True) == [[0.55, 1.05, 9.0]] * 2
-    assert said(a_guess(0.52, 1.0, 10.0), before, evicts=True) == [[0.52, 1.0, 10.0]] * 2
-    assert said(a_guess(0.5, 1.0, 9.7), before, evicts=True) == [[0.5, 1.0, 9.7]] * 2
-    assert said(a_guess(0.505, 1.0, 9.9), before, evicts=True) == [[0.5, 1.0, 10.0]] * 2
-    moved = with_default_bounds(np.full((1, 2), 1.01), np.array([True]), a_guess(0.505, 1.0, 9.9), before, OPTIONS)
-    assert moved[0].T.tolist() == [[0.5, 1.0, 10.0]] * 2, "what rails have moved is held as ever"
+def test_where_a_change_evicts_the_default_target_and_bounds_are_followed_closely() -> None:
+    """A pod recreated at another time, or with another request, would be due for its next update at another time."""
+    before = estimate_of(0.5, 1.0, 10.0)
+    assert published(estimate_of(0.55, 1.05, 9.0), before, evicts=True) == [[0.55, 1.05, 9.0]] * 2
+    assert published(estimate_of(0.52, 1.0, 10.0), before, evicts=True) == [[0.52, 1.0, 10.0]] * 2
+    assert published(estimate_of(0.5, 1.0, 9.7), before, evicts=True) == [[0.5, 1.0, 9.7]] * 2
+    assert published(estimate_of(0.505, 1.0, 9.9), before, evicts=True) == [[0.5, 1.0, 10.0]] * 2
+    moved = with_default_bounds(np.full((1, 2), 1.01), np.array([True]), estimate_of(0.505, 1.0, 9.9), before, OPTIONS)
+    assert moved[0].T.tolist() == [[0.5, 1.0, 10.0]] * 2, "a target that rails moved is not the default's"
 
 
-def test_the_bounds_of_a_guess_hold_the_target_also_where_rails_have_moved_it() -> None:
-    found = with_default_bounds(np.array([[0.1, 20.0]]), np.array([False]), a_guess(0.5, 1.0, 10.0), NEVER, OPTIONS)
+def test_default_bounds_contain_the_target_even_where_rails_moved_it() -> None:
+    found = with_default_bounds(np.array([[0.1, 20.0]]), np.array([False]), estimate_of(0.5, 1.0, 10.0), NEVER, OPTIONS)
     assert found[0].T.tolist() == [[0.1, 0.1, 10.0], [0.5, 20.0, 200.0]]
 
 
-def test_a_forecast_has_a_narrow_band_around_what_is_in_force_and_a_guess_the_default_recommenders() -> None:
-    """Of the other kind nothing is kept: a narrow band would let nobody rest, a wide one would move nobody."""
+def test_a_forecast_has_a_narrow_band_and_a_guess_the_default_bounds() -> None:
+    """Bounds of the other kind are not kept: narrow ones disrupt pods for a guess, wide ones hold back a forecast."""
     groups = GroupArrays()
     groups.grow(4)
     groups.default_estimate[:], groups.published[:], groups.advised[:] = (
-        a_guess(0.9, 1.0, 1.1),
+        estimate_of(0.9, 1.0, 1.1),
         1.0,
-        a_guess(0.99, 1.0, 1.01),
+        estimate_of(0.99, 1.0, 1.01),
     )
-    groups.advised[3], groups.advised_in_default_bounds[:] = a_guess(0.88, 1.0, 1.13), [False, False, True, True]
+    groups.advised[3], groups.advised_in_default_bounds[:] = estimate_of(0.88, 1.0, 1.13), [False, False, True, True]
     as_default = np.column_stack([[False, True, False, True], np.zeros(4, bool)])
     found = banded_targets(np.full((4, 2), 1.02), as_default, np.zeros(4, bool), groups, OPTIONS)
     narrow, *others = [0.99, 1.0, 1.01], [0.9, 1.02, 1.122], [0.88, 1.0, 1.13]
@@ -132,7 +132,7 @@ def test_a_forecast_has_a_narrow_band_around_what_is_in_force_and_a_guess_the_de
     )
 
 
-def test_bounds_of_a_guess_are_held_also_where_those_of_the_other_resource_are_narrow() -> None:
-    before, estimate = a_guess(0.9, 1.0, 1.1), a_guess(0.91, 1.0, 1.09)
+def test_default_bounds_of_cpu_are_kept_while_those_of_memory_are_narrow() -> None:
+    before, estimate = estimate_of(0.9, 1.0, 1.1), estimate_of(0.91, 1.0, 1.09)
     before[:, :, 1] = 0.99, 1.0, 1.01
-    assert said(estimate, before)[0] == [0.9, 1.0, 1.1]
+    assert published(estimate, before)[0] == [0.9, 1.0, 1.1]

@@ -1,4 +1,4 @@
-"""What is known of workload classes: which runs are kept, for how long, and what is written of them."""
+"""Workload classes: which runs are kept, for how long, and what their profiles hold."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, MAX_RUNS, ClassMemory, RunMemory
 
 KEY = WorkloadKey("ns", "bert")
-NOTHING_ROSE = np.where(np.arange(AGES) < 2, 1.0, 0.0)
-MEMORY = RunMemory(2e9, NOTHING_ROSE)
+NO_RISE = np.where(np.arange(AGES) < 2, 1.0, 0.0)
+MEMORY = RunMemory(2e9, NO_RISE)
 CURVE = DemandCurve(10.0, np.float32([[0.5, 1e9], [1.0, 2e9], [0.25, 2e9]]))
 
 
-def test_a_class_profile_shows_its_demand_and_is_small_enough_whatever_the_runs() -> None:
+def test_a_class_profile_shows_its_demand_and_stays_small_with_many_runs() -> None:
     classes = Classes()
     classes.runs(KEY, "main").level = 0.75
     rng = np.random.default_rng(1)
@@ -44,19 +44,19 @@ def test_a_class_profile_shows_its_demand_and_is_small_enough_whatever_the_runs(
     np.testing.assert_allclose(after.rises, before.rises, rtol=1e-3)
 
 
-def test_what_a_run_of_a_class_used_is_told_and_kept_beside_what_it_wanted() -> None:
+def test_a_profile_keeps_the_used_cpu_time_as_well_as_the_demand() -> None:
     classes, again = Classes(), Classes()
-    for used_cores in (0.25, math.nan):  # what the second one used was not kept, so it is what it wanted
+    for used_cores in (0.25, math.nan):  # NaN: without known usage the demand counts
         classes.learn(KEY, "main", replace(CURVE, used_cores=used_cores), MEMORY, 30.0, now_s=1.0)
     status = classes.status(KEY)
     again.load(KEY, status["state"], 1.0)
-    for told in (status, again.status(KEY)):
-        demand = told["containers"][0]["demand"]
+    for profile in (status, again.status(KEY)):
+        demand = profile["containers"][0]["demand"]
         assert demand["cpuCores"] == [0.5, 1.0, 0.25]
         assert demand["usedCoreSeconds"] == pytest.approx((7.5 + 17.5) / 2, abs=1e-3)
 
 
-def test_runs_that_ended_before_the_profile_could_be_read_are_kept_beside_what_it_holds() -> None:
+def test_runs_that_ended_before_the_profile_was_loaded_are_kept_as_well() -> None:
     before, after = Classes(), Classes()
     before.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=1.0)
     after.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=2.0)
@@ -65,20 +65,20 @@ def test_runs_that_ended_before_the_profile_could_be_read_are_kept_beside_what_i
     assert len(after.runs(KEY, "main").memory) == 2
 
 
-def test_a_kill_teaches_its_class_at_once_what_the_run_needed_and_how_far_that_was_above_its_use() -> None:
+def test_an_oom_kill_raises_the_peak_and_the_rises_of_its_class_at_once() -> None:
     classes = Classes()
     for _ in range(4):
         classes.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=1.0)
     before = classes.runs(KEY, "main").memory.bounds(0.01)
-    rises = np.where(NOTHING_ROSE > 0.0, 5.0, 0.0)
+    rises = np.where(NO_RISE > 0.0, 5.0, 0.0)
     classes.learn_memory(KEY, "main", RunMemory(5e9, rises, killed=True), now_s=2.0)
     after = classes.runs(KEY, "main").memory.bounds(0.01)
     assert before.peak_bytes < 3e9 and after.peak_bytes > 5e9
     assert before.rises[0] < 1.5 and after.rises[0] > 5.0
-    assert after.runs == 4, "of which four came to their end"
+    assert after.runs == 4, "the killed run is not a completed one"
 
 
-def test_before_a_class_promises_anything_the_next_run_gets_at_least_what_a_killed_one_needed() -> None:
+def test_a_class_without_bounds_still_gives_what_a_killed_run_needed() -> None:
     classes = Classes()
     classes.learn_memory(KEY, "main", RunMemory(5e9, np.zeros(AGES), killed=True), now_s=2.0)
     assert classes.runs(KEY, "main").memory.bounds(0.01).least_bytes == 5e9
@@ -87,7 +87,7 @@ def test_before_a_class_promises_anything_the_next_run_gets_at_least_what_a_kill
     assert again.runs(KEY, "main").memory.bounds(0.01).least_bytes >= 5e9
 
 
-def test_the_inputs_of_runs_are_kept_and_profiles_of_before_have_none() -> None:
+def test_input_sizes_are_kept_and_older_profiles_have_none() -> None:
     classes, again = Classes(), Classes()
     for size in (1e6, 2e6, math.nan):
         classes.learn(KEY, "main", CURVE, MEMORY._replace(input_size=size), 30.0, now_s=1.0)
@@ -103,18 +103,18 @@ def test_the_inputs_of_runs_are_kept_and_profiles_of_before_have_none() -> None:
             decode_memory_runs({**content, "inputs": wrong})
 
 
-def test_runs_kept_before_rises_were_counted_from_what_was_used_of_late_promise_their_peak_alone() -> None:
+def test_a_profile_with_rises_of_the_old_definition_bounds_the_peak_only() -> None:
     before = {"mib": [1.0, 2.0, 3.0], "rises": [[1.0] * 10] * 3, "killed": [False] * 3}
     bounds = ClassMemory(decode_memory_runs(before)).bounds(0.01)
     assert bounds.peak_bytes > 3 * 2**20
     assert np.isinf(bounds.rises).all()
 
 
-def test_a_run_of_which_half_was_not_seen_is_not_kept() -> None:
+def test_a_run_observed_for_a_quarter_of_its_duration_is_not_kept() -> None:
     assert not Classes().learn(KEY, "main", CURVE, MEMORY, 120.0, now_s=1.0)
 
 
-def test_a_class_that_nothing_is_run_of_is_forgotten_after_a_while_and_one_in_use_is_not() -> None:
+def test_an_unused_class_expires_and_one_in_use_does_not() -> None:
     classes = Classes()
     classes.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=0.0)
     classes.changed.clear()
@@ -125,7 +125,7 @@ def test_a_class_that_nothing_is_run_of_is_forgotten_after_a_while_and_one_in_us
     assert classes.expired(51 * DAY_S, 30 * DAY_S) == [KEY]
 
 
-def test_of_a_namespace_with_too_many_classes_those_used_longest_ago_are_beyond_them() -> None:
+def test_the_least_recently_used_classes_of_a_namespace_are_over_its_limit() -> None:
     classes, others = Classes(), WorkloadKey("other", "bert")
     keys = [WorkloadKey("ns", f"bert-{number}") for number in range(5)]
     for now_s, key in enumerate([others, *keys]):
@@ -135,7 +135,7 @@ def test_of_a_namespace_with_too_many_classes_those_used_longest_ago_are_beyond_
     assert classes.over_limit(5) == []
 
 
-def test_no_more_containers_of_a_class_are_kept_than_its_profile_takes() -> None:
+def test_a_class_keeps_no_more_containers_than_its_profile_holds() -> None:
     classes = Classes()
     for number in range(MAX_CONTAINERS + 1):
         classes.learn(KEY, f"c{number}", CURVE, MEMORY, 30.0, now_s=1.0)
@@ -155,10 +155,10 @@ def test_no_more_containers_of_a_class_are_kept_than_its_profile_takes() -> None
         pack({"runs": {}, "levels": {}, "memory": {"main": {"mib": [1.0], "of_late": [[1.0]], "killed": [False]}}}),
     ],
 )
-def test_a_damaged_class_profile_is_refused_in_words(damaged: str) -> None:
+def test_a_damaged_class_profile_is_refused(damaged: str) -> None:
     with pytest.raises(BadInput, match=r"workload class .*bert"):
         Classes().load(KEY, damaged, 0.0)
 
 
-def test_what_is_packed_comes_back() -> None:
+def test_packed_content_unpacks_unchanged() -> None:
     assert unpack(pack({"a": [1, None, 2.5]}), "it") == {"a": [1, None, 2.5]}

@@ -1,4 +1,4 @@
-"""What an engine is told, as a record holds it: back again with every bit."""
+"""The input of an engine in a record: encoding and decoding preserve every bit."""
 
 from __future__ import annotations
 
@@ -66,22 +66,22 @@ SEEN = st.builds(
 
 
 def text_of(seen: Seen) -> str:
-    """All of it, with every bit: NaN is not itself."""
+    """All of it with every bit, comparable although NaN does not equal itself."""
     return repr((replace(seen, samples=Samples()), list(seen.samples.instances), seen.samples.values.tolist()))
 
 
 def through_a_block(*seen: Seen) -> list[Seen]:
     names: dict[Instance, int] = {}
-    written = [encode_seen(one, names) for one in seen]
+    encoded = [encode_seen(one, names) for one in seen]
     contents, columns = unpack_block(
-        pack_block([content for content, _ in written], b"".join(more for _, more in written))
+        pack_block([content for content, _ in encoded], b"".join(columns for _, columns in encoded))
     )
     known: list[Instance] = []
     return [decode_seen(content, columns, known) for content in contents]
 
 
-def test_a_worked_example() -> None:
-    """One container of one group begins, is measured, and is killed; another one is gone."""
+def test_an_encoded_step_has_its_names_in_the_content_and_its_samples_in_columns() -> None:
+    """A container starts, is sampled and is killed; another container and a group are gone."""
     seen = Seen(
         {MAIN: Rules(evicts=True), Group("ns", "old", "main"): None},
         {instance(): running(limits=(math.nan, 5.0)), instance(1): None},
@@ -97,17 +97,17 @@ def test_a_worked_example() -> None:
 
 
 @given(st.lists(SEEN, max_size=3))
-def test_whatever_was_seen_comes_back_with_every_bit_and_in_its_order(seen: list[Seen]) -> None:
+def test_encoded_steps_decode_with_every_bit_and_in_order(seen: list[Seen]) -> None:
     assert list(map(text_of, through_a_block(*seen))) == list(map(text_of, seen))
 
 
-def test_a_record_of_before_a_field_was_there_has_its_default() -> None:
+def test_a_field_missing_from_an_older_record_gets_its_default() -> None:
     assert decode(Rules, [False, True]) == Rules(applied=False, evicts=True)
     with pytest.raises(TypeError):
         decode(Instance, ["ns"])
 
 
-def test_a_start_comes_back_with_all_options() -> None:
+def test_a_start_decodes_with_all_options() -> None:
     options = Options(RailOptions(target_violation=(0.01, 0.02), shrink_after_s=7.0), BandOptions(hold_cpu=0.3))
     start = Start(options, 15.0, 40, None, 15.0, "abc")
     ((content,), _) = unpack_block(pack_block([start.content()], b""))
@@ -115,7 +115,7 @@ def test_a_start_comes_back_with_all_options() -> None:
 
 
 @pytest.mark.parametrize("interval_s", [None, 3600.0])
-def test_a_history_comes_back_and_goes_on_as_it_would_have(interval_s: float | None) -> None:
+def test_a_decoded_history_continues_like_the_original(interval_s: float | None) -> None:
     history = HistogramAggregate()
     history.memory_interval_s = interval_s
     fresh = GroupStart(HistogramAggregate(), (math.nan, 2.0), {"judged": 3.5})
@@ -134,10 +134,10 @@ def arrays_of(session: HistogramSession) -> list[Any]:
     return [part.tobytes() for part in (*session.cpu, *session.memory, session.state)]
 
 
-def test_a_model_comes_back_and_tells_the_same_phases() -> None:
-    digest, (_, named, origin, files) = encode_model(MODEL)
+def test_a_decoded_model_has_the_same_detector() -> None:
+    digest, (_, encoded_digest, origin, files) = encode_model(MODEL)
     found = decode_model(origin, files)
-    assert (named, found.origin) == (digest, MODEL.origin)
+    assert (encoded_digest, found.origin) == (digest, MODEL.origin)
     assert encode_model(found)[0] == digest
     for name, part in MODEL.detector.to_state().items():
         assert np.array_equal(found.detector.to_state()[name], part)

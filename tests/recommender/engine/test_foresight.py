@@ -1,4 +1,4 @@
-"""What is foreseen of live containers: their classes teach it, and it is said in words."""
+"""Phase forecasts of live containers: learned from their classes, and explained."""
 
 from __future__ import annotations
 
@@ -16,138 +16,136 @@ STEP_S, LEAD_S = 15.0, 30.0
 ONE = np.zeros(1, np.int64)
 CALM, BUSY = 0, 1
 """Two phases of the model, whatever they are."""
-NOTHING_RUNS = np.zeros(0, np.int64)
+NOTHING_IN_USE = np.zeros(0, np.int64)
 
 
 def foresight(slots: int = 1) -> PhaseForesight:
-    made = PhaseForesight(MODEL, STEP_S)
-    made.state.grow(slots)
-    return made
+    plans = PhaseForesight(MODEL, STEP_S)
+    plans.state.grow(slots)
+    return plans
 
 
-def lives(made: PhaseForesight, table: int, phases: list[int], cores: list[float]) -> float:
-    """What cores are asked for after one container's samples."""
-    asked = np.full(1, np.nan)
+def feed(plans: PhaseForesight, table: int, phases: list[int], cores: list[float]) -> float:
+    """Feed samples of one container; the cores requested after the last one."""
+    requested = np.full(1, np.nan)
     for phase, used in zip(phases, cores, strict=True):
-        made.observe(ONE, np.array([[used, GIB]]), np.array([phase]), np.array([table]))
-        asked = made.decide(ONE, np.array([table]), LEAD_S)
-    return float(asked[0])
+        plans.observe(ONE, np.array([[used, GIB]]), np.array([phase]), np.array([table]))
+        requested = plans.decide(ONE, np.array([table]), LEAD_S)
+    return float(requested[0])
 
 
-def taught(made: PhaseForesight, table: int) -> None:
-    """Thirty times, forty calm samples at one core are followed by eight busy ones at three."""
-    lives(made, table, ([CALM] * 40 + [BUSY] * 8) * 30, ([1.0] * 40 + [3.0] * 8) * 30)
+def teach(plans: PhaseForesight, table: int) -> None:
+    """Thirty times: forty calm samples at one core, then eight busy ones at three."""
+    feed(plans, table, ([CALM] * 40 + [BUSY] * 8) * 30, ([1.0] * 40 + [3.0] * 8) * 30)
 
 
-def test_a_class_whose_phase_always_ends_is_raised_for_before_it_does() -> None:
-    made = foresight()
-    made.set_objectives((0.01, 0.01), 12)
-    table = made.table_of(("ns", "train", "main"), NOTHING_RUNS)
-    taught(made, table)
-    made.state.reset(0)
-    lives(made, table, [CALM] * 40 + [BUSY] * 8, [1.0] * 40 + [3.0] * 8)
-    early = lives(made, table, [CALM] * 15, [1.0] * 15)
-    late = lives(made, table, [CALM] * 23, [1.0] * 23)
-    assert early < 2.3, "the busy one is far"
-    assert late >= 3.0 / 1.05, "it was forty samples every time: it is near"
-    said = made.explain(0, table)
-    chance, rest = said.split("%", 1)
-    assert 20 <= int(chance) <= 60, "in one of the nine samples after the thirty-first it ended"
+def test_a_class_whose_phase_always_ends_at_the_same_age_is_raised_before_it_ends() -> None:
+    plans = foresight()
+    plans.set_objectives((0.01, 0.01), 12)
+    table = plans.table_of(("ns", "train", "main"), NOTHING_IN_USE)
+    teach(plans, table)
+    plans.state.reset(0)
+    feed(plans, table, [CALM] * 40 + [BUSY] * 8, [1.0] * 40 + [3.0] * 8)
+    early = feed(plans, table, [CALM] * 15, [1.0] * 15)
+    late = feed(plans, table, [CALM] * 23, [1.0] * 23)
+    assert early < 2.3, "the busy phase is far off"
+    assert late >= 3.0 / 1.05, "it is near: the calm phase always lasted forty samples"
+    explanation = plans.explain(0, table)
+    chance, rest = explanation.split("%", 1)
+    assert 20 <= int(chance) <= 60, "it ended in one of the nine samples after the thirty-first"
     before, needed = rest.split("it needs ")
     assert before == f" that phase {BUSY} starts within 45 s; "
-    assert 2.0 < float(needed.split()[0]) <= 3.1, "one visit of its own leans on what others need"
-    assert "raised ahead of it" in said
+    assert 2.0 < float(needed.split()[0]) <= 3.1, "its one visit is shrunk towards the demand of others"
+    assert "raised ahead of it" in explanation
 
 
-def test_what_comes_next_is_told_by_the_class_that_decides() -> None:
-    made = foresight()
-    table = made.table_of(("ns", "train", "main"), NOTHING_RUNS)
-    taught(made, table)
-    made.state.reset(0)
-    lives(made, table, [CALM] * 30, [1.0] * 30)
-    chances, remaining_steps = made.next_phases(0, table)
+def test_the_next_phase_is_forecast_from_the_visits_of_the_class() -> None:
+    plans = foresight()
+    table = plans.table_of(("ns", "train", "main"), NOTHING_IN_USE)
+    teach(plans, table)
+    plans.state.reset(0)
+    feed(plans, table, [CALM] * 30, [1.0] * 30)
+    chances, remaining_steps = plans.next_phases(0, table)
     assert (chances.argmax(), chances.shape) == (BUSY, (MODEL.detector.n_phases + 1,))
-    assert chances[BUSY] > 0.9 > made.next_phases(0, SHARED_TABLE)[0][BUSY]
-    assert 2 < remaining_steps < 30, "it was forty every time; the age inside a bucket is not known"
+    assert chances[BUSY] > 0.9 > plans.next_phases(0, SHARED_TABLE)[0][BUSY]
+    assert 2 < remaining_steps < 30, "it was forty every time, but the age within a bucket is unknown"
 
 
-def test_a_change_is_foretold_where_of_the_known_phases_the_likeliest_came() -> None:
-    made, unknown, rare = foresight(), -1, 2
-    table = made.table_of(("ns", "train", "main"), NOTHING_RUNS)
-    lives(made, table, ([CALM] * 3 + [unknown]) * 40 + ([CALM] * 3 + [BUSY] * 3) * 20, [1.0] * 280)
-    made.next_phase_hits.clear()
-    made.state.reset(0)
-    lives(made, table, [CALM] * 3 + [BUSY] * 3 + [CALM] * 3 + [unknown] + [CALM] * 3 + [rare], [1.0] * 14)
-    assert made.next_phase_hits == [True, True, False], (
-        "what leads to the unknown phase, and out of it, counts as neither"
-    )
+def test_a_phase_change_was_forecast_if_the_likeliest_known_phase_came() -> None:
+    plans, unknown, rare = foresight(), -1, 2
+    table = plans.table_of(("ns", "train", "main"), NOTHING_IN_USE)
+    feed(plans, table, ([CALM] * 3 + [unknown]) * 40 + ([CALM] * 3 + [BUSY] * 3) * 20, [1.0] * 280)
+    plans.next_phase_hits.clear()
+    plans.state.reset(0)
+    feed(plans, table, [CALM] * 3 + [BUSY] * 3 + [CALM] * 3 + [unknown] + [CALM] * 3 + [rare], [1.0] * 14)
+    assert plans.next_phase_hits == [True, True, False], "changes to and from the unknown phase count as neither"
 
 
-def test_what_one_class_showed_is_nothing_to_another() -> None:
-    made = foresight()
-    taught(made, made.table_of("taught", NOTHING_RUNS))
+def test_visits_of_one_class_do_not_affect_another() -> None:
+    plans = foresight()
+    teach(plans, plans.table_of("taught", NOTHING_IN_USE))
     fresh = foresight()
-    for one in (made, fresh):
+    for one in (plans, fresh):
         one.state.reset(0)
     calm = [CALM] * 7, [0.1] * 7
-    assert lives(made, made.table_of("other", NOTHING_RUNS), *calm) == lives(fresh, SHARED_TABLE, *calm)
+    assert feed(plans, plans.table_of("other", NOTHING_IN_USE), *calm) == feed(fresh, SHARED_TABLE, *calm)
 
 
-def test_classes_beyond_the_number_that_is_kept_go_by_what_everybody_does() -> None:
-    made, all_run = foresight(), np.arange(MAX_CLASSES + 1)
-    tables = [made.table_of(number, all_run) for number in range(MAX_CLASSES + 3)]
+def test_classes_beyond_the_limit_use_the_shared_table() -> None:
+    plans, all_in_use = foresight(), np.arange(MAX_CLASSES + 1)
+    tables = [plans.table_of(number, all_in_use) for number in range(MAX_CLASSES + 3)]
     assert tables[:2] == [1, 2] and tables[MAX_CLASSES - 1 :] == [MAX_CLASSES, SHARED_TABLE, SHARED_TABLE, SHARED_TABLE]
-    assert made.table_of(0, all_run) == 1
-    assert made.table_of(None, all_run) == SHARED_TABLE
+    assert plans.table_of(0, all_in_use) == 1
+    assert plans.table_of(None, all_in_use) == SHARED_TABLE
 
 
-def test_a_class_of_which_nothing_runs_makes_room_and_leaves_nothing_behind() -> None:
-    made, fresh = foresight(), foresight()
-    taught(made, made.table_of("gone", NOTHING_RUNS))
+def test_the_table_of_a_class_without_containers_is_reused_from_scratch() -> None:
+    plans, fresh = foresight(), foresight()
+    teach(plans, plans.table_of("gone", NOTHING_IN_USE))
     for number in range(1, MAX_CLASSES):
-        made.table_of(number, NOTHING_RUNS)
-    made.state.reset(0)
+        plans.table_of(number, NOTHING_IN_USE)
+    plans.state.reset(0)
     calm = [CALM] * 7, [0.1] * 7
-    table = made.table_of("new", np.arange(2, MAX_CLASSES + 1))
+    table = plans.table_of("new", np.arange(2, MAX_CLASSES + 1))
     assert table == 1
-    assert lives(made, table, *calm) == lives(fresh, SHARED_TABLE, *calm)
-    assert made.table_of("gone", np.arange(MAX_CLASSES + 1)) == SHARED_TABLE
+    assert feed(plans, table, *calm) == feed(fresh, SHARED_TABLE, *calm)
+    assert plans.table_of("gone", np.arange(MAX_CLASSES + 1)) == SHARED_TABLE
 
 
-def test_a_share_of_violations_that_is_accepted_more_readily_allocates_less() -> None:
-    asked = []
+def test_a_larger_accepted_share_of_violations_allocates_less() -> None:
+    requested = []
     for share in (0.01, 0.2):
-        made = foresight()
-        made.set_objectives((share, share), 12)
-        asked.append(lives(made, SHARED_TABLE, [CALM] * 6, [0.5, 0.6, 0.4, 0.5, 0.7, 0.5]))
-    assert asked[0] > asked[1]
+        plans = foresight()
+        plans.set_objectives((share, share), 12)
+        requested.append(feed(plans, SHARED_TABLE, [CALM] * 6, [0.5, 0.6, 0.4, 0.5, 0.7, 0.5]))
+    assert requested[0] > requested[1]
 
 
-def test_without_a_resize_left_what_was_asked_for_stays() -> None:
-    made = foresight()
-    made.set_objectives((0.05, 0.05), 0)
-    asked = [lives(made, SHARED_TABLE, [CALM], [cores]) for cores in (2.0, 0.1, 2.0, 0.1, 2.0, 0.1, 0.1, 0.1)]
-    assert len(set(asked)) <= 3, "two were saved up"
+def test_without_a_resize_left_the_request_stays() -> None:
+    plans = foresight()
+    plans.set_objectives((0.05, 0.05), 0)
+    requested = [feed(plans, SHARED_TABLE, [CALM], [cores]) for cores in (2.0, 0.1, 2.0, 0.1, 2.0, 0.1, 0.1, 0.1)]
+    assert len(set(requested)) <= 3, "two resizes were saved up"
 
 
-def test_a_container_told_anew_from_its_rows_stands_where_it_stood() -> None:
-    made, again = foresight(), foresight()
+def test_a_container_rebuilt_from_its_rows_has_the_same_state() -> None:
+    plans, again = foresight(), foresight()
     usage = np.array([[0.5, GIB], [np.nan, np.nan], [0.7, GIB], [2.0, GIB]])
     labels = np.array([CALM, -1, CALM, BUSY])
     for row in (0, 2, 3):
-        made.observe(ONE, usage[row : row + 1], labels[row : row + 1], ONE)
+        plans.observe(ONE, usage[row : row + 1], labels[row : row + 1], ONE)
     again.rebuild(0, usage, labels)
-    for name, kept in made.state.of(0).items():
+    for name, kept in plans.state.of(0).items():
         np.testing.assert_array_equal(again.state.of(0)[name], kept)
 
 
-def test_a_steady_container_whose_phases_mislead_is_followed_and_told_so() -> None:
-    made = foresight()
-    lives(made, SHARED_TABLE, [CALM], [2.0])
-    assert made.explain(0, SHARED_TABLE).endswith("that is no less than the plan, untried on it")
-    asked = lives(made, SHARED_TABLE, [CALM, BUSY] * 60, [2.0] * 120)
-    assert 2.0 / 1.05 <= asked <= 2.2
-    assert made.explain(0, SHARED_TABLE).startswith("the largest of its last 10 samples: that has been cheaper for it")
+def test_a_steady_container_with_misleading_phases_gets_its_own_peak() -> None:
+    plans = foresight()
+    feed(plans, SHARED_TABLE, [CALM], [2.0])
+    assert plans.explain(0, SHARED_TABLE).endswith("that is no less than the plan, untried on it")
+    requested = feed(plans, SHARED_TABLE, [CALM, BUSY] * 60, [2.0] * 120)
+    assert 2.0 / 1.05 <= requested <= 2.2
+    assert plans.explain(0, SHARED_TABLE).startswith("the largest of its last 10 samples: that has been cheaper for it")
 
 
 @pytest.mark.parametrize(
@@ -163,14 +161,14 @@ def test_a_steady_container_whose_phases_mislead_is_followed_and_told_so() -> No
     ],
 )
 def test_a_kept_plan_that_does_not_fit_is_refused(damage: dict[str, object]) -> None:
-    made = foresight()
-    kept = made.state.of(0)
-    made.restore(0, kept)
+    plans = foresight()
+    kept = plans.state.of(0)
+    plans.restore(0, kept)
     with pytest.raises(BadArtifact, match="does not fit this model"):
-        made.restore(0, kept | damage)
+        plans.restore(0, kept | damage)
 
 
-def test_a_model_that_knows_no_demand_is_refused() -> None:
+def test_a_model_without_demand_is_refused() -> None:
     assert isinstance(MODEL.detector, PhaseDetector)
     with pytest.raises(Misuse, match="knows no demand"):
         PhaseForesight(models.PhaseModel(MODEL.detector), STEP_S)

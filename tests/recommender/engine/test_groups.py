@@ -1,4 +1,4 @@
-"""What is remembered of groups: by hand, over a restart, and all together as one by one."""
+"""State of groups between steps: worked by hand, kept over a restart, updated together as one by one."""
 
 from __future__ import annotations
 
@@ -40,43 +40,43 @@ def arrays(groups: int = 1) -> GroupArrays:
 
 
 def changes(groups: GroupArrays, now_s: float) -> list[list[int]]:
-    """How often CPU and memory of each changed within the last hour."""
+    """How often CPU and memory of each group changed within the last hour."""
     return sum(groups.changed_at_least(number, now_s).astype(int) for number in range(1, KEPT_CHANGES + 1)).tolist()
 
 
-def see(groups: GroupArrays, gib: float, now_s: float, age_s: float = 0.0) -> None:
+def record(groups: GroupArrays, gib: float, now_s: float, age_s: float = 0.0) -> None:
     groups.record_memory(ONE, np.array([gib * GIB]), np.array([age_s]), now_s)
 
 
-def test_the_most_memory_of_each_of_the_latest_eight_days_is_known_and_older_ones_are_forgotten() -> None:
+def test_memory_peaks_of_the_latest_eight_days_are_kept_and_older_ones_forgotten() -> None:
     groups = arrays()
     for day, gib in ((0, 4.0), (3, 1.0), (3, 2.0), (7, 1.5)):
-        see(groups, gib, day * DAY_S + 60.0)
+        record(groups, gib, day * DAY_S + 60.0)
     assert (groups.peak_bytes[0] / GIB).tolist() == [1.5, 0, 0, 0, 2.0, 0, 0, 4.0]
     assert groups.peak()[0] == 4 * GIB
-    see(groups, 1.0, PEAK_DAYS * DAY_S)
+    record(groups, 1.0, PEAK_DAYS * DAY_S)
     assert groups.peak()[0] == 2 * GIB
-    see(groups, 0.5, 100 * DAY_S)
+    record(groups, 0.5, 100 * DAY_S)
     assert groups.peak()[0] == 0.5 * GIB
 
 
-def test_a_peak_is_as_old_as_the_run_was_when_it_came_and_one_that_is_hardly_higher_is_the_same() -> None:
+def test_the_age_of_a_peak_is_that_of_the_run_and_changes_with_a_clearly_higher_one() -> None:
     groups = arrays()
     ages = []
     for gib, age_s in ((1.0, 5.0), (4.0, 60.0), (4.05, 900.0), (3.0, 950.0), (4.2, 1000.0)):
-        see(groups, gib, NOW_S, age_s)
+        record(groups, gib, NOW_S, age_s)
         ages.append(float(groups.peak_age_s[0]))
     assert ages == [5.0, 60.0, 60.0, 60.0, 1000.0]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.floats(0.1, 10.0), st.floats(0.0, 1e4)), min_size=1, max_size=12))
-def test_containers_of_one_group_seen_together_count_as_one_by_one(seen: list[tuple[int, float, float]]) -> None:
+def test_containers_of_a_group_recorded_together_count_as_one_by_one(drawn: list[tuple[int, float, float]]) -> None:
     together, apart = arrays(3), arrays(3)
-    owner, used, age_s = (np.array(part) for part in zip(*seen, strict=True))
+    owner, used, age_s = (np.array(part) for part in zip(*drawn, strict=True))
     violates = np.column_stack([used > 3.0, used > 6.0])
     together.record_memory(owner, used, age_s, NOW_S)
     together.judge(owner, violates)
-    for at in range(len(seen)):
+    for at in range(len(drawn)):
         one = slice(at, at + 1)
         apart.record_memory(owner[one], used[one], age_s[one], NOW_S)
         apart.judge(owner[one], violates[one])
@@ -85,7 +85,7 @@ def test_containers_of_one_group_seen_together_count_as_one_by_one(seen: list[tu
             np.testing.assert_array_equal(part, apart.of(slot)[name], err_msg=name)
 
 
-def test_the_share_of_violations_is_that_of_some_hundred_of_the_latest_samples() -> None:
+def test_the_violation_ratio_rests_on_a_few_hundred_of_the_latest_samples() -> None:
     groups = arrays(2)
     assert groups.violation_ratio().tolist() == [[0.0, 0.0]] * 2
     groups.judge(np.array([0, 0, 0, 0]), np.array([[True, False]] + [[False, False]] * 3))
@@ -96,7 +96,7 @@ def test_the_share_of_violations_is_that_of_some_hundred_of_the_latest_samples()
     assert groups.judged[0] == pytest.approx(400.0, rel=0.01)
 
 
-def test_a_kill_binds_for_a_week_for_a_weekly_job_meets_the_same_stage_again() -> None:
+def test_the_floor_after_an_oom_kill_holds_for_a_week() -> None:
     groups = arrays(2)
     groups.kill_floor_bytes[0], groups.killed_s[0] = 3 * GIB, NOW_S
     assert groups.kill_floor(NOW_S).tolist() == [3 * GIB, 0.0]
@@ -104,26 +104,28 @@ def test_a_kill_binds_for_a_week_for_a_weekly_job_meets_the_same_stage_again() -
     assert groups.kill_floor(NOW_S + 7 * DAY_S)[0] == 0.0
 
 
-def test_changes_count_for_an_hour_and_the_first_target_is_none() -> None:
+def test_changes_count_for_an_hour_and_the_first_target_is_not_one() -> None:
     groups = arrays()
-    told = [groups.publish(0, target, target, NOW_S + at) for at, target in enumerate([(1.0, 2.0)] * 2 + [(1.5, 2.0)])]
-    assert told == [True, False, True]
-    assert changes(groups, NOW_S + 2.0)[0] == [1, 0], "of CPU: memory stayed"
+    changed = [
+        groups.publish(0, target, target, NOW_S + at) for at, target in enumerate([(1.0, 2.0)] * 2 + [(1.5, 2.0)])
+    ]
+    assert changed == [True, False, True]
+    assert changes(groups, NOW_S + 2.0)[0] == [1, 0], "CPU only: memory stayed"
     assert changes(groups, NOW_S + 2.0 + HOUR_S)[0] == [1, 0]
     assert changes(groups, NOW_S + 3.0 + HOUR_S)[0] == [0, 0]
 
 
-def test_a_target_is_changed_where_one_of_a_single_resource_stood_and_begun_where_none_did() -> None:
+def test_a_target_counts_as_changed_if_any_resource_was_published_before() -> None:
     groups = arrays(4)
     groups.published[:] = pairs((1.0, 2.0), (math.nan, 2.0), (1.0, math.nan), NOTHING)
     assert [groups.publish(slot, (3.0, math.nan), NOTHING, NOW_S) for slot in range(4)] == [True] * 4
     assert changes(groups, NOW_S) == [[1, 1], [1, 1], [1, 0], [0, 0]]
-    assert not groups.publish(0, (3.0, math.nan), NOTHING, NOW_S + 1.0), "it is the same: of memory nothing is said"
+    assert not groups.publish(0, (3.0, math.nan), NOTHING, NOW_S + 1.0), "the same as before, without memory"
     assert groups.publish(0, (3.0, 2.0), NOTHING, NOW_S + 2.0)
     assert groups.changed_s[0, MEMORY, :3].tolist() == [NOW_S + 2.0, NOW_S, -math.inf], "the latest first"
 
 
-def test_less_memory_is_wanted_since_the_first_time_and_the_next_step_down_waits_anew() -> None:
+def test_less_memory_is_wanted_since_the_first_time_and_the_next_step_down_waits_again() -> None:
     groups = arrays(2)
     groups.published[:] = 1.0, 4 * GIB
     for at_s, wanted in ((0.0, 2.0), (5.0, 1.0)):
@@ -138,38 +140,36 @@ def test_less_memory_is_wanted_since_the_first_time_and_the_next_step_down_waits
 # -- groups that come and go -------------------------------------------------------------------------------------------
 
 
-def test_a_place_left_free_is_used_again_without_memory_of_who_was_there() -> None:
-    groups, nothing = Groups(), EmptyMemory()
-    groups.add(MAIN, nothing.group(MAIN), NOW_S, MARGIN)
+def test_a_reused_slot_keeps_nothing_of_its_former_group() -> None:
+    groups, memory = Groups(), EmptyMemory()
+    groups.add(MAIN, memory.group(MAIN), NOW_S, MARGIN)
     slot = groups.slots[MAIN]
     groups.arrays.killed_s[slot], groups.arrays.established[slot] = NOW_S, True
     groups.remove(MAIN)
     assert len(groups) == 0 and not groups.arrays.alive.any()
-    groups.add(SIDE, nothing.group(SIDE), NOW_S, MARGIN)
+    groups.add(SIDE, memory.group(SIDE), NOW_S, MARGIN)
     assert groups.slots == {SIDE: slot}
     fresh = Groups()
-    fresh.add(SIDE, nothing.group(SIDE), NOW_S, MARGIN)
+    fresh.add(SIDE, memory.group(SIDE), NOW_S, MARGIN)
     for name, part in groups.arrays.of(slot).items():
         np.testing.assert_array_equal(part, fresh.arrays.of(fresh.slots[SIDE])[name], err_msg=name)
 
 
-def test_the_rules_of_a_group_stand_beside_those_of_the_others() -> None:
+def test_each_group_has_its_own_rules() -> None:
     groups = Groups()
     for group in (MAIN, SIDE):
         groups.add(group, EmptyMemory().group(group), NOW_S, MARGIN)
-    unlike = Rules(
-        applied=False, evicts=True, limits_follow=True, repeats=True, evictable=False, memory_interval_s=60.0
-    )
-    groups.set_rules(MAIN, unlike)
+    rules = Rules(applied=False, evicts=True, limits_follow=True, repeats=True, evictable=False, memory_interval_s=60.0)
+    groups.set_rules(MAIN, rules)
     groups.set_rules(SIDE, Rules())
     main, side = groups.slots[MAIN], groups.slots[SIDE]
-    for mark in ("applied", "evicts", "limits_follow", "repeats", "evictable"):
-        of_both = getattr(groups.arrays, mark)[[main, side]].tolist()
-        assert of_both == [getattr(unlike, mark), not getattr(unlike, mark)], mark
+    for name in ("applied", "evicts", "limits_follow", "repeats", "evictable"):
+        values = getattr(groups.arrays, name)[[main, side]].tolist()
+        assert values == [getattr(rules, name), not getattr(rules, name)], name
     assert (groups.history[main].memory_interval_s, groups.history[side].memory_interval_s) == (60.0, None)
 
 
-def test_what_the_containers_have_is_the_most_that_one_of_those_that_run_requests() -> None:
+def test_requests_of_a_group_are_the_largest_among_its_running_containers() -> None:
     groups = Groups()
     groups.add(MAIN, EmptyMemory().group(MAIN), NOW_S, MARGIN)
     slot = groups.slots[MAIN]
@@ -187,8 +187,8 @@ def test_what_the_containers_have_is_the_most_that_one_of_those_that_run_request
     assert np.isnan(groups.arrays.requests[slot]).all() and math.isinf(groups.arrays.deferred_since_s[slot])
 
 
-def test_no_memory_known_is_not_zero_but_what_stands_or_what_the_containers_have() -> None:
-    """A checkpoint may tell of CPU alone: the peak of the running day is not in it."""
+def test_without_memory_history_the_estimate_is_the_target_or_the_request_not_zero() -> None:
+    """A checkpoint may hold CPU only: it lacks the memory peak of the current day."""
     history = with_history(0.5, 0.0)
     history.past.histograms[MEMORY] = empty_histograms()[MEMORY]
     groups = Groups()
@@ -201,28 +201,26 @@ def test_no_memory_known_is_not_zero_but_what_stands_or_what_the_containers_have
     assert groups.arrays.default_estimate[slot, :, MEMORY].tolist() == [6 * GIB] * 3
 
 
-def test_a_new_group_stands_where_its_status_says_and_knows_the_peak_of_its_history() -> None:
+def test_a_new_group_has_the_target_of_its_status_and_the_peak_of_its_history() -> None:
     groups = Groups()
     groups.add(MAIN, GroupStart(with_history(0.5, 4.0), (1.0, 4 * GIB)), NOW_S, MARGIN)
     slot = groups.slots[MAIN]
     assert groups.arrays.published[slot].tolist() == [1.0, 4 * GIB]
-    assert groups.arrays.established[slot], "by what ran before the start"
+    assert groups.arrays.established[slot], "by the containers before the restart"
     assert groups.arrays.peak()[slot] == pytest.approx(4 * GIB, rel=0.06)  # the bucket's end
     assert groups.most_used(slot)[MEMORY] >= 4 * GIB
 
 
-@pytest.mark.parametrize("kept", [None, {"judged": "many"}], ids=["nothing", "what cannot be read"])
-def test_where_nothing_was_kept_the_memory_that_stands_is_taken_for_a_peak_and_its_margin(
-    kept: dict[str, object] | None,
-) -> None:
-    """A checkpoint does not hold the peak of the running day."""
+@pytest.mark.parametrize("kept", [None, {"judged": "many"}], ids=["nothing", "unreadable"])
+def test_without_kept_state_the_peak_is_the_published_memory_without_its_margin(kept: dict[str, object] | None) -> None:
+    """A checkpoint lacks the memory peak of the current day."""
     groups = Groups()
     groups.add(MAIN, GroupStart(with_history(0.5, 0.5), (1.0, 4.4 * GIB), kept), NOW_S, MARGIN)
     assert groups.arrays.peak()[groups.slots[MAIN]] == pytest.approx(4 * GIB)
 
 
-def a_past() -> Groups:
-    """A group that a lot happened to."""
+def eventful_groups() -> Groups:
+    """A group with changes, peaks, a violation and a kill."""
     groups = Groups()
     groups.add(MAIN, EmptyMemory().group(MAIN), NOW_S, MARGIN)
     slot, kept = groups.slots[MAIN], groups.arrays
@@ -236,10 +234,10 @@ def a_past() -> Groups:
     return groups
 
 
-@pytest.mark.parametrize("happened", [True, False])
-def test_what_is_kept_of_a_group_comes_back_after_a_restart(happened: bool) -> None:
-    before, after = a_past() if happened else Groups(), Groups()
-    if not happened:
+@pytest.mark.parametrize("eventful", [True, False])
+def test_kept_state_of_a_group_is_restored_after_a_restart(eventful: bool) -> None:
+    before, after = eventful_groups() if eventful else Groups(), Groups()
+    if not eventful:
         before.add(MAIN, EmptyMemory().group(MAIN), NOW_S, MARGIN)
     kept = orjson.loads(orjson.dumps(before.kept(before.slots[MAIN])))
     after.add(MAIN, GroupStart(HistogramAggregate(), NOTHING, kept), NOW_S + DAY_S, MARGIN)
@@ -249,8 +247,8 @@ def test_what_is_kept_of_a_group_comes_back_after_a_restart(happened: bool) -> N
     assert after.workload[new] == before.workload[old]
 
 
-def test_a_group_whose_changes_were_kept_for_both_resources_together_comes_back_and_may_change() -> None:
-    before, after = a_past(), Groups()
+def test_older_state_with_changes_of_both_resources_together_is_restored_without_them() -> None:
+    before, after = eventful_groups(), Groups()
     kept = before.kept(before.slots[MAIN])
     kept["changed_s"] = kept.pop("changed_cpu_s")
     del kept["changed_memory_s"]
@@ -272,10 +270,10 @@ def test_a_group_whose_changes_were_kept_for_both_resources_together_comes_back_
     ],
     ids=lambda damage: next(iter(damage)),
 )
-def test_a_kept_state_that_does_not_fit_is_said_and_the_group_starts_anew_as_a_whole(
+def test_kept_state_that_does_not_fit_is_logged_and_none_of_it_is_restored(
     damage: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    past = a_past()
+    past = eventful_groups()
     groups = Groups()
     groups.add(MAIN, GroupStart(HistogramAggregate(), NOTHING, past.kept(past.slots[MAIN]) | damage), NOW_S, MARGIN)
     assert "the kept state of a VPA does not fit" in caplog.text
@@ -283,15 +281,15 @@ def test_a_kept_state_that_does_not_fit_is_said_and_the_group_starts_anew_as_a_w
     assert groups.arrays.kill_floor(NOW_S)[slot] == 0.0 and groups.arrays.judged[slot] == 0.0
 
 
-def test_what_an_earlier_version_kept_lacks_peaks_and_those_of_the_history_stand() -> None:
-    past = a_past()
+def test_older_state_without_peaks_gets_those_of_the_history() -> None:
+    past = eventful_groups()
     kept = past.kept(past.slots[MAIN]) | {"peak_bytes": [0.0] * PEAK_DAYS}
     groups = Groups()
     groups.add(MAIN, GroupStart(with_history(0.5, 4.0), NOTHING, kept), NOW_S, MARGIN)
     assert groups.arrays.peak()[groups.slots[MAIN]] == pytest.approx(4 * GIB, rel=0.06)
 
 
-def test_a_container_that_left_has_added_to_the_history_what_it_used() -> None:
+def test_a_container_that_leaves_adds_its_usage_to_the_history() -> None:
     groups = Groups()
     groups.add(MAIN, EmptyMemory().group(MAIN), NOW_S, MARGIN)
     slot = groups.slots[MAIN]

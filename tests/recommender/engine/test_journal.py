@@ -1,4 +1,4 @@
-"""The file of a record: what was written whole is read, what was not is said, and damage is never taken for data."""
+"""Record files: complete blocks are read, a truncated end is reported, and damage is never read as data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(file: Path) -> list[bytes]:
     return [block.content for block in Reader(file)]
 
 
-def test_what_was_added_by_one_process_and_the_next_is_read_in_its_order(tmp_path: Path) -> None:
+def test_blocks_of_one_process_and_the_next_are_read_in_order(tmp_path: Path) -> None:
     file = tmp_path / "record"
     written(file, b"one", b"two")
     written(file, b"three")
@@ -34,7 +34,7 @@ def test_what_was_added_by_one_process_and_the_next_is_read_in_its_order(tmp_pat
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_a_file_that_has_reached_its_size_is_followed_by_the_next(tmp_path: Path) -> None:
+def test_a_file_that_has_reached_its_size_is_continued_in_another(tmp_path: Path) -> None:
     file = tmp_path / "record"
     contents = [bytes([number]) for number in range(5)]
     written(file, *contents[:3], piece_bytes=1)
@@ -45,7 +45,7 @@ def test_a_file_that_has_reached_its_size_is_followed_by_the_next(tmp_path: Path
 
 
 @given(contents=st.lists(st.binary(max_size=60), min_size=1, max_size=4), data=st.data())
-def test_cut_off_anywhere_all_whole_blocks_are_read_and_the_next_process_goes_on_after_them(
+def test_a_truncated_file_is_read_and_continued_after_its_last_complete_block(
     tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], data: st.DataObject
 ) -> None:
     file = tmp_path_factory.mktemp("cut") / "record"
@@ -54,16 +54,16 @@ def test_cut_off_anywhere_all_whole_blocks_are_read_and_the_next_process_goes_on
     end = data.draw(st.integers(0, ends[-1]))
     with file.open("r+b") as opened:
         opened.truncate(end)
-    whole = contents[: max(0, sum(one <= end for one in ends) - 1)]
+    complete = contents[: max(0, sum(one <= end for one in ends) - 1)]
     reader = Reader(file)
-    assert [block.content for block in reader] == whole
+    assert [block.content for block in reader] == complete
     assert reader.cut_off == end - max((one for one in ends if one <= end), default=0)
     written(file, b"after")
-    assert read(file) == [*whole, b"after"]
+    assert read(file) == [*complete, b"after"]
 
 
 @given(contents=st.lists(st.binary(min_size=1, max_size=60), min_size=2, max_size=4), data=st.data())
-def test_a_byte_that_was_changed_is_never_taken_for_what_was_written(
+def test_a_flipped_bit_is_never_read_as_data(
     tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], data: st.DataObject
 ) -> None:
     file = tmp_path_factory.mktemp("damaged") / "record"
@@ -76,11 +76,11 @@ def test_a_byte_that_was_changed_is_never_taken_for_what_was_written(
     with pytest.raises(BadInput, match="record"):
         found += [block.content for block in Reader(file)]
     assert found == contents[: len(found)]
-    with pytest.raises(BadInput):  # nothing is added to what could not be read
+    with pytest.raises(BadInput):  # nothing is appended to a damaged file
         Journal(file, LARGE)
 
 
-def test_a_piece_that_is_cut_off_before_the_last_one_is_damage(tmp_path: Path) -> None:
+def test_a_truncated_piece_before_the_last_one_is_damage(tmp_path: Path) -> None:
     file = tmp_path / "record"
     written(file, b"one", b"two", piece_bytes=1)
     with file.open("r+b") as opened:
@@ -89,15 +89,15 @@ def test_a_piece_that_is_cut_off_before_the_last_one_is_damage(tmp_path: Path) -
         read(file)
 
 
-def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_refused_and_left_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "notes"
-    file.write_text("a file of somebody else's")
+    file.write_text("not a record")
     with pytest.raises(BadInput, match="this is no record of a recommender"):
         Journal(file, LARGE)
-    assert file.read_text() == "a file of somebody else's"
+    assert file.read_text() == "not a record"
 
 
-def test_a_file_that_cannot_be_written_or_is_not_there_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_or_missing_file_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="nowhere/record: cannot write here"):
         Journal(tmp_path / "nowhere" / "record", LARGE)
     with pytest.raises(BadInput, match="there is no such file"):

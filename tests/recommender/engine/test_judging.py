@@ -1,4 +1,4 @@
-"""Samples held against what containers have: whose are judged, and against what."""
+"""Samples compared with what containers have: which are judged, and what they are charged to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ amount = st.one_of(st.floats(0.0, 100.0), st.just(math.nan))
 ACCEPTED = (0.05, 0.05)
 
 
-def test_a_container_at_its_request_or_its_limit_uses_all_that_it_has() -> None:
+def test_a_container_at_its_request_or_its_limit_is_saturated() -> None:
     cases = [
         (0.95, 1.0, math.nan, True), (1.05, 1.0, math.nan, True), (0.9, 1.0, math.nan, False),
         (1.5, 1.0, 2.0, False), (1.9, 1.0, 2.0, True), (3.0, math.nan, math.nan, False), (3.0, math.nan, 3.0, True),
@@ -30,7 +30,7 @@ def test_a_container_at_its_request_or_its_limit_uses_all_that_it_has() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 100.0), amount, amount), min_size=1, max_size=20))
-def test_all_together_as_one_by_one(cases: list[tuple[float, float, float]]) -> None:
+def test_containers_are_saturated_together_as_one_by_one(cases: list[tuple[float, float, float]]) -> None:
     alone = [had * 0.95 <= used <= had * 1.05 or used >= limit * 0.95 for used, had, limit in cases]
     assert is_saturated(*np.array(cases).T).tolist() == alone
 
@@ -47,32 +47,32 @@ def applied(world: World, published: tuple[float, float], group: int = 0) -> Non
 
 
 HAS = (2.0, 4 * GIB)
-WHOSE: dict[str, tuple[dict[str, Any], tuple[float, float], bool]] = {
+JUDGED: dict[str, tuple[dict[str, Any], tuple[float, float], bool]] = {
     "nothing is published": ({}, NOTHING, False),
-    "it has what somebody else declared": ({}, (0.5, GIB), False),
-    "it has what was published": ({}, HAS, True),
-    "or nearly so, as a node rounds it": ({}, (2.015, 4 * GIB), True),
-    "it has had what was published before": ({"had_target": True}, (0.5, GIB), True),
+    "it has another request": ({}, (0.5, GIB), False),
+    "it has the published target": ({}, HAS, True),
+    "it has the published target as a node rounds it": ({}, (2.015, 4 * GIB), True),
+    "it had a published target before": ({"had_target": True}, (0.5, GIB), True),
     "it requests nothing": ({"requests": NOTHING, "had_target": True}, HAS, False),
-    "it has the one resource that is published": ({"requests": (2.0, 9 * GIB)}, (2.0, math.nan), True),
+    "it has the only resource that is published": ({"requests": (2.0, 9 * GIB)}, (2.0, math.nan), True),
 }
 
 
-def test_only_what_has_had_what_we_published_is_ours_to_answer_for() -> None:
-    world = World(len(WHOSE))
+def test_only_containers_that_have_or_had_the_published_target_are_judged() -> None:
+    world = World(len(JUDGED))
     slots = []
-    for group, (known, published, _) in enumerate(WHOSE.values()):
+    for group, (known, published, _) in enumerate(JUDGED.values()):
         applied(world, published, group)
         slots.append(world.add(group, **{"requests": HAS, "used": (2.5, GIB), **known}))
     report = judged(world, *slots)
-    for group, (name, (*_, ours)) in enumerate(WHOSE.items()):
-        assert world.groups.judged[group] == ours, name
-        assert world.groups.violations[group].tolist() == [float(ours), 0.0], name
-    assert report.judged == sum(ours for *_, ours in WHOSE.values())
+    for group, (name, (*_, is_judged)) in enumerate(JUDGED.items()):
+        assert world.groups.judged[group] == is_judged, name
+        assert world.groups.violations[group].tolist() == [float(is_judged), 0.0], name
+    assert report.judged == sum(is_judged for *_, is_judged in JUDGED.values())
 
 
-def test_what_a_full_node_withholds_is_not_held_against_the_forecast() -> None:
-    """While a resize waits, and for an hour after: until then the updater would evict whoever asks for more."""
+def test_a_shortage_due_to_a_full_node_is_not_judged() -> None:
+    """While a resize is deferred, and for an hour after, while the updater would evict for the next one."""
     world = World()
     applied(world, HAS)
     slot = world.add(requests=HAS, used=(2.5, GIB))
@@ -84,7 +84,7 @@ def test_what_a_full_node_withholds_is_not_held_against_the_forecast() -> None:
     assert judged(world, slot).judged == 0
 
 
-def test_once_a_container_has_had_it_what_it_has_is_ours_also_when_the_target_moves_on() -> None:
+def test_a_container_that_had_the_target_is_still_judged_when_the_target_moves() -> None:
     world = World()
     applied(world, HAS)
     slot = world.add(requests=HAS, used=(1.0, GIB))
@@ -94,8 +94,8 @@ def test_once_a_container_has_had_it_what_it_has_is_ours_also_when_the_target_mo
     assert judged(world, slot).violating == [1, 0]
 
 
-def test_what_is_only_looked_at_is_held_against_what_is_recommended_and_not_against_what_is_declared() -> None:
-    """In mode `Off` a job that declares too little violates its own requests, and not us: that must widen nothing."""
+def test_in_mode_off_samples_are_compared_with_the_recommendation_and_not_the_request() -> None:
+    """A job that declares too little violates its own request: that must not widen the recommendation."""
     world = World()
     world.groups.given[0] = 1.0, 2 * GIB
     slot = world.add(requests=(0.1, 0.1 * GIB), used=(0.9, 1.9 * GIB))
@@ -106,35 +106,33 @@ def test_what_is_only_looked_at_is_held_against_what_is_recommended_and_not_agai
     assert world.groups.judged[0] == pytest.approx(2.0, rel=0.01)
 
 
-WITHHELD: dict[str, tuple[tuple[float, float], tuple[float, float], float, bool]] = {
-    "a limit keeps it at 2 cores of the 3 that were wanted": (HAS, (3.0, 4 * GIB), 2.5, False),
-    "which would have been too little, too": (HAS, (3.0, 4 * GIB), 3.5, True),
-    "it does not have even that yet: too late": ((2.2, 4 * GIB), (3.0, 4 * GIB), 2.5, True),
-    "nobody lets us say its CPU": ((math.nan, 4 * GIB), (math.nan, 4 * GIB), 2.5, False),
+LIMITED: dict[str, tuple[tuple[float, float], tuple[float, float], float, bool]] = {
+    "a limit gives 2 cores of 3, which would suffice": (HAS, (3.0, 4 * GIB), 2.5, False),
+    "a limit gives 2 cores of 3, which would not suffice either": (HAS, (3.0, 4 * GIB), 3.5, True),
+    "it does not have the limited target yet: too late": ((2.2, 4 * GIB), (3.0, 4 * GIB), 2.5, True),
+    "its CPU is not controlled": ((math.nan, 4 * GIB), (math.nan, 4 * GIB), 2.5, False),
 }
 
 
 @pytest.mark.parametrize("decided_by", [BY_FORECAST, BY_CLASS])
-@pytest.mark.parametrize("case", WITHHELD)
-def test_what_a_limit_or_the_owner_withholds_is_short_but_not_held_against_what_decided(
-    case: str, decided_by: int
-) -> None:
+@pytest.mark.parametrize("case", LIMITED)
+def test_a_shortage_due_to_a_limit_is_counted_but_not_charged_to_the_policy(case: str, decided_by: int) -> None:
     world, runs = World(), ClassRuns()
-    given, wanted, used_cores, against = WITHHELD[case]
+    given, wanted, used_cores, charged = LIMITED[case]
     applied(world, given)
     world.groups.published[0] = wanted
     slot = world.add(requests=HAS, used=(used_cores, GIB), decided_by=decided_by, had_target=True)
     world.fleet.by_slot[slot].runs, before = runs, runs.level
-    corrected = world.fleet.foresight.state.correction[slot].copy()
+    correction = world.fleet.foresight.state.correction[slot].copy()
     assert judged(world, slot).violating == [1, 0]
-    assert world.groups.violations[0].tolist() == [float(against), 0.0]
-    assert (world.fleet.foresight.state.correction[slot] > corrected).any() == (against and decided_by == BY_FORECAST)
-    assert (runs.level > before) == (against and decided_by == BY_CLASS)
+    assert world.groups.violations[0].tolist() == [float(charged), 0.0]
+    assert (world.fleet.foresight.state.correction[slot] > correction).any() == (charged and decided_by == BY_FORECAST)
+    assert (runs.level > before) == (charged and decided_by == BY_CLASS)
     if math.isnan(given[0]):
         assert runs.level == before
 
 
-def test_what_a_class_decided_is_the_business_of_its_runs() -> None:
+def test_a_violation_while_a_class_decides_raises_the_level_of_its_runs() -> None:
     world, runs = World(), ClassRuns()
     applied(world, HAS)
     slot = world.add(requests=HAS, used=(2.5, GIB), decided_by=BY_CLASS)
@@ -145,54 +143,54 @@ def test_what_a_class_decided_is_the_business_of_its_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("decided_by", "held"), [(UNDECIDED, True), (BY_FORECAST, True), (BY_CLASS, False), (BY_PAST, False)]
+    ("decided_by", "charged"), [(UNDECIDED, True), (BY_FORECAST, True), (BY_CLASS, False), (BY_PAST, False)]
 )
-def test_the_forecast_is_held_to_what_nobody_else_decided(decided_by: int, held: bool) -> None:
+def test_the_forecast_is_charged_unless_its_class_or_own_past_decided(decided_by: int, charged: bool) -> None:
     world = World()
     applied(world, HAS)
     slot = world.add(requests=HAS, used=(2.5, GIB), decided_by=decided_by)
     before = world.fleet.foresight.state.correction[slot].copy()
     judged(world, slot)
-    assert (world.fleet.foresight.state.correction[slot] > before).any() == held
+    assert (world.fleet.foresight.state.correction[slot] > before).any() == charged
 
 
-def pins(*used: float) -> list[int]:
-    """In how many more samples a container that has one core used all of it than it did not."""
+def saturated_counts(*used: float) -> list[int]:
+    """The count of saturated samples of a container with one core, after each sample."""
     world = World()
     slot = world.add(requests=(1.0, GIB))
-    seen = []
+    counts = []
     for cpu_cores in used:
         world.fleet.arrays.used[slot] = cpu_cores, GIB
         judged(world, slot)
-        seen.append(int(world.fleet.arrays.saturated_samples[slot]))
-    return seen
+        counts.append(int(world.fleet.arrays.saturated_samples[slot]))
+    return counts
 
 
-def test_a_container_is_pinned_while_it_uses_just_what_it_has() -> None:
-    assert pins(1.0, 0.99, 1.02, 0.5, 1.0) == [1, 2, 3, 2, 3]
-    assert pins(*[1.0] * 9, *[0.5] * 9)[7:] == [8, 8, *range(7, -1, -1), 0]
+def test_saturated_samples_count_up_and_others_down() -> None:
+    assert saturated_counts(1.0, 0.99, 1.02, 0.5, 1.0) == [1, 2, 3, 2, 3]
+    assert saturated_counts(*[1.0] * 9, *[0.5] * 9)[7:] == [8, 8, *range(7, -1, -1), 0]
 
 
-def test_one_that_used_no_less_when_it_had_room_is_not_held_back() -> None:
-    """A steady load that happens to be what it has: more would be given for ever."""
-    assert pins(0.94, 0.96, 0.97, 1.0) == [0, 0, 0, 1]
+def test_a_steady_load_that_equals_its_request_is_not_saturated() -> None:
+    """It used as much when it had room. Otherwise it would be raised for ever."""
+    assert saturated_counts(0.94, 0.96, 0.97, 1.0) == [0, 0, 0, 1]
 
 
-def test_a_steady_load_with_noise_that_is_what_it_has_is_not_held_back() -> None:
-    """What it used when it had room is the most of such samples, and fades."""
-    assert pins(0.94, 0.9, 0.97, 0.98, 0.92, 0.97) == [0, 0, 0, 0, 0, 0]
-    assert pins(0.94, *[0.5] * 20, 0.97) == [0] * 22, "the next phase that uses as much"
-    assert pins(0.94, *[0.5] * 300, 0.97) == [0] * 301 + [1]
+def test_a_noisy_steady_load_near_its_request_is_not_saturated() -> None:
+    """Its unsaturated usage is a decaying peak."""
+    assert saturated_counts(0.94, 0.9, 0.97, 0.98, 0.92, 0.97) == [0, 0, 0, 0, 0, 0]
+    assert saturated_counts(0.94, *[0.5] * 20, 0.97) == [0] * 22, "it outlasts the time between two phases"
+    assert saturated_counts(0.94, *[0.5] * 300, 0.97) == [0] * 301 + [1]
 
 
 @pytest.mark.parametrize(
-    ("limit", "free", "pinned"), [(math.nan, 0.97, 0), (1.0, 0.97, 1), (1.0, 1.2, 1), (1.0, 1.0, 0)]
+    ("limit", "unsaturated_cores", "count"), [(math.nan, 0.97, 0), (1.0, 0.97, 1), (1.0, 1.2, 1), (1.0, 1.0, 0)]
 )
-def test_one_at_its_limit_uses_all_it_may_unless_that_is_just_what_it_used_with_room(
-    limit: float, free: float, pinned: int
+def test_a_container_at_its_limit_is_saturated_unless_it_used_as_much_below_it(
+    limit: float, unsaturated_cores: float, count: int
 ) -> None:
-    """More than the limit it cannot use: without this it would stay there for good."""
+    """It cannot use more than its limit, and would otherwise stay there for good."""
     world = World()
-    slot = world.add(requests=(1.0, GIB), limits=(limit, GIB), used=(1.0, GIB), unsaturated_cpu_cores=free)
+    slot = world.add(requests=(1.0, GIB), limits=(limit, GIB), used=(1.0, GIB), unsaturated_cpu_cores=unsaturated_cores)
     judged(world, slot)
-    assert world.fleet.arrays.saturated_samples[slot] == pinned
+    assert world.fleet.arrays.saturated_samples[slot] == count

@@ -1,4 +1,4 @@
-"""What a container that was killed for memory is taken to have needed, and what becomes of that."""
+"""What an OOM-killed container is taken to have needed, and which targets that raises."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recommender.engine.keys import Ended, Group, Kill, WorkloadKey
 from recommender.engine.kills import bumped_memory_bytes
 from recommender.engine.seen import EmptyMemory, GroupStart
 from recommender.policies.memory_runs import AGES, ClassMemory, RunMemory
-from tests.recommender.engine.playing import Played
+from tests.recommender.engine.driver import EngineDriver
 from tests.recommender.engine.worked import GIB, MAIN, NOW_S, SIDE, instance, running
 
 MIB = 2.0**20
@@ -32,143 +32,143 @@ MIB = 2.0**20
         (0, 0, None, None, 100),
     ],
 )
-def test_a_kill_is_taken_to_have_needed_more_than_it_had(
+def test_an_oom_killed_container_needs_its_memory_or_its_peak_and_a_bump(
     had_mib: float, peak_mib: float, ratio: float | None, least_mib: float | None, needed_mib: float
 ) -> None:
     least = None if least_mib is None else least_mib * MIB
     assert bumped_memory_bytes(had_mib * MIB, peak_mib * MIB, ratio, least) == needed_mib * MIB
 
 
-def killed(played: Played, had_gib: float, age_s: float = 0.0, **more: Any) -> Kill:
-    """To be told at the next step."""
-    return Kill(MAIN, instance(), played.now_s + 1.0 - age_s, had_gib * GIB, **more)
+def oom_kill(driver: EngineDriver, had_gib: float, age_s: float = 0.0, **fields: Any) -> Kill:
+    """A kill for the next step to take in."""
+    return Kill(MAIN, instance(), driver.now_s + 1.0 - age_s, had_gib * GIB, **fields)
 
 
-def floor_gib(played: Played) -> float:
-    groups = played.engine.groups
-    return float(groups.arrays.kill_floor(played.now_s)[groups.slots[MAIN]]) / GIB
+def floor_gib(driver: EngineDriver) -> float:
+    groups = driver.engine.groups
+    return float(groups.arrays.kill_floor(driver.now_s)[groups.slots[MAIN]]) / GIB
 
 
-def test_a_kill_raises_the_target_in_the_very_step_by_the_bump_of_its_policy() -> None:
+def test_a_kill_raises_the_target_in_the_same_step_by_the_bump_of_its_policy() -> None:
     for policy, gib in (({}, 4.8), ({"ratio": 2.0}, 8.0), ({"least_bytes": 5 * GIB}, 9.0)):
-        played = Played()
-        played.steps(40)
-        played.kills = [killed(played, 4.0, **policy)]
-        assert played.step().kills == 1
-        assert played.target()[1] == pytest.approx(gib)
-        why = played.engine.why(MAIN)
+        driver = EngineDriver()
+        driver.steps(40)
+        driver.kills = [oom_kill(driver, 4.0, **policy)]
+        assert driver.step().kills == 1
+        assert driver.target()[1] == pytest.approx(gib)
+        why = driver.engine.why(MAIN)
         assert [rail for rail, _ in why.rails][-1] == "OOM bump"
 
 
-def test_a_kill_is_followed_by_the_largest_peak_that_is_known_at_once_and_not_kill_by_kill() -> None:
-    """With the limit at the request a pod that needs 4 GiB to start would be killed once for each fifth."""
-    played = Played()
-    played.uses[instance()] = 0.5, 4.0
-    played.steps(5)
-    played.containers = {instance(): None, instance(1): running(requests=(0.5, 0.57 * GIB))}
-    played.uses = {instance(1): (0.5, 0.5)}
-    played.steps(2)
-    played.kills = [killed(played, 0.57)._replace(instance=instance(1))]
-    played.step()
-    assert floor_gib(played) == pytest.approx(4.4)
-    assert played.target()[1] >= 4.4
+def test_a_kill_raises_the_target_to_the_known_peak_at_once_and_not_kill_by_kill() -> None:
+    """With limits at requests a pod that needs 4 GiB to start would otherwise be killed once for each fifth more."""
+    driver = EngineDriver()
+    driver.usage[instance()] = 0.5, 4.0
+    driver.steps(5)
+    driver.containers = {instance(): None, instance(1): running(requests=(0.5, 0.57 * GIB))}
+    driver.usage = {instance(1): (0.5, 0.5)}
+    driver.steps(2)
+    driver.kills = [oom_kill(driver, 0.57)._replace(instance=instance(1))]
+    driver.step()
+    assert floor_gib(driver) == pytest.approx(4.4)
+    assert driver.target()[1] >= 4.4
 
 
-def test_a_smaller_kill_takes_nothing_back_from_an_earlier_one() -> None:
-    played = Played()
+def test_a_later_kill_with_less_memory_does_not_lower_the_floor() -> None:
+    driver = EngineDriver()
     for had_gib in (4.0, 1.0):
-        played.kills = [killed(played, had_gib)]
-        played.step()
-    assert floor_gib(played) == pytest.approx(4.8)
+        driver.kills = [oom_kill(driver, had_gib)]
+        driver.step()
+    assert floor_gib(driver) == pytest.approx(4.8)
 
 
-def test_a_kill_of_long_ago_is_refused_and_one_by_a_clock_that_is_ahead_counts_as_one_of_now() -> None:
-    played = Played()
-    played.step()
-    played.kills = [killed(played, 4.0, age_s=30 * 3600.0)]
-    report = played.step()
+def test_an_old_kill_is_refused_and_one_in_the_future_counts_as_now() -> None:
+    driver = EngineDriver()
+    driver.step()
+    driver.kills = [oom_kill(driver, 4.0, age_s=30 * 3600.0)]
+    report = driver.step()
     assert (report.kills, report.refused) == (0, {"a kill of long ago": 1})
-    assert floor_gib(played) == 0.0
-    played.kills = [killed(played, 4.0, age_s=-3600.0)]
-    played.step()
-    assert floor_gib(played) == pytest.approx(4.8)
-    assert played.engine.killed_s([MAIN]) == played.now_s
+    assert floor_gib(driver) == 0.0
+    driver.kills = [oom_kill(driver, 4.0, age_s=-3600.0)]
+    driver.step()
+    assert floor_gib(driver) == pytest.approx(4.8)
+    assert driver.engine.killed_s([MAIN]) == driver.now_s
 
 
-def test_a_kill_that_tells_no_number_is_refused_by_itself_and_one_of_no_group_of_ours_is_nothing_to_us() -> None:
-    played = Played()
-    played.step()
-    stranger = killed(played, 9.0)._replace(group=SIDE)
-    played.kills = [killed(played, math.nan), killed(played, -1.0), stranger, killed(played, 2.0)]
-    report = played.step()
+def test_invalid_kills_are_refused_and_kills_of_unknown_groups_ignored() -> None:
+    driver = EngineDriver()
+    driver.step()
+    of_another_group = oom_kill(driver, 9.0)._replace(group=SIDE)
+    driver.kills = [oom_kill(driver, math.nan), oom_kill(driver, -1.0), of_another_group, oom_kill(driver, 2.0)]
+    report = driver.step()
     assert report.kills == 1
     assert report.refused.total() == 2
-    assert floor_gib(played) == pytest.approx(2.4)
+    assert floor_gib(driver) == pytest.approx(2.4)
 
 
-def test_of_pods_that_are_killed_before_their_first_sample_nothing_is_kept_once_they_are_gone() -> None:
-    """A crash loop of a ReplicaSet makes a pod a minute, for months."""
-    played = Played()
-    played.step()
-    before = len(played.engine.history(MAIN).sessions)
+def test_pods_killed_before_their_first_sample_leave_nothing_behind() -> None:
+    """A crash loop may create a pod a minute, for months."""
+    driver = EngineDriver()
+    driver.step()
+    before = len(driver.engine.history(MAIN).sessions)
     for number in range(1, 5):
         lost, late = instance(number), instance(10 + number)
-        played.containers = {lost: running()}
-        played.kills = [killed(played, 1.0)._replace(instance=lost)]
-        played.step()
-        played.containers, played.kills = {lost: None}, [killed(played, 1.0)._replace(instance=late)]
-        played.step()
-    assert len(played.engine.history(MAIN).sessions) == before
-    assert floor_gib(played) == pytest.approx(1.2)
+        driver.containers = {lost: running()}
+        driver.kills = [oom_kill(driver, 1.0)._replace(instance=lost)]
+        driver.step()
+        driver.containers, driver.kills = {lost: None}, [oom_kill(driver, 1.0)._replace(instance=late)]
+        driver.step()
+    assert len(driver.engine.history(MAIN).sessions) == before
+    assert floor_gib(driver) == pytest.approx(1.2)
 
 
 BERT = WorkloadKey("ns", "bert")
 
 
-def a_class_at_one_gib(played: Played, runs: int = 20) -> ClassMemory:
-    """What is known of its memory, which more is learned of."""
+def a_class_at_one_gib(driver: EngineDriver, runs: int = 20) -> ClassMemory:
+    """A class whose runs needed one GiB; its memory, to which further runs are added."""
     memory = RunMemory(GIB, np.where(np.arange(AGES) < 8, 1.0, 0.0))
     for _ in range(runs):
-        played.engine.classes.learn_memory(BERT, "main", memory, NOW_S)
-    return played.engine.classes.runs(BERT, "main").memory
+        driver.engine.classes.learn_memory(BERT, "main", memory, NOW_S)
+    return driver.engine.classes.runs(BERT, "main").memory
 
 
-def test_one_pod_that_is_killed_over_and_over_is_one_run_to_its_class_and_its_own_vpa_learns_of_all() -> None:
-    """It leaks: what it is given more each time it uses, up to the largest node."""
-    played = Played(workload="bert")
-    memory = a_class_at_one_gib(played)
-    played.step()
+def test_repeated_kills_of_a_pod_are_one_run_of_its_class_but_each_raises_its_target() -> None:
+    """It leaks: it uses up whatever it is given, up to the largest node."""
+    driver = EngineDriver(workload="bert")
+    memory = a_class_at_one_gib(driver)
+    driver.step()
     had_gib = 2.0
     for _ in range(30):
-        played.kills = [killed(played, had_gib)]
-        played.step()
-        had_gib = played.target()[1]
-    assert floor_gib(played) > 100.0
+        driver.kills = [oom_kill(driver, had_gib)]
+        driver.step()
+        had_gib = driver.target()[1]
+    assert floor_gib(driver) > 100.0
     assert (len(memory), memory.bounds(0.01).runs) == (21, 20)
     assert memory.peaks_bytes.max() == pytest.approx(2.4 * GIB)
 
 
-def test_a_run_that_was_killed_and_then_came_to_a_good_end_teaches_what_was_enough() -> None:
-    """A version that needs four times as much: else each of its runs would be killed once on the way there."""
-    played = Played(workload="bert")
-    memory = a_class_at_one_gib(played)
-    played.step()
+def test_a_killed_run_that_then_succeeds_teaches_its_class_what_sufficed() -> None:
+    """A new version needs four times as much: otherwise each of its runs would be killed on the way there."""
+    driver = EngineDriver(workload="bert")
+    memory = a_class_at_one_gib(driver)
+    driver.step()
     for had_gib in (1.1, 1.4, 2.0, 3.0):
-        played.kills = [killed(played, had_gib)]
-        played.step()
-    played.uses[instance()] = 0.5, 4.0
-    again = running(workload="bert", started_s=played.now_s, restarts=4)
-    played.containers = {instance(): again}
-    played.steps(20)
-    played.uses.clear()
-    played.containers = {instance(): again._replace(finished=True, ended=Ended(0, again.started_s, played.now_s))}
-    assert played.step().runs == 0, "it is not told how CPU went"
+        driver.kills = [oom_kill(driver, had_gib)]
+        driver.step()
+    driver.usage[instance()] = 0.5, 4.0
+    again = running(workload="bert", started_s=driver.now_s, restarts=4)
+    driver.containers = {instance(): again}
+    driver.steps(20)
+    driver.usage.clear()
+    driver.containers = {instance(): again._replace(finished=True, ended=Ended(0, again.started_s, driver.now_s))}
+    assert driver.step().runs == 0, "its CPU is not learned"
     assert memory.peaks_bytes.max() == 4 * GIB
     assert (memory.bounds(0.01).runs, int(memory.killed.sum())) == (20, 2)
 
 
-class Led(EmptyMemory):
-    """What was kept of a group by who led before."""
+class KeptGroup(EmptyMemory):
+    """Group state kept by the former leader."""
 
     def __init__(self, kept: Mapping[str, Any]) -> None:
         self.kept = kept
@@ -177,19 +177,21 @@ class Led(EmptyMemory):
         return super().group(group)._replace(kept=self.kept)
 
 
-def test_a_standby_that_takes_over_knows_the_kills_that_were_taken_in_and_takes_in_the_one_after_them() -> None:
-    """Whoever waits for the lease has seen them all, and what was used since is no part of what was needed then."""
-    before = Played()
-    before.uses[instance()] = 0.5, 0.5
+def test_a_standby_that_takes_over_counts_each_kill_once() -> None:
+    """A standby has seen all kills; usage after a counted one does not add to what it needed."""
+    before = EngineDriver()
+    before.usage[instance()] = 0.5, 0.5
     before.step()
-    before.kills = [killed(before, 1.0)]
+    before.kills = [oom_kill(before, 1.0)]
     before.step()
     assert floor_gib(before) == pytest.approx(1.2)
     for later_s, kills, gib in ((0.0, 0, 1.2), (30.0, 1, 1.5)):
-        after = Played(Led(before.engine.kept_of(MAIN)), now_s=before.now_s + 3600.0, requests=(2.0, 1.2 * GIB))
-        after.uses[instance()] = 0.5, 1.25
+        after = EngineDriver(
+            KeptGroup(before.engine.kept_of(MAIN)), now_s=before.now_s + 3600.0, requests=(2.0, 1.2 * GIB)
+        )
+        after.usage[instance()] = 0.5, 1.25
         after.kills = [Kill(MAIN, instance(), before.now_s + later_s, GIB)]
         assert after.step().kills == kills
         assert floor_gib(after) == pytest.approx(gib)
     after.kills = [Kill(MAIN, instance(1), before.now_s, GIB)]
-    assert after.step().kills == 1, "told late by a watch, and to nobody before"
+    assert after.step().kills == 1, "reported late by a watch, and not counted before"

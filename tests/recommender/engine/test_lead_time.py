@@ -1,4 +1,4 @@
-"""The time to publish ahead, by hand and by chance."""
+"""The lead time: worked by hand, and with random delays."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ NOTHING = (math.nan, math.nan)
 
 
 def resized(lead: LeadTime, after_s: float, key: str = "a", at_s: float = 0.0) -> None:
-    """One container gets what was published `after_s` ago, looked at every second."""
+    """One container gets its target `after_s` after it was published, observed every second."""
     lead.published(key, MUCH, LITTLE, at_s)
     for second in range(math.ceil(after_s)):
         lead.observe(key, LITTLE, at_s + second)
     lead.observe(key, MUCH, at_s + after_s)
 
 
-def test_before_the_first_resize_it_is_the_default_and_a_sample() -> None:
+def test_before_the_first_resize_the_lead_time_is_the_default_and_one_sample() -> None:
     assert LeadTime(None, 15.0).seconds == DEFAULT_DELAY_S + 15.0
 
 
-def test_it_is_what_nine_of_ten_resizes_took_and_a_sample() -> None:
+def test_the_lead_time_is_what_nine_of_ten_resizes_took_and_one_sample() -> None:
     lead = LeadTime(None, 15.0)
     for number in range(11):
         resized(lead, after_s=10.0 + 5.0 * number)  # 10, 15, ... 60
@@ -36,8 +36,8 @@ def test_it_is_what_nine_of_ten_resizes_took_and_a_sample() -> None:
     assert lead.seconds == 55.0 + 15.0
 
 
-def test_three_resizes_are_enough_to_measure_and_of_few_the_longest_and_an_nth_more_is_taken() -> None:
-    """Stages shorter than the default are never given less by it, so that there would never be a fourth."""
+def test_from_three_resizes_on_the_longest_delay_is_taken_with_a_margin() -> None:
+    """Under the default, stages shorter than it never get less, so there might be no fourth resize."""
     lead = LeadTime(None, 0.0)
     for number in range(MIN_DELAYS):
         assert lead.seconds == DEFAULT_DELAY_S
@@ -45,14 +45,14 @@ def test_three_resizes_are_enough_to_measure_and_of_few_the_longest_and_an_nth_m
     assert lead.seconds == 4.0
 
 
-def test_what_is_configured_is_taken_as_it_is() -> None:
+def test_a_configured_lead_time_is_used_as_it_is() -> None:
     lead = LeadTime(120.0, 15.0)
     for _ in range(MIN_DELAYS):
         resized(lead, after_s=3.0)
     assert lead.seconds == 120.0
 
 
-def test_it_counts_from_the_first_time_a_target_was_published() -> None:
+def test_a_delay_counts_from_the_first_time_a_target_was_published() -> None:
     lead = LeadTime(None, 0.0)
     for at_s in range(0, MIN_DELAYS * 100, 100):
         for round_s in (0.0, 15.0, 30.0):
@@ -62,7 +62,7 @@ def test_it_counts_from_the_first_time_a_target_was_published() -> None:
     assert lead.seconds == 45.0 * (MIN_DELAYS + 1) / MIN_DELAYS
 
 
-def test_another_target_is_waited_for_anew() -> None:
+def test_another_target_restarts_the_measurement() -> None:
     lead = LeadTime(None, 0.0)
     for _ in range(MIN_DELAYS):
         lead.published("a", (0.5, GIB), LITTLE, 0.0)
@@ -74,20 +74,20 @@ def test_another_target_is_waited_for_anew() -> None:
 @pytest.mark.parametrize(
     ("target", "requests"),
     [
-        pytest.param(MUCH, MUCH, id="it has just that"),
-        pytest.param((0.9, math.nan), (0.9, 5 * GIB), id="memory is not spoken of"),
+        pytest.param(MUCH, MUCH, id="the same"),
+        pytest.param((0.9, math.nan), (0.9, 5 * GIB), id="no memory target"),
         pytest.param((0.9004, 2 * GIB), (0.9, 2 * GIB), id="whole millicores"),
         pytest.param((0.9, 2 * GIB), (0.9, 2 * GIB + 1000.0), id="a page more"),
     ],
 )
-def test_a_target_that_is_had_already_is_no_resize(target: tuple[float, float], requests: tuple[float, float]) -> None:
+def test_a_target_that_is_already_met_is_no_resize(target: tuple[float, float], requests: tuple[float, float]) -> None:
     lead = LeadTime(None, 0.0)
     lead.published("a", target, requests, 0.0)
     lead.observe("a", requests, 1.0)
     assert len(lead) == 0
 
 
-def test_a_container_that_requests_nothing_waits_for_its_requests() -> None:
+def test_a_container_without_requests_is_resized_once_it_has_them() -> None:
     lead = LeadTime(None, 0.0)
     lead.published("a", MUCH, NOTHING, 0.0)
     lead.observe("a", NOTHING, 1.0)
@@ -96,7 +96,7 @@ def test_a_container_that_requests_nothing_waits_for_its_requests() -> None:
     assert len(lead) == 1
 
 
-def test_half_of_a_target_is_not_the_target() -> None:
+def test_a_resize_of_cpu_alone_does_not_reach_the_target() -> None:
     lead = LeadTime(None, 0.0)
     lead.published("a", MUCH, LITTLE, 0.0)
     lead.observe("a", (MUCH[0], LITTLE[1]), 5.0)
@@ -112,7 +112,7 @@ def test_the_wait_for_room_on_a_full_node_is_not_measured() -> None:
     assert len(lead) == 0
 
 
-def test_an_update_that_nobody_makes_is_not_measured() -> None:
+def test_a_delay_above_the_maximum_is_not_measured() -> None:
     lead = LeadTime(None, 0.0)
     resized(lead, after_s=MAX_DELAY_S + 1.0)
     assert len(lead) == 0
@@ -120,7 +120,7 @@ def test_an_update_that_nobody_makes_is_not_measured() -> None:
     assert len(lead) == 1
 
 
-def test_a_container_that_is_gone_is_not_waited_for() -> None:
+def test_a_removed_container_is_not_measured() -> None:
     lead = LeadTime(None, 0.0)
     lead.published("a", MUCH, LITTLE, 0.0)
     lead.keep_only({"b"})
@@ -128,7 +128,7 @@ def test_a_container_that_is_gone_is_not_waited_for() -> None:
     assert len(lead) == 0
 
 
-def test_an_updater_that_became_quicker_is_believed() -> None:
+def test_an_updater_that_becomes_quicker_shortens_the_lead_time() -> None:
     lead = LeadTime(None, 0.0)
     for _ in range(MAX_DELAYS):
         resized(lead, after_s=60.0)
@@ -137,7 +137,7 @@ def test_an_updater_that_became_quicker_is_believed() -> None:
     assert (len(lead), lead.seconds) == (MAX_DELAYS, 5.0)
 
 
-def test_an_updater_of_a_minute_gives_about_a_minute() -> None:
+def test_an_updater_that_runs_every_minute_gives_about_a_minute() -> None:
     lead = LeadTime(None, 15.0)
     for delay_s in np.random.default_rng(7).uniform(2.0, 62.0, MAX_DELAYS):
         resized(lead, after_s=delay_s)
@@ -145,7 +145,7 @@ def test_an_updater_of_a_minute_gives_about_a_minute() -> None:
 
 
 @given(delays_s=st.lists(st.floats(0.0, 5000.0), max_size=30), sample_s=st.floats(1.0, 60.0))
-def test_it_is_bounded_whatever_is_seen(delays_s: list[float], sample_s: float) -> None:
+def test_the_lead_time_is_bounded_for_all_delays(delays_s: list[float], sample_s: float) -> None:
     lead = LeadTime(None, sample_s)
     for number, delay_s in enumerate(delays_s):
         lead.published(number, MUCH, LITTLE, 0.0)
@@ -153,7 +153,7 @@ def test_it_is_bounded_whatever_is_seen(delays_s: list[float], sample_s: float) 
     assert sample_s <= lead.seconds <= MAX_DELAY_S + sample_s
 
 
-def test_a_clock_set_back_does_no_harm() -> None:
+def test_a_clock_that_is_set_back_does_not_lengthen_the_lead_time() -> None:
     lead = LeadTime(None, 0.0)
     lead.published("a", MUCH, LITTLE, 100.0)
     lead.observe("a", MUCH, 50.0)

@@ -1,4 +1,4 @@
-"""Memory of live containers: by hand, what a kill teaches, and what is known of whom nobody saw begin."""
+"""Memory of live containers: bounded by earlier runs, raised by kills, or from their own usage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.policies.memory_runs import AGES, MARGIN, SMALL_SAMPLE_MARGIN, ClassMemory, RunMemory
 from recommender.records import MEMORY
-from tests.recommender.engine.playing import Played
+from tests.recommender.engine.driver import EngineDriver
 from tests.recommender.engine.worked import GIB, MAIN, NOW_S, World, instance, running
 
 BERT = WorkloadKey("ns", "bert")
@@ -47,7 +47,7 @@ def a_run(world: World, runs: ClassRuns | None, age_steps: int, largest_gib: flo
     return slot
 
 
-def test_a_run_is_given_what_the_runs_of_its_class_promise() -> None:
+def test_a_run_gets_the_memory_bound_of_its_class() -> None:
     world = World()
     young, grown, large = (a_run(world, four_runs(), *known) for known in ((2, 1.0), (40, 1.0), (40, 3.9)))
     assert wanted_gib(world, young) == pytest.approx(4 * MARGIN_OF_FOUR), "too young to go by its own use"
@@ -56,22 +56,22 @@ def test_a_run_is_given_what_the_runs_of_its_class_promise() -> None:
     assert world.fleet.arrays.promised[[young, grown, large]].all()
 
 
-def test_two_runs_of_a_class_are_given_what_each_needs_for_its_input() -> None:
+def test_runs_of_a_class_get_memory_for_the_size_of_their_input() -> None:
     world, runs = World(), ClassRuns()
     # Two GiB for each million rows.
     runs.memory = ClassMemory(RunMemory(2 * m * GIB, np.ones(AGES), input_size=m * 1e6) for m in (1.0, 2.0, 3.0, 4.0))
-    small, large, silent, huge = (a_run(world, runs, 2, 0.5) for _ in range(4))
+    small, large, unknown, huge = (a_run(world, runs, 2, 0.5) for _ in range(4))
     world.fleet.arrays.input_size[[small, large, huge]] = 1e6, 3e6, 50e6
     assert wanted_gib(world, small) == pytest.approx(2 * MARGIN_OF_FOUR)
     assert wanted_gib(world, large) == pytest.approx(6 * MARGIN_OF_FOUR)
-    assert wanted_gib(world, silent) == pytest.approx(8 * MARGIN_OF_FOUR)
+    assert wanted_gib(world, unknown) == pytest.approx(8 * MARGIN_OF_FOUR)
     assert wanted_gib(world, huge) == pytest.approx(0.55), "no run of its class was nearly as large"
-    assert world.fleet.arrays.promised[[small, large, silent]].all() and not world.fleet.arrays.promised[huge]
+    assert world.fleet.arrays.promised[[small, large, unknown]].all() and not world.fleet.arrays.promised[huge]
     assert "scaled to its input of 3e+06: with a probability" in explain_memory(runs, 3e6, 0.01)
     assert "its input of 5e+07 is far larger than that of the 4 earlier runs" in explain_memory(runs, 50e6, 0.01)
 
 
-def test_a_run_that_a_kill_costs_more_is_promised_more_and_later() -> None:
+def test_a_costly_run_gets_a_larger_margin_and_needs_more_earlier_runs() -> None:
     world, runs = World(), four_runs()
     plain, costly = (a_run(world, runs, 2, 0.5) for _ in range(2))
     world.fleet.arrays.costly[costly] = True
@@ -82,27 +82,27 @@ def test_a_run_that_a_kill_costs_more_is_promised_more_and_later() -> None:
     assert wanted_gib(world, costly) == pytest.approx(4 * (1 + 2 * MARGIN + SMALL_SAMPLE_MARGIN / 6))
 
 
-def test_the_next_run_of_a_group_is_taken_to_be_as_costly_as_its_last() -> None:
-    played, after = Played(workload="bert", costly=True), Groups()
-    played.step()
-    played.containers = {instance(): None}
-    played.step()
-    groups = played.engine.groups
-    after.add(MAIN, GroupStart(HistogramAggregate(), NOTHING, played.engine.kept_of(MAIN)), played.now_s, 0.1)
+def test_the_next_run_of_a_group_counts_as_costly_if_the_last_was() -> None:
+    driver, after = EngineDriver(workload="bert", costly=True), Groups()
+    driver.step()
+    driver.containers = {instance(): None}
+    driver.step()
+    groups = driver.engine.groups
+    after.add(MAIN, GroupStart(HistogramAggregate(), NOTHING, driver.engine.kept_of(MAIN)), driver.now_s, 0.1)
     assert groups.arrays.costly[groups.slots[MAIN]] and after.arrays.costly[after.slots[MAIN]]
 
 
-def test_without_a_promise_a_container_follows_its_own_largest_use_and_what_killed_its_like() -> None:
+def test_without_a_bound_a_container_gets_its_own_peak_or_what_a_killed_run_needed() -> None:
     world, killed = World(), ClassRuns()
     killed.memory = ClassMemory([RunMemory(3 * GIB, np.zeros(AGES), True)])
-    stranger, warned = a_run(world, None, 40, 1.0), a_run(world, killed, 40, 1.0)
-    assert wanted_gib(world, stranger) == pytest.approx(1.1)
-    assert wanted_gib(world, stranger, RailOptions(memory_margin=0.5)) == pytest.approx(1.5)
-    assert wanted_gib(world, warned) == pytest.approx(3.0)
-    assert not world.fleet.arrays.promised[[stranger, warned]].any()
+    without_class, with_killed_run = a_run(world, None, 40, 1.0), a_run(world, killed, 40, 1.0)
+    assert wanted_gib(world, without_class) == pytest.approx(1.1)
+    assert wanted_gib(world, without_class, RailOptions(memory_margin=0.5)) == pytest.approx(1.5)
+    assert wanted_gib(world, with_killed_run) == pytest.approx(3.0)
+    assert not world.fleet.arrays.promised[[without_class, with_killed_run]].any()
 
 
-def test_a_container_whose_start_nobody_saw_is_taken_to_have_used_what_its_group_did() -> None:
+def test_a_container_whose_start_was_not_seen_gets_the_peak_of_its_group() -> None:
     world = World()
     seen = a_run(world, None, 40, 1.0)
     old = a_run(world, None, 40, 1.0)
@@ -119,47 +119,47 @@ def test_a_peak_of_more_than_a_week_ago_is_forgotten() -> None:
     assert wanted_gib(world, slot) == pytest.approx(2.2)
 
 
-def test_of_many_runs_so_many_may_be_killed_as_is_told() -> None:
+def test_with_many_runs_the_bound_follows_the_accepted_share_of_kills() -> None:
     world, runs = World(), ClassRuns()
     runs.memory = ClassMemory(RunMemory(peak * GIB, np.ones(AGES)) for peak in np.linspace(1.0, 2.0, 199))
     slot = a_run(world, runs, 2, 0.5)
     strict, half = (wanted_gib(world, slot, RailOptions(target_kills=share)) for share in (0.01, 0.5))
     assert strict > 1.98 * (1 + MARGIN)
-    # A quarter may come above their peak, and a quarter rise more than is foreseen.
+    # A quarter may exceed the bound of their peak, and a quarter that of their rises.
     assert half == pytest.approx(1.75 * (1 + SMALL_SAMPLE_MARGIN / 199), rel=0.01)
 
 
-def test_what_was_declared_stays_for_ten_minutes_and_what_is_used_is_followed_at_once() -> None:
-    played = Played(workload="bert")
-    played.groups[MAIN] = Rules()
-    played.steps(590)
-    assert played.target()[1] == 4.0
-    played.steps(20)
-    assert played.target()[1] == pytest.approx(3.2)
-    played.uses[instance()] = 0.5, 6.0
-    played.step()
-    assert played.target()[1] == pytest.approx(6.6), "whenever CPU was decided last"
+def test_the_declared_request_stays_for_ten_minutes_and_usage_above_it_raises_it_at_once() -> None:
+    driver = EngineDriver(workload="bert")
+    driver.groups[MAIN] = Rules()
+    driver.steps(590)
+    assert driver.target()[1] == 4.0
+    driver.steps(20)
+    assert driver.target()[1] == pytest.approx(3.2)
+    driver.usage[instance()] = 0.5, 6.0
+    driver.step()
+    assert driver.target()[1] == pytest.approx(6.6), "independently of when CPU was decided"
 
 
 def test_a_kill_of_one_run_raises_the_others_of_its_class_in_the_same_step() -> None:
-    played = Played(workload="bert")
+    driver = EngineDriver(workload="bert")
     other = instance(1)
-    played.containers[other], played.uses[other] = running(workload="bert"), (0.5, 1.0)
-    played.engine.classes.runs(BERT, "main").memory = four_runs(peak_gib=1.0, rise=1.0).memory
-    played.steps(80)
-    assert played.target()[1] < 1.35
-    arrays = played.engine.fleet.arrays
-    slot = played.engine.fleet.members[other].slot
-    # The one that was killed is started again: what it had come to must be told to its class before it is forgotten.
-    played.containers[instance()] = running(workload="bert", started_s=played.now_s, restarts=1)
-    played.kills = [Kill(MAIN, instance(), played.now_s, 1.2 * GIB)]
-    played.step()
+    driver.containers[other], driver.usage[other] = running(workload="bert"), (0.5, 1.0)
+    driver.engine.classes.runs(BERT, "main").memory = four_runs(peak_gib=1.0, rise=1.0).memory
+    driver.steps(80)
+    assert driver.target()[1] < 1.35
+    arrays = driver.engine.fleet.arrays
+    slot = driver.engine.fleet.members[other].slot
+    # The killed container restarts: its class must learn its usage before that is reset.
+    driver.containers[instance()] = running(workload="bert", started_s=driver.now_s, restarts=1)
+    driver.kills = [Kill(MAIN, instance(), driver.now_s, 1.2 * GIB)]
+    driver.step()
     assert arrays.wanted[slot, MEMORY] > 1.4 * GIB
-    assert "below 1." in explain_memory(played.engine.classes.runs(BERT, "main"), math.nan, 0.01)
-    assert list(played.engine.classes.changed) == [BERT]
+    assert "below 1." in explain_memory(driver.engine.classes.runs(BERT, "main"), math.nan, 0.01)
+    assert list(driver.engine.classes.changed) == [BERT]
 
 
-def test_after_a_restart_a_run_goes_on_from_its_largest_use_and_its_rises() -> None:
+def test_after_a_restart_a_run_continues_with_its_peak_and_its_rises() -> None:
     before, after = World(), World()
     slot, again = (a_run(world, None, 0, 0.0) for world in (before, after))
     for used in (1.0, 2.0, 5.0, 5.0, 5.0, 7.0, 1.0):
@@ -167,12 +167,12 @@ def test_after_a_restart_a_run_goes_on_from_its_largest_use_and_its_rises() -> N
     kept = keep(before.fleet, before.fleet.by_slot[slot])
     restore(after.fleet, after.fleet.by_slot[again], kept)
     assert after.fleet.memory.largest_bytes[again] == 7.0
-    for fleet, place in ((before.fleet, slot), (after.fleet, again)):
-        fleet.memory.observe(np.array([place]), np.array([8.0]), 1)
+    for fleet, at in ((before.fleet, slot), (after.fleet, again)):
+        fleet.memory.observe(np.array([at]), np.array([8.0]), 1)
     np.testing.assert_allclose(after.fleet.memory.rises[again], before.fleet.memory.rises[slot])
 
 
-def test_state_kept_before_memory_of_late_and_the_past_were_goes_on_without_them() -> None:
+def test_older_state_without_recent_memory_and_own_past_is_restored_without_them() -> None:
     before, after = World(), World()
     slot, again = (a_run(world, None, 0, 0.0) for world in (before, after))
     kept = keep(before.fleet, before.fleet.by_slot[slot])
@@ -180,12 +180,12 @@ def test_state_kept_before_memory_of_late_and_the_past_were_goes_on_without_them
     del kept["memory_of_late"], kept["past"]
     restore(after.fleet, after.fleet.by_slot[again], kept)
     assert after.fleet.memory.age_steps[again] == 0
-    assert after.fleet.arrays.samples[again] == before.fleet.arrays.samples[slot], "all else is as it was"
+    assert after.fleet.arrays.samples[again] == before.fleet.arrays.samples[slot], "everything else is restored"
 
 
-def test_what_memory_rests_on_is_told_in_a_sentence() -> None:
+def test_a_memory_decision_is_explained_in_a_sentence() -> None:
     assert "no class" in explain_memory(None, math.nan, 0.01)
     assert "0 earlier runs of its class are too few" in explain_memory(ClassRuns(), math.nan, 0.01)
-    told = explain_memory(four_runs(), math.nan, 0.01)
-    assert "4 earlier runs" in told and "80%" in told
+    explanation = explain_memory(four_runs(), math.nan, 0.01)
+    assert "4 earlier runs" in explanation and "80%" in explanation
     assert not math.isnan(four_runs().memory.bounds(0.01).peak_bytes)

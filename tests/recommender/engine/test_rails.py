@@ -1,4 +1,4 @@
-"""What each guard rail does, by hand, and what all of them promise together."""
+"""Guard rails: each worked by hand, and what all of them guarantee together."""
 
 from __future__ import annotations
 
@@ -26,57 +26,57 @@ NO_HISTORY = (NOTHING,) * 3
 OPTIONS = RailOptions()
 
 
-def doubted(doubt: int, **more: Any) -> Row:
-    return {"doubt": doubt, **more}
+def doubted(doubt: int, **fields: Any) -> Row:
+    return {"doubt": doubt, **fields}
 
 
 CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "a trusted forecast passes": ({}, [0.5, 1.5], []),
-    "memory stays a tenth above what is in use": (
+    "memory stays a tenth above the working set": (
         {"working_set_bytes": 2 * GIB}, [0.5, 2.2], ["working set"],
     ),
-    "an unknown phase gives what the default recommender would say": (
+    "an unknown phase falls back to the default recommender": (
         doubted(PHASE_UNKNOWN), [0.6, 2.0], ["fallback"],
     ),
-    "and even that stays above what is in use": (
+    "the fallback stays above the working set": (
         doubted(PHASE_UNKNOWN, working_set_bytes=4 * GIB), [0.6, 4.4], ["fallback", "working set"],
     ),
-    "in doubt and without history the forecast is what there is": (
+    "in doubt without history the forecast stays": (
         doubted(PHASE_UNKNOWN, default_estimate=NO_HISTORY), [0.5, 1.5], ["fallback"],
     ),
-    "a guess takes nothing away": (
+    "a guess shrinks no request": (
         doubted(LITTLE_HISTORY, history_days=0.01, requests=(2.0, 1 * GIB)),
         [2.0, 2.0], ["fallback", "no shrinking on a guess"],
     ),
-    "an hour of history is no guess any more": (
+    "with an hour of history the default target is no guess": (
         doubted(PHASE_UNKNOWN, history_days=1 / 24, requests=(2.0, 4 * GIB)), [0.6, 2.0], ["fallback"],
     ),
-    "what others have taught stands until a container has shown enough to doubt it": (
+    "an established target stays while there is little history": (
         doubted(LITTLE_HISTORY, established=True, published=(0.9, 3 * GIB)), [0.9, 3.0], ["fallback"],
     ),
-    "which it has with a phase that nobody knows": (
+    "an established target falls back in an unknown phase": (
         doubted(PHASE_UNKNOWN, established=True, published=(0.9, 2 * GIB)), [0.6, 2.0], ["fallback"],
     ),
-    "and memory is held by its working set even then": (
+    "an established target stays above the working set": (
         doubted(LITTLE_HISTORY, established=True, published=(0.9, 3 * GIB), working_set_bytes=4 * GIB),
         [0.9, 4.4], ["fallback", "working set"],
     ),
-    "of a resource for which nothing stands the default recommender speaks": (
+    "a resource that was not published falls back": (
         doubted(LITTLE_HISTORY, established=True, published=(0.9, np.nan)), [0.9, 2.0], ["fallback"],
     ),
-    "violations above the target widen": (
+    "violations above the target widen the forecast": (
         {"over_budget": (True, False), "violations": (0.07, 0.0)}, [0.625, 1.5], ["violation budget"],
     ),
-    "but not what stands, which was, and would be in each step": (
+    "violations do not widen an established target again in each step": (
         doubted(LITTLE_HISTORY, established=True, published=(0.9, 3 * GIB), over_budget=(True, True)),
         [0.9, 3.0], ["fallback"],
     ),
-    "nor where strangers to it lean on it": (
+    "violations do not widen a published target that is enough for young containers": (
         {"keeps_published_cpu": True, "wanted": (0.6, 1.5 * GIB), "published": (0.6, 1.5 * GIB),
          "over_budget": (True, False)},
         [0.6, 1.5], [],
     ),
-    "and what their own use makes less is widened up to it": (
+    "a target cut to own use is widened up to the published one": (
         {
             "keeps_published_cpu": True, "wanted": (2.0, 1.5 * GIB), "published": (2.0, 1.5 * GIB),
              "over_budget": (True, False),
@@ -84,34 +84,34 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         },
         [1.375, 1.5], ["own use", "violation budget"],
     ),
-    "twice the target falls back": (
+    "violations of twice the target fall back": (
         doubted(TOO_MANY_VIOLATIONS, over_budget=(True, False), violations=(0.11, 0.0)),
         [0.75, 2.0], ["fallback", "violation budget"],
     ),
-    "memory that earlier runs promise stands whatever is doubted of the CPU": (
+    "memory bounded by earlier runs stays although CPU is in doubt": (
         doubted(
             TOO_MANY_VIOLATIONS, violations=(0.11, 0.0), promised=True, limits_follow=True,
             wanted=(0.5, 7 * GIB), published=(0.5, 7 * GIB),
         ),
         [0.6, 7.0], ["fallback"],
     ),
-    "also where it is less than the default recommender's": (
+    "memory bounded by earlier runs stays below the default target": (
         doubted(PHASE_UNKNOWN, promised=True), [0.6, 1.5], ["fallback"],
     ),
-    "but not where a change makes pods anew": (
+    "memory bounded by earlier runs falls back where a change evicts": (
         doubted(PHASE_UNKNOWN, promised=True, evicts=True, wanted=(0.5, 7 * GIB)), [0.6, 2.0], ["fallback"],
     ),
-    "what it has is not widened, step by step without end": (
+    "a request kept on a guess is not widened step by step": (
         doubted(
             TOO_MANY_VIOLATIONS, over_budget=(True, False), violations=(0.11, 0.0), history_days=0.01,
             requests=(2.0, 2 * GIB),
         ),
         [2.0, 2.0], ["fallback", "violation budget", "no shrinking on a guess"],
     ),
-    "a container that uses just what it has gets more, to show what it wants": (
+    "a saturated container gets more CPU to show its demand": (
         {"saturated_cpu_cores": 0.8, "requests": (2.0, 1.5 * GIB)}, [1.0, 1.5], ["room to show"],
     ),
-    "or what is forecast, if that is more": (
+    "a saturated container gets the forecast if that is more": (
         {"saturated_cpu_cores": 0.2}, [0.5, 1.5], [],
     ),
     "memory rises at once": (
@@ -120,194 +120,196 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "memory falls late": (
         {"published": (0.5, 4.0 * GIB), "less_memory_since_s": 9_900.0}, [0.5, 4.0], ["slow shrink"],
     ),
-    "what was declared falls no sooner": (
+    "a declared request falls no sooner": (
         {"requests": (0.5, 4.0 * GIB)}, [0.5, 4.0], ["slow shrink"],
     ),
-    "and not before less of it was wanted at all": (
+    "memory does not fall in the step that first wants less": (
         {"published": (0.5, 4.0 * GIB)}, [0.5, 4.0], ["slow shrink"],
     ),
-    "and in steps": (
+    "memory falls in steps": (
         {"published": (0.5, 4.0 * GIB), "less_memory_since_s": 9_000.0}, [0.5, 3.2], ["slow shrink"],
     ),
-    "a last small step goes all the way": (
+    "the last small step goes all the way": (
         {"published": (0.5, 1.6 * GIB), "less_memory_since_s": 9_000.0}, [0.5, 1.5], [],
     ),
-    "a kill for memory is not forgotten": (
+    "memory stays above the floor after an OOM kill": (
         {"kill_floor_bytes": 3 * GIB}, [0.5, 3.0], ["OOM bump"],
     ),
-    "before its first hour a container may be given what it declares, and no more for what others needed": (
+    "in its first hour what others needed is capped at the declared CPU": (
         {"wanted": (3.0, 1.5 * GIB), "history_days": 0.01, "declared_cores": 0.9, "default_estimate": NO_HISTORY},
         [0.9, 1.5], ["own use"],
     ),
-    "unless it uses more than it declares": (
+    "in its first hour own use above the declared CPU counts": (
         {"wanted": (3.0, 1.5 * GIB), "history_days": 0.01, "declared_cores": 0.9, "recent_cpu_cores": 2.0},
         [2.2, 1.5], ["own use"],
     ),
-    "or declares nothing": (
+    "in its first hour there is no cap without a declared CPU": (
         {"wanted": (3.0, 1.5 * GIB), "history_days": 0.01}, [3.0, 1.5], [],
     ),
-    "or earlier runs of its class say so": (
+    "in its first hour earlier runs of the class are not capped": (
         {"wanted": (3.0, 1.5 * GIB), "history_days": 0.01, "declared_cores": 0.9, "from_experience": True},
         [3.0, 1.5], [],
     ),
-    "too many changes hold what is applied": (
+    "after too many changes the target does not fall": (
         {"published": (0.9, 2.0 * GIB), "less_memory_since_s": 0.0, "resizes_exhausted": (True, True)},
         [0.9, 2.0], ["slow shrink", "resize limit"],
     ),
-    "but not memory that must rise": (
+    "after too many changes memory still rises": (
         {"published": (0.9, 1.0 * GIB), "resizes_exhausted": (True, True)}, [0.9, 1.5], ["resize limit"],
     ),
-    "nor CPU that must rise": (
+    "after too many changes CPU still rises": (
         {"published": (0.3, 1.5 * GIB), "resizes_exhausted": (True, True)}, [0.5, 1.5], [],
     ),
-    "memory that rises step by step takes no change away from CPU": (
+    "changes of memory do not count for CPU": (
         {"published": (0.9, 1.0 * GIB), "resizes_exhausted": (False, True)}, [0.5, 1.5], [],
     ),
-    "nor the default recommender's, whose bounds let everybody be": (
+    "too many changes do not stop the default target where a change evicts": (
         {"evicts": True, "published": (0.9, 2 * GIB), "resizes_exhausted": (True, True)},
         [0.6, 2.0], ["no needless restart"],
     ),
-    "where earlier runs promise that it is needed no more, it falls at once": (
+    "memory falls at once to what earlier runs bound": (
         {"published": (0.5, 4.0 * GIB), "promised": True}, [0.5, 1.5], [],
     ),
-    "what a full node has put off for long is not asked for any more": (
+    "a resize that a full node deferred for long is withdrawn": (
         {"requests": (0.3, 1.5 * GIB), "deferred_s": 200.0}, [0.3, 1.5], ["room"],
     ),
-    "also where a kill showed that it is enough": (
+    "a deferred resize is withdrawn if the request covers the kill floor": (
         {"requests": (0.3, 1.5 * GIB), "deferred_s": 200.0, "kill_floor_bytes": 1.5 * GIB}, [0.3, 1.5], ["room"],
     ),
-    "unless it is killed for want of it where it is": (
+    "a deferred resize stays if the request is below the kill floor": (
         {"requests": (0.3, 1.5 * GIB), "deferred_s": 200.0, "kill_floor_bytes": 2.5 * GIB}, [0.5, 2.5], ["OOM bump"],
     ),
-    "but waited for at first": (
+    "a resize that was deferred recently stays": (
         {"requests": (0.3, 1.5 * GIB), "deferred_s": 100.0}, [0.5, 1.5], [],
     ),
-    "where a change makes pods anew they get what the default recommender would say": (
+    "where a change evicts, pods get the default target": (
         {"evicts": True}, [0.6, 2.0], ["no needless restart"],
     ),
-    "and no more for violations, nor to show what they want": (
+    "where a change evicts, nothing is added for violations or saturation": (
         {"evicts": True, "over_budget": (True, True), "saturated_cpu_cores": 0.8, "requests": (0.8, 4 * GIB)},
         [0.6, 2.0], ["no needless restart"],
     ),
-    "in doubt that is the fallback's doing": (
+    "where a change evicts, a doubt is named as the fallback": (
         doubted(PHASE_UNKNOWN, evicts=True), [0.6, 2.0], ["fallback"],
     ),
-    "without history the forecast is what there is for them, too": (
+    "where a change evicts, the forecast stays without history": (
         {"evicts": True, "default_estimate": NO_HISTORY, "history_days": 0.0}, [0.5, 1.5], [],
     ),
-    "memory whose limit moves along is not taken away before the default recommender would": (
+    "where limits follow, memory falls no sooner than the default recommender's": (
         {"limits_follow": True, "requests": (0.5, 4 * GIB)}, [0.5, 4.0], ["limit"],
     ),
-    "which takes what is above its upper bound, and gives its target at once: half of the way would be held as long": (
+    "where limits follow, memory above the upper bound falls to the default target in one step": (
         {"limits_follow": True, "requests": (0.5, 20 * GIB), "published": (0.5, 20 * GIB),
          "less_memory_since_s": 9_000.0},
         [0.5, 2.0], ["limit"],
     ),
-    "nor longer than half a day, from which on the default's target is given to all": (
+    "where limits follow, memory falls to the default target after half a day": (
         {"limits_follow": True, "published": (0.5, 1.5 * GIB), "requests": (0.5, 4 * GIB), "youngest_s": 43_200.0},
         [0.5, 2.0], ["limit"],
     ),
-    "after a kill it is the default's target, too: its margin lies above the bump": (
+    "where limits follow, the default target is kept after a kill: it is above the bump": (
         {"limits_follow": True, "requests": (0.5, 1.5 * GIB), "kill_floor_bytes": 1.8 * GIB}, [0.5, 2.0], ["limit"],
     ),
-    "unless enough earlier runs of its class show that no peak will come": (
+    "where limits follow, memory falls at once to what earlier runs bound": (
         {"limits_follow": True, "requests": (0.5, 4 * GIB), "promised": True}, [0.5, 1.5], [],
     ),
-    "what CPU others needed counts up to what it uses itself, and a tenth": (
+    "CPU that others needed is capped at own use and a tenth": (
         {"wanted": (5.0, 1.5 * GIB), "recent_cpu_cores": 4.0}, [4.4, 1.5], ["own use"],
     ),
-    "or up to what the default recommender would say": (
+    "CPU that others needed is capped at the default target if that is more": (
         {"wanted": (5.0, 1.5 * GIB), "recent_cpu_cores": 0.1}, [0.6, 1.5], ["own use"],
     ),
-    "but memory that its class promises, or a killed run of it needed, counts whoever decides CPU": (
+    "memory that others needed is not capped": (
         {"wanted": (0.5, 9 * GIB), "recent_cpu_cores": 4.0, "peak_bytes": 3 * GIB}, [0.5, 9.0], [],
     ),
-    "unless those are earlier runs of its own class": (
+    "CPU that earlier runs of the class needed is not capped": (
         {"wanted": (5.0, 9 * GIB), "from_experience": True}, [5.0, 9.0], [],
     ),
-    "or there is no hour of history of its own": (
+    "just before an hour of history there is no cap without a declared CPU": (
         {"wanted": (5.0, 9 * GIB), "history_days": 0.04}, [5.0, 9.0], [],
     ),
-    "what may begin again keeps what a run needed most, and a tenth": (
+    "a run that may start again keeps its peak and a tenth": (
         {"keeps_peak": True, "peak_bytes": 4 * GIB}, [0.5, 4.4], ["start again"],
     ),
-    "which is nothing where nothing is known": (
+    "without a known peak there is none to keep": (
         {"keeps_peak": True, "peak_bytes": 0.0}, [0.5, 1.5], [],
     ),
-    "and more memory than that passes": (
+    "memory above the peak of a run passes": (
         {"keeps_peak": True, "peak_bytes": 1.2 * GIB}, [0.5, 1.5], [],
     ),
-    "while nothing is told of it, what stands is kept though less was wanted for long": (
+    "without samples the published target stays although less was wanted for long": (
         {"silent": True, "published": (0.9, 4.0 * GIB), "less_memory_since_s": 0.0},
         [0.9, 4.0], ["slow shrink", "silence"],
     ),
-    "and though more was": (
+    "without samples the published target stays although more is wanted": (
         {"silent": True, "published": (0.3, 1.0 * GIB)}, [0.3, 1.0], ["silence"],
     ),
-    "of which nothing stands gets what is foreseen": (
+    "without samples a resource that was not published gets the forecast": (
         {"silent": True, "published": (0.3, np.nan)}, [0.3, 1.5], ["silence"],
     ),
-    "and then as much as the default recommender would give": (
+    "without samples a kill above the published memory falls back": (
         doubted(SILENT, silent=True, published=(0.5, 1 * GIB), kill_floor_bytes=1.2 * GIB),
         [0.5, 2.0], ["fallback", "silence"],
     ),
-    "a kill is news all the same": (
+    "without samples a kill still raises memory": (
         {"silent": True, "published": (0.5, 1.5 * GIB), "kill_floor_bytes": 3 * GIB}, [0.5, 3.0], ["OOM bump"],
     ),
-    "nothing is known, nothing is said": (
+    "without containers and history there is no target": (
         doubted(NO_CONTAINER, wanted=NOTHING, default_estimate=NO_HISTORY, working_set_bytes=np.nan), [np.nan, np.nan],
         ["fallback"],
     ),
 }  # fmt: skip
 
 
-def test_each_rail_by_hand_all_groups_at_once() -> None:
-    all_of_them = situation([row for row, _, _ in CASES.values()])
-    found = apply_rails(all_of_them, OPTIONS)
-    for place, (name, (_, target, rails)) in enumerate(CASES.items()):
-        cpu_cores, memory_bytes = found.target[place]
+def test_each_rail_moves_the_target_in_its_cases() -> None:
+    rows = situation([row for row, _, _ in CASES.values()])
+    found = apply_rails(rows, OPTIONS)
+    for slot, (name, (_, target, rails)) in enumerate(CASES.items()):
+        cpu_cores, memory_bytes = found.target[slot]
         np.testing.assert_allclose([cpu_cores, memory_bytes / GIB], target, rtol=1e-9, err_msg=name)
-        notes = rail_notes(found.acted, place, all_of_them, OPTIONS)
+        notes = rail_notes(found.acted, slot, rows, OPTIONS)
         assert [rail for rail, _ in notes] == rails, name
 
 
-WORDS = {
-    "an unknown phase gives what the default recommender would say": [
+EXPLANATIONS = {
+    "an unknown phase falls back to the default recommender": [
         "phase unknown: as the default recommender",
     ],
-    "what others have taught stands until a container has shown enough to doubt it": ["too little history: unchanged"],
-    "memory that earlier runs promise stands whatever is doubted of the CPU": [
+    "an established target stays while there is little history": ["too little history: unchanged"],
+    "memory bounded by earlier runs stays although CPU is in doubt": [
         "violations of 11.0% (CPU) and 0.0% (memory) although the margin was widened: "
         "as the default recommender, except for memory, which earlier runs bound",
     ],
-    "in doubt and without history the forecast is what there is": ["phase unknown; no history to fall back on"],
-    "twice the target falls back": [
+    "in doubt without history the forecast stays": ["phase unknown; no history to fall back on"],
+    "violations of twice the target fall back": [
         "violations of 11.0% (CPU) and 0.0% (memory) although the margin was widened: as the default recommender",
         "cpu: violations above the target, 1.25 times the forecast",
     ],
-    "memory stays a tenth above what is in use": ["10% above the present working set"],
+    "memory stays a tenth above the working set": ["10% above the present working set"],
     "memory falls late": ["kept until less has been wanted for 600 s"],
-    "and in steps": ["20% at a time"],
-    "a kill for memory is not forgotten": ["a container was killed for memory: at least 3072 MiB"],
-    "but not memory that must rise": ["cpu and memory: changed 12 times within the last hour, as often as allowed"],
-    "what a full node has put off for long is not asked for any more": [
+    "memory falls in steps": ["20% at a time"],
+    "memory stays above the floor after an OOM kill": ["a container was killed for memory: at least 3072 MiB"],
+    "after too many changes memory still rises": [
+        "cpu and memory: changed 12 times within the last hour, as often as allowed"
+    ],
+    "a resize that a full node deferred for long is withdrawn": [
         "no room on the node for 200 s: not above its present requests",
     ],
-    "where a change makes pods anew they get what the default recommender would say": [
+    "where a change evicts, pods get the default target": [
         "a change restarts it: as the default recommender",
     ],
-    "what may begin again keeps what a run needed most, and a tenth": [
+    "a run that may start again keeps its peak and a tenth": [
         "the peak of a run and 10%: it may start again",
     ],
-    "and though more was": ["unchanged while there are no samples"],
+    "without samples the published target stays although more is wanted": ["unchanged while there are no samples"],
 }
 
 
-def test_every_rail_that_acted_says_why_in_words() -> None:
-    rows = situation([CASES[name][0] for name in WORDS])
+def test_every_rail_that_acted_is_explained() -> None:
+    rows = situation([CASES[name][0] for name in EXPLANATIONS])
     found = apply_rails(rows, OPTIONS)
-    for place, (name, words) in enumerate(WORDS.items()):
-        assert [told for _, told in rail_notes(found.acted, place, rows, OPTIONS)] == words, name
+    for slot, (name, explanations) in enumerate(EXPLANATIONS.items()):
+        assert [explanation for _, explanation in rail_notes(found.acted, slot, rows, OPTIONS)] == explanations, name
 
 
 amount = st.floats(0.01, 100.0)
@@ -343,18 +345,16 @@ ROW = st.fixed_dictionaries(
 
 
 @given(st.lists(ROW, min_size=1, max_size=6))
-def test_all_groups_together_are_guarded_as_one_by_one(rows: list[Row]) -> None:
+def test_rails_treat_groups_together_as_one_by_one(rows: list[Row]) -> None:
     together = apply_rails(situation(rows), OPTIONS)
-    for place, row in enumerate(rows):
+    for slot, row in enumerate(rows):
         alone = apply_rails(situation([row]), OPTIONS)
-        np.testing.assert_array_equal(together.target[place], alone.target[0])
-        np.testing.assert_array_equal(together.acted[:, place], alone.acted[:, 0])
+        np.testing.assert_array_equal(together.target[slot], alone.target[0])
+        np.testing.assert_array_equal(together.acted[:, slot], alone.acted[:, 0])
 
 
 @given(st.lists(ROW, min_size=1, max_size=6))
-def test_while_something_is_told_no_rail_leaves_less_memory_than_is_in_use_or_drops_it_faster_than_allowed(
-    rows: list[Row],
-) -> None:
+def test_with_samples_memory_covers_the_working_set_and_falls_no_faster_than_allowed(rows: list[Row]) -> None:
     rows = [{**row, "silent": False, "deferred_s": 0.0, "wanted": (0.5, 0.1 * GIB)} for row in rows]
     s = situation(rows)
     memory, applied = apply_rails(s, OPTIONS).target[:, 1], s.groups.published[:, 1]
@@ -365,14 +365,14 @@ def test_while_something_is_told_no_rail_leaves_less_memory_than_is_in_use_or_dr
 
 
 @given(st.lists(ROW, min_size=1, max_size=6))
-def test_of_the_silent_nothing_moves_but_for_a_kill_and_a_full_node(rows: list[Row]) -> None:
+def test_without_samples_kills_and_deferred_resizes_no_target_moves(rows: list[Row]) -> None:
     rows = [
         {**row, "silent": True, "deferred_s": 0.0, "published": (1.0, GIB), "kill_floor_bytes": 0.0} for row in rows
     ]
     np.testing.assert_array_equal(apply_rails(situation(rows), OPTIONS).target, [(1.0, GIB)] * len(rows))
 
 
-def test_only_who_has_too_little_because_of_us_leaves_the_default_recommenders_wide_bounds() -> None:
+def test_the_default_target_has_the_default_bounds_except_after_too_many_violations() -> None:
     rows = [
         doubted(LITTLE_HISTORY),
         doubted(TOO_MANY_VIOLATIONS, violations=(0.11, 0.0)),

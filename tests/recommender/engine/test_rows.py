@@ -1,4 +1,4 @@
-"""The latest rows of each slot, whatever was appended to whom before."""
+"""The latest rows of each slot, in whatever order they were appended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_newest_rows_are_those_appended_last() -> None:
 
 
 @given(st.lists(st.sets(st.integers(0, SLOTS - 1), min_size=1), max_size=40), st.integers(0, 60))
-def test_whoever_has_rows_appended_each_keeps_its_own(appended: list[set[int]], reset_at: int) -> None:
+def test_each_slot_keeps_its_own_rows(appended: list[set[int]], reset_at: int) -> None:
     rows, kept = Rows(WIDTH), {slot: [] for slot in range(SLOTS)}
     rows.grow(SLOTS)
     for number, slots in enumerate(appended):
@@ -44,16 +44,16 @@ def test_whoever_has_rows_appended_each_keeps_its_own(appended: list[set[int]], 
         assert usage[:, 0].tolist() == [slot + number for number in kept[slot][len(kept[slot]) - n :]]
 
 
-def test_all_rows_are_labelled_anew_oldest_first() -> None:
-    rows, told = Rows(WIDTH), []
+def test_all_rows_are_relabelled_oldest_first() -> None:
+    rows, relabelled = Rows(WIDTH), []
     rows.grow(SLOTS)
     for number in range(8):
         rows.append(np.array([2]), np.full((1, 2), float(number)), np.array([0]))
 
-    def tell(slots: np.ndarray, usage: np.ndarray) -> np.ndarray:
-        told.append(usage[0, 0])
+    def relabel(slots: np.ndarray, usage: np.ndarray) -> np.ndarray:
+        relabelled.append(usage[0, 0])
         return np.array([int(usage[0, 0]) + 10])
 
-    assert rows.relabel(np.array([2]), tell).tolist() == [17]
-    assert told == [3.0, 4.0, 5.0, 6.0, 7.0]
+    assert rows.relabel(np.array([2]), relabel).tolist() == [17]
+    assert relabelled == [3.0, 4.0, 5.0, 6.0, 7.0]
     assert rows.latest(2, WIDTH)[1].tolist() == [13, 14, 15, 16, 17]

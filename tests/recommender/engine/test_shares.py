@@ -1,4 +1,4 @@
-"""Shares of a node: by hand, by the rail, at the edges, and in a whole engine on a node that divides as kernels do."""
+"""Nodes whose containers share CPU: worked by hand, in the guard rail, and in an engine on a simulated node."""
 
 from __future__ import annotations
 
@@ -41,88 +41,88 @@ def node_of(
 
 
 def divide_cores(nodes: Sequence[SharedNode], wanted: np.ndarray) -> np.ndarray:
-    """What is given where no container is yet to come."""
+    """Cores of each group; none waits for its first container, so none is capped."""
     return shares.divide_cores(nodes, wanted, np.full(len(wanted), np.inf))
 
 
-def test_where_there_is_enough_for_all_each_has_what_it_wants() -> None:
+def test_with_enough_cpu_each_group_gets_what_it_wants() -> None:
     wanted = np.array([1.0, 2.5, 9.0])
     assert divide_cores([node_of(0, 1, weights=[1.0, 0.25])], wanted).tolist() == [1.0, 2.5, 9.0]
 
 
-def test_what_one_does_not_want_goes_to_the_others() -> None:
-    """By weights 3 to 1 they would have three and one; the first waits, and wants half a core."""
+def test_cpu_that_one_group_does_not_want_goes_to_the_others() -> None:
+    """By weights of 3 to 1 they would have three cores and one, but the first wants half a core."""
     assert divide_cores([node_of(0, 1, weights=[0.75, 0.25])], np.array([0.5, 6.0])).tolist() == [0.5, 3.5]
 
 
-def test_one_that_is_held_back_gets_its_share_whatever_was_foreseen_of_it() -> None:
-    """What it got so far was one core, and so one is foreseen."""
+def test_a_container_that_is_held_back_gets_its_share_whatever_its_forecast() -> None:
+    """So far it got one core, so one is forecast."""
     node = node_of(0, 1, weights=[0.75, 0.25], held_back=(0,))
     assert divide_cores([node], np.array([1.0, 3.0])).tolist() == [3.0, 1.0]
 
 
-def test_who_uses_all_that_it_is_entitled_to_on_a_busy_node_is_held_back() -> None:
-    """Equal requests entitle to two of four cores each: the one that uses half a core leaves the rest to the other."""
-    told = Told(FAST, SLOW)
-    (node,) = told.tell({FAST: 3.5, SLOW: 0.5}, {})
-    assert node.held_back.tolist() == [True, True], "one sample may tell of the time before"
-    (node,) = told.tell({FAST: 3.5, SLOW: 0.5}, {})
+def test_a_container_that_uses_its_entitlement_on_a_busy_node_is_held_back() -> None:
+    """Equal requests entitle each to two of four cores; what one does not use goes to the other."""
+    driver = SharesDriver(FAST, SLOW)
+    (node,) = driver.step({FAST: 3.5, SLOW: 0.5}, {})
+    assert node.held_back.tolist() == [True, True], "the first sample may cover the time before"
+    (node,) = driver.step({FAST: 3.5, SLOW: 0.5}, {})
     assert node.held_back.tolist() == [True, False]
-    (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {})
+    (node,) = driver.step({FAST: 2.0, SLOW: 2.0}, {})
     assert node.held_back.tolist() == [True, True]
-    (node,) = told.tell({FAST: 2.5, SLOW: 0.5}, {})
+    (node,) = driver.step({FAST: 2.5, SLOW: 0.5}, {})
     assert node.held_back.tolist() == [False, False], "a core is idle"
-    (node,) = Told(FAST, SLOW).tell({FAST: 2.0}, {})
-    assert node.held_back.tolist() == [True, True], "of one that is new nothing is known"
+    (node,) = SharesDriver(FAST, SLOW).step({FAST: 2.0}, {})
+    assert node.held_back.tolist() == [True, True], "nothing is known of a new container"
 
 
-def test_one_that_has_just_been_given_more_is_not_taken_to_want_less_before_its_samples_can_show_it() -> None:
-    told = Told(FAST, SLOW)
+def test_after_a_raise_a_container_counts_as_held_back_until_its_samples_show_less() -> None:
+    driver = SharesDriver(FAST, SLOW)
     for _ in range(2):
-        told.tell({FAST: 2.0, SLOW: 2.0}, {})
-    told.shares.place(FAST, sharing(FAST, request_cores=14.0), math.nan, told.now_s)
-    (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {})
-    assert node.held_back.tolist() == [True, True], "the sample is a mean over the time before as well"
+        driver.step({FAST: 2.0, SLOW: 2.0}, {})
+    driver.shares.place(FAST, sharing(FAST, request_cores=14.0), math.nan, driver.now_s)
+    (node,) = driver.step({FAST: 2.0, SLOW: 2.0}, {})
+    assert node.held_back.tolist() == [True, True], "the sample averages over the time before as well"
     for _ in range(3):
-        (node,) = told.again()
-        assert node.held_back.tolist() == [True, True], "the same sample once more is no news"
-    (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {})
-    assert node.held_back.tolist() == [False, True], "it could have had three and a half"
+        (node,) = driver.step_with_same_samples()
+        assert node.held_back.tolist() == [True, True], "a repeated sample shows nothing new"
+    (node,) = driver.step({FAST: 2.0, SLOW: 2.0}, {})
+    assert node.held_back.tolist() == [False, True], "it was entitled to three and a half cores"
 
 
-def test_what_a_container_used_beside_another_says_nothing_of_what_it_wants_once_that_has_gone() -> None:
-    told = Told(FAST, SLOW, WEB)
-    told.shares.place(WEB, sharing(WEB, request_cores=12.0), math.nan, told.now_s)
+def test_after_a_container_leaves_the_others_count_as_held_back_until_new_samples() -> None:
+    driver = SharesDriver(FAST, SLOW, WEB)
+    driver.shares.place(WEB, sharing(WEB, request_cores=12.0), math.nan, driver.now_s)
     for _ in range(3):
-        (node,) = told.tell({FAST: 0.5, SLOW: 0.5, WEB: 3.0}, {})
+        (node,) = driver.step({FAST: 0.5, SLOW: 0.5, WEB: 3.0}, {})
     assert node.held_back.tolist() == [True, True, True]
-    told.shares.forget(WEB, told.now_s)
-    (node,) = told.again()
+    driver.shares.forget(WEB, driver.now_s)
+    (node,) = driver.step_with_same_samples()
     assert node.held_back.tolist() == [True, True], "of four cores both were entitled to half a core"
 
 
-def test_together_they_request_no_more_than_their_owners_do() -> None:
+def test_containers_of_a_node_together_request_no_more_than_their_owners_declared() -> None:
     """Four cores go three to one; their owners request 200m in all, which leaves the node open to more pods."""
     node = node_of(0, 1, weights=[0.75, 0.25], held_back=(0, 1))._replace(declared_cores=0.2)
     np.testing.assert_allclose(divide_cores([node], np.array([1.0, 3.0])), [0.15, 0.05])
-    told = Told(FAST, SLOW)
-    told.shares.place(WEB, sharing(WEB), 0.1, told.now_s)
-    assert told.tell({FAST: 1.0}, {})[0].declared_cores == 2.0 + 2.0 + 0.1
-    nothing = Told(FAST)
-    nothing.shares.place(SLOW, sharing(SLOW, request_cores=math.nan), math.nan, nothing.now_s)
-    (node,) = nothing.tell({FAST: 4.0}, {})
-    assert divide_cores([node], np.array([3.0, 3.0])).tolist() == [2.0, 2.0], "who declares nothing sets no bound"
+    driver = SharesDriver(FAST, SLOW)
+    driver.shares.place(WEB, sharing(WEB), 0.1, driver.now_s)
+    assert driver.step({FAST: 1.0}, {})[0].declared_cores == 2.0 + 2.0 + 0.1
+    undeclared = SharesDriver(FAST)
+    undeclared.shares.place(SLOW, sharing(SLOW, request_cores=math.nan), math.nan, undeclared.now_s)
+    (node,) = undeclared.step({FAST: 4.0}, {})
+    assert divide_cores([node], np.array([3.0, 3.0])).tolist() == [2.0, 2.0], "no request, no cap"
 
 
-def test_a_group_on_several_nodes_has_the_largest_of_its_shares_and_one_of_which_nothing_is_known_has_none() -> None:
+def test_a_group_on_several_nodes_gets_its_largest_share_and_an_unknown_one_none() -> None:
     nodes = [node_of(0, 1, cpu_cores=2.0), node_of(0, 2, cpu_cores=8.0)]
     given = divide_cores(nodes, np.array([6.0, 6.0, np.nan]))
     np.testing.assert_array_equal(given, [6.0, 1.0, np.nan])
 
 
-def test_the_rail_gives_shares_of_cpu_alone_and_not_where_a_change_restarts() -> None:
-    wants = {"wanted": (3.0, 2 * GIB), "recent_cpu_cores": 3.0}
-    rows = [wants, wants, {**wants, "evicts": True}]
+def test_the_rail_divides_cpu_alone_and_not_where_a_change_evicts() -> None:
+    row = {"wanted": (3.0, 2 * GIB), "recent_cpu_cores": 3.0}
+    rows = [row, row, {**row, "evicts": True}]
     target = apply_rails(situation(rows, [node_of(0, 1, 2, cpu_cores=3.0)]), RailOptions()).target
     assert target[:2].tolist() == [[1.2, 2 * GIB]] * 2, "the third wants 0.6"
     assert target[2, CPU] == 0.6
@@ -132,8 +132,8 @@ def sharing(instance: Instance, node: str = "n0", request_cores: float = 2.0, by
     return running(group=GROUPS[instance], requests=(request_cores, GIB), shares_node=node, shares_by=by)
 
 
-def test_a_container_that_is_yet_to_come_asks_for_no_more_than_its_owner() -> None:
-    """It will share a node: with all that its class needs it would find room on none."""
+def test_a_container_that_has_not_started_requests_no_more_than_its_owner_declared() -> None:
+    """It will share a node; with all that its class needs it might fit on none."""
     (row,) = apply_rails(
         situation([{"wanted": (3.0, 2 * GIB), "recent_cpu_cores": 3.0, "shares": True, "declared_cores": 0.1}]),
         RailOptions(),
@@ -141,8 +141,8 @@ def test_a_container_that_is_yet_to_come_asks_for_no_more_than_its_owner() -> No
     assert row.tolist() == [0.1, 2 * GIB]
 
 
-class Told:
-    """Shares of which tests tell step by step."""
+class SharesDriver:
+    """Steps shares with the usage and losses that a test sets."""
 
     def __init__(self, *instances: Instance, cpu_cores: float = 4.0) -> None:
         self.shares, self.now_s = Shares(lambda _: Work(0.0, None), OPTIONS), NOW_S
@@ -152,101 +152,101 @@ class Told:
         for instance in instances:
             self.shares.place(instance, sharing(instance), math.nan, NOW_S)
 
-    def tell(
+    def step(
         self, uses: Mapping[Instance, float], losses: Mapping[Instance, float], curve: str = "loss"
     ) -> list[SharedNode]:
-        """Ten seconds of use, and the losses at their end; those told before are told again."""
+        """Ten seconds of usage, and losses at their end; earlier losses are passed again."""
         self.now_s += 10.0
         self.samples = [(instance, Sample(self.now_s, cores, GIB)) for instance, cores in uses.items()]
         self.losses |= {instance: Evaluation(loss, 0.0, self.now_s, curve) for instance, loss in losses.items()}
         self.shares.observe(Samples.of(self.samples), self.losses, self.now_s)
         return self.shares.shared(self.now_s, SLOTS, Report())
 
-    def again(self) -> list[SharedNode]:
-        """Five seconds later, while metrics still tell of the same samples."""
+    def step_with_same_samples(self) -> list[SharedNode]:
+        """Five seconds later, with the same samples again."""
         self.shares.observe(Samples.of(self.samples), {}, self.now_s + 5.0)
         return self.shares.shared(self.now_s + 5.0, SLOTS, Report())
 
 
-def test_a_job_that_learns_less_and_less_for_what_it_uses_has_less_weight_and_not_less_than_the_floor() -> None:
-    """After three intervals one has learned as before and the other next to nothing."""
-    told, loss = Told(FAST, SLOW), 10.0
+def test_a_job_that_learns_less_for_its_cpu_has_less_weight_down_to_a_floor() -> None:
+    """One job learns as fast as before, the other next to nothing after a few steps."""
+    driver, loss = SharesDriver(FAST, SLOW), 10.0
     weights: list[tuple[float, ...]] = []
     for step in range(12):
         flat = max(5.0, 9.0 - step)
-        (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {FAST: loss - 0.3 * step, SLOW: flat})
+        (node,) = driver.step({FAST: 2.0, SLOW: 2.0}, {FAST: loss - 0.3 * step, SLOW: flat})
         weights.append(tuple(node.weights))
     assert weights[0] == (1.0, 1.0), "nothing is known yet"
     assert weights[-1][0] > 0.9
-    assert weights[-1][1] == 0.25, "one of two times beta"
+    assert weights[-1][1] == 0.25, "the floor: one of two jobs times beta"
 
 
-def test_jobs_that_learn_alike_have_alike_weights_however_seldom_one_of_them_tells() -> None:
-    """One tells of each ten seconds, the other of each two minutes; FlowCon looks every 20 s."""
-    told, weights = Told(FAST, SLOW), []
+def test_jobs_that_learn_alike_have_equal_weights_although_one_reports_rarely() -> None:
+    """One reports every ten seconds, the other every two minutes; FlowCon runs every 20 s."""
+    driver, weights = SharesDriver(FAST, SLOW), []
     for step in range(1, 61):
         loss = 10.0 - 0.1 * step
         seldom = {SLOW: loss} if step % 12 == 1 else {}
-        (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {FAST: loss, **seldom})
+        (node,) = driver.step({FAST: 2.0, SLOW: 2.0}, {FAST: loss, **seldom})
         weights.append(node.weights)
-    assert all(told.shares._nodes["n0"].flowcon.members[name].state is LearningState.NEW for name in names_of(told))
+    assert all(driver.shares._nodes["n0"].flowcon.members[name].state is LearningState.NEW for name in names_of(driver))
     for pair in weights[16:]:
         assert pair == pytest.approx([0.5, 0.5], rel=0.05)
 
 
-def names_of(told: Told) -> list[str]:
-    return list(told.shares._nodes["n0"].flowcon.members)
+def names_of(driver: SharesDriver) -> list[str]:
+    return list(driver.shares._nodes["n0"].flowcon.members)
 
 
-def test_what_was_told_before_a_container_came_and_another_curve_are_no_progress() -> None:
-    told = Told(FAST, SLOW)
-    told.losses[FAST] = Evaluation(1e6, 0.0, NOW_S - 100.0, "loss")
+def test_losses_from_before_a_container_came_and_of_another_curve_are_no_progress() -> None:
+    driver = SharesDriver(FAST, SLOW)
+    driver.losses[FAST] = Evaluation(1e6, 0.0, NOW_S - 100.0, "loss")
     for step in range(4):
-        told.tell({FAST: 2.0, SLOW: 2.0}, {FAST: 0.3 + 0.01 * step, SLOW: 10.0 - step}, "accuracy")
-    (member,) = (one for name, one in told.shares._nodes["n0"].flowcon.members.items() if FAST.pod_uid in name)
+        driver.step({FAST: 2.0, SLOW: 2.0}, {FAST: 0.3 + 0.01 * step, SLOW: 10.0 - step}, "accuracy")
+    (member,) = (one for name, one in driver.shares._nodes["n0"].flowcon.members.items() if FAST.pod_uid in name)
     assert member.largest < 0.01
-    (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {FAST: 900.0})
+    (node,) = driver.step({FAST: 2.0, SLOW: 2.0}, {FAST: 900.0})
     assert node.weights[0] == 1.0, "nothing is known of its loss yet"
-    assert sorted(name.split()[-1] for name in names_of(told)) == ["accuracy", "loss"]
+    assert sorted(name.split()[-1] for name in names_of(driver)) == ["accuracy", "loss"]
 
 
-def test_who_tells_nothing_of_its_training_is_not_limited() -> None:
-    told = Told(FAST, WEB)
+def test_a_container_that_reports_no_training_is_not_limited() -> None:
+    driver = SharesDriver(FAST, WEB)
     for step in range(8):
-        (node,) = told.tell({FAST: 2.0, WEB: 2.0}, {FAST: 10.0 - step})
+        (node,) = driver.step({FAST: 2.0, WEB: 2.0}, {FAST: 10.0 - step})
     assert dict(zip(node.groups.tolist(), node.weights, strict=True))[SLOTS[GROUPS[WEB]]] == 1.0
 
 
-def test_a_wrong_clock_and_numbers_that_are_none_count_for_nothing() -> None:
-    told = Told(FAST, SLOW)
-    told.tell({FAST: 2.0, SLOW: 2.0}, {FAST: 10.0, SLOW: math.nan})
-    far = Sample(told.now_s + 3600.0, 2.0, GIB)
-    wrong = Samples.of([(FAST, far), (SLOW, Sample(told.now_s, -1.0, GIB))])
-    told.shares.observe(wrong, {SLOW: Evaluation(math.inf, 0.0, told.now_s, "loss")}, told.now_s)
-    known = told.shares._containers
+def test_samples_from_the_future_and_invalid_numbers_do_not_count() -> None:
+    driver = SharesDriver(FAST, SLOW)
+    driver.step({FAST: 2.0, SLOW: 2.0}, {FAST: 10.0, SLOW: math.nan})
+    far = Sample(driver.now_s + 3600.0, 2.0, GIB)
+    wrong = Samples.of([(FAST, far), (SLOW, Sample(driver.now_s, -1.0, GIB))])
+    driver.shares.observe(wrong, {SLOW: Evaluation(math.inf, 0.0, driver.now_s, "loss")}, driver.now_s)
+    known = driver.shares._containers
     assert (known[FAST].used_core_s, known[SLOW].used_core_s) == (0.0, 0.0)
     assert known[SLOW].measured is None
 
 
-def test_a_node_that_nobody_shares_any_more_and_a_container_that_left_are_forgotten() -> None:
-    told = Told(FAST, SLOW)
-    told.shares.place(SLOW, sharing(SLOW, ""), math.nan, told.now_s)
-    (node,) = told.tell({FAST: 1.0}, {})
+def test_a_node_that_is_no_longer_shared_and_a_container_that_left_are_forgotten() -> None:
+    driver = SharesDriver(FAST, SLOW)
+    driver.shares.place(SLOW, sharing(SLOW, ""), math.nan, driver.now_s)
+    (node,) = driver.step({FAST: 1.0}, {})
     assert node.groups.tolist() == [SLOTS[GROUPS[FAST]]]
-    told.shares.take_nodes({"n0": None})
-    assert told.tell({FAST: 1.0}, {}) == []
-    told.shares.take_nodes({"n0": 4.0})
-    assert len(told.tell({FAST: 1.0}, {})) == 1, "it is back"
+    driver.shares.take_nodes({"n0": None})
+    assert driver.step({FAST: 1.0}, {}) == []
+    driver.shares.take_nodes({"n0": 4.0})
+    assert len(driver.step({FAST: 1.0}, {})) == 1, "it is back"
 
 
-def test_a_container_that_another_vpa_speaks_for_now_shares_its_node_as_before() -> None:
-    told = Told(FAST, SLOW)
-    told.shares.place(SLOW, sharing(SLOW)._replace(group=GROUPS[WEB]), math.nan, told.now_s)
-    (node,) = told.tell({FAST: 1.0, SLOW: 1.0}, {})
+def test_a_container_that_moves_to_another_vpa_shares_its_node_as_before() -> None:
+    driver = SharesDriver(FAST, SLOW)
+    driver.shares.place(SLOW, sharing(SLOW)._replace(group=GROUPS[WEB]), math.nan, driver.now_s)
+    (node,) = driver.step({FAST: 1.0, SLOW: 1.0}, {})
     assert node.groups.tolist() == [SLOTS[GROUPS[FAST]], SLOTS[GROUPS[WEB]]]
 
 
-def test_the_stages_of_a_class_that_is_forgotten_are_kept_no_longer() -> None:
+def test_the_cached_stages_of_a_class_are_dropped_with_it() -> None:
     runs = ClassRuns([DemandCurve(5.0, np.ones((4, 2), np.float32))])
     shares = Shares(lambda _: Work(0.0, None))
     assert shares._stages(runs) is shares._stages(runs)
@@ -255,10 +255,10 @@ def test_the_stages_of_a_class_that_is_forgotten_are_kept_no_longer() -> None:
     assert not shares._stages_cache
 
 
-def test_what_goes_wrong_with_the_containers_of_a_node_leaves_the_other_nodes_their_shares() -> None:
+def test_a_failure_on_one_node_leaves_other_nodes_their_shares() -> None:
     def work_of(instance: Instance) -> Work:
         if instance == SLOW:
-            raise RuntimeError("a curve that nobody can read")
+            raise RuntimeError("unreadable curve")
         return Work(0.0, None)
 
     shares, report = Shares(work_of), Report()
@@ -267,12 +267,12 @@ def test_what_goes_wrong_with_the_containers_of_a_node_leaves_the_other_nodes_th
         shares.place(instance, sharing(instance, node, by="phasewise"), math.nan, NOW_S)
     (node,) = shares.shared(NOW_S, SLOTS, report)
     assert node.groups.tolist() == [SLOTS[GROUPS[FAST]]]
-    assert report.problems == {"shares of node n0": "RuntimeError: a curve that nobody can read"}
+    assert report.problems == {"shares of node n0": "RuntimeError: unreadable curve"}
 
 
 @example([(1.0, 1.0)], 1e-5)
 @given(st.lists(st.tuples(st.floats(0.0, 8.0), st.floats(0.01, 1.0)), min_size=1, max_size=8), st.floats(0.0, 16.0))
-def test_shares_never_exceed_what_is_wanted_nor_what_is_there_and_leave_nothing_idle(
+def test_shares_exceed_neither_demand_nor_capacity_and_leave_nothing_idle(
     jobs: list[tuple[float, float]], cpu_cores: float
 ) -> None:
     wanted = np.array([want for want, _ in jobs])
@@ -281,9 +281,9 @@ def test_shares_never_exceed_what_is_wanted_nor_what_is_there_and_leave_nothing_
     assert given_cores.sum() == pytest.approx(min(cpu_cores, wanted.sum()), abs=1e-6)
 
 
-def test_on_a_node_that_divides_as_kernels_do_the_one_that_learns_comes_to_have_more() -> None:
-    """Four cores, two jobs that would each use all: requests are weights. In the end the one whose loss stands still
-    keeps a quarter, and together they ask for what there is."""
+def test_on_a_node_that_divides_cpu_by_requests_the_job_that_learns_gets_more() -> None:
+    """Four cores, two jobs that would each use all: requests are weights. In the end the job whose loss stands still
+    keeps a quarter, and together they request the whole node."""
     engine, now_s = an_engine(step_s=15.0), NOW_S
     requests = {FAST: 2.0, SLOW: 2.0}
     changed = {one: sharing(one) for one in requests}
@@ -295,8 +295,8 @@ def test_on_a_node_that_divides_as_kernels_do_the_one_that_learns_comes_to_have_
         loss[FAST] *= 1.0 - 0.002 * used[FAST]
         loss[SLOW] = max(6.0, loss[SLOW] - 0.1 * used[SLOW])
         samples = Samples.of((one, Sample(now_s, cores, GIB)) for one, cores in used.items())
-        told = {one: Evaluation(value, 10.0, now_s, "loss") for one, value in loss.items()}
-        targets = engine.step(now_s, Seen(seen.groups, seen.containers, samples, (), seen.nodes, told), Report())
+        evaluations = {one: Evaluation(value, 10.0, now_s, "loss") for one, value in loss.items()}
+        targets = engine.step(now_s, Seen(seen.groups, seen.containers, samples, (), seen.nodes, evaluations), Report())
         seen = Seen()
         for one, group in GROUPS.items():
             if group in targets:
@@ -321,8 +321,8 @@ def of_class(instance: Instance, started_s: float, request_cores: float = 0.1) -
 
 
 def a_shared_node(samples_every_s: float) -> Engine:
-    """One core; runs of the short class took 60 core seconds, those of the long one 200, and a long one runs alone for
-    a minute, of which metrics tell so often."""
+    """One core; runs of the short class took 60 core seconds, those of the long class 200. A long one has run alone for
+    a minute, sampled this often."""
     engine = an_engine(step_s=5.0)
     for name, core_s in (("short", 60.0), ("long", 200.0)):
         curve = DemandCurve(5.0, np.full((int(core_s / 5.0), 2), (1.0, GIB), np.float32))
@@ -332,8 +332,8 @@ def a_shared_node(samples_every_s: float) -> Engine:
     )
     engine.step(NOW_S, seen, Report())
     for age_s in np.arange(5.0, 65.0, 5.0):
-        told_s = NOW_S + age_s // samples_every_s * samples_every_s
-        samples = Samples.of([(SLOW, Sample(told_s, 1.0, GIB))] if told_s > NOW_S else [])
+        sampled_s = NOW_S + age_s // samples_every_s * samples_every_s
+        samples = Samples.of([(SLOW, Sample(sampled_s, 1.0, GIB))] if sampled_s > NOW_S else [])
         engine.step(NOW_S + age_s, Seen(samples=samples), Report())
     return engine
 
@@ -342,41 +342,41 @@ def cores_of(engine: Engine, instance: Instance) -> float:
     return float(engine.targets[GROUPS[instance]].estimate.target[CPU])
 
 
-def test_a_short_job_of_a_known_class_is_served_first_from_the_round_on_that_sees_it() -> None:
-    """Its first sample comes half a minute later; until then it would be half over, and the others all be alike."""
+def test_a_short_job_of_a_known_class_is_served_first_from_its_first_round_on() -> None:
+    """Its first sample comes half a minute later, when it would be half over."""
     engine = a_shared_node(samples_every_s=5.0)
     engine.step(NOW_S + 65.0, Seen(containers={FAST: of_class(FAST, NOW_S + 64.0)}), Report())
     assert cores_of(engine, FAST) == pytest.approx(0.178), "eight ninths of what both declare"
     assert cores_of(engine, SLOW) < 0.025
 
 
-def test_a_container_was_not_idle_between_samples_that_come_more_seldom_than_rounds() -> None:
+def test_a_container_is_not_idle_between_samples_that_come_less_often_than_rounds() -> None:
     for sample_interval_s in (5.0, 15.0):
         used_core_s, runs = a_shared_node(sample_interval_s)._work_of(SLOW)
         assert used_core_s == pytest.approx(60.0, abs=10.0)
         assert runs is not None and len(runs) == 1
 
 
-def test_a_job_that_was_moved_is_as_far_as_it_was_on_the_node_that_it_left() -> None:
-    """Both are of the long class. The one that comes has done 60 of 200 core seconds elsewhere, and so it ends first;
-    without that, the one that was there first stays first."""
-    for resumed_pod_uid, comes_first in ((SLOW.pod_uid, True), ("", False)):
+def test_a_moved_job_keeps_the_progress_it_made_on_its_former_node() -> None:
+    """Both are of the long class. The moved one has done 60 of 200 core seconds elsewhere, and so is served first;
+    otherwise the one that was there before is."""
+    for resumed_pod_uid, moved_is_first in ((SLOW.pod_uid, True), ("", False)):
         engine, moved = a_shared_node(samples_every_s=5.0), Instance("ns", "uid-moved", "main")
         there = of_class(SLOW, NOW_S)._replace(shares_node="n1")
         engine.step(NOW_S + 65.0, Seen(containers={FAST: there, SLOW: None}, nodes={"n1": 1.0}), Report())
         for age_s in np.arange(70.0, 80.0, 5.0):
             engine.step(NOW_S + age_s, Seen(samples=Samples.of([(FAST, Sample(NOW_S + age_s, 1.0, GIB))])), Report())
-        comes = of_class(SLOW, NOW_S + 80.0)._replace(
+        resumed = of_class(SLOW, NOW_S + 80.0)._replace(
             shares_node="n1", resumed_pod_uid=resumed_pod_uid, group=GROUPS[FAST]
         )
-        engine.step(NOW_S + 80.0, Seen(containers={moved: comes}), Report())
+        engine.step(NOW_S + 80.0, Seen(containers={moved: resumed}), Report())
         (node,) = engine._shares.shared(NOW_S + 80.0, SLOTS, Report())
-        assert (node.weights[1] > node.weights[0]) == comes_first
+        assert (node.weights[1] > node.weights[0]) == moved_is_first
 
 
-def test_what_a_job_did_until_its_last_moment_counts_where_it_goes_on() -> None:
-    """The pod that it leaves still trains and saves while the next one is there already. A pod that begins the same
-    work anew, as a restarted container does, has done nothing."""
+def test_work_of_the_old_pod_until_its_end_counts_for_the_pod_that_resumes_it() -> None:
+    """The old pod still trains and saves while the one that resumes it has started. A restarted container has done
+    nothing."""
     used = {SLOW: 40.0}
     shares = Shares(lambda instance: Work(used.get(instance, 0.0), None))
     here = of_class(SLOW, NOW_S)

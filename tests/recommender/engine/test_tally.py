@@ -1,4 +1,4 @@
-"""What a round counts of samples and phases: worked by hand, then against a plain loop."""
+"""Samples and phase changes counted in a round: worked by hand, then against a plain loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ amount = st.floats(0.0, 1e9, allow_nan=False)
 requested = st.one_of(amount, st.just(math.nan))
 
 
-def test_samples_are_held_against_what_their_containers_had() -> None:
+def test_samples_are_compared_with_what_their_containers_had() -> None:
     report = Report()
     report.judge(np.array([(1.0, 100.0), (0.5, 300.0)]), np.array([(2.0, 100.0), (math.nan, 200.0)]))
     report.judge(np.array([(3.0, 50.0)]), np.array([(2.0, 60.0)]))
@@ -28,7 +28,7 @@ def test_samples_are_held_against_what_their_containers_had() -> None:
 
 
 @given(st.lists(st.tuples(st.tuples(amount, amount), st.tuples(requested, requested)), min_size=1, max_size=20))
-def test_they_count_together_as_one_by_one(samples: list[tuple[tuple[float, float], tuple[float, float]]]) -> None:
+def test_samples_count_together_as_one_by_one(samples: list[tuple[tuple[float, float], tuple[float, float]]]) -> None:
     violating, slack = [0, 0], [0.0, 0.0]
     for used, had in samples:
         for place in (0, 1):
@@ -40,7 +40,7 @@ def test_they_count_together_as_one_by_one(samples: list[tuple[tuple[float, floa
     assert report.slack == pytest.approx(slack)
 
 
-def test_changes_are_counted_by_whether_they_were_foretold() -> None:
+def test_phase_changes_are_counted_by_whether_they_were_forecast() -> None:
     report = Report()
     for next_phase_hits in ([True, False, False], [], [True]):
         report.count_phase_changes(next_phase_hits)

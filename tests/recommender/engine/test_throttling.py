@@ -1,4 +1,4 @@
-"""What a container is taken to want whose limit cuts off what it uses."""
+"""The demand of containers that are throttled at their CPU limit."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ from tests.recommender.engine.worked import GIB, NOW_S, World
 A = Instance("ns", "uid-a", "main")
 
 
-def known(**amounts: list[float]) -> ContainerArrays:
-    """Containers of which so much is known, one a slot."""
+def containers_with(**amounts: list[float]) -> ContainerArrays:
+    """Containers with these amounts, one per slot."""
     arrays = ContainerArrays()
     arrays.grow(max(map(len, amounts.values())))
     for name, part in amounts.items():
-        of_cpu = getattr(arrays, name)
-        (of_cpu[:, CPU] if of_cpu.ndim > 1 else of_cpu)[:] = part
+        array = getattr(arrays, name)
+        (array[:, CPU] if array.ndim > 1 else array)[:] = part
     return arrays
 
 
-def test_a_container_is_at_its_limit_within_a_hundredth_and_never_without_one() -> None:
-    arrays = known(limits=[1.0, 1.0, 1.0, 1.0, math.nan])
+def test_a_container_is_throttled_within_a_hundredth_of_its_limit_and_never_without_one() -> None:
+    arrays = containers_with(limits=[1.0, 1.0, 1.0, 1.0, math.nan])
     found = arrays.is_throttled(np.arange(5), np.array([1.0, 0.995, 0.98, 1.02, 5.0]))
     assert found.tolist() == [True, True, False, True, False]
 
 
-def test_it_is_cut_off_at_its_limit_unless_it_wants_as_much_as_it_used_when_it_had_room_for_more() -> None:
-    arrays = known(limits=[1.0, 1.0, 1.0, 1.0, 2.0], unsaturated_cpu_cores=[1.0, 1.005, 1.5, math.nan, 1.5])
+def test_a_container_is_not_throttled_if_it_used_as_much_when_it_had_room() -> None:
+    arrays = containers_with(limits=[1.0, 1.0, 1.0, 1.0, 2.0], unsaturated_cpu_cores=[1.0, 1.005, 1.5, math.nan, 1.5])
     assert arrays.is_throttled(np.arange(5), np.full(5, 1.0)).tolist() == [False, False, True, True, False]
 
 
-def test_from_the_second_sample_in_a_row_on_more_is_wanted_than_is_used() -> None:
-    arrays, used = known(throttled_samples=[0.0, 1.0, 2.0, 3.0]), np.full((4, 2), 0.8)
+def test_from_the_second_throttled_sample_in_a_row_on_demand_exceeds_usage() -> None:
+    arrays, used = containers_with(throttled_samples=[0.0, 1.0, 2.0, 3.0]), np.full((4, 2), 0.8)
     assert arrays.demand(np.arange(4), used)[:, 0].tolist() == pytest.approx([0.8, 0.8, 1.2, 1.2])
-    assert arrays.demand(np.arange(4), used)[:, 1].tolist() == [0.8] * 4, "of memory nothing is cut off"
+    assert arrays.demand(np.arange(4), used)[:, 1].tolist() == [0.8] * 4, "memory is not throttled"
     assert (used == 0.8).all()
 
 
-def lived(limit: float, *cores: float) -> tuple[Fleet, int]:
-    """A container with a limit, after samples of a second each; and its slot."""
+def fleet_after(limit: float, *cores: float) -> tuple[Fleet, int]:
+    """A fleet with one container with this limit, after one sample per second; and its slot."""
     fleet = Fleet(MODEL, 1.0, 30, lambda _: NewContainer(None, HistogramSession(), started_s=0.0))
     for t, cpu_cores in enumerate(cores):
         fleet.observe(Samples.of([(A, Sample(float(t), cpu_cores, 1e9))]))
@@ -65,36 +65,36 @@ def lived(limit: float, *cores: float) -> tuple[Fleet, int]:
     return fleet, fleet.members[A].slot
 
 
-def test_what_a_limit_cuts_off_is_learned_as_more_than_was_used() -> None:
-    fleet, slot = lived(0.5, 0.1, 0.5, 0.5, 0.5, 0.1, 0.5)
+def test_throttled_usage_is_learned_as_a_larger_demand() -> None:
+    fleet, slot = fleet_after(0.5, 0.1, 0.5, 0.5, 0.5, 0.1, 0.5)
     assert fleet.curves.curve(slot).levels[:, CPU] == pytest.approx([0.1, 0.5, 0.75, 0.75, 0.1, 0.5])
-    assert fleet.rows.latest(slot, 6)[0][:, CPU].tolist() == [0.1, 0.5, 0.5, 0.5, 0.1, 0.5], "phases see what was used"
+    assert fleet.rows.latest(slot, 6)[0][:, CPU].tolist() == [0.1, 0.5, 0.5, 0.5, 0.1, 0.5], "phases rest on the usage"
     assert fleet.arrays.used[slot, CPU] == 0.5
-    assert fleet.curves.curve(slot).used_core_s == pytest.approx(2.2), "the work that was done is what was used"
-    assert fleet.past.first_cores[slot] == pytest.approx(0.5), "of the stage that it is in"
+    assert fleet.curves.curve(slot).used_core_s == pytest.approx(2.2), "the work done is the usage"
+    assert fleet.past.first_cores[slot] == pytest.approx(0.5), "of its present stage"
     assert fleet.arrays.throttled_samples[slot] == 1
     fleet.reset_run(fleet.members[A], 5.5)
     assert fleet.arrays.throttled_samples[slot] == 0
 
 
-def test_without_a_limit_or_below_it_what_is_learned_is_what_was_used() -> None:
+def test_without_a_limit_or_below_it_the_learned_demand_is_the_usage() -> None:
     for limit in (math.nan, 0.6):
-        fleet, slot = lived(limit, 0.1, 0.5, 0.5, 0.5)
+        fleet, slot = fleet_after(limit, 0.1, 0.5, 0.5, 0.5)
         assert fleet.curves.curve(slot).levels[:, CPU] == pytest.approx([0.1, 0.5, 0.5, 0.5])
 
 
-def test_runs_whose_limit_is_much_too_low_show_what_is_wanted_in_the_end() -> None:
-    """Each next one has for its limit the most that those before it were taken to want; 0.9 cores are wanted."""
+def test_runs_with_a_limit_far_too_low_show_the_true_demand_in_the_end() -> None:
+    """The limit of each run is the largest demand learned from the one before; it needs 0.9 cores."""
     limit, limits = 0.3, []
     for _ in range(4):
-        fleet, slot = lived(limit, *[min(0.9, limit)] * 4)
+        fleet, slot = fleet_after(limit, *[min(0.9, limit)] * 4)
         limit = float(fleet.curves.curve(slot).levels[:, CPU].max())
         limits.append(limit)
     assert limits == pytest.approx([0.45, 0.675, 0.675 * THROTTLED_DEMAND_FACTOR, 0.9])
-    assert lived(2.0 * limits[-1], *[0.9] * 4)[0].curves.curve(0).levels[:, CPU] == pytest.approx([0.9] * 4)
+    assert fleet_after(2.0 * limits[-1], *[0.9] * 4)[0].curves.curve(0).levels[:, CPU] == pytest.approx([0.9] * 4)
 
 
-def test_a_class_that_holds_its_runs_to_their_limits_violates_although_no_use_is_above_any() -> None:
+def test_throttling_is_a_violation_of_the_class_although_no_usage_is_above_a_limit() -> None:
     world, runs = World(), ClassRuns()
     world.groups.applied[0], world.groups.given[0] = True, (1.0, GIB)
     slot = world.add(requests=(1.0, GIB), limits=(1.0, GIB), used=(1.0, GIB), decided_by=BY_CLASS)

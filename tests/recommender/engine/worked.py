@@ -1,4 +1,4 @@
-"""A fleet and groups of which tests say by hand what is known of each container; and an engine with nothing around."""
+"""A fleet and groups whose arrays tests set by hand, and an engine without a cluster."""
 
 from __future__ import annotations
 
@@ -29,10 +29,7 @@ MAIN, SIDE = Group("ns", "job", "main"), Group("ns", "job", "side")
 
 
 class World:
-    """Groups by number, and containers put into them.
-
-    Containers are seen once, so that they have a place; all else of them is said by hand.
-    """
+    """Groups by number, and containers in them: each has one sample, for its slot; all else is set by hand."""
 
     def __init__(self, groups: int = 1) -> None:
         self.fleet = Fleet(MODEL, 1.0, CYCLE, lambda _: NewContainer(None, HistogramSession()))
@@ -40,13 +37,13 @@ class World:
         self.groups.grow(groups)
         self.groups.alive[:] = True
 
-    def add(self, group: int = 0, **known: Any) -> int:
-        """A container that is decided for, and no stranger, unless it is said otherwise; returns its slot."""
+    def add(self, group: int = 0, **state: Any) -> int:
+        """Add a container, by default a mature one with a forecast; returns its slot."""
         instance = Instance("ns", f"uid-{len(self.fleet.members)}", "main")
         self.fleet.observe(Samples.of([(instance, Sample(NOW_S, 0.5, GIB))]))
         slot, arrays = self.fleet.members[instance].slot, self.fleet.arrays
         mature = {"decided_by": BY_FORECAST, "samples": CYCLE, "phase": 1, "wanted": (0.5, GIB)}
-        for name, value in {"group": group, **mature, **known}.items():
+        for name, value in {"group": group, **mature, **state}.items():
             getattr(arrays, name)[slot] = value
         return slot
 
@@ -55,14 +52,14 @@ def instance(number: int = 0, container: str = "main") -> Instance:
     return Instance("ns", f"uid-{number}", container)
 
 
-def running(**more: Any) -> Running:
-    """One that asks for two cores and 4 GiB."""
-    known = {"workload": None, "started_s": NOW_S, "requests": (2.0, 4 * GIB), "limits": NOTHING}
-    return Running(more.pop("group", MAIN), **(known | more))
+def running(**fields: Any) -> Running:
+    """A container that requests two cores and 4 GiB."""
+    defaults = {"workload": None, "started_s": NOW_S, "requests": (2.0, 4 * GIB), "limits": NOTHING}
+    return Running(fields.pop("group", MAIN), **(defaults | fields))
 
 
 def an_engine(memory: Memory | None = None, step_s: float = 1.0) -> Engine:
-    return Engine(lambda *asks: Fleet(MODEL, step_s, CYCLE, *asks), Options(), memory=memory)
+    return Engine(lambda *callbacks: Fleet(MODEL, step_s, CYCLE, *callbacks), Options(), memory=memory)
 
 
 def pairs(*rows: tuple[float, float]) -> np.ndarray:

@@ -24,7 +24,7 @@ STEP_S = 15
 
 @dataclass(frozen=True)
 class SmallModel:
-    """Three phases told apart by level."""
+    """Three phases that differ in level."""
 
     phase_mean: FloatArray
     phase_sd: FloatArray
@@ -38,7 +38,7 @@ class SmallModel:
 
 @pytest.fixture(scope="session")
 def model() -> SmallModel:
-    """Fitted on containers like those of `random_block`, on none of them itself."""
+    """Fitted on containers like those of `random_block`, but on none of them."""
     runs = [
         LabelledRun(f"run{run}", *random_container(np.random.default_rng([99, run]), 120, 0.0)) for run in range(24)
     ]
@@ -51,7 +51,7 @@ def timestamps_of(usage: FloatArray) -> IntArray:
 
 
 def random_container(generator: np.random.Generator, n: int, gap_share: float) -> tuple[FloatArray, IntArray]:
-    """Use that moves between the phases, with gaps, and the phase of each sample."""
+    """Usage that moves between the phases, with gaps, and the phase of each sample."""
     labels = np.repeat(generator.integers(0, 3, n // 10 + 1), generator.integers(5, 16, n // 10 + 1))[:n]
     labels = np.resize(labels, n)
     usage = LEVELS[labels] * generator.uniform(0.9, 1.1, (n, 2))

@@ -1,4 +1,4 @@
-"""What earlier runs of a class say of a run: worked examples, then how it goes with runs that vary."""
+"""CPU forecasts from earlier runs of a class: worked examples, then runs that vary."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def so_far(run: DemandCurve, n: int) -> Progress:
     return Progress(DemandCurve(run.step_s, run.levels[:n]), run.step_s * n, run.step_s * n)
 
 
-def test_before_the_first_sample_the_age_tells() -> None:
+def test_before_the_first_sample_the_age_decides() -> None:
     forecast = ClassRuns([STAGES]).forecast(Progress(None, 0.0, 0.0), soon_s=20.0, ahead_s=20.0)
     assert forecast is not None
     assert (forecast.alike, forecast.runs) == (1, 1)
     assert forecast.cpu_cores == pytest.approx(0.1)  # the first two samples
 
 
-def test_a_rise_is_told_as_soon_as_it_lies_within_what_is_asked_for() -> None:
+def test_a_rise_is_forecast_as_soon_as_it_lies_within_the_horizon() -> None:
     runs = ClassRuns([STAGES])
     one = runs.forecast(so_far(STAGES, 1), soon_s=10.0, ahead_s=10.0)
     two = runs.forecast(so_far(STAGES, 1), soon_s=20.0, ahead_s=20.0)
@@ -40,7 +40,7 @@ def test_a_rise_is_told_as_soon_as_it_lies_within_what_is_asked_for() -> None:
     assert (one.cpu_cores, two.cpu_cores) == (pytest.approx(0.1), pytest.approx(1.0))
 
 
-def test_what_is_needed_soon_may_be_less_than_for_all_of_the_time() -> None:
+def test_the_need_at_the_beginning_may_be_less_than_over_the_whole_horizon() -> None:
     forecast = ClassRuns([STAGES]).forecast(so_far(STAGES, 1), soon_s=10.0, ahead_s=20.0)
     assert forecast is not None
     assert (forecast.soon_cores, forecast.cpu_cores) == (pytest.approx(0.1), pytest.approx(1.0))
@@ -49,8 +49,8 @@ def test_what_is_needed_soon_may_be_less_than_for_all_of_the_time() -> None:
 EPOCHS = a_run(([0.1] * 6 + [1.0] * 2) * 3, [500] * 24)
 
 
-def test_a_run_is_placed_by_how_long_its_stage_has_lasted_not_by_how_old_it_is() -> None:
-    """It is slower: its second epoch began at 110 s, where in the earlier run it was at 80 s, and is 30 s old now."""
+def test_a_run_is_aligned_by_how_long_its_stage_has_lasted_and_not_by_its_age() -> None:
+    """It is slower: its second epoch began at 110 s, not at 80 s as in the earlier run, and is 30 s old now."""
     slow = a_run([0.1] * 9 + [1.0] * 2 + [0.1] * 3, [500] * 14)
     for soon_s, cores in ((30.0, 0.1), (40.0, 1.0)):
         forecast = ClassRuns([EPOCHS]).forecast(so_far(slow, 14), soon_s, soon_s)
@@ -58,50 +58,50 @@ def test_a_run_is_placed_by_how_long_its_stage_has_lasted_not_by_how_old_it_is()
         assert forecast.cpu_cores == pytest.approx(cores)
 
 
-def test_cpu_that_is_noisy_has_lasted_since_its_level_changed() -> None:
+def test_a_noisy_stage_has_lasted_since_its_level_changed() -> None:
     noisy = a_run([0.1, 0.14, 0.09, 0.12, 0.08, 0.13, 1.0, 0.8] * 3, [500] * 24)
     forecast = ClassRuns([EPOCHS]).forecast(so_far(noisy, 11), soon_s=30.0, ahead_s=40.0)
     assert forecast is not None
     assert (forecast.soon_cores, forecast.cpu_cores) == (pytest.approx(0.1), pytest.approx(1.0))
 
 
-def test_cpu_is_not_taken_from_a_run_that_still_uses_it_though_earlier_ones_used_less_by_then() -> None:
+def test_cpu_in_use_is_not_lowered_although_an_earlier_run_used_less_by_then() -> None:
     runs = ClassRuns([EPOCHS])
     longer = a_run([0.1] * 6 + [1.0] * 4 + [0.1] * 3, [500] * 13)
-    told = [runs.forecast(so_far(longer, n), soon_s=10.0, ahead_s=20.0) for n in range(8, 14)]
-    assert [round(forecast.cpu_cores, 6) if forecast else None for forecast in told] == [1.0] * 3 + [0.1] * 3
+    forecasts = [runs.forecast(so_far(longer, n), soon_s=10.0, ahead_s=20.0) for n in range(8, 14)]
+    assert [round(forecast.cpu_cores, 6) if forecast else None for forecast in forecasts] == [1.0] * 3 + [0.1] * 3
 
 
 @pytest.mark.parametrize(("alike", "cores"), [(MIN_RUNS_TO_FALL - 1, 1.0), (MIN_RUNS_TO_FALL, 0.1)])
-def test_a_fall_that_enough_earlier_runs_had_is_led_like_a_rise(alike: int, cores: float) -> None:
+def test_a_fall_that_enough_earlier_runs_had_is_forecast_like_a_rise(alike: int, cores: float) -> None:
     """It uses a core for the second sample, after which all of them used a tenth."""
     forecast = ClassRuns([EPOCHS] * alike).forecast(so_far(EPOCHS, 8), soon_s=10.0, ahead_s=20.0)
     assert forecast is not None
     assert forecast.cpu_cores == pytest.approx(cores)
 
 
-def test_a_dip_that_is_no_fall_of_earlier_runs_takes_three_samples_to_be_one() -> None:
+def test_a_fall_that_no_earlier_run_had_is_followed_after_three_samples() -> None:
     runs = ClassRuns([a_run([1.0] * 4 + [0.1] * 8, [500] * 12)])
     other = a_run([1.0] * 4 + [0.6] * 3, [500] * 7)
-    told = [runs.forecast(so_far(other, n), soon_s=10.0, ahead_s=20.0) for n in (5, 6, 7)]
-    assert [round(forecast.cpu_cores, 6) if forecast else None for forecast in told] == [1.0, 1.0, 0.6]
+    forecasts = [runs.forecast(so_far(other, n), soon_s=10.0, ahead_s=20.0) for n in (5, 6, 7)]
+    assert [round(forecast.cpu_cores, 6) if forecast else None for forecast in forecasts] == [1.0, 1.0, 0.6]
 
 
-def test_a_need_that_no_earlier_run_had_is_met_while_it_lasts() -> None:
+def test_a_demand_that_no_earlier_run_had_is_met_while_it_lasts() -> None:
     early = a_run([0.1, 0.1, 0.1, 1.0, 1.0], [500] * 5)
     forecast = ClassRuns([EPOCHS]).forecast(so_far(early, 5), soon_s=10.0, ahead_s=20.0)
     assert forecast is not None
-    assert forecast.soon_cores == pytest.approx(1.0), "so that what stands is raised"
+    assert forecast.soon_cores == pytest.approx(1.0), "so that the target is raised"
 
 
-def test_time_that_passed_since_the_last_sample_is_counted() -> None:
+def test_time_since_the_last_sample_counts() -> None:
     late = so_far(STAGES, 1)._replace(age_s=20.0)
     forecast = ClassRuns([STAGES]).forecast(late, soon_s=10.0, ahead_s=10.0)
     assert forecast is not None
     assert forecast.cpu_cores == pytest.approx(1.0)
 
 
-def test_a_slower_run_is_placed_by_what_it_did_not_by_the_clock() -> None:
+def test_a_slower_run_is_aligned_by_its_usage_and_not_by_the_clock() -> None:
     slow = a_run([0.1, 0.1, 1.0, 1.0, 0.2, 0.2, 0.2, 0.2, 0.2], [100, 300, 300, 300, 500, 500, 500, 500, 500])
     # At 90 s the earlier one had ended.
     forecast = ClassRuns([STAGES]).forecast(so_far(slow, 9), soon_s=10.0, ahead_s=10.0)
@@ -109,7 +109,7 @@ def test_a_slower_run_is_placed_by_what_it_did_not_by_the_clock() -> None:
     assert forecast.cpu_cores == pytest.approx(0.9)  # its last stage is still to come
 
 
-def test_a_run_unlike_all_earlier_ones_or_longer_than_them_is_not_told_anything() -> None:
+def test_a_run_unlike_all_earlier_ones_or_much_longer_has_no_forecast() -> None:
     other = a_run([8.0] * 4, [40_000] * 4)
     runs = ClassRuns([STAGES])
     assert runs.forecast(so_far(other, 4), soon_s=10.0, ahead_s=10.0) is None
@@ -124,14 +124,14 @@ def test_the_latest_runs_are_kept() -> None:
     assert [float(run.levels[0, 0]) for run in runs.runs] == [float(n) for n in range(3, MAX_RUNS + 3)]
 
 
-def test_what_was_not_seen_is_taken_from_the_samples_around_it() -> None:
+def test_missing_samples_are_filled_from_the_samples_around_them() -> None:
     nan = float("nan")
     run = ClassRuns([a_run([nan, 0.5, nan, 1.0, nan], [nan, 100, nan, 300, nan])]).runs[0]
     assert run.levels[:, 0].tolist() == [0.5, 0.5, 1.0, 1.0, 1.0]
     assert (run.levels[:, 1] / MIB).tolist() == [100, 100, 300, 300, 300]
 
 
-def test_the_expected_run_is_the_mean_cpu_of_those_still_running_and_the_largest_memory() -> None:
+def test_the_expected_run_has_the_mean_cpu_of_unfinished_runs_and_the_peak_memory() -> None:
     expected = ClassRuns([a_run([1.0, 1.0], [100, 100]), a_run([0.0, 0.5, 0.5], [200, 50, 50])]).expected()
     assert expected is not None
     assert expected.levels[:, 0].tolist() == [0.5, 0.75, 0.5]
@@ -139,8 +139,8 @@ def test_the_expected_run_is_the_mean_cpu_of_those_still_running_and_the_largest
 
 
 @pytest.mark.parametrize("buckets", [123, 146, 200])
-def test_runs_too_long_for_their_own_step_are_expected_from_their_start_to_their_end(buckets: int) -> None:
-    """The step of the expected run is then no round number; some of them once gave a bucket after the end."""
+def test_the_expected_run_of_long_runs_lasts_from_their_start_to_their_end(buckets: int) -> None:
+    """The step of the expected run is then not a round number, which once added a bucket after the end."""
     long = DemandCurve(2.0, np.ones((buckets, 2), np.float32))
     expected = ClassRuns([a_run([1.0], [1.0], 1.0), long]).expected()
     assert expected is not None
@@ -156,7 +156,7 @@ def varied(rng: np.random.Generator) -> DemandCurve:
     return DemandCurve(5.0, (STAGES.levels[at] * level * noise).astype(np.float32))
 
 
-def test_after_twenty_runs_that_vary_the_next_ones_violate_seldom_and_waste_less_than_the_peak_would() -> None:
+def test_after_twenty_varied_runs_the_next_ones_rarely_violate_and_get_less_than_the_peak() -> None:
     rng = np.random.default_rng(7)
     runs = ClassRuns([varied(rng) for _ in range(20)])
     allocated, used, peak = 0.0, 0.0, 0.0
@@ -173,12 +173,12 @@ def test_after_twenty_runs_that_vary_the_next_ones_violate_seldom_and_waste_less
     assert allocated < 0.9 * peak
 
 
-def test_violations_raise_the_level_until_they_are_half_as_many_as_accepted() -> None:
+def test_the_level_adapts_until_violations_are_half_of_those_accepted() -> None:
     rng = np.random.default_rng(3)
-    runs, over, told = ClassRuns(level=0.5), 0, 20_000
-    for _ in range(told):
-        violated = bool(rng.random() > runs.level)  # a level that is a quantile leaves so many above it
+    runs, over, samples = ClassRuns(level=0.5), 0, 20_000
+    for _ in range(samples):
+        violated = bool(rng.random() > runs.level)  # a quantile leaves this share above it
         over += violated
         runs.judge(violated, 0.05)
-    assert over / told == pytest.approx(TARGET_SHARE * 0.05, abs=0.005)
+    assert over / samples == pytest.approx(TARGET_SHARE * 0.05, abs=0.005)
     assert 0.5 <= runs.level <= 0.99

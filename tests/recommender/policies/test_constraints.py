@@ -1,4 +1,4 @@
-"""What may be published of an estimate: a table of the default recommender's rules, then what always holds."""
+"""What may be published of an estimate: the default recommender's rules as a table, then invariants."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Amounts], list[str]]] = {
         {"target": (0.5, 512 * MIB)},
         ["MaxAllowed: cpu 587m -> 500m", "GlobalMaximum: memory 600Mi -> 512Mi"],
     ),
-    "limits of zero are none": (
+    "limits of zero have no effect": (
         {"rules": Rules(min_allowed=(0.0, 0.0), max_allowed=(0.0, 0.0)), "shared": SharedLimits(maximum=(0.0, 0.0))},
         {"target": (0.587, 600 * MIB), "upper": (1.174, 1200 * MIB)},
         [],
@@ -110,7 +110,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Amounts], list[str]]] = {
         },
         ["IntegerCpu: cpu 587m -> 1.00"],
     ),
-    "a cap may leave a part of a core after all": (
+    "a cap may still leave a part of a core": (
         {"whole_cores": True, "rules": Rules(max_allowed=(0.8, None))},
         {"target": (0.8, 600 * MIB), "uncapped": (1.0, 600 * MIB)},
         ["IntegerCpu: cpu 587m -> 1.00", "MaxAllowed: cpu 1.00 -> 800m"],
@@ -128,12 +128,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Amounts], list[str]]] = {
         },
         ["MaxAllowed: cpu 600m -> 590m"],
     ),
-    "a rounding of zero or less is none": (
+    "rounding to zero or less has no effect": (
         {"shared": SharedLimits(round_cpu_millicores=0, round_memory_bytes=-5)},
         {"target": (0.587, 600 * MIB)},
         [],
     ),
-    "what is not controlled is not recommended": (
+    "a resource that is not controlled is not recommended": (
         {"rules": Rules(controlled=frozenset({"memory"}))},
         {
             "target": (NAN, 600 * MIB),
@@ -143,7 +143,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Amounts], list[str]]] = {
         },
         [],
     ),
-    "the least for a pod holds for target and bounds": (
+    "the pod minimum holds for target and bounds": (
         {"cpu": 0.001, "memory_mib": 1},
         {
             "target": (0.025, 250 * MIB),
@@ -153,7 +153,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Amounts], list[str]]] = {
         },
         ["PodMinimum: cpu 1m -> 25m", "PodMinimum: memory 1Mi -> 250Mi"],
     ),
-    "maxAllowed goes below the least for a pod": (
+    "maxAllowed may go below the pod minimum": (
         {"cpu": 0.001, "memory_mib": 1, "rules": Rules(max_allowed=(0.01, 100 * MIB))},
         {"target": (0.01, 100 * MIB)},
         [
@@ -163,7 +163,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Amounts], list[str]]] = {
             "MaxAllowed: memory 250Mi -> 100Mi",
         ],
     ),
-    "endless upper bounds are capped too": (
+    "huge upper bounds are capped, too": (
         {"cpu": 1e11 / 2, "rules": Rules(max_allowed=(4.0, None))},
         {"target": (4.0, 600 * MIB), "lower": (4.0, 300 * MIB), "upper": (4.0, 1200 * MIB)},
         ["MaxAllowed: cpu 50000000000 -> 4.00"],
@@ -172,9 +172,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Amounts], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_rules_of_one_container(case: str) -> None:
-    given_, wanted, limits = CASES[case]
-    found = publish(**given_)
+def test_limits_constrain_the_estimate_of_a_container(case: str) -> None:
+    arguments, wanted, limits = CASES[case]
+    found = publish(**arguments)
     for name, amounts in wanted.items():
         assert getattr(found, name) == pytest.approx(amounts, rel=1e-12, nan_ok=True), name
     assert [str(limit) for limit in found.limits] == limits
@@ -184,11 +184,11 @@ def test_the_rules_of_one_container(case: str) -> None:
     ("containers", "cpu_cores", "memory_bytes"),
     [(1, 0.025, 262144000), (2, 0.012, 131072000), (3, 0.008, 87381333), (0, 0.025, 262144000)],
 )
-def test_the_least_for_a_pod_is_shared_and_truncated(containers: int, cpu_cores: float, memory_bytes: float) -> None:
+def test_the_pod_minimum_is_shared_and_truncated(containers: int, cpu_cores: float, memory_bytes: float) -> None:
     assert pod_share(SharedLimits().pod_minimum, containers) == (cpu_cores, memory_bytes)
 
 
-def test_containers_that_are_off_go_before_the_least_is_shared() -> None:
+def test_containers_that_are_off_do_not_share_the_pod_minimum() -> None:
     small = estimate(cpu=0.001, memory_mib=1)
     off = {"b"}
     found = constrain(
@@ -197,7 +197,7 @@ def test_containers_that_are_off_go_before_the_least_is_shared() -> None:
     assert [(one.container, one.target) for one in found] == [("a", (0.012, 125 * MIB)), ("c", (0.012, 125 * MIB))]
 
 
-def test_a_container_without_controlled_resources_still_counts_in_the_share() -> None:
+def test_a_container_without_controlled_resources_still_shares_the_pod_minimum() -> None:
     small = estimate(cpu=0.001, memory_mib=1)
     found = constrain(
         {"a": small, "b": small}, lambda name: Rules(controlled=frozenset() if name == "a" else frozenset(RESOURCES)),
@@ -217,7 +217,7 @@ def test_a_container_without_controlled_resources_still_counts_in_the_share() ->
         (Rules(controlled=frozenset()), None),
     ],
 )
-def test_what_stands_is_kept_within_the_rules_of_now(rules: Rules, target: tuple[float, float] | None) -> None:
+def test_a_published_recommendation_is_constrained_again(rules: Rules, target: tuple[float, float] | None) -> None:
     amounts = (3.0, 5 * MIB)
     found = constrain_again(
         ContainerRecommendation("main", amounts, amounts, amounts, amounts), rules, SharedLimits(maximum=(9.0, None))
@@ -240,16 +240,16 @@ amount = st.floats(0.0, 64.0)
 limit = st.one_of(st.none(), st.floats(0.001, 64.0).map(lambda cores: round(cores, 3)))
 
 
-@given(cpu=amount, least=limit, most=limit, common=limit, step=st.integers(-1, 500), whole=st.booleans())
-def test_whatever_the_limits_bounds_stay_in_order_and_caps_hold(
-    cpu: float, least: float | None, most: float | None, common: float | None, step: int, whole: bool
+@given(cpu=amount, minimum=limit, maximum=limit, common=limit, step=st.integers(-1, 500), whole=st.booleans())
+def test_for_any_limits_bounds_stay_in_order_and_caps_hold(
+    cpu: float, minimum: float | None, maximum: float | None, common: float | None, step: int, whole: bool
 ) -> None:
     shared = SharedLimits(maximum=(common, None), round_cpu_millicores=step)
-    found = publish(Rules(min_allowed=(least, None), max_allowed=(most, None)), shared, whole_cores=whole, cpu=cpu)
+    found = publish(Rules(min_allowed=(minimum, None), max_allowed=(maximum, None)), shared, whole_cores=whole, cpu=cpu)
     assert found.lower[0] <= found.target[0] <= found.upper[0]
-    highest = most if most is not None else common
+    highest = maximum if maximum is not None else common
     assert highest is None or found.target[0] <= highest
-    assert least is None or highest is not None or found.target[0] >= least
+    assert minimum is None or highest is not None or found.target[0] >= minimum
     for cores in (found.target[0], found.lower[0], found.upper[0], found.uncapped[0]):
         assert round(cores, 3) == cores, "whole millicores"
 
@@ -267,13 +267,13 @@ def test_a_namespace_has_its_own_maximum_and_the_smaller_one_counts() -> None:
 
 
 @dataclass(frozen=True)
-class OfKills:
+class OomPolicy:
     oom_bump_up_ratio: float | None = None
     oom_min_bump_up_bytes: float | None = None
 
 
-def test_after_a_kill_the_vpa_goes_before_the_operator_and_he_before_the_default() -> None:
+def test_the_oom_bump_of_a_vpa_overrides_the_operators_and_that_the_default() -> None:
     operator = SharedLimits(oom_bump_up_ratio=1.5, oom_min_bump_up_bytes=10.0)
-    assert operator.oom_bump(OfKills()) == (1.5, 10.0)
-    assert operator.oom_bump(OfKills(2.0, 0.0)) == (2.0, 0.0)
-    assert SharedLimits().oom_bump(OfKills(2.0)) == (2.0, None)
+    assert operator.oom_bump(OomPolicy()) == (1.5, 10.0)
+    assert operator.oom_bump(OomPolicy(2.0, 0.0)) == (2.0, 0.0)
+    assert SharedLimits().oom_bump(OomPolicy(2.0)) == (2.0, None)

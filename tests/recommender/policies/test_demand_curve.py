@@ -1,4 +1,4 @@
-"""What a container used since its start, in bounded space."""
+"""The usage of a container since its start, in bounded space."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def recorder() -> CurveRecorder:
     return curves
 
 
-def test_samples_stand_at_their_time_since_the_start_and_what_was_not_seen_is_nothing() -> None:
+def test_samples_are_placed_by_their_time_since_the_start_and_missing_ones_are_nan() -> None:
     curves = recorder()
     for position, cores in ((2, 0.5), (4, 1.0)):
         curves.observe(ONE, np.array([position]), np.array([[cores, 1e9]]), np.array([cores]))
@@ -27,7 +27,7 @@ def test_samples_stand_at_their_time_since_the_start_and_what_was_not_seen_is_no
     np.testing.assert_array_equal(curve.levels[:, 0], np.float32([np.nan, np.nan, 0.5, np.nan, 1.0]))
 
 
-def test_a_run_longer_than_its_places_gets_buckets_of_twice_the_width_that_show_the_larger_use() -> None:
+def test_a_long_run_gets_buckets_of_twice_the_width_with_the_larger_usage() -> None:
     curves = recorder()
     for position in range(POINTS + 1):
         cores = float(position % 7)
@@ -39,7 +39,7 @@ def test_a_run_longer_than_its_places_gets_buckets_of_twice_the_width_that_show_
 
 @given(st.lists(st.floats(0, 64), min_size=1, max_size=1200))
 @settings(max_examples=15)
-def test_however_long_a_run_its_largest_use_is_never_lost(used: list[float]) -> None:
+def test_the_peak_usage_of_a_run_of_any_length_is_kept(used: list[float]) -> None:
     curves = recorder()
     for position, cores in enumerate(used):
         curves.observe(ONE, np.array([position]), np.array([[cores, 0.0]]), np.array([cores]))
@@ -48,10 +48,10 @@ def test_however_long_a_run_its_largest_use_is_never_lost(used: list[float]) -> 
     assert curve.levels[:, 0].max() == np.float32(max(used))
     assert curve.duration_s >= 5.0 * len(used)
     assert curves.peaks()[0].tolist() == curve.levels.max(axis=0).tolist()
-    assert np.isnan(curves.peaks()[1]).all(), "of whom nothing was seen"
+    assert np.isnan(curves.peaks()[1]).all(), "no sample in this slot"
 
 
-def test_another_in_the_same_place_starts_with_nothing_and_the_neighbour_is_not_disturbed() -> None:
+def test_a_reused_slot_starts_empty_and_its_neighbour_is_unchanged() -> None:
     curves = recorder()
     curves.observe(np.array([0, 1]), np.array([0, 0]), np.array([[1.0, 1.0], [2.0, 2.0]]), np.array([1.0, 2.0]))
     curves.reset(0)
@@ -59,7 +59,7 @@ def test_another_in_the_same_place_starts_with_nothing_and_the_neighbour_is_not_
     assert curves.curve(1).levels.tolist() == [[2.0, 2.0]]
 
 
-def test_a_curve_that_was_kept_is_gone_on_with_and_one_of_another_grid_is_left_out() -> None:
+def test_a_restored_curve_continues_and_one_of_another_grid_is_left_out() -> None:
     before, after, other = recorder(), recorder(), CurveRecorder(7.0)
     for position in range(2 * POINTS):
         before.observe(ONE, np.array([position]), np.array([[1.0, 1.0]]), np.array([1.0]))
@@ -74,17 +74,17 @@ def test_a_curve_that_was_kept_is_gone_on_with_and_one_of_another_grid_is_left_o
     assert len(other.curve(0).levels) == 0
 
 
-def test_what_was_used_is_known_whatever_was_wanted_and_however_wide_the_buckets_are() -> None:
+def test_the_usage_is_known_whatever_the_demand_and_the_width_of_the_buckets() -> None:
     curves, used_core_s = recorder(), []
     for position in range(2 * POINTS + 2):
         cores = float(position % 2)
         curves.observe(ONE, np.array([position]), np.array([[3.0 * cores, 1e9]]), np.array([cores]))
         used_core_s.append(curves.curve(0).used_core_s)
     assert curves.curve(0).mean_cores == pytest.approx(0.5)
-    assert max(np.abs(np.diff(used_core_s))) <= 2 * 20.0, "at the most the width of a bucket, of which half is used"
+    assert max(np.abs(np.diff(used_core_s))) <= 2 * 20.0, "at most the width of a bucket, of which half is used"
 
 
-def test_a_curve_of_a_version_before_goes_by_what_it_shows() -> None:
+def test_a_curve_of_an_older_version_takes_its_demand_for_its_usage() -> None:
     curves = recorder()
     kept = DemandCurve(5.0, np.float32([[1.0, 1.0], [np.nan, np.nan], [2.0, 1.0]]))
     assert (kept.mean_cores, kept.used_core_s) == (1.5, 22.5)

@@ -16,18 +16,18 @@ def block(cpu_cores: float, memory_bytes: float, start_s: int, n: int) -> Block:
     return Block(usage, np.arange(start_s, start_s + 60 * n, 60, dtype=np.int64), NO_DECISION)
 
 
-def numbers(session: HistogramSession | HistogramAggregate) -> FloatArray:
+def estimate_of(session: HistogramSession | HistogramAggregate) -> FloatArray:
     estimate = session.estimate()
     assert estimate is not None
     return np.array([estimate.lower, estimate.target, estimate.upper])
 
 
-def test_a_single_container_is_estimated_as_it_is_alone() -> None:
+def test_a_single_container_is_estimated_as_without_an_aggregate() -> None:
     alone, together = HistogramSession(), HistogramAggregate()
     for part in (block(0.5, 2**29, 0, 61), block(0.25, 2**28, 3660, 30)):
         alone.advance(part)
         together.session("a").advance(part)
-    np.testing.assert_array_equal(numbers(together), numbers(alone))
+    np.testing.assert_array_equal(estimate_of(together), estimate_of(alone))
 
 
 def test_a_shorter_interval_keeps_more_memory_peaks_and_so_forgets_a_high_one_sooner() -> None:
@@ -37,46 +37,46 @@ def test_a_shorter_interval_keeps_more_memory_peaks_and_so_forgets_a_high_one_so
         session = aggregate.session("a")
         session.advance(block(0.5, 2**32, 0, 1))
         session.advance(block(0.5, 2**28, 60, 24 * 60 - 1))
-    assert numbers(by_day)[1][1] > 2**32, "the day's one peak"
-    assert numbers(by_hour)[1][1] < 2**29, "one of 24 is above the 90th percentile"
+    assert estimate_of(by_day)[1][1] > 2**32, "the day's one peak"
+    assert estimate_of(by_hour)[1][1] < 2**29, "one of 24 is above the 90th percentile"
 
 
-def test_nothing_is_said_before_the_first_sample() -> None:
+def test_there_is_no_estimate_before_the_first_sample() -> None:
     assert HistogramAggregate().estimate() is None
 
 
-def test_replicas_add_their_samples_and_a_replica_that_goes_leaves_its_history() -> None:
+def test_replicas_add_their_samples_and_a_removed_one_leaves_its_history() -> None:
     aggregate = HistogramAggregate()
     aggregate.session("a").advance(block(0.5, 2**29, 0, 60))
     aggregate.session("b").advance(block(1.0, 2**30, 0, 60))
-    before, samples = numbers(aggregate), aggregate.samples
+    before, samples = estimate_of(aggregate), aggregate.samples
     aggregate.leave("a")
     assert aggregate.samples == samples == 120
-    np.testing.assert_array_equal(numbers(aggregate), before)
+    np.testing.assert_array_equal(estimate_of(aggregate), before)
     assert before[1, 0] == 1.168  # the busier replica decides the 90th percentile
 
 
-def test_a_kill_for_memory_raises_the_target_as_upstream_does() -> None:
+def test_an_oom_kill_raises_the_target_as_upstream_does() -> None:
     session = HistogramSession()
     session.advance(block(0.1, 50 * 2**20, 0, 2))
     session.observe_oom(120.0, 1200 * 2**20)
     assert session.estimate().target[1] == 1470157273
 
 
-def test_what_is_less_than_a_pods_minimum_is_said_as_it_is() -> None:
-    """The minimum is for the whole pod: its containers share it, which is worked out where all of them are known."""
+def test_an_estimate_of_an_aggregate_may_be_below_the_pod_minimum() -> None:
+    """Containers share the minimum of their pod, which is applied where all of them are known."""
     alone, together = HistogramSession(), HistogramAggregate()
     for session in (alone, together.session("a")):
         session.advance(block(0.001, 2**20, 0, 60))
-    assert numbers(alone)[1].tolist() == [0.025, 250 * 2**20]
-    assert numbers(together)[1].tolist() == [0.011, 11_500_000]
+    assert estimate_of(alone)[1].tolist() == [0.025, 250 * 2**20]
+    assert estimate_of(together)[1].tolist() == [0.011, 11_500_000]
 
 
 def test_a_container_that_is_killed_before_its_first_sample_has_an_estimate() -> None:
     aggregate = HistogramAggregate()
     aggregate.session("a").observe_oom(120.0, 1200 * 2**20)
     aggregate.leave("a")
-    assert numbers(aggregate)[1].tolist() == [0.0, 1470157273]
+    assert estimate_of(aggregate)[1].tolist() == [0.0, 1470157273]
 
 
 def test_cells_of_a_grid_count_like_the_samples_of_a_block_and_gaps_not_at_all() -> None:
@@ -88,5 +88,5 @@ def test_cells_of_a_grid_count_like_the_samples_of_a_block_and_gaps_not_at_all()
     of_cells.observe_grid(usage[100:], first_cell + 100, step_s)
     timestamps = np.round((first_cell + np.arange(300)) * step_s).astype(np.int64)
     of_block.advance(Block(usage, timestamps, NO_DECISION))
-    np.testing.assert_array_equal(numbers(of_cells), numbers(of_block))
+    np.testing.assert_array_equal(estimate_of(of_cells), estimate_of(of_block))
     np.testing.assert_array_equal(of_cells.state, of_block.state)

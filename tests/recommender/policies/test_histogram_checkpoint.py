@@ -1,4 +1,4 @@
-"""The histogram in upstream's words: the wire example by hand, then the round trip, then what is refused."""
+"""Histograms in upstream's checkpoint format: a worked example, the round trip, and what is refused."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_weights_are_shares_of_the_heaviest_bucket_and_zeros_are_dropped() -> No
     assert weights == {"8": 10000, "16": 5000, "36": 1, "49": 1}
 
 
-def test_the_running_windows_peak_is_left_out_and_the_session_keeps_it() -> None:
+def test_the_peak_of_the_current_window_is_left_out_and_the_session_keeps_it() -> None:
     session = constant(10)
     before = session.memory.weights.copy()
     status = checkpoint_status([session], WINDOW_END_S - 1)
@@ -110,7 +110,7 @@ def test_the_running_windows_peak_is_left_out_and_the_session_keeps_it() -> None
     assert session_of(status, "a/b").estimate().target[1] == 250 * MIB
 
 
-def test_earlier_windows_stay_when_the_running_one_is_left_out() -> None:
+def test_earlier_windows_stay_when_the_current_one_is_left_out() -> None:
     session = observe(constant(2, memory_mib=512), [0.5], [4096.0 * MIB], start_s=WINDOW_END_S + 60)
     status = checkpoint_status([session], WINDOW_END_S + 120)
     assert status["memoryHistogram"]["bucketWeights"] == {"26": 10000}
@@ -130,7 +130,7 @@ def test_no_samples_give_no_histograms_and_no_times() -> None:
     assert empty.estimate().target.tolist() == [0.025, 250 * MIB]
 
 
-def test_replicas_are_merged_and_the_peak_of_each_is_left_out() -> None:
+def test_replicas_are_merged_without_the_peak_of_the_current_window_of_each() -> None:
     """One has begun its second window, the other is still in its first."""
     old, young = constant(2), constant(3, cpu_cores=2, memory_mib=2048, start_s=START_S + 3600)
     observe(old, [0.5], [512.0 * MIB], start_s=WINDOW_END_S + 60)
@@ -145,8 +145,8 @@ def test_histograms_that_replicas_share_count_once() -> None:
     base = constant(100)
     replica = observe(HistogramSession(base), [0.5] * 10, [512.0 * MIB] * 10, start_s=START_S + 6000)
     status = checkpoint_status([base, replica], WINDOW_END_S + DAY_S)
-    whole = constant(110)
-    wanted = checkpoint_status([whole], WINDOW_END_S + DAY_S)
+    uninterrupted = constant(110)
+    wanted = checkpoint_status([uninterrupted], WINDOW_END_S + DAY_S)
     assert status["cpuHistogram"] == wanted["cpuHistogram"]
     assert status["totalSamplesCount"] == 110
 
@@ -160,18 +160,18 @@ def test_merging_aligns_references_that_differ() -> None:
         assert both.samples == 10
 
 
-def test_a_loaded_session_goes_on_like_one_that_never_stopped() -> None:
-    whole = constant(1440)
-    loaded = session_of(checkpoint_status([whole], WINDOW_END_S), "a/b")
-    for session in (whole, loaded):
+def test_a_loaded_session_continues_like_one_that_never_stopped() -> None:
+    uninterrupted = constant(1440)
+    loaded = session_of(checkpoint_status([uninterrupted], WINDOW_END_S), "a/b")
+    for session in (uninterrupted, loaded):
         observe(session, [1.5] * 300, [900.0 * MIB] * 300, start_s=WINDOW_END_S)
-    assert loaded.estimate().target.tolist() == whole.estimate().target.tolist()
-    assert loaded.confidence() == whole.confidence()
+    assert loaded.estimate().target.tolist() == uninterrupted.estimate().target.tolist()
+    assert loaded.confidence() == uninterrupted.confidence()
 
 
 @given(seed=st.integers(0, 10_000), samples=st.integers(1, 400), hours=st.integers(0, 60))
 @at_most(60)
-def test_encoding_agrees_with_the_slow_twin(seed: int, samples: int, hours: int) -> None:
+def test_encoding_agrees_with_the_reference(seed: int, samples: int, hours: int) -> None:
     generator = np.random.default_rng(seed)
     cpu = generator.gamma(1.0, 0.7, samples)
     memory = generator.gamma(2.0, 4e8, samples)
@@ -189,7 +189,7 @@ def test_encoding_agrees_with_the_slow_twin(seed: int, samples: int, hours: int)
 
 @given(seed=st.integers(0, 10_000), samples=st.integers(1, 300))
 @at_most(60)
-def test_a_second_trip_changes_nothing_and_a_first_one_little(seed: int, samples: int) -> None:
+def test_a_second_round_trip_changes_nothing_and_the_first_little(seed: int, samples: int) -> None:
     generator = np.random.default_rng(seed)
     session = observe(
         HistogramSession(), generator.gamma(1.0, 0.7, samples), generator.gamma(2.0, 4e8, samples), step_s=900
@@ -220,7 +220,7 @@ def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("damage", "problem"),
     [
         (change("version", "v2"), "version is 'v2'"),
         (change("version", None), "version is None"),
@@ -239,13 +239,13 @@ def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (change("cpuHistogram.bucketWeights", [1]), "bucketWeights is not an object"),
     ],
 )
-def test_a_checkpoint_that_cannot_be_is_refused_by_name(spoil: Callable[[dict[str, Any]], None], said: str) -> None:
+def test_an_invalid_checkpoint_is_refused_and_named(damage: Callable[[dict[str, Any]], None], problem: str) -> None:
     status = copy.deepcopy(WIRE)
-    spoil(status)
+    damage(status)
     with pytest.raises(BadInput) as refused:
         session_of(status, "team/web-app")
     assert "checkpoint team/web-app" in str(refused.value)
-    assert said in str(refused.value)
+    assert problem in str(refused.value)
 
 
 def test_weights_that_sum_to_nothing_load_as_empty() -> None:

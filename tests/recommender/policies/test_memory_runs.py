@@ -1,4 +1,4 @@
-"""Memory by runs: worked by hand, against the slow twin, and what a class may promise."""
+"""Memory bounds from earlier runs: worked by hand, against a reference, and how often they are exceeded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from recommender.policies.memory_runs import (
     peaks_at_input,
 )
 from recommender.records import FloatArray
-from tests.reference import memory as slow
+from tests.reference import memory as reference
 
 MARGIN_OF_FOUR = 1 + MARGIN + SMALL_SAMPLE_MARGIN / 4
 
@@ -39,17 +39,17 @@ def target(
     memory: ClassMemory,
     declared: float = 100.0,
     waits: float = 60.0,
-    lately: float | None = None,
+    recent: float | None = None,
 ) -> float:
     bounds = memory.bounds(0.01)
-    seen = (np.array([largest if used is None else used]) for used in (largest, lately))
+    seen = (np.array([largest if used is None else used]) for used in (largest, recent))
     found = memory_targets(
         np.array([age]), *seen, np.array([declared]), np.array([bounds.peak_bytes]), bounds.rises, waits
     )
     return float(found[0])
 
 
-def test_a_rise_is_measured_against_what_was_known_when_it_was_decided() -> None:
+def test_a_rise_is_measured_against_the_peak_known_when_its_allocation_was_decided() -> None:
     # A change takes three samples. Decided after four samples (largest 2), in force at the seventh, which uses 5.
     peak, rises = rises_of([1, 2, 2, 2, 3, 4, 5, 1, 1, 1, 1])
     assert peak == 5
@@ -58,36 +58,36 @@ def test_a_rise_is_measured_against_what_was_known_when_it_was_decided() -> None
     assert (rises[4:] == 0).all()
 
 
-def test_a_peak_that_is_over_is_forgotten_at_the_second_doubling_of_the_age_after_it() -> None:
+def test_a_peak_that_is_over_is_forgotten_when_the_age_has_doubled_twice() -> None:
     runs, slot = MemoryOfRuns(1), np.zeros(1, np.int64)
-    told = []
+    recent_peaks = []
     for used in [1.0, 1.0, 9.0, 9.0, 2.0, 2.0, 2.0, 2.0, 2.0]:  # the third and fourth sample: ages from two to four
         runs.observe(slot, np.array([used]), 3)
-        told.append(float(runs.recent_peak_bytes(slot)[0]))
-    assert told == [1, 1, 9, 9, 9, 9, 9, 9, 2]
-    assert runs.largest_bytes.tolist() == [9.0], "its peak stays what it was"
+        recent_peaks.append(float(runs.recent_peak_bytes(slot)[0]))
+    assert recent_peaks == [1, 1, 9, 9, 9, 9, 9, 9, 2]
+    assert runs.largest_bytes.tolist() == [9.0], "the peak of the run stays"
 
 
-def test_once_a_peak_is_over_a_run_whose_like_had_no_second_one_is_given_what_it_uses_of_late() -> None:
+def test_after_its_peak_a_run_follows_its_recent_use_if_earlier_ones_had_no_second_peak() -> None:
     memory = ClassMemory([RunMemory(10.0, np.full(AGES, 1.2))] * 4)
-    assert target(40, 9.0, memory, lately=3.0) == pytest.approx(3 * 1.2 * MARGIN_OF_FOUR)
+    assert target(40, 9.0, memory, recent=3.0) == pytest.approx(3 * 1.2 * MARGIN_OF_FOUR)
     again = ClassMemory([RunMemory(10.0, np.full(AGES, 5.0))] * 4)
-    assert target(40, 9.0, again, lately=3.0) == pytest.approx(10 * MARGIN_OF_FOUR), "theirs came again"
+    assert target(40, 9.0, again, recent=3.0) == pytest.approx(10 * MARGIN_OF_FOUR), "earlier runs had a second peak"
 
 
-def test_what_a_run_uses_is_not_taken_from_it_because_others_used_less_by_then() -> None:
+def test_memory_in_use_is_not_lowered_because_earlier_runs_used_less_by_then() -> None:
     memory = ClassMemory([RunMemory(10.0, np.full(AGES, 0.2))] * 4)
-    assert target(40, 9.0, memory, lately=3.0) == pytest.approx(3.0)
+    assert target(40, 9.0, memory, recent=3.0) == pytest.approx(3.0)
 
 
-def test_a_kill_shows_how_far_memory_rises_from_what_it_was_of_late() -> None:
+def test_a_kill_shows_how_far_memory_rises_above_its_recent_peak() -> None:
     runs, slot = MemoryOfRuns(1), np.zeros(1, np.int64)
     for used in [1.0, 9.0, *[2.0] * 6, 2.0]:
         runs.observe(slot, np.array([used]), 3)
     killed = runs.killed_run(0, 6.0)
     assert killed.killed and killed.peak_bytes == 9.0
     assert killed.rises[:3] == pytest.approx(3.0), "to 6 from 2"
-    assert (killed.rises[3:] == 0).all(), "nobody knows what comes at an age that it did not reach"
+    assert (killed.rises[3:] == 0).all(), "what comes at ages that it did not reach is unknown"
     assert MemoryOfRuns(1).killed_run(0, 6.0).peak_bytes == 6.0, "killed before its first sample"
 
 
@@ -100,7 +100,7 @@ def test_a_run_follows_its_own_use_up_to_the_peak_of_its_class() -> None:
     assert target(40, 30.0, memory) == pytest.approx(30 * 1.1)
 
 
-def test_what_was_declared_stays_until_a_class_has_three_runs() -> None:
+def test_the_declared_request_stays_until_a_class_has_three_runs() -> None:
     two = ClassMemory([RunMemory(10.0, np.full(AGES, 1.2))] * 2)
     assert math.isnan(two.bounds(0.01).peak_bytes)
     assert target(40, 3.0, two) == 100.0
@@ -109,7 +109,7 @@ def test_what_was_declared_stays_until_a_class_has_three_runs() -> None:
     assert target(40, 3.0, two) < 10
 
 
-def test_the_fewer_kills_are_accepted_the_more_runs_and_margin_a_promise_takes() -> None:
+def test_the_fewer_kills_are_accepted_the_more_runs_and_margin_a_bound_takes() -> None:
     # One in a hundred: three runs, a margin of 5 % and one nth. One in a thousand: six runs, and 10 %.
     memory = ClassMemory([RunMemory(10.0, np.ones(AGES))] * 5)
     assert memory.bounds(0.01).peak_bytes == pytest.approx(10 * (1 + 0.05 + 1 / 5))
@@ -120,7 +120,7 @@ def test_the_fewer_kills_are_accepted_the_more_runs_and_margin_a_promise_takes()
     assert math.isnan(memory.bounds(0.0).peak_bytes), "none at all: nine runs"
 
 
-def test_a_slow_run_still_expects_the_rise_that_quicker_ones_have_behind_them() -> None:
+def test_a_slow_run_still_expects_the_rise_that_quicker_ones_had_earlier() -> None:
     # The others rose by half at an age below 32 and never again; this one is 40 samples old.
     rises = np.where(np.arange(AGES) <= 4, 1.5, 1.0)
     memory = ClassMemory([RunMemory(10.0, rises)] * 4)
@@ -128,7 +128,7 @@ def test_a_slow_run_still_expects_the_rise_that_quicker_ones_have_behind_them() 
     assert target(80, 3.0, memory) == pytest.approx(3 * 1.0 * MARGIN_OF_FOUR)
 
 
-def test_an_age_that_no_run_reached_keeps_the_peak_of_the_class() -> None:
+def test_at_an_age_that_no_run_reached_the_peak_of_the_class_holds() -> None:
     rises = np.where(np.arange(AGES) <= 4, 1.1, 0.0)
     memory = ClassMemory([RunMemory(10.0, rises)] * 4)
     assert target(200, 3.0, memory) == pytest.approx(10 * MARGIN_OF_FOUR)
@@ -139,16 +139,16 @@ def with_inputs(sizes: Iterable[float], peaks: Iterable[float]) -> ClassMemory:
     return ClassMemory(runs)
 
 
-def test_the_peak_of_a_run_is_that_of_earlier_ones_taken_as_with_its_input() -> None:
+def test_the_peaks_of_earlier_runs_are_scaled_to_the_input_of_the_run() -> None:
     # One GiB and three for each million rows.
     memory = with_inputs([1e6, 2e6, 3e6, 4e6], [4.0, 7.0, 10.0, 13.0])
     assert memory.bounds(0.01, 1.5e6).peak_bytes == pytest.approx(5.5 * MARGIN_OF_FOUR)
     assert memory.bounds(0.01, 8e6).peak_bytes == pytest.approx(25.0 * MARGIN_OF_FOUR)
-    assert memory.bounds(0.01).peak_bytes == pytest.approx(13.0 * MARGIN_OF_FOUR), "a run that tells no input"
-    assert memory.bounds(0.01, 1.0).peak_bytes == pytest.approx(1.75 * MARGIN_OF_FOUR), "as with a fourth of the least"
+    assert memory.bounds(0.01).peak_bytes == pytest.approx(13.0 * MARGIN_OF_FOUR), "a run without an input size"
+    assert memory.bounds(0.01, 1.0).peak_bytes == pytest.approx(1.75 * MARGIN_OF_FOUR), "as a fourth of the least"
 
 
-def test_a_run_with_a_far_larger_input_than_any_known_is_promised_nothing() -> None:
+def test_a_run_with_a_far_larger_input_than_any_known_has_no_bound() -> None:
     memory = with_inputs([1e6, 2e6, 3e6], [4.0, 7.0, 10.0])
     bounds = memory.bounds(0.01, 13e6)
     assert math.isnan(bounds.peak_bytes) and bounds.by_input
@@ -159,7 +159,7 @@ def test_a_run_with_a_far_larger_input_than_any_known_is_promised_nothing() -> N
 @given(
     st.lists(st.tuples(st.floats(1e-300, 1e300), st.floats(0.5, 1e3)), min_size=3, max_size=8), st.floats(1e-300, 1e300)
 )
-def test_sizes_that_are_none_cost_four_times_the_largest_peak_at_most_and_a_fourth_of_the_least_at_least(
+def test_for_absurd_inputs_the_bound_is_a_fourth_to_four_times_that_of_known_peaks(
     runs: list[tuple[float, float]], size: float
 ) -> None:
     peak_bytes = with_inputs(*zip(*runs, strict=True)).bounds(0.01, size).peak_bytes
@@ -168,16 +168,16 @@ def test_sizes_that_are_none_cost_four_times_the_largest_peak_at_most_and_a_four
     assert math.isnan(peak_bytes) or least / 4.0 <= peak_bytes <= 4.0 * margin * most * (1 + 1e-9)
 
 
-def test_fewer_than_three_inputs_are_none() -> None:
+def test_fewer_than_three_input_sizes_are_ignored() -> None:
     memory = with_inputs([1e6, 2e6, math.nan], [4.0, 7.0, 10.0])
     assert memory.bounds(0.01, 1e6).peak_bytes == memory.bounds(0.01).peak_bytes
     memory.add(RunMemory(10.0, np.ones(AGES), input_size=3e6))
     assert memory.bounds(0.01, 1e6).peak_bytes < memory.bounds(0.01).peak_bytes
 
 
-def test_a_run_whose_memory_does_not_follow_its_input_is_promised_the_more_for_it() -> None:
-    """Of each earlier run is asked how far the line through the others missed it."""
-    straight, apart = (with_inputs([1e6, 2e6, 3e6, 4e6], [4.0, 7.0, more, 13.0]) for more in (10.0, 30.0))
+def test_memory_that_does_not_follow_the_input_has_a_larger_bound() -> None:
+    """Each earlier run counts by its distance from the line through the others."""
+    straight, apart = (with_inputs([1e6, 2e6, 3e6, 4e6], [4.0, 7.0, third, 13.0]) for third in (10.0, 30.0))
     assert apart.bounds(0.01, 1.5e6).peak_bytes > 2.0 * straight.bounds(0.01, 1.5e6).peak_bytes
 
 
@@ -185,25 +185,25 @@ AMOUNTS = st.floats(0.5, 1e3)
 
 
 @given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=3, max_size=12), AMOUNTS)
-def test_peaks_with_another_input_agree_with_the_slow_twin(runs: list[tuple[float, float]], size: float) -> None:
+def test_peaks_scaled_to_an_input_agree_with_the_reference(runs: list[tuple[float, float]], size: float) -> None:
     sizes, peaks = (np.array(values) for values in zip(*runs, strict=True))
     # Where all others have nearly one input, a line through them is chance, and so is what is left of it by rounding.
-    of_others = [np.ptp(np.delete(sizes, own)) / sizes.mean() for own in range(len(sizes))]
-    assume(all(spread == 0.0 or spread > 1e-2 for spread in of_others))
-    assert peaks_at_input(size, sizes, peaks) == pytest.approx(slow.peaks_with(size, sizes, peaks), rel=1e-5)
+    spreads = [np.ptp(np.delete(sizes, own)) / sizes.mean() for own in range(len(sizes))]
+    assume(all(spread == 0.0 or spread > 1e-2 for spread in spreads))
+    assert peaks_at_input(size, sizes, peaks) == pytest.approx(reference.peaks_with(size, sizes, peaks), rel=1e-5)
 
 
 @given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=3, max_size=12), AMOUNTS, st.floats(1e-6, 1e6))
 def test_the_unit_of_inputs_does_not_matter(runs: list[tuple[float, float]], size: float, unit: float) -> None:
     sizes, peaks = (np.array(values) for values in zip(*runs, strict=True))
-    of_others = [np.ptp(np.delete(sizes, own)) / sizes.mean() for own in range(len(sizes))]
-    assume(all(spread == 0.0 or spread > 1e-2 for spread in of_others))
+    spreads = [np.ptp(np.delete(sizes, own)) / sizes.mean() for own in range(len(sizes))]
+    assume(all(spread == 0.0 or spread > 1e-2 for spread in spreads))
     assert peaks_at_input(size * unit, sizes * unit, peaks) == pytest.approx(
         peaks_at_input(size, sizes, peaks), rel=1e-5
     )
 
 
-def test_of_many_runs_with_inputs_as_many_exceed_the_peak_as_was_said() -> None:
+def test_of_many_runs_with_inputs_the_accepted_share_exceeds_the_peak_bound() -> None:
     generator, exceeded = np.random.default_rng(0), 0
     for _ in range(1000):
         sizes = generator.uniform(1.0, 3.0, 40)
@@ -213,26 +213,26 @@ def test_of_many_runs_with_inputs_as_many_exceed_the_peak_as_was_said() -> None:
     assert 0.02 < exceeded / 1000 <= 0.06  # half of the share: rises have the other
 
 
-def test_nothing_is_said_of_a_stranger_that_declares_nothing_before_its_first_sample() -> None:
+def test_without_bound_and_request_memory_is_unknown_before_the_first_sample() -> None:
     assert math.isnan(target(0, 0.0, ClassMemory(), declared=math.nan))
     assert target(1, 2.0, ClassMemory(), declared=math.nan) == pytest.approx(2.3)
 
 
 @given(st.lists(st.one_of(st.just(math.nan), st.floats(1.0, 50.0)), min_size=1, max_size=60), st.integers(1, 5))
-def test_rises_agree_with_the_slow_twin(memory: list[float], lead: int) -> None:
+def test_rises_agree_with_the_reference(memory: list[float], lead: int) -> None:
     _, rises = rises_of(memory, lead)
-    assert rises == pytest.approx(slow.rises_of(memory, lead, [2**k for k in range(AGES)]))
+    assert rises == pytest.approx(reference.rises_of(memory, lead, [2**k for k in range(AGES)]))
 
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=10, max_size=80), st.floats(0.01, 1000.0))
-def test_a_container_of_another_size_is_no_stranger(steps: list[float], factor: float) -> None:
+def test_rises_do_not_depend_on_the_size_of_a_container(steps: list[float], factor: float) -> None:
     memory = np.cumprod(steps)
     _, rises = rises_of(list(memory))
     _, scaled = rises_of(list(memory * factor))
     assert scaled == pytest.approx(rises)
 
 
-def test_of_many_runs_as_many_exceed_the_peak_as_was_said() -> None:
+def test_of_many_runs_the_accepted_share_exceeds_the_peak_bound() -> None:
     generator = np.random.default_rng(0)
     exceeded = 0
     for _ in range(2000):
@@ -243,7 +243,7 @@ def test_of_many_runs_as_many_exceed_the_peak_as_was_said() -> None:
     assert 0.03 < exceeded / 2000 <= 0.05
 
 
-def test_peaks_and_rises_together_exceed_no_more_than_was_said() -> None:
+def test_peak_and_rise_bounds_together_are_exceeded_no_more_often_than_accepted() -> None:
     generator = np.random.default_rng(0)
     killed = 0
     for _ in range(2000):
@@ -254,7 +254,7 @@ def test_peaks_and_rises_together_exceed_no_more_than_was_said() -> None:
     assert 0.05 < killed / 2000 <= 0.1
 
 
-def test_a_slot_that_is_used_again_knows_nothing_of_who_was_there() -> None:
+def test_a_reused_slot_keeps_nothing_of_its_former_container() -> None:
     runs = MemoryOfRuns(2)
     for amount in (1.0, 2.0, 8.0, 9.0, 9.0, 30.0, 30.0):
         runs.observe(np.array([0, 1]), np.array([amount, 1.0]), 3)

@@ -1,4 +1,4 @@
-"""The plan: worked by hand, and what it holds for each container whatever was learned elsewhere."""
+"""The plan: worked by hand, and how few violations each container has whatever the plan was trained on."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, BoolArray, Flo
 from tests.reference.demand import demands
 
 LATE = 2
-MOST = 0.13
-"""Share in violation of any 200 samples that is held at a target of 0.05: use that is chance alone reaches 0.1."""
+MAX_SHARE = 0.13
+"""Largest accepted share of violations in any 200 samples at a target of 0.05; random use alone reaches 0.1."""
 
 FLOOR = float(FLOORS[CPU])
 TARGET = (0.05, 0.05)
 
 
-def certain(cores: list[float], mean_cores: float = 1.0) -> DemandModel:
-    """Each phase always uses the same, of CPU and, counted in floors, of memory."""
+def constant_demand(cores: list[float], mean_cores: float = 1.0) -> DemandModel:
+    """Each phase always uses the same amounts, of memory as many floors as of CPU."""
     phases = len(cores)
     visiting = np.log1p(np.tile(np.array(cores)[:, np.newaxis] / FLOOR, (2, 1, QUANTILES)))
     return DemandModel(
@@ -65,7 +65,7 @@ def certain(cores: list[float], mean_cores: float = 1.0) -> DemandModel:
     )
 
 
-def occupied(shares: list[float]) -> FloatArray:
+def occupancy_of(shares: list[float]) -> FloatArray:
     """Occupancy that is the same in every context, of one class."""
     phases = len(shares)
     return np.tile(np.array(shares), (1, phases + 1, phases, DWELL_BUCKETS, 1))
@@ -74,17 +74,17 @@ def occupied(shares: list[float]) -> FloatArray:
 def plan_of(
     shares: list[float], cores: list[float], price: float = 2.9, resize: float = 0.1, mean_cores: float = 1.0
 ) -> PhasePlan:
-    expected = certain(cores, mean_cores).expected(occupied(shares), LATE, 12)
+    expected = constant_demand(cores, mean_cores).expected(occupancy_of(shares), LATE, 12)
     return PhasePlan(PlanState(len(cores), 1), expected, weights_of(np.full(2, price), TARGET, 0.05, resize))
 
 
 def usage_of(cores: FloatArray | list[float]) -> FloatArray:
-    """As many floors of memory."""
+    """With as many floors of memory as of CPU."""
     return np.array(cores)[:, np.newaxis] / FLOOR * FLOORS
 
 
-def standing(own_samples: float = 0.0, own_cores: float = 1.0) -> PlanState:
-    """One container at a core in phase 0 for so long that the plan is heard, with samples of its own in phase 1."""
+def settled(own_samples: float = 0.0, own_cores: float = 1.0) -> PlanState:
+    """A container at one core in phase 0, just past the warm-up, with samples of its own in phase 1."""
     state = PlanState(2, 1)
     state.dwell[0], state.samples[0] = 1, WARM_UP_SAMPLES + 1
     state.recent[0, : WARM_UP_SAMPLES + 1], state.total[0] = 1.0 / FLOOR, (WARM_UP_SAMPLES + 1) / FLOOR
@@ -94,7 +94,7 @@ def standing(own_samples: float = 0.0, own_cores: float = 1.0) -> PlanState:
 
 def time_above(cores: float, state: PlanState) -> float:
     """When phase 0 uses 1 core, as now, for 0.7 of the time, and phase 1 4 cores."""
-    expected = certain([1.0, 4.0]).expected(occupied([0.7, 0.3]), LATE, 12)
+    expected = constant_demand([1.0, 4.0]).expected(occupancy_of([0.7, 0.3]), LATE, 12)
     arrays = state.arrays(kernel.PlanArrays)
     now, level = kernel.level_now(0, CPU, arrays), math.log1p(cores / FLOOR)
     demands = kernel.coming_demands(0, CPU, now, expected.occupancy[0, 0, 0, 0], arrays)
@@ -102,37 +102,37 @@ def time_above(cores: float, state: PlanState) -> float:
 
 
 def planned(shares: list[float], price_cores: float, in_force: float = math.nan, *, may_change: bool = True) -> float:
-    """What is asked for when phase 0 uses 1 core, as now, and phase 1 uses 4."""
+    """Cores requested when phase 0 uses 1 core, as now, and phase 1 uses 4."""
     plan = plan_of(shares, [1.0, 4.0], price_cores)
-    plan.state = standing()
+    plan.state = settled()
     plan.state.asked[0] = in_force / FLOOR
     plan.state.budget[0] = 2.0 if may_change else 0.0
     return float(plan.decide(np.zeros(1, np.int64), np.zeros(1, np.int64))[0, CPU])
 
 
 def test_time_above_an_amount_is_occupancy_times_demand() -> None:
-    assert time_above(0.9, standing()) == pytest.approx(1)
-    assert time_above(2.0, standing()) == pytest.approx(0.3)
-    assert time_above(5.0, standing()) == 0
+    assert time_above(0.9, settled()) == pytest.approx(1)
+    assert time_above(2.0, settled()) == pytest.approx(0.3)
+    assert time_above(5.0, settled()) == 0
 
 
-def test_its_own_visits_count_more_the_more_there_were() -> None:
-    # In phase 1 others used 4 cores, this one 2: after three samples half of it is believed.
-    assert time_above(3.0, standing(own_samples=3.0, own_cores=2.0)) == pytest.approx(0.15)
+def test_visits_of_a_container_itself_count_more_the_more_there_were() -> None:
+    # In phase 1 others used 4 cores, this one 2: after three samples that counts half.
+    assert time_above(3.0, settled(own_samples=3.0, own_cores=2.0)) == pytest.approx(0.15)
 
 
-def test_a_phase_is_provided_for_when_its_chance_is_worth_the_price() -> None:
+def test_a_phase_is_provided_for_when_its_probability_is_worth_the_price() -> None:
     # 3 cores more for all of the time against a price of 20 for three tenths of it, or of 5.
     assert planned([0.7, 0.3], price_cores=20.0) == pytest.approx(4 / VIOLATION_TOLERANCE, rel=0.03)
     assert planned([0.7, 0.3], price_cores=5.0) == pytest.approx(1 / VIOLATION_TOLERANCE, rel=0.03)
 
 
-def test_it_is_raised_before_the_phase_and_lowered_when_the_graph_says_it_pays() -> None:
+def test_a_request_is_raised_before_a_phase_and_lowered_when_the_graph_says_it_pays() -> None:
     assert planned([0.1, 0.9], price_cores=5.0, in_force=1.0) == pytest.approx(4, rel=0.1)
     assert planned([1.0, 0.0], price_cores=5.0, in_force=4.0) == pytest.approx(1, rel=0.1)
 
 
-def test_what_is_in_force_stays_when_a_resize_costs_more_than_it_saves() -> None:
+def test_a_request_stays_when_a_resize_costs_more_than_it_saves_or_none_is_left() -> None:
     assert planned([1.0, 0.0], price_cores=5.0, in_force=1.03) == pytest.approx(1.03)
     assert planned([1.0, 0.0], price_cores=5.0, in_force=4.0, may_change=False) == pytest.approx(4.0)
 
@@ -140,17 +140,17 @@ def test_what_is_in_force_stays_when_a_resize_costs_more_than_it_saves() -> None
 @given(
     st.integers(0, 2**32 - 1), st.floats(0.0, 10.0), st.floats(0.01, 30.0), st.floats(0.0, 1.0), st.floats(0.0, 60.0)
 )
-def test_what_surely_stays_is_what_the_whole_search_would_have_left(
+def test_skipping_the_search_where_no_resize_pays_changes_no_result(
     seed: int, cores: float, in_force: float, correction: float, price: float
 ) -> None:
-    """Demands of three phases are spread at random, around whatever stands."""
+    """Demands of three phases at random, around the request in force."""
     rng = np.random.default_rng(seed)
     spread = np.sort(rng.normal(0.0, 0.5, (2, len(HORIZONS), 3, QUANTILES)), axis=-1).astype(np.float32)
     visiting = np.log1p(rng.uniform(0.1, 10.0, (2, 3, 1)) / FLOOR) + spread[:, 0]
     demand = DemandModel(
-        spread, visiting.astype(np.float32), spread[:, 1], np.full(2, 1.0 / FLOOR), certain([1.0]).violations
+        spread, visiting.astype(np.float32), spread[:, 1], np.full(2, 1.0 / FLOOR), constant_demand([1.0]).violations
     )
-    expected, state = demand.expected(occupied(rng.dirichlet(np.ones(3)).tolist()), LATE, 12), PlanState(3, 1)
+    expected, state = demand.expected(occupancy_of(rng.dirichlet(np.ones(3)).tolist()), LATE, 12), PlanState(3, 1)
     state.dwell[0], state.samples[0], state.recent[0] = 1, 10, cores / FLOOR
     state.total[0] = 10.0 * state.recent[0, 0]
     state.asked[0], state.correction[0] = in_force / FLOOR, correction
@@ -161,45 +161,45 @@ def test_what_surely_stays_is_what_the_whole_search_would_have_left(
     assert kernel.cheapest_allocation(*known) == pytest.approx(searched, rel=1e-12)
 
 
-def asked_of_steady(use: float, learned_cores: list[float], shares: list[float]) -> FloatArray:
-    """Cores asked for before each sample of a container that always uses the same."""
+def requests_of_steady(use: float, learned_cores: list[float], shares: list[float]) -> FloatArray:
+    """Cores requested before each sample of a container that always uses the same."""
     plan = plan_of(shares, learned_cores, price=20.0)
     n = 300
     return plan.follow(0, usage_of([use] * n), np.zeros(n, np.int64), np.arange(n + 1) > 0, LATE)[:, CPU]
 
 
-def test_a_container_is_followed_where_that_has_been_cheaper_than_the_plan() -> None:
-    # The plan provides for a phase of 4 cores that never comes; after a while the use of 1 core is what is asked for.
-    asked = asked_of_steady(1.0, [1.0, 4.0], [0.7, 0.3])
-    assert asked[1] == pytest.approx(4 / VIOLATION_TOLERANCE, rel=0.03)
-    assert asked[60:] == pytest.approx(1.0)
+def test_a_container_gets_its_own_peak_where_that_has_been_cheaper_than_the_plan() -> None:
+    # The plan provides for a phase of 4 cores that never comes; after a while the used core is requested.
+    requested = requests_of_steady(1.0, [1.0, 4.0], [0.7, 0.3])
+    assert requested[1] == pytest.approx(4 / VIOLATION_TOLERANCE, rel=0.03)
+    assert requested[60:] == pytest.approx(1.0)
 
 
-def test_the_plan_keeps_the_say_while_it_is_as_cheap() -> None:
-    asked = asked_of_steady(1.0, [1.0, 4.0], [1.0, 0.0])
-    assert asked[1 : WARM_UP_SAMPLES + 1] == pytest.approx(1 + LONG_WINDOW_MARGIN), (
-        "while it is untried the most cautious is heard"
+def test_the_plan_decides_while_it_is_as_cheap() -> None:
+    requested = requests_of_steady(1.0, [1.0, 4.0], [1.0, 0.0])
+    assert requested[1 : WARM_UP_SAMPLES + 1] == pytest.approx(1 + LONG_WINDOW_MARGIN), (
+        "during the warm-up the largest request wins"
     )
-    assert asked[WARM_UP_SAMPLES + 1 :] == pytest.approx(1 / VIOLATION_TOLERANCE, rel=0.02)
+    assert requested[WARM_UP_SAMPLES + 1 :] == pytest.approx(1 / VIOLATION_TOLERANCE, rel=0.02)
 
 
-def test_a_small_container_is_asked_for_by_its_use_and_not_by_its_use_and_a_floor() -> None:
+def test_a_small_container_gets_its_use_without_an_added_floor() -> None:
     small = 3.0 * FLOOR
-    asked = asked_of_steady(small, [small], [1.0])
-    assert asked[WARM_UP_SAMPLES + 1 :] == pytest.approx(small / VIOLATION_TOLERANCE, rel=0.03)
-    assert asked_of_steady(FLOOR / 2, [FLOOR / 2], [1.0])[1:] == pytest.approx(FLOOR)
+    requested = requests_of_steady(small, [small], [1.0])
+    assert requested[WARM_UP_SAMPLES + 1 :] == pytest.approx(small / VIOLATION_TOLERANCE, rel=0.03)
+    assert requests_of_steady(FLOOR / 2, [FLOOR / 2], [1.0])[1:] == pytest.approx(FLOOR)
 
 
-def test_a_rule_of_more_samples_is_followed_where_that_of_the_latest_is_often_short() -> None:
+def test_the_long_rule_is_chosen_where_the_short_one_often_violates() -> None:
     # Bursts to 3 cores every twenty samples: the largest of the last ten has forgotten them, that of forty has not.
     use = [3.0 if row % 20 < 2 else 1.0 for row in range(400)]
     plan = plan_of([0.7, 0.3], [1.0, 9.0], price=20.0)
-    asked = plan.follow(0, usage_of(use), np.zeros(400, np.int64), np.arange(401) > 0, LATE)[:, CPU]
+    requested = plan.follow(0, usage_of(use), np.zeros(400, np.int64), np.arange(401) > 0, LATE)[:, CPU]
     assert plan.state.chosen[0, CPU] == LONG_WINDOW
-    assert (asked[100:] >= 3.0 / VIOLATION_TOLERANCE).all() and (asked[100:] <= 3.5).all()
+    assert (requested[100:] >= 3.0 / VIOLATION_TOLERANCE).all() and (requested[100:] <= 3.5).all()
 
 
-def test_the_largest_of_each_block_is_kept_and_a_new_block_forgets_the_oldest() -> None:
+def test_the_peak_of_each_block_is_kept_and_a_new_block_replaces_the_oldest() -> None:
     plan, slot = plan_of([1.0], [1.0]), np.zeros(1, np.int64)
     for row, cores in enumerate(np.arange(50.0, 0.0, -1.0)):
         plan.observe(slot, usage_of([cores]), slot)
@@ -208,7 +208,7 @@ def test_the_largest_of_each_block_is_kept_and_a_new_block_forgets_the_oldest() 
 
 
 def corrected(violated: list[bool], *, short: bool = True) -> tuple[float, float]:
-    """Correction and gain after so many samples."""
+    """Correction and gain after these samples."""
     correction, gain, streak = 0.0, GAIN, 0.0
     for one in violated:
         correction, gain, streak = updated_correction(correction, gain, streak, one, one and short, 0.05)
@@ -221,35 +221,35 @@ def test_one_violation_raises_the_correction_and_nineteen_calm_samples_take_it_b
     assert corrected([True] + [False] * 19)[0] == pytest.approx(0, abs=1e-12)
 
 
-def test_a_long_row_of_violations_is_corrected_without_bound() -> None:
+def test_the_correction_of_a_long_row_of_violations_is_unbounded() -> None:
     assert corrected([True] * 5)[0] == pytest.approx(5 * 0.95 * GAIN)
     assert corrected([True] * 7)[0] == pytest.approx((5 + 2 + 4) * 0.95 * GAIN)
     assert corrected([True] * 20)[0] > 100
 
 
-def test_a_resize_that_is_never_applied_is_no_reason_to_ask_for_ever_more() -> None:
+def test_a_resize_that_is_never_applied_does_not_raise_the_correction_for_ever() -> None:
     assert corrected([True] * 500, short=False) == (pytest.approx(5 * 0.95 * GAIN), GAIN)
 
 
-def test_between_two_decisions_more_correction_would_not_help() -> None:
+def test_violations_between_two_decisions_do_not_inflate_the_correction() -> None:
     # Decided once a cycle of 40, and far too little for all of the first: the second must not be out of all proportion.
     plan = plan_of([1.0], [1.0], resize=0.0)
     decisions = np.arange(121) % 40 == 4
-    asked = plan.follow(0, usage_of(np.repeat([0.1, 5.0], [4, 116])), np.zeros(120, np.int64), decisions)
-    assert 4.5 < asked[-1, CPU] < 10.0
+    requested = plan.follow(0, usage_of(np.repeat([0.1, 5.0], [4, 116])), np.zeros(120, np.int64), decisions)
+    assert 4.5 < requested[-1, CPU] < 10.0
 
 
 def violations(use: FloatArray, learned: float, falls_to: float = 1.0) -> BoolArray:
-    """Play one container; changes are two samples late.
+    """Violations of one container whose changes come two samples late.
 
-    The plan learned a world in which all use `learned` cores, and where use falls to a share of what it is now.
+    The plan learned that all use `learned` cores, and that use falls to a share of the present one.
     """
-    demand = certain([learned], learned)
+    demand = constant_demand([learned], learned)
     demand.staying[:] = math.log(falls_to)
-    expected = demand.expected(occupied([1.0]), LATE, 12)
+    expected = demand.expected(occupancy_of([1.0]), LATE, 12)
     plan = PhasePlan(PlanState(1, 1), expected, weights_of(np.full(2, 2.9), TARGET, 0.05))
-    asked = plan.follow(0, usage_of(use), np.zeros(len(use), np.int64), np.arange(len(use) + 1) > 0, LATE)
-    in_force = np.concatenate([np.full(LATE, np.nan), asked[:, CPU]])[: len(use)]
+    requested = plan.follow(0, usage_of(use), np.zeros(len(use), np.int64), np.arange(len(use) + 1) > 0, LATE)
+    in_force = np.concatenate([np.full(LATE, np.nan), requested[:, CPU]])[: len(use)]
     return use > in_force * VIOLATION_TOLERANCE
 
 
@@ -262,7 +262,7 @@ def worst_share(violated: BoolArray, window: int = 200) -> float:
 def test_a_container_that_is_always_above_its_allocation_is_corrected_within_20_samples() -> None:
     # A gateway that uses 0.045 cores, and a model that says that use will fall to a third of it.
     violated = violations(np.full(900, 0.045), 0.021, falls_to=0.3)
-    assert not violated[LATE + 1 : 20].any(), "it is followed until the plan has a record"
+    assert not violated[LATE + 1 : 20].any(), "its own peak decides until the plan has a record"
     assert violated[20:].mean() <= 0.06
 
 
@@ -274,8 +274,8 @@ def test_a_level_ten_times_as_large_is_followed_whatever_was_learned(seed: int, 
     use[400:] *= 10.0
     violated = violations(use, learned)
     assert not violated[420:430].all()
-    assert worst_share(violated[:400]) <= MOST
-    assert worst_share(violated[400:]) <= MOST
+    assert worst_share(violated[:400]) <= MAX_SHARE
+    assert worst_share(violated[400:]) <= MAX_SHARE
 
 
 @settings(max_examples=25, deadline=None)
@@ -283,69 +283,67 @@ def test_a_level_ten_times_as_large_is_followed_whatever_was_learned(seed: int, 
 def test_drift_does_not_outrun_the_correction(seed: int, per_sample: float) -> None:
     generator = np.random.default_rng(seed)
     use = 0.5 * np.exp(per_sample * np.arange(1000)) * generator.lognormal(0.0, 0.1, 1000)
-    assert worst_share(violations(use, 0.5)) <= MOST
+    assert worst_share(violations(use, 0.5)) <= MAX_SHARE
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1000))
-def test_a_model_of_another_world_does_no_lasting_harm(seed: int) -> None:
+def test_a_model_trained_on_unlike_usage_does_no_lasting_harm(seed: int) -> None:
     # It learned that nothing ever changes; here use jumps between levels at random.
     generator = np.random.default_rng(seed)
     use = np.repeat(generator.uniform(0.1, 5.0, 30), 40) * generator.lognormal(0.0, 0.05, 1200)
     assert violations(use, 1.0)[20:].mean() <= 0.08
 
 
-def test_containers_step_by_step_are_decided_for_as_each_followed_alone() -> None:
+def test_containers_decided_step_by_step_are_decided_as_each_alone() -> None:
     generator = np.random.default_rng(0)
     shares, cores = [0.6, 0.4], [1.0, 3.0]
     usages = [usage_of(generator.lognormal(0, 0.5, 50)) for _ in range(3)]
     labels = generator.integers(0, 2, (3, 50))
     together = plan_of(shares, cores)
     together.state.grow(3)
-    slots, asked = np.arange(3), np.full((3, 51, 2), np.nan)
+    slots, requested = np.arange(3), np.full((3, 51, 2), np.nan)
     for row in range(50):
         usage = np.stack([one[row] for one in usages])
         if row > LATE:
-            together.correct(slots, usage, asked[:, row - LATE])
+            together.correct(slots, usage, requested[:, row - LATE])
         together.observe(slots, usage, labels[:, row])
-        asked[:, row + 1] = together.decide(slots, np.zeros(3, np.int64))
+        requested[:, row + 1] = together.decide(slots, np.zeros(3, np.int64))
     for slot in slots:
         alone = plan_of(shares, cores).follow(0, usages[slot], labels[slot], np.arange(51) > 0, LATE)
-        np.testing.assert_allclose(asked[slot], alone)
+        np.testing.assert_allclose(requested[slot], alone)
 
 
-def test_cpu_decided_alone_is_what_it_is_beside_memory_and_asks_for_no_memory() -> None:
+def test_cpu_decided_without_memory_is_the_same_as_with_it() -> None:
     usage, both, slot = usage_of(np.linspace(0.5, 3.0, 20)), plan_of([0.6, 0.4], [1.0, 3.0]), np.zeros(1, np.int64)
     only = PhasePlan(PlanState(2, 1, resources=1), both.expected, both.weights)
-    stands = np.full((1, 2), np.nan)
+    in_force = np.full((1, 2), np.nan)
     for row in range(20):
         for plan, resources in ((only, 1), (both, 2)):
-            plan.correct(slot, usage[row : row + 1, :resources], stands[:, :resources])
+            plan.correct(slot, usage[row : row + 1, :resources], in_force[:, :resources])
             plan.observe(slot, usage[row : row + 1, :resources], slot)
-        alone, stands = only.decide(slot, slot), both.decide(slot, slot)
-        np.testing.assert_array_equal(alone, stands[:, :1])
+        alone, in_force = only.decide(slot, slot), both.decide(slot, slot)
+        np.testing.assert_array_equal(alone, in_force[:, :1])
     assert np.exp(only.state.chosen_correction(slot)[0, CPU]) > 1.0, "it rises: there are violations to correct for"
 
 
-def test_what_is_learned_of_a_phase_is_what_was_used_in_it() -> None:
+def test_the_learned_demand_of_a_phase_is_the_usage_in_it() -> None:
     usage = usage_of([1.0] * 6 + [4.0] * 12 + [1.0] * 6)
     labels = np.repeat([0, 1, 0], [6, 12, 6])
     demand = DemandModel.fit([usage], [labels], 3)
     assert np.expm1(demand.visiting[CPU, :2, 0]) * FLOOR == pytest.approx([1.0, 4.0], rel=1e-5)
-    assert demand.returning[CPU, 0] == pytest.approx(0.0, abs=1e-5), "three samples in it were the same as its mean"
+    assert demand.returning[CPU, 0] == pytest.approx(0.0, abs=1e-5), "three samples in it equal its mean"
     assert demand.staying[CPU, HORIZONS.index(6), 1, -1] == pytest.approx(math.log(2.0), abs=0.1), (
         "1, 1 and 4: a level of 2"
     )
-    assert demand.visiting[CPU, 2].max() == pytest.approx(math.log1p(4.0 / FLOOR)), "never seen: as any of them"
+    assert demand.visiting[CPU, 2].max() == pytest.approx(math.log1p(4.0 / FLOOR)), "an unseen phase: as all of them"
     assert demand.mean[CPU] * FLOOR == pytest.approx(2.5)
     assert demand.needed_cores(1, 0.9, 0.0, 0.0) == pytest.approx(4.0, rel=1e-5)
 
 
 @given(st.lists(st.lists(st.tuples(st.floats(0.0, 1e4), st.integers(0, 2)), min_size=1, max_size=60), max_size=4))
-def test_what_is_learned_of_many_runs_is_what_their_samples_tell_one_by_one(
-    told: list[list[tuple[float, int]]],
-) -> None:
-    runs = [([1.0] * 50, [0] * 50), *(tuple(map(list, zip(*run, strict=True))) for run in told)]
+def test_the_demand_learned_from_many_runs_agrees_with_the_reference(drawn: list[list[tuple[float, int]]]) -> None:
+    runs = [([1.0] * 50, [0] * 50), *(tuple(map(list, zip(*run, strict=True))) for run in drawn)]
     usages = [np.column_stack([amounts, amounts]) * FLOORS for amounts, _ in runs]
     demand = DemandModel.fit(usages, [np.array(labels) for _, labels in runs], 3)
     staying, visiting, returning = demands(runs, 3, kernel.LEVEL_SAMPLES)
@@ -355,20 +353,20 @@ def test_what_is_learned_of_many_runs_is_what_their_samples_tell_one_by_one(
         np.testing.assert_allclose(demand.returning[resource], returning, rtol=1e-5, atol=1e-5)
 
 
-def test_a_price_is_learned_on_runs_kept_out_and_a_stricter_target_has_a_higher_one() -> None:
+def test_a_price_is_learned_on_held_out_runs_and_is_higher_for_a_stricter_target() -> None:
     generator = np.random.default_rng(1)
     runs = [
         LabelledRun(f"run{n}", usage_of(generator.lognormal(0, 0.5, 120)), np.zeros(120, np.int64)) for n in range(6)
     ]
     demand, graph = fit_demand(runs, 2, cycle_samples=20, lag=3)
     assert graph.tables.exposed.sum() == 6 * 119
-    assert (np.diff(demand.violations[:, :, [0, -1]], axis=2) < 0).all(), "a dearer violation happens less"
+    assert (np.diff(demand.violations[:, :, [0, -1]], axis=2) < 0).all(), "a dearer violation is rarer"
     loose, strict = (demand.price(EVERY_SAMPLE, (share, share)) for share in (0.2, 0.05))
     assert (strict >= loose).all() and (strict > loose).any()
-    assert demand.price(EVERY_SAMPLE, (0.0, 0.0)).tolist() == [PRICES[-1]] * 2, "no more than was tried"
+    assert demand.price(EVERY_SAMPLE, (0.0, 0.0)).tolist() == [PRICES[-1]] * 2, "at most the highest price tried"
 
 
-def test_a_price_is_learned_from_runs_of_one_workload_by_keeping_out_some_of_them() -> None:
+def test_a_price_is_learned_from_runs_of_one_workload_by_holding_out_some() -> None:
     generator = np.random.default_rng(1)
     runs = [LabelledRun("train", usage_of(generator.lognormal(0, 0.5, 60)), np.zeros(60, np.int64)) for _ in range(6)]
     assert is_priced(fit_demand(runs, 2, cycle_samples=20, lag=3)[0])
@@ -377,7 +375,7 @@ def test_a_price_is_learned_from_runs_of_one_workload_by_keeping_out_some_of_the
     assert not is_priced(fit_demand(too_short, 2, cycle_samples=20, lag=3)[0])
 
 
-def test_prices_are_tried_on_all_runs_and_on_some_where_there_are_thousands() -> None:
+def test_prices_are_tried_on_all_of_few_runs_and_on_a_sample_of_thousands() -> None:
     def runs(number: int, samples: int) -> list[LabelledRun]:
         usage, labels = np.ones((samples, 2)), np.zeros(samples, np.int64)
         return [LabelledRun(f"run{n}", usage, labels) for n in range(number)]
@@ -390,8 +388,8 @@ def test_prices_are_tried_on_all_runs_and_on_some_where_there_are_thousands() ->
     assert sample_for_pricing([]) == []
 
 
-def test_a_demand_survives_being_written_and_read_and_a_damaged_one_is_refused() -> None:
-    demand = certain([1.0, 4.0])
+def test_a_demand_survives_a_round_trip_and_a_damaged_one_is_refused() -> None:
+    demand = constant_demand([1.0, 4.0])
     again = DemandModel.from_state(demand.to_state(), 2)
     for name, array in demand.to_state().items():
         np.testing.assert_array_equal(getattr(again, name), array)

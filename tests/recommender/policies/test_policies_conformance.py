@@ -1,4 +1,4 @@
-"""What every policy of the registry must hold to, whatever it knows."""
+"""Invariants of every policy in the registry."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ def test_the_registry_lists_the_policies_in_the_order_of_the_reports() -> None:
     assert REGISTRY.needs_model == {"phase.rules", "phase.proactive"}
 
 
-def test_a_policy_is_called_what_the_registry_calls_it(model: Any) -> None:
+def test_a_policy_has_the_name_that_it_is_registered_under(model: Any) -> None:
     for name in NAMES:
         assert REGISTRY.make(name, model).name == name
 
 
-def test_only_the_yardsticks_are_oracles(model: Any) -> None:
+def test_only_three_policies_are_oracles_and_one_decides_every_sample(model: Any) -> None:
     made = [REGISTRY.make(name, model) for name in NAMES]
     assert {p.name for p in made if p.oracle} == {"ground.truth", "current.step.max", "current.step.rules"}
     assert {p.name for p in made if p.every_sample} == {"ground.truth"}
@@ -103,7 +103,7 @@ def test_every_decision_is_two_finite_amounts_of_at_least_zero(policy: Policy, m
 
 
 @pytest.mark.parametrize("policy", PAST_ONLY, indirect=True)
-def test_a_decision_sees_the_past_only(policy: Policy, make_block: Maker) -> None:
+def test_a_decision_depends_on_the_past_only(policy: Policy, make_block: Maker) -> None:
     block = make_block()
     assert block.phases is not None and block.requests is not None
     for number in (0, 3, len(block.decisions) - 1):
@@ -118,7 +118,7 @@ def test_a_decision_sees_the_past_only(policy: Policy, make_block: Maker) -> Non
 
 
 @pytest.mark.parametrize("policy", ORACLES, indirect=True)
-def test_an_oracle_sees_its_own_cycle_only(policy: Policy, make_block: Maker) -> None:
+def test_a_decision_of_an_oracle_depends_on_its_own_cycle_only(policy: Policy, make_block: Maker) -> None:
     block = make_block()
     changed = block.usage.copy()
     changed[block.decisions[5] :] *= 9
@@ -127,11 +127,11 @@ def test_an_oracle_sees_its_own_cycle_only(policy: Policy, make_block: Maker) ->
 
 
 @pytest.mark.parametrize("policy", PAST_ONLY, indirect=True)
-def test_a_decision_after_the_last_sample_is_the_one_made_with_more_to_come(policy: Policy, make_block: Maker) -> None:
+def test_a_decision_is_the_same_with_and_without_later_samples(policy: Policy, make_block: Maker) -> None:
     block = make_block()
-    whole = allocated(policy, block)
+    all_allocations = allocated(policy, block)
     for number in (0, 4):
-        np.testing.assert_array_equal(allocated(policy, up_to(block, number)), whole[: number + 1])
+        np.testing.assert_array_equal(allocated(policy, up_to(block, number)), all_allocations[: number + 1])
 
 
 def test_the_same_samples_give_the_same_decisions(policy: Policy, make_block: Maker) -> None:
@@ -140,7 +140,7 @@ def test_the_same_samples_give_the_same_decisions(policy: Policy, make_block: Ma
     np.testing.assert_array_equal(allocated(policy, make_block(0)), alone)
 
 
-def test_the_samples_handed_in_are_left_as_they_are(policy: Policy, make_block: Maker) -> None:
+def test_a_policy_does_not_change_its_input(policy: Policy, make_block: Maker) -> None:
     block = make_block()
     assert block.phases is not None and block.requests is not None
     arrays = (block.usage, block.timestamps, block.decisions, block.phases.labels, block.requests)
@@ -151,7 +151,7 @@ def test_the_samples_handed_in_are_left_as_they_are(policy: Policy, make_block: 
         np.testing.assert_array_equal(array, copy)
 
 
-def test_a_gap_of_many_cycles_is_survived(policy: Policy, make_block: Maker) -> None:
+def test_allocations_after_a_gap_of_many_cycles_are_finite(policy: Policy, make_block: Maker) -> None:
     block = make_block(n=600, gap=slice(100, 500))
     assert np.isfinite(allocated(policy, block)).all()
 
@@ -167,11 +167,11 @@ def test_steady_use_is_never_violated_after_the_first_cycle(policy: Policy, mode
     assert tally.violations == (0, 0)
 
 
-def test_every_last_decision_can_be_explained_in_json(policy: Policy, make_block: Maker) -> None:
+def test_the_last_decision_has_an_explanation_in_json(policy: Policy, make_block: Maker) -> None:
     allocations, why = policy.decide(make_block(), CYCLE_SAMPLES)
-    told = orjson.loads(orjson.dumps(dict(why)))
-    assert told["rule"]
-    assert [told["cpu_cores"], told["memory_bytes"]] == allocations[-1].tolist()
+    explanation = orjson.loads(orjson.dumps(dict(why)))
+    assert explanation["rule"]
+    assert [explanation["cpu_cores"], explanation["memory_bytes"]] == allocations[-1].tolist()
 
 
 @pytest.mark.parametrize("policy", SCALING, indirect=True)

@@ -1,4 +1,4 @@
-"""Each policy on numbers small enough to follow by hand, then against the slow twin."""
+"""Each policy on numbers small enough to follow by hand, then against a reference."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines import replay as slow
+from baselines import replay as reference
 from recommender.errors import Misuse
 from recommender.judging import decision_positions
 from recommender.policies.ai4dl import statistics_of
@@ -36,7 +36,7 @@ def block(decisions: list[int], labels: list[int] | None = None, requests: Float
     return Block(USAGE, np.arange(10) * 15, np.array(decisions), trace, requests)
 
 
-def test_ground_truth_is_the_use() -> None:
+def test_ground_truth_is_the_usage() -> None:
     assert decide("ground.truth", block([4, 5, 8])) == [[2, 20], [4, 20], [7, 70]]
 
 
@@ -60,7 +60,7 @@ def test_the_first_decision_after_a_gap_reads_the_cycle_before_the_gap() -> None
     assert decide("prev.step.max", block([8])) == [[4, 20]]
 
 
-def test_the_first_cycle_is_what_there_was() -> None:
+def test_a_first_cycle_that_is_too_short_reads_all_samples() -> None:
     assert decide("prev.step.max", block([4]), 40) == [[5, 30]]
 
 
@@ -71,12 +71,12 @@ def test_phase_rules_take_the_phase_right_before_the_cycle() -> None:
 
 def test_an_unknown_phase_falls_back_to_the_cycle_just_ended_and_is_counted() -> None:
     labels = [0, 0, 0, -1, 0, 1, 1, 1, 1, 1]
-    allocations, told = REGISTRY.make("phase.rules", TwoPhases).decide(block([4, 6], labels), CYCLE_SAMPLES)
+    allocations, explanation = REGISTRY.make("phase.rules", TwoPhases).decide(block([4, 6], labels), CYCLE_SAMPLES)
     assert allocations.tolist() == [[5, 30], [6, 30]]
-    assert (told["decisions"], told["fallbacks"], told["phase"]) == (2, 1, 1)
+    assert (explanation["decisions"], explanation["fallbacks"], explanation["phase"]) == (2, 1, 1)
 
 
-def test_a_phase_the_model_never_saw_in_use_is_unknown() -> None:
+def test_a_phase_that_the_model_does_not_have_is_unknown() -> None:
     assert decide("phase.rules", block([4], [0, 0, 0, 2, 0, 0, 0, 0, 0, 0])) == [[5, 30]]
 
 
@@ -97,10 +97,10 @@ def test_a_constant_has_no_spread_at_all() -> None:
     assert found.spread.tolist() == [[0.0, 0.0]]
 
 
-TWINS = [name for name in REGISTRY.names() if name != "phase.proactive"]
+WITH_REFERENCE = [name for name in REGISTRY.names() if name != "phase.proactive"]
 
 
-@pytest.mark.parametrize("name", TWINS)
+@pytest.mark.parametrize("name", WITH_REFERENCE)
 @given(
     draw=st.integers(0, 2**32 - 1),
     n=st.integers(5, 70),
@@ -109,7 +109,7 @@ TWINS = [name for name in REGISTRY.names() if name != "phase.proactive"]
     declared=st.booleans(),
 )
 @settings(max_examples=25, deadline=None, report_multiple_bugs=False)
-def test_a_policy_agrees_with_its_slow_twin(
+def test_a_policy_agrees_with_the_reference(
     name: str, draw: int, n: int, gap_share: float, cycle: int, declared: bool
 ) -> None:
     generator = np.random.default_rng(draw)
@@ -120,7 +120,7 @@ def test_a_policy_agrees_with_its_slow_twin(
     requests[[2, n // 2]] = (2.0, 1e9) if declared else GAP
     times = 1_700_000_000 + np.arange(n) * 300
     demand = TwoPhases.phase_mean + 2 * TwoPhases.phase_sd
-    container = slow.Container(
+    container = reference.Container(
         samples=[None if np.isnan(row[0]) else (row[0], row[1]) for row in usage.tolist()],
         times=times.tolist(),
         requests=[None if np.isnan(row[0]) else (row[0], row[1]) for row in requests.tolist()],
@@ -132,7 +132,7 @@ def test_a_policy_agrees_with_its_slow_twin(
     assert positions.tolist() == container.decisions()
     if not len(positions):
         return
-    expected = slow.allocations(name, container)
+    expected = reference.allocations(name, container)
     made = Block(usage, times, np.array([p for p, _ in expected]), PhaseTrace(labels, 2), requests)
     found = REGISTRY.make(name, TwoPhases).decide(made, cycle)[0]
     np.testing.assert_allclose(found, [GAP if a is None else a for _, a in expected], rtol=1e-12, atol=0)
