@@ -156,18 +156,18 @@ def test_a_failed_export_continues_where_it_stopped(phasewise: Phasewise, server
         ended = phasewise(*options(failing.url, file, "--retries", 0))
     assert ended.code == 1
     assert "disk gone" in ended.err
-    assert "2 of 4 parts are kept" in ended.err
+    assert "2 of 4 parts are parts" in ended.err
     assert not file.exists()
-    kept = tmp_path / "week.parquet.parts"
-    plan = orjson.loads((kept / "plan.json").read_bytes())
+    parts = tmp_path / "week.parquet.parts"
+    plan = orjson.loads((parts / "plan.json").read_bytes())
     plan["asked"]["--prometheus"] = server.url  # a real server would be back at the same URL
-    (kept / "plan.json").write_bytes(orjson.dumps(plan))
+    (parts / "plan.json").write_bytes(orjson.dumps(plan))
     ended = phasewise(*options(server.url, file))
     assert ended.code == 0
     assert "continuing the export of 2023-11-14T22:15:00Z" in ended.err
     assert len(server.ranges("rate(")) == 2
     assert_same(read(file), expected())
-    assert not kept.exists()
+    assert not parts.exists()
 
 
 def export_command(server: Played, file: Path) -> list[str]:
@@ -396,8 +396,8 @@ def test_restart_discards_the_parts_already_fetched(phasewise: Phasewise, server
     for more, fetched in (((), 2), (("--restart",), 4)):
         with played(stops_after(2)) as failing:
             phasewise(*options(failing.url, file, "--retries", 0, "--restart"))
-        kept = tmp_path / "week.parquet.parts" / "plan.json"
-        kept.write_bytes(kept.read_bytes().replace(failing.url.encode(), server.url.encode()))
+        plan_file = tmp_path / "week.parquet.parts" / "plan.json"
+        plan_file.write_bytes(plan_file.read_bytes().replace(failing.url.encode(), server.url.encode()))
         server.asked.clear()
         assert phasewise(*options(server.url, file, *more)).code == 0
         assert len(server.ranges("rate(")) == fetched
@@ -408,7 +408,7 @@ def test_restart_keeps_the_parts_of_an_export_in_progress(phasewise: Phasewise, 
     with played(stops_after(2)) as failing:
         phasewise(*options(failing.url, file, "--retries", 0))
     folder = tmp_path / "week.parquet.parts"
-    kept = sorted(folder.iterdir())
+    parts = sorted(folder.iterdir())
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -416,7 +416,7 @@ def test_restart_keeps_the_parts_of_an_export_in_progress(phasewise: Phasewise, 
     finally:
         os.close(handle)
     assert ended.code == 2 and "another export is writing here" in ended.err
-    assert sorted(folder.iterdir()) == kept
+    assert sorted(folder.iterdir()) == parts
 
 
 @pytest.mark.option("phasewise export", "--retries", "--timeout")

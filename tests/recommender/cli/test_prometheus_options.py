@@ -1,4 +1,4 @@
-"""Every option of queries to a Prometheus and of credentials changes what `export` and the recommender send."""
+"""Each option of Prometheus queries and credentials changes the requests of `export` and of the recommender."""
 
 from __future__ import annotations
 

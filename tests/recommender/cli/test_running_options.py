@@ -60,7 +60,7 @@ class Running:
         return wait_until(written, f"the status of {name}", timeout_s=60, every_s=0.02)
 
     def rounds(self, number: int = 3) -> None:
-        """Wait for so many rounds."""
+        """Wait for that many rounds."""
         wait_until(
             lambda: self.metric("phasewise_rounds_total") >= number, f"{number} rounds", timeout_s=60, every_s=0.02
         )
@@ -71,11 +71,11 @@ class Running:
         return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
 
     def count(self, method: str, part: str) -> int:
-        """The number of such requests to the API server."""
+        """The number of requests with this method and this part of the path."""
         return sum(asked == method and part in path for asked, path in self.api.asked)
 
     def wait_for(self, method: str, part: str, times: int = 1) -> bool:
-        """Wait for so many such requests to the API server."""
+        """Wait for that many of these requests."""
         return wait_until(lambda: self.count(method, part) >= times, f"{method} {part}", timeout_s=60, every_s=0.02)
 
 

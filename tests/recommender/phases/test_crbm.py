@@ -84,8 +84,7 @@ def windows_of(values: np.ndarray, segments: np.ndarray, lag: int, epoch: int = 
 def test_one_window_of_one_feature_matches_a_calculation_by_hand() -> None:
     """W = 2, A = 0.5, B = 1, no bias, history 1, v = 0: h = s(1), v' = 2 h + 0.5, h' = s(2 v' + 1).
 
-    The other weights are zero, so that the CRBM has the shape of the other tests: kernels take seconds to compile for
-    each shape.
+    It has the shape of the other tests, with all other weights zero: kernels take seconds to compile for each shape.
     """
     weights, visible_history, hidden_history = np.zeros((3, 2)), np.zeros((2, 4)), np.zeros((3, 4))
     weights[0, 0], visible_history[0, 1], hidden_history[0, 1] = 2.0, 0.5, 1.0  # of lag 2, the sample just before
@@ -239,16 +238,16 @@ def test_fit_stops_after_patience_epochs_without_a_better_error_and_keeps_the_be
     assert len(errors) == encoder.n_epochs_ == best + 3 < 60
     assert reports == [(n + 1, 60) for n in range(encoder.n_epochs_)]
     _, held_out = hold_out(segments, 2, HELD_OUT_FRACTION, 0)
-    kept = encoder._trainer(values, held_out).reconstruction_errors(held_out)
-    assert kept.mean() == pytest.approx(errors[best], rel=1e-12)
+    held_out_errors = encoder._trainer(values, held_out).reconstruction_errors(held_out)
+    assert held_out_errors.mean() == pytest.approx(errors[best], rel=1e-12)
 
 
 def test_whole_segments_are_held_out_if_there_are_enough() -> None:
     train, held_out = hold_out(np.arange(0, 121, 20), 3, 0.2, 0)
-    kept, owners = train // 20, held_out // 20
-    assert len(set(owners.tolist())) == 2
-    assert len(set(kept.tolist())) == 4
-    assert not set(kept.tolist()) & set(owners.tolist())
+    train_segments, held_out_segments = train // 20, held_out // 20
+    assert len(set(held_out_segments.tolist())) == 2
+    assert len(set(train_segments.tolist())) == 4
+    assert not set(train_segments.tolist()) & set(held_out_segments.tolist())
     assert len(held_out) + len(train) == 6 * 17
 
 

@@ -64,9 +64,9 @@ def test_the_kernel_agrees_with_the_definition(usage: FloatArray) -> None:
 @given(usages, st.integers(0, 39))
 @settings(deadline=None)
 def test_features_do_not_depend_on_later_samples(usage: FloatArray, at: int) -> None:
-    whole = feature_matrix(series_of(usage), USAGE_FEATURES)
+    full = feature_matrix(series_of(usage), USAGE_FEATURES)
     prefix = feature_matrix(series_of(usage[: at + 1]), USAGE_FEATURES)
-    np.testing.assert_array_equal(whole[: at + 1], prefix)
+    np.testing.assert_array_equal(full[: at + 1], prefix)
 
 
 def test_relative_features_do_not_depend_on_the_size_of_a_container() -> None:

@@ -24,7 +24,7 @@ from tests.reference.occupancy import NaiveChain
 
 
 def alternating(repeats: int, *labels: int, each: int = 4) -> PhaseGraph:
-    """The graph of containers that each have these phases at the same length."""
+    """A graph of `repeats` containers with these phases, `each` samples long."""
     graph = PhaseGraph(1 + max(labels))
     for _ in range(repeats):
         graph.learn([(label, each) for label in labels], ended=False)

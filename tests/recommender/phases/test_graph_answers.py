@@ -24,11 +24,11 @@ def fit(sequences: list[list[Run]]) -> GraphPredictor:
 
 
 def test_the_next_phase_matches_counts_shrunk_by_hand() -> None:
-    # Every context has counts 2 and 1 of phases 1 and 2, none of the end: six times (2 + 2 p) / (3 + 2), from a third.
+    # Six steps from a prior of 1/3; in each, phase 1 has count 2 and phase 2 has count 1: (2 + 2 p) / (3 + 2).
     predictor = fit([[(0, 1), (1, 1)], [(0, 1), (1, 1)], [(0, 1), (2, 1)]])
     first, second = 1 / 3, 1 / 3
     for step in range(6):
-        ends = 3 if step == 0 else 0  # of any phase: those of 1 and 2
+        ends = 3 if step == 0 else 0  # the first step counts the ends of any phase: those of 1 and 2
         first, second = ((count + 2 * share) / (3 + ends + 2) for count, share in ((2, first), (1, second)))
     share = first / (first + second)
     assert predictor.next_phase([(0, 1)]) == pytest.approx({1: 0.99 * share + 0.005, 2: 0.99 * (1 - share) + 0.005})

@@ -69,13 +69,13 @@ def test_any_usage_with_any_gaps_gives_the_labels_of_the_series(samples: list[tu
 
 def test_tracking_continues_after_a_restart_from_saved_state(seed: int) -> None:
     run = walk(np.random.default_rng(seed), 80)
-    whole = tracked(PhaseTracker(DETECTOR), [run])[0]
+    expected = tracked(PhaseTracker(DETECTOR), [run])[0]
     before, after = PhaseTracker(DETECTOR), PhaseTracker(DETECTOR)
     first = tracked(before, [run[:50]])[0]
     after.state.grow(3)
     after.restore(2, orjson.loads(orjson.dumps(before.state.of(0), option=orjson.OPT_SERIALIZE_NUMPY)))
     rest = [int(after.observe(np.array([2]), run[t : t + 1])[0]) for t in range(50, 80)]
-    assert first + rest == whole
+    assert first + rest == expected
 
 
 def test_a_reused_slot_knows_nothing_of_its_first_container(seed: int) -> None:

@@ -29,7 +29,7 @@ TOO_MANY = failure(422, "execution", "query processing would load too many sampl
 
 
 class Script:
-    """Gives one reply after another; the last one again and again."""
+    """Gives one reply after another; then repeats the last."""
 
     def __init__(self, *replies: Reply | Callable[[Asked], Reply]) -> None:
         self.replies = list(replies)

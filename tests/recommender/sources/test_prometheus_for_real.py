@@ -194,8 +194,8 @@ def test_an_export_has_the_facts_about_runs(
 def test_an_export_killed_halfway_continues_to_the_same_file(
     phasewise: Phasewise, filled: Prometheus, access: Access, end_s: int, tmp_path: Path
 ) -> None:
-    whole, resumed = tmp_path / "whole.parquet", tmp_path / "resumed.parquet"
-    assert phasewise(*options(filled, access, end_s, whole)).code == 0
+    complete, resumed = tmp_path / "complete.parquet", tmp_path / "resumed.parquet"
+    assert phasewise(*options(filled, access, end_s, complete)).code == 0
     parts = tmp_path / "resumed.parquet.parts"
     for number in (signal.SIGKILL, signal.SIGINT):
         done = len(list(parts.glob("[0-9]*.parquet")))
@@ -213,7 +213,7 @@ def test_an_export_killed_halfway_continues_to_the_same_file(
     ended = phasewise(*options(filled, access, end_s, resumed))
     assert ended.code == 0, ended.err
     assert "continuing" in ended.err
-    pd.testing.assert_frame_equal(pd.read_parquet(resumed), pd.read_parquet(whole))
+    pd.testing.assert_frame_equal(pd.read_parquet(resumed), pd.read_parquet(complete))
     assert not parts.exists()
 
 

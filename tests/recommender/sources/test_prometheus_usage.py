@@ -131,7 +131,7 @@ def test_a_stale_sample_is_ignored() -> None:
 
 def test_the_scrape_interval_of_a_new_prometheus_is_measured_later() -> None:
     answers = iter([matrix(), vector(), vector(), vector(), vector(), matrix(({}, [(END_S, 40)]))])
-    with played(lambda asked: next(answers)) as server, PrometheusClient(server.url) as client:
+    with played(lambda request: next(answers)) as server, PrometheusClient(server.url) as client:
         usage = UsageQuery(client, UsageSettings())
         assert usage.current_usage(END_S) == {}
         assert "[240s]" in server.asked[2].query
@@ -168,11 +168,11 @@ def test_missing_values_are_a_gap_in_the_series() -> None:
 
 def test_usage_over_time_is_the_same_in_one_or_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     with played(CLUSTER) as server, PrometheusClient(server.url) as client:
-        whole = list(series_of(list(UsageQuery(client, UsageSettings()).blocks(START_S, END_S, 15)), 15))
+        expected = list(series_of(list(UsageQuery(client, UsageSettings()).blocks(START_S, END_S, 15)), 15))
         monkeypatch.setattr(prometheus_usage, "MAX_SAMPLES_PER_RESPONSE", 40)
         parts = list(series_of(list(UsageQuery(client, UsageSettings()).blocks(START_S, END_S, 15)), 15))
-    assert [one.container for one in parts] == [one.container for one in whole]
-    for part, one in zip(parts, whole, strict=True):
+    assert [one.container for one in parts] == [one.container for one in expected]
+    for part, one in zip(parts, expected, strict=True):
         np.testing.assert_array_equal(part.timestamps, one.timestamps)
         np.testing.assert_array_equal(part.usage, one.usage)
         np.testing.assert_array_equal(part.requests, one.requests)
