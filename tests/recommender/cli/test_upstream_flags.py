@@ -95,7 +95,7 @@ def refusals() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("argument", "remedy"), list(refusals()))
-def test_flags_without_a_counterpart_are_refused_with_a_remedy(argument: str, remedy: str) -> None:
+def test_unsupported_flags_and_values_are_refused_with_a_remedy(argument: str, remedy: str) -> None:
     with pytest.raises(Misuse, match=re.escape(remedy)) as refused:
         our_arguments(argument)
     name = argument.partition("=")[0]
