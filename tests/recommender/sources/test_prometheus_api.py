@@ -91,7 +91,7 @@ def test_responses_stay_small_for_any_number_of_series(monkeypatch: pytest.Monke
 
 @given(
     n_points=st.integers(1, 60),
-    most=st.integers(1, 70),
+    max_points=st.integers(1, 70),
     refused_above=st.integers(1, 70),
     step_s=st.sampled_from([1, 15, 0.25, 0.1]),
 )
