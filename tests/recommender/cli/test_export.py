@@ -156,7 +156,7 @@ def test_a_failed_export_continues_where_it_stopped(phasewise: Phasewise, server
         ended = phasewise(*options(failing.url, file, "--retries", 0))
     assert ended.code == 1
     assert "disk gone" in ended.err
-    assert "2 of 4 parts are parts" in ended.err
+    assert "2 of 4 parts are kept" in ended.err
     assert not file.exists()
     parts = tmp_path / "week.parquet.parts"
     plan = orjson.loads((parts / "plan.json").read_bytes())
