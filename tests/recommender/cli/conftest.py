@@ -1,4 +1,4 @@
-"""What the tests of commands share: runs of simple jobs, and a model trained on them."""
+"""Shared by the tests of commands: recorded runs of simple jobs, and a model trained on them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def model_folder(runs_csv: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def clean_surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No variable of ours, and the log as it was afterwards."""
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Unset the variables of Phasewise, and restore the root logger afterwards."""
     for name in [name for name in os.environ if name.startswith("PHASEWISE_")]:
         monkeypatch.delenv(name)
     root = logging.getLogger()

@@ -1,4 +1,4 @@
-"""`phasewise dry-run`: the same figures in every form, from every kind of source."""
+"""`phasewise dry-run`: its figures, its output files, and what it refuses."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def figures(ended: Ended) -> dict:
     return orjson.loads(ended.out)
 
 
-def test_two_containers_worked_by_hand(phasewise: Phasewise, tmp_path: Path) -> None:
-    """Four samples to look at, then two cycles of two: the previous maximum is 1, then 2 cores, the use 2, then 1."""
+def test_figures_of_a_small_file_match_a_calculation_by_hand(phasewise: Phasewise, tmp_path: Path) -> None:
+    """Four samples of history, then two cycles of two: the previous maximum is 1, then 2 cores; usage is 2, then 1."""
     cpu = [1, 1, 1, 1, 2, 2, 1, 1]
     rows = [f"{60 * i},web,{c},1000000" for i, c in enumerate(cpu)]
     rows += [f"{60 * i},short,1,1000000" for i in range(4)]
@@ -46,14 +46,14 @@ def test_two_containers_worked_by_hand(phasewise: Phasewise, tmp_path: Path) -> 
     assert report["left_out"][0]["container"] == "short"
 
 
-def test_a_part_alone_is_played_where_it_is_asked_for(phasewise: Phasewise, runs_csv: Path, model_folder: Path) -> None:
-    asked = ("--policies", "phasewise,class.runs", "--json", "-")
-    played = figures(phasewise("dry-run", runs_csv, "--model", model_folder, *CYCLE, *asked))["policies"]
-    assert played.keys() == {"phasewise", "class.runs"}
-    assert played["phasewise"]["cpu"] != played["class.runs"]["cpu"]
+def test_class_runs_can_be_replayed_on_its_own(phasewise: Phasewise, runs_csv: Path, model_folder: Path) -> None:
+    options = ("--policies", "phasewise,class.runs", "--json", "-")
+    policies = figures(phasewise("dry-run", runs_csv, "--model", model_folder, *CYCLE, *options))["policies"]
+    assert policies.keys() == {"phasewise", "class.runs"}
+    assert policies["phasewise"]["cpu"] != policies["class.runs"]["cpu"]
 
 
-def test_flowcon_is_played_where_losses_are_recorded_and_the_column_is_asked_for_elsewhere(
+def test_flowcon_runs_on_recorded_losses_and_is_refused_without_a_loss_column(
     phasewise: Phasewise, tmp_path: Path
 ) -> None:
     rows = [f"{60 * i},web,1,1000000,4,2000000,{1 / (1 + i)}" for i in range(12)]
@@ -63,11 +63,11 @@ def test_flowcon_is_played_where_losses_are_recorded_and_the_column_is_asked_for
         + "\n".join(rows)
         + "\n"
     )
-    asked = ("dry-run", path, "--cycle-samples", 2, "--policies", "static,flowcon", "--json", "-")
-    assert figures(phasewise(*asked))["policies"].keys() == {"static", "flowcon"}
+    command = ("dry-run", path, "--cycle-samples", 2, "--policies", "static,flowcon", "--json", "-")
+    assert figures(phasewise(*command))["policies"].keys() == {"static", "flowcon"}
 
     path.write_text(path.read_text().replace("loss", "accuracy"))
-    refused = phasewise(*asked)
+    refused = phasewise(*command)
     assert refused.code == 2
     assert "column 'loss'" in refused.err and "m.csv" in refused.err
 
@@ -86,16 +86,16 @@ def test_all_policies_are_judged_on_the_same_samples_and_the_oracle_is_best(
 
 @pytest.mark.option("phasewise dry-run", "--model")
 @pytest.mark.long
-def test_without_a_model_it_is_cross_fitted_and_says_so(phasewise: Phasewise, tmp_path: Path) -> None:
+def test_without_a_model_the_report_names_the_cross_fitted_folds(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=3).to_csv(tmp_path / "three.csv", index=False)  # three models to train
     report = figures(phasewise("dry-run", tmp_path / "three.csv", *CYCLE, "--json", "-"))
     assert "3 folds" in report["model"]["origin"]
 
 
-def test_a_model_that_is_judged_on_what_it_was_trained_on_is_told_of_everywhere(
+def test_every_output_warns_of_a_model_judged_on_its_training_data(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
-    page, words = tmp_path / "r.html", "was trained on 2 of the 3 containers"
+    page, note = tmp_path / "r.html", "was trained on 2 of the 3 containers"
     data = pd.read_csv(runs_csv)
     data = data[data.container.isin(["job-00", "job-01", "job-02"])].replace("job-02", "another")
     data.to_parquet(tmp_path / "part.parquet")
@@ -103,7 +103,7 @@ def test_a_model_that_is_judged_on_what_it_was_trained_on_is_told_of_everywhere(
     ended = phasewise("dry-run", tmp_path / "part.parquet", *options, "--html", page, "--json", tmp_path / "r.json")
     report = orjson.loads((tmp_path / "r.json").read_bytes())
     assert report["model"]["seen_in_training"] == 2
-    assert words in " ".join(ended.out.split()) and words in " ".join(report["notes"]) and words in page.read_text()
+    assert note in " ".join(ended.out.split()) and note in " ".join(report["notes"]) and note in page.read_text()
     assert "never on data it was fitted on" not in page.read_text()
 
     data.assign(timestamp=data.timestamp + 86_400).to_parquet(tmp_path / "later.parquet")
@@ -112,7 +112,7 @@ def test_a_model_that_is_judged_on_what_it_was_trained_on_is_told_of_everywhere(
     assert "never on data it was fitted on" in page.read_text()
 
 
-def test_of_a_model_that_does_not_tell_its_containers_only_the_very_same_data_are_known_again(
+def test_a_model_without_a_list_of_its_containers_recognises_only_identical_data(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
     replace(models.load(model_folder), trained_on=None).save(tmp_path / "before")
@@ -160,13 +160,13 @@ def test_the_order_of_rows_and_the_number_of_files_change_nothing(
 
 
 @pytest.mark.long
-def test_models_that_are_trained_side_by_side_are_the_same(phasewise: Phasewise, runs_csv: Path) -> None:
+def test_models_trained_in_parallel_are_the_same(phasewise: Phasewise, runs_csv: Path) -> None:
     options = ("dry-run", runs_csv, *CYCLE, "--policies", "phase.proactive", "--json", "-", "--jobs")
     assert phasewise(*options, 2).out == phasewise(*options, 1).out
 
 
 @pytest.mark.option("phasewise dry-run", "--csv")
-def test_the_terminal_names_every_policy_and_what_it_wrote(
+def test_the_terminal_names_every_policy_and_the_file_written(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
     ended = phasewise("dry-run", runs_csv, "--model", model_folder, *CYCLE, "--csv", tmp_path / "c.csv")
@@ -198,15 +198,15 @@ def test_page_and_plots_are_written(phasewise: Phasewise, runs_csv: Path, model_
 
 
 @pytest.mark.option("phasewise dry-run", "--sample")
-def test_a_sample_is_the_same_containers_each_time(phasewise: Phasewise, runs_csv: Path) -> None:
+def test_sampling_chooses_the_same_containers_each_time(phasewise: Phasewise, runs_csv: Path) -> None:
     options = ("dry-run", runs_csv, *CYCLE, "--policies", "histogram", "--sample", 3, "--json", "-")
     first = figures(phasewise(*options))
     assert first["containers"] == 3
     assert figures(phasewise(*options)) == first
 
 
-def test_runs_that_are_replayed_or_ended_later_teach_nothing(phasewise: Phasewise, tmp_path: Path) -> None:
-    """Of three runs of history one ended before, one has a name that is replayed, one ends later."""
+def test_history_runs_that_are_replayed_or_end_later_are_not_learned(phasewise: Phasewise, tmp_path: Path) -> None:
+    """Of three runs of history, one ended before, one has the name of a replayed run, one ends later."""
     source, history = simulated(0, containers=4), simulated(1, containers=3)
     history["timestamp"] -= 10_000
     history["container"] = history["container"].replace({"job-01": "later", "job-02": "before"})
@@ -214,24 +214,24 @@ def test_runs_that_are_replayed_or_ended_later_teach_nothing(phasewise: Phasewis
     source.to_csv(tmp_path / "s.csv", index=False)
     history.to_csv(tmp_path / "h.csv", index=False)
     options = ("dry-run", tmp_path / "s.csv", *CYCLE, "--policies", "class.peak,static", "--json", "-")
-    mixed, itself = (figures(phasewise(*options, "--history", tmp_path / f"{name}.csv")) for name in "hs")
+    mixed, same = (figures(phasewise(*options, "--history", tmp_path / f"{name}.csv")) for name in "hs")
     assert {note[:21] for note in mixed["notes"]} >= {"2 runs of --history a", "1 earlier runs were k"}
-    assert "4 runs of --history a" in {note[:21] for note in itself["notes"]}
-    assert itself["policies"] == figures(phasewise(*options))["policies"]
+    assert "4 runs of --history a" in {note[:21] for note in same["notes"]}
+    assert same["policies"] == figures(phasewise(*options))["policies"]
 
 
-def test_exit_code_137_alone_is_not_told_as_a_kill_for_memory(
+def test_exit_code_137_alone_is_not_reported_as_an_oom_kill(
     phasewise: Phasewise, runs_csv: Path, tmp_path: Path
 ) -> None:
     runs = pd.read_csv(runs_csv)
     runs["exit_code"] = np.where(runs["container"] == "job-00", 137, 0)
     runs.to_csv(tmp_path / "s.csv", index=False)
-    asked = ("dry-run", tmp_path / "s.csv", "--policies", "static", "--json", "-")
-    notes = " ".join(figures(phasewise(*asked))["notes"])
+    command = ("dry-run", tmp_path / "s.csv", "--policies", "static", "--json", "-")
+    notes = " ".join(figures(phasewise(*command))["notes"])
     assert "1 of the recorded runs ended with exit code 137" in notes and "were OOM-killed" not in notes
 
 
-def test_one_container_is_judged_by_what_needs_no_model(phasewise: Phasewise, tmp_path: Path) -> None:
+def test_one_container_is_replayed_without_policies_that_need_a_model(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=1).to_parquet(tmp_path / "one.parquet")
     report = figures(phasewise("dry-run", tmp_path / "one.parquet", *CYCLE, "--json", "-"))
     assert "phase.proactive" not in report["policies"]
@@ -245,7 +245,7 @@ def test_the_bundled_recordings_and_model_are_the_default(phasewise: Phasewise) 
     assert report["containers"] >= 25
 
 
-def test_ones_own_data_are_replayed_at_the_cycle_of_the_live_recommender_under_any_model(
+def test_own_data_are_replayed_at_the_live_cycle_even_with_the_bundled_model(
     phasewise: Phasewise, runs_csv: Path
 ) -> None:
     options = ("--model", "bundled", "--policies", "prev.step.max", "--json", "-")
@@ -253,7 +253,7 @@ def test_ones_own_data_are_replayed_at_the_cycle_of_the_live_recommender_under_a
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (("--policies", "phase.proactiv"), "Did you mean 'phase.proactive'"),
         (("--cycle", "10m", "--cycle-samples", "3"), "exclude each other"),
@@ -265,21 +265,21 @@ def test_ones_own_data_are_replayed_at_the_cycle_of_the_live_recommender_under_a
     ],
     ids=lambda v: v[0] if isinstance(v, tuple) else "",
 )
-def test_misuse_ends_with_2_and_says_what_to_do(
-    phasewise: Phasewise, runs_csv: Path, arguments: tuple[str, ...], words: str
+def test_misuse_exits_with_2_and_a_remedy(
+    phasewise: Phasewise, runs_csv: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     ended = phasewise("dry-run", runs_csv, *arguments)
     assert ended.code == 2
-    assert words in ended.err
+    assert message in ended.err
     assert ended.out == ""
 
 
-def test_a_model_whose_features_the_data_lack_is_named(phasewise: Phasewise, runs_csv: Path, tmp_path: Path) -> None:
+def test_a_feature_that_the_data_lack_is_named(phasewise: Phasewise, runs_csv: Path, tmp_path: Path) -> None:
     data = pd.read_csv(runs_csv)
     data["gpu_util"] = np.linspace(0, 1, len(data))
     data["gpu_memory"] = np.linspace(1, 0, len(data))
     data.to_csv(tmp_path / "gpu.csv", index=False)
-    features = "cpu_cores,memory_bytes,gpu_util,gpu_memory"  # four, as by default: kernels compile for seconds
+    features = "cpu_cores,memory_bytes,gpu_util,gpu_memory"  # four, as by default, for which kernels are compiled
     ended = phasewise("train", tmp_path / "gpu.csv", "-o", tmp_path / "m", "--features", features, "--phases", 4)
     assert ended.code == 0, ended.err
     assert phasewise("dry-run", tmp_path / "gpu.csv", "--model", tmp_path / "m", *CYCLE).code == 0
@@ -289,7 +289,7 @@ def test_a_model_whose_features_the_data_lack_is_named(phasewise: Phasewise, run
 
 
 @pytest.mark.parametrize("option", ["--json", "--csv", "--html", "--decisions", "--plots"])
-def test_what_cannot_be_written_is_refused_before_anything_is_read(
+def test_an_output_that_cannot_be_written_is_refused_before_input_is_read(
     phasewise: Phasewise, tmp_path: Path, option: str
 ) -> None:
     (tmp_path / "file").touch()
@@ -298,7 +298,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_read(
     assert "cannot write here" in ended.err and "no-such-source" not in ended.err
 
 
-def test_the_table_is_printed_though_a_file_cannot_be_written(
+def test_the_table_is_printed_even_if_a_file_cannot_be_written(
     phasewise: Phasewise, runs_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -310,7 +310,7 @@ def test_the_table_is_printed_though_a_file_cannot_be_written(
     assert "histogram" in ended.out and "No space left" in ended.err
 
 
-def test_a_replay_that_will_not_fit_in_memory_says_so_first(
+def test_a_replay_that_does_not_fit_in_memory_warns_first(
     phasewise: Phasewise, runs_csv: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ("dry-run", runs_csv, "--policies", "histogram")

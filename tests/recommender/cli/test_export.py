@@ -1,4 +1,4 @@
-"""`phasewise export`: the file, what is kept of an interrupted one, and what is said when there is nothing."""
+"""`phasewise export`: the file, continuing an interrupted export, and messages when nothing is found."""
 
 from __future__ import annotations
 
@@ -75,9 +75,7 @@ def assert_same(found: pd.DataFrame, wanted: pd.DataFrame) -> None:
 
 @pytest.mark.option("phasewise export", "-o")
 @pytest.mark.parametrize("name", ["week.parquet", "week.csv", "week.csv.gz"])
-def test_every_kind_of_file_holds_the_same_rows(
-    phasewise: Phasewise, server: Played, tmp_path: Path, name: str
-) -> None:
+def test_every_file_format_holds_the_same_rows(phasewise: Phasewise, server: Played, tmp_path: Path, name: str) -> None:
     ended = phasewise(*options(server.url, tmp_path / name))
     assert ended.code == 0, ended.err
     assert "of 3 containers, 20h from 2023-11-14" in ended.err
@@ -87,7 +85,7 @@ def test_every_kind_of_file_holds_the_same_rows(
     assert ended.out == ""
 
 
-def test_what_is_written_is_what_our_own_reader_takes(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
+def test_an_exported_file_can_be_opened_as_a_source(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
     for name in ("a.parquet", "a.csv.gz"):
         assert phasewise(*options(server.url, tmp_path / name)).code == 0
         with open_source([tmp_path / name]) as source:
@@ -98,7 +96,7 @@ def test_what_is_written_is_what_our_own_reader_takes(phasewise: Phasewise, serv
         np.testing.assert_array_equal(one.usage, [[cores(1, at), held_bytes(1, at)] for at in one.timestamps])
 
 
-def test_the_dry_run_takes_the_file(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
+def test_dry_run_accepts_an_exported_file(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
     file = tmp_path / "week.csv.gz"
     assert phasewise(*options(server.url, file)).code == 0
     ended = phasewise("dry-run", file, "--policies", "static,histogram", "--json", "-")
@@ -106,7 +104,7 @@ def test_the_dry_run_takes_the_file(phasewise: Phasewise, server: Played, tmp_pa
     assert orjson.loads(ended.out)["containers"] == 3
 
 
-def test_without_requests_the_columns_are_left_out_and_it_is_said(phasewise: Phasewise, tmp_path: Path) -> None:
+def test_without_requests_their_columns_are_left_out_with_a_message(phasewise: Phasewise, tmp_path: Path) -> None:
     with played(SmallCluster(CLUSTER.lives, requests=False, doubled=7)) as server:
         ended = phasewise(*options(server.url, tmp_path / "a.csv", "--namespace", "ml"))
     assert ended.code == 0
@@ -115,15 +113,15 @@ def test_without_requests_the_columns_are_left_out_and_it_is_said(phasewise: Pha
     assert ended.err.count("7 containers are scraped more than once") == 1
 
 
-def test_what_kube_state_metrics_tells_of_runs_comes_with_them(phasewise: Phasewise, tmp_path: Path) -> None:
-    """Ends are told in the last rows of a run alone, and of what goes on there is none."""
+def test_facts_about_runs_from_kube_state_metrics_are_exported(phasewise: Phasewise, tmp_path: Path) -> None:
+    """Only the last rows of a run have its end; a run in progress has none."""
     file, lives = tmp_path / "week.parquet", {**CLUSTER.lives, ("dev", "notebook"): (START_S + 60.0, 1e12)}
     with played(SmallCluster(lives, facts=True)) as server:
         assert phasewise(*options(server.url, file)).code == 0
     with open_source([file]) as source:
         series = {one.container: one for one in source}
-    goes_on, one = series["dev/notebook/main"].facts, series["ml/train-1/main"]
-    assert (goes_on.started_s, goes_on.ended) == (START_S, False)
+    unfinished, one = series["dev/notebook/main"].facts, series["ml/train-1/main"]
+    assert (unfinished.started_s, unfinished.ended) == (START_S, False)
     assert (one.workload, one.facts.ended, one.facts.killed) == ("train", True, False)
     assert (one.facts.started_s, one.facts.finished_s, one.facts.exit_code) == (START_S + 940, START_S + 9000, 0)
     assert one.facts.limits[1] == 2 * 2**30 and np.isnan(one.facts.limits[0])
@@ -131,28 +129,28 @@ def test_what_kube_state_metrics_tells_of_runs_comes_with_them(phasewise: Phasew
 
 
 def stops_after(count: int) -> Callable[[Asked], Reply]:
-    """Answers `count` questions about cpu, then no more."""
-    seen: list[Asked] = []
+    """Answers `count` queries of CPU usage, then fails."""
+    cpu_queries: list[Asked] = []
 
-    def answer(asked: Asked) -> Reply:
-        if "rate(" in asked.query:
-            seen.append(asked)
-        return CLUSTER(asked) if len(seen) <= count else failure(500, "internal", "disk gone")
+    def answer(request: Asked) -> Reply:
+        if "rate(" in request.query:
+            cpu_queries.append(request)
+        return CLUSTER(request) if len(cpu_queries) <= count else failure(500, "internal", "disk gone")
 
     return answer
 
 
 @dataclass
-class Answering:
-    """A server that changes."""
+class ReplaceableHandler:
+    """A handler of requests that can be replaced while the server runs."""
 
-    now: Callable[[Asked], Reply]
+    current: Callable[[Asked], Reply]
 
-    def __call__(self, asked: Asked) -> Reply:
-        return self.now(asked)
+    def __call__(self, request: Asked) -> Reply:
+        return self.current(request)
 
 
-def test_a_broken_export_goes_on_where_it_was(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
+def test_a_failed_export_continues_where_it_stopped(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
     file = tmp_path / "week.parquet"
     with played(stops_after(2)) as failing:
         ended = phasewise(*options(failing.url, file, "--retries", 0))
@@ -160,51 +158,51 @@ def test_a_broken_export_goes_on_where_it_was(phasewise: Phasewise, server: Play
     assert "disk gone" in ended.err
     assert "2 of 4 parts are kept" in ended.err
     assert not file.exists()
-    kept = tmp_path / "week.parquet.parts"
-    plan = orjson.loads((kept / "plan.json").read_bytes())
-    plan["asked"]["--prometheus"] = server.url  # the played one has another port when it is back
-    (kept / "plan.json").write_bytes(orjson.dumps(plan))
+    parts = tmp_path / "week.parquet.parts"
+    plan = orjson.loads((parts / "plan.json").read_bytes())
+    plan["asked"]["--prometheus"] = server.url  # a real server would be back at the same URL
+    (parts / "plan.json").write_bytes(orjson.dumps(plan))
     ended = phasewise(*options(server.url, file))
     assert ended.code == 0
     assert "continuing the export of 2023-11-14T22:15:00Z" in ended.err
     assert len(server.ranges("rate(")) == 2
     assert_same(read(file), expected())
-    assert not kept.exists()
+    assert not parts.exists()
 
 
-def interrupted_options(server: Played, file: Path) -> list[str]:
+def export_command(server: Played, file: Path) -> list[str]:
     return [sys.executable, "-m", "recommender", *map(str, options(server.url, file))]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_it_can_be_ended_at_any_time_and_continued(
+def test_an_export_can_be_stopped_by_a_signal_and_continued(
     phasewise: Phasewise, tmp_path: Path, number: signal.Signals
 ) -> None:
     file = tmp_path / "week.csv"
-    reached, gone_on = threading.Event(), threading.Event()
+    reached, released = threading.Event(), threading.Event()
 
-    def answer(asked: Asked) -> Reply:
-        if "rate(" in asked.query and len(server.ranges("rate(")) == 3 and not gone_on.is_set():
+    def answer(request: Asked) -> Reply:
+        if "rate(" in request.query and len(server.ranges("rate(")) == 3 and not released.is_set():
             reached.set()
-            gone_on.wait(30)
-        return CLUSTER(asked)
+            released.wait(30)
+        return CLUSTER(request)
 
     with played(answer) as server:
-        process = subprocess.Popen(interrupted_options(server, file), stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(export_command(server, file), stderr=subprocess.PIPE, text=True)
         assert reached.wait(60)
         process.send_signal(number)
-        _, said = process.communicate(timeout=30)
-        gone_on.set()
+        _, stderr = process.communicate(timeout=30)
+        released.set()
         assert not file.exists()
         assert len(list((tmp_path / "week.csv.parts").glob("[0-9]*.parquet"))) == 2
         if number == signal.SIGKILL:
             assert process.returncode == -number
         else:
             assert process.returncode == 130
-            assert "2 of 4 parts are kept" in said
-            assert "the same command continues from there" in said
-            assert "Traceback" not in said
+            assert "2 of 4 parts are kept" in stderr
+            assert "the same command continues from there" in stderr
+            assert "Traceback" not in stderr
         before = len(server.ranges("rate("))
         assert phasewise(*options(server.url, file)).code == 0
         assert len(server.ranges("rate(")) - before == 2
@@ -212,28 +210,28 @@ def test_it_can_be_ended_at_any_time_and_continued(
     assert [one.name for one in tmp_path.iterdir()] == ["week.csv"]
 
 
-def test_now_is_the_moment_at_which_the_export_began(
+def test_a_continued_export_keeps_its_original_end_time(
     phasewise: Phasewise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.time", lambda: float(END_S))
     file = tmp_path / "a.csv"
-    answering = Answering(stops_after(1))
-    with played(answering) as server:
+    handler = ReplaceableHandler(stops_after(1))
+    with played(handler) as server:
         command = ["export", "--prometheus", server.url, "--since", "7h", "-o", file, "--retries", 0]
         assert phasewise(*command).code == 1
         monkeypatch.setattr("time.time", lambda: END_S + 5000.0)
-        answering.now = CLUSTER
+        handler.current = CLUSTER
         assert phasewise(*command).code == 0
     times = read(file)["timestamp"]
     assert (times.min(), times.max()) == (END_S - 7 * 3600, END_S)
 
 
-def test_other_options_do_not_continue_an_export(phasewise: Phasewise, tmp_path: Path) -> None:
+def test_an_export_cannot_be_continued_with_other_options(phasewise: Phasewise, tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
-    answering = Answering(stops_after(1))
-    with played(answering) as server:
+    handler = ReplaceableHandler(stops_after(1))
+    with played(handler) as server:
         assert phasewise(*options(server.url, file, "--retries", 0)).code == 1
-        answering.now = CLUSTER
+        handler.current = CLUSTER
         ended = phasewise(*options(server.url, file, "--namespace", "ml"))
         assert ended.code == 2
         assert "--namespace was not given, is ml" in ended.err
@@ -243,32 +241,34 @@ def test_other_options_do_not_continue_an_export(phasewise: Phasewise, tmp_path:
 
 def test_a_damaged_part_is_fetched_again(phasewise: Phasewise, tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
-    answering = Answering(stops_after(2))
-    with played(answering) as server:
+    handler = ReplaceableHandler(stops_after(2))
+    with played(handler) as server:
         assert phasewise(*options(server.url, file, "--retries", 0)).code == 1
         part = tmp_path / "a.parquet.parts" / "000000.parquet"
         part.write_bytes(part.read_bytes()[:-100])
-        answering.now = CLUSTER
+        handler.current = CLUSTER
         assert phasewise(*options(server.url, file)).code == 0
     assert_same(read(file), expected())
 
 
-def test_two_exports_to_one_file_do_not_mix(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
+def test_a_second_export_to_the_same_file_is_refused(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
-    held: list[Ended] = []
+    second: list[Ended] = []
 
-    def answer(asked: Asked) -> Reply:
-        if "rate(" in asked.query and not held:
-            held.append(phasewise(*options(first.url, file)))
-        return CLUSTER(asked)
+    def answer(request: Asked) -> Reply:
+        if "rate(" in request.query and not second:
+            second.append(phasewise(*options(first.url, file)))
+        return CLUSTER(request)
 
     with played(answer) as first:
         assert phasewise(*options(first.url, file)).code == 0
-    assert held[0].code == 2
-    assert "another export is writing here" in held[0].err
+    assert second[0].code == 2
+    assert "another export is writing here" in second[0].err
 
 
-def test_a_folder_of_someone_else_is_left_alone(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
+def test_a_parts_folder_without_an_export_is_left_untouched(
+    phasewise: Phasewise, server: Played, tmp_path: Path
+) -> None:
     folder = tmp_path / "a.csv.parts"
     folder.mkdir()
     (folder / "holiday.jpg").write_bytes(b"x")
@@ -278,7 +278,7 @@ def test_a_folder_of_someone_else_is_left_alone(phasewise: Phasewise, server: Pl
     assert (folder / "holiday.jpg").exists()
 
 
-def test_memory_is_bounded_by_blocks_and_the_rows_stay_the_same(
+def test_responses_are_bounded_and_the_rows_stay_the_same(
     phasewise: Phasewise, server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recommender.sources.prometheus_usage.MAX_SAMPLES_PER_RESPONSE", 300)
@@ -292,7 +292,7 @@ def test_memory_is_bounded_by_blocks_and_the_rows_stay_the_same(
 
 
 @pytest.mark.parametrize(
-    ("cluster", "more", "words"),
+    ("cluster", "arguments", "message"),
     [
         (CLUSTER, ["--namespace", "prod"], "Namespaces here are dev, ml."),
         (CLUSTER, ["--memory-metric", "rss_bytes"], "container_memory_working_set_bytes; choose by --memory-metric"),
@@ -302,21 +302,21 @@ def test_memory_is_bounded_by_blocks_and_the_rows_stay_the_same(
         (SmallCluster(CLUSTER.lives, metrics=CLUSTER.metrics[1:]), ["--cpu-metric", "x_total"], "no x_total"),
     ],
 )
-def test_nothing_found_says_what_there_is(
-    phasewise: Phasewise, tmp_path: Path, cluster: SmallCluster, more: list[str], words: str
+def test_an_export_that_finds_nothing_explains_why(
+    phasewise: Phasewise, tmp_path: Path, cluster: SmallCluster, arguments: list[str], message: str
 ) -> None:
-    def answer(asked: Asked) -> Reply:
-        unknown = any(word in asked.query for word in ("rss_bytes", "x_total", "pod_name"))
-        return SmallCluster({}, metrics=cluster.metrics)(asked) if unknown else cluster(asked)
+    def answer(request: Asked) -> Reply:
+        unknown = any(word in request.query for word in ("rss_bytes", "x_total", "pod_name"))
+        return SmallCluster({}, metrics=cluster.metrics)(request) if unknown else cluster(request)
 
     with played(answer) as server:
-        ended = phasewise(*options(server.url, tmp_path / "a.csv", *more))
+        ended = phasewise(*options(server.url, tmp_path / "a.csv", *arguments))
     assert ended.code == 2, ended.err
-    assert words in ended.err
+    assert message in ended.err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_environment_may_say_where_and_who(
+def test_url_and_token_can_come_from_the_environment(
     phasewise: Phasewise, server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "token").write_text("t0ken")
@@ -329,7 +329,7 @@ def test_the_environment_may_say_where_and_who(
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("arguments", "message"),
     [
         (["-o", "week.txt"], "the suffix sets the format"),
         (["-o", "folder.csv"], "this is a folder"),
@@ -342,19 +342,19 @@ def test_the_environment_may_say_where_and_who(
         (["--user", "me"], "belong together"),
     ],
 )
-def test_words_that_are_off_are_refused_before_anything_is_written(
+def test_invalid_options_are_refused_before_anything_is_written(
     phasewise: Phasewise,
     server: Played,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    more: list[str],
-    words: str,
+    arguments: list[str],
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.csv").mkdir()
-    ended = phasewise(*options(server.url, Path("a.csv"), *more))
+    ended = phasewise(*options(server.url, Path("a.csv"), *arguments))
     assert ended.code == 2
-    assert words in ended.err
+    assert message in ended.err
     assert [one.name for one in tmp_path.iterdir()] == ["folder.csv"]
 
 
@@ -367,7 +367,7 @@ def test_words_that_are_off_are_refused_before_anything_is_written(
         ("2023-11-15T02:00:00+02:00", "2023-11-15 01:00", 1_700_006_400, 1_700_010_000),
     ],
 )
-def test_time_is_told_by_moments_or_durations(
+def test_since_and_until_accept_times_and_durations(
     phasewise: Phasewise, server: Played, tmp_path: Path, since: str, until: str, first_s: int, last_s: int
 ) -> None:
     command = ["export", "--prometheus", server.url, "--since", since, "--until", until, "--step", "60"]
@@ -376,14 +376,14 @@ def test_time_is_told_by_moments_or_durations(
     assert (times.min(), times.max()) == (first_s, last_s)
 
 
-def test_the_help_teaches(phasewise: Phasewise) -> None:
-    said = " ".join(phasewise("export", "--help").out.split())
-    assert "phasewise dry-run week.parquet" in said
-    assert "the same command continues from there" in said
+def test_help_explains_continuing_and_the_dry_run(phasewise: Phasewise) -> None:
+    text = " ".join(phasewise("export", "--help").out.split())
+    assert "phasewise dry-run week.parquet" in text
+    assert "the same command continues from there" in text
 
 
 @pytest.mark.option("phasewise export", "--step")
-def test_samples_are_as_far_apart_as_is_said(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
+def test_step_sets_the_distance_between_samples(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
     for step_s in (60, 300):
         assert phasewise(*options(server.url, tmp_path / "a.csv", "--step", f"{step_s}s", "--restart")).code == 0
         times = np.unique(read(tmp_path / "a.csv")["timestamp"])
@@ -391,26 +391,24 @@ def test_samples_are_as_far_apart_as_is_said(phasewise: Phasewise, server: Playe
 
 
 @pytest.mark.option("phasewise export", "--restart")
-def test_it_can_begin_anew(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
+def test_restart_discards_the_parts_already_fetched(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
     file = tmp_path / "week.parquet"
     for more, fetched in (((), 2), (("--restart",), 4)):
         with played(stops_after(2)) as failing:
             phasewise(*options(failing.url, file, "--retries", 0, "--restart"))
-        kept = tmp_path / "week.parquet.parts" / "plan.json"
-        kept.write_bytes(kept.read_bytes().replace(failing.url.encode(), server.url.encode()))
+        plan_file = tmp_path / "week.parquet.parts" / "plan.json"
+        plan_file.write_bytes(plan_file.read_bytes().replace(failing.url.encode(), server.url.encode()))
         server.asked.clear()
         assert phasewise(*options(server.url, file, *more)).code == 0
         assert len(server.ranges("rate(")) == fetched
 
 
-def test_beginning_anew_takes_nothing_from_an_export_that_is_going_on(
-    phasewise: Phasewise, server: Played, tmp_path: Path
-) -> None:
+def test_restart_keeps_the_parts_of_an_export_in_progress(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
     file = tmp_path / "week.parquet"
     with played(stops_after(2)) as failing:
         phasewise(*options(failing.url, file, "--retries", 0))
     folder = tmp_path / "week.parquet.parts"
-    kept = sorted(folder.iterdir())
+    parts = sorted(folder.iterdir())
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -418,26 +416,24 @@ def test_beginning_anew_takes_nothing_from_an_export_that_is_going_on(
     finally:
         os.close(handle)
     assert ended.code == 2 and "another export is writing here" in ended.err
-    assert sorted(folder.iterdir()) == kept
+    assert sorted(folder.iterdir()) == parts
 
 
 @pytest.mark.option("phasewise export", "--retries", "--timeout")
-def test_a_server_that_is_slow_or_busy_is_asked_so_often_and_waited_for_so_long(
-    phasewise: Phasewise, tmp_path: Path
-) -> None:
+def test_retries_and_timeout_apply_to_a_busy_and_a_slow_server(phasewise: Phasewise, tmp_path: Path) -> None:
     busy = failure(503, "unavailable", "starting up")
     for retries in (0, 1):
         with played(lambda _: busy) as server:
             assert phasewise(*options(server.url, tmp_path / "a.csv", "--retries", retries)).code == 1
             assert len(server.asked) == 1 + retries
-    answers = threading.Event()
+    released = threading.Event()
 
-    def late(asked: Asked) -> Reply:
-        answers.wait(1.0)
-        return CLUSTER(asked)
+    def slow(request: Asked) -> Reply:
+        released.wait(1.0)
+        return CLUSTER(request)
 
     for timeout, code in (("0.1s", 1), ("10m", 0)):
-        with played(late) as server:
+        with played(slow) as server:
             ended = phasewise(*options(server.url, tmp_path / "a.csv", "--retries", 0, "--timeout", timeout))
-            answers.set()
+            released.set()
         assert ended.code == code

@@ -52,7 +52,7 @@ def graph(tmp_path: Path, small: Path, phasewise: Phasewise) -> Path:
 
 
 @pytest.mark.option("phasewise graph fit", "-o")
-def test_fit_then_score_gives_the_three_numbers(graph: Path, small: Path, tmp_path: Path, phasewise: Phasewise) -> None:
+def test_score_gives_top1_and_log_loss(graph: Path, small: Path, tmp_path: Path, phasewise: Phasewise) -> None:
     output = tmp_path / "score.json"
     assert phasewise("graph", "score", graph, small, "--json", output).code == 0
     result = json.loads(output.read_text())
@@ -76,32 +76,32 @@ def test_without_json_a_table_is_shown(graph: Path, small: Path, phasewise: Phas
 
 
 @pytest.mark.option("phasewise graph explain", "--json")
-def test_explain_tells_what_is_expected_next_and_from_which_runs(
+def test_explain_shows_what_comes_next_and_the_context_it_follows(
     graph: Path, small: Path, tmp_path: Path, phasewise: Phasewise
 ) -> None:
     shown = phasewise("graph", "explain", graph, small, "--container", "a").out
     assert "phase 0 for 3 samples" in shown
     assert "phase 3 1 back" in shown
-    told = json.loads(phasewise("graph", "explain", graph, small, "--container", "a", "--json", "-").out)
-    assert max(told["next_phase"], key=told["next_phase"].get) == "2", "as after the zeros of b"
+    explanation = json.loads(phasewise("graph", "explain", graph, small, "--container", "a", "--json", "-").out)
+    assert max(explanation["next_phase"], key=explanation["next_phase"].get) == "2", "as after the zeros of b"
     new = _csv(tmp_path / "new.csv", ["x,0,1", "x,1,9"])
     assert "a phase that the graph has never seen" in phasewise("graph", "explain", graph, new).out
 
 
 @pytest.mark.option("phasewise graph explain", "--container")
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("options", "message"),
     [
         ((), "has 4 containers. Choose one: --container a"),
         (("--container", "z"), "no container z. The first of 4 is a."),
     ],
 )
-def test_explain_asks_for_one_container_that_is_there(
-    asked: tuple[str, ...], said: str, graph: Path, small: Path, phasewise: Phasewise
+def test_explain_requires_a_container_that_the_file_has(
+    options: tuple[str, ...], message: str, graph: Path, small: Path, phasewise: Phasewise
 ) -> None:
-    ended = phasewise("graph", "explain", graph, small, *asked)
+    ended = phasewise("graph", "explain", graph, small, *options)
     assert ended.code == 2
-    assert said in " ".join(ended.err.split())
+    assert message in " ".join(ended.err.split())
 
 
 def test_the_same_rows_in_any_order_and_format_give_the_same_file(
@@ -121,20 +121,20 @@ def test_the_same_rows_in_any_order_and_format_give_the_same_file(
         assert other.read_bytes() == graph.read_bytes(), name
 
 
-def test_what_phases_writes_is_read_as_it_is(tmp_path: Path) -> None:
+def test_the_output_of_the_phases_command_can_be_read(tmp_path: Path) -> None:
     file = tmp_path / "s.csv"
     file.write_text("container,timestamp,phase\na,30,2\na,0,-1\na,15,1\na,45,-1\nunknown,0,-1\n")
     assert {name: runs_of(phases) for name, phases in read_sequences(file).items()} == {"a": [(1, 1), (2, 2)]}
 
 
-def test_gaps_in_the_steps_only_order_the_samples(tmp_path: Path) -> None:
+def test_steps_order_the_samples_and_their_gaps_are_ignored(tmp_path: Path) -> None:
     file = _csv(tmp_path / "s.csv", ["x,300,2", "x,-5,1", "x,10,2", "007,1,3"])
     found = read_sequences(file)
     assert {name: phases.tolist() for name, phases in found.items()} == {"x": [1, 2, 2], "007": [3]}
 
 
 @pytest.mark.option("phasewise graph draw", "-o")
-def test_draw_writes_a_picture_a_dot_file_and_graphml(graph: Path, tmp_path: Path, phasewise: Phasewise) -> None:
+def test_draw_writes_reproducible_png_dot_and_graphml(graph: Path, tmp_path: Path, phasewise: Phasewise) -> None:
     for ending, begins in ((".png", b"\x89PNG"), (".dot", b"digraph"), (".graphml", b"<graphml")):
         output = tmp_path / f"drawn{ending}"
         assert phasewise("graph", "draw", graph, "-o", output).code == 0
@@ -170,7 +170,7 @@ def test_a_single_phase_can_be_fitted_and_drawn_but_not_scored(tmp_path: Path, p
     assert "no transition to score" in ended.err
 
 
-def test_phases_the_graph_never_met_do_not_stop_a_score(graph: Path, tmp_path: Path, phasewise: Phasewise) -> None:
+def test_phases_unknown_to_the_graph_can_be_scored(graph: Path, tmp_path: Path, phasewise: Phasewise) -> None:
     strange = _csv(tmp_path / "strange.csv", ["x,0,8", "x,1,1", "x,2,9", "x,3,9", "x,4,0"])
     output = tmp_path / "score.json"
     assert phasewise("graph", "score", graph, strange, "--json", output).code == 0
@@ -179,7 +179,7 @@ def test_phases_the_graph_never_met_do_not_stop_a_score(graph: Path, tmp_path: P
     assert np.isfinite(result["log_loss"])
 
 
-def test_the_real_sequences_are_read_whole() -> None:
+def test_the_published_sequences_are_read_completely() -> None:
     found = read_sequences(DLAAS)
     assert len(found) == 336
     assert sum(len(phases) for phases in found.values()) == 16_858
@@ -207,55 +207,55 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("header", "rows", "says"), BAD)
-def test_bad_sequences_end_with_two_name_the_place_and_leave_nothing(
-    header: str, rows: str, says: list[str], tmp_path: Path, phasewise: Phasewise
+@pytest.mark.parametrize(("header", "rows", "parts"), BAD)
+def test_bad_sequences_exit_with_2_name_the_place_and_write_nothing(
+    header: str, rows: str, parts: list[str], tmp_path: Path, phasewise: Phasewise
 ) -> None:
     bad = tmp_path / "bad.csv"
     bad.write_text(header + rows, encoding="utf-8")
     output = tmp_path / "graph.json"
     ended = phasewise("graph", "fit", bad, "-o", output)
     assert ended.code == 2
-    message = ended.err
-    assert "bad.csv" in message
-    for part in says:
-        assert part in message
+    error = ended.err
+    assert "bad.csv" in error
+    for part in parts:
+        assert part in error
     assert [file.name for file in tmp_path.iterdir()] == ["bad.csv"]
 
 
-def test_bad_files_end_with_two_and_a_reason(tmp_path: Path, phasewise: Phasewise) -> None:
+def test_bad_files_exit_with_2_and_a_reason(tmp_path: Path, phasewise: Phasewise) -> None:
     cut = tmp_path / "cut.parquet"
     cut.write_bytes(DLAAS.read_bytes()[:2000])
-    squashed = tmp_path / "cut.csv.gz"
-    squashed.write_bytes(gzip.compress(b"container,step,phase\n" + b"a,1,1\n" * 5000)[:60])
+    cut_gzip = tmp_path / "cut.csv.gz"
+    cut_gzip.write_bytes(gzip.compress(b"container,step,phase\n" + b"a,1,1\n" * 5000)[:60])
     latin = tmp_path / "latin.csv"
     latin.write_bytes("container,step,phase\ngrün,0,1\n".encode("latin-1"))
     texts = tmp_path / "texts.parquet"
     pd.DataFrame({"container": ["a", "a"], "step": [0, 1], "phase": ["1", "x"]}).to_parquet(texts)
-    holes = tmp_path / "holes.parquet"
-    pd.DataFrame({"container": ["a", None], "step": [0, 1], "phase": [1.0, np.nan]}).to_parquet(holes)
-    moments = tmp_path / "moments.parquet"
-    pd.DataFrame({"container": ["a"], "step": pd.to_datetime(["2024-01-01"]), "phase": [1]}).to_parquet(moments)
-    for file, says in (
+    nulls = tmp_path / "nulls.parquet"
+    pd.DataFrame({"container": ["a", None], "step": [0, 1], "phase": [1.0, np.nan]}).to_parquet(nulls)
+    dates = tmp_path / "dates.parquet"
+    pd.DataFrame({"container": ["a"], "step": pd.to_datetime(["2024-01-01"]), "phase": [1]}).to_parquet(dates)
+    for file, message in (
         (cut, "damaged"),
-        (squashed, "cut.csv.gz"),
+        (cut_gzip, "cut.csv.gz"),
         (latin, "latin.csv"),
         (texts, "row 2, column 'phase': 'x' is not an integer"),
-        (holes, "row 2, column 'container'"),
-        (moments, "timestamp"),
+        (nulls, "row 2, column 'container'"),
+        (dates, "timestamp"),
         (tmp_path / "nowhere.csv", "no such file"),
         (tmp_path, "folder"),
     ):
         ended = phasewise("graph", "prototypes", file)
-        assert (ended.code, says in ended.err) == (2, True), ended.err
+        assert (ended.code, message in ended.err) == (2, True), ended.err
 
 
-def test_bad_graphs_and_outputs_end_with_two(graph: Path, small: Path, tmp_path: Path, phasewise: Phasewise) -> None:
+def test_bad_graphs_and_outputs_exit_with_2(graph: Path, small: Path, tmp_path: Path, phasewise: Phasewise) -> None:
     cut = tmp_path / "cut.json"
     cut.write_bytes(graph.read_bytes()[:100])
     newer = tmp_path / "newer.json"
     newer.write_text(json.dumps({**json.loads(graph.read_text()), "schema": 9}))
-    for arguments, says in (
+    for arguments, message in (
         (["score", cut, small], "not JSON"),
         (["score", newer, small], "schema is 9, not 2"),
         (["score", tmp_path / "none.json", small], "none.json"),
@@ -264,4 +264,4 @@ def test_bad_graphs_and_outputs_end_with_two(graph: Path, small: Path, tmp_path:
         (["fit", small], "-o"),
     ):
         ended = phasewise("graph", *arguments)
-        assert (ended.code, says in ended.err) == (2, True), ended.err
+        assert (ended.code, message in ended.err) == (2, True), ended.err

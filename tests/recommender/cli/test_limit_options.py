@@ -1,4 +1,4 @@
-"""Each option that bounds what is published: another value, and another target is said."""
+"""Each option that limits recommendations: another value changes the published target."""
 
 from __future__ import annotations
 
@@ -33,36 +33,36 @@ LIMITS = {
 
 
 def limits(*arguments: str) -> SharedLimits:
-    """What the command line says of them."""
+    """The limits that the command line sets."""
     given = command.make_context("recommender", list(arguments)).params
     prefix = "limits."
     return make_limits(**{name.removeprefix(prefix): given[name] for name in given if name.startswith(prefix)})
 
 
 def published(*arguments: str) -> dict[str, Any]:
-    """The target of a job that is killed for memory once."""
+    """The published target of a job that is OOM-killed once."""
     cluster = Records()
     cluster.raw["job"] = a_vpa()
     annotations = {"vpa-post-processor.kubernetes.io/main_integerCPU": "true"}
     cluster.raw["job"]["metadata"]["annotations"] = annotations
     cluster.pods["job"] = [a_pod("job-1")]
-    ours = Recommender(
+    live = Recommender(
         cluster,
-        lambda *asks: Fleet(MODEL, 1.0, 30, *asks),
+        lambda *rest: Fleet(MODEL, 1.0, 30, *rest),
         Options(),
         limits(*arguments),
         clock=lambda: cluster.now_s,
         stopwatch=lambda: cluster.now_s,
     )
-    rounds(ours, cluster, 20)
+    rounds(live, cluster, 20)
     cluster.killed = [OomObservation(ObjectKey("ns", "job-1"), "main", cluster.now_s, 4 * GIB)]
-    rounds(ours, cluster, 5)
+    rounds(live, cluster, 5)
     (entry,) = read_vpa(cluster.raw["job"]).status["recommendation"]["containerRecommendations"]
     return dict(entry["target"])
 
 
 @pytest.mark.option("phasewise recommender", *LIMITS)
 @pytest.mark.parametrize("option", LIMITS)
-def test_another_limit_is_another_target(option: str) -> None:
+def test_another_limit_changes_the_target(option: str) -> None:
     value = LIMITS[option]
     assert published(*([value] if value.startswith("--") else [option, value])) != published()

@@ -1,4 +1,4 @@
-"""The door teaches, completes, and ends with the exit code it promises."""
+"""The `phasewise` command itself: help, completion, exit codes and signals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.fakes.command_line import Ended
 Phasewise = Callable[..., Ended]
 
 
-def test_without_arguments_it_teaches(phasewise: Phasewise) -> None:
+def test_without_arguments_it_shows_help(phasewise: Phasewise) -> None:
     ended = phasewise()
     assert ended.code == 0
     for command in ("dry-run", "train", "--map", "--help"):
@@ -29,12 +29,12 @@ def test_without_arguments_it_teaches(phasewise: Phasewise) -> None:
 
 
 @pytest.mark.option("phasewise", "--version")
-def test_it_tells_its_version(phasewise: Phasewise) -> None:
+def test_its_version_is_printed(phasewise: Phasewise) -> None:
     assert phasewise("--version").out == f"phasewise, version {__version__}\n"
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)], ids=lambda c: c[0] if c else "phasewise")
-def test_every_command_explains_itself(phasewise: Phasewise, command: tuple[str, ...]) -> None:
+def test_every_command_has_a_help_page(phasewise: Phasewise, command: tuple[str, ...]) -> None:
     ended = phasewise(*command, "--help")
     assert ended.code == 0
     assert "Usage: phasewise" in ended.out
@@ -60,7 +60,7 @@ def test_every_option_has_help(path: tuple[str, ...], command: click.Command) ->
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_it_completes_in_every_shell(phasewise: Phasewise, shell: str) -> None:
+def test_completion_exists_for_every_shell(phasewise: Phasewise, shell: str) -> None:
     assert "_PHASEWISE_COMPLETE" in phasewise("completion", shell).out
 
 
@@ -79,7 +79,7 @@ def raising(error: BaseException) -> click.Command:
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "words"),
+    ("error", "code", "message"),
     [
         (BadInput("negative use", file="a.csv", row=3, column="cpu_cores", remedy="Remove it."), 2, "a.csv, row 3"),
         (KeyboardInterrupt(), 130, "interrupted"),
@@ -87,30 +87,30 @@ def raising(error: BaseException) -> click.Command:
     ],
     ids=["bad input", "interrupted", "no permission"],
 )
-def test_how_a_command_ends_decides_the_exit_code(
-    error: BaseException, code: int, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_exceptions_set_the_exit_code_and_a_message(
+    error: BaseException, code: int, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)
     assert run(raising(error), []) == code
-    assert words in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 HEAVY = ("sklearn", "pandas", "pyarrow", "matplotlib", "kubernetes")
 
 
 @pytest.mark.parametrize(
-    ("words", "heavy"),
+    ("arguments", "modules"),
     [(("--help",), ("numba", *HEAVY)), (("recommender", "--help"), HEAVY)],
     ids=["all commands", "the recommender"],
 )
-def test_help_is_quick_because_nothing_heavy_is_imported(words: tuple[str, ...], heavy: tuple[str, ...]) -> None:
-    code = f"import sys; from recommender.cli.main import cli; cli.main({words}, standalone_mode=False); "
-    code += f"print(*(m for m in {heavy} if m in sys.modules), file=sys.stderr)"
+def test_help_imports_no_heavy_library(arguments: tuple[str, ...], modules: tuple[str, ...]) -> None:
+    code = f"import sys; from recommender.cli.main import cli; cli.main({arguments}, standalone_mode=False); "
+    code += f"print(*(m for m in {modules} if m in sys.modules), file=sys.stderr)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stderr.split() == []
 
 
-def test_ctrl_c_and_sigterm_leave_nothing_half_written(tmp_path: Path) -> None:
+def test_ctrl_c_and_sigterm_leave_no_partial_file(tmp_path: Path) -> None:
     """A real process, stopped while it holds an unfinished file."""
     program = (
         "import sys, signal, click; from pathlib import Path; from recommender.cli.common import run; "
@@ -136,7 +136,7 @@ def test_ctrl_c_and_sigterm_leave_nothing_half_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_reader_that_leaves_early_is_no_error(runs_csv: Path) -> None:
+def test_a_reader_that_closes_the_pipe_early_is_not_an_error(runs_csv: Path) -> None:
     command = f"{sys.executable} -m recommender dry-run {runs_csv} --policies prev.step.max --json - | head -c 1"
     ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert ended.stdout == "{"

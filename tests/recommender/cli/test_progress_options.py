@@ -1,4 +1,4 @@
-"""Each option on progress: another value, and something else is looked for or said; and what does not fit together."""
+"""Each option of training progress: another value reads or classifies it differently; bad ones are refused."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ def api(tmp_path: Path) -> Api:
     return connect(kubeconfig(tmp_path / "config", "http://127.0.0.1:9"), user_agent="test")
 
 
-def settings(*arguments: str, **given: Any) -> ProgressSettings:
-    """What the command line says of progress, with other values in the place of some."""
-    said = command.make_context("recommender", list(arguments)).params
-    own = {name.removeprefix("progress."): value for name, value in said.items() if name.startswith("progress.")}
-    return make_progress(**own | given)
+def settings(*arguments: str, **replaced: Any) -> ProgressSettings:
+    """The settings from the command line, some of them replaced."""
+    parameters = command.make_context("recommender", list(arguments)).params
+    own = {name.removeprefix("progress."): value for name, value in parameters.items() if name.startswith("progress.")}
+    return make_progress(**own | replaced)
 
 
-def sources(api: Api, *arguments: str, prometheus: str | None = None, **given: Any) -> list[Any]:
-    made, _ = make_sources(settings(*arguments, **given), api, (prometheus, Access()), lambda: True)
+def sources(api: Api, *arguments: str, prometheus: str | None = None, **replaced: Any) -> list[Any]:
+    made, _ = make_sources(settings(*arguments, **replaced), api, (prometheus, Access()), lambda: True)
     return list(made.sources)
 
 
-def test_the_thesis_defaults_hold() -> None:
+def test_the_defaults_are_those_of_the_thesis() -> None:
     assert settings().growth == GrowthOptions(interval_s=30.0, alpha=0.01, normalise="first")
 
 
 def categories(*arguments: str) -> list[str]:
-    """What a job is called while its loss falls ever more slowly."""
+    """The categories of a job whose loss falls more and more slowly."""
     growth_options = settings(*arguments).growth
     growth, found = Growth.begin("test", Reading(0.0, 40.0, "loss"), growth_options), []
     for number in range(1, 40):
@@ -53,13 +53,13 @@ def categories(*arguments: str) -> list[str]:
 
 
 @pytest.mark.option("phasewise recommender", "--progress-interval", "--progress-alpha", "--progress-normalise")
-@pytest.mark.parametrize("given", ["--progress-interval=2m", "--progress-alpha=0.2", "--progress-normalise=none"])
-def test_progress_is_judged_as_is_said(given: str) -> None:
-    assert categories(given) != categories()
+@pytest.mark.parametrize("option", ["--progress-interval=2m", "--progress-alpha=0.2", "--progress-normalise=none"])
+def test_another_value_changes_the_categories(option: str) -> None:
+    assert categories(option) != categories()
 
 
 @pytest.mark.option("phasewise recommender", "--progress-logs", "--progress-token-file")
-def test_where_progress_is_looked_for(api: Api, tmp_path: Path) -> None:
+def test_options_choose_the_sources_of_progress(api: Api, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("t\n")
     query = ("--progress-query", "training_loss")
@@ -71,7 +71,7 @@ def test_where_progress_is_looked_for(api: Api, tmp_path: Path) -> None:
 
 
 @pytest.mark.option("phasewise recommender", "--progress-query", "--progress-metric", "--progress-label")
-def test_what_a_prometheus_is_asked_of_progress_and_how_its_answer_is_read(api: Api) -> None:
+def test_query_metric_and_label_apply_to_progress_from_prometheus(api: Api) -> None:
     labels = {"namespace": "ns", "pod": "job-1", "name": "job-2"}
 
     def read(server: Played, *options: str) -> dict[Any, Any]:
@@ -87,22 +87,22 @@ def test_what_a_prometheus_is_asked_of_progress_and_how_its_answer_is_read(api: 
 
 
 @pytest.mark.option("phasewise recommender", "--progress-log-pattern")
-def test_what_is_looked_for_in_a_log_that_names_no_pattern_itself(tmp_path: Path) -> None:
-    said = Reply(body=b"2026-05-01T12:00:00.0Z quality is 0.25\n", headers={"Content-Type": "text/plain"})
+def test_the_log_pattern_applies_to_pods_without_a_pattern_of_their_own(tmp_path: Path) -> None:
+    log = Reply(body=b"2026-05-01T12:00:00.0Z quality is 0.25\n", headers={"Content-Type": "text/plain"})
     pod = a_pod("job-1")
     running = (replace(pod.containers[0], running=True),)
     pod = replace(pod, annotations={"phasewise.dev/progress-log": "true"}, containers=running)
-    with played(lambda _: said) as server:
+    with played(lambda _: log) as server:
         api = connect(kubeconfig(tmp_path / "config", server.url), user_agent="test")
         found = []
         for options in ((), ("--progress-log-pattern", r"quality is (?P<score>\S+)")):
-            told = sources(api, *options)[-1].take([pod], 1_777_636_801.0)
-            found.append([reading.value for of_pod in told.readings.values() for reading in of_pod])
+            update = sources(api, *options)[-1].take([pod], 1_777_636_801.0)
+            found.append([reading.value for pod_readings in update.readings.values() for reading in pod_readings])
     assert found == [[], [0.25]]
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("replaced", "message"),
     [
         ({"query": "training_loss"}, "add --prometheus URL"),
         ({"query": " "}, "is empty"),
@@ -113,6 +113,6 @@ def test_what_is_looked_for_in_a_log_that_names_no_pattern_itself(tmp_path: Path
         ({"token_file": Path("none")}, "--progress-token-file none: no such file"),
     ],
 )
-def test_what_does_not_fit_is_misuse(api: Api, given: dict[str, Any], words: str) -> None:
-    with pytest.raises(Misuse, match=words):
-        sources(api, **given)
+def test_invalid_settings_are_misuse(api: Api, replaced: dict[str, Any], message: str) -> None:
+    with pytest.raises(Misuse, match=message):
+        sources(api, **replaced)

@@ -28,14 +28,14 @@ OPTIONS = [option for option in command.params if isinstance(option, click.Optio
 
 
 @pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    """What the command itself is handed."""
+def parsed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """The parameters that the command gets."""
 
-    def handed(*arguments: object) -> dict[str, Any]:
+    def parse(*arguments: object) -> dict[str, Any]:
         context = command.make_context("recommender", [str(a) for a in arguments])
         return dict(context.params)
 
-    return handed
+    return parse
 
 
 def config(tmp_path: Path, text: str) -> Path:
@@ -44,28 +44,28 @@ def config(tmp_path: Path, text: str) -> Path:
     return file
 
 
-Given = Callable[..., dict[str, Any]]
+Parsed = Callable[..., dict[str, Any]]
 
 
 @pytest.mark.option("phasewise recommender", "--config")
-def test_a_flag_goes_before_the_environment_that_before_the_file_and_that_before_the_default(
-    given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_flags_override_the_environment_then_the_file_then_the_defaults(
+    parsed: Parsed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert given()["rounds.interval_s"] == 15.0
+    assert parsed()["rounds.interval_s"] == 15.0
     file = config(tmp_path, "interval: 10s\nmemory-margin: 0.2\n")
-    assert given("--config", file)["rounds.interval_s"] == 10.0
+    assert parsed("--config", file)["rounds.interval_s"] == 10.0
     monkeypatch.setenv("PHASEWISE_RECOMMENDER_INTERVAL", "5s")
-    assert given("--config", file)["rounds.interval_s"] == 5.0
-    held = given("--config", file, "--interval", "2s")
-    assert held["rounds.interval_s"] == 2.0
-    assert held["rails.memory_margin"] == 0.2
+    assert parsed("--config", file)["rounds.interval_s"] == 5.0
+    values = parsed("--config", file, "--interval", "2s")
+    assert values["rounds.interval_s"] == 2.0
+    assert values["rails.memory_margin"] == 0.2
 
 
-def test_the_file_itself_may_be_named_in_the_environment(
-    given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_config_file_can_be_named_in_the_environment(
+    parsed: Parsed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PHASEWISE_RECOMMENDER_CONFIG", str(config(tmp_path, "name: ours\n")))
-    assert given()["scope.name"] == "ours"
+    assert parsed()["scope.name"] == "ours"
 
 
 EXAMPLES = {
@@ -79,7 +79,7 @@ EXAMPLES = {
 
 
 def example_of(option: click.Option) -> tuple[Any, str]:
-    """A value that is not the default, as the file and as the environment have it."""
+    """A value other than the default, as in the file and as in the environment."""
     key = keys_of(option)[0]
     if key in EXAMPLES:
         return EXAMPLES[key]
@@ -96,31 +96,31 @@ def example_of(option: click.Option) -> tuple[Any, str]:
     if isinstance(option.type, click.IntRange | click.types.IntParamType):
         return 7, "7"
     if isinstance(option.type, click.FloatRange | click.types.FloatParamType):
-        most = getattr(option.type, "max", None)
-        return (0.25, "0.25") if most is not None else (2.5, "2.5")
+        maximum = getattr(option.type, "max", None)
+        return (0.25, "0.25") if maximum is not None else (2.5, "2.5")
     return "text", "text"
 
 
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o.name != "config"], ids=lambda o: keys_of(o)[0])
-def test_every_option_is_a_flag_a_variable_and_a_key(
-    option: click.Option, given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_every_option_can_be_set_by_flag_environment_and_file(
+    option: click.Option, parsed: Parsed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_file, in_environment = example_of(option)
-    default = given()[option.name]
+    default = parsed()[option.name]
     for key in keys_of(option):
-        by_file = given("--config", config(tmp_path, orjson.dumps({key: in_file}).decode()))[option.name]
+        by_file = parsed("--config", config(tmp_path, orjson.dumps({key: in_file}).decode()))[option.name]
         with monkeypatch.context() as environment:
             environment.setenv(f"{ENVIRONMENT}_{key.replace('-', '_').upper()}", in_environment)
-            by_environment = given()[option.name]
+            by_environment = parsed()[option.name]
         if option.is_flag:
-            by_flag = given(option.opts[0] if in_file else option.secondary_opts[0])[option.name]
+            by_flag = parsed(option.opts[0] if in_file else option.secondary_opts[0])[option.name]
         else:
-            by_flag = given(f"--{key}", in_environment)[option.name]
+            by_flag = parsed(f"--{key}", in_environment)[option.name]
         assert by_file == by_environment == by_flag != default
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("intervall: 10s", "'intervall'. Did you mean 'interval'?"),
         ("frobnicate: 1", "'frobnicate'. See `"),
@@ -141,18 +141,18 @@ def test_every_option_is_a_flag_a_variable_and_a_key(
         ("config: other.yaml", "no option 'config'"),
     ],
 )
-def test_a_file_that_cannot_be_meant_ends_with_file_key_and_remedy(
-    phasewise: Phasewise, tmp_path: Path, text: str, words: str
+def test_an_invalid_file_is_refused_with_file_key_and_remedy(
+    phasewise: Phasewise, tmp_path: Path, text: str, message: str
 ) -> None:
     file = config(tmp_path, text)
     ended = phasewise("recommender", "--config", file, "--check")
     assert ended.code == 2
-    assert words in " ".join(ended.err.split())
+    assert message in " ".join(ended.err.split())
     assert str(file) in ended.err.replace("\n", "")
     assert ended.err.rstrip().endswith((".", "?", "`"))
 
 
-def test_a_file_that_is_not_there_is_misuse(phasewise: Phasewise, tmp_path: Path) -> None:
+def test_a_missing_file_is_misuse(phasewise: Phasewise, tmp_path: Path) -> None:
     ended = phasewise("recommender", "--config", tmp_path / "none.yaml")
     assert ended.code == 2
     assert "no such file" in ended.err.replace("\n", " ")
@@ -164,45 +164,45 @@ def test_no_two_options_share_a_name() -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_an_empty_file_changes_nothing(given: Given, tmp_path: Path) -> None:
-    assert given("--config", config(tmp_path, "# nothing yet\n")) == given()
+def test_an_empty_file_changes_nothing(parsed: Parsed, tmp_path: Path) -> None:
+    assert parsed("--config", config(tmp_path, "# nothing yet\n")) == parsed()
 
 
-def test_defaults_are_those_of_the_settings_themselves(given: Given) -> None:
-    """One place for each default; those that are promised besides are the default recommender's."""
-    held = given()
+def test_defaults_are_those_of_the_settings_classes(parsed: Parsed) -> None:
+    """Each default is defined once; those without a settings class are the default recommender's."""
+    values = parsed()
     rails, band, timing, limits = RailOptions(), BandOptions(), Timing(), SharedLimits()
-    assert (held["rails.memory_margin"], held["rails.shrink_step"]) == (rails.memory_margin, rails.shrink_step)
-    assert held["rails.shrink_after_s"] == rails.shrink_after_s
-    assert (held["rails.target_violation"],) * 2 == rails.target_violation
-    assert held["band.half_width"] == band.half_width
-    assert held["checkpoints.checkpoint_interval_s"] == timing.checkpoint_interval_s == 60.0
-    assert held["checkpoints.clear_away_s"] == timing.clear_away_s == 600.0
-    assert held["rounds.interval_s"] == timing.interval_s == 15.0
-    assert held["limits.least_millicores"] / 1000 == limits.pod_minimum[0] == 0.025
-    assert held["limits.least_mib"] * 2**20 == limits.pod_minimum[1] == 250 * 2**20
-    assert (held["limits.oom_bump_up_ratio"], held["limits.oom_min_bump_up_bytes"]) == (1.2, 104857600)
-    assert (held["api_server.qps"], held["api_server.burst"], held["address"]) == (50, 100, ":8942")
-    times = [held[f"replicas.{name}"] for name in ("lease_duration_s", "renew_deadline_s", "retry_s")]
+    assert (values["rails.memory_margin"], values["rails.shrink_step"]) == (rails.memory_margin, rails.shrink_step)
+    assert values["rails.shrink_after_s"] == rails.shrink_after_s
+    assert (values["rails.target_violation"],) * 2 == rails.target_violation
+    assert values["band.half_width"] == band.half_width
+    assert values["checkpoints.checkpoint_interval_s"] == timing.checkpoint_interval_s == 60.0
+    assert values["checkpoints.clear_away_s"] == timing.clear_away_s == 600.0
+    assert values["rounds.interval_s"] == timing.interval_s == 15.0
+    assert values["limits.least_millicores"] / 1000 == limits.pod_minimum[0] == 0.025
+    assert values["limits.least_mib"] * 2**20 == limits.pod_minimum[1] == 250 * 2**20
+    assert (values["limits.oom_bump_up_ratio"], values["limits.oom_min_bump_up_bytes"]) == (1.2, 104857600)
+    assert (values["api_server.qps"], values["api_server.burst"], values["address"]) == (50, 100, ":8942")
+    times = [values[f"replicas.{name}"] for name in ("lease_duration_s", "renew_deadline_s", "retry_s")]
     assert times == [15, 10, 2]
-    assert held["replicas.shard"] == Shard(0, 1)
+    assert values["replicas.shard"] == Shard(0, 1)
 
 
-def test_help_is_in_groups_and_each_option_stands_in_one(phasewise: Phasewise) -> None:
-    told = phasewise("recommender", "--help").out
+def test_help_lists_every_option_in_one_group(phasewise: Phasewise) -> None:
+    text = phasewise("recommender", "--help").out
     assert isinstance(command, GroupedCommand)
     headings = {getattr(option, "group", command.others) for option in OPTIONS}
     assert len(headings) >= 8
     for heading in headings:
-        assert f"\n{heading}:\n" in told
+        assert f"\n{heading}:\n" in text
     for option in OPTIONS:
-        lines = [line for line in told.splitlines() if line.startswith(f"  {option.opts[0]}") and option.opts[0] in
+        lines = [line for line in text.splitlines() if line.startswith(f"  {option.opts[0]}") and option.opts[0] in
                  line.replace(",", " ").split()]  # fmt: skip
         assert len(lines) == 1, option.opts[0]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["--cycle", "5s"], "--cycle 5s is shorter than --step 15s"),
         (["--publish", "observe", "--resize-waiting"], "--publish observe changes nothing"),
@@ -216,14 +216,14 @@ def test_help_is_in_groups_and_each_option_stands_in_one(phasewise: Phasewise) -
         (["--model", "no-such-folder"], "no such model folder"),
     ],
 )
-def test_options_that_cannot_be_meant_are_misuse(phasewise: Phasewise, arguments: list[str], words: str) -> None:
+def test_invalid_options_are_misuse(phasewise: Phasewise, arguments: list[str], message: str) -> None:
     ended = phasewise("recommender", "--check", *arguments)
     assert ended.code == 2
-    assert words in " ".join(ended.err.split())
+    assert message in " ".join(ended.err.split())
 
 
 @pytest.mark.option("phasewise recommender", "--check", "--model")
-def test_check_says_that_all_is_sound_without_a_cluster(phasewise: Phasewise, model_folder: Path) -> None:
+def test_check_validates_options_without_a_cluster(phasewise: Phasewise, model_folder: Path) -> None:
     ended = phasewise("recommender", "--check", "--cycle", "1m")
     assert ended.code == 0
     assert "bundled: 12 phases; options are valid" in ended.out
@@ -235,19 +235,19 @@ def test_check_says_that_all_is_sound_without_a_cluster(phasewise: Phasewise, mo
 
 @pytest.fixture
 def logged() -> Callable[[Callable[[logging.Logger], None]], list[dict[str, Any]]]:
-    def written(say: Callable[[logging.Logger], None]) -> list[dict[str, Any]]:
+    def lines_of(log: Callable[[logging.Logger], None]) -> list[dict[str, Any]]:
         stream = io.StringIO()
         handler = logging.StreamHandler(stream)
         handler.setFormatter(JsonLines())
         logger = logging.Logger("recommender.live.service")
         logger.addHandler(handler)
-        say(logger)
+        log(logger)
         return [orjson.loads(line) for line in stream.getvalue().splitlines()]
 
-    return written
+    return lines_of
 
 
-def test_a_json_line_says_when_how_grave_who_what_and_about_whom(logged: Callable[..., list[dict[str, Any]]]) -> None:
+def test_a_json_line_has_time_level_logger_message_and_fields(logged: Callable[..., list[dict[str, Any]]]) -> None:
     (line,) = logged(lambda log: log.warning("%s: %s", "ns/a", "broken\nin two", extra={"about": "ns/a"}))
     assert line.pop("time").endswith("+00:00")
     assert line == {
@@ -258,7 +258,7 @@ def test_a_json_line_says_when_how_grave_who_what_and_about_whom(logged: Callabl
     }
 
 
-def test_a_failure_keeps_its_traceback_in_one_line(logged: Callable[..., list[dict[str, Any]]]) -> None:
+def test_a_traceback_is_logged_in_one_line(logged: Callable[..., list[dict[str, Any]]]) -> None:
     def fail(log: logging.Logger) -> None:
         try:
             raise Misuse("no")

@@ -1,4 +1,4 @@
-"""`phasewise replay` and `phasewise explain --record`: what is told of a record."""
+"""`phasewise replay` and `phasewise explain --record`, on a record of one minute."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ STEPS, KILLED_AT = 60, 1_000_040
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A minute of one container that is killed for memory after 40 seconds."""
+    """A minute of one container that is OOM-killed after 40 seconds."""
     file, cluster = tmp_path_factory.mktemp("record") / "minute.rec", Records()
     cluster.raw["job"], cluster.pods["job"] = a_vpa(), [a_pod("job-1")]
     recorder = Recorder(Journal(file, 2**30))
-    ours = recommender(cluster, recorder=recorder)
-    rounds(ours, cluster, 40, memory_gib=2.0)
+    live = recommender(cluster, recorder=recorder)
+    rounds(live, cluster, 40, memory_gib=2.0)
     cluster.killed = [OomObservation(ObjectKey("ns", "job-1"), "main", cluster.now_s, 4 * GIB)]
-    rounds(ours, cluster, 20, memory_gib=2.0)
+    rounds(live, cluster, 20, memory_gib=2.0)
     recorder.close()
     return file
 
 
-def test_a_record_comes_to_the_same_and_that_is_exit_code_0(phasewise: Phasewise, record: Path) -> None:
+def test_a_replay_with_equal_targets_exits_with_0(phasewise: Phasewise, record: Path) -> None:
     ended = phasewise("replay", record)
     assert ended.code == 0
     assert "60 steps, 1970-01-12T13:46:41Z to 1970-01-12T13:47:40Z; starts: 1" in ended.out
@@ -48,14 +48,14 @@ def test_a_record_comes_to_the_same_and_that_is_exit_code_0(phasewise: Phasewise
 
 
 @pytest.mark.option("phasewise replay", "--from", "--until", "--json")
-def test_where_the_program_says_something_else_than_then_it_is_told_and_that_is_exit_code_1(
+def test_a_replay_with_other_targets_reports_them_and_exits_with_1(
     phasewise: Phasewise, record: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recommender.engine.kills.bumped_memory_bytes", lambda *_: 7 * GIB)
     ended = phasewise("replay", record, "--json")
     assert ended.code == 1
-    told = orjson.loads(ended.out)
-    first = told["differences"][0]
+    document = orjson.loads(ended.out)
+    first = document["differences"][0]
     assert (first["at_s"], first["vpa"], first["container"]) == (KILLED_AT + 1, "job", "main")
     assert first["recorded"][0][1][1] == pytest.approx(4.8 * GIB, rel=0.01)
     assert first["replayed"][0][1][1] == pytest.approx(7 * GIB)
@@ -69,7 +69,7 @@ def test_where_the_program_says_something_else_than_then_it_is_told_and_that_is_
 
 
 @pytest.mark.option("phasewise replay", "--with")
-def test_what_if_tells_what_each_workload_would_have_been_given(phasewise: Phasewise, record: Path) -> None:
+def test_with_reports_what_each_workload_would_have_been_given(phasewise: Phasewise, record: Path) -> None:
     ended = phasewise("replay", record, "--with", "memory-margin=2", "--json")
     assert ended.code == 0
     (workload,) = orjson.loads(ended.out)["workloads"]
@@ -79,7 +79,7 @@ def test_what_if_tells_what_each_workload_would_have_been_given(phasewise: Phase
     assert "ns/job, container main" in phasewise("replay", record, "--with", "memory-margin=2").out
 
 
-OTHER = {"duration": "7s", "float range": "0.25", "integer range": "3"}
+OTHER_VALUES = {"duration": "7s", "float range": "0.25", "integer range": "3"}
 DECIDING = [
     option
     for option in command.params
@@ -89,21 +89,21 @@ DECIDING = [
 
 
 @pytest.mark.parametrize("option", DECIDING, ids=lambda option: keys_of(option)[0])
-def test_every_option_that_decides_can_be_asked_what_if(option: click.Option) -> None:
+def test_every_deciding_option_can_be_changed_in_a_replay(option: click.Option) -> None:
     start = Start(Options(), 1.0, 30, None, 1.0, "")
-    text = f"{keys_of(option)[0]}={OTHER[option.type.name] if option.name != 'rails.widen' else '3'}"
+    text = f"{keys_of(option)[0]}={OTHER_VALUES[option.type.name] if option.name != 'rails.widen' else '3'}"
     assert start_changes((text,))(start) != start
 
 
-def test_a_cycle_stays_as_long_as_it_was_under_another_step() -> None:
+def test_another_step_keeps_the_length_of_a_cycle() -> None:
     start = Start(Options(), 15.0, 40, None, 1.0, "")
-    for given, samples in ((("step=30s",), 20), (("step=30s", "cycle=5m"), 10), (("cycle=5m", "step=30s"), 10)):
-        changed = start_changes(given)(start)
+    for changes, samples in ((("step=30s",), 20), (("step=30s", "cycle=5m"), 10), (("cycle=5m", "step=30s"), 10)):
+        changed = start_changes(changes)(start)
         assert (changed.step_s, changed.cycle_samples) == (30.0, samples)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--with", "interval=5s"), "--with interval_s: no target depends on it"),
         (("--with", "nonsense=5s"), "No such option"),
@@ -111,13 +111,13 @@ def test_a_cycle_stays_as_long_as_it_was_under_another_step() -> None:
         (("--until", "1970-01-01"), "it has no step in that period"),
     ],
 )
-def test_what_cannot_be_done_is_said(phasewise: Phasewise, record: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_a_bad_replay_is_refused(phasewise: Phasewise, record: Path, arguments: tuple[str, ...], message: str) -> None:
     ended = phasewise("replay", record, *arguments)
     assert ended.code == 2
-    assert said in ended.err
+    assert message in ended.err
 
 
-def test_a_record_that_was_cut_off_or_damaged_is_named_with_what_can_be_had_of_it(
+def test_a_truncated_record_is_replayed_and_a_damaged_one_up_to_the_damage(
     phasewise: Phasewise, record: Path, tmp_path: Path
 ) -> None:
     raw = record.read_bytes()
@@ -136,34 +136,34 @@ def test_a_record_that_was_cut_off_or_damaged_is_named_with_what_can_be_had_of_i
 
 
 @pytest.mark.option("phasewise explain", "--record", "--at", "--json")
-def test_a_past_moment_is_explained_as_the_engine_saw_it(phasewise: Phasewise, record: Path) -> None:
+def test_explain_at_shows_what_the_engine_knew_at_that_time(phasewise: Phasewise, record: Path) -> None:
     before = phasewise("explain", "ns/job", "--record", record, "--at", KILLED_AT).out
     after = phasewise("explain", "ns/job", "--record", record, "--at", KILLED_AT + 1).out
     assert "killed" not in before
     assert "killed" in after
     assert "phase.proactive" in after
-    told = orjson.loads(phasewise("explain", "ns/job", "--record", record, "--json").out)
-    assert told["profile"]["updated"] == "1970-01-12T13:47:40Z"
-    (entry,) = told["vpa"]["recommendation"]["containerRecommendations"]
+    document = orjson.loads(phasewise("explain", "ns/job", "--record", record, "--json").out)
+    assert document["profile"]["updated"] == "1970-01-12T13:47:40Z"
+    (entry,) = document["vpa"]["recommendation"]["containerRecommendations"]
     assert float(entry["target"]["memory"]) == pytest.approx(4.8 * GIB, rel=0.01)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("ns/other", "--record"), "it has no target for VPA ns/other. It has targets for: ns/job."),
         (("ns/job", "--at", "1970-01-01", "--record"), "it has no step in that period"),
     ],
 )
-def test_what_a_record_does_not_know_is_said(
-    phasewise: Phasewise, record: Path, arguments: tuple[str, ...], said: str
+def test_a_vpa_or_time_that_the_record_lacks_is_refused(
+    phasewise: Phasewise, record: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     ended = phasewise("explain", *arguments, record)
     assert ended.code == 2
-    assert said in ended.err
+    assert message in ended.err
 
 
-def test_a_past_moment_of_a_cluster_can_only_be_had_of_a_record(phasewise: Phasewise) -> None:
+def test_explain_at_needs_a_record(phasewise: Phasewise) -> None:
     ended = phasewise("explain", "ns/job", "--at", KILLED_AT)
     assert ended.code == 2
     assert "--at needs a record: add --record FILE" in ended.err

@@ -1,4 +1,4 @@
-"""`phasewise train`, `model` and `phases`: what was learned can be kept, looked at, divided, imported and applied."""
+"""`phasewise train`, `model` and `phases`: models are trained, shown, split, imported and applied."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ AI4DL_MAP = (
 
 
 @pytest.mark.parametrize("trace", ["dlaas", "vr"])
-def test_the_published_parameters_give_the_published_phases_sample_for_sample(
-    phasewise: Phasewise, tmp_path: Path, trace: str
-) -> None:
+def test_the_published_parameters_give_the_published_phases(phasewise: Phasewise, tmp_path: Path, trace: str) -> None:
     published = AI4DL / "reference_model.npz"
     assert phasewise("model", "import", published, "-o", tmp_path / "m", "--features", AI4DL_FEATURES).code == 0
     source, out = AI4DL / f"sample-{trace}.csv", tmp_path / "phases.parquet"
@@ -42,7 +40,7 @@ def test_the_published_parameters_give_the_published_phases_sample_for_sample(
 
 @pytest.mark.long
 @pytest.mark.option("phasewise train", "-o")
-def test_training_twice_gives_the_same_model_to_the_byte(phasewise: Phasewise, tmp_path: Path) -> None:
+def test_training_twice_gives_byte_identical_models(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=4).to_csv(tmp_path / "four.csv", index=False)
     for name in ("a", "b"):
         assert phasewise("train", tmp_path / "four.csv", "-o", tmp_path / name, "--cycle-samples", 10).code == 0
@@ -50,7 +48,7 @@ def test_training_twice_gives_the_same_model_to_the_byte(phasewise: Phasewise, t
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
 
-def test_a_model_comes_back_with_all_its_parts(model_folder: Path) -> None:
+def test_a_saved_model_is_loaded_with_all_its_parts(model_folder: Path) -> None:
     model = models.load(model_folder)
     assert model.detector.n_phases == 5
     assert model.graph is not None
@@ -62,7 +60,7 @@ def test_a_model_comes_back_with_all_its_parts(model_folder: Path) -> None:
 
 
 @pytest.mark.option("phasewise model show", "--json")
-def test_showing_a_model_says_what_each_phase_looks_like(phasewise: Phasewise, model_folder: Path) -> None:
+def test_model_show_describes_every_phase(phasewise: Phasewise, model_folder: Path) -> None:
     ended = phasewise("model", "show", model_folder)
     assert ended.code == 0
     assert "5 phases" in ended.out
@@ -77,7 +75,7 @@ def test_showing_a_model_says_what_each_phase_looks_like(phasewise: Phasewise, m
 @pytest.mark.option("phasewise model split", "-o", "--phase", "--into")
 @pytest.mark.option("phasewise phases", "-o", "--model")
 @pytest.mark.long
-def test_splitting_appends_numbers_and_leaves_the_others(
+def test_a_split_appends_phase_numbers_and_keeps_the_others(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
     split = tmp_path / "split"
@@ -95,14 +93,14 @@ def test_splitting_appends_numbers_and_leaves_the_others(
     assert ended.code == 0 and "was trained on 14 of the 14" in " ".join(ended.out.split())
 
 
-def test_training_on_too_few_runs_for_a_price_says_so(phasewise: Phasewise, tmp_path: Path) -> None:
+def test_training_on_too_few_runs_assumes_a_price_of_violations(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=2).to_csv(tmp_path / "two.csv", index=False)
     ended = phasewise("train", tmp_path / "two.csv", "-o", tmp_path / "m", *MODEL_OPTIONS)
     assert "price of a violation is assumed" in ended.err
     assert "price of a violation: assumed" in phasewise("model", "show", tmp_path / "m").out
 
 
-def test_phases_of_a_container_do_not_depend_on_what_else_is_in_the_file(
+def test_phases_of_a_container_do_not_depend_on_other_containers(
     phasewise: Phasewise, model_folder: Path, tmp_path: Path
 ) -> None:
     data = simulated(3, containers=4)
@@ -114,7 +112,7 @@ def test_phases_of_a_container_do_not_depend_on_what_else_is_in_the_file(
     pd.testing.assert_frame_equal(everything[everything["container"] == "job-02"].reset_index(drop=True), one)
 
 
-def test_the_graph_is_fitted_on_phases_as_they_are_written(
+def test_graph_fit_reads_the_output_of_phases(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
     phases = tmp_path / "phases.parquet"
@@ -124,7 +122,7 @@ def test_the_graph_is_fitted_on_phases_as_they_are_written(
     assert "14 containers" in ended.err
 
 
-def test_without_a_sample_the_phases_of_before_stand(phasewise: Phasewise, model_folder: Path, tmp_path: Path) -> None:
+def test_without_samples_an_existing_output_stays(phasewise: Phasewise, model_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("timestamp,container,cpu_cores,memory_bytes\n0,a,,5\n15,a,,5\n")
     (tmp_path / "p.parquet").write_text("before")
     ended = phasewise("phases", tmp_path / "empty.csv", "--model", model_folder, "-o", tmp_path / "p.parquet")
@@ -134,7 +132,7 @@ def test_without_a_sample_the_phases_of_before_stand(phasewise: Phasewise, model
 
 @pytest.mark.option("phasewise phases", "--traces", "--variance")
 @pytest.mark.long
-def test_pictures_of_traces_and_variance_are_written(
+def test_plots_of_traces_and_variance_are_written(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
     pictures = ("--traces", tmp_path / "t.png", "--variance", tmp_path / "v.png")
@@ -144,7 +142,7 @@ def test_pictures_of_traces_and_variance_are_written(
 
 
 @pytest.mark.long
-def test_columns_other_than_usage_and_workload_are_no_hint(
+def test_training_ignores_columns_other_than_usage_and_workload(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
     data = pd.read_csv(runs_csv)
@@ -155,7 +153,7 @@ def test_columns_other_than_usage_and_workload_are_no_hint(
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"W": None}, "lacks the arrays W"),
         ({"A": np.ones((2, 2))}, "array A has shape (2, 2), expected"),
@@ -163,19 +161,19 @@ def test_columns_other_than_usage_and_workload_are_no_hint(
     ],
     ids=["missing", "wrong shape", "not finite"],
 )
-def test_bare_arrays_that_fit_no_encoder_are_refused(
-    phasewise: Phasewise, tmp_path: Path, change: dict[str, np.ndarray | None], words: str
+def test_imported_arrays_that_fit_no_encoder_are_refused(
+    phasewise: Phasewise, tmp_path: Path, change: dict[str, np.ndarray | None], message: str
 ) -> None:
     arrays = {**np.load(AI4DL / "reference_model.npz"), **change}
     np.savez(tmp_path / "p.npz", **{k: v for k, v in arrays.items() if v is not None})
     ended = phasewise("model", "import", tmp_path / "p.npz", "-o", tmp_path / "m", "--features", AI4DL_FEATURES)
     assert ended.code == 2
-    assert words in ended.err
+    assert message in ended.err
     assert not (tmp_path / "m").exists()
 
 
 @pytest.mark.option("phasewise model import", "-o", "--features")
-def test_an_imported_model_tells_phases_but_cannot_provision(phasewise: Phasewise, tmp_path: Path) -> None:
+def test_an_imported_model_cannot_run_phase_proactive(phasewise: Phasewise, tmp_path: Path) -> None:
     phasewise("model", "import", AI4DL / "reference_model.npz", "-o", tmp_path / "m", "--features", AI4DL_FEATURES)
     source = AI4DL / "sample-dlaas.csv"
     options = ("dry-run", source, "--model", tmp_path / "m", "--cycle-samples", 10, *AI4DL_MAP)
@@ -188,7 +186,7 @@ def test_an_imported_model_tells_phases_but_cannot_provision(phasewise: Phasewis
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (("--phases", "some"), "--phases some"),
         (("--features", "gpu"), "gpu"),
@@ -196,23 +194,23 @@ def test_an_imported_model_tells_phases_but_cannot_provision(phasewise: Phasewis
     ],
     ids=["phases", "features", "target"],
 )
-def test_misuse_of_train_ends_with_2(
-    phasewise: Phasewise, runs_csv: Path, tmp_path: Path, arguments: tuple[str, ...], words: str
+def test_misuse_of_train_exits_with_2(
+    phasewise: Phasewise, runs_csv: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     ended = phasewise("train", runs_csv, "-o", tmp_path / "m", *arguments)
     assert ended.code == 2
-    assert words in ended.err
+    assert message in ended.err
     assert not (tmp_path / "m").exists()
 
 
-def test_a_folder_that_is_no_model_is_refused_before_anything_is_read(phasewise: Phasewise, tmp_path: Path) -> None:
+def test_train_refuses_a_folder_that_is_not_a_model_before_reading(phasewise: Phasewise, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     ended = phasewise("train", tmp_path / "missing.csv", "-o", tmp_path)
     assert ended.code == 2
     assert "is not a model folder" in " ".join(ended.err.split())
 
 
-def test_too_little_to_learn_from_is_said(phasewise: Phasewise, tmp_path: Path) -> None:
+def test_training_on_too_few_samples_is_refused(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=1).head(4).to_csv(tmp_path / "few.csv", index=False)
     ended = phasewise("train", tmp_path / "few.csv", "-o", tmp_path / "m")
     assert ended.code == 2

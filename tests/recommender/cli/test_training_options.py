@@ -1,4 +1,4 @@
-"""Each option of the commands that make models and ask clusters once: another value, another outcome."""
+"""Each option of `train`, `phases`, `model split`, `model publish` and `explain`: another value, another outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.fakes.staged_jobs import simulated
 
 Phasewise = Callable[..., Ended]
 
-OF_TRAINING = {
+TRAIN_OPTIONS = {
     "--features": "cpu_cores,memory_bytes,other,other2",
     "--lag": "2",
     "--hidden": "6",
@@ -34,7 +34,7 @@ OF_TRAINING = {
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three runs, with columns besides."""
+    """Three runs, with two additional columns."""
     file = tmp_path_factory.mktemp("few") / "runs.csv"
     data = simulated(0, containers=3)
     data["other"], data["other2"] = data["cpu_cores"] ** 2, np.sqrt(data["memory_bytes"])
@@ -42,74 +42,74 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-class Told(Exception):
-    """What is to be learned, from what and how."""
+class TrainingInput(Exception):
+    """Raised instead of training, with its input and options."""
 
 
-@pytest.mark.option("phasewise train", *OF_TRAINING)
-def test_another_value_is_learned_otherwise(
+@pytest.mark.option("phasewise train", *TRAIN_OPTIONS)
+def test_another_value_changes_the_training(
     phasewise: Phasewise, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def tell(series: Sequence[UsageSeries], options: TrainingOptions, **_: object) -> None:
-        used = [
+    def capture(series: Sequence[UsageSeries], options: TrainingOptions, **_: object) -> None:
+        data = [
             (one.usage.tobytes(), sorted((name, row.tobytes()) for name, row in one.features.items())) for one in series
         ]
-        raise Told(used, options)
+        raise TrainingInput(data, options)
 
-    def trained(*options: str) -> str:
-        monkeypatch.setattr("recommender.cli.train.train", tell)
-        with pytest.raises(Told) as told:
+    def training_input(*options: str) -> str:
+        monkeypatch.setattr("recommender.cli.train.train", capture)
+        with pytest.raises(TrainingInput) as captured:
             phasewise("train", runs, "-o", tmp_path / "model", *options)
-        return str(told.value)
+        return str(captured.value)
 
-    default = trained()
-    assert [option for option, value in OF_TRAINING.items() if trained(option, value) == default] == []
+    default = training_input()
+    assert [option for option, value in TRAIN_OPTIONS.items() if training_input(option, value) == default] == []
 
 
 @pytest.mark.option("phasewise phases", "--step", "--map")
-def test_phases_are_told_of_the_samples_that_are_asked_for(
+def test_step_and_map_change_the_samples_of_phases(
     phasewise: Phasewise, runs: Path, model_folder: Path, tmp_path: Path
 ) -> None:
-    told = []
+    phases = []
     for number, options in enumerate(((), ("--step", "30s"), ("--map", "cpu_cores=other"))):
         file = tmp_path / f"{number}.parquet"
         assert phasewise("phases", runs, "--model", model_folder, "-o", file, *options).code == 0
-        told.append(pd.read_parquet(file)["phase"].tolist())
-    assert len(told[1]) < len(told[0]) == len(told[2])
-    assert told[2] != told[0]
+        phases.append(pd.read_parquet(file)["phase"].tolist())
+    assert len(phases[1]) < len(phases[0]) == len(phases[2])
+    assert phases[2] != phases[0]
 
 
 @pytest.mark.option("phasewise model split", "--step", "--seed", "--map")
-def test_another_value_splits_otherwise(
+def test_another_value_changes_the_split(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
     data = pd.read_csv(runs_csv)
     data["other"] = data["cpu_cores"] * np.random.default_rng(0).uniform(0.8, 1.2, len(data))
     data.to_csv(tmp_path / "runs.csv", index=False)
-    made = []
+    hashes = []
     for number, options in enumerate(((), ("--step", "30s"), ("--seed", "1"), ("--map", "cpu_cores=other"))):
         folder = tmp_path / str(number)
         split = ("model", "split", model_folder, tmp_path / "runs.csv", "--phase", 3, "--into", 8)
         ended = phasewise(*split, "-o", folder, *options)
         assert ended.code == 0, ended.err
-        made.append(hashlib.sha256((folder / "arrays.npz").read_bytes()).hexdigest())
-    assert made[0] not in made[1:], made
+        hashes.append(hashlib.sha256((folder / "arrays.npz").read_bytes()).hexdigest())
+    assert hashes[0] not in hashes[1:], hashes
 
 
 @pytest.mark.option("phasewise model publish", "--configmap", "--kubeconfig", "--context")
 @pytest.mark.option("phasewise explain", "--kubeconfig", "--context")
-def test_which_api_server_is_asked_and_for_what(phasewise: Phasewise, model_folder: Path, tmp_path: Path) -> None:
-    def asked(*words: object, more: tuple[object, ...]) -> tuple[list[str], list[str]]:
+def test_options_choose_the_cluster_and_the_object(phasewise: Phasewise, model_folder: Path, tmp_path: Path) -> None:
+    def requested(*command: object, options: tuple[object, ...]) -> tuple[list[str], list[str]]:
         with played() as one, played() as two:
-            phasewise(*words, "--kubeconfig", kubeconfig(tmp_path, one=one, two=two), *more)
+            phasewise(*command, "--kubeconfig", kubeconfig(tmp_path, one=one, two=two), *options)
             return paths(one), paths(two)
 
     def paths(api: PlayedApi) -> list[str]:
         return [path for _, path in api.asked]
 
-    for words in (("explain", "ml/job"), ("model", "publish", model_folder, "--configmap", "ml/ours")):
-        first, none = asked(*words, more=())
+    for command in (("explain", "ml/job"), ("model", "publish", model_folder, "--configmap", "ml/ours")):
+        first, none = requested(*command, options=())
         assert first and not none
-        none, second = asked(*words, more=("--context", "two"))
+        none, second = requested(*command, options=("--context", "two"))
         assert second and not none
     assert any("/namespaces/ml/configmaps" in path for path in first)

@@ -1,4 +1,4 @@
-"""The default recommender's arguments: understood as they are, or refused with what to write instead."""
+"""Arguments of the default recommender are accepted, or refused with what to write instead."""
 
 from __future__ import annotations
 
@@ -41,33 +41,33 @@ leader-elect-resource-namespace feature-gates v stderrthreshold
 BOOLEAN_FLAGS = {"--leader-elect": [], "--auto": ["--no-auto"]}
 
 
-def ours(*arguments: str) -> list[str]:
+def our_arguments(*arguments: str) -> list[str]:
     return list(translated(arguments, BOOLEAN_FLAGS))
 
 
-def test_every_flag_of_the_default_recommender_is_one_of_ours_or_dealt_with() -> None:
+def test_every_flag_of_the_default_recommender_is_handled() -> None:
     keys = {key for option in command.params if isinstance(option, click.Option) for key in keys_of(option)}
-    dealt_with = {*RENAMED, *IGNORED, *DEFAULT_ONLY, "storage", "prometheus-address", "prometheus-insecure"}
-    assert not dealt_with & keys, "a name of ours must reach our option"
-    assert [flag for flag in UPSTREAM.split() if flag not in keys | dealt_with] == []
+    handled = {*RENAMED, *IGNORED, *DEFAULT_ONLY, "storage", "prometheus-address", "prometheus-insecure"}
+    assert not handled & keys, "our options must not be translated"
+    assert [flag for flag in UPSTREAM.split() if flag not in keys | handled] == []
     assert {name for name, _ in RENAMED.values()} <= keys
 
 
-def test_the_arguments_that_upstream_ships_start_ours() -> None:
+def test_the_arguments_of_the_upstream_deployment_are_accepted() -> None:
     context = command.make_context("recommender", SHIPPED.split())
-    held = context.params
-    assert held["rounds.interval_s"] == 60.0
-    assert held["replicas.leader_elect"] is True
-    assert held["rounds.workers"] == 10
-    assert held["limits.least_millicores"] == 15.0
-    assert held["prometheus.url"] is None  # its storage is a checkpoint: the address has no effect there either
+    values = context.params
+    assert values["rounds.interval_s"] == 60.0
+    assert values["replicas.leader_elect"] is True
+    assert values["rounds.workers"] == 10
+    assert values["limits.least_millicores"] == 15.0
+    assert values["prometheus.url"] is None  # its storage is a checkpoint: the address has no effect there either
 
 
-def test_its_prometheus_is_ours_once_its_storage_is() -> None:
+def test_prometheus_storage_and_its_flags_are_translated() -> None:
     given = ("--storage=prometheus", "--prometheus-address=http://p:9090", "--history-length=8d", "--username=me")
-    assert ours(*given) == ["--history-length=8d", "--user=me", "--prometheus=http://p:9090"]
-    assert ours("--storage", "prometheus") == ["--prometheus=http://prometheus.monitoring.svc"]
-    assert ours("--prometheus-insecure", "--container-pod-name-label=pod") == ["--label=pod=pod", "--insecure"]
+    assert our_arguments(*given) == ["--history-length=8d", "--user=me", "--prometheus=http://p:9090"]
+    assert our_arguments("--storage", "prometheus") == ["--prometheus=http://prometheus.monitoring.svc"]
+    assert our_arguments("--prometheus-insecure", "--container-pod-name-label=pod") == ["--label=pod=pod", "--insecure"]
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_its_prometheus_is_ours_once_its_storage_is() -> None:
         (("--config=x", "word", "-", "--interval", "1s"), ["--config=x", "word", "-", "--interval", "1s"]),
     ],
 )
-def test_flags_may_be_written_as_go_takes_them(given: tuple[str, ...], expected: list[str]) -> None:
-    assert ours(*given) == expected
+def test_flags_may_have_the_syntax_of_go(given: tuple[str, ...], expected: list[str]) -> None:
+    assert our_arguments(*given) == expected
 
 
 def refusals() -> Iterator[tuple[str, str]]:
@@ -94,17 +94,17 @@ def refusals() -> Iterator[tuple[str, str]]:
     yield "--min-checkpoints=many", "not a whole number"
 
 
-@pytest.mark.parametrize(("argument", "words"), list(refusals()))
-def test_what_has_no_counterpart_is_refused_with_what_to_write_instead(argument: str, words: str) -> None:
-    with pytest.raises(Misuse, match=re.escape(words)) as refused:
-        ours(argument)
+@pytest.mark.parametrize(("argument", "remedy"), list(refusals()))
+def test_unsupported_flags_and_values_are_refused_with_a_remedy(argument: str, remedy: str) -> None:
+    with pytest.raises(Misuse, match=re.escape(remedy)) as refused:
+        our_arguments(argument)
     name = argument.partition("=")[0]
     assert name in str(refused.value)
     assert str(refused.value).endswith(".")
 
 
-def test_a_secret_is_not_quoted() -> None:
+def test_a_refused_secret_is_not_quoted() -> None:
     for name in ("prometheus-bearer-token", "password"):
         with pytest.raises(Misuse) as refused:
-            ours(f"--{name}=hunter2")
+            our_arguments(f"--{name}=hunter2")
         assert "hunter2" not in str(refused.value)

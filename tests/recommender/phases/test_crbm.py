@@ -1,4 +1,4 @@
-"""The CRBM learns what its formulas say, encodes as published, and refuses what it cannot use."""
+"""The CRBM agrees with a plain reference and with the published phases, and refuses input that it cannot use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FEATURES = (
     "mem.current", "mem.limit", "mem.usage.pct", "mem.working.set",
 )  # fmt: skip
 USED = (0, 1, 4, 7)
-"""Four of them, so that what learns is of the size that detectors have by default: kernels compile for seconds."""
+"""Four features, as in detectors by default: kernels take seconds to compile for another number."""
 
 NAMES = ("weights_", "visible_history_", "hidden_history_", "visible_bias_", "hidden_bias_")
 
@@ -49,17 +49,17 @@ def sample(name: str, arrays: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def walk(n: int, n_features: int, seed: int = 0) -> np.ndarray:
-    """Standardised random walks: what is to come depends on what was."""
+    """Standardised random walks: the future depends on the past."""
     steps = np.random.default_rng(seed).normal(size=(n, n_features)).cumsum(axis=0)
     return np.asarray((steps - steps.mean(axis=0)) / steps.std(axis=0))
 
 
-def twin_of(encoder: ConditionalRBM) -> PlainCRBM:
+def reference_of(encoder: ConditionalRBM) -> PlainCRBM:
     return PlainCRBM(*(getattr(encoder, name).astype(np.float64) for name in NAMES), lag=encoder.lag)
 
 
 def untrained(n_features: int, **options: Any) -> ConditionalRBM:
-    """Starting weights large enough for every term to count."""
+    """An encoder with initial weights large enough for every term to matter."""
     encoder = ConditionalRBM(**options)
     encoder._initialise(n_features)
     for name in NAMES[:3]:
@@ -68,7 +68,7 @@ def untrained(n_features: int, **options: Any) -> ConditionalRBM:
 
 
 def train(encoder: ConditionalRBM, values: np.ndarray, segments: np.ndarray, epochs: int = 1) -> None:
-    """So many passes over all windows, none held out."""
+    """Train on all windows, none held out."""
     trainer = encoder._trainer(values.astype(encoder.dtype), window_starts(segments, encoder.lag))
     for epoch in range(epochs):
         encoder._epoch(trainer, epoch)
@@ -76,16 +76,15 @@ def train(encoder: ConditionalRBM, values: np.ndarray, segments: np.ndarray, epo
 
 
 def windows_of(values: np.ndarray, segments: np.ndarray, lag: int, epoch: int = 0) -> list[np.ndarray]:
-    """In the order in which they are trained on in an epoch of seed 0."""
+    """Windows in the order of training in an epoch of seed 0."""
     order = np.random.default_rng([0, 2, epoch, 0]).permutation(window_starts(segments, lag))
     return [values[t : t + lag + 1] for t in order]
 
 
-def test_one_window_one_feature_by_hand() -> None:
+def test_one_window_of_one_feature_matches_a_calculation_by_hand() -> None:
     """W = 2, A = 0.5, B = 1, no bias, history 1, v = 0: h = s(1), v' = 2 h + 0.5, h' = s(2 v' + 1).
 
-    It stands in the first corner of a larger machine, all else of which is zero and so without a say: the shape of the
-    other tests here, since kernels take seconds to compile for each shape.
+    It has the shape of the other tests, with all other weights zero: kernels take seconds to compile for each shape.
     """
     weights, visible_history, hidden_history = np.zeros((3, 2)), np.zeros((2, 4)), np.zeros((3, 4))
     weights[0, 0], visible_history[0, 1], hidden_history[0, 1] = 2.0, 0.5, 1.0  # of lag 2, the sample just before
@@ -109,7 +108,7 @@ def test_one_window_one_feature_by_hand() -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", ["dlaas", "vr"])
-def test_the_published_parameters_give_the_published_phases_sample_for_sample(name: str, dtype: str) -> None:
+def test_the_published_parameters_give_the_published_phases(name: str, dtype: str) -> None:
     arrays = published()
     encoder = ConditionalRBM.from_parameters(
         arrays["W"], arrays["A"], arrays["B"], arrays["v_bias"], arrays["h_bias"], lag=3, dtype=dtype
@@ -124,79 +123,79 @@ def test_the_published_parameters_give_the_published_phases_sample_for_sample(na
 
 
 @pytest.mark.parametrize("options", [{}, {"cd_steps": 3}], ids=["published", "three steps"])
-def test_two_epochs_agree_with_the_slow_twin(options: dict[str, Any]) -> None:
+def test_two_epochs_agree_with_the_reference(options: dict[str, Any]) -> None:
     values, segments = walk(24, 2), np.array([0, 9, 11, 24])
     encoder = untrained(2, n_hidden=3, lag=2, learning_rate=0.05, dtype="float64", **options)
-    twin = twin_of(encoder)
+    reference = reference_of(encoder)
     train(encoder, values, segments, 2)
     windows = [windows_of(values, segments, 2, epoch) for epoch in range(2)]
-    errors = [twin.epoch(of_epoch, 0.05, **options) / len(of_epoch) for of_epoch in windows]
+    errors = [reference.epoch(epoch_windows, 0.05, **options) / len(epoch_windows) for epoch_windows in windows]
     assert encoder.errors_ == pytest.approx(errors, rel=1e-12)
-    for name, slow in zip(NAMES, twin.parameters(), strict=True):
-        assert getattr(encoder, name) == pytest.approx(slow, rel=1e-9, abs=1e-12), name
+    for name, expected in zip(NAMES, reference.parameters(), strict=True):
+        assert getattr(encoder, name) == pytest.approx(expected, rel=1e-9, abs=1e-12), name
 
 
-def test_sampled_states_agree_with_the_slow_twin_on_the_same_draws() -> None:
+def test_sampled_states_agree_with_the_reference_on_the_same_draws() -> None:
     values, segments = walk(14, 2), np.array([0, 14])
     encoder = untrained(2, n_hidden=3, lag=2, learning_rate=0.05, dtype="float64", cd_steps=2, hidden_states="sampled")
-    twin = twin_of(encoder)
+    reference = reference_of(encoder)
     train(encoder, values, segments)
     windows = windows_of(values, segments, 2)
     rng = np.random.default_rng([0, 2, 0, 0])
     rng.permutation(len(windows))
     uniform = rng.random((len(windows), 2, 3))
-    error = twin.epoch(windows, 0.05, cd_steps=2, draws=list(uniform)) / len(windows)
+    error = reference.epoch(windows, 0.05, cd_steps=2, draws=list(uniform)) / len(windows)
     assert encoder.errors_ == pytest.approx([error], rel=1e-12)
-    assert encoder.weights_ == pytest.approx(twin.W, rel=1e-9)
+    assert encoder.weights_ == pytest.approx(reference.W, rel=1e-9)
 
 
 @pytest.mark.parametrize("delay", [0, 1])
-def test_codes_agree_with_the_slow_twin_across_blocks_and_segments(delay: int) -> None:
+def test_codes_agree_with_the_reference_across_blocks_and_segments(delay: int) -> None:
     values, segments = walk(150, 2), np.array([0, 2, 3, 3, 140, 150])
     encoder = untrained(2, n_hidden=3, lag=2, dtype="float64", delay=delay)
-    codes, twin = encoder.transform(values, segments), twin_of(encoder)
+    codes, reference = encoder.transform(values, segments), reference_of(encoder)
     for start, stop in itertools.pairwise(segments):
-        assert codes[start:stop] == pytest.approx(twin.codes(values[start:stop], delay), abs=1e-12)
+        assert codes[start:stop] == pytest.approx(reference.codes(values[start:stop], delay), abs=1e-12)
 
 
-def test_a_machine_wider_than_a_group_of_columns_agrees_with_the_slow_twin() -> None:
-    """Visible and hidden units each take several groups, the last of them in part."""
+def test_a_crbm_wider_than_a_group_of_columns_agrees_with_the_reference() -> None:
+    """Visible and hidden units each take several groups, the last of them partly."""
     values, segments = walk(20, 19), np.array([0, 20])
     encoder = untrained(19, n_hidden=35, lag=2, learning_rate=0.01, dtype="float64")
-    twin = twin_of(encoder)
+    reference = reference_of(encoder)
     train(encoder, values, segments)
-    error = twin.epoch(windows_of(values, segments, 2), 0.01) / 18
+    error = reference.epoch(windows_of(values, segments, 2), 0.01) / 18
     assert encoder.errors_ == pytest.approx([error], rel=1e-12)
-    for name, slow in zip(NAMES, twin.parameters(), strict=True):
-        assert getattr(encoder, name) == pytest.approx(slow, rel=1e-9, abs=1e-12), name
-    assert encoder.transform(values, segments) == pytest.approx(twin.codes(values, 0), abs=1e-12)
+    for name, expected in zip(NAMES, reference.parameters(), strict=True):
+        assert getattr(encoder, name) == pytest.approx(expected, rel=1e-9, abs=1e-12), name
+    assert encoder.transform(values, segments) == pytest.approx(reference.codes(values, 0), abs=1e-12)
 
 
 def test_float32_codes_and_training_stay_near_float64() -> None:
-    """In the shape that detectors have by default, near the slow twin."""
+    """In the default shape of detectors, compared with the reference."""
     values, segments = walk(60, 4), np.array([0, 60])
     fast = untrained(4, dtype="float32")
-    twin = twin_of(fast)
-    assert np.abs(fast.transform(values, segments) - twin.codes(values, fast.delay)).max() < 1e-6
+    reference = reference_of(fast)
+    assert np.abs(fast.transform(values, segments) - reference.codes(values, fast.delay)).max() < 1e-6
     train(fast, values, segments, 2)
     windows = [windows_of(values, segments, fast.lag, epoch) for epoch in range(2)]
-    errors = [twin.epoch(of_epoch, fast.learning_rate) / len(of_epoch) for of_epoch in windows]
+    errors = [reference.epoch(epoch_windows, fast.learning_rate) / len(epoch_windows) for epoch_windows in windows]
     assert fast.errors_ == pytest.approx(errors, rel=1e-5)
-    for name, slow in zip(NAMES, twin.parameters(), strict=True):
-        assert getattr(fast, name) == pytest.approx(slow, abs=1e-5), name
+    for name, expected in zip(NAMES, reference.parameters(), strict=True):
+        assert getattr(fast, name) == pytest.approx(expected, abs=1e-5), name
 
 
 def test_online_training_reconstructs_no_worse_than_the_published_algorithm() -> None:
-    """Same start, same order, same epochs, on the published sample with the published setting."""
+    """Same start, same order, same epochs, on the published sample with the published settings."""
     arrays = published()
     values, segments = sample("sample-dlaas.csv", arrays)
     values = values[:100, USED].astype(np.float32)
     segments = np.append(segments[segments < 100], 100)
     encoder = ConditionalRBM()
     encoder._initialise(len(USED))
-    race = PublishedCRBM(encoder.weights_, encoder.visible_history_, encoder.hidden_history_, encoder.learning_rate)
+    baseline = PublishedCRBM(encoder.weights_, encoder.visible_history_, encoder.hidden_history_, encoder.learning_rate)
     train(encoder, values, segments, 3)
-    errors = [race.epoch(windows_of(values, segments, 3, epoch)) for epoch in range(3)]
+    errors = [baseline.epoch(windows_of(values, segments, 3, epoch)) for epoch in range(3)]
     assert encoder.errors_ == pytest.approx(errors, rel=1e-4)
     assert encoder.errors_[-1] <= errors[-1] * (1 + 1e-5)
     assert encoder.errors_[-1] < encoder.errors_[0]
@@ -230,25 +229,25 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(options: di
 
 def test_fit_stops_after_patience_epochs_without_a_better_error_and_keeps_the_best() -> None:
     values, segments = walk(40, 2), np.array([0, 40])
-    seen: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     encoder = ConditionalRBM(3, 2, learning_rate=0.4, max_epochs=60, patience=2, dtype="float64").fit(
-        values, segments, progress=lambda done, of: seen.append((done, of))
+        values, segments, progress=lambda done, total: reports.append((done, total))
     )
     errors = encoder.validation_errors_
     best = int(np.argmin(errors))
     assert len(errors) == encoder.n_epochs_ == best + 3 < 60
-    assert seen == [(n + 1, 60) for n in range(encoder.n_epochs_)]
+    assert reports == [(n + 1, 60) for n in range(encoder.n_epochs_)]
     _, held_out = hold_out(segments, 2, HELD_OUT_FRACTION, 0)
-    kept = encoder._trainer(values, held_out).reconstruction_errors(held_out)
-    assert kept.mean() == pytest.approx(errors[best], rel=1e-12)
+    held_out_errors = encoder._trainer(values, held_out).reconstruction_errors(held_out)
+    assert held_out_errors.mean() == pytest.approx(errors[best], rel=1e-12)
 
 
-def test_whole_segments_are_held_out_where_there_are_five() -> None:
+def test_whole_segments_are_held_out_if_there_are_enough() -> None:
     train, held_out = hold_out(np.arange(0, 121, 20), 3, 0.2, 0)
-    kept, owners = train // 20, held_out // 20
-    assert len(set(owners.tolist())) == 2
-    assert len(set(kept.tolist())) == 4
-    assert not set(kept.tolist()) & set(owners.tolist())
+    train_segments, held_out_segments = train // 20, held_out // 20
+    assert len(set(held_out_segments.tolist())) == 2
+    assert len(set(train_segments.tolist())) == 4
+    assert not set(train_segments.tolist()) & set(held_out_segments.tolist())
     assert len(held_out) + len(train) == 6 * 17
 
 
@@ -260,27 +259,27 @@ def test_a_segment_that_is_most_of_the_data_is_never_held_out(number: int) -> No
     assert 7 <= len(held_out) <= 2 * 0.02 * 479
 
 
-def test_the_end_is_held_out_where_there_are_few_and_shares_no_reconstructed_row() -> None:
+def test_with_few_segments_their_ends_are_held_out_after_a_gap() -> None:
     train, held_out = hold_out(np.array([0, 40, 44]), 3, 0.2, 0)
     assert held_out.tolist() == list(range(30, 37))
     assert train.tolist() == [*range(27), 40]
 
 
 @pytest.mark.parametrize(("dtype", "shape"), [("float32", (4, 10, 3)), ("float64", (2, 3, 2))])
-def test_the_state_comes_back_to_the_last_bit(dtype: str, shape: tuple[int, int, int]) -> None:
+def test_the_state_is_restored_to_the_last_bit(dtype: str, shape: tuple[int, int, int]) -> None:
     n_features, n_hidden, lag = shape
     values, segments = walk(30, n_features), np.array([0, 30])
     encoder = ConditionalRBM(n_hidden, lag, max_epochs=2, delay=1, dtype=dtype).fit(values, segments)
-    again = ConditionalRBM.from_state(encoder.to_state())
-    assert (again.n_hidden, again.lag, again.delay, again.n_epochs_) == (n_hidden, lag, 1, encoder.n_epochs_)
-    assert np.array_equal(again.transform(values, segments), encoder.transform(values, segments))
+    loaded = ConditionalRBM.from_state(encoder.to_state())
+    assert (loaded.n_hidden, loaded.lag, loaded.delay, loaded.n_epochs_) == (n_hidden, lag, 1, encoder.n_epochs_)
+    assert np.array_equal(loaded.transform(values, segments), encoder.transform(values, segments))
     assert all(
-        np.array_equal(a, b) for a, b in zip(encoder.to_state().values(), again.to_state().values(), strict=True)
+        np.array_equal(a, b) for a, b in zip(encoder.to_state().values(), loaded.to_state().values(), strict=True)
     )
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("hidden_bias", None, "lacks the arrays hidden_bias"),
         ("weights", np.zeros((3, 4)), "are inconsistent"),
@@ -290,18 +289,18 @@ def test_the_state_comes_back_to_the_last_bit(dtype: str, shape: tuple[int, int,
         ("lag", np.array([2.5]), "whole numbers"),
     ],
 )
-def test_a_damaged_state_is_refused(name: str, value: np.ndarray | None, said: str) -> None:
+def test_a_damaged_state_is_refused(name: str, value: np.ndarray | None, message: str) -> None:
     state = untrained(2, n_hidden=3, lag=2).to_state()
     if value is None:
         del state[name]
     else:
         state[name] = value
-    with pytest.raises(BadArtifact, match=said):
+    with pytest.raises(BadArtifact, match=message):
         ConditionalRBM.from_state(state)
 
 
 @pytest.mark.parametrize(
-    ("values", "segments", "error", "said"),
+    ("values", "segments", "error", "message"),
     [
         (np.zeros(5), [0, 5], BadInput, r"shape \(5,\)"),
         (np.zeros((0, 2)), [0, 0], BadInput, r"shape \(0, 2\)"),
@@ -312,18 +311,18 @@ def test_a_damaged_state_is_refused(name: str, value: np.ndarray | None, said: s
         (np.zeros((5, 2)), [0, 2, 5], NotEnoughData, "4 samples in a row"),
     ],
 )
-def test_bad_input_is_named(values: np.ndarray, segments: list[int], error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_bad_input_is_refused(values: np.ndarray, segments: list[int], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         ConditionalRBM().fit(values, segments)
 
 
-def test_an_encoder_that_was_not_fitted_and_one_fitted_on_other_features_say_so() -> None:
+def test_transform_needs_a_fitted_encoder_and_its_features() -> None:
     with pytest.raises(Misuse, match="not been fitted"):
         ConditionalRBM().transform(np.zeros((5, 2)), [0, 5])
     with pytest.raises(BadInput, match="3 features where the encoder was fitted on 2"):
         untrained(2).transform(np.zeros((5, 3)), [0, 5])
 
 
-def test_a_rate_that_makes_the_weights_grow_without_bound_is_named() -> None:
+def test_a_learning_rate_that_diverges_is_named() -> None:
     with np.errstate(all="ignore"), pytest.raises(Misuse, match="learning_rate"):
         ConditionalRBM(learning_rate=50.0, max_epochs=50, patience=0).fit(walk(60, 4), [0, 60])

@@ -1,4 +1,4 @@
-"""A detector tells phases from usage: learned ones, the published ones, and after gaps."""
+"""Detecting phases from usage: fitting, labels of other containers and across gaps, splits and saved state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def with_gap(series: UsageSeries, start: int, stop: int) -> UsageSeries:
     return UsageSeries(series.container, series.timestamps, series.step_s, usage)
 
 
-def test_the_coming_peak_is_that_of_the_samples_after_this_one() -> None:
+def test_the_future_peak_is_that_of_the_samples_after_this_one() -> None:
     """By hand, cycle of 2: after 1 core come 2 and 4, so the ratio is 4; the last sample has nothing after it."""
     usage = np.array([[1.0, MIB], [2.0, MIB], [4.0, MIB], [1.0, MIB]])
     ratio = 2 ** future_peak_ratios(usage, 2)[:, 0]
@@ -53,10 +53,10 @@ def test_the_coming_peak_is_that_of_the_samples_after_this_one() -> None:
 
 
 LOAD, COMPUTE = 12, 32
-"""Where the stages begin."""
+"""First samples of the stages."""
 
 
-def test_stages_of_a_job_it_never_saw_get_phases_of_their_own(detector: PhaseDetector) -> None:
+def test_stages_of_an_unseen_job_get_phases_of_their_own(detector: PhaseDetector) -> None:
     labels = detector.trace(job(np.random.default_rng(99), "new")).labels
     assert len(set(labels[4:LOAD])) == 1
     assert set(labels[4:LOAD]).isdisjoint(labels[LOAD:])
@@ -64,22 +64,22 @@ def test_stages_of_a_job_it_never_saw_get_phases_of_their_own(detector: PhaseDet
 
 
 @pytest.mark.parametrize("size", [1.0, 2.0, 4.0])
-def test_stages_of_a_container_of_another_size_begin_with_the_same_phases(detector: PhaseDetector, size: float) -> None:
+def test_stages_are_detected_in_a_container_of_another_size(detector: PhaseDetector, size: float) -> None:
     usual = detector.trace(job(np.random.default_rng(5), "usual")).labels
     other = detector.trace(job(np.random.default_rng(5), "other", size=size)).labels
     assert (other >= 0).mean() > 0.8
     for begin in (LOAD, COMPUTE):
-        assert other[begin + 3] != other[begin - 1], "the change is seen within a window"
+        assert other[begin + 3] != other[begin - 1], "the change is detected within a window"
     assert set(other[LOAD + 4 :]) <= set(usual[LOAD:])
 
 
 def test_a_label_depends_on_the_past_only(detector: PhaseDetector) -> None:
-    series = job(np.random.default_rng(1), "whole")
-    begun = UsageSeries("begun", series.timestamps[:30], 15.0, series.usage[:30])
-    np.testing.assert_array_equal(detector.trace(series).labels[:30], detector.trace(begun).labels)
+    series = job(np.random.default_rng(1), "series")
+    prefix = UsageSeries("prefix", series.timestamps[:30], 15.0, series.usage[:30])
+    np.testing.assert_array_equal(detector.trace(series).labels[:30], detector.trace(prefix).labels)
 
 
-def test_after_a_gap_the_last_phase_is_carried_on_until_there_is_a_window(detector: PhaseDetector) -> None:
+def test_after_a_gap_the_last_phase_continues_until_there_is_a_window(detector: PhaseDetector) -> None:
     series = with_gap(job(np.random.default_rng(2), "gap"), 50, 60)
     labels = detector.trace(series).labels
     assert (labels[50 : 60 + detector.lag + 1] == labels[49]).all()
@@ -92,29 +92,29 @@ def test_a_series_that_begins_with_a_gap_is_unknown_until_its_first_sample(detec
 
 
 @pytest.mark.parametrize("order", range(4))
-@pytest.mark.parametrize("services", [3, 1], ids=["three long ones", "one that is nearly all"])
-def test_the_number_of_phases_is_chosen_whoever_is_long_and_whoever_is_short(
+@pytest.mark.parametrize("services", [3, 1], ids=["three services", "one service"])
+def test_enough_codes_are_held_out_however_unequal_the_containers_are(
     order: int, services: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a job of six samples beside services of hundreds hardly one window is drawn."""
+    """Hardly a window is sampled from jobs with six samples next to services with hundreds."""
     monkeypatch.setattr(detecting, "MAX_CLUSTERED_CODES", 150)
-    judged: list[tuple[int, int]] = []
+    counts: list[tuple[int, int]] = []
 
-    def noted(codes: FloatArray, outcomes: FloatArray, held_out: BoolArray, *others: Any) -> PhaseCountChoice:
-        judged.append((int(held_out.sum()), len(codes)))
+    def counting(codes: FloatArray, outcomes: FloatArray, held_out: BoolArray, *others: Any) -> PhaseCountChoice:
+        counts.append((int(held_out.sum()), len(codes)))
         return choose_k(codes, outcomes, held_out, *others)
 
-    monkeypatch.setattr(detecting, "choose_k", noted)
+    monkeypatch.setattr(detecting, "choose_k", counting)
     rng = np.random.default_rng(0)
     long = [np.concatenate([job(rng, "part").usage] * 10) for _ in range(services)]
     usages = [*long, *(job(rng, "short").usage[:6] for _ in range(4 - services))]
     series = [UsageSeries(f"c{n}", np.arange(len(usage)), 1.0, usage) for n, usage in enumerate(usages)]
     fit_detector(series, DetectorOptions(USAGE_FEATURES, updates=20_000, seed=order), cycle_samples=10)
-    ((held, of),) = judged
-    assert 0.24 * of <= held <= 0.5 * of
+    ((held, total),) = counts
+    assert 0.24 * total <= held <= 0.5 * total
 
 
-def test_the_same_data_and_seed_give_the_same_detector_to_the_bit() -> None:
+def test_the_same_data_and_seed_give_bit_identical_detectors() -> None:
     options = DetectorOptions(USAGE_FEATURES, updates=20_000, seed=3)
     first, second = (fit_detector(jobs(0), options, 10)[0].to_state() for _ in range(2))
     assert first.keys() == second.keys()
@@ -122,13 +122,13 @@ def test_the_same_data_and_seed_give_the_same_detector_to_the_bit() -> None:
         np.testing.assert_array_equal(array, second[name])
 
 
-def test_it_comes_back_from_its_state_and_tells_the_same_phases(detector: PhaseDetector) -> None:
-    back = PhaseDetector.from_state(detector.to_state(), detector.features)
+def test_a_detector_restored_from_its_state_gives_the_same_labels(detector: PhaseDetector) -> None:
+    restored = PhaseDetector.from_state(detector.to_state(), detector.features)
     series = job(np.random.default_rng(7), "again")
-    np.testing.assert_array_equal(back.trace(series).labels, detector.trace(series).labels)
+    np.testing.assert_array_equal(restored.trace(series).labels, detector.trace(series).labels)
 
 
-def test_splitting_a_phase_leaves_the_labels_of_the_others(detector: PhaseDetector) -> None:
+def test_splitting_a_phase_keeps_the_labels_of_the_others(detector: PhaseDetector) -> None:
     series = jobs(4)
     split = detector.split(2, 2, series, seed=0)
     for one in series:
@@ -138,7 +138,7 @@ def test_splitting_a_phase_leaves_the_labels_of_the_others(detector: PhaseDetect
     assert split.n_phases == detector.n_phases + 1
 
 
-def test_series_without_four_samples_in_a_row_teach_nothing() -> None:
+def test_series_without_four_samples_in_a_row_are_refused() -> None:
     broken = [with_gap(one, i, i + 1) for one in jobs(0, 2) for i in [0]]
     usage = broken[0].usage.copy()
     usage[::2] = np.nan
@@ -146,7 +146,7 @@ def test_series_without_four_samples_in_a_row_teach_nothing() -> None:
         fit_detector([UsageSeries("c", broken[0].timestamps, 15.0, usage)], DetectorOptions(USAGE_FEATURES), 10)
 
 
-def test_arrays_that_do_not_fit_each_other_are_refused(detector: PhaseDetector) -> None:
+def test_inconsistent_arrays_are_refused(detector: PhaseDetector) -> None:
     state = detector.to_state()
     with pytest.raises(BadArtifact, match="do not fit 3 features"):
         PhaseDetector.from_state(state, detector.features[:3])
@@ -164,8 +164,8 @@ def test_arrays_that_do_not_fit_each_other_are_refused(detector: PhaseDetector) 
         {"centres.split0.centres": np.zeros((1, 10))},
     ],
 )
-def test_phases_that_lead_nowhere_are_refused(damage: dict[str, np.ndarray]) -> None:
-    """What looks them up is compiled, and would read past the end."""
+def test_centres_and_splits_that_do_not_fit_are_refused(damage: dict[str, np.ndarray]) -> None:
+    """The compiled lookup would read past the end of the arrays."""
     bundled = model.load(model.BUNDLED).detector
     phases = bundled.n_phases
     split = replace(

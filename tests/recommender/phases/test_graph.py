@@ -1,4 +1,4 @@
-"""The transition graph: what is counted, what it foresees, and its form as JSON."""
+"""The transition graph: its counts, its foresight, and its conversion to JSON, DOT and GraphML."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from recommender.records import FloatArray
 from recommender.sources.sequences import read_sequences
 from tests.examples import at_most
 from tests.fakes.phase_runs import LITTLE, SEQUENCES, containers, many
-from tests.reference import graph as slow
+from tests.reference import graph as reference
 from tests.reference.occupancy import NaiveChain
 
 
 def alternating(repeats: int, *labels: int, each: int = 4) -> PhaseGraph:
-    """So many containers, each with these phases of the same length."""
+    """A graph of `repeats` containers with these phases, `each` samples long."""
     graph = PhaseGraph(1 + max(labels))
     for _ in range(repeats):
         graph.learn([(label, each) for label in labels], ended=False)
     return graph
 
 
-def test_four_small_containers_are_counted_as_by_hand() -> None:
+def test_counts_of_four_small_containers_match_those_by_hand() -> None:
     graph = PhaseGraph.fit(LITTLE)
     edges = graph_io.to_networkx(graph).edges
     assert graph.containers == 4
@@ -46,12 +46,12 @@ def test_four_small_containers_are_counted_as_by_hand() -> None:
 
 @settings(max_examples=25)
 @given(many, st.booleans())
-def test_the_tables_hold_every_sample_once_as_the_slow_twin_counts_them(runs: list[list[Run]], ended: bool) -> None:
+def test_the_tables_count_every_sample_once_as_the_reference_does(runs: list[list[Run]], ended: bool) -> None:
     graph = PhaseGraph(4)
     for one in runs:
         graph.learn(one, ended=ended)
     exposed, left, followed = graph.tables
-    counted = slow.visits(runs)
+    counted = reference.visits(runs)
     for context in np.ndindex(*exposed.shape):
         assert (exposed[context], left[context]) == counted.get(context, (0.0, 0.0)), context
     assert followed.sum() == left.sum()
@@ -59,7 +59,7 @@ def test_the_tables_hold_every_sample_once_as_the_slow_twin_counts_them(runs: li
 
 @settings(max_examples=20)
 @given(many)
-def test_what_is_furthest_back_is_forgotten_first_and_the_tables_stay(runs: list[list[Run]]) -> None:
+def test_a_limit_of_contexts_drops_the_oldest_phases_and_keeps_the_tables(runs: list[list[Run]]) -> None:
     graph = PhaseGraph.fit(runs, 4)
     shortest = graph.within(0)
     assert all(len(context.phases) <= 2 and len(context.dwells) == 1 for context in shortest.contexts)
@@ -69,7 +69,7 @@ def test_what_is_furthest_back_is_forgotten_first_and_the_tables_stay(runs: list
     assert graph.within(len(graph.contexts)) is graph
 
 
-def test_a_visit_seen_live_is_counted_as_one_of_a_recording() -> None:
+def test_a_live_visit_counts_like_a_recorded_one() -> None:
     live, recorded = PhaseGraph(3), PhaseGraph(3)
     recorded.learn([(0, 9), (2, 4), (1, 1)])
     live.learn_visit(0, 0, 9, 2)
@@ -84,11 +84,11 @@ def test_two_half_buckets_are_a_bucket(length: int) -> None:
     assert half_bucket_of(length) // 2 == int(bucket_of(np.array(length)))
 
 
-# -- what it foresees --------------------------------------------------------------------------------------------------
+# -- foresight ---------------------------------------------------------------------------------------------------------
 
 
 def table(hazard: FloatArray, followers: FloatArray, lead: int, ahead: int) -> tuple[FloatArray, FloatArray]:
-    """Occupancy, and the chance that the phase ends before a change is in force."""
+    """Occupancy, and the probability that the phase ends before a change takes effect."""
     occupancy, ends = np.empty((*hazard.shape, followers.shape[1])), np.empty(hazard.shape)
     occupancy_by_context(hazard, followers, lead, ahead, occupancy)
     chance_to_end(hazard, lead + 1, ends)
@@ -101,8 +101,8 @@ def two_phases(leaves_first: float, leaves_second: float) -> tuple[FloatArray, F
     return hazard, np.tile([[0.0, 1.0], [1.0, 0.0]], (3, 1, 1))
 
 
-def test_two_phases_by_hand() -> None:
-    # Phase 0 ends with a chance of a half, phase 1 never: 1/2, 1/4, 1/8 are left of it after one, two, three steps.
+def test_occupancy_of_two_phases_matches_a_calculation_by_hand() -> None:
+    # Phase 0 ends with probability 1/2, phase 1 never: 1/2, 1/4, 1/8 of it remain after one, two, three steps.
     occupancy, ends = table(*two_phases(0.5, 0.0), lead=1, ahead=2)
     assert occupancy[0, 0, 0] == pytest.approx([(1 / 4 + 1 / 8) / 2, 1 - (1 / 4 + 1 / 8) / 2])
     assert occupancy[1, 1, 3] == pytest.approx([0, 1])
@@ -110,7 +110,7 @@ def test_two_phases_by_hand() -> None:
     assert ends[1, 1, 0] == 0
 
 
-def test_what_follows_depends_on_what_was_before() -> None:
+def test_the_next_phase_depends_on_the_previous_one() -> None:
     # 0 1 0 2 in each run: after the first 0 comes 1, after a 0 that followed 1 comes 2.
     followers = alternating(50, 0, 1, 0, 2).followers()
     assert followers[0, 0].argmax() == 1
@@ -119,7 +119,7 @@ def test_what_follows_depends_on_what_was_before() -> None:
     assert followers[2, 0, 2] > 0.9
 
 
-def test_a_phase_that_always_lasts_four_steps_is_about_to_end_then() -> None:
+def test_a_phase_that_always_lasts_four_steps_is_expected_to_end_then() -> None:
     graph = alternating(200, *[0, 1] * 5)
     hazard, remaining = graph.hazard(), graph.foresight(1, 1).remaining_steps
     assert hazard[2, 0, 2] == pytest.approx(1, abs=0.05)
@@ -128,14 +128,14 @@ def test_a_phase_that_always_lasts_four_steps_is_about_to_end_then() -> None:
     assert remaining[2, 0, 0] == pytest.approx(3, abs=0.5)
 
 
-def test_the_rest_of_a_phase_that_ends_by_chance_is_the_same_at_any_age() -> None:
+def test_the_remaining_time_of_a_memoryless_phase_is_the_same_at_any_age() -> None:
     graph = PhaseGraph(2)
     for length in np.random.default_rng(4).geometric(0.2, 20_000):
         graph.learn([(0, int(length)), (1, 1)])
     assert graph.foresight(1, 1).remaining_steps[0, 0, :4] == pytest.approx(np.full(4, 4.0), rel=0.1)
 
 
-def test_a_phase_that_nobody_saw_end_is_not_foretold_to_last_for_thousands_of_years() -> None:
+def test_the_remaining_time_of_a_phase_never_seen_to_end_is_bounded() -> None:
     graph = PhaseGraph(6)
     for _ in range(20):
         graph.learn([(4, 3), (0, 2880)], ended=False)
@@ -144,22 +144,22 @@ def test_a_phase_that_nobody_saw_end_is_not_foretold_to_last_for_thousands_of_ye
     assert graph.foresight(1, 1).remaining_steps.max() <= MAX_REMAINING_STEPS
 
 
-def test_a_class_leans_on_all_until_it_has_runs_of_its_own() -> None:
+def test_a_class_with_few_runs_is_shrunk_towards_all_classes() -> None:
     all_classes, few, many = (
         alternating(100, 0, 1, each=8),
         alternating(1, 0, 1, each=2),
         alternating(100, 0, 1, each=2),
     )
-    of_all = all_classes.hazard()[0, 0, 1]
-    of_few = few.hazard(all_classes)[0, 0, 1]
-    of_many = many.hazard(all_classes)[0, 0, 1]
-    assert of_all < of_few < of_many
-    assert of_many == pytest.approx(1, abs=0.06)
+    hazard_of_all = all_classes.hazard()[0, 0, 1]
+    hazard_of_few = few.hazard(all_classes)[0, 0, 1]
+    hazard_of_many = many.hazard(all_classes)[0, 0, 1]
+    assert hazard_of_all < hazard_of_few < hazard_of_many
+    assert hazard_of_many == pytest.approx(1, abs=0.06)
 
 
 @settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(0, 2), st.integers(1, 3))
-def test_occupancy_agrees_with_the_slow_twin(seed: int, lead: int, ahead: int) -> None:
+def test_occupancy_agrees_with_the_reference(seed: int, lead: int, ahead: int) -> None:
     generator = np.random.default_rng(seed)
     hazard = generator.random((3, 2, 3))
     followers = generator.dirichlet(np.ones(2), (3, 2))
@@ -171,23 +171,23 @@ def test_occupancy_agrees_with_the_slow_twin(seed: int, lead: int, ahead: int) -
 
 
 @given(st.lists(containers(), max_size=8))
-def test_every_context_shares_out_all_the_time(runs: list[list[Run]]) -> None:
-    found = PhaseGraph.fit(runs, 4).foresight(2, 6)
-    assert found.occupancy.sum(axis=-1) == pytest.approx(1)
-    assert ((found.ends > 0) & (found.ends < 1)).all()
-    assert np.isfinite(found.remaining_steps).all() and (found.remaining_steps >= 0).all()
-    assert found.followers.sum(axis=-1) == pytest.approx(1)
-    assert np.diagonal(found.followers, axis1=1, axis2=2) == pytest.approx(0)
+def test_occupancy_and_followers_sum_to_one_in_every_context(runs: list[list[Run]]) -> None:
+    foresight = PhaseGraph.fit(runs, 4).foresight(2, 6)
+    assert foresight.occupancy.sum(axis=-1) == pytest.approx(1)
+    assert ((foresight.ends > 0) & (foresight.ends < 1)).all()
+    assert np.isfinite(foresight.remaining_steps).all() and (foresight.remaining_steps >= 0).all()
+    assert foresight.followers.sum(axis=-1) == pytest.approx(1)
+    assert np.diagonal(foresight.followers, axis1=1, axis2=2) == pytest.approx(0)
 
 
-def test_of_all_that_was_said_to_come_with_a_chance_that_share_came() -> None:
+def test_predicted_occupancy_and_ends_are_calibrated() -> None:
     runs = [runs_of(phases) for phases in read_sequences(SEQUENCES).values()]
     graph, lead, ahead = PhaseGraph(1 + max(phase for one in runs for phase, _ in one)), 2, 6
     for number, one in enumerate(runs):
         if number % 3:
             graph.learn(one, ended=False)
     foresight = graph.foresight(lead, ahead)
-    said, came, ended_said, ended = [], [], [], []
+    predicted, observed, predicted_ends, observed_ends = [], [], [], []
     for one in runs[::3]:
         labels = np.repeat(*np.array(one).T)
         steps = [
@@ -195,42 +195,41 @@ def test_of_all_that_was_said_to_come_with_a_chance_that_share_came() -> None:
         ]
         for row, context in enumerate(steps[: len(labels) - lead - ahead]):
             window = labels[row + lead + 1 : row + lead + ahead + 1]
-            said.append(foresight.occupancy[context.place])
-            came.append(np.bincount(window, minlength=graph.n_phases) / ahead)
-            ended_said.append(foresight.ends[context.place])
-            ended.append((labels[row + 1 : row + lead + 2] != labels[row]).any())
-    chance, share = np.concatenate(said), np.concatenate(came)
+            predicted.append(foresight.occupancy[context.place])
+            observed.append(np.bincount(window, minlength=graph.n_phases) / ahead)
+            predicted_ends.append(foresight.ends[context.place])
+            observed_ends.append((labels[row + 1 : row + lead + 2] != labels[row]).any())
+    probability, share = np.concatenate(predicted), np.concatenate(observed)
     for low, high in ((0.02, 0.1), (0.1, 0.3), (0.3, 0.6), (0.6, 0.9), (0.9, 1.0)):
-        chosen = (chance >= low) & (chance < high)
-        assert share[chosen].mean() == pytest.approx(chance[chosen].mean(), abs=0.08), (low, high)
-    assert np.mean(ended) == pytest.approx(np.mean(ended_said), abs=0.03)
+        chosen = (probability >= low) & (probability < high)
+        assert share[chosen].mean() == pytest.approx(probability[chosen].mean(), abs=0.08), (low, high)
+    assert np.mean(observed_ends) == pytest.approx(np.mean(predicted_ends), abs=0.03)
 
 
-def test_a_plan_provides_for_the_present_phase_while_it_is_not_about_to_end() -> None:
-    # Phase 0 lasts forty steps: after twenty of them it is there to stay, although nothing is left of it after a lead
-    # of sixty.
+def test_a_plan_provides_for_the_present_phase_until_it_is_about_to_end() -> None:
+    # Phase 0 lasts 40 steps: after 20 of them a plan still provides for it, although it is over after a lead of 60.
     graph = PhaseGraph(2)
     for _ in range(200):
         graph.learn([(0, 40), (1, 200)], ended=False)
-    seen, provided = graph.foresight(60, 12).occupancy, graph.foresight_for_plan(60, 12).occupancy
-    grown = 0, 0, int(bucket_of(np.array(20)))
-    assert seen[grown][0] < 0.2 and provided[grown][0] > 0.8
-    np.testing.assert_array_equal(provided[grown][1], seen[grown][1])
+    plain, provided = graph.foresight(60, 12).occupancy, graph.foresight_for_plan(60, 12).occupancy
+    context = 0, 0, int(bucket_of(np.array(20)))
+    assert plain[context][0] < 0.2 and provided[context][0] > 0.8
+    np.testing.assert_array_equal(provided[context][1], plain[context][1])
 
 
-# -- its form ----------------------------------------------------------------------------------------------------------
+# -- conversion --------------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=20, deadline=None)
 @given(many, st.booleans())
-def test_a_graph_comes_back_from_json_exactly(runs: list[list[Run]], ended: bool) -> None:
+def test_a_graph_is_restored_from_json_exactly(runs: list[list[Run]], ended: bool) -> None:
     graph = PhaseGraph(6)
     for one in runs:
         graph.learn(one, ended=ended)
     text = graph_io.to_json(graph)
-    again = graph_io.from_document(json.loads(text))
-    assert again.contexts == graph.contexts
-    assert graph_io.to_json(again) == text
+    restored = graph_io.from_document(json.loads(text))
+    assert restored.contexts == graph.contexts
+    assert graph_io.to_json(restored) == text
 
 
 def test_dot_and_graphml_hold_the_graph() -> None:
@@ -238,18 +237,18 @@ def test_dot_and_graphml_hold_the_graph() -> None:
     dot = graph_io.to_dot(graph).decode()
     assert '"1" -> "3" [label="0.50"' in dot
     assert '"2" -> "end" [label="0.60"' in dot
-    again = nx.parse_graphml(graph_io.to_graphml(graph).decode())
-    assert again.edges["3 0", "2"]["count"] == 1
-    assert set(again.nodes) == set(graph_io.to_networkx(graph).nodes)
+    restored = nx.parse_graphml(graph_io.to_graphml(graph).decode())
+    assert restored.edges["3 0", "2"]["count"] == 1
+    assert set(restored.nodes) == set(graph_io.to_networkx(graph).nodes)
 
 
-def test_the_unknown_phase_of_a_model_is_named_so() -> None:
+def test_the_unknown_phase_of_a_model_is_drawn_as_unknown() -> None:
     drawn = graph_io.to_networkx(PhaseGraph.fit([[(0, 2), (2, 1), (1, 2)]]), unknown=2)
     assert drawn.edges["0", "unknown"]["count"] == drawn.edges["unknown", "1"]["count"] == 1
     assert "2" not in drawn
 
 
-def test_unknown_labels_carry_the_last_phase_on() -> None:
+def test_unknown_labels_continue_the_last_phase() -> None:
     assert runs_of([-1, -1, 2, 2, -1, 3]) == [(2, 3), (3, 1)]
     assert runs_of([-1, -1]) == []
     assert runs_of([]) == []
@@ -259,7 +258,7 @@ def test_unknown_labels_carry_the_last_phase_on() -> None:
     ("runs", "problem"),
     [([(-1, 3)], "phase -1"), ([(0, 0)], "length 0"), ([(0, 2), (0, 3)], "consecutive"), ([(5, 1)], r"0\.\.4")],
 )
-def test_what_is_no_run_is_refused_and_nothing_is_counted(runs: list[Run], problem: str) -> None:
+def test_an_invalid_run_is_refused_and_nothing_is_counted(runs: list[Run], problem: str) -> None:
     graph = PhaseGraph.fit(LITTLE)
     with pytest.raises(BadInput, match=problem):
         graph.learn(runs)
@@ -273,7 +272,7 @@ def _broken(change: str) -> object:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ("d.pop('n_phases')", "lacks n_phases"),
         ("d['more'] = 1", "unknown field more"),
@@ -296,12 +295,12 @@ def _broken(change: str) -> object:
         ("d['contexts']['x'] = d['contexts']['1:4']", "not a context"),
     ],
 )
-def test_a_damaged_document_is_refused_with_the_field_named(change: str, says: str) -> None:
-    with pytest.raises(BadArtifact, match=says):
+def test_a_damaged_document_is_refused_with_the_field_named(change: str, message: str) -> None:
+    with pytest.raises(BadArtifact, match=message):
         graph_io.from_document(_broken(change))
 
 
-def test_what_is_no_document_at_all_is_refused() -> None:
+def test_json_that_is_not_a_graph_is_refused() -> None:
     documents: list[object] = [None, [], "text", 3, {}]
     for document in documents:
         with pytest.raises(BadArtifact):

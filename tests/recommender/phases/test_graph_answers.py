@@ -1,4 +1,4 @@
-"""What the transition graph answers: the next phase of a history, why, and how often it is right."""
+"""Answers of the transition graph: the next phase after a history, why, and how often it is right."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from recommender.phases.graph_io import to_networkx
 from recommender.phases.runs import Run, runs_of
 from recommender.sources.sequences import read_sequences
 from tests.fakes.phase_runs import LITTLE, SEQUENCES, containers, many
-from tests.reference import graph as slow
+from tests.reference import graph as reference
 
 
-def of(sequences: list[list[Run]]) -> GraphPredictor:
+def fit(sequences: list[list[Run]]) -> GraphPredictor:
     return GraphPredictor(PhaseGraph.fit(sequences))
 
 
-def test_the_next_phase_is_the_shrunk_count_by_hand() -> None:
-    # Every context has counts 2 and 1 of phases 1 and 2, none of the end: six times (2 + 2 p) / (3 + 2), from a third.
-    answers = of([[(0, 1), (1, 1)], [(0, 1), (1, 1)], [(0, 1), (2, 1)]])
+def test_the_next_phase_matches_counts_shrunk_by_hand() -> None:
+    # Six steps from a prior of 1/3; in each, phase 1 has count 2 and phase 2 has count 1: (2 + 2 p) / (3 + 2).
+    predictor = fit([[(0, 1), (1, 1)], [(0, 1), (1, 1)], [(0, 1), (2, 1)]])
     first, second = 1 / 3, 1 / 3
     for step in range(6):
-        ends = 3 if step == 0 else 0  # counted of any phase: those of 1 and 2
+        ends = 3 if step == 0 else 0  # the first step counts the ends of any phase: those of 1 and 2
         first, second = ((count + 2 * share) / (3 + ends + 2) for count, share in ((2, first), (1, second)))
     share = first / (first + second)
-    assert answers.next_phase([(0, 1)]) == pytest.approx({1: 0.99 * share + 0.005, 2: 0.99 * (1 - share) + 0.005})
+    assert predictor.next_phase([(0, 1)]) == pytest.approx({1: 0.99 * share + 0.005, 2: 0.99 * (1 - share) + 0.005})
 
 
 @settings(max_examples=25, deadline=None)
 @given(many, containers())
-def test_any_answer_equals_the_walk_through_all_containers(fitted: list[list[Run]], history: list[Run]) -> None:
+def test_every_answer_equals_that_of_the_reference(fitted: list[list[Run]], history: list[Run]) -> None:
     known = {phase for runs in fitted for phase, _ in runs}
     if history[-1][0] <= max(known) and known != {history[-1][0]}:
-        assert of(fitted).next_phase(history) == pytest.approx(slow.next_phase(fitted, history), abs=1e-9)
+        assert fit(fitted).next_phase(history) == pytest.approx(reference.next_phase(fitted, history), abs=1e-9)
 
 
 @settings(max_examples=20, deadline=None)
@@ -52,37 +52,37 @@ def test_probabilities_sum_to_one(fitted: list[list[Run]], history: list[Run]) -
 
 
 def test_an_empty_history_gives_the_first_phase() -> None:
-    assert of([[(1, 2)], [(1, 2), (0, 1)], [(3, 1)]]).next_phase([]) == pytest.approx({1: 2 / 3, 3: 1 / 3})
+    assert fit([[(1, 2)], [(1, 2), (0, 1)], [(3, 1)]]).next_phase([]) == pytest.approx({1: 2 / 3, 3: 1 / 3})
 
 
-def test_where_there_is_one_phase_no_other_follows() -> None:
-    assert of([[(0, 3)]]).next_phase([(0, 2)]) == {}
+def test_a_graph_of_one_phase_predicts_no_other() -> None:
+    assert fit([[(0, 3)]]).next_phase([(0, 2)]) == {}
 
 
-def test_a_present_phase_never_seen_gets_what_follows_any_phase() -> None:
-    following = of(LITTLE).next_phase([(1, 4), (9, 2)])
+def test_an_unknown_present_phase_gets_the_followers_of_any_phase() -> None:
+    following = fit(LITTLE).next_phase([(1, 4), (9, 2)])
     assert sum(following.values()) == pytest.approx(1.0)
     assert max(following, key=lambda phase: following[phase]) in (2, 3)
 
 
-def test_a_longer_context_wins_where_it_was_seen_often() -> None:
-    answers = of([[(0, 5), (1, 2), (2, 1)]] * 30 + [[(3, 5), (1, 2), (4, 1)]] * 30)
-    assert answers.next_phase([(0, 5), (1, 2)])[2] > 0.9
-    assert answers.next_phase([(3, 5), (1, 2)])[4] > 0.9
+def test_a_longer_context_wins_if_it_is_frequent() -> None:
+    predictor = fit([[(0, 5), (1, 2), (2, 1)]] * 30 + [[(3, 5), (1, 2), (4, 1)]] * 30)
+    assert predictor.next_phase([(0, 5), (1, 2)])[2] > 0.9
+    assert predictor.next_phase([(3, 5), (1, 2)])[4] > 0.9
 
 
-def test_the_containers_own_past_foretells_its_alternation() -> None:
-    answers = of([[(0, 5), (1, 2), (2, 1)]] * 40 + [[(0, 5), (1, 2), (0, 5), (1, 9), (0, 5), (1, 2), (2, 1)]] * 4)
+def test_the_own_past_of_a_container_predicts_its_alternation() -> None:
+    predictor = fit([[(0, 5), (1, 2), (2, 1)]] * 40 + [[(0, 5), (1, 2), (0, 5), (1, 9), (0, 5), (1, 2), (2, 1)]] * 4)
     once, often = [(0, 5), (1, 2)], [(0, 5), (1, 2)] * 12
-    assert answers.next_phase(once)[2] > 0.8
-    assert answers.next_phase(often)[0] > 0.5
+    assert predictor.next_phase(once)[2] > 0.8
+    assert predictor.next_phase(often)[0] > 0.5
 
 
-def test_an_explanation_names_what_agrees_and_the_counts_that_give_the_answer() -> None:
-    answers = of(LITTLE * 3)
-    told = answers.explain([(1, 4), (3, 5)])
-    assert json.loads(json.dumps(told)) == told
-    assert [step["agrees"] for step in told["steps"]] == [
+def test_an_explanation_lists_the_matching_contexts_and_their_counts() -> None:
+    predictor = fit(LITTLE * 3)
+    explanation = predictor.explain([(1, 4), (3, 5)])
+    assert json.loads(json.dumps(explanation)) == explanation
+    assert [step["agrees"] for step in explanation["steps"]] == [
         "any phase",
         "phase 3",
         "phase 1 1 back",
@@ -92,47 +92,47 @@ def test_an_explanation_names_what_agrees_and_the_counts_that_give_the_answer() 
         "this container before",
         "phase 1 1 back",
     ]
-    assert [step["seen"] for step in told["steps"]][1:3] == [9, 6]
-    assert told["steps"][2]["next"] == {"0": 6}
-    assert told["next_phase"]["0"] > 0.9
-    assert told["end_if_over"] < 0.05
-    assert answers.explain([(1, 4), (9, 1)])["expected_remaining_samples"] is None
+    assert [step["seen"] for step in explanation["steps"]][1:3] == [9, 6]
+    assert explanation["steps"][2]["next"] == {"0": 6}
+    assert explanation["next_phase"]["0"] > 0.9
+    assert explanation["end_if_over"] < 0.05
+    assert predictor.explain([(1, 4), (9, 1)])["expected_remaining_samples"] is None
 
 
 def test_a_score_counts_every_change_of_phase_once() -> None:
-    answers = of(LITTLE)
-    result = answers.score(LITTLE)
-    likelihoods = [answers.next_phase(runs[:at])[runs[at][0]] for runs in LITTLE for at in range(1, len(runs))]
+    predictor = fit(LITTLE)
+    result = predictor.score(LITTLE)
+    likelihoods = [predictor.next_phase(runs[:at])[runs[at][0]] for runs in LITTLE for at in range(1, len(runs))]
     assert result.transitions == 12
     assert result.log_loss == pytest.approx(-np.log(likelihoods).mean())
     assert 0 <= result.top1 <= 1
 
 
-def test_a_phase_the_graph_never_met_counts_with_its_floor() -> None:
-    result = of(LITTLE).score([[(1, 4), (7, 1)], [(7, 1), (8, 1)]])
+def test_an_unknown_phase_is_scored_with_the_least_probability() -> None:
+    result = fit(LITTLE).score([[(1, 4), (7, 1)], [(7, 1), (8, 1)]])
     assert (result.transitions, result.top1) == (2, 0)
     assert result.log_loss == pytest.approx(-np.log(UNSEEN_PHASE_PROBABILITY))
 
 
-def test_real_containers_not_fitted_are_foretold_better_than_by_first_order() -> None:
+def test_recorded_containers_are_predicted_better_than_by_a_first_order_chain() -> None:
     dlaas = [runs_of(phases) for phases in read_sequences(SEQUENCES).values()]
-    graph, judged = PhaseGraph.fit(dlaas[::2] + dlaas[1::4]), dlaas[3::4]
+    graph, held_out = PhaseGraph.fit(dlaas[::2] + dlaas[1::4]), dlaas[3::4]
     edges, first_order = to_networkx(graph), []
-    for runs in judged:
+    for runs in held_out:
         for (phase, _), (following, _) in itertools.pairwise(runs):
             ends = edges.get_edge_data(str(phase), "end", {"share": 0.0})["share"]
-            came = edges.get_edge_data(str(phase), str(following), {"share": 1e-3})["share"]
-            first_order.append(came / (1 - ends))
-    result = GraphPredictor(graph).score(judged)
+            share = edges.get_edge_data(str(phase), str(following), {"share": 1e-3})["share"]
+            first_order.append(share / (1 - ends))
+    result = GraphPredictor(graph).score(held_out)
     assert result.transitions == len(first_order)
     assert result.log_loss < -np.log(first_order).mean() - 0.1
     assert result.top1 > 0.65
 
 
-def test_a_question_without_a_present_phase_or_a_graph_is_refused() -> None:
+def test_an_empty_history_graph_or_score_is_refused() -> None:
     with pytest.raises(BadInput, match="empty history"):
-        of(LITTLE).explain([])
+        fit(LITTLE).explain([])
     with pytest.raises(BadInput, match="no container"):
         GraphPredictor(PhaseGraph(3))
     with pytest.raises(NotEnoughData, match="no transition"):
-        of(LITTLE).score([[(0, 3)]])
+        fit(LITTLE).score([[(0, 3)]])

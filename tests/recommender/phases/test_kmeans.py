@@ -1,4 +1,4 @@
-"""Phases have stable numbers, a chosen count, a reach, and can be divided without renaming the others."""
+"""Clustering of codes into phases: their numbers, how many there are, their reach, and splits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CENTRES = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
 
 
 def blobs(rng: np.random.Generator, per_blob: int = 200) -> tuple[FloatArray, IntArray]:
-    """Codes around three centres, met in the order 2, 0, 1 of a container's life."""
+    """Codes around three centres, which a container visits in the order 2, 0, 1."""
     order = (2, 0, 1)
     codes = np.concatenate([CENTRES[c] + rng.normal(0, 0.05, (per_blob, 2)) for c in order])
     return codes, np.arange(len(codes), dtype=np.int64)
@@ -45,27 +45,27 @@ def test_a_phase_out_of_reach_is_left_at_once() -> None:
 
 @given(st.integers(0, 10_000))
 @settings(deadline=None, max_examples=25)
-def test_a_label_does_not_depend_on_what_comes_later(seed: int) -> None:
+def test_a_label_does_not_depend_on_later_codes(seed: int) -> None:
     rng = np.random.default_rng(seed)
     codes = rng.random((40, 3))
     phases = fit_centres(codes, np.arange(40), 4, seed).split(1, 2, codes, seed)
     np.testing.assert_array_equal(phases.predict_sequence(codes[:17]), phases.predict_sequence(codes)[:17])
 
 
-def test_phases_are_numbered_by_when_they_are_met_in_a_life(seed: int) -> None:
+def test_phases_are_numbered_in_the_order_of_their_age(seed: int) -> None:
     codes, ages = blobs(np.random.default_rng(seed))
     phases = fit_centres(codes, ages, 3, seed)
     np.testing.assert_allclose(phases.root, CENTRES[[2, 0, 1]], atol=0.03)
 
 
-def test_the_same_data_get_the_same_numbers_from_every_seed() -> None:
+def test_every_seed_gives_the_same_numbers() -> None:
     codes, ages = blobs(np.random.default_rng(0))
     first = fit_centres(codes, ages, 3, 0).predict_sequence(codes)
     for seed in range(1, 6):
         np.testing.assert_array_equal(fit_centres(codes, ages, 3, seed).predict_sequence(codes), first)
 
 
-def test_few_training_windows_are_unknown_and_a_far_one_is(seed: int) -> None:
+def test_hardly_any_training_window_is_unknown_but_a_distant_code_is(seed: int) -> None:
     codes, ages = blobs(np.random.default_rng(seed))
     phases = fit_centres(codes, ages, 3, seed)
     assert (phases.predict_sequence(codes) == UNKNOWN_PHASE).mean() < 0.001
@@ -83,7 +83,7 @@ def test_splitting_keeps_old_numbers_and_appends_new_ones(seed: int) -> None:
     assert set(after[before == 1]) == {1, 3, 4}
 
 
-def test_a_part_can_be_split_again(seed: int) -> None:
+def test_a_split_phase_can_be_split_again(seed: int) -> None:
     codes, ages = blobs(np.random.default_rng(seed))
     once = fit_centres(codes, ages, 2, seed).split(0, 2, codes, seed)
     twice = once.split(2, 2, codes, seed)
@@ -92,16 +92,16 @@ def test_a_part_can_be_split_again(seed: int) -> None:
     assert set(after[before == 2]) == {2, 3}
 
 
-def test_centres_come_back_from_their_state_exactly(seed: int) -> None:
+def test_centres_are_restored_from_their_state_exactly(seed: int) -> None:
     codes, ages = blobs(np.random.default_rng(seed))
     phases = fit_centres(codes, ages, 3, seed).split(1, 2, codes, seed).split(3, 2, codes, seed)
-    back = PhaseCentres.from_state(phases.to_state())
-    np.testing.assert_array_equal(back.predict_sequence(codes), phases.predict_sequence(codes))
-    np.testing.assert_array_equal(back.reach, phases.reach)
+    restored = PhaseCentres.from_state(phases.to_state())
+    np.testing.assert_array_equal(restored.predict_sequence(codes), phases.predict_sequence(codes))
+    np.testing.assert_array_equal(restored.reach, phases.reach)
 
 
-def test_the_number_of_phases_is_the_one_that_foretells_best(seed: int) -> None:
-    """Each of three blobs has its own future; more phases than three foretell nothing more."""
+def test_the_number_of_phases_is_the_one_that_predicts_best(seed: int) -> None:
+    """Each of three blobs has its own future; more phases than three predict no better."""
     rng = np.random.default_rng(seed)
     codes, _ = blobs(rng)
     future = np.repeat([3.0, 0.0, -2.0], 200)[:, None] + rng.normal(0, 0.1, (600, 1))
@@ -113,7 +113,7 @@ def test_the_number_of_phases_is_the_one_that_foretells_best(seed: int) -> None:
 
 @given(st.integers(0, 10_000), st.integers(2, 5))
 @settings(deadline=None, max_examples=20)
-def test_assignment_agrees_with_measuring_every_distance(seed: int, k: int) -> None:
+def test_assignment_agrees_with_brute_force(seed: int, k: int) -> None:
     rng = np.random.default_rng(seed)
     codes, centres = rng.random((30, 4)), rng.random((k, 4))
     distances = np.linalg.norm(codes[:, None, :] - centres[None], axis=2)
@@ -122,7 +122,7 @@ def test_assignment_agrees_with_measuring_every_distance(seed: int, k: int) -> N
     np.testing.assert_allclose(found, distances.min(axis=1), atol=1e-7)
 
 
-def test_more_phases_than_different_windows_are_refused() -> None:
+def test_more_phases_than_distinct_windows_are_refused() -> None:
     with pytest.raises(NotEnoughData, match="2 distinct windows cannot make 3"):
         fit_centres(np.repeat([[0.0, 1.0], [1.0, 0.0]], 5, axis=0), np.arange(10), 3, 0)
 
@@ -130,13 +130,13 @@ def test_more_phases_than_different_windows_are_refused() -> None:
 @pytest.mark.parametrize(
     ("phase", "into", "message"), [(7, 2, "no phase 7"), (-1, 2, "no phase -1"), (0, 1, "--into 1")]
 )
-def test_a_split_that_makes_no_sense_is_refused(phase: int, into: int, message: str) -> None:
+def test_an_invalid_split_is_refused(phase: int, into: int, message: str) -> None:
     codes, ages = blobs(np.random.default_rng(0))
     with pytest.raises(Misuse, match=message):
         fit_centres(codes, ages, 3, 0).split(phase, into, codes, 0)
 
 
-def test_a_phase_the_data_do_not_show_cannot_be_split() -> None:
+def test_a_phase_without_windows_in_the_data_cannot_be_split() -> None:
     phases = PhaseCentres(CENTRES, (), np.full(3, np.inf))
     with pytest.raises(NotEnoughData, match="phase 2 has 0 windows"):
         phases.split(2, 2, CENTRES[:1], 0)

@@ -1,4 +1,4 @@
-"""Prototypes: collapsing, and what each path covers."""
+"""Prototypes: collapsing of alternations, and the executions that each path covers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_alternations_of_any_length_become_one_element() -> None:
     assert collapse([]) == ()
 
 
-def test_an_execution_that_stopped_early_counts_to_the_path_it_was_on() -> None:
+def test_an_execution_that_stopped_early_counts_towards_its_path() -> None:
     first, second = prototypes(_runs("12", "12", "124", "13", "1"))
     assert (first.path, first.count, first.whole, first.share) == (("1", "2", "4"), 4, 1, 0.8)
     assert (second.path, second.count, second.cumulative_share) == (("1", "3"), 1, 1.0)
@@ -36,7 +36,7 @@ def test_an_execution_that_stopped_early_counts_to_the_path_it_was_on() -> None:
 
 @at_most(40)
 @given(st.lists(labels, min_size=1, max_size=12))
-def test_prototypes_agree_with_covering_by_brute_force(executions: list[list[int]]) -> None:
+def test_prototypes_agree_with_brute_force(executions: list[list[int]]) -> None:
     found = prototypes([runs_of(phases) for phases in executions])
     expected = covering([collapse(phases) for phases in executions])
     assert [(one.path, one.count) for one in found] == expected

@@ -1,4 +1,4 @@
-"""Live phases, sample by sample, are those of the whole series."""
+"""Phases detected live, one sample at a time, are those of the whole series."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def walk(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def tracked(tracker: PhaseTracker, runs: list[np.ndarray]) -> list[list[int]]:
-    """All runs side by side, one sample each per step."""
+    """Labels of all runs, tracked together with one sample each per step."""
     tracker.state.grow(len(runs))
-    said: list[list[int]] = [[] for _ in runs]
+    labels: list[list[int]] = [[] for _ in runs]
     for t in range(max(map(len, runs))):
         slots = np.array([i for i, run in enumerate(runs) if t < len(run)])
         for slot, label in zip(slots, tracker.observe(slots, np.array([runs[i][t] for i in slots])), strict=True):
-            said[slot].append(int(label))
-    return said
+            labels[slot].append(int(label))
+    return labels
 
 
 @pytest.fixture(scope="module", params=["bundled", "with a split phase"])
@@ -53,7 +53,7 @@ def detector(request: pytest.FixtureRequest) -> PhaseDetector:
     return DETECTOR.split(int(np.bincount(labels[labels >= 0]).argmax()), 2, runs, 0)
 
 
-def test_phases_told_one_sample_at_a_time_are_those_of_the_whole_series(detector: PhaseDetector, seed: int) -> None:
+def test_labels_one_sample_at_a_time_are_those_of_the_whole_series(detector: PhaseDetector, seed: int) -> None:
     rng = np.random.default_rng(seed)
     runs = [walk(rng, int(n)) for n in rng.integers(1, 200, 12)]
     for run, labels in zip(runs, tracked(PhaseTracker(detector), runs), strict=True):
@@ -62,23 +62,23 @@ def test_phases_told_one_sample_at_a_time_are_those_of_the_whole_series(detector
 
 @at_most(30)
 @given(st.lists(st.one_of(st.none(), st.tuples(st.floats(0, 64), st.floats(0, 1e12))), min_size=1, max_size=30))
-def test_any_use_and_any_gaps_give_the_labels_of_the_series(samples: list[tuple[float, float] | None]) -> None:
+def test_any_usage_with_any_gaps_gives_the_labels_of_the_series(samples: list[tuple[float, float] | None]) -> None:
     usage = np.array([(np.nan, np.nan) if sample is None else sample for sample in samples])
     assert tracked(PhaseTracker(DETECTOR), [usage]) == [DETECTOR.trace(series_of(usage)).labels.tolist()]
 
 
-def test_a_container_goes_on_after_a_restart_from_what_was_kept(seed: int) -> None:
+def test_tracking_continues_after_a_restart_from_saved_state(seed: int) -> None:
     run = walk(np.random.default_rng(seed), 80)
-    whole = tracked(PhaseTracker(DETECTOR), [run])[0]
+    expected = tracked(PhaseTracker(DETECTOR), [run])[0]
     before, after = PhaseTracker(DETECTOR), PhaseTracker(DETECTOR)
     first = tracked(before, [run[:50]])[0]
     after.state.grow(3)
     after.restore(2, orjson.loads(orjson.dumps(before.state.of(0), option=orjson.OPT_SERIALIZE_NUMPY)))
     rest = [int(after.observe(np.array([2]), run[t : t + 1])[0]) for t in range(50, 80)]
-    assert first + rest == whole
+    assert first + rest == expected
 
 
-def test_a_slot_that_is_given_to_another_container_knows_nothing_of_the_first(seed: int) -> None:
+def test_a_reused_slot_knows_nothing_of_its_first_container(seed: int) -> None:
     rng = np.random.default_rng(seed)
     first, second = walk(rng, 60), walk(rng, 60)
     tracker = PhaseTracker(DETECTOR)
@@ -100,7 +100,7 @@ def test_a_slot_that_is_given_to_another_container_knows_nothing_of_the_first(se
         {"in_row": -1},
     ],
 )
-def test_kept_state_that_does_not_fit_is_refused_and_the_container_starts_anew(damage: dict[str, object]) -> None:
+def test_damaged_state_is_refused_and_the_container_starts_again(damage: dict[str, object]) -> None:
     tracker = PhaseTracker(DETECTOR)
     tracked(tracker, [walk(np.random.default_rng(1), 20)])
     with pytest.raises(BadArtifact, match="is discarded"):
@@ -110,13 +110,13 @@ def test_kept_state_that_does_not_fit_is_refused_and_the_container_starts_anew(d
 
 @pytest.mark.parametrize("detector", ["with a split phase"], indirect=True)
 @pytest.mark.parametrize("child", [-1, 2])
-def test_kept_state_of_a_part_that_a_split_phase_does_not_have_is_refused(detector: PhaseDetector, child: int) -> None:
+def test_saved_state_with_a_part_that_a_split_phase_lacks_is_refused(detector: PhaseDetector, child: int) -> None:
     tracker = PhaseTracker(detector)
     tracked(tracker, [walk(np.random.default_rng(1), 20)])
-    kept = tracker.state.of(0)
-    tracker.restore(0, kept)
+    saved = tracker.state.of(0)
+    tracker.restore(0, saved)
     with pytest.raises(BadArtifact, match="is discarded"):
-        tracker.restore(0, kept | {"child_at": [child]})
+        tracker.restore(0, saved | {"child_at": [child]})
 
 
 def test_a_model_that_needs_more_than_cpu_and_memory_is_refused() -> None:

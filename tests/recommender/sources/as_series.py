@@ -1,4 +1,4 @@
-"""Blocks as the series of each container, for tests that compare them with what was recorded."""
+"""Blocks of usage as one series per container."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recommender.sources.prometheus_usage import UsageBlock
 
 
 def series_of(blocks: Sequence[UsageBlock], step_s: float) -> Iterator[UsageSeries]:
-    """Blocks that follow one another, as one series a container, by name."""
+    """Consecutive blocks as one series per container, by name."""
     containers = sorted({name for block in blocks for name in block.containers})
     number = {name: at for at, name in enumerate(containers)}
     nodes: list[str | None] = [None] * len(containers)

@@ -1,4 +1,4 @@
-"""Everything that cannot be used ends in one message with file, row, column and remedy."""
+"""Input that cannot be used is refused with a message that names file, row, column and remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.recommender.sources.writing import HEADER, START_S, csv_text, plain_r
 
 
 def changed(row: int, column: int, value: object) -> str:
-    """Six sound rows, but for one cell (row from 1)."""
+    """Six valid rows with one cell changed (rows are counted from 1)."""
     rows = plain_rows()
     rows[row - 1][column] = value
     return csv_text(rows)
@@ -29,20 +29,20 @@ def changed(row: int, column: int, value: object) -> str:
 
 @dataclass(frozen=True)
 class Bad:
-    """One unusable CSV and what the message must say of it."""
+    """An unusable CSV file, and what the message must say."""
 
     text: str
     row: int | None
     column: str | None
-    says: str
+    problem: str
     remedy: str
     options: ReadOptions = ReadOptions()  # noqa: RUF009
 
 
 CASES = {
     "text in cpu": Bad(changed(3, 2, "much"), 3, "cpu_cores", "'much' is not a number", "plain numbers"),
-    "a unit behind cpu": Bad(changed(2, 2, "500m"), 2, "cpu_cores", "'500m'", "--map cpu_cores=cpu_cores:UNIT"),
-    "a unit behind memory": Bad(changed(6, 3, "95Mi"), 6, "memory_bytes", "'95Mi'", ":UNIT"),
+    "a unit after cpu": Bad(changed(2, 2, "500m"), 2, "cpu_cores", "'500m'", "--map cpu_cores=cpu_cores:UNIT"),
+    "a unit after memory": Bad(changed(6, 3, "95Mi"), 6, "memory_bytes", "'95Mi'", ":UNIT"),
     "text in a request": Bad(
         csv_text([[*row, "lots"] for row in plain_rows()], HEADER + ",cpu_request_cores"),
         1,
@@ -62,14 +62,14 @@ CASES = {
     "negative memory": Bad(changed(4, 3, -1), 4, "memory_bytes", "-1 is negative", "Leave the cell empty"),
     "infinite cpu": Bad(changed(5, 2, "inf"), 5, "cpu_cores", "inf is not a finite number", "Leave the cell empty"),
     "infinite memory, with a sign": Bad(changed(5, 3, "+Inf"), 5, "memory_bytes", "finite", "Leave the cell empty"),
-    "two values for one moment": Bad(
+    "two cpu values for one time": Bad(
         csv_text([*plain_rows(), [START_S + 15, "a", 9.0, 100_004_096]]),
         7,
         "cpu_cores",
         "two different values for one time: 9 here, 0.75 in row 2",
         "Keep one",
     ),
-    "two memory values for one moment": Bad(
+    "two memory values for one time": Bad(
         csv_text([[START_S, "a", 0.5, 1], *plain_rows()]), 2, "memory_bytes", "1e+08 here, 1 in row 1", "Keep one"
     ),
     "too few fields in the middle": Bad(
@@ -86,7 +86,7 @@ CASES = {
         csv_text(plain_rows())[:-4], 6, "memory_bytes", "the last line is cut off: it ends in 100020,", "copy it again"
     ),
     "digits of another script": Bad(changed(3, 2, "١"), 3, "cpu_cores", "'١' is not a number", "plain numbers"),
-    "a lone surplus comma": Bad(
+    "a surplus comma": Bad(
         csv_text([[*row, ""] for row in plain_rows(2)]), 1, "memory_bytes", "5 fields under 4", "surplus"
     ),
     "too many fields": Bad(
@@ -99,7 +99,7 @@ CASES = {
     "a blank line first": Bad(
         f"\n{HEADER}\n", None, None, "first line is blank", "Begin the file with the column names"
     ),
-    "nothing at all": Bad("", None, None, "empty", "with a header line"),
+    "an empty file": Bad("", None, None, "empty", "with a header line"),
     "a column twice": Bad("timestamp,container,cpu_cores,cpu_cores\n", None, "cpu_cores", "occurs twice", "Rename"),
     "semicolons": Bad(HEADER.replace(",", ";") + "\n", None, None, "semicolons", "with commas"),
     "a missing column": Bad(
@@ -109,7 +109,7 @@ CASES = {
         "no column 'cpu_cores'",
         "`--map cpu_cores=COLUMN`. The closest name is 'cpu.usage.cores'",
     ),
-    "a mapped column that is not there": Bad(
+    "a missing mapped column": Bad(
         csv_text(plain_rows(), HEADER.replace("cpu_cores", "cpu")),
         None,
         "cpus",
@@ -117,7 +117,7 @@ CASES = {
         "`--map cpu_cores=cpus` names it. The closest name is 'cpu'",
         ReadOptions(columns=(parse_map("cpu_cores=cpus"),)),
     ),
-    "a feature that is not there": Bad(
+    "a missing feature": Bad(
         csv_text([[*row, 1] for row in plain_rows()], HEADER + ",gpu_util"),
         None,
         "gpu.util",
@@ -125,19 +125,19 @@ CASES = {
         "The closest name is 'gpu_util'",
         ReadOptions(features=("gpu.util",)),
     ),
-    "milliseconds taken for seconds": Bad(
+    "milliseconds as seconds": Bad(
         csv_text([[START_S * 1000 + 15_000 * at, "a", 1, 1] for at in range(3)]),
         1,
         "timestamp",
         "after the year 2100",
         "`--map timestamp=timestamp:ms`",
     ),
-    "nanoseconds taken for seconds": Bad(
+    "nanoseconds as seconds": Bad(
         csv_text([[START_S * 10**9, "a", 1, 1]]), 1, "timestamp", "after the year 2100", "timestamp:ns`"
     ),
-    "a moment before 1970": Bad(changed(2, 0, -5), 2, "timestamp", "before 1970", "unix seconds"),
-    "no moment": Bad(changed(2, 0, ""), 2, "timestamp", "not a time", "RFC 3339"),
-    "an unreadable moment": Bad(
+    "a time before 1970": Bad(changed(2, 0, -5), 2, "timestamp", "before 1970", "unix seconds"),
+    "no time": Bad(changed(2, 0, ""), 2, "timestamp", "not a time", "RFC 3339"),
+    "an unreadable time": Bad(
         csv_text([["2024-05-01T12:00:00Z", "a", 1, 1], ["yesterday", "a", 1, 1]]),
         2,
         "timestamp",
@@ -165,17 +165,17 @@ CASES = {
     "a step finer than the data": Bad(
         csv_text(plain_rows()), None, "timestamp", "--step 5s is finer", "useful step is 15s", ReadOptions(step_s=5.0)
     ),
-    "one moment decades away": Bad(
+    "a time decades away": Bad(
         csv_text([[0, "a", 1, 1], *plain_rows()]), None, "timestamp", "there are none between 0 and", "Correct"
     ),
-    "memory in MiB beside bytes": Bad(
+    "memory in MiB and in bytes": Bad(
         csv_text([*plain_rows(), *([START_S + 15 * at, "b", 0.5, 95.5 + at] for at in range(4))]),
         7,
         "memory_bytes",
         "mixed units: container 'b' has values from 95.5 to 98.5",
         "memory_bytes:MiB`",
     ),
-    "memory in GiB beside bytes": Bad(
+    "memory in GiB and in bytes": Bad(
         csv_text([*plain_rows(), *([START_S + 15 * at, "b", 0.5, 0.11 + at / 100] for at in range(4))]),
         7,
         "memory_bytes",
@@ -189,7 +189,7 @@ CASES = {
         "others of the same container",
         "convert them",
     ),
-    "cpu in millicores beside cores": Bad(
+    "cpu in millicores and in cores": Bad(
         csv_text([*plain_rows(), *([START_S + 15 * at, "b", 500 + at, 1e8] for at in range(4))]),
         7,
         "cpu_cores",
@@ -211,12 +211,12 @@ def test_the_message_names_file_row_column_and_remedy(
         open_source([file], case.options, memory_budget_bytes=budget_bytes)
     error = caught.value
     assert (error.exit_code, Path(str(error.file)), error.row, error.column) == (2, file, case.row, case.column)
-    assert case.says in error.problem
+    assert case.problem in error.problem
     assert case.remedy in error.remedy
     assert str(file) in str(error) and error.remedy in str(error)
 
 
-def test_of_many_files_the_one_with_the_fault_is_named(tmp_path: Path) -> None:
+def test_of_several_files_the_faulty_one_is_named(tmp_path: Path) -> None:
     write(tmp_path / "1.csv", csv_text(plain_rows(4, "a")))
     write(tmp_path / "2.csv", csv_text(plain_rows(4, "b")))
     write(tmp_path / "3.csv", csv_text([*plain_rows(1, "c"), [START_S + 15, "b", 0.75, 7]]))
@@ -251,7 +251,7 @@ def utf16(folder: Path) -> Path:
     return write(folder / "use.csv", csv_text(plain_rows(3)), encoding="utf-16")
 
 
-def picture(folder: Path) -> Path:
+def image(folder: Path) -> Path:
     (folder / "use.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
     return folder / "use.png"
 
@@ -267,14 +267,14 @@ def foreign_json(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("make", "says", "remedy"),
+    ("make", "problem", "remedy"),
     [
         (cut_gzip, "truncated or damaged", "copy it again"),
         (cut_parquet, "not a valid Parquet file", "truncated or damaged"),
         (null_name, "a row without a name", "Fill the cell"),
         (latin, "not UTF-8", "Save it as UTF-8"),
         (utf16, "not UTF-8", "Save it as UTF-8"),
-        (picture, "neither CSV nor Parquet", "Export"),
+        (image, "neither CSV nor Parquet", "Export"),
         (foreign_json, "neither CSV nor Parquet", "Export"),
         (empty_folder, "no file that ends in .csv", "Name the folder that holds the export"),
         (lambda folder: folder / "missing.csv", "no such file", "Check the path"),
@@ -287,8 +287,8 @@ def foreign_json(folder: Path) -> Path:
         "a null container",
         "Latin-1",
         "UTF-16",
-        "a picture",
-        "some other JSON",
+        "an image",
+        "other JSON",
         "empty folder",
         "missing file",
         "missing folder",
@@ -296,23 +296,23 @@ def foreign_json(folder: Path) -> Path:
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(
-    tmp_path: Path, make: Callable[[Path], Path], says: str, remedy: str
+    tmp_path: Path, make: Callable[[Path], Path], problem: str, remedy: str
 ) -> None:
     file = make(tmp_path)
     with pytest.raises(BadInput) as caught:
         open_source([file])
     assert Path(str(caught.value.file)) == file
-    assert says in caught.value.problem
+    assert problem in caught.value.problem
     assert remedy in caught.value.remedy
 
 
-def test_the_remedy_for_a_missing_file_lists_what_is_there(tmp_path: Path) -> None:
+def test_the_remedy_for_a_missing_file_lists_the_folder(tmp_path: Path) -> None:
     write(tmp_path / "use.csv", csv_text(plain_rows()))
     with pytest.raises(BadInput, match=r"That folder has: use\.csv"):
         open_source([tmp_path / "used.csv"])
 
 
-def test_a_file_nobody_may_read_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_read_permission_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "use.csv", csv_text(plain_rows()))
     file.chmod(0)
     as_root = os.geteuid() == 0
@@ -333,7 +333,7 @@ def test_a_step_below_a_second_is_misuse(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", ["cpu_cores", "memory_bytes"])
-def test_a_parquet_column_of_text_names_the_row(tmp_path: Path, column: str) -> None:
+def test_text_in_a_parquet_column_is_refused_with_its_row(tmp_path: Path, column: str) -> None:
     columns = {"timestamp": [1, 2], "container": ["a", "a"], "cpu_cores": [1.0, 1.0], "memory_bytes": [1.0, 1.0]}
     file = write_parquet(tmp_path / "use.parquet", columns | {column: ["1", "many"]})
     with pytest.raises(BadInput) as caught:
@@ -342,7 +342,7 @@ def test_a_parquet_column_of_text_names_the_row(tmp_path: Path, column: str) -> 
     assert "'many' is not a number" in caught.value.problem
 
 
-def test_a_parquet_column_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_a_parquet_column_of_another_type_is_refused(tmp_path: Path) -> None:
     columns = {"timestamp": [1, 2], "container": ["a", "a"], "memory_bytes": [1.0, 1.0]}
     file = write_parquet(tmp_path / "use.parquet", columns | {"cpu_cores": pa.array([[1], [2]])})
     with pytest.raises(BadInput) as caught:
@@ -351,14 +351,14 @@ def test_a_parquet_column_of_another_kind_is_refused(tmp_path: Path) -> None:
     assert "list<" in caught.value.problem
 
 
-def test_a_file_whose_name_is_no_utf8_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_a_file_whose_name_is_not_utf8_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "caf\udce9.csv"
     file.write_text("timestamp,container,cpu_cores,memory_bytes\n0,a,1,1\n")
     with pytest.raises(BadInput, match="not UTF-8"):
         open_source([file])
 
 
-def test_a_sample_of_a_saved_answer_that_is_null_is_a_gap(tmp_path: Path) -> None:
+def test_a_null_sample_in_a_saved_answer_is_a_gap(tmp_path: Path) -> None:
     series = {"metric": {"container": "a"}, "values": [[0, "1"], [15, None], [30, "NaN"]]}
     file = tmp_path / "answer.json"
     file.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}}))

@@ -22,12 +22,12 @@ from recommender.sources.mapping import ColumnMap, parse_map
         ("anything=a=b", ColumnMap("anything", "a=b")),
     ],
 )
-def test_a_mapping_says_new_name_old_name_and_unit(text: str, expected: ColumnMap) -> None:
+def test_a_mapping_has_a_new_name_an_old_name_and_a_unit(text: str, expected: ColumnMap) -> None:
     assert parse_map(text) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("memory_bytes=mem:MiBs", "'MiBs' is not a unit of memory_bytes. Known: B, bytes, kB"),
         ("cpu_cores=cpu:ms", "Known: cores, m, millicores, n, nanocores, percent"),
@@ -39,7 +39,7 @@ def test_a_mapping_says_new_name_old_name_and_unit(text: str, expected: ColumnMa
         ("cpu_cores=:m", "Write `--map new=old`"),
     ],
 )
-def test_a_mapping_that_makes_no_sense_is_refused_with_the_way_to_write_it(text: str, said: str) -> None:
+def test_an_invalid_mapping_is_refused_with_a_remedy(text: str, message: str) -> None:
     with pytest.raises(Misuse) as caught:
         parse_map(text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)

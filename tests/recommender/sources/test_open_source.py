@@ -1,4 +1,4 @@
-"""Recorded metrics in every form and order give the same series."""
+"""Recorded metrics give the same series in every format and order of rows; what is noted about them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tests.recommender.sources.writing import (
 Row = list[object]
 
 
-def test_a_small_file_by_hand(tmp_path: Path) -> None:
-    """Rows out of order, a gap of one sample in b, an empty cell in a, requests and labels beside."""
+def test_a_small_file_is_read(tmp_path: Path) -> None:
+    """Rows out of order, a gap of one sample in b, an empty cell in a, with requests and labels."""
     text = csv_text(
         [
             [START_S + 30, "b", 3, 300, "n1", "etl", 4, ""],
@@ -66,7 +66,7 @@ def table_of(rows: Sequence[Row]) -> dict[str, Any]:
 
 @st.composite
 def some_rows(draw: st.DrawFn) -> list[Row]:
-    """Rows of a few containers, each moment once, some cells empty."""
+    """Rows of a few containers, each time once, some cells empty."""
     rows: list[Row] = []
     cell = st.one_of(st.just(""), st.floats(0, 1e9).map(lambda value: round(value, 3)))
     for name in draw(st.sets(st.sampled_from(["a", "b/é", "c d", "z-1"]), min_size=1)):
@@ -84,7 +84,7 @@ FULL_HEADER = HEADER + ",workload,gpu"
 @pytest.mark.long
 @settings(deadline=None, max_examples=15)
 @given(rows=some_rows(), data=st.data())
-def test_order_files_format_and_disk_change_nothing(rows: list[Row], data: Any) -> None:
+def test_order_files_format_and_memory_change_nothing(rows: list[Row], data: Any) -> None:
     shuffled = data.draw(st.permutations(rows))
     cut = data.draw(st.integers(0, len(rows)))
     with tempfile.TemporaryDirectory() as name:
@@ -107,7 +107,7 @@ def test_order_files_format_and_disk_change_nothing(rows: list[Row], data: Any) 
                     assert (source.data_hash, source.step_s) == (expected.data_hash, expected.step_s)
 
 
-def test_long_shuffled_series_are_sorted_like_short_ones(tmp_path: Path) -> None:
+def test_long_shuffled_series_are_sorted(tmp_path: Path) -> None:
     rows = [row for name in ("b", "a", "c") for row in plain_rows(300, name)]
     shuffled = [rows[at] for at in np.random.default_rng(0).permutation(len(rows)).tolist()]
     expected = open_source([write(tmp_path / "1.csv", csv_text(sorted(rows, key=lambda row: (row[1], row[0]))))])
@@ -125,8 +125,8 @@ def test_a_changed_value_changes_the_hash(tmp_path: Path) -> None:
     assert len({one.data_hash, other.data_hash, renamed.data_hash}) == 3
 
 
-def test_the_published_samples_read_the_same_from_csv_with_map_and_from_parquet(tmp_path: Path) -> None:
-    """A leading index without a name, foreign columns, and the old names as features."""
+def test_csv_and_parquet_with_a_map_give_the_same_series(tmp_path: Path) -> None:
+    """An index column without a name, foreign columns, and their names as features."""
     header = "timestamp,service,pod.id,cpu.usage.cores,mem.working.set"
     text = csv_text([[7, START_S, "s", "exec2", 1.5, 2**20], [8, START_S + 10, "s", "exec2", 2.5, 2**21]], header)
     maps = ("container=pod.id", "cpu_cores=cpu.usage.cores", "memory_bytes=mem.working.set:KiB")
@@ -143,22 +143,20 @@ def test_the_published_samples_read_the_same_from_csv_with_map_and_from_parquet(
 
 
 @pytest.mark.parametrize(
-    ("mapped", "error", "said"),
+    ("mapped", "error", "message"),
     [
         ("cpu_cores=rate_5m", BadInput, "there is no column 'rate_5m'.*closest name is 'rate5m'"),
         ("workloads=job", Misuse, "'workloads' is neither a column.* workload"),
     ],
 )
-def test_a_map_that_would_change_nothing_is_refused(
-    tmp_path: Path, mapped: str, error: type[Exception], said: str
-) -> None:
+def test_a_map_without_effect_is_refused(tmp_path: Path, mapped: str, error: type[Exception], message: str) -> None:
     rows = [[*row, "nightly", 0.5] for row in plain_rows()]
     file = write(tmp_path / "use.csv", csv_text(rows, HEADER + ",job,rate5m"))
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         open_source([file], ReadOptions(columns=(parse_map(mapped),)))
 
 
-def test_a_map_may_be_of_use_in_one_of_several_files(tmp_path: Path) -> None:
+def test_a_map_may_apply_to_one_of_several_files(tmp_path: Path) -> None:
     write(tmp_path / "1.csv", csv_text(plain_rows(container="a")))
     write(tmp_path / "2.csv", csv_text(plain_rows(container="b"), HEADER.replace("cpu_cores", "load")))
     a, b = open_source([tmp_path], ReadOptions(columns=(parse_map("cpu_cores=load"),)))
@@ -172,14 +170,14 @@ def test_an_index_column_with_an_empty_name_is_ignored(tmp_path: Path, header: s
     assert len(series) == 6
 
 
-def test_namespace_pod_and_container_together_make_the_name(tmp_path: Path) -> None:
+def test_namespace_pod_and_container_make_the_name(tmp_path: Path) -> None:
     rows = [[START_S, "ml", f"train-{pod}", "main", 1, 2**30] for pod in (2, 1)]
     header = "timestamp,namespace,pod,container,cpu_cores,memory_bytes"
     source = open_source([write(tmp_path / "use.csv", csv_text(rows, header))])
     assert source.containers == ("ml/train-1/main", "ml/train-2/main")
 
 
-MOMENTS: list[tuple[str, Any, str | None]] = [
+TIMESTAMPS: list[tuple[str, Any, str | None]] = [
     ("unix seconds as floats", [float(START_S), START_S + 15.0], None),
     ("RFC 3339", ["2023-11-14T22:13:20Z", "2023-11-14T22:13:35Z"], None),
     ("other zones and fractions", ["2023-11-14T23:13:20.000+01:00", "2023-11-14T22:13:35.000000000Z"], None),
@@ -190,34 +188,36 @@ MOMENTS: list[tuple[str, Any, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("moments", "mapping"), [case[1:] for case in MOMENTS], ids=[case[0] for case in MOMENTS])
+@pytest.mark.parametrize(
+    ("timestamps", "mapping"), [case[1:] for case in TIMESTAMPS], ids=[case[0] for case in TIMESTAMPS]
+)
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_moments_may_be_written_in_several_ways(
-    tmp_path: Path, moments: list[Any], mapping: str | None, suffix: str
+def test_timestamps_may_have_several_formats(
+    tmp_path: Path, timestamps: list[Any], mapping: str | None, suffix: str
 ) -> None:
     options = ReadOptions(columns=(parse_map(mapping),) if mapping else ())
     file = tmp_path / f"use{suffix}"
     if suffix == ".csv":
-        write(file, csv_text([[moment, "a", 1, 1e9] for moment in moments]))
+        write(file, csv_text([[timestamp, "a", 1, 1e9] for timestamp in timestamps]))
     else:
         write_parquet(
-            file, {"timestamp": moments, "container": ["a"] * 2, "cpu_cores": [1] * 2, "memory_bytes": [1e9] * 2}
+            file, {"timestamp": timestamps, "container": ["a"] * 2, "cpu_cores": [1] * 2, "memory_bytes": [1e9] * 2}
         )
     (series,) = open_source([file], options)
     assert series.timestamps.tolist() == [START_S, START_S + 15]
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.timestamp("ms", "Europe/Berlin"), pa.timestamp("s")])
-def test_parquet_timestamps_are_moments(tmp_path: Path, kind: pa.DataType) -> None:
-    moments = pa.array([START_S, START_S + 15]).cast(pa.timestamp("s")).cast(kind)
-    columns = {"timestamp": moments, "container": ["a"] * 2, "cpu_cores": [1] * 2, "memory_bytes": [1e9] * 2}
+def test_parquet_timestamps_may_have_any_unit_and_zone(tmp_path: Path, kind: pa.DataType) -> None:
+    timestamps = pa.array([START_S, START_S + 15]).cast(pa.timestamp("s")).cast(kind)
+    columns = {"timestamp": timestamps, "container": ["a"] * 2, "cpu_cores": [1] * 2, "memory_bytes": [1e9] * 2}
     (series,) = open_source([write_parquet(tmp_path / "use.parquet", columns)])
     assert series.timestamps.tolist() == [START_S, START_S + 15]
 
 
-def test_parquet_timestamps_may_tell_nanoseconds(tmp_path: Path) -> None:
-    moments = pa.array([START_S * 10**9 + 123_456_789, (START_S + 15) * 10**9 + 1], pa.timestamp("ns"))
-    columns = {"timestamp": moments, "container": ["a"] * 2, "cpu_cores": [1] * 2, "memory_bytes": [1e9] * 2}
+def test_parquet_timestamps_may_have_nanoseconds(tmp_path: Path) -> None:
+    timestamps = pa.array([START_S * 10**9 + 123_456_789, (START_S + 15) * 10**9 + 1], pa.timestamp("ns"))
+    columns = {"timestamp": timestamps, "container": ["a"] * 2, "cpu_cores": [1] * 2, "memory_bytes": [1e9] * 2}
     (series,) = open_source([write_parquet(tmp_path / "use.parquet", columns)])
     assert series.timestamps.tolist() == [START_S, START_S + 15]
 
@@ -230,9 +230,7 @@ def test_equal_rows_count_once_and_are_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("budget_bytes", [None, 0])
-def test_containers_with_fewer_samples_than_the_grid_has_cells_are_noted(
-    tmp_path: Path, budget_bytes: int | None
-) -> None:
+def test_containers_sampled_less_often_than_the_grid_are_noted(tmp_path: Path, budget_bytes: int | None) -> None:
     rows = [*plain_rows(20, "fast"), *plain_rows(5, "slow", 60)]
     file = write(tmp_path / "use.csv", csv_text(rows))
     with open_source([file], memory_budget_bytes=budget_bytes) as source:
@@ -242,24 +240,24 @@ def test_containers_with_fewer_samples_than_the_grid_has_cells_are_noted(
     assert open_source([file], ReadOptions(without_grid=True)).notes == ()
 
 
-def test_cpu_and_memory_of_a_moment_may_come_in_different_rows(tmp_path: Path) -> None:
+def test_cpu_and_memory_of_one_time_may_be_in_different_rows(tmp_path: Path) -> None:
     rows: list[Row] = [[START_S, "a", 1, ""], [START_S, "a", "", 2**30], [START_S + 15, "a", 2, 2**30]]
     (series,) = open_source([write(tmp_path / "use.csv", csv_text(rows))])
     np.testing.assert_array_equal(series.usage, [[1, 2**30], [2, 2**30]])
 
 
-def test_a_sound_file_may_lack_its_last_line_break(tmp_path: Path) -> None:
+def test_the_last_line_break_may_be_missing(tmp_path: Path) -> None:
     (series,) = open_source([write(tmp_path / "use.csv", csv_text(plain_rows()).rstrip())])
     assert len(series) == 6
 
 
-def test_a_byte_order_mark_blank_lines_and_windows_line_ends_are_fine(tmp_path: Path) -> None:
+def test_a_byte_order_mark_blank_lines_and_windows_line_ends_are_accepted(tmp_path: Path) -> None:
     text = "\ufeff" + csv_text(plain_rows()).replace("\n", "\r\n") + "\r\n\r\n"
     (series,) = open_source([write(tmp_path / "use.csv", text)])
     assert len(series) == 6
 
 
-def test_a_label_that_changes_gives_the_commonest_and_a_note(tmp_path: Path) -> None:
+def test_of_a_label_that_changes_the_most_common_value_is_used_and_noted(tmp_path: Path) -> None:
     rows = [[*row, "n2" if at == 1 else "n1"] for at, row in enumerate(plain_rows())]
     source = open_source([write(tmp_path / "use.csv", csv_text(rows, HEADER + ",node"))])
     (series,) = source
@@ -267,7 +265,7 @@ def test_a_label_that_changes_gives_the_commonest_and_a_note(tmp_path: Path) -> 
     assert source.notes == ("node changes within a container (a); the most common one is taken",)
 
 
-def test_a_phase_column_is_a_column_like_any_other(tmp_path: Path) -> None:
+def test_a_phase_column_is_read_like_any_other(tmp_path: Path) -> None:
     rows = [[*row, at % 2] for at, row in enumerate(plain_rows())]
     file = write(tmp_path / "use.csv", csv_text(rows, HEADER + ",phase"))
     (without,) = open_source([file])
@@ -276,7 +274,7 @@ def test_a_phase_column_is_a_column_like_any_other(tmp_path: Path) -> None:
     np.testing.assert_array_equal(named.features["phase"], [0, 1, 0, 1, 0, 1])
 
 
-def test_folders_and_globs_are_read_once_and_foreign_files_are_left_aside(tmp_path: Path) -> None:
+def test_folders_and_globs_are_read_once_and_other_files_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     write(tmp_path / "1.csv", csv_text(plain_rows(2, "a")))
     write(tmp_path / "deep" / "2.csv.gz", csv_text(plain_rows(2, "b")))
@@ -288,7 +286,7 @@ def test_folders_and_globs_are_read_once_and_foreign_files_are_left_aside(tmp_pa
     assert source.notes == (f"{tmp_path / 'origin.json'} was skipped: not an answer of the Prometheus API",)
 
 
-def test_parts_of_an_export_that_goes_on_are_no_data(tmp_path: Path) -> None:
+def test_parts_of_an_unfinished_export_are_skipped_unless_named(tmp_path: Path) -> None:
     parts = tmp_path / "week.csv.parts"
     parts.mkdir()
     write(tmp_path / "1.csv", csv_text(plain_rows(2, "a")))
@@ -302,21 +300,21 @@ def test_parts_of_an_export_that_goes_on_are_no_data(tmp_path: Path) -> None:
     assert open_source([parts]).containers == ("b",)
 
 
-def test_a_file_without_rows_beside_others_is_noted(tmp_path: Path) -> None:
+def test_a_file_without_rows_among_others_is_noted(tmp_path: Path) -> None:
     write(tmp_path / "1.csv", csv_text(plain_rows(2, "a")))
     write(tmp_path / "2.csv", HEADER + "\n")
     assert open_source([tmp_path]).notes == (f"{tmp_path / '2.csv'} has no rows",)
 
 
-def test_small_or_foreign_looking_numbers_alone_are_noted_but_not_refused(tmp_path: Path) -> None:
+def test_values_that_look_like_another_unit_are_noted_but_accepted(tmp_path: Path) -> None:
     mib = open_source([write(tmp_path / "1.csv", csv_text([[START_S + at, "a", 0.5, 512 + at] for at in range(9)]))])
     milli = open_source([write(tmp_path / "2.csv", csv_text([[START_S + at, "a", 500 + at, 1e9] for at in range(9)]))])
     assert "memory_bytes=memory_bytes:MiB" in mib.notes[0]
     assert "cpu_cores=cpu_cores:m" in milli.notes[0]
 
 
-def sound_sources() -> dict[str, list[Row]]:
-    """Data that look odd but are right."""
+def plausible_sources() -> dict[str, list[Row]]:
+    """Data that look odd but are correct."""
     rng = np.random.default_rng(5)
     rise = [[START_S + 15 * at, "a", 0.1, 10_000 * 2**at] for at in range(20)]
     start = [[START_S + 15 * at, "a", 0.1, 8192 * (at + 1) if at < 4 else 5e8 + at] for at in range(40)]
@@ -325,44 +323,42 @@ def sound_sources() -> dict[str, list[Row]]:
     idle = [[START_S + 15 * at, "idle", 0, 0] for at in range(40)]
     full = [[START_S + 15 * at, "full", 128, 9e11] for at in range(40)]
     mixed = [*plain_rows(), *sidecar, *large, *idle, *full]
-    return {"a steep rise": rise, "a slow start": start, "small beside large": mixed}
+    return {"a steep rise": rise, "a slow start": start, "small and large": mixed}
 
 
-@pytest.mark.parametrize("name", sound_sources())
-def test_sound_data_raise_no_alarm_about_units(tmp_path: Path, name: str) -> None:
-    source = open_source([write(tmp_path / "use.csv", csv_text(sound_sources()[name]))])
+@pytest.mark.parametrize("name", plausible_sources())
+def test_correct_data_give_no_note_about_units(tmp_path: Path, name: str) -> None:
+    source = open_source([write(tmp_path / "use.csv", csv_text(plausible_sources()[name]))])
     assert source.notes == ()
 
 
-def test_progress_reaches_its_end(tmp_path: Path) -> None:
-    seen: list[tuple[str, int, int]] = []
+def test_progress_reaches_its_total(tmp_path: Path) -> None:
+    reports: list[tuple[str, int, int]] = []
     for at in range(3):
         write(tmp_path / f"{at}.csv", csv_text(plain_rows(5, f"c{at}")))
-    open_source([tmp_path], progress=lambda *told: seen.append(told))
-    assert seen == sorted(seen) and seen[-1] == ("reading (MiB)", 1, 1)
+    open_source([tmp_path], progress=lambda *report: reports.append(report))
+    assert reports == sorted(reports) and reports[-1] == ("reading (MiB)", 1, 1)
 
 
-def test_temporary_files_go_when_the_source_is_closed_and_when_reading_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    aside = tmp_path / "aside"
-    aside.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(aside))
+def test_temporary_files_are_removed_on_close_and_on_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     file = write(tmp_path / "use.csv", csv_text([*plain_rows(), *plain_rows(3, "b")]))
     source = open_source([file], memory_budget_bytes=0)
-    assert list(aside.iterdir()) and [len(series) for series in source] == [6, 3]
+    assert list(temporary.iterdir()) and [len(series) for series in source] == [6, 3]
     source.close()
-    assert not list(aside.iterdir())
+    assert not list(temporary.iterdir())
 
-    def interrupt(what: str, done: int, of: int) -> None:
+    def interrupt(what: str, done: int, total: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         open_source([file], memory_budget_bytes=0, progress=interrupt)
-    assert not list(aside.iterdir())
+    assert not list(temporary.iterdir())
 
 
-def test_samples_as_they_come_have_no_step(tmp_path: Path) -> None:
+def test_samples_without_a_grid_have_no_step(tmp_path: Path) -> None:
     file = write(tmp_path / "use.csv", csv_text([*plain_rows(2), [START_S + 999, "a", 1, 2e8]]))
     source: SeriesSource = open_source([file], ReadOptions(without_grid=True))
     (series,) = source

@@ -1,4 +1,4 @@
-"""Saved query_range answers: what is what, rates, joins, and refusals."""
+"""Saved query_range answers: recognised metrics, rates, joins and refusals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read(folder: Path, *maps: str, features: tuple[str, ...] = ()) -> SeriesSour
 
 
 def test_a_raw_counter_and_a_gauge_become_one_series(tmp_path: Path) -> None:
-    """30 core-seconds in 15 s are 2 cores; a reset to 15 is one core; the first moment has no rate."""
+    """30 core-seconds in 15 s are 2 cores; a reset to 15 is one core; the first sample has no rate."""
     save(tmp_path / "c.json", [series(A, [0, 30, 15, 45], name=CPU)])
     save(tmp_path / "m.json.gz", [series(A, [1e8, 2e8, 3e8, 4e8], name=MEMORY)])
     source = read(tmp_path)
@@ -51,14 +51,14 @@ def test_a_raw_counter_and_a_gauge_become_one_series(tmp_path: Path) -> None:
     assert one.requests is None
 
 
-def test_a_rate_without_a_name_is_known_by_its_file_and_nan_is_a_gap(tmp_path: Path) -> None:
+def test_a_metric_without_a_name_is_recognised_by_its_file_and_nan_is_a_gap(tmp_path: Path) -> None:
     save(tmp_path / "cpu.json", [series(A, [0.5, "NaN", 0.7])])
     save(tmp_path / "Memory-week-1.json", [series(A, [1e8, 2e8, 3e8])])
     (one,) = read(tmp_path)
     np.testing.assert_array_equal(one.usage, [[0.5, 1e8], [np.nan, np.nan], [0.7, 3e8]])
 
 
-def test_a_recording_rule_holds_cores(tmp_path: Path) -> None:
+def test_a_recording_rule_is_in_cores(tmp_path: Path) -> None:
     rule = f"node_namespace_pod_container:{CPU}:sum_irate"
     save(tmp_path / "all.json", [series(A, [0.5, 0.6], name=rule), series(A, [1e8, 2e8], name=MEMORY)])
     (one,) = read(tmp_path)
@@ -82,7 +82,7 @@ def test_the_map_names_metrics_files_units_and_labels(tmp_path: Path) -> None:
     np.testing.assert_array_equal(one.features["gpu_util"], [1, 2])
 
 
-def test_requests_stand_until_they_are_scraped_again(tmp_path: Path) -> None:
+def test_requests_last_until_they_are_scraped_again(tmp_path: Path) -> None:
     save(tmp_path / "cpu.json", [series(A, [1] * 5)])
     save(tmp_path / "memory.json", [series(A, [1e8] * 5)])
     requests = [
@@ -97,7 +97,7 @@ def test_requests_stand_until_they_are_scraped_again(tmp_path: Path) -> None:
     np.testing.assert_array_equal(one.requests[:, 1], [1e9, 1e9, 2e9, 2e9, 2e9])
 
 
-def test_pod_groups_and_pause_containers_are_left_out(tmp_path: Path) -> None:
+def test_pod_cgroups_and_pause_containers_are_left_out(tmp_path: Path) -> None:
     pod = {"namespace": "ml", "pod": "train-1"}
     others = [pod, pod | {"container": ""}, pod | {"container": "POD"}]
     for file, value in (("cpu.json", 1), ("memory.json", 1e8)):
@@ -111,14 +111,14 @@ def test_sums_by_pod_are_named_by_pod(tmp_path: Path) -> None:
     assert read(tmp_path).containers == ("ml/train-1",)
 
 
-def test_answers_asked_for_at_other_moments_are_brought_together(tmp_path: Path) -> None:
+def test_answers_with_shifted_timestamps_are_aligned(tmp_path: Path) -> None:
     save(tmp_path / "cpu.json", [series(A, [1, 2, 3, 4])])
     save(tmp_path / "memory.json", [series(A, [1e8, 2e8, 3e8, 4e8], start_s=START_S + 4)])
     (one,) = read(tmp_path)
     np.testing.assert_array_equal(one.usage, [[1, 1e8], [2, 2e8], [3, 3e8], [4, 4e8]])
 
 
-def test_a_range_saved_in_parts_is_one_series_with_its_rate_across_the_seam(tmp_path: Path) -> None:
+def test_a_range_saved_in_parts_is_joined_before_the_rate(tmp_path: Path) -> None:
     save(tmp_path / "cpu-1.json", [series(A, [0, 15, 30], name=CPU)])
     save(tmp_path / "cpu-2.json", [series(A, [30, 60, 90], name=CPU, start_s=START_S + 30)])
     save(tmp_path / "memory.json", [series(A, [1e8] * 5, name=MEMORY)])
@@ -126,7 +126,7 @@ def test_a_range_saved_in_parts_is_one_series_with_its_rate_across_the_seam(tmp_
     np.testing.assert_allclose(one.usage[:, 0], [1, 1, 2, 2])
 
 
-def test_the_series_of_a_restarted_container_goes_on_from_the_old_one(tmp_path: Path) -> None:
+def test_the_series_of_a_restarted_container_continues_the_old_one(tmp_path: Path) -> None:
     old, new = A | {"id": "/kubepods/1"}, A | {"id": "/kubepods/2"}
     save(tmp_path / "cpu.json", [series(old, [1] * 20), series(new, [2] * 20, start_s=START_S + 17 * 15)])
     save(tmp_path / "memory.json", [series(A, [1e8] * 37)])
@@ -134,7 +134,7 @@ def test_the_series_of_a_restarted_container_goes_on_from_the_old_one(tmp_path: 
     np.testing.assert_array_equal(one.usage[:, 0], [1] * 17 + [2] * 20)
 
 
-def test_a_hole_in_a_counter_stays_a_gap() -> None:
+def test_missing_samples_of_a_counter_stay_a_gap() -> None:
     times_s, rates = rate(np.array([0.0, 15, 30, 90, 105]), np.array([0.0, 15, 30, 90, 120]))
     assert times_s.tolist() == [15, 30, 90, 105]
     np.testing.assert_array_equal(rates, [1, 1, np.nan, 2])
@@ -144,7 +144,7 @@ def good_memory(folder: Path) -> None:
     save(folder / "memory.json", [series(A, [1e8] * 3)])
 
 
-def bare(file: Path, content: object) -> None:
+def save_json(file: Path, content: object) -> None:
     file.write_bytes(orjson.dumps(content))
 
 
@@ -163,45 +163,45 @@ REFUSED: dict[str, tuple[Any, int | None, str | None, str, str]] = {
         None, "resultType", "the result is a vector", "query_range",
     ),
     "an error answer": (
-        lambda file: bare(file, {"status": "error", "errorType": "bad_data", "error": "parse error"}),
+        lambda file: save_json(file, {"status": "error", "errorType": "bad_data", "error": "parse error"}),
         None, None, "parse error", "Correct the query",
     ),
-    "another JSON": (lambda file: bare(file, {"status": 5}), None, None, "answered with an error", "Correct"),
+    "other JSON": (lambda file: save_json(file, {"status": 5}), None, None, "answered with an error", "Correct"),
     "a result without values": (
         lambda file: save(file, [{"metric": A}]), None, "values", "result 1 lacks metric or values", "query_range"
     ),
-    "labels that are no object": (
+    "labels that are not an object": (
         lambda file: save(file, [{"metric": ["cpu"], "values": []}]),
         None, "values", "result 1 lacks metric", "query_range",
     ),
-    "a file cut off": (
+    "a truncated file": (
         lambda file: file.write_bytes(save(file, [series(A, [1] * 9)]).read_bytes()[:-30]),
         1, None, "not valid JSON", "truncated",
     ),
-    "series side by side": (
+    "overlapping series": (
         lambda file: save(file, [series(A | {"cpu": "0"}, [1] * 9), series(A | {"cpu": "1"}, [2] * 9)]),
         1, "cpu_cores", "several overlapping series, different at 9 of 9", "sum by (namespace, pod, container)",
     ),
-    "no label that names it": (
+    "no label with a name": (
         lambda file: save(file, [series({"instance": "x"}, [1] * 3)]), None, "container", "no label", "container=LABEL"
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_used_is_refused_with_place_and_remedy(tmp_path: Path, name: str) -> None:
-    make, row, column, says, remedy = REFUSED[name]
+def test_an_unusable_answer_is_refused_with_place_and_remedy(tmp_path: Path, name: str) -> None:
+    make, row, column, problem, remedy = REFUSED[name]
     good_memory(tmp_path)
     make(tmp_path / "cpu.json")
     with pytest.raises(BadInput) as caught:
         read(tmp_path)
     error = caught.value
     assert (Path(str(error.file)).name, error.row, error.column) == ("cpu.json", row, column)
-    assert says in error.problem
+    assert problem in error.problem
     assert remedy in error.remedy
 
 
-def test_two_answers_that_give_one_moment_different_values_are_refused(tmp_path: Path) -> None:
+def test_answers_with_different_values_for_one_time_are_refused(tmp_path: Path) -> None:
     good_memory(tmp_path)
     save(tmp_path / "cpu-1m.json", [series(A, [1, "NaN", 1])])
     save(tmp_path / "cpu-5m.json", [series(A, [1, 2, 3, 4])])
@@ -211,16 +211,16 @@ def test_two_answers_that_give_one_moment_different_values_are_refused(tmp_path:
     assert (Path(str(error.file)).name, error.row, error.column) == ("cpu-5m.json", 3, "cpu_cores")
 
 
-@pytest.mark.parametrize("what", ["cpu_limits", "cpu-quota", "CPU_throttled"])
-def test_what_bounds_use_is_not_taken_for_use(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("name", ["cpu_limits", "cpu-quota", "CPU_throttled"])
+def test_limits_and_throttling_are_not_taken_for_usage(tmp_path: Path, name: str) -> None:
     good_memory(tmp_path)
     save(tmp_path / "cpu.json", [series(A, [1, 2])])
-    save(tmp_path / f"{what}.json", [series(A, [8, 8, 8])])
+    save(tmp_path / f"{name}.json", [series(A, [8, 8, 8])])
     (one,) = read(tmp_path)
     np.testing.assert_array_equal(one.usage[:, 0], [1, 2])
 
 
-def test_without_any_cpu_the_metrics_that_are_there_are_listed(tmp_path: Path) -> None:
+def test_without_cpu_usage_the_available_metrics_are_listed(tmp_path: Path) -> None:
     save(tmp_path / "rest.json", [series(A, [1], name="up"), series(A, [1], name=MEMORY)])
     with pytest.raises(
         BadInput, match=rf"no series was recognised as cpu_cores; metrics here: {MEMORY}, up.*--map cpu_cores="
@@ -228,7 +228,7 @@ def test_without_any_cpu_the_metrics_that_are_there_are_listed(tmp_path: Path) -
         read(tmp_path)
 
 
-def test_answers_without_series_are_no_metrics(tmp_path: Path) -> None:
+def test_answers_without_series_are_refused(tmp_path: Path) -> None:
     save(tmp_path / "cpu.json", [])
     save(tmp_path / "memory.json", [])
     with pytest.raises(BadInput, match=r"no series was recognised as cpu_cores.*none with a name"):

@@ -1,4 +1,4 @@
-"""Against a real Prometheus that holds a recorded day and more: what went in comes out, whatever happens on the way."""
+"""Exports and queries from a real Prometheus that is filled with recorded runs of a day and a month of samples."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def end_s() -> int:
 
 @pytest.fixture(scope="module")
 def runs() -> list[UsageSeries]:
-    """Recorded runs, each second taken for a quarter of a minute; every other one is over after a third of the time."""
+    """Recorded runs with a step of 15 s instead of 1 s; every other one lasts a third of the time."""
     with (
         as_file(files("recommender") / "data" / "recordings" / "replay.parquet") as file,
         open_source([file]) as source,
@@ -59,7 +59,7 @@ def runs() -> list[UsageSeries]:
 
 
 def month(end_s: int) -> list[HistorySeries]:
-    """One container that was sampled each minute for 30 days, with a counter that begins anew twice a day."""
+    """One container that was sampled each minute for 30 days, with a counter that is reset twice a day."""
     times_s = end_s - 60.0 * np.arange(30 * 1440)[::-1]
     names = {"namespace": "month", "pod": "server-0", "container": "main", "id": "/a", "job": "kubelet"}
     since_s = (times_s - times_s[0]) % 43_200
@@ -69,34 +69,34 @@ def month(end_s: int) -> list[HistorySeries]:
     ]
 
 
-def told_of_runs(end_s: int) -> list[HistorySeries]:
-    """As kube-state-metrics tells it in the last hour: job-0 was killed once and ended well, job-1 goes on."""
+def facts_of_runs(end_s: int) -> list[HistorySeries]:
+    """As from kube-state-metrics in the last hour: job-0 was OOM-killed once and then completed, job-1 still runs."""
     times_s = end_s - 60.0 * np.arange(60)[::-1]
 
-    def each(name: str, value: float, **labels: str) -> HistorySeries:
+    def constant(name: str, value: float, **labels: str) -> HistorySeries:
         return HistorySeries(name, {"job": "kube-state-metrics", **labels}, times_s, np.full(len(times_s), value))
 
     pods = [{"namespace": NAMESPACE, "pod": f"job-{at}", "uid": str(at)} for at in range(2)]
     ended = {**pods[0], "container": "training"}
     owner = {"owner_kind": "Job", "owner_name": "night-17", "owner_is_controller": "true"}
     return [
-        *(each("kube_pod_start_time", end_s - 7200.0, **pod) for pod in pods),
-        *(each("kube_pod_owner", 1.0, **pod, **owner) for pod in pods),
-        each("kube_pod_completion_time", float(end_s), **pods[0]),
-        each("kube_pod_annotations", 1.0, annotation_phasewise_dev_input_size="1.2e6", **pods[0]),
-        each("kube_pod_container_status_terminated_reason", 1.0, reason="Completed", **ended),
-        each("kube_pod_container_status_last_terminated_reason", 1.0, reason="OOMKilled", **ended),
-        each("kube_pod_container_status_last_terminated_timestamp", end_s - 600.0, **ended),
-        each("kube_pod_container_resource_limits", 2.0**31, resource="memory", unit="byte", **ended),
-        each("kube_pod_container_resource_requests", 4.0, resource="nvidia_com_gpu", unit="integer", **ended),
-        each("kube_node_status_allocatable", 16.0, node="node-0", resource="cpu", unit="core"),
+        *(constant("kube_pod_start_time", end_s - 7200.0, **pod) for pod in pods),
+        *(constant("kube_pod_owner", 1.0, **pod, **owner) for pod in pods),
+        constant("kube_pod_completion_time", float(end_s), **pods[0]),
+        constant("kube_pod_annotations", 1.0, annotation_phasewise_dev_input_size="1.2e6", **pods[0]),
+        constant("kube_pod_container_status_terminated_reason", 1.0, reason="Completed", **ended),
+        constant("kube_pod_container_status_last_terminated_reason", 1.0, reason="OOMKilled", **ended),
+        constant("kube_pod_container_status_last_terminated_timestamp", end_s - 600.0, **ended),
+        constant("kube_pod_container_resource_limits", 2.0**31, resource="memory", unit="byte", **ended),
+        constant("kube_pod_container_resource_requests", 4.0, resource="nvidia_com_gpu", unit="integer", **ended),
+        constant("kube_node_status_allocatable", 16.0, node="node-0", resource="cpu", unit="core"),
     ]
 
 
 @pytest.fixture(scope="module")
 def filled(cluster: Cluster, runs: list[UsageSeries], end_s: int) -> Iterator[Prometheus]:
-    """Runs, the same scraped once more by another job, a month, and one with labels of its own; https, for one user."""
-    series = month(end_s) + told_of_runs(end_s)
+    """The runs, one of them scraped by two jobs, a month, and a run with other labels; TLS and basic authentication."""
+    series = month(end_s) + facts_of_runs(end_s)
     for at, run in enumerate(runs):
         lines = observing.container_history(
             run, namespace=NAMESPACE, pod=f"job-{at}", container="training", end_s=end_s, node=f"node-{at}"
@@ -130,20 +130,20 @@ def access(filled: Prometheus, tmp_path: Path) -> Access:
 
 @pytest.fixture
 def client(filled: Prometheus, access: Access) -> Iterator[PrometheusClient]:
-    with PrometheusClient(filled.url, access) as open_decompressed:
-        yield open_decompressed
+    with PrometheusClient(filled.url, access) as opened:
+        yield opened
 
 
-def options(filled: Prometheus, access: Access, end_s: int, output: Path, *more: str) -> list[str]:
-    who = ["--user", str(access.user), "--password-file", str(access.password_file), "--ca-file", str(access.ca_file)]
+def options(filled: Prometheus, access: Access, end_s: int, output: Path, *arguments: str) -> list[str]:
+    auth = ["--user", str(access.user), "--password-file", str(access.password_file), "--ca-file", str(access.ca_file)]
     span = ["--since", f"{DAY_S}s", "--until", str(end_s)]
-    return ["export", "--prometheus", filled.url, *who, *span, "-o", str(output), *more]
+    return ["export", "--prometheus", filled.url, *auth, *span, "-o", str(output), *arguments]
 
 
 def assert_same_usage(one: UsageSeries, run: UsageSeries) -> None:
     """A rate over two scrapes is the counter's growth between them.
 
-    The first of a series is not: Prometheus takes it that the counter began shortly before.
+    The first rate of a series is not: Prometheus assumes that the counter began shortly before.
     """
     usage = run.usage[-len(one) :]
     assert len(run) - len(one) <= 1  # the first sample of a counter has no rate
@@ -163,7 +163,7 @@ def assert_as_recorded(file: Path, runs: list[UsageSeries]) -> None:
         np.testing.assert_array_equal(one.requests, run.requests[-len(one) :])
 
 
-def test_an_export_gives_back_what_was_recorded(
+def test_an_export_has_the_recorded_usage(
     phasewise: Phasewise, filled: Prometheus, access: Access, runs: list[UsageSeries], end_s: int, tmp_path: Path
 ) -> None:
     only = ["--namespace", NAMESPACE, "--rate-window", "30s"]
@@ -174,7 +174,7 @@ def test_an_export_gives_back_what_was_recorded(
         assert_as_recorded(tmp_path / name, runs)
 
 
-def test_an_export_tells_how_runs_began_and_ended(
+def test_an_export_has_the_facts_about_runs(
     phasewise: Phasewise, filled: Prometheus, access: Access, end_s: int, tmp_path: Path
 ) -> None:
     file = tmp_path / "hour.parquet"
@@ -191,33 +191,33 @@ def test_an_export_tells_how_runs_began_and_ended(
     assert (first.facts.ended, second.facts.ended) == (True, False)
 
 
-def test_an_export_killed_half_way_goes_on_and_ends_as_if_nothing_had_been(
+def test_an_export_killed_halfway_continues_to_the_same_file(
     phasewise: Phasewise, filled: Prometheus, access: Access, end_s: int, tmp_path: Path
 ) -> None:
-    whole, broken = tmp_path / "whole.parquet", tmp_path / "broken.parquet"
-    assert phasewise(*options(filled, access, end_s, whole)).code == 0
-    parts = tmp_path / "broken.parquet.parts"
+    complete, resumed = tmp_path / "complete.parquet", tmp_path / "resumed.parquet"
+    assert phasewise(*options(filled, access, end_s, complete)).code == 0
+    parts = tmp_path / "resumed.parquet.parts"
     for number in (signal.SIGKILL, signal.SIGINT):
         done = len(list(parts.glob("[0-9]*.parquet")))
-        command = [sys.executable, "-m", "recommender", *options(filled, access, end_s, broken)]
+        command = [sys.executable, "-m", "recommender", *options(filled, access, end_s, resumed)]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        while len(list(parts.glob("[0-9]*.parquet"))) <= done:  # it has done one itself, and is not just being started
+        while len(list(parts.glob("[0-9]*.parquet"))) <= done:  # it has written one itself
             assert process.poll() is None
-        filled.server.pause()  # or a quick machine would be done before the signal comes
+        filled.server.pause()  # or a fast machine would finish before the signal
         try:
             process.send_signal(number)
             process.wait(30)
         finally:
             filled.server.resume()
-        assert not broken.exists()
-    ended = phasewise(*options(filled, access, end_s, broken))
+        assert not resumed.exists()
+    ended = phasewise(*options(filled, access, end_s, resumed))
     assert ended.code == 0, ended.err
     assert "continuing" in ended.err
-    pd.testing.assert_frame_equal(pd.read_parquet(broken), pd.read_parquet(whole))
+    pd.testing.assert_frame_equal(pd.read_parquet(resumed), pd.read_parquet(complete))
     assert not parts.exists()
 
 
-def test_a_month_comes_window_by_window_across_counter_resets(
+def test_a_month_is_exported_across_counter_resets(
     phasewise: Phasewise, filled: Prometheus, access: Access, end_s: int, tmp_path: Path
 ) -> None:
     file = tmp_path / "month.csv.gz"
@@ -228,15 +228,15 @@ def test_a_month_comes_window_by_window_across_counter_resets(
     assert len(rows) >= 30 * 1440 - 2
     assert (np.diff(rows["timestamp"]) == 60).all()
     usual = rows["cpu_cores"].sub(0.5).abs() < 1e-6
-    assert usual.mean() > 0.98  # a reset hides at most what was used since the scrape before it
+    assert usual.mean() > 0.98  # a reset hides at most the usage since the previous scrape
     assert rows["cpu_cores"].between(0, 0.5 + 1e-6).all()
 
 
-def test_labels_of_another_cluster_are_found_by_their_names(
+def test_other_label_names_can_be_mapped(
     phasewise: Phasewise, filled: Prometheus, access: Access, runs: list[UsageSeries], end_s: int, tmp_path: Path
 ) -> None:
-    theirs = {"namespace": "kube_ns", "pod": "pod_name", "container": "container_name"}
-    renamed = [word for ours, label in theirs.items() for word in ("--label", f"{ours}={label}")]
+    labels = {"namespace": "kube_ns", "pod": "pod_name", "container": "container_name"}
+    renamed = [word for ours, label in labels.items() for word in ("--label", f"{ours}={label}")]
     requests = [word.replace("--label", "--request-label") for word in renamed]
     file = tmp_path / "old.parquet"
     ended = phasewise(*options(filled, access, end_s, file, *renamed, *requests, "--selector", 'cluster="b"'))
@@ -247,19 +247,19 @@ def test_labels_of_another_cluster_are_found_by_their_names(
     assert rows["cpu_request_cores"].notna().all()
 
 
-def test_usage_now_leaves_out_what_is_over(client: PrometheusClient, runs: list[UsageSeries], end_s: int) -> None:
+def test_current_usage_omits_ended_containers(client: PrometheusClient, runs: list[UsageSeries], end_s: int) -> None:
     usage = UsageQuery(client, UsageSettings(namespaces=(NAMESPACE,)))
-    third_s = end_s - 10
-    found = usage.current_usage(third_s)
+    now_s = end_s - 10
+    found = usage.current_usage(now_s)
     assert sorted(name.pod for name in found) == [f"job-{at}" for at in range(RUNS)]
     one = found[(NAMESPACE, "job-0", "training")]  # type: ignore[index]
-    assert third_s - STEP_S <= one.timestamp_s <= third_s
+    assert now_s - STEP_S <= one.timestamp_s <= now_s
     assert one.memory_bytes == runs[0].usage[-2, MEMORY]
     assert usage.current_usage(end_s + 30).keys() == found.keys()
     assert usage.current_usage(end_s + 90) == {}  # Prometheus itself would carry them on for five minutes
 
 
-def test_a_history_for_the_start_has_the_recorded_values(
+def test_blocks_of_a_range_have_the_recorded_usage(
     client: PrometheusClient, runs: list[UsageSeries], end_s: int
 ) -> None:
     usage = UsageQuery(client, UsageSettings(namespaces=(NAMESPACE,), rate_window_s=30, staleness_s=14))
@@ -269,7 +269,7 @@ def test_a_history_for_the_start_has_the_recorded_values(
         assert_same_usage(one, run)
 
 
-def test_prometheus_own_limits_and_refusals_are_known(
+def test_limits_and_refusals_of_prometheus_are_recognised(
     client: PrometheusClient, filled: Prometheus, access: Access, end_s: int, tmp_path: Path
 ) -> None:
     with pytest.raises(QueryRefused, match="parse error"):
@@ -285,21 +285,21 @@ def test_prometheus_own_limits_and_refusals_are_known(
         other.instant("1", end_s)
 
 
-def test_what_is_missing_is_named(
+def test_a_missing_namespace_metric_or_label_is_named(
     phasewise: Phasewise, filled: Prometheus, access: Access, end_s: int, tmp_path: Path
 ) -> None:
-    for more, words in (
+    for arguments, message in (
         (("--namespace", "prod"), f"Namespaces here are {NAMESPACE}, month"),
         (("--memory-metric", "rss"), "container_memory_working_set_bytes"),
         (("--label", "pod=nobody"), "--label pod=LABEL"),
     ):
-        ended = phasewise(*options(filled, access, end_s, tmp_path / "a.csv", *more))
+        ended = phasewise(*options(filled, access, end_s, tmp_path / "a.csv", *arguments))
         assert ended.code == 2
-        assert words in ended.err
+        assert message in ended.err
     assert os.listdir(tmp_path) == ["password"]  # noqa: PTH208
 
 
-def test_a_workload_class_comes_from_the_label_that_is_named(client: PrometheusClient, end_s: int) -> None:
+def test_the_workload_class_comes_from_the_chosen_label(client: PrometheusClient, end_s: int) -> None:
     settings = UsageSettings(namespaces=(NAMESPACE,), labels=Labels(workload="image"))
     one = next(series_of(list(UsageQuery(client, settings).blocks(end_s - 600, end_s, STEP_S)), STEP_S))
     assert one.workload == "phasewise.test/training:1"

@@ -1,4 +1,4 @@
-"""What is asked of the past, and what is made of the answers."""
+"""History from Prometheus: the queries, past usage, and owners of past pods."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.fakes.prometheus import START_S, matrix, success
 HOUR_S = 3600
 END_S = START_S + 50 * HOUR_S
 KEY = "namespace, pod, container"
-MINE = 'container!="", container!="POD", pod!=""'
+CONTAINERS = 'container!="", container!="POD", pod!=""'
 
 
-def test_the_queries_of_the_defaults_written_out() -> None:
+def test_the_default_queries() -> None:
     queries = PastQueries(UsageSettings(), HOUR_S, HOUR_S, 15.0)
-    counter = f"container_cpu_usage_seconds_total{{{MINE}}}[3600s]"
-    memory = f"max_over_time(container_memory_working_set_bytes{{{MINE}}}[3600s])"
+    counter = f"container_cpu_usage_seconds_total{{{CONTAINERS}}}[3600s]"
+    memory = f"max_over_time(container_memory_working_set_bytes{{{CONTAINERS}}}[3600s])"
     assert queries.cpu() == (
         f"sum by ({KEY}) (max by ({KEY}, id, name, cpu) (rate({counter}))) / "
         f"clamp_max(sum by ({KEY}) (max by ({KEY}, id, name) (count_over_time({counter}))) * 0.00416667, 1)"
@@ -30,19 +30,19 @@ def test_the_queries_of_the_defaults_written_out() -> None:
 
 def test_a_recording_rule_is_averaged() -> None:
     queries = PastQueries(UsageSettings(cpu_metric="ns:cores:rate5m"), HOUR_S, HOUR_S, 15.0)
-    assert queries.cpu() == f"sum by ({KEY}) (avg_over_time(ns:cores:rate5m{{{MINE}}}[3600s]))"
+    assert queries.cpu() == f"sum by ({KEY}) (avg_over_time(ns:cores:rate5m{{{CONTAINERS}}}[3600s]))"
 
 
-def test_each_stretch_of_a_container_is_a_row() -> None:
+def test_each_hour_of_a_container_is_a_row() -> None:
     name = {"namespace": "ml", "pod": "train-1", "container": "main"}
 
-    def answer(asked: Asked) -> Reply:
-        if asked.query.startswith("quantile"):
-            return matrix(({}, [(at, 40) for at in asked.moments]))
-        if asked.query.startswith("count by"):
-            return matrix(({"namespace": "ml"}, [(at, 1) for at in asked.moments]))
-        value = 0.5 if "rate(" in asked.query else 2e9
-        return matrix((name, [(at, value) for at in asked.moments if at > START_S + 10 * HOUR_S]))
+    def answer(request: Asked) -> Reply:
+        if request.query.startswith("quantile"):
+            return matrix(({}, [(at, 40) for at in request.moments]))
+        if request.query.startswith("count by"):
+            return matrix(({"namespace": "ml"}, [(at, 1) for at in request.moments]))
+        value = 0.5 if "rate(" in request.query else 2e9
+        return matrix((name, [(at, value) for at in request.moments if at > START_S + 10 * HOUR_S]))
 
     with played(answer) as server, PrometheusClient(server.url) as client:
         blocks = list(PrometheusPast(client, UsageSettings()).stretches(["ml"], START_S, END_S, HOUR_S))
@@ -58,7 +58,7 @@ def an_owner(kind: str, name: str, **labels: str) -> dict[str, str]:
     return {"owner_is_controller": "true", "owner_kind": kind, "owner_name": name, **labels}
 
 
-def test_owners_are_followed_up_to_the_highest() -> None:
+def test_owners_are_followed_to_the_topmost() -> None:
     series = {
         "kube_pod_owner": [
             an_owner("ReplicaSet", "web-5d", namespace="ns", pod="web-5d-x"),
@@ -70,9 +70,9 @@ def test_owners_are_followed_up_to_the_highest() -> None:
         "kube_job_owner": [an_owner("CronJob", "night", namespace="ns", job_name="night-1")],
     }
 
-    def answer(asked: Asked) -> Reply:
-        assert asked.path.endswith("/series")
-        metric, _, matchers = asked.parameters["match[]"].partition("{")
+    def answer(request: Asked) -> Reply:
+        assert request.path.endswith("/series")
+        metric, _, matchers = request.parameters["match[]"].partition("{")
         assert matchers == 'owner_is_controller="true", namespace="ns"}'
         return success(series[metric])
 
@@ -84,18 +84,18 @@ def test_owners_are_followed_up_to_the_highest() -> None:
     assert list(owners.chain("ns", "bare")) == list(owners.chain("other", "db-0")) == []
 
 
-def test_owners_have_the_labels_that_requests_have() -> None:
+def test_owners_are_queried_with_the_labels_of_requests() -> None:
     labels = Labels(namespace="exported_namespace", pod="exported_pod")
-    told = [an_owner("Job", "a", exported_namespace="ns", exported_pod="a-1", namespace="monitoring")]
+    series = [an_owner("Job", "a", exported_namespace="ns", exported_pod="a-1", namespace="monitoring")]
     with (
-        played(lambda asked: success(told if "kube_pod_owner" in asked.parameters["match[]"] else [])) as server,
+        played(lambda request: success(series if "kube_pod_owner" in request.parameters["match[]"] else [])) as server,
         PrometheusClient(server.url) as client,
     ):
         owners = past_owners(client, UsageSettings(request_labels=labels), START_S, END_S)
     assert list(owners.chain("ns", "a-1")) == [Owner("Job", "a")]
 
 
-def test_only_namespaces_with_vpas_are_asked_for_while_they_can_be_named() -> None:
+def test_only_namespaces_with_vpas_are_queried_unless_too_many() -> None:
     assert narrowed(UsageSettings(), ["b", "a"]) == UsageSettings(namespaces=("a", "b"))
     assert narrowed(UsageSettings(namespaces=("a", "c")), ["b", "a"]) == UsageSettings(namespaces=("a",))
     assert narrowed(UsageSettings(namespaces=("c",)), ["b", "a"]) is None

@@ -1,4 +1,4 @@
-"""Use of all containers: the queries, what is made of their answers now and over time, and how much is asked."""
+"""Usage of all containers: the queries, current usage, usage over time, and the number of queries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLUSTER = SmallCluster(
 )
 
 
-def test_the_queries_of_the_defaults_written_out() -> None:
+def test_the_default_queries() -> None:
     queries = queries_of(UsageSettings(), scrape_interval_s=15)
     container = 'container!="", container!="POD", pod!=""'
     memory = f"container_memory_working_set_bytes{{{container}}}"
@@ -47,19 +47,19 @@ def test_the_queries_of_the_defaults_written_out() -> None:
     )
 
 
-def test_a_cluster_with_names_of_its_own_is_asked_by_them() -> None:
-    old = Labels(namespace="kube_ns", pod="pod_name", container="container_name", node="host", workload="job_class")
+def test_queries_use_the_configured_labels_and_metrics() -> None:
+    labels = Labels(namespace="kube_ns", pod="pod_name", container="container_name", node="host", workload="job_class")
     settings = UsageSettings(
         namespaces=("ml",),
         selector='cluster="a"',
         usage_selector='job="kubelet"',
-        labels=old,
+        labels=labels,
         cpu_metric="ns:cpu:rate5m_total",
         memory_metric="rss",
     )
     queries = UsageQueries(settings, 30, 45)
-    mine = 'container_name!="", container_name!="POD", pod_name!="", job="kubelet", kube_ns="ml", cluster="a"'
-    rule = f"ns:cpu:rate5m_total{{{mine}}}"
+    matchers = 'container_name!="", container_name!="POD", pod_name!="", job="kubelet", kube_ns="ml", cluster="a"'
+    rule = f"ns:cpu:rate5m_total{{{matchers}}}"
     assert queries.cpu().endswith(f"({rule} and timestamp({rule}) >= time() - 45))")
     assert queries.memory().startswith("max by (kube_ns, pod_name, container_name, host, job_class) (rss{")
     batch = batches({"a": 3, "b": 3}, 3, settings)[0]
@@ -71,22 +71,22 @@ def test_a_cluster_with_names_of_its_own_is_asked_by_them() -> None:
 @given(
     st.dictionaries(st.sampled_from([f"n{at}" for at in range(9)] + ["a.b", 'q"\\']), st.integers(1, 50)),
     st.integers(1, 120),
-    st.sampled_from(["n3", "a.b", 'q"\\', "begun-since"]),
+    st.sampled_from(["n3", "a.b", 'q"\\', "new-one"]),
 )
-def test_each_namespace_is_in_one_batch_and_new_ones_too(counts: dict[str, int], most: int, asked: str) -> None:
+def test_every_namespace_is_in_exactly_one_batch(counts: dict[str, int], limit: int, namespace: str) -> None:
     found = 0
-    for batch in batches(counts, most, UsageSettings()):
+    for batch in batches(counts, limit, UsageSettings()):
         if batch:
             sign, quoted = re.fullmatch(r'namespace(=|!=|=~|!~)"(.*)"', batch).groups()
             text = re.sub(r"\\(.)", r"\1", quoted)
-            matches = text == asked if "~" not in sign else bool(re.fullmatch(text, asked))
+            matches = text == namespace if "~" not in sign else bool(re.fullmatch(text, namespace))
             found += matches != sign.startswith("!")
         else:
             found += 1
     assert found == 1
 
 
-def test_a_window_without_two_scrapes_is_refused() -> None:
+def test_a_rate_window_without_two_scrapes_is_refused() -> None:
     assert queries_of(UsageSettings(rate_window_s=2), 1.0).rate_window_s == 2
     assert queries_of(UsageSettings(), 10.1).rate_window_s == 41
     with pytest.raises(Misuse, match=r"--rate-window 20s .* at least 30s"):
@@ -94,28 +94,28 @@ def test_a_window_without_two_scrapes_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"cpu_metric": 'x{a="b"}'}, {"selector": '{a="b"}'}, {"labels": ("pod", "my-pod")}], ids=str
+    "invalid", [{"cpu_metric": 'x{a="b"}'}, {"selector": '{a="b"}'}, {"labels": ("pod", "my-pod")}], ids=str
 )
-def test_names_that_are_none_are_refused(wrong: dict[str, object]) -> None:
+def test_invalid_names_and_selectors_are_refused(invalid: dict[str, object]) -> None:
     with pytest.raises(Misuse):
-        UsageSettings(**({"labels": Labels(pod="my-pod")} if "labels" in wrong else wrong))
+        UsageSettings(**({"labels": Labels(pod="my-pod")} if "labels" in invalid else invalid))
 
 
 @pytest.mark.parametrize("per_query", [100, 2, 1])
-def test_current_usage_is_a_sample_a_container_whatever_the_batches(per_query: int) -> None:
+def test_current_usage_has_a_sample_per_container_in_any_batches(per_query: int) -> None:
     with played(CLUSTER) as server, PrometheusClient(server.url) as client:
         usage = UsageQuery(client, UsageSettings(series_per_query=per_query))
         found = usage.current_usage(END_S)
-        asked = len(server.asked)
+        queries = len(server.asked)
         assert usage.current_usage(END_S) == found
-        assert len(server.asked) - asked == asked - 1  # how often it scrapes was measured once
+        assert len(server.asked) - queries == queries - 1  # the scrape interval is queried once
     names = [("dev", "notebook", "main"), ("ml", "train-2", "main"), ("web", "shop", "main")]
     assert sorted(found) == names
     assert found[ContainerName(*names[1])] == (END_S - 5, cores(2, END_S), held_bytes(2, END_S))
-    assert asked == {100: 5, 2: 8, 1: 11}[per_query]
+    assert queries == {100: 5, 2: 8, 1: 11}[per_query]
 
 
-def test_a_round_takes_as_many_queries_for_a_thousand_containers_as_for_one() -> None:
+def test_the_number_of_queries_does_not_depend_on_that_of_containers() -> None:
     for n_containers in (1, 1000):
         lives = {("ml", f"pod-{at}"): ALWAYS for at in range(n_containers)}
         with played(SmallCluster(lives)) as server, PrometheusClient(server.url) as client:
@@ -123,22 +123,22 @@ def test_a_round_takes_as_many_queries_for_a_thousand_containers_as_for_one() ->
             assert len(server.asked) == 5
 
 
-def test_an_old_sample_is_no_sample() -> None:
+def test_a_stale_sample_is_ignored() -> None:
     with played(CLUSTER) as server, PrometheusClient(server.url) as client:
         assert len(UsageQuery(client, UsageSettings(staleness_s=5)).current_usage(END_S)) == 3
         assert UsageQuery(client, UsageSettings(staleness_s=4)).current_usage(END_S) == {}
 
 
-def test_a_prometheus_that_has_just_begun_is_measured_later() -> None:
+def test_the_scrape_interval_of_a_new_prometheus_is_measured_later() -> None:
     answers = iter([matrix(), vector(), vector(), vector(), vector(), matrix(({}, [(END_S, 40)]))])
-    with played(lambda asked: next(answers)) as server, PrometheusClient(server.url) as client:
+    with played(lambda request: next(answers)) as server, PrometheusClient(server.url) as client:
         usage = UsageQuery(client, UsageSettings())
         assert usage.current_usage(END_S) == {}
         assert "[240s]" in server.asked[2].query
         assert usage.queries(END_S, END_S).rate_window_s == 60
 
 
-def test_a_history_has_its_gaps_requests_and_node() -> None:
+def test_usage_over_time_has_requests_and_node() -> None:
     with played(CLUSTER) as server, PrometheusClient(server.url) as client:
         series = {
             one.container: one
@@ -154,44 +154,44 @@ def test_a_history_has_its_gaps_requests_and_node() -> None:
     assert len(series["web/shop/main"]) == 101
 
 
-def test_a_hole_in_the_answers_is_a_gap_of_the_series() -> None:
-    def holed(asked: Asked) -> Reply:
-        if "rate(" not in asked.query:
-            return CLUSTER(asked)
+def test_missing_values_are_a_gap_in_the_series() -> None:
+    def with_gap(request: Asked) -> Reply:
+        if "rate(" not in request.query:
+            return CLUSTER(request)
         name = {"namespace": "web", "pod": "shop", "container": "main"}
-        return matrix((name, [(at, 1) for at in asked.moments if not START_S + 100 < at < START_S + 200]))
+        return matrix((name, [(at, 1) for at in request.moments if not START_S + 100 < at < START_S + 200]))
 
-    with played(holed) as server, PrometheusClient(server.url) as client:
+    with played(with_gap) as server, PrometheusClient(server.url) as client:
         (one,) = series_of(list(UsageQuery(client, UsageSettings()).blocks(START_S, END_S, 15)), 15)
     np.testing.assert_array_equal(one.timestamps[~one.present], START_S + 105 + 15 * np.arange(7))
 
 
-def test_a_history_is_the_same_in_whatever_pieces_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usage_over_time_is_the_same_in_one_or_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     with played(CLUSTER) as server, PrometheusClient(server.url) as client:
-        whole = list(series_of(list(UsageQuery(client, UsageSettings()).blocks(START_S, END_S, 15)), 15))
+        expected = list(series_of(list(UsageQuery(client, UsageSettings()).blocks(START_S, END_S, 15)), 15))
         monkeypatch.setattr(prometheus_usage, "MAX_SAMPLES_PER_RESPONSE", 40)
         parts = list(series_of(list(UsageQuery(client, UsageSettings()).blocks(START_S, END_S, 15)), 15))
-    assert [one.container for one in parts] == [one.container for one in whole]
-    for part, one in zip(parts, whole, strict=True):
+    assert [one.container for one in parts] == [one.container for one in expected]
+    for part, one in zip(parts, expected, strict=True):
         np.testing.assert_array_equal(part.timestamps, one.timestamps)
         np.testing.assert_array_equal(part.usage, one.usage)
         np.testing.assert_array_equal(part.requests, one.requests)
 
 
-def answered(*series: tuple[dict[str, str], list[tuple[float, float]]]) -> QueryResult:
+def query_result(*series: tuple[dict[str, str], list[tuple[float, float]]]) -> QueryResult:
     owner = [at for at, (_, pairs) in enumerate(series) for _ in pairs]
     pairs = np.array([pair for _, part in series for pair in part]).reshape(-1, 2)
     return QueryResult(tuple(labels for labels, _ in series), np.array(owner, np.int64), pairs[:, 0], pairs[:, 1])
 
 
-def test_rows_are_those_with_cpu_and_memory_by_time_then_name() -> None:
+def test_rows_have_cpu_and_memory_in_order_of_time_and_name() -> None:
     a, b = ({"namespace": "n", "pod": pod, "container": "c"} for pod in "ab")
-    cpu = answered((b, [(15, 1), (30, 2)]), (a, [(30, 3), (45, 4)]))
-    memory = answered((a | {"node": "x"}, [(15, 10), (30, 11)]), (b | {"node": "y"}, [(15, 12), (30, 13)]))
-    requests = answered((a | {"resource": "memory"}, [(30, 99)]))
+    cpu = query_result((b, [(15, 1), (30, 2)]), (a, [(30, 3), (45, 4)]))
+    memory = query_result((a | {"node": "x"}, [(15, 10), (30, 11)]), (b | {"node": "y"}, [(15, 12), (30, 13)]))
+    requests = query_result((a | {"resource": "memory"}, [(30, 99)]))
     block = join_block(UsageSettings(), [cpu], [memory], [requests])
     assert block.nodes == ("x", "y")
-    assert [(block.containers[at].pod, when) for at, when in zip(block.owner, block.timestamps, strict=True)] == [
+    assert [(block.containers[at].pod, time_s) for at, time_s in zip(block.owner, block.timestamps, strict=True)] == [
         ("b", 15),
         ("a", 30),
         ("b", 30),
@@ -200,15 +200,15 @@ def test_rows_are_those_with_cpu_and_memory_by_time_then_name() -> None:
     np.testing.assert_array_equal(block.requests, [[np.nan, np.nan], [np.nan, 99], [np.nan, np.nan]])
 
 
-def test_a_pod_seen_on_two_nodes_has_one_row_a_moment() -> None:
+def test_a_pod_seen_on_two_nodes_has_one_row_per_time() -> None:
     a = {"namespace": "n", "pod": "a", "container": "c"}
-    memory = answered((a | {"node": "x"}, [(15, 10)]), (a | {"node": "y"}, [(15, 20), (30, 30)]))
-    block = join_block(UsageSettings(), [answered((a, [(15, 1), (30, 1)]))], [memory], [])
+    memory = query_result((a | {"node": "x"}, [(15, 10)]), (a | {"node": "y"}, [(15, 20), (30, 30)]))
+    block = join_block(UsageSettings(), [query_result((a, [(15, 1), (30, 1)]))], [memory], [])
     assert block.nodes == ("y",)
     np.testing.assert_array_equal(block.usage, [[1, 20], [1, 30]])
 
 
-def test_nothing_gives_nothing() -> None:
+def test_without_results_there_are_no_series() -> None:
     block = join_block(UsageSettings(), [], [], [])
     assert len(block) == 0
     with played(SmallCluster({})) as server, PrometheusClient(server.url) as client:

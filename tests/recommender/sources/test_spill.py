@@ -1,4 +1,4 @@
-"""What lies on disk while a source larger than memory is sorted."""
+"""Sources larger than memory, which are sorted on disk."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from recommender.sources.files import ReadOptions, open_source
 from tests.recommender.sources.writing import HEADER, csv_text, plain_rows, write
 
 
-def test_the_memory_to_be_had_is_less_than_the_machine_has() -> None:
+def test_available_memory_is_less_than_total_memory() -> None:
     total_kib = int(Path("/proc/meminfo").read_text().split("MemTotal:")[1].split()[0])
     assert 0 < spill.available_memory_bytes() < total_kib * 1024
 
 
-def test_a_feature_may_have_the_name_of_one_of_our_own_columns(tmp_path: Path) -> None:
+def test_a_feature_may_have_the_name_of_an_internal_column(tmp_path: Path) -> None:
     rows = [[*row, at, at * 2] for at, row in enumerate(plain_rows())]
     file = write(tmp_path / "use.csv", csv_text(rows, HEADER + ",row,time_s"))
     options = ReadOptions(features=("row", "time_s", "cpu_cores"))
@@ -30,13 +30,13 @@ def test_a_feature_may_have_the_name_of_one_of_our_own_columns(tmp_path: Path) -
     assert series.features["cpu_cores"].tolist() == series.usage[:, 0].tolist()
 
 
-def test_a_full_disk_is_said_in_words_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_no_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> list[Path]:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(spill, "_part", full)
-    (tmp_path / "aside").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "aside"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     with pytest.raises(PhasewiseError, match=r"the disk is full.*TMPDIR"):
         open_source([write(tmp_path / "use.csv", csv_text(plain_rows()))], memory_budget_bytes=0)
-    assert not list((tmp_path / "aside").iterdir())
+    assert not list((tmp_path / "temporary").iterdir())

@@ -1,4 +1,4 @@
-"""Small files for the tests of reading."""
+"""Small files of metrics, and a comparison of series, for the tests of readers."""
 
 from __future__ import annotations
 
