@@ -189,7 +189,7 @@ def test_a_node_reports_its_size_and_is_limited_to_it(cluster: Cluster, capped_n
     assert capped_node.cgroup.memory_limit_bytes == CAPPED_BYTES
 
 
-def test_busy_pods_share_the_cap_of_their_node_but_not_with_another_node(
+def test_busy_pods_share_the_cap_of_their_node_and_leave_another_node_alone(
     real_node: RealNode, capped_node: RealNode, namespace: str
 ) -> None:
     for node, name in ((capped_node, "first"), (capped_node, "second"), (real_node, "other")):

@@ -14,17 +14,17 @@ from local_cluster.real_node.packages import PACKAGES, missing_packages, what_is
 from local_cluster.real_node.training import host_python_folders
 
 
-def test_a_system_other_than_linux_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_other_than_linux_is_given_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert "needs Linux" in str(what_is_missing())
 
 
-def test_a_user_other_than_root_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_other_than_root_is_given_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert "needs root" in str(what_is_missing())
 
 
-def test_a_container_without_the_capability_to_mount_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_capability_to_mount_is_given_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(packages, "_has_capability", lambda number: False)
     assert "may not mount" in str(what_is_missing())

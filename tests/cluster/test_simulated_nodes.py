@@ -122,7 +122,7 @@ def test_nodes_that_are_not_simulated_are_left_alone(cluster: Cluster, simulated
         cluster.core.delete_node("foreign")
 
 
-def test_a_node_verifies_only_with_the_clusters_authority(cluster: Cluster, simulated_nodes: SimulatedNodes) -> None:
+def test_a_nodes_metrics_verify_only_with_our_authority(cluster: Cluster, simulated_nodes: SimulatedNodes) -> None:
     url = simulated_nodes.metrics_url(simulated_nodes.names[0])
     answer = requests.get(url, verify=str(cluster.authority.file), timeout=10)
     assert answer.status_code == 200

@@ -191,7 +191,7 @@ def test_sampled_figures_are_of_means_of_ten_seconds() -> None:
     assert (row.cpu_sampled.used, row.cpu_sampled.violation_ratio) == (pytest.approx(0.37), 0.0)
 
 
-def test_requests_are_raised_ahead_of_a_stage_late_or_never_unless_they_sufficed() -> None:
+def test_requests_raised_before_a_stage_late_or_never_are_counted() -> None:
     """Four stages of five seconds, every second one needs four times as much."""
     use = [0.1] * 5 + [0.4] * 5 + [0.1] * 5 + [0.4] * 5
 

@@ -35,7 +35,7 @@ def test_alone_on_the_simulated_worker_a_job_takes_its_observed_time() -> None:
 
 
 def test_jobs_that_share_a_worker_are_predicted_from_their_arrivals() -> None:
-    """`b` comes at 4 s and starts at 5: then both have half a core, until `a` has used 9 core seconds at 15 s."""
+    """`b` arrives at 4 s and starts at 5: then both have half a core, until `a` has used 9 core seconds at 15 s."""
     alone = {"a": observed("a", 1.0, [1.0] * 9), "b": observed("b", 1.0, [1.0] * 9)}
     predicted = predicted_s(alone, {"a": 0.0, "b": 4.0}, 1.0)
     assert predicted == {"a": pytest.approx(15.0), "b": pytest.approx(15.0)}

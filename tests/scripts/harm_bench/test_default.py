@@ -41,21 +41,25 @@ def play_minute(cluster: Cluster, metrics: Metrics, default: DefaultRecommender)
         (1441, (0.585, 0.587, 1.174), (627439446, 628694953, 1257389906)),
     ],
 )
-def test_recommendations_after_minutes_of_half_a_core_and_512_mib(
+def test_half_a_core_and_512_mib_give_the_values_of_upstream(
     samples: int, cpu: tuple[float, ...], memory: tuple[float, ...]
 ) -> None:
     web = workload("Off", use=steady(0.5, 512 * MIB), replicas=1)
     after_samples(web, samples)
-    made = web.vpa.recommendation["main"]
-    assert [amounts[0] for amounts in (made.lower, made.target, made.upper)] == pytest.approx(cpu)
-    assert [amounts[1] for amounts in (made.lower, made.target, made.upper)] == pytest.approx(memory)
+    recommendation = web.vpa.recommendation["main"]
+    assert [
+        amounts[0] for amounts in (recommendation.lower, recommendation.target, recommendation.upper)
+    ] == pytest.approx(cpu)
+    assert [
+        amounts[1] for amounts in (recommendation.lower, recommendation.target, recommendation.upper)
+    ] == pytest.approx(memory)
 
 
 def test_pods_without_samples_get_the_minimum_as_target_and_bounds() -> None:
     web = workload("Off")
     after_samples(web, -1)
-    made = web.vpa.recommendation["main"]
-    assert made.lower == made.target == made.upper == (0.025, 250 * MIB)
+    recommendation = web.vpa.recommendation["main"]
+    assert recommendation.lower == recommendation.target == recommendation.upper == (0.025, 250 * MIB)
 
 
 @pytest.mark.parametrize(("request_mib", "target"), [(100, 250 * 2**20), (500, 764046746), (1000, 1470157273)])

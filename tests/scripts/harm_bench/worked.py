@@ -44,8 +44,8 @@ def workload(
 
 def recommend(app: Workload, target: Amounts, lower: Amounts | None = None, upper: Amounts | None = None) -> None:
     """Set the recommendation of its VPA; by default the bounds are the target."""
-    made = ContainerRecommendation("main", target, lower or target, upper or target, target)
-    app.vpa.recommendation = {"main": made}
+    entry = ContainerRecommendation("main", target, lower or target, upper or target, target)
+    app.vpa.recommendation = {"main": entry}
 
 
 def cluster_of(*workloads: Workload, minutes: float = 1.0, tick_s: float = 15.0) -> Cluster:

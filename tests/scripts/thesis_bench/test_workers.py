@@ -185,6 +185,6 @@ def test_phasewise_lowers_the_mean_completion_time_without_delaying_the_last_job
     classes = {"class": RunsOfClass([[Stage(200.0, 2.0)]])}
     jobs = [job(name, (200.0, 2.0), ties=(0, 1)) for name in ("a", "b", "c")]
     still, ours = ends(jobs, Default(), 2), ends(jobs, Phasewise(classes), 2)
-    mean = {who: sum(run.completion_s for run in ran.values()) / 3 for who, ran in (("still", still), ("ours", ours))}
+    mean = {name: sum(run.completion_s for run in ran.values()) / 3 for name, ran in (("still", still), ("ours", ours))}
     assert mean["ours"] < 0.9 * mean["still"]
     assert max(run.ended_s for run in ours.values()) <= max(run.ended_s for run in still.values()) + 1e-6
