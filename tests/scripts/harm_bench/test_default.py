@@ -46,13 +46,9 @@ def test_half_a_core_and_512_mib_give_the_values_of_upstream(
 ) -> None:
     web = workload("Off", use=steady(0.5, 512 * MIB), replicas=1)
     after_samples(web, samples)
-    recommendation = web.vpa.recommendation["main"]
-    assert [
-        amounts[0] for amounts in (recommendation.lower, recommendation.target, recommendation.upper)
-    ] == pytest.approx(cpu)
-    assert [
-        amounts[1] for amounts in (recommendation.lower, recommendation.target, recommendation.upper)
-    ] == pytest.approx(memory)
+    made = web.vpa.recommendation["main"]
+    assert [amounts[0] for amounts in (made.lower, made.target, made.upper)] == pytest.approx(cpu)
+    assert [amounts[1] for amounts in (made.lower, made.target, made.upper)] == pytest.approx(memory)
 
 
 def test_pods_without_samples_get_the_minimum_as_target_and_bounds() -> None:
