@@ -11,4 +11,4 @@ ARGUMENTS = (
     "--disable-sync", "--no-first-run",
 )  # fmt: skip
 PATIENCE_MS = 180_000
-"""A busy machine is slow, not wrong."""
+"""Long, since a busy machine is slow."""

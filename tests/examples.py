@@ -1,4 +1,4 @@
-"""How many random examples a test draws that needs fewer than others."""
+"""The number of random examples of tests that need fewer than others."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import hypothesis
 
 
 def at_most(examples: int) -> hypothesis.settings:
-    """So many, and no more than the profile says: `scripts/test --fast` draws few of everything."""
+    """At most `examples`, and no more than the profile allows: `scripts/test --fast` draws few."""
     return hypothesis.settings(max_examples=min(examples, hypothesis.settings.default.max_examples))

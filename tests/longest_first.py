@@ -1,4 +1,4 @@
-"""The order in which test files begin."""
+"""The order in which test files start."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ LONGEST_FIRST = (
     "tests/extender/test_walk_through_on_a_cluster.py",
     "tests/recommender/live/test_progress_on_a_cluster.py",
     "tests/recommender/live/test_history_on_a_cluster.py",
-    # without: what compiles the loops that most others then load, and beside it what takes long and compiles nothing
+    # without servers: files that compile kernels which most others then load, and long files that compile nothing
     "tests/recommender/cli/test_dry_run.py",
     "tests/extender/options/test_command_options.py",
     "tests/contracts/test_docs.py",
     "tests/scripts/test_record_training.py",
-    # what plays long worlds
+    # long simulations
     "tests/recommender/live/test_no_harm.py",
     "tests/recommender/simulate/test_phasewise.py",
     "tests/recommender/engine/test_memory.py",
     "tests/recommender/live/test_live_as_simulated.py",
 )
-"""Files that begin before all others: whoever takes one of them last keeps the other sessions waiting for it."""
+"""Files that start before all others: the process that ran one of them last would keep the others waiting."""

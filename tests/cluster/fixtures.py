@@ -1,8 +1,8 @@
-"""Fixtures of every test that needs a cluster: servers are shared, each test has its own namespace.
+"""Fixtures of all tests that need a cluster: they share servers, and each has its own namespace.
 
-What is idle at next to no cost is started once a session, the real node and Prometheus once a file.
+Servers that cost little when idle are started once a session, the real node and Prometheus once a file.
 
-A test that asks for any is marked `cluster`: `scripts/test --fast` leaves those out, `--cluster` runs only them.
+A test that uses one is marked `cluster`: `scripts/test --fast` leaves those out, `--cluster` runs only them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:  # what the fixtures make takes seconds to import, and every run of pytest loads this module
+if TYPE_CHECKING:  # these take seconds to import, and every run of pytest loads this module
     from local_cluster.cluster import Cluster
     from local_cluster.installing import Extender
     from local_cluster.observing import Prometheus
@@ -39,37 +39,37 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def control_plane(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """The servers of the session, up to its end. Tests ask for `cluster`."""
+    """The servers, until the end of the session. Tests use `cluster`."""
     from local_cluster.cluster import Cluster, clusters_folder  # noqa: PLC0415
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite end ends the servers too
-    made = Cluster()
-    kept = clusters_folder().with_name(f"{clusters_folder().name}-logs") / made.folder.name
-    request.config.stash[LOGS] = made.folder / "logs"
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends the servers, too
+    created = Cluster()
+    kept_logs = clusters_folder().with_name(f"{clusters_folder().name}-logs") / created.folder.name
+    request.config.stash[LOGS] = created.folder / "logs"
     try:
-        yield made.up()
+        yield created.up()
     finally:
         failed = request.session.testsfailed
-        made.down(logs_to=kept if failed else None)
+        created.down(logs_to=kept_logs if failed else None)
         if failed:
-            request.config.stash[LOGS] = kept
+            request.config.stash[LOGS] = kept_logs
 
 
 @pytest.fixture(scope="module")
 def cluster(control_plane: Cluster) -> Iterator[Cluster]:
-    """The cluster, shared by all tests of the session; what a file leaves behind in our names is not the next one's."""
+    """The cluster, shared by all tests of the session; state of Phasewise is removed after each file."""
     from local_cluster.clearing import clear_ours  # noqa: PLC0415
 
     yield control_plane
     clear_ours(control_plane)
-    with warnings.catch_warnings():  # connections to servers that a test has killed are nobody's to close
+    with warnings.catch_warnings():  # nothing closes connections to servers that a test has killed
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
 
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace of the test's own; nothing in it acts any longer when the test has ended."""
+    """A namespace of the test's own; its workloads, pods and VPAs are deleted when the test has ended."""
     from local_cluster.clearing import clear_namespace  # noqa: PLC0415
 
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
@@ -80,15 +80,15 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
 
 @pytest.fixture(scope="session")
 def simulated_nodes(control_plane: Cluster) -> SimulatedNodes:
-    """Four simulated nodes for whatever needs some node."""
+    """Four simulated nodes for tests that need any node."""
     return control_plane.start_nodes(4)
 
 
 @pytest.fixture(scope="module")
 def real_node(cluster: Cluster) -> Iterator[RealNode]:
-    """One real node. Skipped with a reason where the machine cannot have one.
+    """One real node; tests are skipped with a reason where the machine cannot have one.
 
-    It goes with the file that asked for it, as Prometheus does: idle to the end they cost more than a start.
+    It is removed after the file, like Prometheus: idle until the end they would cost more than a start.
     """
     from local_cluster.real_node.packages import what_is_missing  # noqa: PLC0415
 

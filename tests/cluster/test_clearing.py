@@ -1,4 +1,4 @@
-"""What tests leave behind does not reach the next one."""
+"""Clearing a cluster between tests, and keeping its logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec, resources, roll_out
 
 
-def test_nothing_runs_in_a_namespace_that_was_cleared(
+def test_clearing_a_namespace_removes_its_workloads_and_pods_only(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     roll_out(cluster, namespace, "job", pod_spec(simulated_nodes.selector, resources({"cpu": "100m"})))
@@ -26,22 +26,22 @@ def test_nothing_runs_in_a_namespace_that_was_cleared(
 
     wait_until(lambda: not cluster.core.list_namespaced_pod(namespace).items, "all pods to go")
     assert not client.AppsV1Api(cluster.client()).list_namespaced_replica_set(namespace).items
-    assert cluster.core.read_namespaced_config_map("setting", namespace), "what does not act costs less where it is"
+    assert cluster.core.read_namespaced_config_map("setting", namespace), "objects that do not act are cheaper to leave"
 
 
-def test_our_state_goes_and_that_of_others_stays(cluster: Cluster) -> None:
-    for name in ("phasewise-model", "of-somebody-else"):
+def test_clearing_our_state_keeps_that_of_others(cluster: Cluster) -> None:
+    for name in ("phasewise-model", "foreign"):
         cluster.core.create_namespaced_config_map("kube-system", {"metadata": {"name": name}})
 
     clear_ours(cluster)
 
-    left = {each.metadata.name for each in cluster.core.list_namespaced_config_map("kube-system").items}
-    assert "of-somebody-else" in left
-    assert "phasewise-model" not in left
-    cluster.core.delete_namespaced_config_map("of-somebody-else", "kube-system")
+    remaining = {each.metadata.name for each in cluster.core.list_namespaced_config_map("kube-system").items}
+    assert "foreign" in remaining
+    assert "phasewise-model" not in remaining
+    cluster.core.delete_namespaced_config_map("foreign", "kube-system")
 
 
-def test_logs_that_are_kept_leave_what_else_is_in_their_folder(tmp_path: Path) -> None:
+def test_kept_logs_leave_other_files_in_their_folder(tmp_path: Path) -> None:
     folder, kept = tmp_path / "cluster", tmp_path / "mine"
     (folder / "logs").mkdir(parents=True)
     (folder / "logs" / "etcd.log").write_text("ready")

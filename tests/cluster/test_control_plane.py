@@ -1,4 +1,4 @@
-"""The control plane: what it is, who may do what in it, and where it listens."""
+"""The control plane: versions, access rights, and where it listens."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from local_cluster.rig import KubectlFailed
 from local_cluster.waiting import wait_until
 
 
-def test_the_servers_and_kubectl_are_of_the_version_asked_for(cluster: Cluster) -> None:
+def test_servers_and_kubectl_have_the_selected_version(cluster: Cluster) -> None:
     wanted = f"v{versions.kubernetes_version()}"
-    said = cluster.kubectl("version")
-    assert re.findall(r"(?:Client|Server) Version: (\S+)", said) == [wanted, wanted]
+    output = cluster.kubectl("version")
+    assert re.findall(r"(?:Client|Server) Version: (\S+)", output) == [wanted, wanted]
 
 
-def test_the_api_server_is_only_believed_with_the_clusters_own_authority(cluster: Cluster) -> None:
+def test_the_api_servers_certificate_verifies_only_with_the_clusters_authority(cluster: Cluster) -> None:
     with pytest.raises(requests.exceptions.SSLError):
         requests.get(f"{cluster.url}/readyz", timeout=10)
     assert requests.get(f"{cluster.url}/readyz", verify=str(cluster.authority.file), timeout=10).text == "ok"
 
 
-def test_nobody_without_an_identity_may_read_anything(cluster: Cluster) -> None:
+def test_an_anonymous_user_may_not_list_pods(cluster: Cluster) -> None:
     answer = requests.get(f"{cluster.url}/api/v1/pods", verify=str(cluster.authority.file), timeout=10)
     assert answer.status_code == 403
     assert "system:anonymous" in answer.json()["message"]
 
 
-def test_a_service_account_may_do_what_its_role_says_and_nothing_else(cluster: Cluster, namespace: str) -> None:
+def test_a_service_account_may_do_only_what_its_role_allows(cluster: Cluster, namespace: str) -> None:
     account = cluster.service_account(namespace, "reader")
     pods = client.CoreV1Api(cluster.client(account))
     with pytest.raises(ApiException, match="Forbidden"):
@@ -48,12 +48,12 @@ def test_a_service_account_may_do_what_its_role_says_and_nothing_else(cluster: C
         cluster.kubectl("run", "x", "--image=none", "-n", namespace, identity=account)
 
 
-def test_a_kubeconfig_can_be_read_by_its_owner_only(cluster: Cluster) -> None:
+def test_a_kubeconfig_is_readable_by_its_owner_only(cluster: Cluster) -> None:
     assert cluster.kubeconfig("admin").stat().st_mode & 0o077 == 0
     assert cluster.folder.stat().st_mode & 0o077 == 0
 
 
-def test_a_workload_gets_as_far_as_the_scheduler_without_any_node(cluster: Cluster, namespace: str) -> None:
+def test_a_pod_that_fits_no_node_reaches_the_scheduler(cluster: Cluster, namespace: str) -> None:
     cluster.kubectl(
         "run", "waits", "--image=none", "-n", namespace, "--overrides", '{"spec":{"nodeSelector":{"no":"node"}}}'
     )

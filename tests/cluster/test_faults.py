@@ -1,6 +1,6 @@
-"""What a cluster survives: the API server and etcd away for a while, a scheduler killed; and what clients see of it.
+"""Faults that a cluster survives, and what clients see: API server and etcd down for a while, a scheduler killed.
 
-Each test brings the cluster back and waits until it is at work again, since other tests share it.
+Each test restores the cluster and waits until it works again, since other tests share it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ NEEDS = resources({"cpu": "500m", "memory": "256Mi"}, {"cpu": "1", "memory": "51
 
 
 class FollowedConfigMaps:
-    """Follows the ConfigMaps of a namespace as a controller does: list, watch on, and list anew when the watch is lost.
+    """Follows the ConfigMaps of a namespace like a controller: lists, watches, and lists again when the watch fails.
 
     Attributes
     ----------
     seen
-        Names of all that ever were in a list or an event.
+        Names of all ConfigMaps in any list or event.
     lists
-        How often it had to list: once, and once more for each time it was thrown back.
+        Number of lists: one, and one more after each failed watch.
     expired
-        Whether the API server refused to go on from the version last seen (410).
+        Whether the API server refused to continue from the last version seen (410).
     """
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
@@ -61,7 +61,7 @@ class FollowedConfigMaps:
             except client.ApiException as error:
                 self.expired |= error.status == 410
                 version = None
-            except (HTTPError, OSError):  # the server is away; whatever is missed meanwhile comes with a list or watch
+            except (HTTPError, OSError):  # the server is down; what is missed comes with a later list or watch
                 self._ended.wait(0.1)
 
     def _list(self) -> str:
@@ -91,18 +91,18 @@ def config_maps(cluster: Cluster, namespace: str) -> dict[str, str]:
 
 @pytest.fixture
 def healthy_after(cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes) -> Iterator[None]:
-    """Whatever the test did to it: at its end controllers, scheduler and nodes run a Deployment again."""
+    """After the test, check that controllers, scheduler and nodes run a Deployment again."""
     yield
     roll_out(cluster, namespace, "healthy", pod_spec(simulated_nodes.selector, NEEDS), replicas=2)
 
 
 @pytest.mark.usefixtures("healthy_after")
-def test_a_watch_goes_on_after_the_api_server_was_killed_and_nothing_is_lost(cluster: Cluster, namespace: str) -> None:
+def test_a_watch_loses_nothing_when_the_api_server_is_killed(cluster: Cluster, namespace: str) -> None:
     config_map(cluster, namespace, "before")
     followed = FollowedConfigMaps(cluster, namespace)
     wait_until(lambda: "before" in followed.seen, "the watch to begin")
     kept = config_maps(cluster, namespace)
-    cluster.core.patch_namespace(namespace, {"metadata": {"labels": {"moved": "on"}}})  # the version moves on
+    cluster.core.patch_namespace(namespace, {"metadata": {"labels": {"moved": "on"}}})  # a newer resource version
 
     with cluster.without("kube-apiserver"):
         pass
@@ -115,7 +115,7 @@ def test_a_watch_goes_on_after_the_api_server_was_killed_and_nothing_is_lost(clu
 
 
 @pytest.mark.usefixtures("healthy_after")
-def test_controllers_scheduler_and_updater_go_on_after_the_api_server_was_killed(
+def test_controllers_scheduler_and_updater_work_after_the_api_server_was_killed(
     vpa: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     (pod,) = roll_out(vpa, namespace, "job", pod_spec(simulated_nodes.selector, NEEDS))
@@ -135,17 +135,17 @@ def test_controllers_scheduler_and_updater_go_on_after_the_api_server_was_killed
         return bool(same.metadata.uid == pod.metadata.uid)
 
     wait_until(resized, "the updater to resize the pod in place", timeout_s=90)
-    assert {name: vpa.servers[name].pid for name in pids} == pids, "none of them ended and came back"
+    assert {name: vpa.servers[name].pid for name in pids} == pids, "none of them was restarted"
 
 
 @pytest.mark.usefixtures("healthy_after")
-def test_while_etcd_is_away_requests_hang_and_then_go_on(cluster: Cluster, namespace: str) -> None:
+def test_requests_hang_while_etcd_is_down_and_complete_afterwards(cluster: Cluster, namespace: str) -> None:
     config_map(cluster, namespace, "before")
     kept = config_maps(cluster, namespace)
-    with ThreadPoolExecutor(2) as side:
+    with ThreadPoolExecutor(2) as pool:
         with cluster.without("etcd"):
-            write = side.submit(config_map, cluster, namespace, "meanwhile")
-            read = side.submit(config_maps, cluster, namespace)
+            write = pool.submit(config_map, cluster, namespace, "meanwhile")
+            read = pool.submit(config_maps, cluster, namespace)
             with pytest.raises(TimeoutError):
                 write.result(timeout=3.0)
             assert not read.done()
@@ -154,7 +154,7 @@ def test_while_etcd_is_away_requests_hang_and_then_go_on(cluster: Cluster, names
     assert kept.items() <= config_maps(cluster, namespace).items()
 
 
-def test_a_pod_waits_for_its_killed_scheduler_and_is_placed_when_it_is_back(
+def test_a_pod_waits_for_its_killed_scheduler_and_is_placed_after_its_restart(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     scheduler = cluster.scheduler("mortal")
@@ -163,7 +163,7 @@ def test_a_pod_waits_for_its_killed_scheduler_and_is_placed_when_it_is_back(
         spec = pod_spec(simulated_nodes.selector, NEEDS)
         create_pod(cluster, namespace, "waits", {**spec, "schedulerName": "mortal"})
         create_pod(cluster, namespace, "placed", spec)
-        node_of(cluster, namespace, "placed")  # by the default scheduler, which was not touched
+        node_of(cluster, namespace, "placed")  # by the default scheduler, which was not killed
         assert cluster.core.read_namespaced_pod("waits", namespace).spec.node_name is None
         cluster.restart(scheduler.name)
         node_of(cluster, namespace, "waits")

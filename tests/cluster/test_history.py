@@ -1,4 +1,4 @@
-"""A Prometheus that starts with a history: loaded in seconds, answered with what was put in, kept through a crash."""
+"""A Prometheus that starts with a history: loaded in seconds, returned exactly, kept through a crash."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMESPACE = "last-night"
 
 @pytest.fixture(scope="module")
 def recorded() -> list[UsageSeries]:
-    """Runs of training jobs as recorded each second, each over and over for some hours."""
+    """Runs of training jobs, recorded each second, each repeated for some hours."""
     with (
         as_file(files("recommender") / "data" / "recordings" / "replay.parquet") as file,
         open_source([file]) as source,
@@ -40,13 +40,13 @@ def recorded() -> list[UsageSeries]:
 
 @pytest.fixture(scope="module")
 def end_s() -> float:
-    """The last sample is as young as it can be: what is scraped from the start on must not be lost for it."""
+    """Time of the last sample: as late as possible without rejecting scraped samples as older."""
     return float(int(time.time()))
 
 
 @pytest.fixture(scope="module")
-def remembering(cluster: Cluster, recorded: list[UsageSeries], end_s: float) -> Iterator[Prometheus]:
-    """A second Prometheus, with that history, that speaks https to one user only."""
+def with_history(cluster: Cluster, recorded: list[UsageSeries], end_s: float) -> Iterator[Prometheus]:
+    """A second Prometheus with that history, which serves a single user over HTTPS."""
     began = time.monotonic()
     series = [
         line
@@ -72,12 +72,12 @@ def remembering(cluster: Cluster, recorded: list[UsageSeries], end_s: float) -> 
     started.server.stop()
 
 
-def test_hours_of_history_are_answered_with_the_values_put_in(
-    remembering: Prometheus, recorded: list[UsageSeries], end_s: float
+def test_queries_return_the_values_of_the_history(
+    with_history: Prometheus, recorded: list[UsageSeries], end_s: float
 ) -> None:
-    asked = {"start_s": end_s - SAMPLES + 1, "end_s": end_s, "step_s": 1.0}
-    memory = remembering.query_range(f'{history.WORKING_SET}{{namespace="{NAMESPACE}"}}', **asked)
-    cpu = remembering.query_range(f'rate({history.CPU_SECONDS}{{namespace="{NAMESPACE}"}}[2s])', **asked)
+    window = {"start_s": end_s - SAMPLES + 1, "end_s": end_s, "step_s": 1.0}
+    memory = with_history.query_range(f'{history.WORKING_SET}{{namespace="{NAMESPACE}"}}', **window)
+    cpu = with_history.query_range(f'rate({history.CPU_SECONDS}{{namespace="{NAMESPACE}"}}[2s])', **window)
     assert len(memory) == len(cpu) == CONTAINERS
     for number, run in enumerate(recorded):
         bytes_, cores = (_values(answer, f"job-{number}") for answer in (memory, cpu))
@@ -85,8 +85,8 @@ def test_hours_of_history_are_answered_with_the_values_put_in(
         np.testing.assert_allclose(cores[-SAMPLES + 2 :], run.usage[2:, CPU], rtol=1e-6, atol=1e-9)
 
 
-def test_requests_are_part_of_the_history(remembering: Prometheus, recorded: list[UsageSeries]) -> None:
-    requested = remembering.query(f'{history.REQUESTS}{{namespace="{NAMESPACE}", pod="job-0"}}')
+def test_requests_are_part_of_the_history(with_history: Prometheus, recorded: list[UsageSeries]) -> None:
+    requested = with_history.query(f'{history.REQUESTS}{{namespace="{NAMESPACE}", pod="job-0"}}')
     assert recorded[0].requests is not None
     by_resource = {(one["labels"]["resource"], one["labels"]["unit"]): one["value"] for one in requested}
     assert by_resource == {
@@ -95,13 +95,13 @@ def test_requests_are_part_of_the_history(remembering: Prometheus, recorded: lis
     }
 
 
-def test_the_recommenders_own_reader_takes_a_real_answer(
-    remembering: Prometheus, recorded: list[UsageSeries], end_s: float, tmp_path: Path
+def test_the_recommenders_file_source_reads_a_real_answer(
+    with_history: Prometheus, recorded: list[UsageSeries], end_s: float, tmp_path: Path
 ) -> None:
-    asked = {"start": end_s - SAMPLES + 1, "end": end_s, "step": 1}
+    window = {"start": end_s - SAMPLES + 1, "end": end_s, "step": 1}
     for name in (history.CPU_SECONDS, history.WORKING_SET, history.REQUESTS):
         query = f'{name}{{namespace="{NAMESPACE}", pod=~"job-[01]"}}'
-        answer = remembering.request("/api/v1/query_range", query=query, **asked)
+        answer = with_history.request("/api/v1/query_range", query=query, **window)
         (tmp_path / f"{name}.json").write_bytes(answer.content)
     with open_source([tmp_path]) as source:
         read = list(source)
@@ -114,31 +114,31 @@ def test_the_recommenders_own_reader_takes_a_real_answer(
         assert len(run) - len(one) <= 1  # a counter's first sample has no rate yet
 
 
-def test_a_guarded_prometheus_answers_its_user_only(remembering: Prometheus, tmp_path: Path) -> None:
-    url = f"{remembering.url}/api/v1/query?query=1"
-    verify = str(remembering.authority)
-    right = remembering.access
-    assert right is not None
+def test_a_protected_prometheus_answers_only_its_user(with_history: Prometheus, tmp_path: Path) -> None:
+    url = f"{with_history.url}/api/v1/query?query=1"
+    verify = str(with_history.authority)
+    login = with_history.access
+    assert login is not None
     assert requests.get(url, verify=verify, timeout=10).status_code == 401
-    assert requests.get(url, verify=verify, auth=(right.user, "guessed"), timeout=10).status_code == 401
-    assert requests.get(url, verify=verify, auth=(right.user, right.password), timeout=10).status_code == 200
+    assert requests.get(url, verify=verify, auth=(login.user, "guessed"), timeout=10).status_code == 401
+    assert requests.get(url, verify=verify, auth=(login.user, login.password), timeout=10).status_code == 200
     with pytest.raises(requests.exceptions.SSLError):
         requests.get(url, verify=str(Authority(tmp_path / "foreign").file), timeout=10)
 
 
 def test_a_killed_prometheus_restarts_with_its_data(
-    cluster: Cluster, remembering: Prometheus, recorded: list[UsageSeries]
+    cluster: Cluster, with_history: Prometheus, recorded: list[UsageSeries]
 ) -> None:
     with exporter(cluster.authority, "scraped-before-the-crash") as scraped:
-        remembering.scrape("before-the-crash", f"{scraped.url}/metrics")
-        remembering.wait_for("count_over_time(exported_answer[1m]) >= 2", "two scrapes")
+        with_history.scrape("before-the-crash", f"{scraped.url}/metrics")
+        with_history.wait_for("count_over_time(exported_answer[1m]) >= 2", "two scrapes")
         killed_s = time.time()
-        cluster.kill(remembering.server.name)
-    cluster.restart(remembering.server.name)
-    kept = remembering.query_range("exported_answer", killed_s - 1.0, killed_s, 1.0)
+        cluster.kill(with_history.server.name)
+    cluster.restart(with_history.server.name)
+    kept = with_history.query_range("exported_answer", killed_s - 1.0, killed_s, 1.0)
     assert [value for _, value in kept[0]["values"]][-1] == 42.0
     oldest = f'min_over_time({history.WORKING_SET}{{namespace="{NAMESPACE}", pod="job-3"}}[3h])'
-    assert remembering.query(oldest)[0]["value"] == recorded[3].usage[:, MEMORY].min()
+    assert with_history.query(oldest)[0]["value"] == recorded[3].usage[:, MEMORY].min()
 
 
 def _values(answer: list[dict[str, Any]], pod: str) -> np.ndarray:

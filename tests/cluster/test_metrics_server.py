@@ -1,4 +1,4 @@
-"""What metrics.k8s.io says: usage as it was, to those who may know, and only from kubelets that prove who they are."""
+"""metrics.k8s.io: true usage, for authorized users only, from kubelets with a trusted certificate only."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from local_cluster.waiting import wait_until
 WORKLOADS = ("gru-torch", "cnn-jax", "forest-sklearn")
 TOLERANCE = 0.05
 ROUNDED_S = np.linspace(0.0, 1.5, 16)
-"""The API says when it asked in whole seconds, cut off; a busy machine answers a little later."""
+"""The API truncates the time of a request to seconds; a busy machine answers a little later."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What metrics-server has to look at, started together, since it takes two of its rounds for each.
+    """What metrics-server scrapes, started together, since each needs two of its rounds.
 
     Attributes
     ----------
     usage
-        What the pods `<workload>` on simulated nodes use, from `start_s` on.
+        Usage of the pods `<workload>` on simulated nodes, from `start_s` on.
     real_node
-        Where pod `busy` runs against its limit of 200m; None on a machine that cannot have one.
+        Runs pod `busy`, which reaches its limit of 200m; None on a machine that cannot have a real node.
     impostor
-        What answers for node `impostor`, with a certificate that nobody in the cluster trusts.
+        The server of node `impostor`, with a certificate that the cluster does not trust.
     """
 
     namespace: str
@@ -58,7 +58,7 @@ def watched(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Watched]:
-    del prometheus  # simulated kubelets count exactly as long as somebody asks them each second
+    del prometheus  # simulated kubelets count exactly only if scraped each second
     real_node = None if what_is_missing() else request.getfixturevalue("real_node")
     start_s = time.time()
     usage = {name: Usage.recorded(name, time_factor=2.0, start_s=start_s) for name in WORKLOADS}
@@ -78,17 +78,17 @@ def watched(
 
 
 @pytest.fixture(scope="module")
-def said(cluster: Cluster, watched: Watched) -> dict[str, Measured]:
-    """What it says of each simulated pod, once all that it speaks of lies after the start of the series."""
+def pod_metrics(cluster: Cluster, watched: Watched) -> dict[str, Measured]:
+    """Metrics of each simulated pod, once their windows begin after the start of the series."""
 
-    def all_of_the_series() -> dict[str, Measured] | None:
+    def within_the_series() -> dict[str, Measured] | None:
         found = {pod: measured(cluster, watched.namespace, pod)["training"] for pod in watched.usage}
         return found if all(one.end_s - one.window_s > watched.start_s + 1.0 for one in found.values()) else None
 
-    return wait_until(all_of_the_series, "metrics of all pods", timeout_s=90.0, every_s=0.25) or {}
+    return wait_until(within_the_series, "metrics of all pods", timeout_s=90.0, every_s=0.25) or {}
 
 
-@pytest.mark.usefixtures("said")
+@pytest.mark.usefixtures("pod_metrics")
 def test_a_recorded_series_is_read_back_within_five_percent(cluster: Cluster, watched: Watched) -> None:
     def agreed() -> bool:
         for name, usage in watched.usage.items():
@@ -99,34 +99,34 @@ def test_a_recorded_series_is_read_back_within_five_percent(cluster: Cluster, wa
                 for end_s in ends_s
             ]
             bytes_ = [demand_at(usage, end_s)[1] for end_s in ends_s]
-            assert _between(one.cpu_cores, cores), f"{name}: {one}, asked for {cores}"
-            assert _between(one.memory_bytes, bytes_), f"{name}: {one}, asked for {bytes_}"
+            assert _between(one.cpu_cores, cores), f"{name}: {one}, expected {cores}"
+            assert _between(one.memory_bytes, bytes_), f"{name}: {one}, expected {bytes_}"
         return True
 
-    # In its first round on a busy machine; one in which a simulated kubelet was not asked in time says something else.
+    # On a busy machine not always the first round: a kubelet that was scraped late reports other values.
     wait_until(agreed, "a round of metrics-server that agrees with the series", timeout_s=60.0, every_s=1.0)
 
 
 def test_kubectl_top_shows_pods_containers_and_nodes(
-    cluster: Cluster, watched: Watched, said: Mapping[str, Measured], simulated_nodes: SimulatedNodes
+    cluster: Cluster, watched: Watched, pod_metrics: Mapping[str, Measured], simulated_nodes: SimulatedNodes
 ) -> None:
     pods = cluster.kubectl("top", "pods", "--containers", "--no-headers", f"--namespace={watched.namespace}")
     rows = {tuple(line.split()[:2]) for line in pods.splitlines()}
-    assert rows >= {(name, "training") for name in said}
+    assert rows >= {(name, "training") for name in pod_metrics}
     nodes = {line.split()[0] for line in cluster.kubectl("top", "nodes", "--no-headers").splitlines()}
-    assert nodes >= {cluster.core.read_namespaced_pod(name, watched.namespace).spec.node_name for name in said}
+    assert nodes >= {cluster.core.read_namespaced_pod(name, watched.namespace).spec.node_name for name in pod_metrics}
     assert nodes & set(simulated_nodes.names)
 
 
-def test_a_real_containers_use_is_what_its_limit_allows(cluster: Cluster, watched: Watched) -> None:
+def test_a_busy_real_container_is_reported_within_its_limits(cluster: Cluster, watched: Watched) -> None:
     if watched.real_node is None:
         pytest.skip(f"no real node on this machine: {what_is_missing()}")
     busy = wait_for_metrics(cluster, watched.namespace, "busy")["main"]
-    assert 0.02 < busy.cpu_cores < 0.25  # less than its 0.2 only where the machine itself is busy
+    assert 0.02 < busy.cpu_cores < 0.25  # less than its 0.2 only on a busy machine
     assert 0 < busy.memory_bytes < 32 * 2**20
 
 
-def test_a_kubelet_with_a_foreign_certificate_is_neither_believed_nor_shown_a_token(
+def test_a_kubelet_with_a_foreign_certificate_is_refused_and_gets_no_request(
     cluster: Cluster, watched: Watched, prometheus: Prometheus
 ) -> None:
     log = cluster.servers["metrics-server"].log
@@ -141,29 +141,29 @@ def test_a_kubelet_with_a_foreign_certificate_is_neither_believed_nor_shown_a_to
     assert watched.impostor.asked == []
 
 
-def test_only_who_is_bound_to_the_readers_role_may_ask(
-    cluster: Cluster, watched: Watched, said: Mapping[str, Measured]
+def test_only_users_bound_to_the_reader_role_may_read_metrics(
+    cluster: Cluster, watched: Watched, pod_metrics: Mapping[str, Measured]
 ) -> None:
-    del said  # there is something to read
-    ask = ("get", "pods.metrics.k8s.io", f"--namespace={watched.namespace}", "--output=name")
+    del pod_metrics  # there is something to read
+    command = ("get", "pods.metrics.k8s.io", f"--namespace={watched.namespace}", "--output=name")
     reader = cluster.kubeconfig("metrics-reader")
     with pytest.raises(KubectlFailed, match="forbidden"):
-        cluster.kubectl(*ask, identity=reader)
+        cluster.kubectl(*command, identity=reader)
     cluster.apply(_reader_binding("metrics-reader", watched.namespace))
-    assert "cnn-jax" in cluster.kubectl(*ask, identity=reader)
+    assert "cnn-jax" in cluster.kubectl(*command, identity=reader)
 
 
 def _all_run(cluster: Cluster, namespace: str) -> bool:
     return all(pod.status.phase == "Running" for pod in cluster.core.list_namespaced_pod(namespace).items)
 
 
-def _between(value: float, asked: list[float]) -> bool:
-    return min(asked) * (1 - TOLERANCE) <= value <= max(asked) * (1 + TOLERANCE)
+def _between(value: float, expected: list[float]) -> bool:
+    return min(expected) * (1 - TOLERANCE) <= value <= max(expected) * (1 + TOLERANCE)
 
 
 @contextlib.contextmanager
 def _impostor(cluster: Cluster, folder: Path) -> Iterator[Played]:
-    """A node whose kubelet's certificate an authority signed that is not the cluster's."""
+    """A node whose kubelet has a certificate of another authority than the cluster's."""
     with exporter(Authority(folder), "impostor") as answering:
         cluster.core.create_node(
             {
@@ -172,7 +172,7 @@ def _impostor(cluster: Cluster, folder: Path) -> Iterator[Played]:
                 "status": {
                     "addresses": [{"type": "InternalIP", "address": LOOPBACK}],
                     "daemonEndpoints": {"kubeletEndpoint": {"Port": answering.port}},
-                    # of failures on nodes that are not Ready metrics-server says nothing; this one is for 50 s
+                    # metrics-server logs failures of Ready nodes only; this one stays Ready for 50 s
                     "conditions": [{"type": "Ready", "status": "True"}],
                 },
             }

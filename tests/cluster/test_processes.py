@@ -1,4 +1,4 @@
-"""Server processes: ready or failed with the log named, and nothing left behind whoever dies first."""
+"""Server processes: they become ready or fail naming their log, and none is left behind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sleeper(tmp_path: Path) -> Iterator[Server]:
     server.kill()
 
 
-def test_a_wait_returns_what_it_waited_for_and_else_says_what_it_saw_last() -> None:
+def test_a_wait_returns_the_result_or_raises_with_the_last_error() -> None:
     answers = iter([None, "", "here"])
     assert wait_until(lambda: next(answers), "an answer", every_s=0) == "here"
     with pytest.raises(NotInTime, match=r"waited 0 s for the moon; last seen: KeyError: 'cheese'"):
@@ -48,7 +48,7 @@ def test_a_server_that_ends_before_it_is_ready_fails_at_once_and_shows_its_log(t
         server.start().wait_ready()
 
 
-def test_a_killed_server_is_gone_and_starts_again_with_its_old_command(sleeper: Server) -> None:
+def test_a_killed_server_is_gone_and_can_be_started_again(sleeper: Server) -> None:
     first = sleeper.start().pid
     assert first is not None
     assert sleeper.resident_bytes > 0
@@ -58,7 +58,7 @@ def test_a_killed_server_is_gone_and_starts_again_with_its_old_command(sleeper: 
     assert sleeper.start().pid not in {None, first}
 
 
-def test_a_second_signal_does_not_interrupt_what_the_first_one_ends() -> None:
+def test_signals_are_ignored_within_the_block_and_handled_after_it() -> None:
     handler = signal.getsignal(signal.SIGINT)
     ended = False
     with signals_ignored():
@@ -70,7 +70,7 @@ def test_a_second_signal_does_not_interrupt_what_the_first_one_ends() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_what_a_killed_server_had_in_passing_goes_with_the_folder_of_its_cluster(tmp_path: Path) -> None:
+def test_temporary_files_of_a_killed_server_are_in_the_folder_of_its_cluster(tmp_path: Path) -> None:
     script = "import tempfile, time; print(tempfile.mkstemp()[1], flush=True); time.sleep(600)"
     log = tmp_path / "logs" / "careless.log"
     server = Server(tmp_path, "careless", [sys.executable, "-c", script], ready=lambda: "/" in log.read_text())
@@ -85,7 +85,7 @@ def test_a_server_does_not_start_twice(sleeper: Server) -> None:
         sleeper.start()
 
 
-def test_a_server_that_ignores_the_polite_signal_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("local_cluster.processes.STOP_TIMEOUT_S", 0.3)
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
@@ -97,25 +97,25 @@ def test_a_server_that_ignores_the_polite_signal_is_killed(tmp_path: Path, monke
     assert not server.running
 
 
-def test_a_number_that_another_process_got_since_is_left_alone() -> None:
+def test_a_process_that_reuses_a_recorded_id_is_left_alone() -> None:
     alive = ProcessRecord.of(os.getpid())
     assert alive.alive() is not None
     another = ProcessRecord(os.getpid(), alive.created_s - 100)
     assert another.alive() is None
-    end_processes([another], signal.SIGKILL)  # would end this very test
+    end_processes([another], signal.SIGKILL)  # would end this test process
 
 
-def test_where_three_sessions_share_two_cores_a_server_of_go_runs_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_go_servers_use_the_cores_divided_by_the_number_of_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setenv(SESSIONS, "3")
     assert go_environment()["GOMAXPROCS"] == "1"
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     assert go_environment()["GOMAXPROCS"] == "5"
     monkeypatch.delenv(SESSIONS)
-    assert "GOMAXPROCS" not in go_environment(), "alone it has whatever the machine has"
+    assert "GOMAXPROCS" not in go_environment(), "alone it uses all cores"
 
 
-def test_free_ports_are_given_once() -> None:
+def test_each_free_port_is_given_out_once() -> None:
     ports = Ports()
     given = [ports.free() for _ in range(50)]
     assert len(set(given)) == 50
@@ -135,8 +135,8 @@ os.kill(os.getpid(), 9)
 """
 
 
-@pytest.mark.parametrize("kept", [False, True], ids=["a test run", "a person's cluster"])
-def test_the_next_start_ends_what_a_killed_owner_left_but_not_what_a_person_keeps(
+@pytest.mark.parametrize("kept", [False, True], ids=["test run", "kept cluster"])
+def test_the_next_start_clears_what_a_killed_owner_left_unless_it_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
     monkeypatch.setattr(rig.tempfile, "gettempdir", lambda: str(tmp_path))
@@ -155,7 +155,7 @@ def test_the_next_start_ends_what_a_killed_owner_left_but_not_what_a_person_keep
     assert not psutil.pid_exists(pid)
 
 
-def test_a_running_test_run_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cluster_of_a_running_test_run_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rig.tempfile, "gettempdir", lambda: str(tmp_path))
     folder = rig.clusters_folder() / "running"
     ProcessRecord.of(os.getpid()).write(folder / "owner.json")

@@ -1,4 +1,4 @@
-"""What Prometheus knows of the cluster: usage under the names that real clusters have, from whom it may believe."""
+"""The Prometheus of the cluster: usage under the names of real clusters, from trusted targets only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from local_cluster.waiting import wait_until
 WATCHED_S = 8.0
 TOLERANCE = 0.05
 MOVED_S = 0.005
-"""How far Prometheus moves the time of a sample (2 ms, to compress it better), the clocks' grain on top."""
+"""How far Prometheus moves the time of a sample (2 ms, to compress it better), plus the clocks' resolution."""
 WORKLOADS = ("gru-torch", "cnn-jax", "forest-sklearn")
 
 
@@ -38,31 +38,31 @@ class Jobs:
 
 
 Scraped = Mapping[str, np.ndarray]
-"""By pod, float64 (n, 3): unix time at which a sample was asked for, seconds until the answer, value."""
+"""By pod, float64 (n, 3): unix time of a scrape, its duration in seconds, and the value."""
 
 
 @pytest.fixture(scope="module")
 def jobs(cluster: Cluster, prometheus: Prometheus, simulated_nodes: SimulatedNodes) -> Iterator[Jobs]:
-    del prometheus  # it has to be there first: what nobody scrapes is not counted in small steps
+    del prometheus  # it must run first: without scrapes, usage is not counted in small steps
     start_s = time.time() + 1.0
     played = {name: Usage.recorded(name, time_factor=5.0, start_s=start_s, repeat=True) for name in WORKLOADS}
-    made = Jobs(cluster.namespace("jobs"), played, start_s)
+    created = Jobs(cluster.namespace("jobs"), played, start_s)
     for name, usage in played.items():
-        cluster.drive_usage(made.namespace, name, usage)
-        cluster.core.create_namespaced_pod(made.namespace, _pod(name, simulated_nodes.selector))
-    yield made
-    cluster.core.delete_namespace(made.namespace)
+        cluster.drive_usage(created.namespace, name, usage)
+        cluster.core.create_namespaced_pod(created.namespace, _pod(name, simulated_nodes.selector))
+    yield created
+    cluster.core.delete_namespace(created.namespace)
 
 
 def test_a_recorded_series_is_read_back_within_five_percent(prometheus: Prometheus, jobs: Jobs) -> None:
-    of_jobs = f'{{namespace="{jobs.namespace}", container="training", job="kubelet"}}'
+    selector = f'{{namespace="{jobs.namespace}", container="training", job="kubelet"}}'
 
     def scraped_each_second() -> tuple[Scraped, Scraped] | None:
         now_s = time.time()
         names = ("container_memory_working_set_bytes", "container_cpu_usage_seconds_total")
-        memory, cpu = (_scraped(prometheus, name + of_jobs, now_s) for name in names)
-        whole = memory.keys() == cpu.keys() == jobs.usage.keys()
-        if not whole or not all(_in_step(one, jobs.usage[name], jobs.start_s) for name, one in cpu.items()):
+        memory, cpu = (_scraped(prometheus, name + selector, now_s) for name in names)
+        complete = memory.keys() == cpu.keys() == jobs.usage.keys()
+        if not complete or not all(_in_step(one, jobs.usage[name], jobs.start_s) for name, one in cpu.items()):
             return None
         return memory, cpu
 
@@ -70,15 +70,15 @@ def test_a_recorded_series_is_read_back_within_five_percent(prometheus: Promethe
     for name, usage in jobs.usage.items():
         for at_s, took_s, bytes_ in memory[name]:
             answered = at_s - jobs.start_s + np.linspace(-MOVED_S, took_s + MOVED_S, 5)
-            asked = [demand_at(usage, answered_s)[1] for answered_s in answered]
-            assert min(asked) * (1 - TOLERANCE) <= bytes_ <= max(asked) * (1 + TOLERANCE), f"{name} at {at_s}: {asked}"
+            used = [demand_at(usage, answered_s)[1] for answered_s in answered]
+            assert min(used) * (1 - TOLERANCE) <= bytes_ <= max(used) * (1 + TOLERANCE), f"{name} at {at_s}: {used}"
         (first_s, first_took_s, first), (last_s, last_took_s, last) = cpu[name][0], cpu[name][-1]
         at_least_s = _used_s(usage, jobs.start_s, first_s + first_took_s, last_s)
         at_most_s = _used_s(usage, jobs.start_s, first_s, last_s + last_took_s)
         assert at_least_s * (1 - TOLERANCE) <= last - first <= at_most_s * (1 + TOLERANCE), name
 
 
-def test_series_of_containers_carry_the_labels_that_cadvisor_and_the_kubelet_job_give(
+def test_container_series_have_the_labels_of_cadvisor_and_of_the_kubelet_job(
     prometheus: Prometheus, jobs: Jobs, simulated_nodes: SimulatedNodes
 ) -> None:
     query = f'container_cpu_usage_seconds_total{{namespace="{jobs.namespace}", pod="cnn-jax"}}'
@@ -100,16 +100,16 @@ def test_series_of_containers_carry_the_labels_that_cadvisor_and_the_kubelet_job
     }
 
 
-def test_requests_and_limits_come_from_kube_state_metrics(prometheus: Prometheus, jobs: Jobs) -> None:
-    of_pod = f'{{namespace="{jobs.namespace}", pod="cnn-jax", container="training", job="kube-state-metrics"}}'
-    requested = prometheus.wait_for(f"kube_pod_container_resource_requests{of_pod}", "the job's requests")
+def test_requests_come_from_kube_state_metrics(prometheus: Prometheus, jobs: Jobs) -> None:
+    selector = f'{{namespace="{jobs.namespace}", pod="cnn-jax", container="training", job="kube-state-metrics"}}'
+    requested = prometheus.wait_for(f"kube_pod_container_resource_requests{selector}", "the job's requests")
     assert {(one["labels"]["resource"], one["labels"]["unit"], one["value"]) for one in requested} == {
         ("cpu", "core", 0.25),
         ("memory", "byte", 64 * 2**20),
     }
 
 
-def test_a_real_nodes_containers_are_reported_by_its_kubelet(
+def test_containers_of_a_real_node_are_reported_by_its_kubelet(
     cluster: Cluster, prometheus: Prometheus, real_node: RealNode, namespace: str
 ) -> None:
     busy = real_node.pod("busy", "while true; do :; done", cpu="100m", limits={"cpu": "200m", "memory": "32Mi"})
@@ -120,7 +120,7 @@ def test_a_real_nodes_containers_are_reported_by_its_kubelet(
             f"rate(container_cpu_usage_seconds_total{series}[4s]) > 0.02", f"a busy container at {path}"
         )
         assert rate["labels"]["node"] == real_node.name
-        assert rate["value"] < 0.3  # its limit is 0.2, by quotas of a tenth of a second
+        assert rate["value"] < 0.3  # its limit is 0.2, enforced per tenth of a second
     (throttled,) = prometheus.wait_for(
         f'container_cpu_cfs_throttled_periods_total{{namespace="{namespace}", container="main"}} > 0', "throttling"
     )
@@ -141,7 +141,7 @@ def test_a_target_is_scraped_only_when_its_certificate_verifies(
         prometheus.scrape("exporters")
 
 
-def test_prometheus_may_read_nodes_and_no_pods(cluster: Cluster, prometheus: Prometheus) -> None:
+def test_prometheus_may_read_nodes_but_not_pods(cluster: Cluster, prometheus: Prometheus) -> None:
     del prometheus
     assert cluster.kubectl("get", "nodes", identity="prometheus") is not None
     with pytest.raises(KubectlFailed, match="forbidden"):
@@ -155,7 +155,7 @@ def _pod(name: str, selector: dict[str, str]) -> dict[str, Any]:
 
 
 def _scraped(prometheus: Prometheus, selector: str, now_s: float) -> Scraped:
-    """What was scraped in the seconds before now. A sample has the time at which it was asked for."""
+    """Samples scraped in the last seconds; their time is that of the request."""
 
     def samples(query: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = prometheus.get("query", query=f"{query}[{WATCHED_S:.0f}s]", time=now_s)["result"]
@@ -173,10 +173,10 @@ def _scraped(prometheus: Prometheus, selector: str, now_s: float) -> Scraped:
 
 
 def _in_step(scraped: np.ndarray, usage: Usage, start_s: float) -> bool:
-    """Whether it was looked about each second, which a busy machine may not do.
+    """Whether it was scraped about each second, which a busy machine may not manage.
 
-    A simulated kubelet counts when it is asked: the mean of the last second, for all the time since it was last asked.
-    Too late and too early must make up for each other.
+    A simulated kubelet counts when scraped: the mean of the last second, for all the time since the last scrape.
+    Early and late scrapes must cancel out.
     """
     at_s, answered_s = scraped[:, 0], scraped[:, 0] + scraped[:, 1]
     between_s = np.diff(answered_s)

@@ -1,4 +1,4 @@
-"""A real node is what it claims to be: real containers in real control groups, and nothing left of it afterwards."""
+"""A real node runs real containers in real control groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from local_cluster.waiting import wait_until
 
 MIB = 2**20
 BUSY = "while :; do :; done"
-GROWS_FOR_EVER = ["awk", 'BEGIN { text = "0123456789abcdef"; while (1) text = text text }']
+GROWS_FOREVER = ["awk", 'BEGIN { text = "0123456789abcdef"; while (1) text = text text }']
 HOLDS_32_MIB = ["awk", 'BEGIN { t = "0123456789abcdef"; while (length(t) < 33554432) t = t t; system("sleep 3600") }']
 BUSY_WITH_4_MIB = ["awk", 'BEGIN { t = "0123456789abcdef"; while (length(t) < 4194304) t = t t; while (1) n++ }']
 CAPPED_CORES, CAPPED_BYTES = 0.2, 64 * MIB
@@ -25,7 +25,7 @@ Scrape = Callable[[str], str]
 
 @pytest.fixture(scope="module")
 def capped_node(cluster: Cluster, real_node: RealNode) -> Iterator[RealNode]:
-    """A second node on the machine, beside the first: a fifth of a core and 64 MiB."""
+    """A second node on the machine, with a fifth of a core and 64 MiB."""
     node = start_real_node(cluster, "real-capped", cpu_cores=CAPPED_CORES, memory_bytes=CAPPED_BYTES)
     yield node
     node.stop()
@@ -33,7 +33,7 @@ def capped_node(cluster: Cluster, real_node: RealNode) -> Iterator[RealNode]:
 
 @pytest.fixture(scope="module")
 def busy_pod(cluster: Cluster, real_node: RealNode) -> Iterator[tuple[str, Cgroup]]:
-    """A throttled pod that holds 4 MiB, to be looked at: its namespace and its control group."""
+    """A throttled pod that holds 4 MiB: its namespace and its control group."""
     namespace = cluster.namespace("busy")
     real_node.run(namespace, real_node.pod("busy", BUSY_WITH_4_MIB, limits={"cpu": "100m", "memory": "32Mi"}))
     cgroup = real_node.cgroup_of(namespace, "busy")
@@ -44,15 +44,15 @@ def busy_pod(cluster: Cluster, real_node: RealNode) -> Iterator[tuple[str, Cgrou
 
 @pytest.fixture(scope="module")
 def scrape(cluster: Cluster, real_node: RealNode) -> Scrape:
-    """GET a path of the kubelet as somebody who may read metrics and nothing else."""
+    """GET a path of the kubelet as a user who may read metrics and nothing else."""
     version, name = "rbac.authorization.k8s.io/v1", "reads-node-metrics"
     rules = [{"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]}]
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
     subjects = [{"kind": "User", "name": "metrics-reader"}]
-    about = {"apiVersion": version, "metadata": {"name": name}}
+    header = {"apiVersion": version, "metadata": {"name": name}}
     cluster.apply(
-        {**about, "kind": "ClusterRole", "rules": rules},
-        {**about, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": subjects},
+        {**header, "kind": "ClusterRole", "rules": rules},
+        {**header, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": subjects},
     )
     certificate = tuple(map(str, cluster.certificate("metrics-reader")))
 
@@ -65,14 +65,14 @@ def scrape(cluster: Cluster, real_node: RealNode) -> Scrape:
 
 
 def cores_over(cgroup: Cgroup, window_s: float) -> float:
-    """What a control group uses, measured over a moment."""
+    """Cores that a control group uses, measured over a window."""
     began, used_s = time.monotonic(), cgroup.cpu_usage_s
     time.sleep(window_s)
     return (cgroup.cpu_usage_s - used_s) / (time.monotonic() - began)
 
 
 def sample(text: str, series: str, namespace: str, pod: str) -> float:
-    """The value of a container's series in the text that a kubelet answers with."""
+    """The value of a container's series in the text of a kubelet's answer."""
     labels = ('container="main"', f'namespace="{namespace}"', f'pod="{pod}"')
     lines = (line for line in text.splitlines() if line.startswith(f"{series}{{"))
     return next(float(line.split()[-2]) for line in lines if all(label in line for label in labels))
@@ -80,17 +80,19 @@ def sample(text: str, series: str, namespace: str, pod: str) -> float:
 
 def test_a_pod_runs_and_its_log_is_read_through_the_api_server(real_node: RealNode, namespace: str) -> None:
     real_node.run(namespace, real_node.pod("speaks", "echo hello from $(hostname); sleep 3600"))
-    wait_until(lambda: real_node.log(namespace, "speaks") == "hello from speaks\n", "the pod's words in its log")
+    wait_until(lambda: real_node.log(namespace, "speaks") == "hello from speaks\n", "the pod's output in its log")
 
 
-def test_a_command_can_be_run_in_a_pod_and_finds_itself_alone(real_node: RealNode, namespace: str) -> None:
+def test_a_command_in_a_pod_sees_only_the_pods_processes_and_no_default_route(
+    real_node: RealNode, namespace: str
+) -> None:
     real_node.run(namespace, real_node.pod("alone"))
     processes = real_node.execute(namespace, "alone", "ps", "-o", "args").splitlines()
     assert processes == ["COMMAND", "sleep 3600", "ps -o args"]
     assert "default" not in real_node.execute(namespace, "alone", "ip", "route")  # no way out of the machine
 
 
-def test_a_job_that_fails_says_its_exit_code(real_node: RealNode, namespace: str) -> None:
+def test_a_failed_pod_reports_its_exit_code(real_node: RealNode, namespace: str) -> None:
     real_node.run(namespace, real_node.pod("fails", "exit 3"))
     pod = real_node.wait_for_phase(namespace, "fails", "Failed")
     assert pod.status.container_statuses[0].state.terminated.exit_code == 3
@@ -105,10 +107,8 @@ def test_a_cpu_limit_throttles(real_node: RealNode, namespace: str) -> None:
     assert (cgroup.cpu_usage_s - used_s) / (time.monotonic() - began) < 0.2 * 1.25
 
 
-def test_a_pod_past_its_memory_limit_is_killed_and_says_so(
-    cluster: Cluster, real_node: RealNode, namespace: str
-) -> None:
-    pod = real_node.pod("grows", GROWS_FOR_EVER, limits={"memory": "32Mi"}, restart="Always")
+def test_a_pod_above_its_memory_limit_is_oom_killed(cluster: Cluster, real_node: RealNode, namespace: str) -> None:
+    pod = real_node.pod("grows", GROWS_FOREVER, limits={"memory": "32Mi"}, restart="Always")
     real_node.run(namespace, pod)
 
     def restarted() -> Any:
@@ -142,12 +142,12 @@ def test_a_resize_changes_quota_and_memory_limit_in_place(
         status = cluster.core.read_namespaced_pod("resized", namespace).status.container_statuses[0]
         return status if status.resources.limits == wanted["limits"] else None
 
-    after = wait_until(acknowledged, "the pod's status to tell the new limits", timeout_s=60)
+    after = wait_until(acknowledged, "the new limits in the pod's status", timeout_s=60)
     assert (after.restart_count, after.container_id) == (0, before.container_id)
 
 
 @pytest.mark.parametrize("path", ["/metrics/resource", "/metrics/cadvisor"])
-def test_the_kubelet_reports_what_the_control_group_says(
+def test_the_kubelet_reports_the_usage_of_the_control_group(
     scrape: Scrape, busy_pod: tuple[str, Cgroup], path: str
 ) -> None:
     namespace, cgroup = busy_pod
@@ -169,25 +169,27 @@ def test_cadvisor_reports_throttling_and_resident_memory(scrape: Scrape, busy_po
     assert 4 * MIB < sample(text, "container_memory_rss", namespace, "busy") <= cgroup.memory_usage_bytes
 
 
-def test_only_who_may_read_metrics_reads_them(cluster: Cluster, real_node: RealNode, scrape: Scrape) -> None:
+def test_only_authorized_users_can_read_the_kubelets_metrics(
+    cluster: Cluster, real_node: RealNode, scrape: Scrape
+) -> None:
     url = f"{real_node.url}/metrics/resource"
     verified = str(cluster.authority.file)
     assert "node_cpu_usage_seconds_total" in scrape("/metrics/resource")
     assert requests.get(url, verify=verified, timeout=10).status_code == 401
     stranger = tuple(map(str, cluster.certificate("stranger")))
     assert requests.get(url, verify=verified, cert=stranger, timeout=10).status_code == 403
-    with pytest.raises(requests.exceptions.SSLError):  # nobody but this cluster's authority vouches for the node
+    with pytest.raises(requests.exceptions.SSLError):  # only this cluster's authority signs the node's certificate
         requests.get(url, timeout=10)
 
 
-def test_a_node_tells_its_size_and_is_held_to_it(cluster: Cluster, capped_node: RealNode) -> None:
+def test_a_node_reports_its_size_and_is_limited_to_it(cluster: Cluster, capped_node: RealNode) -> None:
     allocatable = cluster.core.read_node(capped_node.name).status.allocatable
     assert (allocatable["cpu"], allocatable["memory"]) == ("200m", "64Mi")
     assert capped_node.cgroup.cpu_limit_cores == CAPPED_CORES
     assert capped_node.cgroup.memory_limit_bytes == CAPPED_BYTES
 
 
-def test_busy_pods_share_their_nodes_cap_and_the_other_node_keeps_its_own(
+def test_busy_pods_share_the_cap_of_their_node_and_leave_another_node_alone(
     real_node: RealNode, capped_node: RealNode, namespace: str
 ) -> None:
     for node, name in ((capped_node, "first"), (capped_node, "second"), (real_node, "other")):
@@ -202,20 +204,20 @@ def test_busy_pods_share_their_nodes_cap_and_the_other_node_keeps_its_own(
     cores = [(cgroup.cpu_usage_s - used) / took_s for cgroup, used in zip((first, second), before, strict=True)]
     assert sum(cores) < CAPPED_CORES * 1.15
     assert min(cores) > 0.3 * sum(cores)
-    # Its share, were it under the cap too, would be a third. A machine busy with other work takes a while to give more.
+    # Under the same cap its share would be a third. A machine that is busy with other work takes a while to give more.
     wait_until(lambda: cores_over(other, 0.5) > CAPPED_CORES * 0.6, "the other node's pod to get more", timeout_s=90)
     assert real_node.cgroup.throttled_periods == 0
 
 
-def test_a_small_node_divides_its_cpu_by_what_pods_request(capped_node: RealNode, namespace: str) -> None:
-    """A quota alone would be used up side by side on the CPUs of the machine, by both alike."""
+def test_a_small_node_divides_its_cpu_by_the_requests_of_pods(capped_node: RealNode, namespace: str) -> None:
+    """With a quota alone, both pods would use it up alike on different CPUs of the machine."""
     for name, cpu in (("much", "160m"), ("little", "20m")):
         capped_node.run(namespace, capped_node.pod(name, BUSY, cpu=cpu))
     much, little = (capped_node.cgroup_of(namespace, name) for name in ("much", "little"))
     wait_until(lambda: cores_over(much, 2.0) > 4.0 * cores_over(little, 2.0), "much to get much more", timeout_s=60)
 
 
-def test_an_overcommitted_node_kills_though_no_pod_has_a_limit(
+def test_an_overcommitted_node_kills_a_pod_even_if_no_pod_has_a_limit(
     cluster: Cluster, capped_node: RealNode, namespace: str
 ) -> None:
     for name in ("holds", "wants-more"):
@@ -225,15 +227,13 @@ def test_an_overcommitted_node_kills_though_no_pod_has_a_limit(
         statuses = (pod.status.container_statuses[0] for pod in cluster.core.list_namespaced_pod(namespace).items)
         return next((status.state.terminated for status in statuses if status.state.terminated), None)
 
-    terminated = wait_until(
-        killed, "one of two pods that are too much for the node together to be killed", timeout_s=90
-    )
+    terminated = wait_until(killed, "one of two pods that together exceed the node to be killed", timeout_s=90)
     assert terminated.exit_code == 137
     pods = cluster.core.list_namespaced_pod(namespace).items
     assert not any(pod.spec.containers[0].resources.limits for pod in pods)
 
 
-def test_pods_outlive_a_crash_of_the_kubelet(cluster: Cluster, real_node: RealNode, namespace: str) -> None:
+def test_pods_survive_a_crash_of_the_kubelet(cluster: Cluster, real_node: RealNode, namespace: str) -> None:
     before = real_node.run(namespace, real_node.pod("stays")).status.container_statuses[0]
     cgroup = real_node.cgroup_of(namespace, "stays")
     with cluster.without(f"{real_node.name}-kubelet"):

@@ -1,4 +1,4 @@
-"""A real node leaves the machine as it was, whether it is stopped or its owner dies."""
+"""A real node leaves the machine as it was, whether it is stopped, fails to start, or its owner dies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ time.sleep(3600)
 """
 
 
-def test_a_stopped_node_leaves_nothing_and_changed_no_setting(
+def test_a_stopped_node_leaves_nothing_behind_and_changes_no_setting(
     cluster: Cluster, real_node: RealNode, namespace: str
 ) -> None:
     before = machine_state()
@@ -48,7 +48,7 @@ def test_a_stopped_node_leaves_nothing_and_changed_no_setting(
     assert node.name not in {found.metadata.name for found in cluster.core.list_node().items}
 
 
-def test_a_node_that_cannot_start_leaves_nothing(
+def test_a_node_that_cannot_start_leaves_nothing_behind(
     cluster: Cluster, real_node: RealNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[dict[str, Any]] = []
@@ -83,7 +83,7 @@ def test_a_node_whose_owner_was_killed_is_cleared_by_the_next_start(real_node: R
         owner.communicate()
         left = traces(record, folder) if folder.exists() else []
         clear_leftovers()
-    assert len(left) >= 5  # its death alone ends nothing
+    assert len(left) >= 5  # killing the owner alone ends nothing
     wait_until(lambda: traces(record, folder) == [], "nothing of the node to be left")
     assert not folder.exists()
 
@@ -93,7 +93,7 @@ def read_record(folder: Path, name: str) -> dict[str, Any]:
 
 
 def traces(record: dict[str, Any], folder: Path) -> list[str]:
-    """What is left of a node on this machine, in words."""
+    """Descriptions of what is left of a node on this machine."""
     own = str(folder / record["name"])
     network = NodeNetwork(record["network_number"])
     elsewhere = (json.loads(file.read_text()) for file in clusters_folder().glob("*/real-nodes/*.json"))
@@ -114,7 +114,7 @@ def traces(record: dict[str, Any], folder: Path) -> list[str]:
 
 
 def machine_state() -> dict[str, object]:
-    """What a kubelet or a network plugin would change if it were let: kernel settings and folders."""
+    """Kernel settings and folders that a kubelet or a network plugin could change."""
     state: dict[str, object] = {name: read_quietly(Path("/proc/sys") / name) for name in SETTINGS}
     return state | {str(folder): sorted(folder.glob("*")) for folder in FOLDERS}
 

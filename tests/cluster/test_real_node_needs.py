@@ -1,4 +1,4 @@
-"""Where a machine cannot have a real node, a person reads why, and what to do."""
+"""The reasons given where a machine cannot have a real node."""
 
 from __future__ import annotations
 
@@ -14,31 +14,29 @@ from local_cluster.real_node.packages import PACKAGES, missing_packages, what_is
 from local_cluster.real_node.training import host_python_folders
 
 
-def test_another_system_than_linux_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_other_than_linux_is_given_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert "needs Linux" in str(what_is_missing())
 
 
-def test_an_ordinary_user_reads_that_root_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_other_than_root_is_given_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert "needs root" in str(what_is_missing())
 
 
-def test_root_in_an_ordinary_container_reads_what_it_may_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_capability_to_mount_is_given_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(packages, "_has_capability", lambda number: False)
     assert "may not mount" in str(what_is_missing())
 
 
-def test_missing_packages_are_named_as_apt_knows_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_packages_have_their_apt_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(packages, "SYSTEM_PATH", str(tmp_path))
     monkeypatch.setattr(packages, "_PLUGIN_FOLDERS", (tmp_path,))
     assert missing_packages() == sorted(PACKAGES)
 
 
-def test_a_busybox_that_needs_libraries_is_none_for_an_empty_image(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_dynamically_linked_busybox_counts_as_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in packages._PROGRAMS:
         (tmp_path / name).write_bytes(b"\x7fELF...../lib64/ld-linux-x86-64.so.2")
         (tmp_path / name).chmod(0o755)
@@ -56,7 +54,7 @@ def test_no_folder_of_the_hosts_python_is_mounted_twice() -> None:
 
 
 def test_control_groups_of_version_2_are_read_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """On plain files: it shows that the files are understood, not that a kernel obeys them."""
+    """On plain files: it shows that they are parsed correctly, not that a kernel obeys them."""
     monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     group = tmp_path / "node" / "pod"
     group.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A real training job as a pod: it runs to its end, tells how it learns, and its phases differ in what they use."""
+"""A real training job as a pod: it completes, reports its progress, and its stages differ in what they use."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from local_cluster.real_node.node import RealNode
 from local_cluster.real_node.training import progress_in, stages_in, training_pod
 
 WORKLOAD = "forest-sklearn"
-"""It imports in one thread and grows its trees in two."""
+"""It imports with one thread and trains with two."""
 
 SCALE = 0.4
-"""It trains for seconds then, on a fast machine, too: in less than one there are too few moments to compare."""
+"""Makes training last seconds even on a fast machine: in less than one there are too few samples to compare."""
 
 
-def test_a_training_job_runs_to_its_end_and_its_phases_differ(
+def test_a_training_job_completes_and_its_stages_differ_in_busy_threads(
     cluster: Cluster, real_node: RealNode, namespace: str
 ) -> None:
     name = "forest"
     real_node.run(namespace, training_pod(real_node, WORKLOAD, name=name, scale=SCALE))
-    with Watch(real_node.cgroup_of(namespace, name)) as watch:
+    with ThreadCounter(real_node.cgroup_of(namespace, name)) as counter:
         pod = real_node.wait_for_phase(namespace, name, "Succeeded", "Failed", timeout_s=180)
     log = real_node.log(namespace, name)
     assert pod.status.phase == "Succeeded", log
@@ -39,49 +39,49 @@ def test_a_training_job_runs_to_its_end_and_its_phases_differ(
     assert losses[-1] < losses[0], log
 
     timed = cluster.kubectl("logs", f"--namespace={namespace}", name, "--timestamps")
-    threads = watch.busy_threads_by_stage(timed)
+    threads = counter.busy_threads_by_stage(timed)
     assert threads["train"] > 1.3 * threads["import"], threads
 
 
-class Watch:
-    """How many threads of a control group want a core at each moment, looked at ten times a second until it is gone.
+class ThreadCounter:
+    """Counts the runnable threads of a control group ten times a second until it is gone.
 
-    Not how much CPU they get: on a busy machine that says more of the machine than of the job.
+    Their CPU time would depend on how busy the machine is.
     """
 
     def __init__(self, cgroup: Cgroup) -> None:
         self._cgroup = cgroup
-        self._seen: list[tuple[float, int]] = []
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._counts: list[tuple[float, int]] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._count, daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> ThreadCounter:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stopped.set()
         self._thread.join()
 
-    def _look(self) -> None:
-        while not self._over.wait(0.1):
+    def _count(self) -> None:
+        while not self._stopped.wait(0.1):
             try:
-                self._seen.append((time.time(), sum(map(_runnable_threads, self._cgroup.processes()))))
+                self._counts.append((time.time(), sum(map(_runnable_threads, self._cgroup.processes()))))
             except OSError:
                 return  # the container has ended
 
     def busy_threads_by_stage(self, timed_log: str) -> dict[str, float]:
-        """The mean number of runnable threads, of the moments with any, in each stage of a log with times."""
+        """The mean number of runnable threads, of samples with any, in each stage of a log with timestamps."""
         found = re.findall(r"^(\S{26})\S*Z stage=(\S+)", timed_log, re.MULTILINE)
         begins = [(datetime.fromisoformat(f"{stamp}+00:00").timestamp(), stage) for stamp, stage in found]
         busy: dict[str, list[int]] = {}
         for (start, stage), (end, _) in pairwise(begins):
-            busy.setdefault(stage, []).extend(n for at, n in self._seen if start <= at < end and n)
+            busy.setdefault(stage, []).extend(n for at, n in self._counts if start <= at < end and n)
         return {stage: sum(numbers) / len(numbers) for stage, numbers in busy.items() if numbers}
 
 
 def _runnable_threads(pid: int) -> int:
-    """Threads of the job that run or wait for a core; none of the shell around it, nor of what has just ended."""
+    """Threads of the job that run or wait for a core, without the shell around it and ended threads."""
     states = []
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Further schedulers: who places which pod, and what an HTTP extender has to say in it."""
+"""Additional schedulers, and how they call an HTTP extender."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ SMALL = resources({"cpu": "100m", "memory": "64Mi"})
 
 
 @pytest.fixture(scope="module")
-def asked(cluster: Cluster) -> Iterator[RecordingExtender]:
+def shared_extender(cluster: Cluster) -> Iterator[RecordingExtender]:
     extender = RecordingExtender(cluster.ports.free()).start()
-    scheduler = cluster.scheduler("asking", extender=extender.url, verbs=("filter", "prioritize", "preempt"))
+    scheduler = cluster.scheduler("extended", extender=extender.url, verbs=("filter", "prioritize", "preempt"))
     yield extender
     scheduler.stop()
     extender.stop()
 
 
 @pytest.fixture
-def extender(asked: RecordingExtender) -> RecordingExtender:
-    """The stand-in that scheduler `asking` calls: it lets everything pass and remembers nothing yet."""
-    asked.answers = Answers()
-    asked.calls.clear()
-    return asked
+def extender(shared_extender: RecordingExtender) -> RecordingExtender:
+    """The extender of scheduler `extended`: it refuses nothing and has no recorded calls yet."""
+    shared_extender.answers = Answers()
+    shared_extender.calls.clear()
+    return shared_extender
 
 
-def placed_by(scheduler: str, nodes: SimulatedNodes, **more: Any) -> dict[str, Any]:
-    return pod_spec(nodes.selector, SMALL, schedulerName=scheduler, **more)
+def spec_for(scheduler: str, nodes: SimulatedNodes, **fields: Any) -> dict[str, Any]:
+    return pod_spec(nodes.selector, SMALL, schedulerName=scheduler, **fields)
 
 
 def scheduled_condition(cluster: Cluster, namespace: str, pod: str) -> Any:
@@ -47,12 +47,12 @@ def scheduled_condition(cluster: Cluster, namespace: str, pod: str) -> Any:
     return next((condition for condition in conditions if condition.type == "PodScheduled"), None)
 
 
-def wait_for_reason(cluster: Cluster, namespace: str, pod: str, reason: str, words: str = "") -> None:
-    def said() -> bool:
+def wait_for_reason(cluster: Cluster, namespace: str, pod: str, reason: str, message: str = "") -> None:
+    def has_reason() -> bool:
         condition = scheduled_condition(cluster, namespace, pod)
-        return condition.reason == reason and words in (condition.message or "")
+        return condition.reason == reason and message in (condition.message or "")
 
-    wait_until(said, f"pod {pod} to be unscheduled for {reason} {words}", timeout_s=60)
+    wait_until(has_reason, f"pod {pod} to be unscheduled for {reason} {message}", timeout_s=60)
 
 
 def test_a_node_that_the_filter_refuses_is_never_used(
@@ -61,35 +61,35 @@ def test_a_node_that_the_filter_refuses_is_never_used(
     *refused, left = simulated_nodes.names
     extender.answers.refused = dict.fromkeys(refused, "the test refuses it")
     for name in ("a", "b", "c"):
-        create_pod(cluster, namespace, name, placed_by("asking", simulated_nodes))
+        create_pod(cluster, namespace, name, spec_for("extended", simulated_nodes))
 
     assert {node_of(cluster, namespace, name) for name in ("a", "b", "c")} == {left}
-    assert not extender.calls_for("a", "prioritize"), "with one node left there is nothing to weigh"
+    assert not extender.calls_for("a", "prioritize"), "with one node left there is nothing to score"
 
 
-def test_a_pod_waits_while_the_filter_refuses_every_node_and_says_why(
+def test_a_pod_is_unschedulable_with_the_reason_while_the_filter_refuses_every_node(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes, extender: RecordingExtender
 ) -> None:
     extender.answers.refused = dict.fromkeys(simulated_nodes.names, "the gang is not complete")
-    create_pod(cluster, namespace, "member", placed_by("asking", simulated_nodes))
+    create_pod(cluster, namespace, "member", spec_for("extended", simulated_nodes))
 
     wait_for_reason(cluster, namespace, "member", "Unschedulable", "4 the gang is not complete")
 
 
-def test_the_favourite_of_prioritize_is_chosen(
+def test_the_node_with_the_highest_prioritize_score_is_chosen(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes, extender: RecordingExtender
 ) -> None:
     for favourite in simulated_nodes.names[:2]:
         extender.answers.scores = {favourite: 10}
         pod = f"wants-{favourite}"
-        create_pod(cluster, namespace, pod, placed_by("asking", simulated_nodes))
+        create_pod(cluster, namespace, pod, spec_for("extended", simulated_nodes))
         assert node_of(cluster, namespace, pod) == favourite
 
 
-def test_the_extender_is_asked_with_the_keys_and_names_that_kubernetes_documents(
+def test_calls_of_the_extender_have_the_keys_that_kubernetes_documents(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes, extender: RecordingExtender
 ) -> None:
-    create_pod(cluster, namespace, "plain", placed_by("asking", simulated_nodes))
+    create_pod(cluster, namespace, "plain", spec_for("extended", simulated_nodes))
     node_of(cluster, namespace, "plain")
 
     calls = extender.calls_for("plain")
@@ -99,15 +99,15 @@ def test_the_extender_is_asked_with_the_keys_and_names_that_kubernetes_documents
         assert call.body["Nodes"] is None, "names only: the extender has its own view of the nodes"
         assert set(call.body["NodeNames"]) == set(simulated_nodes.names)
         assert call.body["Pod"]["metadata"]["namespace"] == namespace
-        assert call.body["Pod"]["spec"]["schedulerName"] == "asking"
+        assert call.body["Pod"]["spec"]["schedulerName"] == "extended"
         assert call.body["Pod"]["spec"]["containers"][0]["resources"] == SMALL
 
 
-def test_two_schedulers_work_side_by_side(
+def test_two_schedulers_each_place_their_own_pods(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes, extender: RecordingExtender
 ) -> None:
-    for scheduler in ("default-scheduler", "asking"):
-        create_pod(cluster, namespace, scheduler, placed_by(scheduler, simulated_nodes))
+    for scheduler in ("default-scheduler", "extended"):
+        create_pod(cluster, namespace, scheduler, spec_for(scheduler, simulated_nodes))
         node_of(cluster, namespace, scheduler)
 
     def placed() -> dict[str, str]:
@@ -115,19 +115,19 @@ def test_two_schedulers_work_side_by_side(
         by_pod = {event.involved_object.name: event.reporting_component for event in events}
         return by_pod if len(by_pod) == 2 else {}
 
-    said = wait_until(placed, "both schedulers to say what they placed", timeout_s=60)
-    assert said == {"default-scheduler": "default-scheduler", "asking": "asking"}
+    schedulers = wait_until(placed, "both schedulers to report what they placed", timeout_s=60)
+    assert schedulers == {"default-scheduler": "default-scheduler", "extended": "extended"}
     assert not extender.calls_for("default-scheduler")
 
 
-def test_a_gated_pod_is_not_shown_to_the_extender_before_its_gate_is_removed(
+def test_a_gated_pod_is_not_sent_to_the_extender_before_its_gate_is_removed(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes, extender: RecordingExtender
 ) -> None:
     gates = [{"name": "phasewise.dev/gang"}]
-    create_pod(cluster, namespace, "gated", placed_by("asking", simulated_nodes, schedulingGates=gates))
+    create_pod(cluster, namespace, "gated", spec_for("extended", simulated_nodes, schedulingGates=gates))
     wait_for_reason(cluster, namespace, "gated", "SchedulingGated")
-    create_pod(cluster, namespace, "later", placed_by("asking", simulated_nodes))
-    node_of(cluster, namespace, "later")  # the scheduler has been at work since
+    create_pod(cluster, namespace, "later", spec_for("extended", simulated_nodes))
+    node_of(cluster, namespace, "later")  # the scheduler has worked since
     assert not extender.calls_for("gated")
 
     removal = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
@@ -136,13 +136,13 @@ def test_a_gated_pod_is_not_shown_to_the_extender_before_its_gate_is_removed(
     assert extender.calls_for("gated", "filter")
 
 
-def test_without_its_extender_a_pod_waits_and_goes_on_when_it_is_back(
+def test_a_pod_waits_while_a_required_extender_is_down(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     extender = RecordingExtender(cluster.ports.free())
     scheduler = start_scheduler(cluster, "strict", extender=extender.url, verbs=("filter",), ignorable=False)
     try:
-        create_pod(cluster, namespace, "waits", placed_by("strict", simulated_nodes))
+        create_pod(cluster, namespace, "waits", spec_for("strict", simulated_nodes))
         wait_for_reason(cluster, namespace, "waits", "SchedulerError", "connection refused")
         extender.start()
         node_of(cluster, namespace, "waits")
@@ -152,26 +152,26 @@ def test_without_its_extender_a_pod_waits_and_goes_on_when_it_is_back(
         extender.stop()
 
 
-def test_an_ignorable_extender_that_is_down_is_passed_over(
+def test_an_ignorable_extender_that_is_down_is_skipped(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
-    nobody = f"http://127.0.0.1:{cluster.ports.free()}"
-    scheduler = start_scheduler(cluster, "lenient", extender=nobody, verbs=("filter", "prioritize"), ignorable=True)
+    unused_url = f"http://127.0.0.1:{cluster.ports.free()}"
+    scheduler = start_scheduler(cluster, "lenient", extender=unused_url, verbs=("filter", "prioritize"), ignorable=True)
     try:
-        create_pod(cluster, namespace, "goes-on", placed_by("lenient", simulated_nodes))
-        assert node_of(cluster, namespace, "goes-on") in simulated_nodes.names
+        create_pod(cluster, namespace, "placed", spec_for("lenient", simulated_nodes))
+        assert node_of(cluster, namespace, "placed") in simulated_nodes.names
     finally:
         scheduler.stop()
 
 
-def test_an_extender_that_hangs_keeps_a_pod_waiting_until_it_answers_again(
+def test_a_pod_waits_while_a_required_extender_hangs(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     extender = RecordingExtender(cluster.ports.free()).start()
     extender.answers.hangs = {"filter"}
     scheduler = start_scheduler(cluster, "short", extender=extender.url, verbs=("filter",), http_timeout_s=1.0)
     try:
-        create_pod(cluster, namespace, "held", placed_by("short", simulated_nodes))
+        create_pod(cluster, namespace, "held", spec_for("short", simulated_nodes))
         wait_for_reason(cluster, namespace, "held", "SchedulerError", "Client.Timeout exceeded")
         extender.answers = Answers()
         node_of(cluster, namespace, "held")
@@ -182,10 +182,10 @@ def test_an_extender_that_hangs_keeps_a_pod_waiting_until_it_answers_again(
 
 
 @pytest.mark.parametrize(("verb", "ignorable"), [("filter", True), ("prioritize", False)])
-def test_who_need_not_be_heard_is_passed_over_when_it_hangs(
+def test_an_optional_call_of_an_extender_that_hangs_is_skipped(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes, verb: str, ignorable: bool
 ) -> None:
-    """A filter only where it is ignorable; a prioritize in any case."""
+    """A filter call is optional if the extender is ignorable, a prioritize call always."""
     extender = RecordingExtender(cluster.ports.free()).start()
     extender.answers.hangs = {verb}
     scheduler = start_scheduler(
@@ -193,15 +193,15 @@ def test_who_need_not_be_heard_is_passed_over_when_it_hangs(
         ignorable=ignorable,
     )  # fmt: skip
     try:
-        create_pod(cluster, namespace, "goes-on", placed_by(scheduler.name.removeprefix("scheduler-"), simulated_nodes))
-        assert node_of(cluster, namespace, "goes-on") in simulated_nodes.names
-        assert extender.calls_for("goes-on", verb), "it was asked all the same"
+        create_pod(cluster, namespace, "placed", spec_for(scheduler.name.removeprefix("scheduler-"), simulated_nodes))
+        assert node_of(cluster, namespace, "placed") in simulated_nodes.names
+        assert extender.calls_for("placed", verb), "it was called nevertheless"
     finally:
         scheduler.stop()
         extender.stop()
 
 
-def test_a_scheduler_is_started_anew_when_its_environment_is_another_one(cluster: Cluster) -> None:
+def test_a_scheduler_is_restarted_when_its_environment_changes(cluster: Cluster) -> None:
     def started(**environment: str) -> int | None:
         return start_scheduler(cluster, "moody", extender=None, verbs=(), environment=environment).pid
 
@@ -215,14 +215,14 @@ def test_a_scheduler_is_started_anew_when_its_environment_is_another_one(cluster
         cluster.dismiss("scheduler-moody")
 
 
-def test_over_https_scheduler_and_extender_prove_to_each_other_who_they_are(
+def test_scheduler_and_extender_authenticate_each_other_over_https(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     certificate = cluster.authority.serving("extender", "127.0.0.1")
     extender = RecordingExtender(cluster.ports.free(), (*certificate, cluster.authority.file)).start()
     scheduler = start_scheduler(cluster, "encrypted", extender=extender.url, verbs=("filter",))
     try:
-        create_pod(cluster, namespace, "private", placed_by("encrypted", simulated_nodes))
+        create_pod(cluster, namespace, "private", spec_for("encrypted", simulated_nodes))
         node_of(cluster, namespace, "private")
         assert extender.calls_for("private", "filter")
         with pytest.raises(requests.exceptions.ConnectionError):  # no client certificate
@@ -234,7 +234,7 @@ def test_over_https_scheduler_and_extender_prove_to_each_other_who_they_are(
 
 @dataclass(frozen=True)
 class FullNode:
-    """A node without room left, the uids of the two pods that fill it, and a pod of which they are in the way."""
+    """A full node, the uids of the two pods that fill it, and the spec of a pod that must preempt one."""
 
     name: str
     low: set[str]
@@ -247,7 +247,7 @@ def full_node(cluster: Cluster, namespace: str, extender: RecordingExtender) -> 
     important = f"important-{namespace}"
     scheduling.create_priority_class({"metadata": {"name": important}, "value": 1000})
     node = cluster.start_nodes(1, cpu="2")
-    half = pod_spec(node.selector, resources({"cpu": "1"}), schedulerName="asking")
+    half = pod_spec(node.selector, resources({"cpu": "1"}), schedulerName="extended")
     low = {create_pod(cluster, namespace, name, half) for name in ("low-1", "low-2")}
     for name in ("low-1", "low-2"):
         node_of(cluster, namespace, name)
@@ -261,25 +261,25 @@ def uids_in(cluster: Cluster, namespace: str) -> set[str]:
     return {pod.metadata.uid for pod in pods if pod.metadata.deletion_timestamp is None}
 
 
-def test_preempt_is_asked_whom_an_important_pod_may_push_out_of_a_full_node(
+def test_preempt_is_called_with_the_proposed_victims_of_an_important_pod(
     cluster: Cluster, namespace: str, extender: RecordingExtender, full_node: FullNode
 ) -> None:
     create_pod(cluster, namespace, "high", full_node.important)
     assert node_of(cluster, namespace, "high") == full_node.name
 
-    asked = extender.calls_for("high", "preempt")[0].body
-    assert set(asked) == {"Pod", "NodeNameToVictims", "NodeNameToMetaVictims"}
-    assert asked["NodeNameToVictims"] is None
-    (proposed,) = asked["NodeNameToMetaVictims"][full_node.name]["Pods"]
+    request = extender.calls_for("high", "preempt")[0].body
+    assert set(request) == {"Pod", "NodeNameToVictims", "NodeNameToMetaVictims"}
+    assert request["NodeNameToVictims"] is None
+    (proposed,) = request["NodeNameToMetaVictims"][full_node.name]["Pods"]
     assert full_node.low - uids_in(cluster, namespace) == {proposed["UID"]}
 
 
-def test_preempt_may_forbid_pushing_anybody_out(
+def test_preempt_can_forbid_all_victims(
     cluster: Cluster, namespace: str, extender: RecordingExtender, full_node: FullNode
 ) -> None:
     extender.answers.victims = lambda proposed: {}
     create_pod(cluster, namespace, "high", full_node.important)
 
-    wait_until(lambda: extender.calls_for("high", "preempt"), "the scheduler to ask whom it may push out", timeout_s=60)
+    wait_until(lambda: extender.calls_for("high", "preempt"), "the scheduler to call preempt", timeout_s=60)
     wait_for_reason(cluster, namespace, "high", "Unschedulable", "no candidate node for preemption")
     assert full_node.low < uids_in(cluster, namespace)

@@ -1,4 +1,4 @@
-"""Simulated nodes: what the real control plane does with nodes that have no machine behind them."""
+"""Simulated nodes under the real control plane."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def test_a_deployment_on_a_hundred_nodes_runs(cluster: Cluster, namespace: str, 
         timeout_s=180,
         every_s=0.3,
     )
-    here = Counter(node for _, node in _placed(cluster, namespace))
-    assert set(here) <= set(hundred_nodes.names)
-    assert len(here) > 90, "the scheduler spreads a deployment over the nodes"
+    used = Counter(node for _, node in _placed(cluster, namespace))
+    assert set(used) <= set(hundred_nodes.names)
+    assert len(used) > 90, "the scheduler spreads a deployment over the nodes"
 
 
-def test_an_extended_resource_is_given_out_until_none_is_left(cluster: Cluster, namespace: str) -> None:
+def test_an_extended_resource_is_allocated_until_none_is_left(cluster: Cluster, namespace: str) -> None:
     nodes = cluster.start_nodes(1, extended={"nvidia.com/gpu": "4"})
     gpus = {"cpu": "1", "nvidia.com/gpu": "2"}
     for name in ("first", "second"):
@@ -68,7 +68,7 @@ def test_an_extended_resource_is_given_out_until_none_is_left(cluster: Cluster, 
     wait_until(lambda: _runs(cluster, namespace, "third"), "the third pod to get the first one's GPUs", timeout_s=60)
 
 
-def test_a_taint_keeps_away_what_does_not_tolerate_it(cluster: Cluster, namespace: str) -> None:
+def test_a_taint_keeps_away_pods_that_do_not_tolerate_it(cluster: Cluster, namespace: str) -> None:
     nodes = cluster.start_nodes(1, taints=[{"key": "accelerator", "value": "true", "effect": "NoSchedule"}])
     create(cluster, namespace, "intolerant", template(nodes.selector))
     create(
@@ -82,12 +82,12 @@ def test_a_taint_keeps_away_what_does_not_tolerate_it(cluster: Cluster, namespac
         lambda: (
             "untolerated taint" in condition(read(cluster, namespace, "intolerant"), "PodScheduled").get("message", "")
         ),
-        "the other one to be told of the taint",
+        "the other one to be refused for the taint",
         timeout_s=60,
     )
 
 
-def test_a_scheduling_gate_holds_a_pod_until_it_is_taken_away(
+def test_a_scheduling_gate_holds_a_pod_until_it_is_removed(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     gated = template(simulated_nodes.selector, schedulingGates=[{"name": "phasewise.dev/wait"}])
@@ -102,7 +102,7 @@ def test_a_scheduling_gate_holds_a_pod_until_it_is_taken_away(
     wait_until(lambda: _runs(cluster, namespace, "gated"), "the released pod to run", timeout_s=60)
 
 
-def test_removed_nodes_take_their_pods_with_them(cluster: Cluster, namespace: str) -> None:
+def test_removing_nodes_removes_their_pods(cluster: Cluster, namespace: str) -> None:
     nodes = cluster.start_nodes(2)
     create(cluster, namespace, "doomed", template(nodes.selector))
     wait_until(lambda: _runs(cluster, namespace, "doomed"), "the pod to run", timeout_s=60)
@@ -113,16 +113,16 @@ def test_removed_nodes_take_their_pods_with_them(cluster: Cluster, namespace: st
 
 
 def test_nodes_that_are_not_simulated_are_left_alone(cluster: Cluster, simulated_nodes: SimulatedNodes) -> None:
-    cluster.core.create_node({"metadata": {"name": "somebody-elses"}})
+    cluster.core.create_node({"metadata": {"name": "foreign"}})
     try:
         later = cluster.start_nodes(1)
         assert "Ready" in cluster.kubectl("get", "node", later.names[0])
-        assert not cluster.core.read_node("somebody-elses").status.conditions
+        assert not cluster.core.read_node("foreign").status.conditions
     finally:
-        cluster.core.delete_node("somebody-elses")
+        cluster.core.delete_node("foreign")
 
 
-def test_a_node_is_scraped_under_the_clusters_authority_only(cluster: Cluster, simulated_nodes: SimulatedNodes) -> None:
+def test_a_nodes_metrics_verify_only_with_our_authority(cluster: Cluster, simulated_nodes: SimulatedNodes) -> None:
     url = simulated_nodes.metrics_url(simulated_nodes.names[0])
     answer = requests.get(url, verify=str(cluster.authority.file), timeout=10)
     assert answer.status_code == 200
@@ -131,7 +131,7 @@ def test_a_node_is_scraped_under_the_clusters_authority_only(cluster: Cluster, s
         requests.get(url, verify=True, timeout=10)
 
 
-def test_the_identity_behind_simulated_nodes_may_not_read_secrets(
+def test_the_user_behind_simulated_nodes_may_not_read_secrets(
     cluster: Cluster, simulated_nodes: SimulatedNodes
 ) -> None:
     assert json.loads(cluster.kubectl("get", "nodes", "--output=json", identity="kwok"))["items"]

@@ -1,4 +1,4 @@
-"""Pods on simulated nodes: how they end, are killed, resized and evicted, and what they are seen to use."""
+"""Pods on simulated nodes: how they end, are killed, resized and evicted, and the usage they report."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ CPU, MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_set
 THROTTLED = "container_cpu_cfs_throttled_seconds_total"
 
 
-def running(cluster: Cluster, namespace: str, name: str, made: dict[str, Any]) -> str:
-    create(cluster, namespace, name, made)
+def running(cluster: Cluster, namespace: str, name: str, pod: dict[str, Any]) -> str:
+    create(cluster, namespace, name, pod)
     wait_until(lambda: status_of(cluster, namespace, name).get("ready"), f"{name} to run", timeout_s=60)
     return name
 
@@ -41,10 +41,10 @@ def resize(cluster: Cluster, namespace: str, name: str, **resources: dict[str, s
     cluster.core.patch_namespaced_pod_resize(name, namespace, wanted)
 
 
-def start_job(cluster: Cluster, namespace: str, selector: dict[str, str], **says: Any) -> None:
-    annotations = {"phasewise.dev/runs-for-s": "1", "phasewise.dev/exit-code": says.pop("exit_code", "0")}
-    pods = template(selector, annotations=annotations, restartPolicy=says.pop("restart"))
-    job = {"metadata": {"name": "training"}, "spec": {"template": pods, **says}}
+def start_job(cluster: Cluster, namespace: str, selector: dict[str, str], **fields: Any) -> None:
+    annotations = {"phasewise.dev/runs-for-s": "1", "phasewise.dev/exit-code": fields.pop("exit_code", "0")}
+    pods = template(selector, annotations=annotations, restartPolicy=fields.pop("restart"))
+    job = {"metadata": {"name": "training"}, "spec": {"template": pods, **fields}}
     client.BatchV1Api(cluster.client()).create_namespaced_job(namespace, job)
 
 
@@ -109,7 +109,7 @@ def test_an_eviction_that_a_disruption_budget_forbids_gets_429_and_its_cause(
     wait_until(evicted, "the wider budget to let it go", timeout_s=60)
 
 
-def test_a_resize_in_place_is_acknowledged_and_its_resources_shown(
+def test_a_resize_in_place_is_acknowledged_in_the_status(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     made = template(simulated_nodes.selector, requests={"cpu": "500m", "memory": "128Mi"}, limits={"memory": "256Mi"})
@@ -127,7 +127,7 @@ def test_a_resize_in_place_is_acknowledged_and_its_resources_shown(
 
 
 @pytest.mark.parametrize("reason", ["Infeasible", "Deferred"])
-def test_a_node_that_refuses_a_resize_says_so_and_gives_in_later(
+def test_a_refused_resize_is_reported_and_carried_out_once_the_node_allows_it(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes, reason: str
 ) -> None:
     made = template(simulated_nodes.selector, annotations={"phasewise.dev/resize": reason})
@@ -149,7 +149,7 @@ def test_a_node_that_refuses_a_resize_says_so_and_gives_in_later(
     assert not pending()
 
 
-def test_a_simulated_pod_past_its_memory_limit_is_killed_until_the_limit_is_raised(
+def test_a_simulated_pod_above_its_memory_limit_is_killed_until_the_limit_is_raised(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     running(cluster, namespace, "hungry", template(simulated_nodes.selector, limits={"memory": "256Mi"}))
@@ -173,7 +173,7 @@ def test_a_simulated_pod_past_its_memory_limit_is_killed_until_the_limit_is_rais
     assert status_of(cluster, namespace, "hungry")["restartCount"] == raised["restartCount"]
 
 
-def test_a_driven_series_that_passes_the_limit_kills_its_pod_and_begins_again_with_it(
+def test_a_usage_series_above_the_limit_kills_its_pod_and_restarts_with_it(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     made = template(simulated_nodes.selector, limits={"memory": "256Mi"})
@@ -184,7 +184,7 @@ def test_a_driven_series_that_passes_the_limit_kills_its_pod_and_begins_again_wi
     assert status_of(cluster, namespace, "growing")["lastState"]["terminated"]["reason"] == "OOMKilled"
     wait_until(
         lambda: container_metrics(cluster, namespace, "growing")[MEMORY] == 100 * MIB,
-        "the series to be seen at its beginning again",
+        "the series to be reported from its beginning again",
         timeout_s=60,
     )
 
@@ -199,12 +199,12 @@ def test_a_recorded_series_is_read_back_at_the_node_within_5_percent(
     seen: list[tuple[float, float]] = []
 
     def played_out() -> bool:
-        asked_s = time.time()
-        found = container_metrics(cluster, namespace, "training")
+        requested_s = time.time()
+        reported = container_metrics(cluster, namespace, "training")
         answered_s = time.time()
-        asked_for = [demand_at(played, moment - begin_s)[1] for moment in _moments(asked_s, answered_s)]
-        assert min(asked_for) * 0.95 <= found[MEMORY] <= max(asked_for) * 1.05
-        seen.append((answered_s, found[CPU]))
+        expected = [demand_at(played, moment - begin_s)[1] for moment in _moments(requested_s, answered_s)]
+        assert min(expected) * 0.95 <= reported[MEMORY] <= max(expected) * 1.05
+        seen.append((answered_s, reported[CPU]))
         return answered_s > begin_s + played.plays_for_s
 
     wait_until(played_out, "the series to be played out", timeout_s=60, every_s=0.4)
@@ -213,7 +213,7 @@ def test_a_recorded_series_is_read_back_at_the_node_within_5_percent(
     assert last - first == pytest.approx(wanted, rel=0.05)
 
 
-def test_a_series_that_repeats_goes_on_after_its_end(
+def test_a_repeating_series_continues_after_its_end(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     running(cluster, namespace, "periodic", template(simulated_nodes.selector))
@@ -223,7 +223,7 @@ def test_a_series_that_repeats_goes_on_after_its_end(
     for wanted in (100 * MIB, 200 * MIB):
         wait_until(
             lambda wanted=wanted: container_metrics(cluster, namespace, "periodic")[MEMORY] == wanted,
-            f"{wanted} bytes to be seen",
+            f"{wanted} bytes to be reported",
             timeout_s=60,
         )
     first_s, first = time.time(), container_metrics(cluster, namespace, "periodic")[CPU]
@@ -232,7 +232,7 @@ def test_a_series_that_repeats_goes_on_after_its_end(
     assert (second - first) / (second_s - first_s) == pytest.approx(0.5, rel=0.1), "the mean of a whole period"
 
 
-def test_the_cpu_time_of_a_series_is_its_demand_added_up() -> None:
+def test_the_cpu_time_of_a_series_is_the_sum_of_its_demand() -> None:
     for repeat in (False, True):
         played = Usage(np.array([0.5, 1.0, 0.25]), np.zeros(3), step_s=2.0, time_factor=4.0, repeat=repeat)
         fine_s = 0.01
@@ -241,7 +241,7 @@ def test_the_cpu_time_of_a_series_is_its_demand_added_up() -> None:
         assert played.plays_for_s == 1.5
 
 
-def test_cpu_above_the_limit_is_throttled_and_a_raise_ends_it(
+def test_cpu_above_the_limit_is_throttled_until_the_limit_is_raised(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     running(cluster, namespace, "busy", template(simulated_nodes.selector, limits={"cpu": "500m"}))
@@ -256,10 +256,10 @@ def test_cpu_above_the_limit_is_throttled_and_a_raise_ends_it(
 
     wait_until(lambda: rates() == pytest.approx((0.5, 0.5), rel=0.1), "half of it to be throttled", timeout_s=60)
     resize(cluster, namespace, "busy", limits={"cpu": "2"})
-    wait_until(lambda: rates() == pytest.approx((1.0, 0.0), rel=0.1, abs=0.01), "all of it to be had", timeout_s=60)
+    wait_until(lambda: rates() == pytest.approx((1.0, 0.0), rel=0.1, abs=0.01), "no throttling", timeout_s=60)
 
 
-def test_one_series_serves_all_pods_of_a_workload_and_those_that_come_later(
+def test_one_series_applies_to_all_pods_of_a_workload_including_later_ones(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     steady = Usage(cpu_cores=0.3, memory_bytes=200 * MIB)
@@ -282,19 +282,19 @@ def test_one_series_serves_all_pods_of_a_workload_and_those_that_come_later(
     names = [pod.metadata.name for pod in cluster.core.list_namespaced_pod(namespace).items]
     wait_until(
         lambda: {container_metrics(cluster, namespace, name)[MEMORY] for name in names} == {200.0 * MIB},
-        "all five to be seen with the same memory",
+        "all five to report the same memory",
         timeout_s=60,
     )
 
 
-def test_a_pod_that_needs_time_to_stop_is_there_for_that_time(
+def test_a_pod_that_needs_time_to_stop_exists_for_that_time(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     made = template(
         simulated_nodes.selector, annotations={"phasewise.dev/stops-after-s": "2"}, terminationGracePeriodSeconds=30
     )
     running(cluster, namespace, "slow", made)
-    asked_s = time.monotonic()
+    deleted_s = time.monotonic()
     cluster.core.delete_namespaced_pod("slow", namespace)
     assert read(cluster, namespace, "slow")["metadata"]["deletionTimestamp"]
 
@@ -302,10 +302,10 @@ def test_a_pod_that_needs_time_to_stop_is_there_for_that_time(
         return not cluster.core.list_namespaced_pod(namespace, field_selector="metadata.name=slow").items
 
     wait_until(gone, "it to stop", timeout_s=25)
-    assert time.monotonic() - asked_s > 0.9, "two whole seconds, counted from the second in which it was asked"
+    assert time.monotonic() - deleted_s > 0.9, "two whole seconds, counted from the second of the request"
 
 
 def _moments(from_s: float, until_s: float) -> list[float]:
-    """Moments between two, close enough together that no sample of a series is missed."""
+    """Times between two times, close enough together that no sample of a series is missed."""
     count = max(2, int((until_s - from_s) / 0.01))
     return [from_s + (until_s - from_s) * at / (count - 1) for at in range(count)]

@@ -1,4 +1,4 @@
-"""The real VPA components act on what is written into a VPA's status: what a recommender of ours may count on."""
+"""How the real VPA components act on a recommendation in a VPA's status."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wanted(pod: Any) -> Any:
 
 
 def granted(pod: Any) -> Any:
-    """The resources that the node says the container has."""
+    """The resources that the node reports for the container."""
     return pod.status.container_statuses[0].resources
 
 
@@ -72,7 +72,7 @@ def test_the_updater_resizes_a_simulated_pod_in_place_without_eviction(
     assert after.status.container_statuses[0].restart_count == 0
     assert wanted(after).limits == TWICE_THE_TARGET, "limits keep their ratio to the requests"
     resized = "InPlaceResizedByVPA"
-    wait_until(lambda: resized in event_reasons(vpa, namespace, before), "the updater to say what it did")
+    wait_until(lambda: resized in event_reasons(vpa, namespace, before), "an event of the updater")
     assert "EvictedByVPA" not in event_reasons(vpa, namespace, before)
 
 
@@ -91,16 +91,16 @@ def as_updater(vpa: Cluster) -> client.AuthorizationV1Api:
         ("patch", "verticalpodautoscalers", "status", False),
     ],
 )
-def test_the_updater_has_the_rights_that_upstream_gives_it_and_no_others(
+def test_the_updater_has_only_the_rights_that_upstream_gives_it(
     as_updater: client.AuthorizationV1Api, verb: str, resource: str, subresource: str | None, allowed: bool
 ) -> None:
     group = "autoscaling.k8s.io" if resource == "verticalpodautoscalers" else ""
-    asked = {"verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": "default"}
-    review = as_updater.create_self_subject_access_review({"spec": {"resourceAttributes": asked}})
+    right = {"verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": "default"}
+    review = as_updater.create_self_subject_access_review({"spec": {"resourceAttributes": right}})
     assert bool(review.status.allowed) is allowed
 
 
-def test_the_updater_resizes_a_real_pod_in_place_and_its_control_group_shows_it(
+def test_the_updater_resizes_a_real_pod_and_its_control_group_in_place(
     vpa: Cluster, namespace: str, real_node: RealNode
 ) -> None:
     limits = {"cpu": "400m", "memory": "96Mi"}
@@ -143,9 +143,7 @@ def test_a_pod_gets_the_target_when_it_is_created(
     assert "cpu request" in new.metadata.annotations["vpaUpdates"]
 
 
-def test_requests_only_leaves_the_limits_as_they_are(
-    vpa: Cluster, namespace: str, simulated_nodes: SimulatedNodes
-) -> None:
+def test_requests_only_leaves_limits_unchanged(vpa: Cluster, namespace: str, simulated_nodes: SimulatedNodes) -> None:
     roll_out(vpa, namespace, "job", pod_spec(simulated_nodes.selector, BEFORE))
     create_vpa(vpa, namespace, "job", container_policy={"controlledValues": "RequestsOnly"})
     recommend(vpa, namespace, "job", {"cpu": "250m", "memory": "300Mi"})
@@ -154,7 +152,7 @@ def test_requests_only_leaves_the_limits_as_they_are(
     assert granted(after).limits == BEFORE["limits"]
 
 
-def test_a_vpa_that_is_off_changes_nothing(vpa: Cluster, namespace: str, simulated_nodes: SimulatedNodes) -> None:
+def test_a_vpa_in_mode_off_changes_nothing(vpa: Cluster, namespace: str, simulated_nodes: SimulatedNodes) -> None:
     spec = pod_spec(simulated_nodes.selector, BEFORE)
     (off,) = roll_out(vpa, namespace, "off", spec)
     roll_out(vpa, namespace, "on", spec)
@@ -171,7 +169,7 @@ def test_a_vpa_that_is_off_changes_nothing(vpa: Cluster, namespace: str, simulat
     assert wanted(wait_for_successor(vpa, namespace, "off", off)).requests == BEFORE["requests"]
 
 
-def test_a_resize_that_the_node_calls_infeasible_ends_in_an_eviction(
+def test_an_infeasible_resize_ends_in_an_eviction(
     vpa: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     refusing = {"phasewise.dev/resize": "Infeasible"}
@@ -181,15 +179,15 @@ def test_a_resize_that_the_node_calls_infeasible_ends_in_an_eviction(
     recommend(vpa, namespace, "job", TARGET)
 
     after = wait_for_successor(vpa, namespace, "job", before)
-    assert wanted(after).requests == TARGET, "it comes back with what it could not get in place"
+    assert wanted(after).requests == TARGET, "it is recreated with the target that was infeasible in place"
     assert event_reasons(vpa, namespace, before) >= {"InPlaceResizedByVPA", "EvictedByVPA"}
 
 
 @pytest.mark.skipif(
     kubernetes_version().startswith("1.35."),
-    reason="before 1.36 only a kubelet refuses what its node has no room for, and simulated nodes have none",
+    reason="before 1.36 only a kubelet refuses a resize that does not fit its node, and simulated nodes have none",
 )
-def test_a_pod_that_outgrows_its_node_is_evicted_and_comes_back_on_a_larger_one(vpa: Cluster, namespace: str) -> None:
+def test_a_pod_that_outgrows_its_node_is_evicted_and_recreated_on_a_larger_one(vpa: Cluster, namespace: str) -> None:
     room = {"phasewise.dev/room": namespace}
     small = vpa.start_nodes(1, cpu="2", labels=room)
     (before,) = roll_out(vpa, namespace, "job", pod_spec(room, BEFORE))
@@ -205,7 +203,7 @@ def test_a_pod_that_outgrows_its_node_is_evicted_and_comes_back_on_a_larger_one(
     large.remove()
 
 
-def test_the_default_recommender_writes_what_metrics_say_and_a_margin(
+def test_the_default_recommender_recommends_the_measured_usage_and_a_margin(
     metrics_server: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     uses = {"phasewise.dev/cpu.main": "1", "phasewise.dev/memory.main": "1Gi"}
@@ -213,7 +211,7 @@ def test_the_default_recommender_writes_what_metrics_say_and_a_margin(
     roll_out(metrics_server, namespace, "job", spec, annotations=uses)
 
     def learned() -> dict[str, float]:
-        """At first, without a sample, it says its minimum."""
+        """At first, without a sample, it recommends its minimum."""
         target = recommendation(metrics_server, namespace, "job")["target"]
         amounts = {name: float(parse_quantity(quantity)) for name, quantity in target.items()}
         return amounts if amounts["cpu"] > 0.5 else {}
@@ -221,10 +219,10 @@ def test_the_default_recommender_writes_what_metrics_say_and_a_margin(
     recommender = metrics_server.vpa_recommender()
     try:
         collects_at = psutil.Process(recommender.pid).environ()["GOGC"]
-        assert collects_at == "100", "its memory is held against ours: it runs as it is shipped"
+        assert collects_at == "100", "it runs as shipped, since its memory is compared with ours"
         create_vpa(metrics_server, namespace, "job", recommender=None, update_mode="Off")
         target = wait_until(learned, "a recommendation from the pod's metrics", timeout_s=180, every_s=0.5)
     finally:
-        metrics_server.dismiss("vpa-recommender")  # or it would be at work in all other tests
+        metrics_server.dismiss("vpa-recommender")  # or it would act in all other tests
     # the upper end of the histogram's bucket (5 % wide), and 15 % on top
     assert target == pytest.approx({"cpu": 1.168, "memory": 1_238_659_775}, rel=0.07)

@@ -1,4 +1,4 @@
-"""The one way in which tests wait."""
+"""`wait_until`, which all tests wait with."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from local_cluster import waiting
 from local_cluster.waiting import NotInTime, wait_until
 
 
-class Watch:
-    """A clock that only sleeping moves, and how long each sleep was."""
+class FakeClock:
+    """A clock that only sleeping moves; it records the length of each sleep."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 100.0
@@ -27,44 +27,44 @@ class Watch:
 
 
 @pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    return Watch(monkeypatch)
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    return FakeClock(monkeypatch)
 
 
-def test_what_is_there_at_once_is_not_waited_for(watch: Watch) -> None:
+def test_a_condition_that_is_met_at_once_is_not_waited_for(clock: FakeClock) -> None:
     assert wait_until(lambda: "here", "it") == "here"
-    assert watch.slept_s == []
+    assert clock.slept_s == []
 
 
-def test_the_longer_it_takes_the_further_apart_the_looks_up_to_a_second(watch: Watch) -> None:
+def test_checks_become_less_frequent_over_time_down_to_one_per_second(clock: FakeClock) -> None:
     with pytest.raises(NotInTime):
         wait_until(lambda: False, "it", timeout_s=60, every_s=0.1)
-    assert watch.slept_s[:20] == pytest.approx([0.1] * 20)
-    assert watch.slept_s == sorted(watch.slept_s)
-    assert watch.slept_s[-1] == 1.0
-    assert len(watch.slept_s) < 150
+    assert clock.slept_s[:20] == pytest.approx([0.1] * 20)
+    assert clock.slept_s == sorted(clock.slept_s)
+    assert clock.slept_s[-1] == 1.0
+    assert len(clock.slept_s) < 150
 
 
-def test_a_look_that_takes_long_is_not_most_of_the_time(watch: Watch) -> None:
+def test_the_pause_after_a_slow_check_is_as_long_as_the_check(clock: FakeClock) -> None:
     def slow() -> bool:
-        watch.now_s += 0.5
+        clock.now_s += 0.5
         return False
 
     with pytest.raises(NotInTime):
         wait_until(slow, "it", timeout_s=10, every_s=0.1)
-    assert min(watch.slept_s) == 0.5
+    assert min(clock.slept_s) == 0.5
 
 
-def test_when_the_time_is_over_it_says_for_what_and_what_was_seen_last(watch: Watch) -> None:
+def test_a_timeout_names_the_awaited_condition_and_the_last_error(clock: FakeClock) -> None:
     def broken() -> bool:
         raise OSError("no such pod")
 
-    with pytest.raises(NotInTime, match=r"waited 5 s for the pod; last seen: OSError: no such pod") as said:
+    with pytest.raises(NotInTime, match=r"waited 5 s for the pod; last seen: OSError: no such pod") as raised:
         wait_until(broken, "the pod", timeout_s=5)
-    assert isinstance(said.value.__cause__, OSError)
+    assert isinstance(raised.value.__cause__, OSError)
 
 
-def test_what_failed_on_the_way_is_not_kept(watch: Watch) -> None:
+def test_objects_of_failed_checks_are_released(clock: FakeClock) -> None:
     class Connection:
         pass
 
@@ -77,7 +77,7 @@ def test_what_failed_on_the_way_is_not_kept(watch: Watch) -> None:
             raise OSError("refused")
         return True
 
-    gc.disable()  # a connection that only the collector closes is told as an error of whatever test runs by then
+    gc.disable()  # a connection that only the collector closes would be an error of whatever test runs then
     try:
         wait_until(third_time_lucky, "it")
         assert [each() for each in opened] == [None] * 3

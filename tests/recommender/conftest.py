@@ -1,4 +1,4 @@
-"""The command line as a caller sees it: arguments in, exit code and both outputs out."""
+"""Runs the command line in this process: arguments in, exit code and both output streams out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model folder comes back exactly, or not at all."""
+"""Model folders: saved and loaded exactly, and refused if damaged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_arrays_and_facts_come_back_exactly(folder: Path) -> None:
+def test_arrays_and_manifest_are_loaded_exactly_as_saved(folder: Path) -> None:
     arrays, manifest = artifacts.load(folder)
     assert manifest["lag"] == 3
     assert arrays.keys() == ARRAYS.keys()
@@ -30,27 +30,27 @@ def test_arrays_and_facts_come_back_exactly(folder: Path) -> None:
         np.testing.assert_array_equal(arrays[name], array)
 
 
-def test_the_same_arrays_make_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+def test_the_same_arrays_are_saved_as_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     artifacts.save(tmp_path / "again", ARRAYS, {"lag": 3})
     for name in (artifacts.MANIFEST, artifacts.ARRAYS):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
 
 
-def test_saving_again_replaces_the_model_and_leaves_nothing_beside_it(folder: Path) -> None:
+def test_saving_again_replaces_the_model_and_leaves_no_other_file(folder: Path) -> None:
     artifacts.save(folder, {"w": np.ones(1)}, {"lag": 1})
     assert artifacts.load(folder)[1]["lag"] == 1
-    assert os.listdir(folder.parent) == ["model"]  # noqa: PTH208  hidden names count too
+    assert os.listdir(folder.parent) == ["model"]  # noqa: PTH208  includes hidden files
 
 
-def test_a_folder_that_is_no_model_is_never_overwritten(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_model_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("ten years of work")
     with pytest.raises(Misuse, match="not a model folder"):
         artifacts.save(tmp_path, ARRAYS, {})
     assert (tmp_path / "thesis.tex").exists()
 
 
-@pytest.mark.parametrize("manifest", [b'{"name": "a web app"}', b"{", None], ids=["another kind", "no JSON", "a model"])
-def test_a_folder_with_a_manifest_and_the_work_of_others_is_never_overwritten(
+@pytest.mark.parametrize("manifest", [b'{"name": "a web app"}', b"{", None], ids=["foreign", "not JSON", "a model"])
+def test_a_folder_with_a_foreign_manifest_or_foreign_files_is_never_overwritten(
     folder: Path, manifest: bytes | None
 ) -> None:
     (folder / artifacts.ARRAYS).unlink()
@@ -71,7 +71,7 @@ def test_a_failed_save_leaves_the_old_model(folder: Path) -> None:
     assert os.listdir(folder.parent) == ["model"]  # noqa: PTH208
 
 
-def test_a_model_can_be_read_by_others(folder: Path) -> None:
+def test_a_model_folder_is_readable_by_other_users(folder: Path) -> None:
     assert folder.stat().st_mode & 0o055 == 0o055
 
 
@@ -90,7 +90,7 @@ def damage(folder: Path, how: str) -> None:
         manifest.unlink()
     elif how == "manifest cut off":
         manifest.write_bytes(manifest.read_bytes()[:40])
-    elif how == "not our manifest":
+    elif how == "foreign manifest":
         manifest.write_text('{"name": "something else"}')
     elif how == "newer":
         manifest.write_bytes(orjson.dumps({**facts, "schema": artifacts.SCHEMA + 1}))
@@ -103,7 +103,7 @@ def damage(folder: Path, how: str) -> None:
     elif how == "no checksum":
         del facts[artifacts.CHECKSUM_KEY]
         manifest.write_bytes(orjson.dumps(facts))
-    elif how == "a fact changed":
+    elif how == "edited field":
         manifest.write_bytes(orjson.dumps({**facts, "lag": 4}))
 
 
@@ -115,15 +115,15 @@ def damage(folder: Path, how: str) -> None:
         ("no arrays", "arrays.npz"),
         ("no manifest", "manifest.json"),
         ("manifest cut off", "not JSON"),
-        ("not our manifest", "not the manifest of a Phasewise model"),
+        ("foreign manifest", "not the manifest of a Phasewise model"),
         ("newer", "newer Phasewise"),
         ("older", "earlier Phasewise"),
         ("no checksum", "or edited"),
         ("another array's checksum", "does not match the arrays"),
-        ("a fact changed", "or edited"),
+        ("edited field", "or edited"),
     ],
 )
-def test_a_damaged_model_is_refused_with_its_file_and_a_remedy(folder: Path, how: str, message: str) -> None:
+def test_a_damaged_model_is_refused_naming_the_folder_and_the_problem(folder: Path, how: str, message: str) -> None:
     damage(folder, how)
     with pytest.raises(BadArtifact, match=message) as caught:
         artifacts.load(folder)
@@ -131,7 +131,7 @@ def test_a_damaged_model_is_refused_with_its_file_and_a_remedy(folder: Path, how
     assert caught.value.exit_code == 2
 
 
-def test_pickled_objects_are_refused_unread(tmp_path: Path) -> None:
+def test_pickled_objects_in_a_model_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "evil.npz", w=np.array([{"run": "me"}], dtype=object))
     with pytest.raises(BadArtifact, match="plain arrays"):
         artifacts.load_npz(tmp_path / "evil.npz", "evil.npz")

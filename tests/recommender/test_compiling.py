@@ -1,4 +1,4 @@
-"""Compiled loops: who compiles them, and what is told when nothing may be compiled."""
+"""Kernels: compiled in a subprocess, loaded from the cache, and recompiled when outdated."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from recommender.kernels.loading import NotCompiled, run_without_compiling
 def total(numbers):
     return sum(numbers)
 
-def rehearse():
+def warm_up():
     total((1.0, 2.0))
 
 if __name__ == "__main__":
-    rehearse()
+    warm_up()
 """
 
-COMPILED_HERE = "print(sum(loop.total.stats.cache_misses.values()), sum(loop.total.stats.cache_hits.values()))"
+PRINT_CACHE_COUNTS = "print(sum(loop.total.stats.cache_misses.values()), sum(loop.total.stats.cache_hits.values()))"
 
 
 @pytest.fixture
@@ -34,39 +34,39 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def said_by(program: str, folder: Path) -> str:
-    """What a process prints that finds `loop` in this folder, and keeps there what it compiles."""
+def output_of(program: str, folder: Path) -> str:
+    """The output of a process that imports `loop` from this folder and caches its kernels there."""
     paths = os.pathsep.join((str(folder), str(Path(__file__).parents[2])))
     environ = os.environ | {"PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(folder / "compiled")}
     command = (sys.executable, "-c", f"import loop\n{program}")
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_what_is_not_compiled_yet_is_compiled_by_another_process_and_then_loaded(folder: Path) -> None:
-    asked = f"loop.compile_in_subprocess(loop.rehearse, 'loop')\n{COMPILED_HERE}"
-    looked_for_and_missed, then_found = 1, 1
-    assert said_by(asked, folder) == f"{looked_for_and_missed} {then_found}"
-    assert said_by(asked, folder) == "0 1"
+def test_a_missing_kernel_is_compiled_by_a_subprocess_and_then_loaded(folder: Path) -> None:
+    program = f"loop.compile_in_subprocess(loop.warm_up, 'loop')\n{PRINT_CACHE_COUNTS}"
+    misses, hits = 1, 1
+    assert output_of(program, folder) == f"{misses} {hits}"
+    assert output_of(program, folder) == "0 1"
 
 
-def test_what_the_other_process_leaves_uncompiled_is_compiled_here(folder: Path) -> None:
-    does_nothing = "this"
-    said = said_by(f"loop.compile_in_subprocess(loop.rehearse, {does_nothing!r})\nprint(loop.total.signatures)", folder)
-    assert said == "[(UniTuple(float64, 2),)]"
+def test_a_kernel_that_the_subprocess_does_not_compile_is_compiled_in_this_process(folder: Path) -> None:
+    empty = "this"
+    found = output_of(f"loop.compile_in_subprocess(loop.warm_up, {empty!r})\nprint(loop.total.signatures)", folder)
+    assert found == "[(UniTuple(float64, 2),)]"
 
 
-def test_nothing_is_compiled_while_only_loading_is_allowed(folder: Path) -> None:
-    asked = """
+def test_run_without_compiling_raises_for_a_kernel_that_is_not_cached(folder: Path) -> None:
+    program = """
 try:
-    loop.run_without_compiling(loop.rehearse)
+    loop.run_without_compiling(loop.warm_up)
 except loop.NotCompiled as error:
     print(error, loop.total.signatures)
 """
-    assert said_by(asked, folder) == "total []"
+    assert output_of(program, folder) == "total []"
 
 
-def test_loops_are_loaded_without_linear_algebra_which_stays_there_for_others() -> None:
-    """It is 16 MiB in a recommender that never asks for it."""
+def test_kernels_load_without_scipy_linalg_which_can_still_be_imported() -> None:
+    """It takes 16 MiB that a recommender never uses."""
     program = """
 import sys
 import numpy as np
@@ -79,11 +79,11 @@ import scipy.linalg
 print(scipy.linalg.norm([3.0, 4.0]))
 """
     command, root = (sys.executable, "-c", program), Path(__file__).parents[2]
-    said = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
-    assert said.split() == ["False", "5.0"]
+    output = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    assert output.split() == ["False", "5.0"]
 
 
-OF_A_PAIR = """
+PAIR_MODULE = """
 from typing import NamedTuple
 from numba import njit
 
@@ -95,46 +95,46 @@ class {name}(NamedTuple):
 def total(pair):
     return pair.one + pair.other
 
-def asked():
+def result():
     return total({name}(1.0, 2.0))
 """
 
 
-def asked(folder: Path, module: str, *, dropping: bool = False) -> subprocess.CompletedProcess[str]:
-    """A process that prints what a module of a folder says when it is asked, with or without what is outdated."""
+def run_module(folder: Path, module: str, *, drop_first: bool = False) -> subprocess.CompletedProcess[str]:
+    """A process that prints `result()` of a module, after dropping outdated kernels of the folder if asked to."""
     environ = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     environ["PYTHONPATH"] = os.pathsep.join((str(folder), str(Path(__file__).parents[2])))
     drop = (
         "from pathlib import Path; from recommender.compiling import drop_outdated; "
         f"drop_outdated(Path({str(folder)!r}))\n"
     )
-    command = (sys.executable, "-B", "-c", f"{drop if dropping else ''}import {module}; print({module}.asked())")
+    command = (sys.executable, "-B", "-c", f"{drop if drop_first else ''}import {module}; print({module}.result())")
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
 
 
-def test_what_an_earlier_version_left_compiled_is_compiled_anew_also_where_its_classes_are_gone(tmp_path: Path) -> None:
-    (tmp_path / "pair.py").write_text(OF_A_PAIR.format(name="Pair"))
-    assert asked(tmp_path, "pair").stdout == "3.0\n"
+def test_kernels_of_an_earlier_version_are_recompiled_even_if_their_classes_are_gone(tmp_path: Path) -> None:
+    (tmp_path / "pair.py").write_text(PAIR_MODULE.format(name="Pair"))
+    assert run_module(tmp_path, "pair").stdout == "3.0\n"
     (index,) = (tmp_path / "__pycache__").glob("pair.total-*.nbi")
     long_ago = index.stat().st_mtime - 10.0
-    (tmp_path / "pair.py").write_text(OF_A_PAIR.format(name="Both"))
-    os.utime(tmp_path / "pair.py", (long_ago, long_ago))  # as installers do that keep the times of an archive
-    assert "Can't get attribute 'Pair'" in asked(tmp_path, "pair").stderr, "what happens if nobody looks"
-    assert asked(tmp_path, "pair", dropping=True).stdout == "3.0\n"
+    (tmp_path / "pair.py").write_text(PAIR_MODULE.format(name="Both"))
+    os.utime(tmp_path / "pair.py", (long_ago, long_ago))  # like installers that keep the times of an archive
+    assert "Can't get attribute 'Pair'" in run_module(tmp_path, "pair").stderr, "without dropping outdated kernels"
+    assert run_module(tmp_path, "pair", drop_first=True).stdout == "3.0\n"
     (kept,) = (tmp_path / "__pycache__").glob("pair.total-*.nbi")
     compiled_s = kept.stat().st_mtime
-    assert asked(tmp_path, "pair", dropping=True).stdout == "3.0\n"
-    assert kept.stat().st_mtime == compiled_s, "what is of the present version stays"
+    assert run_module(tmp_path, "pair", drop_first=True).stdout == "3.0\n"
+    assert kept.stat().st_mtime == compiled_s, "current kernels are kept"
 
 
-def test_a_module_that_calls_another_is_compiled_anew_when_that_one_is_replaced(tmp_path: Path) -> None:
-    """Numba keeps what the other was when it was compiled: it looks at the file of the caller alone."""
-    compiled = "from numba import njit\n{imports}\n@njit(cache=True)\ndef {name}():\n    return {value}\n"
-    (tmp_path / "called.py").write_text(compiled.format(imports="", name="answer", value=1))
+def test_a_kernel_is_recompiled_when_a_kernel_that_it_calls_is_replaced(tmp_path: Path) -> None:
+    """Numba checks only the file of the caller, and keeps the old code of the callee in it."""
+    source = "from numba import njit\n{imports}\n@njit(cache=True)\ndef {name}():\n    return {value}\n"
+    (tmp_path / "called.py").write_text(source.format(imports="", name="answer", value=1))
     (tmp_path / "caller.py").write_text(
-        compiled.format(imports="from called import answer", name="asked", value="answer()")
+        source.format(imports="from called import answer", name="result", value="answer()")
     )
-    assert asked(tmp_path, "caller").stdout == "1\n"
-    (tmp_path / "called.py").write_text(compiled.format(imports="", name="answer", value=2))
-    assert asked(tmp_path, "caller").stdout == "1\n", "what happens if nobody looks"
-    assert asked(tmp_path, "caller", dropping=True).stdout == "2\n"
+    assert run_module(tmp_path, "caller").stdout == "1\n"
+    (tmp_path / "called.py").write_text(source.format(imports="", name="answer", value=2))
+    assert run_module(tmp_path, "caller").stdout == "1\n", "without dropping outdated kernels"
+    assert run_module(tmp_path, "caller", drop_first=True).stdout == "2\n"

@@ -1,4 +1,4 @@
-"""What a memory kill costs: worked by hand, against the slow twin, and what must always hold."""
+"""Memory kills and their cost: worked examples, agreement with the reference, and properties."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recommender.judging import KillRules, judge_run
 from recommender.records import CPU, MEMORY, FloatArray, RunTally
-from tests.reference import memory as slow
+from tests.reference import memory as reference
 
 GIB = 2.0**30
 MIB = 2.0**20
@@ -22,7 +22,7 @@ def run_of(memory_gib: list[float]) -> FloatArray:
 
 
 def judged(memory_gib: list[float], allocated_gib: list[float], rules: KillRules, first: int = 0) -> RunTally:
-    """One decision for each sample from `first` on; 10 s a sample, 1 core and 4 GiB declared."""
+    """One decision per sample from `first` on; samples of 10 s, 1 core and 4 GiB declared."""
     usage = run_of(memory_gib)
     declared = np.tile([1.0, 4.0 * GIB], (len(usage), 1))
     allocations = np.array([[1.0, gib * GIB] for gib in allocated_gib])
@@ -30,7 +30,7 @@ def judged(memory_gib: list[float], allocated_gib: list[float], rules: KillRules
     return judge_run(usage, declared, positions, allocations, np.full(len(usage), 10.0), rules)
 
 
-def test_a_kill_costs_the_run_so_far_and_the_restart_and_leaves_a_floor() -> None:
+def test_a_kill_costs_the_run_so_far_and_a_restart_and_raises_the_floor() -> None:
     # Killed at the third sample, 20 s old, with 2 GiB: the floor is 2.4. It redoes 20 s and restarts for 120 s.
     tally = judged([1, 2, 2.3, 2.3], [2, 2, 2, 2], KillRules())
     assert (tally.kills, tally.killed_runs, tally.runs) == (1, 1, 1)
@@ -40,14 +40,14 @@ def test_a_kill_costs_the_run_so_far_and_the_restart_and_leaves_a_floor() -> Non
     assert tally.net_saved(MEMORY) == pytest.approx(1 - (88 + 140 * 2.4) / 160)
 
 
-def test_a_floor_that_is_still_too_low_is_killed_at_the_same_sample_again() -> None:
+def test_a_run_whose_floor_is_still_too_low_is_killed_again_at_the_same_sample() -> None:
     # 2 -> 2.4 -> 2.88 -> 3.456: three kills before 3 GiB fit.
     tally = judged([1, 3], [2, 2], KillRules(restart_s=0.0))
     assert tally.kills == 3
     assert tally.lost[MEMORY] == pytest.approx(10 * (2.4 + 2.88 + 3.456) * GIB)
 
 
-def test_a_small_floor_grows_by_a_hundred_mib() -> None:
+def test_a_small_floor_is_raised_by_100_mib() -> None:
     tally = judged([0.05, 0.12], [0.1, 0.1], KillRules(restart_s=0.0))
     assert tally.kills == 1
     assert tally.lost[MEMORY] == pytest.approx(10 * (0.1 * GIB + 100 * MIB))
@@ -58,20 +58,20 @@ def test_only_the_work_since_the_last_checkpoint_is_lost() -> None:
     assert tally.lost[MEMORY] == pytest.approx(10 * 2.4 * GIB)
 
 
-def test_what_was_declared_is_in_force_until_a_decision_is() -> None:
-    # Decided at sample 0, in force from sample 2 on: what is used before is judged by the declared 4 GiB.
+def test_the_declared_amounts_are_in_force_until_the_first_decision_is() -> None:
+    # Decided at sample 0, in force from sample 2 on: use before that is judged by the declared 4 GiB.
     assert judged([3, 3, 1], [2, 2, 2], KillRules(apply_delay=2)).kills == 0
     assert judged([3, 3, 3], [2, 2, 2], KillRules(apply_delay=2)).killed_runs == 1
 
 
-def test_samples_before_the_first_decision_make_a_run_older_and_are_not_judged() -> None:
+def test_samples_before_the_first_decision_add_to_the_age_but_are_not_judged() -> None:
     tally = judged([9, 9, 3], [2], KillRules(restart_s=0.0), first=2)
     assert tally.kills == 3
     assert tally.declared[MEMORY] == pytest.approx(40 * GIB)
     assert tally.lost[MEMORY] == pytest.approx(20 * (2.4 + 2.88 + 3.456) * GIB)
 
 
-def test_use_as_large_as_the_allocation_is_no_kill() -> None:
+def test_use_equal_to_the_allocation_does_not_kill() -> None:
     assert judged([2, 2, 2], [2, 2, 2], KillRules()).kills == 0
 
 
@@ -79,19 +79,19 @@ levels = st.lists(st.one_of(st.just(math.nan), st.floats(0.01, 20.0)), min_size=
 
 
 @given(levels, st.lists(st.floats(0.1, 20.0), min_size=30, max_size=30), st.integers(0, 5))
-@example([0.1 * (1 + 2e-16)], [0.1] * 30, 0)  # as large as the allocation, but for rounding
-def test_it_agrees_with_the_slow_twin(memory: list[float], allocated: list[float], first: int) -> None:
+@example([0.1 * (1 + 2e-16)], [0.1] * 30, 0)  # equal to the allocation except for rounding
+def test_kills_and_their_cost_agree_with_the_reference(memory: list[float], allocated: list[float], first: int) -> None:
     first = min(first, len(memory) - 1)
     tally = judged(memory, allocated[first : len(memory)], KillRules(), first)
     in_force = [(1.0, gib * GIB) for gib in allocated[: len(memory)]]
-    kills, reserved, lost = slow.kills_of([m * GIB for m in memory], in_force, 10.0, first, 120.0)
+    kills, reserved, lost = reference.kills_of([m * GIB for m in memory], in_force, 10.0, first, 120.0)
     assert tally.kills == kills
     assert tally.reserved[MEMORY] == pytest.approx(reserved)
     assert tally.lost[MEMORY] == pytest.approx(lost)
 
 
 @given(st.lists(st.floats(0.01, 20.0), min_size=1, max_size=30), st.floats(0.1, 20.0), st.floats(1.0, 3.0))
-def test_more_memory_never_kills_more(memory: list[float], allocated: float, factor: float) -> None:
+def test_more_memory_never_kills_more_runs(memory: list[float], allocated: float, factor: float) -> None:
     n = len(memory)
     less = judged(memory, [allocated] * n, KillRules())
     more = judged(memory, [allocated * factor] * n, KillRules())
@@ -99,5 +99,5 @@ def test_more_memory_never_kills_more(memory: list[float], allocated: float, fac
     assert judged(memory, [20.0] * n, KillRules()).kills == 0
 
 
-def test_nothing_is_said_of_savings_where_nothing_was_declared() -> None:
+def test_savings_are_nan_where_nothing_is_declared() -> None:
     assert math.isnan(RunTally(runs=1).net_saved(MEMORY))

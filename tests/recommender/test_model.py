@@ -1,4 +1,4 @@
-"""A model folder whose parts cannot be reckoned with is refused, by the name of what is wrong."""
+"""A model folder with invalid contents is refused, naming the folder and the field."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ def graph_of_fewer_phases(_: Parts, manifest: Parts) -> None:
     manifest["graph"] = graph_io.to_document(PhaseGraph(3))
 
 
-def first_lost(numbers: np.ndarray) -> np.ndarray:
+def first_nan(numbers: np.ndarray) -> np.ndarray:
     return np.where(np.arange(numbers.size).reshape(numbers.shape) == 0, np.nan, numbers)
 
 
-SPOILT = {
-    "one share where two are meant": (training(target_violation=0.02), r"training\.target_violation is 0\.02"),
-    "shares in words": (training(target_violation=["5 %", "5 %"]), r"training\.target_violation"),
-    "more than all may violate": (training(target_violation=[5, 5]), r"training\.target_violation"),
-    "a cycle in words": (training(cycle_s="10m"), r"training\.cycle_s is '10m'"),
-    "facts that are none": (lambda _, manifest: manifest.update(training=None), "are inconsistent"),
-    "features without names": (lambda _, manifest: manifest.update(features=[{"name": 1}] * 4), "features"),
-    "a mean that is lost": (array("scaler.mean", first_lost), r"scaler\.mean"),
-    "a centre that is lost": (array("centres.root", first_lost), r"centres\.root"),
-    "a reach that is lost": (array("centres.reach", first_lost), r"centres\.reach"),
-    "a graph of other phases": (graph_of_fewer_phases, "graph has 3 phases, not 12 and the unknown"),
+INVALID = {
+    "one share instead of two": (training(target_violation=0.02), r"training\.target_violation is 0\.02"),
+    "shares as text": (training(target_violation=["5 %", "5 %"]), r"training\.target_violation"),
+    "shares above one": (training(target_violation=[5, 5]), r"training\.target_violation"),
+    "cycle as text": (training(cycle_s="10m"), r"training\.cycle_s is '10m'"),
+    "no training facts": (lambda _, manifest: manifest.update(training=None), "are inconsistent"),
+    "feature names that are not text": (lambda _, manifest: manifest.update(features=[{"name": 1}] * 4), "features"),
+    "scaler mean of NaN": (array("scaler.mean", first_nan), r"scaler\.mean"),
+    "centre of NaN": (array("centres.root", first_nan), r"centres\.root"),
+    "reach of NaN": (array("centres.reach", first_nan), r"centres\.reach"),
+    "graph of other phases": (graph_of_fewer_phases, "graph has 3 phases, not 12 and the unknown"),
     "statistics of other phases": (array("phases.usage_mean", lambda table: table[:3]), "usage_mean"),
-    "a code of next year": (array("crbm.delay", lambda _: np.array(10**9)), "delay 1000000000"),
+    "delay out of range": (array("crbm.delay", lambda _: np.array(10**9)), "delay 1000000000"),
 }
 
 
-@pytest.mark.parametrize(("spoil", "said"), SPOILT.values(), ids=SPOILT.keys())
-def test_what_cannot_be_reckoned_with_is_refused_with_the_folder_and_the_field(
-    tmp_path: Path, spoil: Callable[[Parts, Parts], None], said: str
+@pytest.mark.parametrize(("change", "message"), INVALID.values(), ids=INVALID.keys())
+def test_invalid_contents_are_refused_with_the_folder_and_the_field(
+    tmp_path: Path, change: Callable[[Parts, Parts], None], message: str
 ) -> None:
     BUNDLED.save(tmp_path / "m")
     arrays, manifest = artifacts.load(tmp_path / "m")
-    spoil(arrays, manifest)
+    change(arrays, manifest)
     artifacts.save(tmp_path / "m", arrays, {k: v for k, v in manifest.items() if not k.startswith("arrays")})
-    with pytest.raises(BadArtifact, match=said) as caught:
+    with pytest.raises(BadArtifact, match=message) as caught:
         models.load(tmp_path / "m")
     assert str(tmp_path / "m") in str(caught.value)

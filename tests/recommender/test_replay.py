@@ -1,4 +1,4 @@
-"""The dry run: worked by hand, against the slow twin, recomputed from its own decisions."""
+"""The dry run: worked examples, agreement with the reference, and its table recomputed from its decisions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines import replay as slow
+from baselines import replay as reference
 from recommender.decisions import decisions_written
 from recommender.errors import Misuse, NotEnoughData
 from recommender.judging import ReplayOptions, decision_positions, judge
@@ -37,7 +37,7 @@ class Model:
 
 
 def labels_of(series: UsageSeries) -> PhaseTrace:
-    """A stand-in for a detector: high CPU is phase 1, a gap carries on."""
+    """A stand-in for a detector: high CPU is phase 1, a gap keeps the phase."""
     high = pd.Series(np.where(series.present, series.usage[:, 0] > 1, np.nan)).ffill().fillna(-1)
     return PhaseTrace(high.to_numpy().astype(np.int64), 2)
 
@@ -46,7 +46,7 @@ def plan_of(series: UsageSeries, names: Sequence[str] = NAMES) -> Plan:
     return Plan([REGISTRY.make(name, Model) for name in names], labels_of(series))
 
 
-def planned(*names: str) -> Callable[[UsageSeries], Plan]:
+def plans_with(*names: str) -> Callable[[UsageSeries], Plan]:
     return partial(plan_of, names=names)
 
 
@@ -73,13 +73,13 @@ def random_series(seed: int, n: int = 200, container: str = "c", *, gaps: float 
 
 
 def run(*series: UsageSeries, names: Sequence[str] = NAMES, **options: float) -> ReplayResult:
-    return replay(series, planned(*names), ReplayOptions(cycle_samples=8, **options))  # type: ignore[arg-type]
+    return replay(series, plans_with(*names), ReplayOptions(cycle_samples=8, **options))  # type: ignore[arg-type]
 
 
 def test_a_small_container_worked_by_hand() -> None:
     """Cycle 2, decisions at samples 4 (from cells 2-3: 3 cores, 30 bytes) and 6 (from cells 4-5: 4 cores, 20 bytes)."""
     usage = [(1, 10), (1, 10), (3, 30), (2, 10), (2, 20), (4, 10), (4, 25), (NAN, NAN)]
-    result = replay([series_of(usage)], planned("prev.step.max"), ReplayOptions(cycle_samples=2))
+    result = replay([series_of(usage)], plans_with("prev.step.max"), ReplayOptions(cycle_samples=2))
     assert result.totals()["prev.step.max"] == Tally(
         samples=3,
         judged_s=45.0,
@@ -94,12 +94,12 @@ def test_a_small_container_worked_by_hand() -> None:
     assert (result.step_s, result.cycle_s, result.policies) == (15.0, 30.0, ("prev.step.max",))
 
 
-def test_the_cycle_that_is_told_is_the_whole_samples_that_an_allocation_held() -> None:
-    result = replay([series_of([(1, 10)] * 12)], planned("prev.step.max"), ReplayOptions(cycle_s=40.0))
+def test_the_reported_cycle_is_rounded_to_whole_samples() -> None:
+    result = replay([series_of([(1, 10)] * 12)], plans_with("prev.step.max"), ReplayOptions(cycle_s=40.0))
     assert result.cycle_s == 45.0
 
 
-def test_the_first_decision_comes_after_four_samples_and_gaps_are_none() -> None:
+def test_the_first_decision_follows_four_samples_and_empty_cycles_have_none() -> None:
     assert decision_positions(np.ones(14, bool), 4, 3).tolist() == [4, 8, 12]
     present = np.array([0, 1, 0, 1, 1, 1, 0, 0, 0, 0, 1, 0, 1], bool)
     # Four samples are seen by cell 6; the cycle of cells 6-8 is a gap, those of 9-11 and 12 are not.
@@ -113,7 +113,7 @@ def test_fewer_than_five_samples_have_no_decision(samples: int) -> None:
     assert not len(decision_positions(present, 4, 3))
 
 
-def test_a_short_container_is_left_out_and_counted() -> None:
+def test_a_container_with_too_few_samples_is_left_out_and_listed() -> None:
     short = series_of([(1, 1)] * 4 + [(NAN, NAN)] * 9, container="short")
     result = run(short, random_series(1))
     assert result.left_out == (("short", "4 samples, a decision that can be judged needs 5"),)
@@ -121,29 +121,29 @@ def test_a_short_container_is_left_out_and_counted() -> None:
 
 
 @pytest.mark.parametrize("allocated", [0.1, 0.3, 0.7, 1.1, 3.3, 1e9 / 3])
-def test_five_percent_more_exactly_is_no_violation(allocated: float) -> None:
+def test_use_of_exactly_105_percent_is_no_violation(allocated: float) -> None:
     usage = np.array([[allocated * 1.05] * 2, [allocated * 1.050001] * 2, [1.05 * 10 * allocated / 10] * 2])
     tally = judge(usage, np.array([0]), np.array([[allocated, allocated]]), np.ones(3), 1.05)
     assert tally.violations == (1, 1)
 
 
-def test_an_oom_event_is_a_run_however_long() -> None:
-    """10, 11 | gap | 12, at a decision 13 | 9 | 14, 14: two runs above 9.5; the gap and the decision end none."""
+def test_consecutive_samples_above_the_allocation_are_one_oom_event() -> None:
+    """Two events above 9.5: 10, 11, gap, 12, decision, 13; and 14, 14. Gap and decision end none."""
     memory = [10, 11, NAN, 12, 13, 9, 14, 14]
     usage = np.column_stack([np.multiply(memory, 0.01), memory])
     allocations = np.array([[1.0, 9.5], [1.0, 9.5]])
     assert judge(usage, np.array([0, 4]), allocations, np.ones(8), 1.05).oom_events == 2
 
 
-def test_a_sample_at_the_allocation_ends_a_run() -> None:
+def test_a_sample_equal_to_the_allocation_ends_an_oom_event() -> None:
     usage = np.array([[0.0, 10], [0.0, 9], [0.0, 10]])
     assert judge(usage, np.array([0]), np.array([[1.0, 9.0]]), np.ones(3), 1.05).oom_events == 2
 
 
-def test_samples_taken_as_they_come_stand_until_the_next_one() -> None:
+def test_without_a_grid_a_sample_lasts_until_the_next_one() -> None:
     usage = [(1, 10)] * 4 + [(1, 10), (2, 20), (1, 10)]
     series = series_of(usage, step_s=0.0, timestamps=[0, 10, 20, 30, 40, 100, 110])
-    tally = replay([series], planned("ground.truth"), ReplayOptions(cycle_samples=2)).totals()["ground.truth"]
+    tally = replay([series], plans_with("ground.truth"), ReplayOptions(cycle_samples=2)).totals()["ground.truth"]
     # 60 s, 10 s, and for the last one the median distance of 10 s.
     assert tally.judged_s == 80.0
     assert tally.used == (1 * 60 + 2 * 10 + 1 * 10, 10 * 60 + 20 * 10 + 10 * 10)
@@ -161,18 +161,18 @@ def test_all_policies_are_judged_on_the_same_samples() -> None:
     assert set(result.totals()) == set(NAMES)
 
 
-def test_the_use_itself_has_neither_slack_nor_violation() -> None:
+def test_ground_truth_has_neither_slack_nor_violations() -> None:
     tally = run(random_series(3)).totals()["ground.truth"]
     assert (tally.slack, tally.shortage, tally.violations, tally.oom_events) == ((0, 0), (0, 0), (0, 0), 0)
 
 
 @given(draw=st.integers(0, 2**32 - 1), n=st.integers(5, 80), cycle=st.integers(1, 9))
 @settings(max_examples=25, deadline=None, report_multiple_bugs=False)
-def test_every_tally_agrees_with_the_slow_twin(draw: int, n: int, cycle: int) -> None:
+def test_every_tally_agrees_with_the_reference(draw: int, n: int, cycle: int) -> None:
     series = random_series(draw, n, gaps=0.3)
     judged = replay_container(series, plan_of(series), ReplayOptions(cycle_samples=cycle))
     demand = Model.phase_mean + 2 * Model.phase_sd
-    container = slow.Container(
+    container = reference.Container(
         samples=[None if np.isnan(row[0]) else (row[0], row[1]) for row in series.usage.tolist()],
         times=series.timestamps.tolist(),
         requests=[(4.0, 4e9)] * n,
@@ -184,8 +184,8 @@ def test_every_tally_agrees_with_the_slow_twin(draw: int, n: int, cycle: int) ->
         assert not container.decisions()
         return
     for name, tally in judged.replay.tallies.items():
-        made = [(position, amount) for position, amount in slow.allocations(name, container) if amount is not None]
-        expected = slow.judged(container, made, 15.0)
+        rows = [(position, amount) for position, amount in reference.allocations(name, container) if amount is not None]
+        expected = reference.judged(container, rows, 15.0)
         found = {
             "samples": tally.samples,
             "oom_events": tally.oom_events,
@@ -219,7 +219,7 @@ def test_the_oracle_wastes_least_among_policies_without_a_violation(draw: int, n
 
 
 def recomputed(decisions: pd.DataFrame, series: Sequence[UsageSeries], step_s: float) -> pd.DataFrame:
-    """The table, from the decisions file and the input, as a stranger would compute it."""
+    """The table, computed from the decisions file and the input alone."""
     usage = pd.concat(
         pd.DataFrame({"container": s.container, "timestamp": s.timestamps, "cpu": s.usage[:, 0], "mem": s.usage[:, 1]})
         for s in series
@@ -248,7 +248,7 @@ def recomputed(decisions: pd.DataFrame, series: Sequence[UsageSeries], step_s: f
     return pd.DataFrame(rows).groupby("policy").sum()
 
 
-def test_the_whole_table_can_be_computed_again_from_the_decisions(tmp_path: Path) -> None:
+def test_the_table_can_be_recomputed_from_the_decisions(tmp_path: Path) -> None:
     series = [random_series(seed, 150, f"c{seed}", gaps=0.2) for seed in range(3)]
     with decisions_written(tmp_path / "d.parquet") as writer:
         result = replay(series, plan_of, ReplayOptions(cycle_samples=8), decisions_to=writer)
@@ -271,12 +271,12 @@ def test_the_whole_table_can_be_computed_again_from_the_decisions(tmp_path: Path
         assert found == pytest.approx(table.loc[name].to_dict(), rel=1e-9), name
 
 
-def test_the_decisions_name_the_first_sample_they_cover(tmp_path: Path) -> None:
+def test_decisions_have_the_timestamp_of_the_first_sample_they_cover(tmp_path: Path) -> None:
     usage = [(1.0, 10.0)] * 4 + [(NAN, NAN), (2, 20), (3, 30)]
     with decisions_written(tmp_path / "d.parquet") as writer:
         replay(
             [series_of(usage)],
-            planned("ground.truth", "prev.step.max"),
+            plans_with("ground.truth", "prev.step.max"),
             ReplayOptions(cycle_samples=2),
             decisions_to=writer,
         )
@@ -294,14 +294,14 @@ def test_the_decisions_name_the_first_sample_they_cover(tmp_path: Path) -> None:
     ]
 
 
-def test_a_row_that_one_container_lacks_is_left_out_of_all_with_a_note(tmp_path: Path) -> None:
-    """`static` is not known of a container that declares nothing."""
+def test_a_row_that_one_container_lacks_is_left_out_for_all_with_a_note(tmp_path: Path) -> None:
+    """A container that declares nothing has no row `static`."""
     series, played = random_series(1), Played(Tally(), RunTally(), (np.array([START + 60]), np.ones((1, 2))), {})
     silent = series_of(random_series(2).usage, container="silent", requests=None)
     with decisions_written(tmp_path / "d.parquet") as writer:
         result = replay(
             [series, silent],
-            planned("prev.step.max"),
+            plans_with("prev.step.max"),
             ReplayOptions(),
             decisions_to=writer,
             rows=("static",),
@@ -315,11 +315,11 @@ def test_a_row_that_one_container_lacks_is_left_out_of_all_with_a_note(tmp_path:
     assert set(pd.read_parquet(tmp_path / "d.parquet").policy) == {"prev.step.max"}
 
 
-def test_nothing_to_judge_is_said() -> None:
+def test_a_replay_with_nothing_to_judge_raises_not_enough_data() -> None:
     with pytest.raises(NotEnoughData, match="none of the 1 containers has the 5 samples"):
         run(series_of([(1, 1)] * 3))
     with pytest.raises(NotEnoughData, match="declare no request"):
-        replay([series_of([(1, 1)] * 9)], planned(), ReplayOptions(), rows=("static",), played={"c": {}})
+        replay([series_of([(1, 1)] * 9)], plans_with(), ReplayOptions(), rows=("static",), played={"c": {}})
 
 
 def test_an_interrupted_dry_run_leaves_no_file_behind(tmp_path: Path) -> None:
@@ -336,39 +336,39 @@ def test_an_interrupted_dry_run_leaves_no_file_behind(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_replay_of_a_replay_is_identical() -> None:
+def test_two_replays_of_the_same_series_are_identical() -> None:
     series = [random_series(seed, 90, f"c{seed}") for seed in range(3)]
     assert run(*series).containers == run(*series).containers
 
 
 def test_each_container_is_replayed_by_its_own_plan() -> None:
-    asked = []
+    planned = []
 
     def plan_for(series: UsageSeries) -> Plan:
-        asked.append(series.container)
+        planned.append(series.container)
         policy = REGISTRY.make("ground.truth" if series.container == "a" else "prev.step.max")
         return Plan([replace(policy, name="fold")])
 
     result = replay(
         [random_series(1, container="a"), random_series(1, container="b")], plan_for, ReplayOptions(cycle_samples=8)
     )
-    assert asked == ["a", "b"]
+    assert planned == ["a", "b"]
     assert result.containers[0].tallies["fold"].slack == (0.0, 0.0)
     assert result.containers[1].tallies["fold"].slack > (0.0, 0.0)
 
 
-def test_series_are_read_one_at_a_time_and_progress_is_told() -> None:
-    told: list[int] = []
+def test_series_are_read_one_at_a_time_and_progress_is_reported() -> None:
+    reported: list[int] = []
     read: list[int] = []
 
     def source() -> Iterator[UsageSeries]:
         for seed in range(3):
-            assert len(told) == seed
+            assert len(reported) == seed
             read.append(seed)
             yield random_series(seed, 50 + seed)
 
-    replay(source(), plan_of, ReplayOptions(), progress=told.append)
-    assert told == [50, 51, 52]
+    replay(source(), plan_of, ReplayOptions(), progress=reported.append)
+    assert reported == [50, 51, 52]
 
 
 def steady(container: str, cpu_cores: float, n: int = 40) -> UsageSeries:
@@ -379,14 +379,14 @@ def rising(container: str, n: int) -> UsageSeries:
     return series_of([(0.1 * 1.2**i, 1e9) for i in range(n)], container=container)
 
 
-def test_the_containers_drawn_are_those_that_save_or_suffer_most() -> None:
+def test_timelines_are_kept_of_containers_with_most_savings_and_most_harm() -> None:
     series = [
         *(steady(f"saves{cores}", cores) for cores in (1.0, 4.0, 2.0, 0.5)),
-        *(rising(f"suffers{n}", n) for n in (12, 20, 16)),
+        *(rising(f"harmed{n}", n) for n in (12, 20, 16)),
     ]
-    result = replay(series, planned("prev.step.max", "histogram"), ReplayOptions(cycle_samples=4), timelines=4)
-    drawn = [line.container for line in result.timelines]
-    assert drawn == ["saves4.0", "saves2.0", "suffers20", "suffers16"]
+    result = replay(series, plans_with("prev.step.max", "histogram"), ReplayOptions(cycle_samples=4), timelines=4)
+    kept = [line.container for line in result.timelines]
+    assert kept == ["saves4.0", "saves2.0", "harmed20", "harmed16"]
     line = result.timelines[0]
     assert set(line.decisions) == set(line.explanations) == {"prev.step.max", "histogram"}
     times, amounts = line.decisions["prev.step.max"]
@@ -394,7 +394,7 @@ def test_the_containers_drawn_are_those_that_save_or_suffer_most() -> None:
     assert amounts.tolist() == [[4.0, 1e9]] * 9
 
 
-def test_saving_and_suffering_are_counted_against_the_baseline() -> None:
+def test_saving_and_harm_of_a_steady_container_by_hand() -> None:
     (container,) = run(steady("c", 1.0), names=["prev.step.max"]).containers
     declared = judge(steady("c", 1.0).usage, np.array([4]), np.array([[4.0, 4e9]]), np.full(40, 15.0), 1.05)
     container = replace(container, tallies=container.tallies | {"static": declared})
@@ -410,6 +410,6 @@ def test_saving_and_suffering_are_counted_against_the_baseline() -> None:
         (lambda: ReplayOptions(cycle_s=0.0), "0 seconds"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(attempt: Callable[[], object], message: str) -> None:
+def test_an_empty_cycle_is_refused(attempt: Callable[[], object], message: str) -> None:
     with pytest.raises(Misuse, match=message):
         attempt()

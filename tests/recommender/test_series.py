@@ -1,4 +1,4 @@
-"""The grid: a worked example, agreement with the slow twin, what must not change, and what is refused."""
+"""The grid of a series: worked examples, agreement with the reference, invariants and refusals."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from recommender.errors import BadInput
 from recommender.records import FloatArray
 from recommender.series import ContainerSamples, interval_counts, median_interval_s, to_series
-from tests.reference import series as twin
+from tests.reference import series as reference
 
 NAN = float("nan")
 
 
-def samples_of(rows: Sequence[tuple[float, float, float]], **more: object) -> ContainerSamples:
+def samples_of(rows: Sequence[tuple[float, float, float]], **columns: object) -> ContainerSamples:
     table = np.array(rows, dtype=np.float64)
-    return ContainerSamples("c", table[:, 0], table[:, 1:].copy(), **more)  # type: ignore[arg-type]
+    return ContainerSamples("c", table[:, 0], table[:, 1:].copy(), **columns)  # type: ignore[arg-type]
 
 
 def median_of(containers: list[list[float]]) -> float:
@@ -29,8 +29,8 @@ def median_of(containers: list[list[float]]) -> float:
     return median_interval_s([interval_counts(times, starts)])
 
 
-def test_a_grid_by_hand() -> None:
-    """Step 10 from 100: 104 joins 100; 119 is cell 2, its hole to 135 is short; 160 is three cells on, a gap."""
+def test_a_grid_worked_by_hand() -> None:
+    """Step 10 from 100: 104 joins 100; 119 is cell 2, the hole to 135 is short; 160 is three cells later, a gap."""
     rows = [(100, 1.0, 10.0), (104, 3.0, 8.0), (119, 5.0, 20.0), (135, 7.0, 30.0), (160, 9.0, 40.0)]
     features = {"gpu": np.array([2.0, 4.0, NAN, 6.0, 8.0])}
     requests = np.array([[1.0, 50.0], [2.0, 60.0], [2.0, 60.0], [4.0, NAN], [4.0, 70.0]])
@@ -44,7 +44,7 @@ def test_a_grid_by_hand() -> None:
     np.testing.assert_array_equal(series.requests[:, 1], [60.0, 60.0, 60.0, 60.0, NAN, NAN, 70.0])
 
 
-def test_a_moment_recorded_empty_stays_a_gap_even_between_near_samples() -> None:
+def test_a_sample_recorded_as_nan_stays_a_gap_even_between_close_samples() -> None:
     series = to_series(samples_of([(0, 1.0, 1.0), (15, NAN, NAN), (29, 2.0, 2.0)]), 15.0)
     np.testing.assert_array_equal(series.usage[:, 0], [1.0, NAN, 2.0])
 
@@ -56,17 +56,17 @@ def test_an_interval_of_two_steps_is_a_gap_and_one_just_shorter_is_jitter() -> N
     np.testing.assert_array_equal(jitter.usage[:, 0], [1.0, 1.0, 2.0])
 
 
-def test_half_of_a_cell_up_belongs_to_the_later_cell() -> None:
+def test_a_sample_half_way_between_cells_belongs_to_the_later_cell() -> None:
     series = to_series(samples_of([(float(t), float(t), 1.0) for t in (0, 15, 30, 45, 60)]), 10.0)
     np.testing.assert_array_equal(series.usage[:, 0], [0.0, 0.0, 15.0, 30.0, 30.0, 45.0, 60.0])
 
 
-def test_a_fractional_step_gives_rounded_seconds() -> None:
+def test_timestamps_of_a_fractional_step_are_rounded_to_seconds() -> None:
     series = to_series(samples_of([(0.0, 1.0, 1.0), (2.5, 1.0, 1.0), (5.0, 1.0, 1.0), (7.5, 1.0, 1.0)]), 2.5)
     assert series.timestamps.tolist() == [0, 3, 5, 8]
 
 
-def test_without_a_grid_samples_come_as_they_are() -> None:
+def test_without_a_grid_samples_are_unchanged() -> None:
     rows = [(3.0, 1.0, 5.0), (4.0, NAN, NAN), (90.0, 2.0, 6.0)]
     series = to_series(samples_of(rows), None)
     assert (series.step_s, series.timestamps.tolist()) == (0.0, [3, 4, 90])
@@ -74,7 +74,7 @@ def test_without_a_grid_samples_come_as_they_are() -> None:
 
 
 @st.composite
-def irregular(draw: st.DrawFn) -> list[twin.Row]:
+def irregular(draw: st.DrawFn) -> list[reference.Row]:
     times = sorted(draw(st.sets(st.integers(0, 400), min_size=1, max_size=40)))
     values = st.one_of(st.just(NAN), st.integers(0, 64).map(lambda quarter: quarter / 4))
     rows = []
@@ -86,24 +86,24 @@ def irregular(draw: st.DrawFn) -> list[twin.Row]:
 
 @settings(deadline=None)
 @given(rows=irregular(), step_s=st.sampled_from([1.0, 2.5, 7.0, 15.0, 60.0]))
-def test_it_agrees_with_the_slow_twin(rows: list[twin.Row], step_s: float) -> None:
+def test_the_grid_agrees_with_the_reference(rows: list[reference.Row], step_s: float) -> None:
     series = to_series(samples_of(rows), step_s)
-    expected = np.array(twin.grid(rows, step_s), dtype=np.float64)
+    expected = np.array(reference.grid(rows, step_s), dtype=np.float64)
     np.testing.assert_array_equal(series.timestamps, expected[:, 0])
     np.testing.assert_allclose(series.usage, expected[:, 1:], rtol=1e-12)
 
 
 @settings(deadline=None)
 @given(times=st.lists(st.lists(st.integers(0, 10_000), min_size=1, max_size=20, unique=True).map(sorted), min_size=1))
-def test_the_median_interval_agrees_with_the_slow_twin(times: list[list[int]]) -> None:
+def test_the_median_interval_agrees_with_the_reference(times: list[list[int]]) -> None:
     containers = [[float(time) for time in one] for one in times]
     if all(len(one) < 2 for one in containers):
         assert np.isnan(median_of(containers))
     else:
-        assert median_of(containers) == pytest.approx(twin.median_interval(containers), abs=1e-9)
+        assert median_of(containers) == pytest.approx(reference.median_interval(containers), abs=1e-9)
 
 
-def test_the_median_is_the_same_counted_in_parts() -> None:
+def test_the_median_interval_is_the_same_when_counted_in_parts() -> None:
     rng = np.random.default_rng(3)
     times = [np.cumsum(rng.integers(1, 40, size=50)).astype(np.float64) for _ in range(4)]
     parts = [interval_counts(one, np.array([0, len(one)])) for one in times]
@@ -117,7 +117,7 @@ def test_the_median_is_the_same_counted_in_parts() -> None:
     start=st.integers(0, 2_000_000_000),
     data=st.data(),
 )
-def test_data_that_lie_on_a_grid_pass_unchanged(cells: set[int], step_s: int, start: int, data: Any) -> None:
+def test_data_on_a_grid_are_unchanged(cells: set[int], step_s: int, start: int, data: Any) -> None:
     index = np.array(sorted(cells)) - min(cells)
     usage: FloatArray = np.array(
         [[data.draw(st.floats(0, 1e3)), data.draw(st.floats(0, 1e12))] for _ in index], dtype=np.float64

@@ -1,4 +1,4 @@
-"""Durations, cores and bytes are read and printed as people write them."""
+"""Durations, cores and bytes, parsed and formatted."""
 
 import doctest
 
@@ -20,23 +20,23 @@ DURATIONS = [("15s", 15), ("10m", 600), ("1h30m", 5400), ("2.5", 2.5), ("500ms",
 
 
 @pytest.mark.parametrize(("text", "seconds"), DURATIONS)
-def test_a_duration_is_read_as_prometheus_writes_it(text: str, seconds: float) -> None:
+def test_a_duration_in_prometheus_notation_is_parsed(text: str, seconds: float) -> None:
     assert parse_duration_s(text) == seconds
 
 
 @given(st.integers(1, 10**6))
-def test_a_printed_duration_of_at_most_two_units_is_read_back(minutes: int) -> None:
+def test_a_formatted_duration_is_parsed_back_up_to_two_units(minutes: int) -> None:
     seconds = minutes * 60.0
-    cut_off = 3600 if minutes >= 24 * 60 else 0  # days and hours are shown, the minutes behind them are not
+    cut_off = 3600 if minutes >= 24 * 60 else 0  # from a day on, minutes are not shown
     assert 0 <= seconds - parse_duration_s(format_duration(seconds)) <= cut_off
 
 
 @pytest.mark.parametrize("text", ["", "0", "-5m", "ten", "5x", "1h-3m", "nan", "inf"])
-def test_what_is_no_positive_duration_is_refused_with_an_example(text: str) -> None:
+def test_text_that_is_not_a_positive_duration_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(Misuse, match="10m"):
         parse_duration_s(text)
 
 
-def test_cores_and_bytes_keep_three_digits_where_they_matter() -> None:
+def test_cores_and_bytes_are_formatted_in_suitable_units() -> None:
     assert [format_cpu(c) for c in (0, 0.0254, 1, 12.345, 250)] == ["0m", "25m", "1.00", "12.35", "250"]
     assert [format_memory(b) for b in (2048, 5 << 20, 3 << 30, 2 << 40)] == ["2Ki", "5Mi", "3.00Gi", "2.00Ti"]

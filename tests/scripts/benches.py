@@ -21,9 +21,9 @@ from local_cluster.rig import clusters_folder, recorded_processes
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 
-def invoke(script: str, *words: object, lent: Cluster | None = None) -> Result:
-    """Run a script with these arguments, on the lent cluster; unexpected exceptions are raised."""
-    return CliRunner().invoke(_command_of(script), [str(word) for word in words], obj=lent, catch_exceptions=False)
+def invoke(script: str, *arguments: object, on: Cluster | None = None) -> Result:
+    """Run a script with these arguments, on this cluster if given; unexpected exceptions are raised."""
+    return CliRunner().invoke(_command_of(script), [str(word) for word in arguments], obj=on, catch_exceptions=False)
 
 
 def _command_of(script: str) -> click.Command:
@@ -37,17 +37,17 @@ def _command_of(script: str) -> click.Command:
 
 
 @contextlib.contextmanager
-def stopped_at_the_keyboard(script: str, *words: object) -> Iterator[subprocess.Popen[str]]:
+def interrupted_script(script: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
     """Run a script as a process, and interrupt it at the end of the block."""
-    command = [sys.executable, str(SCRIPTS / script), *map(str, words)]
+    command = [sys.executable, str(SCRIPTS / script), *map(str, arguments)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
             yield process
         finally:
             process.send_signal(signal.SIGINT)
-            told = process.stderr.read()
-    assert "all that was started is ended" in told
+            errors = process.stderr.read()
+    assert "all that was started is ended" in errors
     assert process.returncode == 130
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks borrow the cluster of the session."""
+"""Benchmarks use the cluster of the session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEPT = ("kwok", "metrics-server", "vpa-admission-controller")
 
 
 @pytest.fixture
-def lent(cluster: Cluster) -> Iterator[Cluster]:
+def borrowed(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster for a benchmark that uses it as its own; its former state is restored afterwards."""
     from local_cluster.clearing import clear_namespace  # noqa: PLC0415
 

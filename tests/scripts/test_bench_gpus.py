@@ -36,14 +36,14 @@ KINDS = Kinds(*np.array([[4000, 1000, 0, 0], [1000, 1000, 1, 500], [2000, 1000, 
 
 
 def trace_of(*nodes: tuple[int, int], kind_of: tuple[int, ...] = (HALF,), runs_s: float = 100.0) -> GpuTrace:
-    """Nodes of (cores, GPUs) with memory enough; pods that come a second apart."""
+    """Nodes of (cores, GPUs) with enough memory; pods that arrive a second apart."""
     cores, gpus = np.array(nodes).T
     came_s = np.arange(len(kind_of), dtype=float)
     memory = np.full(len(nodes), 100_000)
     return GpuTrace(KINDS, np.array(kind_of), came_s, np.full(len(kind_of), runs_s), cores * 1000, memory, gpus)
 
 
-class FirstThatFits:
+class FirstNode:
     """Takes the first node."""
 
     def __init__(self, fleet: Fleet, seed: int) -> None:
@@ -59,7 +59,7 @@ class FirstThatFits:
 # -- the nodes ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_share_goes_to_the_fullest_gpu_that_has_it_and_whole_gpus_must_be_unused() -> None:
+def test_a_share_goes_to_the_fullest_gpu_with_room_and_a_whole_gpu_must_be_unused() -> None:
     fleet = Fleet(trace_of((16, 2)))
     first, second = fleet.take(0, HALF), fleet.take(0, HALF)
     assert first.gpus.tolist() == second.gpus.tolist() == [0]
@@ -73,7 +73,7 @@ def test_a_share_goes_to_the_fullest_gpu_that_has_it_and_whole_gpus_must_be_unus
 
 
 @given(st.lists(st.tuples(st.sampled_from([CPU_ONLY, HALF, ONE, TWO]), st.booleans()), max_size=40))
-def test_nothing_is_given_twice_and_all_comes_back(steps: list[tuple[int, bool]]) -> None:
+def test_no_capacity_is_allocated_twice_and_all_is_released(steps: list[tuple[int, bool]]) -> None:
     fleet, placements = Fleet(trace_of((16, 2), (8, 1), (8, 0))), list[tuple[Placement, int]]()
     for kind, ends in steps:
         if ends and placements:
@@ -91,8 +91,8 @@ def test_nothing_is_given_twice_and_all_comes_back(steps: list[tuple[int, bool]]
 # -- the policies ------------------------------------------------------------------------------------------------------
 
 
-def test_the_schedulers_own_strategies_by_hand() -> None:
-    """A pod of one GPU and 2 cores comes to three nodes of 8 cores: one GPU of two taken with 2 cores, unused, none."""
+def test_scores_of_the_schedulers_strategies_by_hand() -> None:
+    """A pod of one GPU and 2 cores; nodes of 8 cores: one of two GPUs and 2 cores used, nothing used, without GPUs."""
     fleet = Fleet(trace_of((8, 2), (8, 2), (8, 0)))
     fleet.take(0, ONE)
     memory = 0.01
@@ -107,17 +107,17 @@ def test_the_schedulers_own_strategies_by_hand() -> None:
     assert best_fit(fleet, ONE).argmax() == 0
 
 
-def test_fragments_are_what_the_workload_cannot_use_in_the_mean() -> None:
-    """One GPU has 500, one 300, one is unused; CPU is there for all but pods of two GPUs.
+def test_fragmentation_is_the_mean_gpu_capacity_that_the_workload_cannot_use() -> None:
+    """Three GPUs have 500, 300 and 1,000 left, and CPU suffices for all but pods of two GPUs.
 
-    Of five pods one has no GPU and counts nowhere, two take a half (300 are of no use to them), one a whole GPU (800),
-    and one has no room at all (1,800).
+    Of five pods one has no GPU and counts nothing, two need a half (300 are useless to them), one a whole GPU (800),
+    and one does not fit at all (1,800).
     """
-    told = fragments(np.array([4000]), np.array([100_000]), np.array([[500, 300, 1000]]), KINDS)
-    assert told.tolist() == [pytest.approx((2 * 300 + 800 + 1800) / 5)]
+    found = fragments(np.array([4000]), np.array([100_000]), np.array([[500, 300, 1000]]), KINDS)
+    assert found.tolist() == [pytest.approx((2 * 300 + 800 + 1800) / 5)]
 
 
-def test_the_gradient_puts_a_half_beside_a_half_and_keeps_cpu_where_gpus_are() -> None:
+def test_the_gradient_fills_shared_gpus_and_keeps_cpu_of_gpu_nodes_free() -> None:
     fleet = Fleet(trace_of((10, 2), (10, 2), (10, 0)))
     fleet.take(1, HALF)
     gradient, everywhere = FragmentationGradient(fleet), np.arange(3)
@@ -136,29 +136,29 @@ def test_the_gradient_puts_a_half_beside_a_half_and_keeps_cpu_where_gpus_are() -
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_every_policy_fills_the_nodes_the_same_way_again_until_no_kind_fits(name: str) -> None:
+def test_every_policy_fills_the_nodes_reproducibly_until_no_kind_fits(name: str) -> None:
     trace = trace_of((16, 2), (16, 4), (8, 1), kind_of=(CPU_ONLY, HALF, HALF, ONE, TWO))
     one, again = fill(trace, POLICIES[name], 1), fill(trace, POLICIES[name], 1)
     assert one == again
     assert 0.5 < one.when_requested[0] <= one.when_requested[1] <= one.in_the_end <= 1.0
 
 
-def test_pods_that_find_no_room_wait_in_their_order_until_another_ends() -> None:
-    """One GPU for four halves of 1,000 s that come a second apart: the last two wait for the first two."""
-    made: list[FirstThatFits] = []
+def test_pods_that_do_not_fit_wait_in_order_until_another_ends() -> None:
+    """One GPU for four halves of 1,000 s that arrive a second apart: the last two wait for the first two."""
+    policies: list[FirstNode] = []
 
     def make(fleet: Fleet, seed: int) -> Policy:
-        made.append(FirstThatFits(fleet, seed))
-        return made[-1]
+        policies.append(FirstNode(fleet, seed))
+        return policies[-1]
 
     waited = play_trace(trace_of((16, 1), kind_of=(HALF,) * 4, runs_s=1000.0), make, 0)
     assert (waited.pods, waited.long) == (4, 2)
     assert waited.mean_s == (998 + 998) / 4
-    assert made[0].ends == [0, 1, 2, 3]
-    assert play_trace(trace_of((16, 1), kind_of=(TWO, HALF)), FirstThatFits, 0).pods == 1, "two GPUs fit nowhere"
+    assert policies[0].ends == [0, 1, 2, 3]
+    assert play_trace(trace_of((16, 1), kind_of=(TWO, HALF)), FirstNode, 0).pods == 1, "two GPUs fit nowhere"
 
 
-def test_some_nodes_have_the_gpus_asked_for_and_a_largest_one() -> None:
+def test_drawn_nodes_have_the_requested_number_of_gpus_and_a_largest_node() -> None:
     trace = trace_of(*[(16, 2)] * 20, (16, 8), *[(16, 0)] * 20)
     for seed in range(5):
         drawn = trace.on(some_nodes(trace, 12, seed))
@@ -166,7 +166,7 @@ def test_some_nodes_have_the_gpus_asked_for_and_a_largest_one() -> None:
         assert drawn.gpus.max() == 8
 
 
-# -- the trace, and what is told ---------------------------------------------------------------------------------------
+# -- the trace and the output ------------------------------------------------------------------------------------------
 
 
 def lists_in(folder: Path) -> Path:
@@ -184,11 +184,11 @@ def test_the_lists_are_read_as_published(tmp_path: Path) -> None:
     assert trace.kinds.pods[trace.kind_of].tolist() == [2, 2, 1]
     assert trace.kinds.gpu_total_milli[trace.kind_of].tolist() == [500, 500, 0]
     assert trace.came_s.tolist() == [0.0, 10.0, 20.0]
-    assert trace.runs_s.tolist() == [85.0, 90.0, 90.0], "one that was never scheduled counts from when it came"
+    assert trace.runs_s.tolist() == [85.0, 90.0, 90.0], "a pod that was never scheduled counts from its creation"
     assert trace.gpus.tolist() == [2, 0]
 
 
-def test_the_same_lists_as_parquet_are_read_alike_and_first(tmp_path: Path) -> None:
+def test_parquet_lists_are_read_like_csv_and_preferred(tmp_path: Path) -> None:
     published = read_trace(lists_in(tmp_path))
     for name, file in (("pods", "openb_pod_list_default.csv"), ("nodes", "openb_node_list_all_node.csv")):
         pd.read_csv(tmp_path / file).to_parquet(tmp_path / f"openb_{name}.parquet")
@@ -199,7 +199,7 @@ def test_the_same_lists_as_parquet_are_read_alike_and_first(tmp_path: Path) -> N
     assert same.gpus.tolist() == published.gpus.tolist()
 
 
-def test_a_list_that_is_missing_or_lacks_a_column_is_named_with_where_to_have_it_from(tmp_path: Path) -> None:
+def test_a_missing_list_is_named_with_its_source_and_a_missing_column_by_name(tmp_path: Path) -> None:
     done = invoke("bench_placement", "--rows", "gpus", "--gpu-trace", tmp_path)
     assert done.exit_code == 2
     assert "neither openb_pods.parquet nor openb_pod_list_default.csv" in done.stderr
@@ -210,14 +210,14 @@ def test_a_list_that_is_missing_or_lacks_a_column_is_named_with_where_to_have_it
         read_trace(tmp_path)
 
 
-def test_who_names_no_trace_is_told_where_to_have_it_from_before_anything_runs() -> None:
+def test_without_a_trace_its_source_is_named_before_anything_runs() -> None:
     done = invoke("bench_placement", "--rows", "offline,gpus")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "--gpu-trace" in done.stderr
     assert "github.com/alibaba/clusterdata" in done.stderr
 
 
-def test_the_row_is_printed_and_written(tmp_path: Path) -> None:
+def test_the_gpu_rows_are_printed_and_written(tmp_path: Path) -> None:
     done = invoke("bench_placement", "--rows", "gpus", "--fills", 1, "--gpu-trace", lists_in(tmp_path),
                   "--json", tmp_path / "r.json")  # fmt: skip
     assert done.exit_code == 0, done.output
@@ -227,12 +227,12 @@ def test_the_row_is_printed_and_written(tmp_path: Path) -> None:
     assert all(row["filled"]["in_the_end"] == 1.0 for row in read), "halves fill two GPUs"
 
 
-def test_the_mean_over_orders_is_told_with_its_spread() -> None:
+def test_the_mean_over_orders_is_printed_with_its_spread() -> None:
     found: list[GpuResult] = []
     run_gpus(trace_of((16, 8), (8, 1), kind_of=(HALF, ONE, TWO)), (0, 1), found, lambda: None)
-    told = Console(width=180, record=True, file=io.StringIO())
-    told.print(output.gpus_table(found, "title"))
-    text = told.export_text()
+    console = Console(width=180, record=True, file=io.StringIO())
+    console.print(output.gpus_table(found, "title"))
+    text = console.export_text()
     assert all(name in text for name in POLICIES)
     assert "100% requested" in text
     assert "±" in text

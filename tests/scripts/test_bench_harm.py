@@ -26,7 +26,7 @@ CELL = Cell("Recreate", "Burstable", "Deployment")
 JOB = Cell("InPlaceOrRecreate", "Guaranteed", "Job")
 
 
-def lived(slack: float = 0.2, **counts: int) -> Outcome:
+def outcome(slack: float = 0.2, **counts: int) -> Outcome:
     tally = Tally(used=[1.0, 1.0], slack=[slack, slack], ran_s=3600.0, **counts)
     return Outcome(tally, tally)
 
@@ -36,26 +36,26 @@ def worse(world: str, default: Outcome, ours: Outcome) -> list[str]:
 
 
 @pytest.mark.parametrize("count", ["evictions", "kills", "restarts", "failed_jobs"])
-def test_one_more_than_the_default_is_worse_and_updates_are_free(count: str) -> None:
-    assert worse("leak", lived(**{count: 2}), lived(**{count: 3})) == [count.replace("_", " ")]
-    assert worse("leak", lived(**{count: 2}), lived(**{count: 2}, updates=50)) == []
+def test_one_more_than_the_default_is_worse_and_updates_do_not_count(count: str) -> None:
+    assert worse("leak", outcome(**{count: 2}), outcome(**{count: 3})) == [count.replace("_", " ")]
+    assert worse("leak", outcome(**{count: 2}), outcome(**{count: 2}, updates=50)) == []
 
 
-def test_slack_may_be_as_much_where_a_load_is_steady_and_must_be_less_where_it_has_phases() -> None:
-    assert worse("steady", lived(0.2), lived(0.2)) == []
-    assert worse("steady", lived(0.2), lived(0.21)) == ["cpu slack", "memory slack"]
-    assert worse("phases of training", lived(0.2), lived(0.2)) == ["cpu slack", "memory slack"]
-    assert worse("leak", lived(0.2), lived(9.0)) == []
+def test_slack_may_equal_the_default_for_steady_loads_and_must_be_less_for_phases() -> None:
+    assert worse("steady", outcome(0.2), outcome(0.2)) == []
+    assert worse("steady", outcome(0.2), outcome(0.21)) == ["cpu slack", "memory slack"]
+    assert worse("phases of training", outcome(0.2), outcome(0.2)) == ["cpu slack", "memory slack"]
+    assert worse("leak", outcome(0.2), outcome(9.0)) == []
 
 
-def test_a_steady_loads_slack_counts_after_the_first_day_and_that_of_phases_from_the_start() -> None:
-    less, more = lived(0.1).total, lived(0.3).total
+def test_slack_counts_after_the_first_day_for_steady_loads_and_from_the_start_for_phases() -> None:
+    less, more = outcome(0.1).total, outcome(0.3).total
     later_less, later_more = Outcome(more, less), Outcome(less, more)
-    assert worse("steady", lived(0.2), later_less) == worse("phases of training", lived(0.2), later_more) == []
-    assert worse("steady", lived(0.2), later_more) == worse("phases of training", lived(0.2), later_less)
+    assert worse("steady", outcome(0.2), later_less) == worse("phases of training", outcome(0.2), later_more) == []
+    assert worse("steady", outcome(0.2), later_more) == worse("phases of training", outcome(0.2), later_less)
 
 
-def test_each_mode_class_and_kind_is_played_in_each_world_that_has_them() -> None:
+def test_every_mode_qos_class_and_kind_is_played_in_each_world_that_has_them() -> None:
     for world in WORLDS.values():
         cells = list(cells_of(world))
         assert len(set(cells)) == len(cells) > 0
@@ -66,7 +66,7 @@ def test_each_mode_class_and_kind_is_played_in_each_world_that_has_them() -> Non
         assert {cell.mode for cell in cells_of(world, ("InPlace",))} <= {"InPlace"}
 
 
-def test_the_same_seed_plays_the_same_and_another_one_another_noise() -> None:
+def test_the_same_seed_gives_the_same_noise_and_another_seed_a_different_one() -> None:
     world, used = WORLDS["steady"], []
     for seed in (0, 0, 1):
         play = Play("default", [workload_of(world, CELL, 0, seed)]).until(0.2)
@@ -74,7 +74,7 @@ def test_the_same_seed_plays_the_same_and_another_one_another_noise() -> None:
     assert used[0] == used[1] != used[2]
 
 
-def test_a_recommender_sees_a_simulated_cluster_as_it_is() -> None:
+def test_the_view_of_a_simulated_cluster_shows_its_state() -> None:
     play = Play("ours", [workload_of(WORLDS["steady"], JOB, 0, 0)]).until(0.1)
     assert isinstance(play.recommender, Ours)
     view: View = play.recommender.view
@@ -91,11 +91,11 @@ def test_a_recommender_sees_a_simulated_cluster_as_it_is() -> None:
     play.cluster.kills.append(Kill("n0", pod.key.name, "main", START_S, math.nan))
     assert [(kill.pod, kill.memory_bytes) for kill in view.kills()] == [(pod.key, 0.0)]
     job.pods[0].resize, job.version = Resize("Deferred", START_S), job.version + 1
-    ((waits,),) = (pod.resizes for pod in view.select(vpa).pods)
-    assert (waits.reason, waits.since_s) == (DEFERRED, START_S)
+    ((pending,),) = (pod.resizes for pod in view.select(vpa).pods)
+    assert (pending.reason, pending.since_s) == (DEFERRED, START_S)
 
 
-def test_what_it_publishes_stands_and_what_it_keeps_comes_back() -> None:
+def test_the_view_publishes_changes_only_and_keeps_histories() -> None:
     play = Play("ours", [workload_of(WORLDS["steady"], CELL, 0, 0)]).until(0.5)
     assert isinstance(play.recommender, Ours)
     view = play.recommender.view
@@ -114,7 +114,7 @@ def test_what_it_publishes_stands_and_what_it_keeps_comes_back() -> None:
     assert history.confidence() > 0.0
 
 
-def test_it_prints_both_side_by_side_and_says_where_ours_is_worse(tmp_path: Path) -> None:
+def test_both_recommenders_are_printed_side_by_side_and_written(tmp_path: Path) -> None:
     file, rows = tmp_path / "harm.json", tmp_path / "harm.md"
     done = invoke(
         "bench_harm",
@@ -134,22 +134,22 @@ def test_it_prints_both_side_by_side_and_says_where_ours_is_worse(tmp_path: Path
     assert done.exit_code == 0
     assert "Worse (default / ours)" in done.output
     assert "| steady | 0 / " in rows.read_text()
-    told: dict[str, Any] = orjson.loads(file.read_bytes())
-    assert {cell["mode"] for cell in told["cells"]} == {"Off", "InPlace"}
-    for cell in told["cells"]:
+    written: dict[str, Any] = orjson.loads(file.read_bytes())
+    assert {cell["mode"] for cell in written["cells"]} == {"Off", "InPlace"}
+    for cell in written["cells"]:
         assert cell["ours"]["container_hours"] == pytest.approx(cell["default"]["container_hours"], rel=0.05)
         assert cell["ours"]["container_hours"] > 0.4
 
 
-@pytest.mark.parametrize("words", [("--worlds", "flood"), ("--modes", "Sometimes"), ("--days", "0")])
-def test_what_it_does_not_know_it_refuses(words: tuple[str, str]) -> None:
-    done = invoke("bench_harm", *words)
+@pytest.mark.parametrize("option", [("--worlds", "flood"), ("--modes", "Sometimes"), ("--days", "0")])
+def test_an_invalid_option_is_refused(option: tuple[str, str]) -> None:
+    done = invoke("bench_harm", *option)
     assert done.exit_code == 2
-    assert words[0] in done.output
+    assert option[0] in done.output
 
 
-def test_some_seconds_on_a_real_control_plane(lent: Cluster) -> None:
-    """Both recommenders at work on all workloads; it raises where one of them recommends nothing."""
-    done = invoke("bench_harm", "--worlds", "", "--real", 0.5, lent=lent)
+def test_half_a_minute_on_a_real_control_plane(borrowed: Cluster) -> None:
+    """Both recommenders run on all workloads; it raises if one of them recommends nothing."""
+    done = invoke("bench_harm", "--worlds", "", "--real", 0.5, on=borrowed)
     assert done.exit_code == 0
     assert "real control plane, 0.5 minutes" in done.output

@@ -1,4 +1,4 @@
-"""bench_node: its jobs, what it notes of pods, its figures by hand, and a small batch on a real node."""
+"""bench_node: its jobs, its records of pods, its figures by hand, and a small batch on a real node."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from node_bench.sampling import Sample
 from node_bench.setters import SCRIPTED, rows_named
 from node_bench.watch import JobRun, update_run
 from recommender.cluster.workloads.workload_class import without_counter
-from tests.scripts.benches import SCRIPTS, invoke, stopped_at_the_keyboard
+from tests.scripts.benches import SCRIPTS, interrupted_script, invoke
 
 NAME = "bench_node"
 QUICK = ("--workload", "numpy", "--quick", "--jobs", 2)
@@ -49,7 +49,7 @@ GIB = 2.0**30
 # -- the jobs ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_seed_draws_the_same_jobs_and_they_differ_a_little() -> None:
+def test_the_same_seed_draws_the_same_jobs_which_differ_slightly() -> None:
     plans = draw(10, seed=3)
     assert plans == draw(10, seed=3)
     assert plans[:4] == draw(4, seed=3)
@@ -59,7 +59,7 @@ def test_the_same_seed_draws_the_same_jobs_and_they_differ_a_little() -> None:
     assert len({plan.size for plan in plans}) == 10
 
 
-def test_a_job_tells_its_stages_in_order() -> None:
+def test_a_job_reports_its_stages_in_order() -> None:
     plan = draw(1, seed=0, scale=0.02)[0]
     command = [sys.executable, "-m", "node_bench.job", "--workload", "numpy", *plan.arguments()]
     done = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True, check=True)
@@ -68,7 +68,7 @@ def test_a_job_tells_its_stages_in_order() -> None:
     assert set(SCRIPTED) == set(stages) - {"end"}
 
 
-def test_an_interpreter_without_the_packages_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interpreter_without_the_packages_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(interpreter.NEEDS, "torch", ("numpy", "no_such_package"))
     with pytest.raises(interpreter.NoInterpreter, match=r"has no no_such_package.*requirements-record\.txt"):
         interpreter.find("torch", sys.executable)
@@ -76,7 +76,7 @@ def test_an_interpreter_without_the_packages_is_told_what_to_install(monkeypatch
         interpreter.find("numpy", "/nowhere/python")
 
 
-def test_the_jobs_are_runs_of_one_class_and_every_vpa_resizes_requests_in_place() -> None:
+def test_the_jobs_are_runs_of_one_class_and_their_vpas_resize_in_place() -> None:
     assert without_counter("train-007") == CLASS
     made = vpa("train-007", "phasewise")["spec"]
     assert made["recommenders"] == [{"name": "phasewise"}]
@@ -84,14 +84,14 @@ def test_the_jobs_are_runs_of_one_class_and_every_vpa_resizes_requests_in_place(
     assert "recommenders" not in vpa("train-007", None)["spec"]
 
 
-def test_rows_come_in_the_tables_order_and_one_that_does_not_exist_is_refused() -> None:
+def test_rows_are_in_the_order_of_the_table_and_an_unknown_row_is_refused() -> None:
     assert [row.key for row in rows_named("ours,static")] == ["static", "ours"]
     assert [row.leaves_waiting for row in rows_named("static,ours", leaves_waiting=True)] == [False, True]
     with pytest.raises(ValueError, match="no row best; there are static, default, script, unseen, ours"):
         rows_named("static,best")
 
 
-# -- what is taken down of pods ----------------------------------------------------------------------------------------
+# -- records of pods ---------------------------------------------------------------------------------------------------
 
 
 def at(second: int) -> datetime:
@@ -121,7 +121,7 @@ def ended(identity: str, code: int, reason: str, second: int) -> V1ContainerStat
     return V1ContainerState(terminated=terminated)
 
 
-def test_a_killed_container_counts_once_however_often_its_end_is_seen() -> None:
+def test_a_killed_container_counts_once_however_often_it_is_observed() -> None:
     run = JobRun("train-001", submitted_s=0.0)
     first = pod("a", 5)
     update_run(run, first, container("c1", runs()), gone=False)
@@ -132,10 +132,10 @@ def test_a_killed_container_counts_once_however_often_its_end_is_seen() -> None:
     assert (len(run.oom_kills), run.restarts, len(run.evictions)) == (1, 1, 0)
     assert (run.pod_started_s, run.ended_s, run.done) == (5.0, 95.0, True)
     update_run(run, pod("a", 5, deleted=True), container("c2", ended("c2", 0, "Completed", 95)), gone=True)
-    assert not run.evictions  # it was done
+    assert not run.evictions  # it had completed
 
 
-def test_an_evicted_pod_counts_and_its_jobs_time_goes_on_from_the_first_pod() -> None:
+def test_an_evicted_pod_counts_and_its_job_is_timed_from_the_first_pod() -> None:
     run = JobRun("train-001", submitted_s=0.0)
     update_run(run, pod("waits", 0, deleted=True), None, gone=True)
     assert not run.evictions  # it had not begun
@@ -147,7 +147,7 @@ def test_an_evicted_pod_counts_and_its_jobs_time_goes_on_from_the_first_pod() ->
     assert not run.done
 
 
-def test_a_container_that_ended_well_was_not_killed_whatever_reason_is_given() -> None:
+def test_exit_code_0_is_no_kill_whatever_the_reason() -> None:
     run = JobRun("train-001", submitted_s=0.0)
     update_run(run, pod("a", 5), container("c1", ended("c1", 0, "OOMKilled", 70)), gone=False)
     assert (len(run.oom_kills), run.done) == (0, True)
@@ -156,7 +156,7 @@ def test_a_container_that_ended_well_was_not_killed_whatever_reason_is_given() -
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
-def test_slack_is_against_the_use_and_a_violation_is_above_105_percent_of_the_request() -> None:
+def test_slack_is_relative_to_use_and_a_violation_is_above_105_percent_of_the_request() -> None:
     judged = fit(np.array([[0.5, 1.0], [1.04, 1.0], [1.06, 1.0], [0.4, 0.5]]))
     assert judged.slack_ratio == pytest.approx((0.5 + 0.1) / 3.0)
     assert judged.violation_ratio == 0.25
@@ -164,7 +164,7 @@ def test_slack_is_against_the_use_and_a_violation_is_above_105_percent_of_the_re
 
 
 def a_batch() -> Observations:
-    """Two jobs: the first from 1 to 3 s, killed once; the second from 2 to 5 s. The last second nobody samples."""
+    """Two jobs: the first from 1 to 3 s, killed once; the second from 2 to 5 s. The last second has no samples."""
     first = JobRun("train-001", 100.0, 101.0, 103.0, {"a", "b"}, {"a": 102.5}, set(), [(101.5, "import")])
     second = JobRun("train-002", 101.0, 102.0, 105.0, {"c"})
     samples = [
@@ -180,25 +180,25 @@ def test_the_figures_of_a_batch() -> None:
     assert (row.batch_s, row.oom_kills, row.restarts, row.evictions) == (5.0, 1, 1, 0)
     assert (row.job_mean_s, row.job_max_s, row.jobs_at_a_time) == (2.5, 3.0, 1.0)
     assert row.cpu.violation_ratio == pytest.approx(1 / 3)
-    assert row.cpu_sampled.used == 0.0  # nobody was there for ten seconds
+    assert row.cpu_sampled.used == 0.0  # no job ran for ten seconds
     assert row.jobs[0]["stages"] == [[1.5, "import"]]
 
 
-def test_what_a_recommender_gets_to_see_are_means_of_ten_seconds() -> None:
+def test_sampled_figures_are_of_means_of_ten_seconds() -> None:
     second = [Sample(100.0 + s, "train-001", "p1", 1.0 if s < 3 else 0.1, GIB, 0.5, 1.2 * GIB) for s in range(15)]
     row = figures("static", "nobody", replace(a_batch(), samples=second, moments=[s.at_s for s in second]))
     assert row.cpu.violation_ratio == 0.2
     assert (row.cpu_sampled.used, row.cpu_sampled.violation_ratio) == (pytest.approx(0.37), 0.0)
 
 
-def test_a_stage_is_raised_for_ahead_late_or_never_and_one_that_always_had_enough_is_none() -> None:
-    """Four stages of five seconds, each second one needs four times as much."""
+def test_requests_raised_before_a_stage_late_or_never_are_counted() -> None:
+    """Four stages of five seconds, every second one needs four times as much."""
     use = [0.1] * 5 + [0.4] * 5 + [0.1] * 5 + [0.4] * 5
 
     def judged(request: list[float]) -> Rises:
         samples = [
-            Sample(float(t), "a", "a-x", cores, 0.0, asked, 0.0)
-            for t, (cores, asked) in enumerate(zip(use, request, strict=True))
+            Sample(float(t), "a", "a-x", cores, 0.0, requested, 0.0)
+            for t, (cores, requested) in enumerate(zip(use, request, strict=True))
         ]
         return rises([JobRun("a", 0.0, 0.0, 20.0, stages=stages), JobRun("b", 0.0, 0.0, 20.0)], samples)
 
@@ -214,9 +214,9 @@ def test_a_stage_is_raised_for_ahead_late_or_never_and_one_that_always_had_enoug
     assert judged([0.2] * 10 + [0.5] * 10).stages == 2
 
 
-def test_the_timeline_has_every_moment_and_is_zero_where_nothing_runs() -> None:
-    seen = a_batch()
-    line = timeline(seen, 100.0)
+def test_the_timeline_has_every_sample_time_and_is_zero_where_nothing_runs() -> None:
+    batch = a_batch()
+    line = timeline(batch, 100.0)
     assert line.since_s == [2.0, 3.0, 4.0]
     assert line.running == [1, 2, 0]
     assert line.oom_kills_s == [2.5]
@@ -224,13 +224,13 @@ def test_the_timeline_has_every_moment_and_is_zero_where_nothing_runs() -> None:
     assert line.cpu_request_cores == pytest.approx([0.9, 1.4, 0.0])
 
 
-def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
-    seen = a_batch()
-    rows = [figures("static", "nobody", seen), figures("ours", "ours", seen)]
+def test_figures_are_printed_written_and_plotted(tmp_path: Path) -> None:
+    batch = a_batch()
+    rows = [figures("static", "nobody", batch), figures("ours", "ours", batch)]
     facts = {"batch": {"jobs": 2, "workload": "numpy"}, "ours": {"taught": 20}}
-    told = Console(width=150, record=True, file=io.StringIO())
-    told.print(output.table(rows, facts))
-    assert "5 s │ 1 / 1 / 0 │ 2 s (3 s) │ 1.0" in re.sub(" +", " ", told.export_text())
+    console = Console(width=150, record=True, file=io.StringIO())
+    console.print(output.table(rows, facts))
+    assert "5 s │ 1 / 1 / 0 │ 2 s (3 s) │ 1.0" in re.sub(" +", " ", console.export_text())
     write_json(tmp_path / "r.json", {**facts, "rows": rows})
     assert [row["key"] for row in orjson.loads((tmp_path / "r.json").read_bytes())["rows"]] == ["static", "ours"]
     plots.draw(rows, tmp_path / "r.png", 1.8, 3.4 * GIB)
@@ -246,15 +246,15 @@ on_a_real_node = pytest.mark.skipif(
 
 
 def groups_of(process: subprocess.Popen[str]) -> list[Path]:
-    """Control groups of a bench's node that are there."""
+    """Existing control groups of a benchmark's node."""
     groups = [tree / f"phasewise-bench-{process.pid}-{NODE}" for tree in trees().values()]
     return [path for path in groups if path.exists()]
 
 
 @on_a_real_node
-def test_a_small_batch_runs_through_with_all_who_set_requests(lent: Cluster, tmp_path: Path) -> None:
+def test_a_small_batch_completes_under_the_default_a_script_and_ours(borrowed: Cluster, tmp_path: Path) -> None:
     files = ("--json", tmp_path / "r.json", "--plot", tmp_path / "r.png")
-    done = invoke(NAME, *QUICK, "--rows", "default,script,ours", "--taught", 1, *files, lent=lent)
+    done = invoke(NAME, *QUICK, "--rows", "default,script,ours", "--taught", 1, *files, on=borrowed)
     assert done.exit_code == 0, done.output
     rows = {row["key"]: row for row in orjson.loads((tmp_path / "r.json").read_bytes())["rows"]}
     assert list(rows) == ["default", "script", "ours"]
@@ -267,11 +267,11 @@ def test_a_small_batch_runs_through_with_all_who_set_requests(lent: Cluster, tmp
 
 @on_a_real_node
 @pytest.mark.cluster
-def test_stopped_at_the_keyboard_it_leaves_nothing_behind() -> None:
+def test_ctrl_c_leaves_nothing_behind() -> None:
     def job_runs() -> bool:
         return any(list(group.glob("kubepods/*/pod*/*/")) for group in groups_of(process))
 
-    with stopped_at_the_keyboard(NAME, *QUICK, "--rows", "static") as process:
+    with interrupted_script(NAME, *QUICK, "--rows", "static") as process:
         wait_until(job_runs, "a job to run that must not be left behind", timeout_s=90)
     assert not groups_of(process)
     assert not (clusters_folder() / f"bench-{process.pid}").exists()

@@ -43,7 +43,7 @@ from placement_bench.scenes import InProcess
 from placement_bench.schedulers import CAUTIOUS, CURRENT, LEAST, MOST, OURS, RANDOM, STRICT, Contender, manifest_profile
 from placement_bench.scorers import CurrentUseScorer, RandomScorer
 from placement_bench.watching import Bound
-from tests.scripts.benches import invoke, servers_of, stopped_at_the_keyboard
+from tests.scripts.benches import interrupted_script, invoke, servers_of
 
 NAME = "bench_placement"
 GIB = 2.0**30
@@ -56,14 +56,14 @@ def recording(cores: list[float], gib: list[float], name: str = "a-r01") -> Reco
 # -- recordings --------------------------------------------------------------------------------------------------------
 
 
-def test_no_run_both_teaches_and_is_played_and_every_class_does_both() -> None:
-    taught, played = recordings(TRAINING_PART), recordings(REPLAY_PART)
-    assert not {run.name for run in taught} & {run.name for run in played}
-    assert {run.workload for run in taught} == {run.workload for run in played} == set(demand_of_classes(1.0))
-    assert len(taught) + len(played) == 108
+def test_training_and_replayed_runs_are_disjoint_and_both_cover_every_class() -> None:
+    training, replayed = recordings(TRAINING_PART), recordings(REPLAY_PART)
+    assert not {run.name for run in training} & {run.name for run in replayed}
+    assert {run.workload for run in training} == {run.workload for run in replayed} == set(demand_of_classes(1.0))
+    assert len(training) + len(replayed) == 108
 
 
-def test_a_curve_is_what_the_recommender_keeps_of_a_run_at_the_pace_of_the_bench() -> None:
+def test_a_demand_curve_has_the_levels_of_its_run_at_the_pace_of_the_benchmark() -> None:
     curve = curve_of(recording([0.5, 1.0], [1.0, 2.0]), speed=4.0)
     assert curve.step_s == 0.25
     assert curve.levels.tolist() == [[0.5, GIB], [1.0, 2 * GIB]]
@@ -72,36 +72,36 @@ def test_a_curve_is_what_the_recommender_keeps_of_a_run_at_the_pace_of_the_bench
     assert slow["stepSeconds"] == pytest.approx(4.0 * fast["stepSeconds"], abs=0.002)
 
 
-def test_the_extenders_hour_and_cycle_shrink_as_the_jobs_do() -> None:
+def test_the_extenders_horizon_and_cycle_shrink_like_the_jobs() -> None:
     assert (Pace(30.0, 4.0).horizon_s, Pace(30.0, 4.0).cycle_s) == (30.0, 5.0)
 
 
 # -- arrivals ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_jobs_come_in_groups_or_one_by_one() -> None:
+def test_the_same_jobs_arrive_in_groups_or_one_by_one() -> None:
     groups, single = in_groups(40, 15, 60.0, seed=3), scattered(40, 180.0, seed=3)
     assert [job.recording.name for job in groups] == [job.recording.name for job in single]
     assert [job.at_s for job in groups] == [0.0] * 15 + [60.0] * 15 + [120.0] * 10
     assert single[0].at_s == 0.0 < single[1].at_s < single[-1].at_s < 180.0
-    assert len({job.recording.name for job in groups}) == 36, "every run once before any comes twice"
+    assert len({job.recording.name for job in groups}) == 36, "every run once before any is repeated"
     assert in_groups(40, 15, 60.0, seed=4) != groups
 
 
 # -- load --------------------------------------------------------------------------------------------------------------
 
 
-def test_overload_is_what_is_asked_for_beyond_a_node_and_an_oom_counts_once() -> None:
+def test_overload_is_demand_above_the_capacity_of_a_node_and_an_oom_counts_once() -> None:
     one, two = recording([1.0, 2.0, 2.0], [1.0, 3.0, 3.0]), recording([2.0, 2.0], [2.0, 2.0])
     runs = [Run("x", one, 0, 0.4), Run("y", two, 0, 1.0), Run("z", two, 1, 1.0)]
     assert load(runs, 3)[0].tolist() == [[1.0, 0.0, 0.0], [4.0, 2.0, 0.0], [4.0, 2.0, 0.0]]
-    told = overload(runs, 3, (3.0, 4 * GIB))
-    assert (told.cpu_core_s, told.ooms, told.memory_gib_s) == (2.0, 1, 2.0)
-    assert (told.nodes_used, told.nodes_busy) == (2, pytest.approx(5 / 3))
+    found = overload(runs, 3, (3.0, 4 * GIB))
+    assert (found.cpu_core_s, found.ooms, found.memory_gib_s) == (2.0, 1, 2.0)
+    assert (found.nodes_used, found.nodes_busy) == (2, pytest.approx(5 / 3))
     assert overload([], 3, (3.0, 4 * GIB)).cpu_core_s == 0.0
 
 
-def test_a_pod_requests_a_share_of_what_was_declared() -> None:
+def test_a_pod_requests_a_share_of_the_declared_amounts() -> None:
     shape = Shape((4.0, 8 * GIB), (0.25, 0.5))
     assert shape.needs(recording([1.0], [1.0])) == (0.5, 2 * GIB)
     assert shape.needs(recording([1.0], [1.0]), CAUTIOUS.requested) == (0.8, 1.6 * GIB)
@@ -110,33 +110,33 @@ def test_a_pod_requests_a_share_of_what_was_declared() -> None:
 # -- scorers -----------------------------------------------------------------------------------------------------------
 
 
-def asked(pod: str, *names: str) -> Call:
+def prioritize(pod: str, *names: str) -> Call:
     return Call("prioritize", {"Pod": {"metadata": {"name": pod, "namespace": "n"}}, "NodeNames": list(names)})
 
 
-def test_chance_favours_each_node_in_turn() -> None:
+def test_random_scores_favour_either_node() -> None:
     at_random = RandomScorer(np.random.default_rng(0))
-    answers = [at_random.of(asked(f"p{number}", "a", "b")) for number in range(20)]
-    assert {max(told, key=lambda each: each["Score"])["Host"] for told in answers} == {"a", "b"}  # type: ignore[arg-type, return-value]
+    answers = [at_random.of(prioritize(f"p{number}", "a", "b")) for number in range(20)]
+    assert {max(scores, key=lambda each: each["Score"])["Host"] for scores in answers} == {"a", "b"}  # type: ignore[arg-type, return-value]
 
 
-def test_by_current_use_the_least_used_node_is_best_and_its_own_favourites_are_told_until_they_are_seen() -> None:
-    told: list[dict[str, str]] = []
+def test_current_use_favours_the_least_used_node_and_remembers_its_favourites() -> None:
+    received: list[dict[str, str]] = []
 
     def uses(namespace: str, pod: str, names: object, favoured: object) -> np.ndarray:
-        told.append(dict(favoured))  # type: ignore[call-overload]
+        received.append(dict(favoured))  # type: ignore[call-overload]
         return np.array([[1.0, 2.0], [GIB, GIB]])
 
     by_use = CurrentUseScorer(uses, (4.0, 8 * GIB))
-    assert by_use.of(asked("p", "a", "b")) == [{"Host": "a", "Score": 10}, {"Host": "b", "Score": 0}]
-    by_use.of(asked("q", "a", "b"))
-    by_use.of(asked("p", "a", "b"))
+    assert by_use.of(prioritize("p", "a", "b")) == [{"Host": "a", "Score": 10}, {"Host": "b", "Score": 0}]
+    by_use.of(prioritize("q", "a", "b"))
+    by_use.of(prioritize("p", "a", "b"))
     by_use.forget("n")
-    by_use.of(asked("r", "a", "b"))
-    assert told == [{}, {"p": "a"}, {"q": "a"}, {}]
+    by_use.of(prioritize("r", "a", "b"))
+    assert received == [{}, {"p": "a"}, {"q": "a"}, {}]
 
 
-def test_our_rows_are_configured_as_our_manifests_are() -> None:
+def test_our_rows_are_configured_like_our_manifests() -> None:
     profile, weight = manifest_profile()
     assert weight == 20
     assert profile["plugins"]["score"]["disabled"]
@@ -146,20 +146,20 @@ def test_our_rows_are_configured_as_our_manifests_are() -> None:
 
 
 def judged_order(order: str, nodes: str = "ab", reordered: int = 0) -> Burst:
-    """Pods of which two fit on a node."""
+    """Judge pods bound in this order to these nodes, of which two fit on a node."""
     shape = Shape((2.5 * float(demand_on(Grid())["vae-torch"][0].max()), 100 * GIB), (0.25, 0.25))
     bound = [Bound(f"p{number}", node, float(number)) for number, node in enumerate(order)]
     return judge_burst(LEAST, bound, {one.pod: "vae-torch" for one in bound}, list(nodes), shape, reordered)
 
 
 def test_a_pod_counts_as_avoidable_where_another_node_had_room() -> None:
-    told = judged_order("aaabc", "abc")
-    assert (told.avoidable, told.overloaded, told.nodes_over, told.took_s) == (1, 1, 1, 4.0)
-    told = judged_order("aabbab")
-    assert (told.avoidable, told.overloaded, told.nodes_over) == (0, 2, 2)
+    judged = judged_order("aaabc", "abc")
+    assert (judged.avoidable, judged.overloaded, judged.nodes_over, judged.took_s) == (1, 1, 1, 4.0)
+    judged = judged_order("aabbab")
+    assert (judged.avoidable, judged.overloaded, judged.nodes_over) == (0, 2, 2)
 
 
-def test_a_pod_whose_binding_overtook_that_of_one_decided_before_it_is_not_blamed() -> None:
+def test_a_pod_whose_binding_was_reordered_does_not_count_as_avoidable() -> None:
     assert judged_order("aaabb").avoidable == 1
     assert judged_order("aaabb", reordered=2).avoidable == 0, "it may have been decided last, when b was full too"
     assert judged_order("aaaccbb", "abcd", reordered=2).avoidable == 1
@@ -168,7 +168,7 @@ def test_a_pod_whose_binding_overtook_that_of_one_decided_before_it_is_not_blame
 # -- gangs -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_gang_is_bound_in_part_where_another_comes_between_or_the_rest_never_follows() -> None:
+def test_a_gang_is_bound_in_part_if_another_comes_between_or_it_stays_incomplete() -> None:
     def bound(order: str) -> list[Bound]:
         return [Bound(f"{letter}000-{number}", "n", 1.0 + number) for number, letter in enumerate(order)]
 
@@ -186,43 +186,43 @@ SMALL = Shape((4.0, 8 * GIB), (0.5, 0.5))
 
 
 def job(number: int, at_s: float, cores: list[float]) -> Arrival:
-    """Of a class that nobody knows: it requests half of the two cores and 4 GiB that were declared."""
+    """A job of an unknown class that requests half of the declared two cores and 4 GiB."""
     return Arrival(number, at_s, recording(cores, [1.0] * len(cores)))
 
 
-class FirstThatLetsIn:
-    """Takes the first node, and none at all before a moment."""
+class FirstNode:
+    """Takes the first node, and none before `from_s`."""
 
     def __init__(self, from_s: float = 0.0) -> None:
-        self.from_s, self.told = from_s, list[str]()
+        self.from_s, self.events = from_s, list[str]()
 
     def choose(self, pool: NodePool, job: Arrival, nodes: list[int]) -> int | None:
         return nodes[0] if pool.at_s >= self.from_s else None
 
     def bound(self, pool: NodePool, job: Arrival, node: int) -> None:
-        self.told.append(f"{job.name} on {node} at {pool.at_s:g}")
+        self.events.append(f"{job.name} on {node} at {pool.at_s:g}")
 
     def ended(self, pool: NodePool, job: Arrival) -> None:
-        self.told.append(f"{job.name} ended at {pool.at_s:g}")
+        self.events.append(f"{job.name} ended at {pool.at_s:g}")
 
 
-def test_who_finds_no_room_by_requests_waits_for_the_next_to_end_and_who_is_refused_is_tried_again() -> None:
-    first = FirstThatLetsIn()
+def test_a_job_without_room_waits_for_another_to_end_and_a_refused_job_is_retried() -> None:
+    first = FirstNode()
     played = play_offline([job(number, 0.0, [1.0] * 10) for number in range(5)], NodePool(1, SMALL), first)
-    assert first.told[:4] == [f"job-{number:03} on 0 at 0" for number in range(4)], "four of 1 core, 2 GiB fill a node"
-    assert first.told[4:6] == ["job-000 ended at 10", "job-004 on 0 at 10"]
+    assert first.events[:4] == [f"job-{number:03} on 0 at 0" for number in range(4)], "four of these jobs fill a node"
+    assert first.events[4:6] == ["job-000 ended at 10", "job-004 on 0 at 10"]
     assert played.waited_s == [0.0] * 4 + [10.0]
-    late = FirstThatLetsIn(from_s=4.0)
+    late = FirstNode(from_s=4.0)
     assert play_offline([job(0, 0.0, [1.0])], NodePool(1, SMALL), late).waited_s == [2 * RETRY_S]
 
 
-def test_a_job_that_is_larger_than_any_node_ends_the_play() -> None:
+def test_a_job_larger_than_any_node_ends_the_play() -> None:
     with pytest.raises(NotInTime, match="job-000 finds no room on 3 empty nodes"):
-        play_offline([job(0, 0.0, [1.0])], NodePool(3, Shape((0.5, GIB), (0.5, 0.5))), FirstThatLetsIn())
+        play_offline([job(0, 0.0, [1.0])], NodePool(3, Shape((0.5, GIB), (0.5, 0.5))), FirstNode())
 
 
-def test_the_other_schedulers_scores_by_hand() -> None:
-    """A pod of 1 core and 2 GiB comes; node 0 holds two such: one uses 3 cores, one is too young to tell."""
+def test_scores_of_the_other_schedulers_by_hand() -> None:
+    """A pod of 1 core and 2 GiB; node 0 has two like it: one uses 3 cores, one is too young to be measured."""
     pool, new = NodePool(2, SMALL, at_s=10.0), job(2, 10.0, [1.0])
     pool.running = {"a": Run("a", recording([3.0] * 20, [1.0] * 20), 0, 0.0), "b": Run("b", new.recording, 0, 9.5)}
     pool.needs = {"a": (1.0, 2 * GIB), "b": (1.0, 2 * GIB), new.name: (1.0, 2 * GIB)}
@@ -233,18 +233,18 @@ def test_the_other_schedulers_scores_by_hand() -> None:
     assert by_current_use(pool, new, Pace()).tolist() == [1.0 - 5.0 / 4.0, 1.0 - 1.0 / 4.0]
 
 
-@pytest.mark.parametrize("who", [LEAST, MOST, CURRENT, RANDOM, OURS])
-def test_every_scheduler_has_a_stand_in_whose_play_depends_on_the_seed_alone(who: Contender) -> None:
+@pytest.mark.parametrize("contender", [LEAST, MOST, CURRENT, RANDOM, OURS])
+def test_every_scheduler_has_an_offline_policy_that_depends_on_the_seed_alone(contender: Contender) -> None:
     def play() -> list[Run]:
-        judge = policy_of(who, 3, SMALL, Pace(), 1)
-        return list(play_offline(in_groups(6, 3, 60.0, 1), NodePool(3, SMALL), judge).runs)
+        policy = policy_of(contender, 3, SMALL, Pace(), 1)
+        return list(play_offline(in_groups(6, 3, 60.0, 1), NodePool(3, SMALL), policy).runs)
 
     runs = play()
     assert len(runs) == 6
     assert [run.node for run in play()] == [run.node for run in runs]
 
 
-def test_ours_keeps_a_pod_waiting_offline_where_it_has_a_limit_and_the_forecast_is_above_it() -> None:
+def test_a_strict_limit_makes_pods_wait_and_lowers_the_overload_offline() -> None:
     shape = Shape((2.0, 100 * GIB), (0.25, 0.25))
     plan = Plan(6, 6, 60.0, (1,), (0,), (OURS, STRICT))
     found: list[Result] = []
@@ -255,31 +255,31 @@ def test_ours_keeps_a_pod_waiting_offline_where_it_has_a_limit_and_the_forecast_
     assert strict.waited_s > ours.waited_s
 
 
-# -- what is told ------------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------------------
 
 
 def results() -> list[Result]:
     shape, found = (3.0, 4 * GIB), []
-    for who, nodes in ((LEAST, (0, 0)), (OURS, (0, 1))):
+    for contender, nodes in ((LEAST, (0, 0)), (OURS, (0, 1))):
         for seed in (1, 2):
             one = recording([2.0] * 10 * seed, [1.0] * 10 * seed)
             runs = [Run(name, one, node, 0.0) for name, node in zip("xy", nodes, strict=True)]
-            found.append(Result(GROUPS, seed, who, 2, overload(runs, 2, shape), 0.5, Outcome(runs, [0.0, 1.0])))
+            found.append(Result(GROUPS, seed, contender, 2, overload(runs, 2, shape), 0.5, Outcome(runs, [0.0, 1.0])))
     return found
 
 
-def test_the_mean_over_seeds_is_held_against_the_best_other() -> None:
+def test_the_mean_over_seeds_is_compared_with_the_best_other_scheduler() -> None:
     least, ours = summary_lines(results())
     assert (least.cpu_core_s, least.spread, least.ratio, least.ooms) == (15.0, 5.0, 1.0, 0.0)
     assert (ours.cpu_core_s, ours.ratio, ours.nodes_busy) == (0.0, 0.0, 2.0)
 
 
-def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
-    told, lines = Console(width=150, record=True, file=io.StringIO()), summary_lines(results())
+def test_results_are_printed_written_and_plotted(tmp_path: Path) -> None:
+    console, lines = Console(width=150, record=True, file=io.StringIO()), summary_lines(results())
     gangs = [Gangs(OURS, [Repetition(2, 0, 1.5, 0.1)], 1)]
     for table in (output.jobs_table(lines, "jobs"), output.gangs_table(gangs, "gangs")):
-        told.print(table)
-    text = re.sub(" +", " ", told.export_text())
+        console.print(table)
+    text = re.sub(" +", " ", console.export_text())
     assert "15.0 ± 5.0 │ 1.00" in text
     assert "0.5 s (1 s) │ 15 s" in text
     assert "1 of 1 │ 0 of 1 │ 0 │ 1.50 s" in text
@@ -292,13 +292,13 @@ def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
     assert {each.seed for each in plots.shown(results(), GROUPS, 2)} == {1}
 
 
-def test_a_plan_gives_both_patterns_the_same_time() -> None:
+def test_both_arrival_patterns_of_a_plan_take_the_same_time() -> None:
     plan = Plan(jobs=20, group=5, every_s=30.0, nodes=(2,), seeds=(0,))
     assert plan.arrivals(GROUPS, 0)[-1].at_s == 90.0
     assert plan.arrivals("one by one", 0)[-1].at_s < 120.0
 
 
-def test_misuse_is_said_before_anything_is_started() -> None:
+def test_unknown_option_values_are_refused_before_anything_starts() -> None:
     done = invoke(NAME, "--rows", "best")
     assert done.exit_code == 2
     assert "no best; there are burst, jobs, gangs" in done.stderr
@@ -318,7 +318,7 @@ def test_one_pattern_alone_can_be_played() -> None:
     assert "in groups" not in done.stdout
 
 
-def test_the_fewest_nodes_that_do_as_well_as_the_best_other_on_the_most_are_told() -> None:
+def test_the_fewest_nodes_that_match_the_best_other_scheduler_on_the_most_are_reported() -> None:
     few = [replace(line, nodes=1) for line in summary_lines(results())]
     many = [replace(line, nodes=3, cpu_core_s=2 * line.cpu_core_s) for line in summary_lines(results())]
     assert fewer_nodes([*few, *many]) == [
@@ -326,7 +326,7 @@ def test_the_fewest_nodes_that_do_as_well_as_the_best_other_on_the_most_are_told
     ]
 
 
-def test_without_any_other_scheduler_there_is_nothing_to_be_held_against() -> None:
+def test_without_other_schedulers_there_is_no_comparison() -> None:
     ours = [result for result in results() if result.who is OURS]
     assert math.isnan(summary_lines(ours)[0].ratio)
     assert fewer_nodes(summary_lines(ours)) == []
@@ -335,11 +335,11 @@ def test_without_any_other_scheduler_there_is_nothing_to_be_held_against() -> No
 # -- single pods -------------------------------------------------------------------------------------------------------
 
 
-def test_a_choice_counts_by_its_peak_or_where_peaks_are_alike_by_s() -> None:
+def test_choices_are_counted_by_peak_or_by_s_where_peaks_are_similar() -> None:
     choices = [
-        Choice([0.4, 0.8, 0.46], [8.0, 0.0, 0.0], 0),  # the lowest, apart
+        Choice([0.4, 0.8, 0.46], [8.0, 0.0, 0.0], 0),  # the lowest, not similar
         Choice([0.4, 0.8, 0.46], [8.0, 0.0, 0.0], 2),
-        Choice([0.4, 0.44, 0.8], [2.0, 1.5, 0.0], 1),  # the smaller S of two that are alike
+        Choice([0.4, 0.44, 0.8], [2.0, 1.5, 0.0], 1),  # the smaller S of two similar peaks
         Choice([0.4, 0.44, 0.8], [2.0, 1.5, 0.0], 0),
         Choice([0.4, 0.44, 0.8], [2.0, 1.5, 0.0], 2),
         Choice([0.4, 1.1], [0.0, 0.0], 0),  # not below capacity
@@ -347,8 +347,8 @@ def test_a_choice_counts_by_its_peak_or_where_peaks_are_alike_by_s() -> None:
     assert tally_of("x", choices) == Tally("x", 1, 2, 1, 3)
 
 
-def test_below_capacity_the_lowest_peak_is_taken_and_without_histories_the_smallest_s() -> None:
-    """What is reached: of 1,000 clusters all (`--rows offline --clusters 1000`)."""
+def test_below_capacity_the_lowest_peak_is_chosen_and_without_histories_the_smallest_s() -> None:
+    """The same holds for all of 1,000 clusters (`--rows offline --clusters 1000`)."""
     learned = below_capacity(InProcess(MAX_NODES), 60, 5, lambda _: None)
     assert learned.distinct_peaks > 5
     assert (learned.lowest, learned.smallest) == (learned.distinct_peaks, learned.similar_peaks)
@@ -359,11 +359,11 @@ def test_below_capacity_the_lowest_peak_is_taken_and_without_histories_the_small
 # -- a small run on a cluster ------------------------------------------------------------------------------------------
 
 
-def test_a_small_run_goes_through_all_rows(lent: Cluster, tmp_path: Path) -> None:
+def test_a_small_run_covers_all_rows(borrowed: Cluster, tmp_path: Path) -> None:
     sizes = ["--pods", "6", "--burst-nodes", "3", "--jobs", "3", "--group", "2", "--every", "10", "--nodes", "2"]
     sizes += ["--seeds", "1", "--orders", "1", "--speed", "32", "--repetitions", "1", "--clusters", "2"]
     files = ["--json", str(tmp_path / "r.json"), "--plot", str(tmp_path / "r.png")]
-    done = invoke(NAME, *sizes, *files, lent=lent)
+    done = invoke(NAME, *sizes, *files, on=borrowed)
     assert done.exit_code == 0, done.output
     read = orjson.loads((tmp_path / "r.json").read_bytes())
     assert [row["pods"] for row in read["burst"]] == [6] * 2
@@ -376,7 +376,7 @@ def test_a_small_run_goes_through_all_rows(lent: Cluster, tmp_path: Path) -> Non
 
 
 @pytest.mark.cluster
-def test_stopped_at_the_keyboard_it_leaves_nothing_behind() -> None:
-    with stopped_at_the_keyboard(NAME, "--rows", "gangs") as process:
+def test_ctrl_c_leaves_nothing_behind() -> None:
+    with interrupted_script(NAME, "--rows", "gangs") as process:
         wait_until(lambda: servers_of(process), "servers that must not be left behind")
     assert not (clusters_folder() / f"bench-{process.pid}").exists()

@@ -1,4 +1,4 @@
-"""The CPU rows of bench_quality, by hand."""
+"""The CPU rows of bench_quality, worked by hand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def learned_of(series: UsageSeries, phase: list[int]) -> cpu.Learned:
     return cpu.Learned(lambda _: labels, demand, graph.foresight_for_plan(LEAD_SAMPLES, AHEAD_SAMPLES).occupancy)
 
 
-def test_what_is_decided_sample_by_sample_is_what_a_followed_run_is_given() -> None:
+def test_the_phasewise_rule_equals_a_phase_plan_that_follows_the_run() -> None:
     phase = ([0] * 20 + [1] * 5) * 4
     series = series_of(np.random.default_rng(0).lognormal(0.0, 0.1, 100) * (1 + 2 * np.array(phase)))
     learned = learned_of(series, phase)
@@ -45,23 +45,23 @@ def test_what_is_decided_sample_by_sample_is_what_a_followed_run_is_given() -> N
     assert np.isnan(in_force[: LEAD_SAMPLES + 1]).all()
 
 
-def test_the_oracle_puts_its_changes_where_use_changes() -> None:
+def test_the_oracle_changes_requests_where_use_changes() -> None:
     series = series_of([1.0] * 7 + [4.0] * 3 + [2.0] * 10)
-    nothing = learned_of(series, [0] * 20)
-    assert cpu.oracle(series, nothing, 3 / 20).tolist() == series.usage[:, CPU].tolist()
-    assert cpu.oracle(series, nothing, 1 / 20).tolist() == [4.0] * 20
+    one_phase = learned_of(series, [0] * 20)
+    assert cpu.oracle(series, one_phase, 3 / 20).tolist() == series.usage[:, CPU].tolist()
+    assert cpu.oracle(series, one_phase, 1 / 20).tolist() == [4.0] * 20
 
 
-def test_the_peak_of_earlier_runs_counts_those_that_had_ended() -> None:
+def test_the_peak_of_earlier_runs_counts_only_runs_that_had_ended() -> None:
     runs = [
         series_of([1.0, peak, 1.0, 1.0], start_s) for start_s, peak in ((0, 2.0), (100, 3.0), (200, 4.0), (230, 9.0))
     ]
-    rule, nothing = cpu.earlier_peak([*runs, series_of([1.0], 250)]), learned_of(runs[0], [0] * 4)
-    assert rule(series_of([1.0], 250), nothing, PER_STEP) == pytest.approx([4.0 * 1.15])
-    assert rule(series_of([1.0], 240), nothing, PER_STEP) == pytest.approx([8.0])
+    rule, one_phase = cpu.earlier_peak([*runs, series_of([1.0], 250)]), learned_of(runs[0], [0] * 4)
+    assert rule(series_of([1.0], 250), one_phase, PER_STEP) == pytest.approx([4.0 * 1.15])
+    assert rule(series_of([1.0], 240), one_phase, PER_STEP) == pytest.approx([8.0])
 
 
-def test_the_rule_of_one_line_moves_when_it_is_off_and_two_samples_late() -> None:
+def test_the_largest_of_the_last_samples_changes_only_if_it_is_off_and_two_samples_late() -> None:
     series = series_of([1.0, 1.1, 1.0, 2.0, 1.0])
     in_force = cpu.largest_of_the_last(40, 1.05, 0.15)(series, learned_of(series, [0] * 5), PER_STEP)
     assert np.isnan(in_force[:3]).all()

@@ -1,4 +1,4 @@
-"""bench_scheduler: its caller, its tables, its stand-ins, and a tiny run on a cluster."""
+"""bench_scheduler: its caller, its tables, its stubs, and a tiny run on a cluster."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from scheduler_bench.calls import Caller, Times
 from scheduler_bench.large import ServiceMemory
 from scheduler_bench.objects import fill, waiting
 from scheduler_bench.place import BenchCluster, Memory
-from tests.scripts.benches import invoke, servers_of, stopped_at_the_keyboard
+from tests.scripts.benches import interrupted_script, invoke, servers_of
 
 NAME = "bench_scheduler"
 
 
 @pytest.fixture(params=["bare", "flask", "served"])
-def stand_in(request: pytest.FixtureRequest) -> Iterator[int]:
-    """The port of a stand-in."""
+def stub_port(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The port of a running stub."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
 
@@ -51,20 +51,20 @@ def stand_in(request: pytest.FixtureRequest) -> Iterator[int]:
         process.wait()
 
 
-def test_the_caller_reads_whole_answers_of_any_size_over_one_connection(stand_in: int) -> None:
-    question = orjson.dumps({"Pod": {}, "Nodes": None, "NodeNames": ["a", "b"]})
-    with Caller(stand_in) as caller:
-        filtered = caller.post("filter", question)
+def test_the_caller_reads_complete_answers_of_any_size_over_one_connection(stub_port: int) -> None:
+    body = orjson.dumps({"Pod": {}, "Nodes": None, "NodeNames": ["a", "b"]})
+    with Caller(stub_port) as caller:
+        filtered = caller.post("filter", body)
         assert (filtered.status, orjson.loads(filtered.body)) == (200, {"NodeNames": ["a", "b"]})
-        assert caller.post("prioritize", question).body == b"[]"
-        scores = orjson.loads(caller.post("scores/prioritize", question).body)
+        assert caller.post("prioritize", body).body == b"[]"
+        scores = orjson.loads(caller.post("scores/prioritize", body).body)
         assert scores == [{"Host": "a", "Score": 5}, {"Host": "b", "Score": 5}]
         for size in (2, 70_000, 1_000_000):
-            assert len(caller.post(f"constant/{size}", question).body) == size
+            assert len(caller.post(f"constant/{size}", body).body) == size
         assert filtered.seconds > 0
 
 
-def test_the_objects_are_those_that_the_extender_reads() -> None:
+def test_the_extender_reads_the_objects_of_the_benchmark() -> None:
     settings = Settings()
     raw = objects.pod("p", 7, node=objects.node_name(3))
     pod = pod_reader(lambda _: (), settings.schedulers)(raw)
@@ -75,8 +75,8 @@ def test_the_objects_are_those_that_the_extender_reads() -> None:
     assert len(jobs) == 2000 / objects.PODS_OF_A_JOB
 
 
-class Recorded:
-    """Takes the place of requests to an API server."""
+class RecordingApi:
+    """Records requests instead of sending them to an API server."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, Any]] = []
@@ -86,8 +86,8 @@ class Recorded:
         return {**body, "metadata": {**body["metadata"], "uid": "u", "managedFields": [{}]}}
 
 
-def test_pods_are_bound_evenly_and_those_that_wait_are_told_as_a_scheduler_tells_them() -> None:
-    api = Recorded()
+def test_pods_are_bound_evenly_and_waiting_pods_look_as_a_scheduler_sends_them() -> None:
+    api = RecordingApi()
     place = BenchCluster(None, api)  # type: ignore[arg-type]
     with Progress(console=Console(file=io.StringIO())) as progress:
         fill(place, progress, range(4), range(12), 4)
@@ -99,7 +99,7 @@ def test_pods_are_bound_evenly_and_those_that_wait_are_told_as_a_scheduler_tells
     assert all(pod["metadata"]["uid"] and "managedFields" not in pod["metadata"] for pod in pods)
 
 
-def test_the_tables_show_shares_of_what_is_compared_and_the_goals(tmp_path: Path) -> None:
+def test_the_tables_show_relative_rates_times_and_memory(tmp_path: Path) -> None:
     rates = {
         "none": (900.0, 1000.0, 1100.0),
         "flask": (380.0,),
@@ -111,7 +111,7 @@ def test_the_tables_show_shares_of_what_is_compared_and_the_goals(tmp_path: Path
         "tuned": (450.0,),
         "installed": (420.0,),
     }
-    rounds = [Round(kind, rate, 1.0, 2.0, 3.0, 0.0, 123.0) for kind, told in rates.items() for rate in told]
+    rounds = [Round(kind, rate, 1.0, 2.0, 3.0, 0.0, 123.0) for kind, each in rates.items() for rate in each]
     times = [Times.of("ours", "filter", 1000, [0.001] * 99 + [0.003], 0.1)]
     held = [ServiceMemory(5000, 50_000, 30.0, Memory(200.0, 220.0), Memory(210.0, 230.0))]
     facts = {"date": "2026-01-15", "machine": "x, 2 cores", "nodes": 500, "pods": 1000, "share_percent": 100}
@@ -119,48 +119,48 @@ def test_the_tables_show_shares_of_what_is_compared_and_the_goals(tmp_path: Path
     output.show(console, facts, rounds, times, held)
     text = console.export_text()
     assert output.medians(rounds)["ours"] == 390.0
-    for words in ("97.5%", "39.0%", "78.0%", "98.7%", "93.3%", "105.0%", "102.6%", "1.00", "6.00", "123", "210", "381"):
-        assert words in text, words
+    for cell in ("97.5%", "39.0%", "78.0%", "98.7%", "93.3%", "105.0%", "102.6%", "1.00", "6.00", "123", "210", "381"):
+        assert cell in text, cell
     output.write_json(tmp_path / "r.json", facts, rounds, times, held)
-    told = orjson.loads((tmp_path / "r.json").read_bytes())
-    assert told["memory"][0]["used"] == {"pss_mib": 210.0, "rss_mib": 230.0}
-    assert told["binding"]["median_pods_per_s"]["none"] == 1000.0
+    written = orjson.loads((tmp_path / "r.json").read_bytes())
+    assert written["memory"][0]["used"] == {"pss_mib": 210.0, "rss_mib": 230.0}
+    assert written["binding"]["median_pods_per_s"]["none"] == 1000.0
 
 
 @pytest.mark.parametrize("options", [["--sizes", "1"], ["--sizes", "a"], ["--kinds", "theirs"], ["--rounds", "0"]])
-def test_what_cannot_be_meant_ends_with_2(options: list[str]) -> None:
+def test_an_invalid_option_exits_with_2(options: list[str]) -> None:
     done = invoke(NAME, *options)
     assert done.exit_code == 2, done.stderr
 
 
-def test_of_few_pods_only_their_own_classes_are_made_and_of_many_all() -> None:
+def test_only_the_classes_of_the_pods_are_created() -> None:
     assert objects.classes_of(range(2)) == [("team-00", 0), ("team-01", 0)]
     assert len(objects.classes_of(range(1000 * 10))) == objects.NAMESPACES * objects.CLASSES
     assert classes_of_bursts(1500) == [("bursts", number) for number in range(objects.CLASSES)]
 
 
-def test_a_tiny_run_binds_with_every_kind_of_extender(lent: Cluster, tmp_path: Path) -> None:
+def test_a_tiny_run_binds_with_every_kind_of_extender(borrowed: Cluster, tmp_path: Path) -> None:
     file = tmp_path / "r.json"
-    done = invoke(NAME, "--only", "binding", "--nodes", 4, "--pods", 20, "--rounds", 1, "--json", file, lent=lent)
+    done = invoke(NAME, "--only", "binding", "--nodes", 4, "--pods", 20, "--rounds", 1, "--json", file, on=borrowed)
     assert done.exit_code == 0, done.output
-    told = orjson.loads(file.read_bytes())
-    assert tuple(told["binding"]["median_pods_per_s"]) == KINDS
+    written = orjson.loads(file.read_bytes())
+    assert tuple(written["binding"]["median_pods_per_s"]) == KINDS
 
 
-def test_a_tiny_run_measures_calls_and_memory_on_a_cluster_that_grows(lent: Cluster, tmp_path: Path) -> None:
+def test_a_tiny_run_measures_calls_and_memory_on_a_growing_cluster(borrowed: Cluster, tmp_path: Path) -> None:
     file = tmp_path / "r.json"
     sizes = ("--sizes", "5,8", "--pods-a-node", 2, "--calls", 20, "--slow", 30)
-    done = invoke(NAME, "--only", "calls", "--only", "memory", *sizes, "--json", file, lent=lent)
+    done = invoke(NAME, "--only", "calls", "--only", "memory", *sizes, "--json", file, on=borrowed)
     assert done.exit_code == 0, done.output
-    told = orjson.loads(file.read_bytes())
-    assert [(each["nodes"], each["pods"]) for each in told["memory"]] == [(5, 10), (8, 16)]
-    assert {(each["names"], each["slow_clients"], each["server"], each["calls"]) for each in told["calls"]} == {
-        (size, slow, who, 20) for size in (5, 8) for slow in (0, 30) for who in ("ours", "constant")
+    written = orjson.loads(file.read_bytes())
+    assert [(each["nodes"], each["pods"]) for each in written["memory"]] == [(5, 10), (8, 16)]
+    assert {(each["names"], each["slow_clients"], each["server"], each["calls"]) for each in written["calls"]} == {
+        (size, slow, server, 20) for size in (5, 8) for slow in (0, 30) for server in ("ours", "constant")
     }
 
 
 @pytest.mark.cluster
-def test_stopped_at_the_keyboard_it_leaves_nothing_behind() -> None:
-    with stopped_at_the_keyboard(NAME, "--nodes", 6, "--pods", 20) as process:
+def test_ctrl_c_leaves_nothing_behind() -> None:
+    with interrupted_script(NAME, "--nodes", 6, "--pods", 20) as process:
         wait_until(lambda: servers_of(process, "binding-"), "servers that must not be left behind")
     assert not list(clusters_folder().glob(f"bench-*-{process.pid}"))

@@ -16,14 +16,14 @@ from thesis_bench.playing import Task, deciders, play
 from thesis_bench.settings import ROWS, SPECON
 
 
-@pytest.mark.parametrize(("early", "told"), [(models.VAE, 0.65), (models.BIRNN, 0.98), (models.GRU, 0.90)])
-def test_a_fifth_of_the_work_brings_what_the_thesis_tells_of_the_loss(early: float, told: float) -> None:
+@pytest.mark.parametrize(("early", "reported"), [(models.VAE, 0.65), (models.BIRNN, 0.98), (models.GRU, 0.90)])
+def test_a_fifth_of_the_work_lowers_the_loss_as_the_thesis_reports(early: float, reported: float) -> None:
     losses = np.array(models.losses(early, np.random.default_rng(0)))
     fallen = (losses[0] - losses[len(losses) // 5]) / (losses[0] - losses[-1])
-    assert fallen == pytest.approx(told, abs=0.01)
+    assert fallen == pytest.approx(reported, abs=0.01)
 
 
-def test_jobs_go_by_the_seed_and_by_nothing_else() -> None:
+def test_jobs_depend_on_the_seed_alone() -> None:
     fixed, mixed = SPECON[0], SPECON[1]
     assert mixed.jobs(1) == mixed.jobs(1) != mixed.jobs(2)
     assert [job.arrives_s for job in fixed.jobs(0)] == [50.0 * number for number in range(20)]
@@ -31,12 +31,12 @@ def test_jobs_go_by_the_seed_and_by_nothing_else() -> None:
     assert len({job.name for job in mixed.jobs(0)}) == 20
 
 
-def test_the_interval_is_students() -> None:
+def test_the_confidence_interval_is_students() -> None:
     mean, half = interval([1.0, 2.0, 3.0])
     assert (mean, half) == pytest.approx((2.0, 4.303 / math.sqrt(3.0)), rel=1e-3)
 
 
-def test_ours_wins_more_than_specon_where_jobs_come_one_by_one_and_the_makespan_does_not_pay() -> None:
+def test_phasewise_gains_more_than_specon_on_single_arrivals_at_no_cost_of_makespan() -> None:
     _, results = play(Task("specon", 0, seed=1, history=4, overhead=0.0))
     assert list(results) == ["default", "SpeCon", "phasewise, moves alone", "phasewise", "phasewise, placing too"]
     assert (results["default"].mean, results["default"].moves) == (0.0, 0)
@@ -48,8 +48,8 @@ def test_ours_wins_more_than_specon_where_jobs_come_one_by_one_and_the_makespan_
     assert results["phasewise, placing too"].moves < results["phasewise"].moves
 
 
-def test_what_winners_win_and_losers_lose_is_told_apart() -> None:
-    """FlowCon's last job wins, and the two before it lose or stay as they are."""
+def test_gains_and_losses_of_jobs_are_reported_separately() -> None:
+    """Under FlowCon the last job gains, and the two before it lose or stay equal."""
     _, results = play(Task("flowcon", 0, seed=0, history=0, overhead=0.0))
     flowcon, default = results["FlowCon"], results["default"]
     assert (default.won_s, default.lost_s, default.first) == (0.0, 0.0, 0.0)
@@ -57,18 +57,18 @@ def test_what_winners_win_and_losers_lose_is_told_apart() -> None:
     assert flowcon.won_s > 0.0 < flowcon.lost_s
 
 
-def test_nobody_is_slower_for_the_shares_of_one_worker() -> None:
+def test_shares_on_one_worker_slow_no_job_down() -> None:
     _, results = play(Task("flowcon", 2, seed=0, history=4, overhead=0.0))
     assert results["phasewise"].mean < results["FlowCon"].mean
     assert (results["phasewise"].slower, results["phasewise"].moves) == (0.0, 0)
     assert results["phasewise"].makespan < 0.005
 
 
-def test_without_history_ours_knows_no_class() -> None:
+def test_without_history_phasewise_knows_no_class() -> None:
     assert deciders(Task("specon", 0, 0, history=0, overhead=0.0))["phasewise"].classes == {}  # type: ignore[attr-defined]
 
 
-def test_it_prints_the_tables_beside_the_thesis_and_writes_every_play(tmp_path: Path) -> None:
+def test_the_tables_are_printed_with_the_figures_of_the_thesis_and_every_play_is_written(tmp_path: Path) -> None:
     done = invoke("bench_thesis", "--rows", "flowcon", "--seeds", 2, "--jobs", 1, "--json", tmp_path / "all.json")
     assert done.exit_code == 0
     assert "FlowCon: 2 seeds" in done.output
@@ -82,7 +82,7 @@ def test_it_prints_the_tables_beside_the_thesis_and_writes_every_play(tmp_path: 
     assert first["summary"]["phasewise"]["mean"]["mean"] == pytest.approx(sum(means) / 2)
 
 
-def test_a_row_that_is_not_there_is_misuse() -> None:
+def test_an_unknown_row_is_misuse() -> None:
     done = invoke("bench_thesis", "--rows", "specom")
     assert done.exit_code == 2
     assert "no specom" in done.output

@@ -1,4 +1,4 @@
-"""Every script that the documents name runs by its name, from any folder, without an environment of its own."""
+"""Every script named in the documents can be called by its name, from any folder, without a prepared environment."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ NAMED = sorted({name for page in PAGES for name in re.findall(r"\bscripts/([\w-]
 CALLED = [name for name in NAMED if (SCRIPTS / name).is_file()]
 
 
-def test_the_documents_name_the_benches_and_the_tools() -> None:
+def test_the_documents_name_the_benchmarks_and_the_tools() -> None:
     assert {"dry-run", "test", "check", "cluster", "make-docs", "train-bundled-model", "record_training"} <= set(CALLED)
     assert {file.name for file in SCRIPTS.glob("bench_*") if file.is_file()} <= set(CALLED)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", CALLED)
-def test_a_script_tells_what_it_does_wherever_it_is_called(name: str, tmp_path: Path) -> None:
-    """The machine's own python3 is of no use here: what a script needs, it has prepared for itself."""
+def test_a_script_prints_its_help_from_any_folder(name: str, tmp_path: Path) -> None:
+    """The python3 on the PATH fails here: a script prepares an environment of its own."""
     (tmp_path / "python3").write_text("#!/bin/sh\nexit 97\n")
     (tmp_path / "python3").chmod(0o755)
     clean = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path)}
@@ -35,7 +35,7 @@ def test_a_script_tells_what_it_does_wherever_it_is_called(name: str, tmp_path: 
     assert len(done.stdout.split()) > 5
 
 
-def test_a_recording_without_its_frameworks_says_how_to_get_them(
+def test_record_training_without_a_framework_prints_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "jax" else object())

@@ -20,19 +20,19 @@ TORCH = Interpreter("/opt/env/bin/python", "torch", ("/usr", "/usr"))
 NODE = RealNode(SimpleNamespace(), SimpleNamespace(name="worker-0", cgroup="group"))  # type: ignore[arg-type]
 
 
-def ran(
-    name: str, kind: str, arrived_s: float, ended_s: float, *stays: tuple[str, float, float], **told: object
+def record(
+    name: str, kind: str, arrived_s: float, ended_s: float, *stays: tuple[str, float, float], **fields: object
 ) -> JobRecord:
-    return JobRecord(name, kind, arrived_s, ended_s, list(stays), **told)  # type: ignore[arg-type]
+    return JobRecord(name, kind, arrived_s, ended_s, list(stays), **fields)  # type: ignore[arg-type]
 
 
 DEFAULT = [
-    ran("a", "small", 0.0, 100.0, ("worker-0", 1.0, 100.0)),
-    ran("b", "large", 10.0, 210.0, ("worker-0", 11.0, 210.0)),
+    record("a", "small", 0.0, 100.0, ("worker-0", 1.0, 100.0)),
+    record("b", "large", 10.0, 210.0, ("worker-0", 11.0, 210.0)),
 ]
 MOVED = [
-    ran("a", "small", 0.0, 120.0, ("worker-0", 1.0, 120.0)),
-    ran(
+    record("a", "small", 0.0, 120.0, ("worker-0", 1.0, 120.0)),
+    record(
         "b", "large", 10.0, 110.0, ("worker-0", 11.0, 50.0), ("worker-2", 60.0, 110.0),
         moves=[{"outcome": "back"}, {"outcome": "late"}],
     ),
@@ -40,7 +40,7 @@ MOVED = [
 BATCHES = {"default": {1: DEFAULT}, "moves": {1: MOVED}}
 
 
-def test_as_many_jobs_of_each_class_come_at_random_and_the_same_for_every_policy() -> None:
+def test_arrivals_are_random_but_reproducible_with_equally_many_jobs_of_each_kind() -> None:
     coming = draw_arrivals(12, 3, 120.0, "s3")
     assert coming == draw_arrivals(12, 3, 120.0, "s3") != draw_arrivals(12, 4, 120.0, "s3")
     assert sorted(each.kind for each in coming) == sorted([*KINDS] * 4)
@@ -55,8 +55,8 @@ def test_a_job_may_run_on_any_of_the_nodes_and_survives_an_eviction(moves: bool)
     spec, metadata = made["spec"]["template"]["spec"], made["spec"]["template"]["metadata"]
     (main,) = spec["containers"]
     assert main["command"][:3] == ["/opt/env/bin/python", "-m", "training.job"]
-    told = dict(zip(main["command"][3::2], main["command"][4::2], strict=True))
-    assert told == {"--class": "rnn-torch", "--run": "2", "--scale": "0.3", "--checkpoint": "/checkpoints/s1-small-0"}
+    flags = dict(zip(main["command"][3::2], main["command"][4::2], strict=True))
+    assert flags == {"--class": "rnn-torch", "--run": "2", "--scale": "0.3", "--checkpoint": "/checkpoints/s1-small-0"}
     assert {"name": "checkpoints", "mountPath": "/checkpoints"} in main["volumeMounts"]
     assert {"name": "checkpoints", "hostPath": {"path": "/kept"}} in spec["volumes"]
     assert "kubernetes.io/hostname" not in spec["nodeSelector"]
@@ -66,7 +66,7 @@ def test_a_job_may_run_on_any_of_the_nodes_and_survives_an_eviction(moves: bool)
 
 
 @pytest.mark.parametrize(("shares", "mode"), [("", "Off"), ("flowcon", "InPlaceOrRecreate")])
-def test_a_vpa_changes_cpu_requests_alone_and_only_for_shares(shares: str, mode: str) -> None:
+def test_a_vpa_changes_only_cpu_requests_and_only_for_shares(shares: str, mode: str) -> None:
     made = vpa("s1-small-0", shares)
     assert made["spec"]["updatePolicy"]["updateMode"] == mode
     assert made["metadata"]["annotations"] == ({"phasewise.dev/shares": shares} if shares else {})
@@ -86,7 +86,7 @@ def test_the_table_compares_the_same_jobs_with_the_default_scheduler() -> None:
     assert moved == [ROWS["moves"].title, "110 s", "0.73 (0.73)", "0.57", "1 of 2", "2", "1"]
 
 
-def test_a_policy_that_was_run_alone_is_compared_with_nothing() -> None:
+def test_a_policy_that_was_run_alone_is_not_compared() -> None:
     assert cells({"moves": {1: MOVED}}) == [[ROWS["moves"].title, "110 s", "", "", "0 of 0", "2", "1"]]
 
 
@@ -99,8 +99,8 @@ def test_stays_and_moves_are_written_and_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
 
 
-class Answers:
-    """A cluster that answers with pods and Jobs that were written down."""
+class FakeApi:
+    """A cluster with these pods and Jobs."""
 
     def __init__(self, pods: list[tuple[str, str, str]], jobs: list[dict[str, object]]) -> None:
         items = [
@@ -112,57 +112,55 @@ class Answers:
             for name, node, phase in pods
         ]
         self._jobs = jobs
-        pods_told = SimpleNamespace(data=orjson.dumps({"items": items}))
-        self.core = SimpleNamespace(list_namespaced_pod=lambda namespace, **_: pods_told)
+        response = SimpleNamespace(data=orjson.dumps({"items": items}))
+        self.core = SimpleNamespace(list_namespaced_pod=lambda namespace, **_: response)
 
     def client(self) -> None:
-        """Nobody asks it for anything else."""
+        """Other APIs are not used."""
 
     def kubectl(self, *_: str) -> str:
         return orjson.dumps({"items": self._jobs}).decode()
 
 
-def told(name: str, moves: str = "[]", **status: int) -> dict[str, object]:
+def as_job(name: str, moves: str = "[]", **status: int) -> dict[str, object]:
     return {"metadata": {"name": name, "annotations": {"phasewise.dev/moves": moves}}, "status": status}
 
 
-def look(cluster: Answers, seen: dict[str, JobRecord], now_s: float) -> None:
-    real._observe(cluster, "jobs", seen, now_s)  # type: ignore[arg-type]
+def observe(cluster: FakeApi, jobs: dict[str, JobRecord], now_s: float) -> None:
+    real._observe(cluster, "jobs", jobs, now_s)  # type: ignore[arg-type]
 
 
-def test_a_stay_goes_on_while_the_pod_runs_there_and_another_begins_elsewhere() -> None:
-    seen = {"a": JobRecord("a", "small", 0.0)}
+def test_a_stay_lasts_while_the_pod_runs_on_a_node_and_another_begins_elsewhere() -> None:
+    jobs = {"a": JobRecord("a", "small", 0.0)}
     for now_s, node in ((1.0, "worker-0"), (2.0, "worker-0"), (9.0, "worker-1"), (10.0, "worker-1")):
-        look(Answers([("a", node, "Running"), ("other", node, "Running")], [told("a")]), seen, now_s)
-    look(Answers([("a", "worker-1", "Pending")], [told("a", '[{"outcome": "back"}]', succeeded=1)]), seen, 12.0)
-    look(Answers([], [told("a", succeeded=1)]), seen, 13.0)
-    assert seen["a"].stays == [("worker-0", 1.0, 2.0), ("worker-1", 9.0, 10.0)]
-    assert seen["a"].ended_s == 12.0
+        observe(FakeApi([("a", node, "Running"), ("other", node, "Running")], [as_job("a")]), jobs, now_s)
+    observe(FakeApi([("a", "worker-1", "Pending")], [as_job("a", '[{"outcome": "back"}]', succeeded=1)]), jobs, 12.0)
+    observe(FakeApi([], [as_job("a", succeeded=1)]), jobs, 13.0)
+    assert jobs["a"].stays == [("worker-0", 1.0, 2.0), ("worker-1", 9.0, 10.0)]
+    assert jobs["a"].ended_s == 12.0
 
 
-def test_the_jobs_of_one_policy_do_not_go_on_from_what_those_of_another_have_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[dict[str, Any]] = []
-    keep = SimpleNamespace(create_namespaced_job=lambda _, body: made.append(body))
-    monkeypatch.setattr(real, "BatchV1Api", lambda _: keep)
+def test_jobs_do_not_resume_from_checkpoints_of_another_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    created: list[dict[str, Any]] = []
+    api = SimpleNamespace(create_namespaced_job=lambda _, body: created.append(body))
+    monkeypatch.setattr(real, "BatchV1Api", lambda _: api)
     monkeypatch.setattr(real, "POLL_INTERVAL_S", 0.0)
-    cluster = Answers([], [told("a", succeeded=1)])
+    cluster = FakeApi([], [as_job("a", succeeded=1)])
     bench = real.Bench(cluster, [NODE], tmp_path)  # type: ignore[arg-type]
     for namespace in ("default-1", "shares-2"):
         real._run(bench, ROWS["default"], TORCH, namespace, [Arrival("a", "small", 1, 0.0)], 1.0, "seed 0")
-    volumes = [volume for body in made for volume in body["spec"]["template"]["spec"]["volumes"]]
+    volumes = [volume for body in created for volume in body["spec"]["template"]["spec"]["volumes"]]
     kept = [Path(volume["hostPath"]["path"]) for volume in volumes if volume["name"] == "checkpoints"]
     assert kept == [tmp_path / "default-1", tmp_path / "shares-2"]
     assert all(folder.is_dir() for folder in kept)
 
 
-def test_a_job_that_fails_ends_the_bench() -> None:
+def test_a_failed_job_ends_the_benchmark() -> None:
     with pytest.raises(RuntimeError, match="a failed"):
-        look(Answers([], [told("a", failed=1)]), {"a": JobRecord("a", "small", 0.0)}, 1.0)
+        observe(FakeApi([], [as_job("a", failed=1)]), {"a": JobRecord("a", "small", 0.0)}, 1.0)
 
 
-def test_a_row_that_is_not_there_is_misuse(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_row_is_misuse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("local_cluster.real_node.node.what_is_missing", lambda: "")
     monkeypatch.setattr("node_bench.interpreter.find", lambda *_: TORCH)
     done = invoke("bench_moves", "--real", "--rows", "default,specom")
@@ -171,7 +169,7 @@ def test_a_row_that_is_not_there_is_misuse(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("mode", ["--real", "--validate"])
-def test_an_interpreter_without_pytorch_is_told_of_before_anything_starts(
+def test_an_interpreter_that_does_not_run_is_reported_before_anything_starts(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("local_cluster.real_node.node.what_is_missing", lambda: "")

@@ -1,4 +1,4 @@
-"""The simulated worker against a real node: predictions for jobs together from observations of jobs alone."""
+"""The simulated worker against a real node: jobs that run together are predicted from jobs that ran alone."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from moves_bench.validate import BATCHES, JOBS, Comparison, ObservedJob, compare
 from recommender.contention.sharing import Stage
 
 
-def seen(name: str, began_s: float, cores: list[float], at_s: float = 0.0, every_s: float = 0.5) -> ObservedJob:
-    """A job that uses so many cores in each second from its beginning, looked at twice a second."""
+def observed(name: str, began_s: float, cores: list[float], at_s: float = 0.0, every_s: float = 0.5) -> ObservedJob:
+    """A job that uses these cores in each second from its start, observed twice a second."""
     points, used_s = [(0.0, 0.0), (began_s, 0.0)], 0.0
     for second, level in enumerate(cores):
         for place in range(1, round(1.0 / every_s) + 1):
@@ -22,30 +22,30 @@ def seen(name: str, began_s: float, cores: list[float], at_s: float = 0.0, every
     return ObservedJob(name, at_s, points)
 
 
-def test_a_job_on_paper_uses_what_it_was_seen_to_use_alone() -> None:
-    job = seen("a", 2.0, [1.0, 0.25, 1.0])
-    job.seen.append((9.0, job.cpu_s + 0.0005))  # its pod is taken down
+def test_the_stages_of_a_job_are_its_observed_usage() -> None:
+    job = observed("a", 2.0, [1.0, 0.25, 1.0])
+    job.seen.append((9.0, job.cpu_s + 0.0005))  # its pod terminates
     assert (job.began_s, job.duration_s) == (2.0, 5.0)
     assert job.stages() == [Stage(1.0, 1.0), Stage(0.25, 0.25), Stage(1.0, 1.0)]
 
 
-def test_alone_on_the_simulated_worker_a_job_takes_what_it_took() -> None:
-    job = seen("a", 1.5, [0.3, 0.5, 0.01, 0.5, 0.45])
+def test_alone_on_the_simulated_worker_a_job_takes_its_observed_time() -> None:
+    job = observed("a", 1.5, [0.3, 0.5, 0.01, 0.5, 0.45])
     assert predicted_s({"a": job}, {"a": 0.0}, 0.5) == {"a": pytest.approx(job.duration_s)}
 
 
-def test_jobs_that_share_a_worker_are_foretold_from_when_each_comes() -> None:
-    """`b` comes at 4 s and is there at 5: then both have half a core, until `a` has done 10 core seconds at 15 s."""
-    alone = {"a": seen("a", 1.0, [1.0] * 9), "b": seen("b", 1.0, [1.0] * 9)}
+def test_jobs_that_share_a_worker_are_predicted_from_their_arrivals() -> None:
+    """`b` arrives at 4 s and starts at 5: then both have half a core, until `a` has used 9 core seconds at 15 s."""
+    alone = {"a": observed("a", 1.0, [1.0] * 9), "b": observed("b", 1.0, [1.0] * 9)}
     predicted = predicted_s(alone, {"a": 0.0, "b": 4.0}, 1.0)
     assert predicted == {"a": pytest.approx(15.0), "b": pytest.approx(15.0)}
     slower = predicted_s(alone, {"a": 0.0, "b": 4.0}, 1.0, 0.1)
     assert slower["a"] == pytest.approx(5.0 + 1.1 * 10.0)
 
 
-def test_jobs_together_are_compared_with_what_they_were_alone() -> None:
-    alone = [[seen("a", 1.0, [1.0] * 10)], [seen("b", 1.0, [1.0] * 10)]]
-    pair = [seen("a", 1.0, [0.55] * 20), seen("b", 1.0, [0.5] * 20, at_s=1.0)]
+def test_jobs_that_run_together_are_compared_with_their_runs_alone() -> None:
+    alone = [[observed("a", 1.0, [1.0] * 10)], [observed("b", 1.0, [1.0] * 10)]]
+    pair = [observed("a", 1.0, [0.55] * 20), observed("b", 1.0, [0.5] * 20, at_s=1.0)]
     first, second = compare([*alone, pair], 1.0, 0.0)
     assert (first.batch, first.name) == ("a, b (+1 s)", "a")
     assert first.measured_s == pytest.approx(21.0)
@@ -57,17 +57,17 @@ def test_jobs_together_are_compared_with_what_they_were_alone() -> None:
     assert compare(alone, 1.0, 0.0) == []
 
 
-def test_a_job_that_was_alone_twice_takes_the_mean_of_both() -> None:
-    alone = [[seen("a", 1.0, [1.0] * 10)], [seen("b", 1.0, [1.0] * 10)]]
-    again = [[seen("a", 1.0, [1.0] * 12)], [seen("b", 1.0, [1.0] * 10)]]
-    pair = [seen("a", 1.0, [0.5] * 21), seen("b", 1.0, [0.5] * 21)]
+def test_two_runs_of_a_job_alone_are_averaged() -> None:
+    alone = [[observed("a", 1.0, [1.0] * 10)], [observed("b", 1.0, [1.0] * 10)]]
+    again = [[observed("a", 1.0, [1.0] * 12)], [observed("b", 1.0, [1.0] * 10)]]
+    pair = [observed("a", 1.0, [0.5] * 21), observed("b", 1.0, [0.5] * 21)]
     first, second = compare([*alone, pair, *again], 1.0, 0.0)
     assert (first.predicted_s, second.predicted_s) == (pytest.approx(22.0), pytest.approx(21.0))
     assert first.cpu_of_alone == pytest.approx(10.5 / 11.0)
     assert cpu_s_alone([*alone, pair, *again]) == {"a": [10.0, 12.0], "b": [10.0, 10.0]}
 
 
-def test_the_table_tells_errors_and_the_json_what_they_were_made_of(tmp_path: Path) -> None:
+def test_the_table_shows_errors_and_the_json_their_observations(tmp_path: Path) -> None:
     rows = [Comparison("a, b", "a", 25.0, 20.0, 1.25, 24.5), Comparison("a, b", "b", 20.0, 21.0, 1.0, 20.0)]
     assert output.validation(rows, {"a": [10.0, 12.0], "b": [10.0, 10.0], "c": [9.0]})[2:] == [
         "| a, b | a | 25.0 s | 20.0 s | -20.0 % | 1.25 | 24.5 s | -2.0 % |",
@@ -79,13 +79,13 @@ def test_the_table_tells_errors_and_the_json_what_they_were_made_of(tmp_path: Pa
         "",
         "two runs of a job alone: mean difference 10.0 %, largest 20.0 %",
     ]
-    output.write_validation(tmp_path / "all.json", {"cores": 1.0}, [[seen("a", 0.0, [1.0])]], rows)
+    output.write_validation(tmp_path / "all.json", {"cores": 1.0}, [[observed("a", 0.0, [1.0])]], rows)
     written = orjson.loads((tmp_path / "all.json").read_bytes())
     assert written["compared"][0]["cpu_of_alone"] == 1.25
     assert written["batches"][0][0]["seen"][-1] == [1.0, 1.0]
 
 
-def test_five_jobs_run_alone_before_pairs_and_fours_and_after_them() -> None:
+def test_each_job_runs_alone_before_and_after_the_pairs_and_fours() -> None:
     assert (
         [list(batch) for batch in BATCHES[:5]] == [list(batch) for batch in BATCHES[-5:]] == [[name] for name in JOBS]
     )

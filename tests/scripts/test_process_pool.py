@@ -15,14 +15,14 @@ def double(number: int) -> int:
     return 2 * number
 
 
-def test_plays_are_shared_among_processes() -> None:
+def test_a_function_is_mapped_over_items_by_processes() -> None:
     with process_pool(2) as processes:
         assert processes.map(double, [1, 2, 3]) == [2, 4, 6]
 
 
 @pytest.mark.timeout(30)
-def test_a_process_that_is_ended_while_it_begins_is_not_waited_for_for_ever() -> None:
-    """The end comes within a hook of fork, where the exception of a handler is dropped."""
+def test_a_process_that_is_terminated_while_it_starts_is_not_waited_for_forever() -> None:
+    """The signal arrives within a fork hook, where the exception of a handler is dropped."""
     parent, armed = os.getpid(), True
 
     def end() -> None:

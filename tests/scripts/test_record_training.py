@@ -54,16 +54,16 @@ report()
 JOB = """
 import os, sys, time
 progress = sys.argv[sys.argv.index("--progress") + 1]
-def tell(text):
+def report(text):
     with open(progress + ".part", "w") as file:
         file.write(text)
     os.replace(progress + ".part", progress)
 time.sleep(int(time.time()) + 2.2 - time.time())
-tell("make-data - nan")
+report("make-data - nan")
 before = time.process_time()
 while time.process_time() < before + 0.4:
     pass
-tell(f"train 7 {time.process_time() - before}")
+report(f"train 7 {time.process_time() - before}")
 time.sleep(1.2)
 """
 """A job of some seconds: idle past the first sample, then 0.4 s of work (reported as its loss), then idle."""
@@ -143,7 +143,7 @@ class TestPlan:
         assert min(runs.values()) >= 6
         assert len({run.container for run in planned_runs()}) == sum(runs.values())
 
-    def test_about_half_of_the_classes_feed_the_accelerator(self) -> None:
+    def test_about_half_of_the_classes_use_the_accelerator(self) -> None:
         assert 0.4 <= sum(workload.accelerator for workload in WORKLOADS) / len(WORKLOADS) <= 0.6
 
     def test_every_class_is_in_both_parts_and_a_third_is_replayed(self) -> None:
@@ -163,14 +163,14 @@ class TestPlan:
             assert run.threads in workload.threads
             assert run.epochs / workload.epochs <= 2.5
 
-    def test_a_scaled_run_is_lighter_but_the_same_run(self) -> None:
+    def test_a_scaled_run_has_fewer_rows_but_is_the_same_run(self) -> None:
         run = _run()
-        light = run.scaled(0.1)
-        assert (light.container, light.seed, light.part) == (run.container, run.seed, run.part)
-        assert light.rows == round(run.rows * 0.1)
+        scaled = run.scaled(0.1)
+        assert (scaled.container, scaled.seed, scaled.part) == (run.container, run.seed, run.part)
+        assert scaled.rows == round(run.rows * 0.1)
         assert run.scaled(1.0) is run
 
-    def test_a_scale_of_nothing_is_refused(self) -> None:
+    def test_a_scale_of_zero_is_refused(self) -> None:
         with pytest.raises(ValueError, match="above 0"):
             _run().scaled(0)
 
@@ -181,7 +181,7 @@ class TestPlan:
 
 class TestMeters:
     @pytest.mark.parametrize("kind", _meters())
-    def test_cpu_of_the_job_and_of_its_ended_child_and_memory_are_counted(self, kind: type) -> None:
+    def test_cpu_of_the_job_and_of_its_ended_child_and_memory_are_measured(self, kind: type) -> None:
         meter: Meter = kind() if kind is TreeMeter else kind("test-uses")
         process = _start(meter, USES)
         try:
@@ -237,7 +237,7 @@ class TestRecording:
         assert recorder.record(run).status == "skipped"
         assert recorder.record(replace(run, rows=run.rows + 1)).status == "failed"
 
-    def test_a_failing_run_is_tried_twice_and_named_with_its_reason(self, tmp_path: Path) -> None:
+    def test_a_failing_run_is_tried_twice_and_reported_with_its_reason(self, tmp_path: Path) -> None:
         reported: list[Outcome] = []
         outcomes = record_all(_recorder(tmp_path, FAILS), [_run()], 2, reported.append)
         assert outcomes == reported
@@ -246,20 +246,20 @@ class TestRecording:
         with pytest.raises(pack.PackError, match="failed"):
             pack.read_recording(tmp_path, _run())
 
-    def test_a_run_over_its_time_is_ended_and_failed(self, tmp_path: Path) -> None:
+    def test_a_run_that_exceeds_its_timeout_is_ended_and_fails(self, tmp_path: Path) -> None:
         recorder = _recorder(tmp_path, "import sys, time; time.sleep(600)", timeout_s=0.1)
         outcome = recorder._attempt(_run(), 1)
         assert outcome.reason == "longer than 0 s"
         assert outcome.duration_s < 60
 
-    def test_a_stopped_recorder_leaves_nothing_half_written(self, tmp_path: Path) -> None:
+    def test_a_stopped_recorder_leaves_no_partial_files(self, tmp_path: Path) -> None:
         recorder = _recorder(tmp_path)
         recorder.stop.set()
         assert recorder.record(_run()).reason == "interrupted"
         recorder._attempt(_run(), 1)
         assert list(tmp_path.glob("*.*")) == []
 
-    def test_the_whole_path_with_a_real_job(self, tmp_path: Path) -> None:
+    def test_a_real_job_is_recorded_once_and_an_incomplete_recording_is_not_packed(self, tmp_path: Path) -> None:
         raw = tmp_path / "raw"
         done = invoke(NAME, "run", "-o", raw, "--quick", "--only", "text-sklearn", "--first", 1)
         assert done.exit_code == 0, done.stderr
@@ -281,7 +281,7 @@ class TestScript:
         assert not (tmp_path / "raw").exists()
 
     @pytest.mark.real
-    def test_ctrl_c_ends_the_jobs_and_leaves_nothing_half_written(self, tmp_path: Path) -> None:
+    def test_ctrl_c_ends_the_jobs_and_leaves_no_partial_files(self, tmp_path: Path) -> None:
         command = [sys.executable, str(SCRIPTS / NAME), "run", "-o", str(tmp_path), "--quick", "--only", "text-sklearn"]
         recording = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         progress = tmp_path / "work" / "text-sklearn-r01" / "progress"
@@ -289,8 +289,8 @@ class TestScript:
         while not progress.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         recording.send_signal(signal.SIGINT)
-        told = recording.communicate(timeout=120)[1]
-        assert (recording.returncode, told.splitlines()[-1]) == (1, "stopped; call again to continue")
+        errors = recording.communicate(timeout=120)[1]
+        assert (recording.returncode, errors.splitlines()[-1]) == (1, "stopped; call again to continue")
         assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["machine.json"]
         assert list((tmp_path / "work").iterdir()) == []
         jobs = [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
@@ -342,11 +342,11 @@ class TestPack:
             pack.read_recording(tmp_path, _run())
 
     @pytest.mark.parametrize("bad", [[0.5, -0.1], [0.5, math.nan], [0.5]])
-    def test_samples_that_are_not_sound_are_refused(self, tmp_path: Path, bad: list[float]) -> None:
+    def test_invalid_samples_are_refused(self, tmp_path: Path, bad: list[float]) -> None:
         _raw(tmp_path, _run(), cpu_cores=bad)
         with pytest.raises(pack.PackError, match=_run().container):
             pack.read_recording(tmp_path, _run())
 
-    def test_a_folder_that_is_no_recording_is_refused(self, tmp_path: Path) -> None:
+    def test_a_folder_that_is_not_a_recording_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(pack.PackError, match="record_training run"):
             pack.read_machine_facts(tmp_path)

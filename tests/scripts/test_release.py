@@ -17,7 +17,7 @@ from tests.scripts.benches import SCRIPTS, invoke
 
 ROOT = SCRIPTS.parent
 ENGINE = """#!/bin/sh
-# Stands in for a container engine: in an image is one library, named after the requirements that it was built with.
+# Stands in for a container engine: an image holds one library, named after the requirements it was built with.
 case $1 in
   build) echo "${3#REQUIREMENTS=}" > "$0-$5" ;;
   create) echo "$0-$2" ;;
@@ -37,7 +37,7 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Path:
-    """There is none on every machine; its words are those of docker and podman."""
+    """Not every machine has one; the subcommands are those of docker and podman."""
     program = tmp_path / "engine"
     program.write_text(ENGINE)
     program.chmod(0o755)
@@ -58,21 +58,21 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def key(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A key of its own, in a key ring of its own."""
+    """A new key in a new key ring."""
     if not shutil.which("gpg"):
         pytest.skip("no gpg on this machine: apt-get install gnupg")
-    with tempfile.TemporaryDirectory() as home:  # sockets lie in it, whose paths must be short
+    with tempfile.TemporaryDirectory() as home:  # holds sockets, whose paths must be short
         monkeypatch.setenv("GNUPGHOME", home)
-        who = "release@example.test"
-        words = ("gpg", "--batch", "--passphrase", "", "--quick-generate-key", who, "ed25519", "sign", "never")
+        user = "release@example.test"
+        words = ("gpg", "--batch", "--passphrase", "", "--quick-generate-key", user, "ed25519", "sign", "never")
         made = run(Path(home), *words)
         assert made.returncode == 0, made.stderr
-        yield who
+        yield user
         run(Path(home), "gpgconf", "--kill", "all")
 
 
 @pytest.mark.cluster
-def test_what_is_released_is_complete_and_signed(source: Path, engine: Path, key: str, tmp_path: Path) -> None:
+def test_a_release_is_complete_and_signed(source: Path, engine: Path, key: str, tmp_path: Path) -> None:
     building.build_one(servers.helm())
     made = tmp_path / "dist"
     done = invoke("release", "--key", key, "--engine", engine, "--source", source, "-o", made)
@@ -92,19 +92,19 @@ def test_what_is_released_is_complete_and_signed(source: Path, engine: Path, key
     assert component["purl"] == "pkg:pypi/requirements.txt@1.0"
     assert component["licenses"] == [{"license": {"id": "MIT"}}]
 
-    def holds() -> bool:
+    def verifies() -> bool:
         return (
             run(made, "gpg", "--verify", "SHA256SUMS.asc").returncode == 0
             and run(made, "sha256sum", "--check", "--strict", "SHA256SUMS").returncode == 0
         )
 
-    assert holds()
+    assert verifies()
     with (made / f"phasewise-{__version__}.tgz").open("ab") as chart:
         chart.write(b"more")
-    assert not holds()
+    assert not verifies()
 
 
-def test_a_tree_with_changes_or_an_undated_version_is_refused(source: Path, tmp_path: Path) -> None:
+def test_a_tree_with_uncommitted_changes_or_an_undated_version_is_refused(source: Path, tmp_path: Path) -> None:
     (source / "CHANGELOG.md").write_text(f"## {__version__} (unreleased)\n")
     words = ("release", "--key", "nobody", "--source", source, "-o", tmp_path / "dist")
     assert "changes that are not committed" in invoke(*words).output

@@ -22,7 +22,7 @@ RUN = Run("c", "mean-numpy", 1, 0, 7, 1, rows=400, epochs=3, steps=5, batch=8, a
 
 
 class Mean:
-    """Learns the mean of what it is shown, and counts the batches."""
+    """Learns the mean of its batches, and counts them."""
 
     def __init__(self) -> None:
         self.state = np.zeros(2)
@@ -45,7 +45,7 @@ class Mean:
 
 
 class StoppingJob(Job):
-    """A job that is asked to stop after a number of steps, or as a stage begins."""
+    """A job that is asked to stop when `after` is true."""
 
     after: Callable[[Job], bool] = staticmethod(lambda _: False)
 
@@ -60,7 +60,7 @@ def _made(rows: int, rng: np.random.Generator) -> Arrays:
 
 
 def trained(folder: Path, checkpoint: Path | None, after: int | None = None) -> np.ndarray | None:
-    """The state of a job that came to its end; None where it was told to end after so many steps."""
+    """The state of a job that completed; None if it was terminated after `after` steps."""
     job = StoppingJob(RUN, folder, None, checkpoint)
     job.after = lambda job: job.step_count + 1 == after
     try:
@@ -72,23 +72,23 @@ def trained(folder: Path, checkpoint: Path | None, after: int | None = None) -> 
 
 
 @pytest.mark.parametrize("at", [1, 4, 5, 7, 10, 15])
-def test_one_that_was_told_to_end_learns_what_it_would_have_learned(tmp_path: Path, at: int) -> None:
+def test_a_terminated_and_resumed_job_learns_the_same_as_an_uninterrupted_one(tmp_path: Path, at: int) -> None:
     """Fifteen steps in three epochs: no batch is missed, none is learned twice."""
-    whole = trained(tmp_path, None)
-    assert whole is not None and whole[0] == 15.0
-    kept = tmp_path / "kept"
-    assert trained(tmp_path, kept, after=at) is None
-    assert not kept.with_suffix(".part").exists()
-    np.testing.assert_array_equal(trained(tmp_path, kept), whole)
+    uninterrupted = trained(tmp_path, None)
+    assert uninterrupted is not None and uninterrupted[0] == 15.0
+    checkpoint = tmp_path / "kept"
+    assert trained(tmp_path, checkpoint, after=at) is None
+    assert not checkpoint.with_suffix(".part").exists()
+    np.testing.assert_array_equal(trained(tmp_path, checkpoint), uninterrupted)
 
 
-def test_one_that_is_told_again_and_again_comes_to_its_end(tmp_path: Path) -> None:
+def test_a_job_that_is_terminated_repeatedly_completes(tmp_path: Path) -> None:
     ended = [trained(tmp_path, tmp_path / "kept", after=after) for after in (3, 8, 9, None)]
     assert [one is None for one in ended] == [True, True, True, False]
     np.testing.assert_array_equal(ended[-1], trained(tmp_path, None))
 
 
-def test_scikit_learn_has_no_checkpoint_and_says_so(tmp_path: Path) -> None:
+def test_a_scikit_learn_job_refuses_a_checkpoint(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "training.job", "--class", "text-sklearn", "--checkpoint", str(tmp_path / "c")]
     done = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
@@ -109,15 +109,15 @@ def test_a_job_prints_the_mean_loss_of_the_last_seconds(
     assert caplog.messages == ["step=4 loss=0.5"]
 
 
-def test_a_job_that_is_given_a_folder_makes_none_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given, aside = tmp_path / "given", tmp_path / "aside"
-    aside.mkdir()
+def test_a_job_with_a_given_folder_creates_no_temporary_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, temporary = tmp_path / "given", tmp_path / "aside"
+    temporary.mkdir()
     used: list[tuple[Path, list[Path]]] = []
-    monkeypatch.setattr(job, "run_job", lambda _run, folder, *_: used.append((folder, list(aside.iterdir()))))
+    monkeypatch.setattr(job, "run_job", lambda _run, folder, *_: used.append((folder, list(temporary.iterdir()))))
     monkeypatch.setattr(job, "thread_environment", lambda _: {})
-    monkeypatch.setattr(tempfile, "tempdir", str(aside))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     for words in (["--folder", str(given)], []):
         assert CliRunner().invoke(job.main, ["--class", "lstm-torch", *words]).exit_code == 0
-    (of_given, beside), (passing, _) = used
-    assert (of_given, beside) == (given, [])
-    assert passing.parent == aside and not passing.exists()
+    (first, others), (second, _) = used
+    assert (first, others) == (given, [])
+    assert second.parent == temporary and not second.exists()

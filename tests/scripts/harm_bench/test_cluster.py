@@ -29,11 +29,11 @@ LIMITED = Resources(HAS, HAS)
 GROWING = phases([(300.0, (0.5, 0.5 * GIB)), (math.inf, (0.5, 2 * GIB))])
 
 
-# -- what a pod is given ---------------------------------------------------------------------------------------------
+# -- admission -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("has", "values", "given_it"),
+    ("declared", "values", "expected"),
     [
         (Resources((1.0, GIB), (2.0, 3 * GIB)), "RequestsAndLimits", Resources((0.5, 2 * GIB), (1.0, 6 * GIB))),
         (Resources((1.0, GIB), (1.0, GIB)), "RequestsAndLimits", Resources((0.5, 2 * GIB), (0.5, 2 * GIB))),
@@ -42,26 +42,26 @@ GROWING = phases([(300.0, (0.5, 0.5 * GIB)), (math.inf, (0.5, 2 * GIB))])
         (Resources(), "RequestsAndLimits", Resources((0.5, 2 * GIB), NONE)),
     ],
 )
-def test_limits_keep_their_ratio_or_cut_the_target(has: Resources, values: str, given_it: Resources) -> None:
+def test_limits_keep_their_ratio_or_cap_the_target(declared: Resources, values: str, expected: Resources) -> None:
     web = workload(policy=Policy(controlled_values=values))  # type: ignore[arg-type]
     recommend(web, (0.5, 2 * GIB))
-    assert repr(resources_for(web.vpa, "main", has)) == repr(given_it)  # nan is not nan
+    assert repr(resources_for(web.vpa, "main", declared)) == repr(expected)  # nan is not nan
 
 
-def test_a_policy_wins_over_the_target() -> None:
+def test_a_policy_limits_the_target() -> None:
     web = workload(policy=Policy(min_allowed=(0.7, None), max_allowed=(None, GIB)))
     recommend(web, (0.5, 2 * GIB))
     assert resources_for(web.vpa, "main", Resources()).requests == (0.7, GIB)
 
 
-def test_without_a_recommendation_a_pod_is_made_as_declared() -> None:
+def test_without_a_recommendation_a_pod_gets_its_declared_resources() -> None:
     assert resources_for(Autoscaler(), "main", LIMITED) == LIMITED
 
 
-# -- lives -----------------------------------------------------------------------------------------------------------
+# -- containers ------------------------------------------------------------------------------------------------------
 
 
-def test_memory_above_the_limit_kills_and_the_next_run_begins_anew() -> None:
+def test_memory_above_the_limit_kills_and_usage_starts_again_from_the_beginning() -> None:
     web = workload("Off", LIMITED, GROWING, replicas=1)
     cluster = cluster_of(web, minutes=7.0)
     (container,) = web.pods[0].containers
@@ -73,14 +73,14 @@ def test_memory_above_the_limit_kills_and_the_next_run_begins_anew() -> None:
     assert cluster.take_kills() == []
 
 
-def test_memory_above_the_request_kills_only_where_the_node_is_short_of_it() -> None:
+def test_memory_above_the_request_kills_only_if_the_node_is_short_of_memory() -> None:
     for evicts, kills in ((False, 0), (True, 1)):
         web = workload("Off", Resources(HAS), GROWING, replicas=1, node=Node(evicts=evicts))
         cluster_of(web, minutes=7.0)
         assert tally_of(web).kills == kills
 
 
-def test_waits_between_crashes_double_up_to_five_minutes() -> None:
+def test_the_backoff_between_crashes_doubles_up_to_five_minutes() -> None:
     dies = (Window(MIDNIGHT_S, math.inf), 15.0)
     web = workload("Off", replicas=1, crashes=(dies,))
     cluster = cluster_of(web, minutes=60.0)
@@ -90,7 +90,7 @@ def test_waits_between_crashes_double_up_to_five_minutes() -> None:
     assert web.pods[0].containers[0].restarts - before in (11, 12)
 
 
-def test_cpu_is_used_up_to_the_limit_and_wanted_beyond() -> None:
+def test_cpu_use_ends_at_the_limit_and_demand_beyond_is_counted() -> None:
     web = workload("Off", LIMITED, steady(1.5, 0.5 * GIB), replicas=1)
     cluster_of(web, minutes=10.0)
     tally = tally_of(web)
@@ -99,7 +99,7 @@ def test_cpu_is_used_up_to_the_limit_and_wanted_beyond() -> None:
     assert tally.below_memory_s == 0
 
 
-def test_slack_is_what_was_reserved_and_not_used() -> None:
+def test_slack_is_what_is_reserved_but_unused() -> None:
     web = workload("Off", use=steady(0.25, 0.5 * GIB))
     cluster_of(web, minutes=10.0)
     tally = tally_of(web)
@@ -107,7 +107,7 @@ def test_slack_is_what_was_reserved_and_not_used() -> None:
     assert tally.slack[MEMORY] / tally.used[MEMORY] == pytest.approx(1.0)
 
 
-def test_a_resize_restarts_what_cannot_be_given_it_while_it_runs() -> None:
+def test_a_resize_restarts_a_container_only_for_resources_that_require_it() -> None:
     web = workload("InPlaceOrRecreate", restart_for=frozenset({"memory"}))
     cluster = cluster_of(web)
     recommend(web, (2.0, GIB))
@@ -122,14 +122,14 @@ def test_a_resize_restarts_what_cannot_be_given_it_while_it_runs() -> None:
 # -- controllers -----------------------------------------------------------------------------------------------------
 
 
-def test_a_job_goes_from_run_to_run() -> None:
+def test_a_job_runs_repeatedly() -> None:
     job = workload("Off", kind="Job", replicas=1, runs_for_s=600.0, next_run_after_s=300.0)
     cluster_of(job, minutes=60.0)
     assert job.run in (3, 4)
     assert tally_of(job).failed_jobs == 0
 
 
-def test_an_evicted_pod_fails_a_job_that_may_not_fail() -> None:
+def test_an_evicted_pod_fails_a_job_with_a_backoff_limit_of_zero() -> None:
     for backoff_limit, failed in ((0, 1), (1, 0)):
         job = workload(kind="Job", replicas=1, min_replicas=1, runs_for_s=3600.0, backoff_limit=backoff_limit)
         cluster = cluster_of(job)
@@ -139,7 +139,7 @@ def test_an_evicted_pod_fails_a_job_that_may_not_fail() -> None:
         assert len(job.live) == 1 - failed
 
 
-def test_a_rollout_makes_all_pods_again_one_by_one() -> None:
+def test_a_rollout_replaces_all_pods_one_by_one() -> None:
     web = workload("Off", replicas=3, rollouts=(MIDNIGHT_S + 120.0,))
     cluster, least = cluster_of(web), 3
     for _ in range(40):
@@ -150,13 +150,13 @@ def test_a_rollout_makes_all_pods_again_one_by_one() -> None:
     assert tally_of(web).evictions == 0
 
 
-def test_replicas_come_and_go_as_they_are_asked_for() -> None:
+def test_a_scale_event_changes_the_number_of_replicas() -> None:
     web = workload("Off", scales=((MIDNIGHT_S + 120.0, 5), (MIDNIGHT_S + 240.0, 0)))
     cluster = cluster_of(web)
     assert [len(wait(cluster, 2.0).workloads[0].pods) for _ in range(2)] == [5, 0]
 
 
-def test_a_pod_that_no_node_has_room_for_waits() -> None:
+def test_a_pod_that_no_node_has_room_for_is_pending() -> None:
     web = workload("Off", Resources((64.0, GIB)))
     cluster_of(web, minutes=10.0)
     assert {pod.phase for pod in web.pods} == {"Pending"}
@@ -165,12 +165,12 @@ def test_a_pod_that_no_node_has_room_for_waits() -> None:
 # -- metrics ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_sample_is_the_mean_since_the_look_before() -> None:
+def test_the_cpu_of_a_sample_is_the_mean_since_the_scrape_before() -> None:
     web = workload("Off", use=phases([(30.0, (0.2, GIB / 2)), (math.inf, (0.8, GIB / 4))]), replicas=1)
     cluster = cluster_of(web)
     metrics = Metrics(cluster, window_s=60.0)
     metrics.scrape()
-    assert metrics.read() == []  # the first look only begins to count
+    assert metrics.read() == []  # the first scrape only starts counting
     wait(cluster, 1.0)
     metrics.scrape()
     (sample,) = metrics.read()
@@ -181,9 +181,9 @@ def test_a_sample_is_the_mean_since_the_look_before() -> None:
     assert metrics.read() == [sample]  # until the window is over
 
 
-def test_what_goes_wrong_with_metrics_is_told_as_it_would_be() -> None:
+def test_faults_of_metrics_apply_only_within_their_window() -> None:
     window = Window(MIDNIGHT_S + 90.0, MIDNIGHT_S + 120.0)
-    for distort, told in (
+    for distort, matches in (
         (outage(window), lambda usage, now_s: usage == []),
         (clock_ahead(window, 3600.0), lambda usage, now_s: {one.timestamp_s for one in usage} == {now_s + 3600.0}),
         (negated(window), lambda usage, now_s: all(one.cpu_cores < 0 for one in usage)),
@@ -195,7 +195,7 @@ def test_what_goes_wrong_with_metrics_is_told_as_it_would_be() -> None:
             metrics.scrape()
             usage = metrics.read()
             if window.contains(cluster.now_s):
-                assert told(usage, cluster.now_s)
+                assert matches(usage, cluster.now_s)
         assert {one.timestamp_s for one in usage} == {cluster.now_s}
 
 
@@ -203,7 +203,7 @@ def test_what_goes_wrong_with_metrics_is_told_as_it_would_be() -> None:
 
 
 @given(st.tuples(st.floats(0.05, 4.0), st.floats(0.1, 8.0)), st.integers(0, 2**32 - 1))
-def test_the_same_seed_plays_the_same_world(load: Amounts, seed: int) -> None:
+def test_the_same_seed_plays_the_same_simulation(load: Amounts, seed: int) -> None:
     outcomes = []
     for _ in range(2):
         use = noisy(wave((0.01, GIB / 8), (load[0], load[1] * GIB), 1800.0), 0.1, seed)

@@ -15,17 +15,17 @@ from tests.scripts.harm_bench.worked import GIB, MIB, MIDNIGHT_S, workload
 MINUTE_S = 60.0
 
 
-def played(of: Workload, samples: int) -> tuple[Cluster, DefaultRecommender]:
-    """Up to so many samples of its first container, one a minute."""
-    cluster = Cluster([of], MIDNIGHT_S, MINUTE_S)
+def after_samples(app: Workload, samples: int) -> tuple[Cluster, DefaultRecommender]:
+    """The cluster and its recommender after so many samples of the first container, one a minute."""
+    cluster = Cluster([app], MIDNIGHT_S, MINUTE_S)
     metrics = Metrics(cluster, MINUTE_S)
     default = DefaultRecommender(cluster, metrics)
-    for _ in range(samples + 2):  # started, and looked at for the first time
-        a_minute(cluster, metrics, default)
+    for _ in range(samples + 2):  # one to start and one for the first scrape
+        play_minute(cluster, metrics, default)
     return cluster, default
 
 
-def a_minute(cluster: Cluster, metrics: Metrics, default: DefaultRecommender) -> None:
+def play_minute(cluster: Cluster, metrics: Metrics, default: DefaultRecommender) -> None:
     cluster.step()
     metrics.scrape()
     default.round()
@@ -41,36 +41,36 @@ def a_minute(cluster: Cluster, metrics: Metrics, default: DefaultRecommender) ->
         (1441, (0.585, 0.587, 1.174), (627439446, 628694953, 1257389906)),
     ],
 )
-def test_half_a_core_and_512_mib_for_so_many_minutes(
+def test_half_a_core_and_512_mib_give_the_values_of_upstream(
     samples: int, cpu: tuple[float, ...], memory: tuple[float, ...]
 ) -> None:
     web = workload("Off", use=steady(0.5, 512 * MIB), replicas=1)
-    played(web, samples)
-    said = web.vpa.recommendation["main"]
-    assert [amounts[0] for amounts in (said.lower, said.target, said.upper)] == pytest.approx(cpu)
-    assert [amounts[1] for amounts in (said.lower, said.target, said.upper)] == pytest.approx(memory)
+    after_samples(web, samples)
+    made = web.vpa.recommendation["main"]
+    assert [amounts[0] for amounts in (made.lower, made.target, made.upper)] == pytest.approx(cpu)
+    assert [amounts[1] for amounts in (made.lower, made.target, made.upper)] == pytest.approx(memory)
 
 
-def test_pods_without_a_sample_get_the_least_there_is_with_bounds_as_tight() -> None:
+def test_pods_without_samples_get_the_minimum_as_target_and_bounds() -> None:
     web = workload("Off")
-    played(web, -1)
-    said = web.vpa.recommendation["main"]
-    assert said.lower == said.target == said.upper == (0.025, 250 * MIB)
+    after_samples(web, -1)
+    recommendation = web.vpa.recommendation["main"]
+    assert recommendation.lower == recommendation.target == recommendation.upper == (0.025, 250 * MIB)
 
 
 @pytest.mark.parametrize(("request_mib", "target"), [(100, 250 * 2**20), (500, 764046746), (1000, 1470157273)])
-def test_a_kill_is_answered_by_a_fifth_or_a_hundred_mib_more(request_mib: int, target: int) -> None:
-    """Of the first one 248,153,480 bytes would come; a pod has no less than 250 MiB."""
+def test_a_kill_adds_a_fifth_or_100_mib(request_mib: int, target: int) -> None:
+    """The first one would give 248,153,480 bytes, but the minimum of a pod is 250 MiB."""
     web = workload("Off", use=steady(0.1, 10 * MIB), replicas=1)
-    cluster, default = played(web, 1)
+    cluster, default = after_samples(web, 1)
     cluster.kills.append(Kill("ns", web.pods[0].name, "main", cluster.now_s, request_mib * MIB))
     default.round()
     assert web.vpa.recommendation["main"].target[1] == target
 
 
-def test_a_restart_loses_no_more_than_the_running_peak() -> None:
+def test_a_restart_of_the_recommender_loses_no_more_than_the_current_peak() -> None:
     web = workload("Off", use=steady(0.5, GIB), replicas=1)
-    _, default = played(web, 120)
+    _, default = after_samples(web, 120)
     before = web.vpa.recommendation["main"]
     default.stop()
     default.start()
@@ -81,15 +81,15 @@ def test_a_restart_loses_no_more_than_the_running_peak() -> None:
 
 
 def test_replicas_share_a_histogram() -> None:
-    """Two replicas give two samples a minute, but confidence is bound by the time that has passed."""
+    """Two replicas give two samples a minute, but confidence is limited by the time that has passed."""
     single, double = (workload("Off", use=steady(0.5, GIB), replicas=number) for number in (1, 2))
-    played(single, 61)
-    played(double, 61)
+    after_samples(single, 61)
+    after_samples(double, 61)
     assert single.vpa.recommendation == double.vpa.recommendation
 
 
 @pytest.mark.parametrize(("kind", "different"), [("Deployment", 1), ("StatefulSet", 2), ("DaemonSet", 1)])
-def test_a_stateful_sets_pods_have_each_their_own_labels(kind: Kind, different: int) -> None:
+def test_each_pod_of_a_stateful_set_has_its_own_labels(kind: Kind, different: int) -> None:
     web = workload("Off", kind=kind)
-    played(web, 1)
+    after_samples(web, 1)
     assert len({labels_of(web, pod) for pod in web.pods}) == different

@@ -27,7 +27,7 @@ HOUR_M = 60.0
 MORE, WIDE = (2.0, 2 * GIB), ((0.0, 0.0), (1e3, 1e14))
 
 
-# -- whom it chooses -------------------------------------------------------------------------------------------------
+# -- which pods ------------------------------------------------------------------------------------------------------
 
 
 def test_a_request_outside_its_bounds_is_updated_at_any_age() -> None:
@@ -35,11 +35,11 @@ def test_a_request_outside_its_bounds_is_updated_at_any_age() -> None:
     cluster = cluster_of(web)
     recommend(web, MORE, lower=(1.01, GIB), upper=MORE)
     assert priority_of(web.pods[0], web.vpa, cluster.now_s) == (True, 2.0)
-    recommend(web, MORE, lower=HAS, upper=MORE)  # a bound is still inside
+    recommend(web, MORE, lower=HAS, upper=MORE)  # a request equal to its bound is inside
     assert priority_of(web.pods[0], web.vpa, cluster.now_s) is None
 
 
-def test_twelve_hours_after_its_start_a_tenth_is_enough() -> None:
+def test_a_difference_of_a_tenth_is_enough_twelve_hours_after_the_start() -> None:
     web = workload()
     cluster = cluster_of(web)
     pod = web.pods[0]
@@ -50,7 +50,7 @@ def test_twelve_hours_after_its_start_a_tenth_is_enough() -> None:
     assert priority_of(pod, web.vpa, cluster.now_s + 13 * 3600) is None
 
 
-def test_after_a_kill_within_ten_minutes_of_a_start_any_difference_is_enough() -> None:
+def test_any_difference_is_enough_after_a_kill_within_ten_minutes_of_a_start() -> None:
     web = workload()
     cluster = cluster_of(web)
     recommend(web, (1.0, 1.01 * GIB), *WIDE)
@@ -60,14 +60,14 @@ def test_after_a_kill_within_ten_minutes_of_a_start_any_difference_is_enough() -
         assert (priority_of(pod, web.vpa, cluster.now_s) is not None) is due
 
 
-def test_a_missing_request_is_outside() -> None:
+def test_a_missing_request_is_outside_its_bounds() -> None:
     web = workload(resources=NOTHING)
     cluster = cluster_of(web)
     recommend(web, MORE, *WIDE)
     assert priority_of(web.pods[0], web.vpa, cluster.now_s) is not None
 
 
-def test_limits_that_stay_cut_what_is_compared() -> None:
+def test_limits_that_stay_cap_the_target_that_is_compared() -> None:
     web = workload(resources=Resources(HAS, HAS), policy=Policy(controlled_values="RequestsOnly"))
     cluster = cluster_of(web)
     recommend(web, MORE)
@@ -78,14 +78,14 @@ def test_limits_that_stay_cut_what_is_compared() -> None:
 
 
 @pytest.mark.parametrize(("replicas", "first"), [(1, 0), (2, 1), (3, 1), (4, 2), (10, 5)])
-def test_a_loop_touches_half_of_the_replicas_and_leaves_a_single_one_alone(replicas: int, first: int) -> None:
+def test_a_loop_evicts_half_of_the_replicas_but_never_a_single_one(replicas: int, first: int) -> None:
     web = workload(replicas=replicas)
     cluster = cluster_of(web)
     recommend(web, MORE)
     assert tally_of(wait(cluster, 1.0).workloads[0]).evictions == first
 
 
-def test_a_single_replica_is_evicted_where_its_vpa_says_that_one_is_enough() -> None:
+def test_a_single_replica_is_evicted_if_min_replicas_is_one() -> None:
     web = workload(replicas=1, min_replicas=1)
     cluster = cluster_of(web)
     recommend(web, MORE)
@@ -95,7 +95,7 @@ def test_a_single_replica_is_evicted_where_its_vpa_says_that_one_is_enough() -> 
 
 
 @given(st.integers(1, 12), st.integers(0, 12))
-def test_never_more_than_half_are_down_by_the_updater(replicas: int, running: int) -> None:
+def test_the_updater_takes_down_at_most_half_of_the_replicas(replicas: int, running: int) -> None:
     web = workload(replicas=replicas)
     cluster_of(web)
     for pod in web.pods[running:]:
@@ -106,11 +106,11 @@ def test_never_more_than_half_are_down_by_the_updater(replicas: int, running: in
     assert budget.running - taken >= min(budget.running, replicas - max(1, replicas // 2))
 
 
-# -- how it goes on --------------------------------------------------------------------------------------------------
+# -- how -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["Off", "Initial"])
-def test_the_modes_off_and_initial_touch_no_running_pod(mode: UpdateMode) -> None:
+def test_the_modes_off_and_initial_change_no_running_pod(mode: UpdateMode) -> None:
     web = workload(mode)
     cluster = cluster_of(web)
     recommend(web, MORE)
@@ -121,7 +121,7 @@ def test_the_modes_off_and_initial_touch_no_running_pod(mode: UpdateMode) -> Non
 
 
 @pytest.mark.parametrize("mode", ["Recreate", "InPlaceOrRecreate", "InPlace"])
-def test_all_are_updated_once_and_then_left_alone(mode: UpdateMode) -> None:
+def test_all_pods_are_updated_once_and_then_left_alone(mode: UpdateMode) -> None:
     web = workload(mode)
     cluster = cluster_of(web)
     recommend(web, MORE)
@@ -135,12 +135,12 @@ def test_all_are_updated_once_and_then_left_alone(mode: UpdateMode) -> None:
     ("resources", "policy", "in_place"),
     [
         (Resources(HAS, HAS), Policy(controlled_values="RequestsAndLimits"), True),
-        (Resources(MORE, MORE), Policy(controlled_values="RequestsOnly"), False),  # Guaranteed no more
-        (NOTHING, Policy(), False),  # BestEffort no more
-        (Resources(NONE, MORE), Policy(), True),  # limits are requests, too
+        (Resources(MORE, MORE), Policy(controlled_values="RequestsOnly"), False),  # no longer Guaranteed
+        (NOTHING, Policy(), False),  # no longer BestEffort
+        (Resources(NONE, MORE), Policy(), True),  # limits count as requests, too
     ],
 )
-def test_a_resize_that_would_change_the_qos_class_is_refused_and_evicts(
+def test_a_resize_that_would_change_the_qos_class_becomes_an_eviction(
     resources: Resources, policy: Policy, in_place: bool
 ) -> None:
     web = workload("InPlaceOrRecreate", resources, policy=policy)
@@ -151,7 +151,7 @@ def test_a_resize_that_would_change_the_qos_class_is_refused_and_evicts(
     assert tally_of(web).evictions == (0 if in_place else 2)
 
 
-def test_in_place_alone_never_evicts() -> None:
+def test_the_mode_in_place_never_evicts() -> None:
     web = workload("InPlace", NOTHING)
     cluster = cluster_of(web)
     recommend(web, MORE)
@@ -160,7 +160,7 @@ def test_in_place_alone_never_evicts() -> None:
     assert requests_of(web) == [NONE, NONE]
 
 
-def test_a_deferred_resize_is_waited_for_five_minutes_then_its_pod_is_evicted() -> None:
+def test_a_pod_is_evicted_after_its_resize_was_deferred_for_five_minutes() -> None:
     full = Node(full=(Window(MIDNIGHT_S, MIDNIGHT_S + 3600.0),))
     web = workload("InPlaceOrRecreate", node=full)
     cluster = cluster_of(web)
@@ -172,7 +172,7 @@ def test_a_deferred_resize_is_waited_for_five_minutes_then_its_pod_is_evicted() 
     assert tally_of(web).evictions == 2
 
 
-def test_a_memory_limit_below_use_is_an_error_for_which_a_pod_is_evicted() -> None:
+def test_a_resize_to_a_memory_limit_below_use_fails_and_the_pod_is_evicted() -> None:
     web = workload("InPlaceOrRecreate", Resources(HAS, HAS))
     cluster = cluster_of(web)
     recommend(web, (1.0, 256 * MIB))
@@ -181,7 +181,7 @@ def test_a_memory_limit_below_use_is_an_error_for_which_a_pod_is_evicted() -> No
     assert tally_of(web).evictions >= 1
 
 
-def test_what_no_node_has_room_for_is_not_asked_for_again_before_less_is_wanted() -> None:
+def test_an_infeasible_resize_is_retried_only_for_a_smaller_target() -> None:
     web = workload("InPlace", node=Node(allocatable=(4.0, 8 * GIB)))
     cluster = cluster_of(web)
     recommend(web, (8.0, GIB))
@@ -200,7 +200,7 @@ def test_what_no_node_has_room_for_is_not_asked_for_again_before_less_is_wanted(
     st.floats(0.1, 8.0),
     st.floats(0.6, 8.0),
 )
-def test_whoever_has_the_target_is_left_alone(mode: UpdateMode, cpu_cores: float, gib: float) -> None:
+def test_a_pod_that_has_its_target_is_left_alone(mode: UpdateMode, cpu_cores: float, gib: float) -> None:
     has = (cpu_cores, gib * GIB)
     web = workload(mode, Resources(has))
     recommend(web, has)

@@ -1,4 +1,4 @@
-"""Small simulated clusters that the tests of the simulation vary."""
+"""Small simulated clusters for tests of the simulation."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def workload(
     *,
     policy: Policy | None = None,
     min_replicas: int | None = None,
-    **more: Any,
+    **fields: Any,
 ) -> Workload:
-    """A Deployment of two."""
-    part = {name: more.pop(name) for name in ("restart_for", "crashes") if name in more}
-    asked: dict[str, Any] = {"namespace": "ns", "name": "web", "kind": "Deployment", "replicas": 2} | more
+    """A Deployment of two replicas by default."""
+    part = {name: fields.pop(name) for name in ("restart_for", "crashes") if name in fields}
+    settings: dict[str, Any] = {"namespace": "ns", "name": "web", "kind": "Deployment", "replicas": 2} | fields
     vpa = Autoscaler(mode, policy or Policy(), min_replicas)
-    return Workload(containers=[ContainerSpec("main", resources, use, **part)], vpa=vpa, **asked)
+    return Workload(containers=[ContainerSpec("main", resources, use, **part)], vpa=vpa, **settings)
 
 
-def recommend(of: Workload, target: Amounts, lower: Amounts | None = None, upper: Amounts | None = None) -> None:
-    """What its VPA says; by default the bounds are the target."""
-    said = ContainerRecommendation("main", target, lower or target, upper or target, target)
-    of.vpa.recommendation = {"main": said}
+def recommend(app: Workload, target: Amounts, lower: Amounts | None = None, upper: Amounts | None = None) -> None:
+    """Set the recommendation of its VPA; by default the bounds are the target."""
+    entry = ContainerRecommendation("main", target, lower or target, upper or target, target)
+    app.vpa.recommendation = {"main": entry}
 
 
 def cluster_of(*workloads: Workload, minutes: float = 1.0, tick_s: float = 15.0) -> Cluster:
-    """A cluster in which so much time has passed, nothing being recommended unless a test has said so."""
+    """A cluster after this time, without recommendations except those of the test."""
     return wait(Cluster(list(workloads), MIDNIGHT_S, tick_s), minutes)
 
 
@@ -60,9 +60,9 @@ def wait(cluster: Cluster, minutes: float) -> Cluster:
     return cluster
 
 
-def tally_of(of: Workload) -> Tally:
-    return sum(of.tallies.values(), start=Tally())
+def tally_of(app: Workload) -> Tally:
+    return sum(app.tallies.values(), start=Tally())
 
 
-def requests_of(of: Workload) -> list[Amounts]:
-    return [container.actual.requests for pod in of.pods for container in pod.containers]
+def requests_of(app: Workload) -> list[Amounts]:
+    return [container.actual.requests for pod in app.pods for container in pod.containers]

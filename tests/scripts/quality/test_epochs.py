@@ -14,21 +14,21 @@ from recommender.records import CPU, UsageSeries
 STEP_S = 10.0
 
 
-def test_an_evaluation_is_met_ahead_late_or_has_been_provided_for_all_along() -> None:
-    """Three epochs of eight samples, of which two evaluate. The first was always provided for. The second is given its
-    core a sample before it begins, the third at its second sample."""
+def test_the_core_of_an_evaluation_is_given_ahead_late_or_was_kept() -> None:
+    """Three epochs of eight samples, of which two evaluate. The first always had its core, the second gets it a sample
+    before it begins, the third at its second sample."""
     used = np.array(([TRAIN] * 6 + [EVALUATE] * 2) * 3)
     in_force = np.array([1.0] * 8 + [0.2] * 5 + [1.0] * 3 + [0.2] * 7 + [1.0])
     at_s = START + (np.arange(24) * STEP_S).astype(np.int64)
     series = UsageSeries("job", at_s, STEP_S, np.column_stack([used, np.ones(24)]))
-    seen = judge([(series, (at_s, np.column_stack([in_force, np.ones(24)])))])
-    assert (seen.ahead, seen.late, seen.kept, seen.lead_s) == (1, 1, 1, 10.0)
-    assert seen.violation == pytest.approx(1 / 24)
-    assert seen.saved == pytest.approx(1.0 - in_force.sum() / 24)
+    judged = judge([(series, (at_s, np.column_stack([in_force, np.ones(24)])))])
+    assert (judged.ahead, judged.late, judged.kept, judged.lead_s) == (1, 1, 1, 10.0)
+    assert judged.violation == pytest.approx(1 / 24)
+    assert judged.saved == pytest.approx(1.0 - in_force.sum() / 24)
     assert math.isnan(judge([(series, (at_s[:1], np.ones((1, 2))))]).lead_s), "nothing was raised"
 
 
-def test_jobs_come_one_after_the_other_and_differ_in_pace_size_and_epochs() -> None:
+def test_jobs_run_one_after_another_and_differ_in_length() -> None:
     world = World(288.0, STEP_S, 30.0)
     jobs = simulated_jobs(world, seed=0)
     assert len(jobs) == world.jobs
@@ -38,7 +38,7 @@ def test_jobs_come_one_after_the_other_and_differ_in_pace_size_and_epochs() -> N
     assert all((one.usage[:, CPU] > 0.5).any() for one in jobs)
 
 
-def test_stages_of_one_job_differ_where_they_are_told_to_and_strangers_have_no_class() -> None:
+def test_jitter_varies_the_stages_of_a_job_which_may_have_no_class() -> None:
     (job,) = simulated_jobs(World(288.0, STEP_S, 30.0, epochs=(40, 40), jobs=1, jitter=0.1, has_class=False), seed=0)
     begins = np.flatnonzero(np.diff((job.usage[:, CPU] > 0.5).astype(np.int64)) > 0)
     assert len(begins) == 40
@@ -46,8 +46,8 @@ def test_stages_of_one_job_differ_where_they_are_told_to_and_strangers_have_no_c
     assert job.workload is None
 
 
-def test_a_stranger_that_does_the_same_for_hours_has_its_core_before_most_evaluations() -> None:
-    """Its own past says so from the fourth epoch on."""
+def test_a_periodic_job_without_a_class_has_its_core_before_most_evaluations() -> None:
+    """Its own past predicts them from the fourth epoch on."""
     found = compare(World(600.0, STEP_S, 30.0, epochs=(16, 16), jobs=2, jitter=0.05, has_class=False))["phasewise"]
     assert found.ahead >= 16
     assert found.late + found.kept <= 14

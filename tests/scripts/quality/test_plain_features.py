@@ -17,7 +17,7 @@ MIB = 2.0**20
 
 
 def stepped(levels: list[tuple[float, float]], length: int = 20, seed: int = 0) -> FloatArray:
-    """Use that goes through levels of cores and MiB with a little noise."""
+    """Usage that steps through levels of cores and MiB with a little noise."""
     noise = np.random.default_rng(seed).lognormal(0, 0.03, (len(levels) * length, 2))
     return np.repeat(np.array(levels) * [1.0, MIB], length, axis=0) * noise
 
@@ -30,7 +30,7 @@ def test_features_of_a_sample_by_hand() -> None:
     assert features[3] == pytest.approx(np.log(expected))
 
 
-def test_features_of_a_sample_know_nothing_of_what_comes() -> None:
+def test_features_of_a_sample_do_not_depend_on_later_samples() -> None:
     usage = stepped([(0.2, 100.0), (2.0, 800.0), (1.0, 800.0)])
     assert stage_features(usage[:30]) == pytest.approx(stage_features(usage)[:30])
 
@@ -40,7 +40,7 @@ def test_runs_of_a_class_go_through_the_same_phases() -> None:
     runs = [stepped(levels, seed=seed) for seed in range(4)]
     clusters = StageClusters.fit(runs[:3], 3)
     labels = clusters.label(runs[3])
-    # Settled in each level, past what the features still remember of the one before.
+    # The last samples of each level, whose features no longer depend on the level before.
     first, second, third = (set(labels[end - 6 : end].tolist()) for end in (20, 40, 60))
     assert [len(found) for found in (first, second, third)] == [1, 1, 1]
     assert first != second
@@ -48,11 +48,11 @@ def test_runs_of_a_class_go_through_the_same_phases() -> None:
     assert np.count_nonzero(np.diff(labels)) <= 5
 
 
-def test_fewer_samples_than_phases_are_as_many_phases() -> None:
+def test_there_are_no_more_phases_than_samples() -> None:
     assert len(StageClusters.fit([stepped([(1.0, 100.0)], length=3)], 8).centres) == 3
 
 
-def test_a_sample_half_way_between_two_phases_changes_nothing() -> None:
+def test_a_sample_half_way_between_two_phases_keeps_the_phase() -> None:
     clusters = StageClusters(np.array([[0.0] * 6, [1.0] + [0.0] * 5]), np.zeros(6), np.ones(6))
     usage = np.array([[0.99, 0.0]] * 5)
     usage[3:, 0] = np.exp(0.51) - 0.01
@@ -61,8 +61,8 @@ def test_a_sample_half_way_between_two_phases_changes_nothing() -> None:
     assert (near == near[0]).all()
 
 
-def test_phases_within_a_class_share_more_with_told_stages_than_half_of_what_can_be_shared() -> None:
+def test_phases_within_a_class_agree_with_reported_stages() -> None:
     with open_source([RECORDINGS / "fit.parquet"]) as source:
         runs = list(source)
-    told = ReportedStages.read([RECORDINGS / "fit.parquet"], "stage")
-    assert agreement_of_features(runs, told, 0)["plain features of every other run, of its class alone"] > 0.45
+    reported = ReportedStages.read([RECORDINGS / "fit.parquet"], "stage")
+    assert agreement_of_features(runs, reported, 0)["plain features of every other run, of its class alone"] > 0.45

@@ -25,14 +25,14 @@ GIB = 2.0**30
 FALLING = [2.0 * 0.5 ** (place / 20) for place in range(201)]
 
 
-def job(name: str, *stages: tuple[float, float], arrives_s: float = 0.0, **told: object) -> TrainingJob:
-    known: dict[str, object] = {"losses": FALLING, "moves_cost_s": (5.0,), **told}
+def job(name: str, *stages: tuple[float, float], arrives_s: float = 0.0, **fields: object) -> TrainingJob:
+    known: dict[str, object] = {"losses": FALLING, "moves_cost_s": (5.0,), **fields}
     return TrainingJob(name, "class", arrives_s, [Stage(*stage) for stage in stages], **known)  # type: ignore[arg-type]
 
 
 @dataclass
 class Planned(Default):
-    """The default scheduler, and moves at times that are known beforehand."""
+    """The default scheduler, and moves at given times."""
 
     moves: list[tuple[float, Move]] = field(default_factory=list)
 
@@ -52,15 +52,15 @@ def ends(
     return {run.name: run for run in play.ended}
 
 
-def test_worked_by_hand() -> None:
-    """Two cores. `a` has 20 core seconds and is alone for 4 s; then `b` with 6 comes, and they have one core each."""
+def test_a_play_of_two_jobs_worked_by_hand() -> None:
+    """Two cores. `a` has 20 core seconds and is alone for 4 s; then `b` with 6 arrives, and both have a core."""
     ran = ends([job("a", (20.0, 2.0)), job("b", (6.0, 2.0), arrives_s=4.0)], Default())
     assert ran["b"].ended_s == pytest.approx(10.0)  # 4 + 6
     assert ran["a"].ended_s == pytest.approx(13.0)  # 8 done by 4, 6 more by 10, and 6 left on two cores
     assert ran["b"].completion_s == pytest.approx(6.0)
 
 
-def test_a_moved_job_neither_works_nor_uses_anything_until_it_is_back() -> None:
+def test_a_moved_job_neither_works_nor_uses_resources_until_it_resumes() -> None:
     """At 4 s `b` goes to the second worker, for 5 s: `a` has both cores from then on, `b` its own two from 9 s on."""
     jobs = [job("a", (20.0, 2.0)), job("b", (10.0, 2.0), ties=(0, 1))]
     away = Planned(moves=[(4.0, Move("b", 1, "room"))])
@@ -85,8 +85,8 @@ class _AllOnFirst:
         return self.inner.decide(play)
 
 
-def test_memory_that_does_not_suffice_kills_the_largest_job_which_goes_on_from_its_checkpoint() -> None:
-    """`a` grows to 3 GiB when half done, beside 2 GiB of `b`, on 4 GiB: it is killed and starts from that half, and
+def test_a_lack_of_memory_kills_the_largest_job_which_resumes_from_its_checkpoint() -> None:
+    """Half done, `a` grows to 3 GiB while `b` uses 2 of the 4 GiB: it is killed and resumes from that half, again and
     again, until `b` has ended."""
     a = job("a", (10.0, 1.0), (10.0, 1.0), memory_bytes=(GIB, 3 * GIB), checkpoint_share=0.5)
     b = job("b", (25.0, 1.0), memory_bytes=(2 * GIB,))
@@ -100,7 +100,7 @@ def test_memory_that_does_not_suffice_kills_the_largest_job_which_goes_on_from_i
     assert from_start["a"].ended_s == pytest.approx(40.0)  # killed once at 10 s, starts at 20 s from nothing
 
 
-def test_jobs_in_each_others_way_lose_speed_by_how_many_run_at_a_time() -> None:
+def test_contending_jobs_slow_down_by_how_many_run_at_a_time() -> None:
     pair = [job("a", (10.0, 2.0)), job("b", (10.0, 2.0))]
     assert ends(pair, Default(), rules=Rules(overhead=0.1))["b"].ended_s == pytest.approx(11.0)
     narrow = [job("a", (10.0, 1.0)), job("b", (10.0, 1.0))]
@@ -109,7 +109,7 @@ def test_jobs_in_each_others_way_lose_speed_by_how_many_run_at_a_time() -> None:
     assert ends(four, Default(), rules=Rules(overhead=0.1))["d"].ended_s == pytest.approx(13.0)
 
 
-def test_what_a_job_tells_goes_by_its_work_and_not_by_time() -> None:
+def test_the_loss_of_a_job_depends_on_its_work_and_not_on_time() -> None:
     run = Run(job("a", (10.0, 1.0), (10.0, 2.0)), 0, 0.0)
     assert run.loss == 2.0
     run.cores, run.speed = 1.0, 1.0
@@ -119,7 +119,7 @@ def test_what_a_job_tells_goes_by_its_work_and_not_by_time() -> None:
     assert (run.loss, run.used_core_s) == (2.0, 10.0)
 
 
-def test_a_soft_limit_holds_back_only_while_somebody_else_wants_the_cores() -> None:
+def test_a_soft_limit_applies_only_while_another_job_wants_the_cores() -> None:
     both, weights = [4.0, 4.0], [1.0, 1.0]
     assert limited_shares(4.0, both, weights, [1.0, 4.0]) == [1.0, 3.0]
     assert limited_shares(4.0, both, weights, [1.0, 1.0]) == [2.0, 2.0]
@@ -140,7 +140,7 @@ JOBS = st.lists(st.tuples(st.floats(0.0, 100.0), STAGES), min_size=1, max_size=1
 @pytest.mark.parametrize("decider", DECIDERS.values(), ids=DECIDERS)
 @at_most(30)
 @given(drawn=JOBS, workers=st.integers(1, 3))
-def test_whoever_decides_all_work_is_done_once_and_nothing_is_faster_than_alone(
+def test_under_every_decider_all_work_is_done_once_and_no_job_is_faster_than_alone(
     decider: object, drawn: list[tuple[float, list[tuple[float, float]]]], workers: int
 ) -> None:
     jobs = [job(f"job-{n}", *stages, arrives_s=at_s) for n, (at_s, stages) in enumerate(drawn)]
@@ -157,7 +157,7 @@ def test_whoever_decides_all_work_is_done_once_and_nothing_is_faster_than_alone(
 
 @given(st.lists(st.tuples(st.floats(1.0, 50.0), st.floats(0.5, 3.0)), min_size=1, max_size=5), st.data())
 @at_most(30)
-def test_a_play_agrees_with_small_steps_of_time(drawn: list[tuple[float, float]], data: st.DataObject) -> None:
+def test_a_play_agrees_with_small_time_steps(drawn: list[tuple[float, float]], data: st.DataObject) -> None:
     arrive_s = [0.0, *(data.draw(st.sampled_from([0.0, 2.5, 12.0])) for _ in drawn[1:])]
     jobs = [job(f"job-{n}", stage, arrives_s=arrive_s[n]) for n, stage in enumerate(drawn)]
     ran = ends(jobs, Default())
@@ -172,19 +172,19 @@ def test_the_same_jobs_give_the_same_play(decider: object) -> None:
     assert twice[0] == twice[1]
 
 
-def test_specon_moves_a_job_that_has_converged_out_of_the_way_of_those_that_learn() -> None:
+def test_specon_moves_a_converged_job_away_from_progressing_ones() -> None:
     flat = [1.0 - 0.5 * min(1.0, place / 20) + 1e-4 / (1 + place) for place in range(2001)]
     old = job("old", (2000.0, 2.0), losses=flat, ties=(0, 1))
     fresh = [job(f"new-{n}", (400.0, 2.0), arrives_s=300.0, ties=(0, 1)) for n in range(4)]
     ran = ends([old, *fresh], SpeCon(), 2)
-    at_s, worker, _ = ran["old"].moved[0]  # two new jobs are there, and two beside the old one
+    at_s, worker, _ = ran["old"].moved[0]  # each worker has two new jobs then, and the first one also the old job
     assert (worker, 300.0 <= at_s <= 360.0) == (1, True)
 
 
-def test_ours_fills_an_idle_worker_and_lets_the_short_job_first() -> None:
+def test_phasewise_lowers_the_mean_completion_time_without_delaying_the_last_job() -> None:
     classes = {"class": RunsOfClass([[Stage(200.0, 2.0)]])}
     jobs = [job(name, (200.0, 2.0), ties=(0, 1)) for name in ("a", "b", "c")]
     still, ours = ends(jobs, Default(), 2), ends(jobs, Phasewise(classes), 2)
-    mean = {who: sum(run.completion_s for run in ran.values()) / 3 for who, ran in (("still", still), ("ours", ours))}
+    mean = {name: sum(run.completion_s for run in ran.values()) / 3 for name, ran in (("still", still), ("ours", ours))}
     assert mean["ours"] < 0.9 * mean["still"]
     assert max(run.ended_s for run in ours.values()) <= max(run.ended_s for run in still.values()) + 1e-6
