@@ -33,9 +33,7 @@ def test_the_peak_use_within_the_time_after_the_nearest_moment_is_found() -> Non
     run = Earlier([(0.0, 0.0), (1.0, 0.0), (2.0, 0.0), (3.0, 0.0)], [0.25, 0.25, 0.5, 2.0], 10.0)
     assert nearest_peaks([run], [1.25, 0.0], 0.0, [10.0, 20.0]) == [[(0.0625, 0.5), (0.0625, 2.0)]]
     assert nearest_peaks([run], [1.25, 0.0], 10.0, [10.0]) == [[(0.0625, 2.0)]], "ten seconds have passed since"
-    assert nearest_peaks([run], [], 0.0, [10.0, 40.0]) == [[(0.0, 0.25), (0.0, 2.0)]], (
-        "without a sample the moment is found by age"
-    )
+    assert nearest_peaks([run], [], 0.0, [10.0, 40.0]) == [[(0.0, 0.25), (0.0, 2.0)]], "no sample: found by age"
     assert nearest_peaks([run], [9.0, 0.0], 60.0, [10.0]) == [[(36.0, 2.0)]], "the run has ended: its last use"
 
 

@@ -98,7 +98,7 @@ LOADS: dict[str, Use] = {
 
 
 @cache
-def evictions_of_loads(contender: Contender) -> dict[float, list[int]]:
+def evictions(contender: Contender) -> dict[float, list[int]]:
     """Evictions of each load until each hour."""
     workloads = [web(use, namespace=f"ns-{number}") for number, use in enumerate(LOADS.values())]
     play = Play(contender, workloads)
@@ -107,15 +107,12 @@ def evictions_of_loads(contender: Contender) -> dict[float, list[int]]:
 
 
 def test_a_settled_load_is_evicted_no_more_often_than_under_the_default_recommender() -> None:
-    ours, default = (
-        np.subtract(evictions_of_loads(contender)[3.0], evictions_of_loads(contender)[SETTLED_H])
-        for contender in CONTENDERS
-    )
+    ours, default = (np.subtract(evictions(one)[3.0], evictions(one)[SETTLED_H]) for one in CONTENDERS)
     assert [load for load, worse in zip(LOADS, ours > default, strict=True) if worse] == []
 
 
 def test_a_new_workload_is_evicted_no_more_often_than_under_the_default_recommender() -> None:
-    ours, default = (np.array(evictions_of_loads(contender)[2.0]) for contender in CONTENDERS)
+    ours, default = (np.array(evictions(one)[2.0]) for one in CONTENDERS)
     assert [load for load, worse in zip(LOADS, ours > default, strict=True) if worse] == []
 
 
@@ -229,7 +226,7 @@ def test_a_crash_loop_does_not_lower_the_memory_target() -> None:
     assert [play.target(number)[MEMORY] >= before[number] for number in range(2)] == [True, True]
 
 
-Ending = Literal["none", "stopped", "killed", "its profiles lost"]
+Ending = Literal["none", "stopped", "killed", "profiles lost"]
 
 
 class Outcome(NamedTuple):
@@ -246,11 +243,11 @@ def two_hours_after_restart(ending: Ending, hour: float) -> dict[UpdateMode, Out
     play = Play("ours", workloads).until(hour)
     ours, before = play.recommender, [disturbances(tally_of(workload)) for workload in workloads]
     assert isinstance(ours, Ours)
-    if ending in ("stopped", "its profiles lost"):
+    if ending in ("stopped", "profiles lost"):
         ours.stop()
     elif ending == "killed":
         ours.keep_checkpoints()
-    if ending == "its profiles lost":
+    if ending == "profiles lost":
         ours.view.lose_profiles()
     if ending != "none":
         ours.start()
@@ -263,7 +260,7 @@ def two_hours_after_restart(ending: Ending, hour: float) -> dict[UpdateMode, Out
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("hour", [1.0, pytest.param(3.0, marks=pytest.mark.long)])
-@pytest.mark.parametrize("ending", ["stopped", "killed", "its profiles lost"])
+@pytest.mark.parametrize("ending", ["stopped", "killed", "profiles lost"])
 def test_a_restarted_recommender_disturbs_pods_no_more_than_one_that_keeps_running(
     ending: Ending, hour: float, mode: UpdateMode
 ) -> None:
@@ -274,7 +271,7 @@ def test_a_restarted_recommender_disturbs_pods_no_more_than_one_that_keeps_runni
 @pytest.mark.parametrize("mode", MODES)
 def test_a_recommender_that_lost_its_profiles_keeps_the_memory_target(mode: UpdateMode) -> None:
     """As after an upgrade: it continues from status and checkpoint."""
-    after, without = two_hours_after_restart("its profiles lost", 1.0)[mode], two_hours_after_restart("none", 1.0)[mode]
+    after, without = two_hours_after_restart("profiles lost", 1.0)[mode], two_hours_after_restart("none", 1.0)[mode]
     assert after.memory_bytes == pytest.approx(without.memory_bytes, rel=0.01)
 
 

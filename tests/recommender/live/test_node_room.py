@@ -92,15 +92,13 @@ def test_the_target_of_an_old_pod_is_limited_even_within_its_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory_limit", "values", "gib"),
+    ("declared", "values", "gib"),
     [(None, "RequestsAndLimits", 1.5), ("1Gi", "RequestsAndLimits", math.inf), ("9Gi", "RequestsOnly", 1.5)],
 )
-def test_memory_is_limited_too_unless_its_limit_follows_the_request(
-    memory_limit: str | None, values: str, gib: float
-) -> None:
+def test_memory_is_limited_unless_its_limit_follows_the_request(declared: str | None, values: str, gib: float) -> None:
     """Too little memory under a limit kills; a deferred resize may still succeed."""
     policies = {"containerPolicies": [{"containerName": "main", "controlledValues": values}]}
-    state = with_pods(pod("n0", 1.0, **({} if memory_limit is None else {"memory": memory_limit})))
+    state = with_pods(pod("n0", 1.0, **({} if declared is None else {"memory": declared})))
     state.vpa = read_vpa(a_vpa(resourcePolicy=policies))
     view = Records()
     view.left = {"n0": (0.0, 0.5 * GIB)}
@@ -203,6 +201,6 @@ def test_all_recommendations_together_fit_the_node(vpas: list[tuple[int, int, in
         room.begin(states)
         increase = 0.0
         for state, (has, wants, pods) in zip(states, vpas, strict=True):
-            given = min(wants / 1000, room.limit(state, target(wants / 1000), NOW_S)[CPU])
-            increase += pods * max(0.0, given - has / 1000)
+            granted = min(wants / 1000, room.limit(state, target(wants / 1000), NOW_S)[CPU])
+            increase += pods * max(0.0, granted - has / 1000)
         assert increase <= spare + 1e-9

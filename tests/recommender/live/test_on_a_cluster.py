@@ -53,7 +53,7 @@ def team(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes)
 def ours(cluster: Cluster, team: str) -> Iterator[Server]:
     """The recommender with the service account of its manifests and leader election."""
     account = install(cluster)
-    clear_ours(cluster)  # without a Lease of earlier tests it leads at once
+    clear_ours(cluster)  # it has to create the Lease again that the manifests bring
     server = start_recommender(cluster, account, "--leader-elect", "--checkpoint-interval", "5s")
     yield server
     server.stop()

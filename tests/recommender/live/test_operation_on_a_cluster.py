@@ -97,9 +97,7 @@ def test_a_vpa_handed_over_by_another_recommender_keeps_its_history(cluster: Clu
     wait_until(lambda: metric(first, "phasewise_rounds_total") > 1, "rounds without the VPA", timeout_s=60)
     ours = {"spec": {"recommenders": [{"name": OURS}]}}
     cluster.custom.patch_namespaced_custom_object(API_GROUP, API_VERSION, team, AUTOSCALERS, "moved", ours)
-    wait_until(
-        lambda: samples_of(cluster, team, "moved-main") != 5000, "our first checkpoint of the VPA", timeout_s=120
-    )
+    wait_until(lambda: samples_of(cluster, team, "moved-main") != 5000, "our first checkpoint", timeout_s=120)
     assert samples_of(cluster, team, "moved-main") > 5000
     assert metric(first, "phasewise_checkpoint_writes_total", outcome="written") >= 1
     assert metric(first, "phasewise_api_requests_total", verb="PATCH", code="200") >= 1
@@ -156,9 +154,7 @@ def shard(cluster: Cluster, account: Path) -> Iterator[Callable[..., Server]]:
         server.stop()
 
 
-def test_each_of_two_shards_serves_the_vpas_of_its_own_namespaces(
-    cluster: Cluster, shard: Callable[..., Server]
-) -> None:
+def test_two_shards_serve_the_vpas_of_their_own_namespaces(cluster: Cluster, shard: Callable[..., Server]) -> None:
     names: dict[int, str] = {}
     while names.keys() != {0, 1}:
         created = cluster.namespace("sharded")

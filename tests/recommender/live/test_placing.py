@@ -284,14 +284,12 @@ def test_a_pod_that_replaces_another_one_of_its_job_is_a_resumed_run() -> None:
     records = Records()
     job = OwnerRef("batch/v1", "Job", "train", "uid-train")
     checkpointable = {"phasewise.dev/checkpointable": "true"}
-    first, second, parallel = (
-        replace(a_pod(f"pod-{number}"), owner=job, annotations=checkpointable) for number in range(3)
-    )
+    first, second, third = (replace(a_pod(f"pod-{n}"), owner=job, annotations=checkpointable) for n in range(3))
     leaving, done = replace(first, deleting=True), replace(second, phase="Succeeded")
     state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(records)
     for pods, resumed_pod_uid in (
         ([first], [""]),
-        ([first, parallel], ["", ""]),
+        ([first, third], ["", ""]),
         ([leaving, second], ["", first.uid]),
         ([second], [first.uid]),
         ([done], [first.uid]),

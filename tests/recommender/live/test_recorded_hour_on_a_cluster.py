@@ -75,7 +75,7 @@ def all_done(cluster: Cluster, namespace: str) -> bool:
     return [job.status.succeeded for job in jobs] == [1] * len(JOBS)
 
 
-def unanswered_requests(server: Server) -> float:
+def unanswered(server: Server) -> float:
     """Requests to the API server without an answer."""
     return metric(server, "phasewise_api_requests_total", code="0")
 
@@ -99,11 +99,9 @@ def test_jobs_with_a_kill_a_restart_and_an_outage_are_replayed_bit_for_bit(
             ours.kill()
             ours.start().wait_ready()
         if number == 8:
-            before = unanswered_requests(ours)
+            before = unanswered(ours)
             with cluster.without("kube-apiserver"):
-                wait_until(
-                    lambda before=before: unanswered_requests(ours) > before, "unanswered requests", timeout_s=60
-                )
+                wait_until(lambda before=before: unanswered(ours) > before, "the outage to be noticed", timeout_s=60)
             cluster.restart_slow_to_reconnect()
     wait_until(lambda: all_done(cluster, namespace), "all jobs to be done", timeout_s=RUN_S + 120)
     ours.stop()

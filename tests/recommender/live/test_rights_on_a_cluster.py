@@ -109,7 +109,7 @@ def account(cluster: Cluster) -> Iterator[Account]:
 
 
 @pytest.fixture(scope="module")
-def rights_namespace(cluster: Cluster, account: Account) -> Iterator[str]:
+def ns(cluster: Cluster, account: Account) -> Iterator[str]:
     """The namespace of all cases, with a Deployment that has no pods."""
     name = cluster.namespace("rights")
     labels = {"app": "app"}
@@ -122,21 +122,15 @@ def rights_namespace(cluster: Cluster, account: Account) -> Iterator[str]:
 
 @pytest.fixture
 def stage(
-    cluster: Cluster,
-    account: Account,
-    rights_namespace: str,
-    request: pytest.FixtureRequest,
-    caplog: pytest.LogCaptureFixture,
+    cluster: Cluster, account: Account, ns: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> Stage:
     caplog.set_level(logging.INFO)
     right: Right = request.node.callspec.params["right"]
-    return Stage(cluster, account, rights_namespace, f"case-{secrets.token_hex(3)}", right, caplog)
+    return Stage(cluster, account, ns, f"case-{secrets.token_hex(3)}", right, caplog)
 
 
 @pytest.mark.parametrize("right", LISTS, ids=str)
-def test_a_missing_right_to_watch_is_named_and_the_watch_recovers_once_it_is_granted(
-    stage: Stage, right: Right
-) -> None:
+def test_a_missing_right_to_watch_is_named_and_the_watch_recovers_with_it(stage: Stage, right: Right) -> None:
     with contextlib.ExitStack() as stack:
         with stage.account.without(right):
             is_missed = stack.enter_context(watched(stage))
@@ -145,9 +139,7 @@ def test_a_missing_right_to_watch_is_named_and_the_watch_recovers_once_it_is_gra
 
 
 @pytest.mark.parametrize(("right", "act"), [pytest.param(right, act, id=str(right)) for right, act in ACTS.items()])
-def test_a_missing_right_to_act_is_named_and_the_act_succeeds_once_it_is_granted(
-    stage: Stage, right: Right, act: Act
-) -> None:
+def test_a_missing_right_to_act_is_named_and_the_act_succeeds_with_it(stage: Stage, right: Right, act: Act) -> None:
     create_vpa(stage.cluster, stage.namespace, stage.name)
     attempt = act(stage)
     with stage.account.without(right):

@@ -65,14 +65,9 @@ def test_the_target_does_not_move_while_usage_is_constant(cluster: Records) -> N
 
 def test_phase_changes_and_whether_they_were_forecast_are_counted(cluster: Records) -> None:
     ours = recommender(cluster)
-    reports = [
-        rounds(ours, cluster, 1, *usage) for usage in ((0.5, 1.0), (3.0, 2.0), (0.05, 0.2)) * 2 for _ in range(20)
-    ]
-    changes, forecasts = (
-        sum(r.phase_changes for r in reports),
-        sum(r.forecast_hits + r.forecast_misses for r in reports),
-    )
-    assert changes >= forecasts >= 5
+    reports = [rounds(ours, cluster, 1, *use) for use in ((0.5, 1.0), (3.0, 2.0), (0.05, 0.2)) * 2 for _ in range(20)]
+    changes, judged = sum(r.phase_changes for r in reports), sum(r.forecast_hits + r.forecast_misses for r in reports)
+    assert changes >= judged >= 5
 
 
 def test_a_published_recommendation_is_kept_until_the_first_samples(cluster: Records) -> None:

@@ -293,9 +293,7 @@ def test_an_unforeseen_error_ends_the_process(running: Running) -> None:
     assert str(running.error) == "this model knows no demand"
 
 
-def test_a_problem_is_logged_when_it_appears_changes_and_is_resolved(
-    running: Running, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_problem_is_logged_when_it_appears_and_disappears(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     service = running.service
     with caplog.at_level("INFO"):
         for problems in ({"ns/a": "broken"}, {"ns/a": "broken"}, {"ns/a": "worse"}, {}, {}):
@@ -328,6 +326,4 @@ def test_no_checkpoint_is_written_for_a_container_that_no_pod_has() -> None:
     assert set(checkpoint_statuses(ours.engine, state, cluster.now_s)) == {"renamed"}
     cluster.pods["job"] = []
     ours.run()
-    assert len(checkpoint_statuses(ours.engine, state, cluster.now_s)) == 2, (
-        "without pods no container is known to be gone"
-    )
+    assert len(checkpoint_statuses(ours.engine, state, cluster.now_s)) == 2, "without pods none is omitted"

@@ -67,10 +67,8 @@ def scene(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes
                 del body["spec"]["recommenders"]
             made.create_vpa(body)
             if name not in WITHOUT_HISTORY:
-                statuses = dict.fromkeys(case.containers, history)
-                checkpoints.write(
-                    {ObjectKey(made.namespace, prefix + name): lambda statuses=statuses: statuses}, deadline_s=1.0
-                )
+                kept = dict.fromkeys(case.containers, history)
+                checkpoints.write({ObjectKey(made.namespace, prefix + name): lambda kept=kept: kept}, deadline_s=1.0)
     vpa.vpa_recommender()  # it reads checkpoints at its start
     made.start("--step", "10m", "--cycle", "1h")
     yield made

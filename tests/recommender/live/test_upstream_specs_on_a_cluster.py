@@ -79,9 +79,7 @@ def test_min_allowed_is_respected_even_beyond_the_size_of_nodes(scene: Scene) ->
 
 
 def test_max_allowed_is_respected(scene: Scene) -> None:
-    scene.wait(
-        lambda: scene.target("max-allowed", bound="uncappedTarget").get("cpu", 0.0) > 0.001, "a larger uncapped target"
-    )
+    scene.wait(lambda: scene.target("max-allowed", bound="uncappedTarget").get("cpu", 0.0) > 0.001, "a larger target")
     assert scene.target("max-allowed")["cpu"] <= 0.001
 
 
@@ -91,13 +89,11 @@ def test_all_containers_except_those_that_opted_out_get_a_recommendation(scene: 
 
 
 def test_after_oom_kills_the_vpas_own_bump_up_ratio_raises_memory_more_than_the_default(scene: Scene) -> None:
-    requested = 2.0**30
-    is_raised = scene.wait(lambda: scene.target("killed").get("memory", 0.0) >= 1.2 * requested, "the kill to be seen")
+    gib = 2.0**30
+    is_raised = scene.wait(lambda: scene.target("killed").get("memory", 0.0) >= 1.2 * gib, "the kill to be seen")
     assert is_raised
     scene.wait(
-        lambda: (
-            scene.target("killed-with-a-ratio").get("memory", 0.0) >= 3 * requested > scene.target("killed")["memory"]
-        ),
+        lambda: scene.target("killed-with-a-ratio").get("memory", 0.0) >= 3 * gib > scene.target("killed")["memory"],
         "a larger target with the larger ratio",
     )
 

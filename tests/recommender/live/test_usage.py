@@ -49,18 +49,12 @@ def test_unreadable_metrics_of_a_pod_are_logged_once_and_counted(caplog: pytest.
 
 def test_pods_that_finish_on_their_own_are_returned_once_and_deleted_ones_never() -> None:
     """A program may exit with 0 when it is stopped: such a run is incomplete."""
-    view, running = ClusterView(cast(Api, None), Scope(), lambda _: RecentUsage([], {})), a_pod("pod-0")
-    finished, stopped = replace(running, phase="Succeeded"), replace(running, phase="Succeeded", deleting=True)
-    changes = [
-        (None, finished),
-        (running, finished),
-        (finished, stopped),
-        (finished, None),
-        (replace(running, deleting=True), stopped),
-    ]
+    view, alive = ClusterView(cast(Api, None), Scope(), lambda _: RecentUsage([], {})), a_pod("pod-0")
+    done, stopped = replace(alive, phase="Succeeded"), replace(alive, phase="Succeeded", deleting=True)
+    changes = [(None, done), (alive, done), (done, stopped), (done, None), (replace(alive, deleting=True), stopped)]
     for old, new in changes:
         view._pod_changed(old, new)
-    assert view.finished_pods() == [finished]
+    assert view.finished_pods() == [done]
     assert view.finished_pods() == []
 
 
@@ -93,5 +87,5 @@ def test_a_stop_ends_the_wait_for_a_source_that_hangs() -> None:
         usage.samples(0.0)
     assert time.monotonic() - began_s < 2.0
     release.set()
-    with pytest.raises(Unreachable):  # the source is not called again
+    with pytest.raises(Unreachable):  # nor does a later call wait
         usage.samples(1.0)

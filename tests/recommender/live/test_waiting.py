@@ -24,7 +24,7 @@ from tests.fakes.records import GIB, a_vpa, recommender, target_of, use
 NAN = math.nan
 
 
-def waiting_pod(
+def pending(
     requests: Mapping[str, str], limits: Mapping[str, str] | None = None, qos: str = "Burstable", **annotations: str
 ) -> Pod:
     resources = {"requests": dict(requests)} | ({"limits": dict(limits)} if limits else {})
@@ -46,20 +46,20 @@ def changed(
 
 
 def test_a_request_above_the_target_is_lowered_to_it_and_one_below_is_kept() -> None:
-    pod = waiting_pod({"cpu": "900m", "memory": "1Gi"})
+    pod = pending({"cpu": "900m", "memory": "1Gi"})
     assert changed(pod, (0.25, 2.0 * GIB)) == {(REQUESTS, CPU): 0.25}
     assert changed(pod, (1.5, 0.5 * GIB)) == {(REQUESTS, MEMORY): 0.5 * GIB}
     assert changed(pod, (0.25, NAN)) == {(REQUESTS, CPU): 0.25}, "memory is not controlled"
 
 
 def test_a_change_of_a_tenth_or_less_is_made_only_with_a_larger_one() -> None:
-    pod = waiting_pod({"cpu": "1", "memory": "1Gi"})
+    pod = pending({"cpu": "1", "memory": "1Gi"})
     assert changed(pod, (0.9, 0.95 * GIB)) == {}
     assert changed(pod, (0.85, 0.95 * GIB)) == {(REQUESTS, CPU): 0.85, (REQUESTS, MEMORY): 0.95 * GIB}
 
 
 def test_a_request_that_was_lowered_too_far_is_raised_but_not_above_the_declared_one() -> None:
-    pod = waiting_pod({"cpu": "250m", "memory": "512Mi"})
+    pod = pending({"cpu": "250m", "memory": "512Mi"})
     assert changed(pod, (0.5, 2.0 * GIB), declared=(0.9, 1.0 * GIB)) == {
         (REQUESTS, CPU): 0.5,
         (REQUESTS, MEMORY): 1.0 * GIB,
@@ -68,11 +68,11 @@ def test_a_request_that_was_lowered_too_far_is_raised_but_not_above_the_declared
 
 
 def test_a_request_that_admission_raised_above_the_declared_one_is_kept() -> None:
-    assert changed(waiting_pod({"cpu": "2", "memory": "4Gi"}), (2.0, 4.0 * GIB), declared=(1.0, 1.0 * GIB)) == {}
+    assert changed(pending({"cpu": "2", "memory": "4Gi"}), (2.0, 4.0 * GIB), declared=(1.0, 1.0 * GIB)) == {}
 
 
 def test_limits_keep_their_ratio_to_requests_unless_only_requests_are_controlled() -> None:
-    pod = waiting_pod({"cpu": "1", "memory": "1Gi"}, {"memory": "2Gi"})
+    pod = pending({"cpu": "1", "memory": "1Gi"}, {"memory": "2Gi"})
     assert changed(pod, (0.5, 0.5 * GIB)) == {
         (REQUESTS, CPU): 0.5,
         (REQUESTS, MEMORY): 0.5 * GIB,
@@ -83,15 +83,15 @@ def test_limits_keep_their_ratio_to_requests_unless_only_requests_are_controlled
 
 def test_a_guaranteed_pod_stays_guaranteed() -> None:
     same = {"cpu": "700m", "memory": "1Gi"}
-    pod = waiting_pod(same, same, qos="Guaranteed")
+    pod = pending(same, same, qos="Guaranteed")
     changes = changed(pod, (0.37, 0.3 * GIB))
     assert [changes[REQUESTS, each] for each in (CPU, MEMORY)] == [changes[LIMITS, each] for each in (CPU, MEMORY)]
     assert changed(pod, (0.37, 0.3 * GIB), values=REQUESTS_ONLY) == {}
 
 
 def test_a_missing_request_and_boosted_cpu_are_left_as_they_are() -> None:
-    assert changed(waiting_pod({"memory": "1Gi"}), (0.25, 1.0 * GIB)) == {}
-    boosted = waiting_pod({"cpu": "2", "memory": "1Gi"}, **{"vpaCpuStartupBoost/main": "{}"})
+    assert changed(pending({"memory": "1Gi"}), (0.25, 1.0 * GIB)) == {}
+    boosted = pending({"cpu": "2", "memory": "1Gi"}, **{"vpaCpuStartupBoost/main": "{}"})
     assert changed(boosted, (0.25, 0.5 * GIB)) == {(REQUESTS, MEMORY): 0.5 * GIB}
 
 
@@ -105,7 +105,7 @@ def test_a_changed_request_moves_towards_its_target_and_not_above_the_declared_o
     request: float, ratio: float, target: float, declared: float
 ) -> None:
     limits = {} if math.isnan(ratio) else {"cpu": f"{request * ratio:.9f}"}
-    pod = waiting_pod({"cpu": f"{request:.9f}"}, limits)
+    pod = pending({"cpu": f"{request:.9f}"}, limits)
     before = pod.containers[0].requests[CPU]
     changes = changed(pod, (target, NAN), (declared, NAN))
     after = changes.get((REQUESTS, CPU), before)
@@ -116,9 +116,7 @@ def test_a_changed_request_moves_towards_its_target_and_not_above_the_declared_o
 
 
 def test_the_patch_applies_only_to_the_same_pod_and_while_it_has_no_node() -> None:
-    assert resize_patch(
-        waiting_pod({"cpu": "1"}), [Change(0, REQUESTS, CPU, 0.37), Change(0, LIMITS, MEMORY, GIB)]
-    ) == [
+    assert resize_patch(pending({"cpu": "1"}), [Change(0, REQUESTS, CPU, 0.37), Change(0, LIMITS, MEMORY, GIB)]) == [
         {"op": "test", "path": "/metadata/uid", "value": "uid"},
         {"op": "test", "path": "/spec/nodeName", "value": None},
         {"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": "370m"},
@@ -169,9 +167,7 @@ def test_a_pod_of_a_new_class_is_not_resized(cluster: Jobs) -> None:
 
 
 @pytest.mark.parametrize("change", [{"node": "n1"}, {"phase": "Succeeded"}, {"deleting": True}])
-def test_a_pod_that_has_a_node_or_has_finished_or_is_being_deleted_is_not_resized(
-    cluster: Jobs, change: dict[str, object]
-) -> None:
+def test_a_placed_finished_or_deleted_pod_is_not_resized(cluster: Jobs, change: dict[str, object]) -> None:
     ours = after_runs(cluster)
     cluster.pods["next"] = [replace(a_run("waits", PENDING), **change)]  # type: ignore[arg-type]
     ours.run()

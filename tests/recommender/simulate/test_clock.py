@@ -51,9 +51,7 @@ def test_each_sample_of_a_finer_trace_has_a_round_of_its_own() -> None:
 def test_every_sample_is_in_one_round_and_every_run_begins_and_ends_once(lengths: list[int], starts: list[int]) -> None:
     traces = [trace([1.0] * n, start=START + s) for n, s in zip(lengths, starts, strict=False)]
     found = list(rounds(traces, 10.0))
-    samples = sorted(
-        (number, at) for r in found for number, at in zip(r.numbers.tolist(), r.positions.tolist(), strict=True)
-    )
-    assert samples == [(number, at) for number, trace_ in enumerate(traces) for at in range(len(trace_.series))]
-    assert sorted(number for r in found for number in r.began) == sorted(number for r in found for number in r.ended)
+    samples = sorted((run, at) for r in found for run, at in zip(r.numbers.tolist(), r.positions.tolist(), strict=True))
+    assert samples == [(run, at) for run, trace_ in enumerate(traces) for at in range(len(trace_.series))]
+    assert sorted(run for r in found for run in r.began) == sorted(run for r in found for run in r.ended)
     assert np.all(np.diff([r.now_s for r in found]) >= 0)

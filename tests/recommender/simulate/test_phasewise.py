@@ -95,7 +95,7 @@ def test_cpu_is_low_while_an_epoch_trains_and_raised_before_it_evaluates(bundled
     assert (had[trains] < 2 * TRAIN).mean() > 0.5, "low while it trains"
 
 
-def test_a_run_with_a_large_input_gets_the_memory_that_its_size_predicts(bundled: PhaseModel) -> None:
+def test_a_run_with_a_large_input_gets_more_memory_than_one_of_unknown_size(bundled: PhaseModel) -> None:
     """Memory of five runs grew with their input; the sixth has the largest input, or one of unknown size."""
     sized = [with_facts(one, RunFacts(input_size=1e4 * (1 + number))) for number, one in enumerate(runs(6))]
     grown = [

@@ -22,9 +22,9 @@ MIB = 2.0**20
 
 
 def playing(one: Trace, lines: dict[int, ContainerRecommendation], setup: ClusterRules) -> tuple[Outcome, Scripted]:
-    recommender = Scripted(lines)
-    (outcome,) = play([one], recommender, setup, STEP_S)
-    return outcome, recommender
+    script = Scripted(lines)
+    (outcome,) = play([one], script, setup, STEP_S)
+    return outcome, script
 
 
 def judged(one: Trace, outcome: Outcome, setup: ClusterRules) -> Played:
@@ -65,10 +65,8 @@ def test_the_recommendation_at_the_end_of_the_delay_is_applied() -> None:
 def test_a_run_that_waited_for_its_node_begins_with_a_lower_recommendation(
     declared: tuple[float, float] | None, begins: tuple[float, float]
 ) -> None:
-    recommender = Scripted({}, recommended(8, cpu_cores=0.5))
-    (outcome,) = play(
-        [trace([1] * 3, declared=declared)], recommender, replace(rules(20.0), resizes_waiting=True), STEP_S
-    )
+    script = Scripted({}, recommended(8, cpu_cores=0.5))
+    (outcome,) = play([trace([1] * 3, declared=declared)], script, replace(rules(20.0), resizes_waiting=True), STEP_S)
     (cpu_cores, memory_bytes) = outcome.amounts[0]
     assert (cpu_cores, memory_bytes / GIB) == pytest.approx(begins, nan_ok=True)
     without, _ = playing(trace([1] * 3, declared=declared), {}, rules(20.0))
@@ -79,9 +77,9 @@ def test_a_run_that_waited_for_its_node_begins_with_a_lower_recommendation(
 def test_a_kill_raises_the_allocation_and_is_reported_to_the_recommender() -> None:
     """2 GiB in force, 2.3 used: killed at 2 GiB, then 2.4 in force, the larger of x 1.2 and + 100 MiB."""
     one = trace([1, 1, 2.3, 2.3])
-    outcome, recommender = playing(one, {0: recommended(2)}, rules())
+    outcome, script = playing(one, {0: recommended(2)}, rules())
     assert gib_from(outcome) == [(0, 4.0), (1, 2.0), (3, pytest.approx(2.4))]
-    assert recommender.observed[2].kills == [(0, 2 * GIB)]
+    assert script.inputs[2].kills == [(0, 2 * GIB)]
     assert outcome.marks["killed"] == [START + 20]
     run = judged(one, outcome, rules()).run
     assert (run.kills, run.killed_runs) == (1, 1)
@@ -139,18 +137,14 @@ def test_samples_before_the_first_judged_one_cause_no_kill() -> None:
 
 
 def test_start_and_end_of_a_run_are_reported_to_the_recommender() -> None:
-    _, recommender = playing(trace([1, 1]), {}, rules())
-    assert [(list(observed.round.began), list(observed.round.ended)) for observed in recommender.observed] == [
-        ([0], []),
-        ([], []),
-        ([], [0]),
-    ]
+    _, script = playing(trace([1, 1]), {}, rules())
+    assert [(list(one.round.began), list(one.round.ended)) for one in script.inputs] == [([0], []), ([], []), ([], [0])]
 
 
 def test_changed_allocations_are_reported_to_the_recommender() -> None:
-    _, recommender = playing(trace([1] * 4), {0: recommended(2)}, rules())
-    assert [sorted(observed.changed) for observed in recommender.observed] == [[], [0], [], [], []]
-    assert recommender.observed[1].has[0].tolist() == [1.0, 2 * GIB]
+    _, script = playing(trace([1] * 4), {0: recommended(2)}, rules())
+    assert [sorted(one.changed) for one in script.inputs] == [[], [0], [], [], []]
+    assert script.inputs[1].has[0].tolist() == [1.0, 2 * GIB]
 
 
 def test_declared_requests_are_carried_forward_and_back() -> None:
@@ -191,11 +185,9 @@ def test_the_kills_that_are_counted_are_those_that_were_simulated(
     """Judging from the allocations in force finds what happened."""
     one = trace([1.0, *memory, 1.0], first=1)
     setup = rules(delay, limits, recreates=recreates)
-    outcome, recommender = playing(one, {at: recommended(gib) for at, gib in targets_gib.items()}, setup)
+    outcome, script = playing(one, {at: recommended(gib) for at, gib in targets_gib.items()}, setup)
     found = judged(one, outcome, setup)
-    assert (
-        found.run.kills == len(outcome.marks["killed"]) == sum(len(observed.kills) for observed in recommender.observed)
-    )
+    assert found.run.kills == len(outcome.marks["killed"]) == sum(len(each.kills) for each in script.inputs)
     assert found.tally.samples == np.count_nonzero(one.series.present[1:])
     assert found.decisions[0].tolist() == [one.series.timestamps[at] for at in outcome.positions]
 

@@ -58,12 +58,12 @@ class Scripted(SimulatedRecommender):
     def __init__(
         self, script: Mapping[int, ContainerRecommendation], at_start: ContainerRecommendation | None = None
     ) -> None:
-        self._script, self._at_start, self.observed = script, at_start, list[RoundInput]()
+        self._script, self._at_start, self.inputs = script, at_start, list[RoundInput]()
 
     def expect(self, now: Round, has: FloatArray) -> list[tuple[int, ContainerRecommendation]]:
         return [] if self._at_start is None else [(0, self._at_start)]
 
     def recommend(self, observed: RoundInput) -> list[tuple[int, ContainerRecommendation]]:
-        self.observed.append(observed)
-        scripted = self._script.get(len(self.observed) - 1)
+        self.inputs.append(observed)
+        scripted = self._script.get(len(self.inputs) - 1)
         return [] if scripted is None else [(0, scripted)]
