@@ -197,9 +197,9 @@ def test_the_end_of_a_run_is_reported_once_even_if_its_pod_is_gone_by_then() -> 
     assert changes_with(selector, state, []) == {instance("pod-0"): None}, "a round has seen it"
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_kept_index_equals_one_that_is_built_from_scratch(seed: int) -> None:
-    rng, records, pods = np.random.default_rng(seed), Records(), 6
+@pytest.mark.parametrize("rng_seed", range(4))
+def test_the_kept_index_equals_one_that_is_built_from_scratch(rng_seed: int) -> None:
+    rng, records, pods = np.random.default_rng(rng_seed), Records(), 6
     reported: dict[Instance, Running | None] = {}
     states = {name: VpaState(read_vpa(a_vpa(name))) for name in JOBS}
     selector = selector_of(records)

@@ -63,7 +63,7 @@ def quota_of(found: Rooms, pods: list[Pod], replicas: int = 0) -> tuple[float, f
     return found.of(VPA, pods).quota
 
 
-def test_the_quota_of_a_pod_is_its_request_plus_what_the_quota_leaves() -> None:
+def test_a_pod_can_have_its_request_plus_what_the_quota_leaves() -> None:
     found = rooms([quota(hard={"requests.memory": "3Gi"}, used={"requests.memory": "2Gi"})])
     assert quota_of(found, [pod(2.0)]) == (INF, 3 * GIB)
     assert quota_of(found, []) == (INF, INF)
