@@ -1,4 +1,4 @@
-"""The CRBM's arithmetic: a sigmoid of stated accuracy, and a workspace that gives back what was put in."""
+"""The CRBM's arithmetic: a sigmoid of known accuracy, and a workspace that returns its parameters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _fast_sigmoids(x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
         out[i] = sigmoid(x[i], False)
 
 
-def test_the_fast_sigmoid_is_within_a_quarter_of_a_millionth_of_the_true_one() -> None:
+def test_the_fast_sigmoid_is_accurate_to_a_quarter_of_a_millionth() -> None:
     x = np.concatenate([np.linspace(-30, 30, 40_001), [-3e38, -1e10, -1e-20, 0.0, 1e10, 3e38]]).astype(np.float32)
     out = np.empty_like(x)
     _fast_sigmoids(x, out)
@@ -48,7 +48,7 @@ def test_the_exact_sigmoid_is_the_formula_and_does_not_overflow() -> None:
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_what_is_no_number_stays_visible(exact: bool) -> None:
+def test_nan_stays_nan(exact: bool) -> None:
     x = np.array([np.nan], dtype=np.float64 if exact else np.float32)
     out = np.zeros_like(x)
     _sigmoids(x, exact, out)
@@ -57,7 +57,7 @@ def test_what_is_no_number_stays_visible(exact: bool) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 11), st.integers(1, 19), st.integers(1, 5), st.sampled_from([np.float32, np.float64]))
-def test_parameters_come_out_as_they_went_in(n_visible: int, n_hidden: int, lag: int, dtype: type) -> None:
+def test_unpacked_parameters_equal_the_packed_ones(n_visible: int, n_hidden: int, lag: int, dtype: type) -> None:
     rng = np.random.default_rng(n_visible * 100 + n_hidden)
     history = n_visible * lag
     shapes = ((n_hidden, n_visible), (n_visible, history), (n_hidden, history), (n_visible,), (n_hidden,))
@@ -68,10 +68,10 @@ def test_parameters_come_out_as_they_went_in(n_visible: int, n_hidden: int, lag:
     for given_array, returned in zip(parameters, unpack(layout, work), strict=True):
         assert np.array_equal(given_array, returned)
     assert layout.outputs % LANES == 0
-    assert np.count_nonzero(work) == sum(p.size for p in parameters) + parameters.W.size  # W is kept both ways round
+    assert np.count_nonzero(work) == sum(p.size for p in parameters) + parameters.W.size  # W is stored in both orders
 
 
-def test_taps_weigh_the_oldest_sample_first_features_together_and_the_present_one_last() -> None:
+def test_taps_are_ordered_by_age_of_the_sample_oldest_first_and_then_by_feature() -> None:
     """Two features, lag 2, one hidden unit: B = (a0, a1, b0, b1), W = (a, b)."""
     B, W = np.array([[1.0, 2.0, 3.0, 4.0]]), np.array([[10.0, 20.0]])
     parameters = Parameters(W, np.zeros((2, 4)), B, np.zeros(2), np.zeros(1))

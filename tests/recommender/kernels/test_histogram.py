@@ -1,4 +1,4 @@
-"""The default VPA's histogram: golden numbers by hand, then a slow twin, then properties."""
+"""The default VPA's histogram: golden values, then a naive reference, then properties."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_constant_use_gives_the_golden_target(
         (1441, 585, 1174, 627439446, 1257389906),
     ],
 )
-def test_confidence_narrows_the_bounds_as_the_golden_table_says(
+def test_confidence_narrows_the_bounds_as_in_the_golden_table(
     samples: int, cpu_lower: int, cpu_upper: int, memory_lower: int, memory_upper: int
 ) -> None:
     estimate = constant(0.5, 512, samples).estimate()
@@ -82,7 +82,7 @@ def test_confidence_narrows_the_bounds_as_the_golden_table_says(
 
 
 @pytest.mark.parametrize(("percent_high", "target", "upper_base"), [(4, 126, 126), (7, 126, 1168), (12, 1168, 1168)])
-def test_two_levels_give_the_level_that_the_percentile_meets(percent_high: int, target: int, upper_base: int) -> None:
+def test_two_levels_of_use_give_the_level_at_the_percentile(percent_high: int, target: int, upper_base: int) -> None:
     histogram = HistogramSession().cpu
     for sample in range(100):
         kernel.add_sample(histogram, CPU_BUCKETS, 1.0 if sample < percent_high else 0.1, 0.1, float(NOON))
@@ -92,7 +92,7 @@ def test_two_levels_give_the_level_that_the_percentile_meets(percent_high: int, 
 
 
 @pytest.mark.parametrize(("request_mib", "base"), [(100, 248153480), (500, 764046746), (1000, 1470157273)])
-def test_an_oom_bumps_the_request_as_the_golden_table_says(request_mib: int, base: int) -> None:
+def test_an_oom_kill_bumps_the_request_as_in_the_golden_table(request_mib: int, base: int) -> None:
     """One byte above the request moves the bump by at most two bytes: the same bucket."""
     session = HistogramSession()
     request = np.array([[1.0, request_mib * MIB]])
@@ -101,7 +101,7 @@ def test_an_oom_bumps_the_request_as_the_golden_table_says(request_mib: int, bas
     assert session.state[kernel.OOM_EVENTS] == 1
 
 
-def test_no_samples_give_the_floors() -> None:
+def test_without_samples_the_target_is_the_minimum() -> None:
     session = HistogramSession()
     assert session.advance(block([], [], decisions=[0])).tolist() == [[0.025, 250 * MIB]]
     assert session.confidence() == 0.0
@@ -115,13 +115,13 @@ def test_use_is_read_as_millicores_rounded_up() -> None:
 
 
 def test_a_window_that_opens_with_zero_keeps_no_later_peak() -> None:
-    """So it is upstream: a peak of zero is taken for no peak at all."""
+    """As upstream: a peak of zero counts as no peak."""
     session = HistogramSession()
     session.advance(block([0.5, 0.5], [0.0, 4096.0 * MIB]))
     assert session.estimate().target[1] == 250 * MIB
 
 
-def test_the_oom_bump_does_not_run_away_on_its_own_bumps() -> None:
+def test_oom_bumps_do_not_compound() -> None:
     session = HistogramSession()
     used = [400.0 * MIB, 600.0 * MIB, 400.0 * MIB, 600.0 * MIB, 400.0 * MIB, 600.0 * MIB]
     requests = np.full((6, 2), 500.0 * MIB)
@@ -130,7 +130,7 @@ def test_the_oom_bump_does_not_run_away_on_its_own_bumps() -> None:
     assert session.state[kernel.OOM_PEAK] == 720 * MIB
 
 
-def test_the_reference_moves_on_without_changing_a_percentile() -> None:
+def test_a_new_reference_time_does_not_change_a_percentile() -> None:
     fast, slow = HistogramSession().cpu, NaiveHistogram(0.01)
     generator = np.random.default_rng(0)
     references = set()
@@ -159,42 +159,42 @@ levels = st.sampled_from([0.0, 0.004, 0.02, 0.1, 0.11, 0.5, 0.77, 1.3, 2.0, 6.5,
     declared_mib=st.none() | st.integers(50, 3000),
 )
 @at_most(60)
-def test_every_decision_agrees_with_the_slow_twin(
+def test_every_decision_agrees_with_the_naive_reference(
     cpu: list[float], memory: list[int], step_s: int, decisions: set[int], declared_mib: int | None
 ) -> None:
     n = len(cpu)
     positions = sorted(p for p in decisions if p < n)
     memory_bytes = [100.0 * MIB * level for level in memory[:n]]
     requests = None if declared_mib is None else np.full((n, 2), float(declared_mib * MIB))
-    session, twin = HistogramSession(), NaiveVpa()
+    session, naive = HistogramSession(), NaiveVpa()
     found = session.advance(block(cpu, memory_bytes, step_s=step_s, decisions=[*positions, n], requests=requests))
     expected = []
-    twin.memory_in_force = None if declared_mib is None else float(declared_mib * MIB)
+    naive.memory_in_force = None if declared_mib is None else float(declared_mib * MIB)
     for position in range(n + 1):
         if position in positions or position == n:
-            expected.append(twin.target())
-            twin.memory_in_force = float(expected[-1][1])
+            expected.append(naive.target())
+            naive.memory_in_force = float(expected[-1][1])
         if position < n:
-            twin.observe(cpu[position], memory_bytes[position], NOON + position * step_s)
+            naive.observe(cpu[position], memory_bytes[position], NOON + position * step_s)
     assert np.rint(found * [1000, 1]).tolist() == [list(map(float, pair)) for pair in expected]
     estimate = session.estimate()
-    assert np.rint(estimate.lower * [1000, 1]).tolist() == list(map(float, twin.lower()))
-    assert np.rint(estimate.upper * [1000, 1]).tolist() == list(map(float, twin.upper()))
+    assert np.rint(estimate.lower * [1000, 1]).tolist() == list(map(float, naive.lower()))
+    assert np.rint(estimate.upper * [1000, 1]).tolist() == list(map(float, naive.upper()))
 
 
 @given(values=st.lists(st.floats(0, 2000), min_size=1, max_size=50), share=st.floats(0.01, 0.99))
 @at_most(60)
-def test_the_remembered_percentile_is_the_one_added_up_afresh(values: list[float], share: float) -> None:
-    """Equal weights make ties; samples arrive one by one and the percentile is asked after each."""
+def test_the_cached_percentile_equals_one_computed_from_scratch(values: list[float], share: float) -> None:
+    """Equal weights make ties; the percentile is computed after each sample."""
     fast = HistogramSession().cpu
     for value in values:
         kernel.add_sample(fast, CPU_BUCKETS, value, 0.1, float(NOON))
-        asked_before = kernel.percentile(fast, kernel.CPU_STARTS, CPU_BUCKETS.epsilon, share)
+        cached = kernel.percentile(fast, kernel.CPU_STARTS, CPU_BUCKETS.epsilon, share)
         fast.marks[kernel.STALE] = 1
-        assert kernel.percentile(fast, kernel.CPU_STARTS, CPU_BUCKETS.epsilon, share) == asked_before
+        assert kernel.percentile(fast, kernel.CPU_STARTS, CPU_BUCKETS.epsilon, share) == cached
 
 
-def test_what_is_added_and_taken_back_leaves_nothing() -> None:
+def test_samples_that_are_added_and_subtracted_leave_nothing() -> None:
     histogram = HistogramSession().memory
     for value in (1e8, 3e9):
         kernel.add_sample(histogram, MEMORY_BUCKETS, value, 1.0, float(NOON))

@@ -1,4 +1,4 @@
-"""Rows do lane by lane what numbers do one by one, and touch nothing beyond the lanes they are asked for."""
+"""Rows compute lane by lane what numpy computes, and write nothing beyond the lanes in use."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _combined(a: NDArray[np.floating], b: NDArray[np.floating], out: NDArray[np.
 
 
 @pytest.mark.parametrize(("dtype", "rel"), [(np.float32, 1e-6), (np.float64, 1e-14)])
-def test_rows_do_what_numpy_does(dtype: type, rel: float) -> None:
+def test_rows_agree_with_numpy(dtype: type, rel: float) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.uniform(0, 1, USED + 1).astype(dtype), rng.uniform(0, 1, USED).astype(dtype)
     out = np.full(PADDED + USED + 1, -1.0, dtype=dtype)
@@ -62,7 +62,7 @@ def _smaller(a: NDArray[np.floating], limit: float, out: NDArray[np.floating]) -
     put_row(out, 0, where_less(limit, x, limit, x))
 
 
-def test_a_comparison_keeps_what_is_no_number() -> None:
+def test_a_comparison_keeps_nan() -> None:
     a = np.array([np.nan, np.inf, -np.inf, 2.0, 0.0, 1.0, 3.0, -0.5])
     out = np.empty(LANES)
     _smaller(a, 1.0, out)

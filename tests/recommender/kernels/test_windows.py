@@ -1,4 +1,4 @@
-"""Windows stay inside one gap-free stretch of one container."""
+"""Windows within gap-free segments; labels carried over gaps; moments of columns with gaps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_gap_ends_a_segment() -> None:
     assert window_starts(segments, 1).tolist() == [1]
 
 
-def test_nothing_kept_has_no_segments_and_no_windows() -> None:
+def test_without_complete_rows_there_are_no_segments_and_no_windows() -> None:
     rows, segments = gap_free(np.full((3, 1), np.nan))
     assert rows.size == 0
     assert segments.tolist() == [0]
@@ -45,15 +45,15 @@ def test_every_window_lies_in_one_segment_and_none_is_left_out(lengths: list[int
 
 @settings(deadline=None)
 @given(MASKS)
-def test_what_is_missing_takes_the_last_label_before_it(missing: np.ndarray) -> None:
+def test_a_missing_label_is_the_last_one_before_it(missing: np.ndarray) -> None:
     labels = np.arange(len(missing), dtype=np.int64) * 10
     expected = labels.copy()
     for t in range(1, len(labels)):
         if missing[t]:
             expected[t] = expected[t - 1]
     assert carried_forward(labels, missing).tolist() == expected.tolist()
-    both = carried_forward(np.column_stack([labels, labels]), np.column_stack([missing, np.zeros_like(missing)]))
-    assert both.T.tolist() == [expected.tolist(), labels.tolist()]
+    columns = carried_forward(np.column_stack([labels, labels]), np.column_stack([missing, np.zeros_like(missing)]))
+    assert columns.T.tolist() == [expected.tolist(), labels.tolist()]
 
 
 def test_standardised_columns_have_mean_zero_and_spread_one_and_gaps_stay_gaps() -> None:

@@ -1,4 +1,4 @@
-"""On a real node that has not enough for all, pods are raised to what there is, and none is evicted for more."""
+"""On a real node without room for all, pods are raised to what is free, and none is evicted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from local_cluster.workloads import pods_of, roll_out
 from recommender.cluster.objects.quantities import parse_quantity
 
 NODE_CORES, NODE_BYTES = 0.6, 256 * 2**20
-TAKEN_CORES, HAS_CORES, REPLICAS = 0.3, 0.1, 2
+IDLE_CORES, BUSY_CORES, REPLICAS = 0.3, 0.1, 2
 
 
 @pytest.fixture
@@ -36,22 +36,22 @@ def ours(cluster: Cluster, vpa: Cluster, metrics_server: Cluster) -> Iterator[Se
 
 
 @pytest.mark.timeout(420)
-def test_pods_that_want_more_than_their_node_has_left_share_it_and_none_is_evicted(
+def test_pods_that_need_more_than_is_free_on_their_node_share_it_without_an_eviction(
     cluster: Cluster, namespace: str, small_node: RealNode, ours: Server
 ) -> None:
-    """Half of the node is taken by one that sleeps; two compute without end, and would have all of it."""
-    idle = small_node.pod("idle", cpu=f"{TAKEN_CORES * 1000:.0f}m", restart="Always")
+    """A sleeping pod requests half of the node; two busy pods would use all of it."""
+    idle = small_node.pod("idle", cpu=f"{IDLE_CORES * 1000:.0f}m", restart="Always")
     roll_out(cluster, namespace, "idle", idle["spec"])
-    busy = small_node.pod("busy", "while :; do :; done", cpu=f"{HAS_CORES * 1000:.0f}m", restart="Always")
-    begun = {pod.metadata.uid for pod in roll_out(cluster, namespace, "busy", busy["spec"], replicas=REPLICAS)}
+    busy = small_node.pod("busy", "while :; do :; done", cpu=f"{BUSY_CORES * 1000:.0f}m", restart="Always")
+    uids = {pod.metadata.uid for pod in roll_out(cluster, namespace, "busy", busy["spec"], replicas=REPLICAS)}
     create_vpa(cluster, namespace, "busy")
 
-    def had() -> dict[str, float]:
+    def requested_cores() -> dict[str, float]:
         return {
             pod.metadata.uid: parse_quantity(pod.status.container_statuses[0].resources.requests["cpu"])
             for pod in pods_of(cluster, namespace, "busy")
         }
 
-    wait_until(lambda: min(had().values()) > HAS_CORES, "both to be raised", timeout_s=180)
-    assert had().keys() == begun, "one was evicted"
-    assert sum(had().values()) <= NODE_CORES - TAKEN_CORES
+    wait_until(lambda: min(requested_cores().values()) > BUSY_CORES, "both requests to be raised", timeout_s=180)
+    assert requested_cores().keys() == uids, "a pod was evicted"
+    assert sum(requested_cores().values()) <= NODE_CORES - IDLE_CORES

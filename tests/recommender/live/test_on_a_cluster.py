@@ -1,4 +1,4 @@
-"""The recommender as a process beside the real updater and admission controller."""
+"""The recommender as a process, with the real updater and admission controller."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from tests.recommender.live.written import profile_of, samples_of, status_of, wa
 def team(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[str]:
     """A namespace with all workloads from the start, so that their first samples are waited for once.
 
-    Each asks for two cores and uses 0.4 of them and 1 GiB: one that the updater is to resize, one that it is not to,
-    and one of another recommender; and there is a VPA of a Deployment that does not exist.
+    Each requests two cores and uses 0.4 cores and 1 GiB: one is resized by the updater, one is not, and one belongs to
+    another recommender. A further VPA targets a Deployment that does not exist.
     """
     name = vpa.namespace("team")
     spec = pod_spec(simulated_nodes.selector, resources({"cpu": "2", "memory": "8Gi"}))
     for workload, mode, recommender in (
         ("resized", "InPlaceOrRecreate", OURS),
         ("steady", "Off", OURS),
-        ("theirs", "InPlaceOrRecreate", "somebody-else"),
+        ("theirs", "InPlaceOrRecreate", "another-recommender"),
     ):
         (pod,) = roll_out(vpa, name, workload, spec)
         drive_usage(vpa, name, pod.metadata.name, Usage(0.4, 2.0**30, averaged_over_s=10))
@@ -51,22 +51,22 @@ def team(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes)
 
 @pytest.fixture(scope="module")
 def ours(cluster: Cluster, team: str) -> Iterator[Server]:
-    """The recommender with the account of its manifests, one of several that might be there."""
+    """The recommender with the service account of its manifests and leader election."""
     account = install(cluster)
-    clear_ours(cluster)  # the Lease comes with the manifests, and is to be made anew where somebody took it away
+    clear_ours(cluster)  # it has to create the Lease again that the manifests bring
     server = start_recommender(cluster, account, "--leader-elect", "--checkpoint-interval", "5s")
     yield server
     server.stop()
 
 
 def target_of(cluster: Cluster, namespace: str) -> tuple[float, float]:
-    """Cores and bytes that `steady` is to have; fails while there is no target."""
+    """Cores and bytes of the target of `steady`; fails while there is none."""
     entry = recommendation(cluster, namespace, "steady")["target"]
     return parse_quantity(entry["cpu"]), parse_quantity(entry["memory"])
 
 
-def said_by_the_plugin(cluster: Cluster, folder: Path, *words: str) -> str:
-    """`kubectl phasewise`, with the program under the name that the package installs it by."""
+def run_plugin(cluster: Cluster, folder: Path, *command: str) -> str:
+    """Output of `kubectl phasewise`, run by the name under which the package installs it."""
     script = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["kubectl-phasewise"]
     module, _, function = script.partition(":")
     plugin = folder / "kubectl-phasewise"
@@ -76,16 +76,16 @@ def said_by_the_plugin(cluster: Cluster, folder: Path, *words: str) -> str:
     account = str(cluster.kubeconfig("admin"))
     environment = {"PATH": home, "HOME": home, "PYTHONPATH": str(ROOT), "KUBECONFIG": account}
 
-    def said(*arguments: str) -> str:
-        done = subprocess.run([kubectl, *arguments], env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def output_of(*arguments: str) -> str:
+        completed = subprocess.run([kubectl, *arguments], env=environment, capture_output=True, text=True, check=False)
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
 
-    assert str(plugin) in said("plugin", "list")
-    return said("phasewise", *words)
+    assert str(plugin) in output_of("plugin", "list")
+    return output_of("phasewise", *command)
 
 
-def test_a_workload_that_names_us_is_resized_in_place_by_the_real_updater_and_its_profile_tells_why(
+def test_the_real_updater_resizes_our_workload_in_place_and_its_profile_gives_the_reason(
     cluster: Cluster, team: str, ours: Server, tmp_path: Path
 ) -> None:
     (pod,) = running_pods(cluster, team, "resized")
@@ -105,27 +105,27 @@ def test_a_workload_that_names_us_is_resized_in_place_by_the_real_updater_and_it
     profile = profile_of(cluster, team, "resized")
     assert profile["metadata"]["ownerReferences"][0]["name"] == "resized"
     assert profile["status"]["pods"][0]["uid"] == pod.metadata.uid
-    assert "for the coming cycle" in said_by_the_plugin(cluster, tmp_path, "explain", f"{team}/resized")
+    assert "for the coming cycle" in run_plugin(cluster, tmp_path, "explain", f"{team}/resized")
 
     cluster.custom.delete_namespaced_custom_object(API_GROUP, API_VERSION, team, AUTOSCALERS, "resized")
 
     wait_for_no_profile(cluster, team, "resized")
 
 
-def test_a_workload_that_names_another_recommender_is_left_alone(cluster: Cluster, team: str, ours: Server) -> None:
-    wait_until(lambda: status_of(cluster, team, "nowhere"), "a word on our VPA", timeout_s=60)
+def test_the_vpa_of_another_recommender_is_left_alone(cluster: Cluster, team: str, ours: Server) -> None:
+    wait_until(lambda: status_of(cluster, team, "nowhere"), "a status of our VPA", timeout_s=60)
     assert status_of(cluster, team, "theirs") == {}
     conditions = {c["type"]: c for c in status_of(cluster, team, "nowhere")["conditions"]}
     assert "does not exist" in conditions["ConfigUnsupported"]["message"]
 
 
-SELDOM = {
-    ("get", "autoscaling.k8s.io", "verticalpodautoscalers"): "read again when somebody else wrote meanwhile",
-    ("delete", "autoscaling.k8s.io", "verticalpodautoscalercheckpoints"): "the history of a VPA that is gone",
-    ("get", "", "pods/log"): "how the training of a pod that asks for it comes along",
+RARELY_USED = {
+    ("get", "autoscaling.k8s.io", "verticalpodautoscalers"): "read again after a conflicting write",
+    ("delete", "autoscaling.k8s.io", "verticalpodautoscalercheckpoints"): "the history of a deleted VPA",
+    ("get", "", "pods/log"): "training progress of annotated pods",
     ("get", "*", "*/scale"): "targets of kinds that are not watched",
     **{
-        (verb, "autoscaling.k8s.io", "verticalpodautoscalers"): "of a labelled workload that has none"
+        (verb, "autoscaling.k8s.io", "verticalpodautoscalers"): "of labelled workloads without one"
         for verb in ("create", "patch", "delete")
     },
     **{
@@ -138,10 +138,10 @@ SELDOM = {
             ("jobset.x-k8s.io", "jobsets"),
         )
     },
-    ("patch", "phasewise.dev", "phaseprofiles"): "a VPA takes over the profile of one that had its name",
-    ("delete", "phasewise.dev", "phaseprofiles"): "a workload class that nothing is run of any more",
+    ("patch", "phasewise.dev", "phaseprofiles"): "a VPA takes over the profile of an earlier one with its name",
+    ("delete", "phasewise.dev", "phaseprofiles"): "a workload class that is no longer run",
 }
-"""Rights that a quiet quarter of a minute does not use, and what for."""
+"""Rights that a quiet quarter of a minute does not use, and their purposes."""
 
 
 def granted(*kinds: str) -> set[tuple[str, str, str]]:
@@ -158,36 +158,34 @@ def granted(*kinds: str) -> set[tuple[str, str, str]]:
     }
 
 
-def test_it_may_do_what_it_does_and_nothing_else(cluster: Cluster, ours: Server) -> None:
+def test_the_recommender_uses_all_its_rights_and_needs_no_others(cluster: Cluster, ours: Server) -> None:
     user = f"system:serviceaccount:kube-system:{NAME}"
-    may = granted("ClusterRole", "Role")
-    assert not any("*" in verb for verb, _, _ in may)
+    rights = granted("ClusterRole", "Role")
+    assert not any("*" in verb for verb, _, _ in rights)
 
     def all_are_used() -> bool:
-        unused = may - cluster.requests_of(user) - SELDOM.keys()
+        unused = rights - cluster.requests_of(user) - RARELY_USED.keys()
         assert not unused, unused
         return True
 
-    wait_until(all_are_used, "every right to be used but those for seldom cases", timeout_s=120, every_s=1.0)
+    wait_until(all_are_used, "every right to be used except those for rare cases", timeout_s=120, every_s=1.0)
     assert not re.search("(?i)forbidden", ours.log.read_text())
 
 
-def test_killed_it_goes_on_from_what_stands_and_stopped_it_leaves_values_that_are_safe(
+def test_it_continues_after_a_kill_and_publishes_safe_values_when_stopped(
     cluster: Cluster, team: str, ours: Server
 ) -> None:
     before = wait_until(lambda: target_of(cluster, team), "a recommendation", timeout_s=180)
-    kept = wait_until(lambda: samples_of(cluster, team, "steady-main"), "a checkpoint", timeout_s=60)
+    samples = wait_until(lambda: samples_of(cluster, team, "steady-main"), "a checkpoint", timeout_s=60)
 
     ours.kill()
-    clear_ours(cluster)  # its Lease would run out in a quarter of a minute
+    clear_ours(cluster)  # its Lease would expire only after a quarter of a minute
     ours.start().wait_ready()
-    wait_until(
-        lambda: samples_of(cluster, team, "steady-main") > kept, "the history to go on where it was", timeout_s=120
-    )
+    wait_until(lambda: samples_of(cluster, team, "steady-main") > samples, "the history to continue", timeout_s=120)
     assert target_of(cluster, team)[1] >= 0.8 * before[1]
 
     began_s = time.monotonic()
     ours.stop()
     assert time.monotonic() - began_s < 10.0
-    # The histogram's upper bound is far up after a few minutes, and what it was seen to use far less than what it has.
+    # After a few minutes the histogram's upper bound is far above the request, and the observed usage far below it.
     assert target_of(cluster, team) == pytest.approx((2.0, 8 * 2.0**30))

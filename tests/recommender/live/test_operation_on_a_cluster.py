@@ -1,4 +1,4 @@
-"""The recommender as operators run it: several replicas, shards, an API server that hangs, VPAs that come later."""
+"""The recommender as operators run it: several replicas, shards, a hanging API server, VPAs that are handed over."""
 
 from __future__ import annotations
 
@@ -48,31 +48,29 @@ def account(vpa: Cluster, metrics_server: Cluster) -> Path:
 
 @pytest.fixture(scope="module")
 def first(cluster: Cluster, account: Path, team: str) -> Iterator[Server]:
-    """A replica that leads, as it is alone."""
+    """A replica that leads because it is alone."""
     server = start_recommender(cluster, account, *REPLICA, name=f"{NAME}-a")
-    wait_until(lambda: metric(server, "phasewise_leader") == 1, "the first to lead", timeout_s=30)
+    wait_until(lambda: metric(server, "phasewise_leader") == 1, "the first replica to lead", timeout_s=30)
     yield server
     server.stop()
 
 
 @pytest.fixture(scope="module")
 def second(cluster: Cluster, account: Path, first: Server) -> Iterator[Server]:
-    """One that came when the first one led already."""
+    """A replica that starts while the first one leads."""
     server = start_recommender(cluster, account, *REPLICA, name=f"{NAME}-b")
     yield server
     server.stop()
 
 
-def test_it_is_ready_once_all_is_compiled(first: Server) -> None:
+def test_the_first_log_line_says_that_the_kernels_are_compiled(first: Server) -> None:
     lines = [json.loads(line) for line in first.log.read_text().splitlines() if line.startswith("{")]
     assert lines[0]["message"] == "bundled: 12 phases; options are valid, kernels are compiled"
 
 
-def test_a_vpa_that_is_given_to_us_later_keeps_the_history_of_who_had_it_before(
-    cluster: Cluster, team: str, first: Server
-) -> None:
-    """Its checkpoint is read when it comes, not at the start only; what stands there is not written over."""
-    known = {
+def test_a_vpa_handed_over_by_another_recommender_keeps_its_history(cluster: Cluster, team: str, first: Server) -> None:
+    """Its checkpoint is read when the VPA appears, not only at the start, and is not overwritten."""
+    checkpoint = {
         "apiVersion": "autoscaling.k8s.io/v1",
         "kind": "VerticalPodAutoscalerCheckpoint",
         "metadata": {"name": "moved-main", "namespace": team},
@@ -95,40 +93,40 @@ def test_a_vpa_that_is_given_to_us_later_keeps_the_history_of_who_had_it_before(
             },
         },
     }
-    cluster.apply(known)
-    wait_until(lambda: metric(first, "phasewise_rounds_total") > 1, "rounds without it", timeout_s=60)
+    cluster.apply(checkpoint)
+    wait_until(lambda: metric(first, "phasewise_rounds_total") > 1, "rounds without the VPA", timeout_s=60)
     ours = {"spec": {"recommenders": [{"name": OURS}]}}
     cluster.custom.patch_namespaced_custom_object(API_GROUP, API_VERSION, team, AUTOSCALERS, "moved", ours)
-    wait_until(lambda: samples_of(cluster, team, "moved-main") != 5000, "our first checkpoint of it", timeout_s=120)
+    wait_until(lambda: samples_of(cluster, team, "moved-main") != 5000, "our first checkpoint", timeout_s=120)
     assert samples_of(cluster, team, "moved-main") > 5000
     assert metric(first, "phasewise_checkpoint_writes_total", outcome="written") >= 1
     assert metric(first, "phasewise_api_requests_total", verb="PATCH", code="200") >= 1
 
 
-def test_of_two_replicas_one_acts_and_the_other_takes_over_at_once(
+def test_one_of_two_replicas_acts_and_the_other_takes_over_at_once(
     cluster: Cluster, team: str, first: Server, second: Server
 ) -> None:
-    wait_until(lambda: status_of(cluster, team, "watched"), "a word on the VPA", timeout_s=120)
+    wait_until(lambda: status_of(cluster, team, "watched"), "a status of the VPA", timeout_s=120)
     assert metric(second, "phasewise_rounds_total") == 0
     assert requests.get(f"http://{address_of(second)}/healthz", timeout=2).status_code == 200
     began_s = time.monotonic()
     first.stop()
     assert time.monotonic() - began_s < 10.0
-    wait_until(lambda: metric(second, "phasewise_rounds_total") >= 1, "the second's rounds", timeout_s=10)
+    wait_until(lambda: metric(second, "phasewise_rounds_total") >= 1, "rounds of the second replica", timeout_s=10)
     assert metric(second, "phasewise_leader") == 1
 
 
-def test_told_to_stop_while_the_api_server_hangs_it_ends_within_ten_seconds(
+def test_it_stops_within_ten_seconds_while_the_api_server_hangs(
     cluster: Cluster, first: Server, second: Server
 ) -> None:
     first.stop()  # the second one leads
     wait_until(lambda: metric(second, "phasewise_rounds_total") > 1, "rounds", timeout_s=60)
     api_server = cluster.servers["kube-apiserver"]
-    api_server.pause()  # it takes connections and answers nothing
+    api_server.pause()  # it accepts connections and answers nothing
     try:
         wait_until(
             lambda: requests.get(f"http://{address_of(second)}/healthz", timeout=2).status_code in (200, 503),
-            "a probe to be answered meanwhile",
+            "an answer to a probe",
             timeout_s=10,
         )
         time.sleep(2.0)  # in the middle of a request
@@ -143,33 +141,33 @@ def test_told_to_stop_while_the_api_server_hangs_it_ends_within_ten_seconds(
 
 @pytest.fixture
 def shard(cluster: Cluster, account: Path) -> Iterator[Callable[..., Server]]:
-    """Start a recommender for a shard. It is ended with the test."""
+    """Starts a recommender for a shard; it is stopped after the test."""
     started: list[Server] = []
 
-    def started_with(which: str, *options: str) -> Server:
-        name = f"{NAME}-{which.replace('/', '-of-')}"
-        started.append(start_recommender(cluster, account, "--shard", which, *options, name=name))
+    def start(index: str, *options: str) -> Server:
+        name = f"{NAME}-{index.replace('/', '-of-')}"
+        started.append(start_recommender(cluster, account, "--shard", index, *options, name=name))
         return started[-1]
 
-    yield started_with
+    yield start
     for server in started:
         server.stop()
 
 
-def test_shards_share_the_cluster_and_each_vpa_has_one_of_them(cluster: Cluster, shard: Callable[..., Server]) -> None:
+def test_two_shards_serve_the_vpas_of_their_own_namespaces(cluster: Cluster, shard: Callable[..., Server]) -> None:
     names: dict[int, str] = {}
     while names.keys() != {0, 1}:
-        made = cluster.namespace("sharded")
-        names.setdefault(shard_of(made, 2), made)
+        created = cluster.namespace("sharded")
+        names.setdefault(shard_of(created, 2), created)
     for name in names.values():
-        create_vpa(cluster, name, "alone")  # of a Deployment that does not exist: whoever owns it says so
+        create_vpa(cluster, name, "alone")  # its Deployment does not exist, which its shard reports
     lease = ["--leader-elect", "--lease-namespace", names[0], "--kubeconfig", str(cluster.kubeconfig("admin"))]
     first = shard("0/2", *lease)
-    wait_until(lambda: status_of(cluster, names[0], "alone"), "a word of the first shard", timeout_s=60)
+    wait_until(lambda: status_of(cluster, names[0], "alone"), "a status from the first shard", timeout_s=60)
     wait_until(lambda: metric(first, "phasewise_rounds_total") > 2, "some rounds", timeout_s=30)
     assert status_of(cluster, names[1], "alone") == {}
     shard("1/2", *lease)
-    wait_until(lambda: status_of(cluster, names[1], "alone"), "a word of the second shard", timeout_s=60)
+    wait_until(lambda: status_of(cluster, names[1], "alone"), "a status from the second shard", timeout_s=60)
     leases = client.CoordinationV1Api(cluster.client()).list_namespaced_lease(names[0]).items
     held = {lease.metadata.name: lease.spec.holder_identity for lease in leases}
     assert held.keys() == {f"{NAME}-0-of-2", f"{NAME}-1-of-2"}

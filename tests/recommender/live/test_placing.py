@@ -1,4 +1,4 @@
-"""Whose a container is: what is kept from round to round is what would be worked out anew, and changes are told."""
+"""Which VPA a container belongs to, as kept from round to round, and which changes reach the engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.fakes.records import GIB, Records, a_pod, a_vpa
 JOBS = ("a", "b", "c")
 
 
-def placing(records: Records) -> PodSelector:
+def selector_of(records: Records) -> PodSelector:
     return PodSelector(records, ContainerIndex())
 
 
@@ -32,200 +32,198 @@ def instance(pod: str) -> Instance:
     return Instance("ns", f"uid-{pod}", "main")
 
 
-def owners(placed: PodSelector, pods: int) -> dict[str, str | None]:
-    """The job that speaks for each pod."""
+def owners(selector: PodSelector, pods: int) -> dict[str, str | None]:
+    """The VPA that owns each pod."""
     found: dict[str, str | None] = {}
     for number in range(pods):
         name = f"pod-{number}"
-        home = placed.index.get(instance(name))
-        found[name] = None if home is None else home.state.vpa.key.name
-        if home is not None:
-            assert placed.index.lookup(ContainerKey("ns", name, "main")) == (
+        owned = selector.index.get(instance(name))
+        found[name] = None if owned is None else owned.state.vpa.key.name
+        if owned is not None:
+            assert selector.index.lookup(ContainerKey("ns", name, "main")) == (
                 instance(name),
                 Group("ns", found[name], "main"),
             )
-            assert home.pod in home.state.selection.pods
+            assert owned.pod in owned.state.selection.pods
     return found
 
 
-def test_of_two_vpas_for_one_pod_the_first_has_it_and_the_second_once_it_is_alone() -> None:
+def test_the_first_of_two_vpas_owns_a_pod_and_the_second_once_the_first_drops_it() -> None:
     records = Records()
-    both, other = a_pod("pod-0"), a_pod("pod-1")
-    records.pods = {"a": [both], "b": [both, other]}
+    contested, other = a_pod("pod-0"), a_pod("pod-1")
+    records.pods = {"a": [contested], "b": [contested, other]}
     states = [VpaState(read_vpa(a_vpa(name))) for name in ("a", "b")]
-    placed = placing(records)
-    placed.select(states, Report())
-    assert owners(placed, 2) == {"pod-0": "a", "pod-1": "b"}
+    selector = selector_of(records)
+    selector.select(states, Report())
+    assert owners(selector, 2) == {"pod-0": "a", "pod-1": "b"}
     records.pods["a"] = []
-    placed.select(states, Report())
-    assert owners(placed, 2) == {"pod-0": "b", "pod-1": "b"}
-    records.pods["a"] = [both]
-    placed.select(states, Report())
-    assert owners(placed, 2) == {"pod-0": "a", "pod-1": "b"}
+    selector.select(states, Report())
+    assert owners(selector, 2) == {"pod-0": "b", "pod-1": "b"}
+    records.pods["a"] = [contested]
+    selector.select(states, Report())
+    assert owners(selector, 2) == {"pod-0": "a", "pod-1": "b"}
 
 
-def test_of_two_vpas_for_one_pod_the_one_that_is_off_does_not_count_however_old_it_is() -> None:
+def test_a_vpa_in_mode_off_does_not_own_a_pod_that_a_later_vpa_selects() -> None:
     records = Records()
     records.pods = {"a": [a_pod("pod-0")], "b": [a_pod("pod-0")]}
     states = [VpaState(read_vpa(a_vpa("a", updatePolicy={"updateMode": "Off"}))), VpaState(read_vpa(a_vpa("b")))]
-    placed = placing(records)
-    placed.select(states, Report())
-    assert owners(placed, 1) == {"pod-0": "b"}
+    selector = selector_of(records)
+    selector.select(states, Report())
+    assert owners(selector, 1) == {"pod-0": "b"}
 
 
-def test_where_the_pods_of_a_vpa_could_never_be_told_that_is_the_problem_and_not_that_there_are_none() -> None:
+def test_a_vpa_reports_that_its_pods_were_never_read_and_keeps_known_pods() -> None:
     records = Records()
     records.pods, records.broken = {"a": [a_pod("pod-0")]}, {"a"}
     state = VpaState(read_vpa(a_vpa("a")))
-    placed = placing(records)
-    placed.select([state], Report())
+    selector = selector_of(records)
+    selector.select([state], Report())
     assert state.selection.problem == "Cannot determine its pods: the API server does not answer"
     records.broken.clear()
-    placed.select([state], Report())
+    selector.select([state], Report())
     assert (state.selection.problem, len(state.selection.pods)) == (None, 1)
     records.broken = {"a"}
-    placed.select([state], Report())
-    assert (state.selection.problem, len(state.selection.pods)) == (None, 1), "those known before stay"
+    selector.select([state], Report())
+    assert (state.selection.problem, len(state.selection.pods)) == (None, 1), "known pods are kept"
 
 
-def test_who_had_a_container_that_has_gone_is_known_for_some_rounds() -> None:
-    records, place = Records(), ContainerKey("ns", "pod-0", "main")
+def test_the_owner_of_a_removed_container_is_found_for_some_rounds() -> None:
+    records, key = Records(), ContainerKey("ns", "pod-0", "main")
     records.pods = {"a": [a_pod("pod-0")]}
     state = VpaState(read_vpa(a_vpa("a")))
-    placed = placing(records)
-    placed.select([state], Report())
-    placed.index.take_changes()
+    selector = selector_of(records)
+    selector.select([state], Report())
+    selector.index.take_changes()
     records.pods = {"a": []}
     known = []
     for _ in range(RETENTION_ROUNDS + 1):
-        placed.select([state], Report())
-        placed.index.take_changes()
-        assert placed.index.get(instance("pod-0")) is None
-        known.append(placed.index.lookup(place))
+        selector.select([state], Report())
+        selector.index.take_changes()
+        assert selector.index.get(instance("pod-0")) is None
+        known.append(selector.index.lookup(key))
     assert known == [(instance("pod-0"), Group("ns", "a", "main"))] * RETENTION_ROUNDS + [None]
 
 
-def test_who_had_a_container_that_has_gone_is_known_also_while_two_vpas_want_another_pod() -> None:
-    records, both = Records(), a_pod("pod-0")
-    records.pods = {"a": [both, a_pod("pod-1")], "b": [both]}
+def test_the_owner_of_a_removed_container_is_found_while_another_pod_is_contested() -> None:
+    records, contested = Records(), a_pod("pod-0")
+    records.pods = {"a": [contested, a_pod("pod-1")], "b": [contested]}
     states = [VpaState(read_vpa(a_vpa(name))) for name in ("a", "b")]
-    placed = placing(records)
-    placed.select(states, Report())
-    records.pods["a"] = [both]
-    placed.select(states, Report())
-    assert placed.index.lookup(ContainerKey("ns", "pod-1", "main")) == (instance("pod-1"), Group("ns", "a", "main"))
+    selector = selector_of(records)
+    selector.select(states, Report())
+    records.pods["a"] = [contested]
+    selector.select(states, Report())
+    assert selector.index.lookup(ContainerKey("ns", "pod-1", "main")) == (instance("pod-1"), Group("ns", "a", "main"))
 
 
-def test_metrics_of_a_pod_that_came_under_a_name_again_are_those_of_the_new_one() -> None:
-    """Those of a StatefulSet keep their names."""
-    records, place = Records(), ContainerKey("ns", "pod-0", "main")
+def test_samples_of_a_recreated_pod_with_the_same_name_belong_to_the_new_pod() -> None:
+    """Pods of a StatefulSet keep their names."""
+    records, key = Records(), ContainerKey("ns", "pod-0", "main")
     first = a_pod("pod-0")
-    again = replace(first, uid="another")
+    recreated = replace(first, uid="another")
     state = VpaState(read_vpa(a_vpa("a")))
-    placed = placing(records)
-    for pod in (first, again):
+    selector = selector_of(records)
+    for pod in (first, recreated):
         records.pods = {"a": [pod]}
-        placed.select([state], Report())
+        selector.select([state], Report())
     sample = Sample(1.0, 0.5, 1e9)
-    told = placed.index.samples_of([(place, sample), (ContainerKey("ns", "stranger", "main"), sample)])
-    assert list(told) == [(Instance("ns", "another", "main"), sample)]
+    samples = selector.index.samples_of([(key, sample), (ContainerKey("ns", "stranger", "main"), sample)])
+    assert list(samples) == [(Instance("ns", "another", "main"), sample)]
 
 
-def test_samples_of_a_pod_that_has_finished_are_left_out_and_a_kill_of_it_is_not() -> None:
-    records, place = Records(), ContainerKey("ns", "pod-0", "main")
+def test_samples_of_a_finished_pod_are_dropped_but_its_container_is_still_found() -> None:
+    records, key = Records(), ContainerKey("ns", "pod-0", "main")
     records.pods = {"a": [replace(a_pod("pod-0"), phase="Failed")]}
-    placed = placing(records)
-    placed.select([VpaState(read_vpa(a_vpa("a")))], Report())
-    assert list(placed.index.samples_of([(place, Sample(1.0, 0.5, 1e9))])) == []
-    assert placed.index.lookup(place) == (instance("pod-0"), Group("ns", "a", "main"))
+    selector = selector_of(records)
+    selector.select([VpaState(read_vpa(a_vpa("a")))], Report())
+    assert list(selector.index.samples_of([(key, Sample(1.0, 0.5, 1e9))])) == []
+    assert selector.index.lookup(key) == (instance("pod-0"), Group("ns", "a", "main"))
 
 
-def told_of(placed: PodSelector, state: VpaState, pods: Sequence[Pod]) -> dict[Instance, Running | None]:
-    """What the engine is told once these are the pods."""
+def changes_with(selector: PodSelector, state: VpaState, pods: Sequence[Pod]) -> dict[Instance, Running | None]:
+    """The changes for the engine once these are the pods."""
     state.selection = SelectedPods(pods, {pod.uid: "bert" for pod in pods})
-    placed.index.clear()
+    selector.index.clear()
     for pod in pods:
-        placed.index.add(state, pod)
-    return placed.index.take_changes()
+        selector.index.add(state, pod)
+    return selector.index.take_changes()
 
 
-def test_the_engine_is_told_what_is_new_what_changed_and_what_is_gone_once_each() -> None:
-    state, placed = VpaState(read_vpa(a_vpa("a"))), placing(Records())
-    group, nothing = Group("ns", "a", "main"), (math.nan, math.nan)
-    new = told_of(placed, state, [a_pod("pod-0"), a_pod("pod-1")])
+def test_new_changed_and_removed_containers_are_reported_once_each() -> None:
+    state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(Records())
+    group, no_limits = Group("ns", "a", "main"), (math.nan, math.nan)
+    new = changes_with(selector, state, [a_pod("pod-0"), a_pod("pod-1")])
     assert list(new) == [instance("pod-0"), instance("pod-1")]
     running = new[instance("pod-0")]
     assert running is not None
-    assert str(running) == str(Running(group, "bert", None, (2.0, 4 * GIB), nothing))
-    assert told_of(placed, state, [a_pod("pod-0"), a_pod("pod-1")]) == {}, "placed anew, and all as it was"
-    resized = told_of(placed, state, [a_pod("pod-0", cpu="3"), a_pod("pod-1")])
+    assert str(running) == str(Running(group, "bert", None, (2.0, 4 * GIB), no_limits))
+    assert changes_with(selector, state, [a_pod("pod-0"), a_pod("pod-1")]) == {}, "added again, unchanged"
+    resized = changes_with(selector, state, [a_pod("pod-0", cpu="3"), a_pod("pod-1")])
     assert resized == {instance("pod-0"): running._replace(requests=(3.0, 4 * GIB))}
-    assert told_of(placed, state, [a_pod("pod-1")]) == {instance("pod-0"): None}
-    assert placed.index.take_changes() == {}
+    assert changes_with(selector, state, [a_pod("pod-1")]) == {instance("pod-0"): None}
+    assert selector.index.take_changes() == {}
 
 
-def test_the_engine_is_told_how_a_run_ended_and_since_when_a_resize_waits() -> None:
-    state, placed = VpaState(read_vpa(a_vpa("a"))), placing(Records())
+def test_the_end_of_a_run_and_the_start_of_a_deferred_resize_are_reported() -> None:
+    state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(Records())
     pod = a_pod("pod-0")
     (container,) = pod.containers
-    waits = tuple(
+    conditions = tuple(
         ResizeCondition("PodResizePending", reason, "", since_s)
         for reason, since_s in ((DEFERRED, 70.0), ("Infeasible", 10.0), (DEFERRED, 50.0))
     )
     ended = replace(container, started_s=5.0, restart_count=2, terminated=Termination("Error", 5.0, 65.0, 137))
-    told = told_of(placed, state, [replace(pod, phase="Failed", resizes=waits, containers=(ended,))])
-    running = told[instance("pod-0")]
+    changes = changes_with(selector, state, [replace(pod, phase="Failed", resizes=conditions, containers=(ended,))])
+    running = changes[instance("pod-0")]
     assert running is not None
     assert (running.started_s, running.restarts, running.finished) == (5.0, 2, True)
     assert (running.ended, running.deferred_since_s) == (Ended(137, 5.0, 65.0), 50.0)
 
 
-def test_how_a_run_ended_is_told_once_also_of_a_pod_that_is_gone_by_then_and_of_one_that_finished_a_moment_ago() -> (
-    None
-):
-    """A pod may finish while a round looks, which then takes it for running; in the next round it may be gone."""
-    state, placed = VpaState(read_vpa(a_vpa("a"))), placing(Records())
+def test_the_end_of_a_run_is_reported_once_even_if_its_pod_is_gone_by_then() -> None:
+    """A pod may finish during a round that still sees it running, and be gone in the next one."""
+    state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(Records())
     pod = a_pod("pod-0")
     container = replace(pod.containers[0], terminated=Termination("Completed", 5.0, 65.0, 0))
     ended = replace(pod, phase="Succeeded", containers=(container,))
-    told_of(placed, state, [pod])
-    assert placed.index.take_changes([ended, a_pod("stranger")]) == {}
-    running = told_of(placed, state, [])[instance("pod-0")]
+    changes_with(selector, state, [pod])
+    assert selector.index.take_changes([ended, a_pod("stranger")]) == {}
+    running = changes_with(selector, state, [])[instance("pod-0")]
     assert running is not None
     assert (running.finished, running.ended, running.workload) == (True, Ended(0, 5.0, 65.0), "bert")
-    assert placed.index.take_changes() == {instance("pod-0"): None}
-    assert placed.index.take_changes([ended]) == {}
-    told_of(placed, state, [ended])
-    assert told_of(placed, state, []) == {instance("pod-0"): None}, "a round saw it"
+    assert selector.index.take_changes() == {instance("pod-0"): None}
+    assert selector.index.take_changes([ended]) == {}
+    changes_with(selector, state, [ended])
+    assert changes_with(selector, state, []) == {instance("pod-0"): None}, "a round has seen it"
 
 
-@pytest.mark.parametrize("start", range(4))
-def test_what_is_kept_is_what_would_be_worked_out_anew(start: int) -> None:
-    chance, records, pods = np.random.default_rng(start), Records(), 6
-    told: dict[Instance, Running | None] = {}
+@pytest.mark.parametrize("rng_seed", range(4))
+def test_the_kept_index_equals_one_that_is_built_from_scratch(rng_seed: int) -> None:
+    rng, records, pods = np.random.default_rng(rng_seed), Records(), 6
+    reported: dict[Instance, Running | None] = {}
     states = {name: VpaState(read_vpa(a_vpa(name))) for name in JOBS}
-    kept = placing(records)
+    selector = selector_of(records)
     for _ in range(60):
         for name in JOBS:
-            if chance.random() < 0.3:
-                chosen = np.flatnonzero(chance.random(pods) < 0.4).tolist()
-                records.pods[name] = [a_pod(f"pod-{number}", cpu=str(chance.integers(1, 4))) for number in chosen]
-        if chance.random() < 0.1:
-            name = str(chance.choice(JOBS))
-            states[name] = VpaState(read_vpa(a_vpa(name)))  # made again
-        there = [one for one in states.values() if chance.random() < 0.9]
-        kept.select(there, Report())
-        anew = placing(records)
-        anew.select(there, Report())
-        assert owners(kept, pods) == owners(anew, pods)
-        told |= kept.index.take_changes()
-        known = {name: running for name, running in anew.index.take_changes().items() if running is not None}
-        assert {name: running for name, running in told.items() if running is not None} == known
+            if rng.random() < 0.3:
+                chosen = np.flatnonzero(rng.random(pods) < 0.4).tolist()
+                records.pods[name] = [a_pod(f"pod-{number}", cpu=str(rng.integers(1, 4))) for number in chosen]
+        if rng.random() < 0.1:
+            name = str(rng.choice(JOBS))
+            states[name] = VpaState(read_vpa(a_vpa(name)))  # recreated
+        present = [one for one in states.values() if rng.random() < 0.9]
+        selector.select(present, Report())
+        rebuilt = selector_of(records)
+        rebuilt.select(present, Report())
+        assert owners(selector, pods) == owners(rebuilt, pods)
+        reported |= selector.index.take_changes()
+        expected = {name: running for name, running in rebuilt.index.take_changes().items() if running is not None}
+        assert {name: running for name, running in reported.items() if running is not None} == expected
 
 
-def test_while_nothing_changes_nothing_is_placed_anew_and_a_change_is_told() -> None:
+def test_the_index_is_updated_only_when_pods_change() -> None:
     class Steady(Records):
-        """Gives the very same answer while pods are the same, as the real one does."""
+        """Returns the same object while the pods are unchanged, as the real view does."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -240,76 +238,76 @@ def test_while_nothing_changes_nothing_is_placed_anew_and_a_change_is_told() -> 
     records = Steady()
     records.pods = {"a": [a_pod("pod-0")]}
     state = VpaState(read_vpa(a_vpa("a")))
-    placed = placing(records)
-    placed.select([state], Report())
-    version = placed.index.version
-    placed.select([state], Report())
-    assert placed.index.version == version
+    selector = selector_of(records)
+    selector.select([state], Report())
+    version = selector.index.version
+    selector.select([state], Report())
+    assert selector.index.version == version
     records.pods = {"a": [a_pod("pod-1")]}
-    placed.select([state], Report())
-    assert placed.index.version != version
-    assert owners(placed, 2) == {"pod-0": None, "pod-1": "a"}
+    selector.select([state], Report())
+    assert selector.index.version != version
+    assert owners(selector, 2) == {"pod-0": None, "pod-1": "a"}
 
 
-def test_the_engine_is_told_the_input_of_a_run_and_one_that_cannot_be_read_is_refused() -> None:
+def test_the_input_size_of_a_run_is_read_and_an_invalid_one_is_reported() -> None:
     records, report = Records(), Report()
-    told, wrong, silent = (
+    valid, invalid, missing = (
         replace(a_pod(f"pod-{number}"), annotations=annotations)
         for number, annotations in enumerate(
             ({"phasewise.dev/input-size": "1.2e6"}, {"phasewise.dev/input-size": "-3"}, {})
         )
     )
-    records.pods = {"a": [told, wrong, silent]}
-    placed = placing(records)
-    placed.select([VpaState(read_vpa(a_vpa("a")))], report)
-    homes = [placed.index.get(instance(f"pod-{number}")) for number in range(3)]
-    sizes = [home.running().input_size for home in homes if home is not None]
+    records.pods = {"a": [valid, invalid, missing]}
+    selector = selector_of(records)
+    selector.select([VpaState(read_vpa(a_vpa("a")))], report)
+    containers = [selector.index.get(instance(f"pod-{number}")) for number in range(3)]
+    sizes = [owned.running().input_size for owned in containers if owned is not None]
     np.testing.assert_array_equal(sizes, [1.2e6, np.nan, np.nan])
     assert report.problems == {"pod ns/pod-1": "refused: phasewise.dev/input-size that is no positive number"}
 
 
-def test_the_engine_is_told_whom_a_kill_costs_more() -> None:
+def test_containers_with_devices_and_pods_that_are_not_checkpointable_are_costly() -> None:
     records = Records()
-    plain, stubborn, movable, training = (a_pod(f"pod-{number}") for number in range(4))
-    stubborn = replace(stubborn, annotations={"phasewise.dev/checkpointable": "false"})
-    movable = replace(movable, annotations={"phasewise.dev/checkpointable": "true"})
+    plain, not_checkpointable, checkpointable, training = (a_pod(f"pod-{number}") for number in range(4))
+    not_checkpointable = replace(not_checkpointable, annotations={"phasewise.dev/checkpointable": "false"})
+    checkpointable = replace(checkpointable, annotations={"phasewise.dev/checkpointable": "true"})
     training = replace(training, containers=(replace(training.containers[0], uses_devices=True),))
-    records.pods = {"a": [plain, stubborn, movable, training]}
-    placed = placing(records)
-    placed.select([VpaState(read_vpa(a_vpa("a")))], Report())
-    homes = [placed.index.get(instance(f"pod-{number}")) for number in range(4)]
-    assert [home.running().costly for home in homes if home is not None] == [False, True, False, True]
+    records.pods = {"a": [plain, not_checkpointable, checkpointable, training]}
+    selector = selector_of(records)
+    selector.select([VpaState(read_vpa(a_vpa("a")))], Report())
+    containers = [selector.index.get(instance(f"pod-{number}")) for number in range(4)]
+    assert [owned.running().costly for owned in containers if owned is not None] == [False, True, False, True]
 
 
-def test_a_pod_that_goes_on_with_the_work_of_another_of_its_job_is_known_as_resumed() -> None:
-    """So its run teaches its class nothing: it lacks what the first pod did. One that begins anew does teach."""
+def test_a_pod_that_replaces_another_one_of_its_job_is_a_resumed_run() -> None:
+    """Its class learns nothing from a resumed run, which lacks the work of the first pod."""
     records = Records()
     job = OwnerRef("batch/v1", "Job", "train", "uid-train")
-    may = {"phasewise.dev/checkpointable": "true"}
-    first, second, beside = (replace(a_pod(f"pod-{number}"), owner=job, annotations=may) for number in range(3))
+    checkpointable = {"phasewise.dev/checkpointable": "true"}
+    first, second, third = (replace(a_pod(f"pod-{n}"), owner=job, annotations=checkpointable) for n in range(3))
     leaving, done = replace(first, deleting=True), replace(second, phase="Succeeded")
-    state, placed = VpaState(read_vpa(a_vpa("a"))), placing(records)
+    state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(records)
     for pods, resumed_pod_uid in (
         ([first], [""]),
-        ([first, beside], ["", ""]),
+        ([first, third], ["", ""]),
         ([leaving, second], ["", first.uid]),
         ([second], [first.uid]),
         ([done], [first.uid]),
     ):
         records.pods = {"a": pods}
-        placed.select([state], Report())
-        homes = [placed.index.get(instance(pod.key.name)) for pod in pods]
-        assert [None if home is None else home.running().resumed_pod_uid for home in homes] == resumed_pod_uid
-    stranger = replace(first, key=ObjectKey("elsewhere", "pod-9"), uid="uid-9")
-    records.pods = {"a": [first], "b": [replace(stranger, deleting=True)]}
-    other = placing(records)
-    theirs = VpaState(replace(read_vpa(a_vpa("b")), key=ObjectKey("elsewhere", "b")))
-    other.select([theirs, state], Report())
-    home = other.index.get(instance("pod-0"))
-    assert home is not None
-    assert home.running().resumed_pod_uid == "", "a pod of another namespace may name the same owner"
+        selector.select([state], Report())
+        containers = [selector.index.get(instance(pod.key.name)) for pod in pods]
+        assert [None if owned is None else owned.running().resumed_pod_uid for owned in containers] == resumed_pod_uid
+    foreign = replace(first, key=ObjectKey("elsewhere", "pod-9"), uid="uid-9")
+    records.pods = {"a": [first], "b": [replace(foreign, deleting=True)]}
+    other = selector_of(records)
+    foreign_state = VpaState(replace(read_vpa(a_vpa("b")), key=ObjectKey("elsewhere", "b")))
+    other.select([foreign_state, state], Report())
+    owned = other.index.get(instance("pod-0"))
+    assert owned is not None
+    assert owned.running().resumed_pod_uid == "", "a pod of another namespace may name the same owner"
     records.pods = {"a": [replace(second, annotations={})]}
-    placed.select([state], Report())
-    home = placed.index.get(instance("pod-1"))
-    assert home is not None
-    assert home.running().resumed_pod_uid == ""
+    selector.select([state], Report())
+    owned = selector.index.get(instance("pod-1"))
+    assert owned is not None
+    assert owned.running().resumed_pod_uid == ""

@@ -1,4 +1,4 @@
-"""What a recommender that starts learns of the time before: by hand, then its bounds, then what goes wrong."""
+"""The history that a starting recommender loads from Prometheus: worked examples, failures and bounds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WEB = ObjectKey("ns", "web")
 
 
 def block(pod: str, times_s: Sequence[float], cpu_cores: float, memory_bytes: float = GIB) -> UsageBlock:
-    """One container that used the same all the time."""
+    """One container with constant usage."""
     n = len(times_s)
     usage = np.tile([cpu_cores, memory_bytes], (n, 1))
     name = ContainerName("ns", pod, "main")
@@ -43,27 +43,27 @@ def block(pod: str, times_s: Sequence[float], cpu_cores: float, memory_bytes: fl
 
 
 def hours(first: int, last: int) -> list[float]:
-    """Moments so many hours ago, the oldest first."""
+    """Times from `first` to `last` hours ago, the oldest first."""
     return [NOW_S - ago * HOUR_S for ago in range(first, last - 1, -1)]
 
 
 @dataclass
 class Records:
-    """A VPA of a Deployment, a pod of it that lives, and what Prometheus knows."""
+    """A VPA of a Deployment, its live pods, and what Prometheus knows."""
 
     pods: Sequence[Pod] = ()
-    kept: Mapping[CheckpointKey, HistogramSession] = field(default_factory=dict)
+    checkpoints: Mapping[CheckpointKey, HistogramSession] = field(default_factory=dict)
     blocks: Sequence[UsageBlock] = ()
     recent: Sequence[UsageBlock] = ()
     owner_of: Mapping[str, Owner] = field(default_factory=dict)
     fault: Exception | None = None
-    fault_of_owners: Exception | None = None
+    owners_fault: Exception | None = None
     unreadable: bool = False
     adopted: dict[CheckpointKey, HistogramSession] = field(default_factory=dict)
-    asked: list[tuple[float, float, float]] = field(default_factory=list)
+    queries: list[tuple[float, float, float]] = field(default_factory=list)
     recalled: list[tuple[ContainerKey, Sample]] = field(default_factory=list)
     seconds: float = 0.0
-    takes_s: float = 0.0
+    seconds_per_block: float = 0.0
     stopped: bool = False
 
     # the view
@@ -79,34 +79,34 @@ class Records:
         return SelectedPods(self.pods, {})
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
-        return self.kept.get(CheckpointKey(vpa, container))
+        return self.checkpoints.get(CheckpointKey(vpa, container))
 
     def adopt(self, histories: Mapping[CheckpointKey, HistogramSession]) -> None:
         self.adopted.update(histories)
 
-    # the past
+    # Prometheus
 
     def owners(self, namespaces: Collection[str], start_s: float, end_s: float) -> Owners:
-        if self.fault_of_owners:
-            raise self.fault_of_owners
+        if self.owners_fault:
+            raise self.owners_fault
         above = {("ns", Owner("ReplicaSet", "web-1")): Owner("Deployment", "web")}
         return Owners({("ns", pod): owner for pod, owner in self.owner_of.items()}, above)
 
     def stretches(
         self, namespaces: Collection[str], start_s: float, end_s: float, stretch_s: float
     ) -> Iterator[UsageBlock]:
-        self.asked.append((start_s, end_s, stretch_s))
+        self.queries.append((start_s, end_s, stretch_s))
         for one in self.blocks:
-            self.seconds += self.takes_s
+            self.seconds += self.seconds_per_block
             yield one
         if self.fault:
             raise self.fault
 
     def samples(self, namespaces: Collection[str], start_s: float, end_s: float, step_s: float) -> Iterator[UsageBlock]:
-        self.asked.append((start_s, end_s, step_s))
+        self.queries.append((start_s, end_s, step_s))
         yield from self.recent
 
-    # the start
+    # loading
 
     def load(self, length_s: float = 8 * DAY_S) -> LoadedHistories:
         prior = PriorHistory(
@@ -118,10 +118,10 @@ class Records:
             stopwatch=lambda: self.seconds,
             stopped=lambda: self.stopped,
         )
-        told = prior.load(self)
+        loaded = prior.load(self)
         self.recalled = list(prior.samples())
         assert list(prior.samples()) == []
-        return told
+        return loaded
 
     @property
     def session(self) -> HistogramSession:
@@ -139,8 +139,8 @@ def a_pod(name: str, phase: str = "Running", age_s: float = DAY_S) -> Pod:
     )
 
 
-def test_pods_that_are_gone_make_the_histogram_of_their_vpa() -> None:
-    """Nine tenths of the hours at 0.1 cores and a tenth at 1: the 90th percentile is the bucket of 0.1."""
+def test_deleted_pods_fill_the_histogram_of_their_vpa() -> None:
+    """Ninety hours at 0.1 cores and ten at 1; a pod without a known owner is skipped."""
     records = Records(
         blocks=[block("web-1-a", hours(100, 11), 0.1), block("web-1-b", hours(10, 1), 1.0), block("other", [NOW_S], 9)],
         owner_of={"web-1-a": Owner("ReplicaSet", "web-1"), "web-1-b": Owner("ReplicaSet", "web-1")},
@@ -154,7 +154,7 @@ def test_pods_that_are_gone_make_the_histogram_of_their_vpa() -> None:
     assert set(records.adopted) == {CheckpointKey(WEB, "main")}
 
 
-def test_a_history_is_the_one_that_the_histogram_policy_makes_of_the_same_samples() -> None:
+def test_a_loaded_history_equals_that_of_the_histogram_policy_for_the_same_samples() -> None:
     times = hours(190, 1)
     records = Records(blocks=[block("a", times[:90], 0.5), block("a", times[90:], 0.5)], owner_of={"a": WEB_OWNER})
     records.load()
@@ -167,7 +167,7 @@ def test_a_history_is_the_one_that_the_histogram_policy_makes_of_the_same_sample
 WEB_OWNER = Owner("Deployment", "web")
 
 
-def test_a_live_container_is_in_the_histogram_up_to_where_its_samples_begin() -> None:
+def test_the_histogram_of_a_live_container_ends_where_its_samples_begin() -> None:
     times = [NOW_S - 120.0, NOW_S - 60.0, NOW_S]
     records = Records(
         pods=[a_pod("live", age_s=2 * HOUR_S)],
@@ -175,15 +175,15 @@ def test_a_live_container_is_in_the_histogram_up_to_where_its_samples_begin() ->
         recent=[block("live", times, 0.4)],
     )
     assert records.load() == (1, 0)
-    assert records.asked == [(NOW_S - 8 * DAY_S, NOW_S, HOUR_S), (NOW_S - 2 * HOUR_S, NOW_S, STEP_S)]
+    assert records.queries == [(NOW_S - 8 * DAY_S, NOW_S, HOUR_S), (NOW_S - 2 * HOUR_S, NOW_S, STEP_S)]
     assert records.session.samples == 4  # 5, 4, 3 and 2 hours ago
     assert [(place.pod, sample.timestamp_s, sample.cpu_cores) for place, sample in records.recalled] == [
         ("live", at_s, 0.4) for at_s in times
     ]
 
 
-def test_the_peak_of_a_live_container_is_left_to_its_samples() -> None:
-    """Its window of a day is still open; counted here, it would count once more when it opens a new one."""
+def test_the_open_memory_window_of_a_live_container_is_left_to_its_samples() -> None:
+    """Its one-day window is still open: a peak counted here would count again when its samples open a new one."""
     records = Records(pods=[a_pod("live")], blocks=[block("live", hours(60, 0), 0.3)])
     records.load()
     gone = Records(blocks=[block("live", hours(60, 0), 0.3)], owner_of={"live": WEB_OWNER})
@@ -192,13 +192,13 @@ def test_the_peak_of_a_live_container_is_left_to_its_samples() -> None:
     assert 0.0 < records.session.memory.sums[kernel.TOTAL] < gone.session.memory.sums[kernel.TOTAL]
 
 
-def test_a_pod_that_has_finished_counts_to_its_end() -> None:
+def test_a_finished_pod_counts_up_to_its_end() -> None:
     records = Records(pods=[a_pod("done", phase="Succeeded")], blocks=[block("done", hours(5, 0), 0.3)])
     assert records.load() == (1, 1)
     assert records.session.samples == 6
 
 
-def test_pods_of_nobody_are_passed_over() -> None:
+def test_pods_without_a_vpa_are_skipped() -> None:
     records = Records(blocks=[block("a", hours(3, 1), 1.0)], owner_of={"a": Owner("Deployment", "another")})
     assert records.load() == (0, 0)
     assert records.adopted == {}
@@ -212,73 +212,73 @@ def checkpoint(first_s: float) -> dict[CheckpointKey, HistogramSession]:
 
 
 @pytest.mark.parametrize(
-    ("kept_since_days", "told_since_days", "taken"),
+    ("checkpoint_days", "prometheus_days", "replaced"),
     [
-        pytest.param(60, 8, True, id="as long as was asked for"),
+        pytest.param(60, 8, True, id="all of the requested history"),
         pytest.param(2, 3, True, id="longer than the checkpoint"),
-        pytest.param(60, 3, False, id="a Prometheus that keeps three days"),
-        pytest.param(2, 0.5, False, id="a new Prometheus"),
+        pytest.param(60, 3, False, id="Prometheus keeps three days"),
+        pytest.param(2, 0.5, False, id="new Prometheus"),
     ],
 )
-def test_a_checkpoint_stays_where_prometheus_knows_less(
-    kept_since_days: float, told_since_days: float, taken: bool
+def test_a_checkpoint_is_kept_where_prometheus_knows_less(
+    checkpoint_days: float, prometheus_days: float, replaced: bool
 ) -> None:
     records = Records(
-        kept=checkpoint(NOW_S - kept_since_days * DAY_S),
-        blocks=[block("a", hours(int(told_since_days * 24), 1), 0.1)],
+        checkpoints=checkpoint(NOW_S - checkpoint_days * DAY_S),
+        blocks=[block("a", hours(int(prometheus_days * 24), 1), 0.1)],
         owner_of={"a": WEB_OWNER},
     )
     records.load()
-    assert bool(records.adopted) == taken
+    assert bool(records.adopted) == replaced
 
 
-def test_a_prometheus_that_is_away_leaves_the_checkpoints(caplog: pytest.LogCaptureFixture) -> None:
+def test_checkpoints_are_kept_while_prometheus_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
     records = Records(fault=Unavailable("http://p does not answer", retryable=True), recent=[block("a", [NOW_S], 1)])
     assert records.load() == (0, 0)
     assert "going on from checkpoints: http://p does not answer" in caplog.text
     assert (records.adopted, records.recalled) == ({}, [])
 
 
-def test_half_a_history_is_none() -> None:
-    half = Records(
+def test_a_partly_loaded_history_is_discarded() -> None:
+    interrupted = Records(
         blocks=[block("a", hours(9, 1), 1.0)], owner_of={"a": WEB_OWNER}, fault=Unavailable("away", retryable=True)
     )
-    assert half.load() == (0, 0)
+    assert interrupted.load() == (0, 0)
 
 
-def test_it_ends_after_its_time_and_when_the_process_ends(caplog: pytest.LogCaptureFixture) -> None:
+def test_loading_ends_at_its_timeout_and_when_the_process_stops(caplog: pytest.LogCaptureFixture) -> None:
     blocks = [block("a", hours(ago, ago), 1.0) for ago in range(9, 0, -1)]
-    slow = Records(blocks=blocks, owner_of={"a": WEB_OWNER}, takes_s=0.3 * LOAD_TIMEOUT_S)
+    slow = Records(blocks=blocks, owner_of={"a": WEB_OWNER}, seconds_per_block=0.3 * LOAD_TIMEOUT_S)
     assert slow.load() == (0, 0)
     assert "Give a shorter --history" in caplog.text
-    ending = Records(blocks=blocks, owner_of={"a": WEB_OWNER}, stopped=True)
-    assert ending.load() == (0, 0)
+    stopping = Records(blocks=blocks, owner_of={"a": WEB_OWNER}, stopped=True)
+    assert stopping.load() == (0, 0)
 
 
-def test_without_owners_live_pods_are_known_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_history_of_live_pods_is_loaded_without_known_owners(caplog: pytest.LogCaptureFixture) -> None:
     for fault in (None, QueryRefused("too many series")):
-        records = Records(pods=[a_pod("live")], blocks=[block("live", hours(40, 30), 1.0)], fault_of_owners=fault)
+        records = Records(pods=[a_pod("live")], blocks=[block("live", hours(40, 30), 1.0)], owners_fault=fault)
         assert records.load() == (1, 0)
     assert caplog.text.count("deleted pods are unknown") == 2
 
 
-def test_pods_that_cannot_be_told_are_known_by_their_owners() -> None:
+def test_pods_that_cannot_be_listed_are_matched_by_their_owners() -> None:
     records = Records(unreadable=True, blocks=[block("a", hours(3, 1), 1.0)], owner_of={"a": WEB_OWNER})
     assert records.load() == (1, 1)
 
 
-@given(ages_s=st.lists(st.floats(1.0, 1e7), min_size=1, max_size=20), most=st.integers(1, 5000))
-def test_no_more_samples_are_fetched_than_are_allowed_and_none_fewer(ages_s: list[float], most: int) -> None:
+@given(ages_s=st.lists(st.floats(1.0, 1e7), min_size=1, max_size=20), allowed=st.integers(1, 5000))
+def test_as_many_recent_samples_are_fetched_as_allowed_and_no_more(ages_s: list[float], allowed: int) -> None:
     ages = np.maximum(np.array(ages_s), STEP_S)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prior_history, "MAX_INITIAL_SAMPLES", most)
+        patch.setattr(prior_history, "MAX_INITIAL_SAMPLES", allowed)
         reach_s = NOW_S - _recent_start_s(ages, NOW_S, STEP_S)
     fetched = np.minimum(ages, reach_s).sum() / STEP_S
-    assert fetched <= max(most, len(ages)) * (1 + 1e-6)
-    more = np.minimum(ages, reach_s + 2 * STEP_S).sum() / STEP_S
-    assert more > most or reach_s >= ages.max() - STEP_S
+    assert fetched <= max(allowed, len(ages)) * (1 + 1e-6)
+    slightly_longer = np.minimum(ages, reach_s + 2 * STEP_S).sum() / STEP_S
+    assert slightly_longer > allowed or reach_s >= ages.max() - STEP_S
 
 
-def test_where_nobody_says_when_a_container_started_it_may_be_as_old_as_all_that() -> None:
+def test_a_container_without_a_known_start_gets_as_many_samples_as_allowed() -> None:
     assert _recent_start_s(np.array([np.nan]), NOW_S, STEP_S) == NOW_S - prior_history.MAX_INITIAL_SAMPLES * STEP_S
     assert _recent_start_s(np.array([]), NOW_S, STEP_S) == NOW_S

@@ -1,4 +1,4 @@
-"""Progress in whole rounds: collected, judged, shown, kept over a restart, and forgotten with its pods."""
+"""Training progress in whole rounds: collected, judged, shown in profiles, kept over restarts, dropped with pods."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ LOSSES = [2.0, 1.4, 1.1, 1.09, 1.088, 1.087, 1.0864]
 """Thirty seconds apart: progressing up to the third, then watching, then converged (see test_growth)."""
 
 
-class Says:
-    """A source that says what a test put into it."""
+class FakeSource:
+    """A source that returns what a test put into it."""
 
-    name = "says"
+    name = "scripted"
 
     def __init__(self) -> None:
         self.readings: dict[PodName, list[Reading]] = {}
         self.stages: dict[PodName, list[Stage]] = {}
         self.fault: Exception | None = None
-        self.asked: list[list[str]] = []
+        self.pods_read: list[list[str]] = []
 
     def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
-        self.asked.append([pod.key.name for pod in pods])
+        self.pods_read.append([pod.key.name for pod in pods])
         if self.fault is not None:
             raise self.fault
         taken, self.readings = self.readings, {}
@@ -58,8 +58,8 @@ def recommender(cluster: Records, *sources: ProgressSource) -> Recommender:
     return records.recommender(cluster, progress=Progress(sources, GrowthOptions()))
 
 
-def train(ours: Recommender, cluster: Records, source: Says, losses: Sequence[float], pod: str = "job-1") -> None:
-    """A loss each thirty seconds, in rounds of fifteen; the last one is judged."""
+def train(ours: Recommender, cluster: Records, source: FakeSource, losses: Sequence[float], pod: str = "job-1") -> None:
+    """A loss every thirty seconds, in rounds of fifteen seconds; the last one is judged, too."""
     for loss in losses:
         source.readings["ns", pod] = [Reading(cluster.now_s, loss, "loss")]
         for _ in range(2):
@@ -69,12 +69,12 @@ def train(ours: Recommender, cluster: Records, source: Says, losses: Sequence[fl
 
 
 def shown(cluster: Records) -> dict[str, dict[str, Any]]:
-    """By pod, what the profile says last."""
+    """The pods of the latest profile, by name."""
     return {pod["name"]: pod for pod in cluster.profiles["job"][-1]["pods"]}
 
 
-def test_category_and_growth_stand_in_the_profile_and_one_word_for_all(cluster: Records) -> None:
-    source = Says()
+def test_the_profile_shows_category_and_progress_of_each_pod_and_one_category_for_all(cluster: Records) -> None:
+    source = FakeSource()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
     train(ours, cluster, source, LOSSES[:4])
@@ -84,34 +84,34 @@ def test_category_and_growth_stand_in_the_profile_and_one_word_for_all(cluster: 
     assert "categorySince" in pods["job-1"]
     assert "category" not in pods["job-2"]
     assert cluster.profiles["job"][-1]["category"] == "Watching"
-    json.dumps(cluster.profiles["job"][-1])  # plain enough for any API
+    json.dumps(cluster.profiles["job"][-1])  # serializable as it is
     train(ours, cluster, source, [3.0, 2.0], "job-2")
     assert cluster.profiles["job"][-1]["category"] == "Progressing"
     assert shown(cluster)["job-1"]["category"] == "Watching"
 
 
-def test_stage_and_checkpoint_stand_in_the_profile_and_outlive_a_kill(cluster: Records) -> None:
-    source = Says()
+def test_the_profile_shows_stage_and_checkpoint_also_after_a_restart(cluster: Records) -> None:
+    source = FakeSource()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
     began_s = cluster.now_s
     source.stages["ns", "job-1"] = [Stage(began_s, "train"), Stage(began_s + 1.0, "checkpoint", passing=True)]
     rounds(ours, cluster, 3)
-    told = {"stage": "checkpoint", "stageSince": format_time(began_s + 1.0), "checkpointAt": format_time(began_s + 1.0)}
-    assert told.items() <= shown(cluster)["job-1"].items()
+    pod = {"stage": "checkpoint", "stageSince": format_time(began_s + 1.0), "checkpointAt": format_time(began_s + 1.0)}
+    assert pod.items() <= shown(cluster)["job-1"].items()
     assert "stage" not in shown(cluster)["job-2"]
     again = recommender(cluster, source)
     cluster.now_s += 60.0
     rounds(again, cluster, 2)
-    assert told.items() <= shown(cluster)["job-1"].items()
+    assert pod.items() <= shown(cluster)["job-1"].items()
     cluster.pods["job"] = [a_pod("job-2")]
     cluster.now_s += 60.0
     rounds(again, cluster, 3)
     assert "job-1" not in shown(cluster)
 
 
-def test_a_profile_is_written_for_a_change_of_category_not_for_each_loss(cluster: Records) -> None:
-    source = Says()
+def test_a_new_loss_without_a_change_of_category_writes_no_profile(cluster: Records) -> None:
+    source = FakeSource()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
     train(ours, cluster, source, [2.0])
@@ -124,8 +124,8 @@ def test_a_profile_is_written_for_a_change_of_category_not_for_each_loss(cluster
     assert len(cluster.profiles["job"]) == written
 
 
-def test_a_killed_recommender_goes_on_with_the_category(cluster: Records) -> None:
-    source = Says()
+def test_a_restarted_recommender_keeps_the_category(cluster: Records) -> None:
+    source = FakeSource()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
     train(ours, cluster, source, LOSSES)
@@ -141,8 +141,8 @@ def test_a_killed_recommender_goes_on_with_the_category(cluster: Records) -> Non
     assert shown(cluster)["job-1"]["category"] == "Progressing"
 
 
-def test_a_pod_without_a_sample_is_told_of_all_the_same(cluster: Records) -> None:
-    source = Says()
+def test_a_pod_without_samples_is_still_reported(cluster: Records) -> None:
+    source = FakeSource()
     ours = recommender(cluster, source)
     source.readings["ns", "job-2"] = [Reading(cluster.now_s, 2.0, "loss")]
     ours.run()
@@ -158,8 +158,8 @@ def test_a_pod_without_a_sample_is_told_of_all_the_same(cluster: Records) -> Non
     }
 
 
-def test_a_damaged_state_of_one_pod_is_said_and_starts_anew(cluster: Records) -> None:
-    source = Says()
+def test_a_damaged_state_of_a_pod_is_reported_and_dropped(cluster: Records) -> None:
+    source = FakeSource()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
     train(ours, cluster, source, LOSSES)
@@ -172,14 +172,14 @@ def test_a_damaged_state_of_one_pod_is_said_and_starts_anew(cluster: Records) ->
     assert again.run().problems == {}
 
 
-def test_a_pod_that_is_gone_or_done_is_forgotten(cluster: Records) -> None:
-    source = Says()
+def test_the_progress_of_a_deleted_pod_is_dropped(cluster: Records) -> None:
+    source = FakeSource()
     ours = recommender(cluster, source)
     train(ours, cluster, source, [2.0, 1.0])
     (state,) = ours.vpas.values()
     assert list(state.growth) == ["uid-job-1"]
     cluster.pods["job"] = [a_pod("job-2")]
-    source.readings["ns", "job-1"] = [Reading(cluster.now_s, 1.0, "loss")]  # of a pod that is no more
+    source.readings["ns", "job-1"] = [Reading(cluster.now_s, 1.0, "loss")]  # of the deleted pod
     ours.run()
     assert state.growth == {}
 
@@ -191,16 +191,16 @@ def of_job(pod: Pod, phase: str = "Running") -> Pod:
 @pytest.mark.parametrize(
     ("phase", "owned", "category"),
     [
-        pytest.param("Failed", True, "Converged", id="moved, it goes on where it was"),
-        pytest.param("Succeeded", True, None, id="the next of a Job's tasks begins anew"),
-        pytest.param("Failed", False, None, id="and so does who has only the name in common"),
+        pytest.param("Failed", True, "Converged", id="replacement of a failed pod"),
+        pytest.param("Succeeded", True, None, id="next task of the Job"),
+        pytest.param("Failed", False, None, id="pods without an owner"),
     ],
 )
-def test_the_next_pod_of_a_job_goes_on_with_its_category_and_scale(
+def test_only_the_replacement_of_a_failed_pod_inherits_its_category_and_scale(
     cluster: Records, phase: str, owned: bool, category: str | None
 ) -> None:
-    """It resumes from a checkpoint with a loss that is small already: by that scale it would look as if it learned."""
-    source = Says()
+    """It resumes from a checkpoint, where the loss is small already; by that scale it would seem to progress."""
+    source = FakeSource()
     ours = recommender(cluster, source)
     first, second = (of_job(a_pod(name)) if owned else a_pod(name) for name in ("job-1", "job-3"))
     cluster.pods["job"] = [first, a_pod("job-2")]
@@ -218,39 +218,39 @@ def test_the_next_pod_of_a_job_goes_on_with_its_category_and_scale(
         assert shown(cluster)["job-3"]["category"] == category, "0.011 is less than 1 % of the first loss alone"
 
 
-def test_a_source_that_fails_spoils_no_other(cluster: Records) -> None:
-    broken, source = Says(), Says()
+def test_a_failing_source_does_not_affect_the_others(cluster: Records) -> None:
+    broken, source = FakeSource(), FakeSource()
     ours = recommender(cluster, broken, source)
     broken.fault = Misuse("the token is lost")
     source.readings["ns", "job-1"] = [Reading(cluster.now_s, 2.0, "loss")]
     report = ours.run()
-    assert report.problems == {"progress (says)": "the token is lost", "progress of ns/x": "is odd"}
-    broken.fault = RuntimeError("nobody foresaw this")
+    assert report.problems == {"progress (scripted)": "the token is lost", "progress of ns/x": "is odd"}
+    broken.fault = RuntimeError("an unforeseen error")
     report = ours.run()
-    assert report.problems["progress"] == "RuntimeError: nobody foresaw this"
-    assert conditions_hold(cluster)
+    assert report.problems["progress"] == "RuntimeError: an unforeseen error"
+    assert has_conditions(cluster)
 
 
-def conditions_hold(cluster: Records) -> bool:
+def has_conditions(cluster: Records) -> bool:
     return bool(cluster.raw["job"]["status"]["conditions"])
 
 
-def test_of_two_vpas_over_a_pod_the_first_keeps_its_progress(cluster: Records) -> None:
+def test_the_first_of_two_vpas_over_a_pod_keeps_its_progress(cluster: Records) -> None:
     cluster.raw["twin"], cluster.pods["twin"] = a_vpa("twin"), [a_pod("job-1")]
-    source = Says()
+    source = FakeSource()
     ours = recommender(cluster, source)
     train(ours, cluster, source, [2.0, 1.0])
-    assert source.asked[-1] == ["job-1", "job-2"]
+    assert source.pods_read[-1] == ["job-1", "job-2"]
     assert [len(state.growth) for state in ours.vpas.values()] == [1, 0]
 
 
-def test_a_loss_that_is_no_number_does_not_break_the_profile(cluster: Records) -> None:
-    source = Says()
+def test_a_loss_that_is_not_finite_does_not_break_the_profile(cluster: Records) -> None:
+    source = FakeSource()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
     train(ours, cluster, source, [math.nan, 2.0, math.inf, 1.0])
     assert shown(cluster)["job-1"]["category"] == Category.PROGRESSING.value
 
 
-def test_the_time_it_takes_is_told_as_that_of_every_step(cluster: Records) -> None:
+def test_the_duration_of_the_progress_step_is_reported(cluster: Records) -> None:
     assert "take_progress" in recommender(cluster).run().step_s

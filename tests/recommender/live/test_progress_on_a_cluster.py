@@ -1,4 +1,4 @@
-"""Progress from where jobs really tell it: the log of a real container, an annotation, an HTTP push."""
+"""Training progress from its real sources: the log of a real container, an annotation, an HTTP push."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from recommender.cli.main import cli
 from tests.recommender.live.written import profile_of
 
 TOKEN = "of-the-jobs-of-this-test"  # noqa: S105 - an invented one
-LEARNS_THEN_STANDS = """\
+CONVERGING = """\
 step=0; loss=1000; echo "stage=train"
 while :; do
   echo "step=$step loss=$loss lr=0.1"
@@ -32,7 +32,7 @@ while :; do
   sleep 1
 done
 """
-"""It loses a fiftieth of its first loss a second for forty seconds, and then nothing any more."""
+"""Its loss falls by a fiftieth of the first one each second for forty seconds, and then no further."""
 
 
 @pytest.fixture(scope="module")
@@ -50,50 +50,50 @@ def ours(vpa: Cluster, metrics_server: Cluster, tmp_path_factory: pytest.TempPat
 def wait_for_category(cluster: Cluster, namespace: str, name: str, category: str) -> dict[str, Any]:
     """The profile's status once its one pod is in a category."""
 
-    def there() -> dict[str, Any] | None:
+    def status_in_category() -> dict[str, Any] | None:
         status: dict[str, Any] = profile_of(cluster, namespace, name)["status"]
         return status if [pod.get("category") for pod in status["pods"]] == [category] else None
 
-    found = wait_until(there, f"{name} to be {category}", timeout_s=180)
+    found = wait_until(status_in_category, f"{name} to be {category}", timeout_s=180)
     assert found is not None
     return found
 
 
-def test_the_log_of_a_real_job_tells_that_it_learns_and_then_that_it_has_learned(
+def test_the_log_of_a_real_job_shows_that_it_progresses_and_then_converges(
     cluster: Cluster, real_node: RealNode, namespace: str, ours: Server
 ) -> None:
-    spec = real_node.pod("none", LEARNS_THEN_STANDS)["spec"]
+    spec = real_node.pod("none", CONVERGING)["spec"]
     del spec["restartPolicy"]
     roll_out(cluster, namespace, "learner", spec, annotations={"phasewise.dev/progress-log": "true"})
     create_vpa(cluster, namespace, "learner", update_mode="Off")
 
-    learning = wait_for_category(cluster, namespace, "learner", "Progressing")
-    assert learning["category"] == "Progressing"
-    learned = wait_for_category(cluster, namespace, "learner", "Converged")
-    assert learned["pods"][0]["progress"] < 0.01
-    assert learned["pods"][0]["stage"] == "train"
-    assert learned["pods"][0]["categorySince"] > learned["pods"][0]["checkpointAt"]
+    progressing = wait_for_category(cluster, namespace, "learner", "Progressing")
+    assert progressing["category"] == "Progressing"
+    converged = wait_for_category(cluster, namespace, "learner", "Converged")
+    assert converged["pods"][0]["progress"] < 0.01
+    assert converged["pods"][0]["stage"] == "train"
+    assert converged["pods"][0]["categorySince"] > converged["pods"][0]["checkpointAt"]
     assert "Converged" in cluster.kubectl("get", "pp", "learner", "-n", namespace)
 
     ours.kill()
-    killed = version_of(cluster, namespace, "learner")
+    version = version_of(cluster, namespace, "learner")
     ours.start().wait_ready()
     wait_until(
-        lambda: version_of(cluster, namespace, "learner") != killed, "the profile to be written again", timeout_s=60
+        lambda: version_of(cluster, namespace, "learner") != version, "the profile to be written again", timeout_s=60
     )
     again = wait_for_category(cluster, namespace, "learner", "Converged")
-    for what in ("categorySince", "checkpointAt"):
-        assert again["pods"][0][what] == learned["pods"][0][what]
+    for field in ("categorySince", "checkpointAt"):
+        assert again["pods"][0][field] == converged["pods"][0][field]
     explain = ["explain", f"{namespace}/learner", "--kubeconfig", str(cluster.kubeconfig("admin"))]
-    told = CliRunner().invoke(cli, explain, catch_exceptions=False)
-    assert "Converged" in told.output, told.output
+    explained = CliRunner().invoke(cli, explain, catch_exceptions=False)
+    assert "Converged" in explained.output, explained.output
 
 
 def version_of(cluster: Cluster, namespace: str, name: str) -> str:
     return str(profile_of(cluster, namespace, name)["metadata"]["resourceVersion"])
 
 
-def test_an_annotation_and_a_push_tell_as_much(
+def test_progress_is_read_from_an_annotation_and_from_a_push(
     cluster: Cluster, simulated_nodes: SimulatedNodes, namespace: str, ours: Server
 ) -> None:
     spec = pod_spec(simulated_nodes.selector, resources({"cpu": "1", "memory": "2Gi"}))
@@ -106,12 +106,12 @@ def test_an_annotation_and_a_push_tell_as_much(
     body = {"namespace": namespace, "pod": pods["pushing"]}
     steps = iter(range(1, 1000))
 
-    def say() -> bool:
-        """A loss that halves each time, in both ways; until both are seen to learn."""
+    def report_loss() -> bool:
+        """Reports a loss that falls each time, in both ways; true once both pods are progressing."""
         step = next(steps)
         loss = 1000.0 - 5.0 * step
-        words = {"phasewise.dev/progress": f"loss={loss} step={step}"}
-        cluster.core.patch_namespaced_pod(pods["annotated"], namespace, {"metadata": {"annotations": words}})
+        annotations = {"phasewise.dev/progress": f"loss={loss} step={step}"}
+        cluster.core.patch_namespaced_pod(pods["annotated"], namespace, {"metadata": {"annotations": annotations}})
         pushed = requests.post(
             url, json={**body, "loss": loss, "step": step}, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=5
         )
@@ -119,5 +119,5 @@ def test_an_annotation_and_a_push_tell_as_much(
         statuses = [profile_of(cluster, namespace, name)["status"] for name in pods]
         return all(status.get("category") == "Progressing" for status in statuses)
 
-    wait_until(say, "both to be seen to learn", timeout_s=120, every_s=1.0)
+    wait_until(report_loss, "both to be progressing", timeout_s=120, every_s=1.0)
     assert requests.post(url, json=body, timeout=5).status_code == 401

@@ -1,4 +1,4 @@
-"""Progress that jobs push over HTTP: what is taken, and what is turned away with which status."""
+"""Training progress that jobs push over HTTP: what is accepted, and what is rejected with which status."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def inbox(token_file: Path) -> PushedProgress:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[str, dict[str, PostHandler]]]:
-    """One server for all, since each takes half a second to end; a test puts in what answers."""
-    posts: dict[str, PostHandler] = {"/progress": lambda _headers, _read: (404, "nobody yet")}
+    """One server for all tests, since each takes half a second to stop; a test sets the handler."""
+    posts: dict[str, PostHandler] = {"/progress": lambda _headers, _read: (404, "no handler yet")}
     server = serve("127.0.0.1:0", CollectorRegistry(), {}, posts)
     yield f"http://127.0.0.1:{server.server_port}", posts
     server.shutdown()
@@ -58,7 +58,7 @@ def push(url: str, json: object = BODY, token: str | None = TOKEN, data: bytes |
     return requests.post(f"{url}/progress", headers=headers, timeout=5, **body)
 
 
-def test_what_is_pushed_is_taken_once(url: str, inbox: PushedProgress) -> None:
+def test_a_pushed_reading_is_taken_once(url: str, inbox: PushedProgress) -> None:
     answer = push(url)
     assert (answer.status_code, answer.content) == (204, b"")
     assert inbox.take([], 100.0).readings == {("ns", "p"): [Reading(99.0, 0.42, "loss", 7)]}
@@ -66,16 +66,16 @@ def test_what_is_pushed_is_taken_once(url: str, inbox: PushedProgress) -> None:
 
 
 def test_a_stage_is_pushed_alone_or_with_a_loss(url: str, inbox: PushedProgress) -> None:
-    whose = {"namespace": "ns", "pod": "p"}
-    for said in ({"stage": "Load"}, {"stage": "train", "loss": 2.0}):
-        assert push(url, whose | said).status_code == 204
-    told = inbox.take([], 100.0)
-    assert told.stages == {("ns", "p"): [Stage(99.0, "load"), Stage(99.0, "train")]}
-    assert told.readings == {("ns", "p"): [Reading(99.0, 2.0, "loss")]}
+    pod = {"namespace": "ns", "pod": "p"}
+    for fields in ({"stage": "Load"}, {"stage": "train", "loss": 2.0}):
+        assert push(url, pod | fields).status_code == 204
+    update = inbox.take([], 100.0)
+    assert update.stages == {("ns", "p"): [Stage(99.0, "load"), Stage(99.0, "train")]}
+    assert update.readings == {("ns", "p"): [Reading(99.0, 2.0, "loss")]}
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", TOKEN[:-1], "\xff\xfe"])
-def test_without_the_token_nothing_is_taken(url: str, inbox: PushedProgress, token: str | None) -> None:
+def test_a_push_without_the_token_is_rejected(url: str, inbox: PushedProgress, token: str | None) -> None:
     answer = push(url, token=token)
     assert answer.status_code == 401
     assert answer.headers["WWW-Authenticate"] == "Bearer"
@@ -83,12 +83,12 @@ def test_without_the_token_nothing_is_taken(url: str, inbox: PushedProgress, tok
     assert inbox.take([], 100.0).readings == {}
 
 
-def test_another_scheme_is_not_taken_for_a_bearer_token(url: str) -> None:
+def test_a_token_under_another_scheme_is_rejected(url: str) -> None:
     answer = requests.post(f"{url}/progress", headers={"Authorization": f"Basic {TOKEN}"}, json=BODY, timeout=5)
     assert answer.status_code == 401
 
 
-def test_a_renewed_token_counts_at_once_and_a_lost_one_lets_nobody_in(url: str, token_file: Path) -> None:
+def test_a_new_token_is_valid_at_once_and_a_missing_one_rejects_every_push(url: str, token_file: Path) -> None:
     token_file.write_text("another")
     assert push(url).status_code == 401
     assert push(url, token="another").status_code == 204  # noqa: S106
@@ -99,7 +99,7 @@ def test_a_renewed_token_counts_at_once_and_a_lost_one_lets_nobody_in(url: str, 
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "reason"),
     [
         (b"", "not JSON"),
         (b"{", "not JSON"),
@@ -116,15 +116,15 @@ def test_a_renewed_token_counts_at_once_and_a_lost_one_lets_nobody_in(url: str, 
         (b"\xff\xfe", "not JSON"),
     ],
 )
-def test_what_is_malformed_is_refused_with_a_reason(url: str, inbox: PushedProgress, data: bytes, words: str) -> None:
+def test_a_malformed_body_is_rejected_with_a_reason(url: str, inbox: PushedProgress, data: bytes, reason: str) -> None:
     answer = push(url, data=data)
     assert answer.status_code == 400
-    assert words in answer.text
+    assert reason in answer.text
     assert inbox.take([], 100.0).readings == {}
 
 
 @pytest.mark.parametrize("size", [MAX_BODY_BYTES + 1, 100_000, 3_000_000])
-def test_a_body_that_is_too_large_is_refused_and_told_so(url: str, size: int) -> None:
+def test_a_body_that_is_too_large_is_rejected_with_413(url: str, size: int) -> None:
     with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5) as connection:
         head = f"POST /progress HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {size}\r\n\r\n"
         connection.sendall(head.encode() + b"x" * min(size, 1 << 20))
@@ -132,40 +132,40 @@ def test_a_body_that_is_too_large_is_refused_and_told_so(url: str, size: int) ->
 
 
 @pytest.mark.parametrize("length", ["", "Content-Length: -5\r\n", "Content-Length: many\r\n"])
-def test_a_body_of_unknown_length_is_refused(url: str, length: str) -> None:
+def test_a_body_of_unknown_length_is_rejected_with_411(url: str, length: str) -> None:
     with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5) as connection:
         connection.sendall(f"POST /progress HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n{length}\r\n".encode())
         assert connection.recv(100).split()[1] == b"411"
 
 
-def test_a_thousand_silent_connections_keep_neither_threads_nor_jobs_that_push(url: str) -> None:
+def test_a_thousand_silent_connections_block_no_push_and_hold_few_threads(url: str) -> None:
     port, before = int(url.rpartition(":")[2]), threading.active_count()
     with ExitStack() as silent:
         for _ in range(1000):
             silent.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
         assert push(url).status_code == 204
-        wait_until(lambda: threading.active_count() - before <= MAX_CONNECTIONS, "those open for longest to be ended")
+        wait_until(lambda: threading.active_count() - before <= MAX_CONNECTIONS, "the oldest connections to be closed")
 
 
-def test_a_replica_that_stands_by_sends_pushers_away(token_file: Path) -> None:
+def test_a_standby_replica_rejects_pushes(token_file: Path) -> None:
     inbox = PushedProgress(token_file, accepts=lambda: False)
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Length": "5"}
     assert inbox.answer(headers, lambda n: b"x" * n)[0] == 503  # type: ignore[arg-type]
 
 
-def test_of_many_readings_the_latest_are_kept(url: str, inbox: PushedProgress) -> None:
+def test_the_number_of_kept_readings_per_pod_is_limited(url: str, inbox: PushedProgress) -> None:
     with ThreadPoolExecutor(4) as pushers:
         statuses = list(pushers.map(lambda n: push(url, {**BODY, "step": n}).status_code, range(40)))
     assert statuses == [204] * 40
     assert len(inbox.take([], 100.0).readings["ns", "p"]) == MAX_READINGS
 
 
-def test_another_path_takes_nothing(url: str) -> None:
+def test_only_posts_to_the_progress_path_are_accepted(url: str) -> None:
     assert requests.post(f"{url}/healthz", json=BODY, timeout=5).status_code == 404
     assert requests.get(f"{url}/progress", timeout=5).status_code == 404
 
 
-def test_a_token_file_that_cannot_be_used_is_said_at_the_start(tmp_path: Path) -> None:
+def test_an_unusable_token_file_is_reported_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="no such file"):
         PushedProgress(tmp_path / "none")
     (tmp_path / "two").write_text("a\nb\n")

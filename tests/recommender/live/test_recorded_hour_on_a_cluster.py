@@ -1,6 +1,6 @@
-"""What befalls a recommender on a real cluster with real containers, recorded: it is replayed bit for bit.
+"""A recommender on a real cluster with real containers is recorded, and the record is replayed bit for bit.
 
-The hour of it takes `PHASEWISE_RECORDED_MINUTES=60`.
+With `PHASEWISE_RECORDED_MINUTES=60` it runs for an hour.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.recommender.live.auto_cluster import Json, label, make
 
 SPAN_S = 60.0 * float(os.environ.get("PHASEWISE_RECORDED_MINUTES", "1.5"))
 RUN_S = SPAN_S / 3
-"""How long a job runs that nothing befalls."""
+"""Duration of an undisturbed job."""
 
 CLASSES = ("steady", "rising", "bursts")
 JOBS = [f"{CLASSES[number % 3]}-{number // 3}" for number in range(10)]
 KILLED = "rising-1"
-"""The first run of this container takes more than its limit."""
+"""The first run of this container uses more memory than its limit."""
 
 HOLD = (
     'awk \'BEGIN {{ t = "0123456789abcdef"; while (length(t) < {mib} * 1048576) t = t t; system("sleep {s:.0f}") }}\''
@@ -38,7 +38,7 @@ GROWS_AT_FIRST = "[ -f /kept/killed ] || { touch /kept/killed; exec awk 'BEGIN {
 
 
 def command_of(job: str) -> str:
-    """What its container does; a tenth of a core at most, since others need the machine."""
+    """The command of its container, which uses a tenth of a core at most, since others need the machine."""
     if job.startswith("steady"):
         return HOLD.format(mib=8, s=RUN_S)
     if job.startswith("rising"):
@@ -57,7 +57,7 @@ def spec_of(node: RealNode, job: str) -> Json:
 
 @pytest.fixture
 def ours(cluster: Cluster, vpa: Cluster, metrics_server: Cluster, tmp_path: Path) -> Iterator[Server]:
-    """The recommender, which makes the jobs' VPAs itself and records what it sees."""
+    """The recommender, which creates the jobs' VPAs itself and records its input."""
     clear_ours(cluster)
     interval = f"{max(1.0, SPAN_S / 600):.0f}s"
     options = ("--record", str(tmp_path / "record"), "--interval", interval, "--cycle", "1m")
@@ -75,8 +75,8 @@ def all_done(cluster: Cluster, namespace: str) -> bool:
     return [job.status.succeeded for job in jobs] == [1] * len(JOBS)
 
 
-def requests_in_vain(server: Server) -> float:
-    """Requests that nobody answered."""
+def unanswered(server: Server) -> float:
+    """Requests to the API server without an answer."""
     return metric(server, "phasewise_api_requests_total", code="0")
 
 
@@ -87,30 +87,30 @@ def test_jobs_with_a_kill_a_restart_and_an_outage_are_replayed_bit_for_bit(
     label(cluster, namespace)
     began_s = time.monotonic()
 
-    def until(share: float) -> None:
+    def sleep_until(share: float) -> None:
         time.sleep(max(0.0, began_s + share * SPAN_S - time.monotonic()))
 
     for number, job in enumerate(JOBS):
-        until(0.7 * number / len(JOBS))
+        sleep_until(0.7 * number / len(JOBS))
         submit(cluster, real_node, namespace, job)
         if number == 4:
-            wait_until(lambda: metric(ours, "phasewise_oom_kills_total") == 1, "the kill to be seen", timeout_s=90)
+            wait_until(lambda: metric(ours, "phasewise_oom_kills_total") == 1, "the kill to be counted", timeout_s=90)
         if number == 6:
             ours.kill()
             ours.start().wait_ready()
         if number == 8:
-            before = requests_in_vain(ours)
+            before = unanswered(ours)
             with cluster.without("kube-apiserver"):
-                wait_until(lambda before=before: requests_in_vain(ours) > before, "requests in vain", timeout_s=60)
+                wait_until(lambda before=before: unanswered(ours) > before, "the outage to be noticed", timeout_s=60)
             cluster.restart_slow_to_reconnect()
     wait_until(lambda: all_done(cluster, namespace), "all jobs to be done", timeout_s=RUN_S + 120)
     ours.stop()
-    begun, said, kills = 0, 0, set()
+    starts, targets, kills = 0, 0, set()
     for step in Replay(tmp_path / "record").steps():
-        begun, said = begun + step.begins, said + len(step.changed)
+        starts, targets = starts + step.begins, targets + len(step.changed)
         assert [(step.now_s, group) for group in step.changed if step.differs(group)] == []
         groups = step.engine.groups
         kills |= {group.vpa for group, slot in groups.slots.items() if groups.arrays.killed_s[slot] > 0}
-    assert begun == 2
-    assert said >= len(JOBS)
+    assert starts == 2
+    assert targets >= len(JOBS)
     assert kills == {f"{KILLED}.job"}

@@ -1,4 +1,4 @@
-"""A recorded recommender, run again: it says the same, bit for bit; whatever befell it in between."""
+"""Records of a recommender: a replay publishes the same targets bit for bit, whatever happened in between."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "record"
 
 
-def differing(file: Path) -> tuple[int, int, list[tuple[float, Group]]]:
-    """Steps, targets that were said, and where other ones are said now."""
-    steps, said, found = 0, 0, list[tuple[float, Group]]()
+def replayed(file: Path) -> tuple[int, int, list[tuple[float, Group]]]:
+    """Steps, recorded targets, and where the targets of a replay differ."""
+    steps, targets, differences = 0, 0, list[tuple[float, Group]]()
     for step in Replay(file).steps():
-        steps, said = steps + 1, said + len(step.changed)
-        found += [(step.now_s, group) for group in step.changed if step.differs(group)]
-    return steps, said, found
+        steps, targets = steps + 1, targets + len(step.changed)
+        differences += [(step.now_s, group) for group in step.changed if step.differs(group)]
+    return steps, targets, differences
 
 
-def last_of(file: Path, **more: float) -> Step:
-    *_, step = Replay(file).steps(**more)
+def last_step(file: Path, **options: float) -> Step:
+    *_, step = Replay(file).steps(**options)
     return step
 
 
-# -- one container, by hand --------------------------------------------------------------------------------------------
+# -- one container -----------------------------------------------------------------------------------------------------
 
 
-def test_what_a_container_was_given_and_why_is_known_of_each_moment(cluster: Records, file: Path) -> None:
+def test_a_replay_shows_target_and_guard_rails_of_a_container_at_each_time(cluster: Records, file: Path) -> None:
     recorder = recorder_of(file)
     ours = recommender(cluster, recorder=recorder)
     rounds(ours, cluster, 40)
@@ -71,16 +71,16 @@ def test_what_a_container_was_given_and_why_is_known_of_each_moment(cluster: Rec
     rounds(ours, cluster, 1)
     killed = ours.engine.why(MAIN)
     recorder.close()
-    steps, _, found = differing(file)
-    assert (steps, found) == (41, [])
-    assert last_of(file, until_s=calm_s).engine.why(MAIN).rails == calm.rails
-    then = last_of(file, until_s=calm_s + 1.0)
-    assert then.engine.why(MAIN).rails == killed.rails != calm.rails
+    steps, _, differences = replayed(file)
+    assert (steps, differences) == (41, [])
+    assert last_step(file, until_s=calm_s).engine.why(MAIN).rails == calm.rails
+    after = last_step(file, until_s=calm_s + 1.0)
+    assert after.engine.why(MAIN).rails == killed.rails != calm.rails
     assert "killed" in str(killed.rails)
-    assert then.engine.targets[MAIN].estimate.target[1] == ours.engine.targets[MAIN].estimate.target[1]
+    assert after.engine.targets[MAIN].estimate.target[1] == ours.engine.targets[MAIN].estimate.target[1]
 
 
-def test_with_another_margin_another_target_is_said(cluster: Records, file: Path) -> None:
+def test_a_replay_with_another_margin_publishes_another_target(cluster: Records, file: Path) -> None:
     recorder = recorder_of(file)
     ours = recommender(cluster, recorder=recorder)
     rounds(ours, cluster, 40, memory_gib=3.9)
@@ -92,9 +92,9 @@ def test_with_another_margin_another_target_is_said(cluster: Records, file: Path
     assert target_of(cluster)[1] < 1.4 * 3.9
 
 
-def test_what_the_user_allows_bounds_what_would_have_been_given_too(cluster: Records, file: Path) -> None:
-    most = {"containerPolicies": [{"containerName": "*", "maxAllowed": {"memory": "4Gi"}}]}
-    cluster.raw["job"] = a_vpa(resourcePolicy=most)
+def test_the_users_limits_bound_targets_of_a_replay_with_other_options(cluster: Records, file: Path) -> None:
+    policy = {"containerPolicies": [{"containerName": "*", "maxAllowed": {"memory": "4Gi"}}]}
+    cluster.raw["job"] = a_vpa(resourcePolicy=policy)
     recorder = recorder_of(file)
     rounds(recommender(cluster, recorder=recorder), cluster, 40, memory_gib=3.9)
     recorder.close()
@@ -105,7 +105,7 @@ def test_what_the_user_allows_bounds_what_would_have_been_given_too(cluster: Rec
     assert groups.arrays.given[groups.slots[MAIN], 1] == 4 * GIB
 
 
-def test_a_step_that_failed_fails_again_and_is_the_end_of_what_can_be_known(
+def test_a_failed_step_fails_again_in_a_replay_unless_the_code_is_fixed(
     cluster: Records, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = recorder_of(file)
@@ -116,22 +116,22 @@ def test_a_step_that_failed_fails_again_and_is_the_end_of_what_can_be_known(
         with pytest.raises(ZeroDivisionError):
             rounds(ours, cluster, 1)
         recorder.close()
-        assert differing(file)[0] == 6
+        assert replayed(file)[0] == 6
         assert "failed when recorded, and fails now: ZeroDivisionError" in caplog.text
-    assert differing(file)[0] == 6  # mended, it goes on
+    assert replayed(file)[0] == 6  # with fixed code all steps are replayed
 
 
 def failing_from(at_s: float) -> Callable[..., object]:
-    """In place of the look at the situation."""
+    """A replacement of `assess` that fails from this time on."""
     assess = advising.assess
 
-    def failing(*given: Any) -> object:
-        return assess(*given) if given[5] < at_s else 1 / 0
+    def failing(*arguments: Any) -> object:
+        return assess(*arguments) if arguments[5] < at_s else 1 / 0
 
     return failing
 
 
-def test_a_disk_that_is_full_ends_the_record_and_not_the_rounds(
+def test_a_full_disk_ends_the_record_but_not_the_rounds(
     cluster: Records, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = recorder_of(file)
@@ -144,25 +144,25 @@ def test_a_disk_that_is_full_ends_the_record_and_not_the_rounds(
     monkeypatch.setattr(Journal, "append", full)
     for _ in range(2):
         assert rounds(ours, cluster, 1).problems == {"record": "the record ends here: No space left on device"}
-    assert differing(file)[0] == 5
+    assert replayed(file)[0] == 5
 
 
-def test_a_next_file_that_cannot_be_made_ends_the_record_and_not_the_rounds(cluster: Records, file: Path) -> None:
+def test_a_next_file_that_cannot_be_created_ends_the_record_but_not_the_rounds(cluster: Records, file: Path) -> None:
     ours = recommender(cluster, recorder=Recorder(Journal(file, 1)))
     assert not rounds(ours, cluster, 1).problems
     file.with_name("record.1").mkdir()
     for _ in range(2):
         assert rounds(ours, cluster, 1).problems == {"record": "the record ends here: Is a directory"}
     file.with_name("record.1").rmdir()
-    assert differing(file)[0] == 1
+    assert replayed(file)[0] == 1
 
 
-# -- a world -----------------------------------------------------------------------------------------------------------
+# -- a cluster with many jobs ------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Hours:
-    """A record, the cluster it was made in, and the engine as it was at the end."""
+    """A record, the cluster in which it was made, and the engine at the end."""
 
     file: Path
     day: Outage
@@ -171,7 +171,7 @@ class Hours:
 
 @pytest.fixture(scope="module")
 def hours(tmp_path_factory: pytest.TempPathFactory) -> Hours:
-    """Two hours and some minutes, the API server away for five of them, and forty minutes after a restart."""
+    """130 minutes, five of them without an API server, and forty minutes after a restart."""
     file = tmp_path_factory.mktemp("hours") / "record"
     day, recorder = Outage(round_s=60.0), recorder_of(file)
     for number, _ in enumerate(live(day, recorder, 130)):
@@ -183,7 +183,7 @@ def hours(tmp_path_factory: pytest.TempPathFactory) -> Hours:
 
 
 def state_of(engine: Engine) -> dict[str, list[bytes]]:
-    """All that decides what the engine says next, but for what earlier runs taught."""
+    """All that determines the engine's next targets, except what it learned from earlier runs."""
     fleet, groups = engine.fleet, engine.groups
     parts: dict[str, SlotArrays] = {
         "containers": fleet.arrays, "rows": fleet.rows, "curves": fleet.curves, "tracker": fleet.tracker.state,
@@ -202,57 +202,58 @@ def state_of(engine: Engine) -> dict[str, list[bytes]]:
 
 
 def test_hours_of_many_jobs_with_kills_a_restart_and_an_outage_are_replayed_bit_for_bit(hours: Hours) -> None:
-    """Ten places of jobs of several classes that come, run and go; of each the minutes are told."""
+    """Jobs of several classes start, run and end in ten places; rounds are a minute apart."""
     assert hours.day.class_states
-    steps, said, found = differing(hours.file)
-    assert (steps, found) == (170, [])
-    assert said > 200
-    now, then = state_of(last_of(hours.file).engine), state_of(hours.engine)
-    assert {name for name, state in now.items() if state != then[name]} == set()
+    steps, targets, differences = replayed(hours.file)
+    assert (steps, differences) == (170, [])
+    assert targets > 200
+    replayed_state, recorded_state = state_of(last_step(hours.file).engine), state_of(hours.engine)
+    assert {name for name, state in replayed_state.items() if state != recorded_state[name]} == set()
 
 
-@pytest.mark.parametrize("lost", ["published", "history", "class"])
-def test_nothing_that_is_recorded_can_be_left_out(lost: str, hours: Hours, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the entries of any one kind the engine comes to another state."""
+@pytest.mark.parametrize("omitted", ["published", "history", "class"])
+def test_a_replay_without_the_entries_of_one_kind_ends_in_another_state(
+    omitted: str, hours: Hours, monkeypatch: pytest.MonkeyPatch
+) -> None:
     call_of = Replay._call_of
     monkeypatch.setattr(
-        Replay, "_call_of", lambda run, kind, content: list if kind == lost else call_of(run, kind, content)
+        Replay, "_call_of", lambda run, kind, content: list if kind == omitted else call_of(run, kind, content)
     )
-    assert state_of(last_of(hours.file).engine) != state_of(hours.engine)
+    assert state_of(last_step(hours.file).engine) != state_of(hours.engine)
 
 
-# -- a process that is killed ------------------------------------------------------------------------------------------
+# -- a killed process --------------------------------------------------------------------------------------------------
 
 
-def killed_after(file: Path, blocks: int, before: Callable[[], int]) -> None:
+def run_until_killed(file: Path, blocks: int, count: Callable[[], int]) -> None:
     process = subprocess.Popen([sys.executable, "-m", "tests.fakes.recorded", file], cwd=Path(__file__).parents[3])
     try:
-        wait_until(lambda: before() >= blocks, "some rounds", timeout_s=120, every_s=0.3)
+        wait_until(lambda: count() >= blocks, "some rounds", timeout_s=120, every_s=0.3)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
 
-def test_killed_while_it_records_all_rounds_but_the_last_are_there_and_the_next_process_goes_on(file: Path) -> None:
+def test_a_record_survives_a_kill_and_the_next_process_continues_it(file: Path) -> None:
     def blocks() -> int:
         return sum(1 for _ in Reader(file)) if file.exists() else 0
 
-    killed_after(file, 30, blocks)
+    run_until_killed(file, 30, blocks)
     first = blocks()
-    steps, said, found = differing(file)
-    assert (steps, found) == (first, [])
-    assert said > 0
-    killed_after(file, first + 20, blocks)
-    begun = [step.begins for step in Replay(file).steps()]
-    assert sum(begun) == 2
-    assert begun.index(True, 1) == first
-    assert differing(file)[2] == []
+    steps, targets, differences = replayed(file)
+    assert (steps, differences) == (first, [])
+    assert targets > 0
+    run_until_killed(file, first + 20, blocks)
+    starts = [step.begins for step in Replay(file).steps()]
+    assert sum(starts) == 2
+    assert starts.index(True, 1) == first
+    assert replayed(file)[2] == []
 
 
-# -- files that cannot be used -----------------------------------------------------------------------------------------
+# -- unusable files ----------------------------------------------------------------------------------------------------
 
 
-def test_a_record_of_another_version_is_named_with_its_block(file: Path) -> None:
+def test_a_record_of_another_version_is_reported_with_its_block(file: Path) -> None:
     journal = Journal(file, PIECE_BYTES)
     text = b'[["start", {"options": {}}]]'
     journal.append(len(text).to_bytes(4, "little") + text)

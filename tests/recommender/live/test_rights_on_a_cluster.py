@@ -1,7 +1,7 @@
-"""Each right that the recommender's manifests give is taken away once, and what is missed names it.
+"""Each right of the recommender's manifests is revoked once, and the resulting error names it.
 
-Its parts run in this process, with an account that has the rights of these manifests and no others. Once the right is
-given back, the same part is well again.
+Parts of the recommender run in this process, with an account that has exactly these rights. Once the right is granted
+again, the same part works again.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ WATCHED = [
     (PHASEWISE, "phaseprofiles"),
 ]
 
-DONE: Mapping[Right, Act] = {
-    Right("get", "", "pods/log"): read_pod_log,
-    Right("patch", "", "pods/resize"): resize_waiting_pod,
+ACTS: Mapping[Right, Act] = {
+    Right("get", "", "pods/log"): read_a_log,
+    Right("patch", "", "pods/resize"): resize_one_that_waits,
     Right("get", "*", "*/scale"): look_up_scale,
     Right("list", "metrics.k8s.io", "pods"): read_metrics,
     Right("get", VPA_GROUP, VPAS): write_outdated_vpa,
@@ -90,8 +90,8 @@ DONE: Mapping[Right, Act] = {
 LISTS = [Right(verb, *what) for what in WATCHED for verb in ("list", "watch")]
 
 
-def test_every_right_of_the_manifest_has_its_case_and_nothing_else_has() -> None:
-    assert sorted(rights_in(ROLES)) == sorted([*LISTS, *DONE])
+def test_every_right_of_the_manifests_has_a_case_and_no_other_right_has_one() -> None:
+    assert sorted(rights_in(ROLES)) == sorted([*LISTS, *ACTS])
 
 
 # -- on a cluster ------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def account(cluster: Cluster) -> Iterator[Account]:
 
 
 @pytest.fixture(scope="module")
-def room(cluster: Cluster, account: Account) -> Iterator[str]:
+def ns(cluster: Cluster, account: Account) -> Iterator[str]:
     """The namespace of all cases, with a Deployment that has no pods."""
     name = cluster.namespace("rights")
     labels = {"app": "app"}
@@ -122,41 +122,39 @@ def room(cluster: Cluster, account: Account) -> Iterator[str]:
 
 @pytest.fixture
 def stage(
-    cluster: Cluster, account: Account, room: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, account: Account, ns: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> Stage:
     caplog.set_level(logging.INFO)
     right: Right = request.node.callspec.params["right"]
-    return Stage(cluster, account, room, f"case-{secrets.token_hex(3)}", right, caplog)
+    return Stage(cluster, account, ns, f"case-{secrets.token_hex(3)}", right, caplog)
 
 
 @pytest.mark.parametrize("right", LISTS, ids=str)
-def test_without_the_right_to_watch_it_says_which_and_goes_on_when_it_has_it(stage: Stage, right: Right) -> None:
+def test_a_missing_right_to_watch_is_named_and_the_watch_recovers_with_it(stage: Stage, right: Right) -> None:
     with contextlib.ExitStack() as stack:
         with stage.account.without(right):
-            missed = stack.enter_context(run_watches(stage))
-            wait_until(missed, f"it to miss the right to {right}", every_s=0.05)
-        wait_until(lambda: not missed(), f"it to go on with the right to {right}", every_s=0.05)
+            is_missed = stack.enter_context(watched(stage))
+            wait_until(is_missed, f"an error that names the right to {right}", every_s=0.05)
+        wait_until(lambda: not is_missed(), f"the watch to recover with the right to {right}", every_s=0.05)
 
 
-@pytest.mark.parametrize(("right", "act"), [pytest.param(right, act, id=str(right)) for right, act in DONE.items()])
-def test_without_the_right_to_act_it_says_which_and_does_it_when_it_has_it(
-    stage: Stage, right: Right, act: Act
-) -> None:
+@pytest.mark.parametrize(("right", "act"), [pytest.param(right, act, id=str(right)) for right, act in ACTS.items()])
+def test_a_missing_right_to_act_is_named_and_the_act_succeeds_with_it(stage: Stage, right: Right, act: Act) -> None:
     create_vpa(stage.cluster, stage.namespace, stage.name)
     attempt = act(stage)
     with stage.account.without(right):
-        with pytest.raises(Forbidden) as said:
+        with pytest.raises(Forbidden) as refusal:
             attempt()
-        assert stage.refusal in str(said.value)
+        assert stage.refused in str(refusal.value)
     try:
         attempt()
     except Forbidden:
         raise
     except ApiError as error:
-        assert right.resource in ("pods/log", "pods"), error  # allowed, and there is nothing to be had here
+        assert right.resource in ("pods/log", "pods"), error  # allowed, but there is nothing to act on
 
 
-def test_all_that_it_asked_for_meanwhile_is_what_its_manifest_allows(cluster: Cluster, account: Account) -> None:
-    asked = cluster.requests_of(account.user)
+def test_the_requests_of_all_cases_use_exactly_the_rights_of_the_manifests(cluster: Cluster, account: Account) -> None:
+    used = cluster.requests_of(account.user)
     allowed = {(right.verb, right.group, right.resource) for right in rights_in(ROLES)} - {("get", "*", "*/scale")}
-    assert asked == allowed | {("get", "apps", "deployments/scale")}
+    assert used == allowed | {("get", "apps", "deployments/scale")}

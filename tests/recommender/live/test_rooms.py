@@ -1,4 +1,4 @@
-"""What there is room for: nodes by what the pods of a VPA ask of them, and what quotas leave each pod."""
+"""The room of a VPA: nodes that its pods can use, and what quotas leave each pod; free capacity of nodes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def quota(name: str = "q", used: dict[str, str] | None = None, **spec: Any) -> Q
 
 
 def rooms(quotas: Iterable[Quota | None] = (), **nodes: tuple[float, float]) -> Rooms:
-    """Nodes of a pool of their own each, by (cores, GiB)."""
-    offered = [
+    """One node of (cores, GiB) for each pool."""
+    parsed = [
         read_node(
             {
                 "metadata": {"name": pool, "labels": {"pool": pool}},
@@ -44,14 +44,14 @@ def rooms(quotas: Iterable[Quota | None] = (), **nodes: tuple[float, float]) -> 
         )
         for pool, (cpu, memory) in nodes.items()
     ]
-    return Rooms(watched(offered), watched([one for one in quotas if one is not None]))  # type: ignore[arg-type]
+    return Rooms(watched(parsed), watched([one for one in quotas if one is not None]))  # type: ignore[arg-type]
 
 
 def watched(objects: list[Any]) -> SimpleNamespace:
     return SimpleNamespace(version=1, snapshot=lambda: dict(enumerate(objects)))
 
 
-def test_a_master_on_small_nodes_and_a_worker_on_large_ones_have_room_for_the_worker() -> None:
+def test_the_room_of_a_vpa_covers_the_nodes_that_any_of_its_pods_selects() -> None:
     found = rooms(small=(4.0, 16.0), large=(8.0, 64.0))
     assert found.of(VPA, [pod(pool="small"), pod(pool="large")]).nodes == ((4.0, 16 * GIB), (8.0, 64 * GIB))
     assert found.of(VPA, [pod(pool="small")]).nodes == ((4.0, 16 * GIB),)
@@ -63,13 +63,13 @@ def quota_of(found: Rooms, pods: list[Pod], replicas: int = 0) -> tuple[float, f
     return found.of(VPA, pods).quota
 
 
-def test_a_pod_may_have_what_it_has_and_what_the_quota_leaves() -> None:
+def test_a_pod_can_have_its_request_plus_what_the_quota_leaves() -> None:
     found = rooms([quota(hard={"requests.memory": "3Gi"}, used={"requests.memory": "2Gi"})])
     assert quota_of(found, [pod(2.0)]) == (INF, 3 * GIB)
     assert quota_of(found, []) == (INF, INF)
 
 
-def test_what_is_left_is_shared_by_all_pods_of_the_namespace_that_have_a_vpa() -> None:
+def test_all_pods_with_a_vpa_in_the_namespace_share_what_the_quota_leaves() -> None:
     found = rooms([quota(hard={"memory": "10Gi"}, used={"memory": "6Gi"})])
     found.set_pods(OTHER, [pod(), pod()], 0)
     assert quota_of(found, [pod(), pod(), pod(phase="Succeeded")])[1] == 3 * GIB
@@ -78,17 +78,17 @@ def test_what_is_left_is_shared_by_all_pods_of_the_namespace_that_have_a_vpa() -
 
 
 @pytest.mark.parametrize(("live", "used"), [(2, "4Gi"), (1, "2Gi"), (0, "0")])
-def test_a_replica_that_was_evicted_and_is_not_made_yet_keeps_its_share(live: int, used: str) -> None:
+def test_a_replica_that_was_evicted_and_not_yet_recreated_keeps_its_share(live: int, used: str) -> None:
     found = rooms([quota(hard={"memory": "6Gi"}, used={"memory": used})])
     assert quota_of(found, [pod(2.0)] * live, replicas=2)[1] == 3 * GIB
 
 
-def test_a_quota_that_is_used_up_leaves_what_the_pods_have() -> None:
+def test_an_exhausted_quota_leaves_the_pods_their_requests() -> None:
     found = rooms([quota(hard={"memory": "2Gi"}, used={"memory": "5Gi"})])
     assert quota_of(found, [pod(2.0)])[1] == 2 * GIB
 
 
-def test_of_several_quotas_the_tightest_counts_for_each_resource() -> None:
+def test_the_tightest_of_several_quotas_counts_for_each_resource() -> None:
     found = rooms(
         [
             quota("a", hard={"memory": "9Gi", "cpu": "4"}, used={"memory": "1Gi", "cpu": "1"}),
@@ -98,12 +98,12 @@ def test_of_several_quotas_the_tightest_counts_for_each_resource() -> None:
     assert quota_of(found, [pod(1.0)]) == (4.0, 2 * GIB)
 
 
-def test_what_is_left_of_limits_counts_where_they_go_along() -> None:
+def test_a_quota_of_limits_counts_where_limits_follow_requests() -> None:
     found = rooms([quota(hard={"limits.memory": "6Gi"}, used={"limits.memory": "4Gi"})])
     pods = [pod(2.0, limit_gib=4.0)]
-    assert quota_of(found, pods) == (INF, 3 * GIB), "half as much more of both"
-    alone = {"containerPolicies": [{"containerName": "*", "controlledValues": "RequestsOnly"}]}
-    assert found.of(read_vpa(a_vpa(resourcePolicy=alone)), pods).quota == (INF, INF)
+    assert quota_of(found, pods) == (INF, 3 * GIB), "both can grow by half"
+    requests_only = {"containerPolicies": [{"containerName": "*", "controlledValues": "RequestsOnly"}]}
+    assert found.of(read_vpa(a_vpa(resourcePolicy=requests_only)), pods).quota == (INF, INF)
 
 
 NO_BOUNDS: list[dict[str, Any]] = [
@@ -114,14 +114,12 @@ NO_BOUNDS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("spec", NO_BOUNDS)
-def test_a_quota_that_bounds_neither_requests_nor_limits_is_none(spec: dict[str, Any]) -> None:
+def test_a_quota_that_bounds_neither_requests_nor_limits_is_ignored(spec: dict[str, Any]) -> None:
     assert quota(**spec) is None
 
 
-def test_other_pods_of_a_node_keep_what_they_request() -> None:
-    """Four cores and a GiB, of which a running pod requests 1.5 and a half, and a quarter of a core for its overhead;
-    others are done, or elsewhere.
-    """
+def test_the_free_capacity_of_a_node_is_what_its_running_pods_leave() -> None:
+    """Of 4 cores and 1 GiB one pod takes 1.5 cores, 0.5 GiB and 0.25 cores of overhead; the others none."""
     known = rooms(n0=(4.0, 1.0), n1=(4.0, 1.0))
     web, done, other = (
         read_pod(

@@ -1,8 +1,4 @@
-"""Whole rounds against a cluster of plain records.
-
-The view here leaves out everything but the seam: no API, no watches, no clock of its own. The real cluster is in the
-tests that need one.
-"""
+"""Whole rounds in a cluster of plain records: a view without an API, watches or a clock of its own."""
 
 from __future__ import annotations
 
@@ -37,28 +33,28 @@ def conditions_of(cluster: Records, name: str = "job") -> dict[str, str]:
     return {c["type"]: c["status"] for c in cluster.raw[name]["status"]["conditions"]}
 
 
-def test_a_container_that_uses_the_same_all_the_time_gets_about_that(cluster: Records) -> None:
+def test_a_container_with_constant_usage_gets_about_that_usage(cluster: Records) -> None:
     report = rounds(recommender(cluster), cluster, 40)
     cpu_cores, memory_gib = target_of(cluster)
     assert 0.5 <= cpu_cores * 1.05 < 1.1
-    assert memory_gib == 4.0  # what the pod has: it falls late
+    assert memory_gib == 4.0  # the pod's request: memory is lowered late
     assert not report.problems
     assert conditions_of(cluster) == {"RecommendationProvided": "True"}
 
 
-def test_memory_falls_in_steps_once_less_was_wanted_for_long_and_never_below_what_is_in_use(cluster: Records) -> None:
+def test_memory_is_lowered_late_in_steps_and_never_below_usage(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
-    seen = []
+    targets = []
     for _ in range(12):
         rounds(ours, cluster, 31, every_s=20.0)
-        seen.append(target_of(cluster)[1])
-    assert seen[0] == pytest.approx(3.2, rel=1e-3)
-    assert seen == sorted(seen, reverse=True)
-    assert 1.1 <= seen[-1] < 2.0
+        targets.append(target_of(cluster)[1])
+    assert targets[0] == pytest.approx(3.2, rel=1e-3)
+    assert targets == sorted(targets, reverse=True)
+    assert 1.1 <= targets[-1] < 2.0
 
 
-def test_holding_still_the_target_does_not_move(cluster: Records) -> None:
+def test_the_target_does_not_move_while_usage_is_constant(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 60)
     before = target_of(cluster)
@@ -67,33 +63,33 @@ def test_holding_still_the_target_does_not_move(cluster: Records) -> None:
     assert report.published == 0
 
 
-def test_phases_that_a_container_enters_are_counted_and_whether_they_were_foretold(cluster: Records) -> None:
+def test_phase_changes_and_whether_they_were_forecast_are_counted(cluster: Records) -> None:
     ours = recommender(cluster)
     reports = [rounds(ours, cluster, 1, *use) for use in ((0.5, 1.0), (3.0, 2.0), (0.05, 0.2)) * 2 for _ in range(20)]
-    changes, foretold = sum(r.phase_changes for r in reports), sum(r.forecast_hits + r.forecast_misses for r in reports)
-    assert changes >= foretold >= 5
+    changes, judged = sum(r.phase_changes for r in reports), sum(r.forecast_hits + r.forecast_misses for r in reports)
+    assert changes >= judged >= 5
 
 
-def test_before_the_first_samples_nothing_that_stands_is_wiped(cluster: Records) -> None:
-    standing = ContainerRecommendation("main", (3.0, 5 * GIB), (3.0, 5 * GIB), (3.0, 5 * GIB), (3.0, 5 * GIB))
-    cluster.raw["job"]["status"] = status_of(read_vpa(cluster.raw["job"]), [standing], {}, 0.0)
+def test_a_published_recommendation_is_kept_until_the_first_samples(cluster: Records) -> None:
+    recommendation = ContainerRecommendation("main", (3.0, 5 * GIB), (3.0, 5 * GIB), (3.0, 5 * GIB), (3.0, 5 * GIB))
+    cluster.raw["job"]["status"] = status_of(read_vpa(cluster.raw["job"]), [recommendation], {}, 0.0)
     recommender(cluster).run()
     assert target_of(cluster) == (3.0, 5.0)
 
 
-def test_without_any_sample_nothing_is_recommended(cluster: Records) -> None:
+def test_without_samples_nothing_is_recommended(cluster: Records) -> None:
     recommender(cluster).run()
     assert cluster.raw["job"]["status"]["recommendation"] == {}
     assert conditions_of(cluster) == {"RecommendationProvided": "False"}
 
 
-def test_pods_that_do_not_exist_are_said_not_to(cluster: Records) -> None:
+def test_a_vpa_without_pods_has_the_condition_no_pods_matched(cluster: Records) -> None:
     cluster.pods["job"] = []
     recommender(cluster).run()
     assert conditions_of(cluster) == {"NoPodsMatched": "True", "RecommendationProvided": "False"}
 
 
-def test_a_target_that_cannot_be_read_is_reported_and_what_stands_is_kept(cluster: Records) -> None:
+def test_an_unreadable_target_ref_is_reported_and_the_recommendation_is_kept(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     before = target_of(cluster)
@@ -110,7 +106,7 @@ def test_one_broken_vpa_does_not_stop_the_others(cluster: Records) -> None:
     assert report.problems == {"ns/broken": "the API server does not answer"}
 
 
-def test_while_the_pods_of_a_vpa_cannot_be_told_its_containers_go_on(cluster: Records) -> None:
+def test_containers_are_kept_while_the_pods_of_their_vpa_cannot_be_read(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     before, member = target_of(cluster), next(iter(ours.engine.fleet))
@@ -135,7 +131,7 @@ def test_pods_in_different_phases_get_what_the_most_demanding_one_needs(cluster:
     assert memory_gib >= 3.3
 
 
-def test_a_kill_for_memory_raises_the_target_at_once(cluster: Records) -> None:
+def test_an_oom_kill_raises_the_memory_target_at_once(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     cluster.killed = [OomObservation(ObjectKey("ns", "job-1"), "main", cluster.now_s, 4 * GIB)]
@@ -143,7 +139,7 @@ def test_a_kill_for_memory_raises_the_target_at_once(cluster: Records) -> None:
     assert target_of(cluster)[1] == pytest.approx(4.8, rel=1e-6)
 
 
-def test_the_users_limits_are_kept_and_the_uncapped_target_still_tells(cluster: Records) -> None:
+def test_max_allowed_bounds_the_target_but_not_the_uncapped_target(cluster: Records) -> None:
     policy = {"containerName": "*", "maxAllowed": {"cpu": "300m", "memory": "1Gi"}}
     cluster.raw["job"] = a_vpa(resourcePolicy={"containerPolicies": [policy]})
     rounds(recommender(cluster), cluster, 40)
@@ -152,7 +148,7 @@ def test_the_users_limits_are_kept_and_the_uncapped_target_still_tells(cluster: 
     assert entry["uncappedTarget"]["memory"] != "1Gi"
 
 
-def test_a_container_with_mode_off_gets_nothing_and_what_stood_goes(cluster: Records) -> None:
+def test_the_recommendation_of_a_container_in_mode_off_is_removed(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     spec = {"containerPolicies": [{"containerName": "main", "mode": "Off"}]}
@@ -168,16 +164,16 @@ def test_no_target_is_larger_than_the_largest_node(cluster: Records) -> None:
     assert (cpu_cores <= 0.6 and memory_gib <= 2) or (cpu_cores <= 0.5 and memory_gib <= 4)
 
 
-def test_no_node_is_so_small_that_less_is_published_than_is_in_use(cluster: Records) -> None:
+def test_a_small_node_does_not_lower_the_target_below_usage(cluster: Records) -> None:
     cluster.largest = [(0.2, 0.5 * GIB)]
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     assert target_of(cluster) == (0.5, 1.0)
     rounds(ours, cluster, 1, memory_gib=1.5)
-    assert target_of(cluster)[1] == 1.5, "looked at anew while it makes the difference"
+    assert target_of(cluster)[1] == 1.5, "decided again while the node bounds the target"
 
 
-def test_no_more_is_published_than_the_node_that_a_pod_runs_on_has_left(cluster: Records) -> None:
+def test_the_target_is_limited_to_what_is_free_on_the_node_of_the_pod(cluster: Records) -> None:
     cluster.pods["job"] = [replace(a_pod("job-1", cpu="200m"), node="n0")]
     cluster.left = {"n0": (0.3, 8 * GIB)}
     ours = recommender(cluster)
@@ -188,7 +184,7 @@ def test_no_more_is_published_than_the_node_that_a_pod_runs_on_has_left(cluster:
     assert target_of(cluster)[0] >= 0.95, "as soon as there is room"
 
 
-def test_a_quota_is_looked_at_before_and_what_it_leaves_is_the_most(cluster: Records) -> None:
+def test_the_target_is_limited_to_what_the_quota_leaves(cluster: Records) -> None:
     cluster.quota = (math.inf, 3 * GIB)
     cluster.pods["job"] = [a_pod("job-1", memory="2Gi")]
     ours = recommender(cluster)
@@ -199,30 +195,30 @@ def test_a_quota_is_looked_at_before_and_what_it_leaves_is_the_most(cluster: Rec
     assert target_of(cluster)[1] == 3.25
 
 
-def test_in_an_unknown_phase_a_container_gets_what_the_default_recommender_says_once_there_is_history(
+def test_in_an_unknown_phase_the_target_is_the_default_recommenders_once_there_is_history(
     cluster: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = recommender(cluster)
     monkeypatch.setattr(ours.engine.fleet.tracker, "observe", lambda slots, _: np.full(len(slots), UNKNOWN_PHASE))
     rounds(ours, cluster, 60, cpu_cores=0.5, memory_gib=0.5)
     assert conditions_of(cluster)["LowConfidence"] == "True"
-    assert target_of(cluster) == (2.0, 4.0)  # a minute of history takes nothing away
-    sums = ours.engine.history(MAIN).past.cpu.sums  # which a day of history had made as well
+    assert target_of(cluster) == (2.0, 4.0)  # a minute of history lowers nothing
+    sums = ours.engine.history(MAIN).past.cpu.sums  # as after a day of history
     sums[kernel.FIRST_S], sums[kernel.SAMPLES] = sums[kernel.LAST_S] - kernel.DAY_S, 1440.0
-    rounds(ours, cluster, 7, cpu_cores=0.5, memory_gib=0.5)  # what it said holds for a tenth of that minute
+    rounds(ours, cluster, 7, cpu_cores=0.5, memory_gib=0.5)  # a target holds for a tenth of that minute
     cpu_cores, _ = target_of(cluster)
     assert cpu_cores == 0.587
 
 
-def test_with_few_samples_the_bounds_are_so_wide_that_nobody_is_disturbed_for_a_guess(cluster: Records) -> None:
+def test_with_few_samples_the_bounds_include_the_request(cluster: Records) -> None:
     rounds(recommender(cluster), cluster, 2, cpu_cores=0.01, memory_gib=0.1)
     entry = cluster.raw["job"]["status"]["recommendation"]["containerRecommendations"][0]
     lower, upper = (parse_quantity(entry[bound]["memory"]) for bound in ("lowerBound", "upperBound"))
-    assert lower < 4 * GIB < upper  # what the pod has
+    assert lower < 4 * GIB < upper  # the pod's request
     assert conditions_of(cluster)["LowConfidence"] == "True"
 
 
-def test_the_profile_tells_what_is_seen_what_comes_and_why(cluster: Records) -> None:
+def test_the_profile_shows_the_phase_the_next_phases_and_the_reasons(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     profile = cluster.profiles["job"][-1]
@@ -241,7 +237,7 @@ def test_the_profile_tells_what_is_seen_what_comes_and_why(cluster: Records) -> 
     assert profile["memory"].endswith("Gi")
 
 
-def test_the_profile_is_made_again_only_when_something_changed(cluster: Records) -> None:
+def test_the_profile_is_written_only_when_something_has_changed(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 60)
     before = len(cluster.profiles["job"])
@@ -258,7 +254,7 @@ def test_the_profile_of_two_hundred_pods_is_bounded(cluster: Records) -> None:
     assert len(str(profile)) < 20_000
 
 
-def test_a_pod_that_is_gone_is_forgotten_but_not_its_history(cluster: Records) -> None:
+def test_a_deleted_pod_is_dropped_but_its_history_is_kept(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     before = target_of(cluster)
@@ -270,7 +266,7 @@ def test_a_pod_that_is_gone_is_forgotten_but_not_its_history(cluster: Records) -
     assert target_of(cluster)[1] >= before[1] * 0.5
 
 
-def test_history_of_a_checkpoint_is_what_a_newcomer_adds_to(cluster: Records) -> None:
+def test_a_new_container_adds_to_the_history_of_the_checkpoint(cluster: Records) -> None:
     past = HistogramSession()
     past.observe_oom(cluster.now_s - 3600, 2 * GIB)
     cluster.past["main"] = past
@@ -280,21 +276,19 @@ def test_history_of_a_checkpoint_is_what_a_newcomer_adds_to(cluster: Records) ->
     assert np.isfinite(target_of(cluster)).all()
 
 
-def test_a_container_that_a_full_node_holds_at_its_request_is_given_more_until_it_uses_less_than_it_has(
-    cluster: Records,
-) -> None:
-    ours, wanted, had = recommender(cluster), 1.0, 0.2
+def test_a_container_that_is_throttled_to_its_request_is_raised_to_what_it_needs(cluster: Records) -> None:
+    ours, needed, requested = recommender(cluster), 1.0, 0.2
     for _ in range(60):
-        cluster.pods["job"] = [a_pod("job-1", cpu=str(had))]
-        rounds(ours, cluster, 1, cpu_cores=min(wanted, had))  # nothing is left over for it
-        had = target_of(cluster)[0]
-    assert had * 1.05 >= wanted
+        cluster.pods["job"] = [a_pod("job-1", cpu=str(requested))]
+        rounds(ours, cluster, 1, cpu_cores=min(needed, requested))  # its node is full
+        requested = target_of(cluster)[0]
+    assert requested * 1.05 >= needed
 
 
-def test_nobody_is_judged_before_it_had_what_was_published_nor_without_a_request(cluster: Records) -> None:
-    """What somebody else declared is not ours to answer for."""
-    nothing = {"metadata": {"namespace": "ns", "name": "asks-nothing", "uid": "u"}}
-    bare = read_pod({**nothing, "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Running"}})
+def test_a_container_is_judged_only_with_a_request_and_after_its_target_is_in_force(cluster: Records) -> None:
+    """The recommender does not answer for what others declared."""
+    metadata = {"metadata": {"namespace": "ns", "name": "no-requests", "uid": "u"}}
+    bare = read_pod({**metadata, "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Running"}})
     cluster.pods["job"] = [a_pod("job-1", cpu="0.1"), bare]
     ours = recommender(cluster)
     assert [rounds(ours, cluster, 1).judged for _ in range(40)] == [0] * 40
@@ -306,7 +300,7 @@ def test_nobody_is_judged_before_it_had_what_was_published_nor_without_a_request
 
 
 @pytest.mark.parametrize("observe_only", [False, True])
-def test_what_is_only_looked_at_is_not_widened_for_what_somebody_else_declared_too_low(
+def test_requests_declared_too_low_do_not_widen_the_targets_of_a_vpa_that_is_only_observed(
     cluster: Records, observe_only: bool
 ) -> None:
     if not observe_only:
@@ -321,23 +315,23 @@ def test_what_is_only_looked_at_is_not_widened_for_what_somebody_else_declared_t
     assert target_of(cluster)[0] < 1.0
 
 
-def test_a_container_name_that_the_pods_lost_is_forgotten_when_its_samples_count_no_more(cluster: Records) -> None:
+def test_a_container_name_that_no_pod_has_is_dropped_once_its_samples_expire(cluster: Records) -> None:
     ours = recommender(cluster)
     for name in ("old", "new"):
         cluster.pods["job"] = [a_pod(f"job-{name}", containers=(name,))]
         use(cluster, f"job-{name}", 0.5, 1.0, name)
         ours.run()
     (state,) = ours.vpas.values()
-    for days, left in ((1, ["new", "old"]), (6, ["new", "old"]), (2, ["new"])):
+    for days, remaining in ((1, ["new", "old"]), (6, ["new", "old"]), (2, ["new"])):
         cluster.now_s += days * 86400.0
         use(cluster, "job-new", 0.5, 1.0, "new")
         ours.run()
-        assert sorted(state.groups) == sorted(group.container for group in ours.engine.groups.slots) == left
+        assert sorted(state.groups) == sorted(group.container for group in ours.engine.groups.slots) == remaining
     entries = cluster.raw["job"]["status"]["recommendation"]["containerRecommendations"]
     assert [entry["containerName"] for entry in entries] == ["new"]
 
 
-def test_of_a_container_name_that_the_pods_lost_nothing_is_recommended_any_more(cluster: Records) -> None:
+def test_nothing_is_recommended_for_a_container_name_that_no_pod_has(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     cluster.pods["job"] = [a_pod("job-2", containers=("renamed",))]
@@ -347,7 +341,7 @@ def test_of_a_container_name_that_the_pods_lost_nothing_is_recommended_any_more(
     assert [entry["containerName"] for entry in entries] == ["renamed"]
 
 
-def test_a_vpa_that_was_made_again_goes_on_with_what_was_learned(cluster: Records) -> None:
+def test_a_recreated_vpa_keeps_what_was_learned(cluster: Records) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     before, member = target_of(cluster), next(iter(ours.engine.fleet))

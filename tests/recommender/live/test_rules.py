@@ -1,4 +1,4 @@
-"""What becomes of what is published, by a VPA's mode and policies and by its pods."""
+"""How a published target is applied, by the VPA's mode and policies and by its pods."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from recommender.engine.keys import Rules
 from recommender.live.rules import retention_s, rules_of
 from tests.fakes.records import a_vpa
 
-ASKED = {"cpu": "1", "memory": "2Gi"}
-BURSTABLE, GUARANTEED = {"requests": ASKED}, {"requests": ASKED, "limits": ASKED}
+REQUESTED = {"cpu": "1", "memory": "2Gi"}
+BURSTABLE, GUARANTEED = {"requests": REQUESTED}, {"requests": REQUESTED, "limits": REQUESTED}
 DAY_S = 86400.0
 
 
@@ -26,7 +26,7 @@ def in_mode(mode: str, **spec: Any) -> Vpa:
 
 
 def rules(vpa: Vpa, resources: dict[str, Any] = BURSTABLE, *, observe_only: bool = False, **container: Any) -> Rules:
-    """Of a VPA with one pod of one container."""
+    """The rules of a VPA with one pod of one container."""
     spec = {"containers": [{"name": "main", "resources": resources, **container}]}
     metadata = {"namespace": "ns", "name": "p", "uid": "u"}
     pod = read_pod({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
@@ -44,7 +44,7 @@ def rules(vpa: Vpa, resources: dict[str, Any] = BURSTABLE, *, observe_only: bool
         ("InPlace", True, False),
     ],
 )
-def test_the_mode_says_whether_anybody_gets_it_and_whether_a_pod_is_made_anew_for_it(
+def test_the_mode_decides_whether_targets_are_applied_and_whether_pods_are_recreated(
     mode: str, applied: bool, evicts: bool
 ) -> None:
     found = rules(in_mode(mode))
@@ -57,18 +57,18 @@ def test_a_vpa_without_an_update_policy_evicts() -> None:
     assert rules(read_vpa(bare)).evicts
 
 
-def test_what_is_only_observed_or_of_a_container_that_is_off_nobody_gets() -> None:
+def test_nothing_is_applied_when_only_observing_or_to_a_container_in_mode_off() -> None:
     assert not rules(in_mode("InPlace"), observe_only=True).applied
     assert not rules(in_mode("InPlace", **a_policy(mode="Off", controlledValues="RequestsOnly"))).applied
 
 
-def test_in_place_evicts_all_the_same_where_the_qos_class_would_change_or_a_container_is_restarted() -> None:
-    alone = in_mode("InPlaceOrRecreate", **a_policy(controlledValues="RequestsOnly"))
+def test_in_place_or_recreate_evicts_where_the_qos_class_changes_or_a_resize_restarts() -> None:
+    requests_only = in_mode("InPlaceOrRecreate", **a_policy(controlledValues="RequestsOnly"))
     restarts = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
-    assert rules(alone, GUARANTEED).evicts
+    assert rules(requests_only, GUARANTEED).evicts
     assert not rules(in_mode("InPlaceOrRecreate"), GUARANTEED).evicts
     assert rules(in_mode("InPlaceOrRecreate"), {}).evicts
-    assert rules(in_mode("InPlaceOrRecreate"), {"limits": ASKED}).evicts
+    assert rules(in_mode("InPlaceOrRecreate"), {"limits": REQUESTED}).evicts
     assert rules(in_mode("InPlaceOrRecreate"), resizePolicy=restarts).evicts
 
 
@@ -77,14 +77,14 @@ def test_in_place_evicts_all_the_same_where_the_qos_class_would_change_or_a_cont
     [("InPlaceOrRecreate", None, True), ("InPlaceOrRecreate", 1, True), ("InPlaceOrRecreate", 2, False),
      ("InPlace", 1, False), ("Recreate", 1, True)],
 )  # fmt: skip
-def test_a_full_node_evicts_nobody_in_mode_in_place_nor_of_a_group_smaller_than_its_vpa_asks_for(
+def test_pods_are_not_evictable_in_mode_in_place_or_below_min_replicas(
     mode: str, min_replicas: int | None, evictable: bool
 ) -> None:
     vpa = a_vpa(updatePolicy={"updateMode": mode} | ({"minReplicas": min_replicas} if min_replicas else {}))
     assert rules(read_vpa(vpa)).evictable is evictable
 
 
-def test_a_memory_limit_goes_along_where_there_is_one_and_the_policy_lets_it() -> None:
+def test_a_memory_limit_follows_its_request_unless_only_requests_are_controlled() -> None:
     assert rules(in_mode("InPlace"), GUARANTEED).limits_follow
     assert not rules(in_mode("InPlace")).limits_follow
     assert not rules(in_mode("InPlace", **a_policy(controlledValues="RequestsOnly")), GUARANTEED).limits_follow
@@ -95,13 +95,13 @@ def test_a_memory_limit_goes_along_where_there_is_one_and_the_policy_lets_it() -
     [("Deployment", True), ("StatefulSet", True), ("DaemonSet", True), ("Job", False), ("CronJob", False),
      ("PyTorchJob", False), ("PaddleJob", False), ("JobSet", False)],
 )  # fmt: skip
-def test_the_pods_of_a_job_are_not_simply_made_again(kind: str, repeats: bool) -> None:
+def test_workloads_repeat_unless_they_are_jobs(kind: str, repeats: bool) -> None:
     target = {"apiVersion": "any/v1", "kind": kind, "name": "x"}
     assert rules(in_mode("InPlace", targetRef=target)).repeats is repeats
 
 
-def test_memory_is_looked_back_upon_by_the_intervals_of_the_vpa() -> None:
-    """`memoryAggregationIntervalSeconds` and `...Count` of newer VPAs; a day and eight where it says nothing."""
+def test_memory_history_goes_back_as_far_as_the_intervals_of_the_vpa() -> None:
+    """`memoryAggregationIntervalSeconds` and `...Count` of newer VPAs; by default a day and eight."""
     plain, hourly = in_mode("Off"), in_mode("Off", **a_policy(memoryAggregationIntervalSeconds=3600))
     assert rules(plain).memory_interval_s is None
     assert rules(hourly).memory_interval_s == 3600

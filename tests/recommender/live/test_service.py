@@ -1,6 +1,6 @@
-"""The program around the rounds: when it acts, when it is healthy, what it writes how often, and how it ends.
+"""The service that runs the rounds: when it acts, when it is healthy, what it writes how often, and how it stops.
 
-The view and the recommender here do what a test tells them, no more; the real ones are in the tests on a cluster.
+View and recommender are stubs here; the tests on a cluster use the real ones.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from tests.fakes.records import Records, a_pod, a_vpa, recommender, use
 
 
 class View:
-    """A cluster view that notes what it is asked."""
+    """A cluster view that records its calls."""
 
     def __init__(self) -> None:
         self.synced = True
         self.unreadable = 0
-        self.done: list[str] = []
-        self.kept: list[tuple[float, float]] = []
-        self.until_s: list[float] = []
+        self.calls: list[str] = []
+        self.checkpoint_writes: list[tuple[float, float]] = []
+        self.deadlines_s: list[float] = []
         self.problem: Exception | None = None
 
     def start(self) -> None:
-        self.done.append("start")
+        self.calls.append("start")
 
     def stop(self) -> None:
-        self.done.append("stop")
+        self.calls.append("stop")
 
     def hurry(self, until_s: float) -> None:
-        self.until_s.append(until_s)
+        self.deadlines_s.append(until_s)
 
     def forget_histories(self) -> None:
-        self.done.append("forget")
+        self.calls.append("forget")
 
     def load_histories(self) -> None:
         if self.problem is not None:
@@ -60,22 +60,22 @@ class View:
     def write_checkpoints(
         self, statuses: Mapping[Any, Any], within_s: float, every_s: float, at_most: float
     ) -> WriteReport:
-        self.kept.append((within_s, every_s))
+        self.checkpoint_writes.append((within_s, every_s))
         return WriteReport(written=1)
 
     def collect_checkpoints(self) -> list[str]:
-        self.done.append("clear away")
+        self.calls.append("collect")
         return []
 
 
 class Rounds:
-    """A recommender whose rounds a test can hold up or spoil."""
+    """A recommender whose rounds a test can block or fail."""
 
     def __init__(self) -> None:
         self.begun = 0
-        self.left = 0
-        self.go_on = threading.Event()
-        self.go_on.set()
+        self.safe_values = 0
+        self.proceed = threading.Event()
+        self.proceed.set()
         self.error: BaseException | None = None
         self.vpas: dict[Any, Any] = {}
         groups = SimpleNamespace(arrays=GroupArrays())
@@ -89,32 +89,32 @@ class Rounds:
 
     def run(self) -> Report:
         self.begun += 1
-        self.go_on.wait()
+        self.proceed.wait()
         if self.error is not None:
             raise self.error
         return Report()
 
     def publish_safe_values(self, values_until_s: float, profiles_until_s: float) -> Report:
-        self.left += 1
+        self.safe_values += 1
         return Report()
 
 
 class Models:
-    renewed = 0
+    refreshes = 0
     refusal: Refusal | None = None
 
     def refresh(self, adopt: Callable[[Any], None]) -> None:
-        self.renewed += 1
+        self.refreshes += 1
 
     def stop(self) -> None: ...
 
 
 class Running:
-    """A service on a thread of the test's."""
+    """A service in its own thread."""
 
     def __init__(self) -> None:
         self.view, self.models, self.leads = View(), Models(), True
-        self.made: list[Rounds] = []
+        self.recommenders: list[Rounds] = []
         self.next, self.registry = Rounds(), CollectorRegistry()
         timing = Timing(interval_s=0.01, checkpoint_interval_s=60.0, checkpoints_within_s=5.0, clear_away_s=600.0)
         self.service = Service(
@@ -129,25 +129,25 @@ class Running:
         self.thread = threading.Thread(target=self._run, daemon=True)
 
     def _make(self) -> Rounds:
-        self.made.append(self.next)
+        self.recommenders.append(self.next)
         return self.next
 
     def _run(self) -> None:
         try:
             self.service.run()
-        except BaseException as error:  # noqa: BLE001  # looked at by the tests
+        except BaseException as error:  # noqa: BLE001  # checked by the tests
             self.error = error
 
     @property
     def rounds(self) -> int:
-        return sum(made.begun for made in self.made)
+        return sum(each.begun for each in self.recommenders)
 
     def start(self) -> Running:
         self.thread.start()
         return self
 
     def end(self) -> float:
-        """Stop it; returns how long that took."""
+        """Stop the service; returns how long that took."""
         began_s = time.monotonic()
         self.service.stop()
         self.thread.join(10.0)
@@ -157,30 +157,30 @@ class Running:
 
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    # It would look for garbage in all that the tests' process holds: half a second each time.
+    # It would collect the garbage of the whole test process: half a second each time.
     monkeypatch.setattr(under_test, "MemoryTrimmer", lambda: SimpleNamespace(trim=lambda now_s: None))
-    made = Running()
-    yield made
-    for rounds in (*made.made, made.next):
-        rounds.go_on.set()
-    if made.thread.ident is not None:
-        made.end()
+    service = Running()
+    yield service
+    for rounds in (*service.recommenders, service.next):
+        rounds.proceed.set()
+    if service.thread.ident is not None:
+        service.end()
 
 
-def test_rounds_run_one_after_another_and_at_the_end_safe_values_are_left(running: Running) -> None:
+def test_rounds_repeat_until_the_stop_and_then_safe_values_are_published(running: Running) -> None:
     running.start()
     wait_until(lambda: running.rounds > 2, "rounds", timeout_s=5, every_s=0.01)
-    assert running.models.renewed > 2
+    assert running.models.refreshes > 2
     assert running.end() < 2.0
-    assert running.made[0].left == 1
-    assert running.view.done[0] == "start"
-    assert running.view.done[-1] == "stop"
-    assert running.view.kept[-1][1] == 0.0  # the last time every VPA is written
-    assert {every_s for _, every_s in running.view.kept[:-1]} == {60.0}
-    assert running.view.done.count("clear away") == 1
+    assert running.recommenders[0].safe_values == 1
+    assert running.view.calls[0] == "start"
+    assert running.view.calls[-1] == "stop"
+    assert running.view.checkpoint_writes[-1][1] == 0.0  # at the end every VPA is written
+    assert {every_s for _, every_s in running.view.checkpoint_writes[:-1]} == {60.0}
+    assert running.view.calls.count("collect") == 1
 
 
-def test_nothing_runs_before_the_caches_are_synced_and_that_is_no_fault(running: Running) -> None:
+def test_the_service_is_healthy_but_not_ready_until_the_caches_are_synced(running: Running) -> None:
     running.view.synced = False
     running.start()
     assert not running.service.ready
@@ -190,18 +190,18 @@ def test_nothing_runs_before_the_caches_are_synced_and_that_is_no_fault(running:
     assert running.service.ready
 
 
-def test_before_the_histories_are_known_nothing_is_written(running: Running) -> None:
+def test_nothing_is_written_before_the_histories_are_loaded(running: Running) -> None:
     running.view.problem = Unreachable("no server")
     running.start()
-    wait_until(lambda: running.view.done.count("forget") > 1, "two tries", timeout_s=5, every_s=0.01)
+    wait_until(lambda: running.view.calls.count("forget") > 1, "two attempts", timeout_s=5, every_s=0.01)
     assert running.rounds == 0
     running.end()
-    assert running.view.kept == []
-    assert running.made == []
+    assert running.view.checkpoint_writes == []
+    assert running.recommenders == []
 
 
-def test_later_only_those_wait_whose_histories_are_not_known(running: Running) -> None:
-    """The view does not name them; the others' rounds go on."""
+def test_rounds_continue_when_later_histories_cannot_be_loaded(running: Running) -> None:
+    """The view leaves out VPAs without a loaded history; the others continue."""
     running.start()
     wait_until(lambda: running.rounds, "a round", timeout_s=5, every_s=0.01)
     running.view.problem = Unreachable("no server")
@@ -209,91 +209,91 @@ def test_later_only_those_wait_whose_histories_are_not_known(running: Running) -
     wait_until(lambda: running.rounds > before + 2, "more rounds", timeout_s=5, every_s=0.01)
 
 
-def test_who_does_not_lead_does_nothing_and_is_healthy(running: Running) -> None:
+def test_a_replica_that_does_not_lead_does_nothing_and_is_healthy(running: Running) -> None:
     running.leads = False
     running.start()
-    wait_until(lambda: running.view.done, "the start", timeout_s=5, every_s=0.01)
+    wait_until(lambda: running.view.calls, "the start", timeout_s=5, every_s=0.01)
     assert running.service.healthy
     running.end()
     assert running.rounds == 0
-    assert running.view.kept == []
+    assert running.view.checkpoint_writes == []
 
 
-def test_who_leads_again_begins_with_what_stands_in_the_cluster(running: Running) -> None:
+def test_a_replica_that_leads_again_starts_with_a_new_recommender(running: Running) -> None:
     running.start()
     wait_until(lambda: running.rounds, "a round", timeout_s=5, every_s=0.01)
     running.next, first = Rounds(), running.next
     running.leads = False
-    wait_until(lambda: running.service._recommender is None, "it to let go", timeout_s=5, every_s=0.01)
+    wait_until(lambda: running.service._recommender is None, "the recommender to be dropped", timeout_s=5, every_s=0.01)
     running.leads = True
     wait_until(lambda: running.next.begun, "rounds of a new recommender", timeout_s=5, every_s=0.01)
-    assert running.made == [first, running.next]
-    assert running.view.done.count("forget") == 2
+    assert running.recommenders == [first, running.next]
+    assert running.view.calls.count("forget") == 2
     running.leads = False
     running.end()
-    assert running.next.left == 0  # another leads: its values are not ours to replace
+    assert running.next.safe_values == 0  # another replica leads: its values are not overwritten
 
 
-def test_who_does_not_lead_any_more_does_not_go_on_telling_what_was_so(running: Running) -> None:
-    """Alerts go by the largest of what the replicas tell."""
+def test_a_replica_that_no_longer_leads_resets_its_metrics(running: Running) -> None:
+    """Alerts use the maximum over all replicas."""
     running.next.engine.rails_acting = lambda: {"room": 1}
     running.models.refusal = Refusal("it is damaged", 0.0)
     running.view.unreadable = 3
     running.start()
 
-    def told(name: str, **labels: str) -> float | None:
+    def metric(name: str, **labels: str) -> float | None:
         return running.registry.get_sample_value(f"phasewise_{name}", labels)
 
-    wait_until(lambda: told("guard_rails", rail="room"), "a round", timeout_s=5, every_s=0.01)
-    assert (told("model_refused"), told("unreadable_objects"), told("lead_time_seconds")) == (1, 3, 85)
+    wait_until(lambda: metric("guard_rails", rail="room"), "a round", timeout_s=5, every_s=0.01)
+    assert (metric("model_refused"), metric("unreadable_objects"), metric("lead_time_seconds")) == (1, 3, 85)
     running.leads = False
-    wait_until(lambda: running.service._recommender is None, "it to let go", timeout_s=5, every_s=0.01)
-    assert told("guard_rails", rail="room") is told("vpas", state="silent") is None
-    assert (told("model_refused"), told("unreadable_objects"), told("lead_time_seconds")) == (0, 0, 0)
+    wait_until(lambda: running.service._recommender is None, "the recommender to be dropped", timeout_s=5, every_s=0.01)
+    assert metric("guard_rails", rail="room") is metric("vpas", state="silent") is None
+    assert (metric("model_refused"), metric("unreadable_objects"), metric("lead_time_seconds")) == (0, 0, 0)
 
 
-def test_stuck_rounds_are_told(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stuck_round_makes_the_service_unhealthy(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "MIN_UNHEALTHY_S", 0.05)
-    running.next.go_on.clear()
+    running.next.proceed.clear()
     running.start()
     wait_until(lambda: running.rounds, "the round", timeout_s=5, every_s=0.01)
-    wait_until(lambda: not running.service.healthy, "it to be told", timeout_s=5, every_s=0.01)
+    wait_until(lambda: not running.service.healthy, "it to be unhealthy", timeout_s=5, every_s=0.01)
     assert running.service.ready
-    running.next.go_on.set()
-    wait_until(lambda: running.service.healthy, "it to be well again", timeout_s=5, every_s=0.01)
+    running.next.proceed.set()
+    wait_until(lambda: running.service.healthy, "it to be healthy again", timeout_s=5, every_s=0.01)
 
 
-def test_a_round_that_hangs_does_not_keep_the_process_from_ending(
+def test_a_hanging_round_does_not_keep_the_process_from_stopping(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(under_test, "EXIT_DEADLINE_S", 0.3)
-    running.next.go_on.clear()
+    running.next.proceed.clear()
     running.start()
     wait_until(lambda: running.rounds, "the round", timeout_s=5, every_s=0.01)
     assert running.end() < 2.0
     assert running.error is None
-    assert running.next.left == 0
+    assert running.next.safe_values == 0
 
 
-def test_the_word_to_stop_bounds_all_requests_first_those_of_the_round_then_those_of_the_end(running: Running) -> None:
+def test_a_stop_sets_a_deadline_for_requests_of_the_round_and_one_for_the_safe_values(running: Running) -> None:
     running.start()
     wait_until(lambda: running.rounds, "a round", timeout_s=5, every_s=0.01)
     began_s = time.monotonic()
     running.end()
-    first_s, then_s = (until_s - began_s for until_s in running.view.until_s)
-    assert first_s == pytest.approx(under_test.ROUND_DEADLINE_S, abs=0.5)
-    assert then_s == pytest.approx(under_test.VALUES_DEADLINE_S, abs=0.5)
+    round_s, values_s = (until_s - began_s for until_s in running.view.deadlines_s)
+    assert round_s == pytest.approx(under_test.ROUND_DEADLINE_S, abs=0.5)
+    assert values_s == pytest.approx(under_test.VALUES_DEADLINE_S, abs=0.5)
     assert under_test.ROUND_DEADLINE_S < under_test.VALUES_DEADLINE_S < under_test.EXIT_DEADLINE_S < 8.5
 
 
-def test_what_nobody_foresaw_ends_the_process_with_its_error(running: Running) -> None:
+def test_an_unforeseen_error_ends_the_process(running: Running) -> None:
     running.next.error = Misuse("this model knows no demand")
     running.start()
     running.thread.join(5.0)
     assert str(running.error) == "this model knows no demand"
 
 
-def test_a_problem_is_logged_when_it_comes_and_when_it_goes(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_problem_is_logged_when_it_appears_and_disappears(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     service = running.service
     with caplog.at_level("INFO"):
         for problems in ({"ns/a": "broken"}, {"ns/a": "broken"}, {"ns/a": "worse"}, {}, {}):
@@ -302,7 +302,7 @@ def test_a_problem_is_logged_when_it_comes_and_when_it_goes(running: Running, ca
     assert caplog.records[0].about == "ns/a"
 
 
-def test_each_round_looks_at_who_has_had_no_recommendation_for_long(
+def test_each_round_counts_vpas_that_have_long_had_no_recommendation(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(telemetry, "UNSERVED_AFTER_S", 0.0)
@@ -312,7 +312,7 @@ def test_each_round_looks_at_who_has_had_no_recommendation_for_long(
     wait_until(lambda: running.registry.get_sample_value("phasewise_vpas_unserved") == 1.0, "it to be counted")
 
 
-def test_of_a_container_that_the_pods_no_longer_have_no_checkpoint_is_written_so_that_it_ages() -> None:
+def test_no_checkpoint_is_written_for_a_container_that_no_pod_has() -> None:
     cluster = Records()
     cluster.raw["job"], cluster.pods["job"] = a_vpa(), [a_pod("job-1")]
     ours = recommender(cluster)
@@ -326,4 +326,4 @@ def test_of_a_container_that_the_pods_no_longer_have_no_checkpoint_is_written_so
     assert set(checkpoint_statuses(ours.engine, state, cluster.now_s)) == {"renamed"}
     cluster.pods["job"] = []
     ours.run()
-    assert len(checkpoint_statuses(ours.engine, state, cluster.now_s)) == 2, "nobody to tell by"
+    assert len(checkpoint_statuses(ours.engine, state, cluster.now_s)) == 2, "without pods none is omitted"

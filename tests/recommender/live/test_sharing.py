@@ -1,4 +1,4 @@
-"""VPAs that ask for shares: their pods divide what their node leaves them, from the round on in which they ask."""
+"""VPAs with the annotation for shares: their pods divide what their node leaves them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHARES = "phasewise.dev/shares"
 
 @pytest.fixture
 def busy() -> Records:
-    """Two pods of one VPA use half of a core each; they leave nothing of their node, which has 0.8 for them."""
+    """Two pods of one VPA on a node that leaves them 0.8 cores; each uses half a core."""
     cluster = Records()
     cluster.raw["job"] = a_vpa()
     cluster.pods["job"] = [replace(a_pod(f"job-{number}"), node="n0") for number in range(2)]
@@ -27,8 +27,8 @@ def busy() -> Records:
     return cluster
 
 
-def ask(cluster: Records, word: str | None) -> None:
-    cluster.raw["job"]["metadata"]["annotations"] = {} if word is None else {SHARES: word}
+def annotate(cluster: Records, policy: str | None) -> None:
+    cluster.raw["job"]["metadata"]["annotations"] = {} if policy is None else {SHARES: policy}
 
 
 def settled(cluster: Records, ours: Recommender) -> float:
@@ -36,38 +36,36 @@ def settled(cluster: Records, ours: Recommender) -> float:
     return target_of(cluster)[0]
 
 
-def test_pods_that_share_a_busy_node_are_given_what_it_has_and_those_that_do_not_what_is_foreseen(
-    busy: Records,
-) -> None:
+def test_pods_that_share_a_busy_node_divide_it_and_others_get_the_forecast(busy: Records) -> None:
     ours = recommender(busy)
     assert settled(busy, ours) >= 0.5
-    ask(busy, "flowcon")
+    annotate(busy, "flowcon")
     assert settled(busy, ours) == 0.4
     assert "shares" in [rail["name"] for rail in busy.profiles["job"][-1]["containers"][0]["why"]["rails"]]
-    ask(busy, None)
+    annotate(busy, None)
     assert settled(busy, ours) >= 0.5
 
 
-def test_a_word_that_is_no_policy_shares_nothing_and_is_reported(busy: Records) -> None:
-    ask(busy, "fair")
+def test_an_unknown_sharing_policy_is_ignored_and_reported(busy: Records) -> None:
+    annotate(busy, "fair")
     ours = recommender(busy)
     assert settled(busy, ours) >= 0.5
     assert rounds(ours, busy, 1).problems == {"VPA ns/job": f"{SHARES}: 'fair' is none of flowcon, phasewise"}
 
 
-def test_the_engine_is_told_the_loss_of_pods_that_share_and_of_no_others(busy: Records) -> None:
+def test_the_loss_of_pods_is_collected_only_while_they_share(busy: Records) -> None:
     ours = recommender(busy)
     rounds(ours, busy, 1)
     growth = Growth.begin("log", Reading(busy.now_s, 2.5, "loss"), GrowthOptions())
     for state in ours.vpas.values():
         state.growth["uid-job-0"] = growth
-    told = ours._sharing.collect(ours.vpas.values(), rounds(ours, busy, 1))
-    assert told == ({}, {})
-    ask(busy, "flowcon")
+    collected = ours._sharing.collect(ours.vpas.values(), rounds(ours, busy, 1))
+    assert collected == ({}, {})
+    annotate(busy, "flowcon")
     rounds(ours, busy, 1)
     nodes, losses = ours._sharing.collect(ours.vpas.values(), rounds(ours, busy, 1))
-    told = Evaluation(2.5, 2.5, growth.seen_s, "log loss")
-    assert (nodes, losses) == ({}, {Instance("ns", "uid-job-0", "main"): told}), "the node was told of already"
+    evaluation = Evaluation(2.5, 2.5, growth.seen_s, "log loss")
+    assert (nodes, losses) == ({}, {Instance("ns", "uid-job-0", "main"): evaluation}), "the node was reported before"
     busy.left = {}
     assert ours._sharing.collect(ours.vpas.values(), rounds(ours, busy, 1))[0] == {}
     assert ours._sharing._reported == {}

@@ -1,7 +1,7 @@
-"""The default recommender and ours on the same pods: the same shape, and in doubt the same numbers.
+"""The default recommender and Phasewise on the same pods: statuses of the same form, and in doubt the same numbers.
 
-Two VPAs for one Deployment, which differ in the recommender they name. Both start from the same two days of history;
-ours is made to doubt its forecast by a grid on which it has too few samples.
+Each Deployment has two VPAs that name different recommenders. Both start from the same two days of history; Phasewise
+is made to doubt its forecast by a step so long that it has too few samples.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CASES = {
     "cpu-only": Case(policies=[policy(controlledResources=["cpu"])]),
     "one-off": Case(containers=BOTH, policies=[policy("side", mode="Off", controlledValues="RequestsOnly")]),
     "no-pods": Case(replicas=0),
-    "no-target": Case(spec={"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "nobody"}}),
+    "no-target": Case(spec={"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "missing"}}),
 }
 WITHOUT_HISTORY = {"no-pods", "no-target"}
 OURS, THEIRS = "ours-", "theirs-"
@@ -44,7 +44,7 @@ DOUBT = "LowConfidence"
 
 
 def two_days_of_use() -> Json:
-    """The checkpoint of half a core and 700 MiB, a tenth of the time two cores and 1.5 GiB, a sample a minute."""
+    """A checkpoint of a sample a minute: half a core and 700 MiB, and 12 % of the time two cores and 1.5 GiB."""
     session, samples = HistogramSession(), 2880
     busy = (np.arange(samples) % 100 < 12)[:, None]
     usage = np.where(busy, [2.0, 1536.0 * MIB], [0.5, 700.0 * MIB])
@@ -60,15 +60,15 @@ def scene(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes
     checkpoints = Checkpoints(connect(vpa.kubeconfig("admin"), user_agent="phasewise-tests"), lambda: 0.0)
     history = two_days_of_use()
     for name, case in CASES.items():
-        for whose in (OURS, THEIRS):
+        for prefix in (OURS, THEIRS):
             body = case.vpa(name)
-            body["metadata"]["name"] = whose + name
-            if whose == THEIRS:
+            body["metadata"]["name"] = prefix + name
+            if prefix == THEIRS:
                 del body["spec"]["recommenders"]
             made.create_vpa(body)
             if name not in WITHOUT_HISTORY:
                 kept = dict.fromkeys(case.containers, history)
-                checkpoints.write({ObjectKey(made.namespace, whose + name): lambda kept=kept: kept}, deadline_s=1.0)
+                checkpoints.write({ObjectKey(made.namespace, prefix + name): lambda kept=kept: kept}, deadline_s=1.0)
     vpa.vpa_recommender()  # it reads checkpoints at its start
     made.start("--step", "10m", "--cycle", "1h")
     yield made
@@ -76,10 +76,10 @@ def scene(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes
     vpa.dismiss("vpa-recommender")
 
 
-def told(vpa: Json) -> tuple[dict[str, tuple[str, ...]], list[str], int]:
-    """Conditions but for times and doubts, the names of the fields in each entry, and the generation.
+def form_of(vpa: Json) -> tuple[dict[str, tuple[str, ...]], list[str], int]:
+    """Conditions without times and doubts, the fields of each entry, and the generation.
 
-    Of a target that cannot be read the default recommender says besides that it has no pods; ours says it once.
+    For an unreadable target the default recommender also reports that there are no pods; Phasewise does not.
     """
     status = vpa["status"]
     unreadable = any(found["type"] == "ConfigUnsupported" for found in status["conditions"])
@@ -99,22 +99,22 @@ def told(vpa: Json) -> tuple[dict[str, tuple[str, ...]], list[str], int]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_both_say_the_same_in_the_same_form(scene: Scene, name: str) -> None:
+def test_both_statuses_have_the_same_form(scene: Scene, name: str) -> None:
     def same() -> Any:
-        ours, theirs = (told(scene.vpa(whose + name)) for whose in (OURS, THEIRS))
+        ours, theirs = (form_of(scene.vpa(prefix + name)) for prefix in (OURS, THEIRS))
         assert ours == theirs
         return ours
 
-    scene.wait(same, f"the same about {name} from both")
+    scene.wait(same, f"statuses of {name} of the same form")
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if name not in WITHOUT_HISTORY])
-def test_in_doubt_ours_says_the_numbers_of_the_default_one(scene: Scene, name: str) -> None:
+def test_in_doubt_phasewise_publishes_the_numbers_of_the_default_recommender(scene: Scene, name: str) -> None:
     def same() -> bool:
         assert scene.conditions(OURS + name)[DOUBT]["status"] == "True"
         for container in CASES[name].containers:
             for bound in ("target", "lowerBound", "upperBound", "uncappedTarget"):
-                ours, theirs = (scene.target(whose + name, container, bound) for whose in (OURS, THEIRS))
+                ours, theirs = (scene.target(prefix + name, container, bound) for prefix in (OURS, THEIRS))
                 assert ours == pytest.approx(theirs, rel=TOLERANCE), (container, bound)
         return True
 

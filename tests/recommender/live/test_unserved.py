@@ -1,4 +1,4 @@
-"""A VPA without a recommendation is said after half an hour, each half hour, until it has one."""
+"""A VPA without a recommendation is logged every half hour until it has one."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from tests.fakes.records import a_pod, a_vpa
 from tests.recommender.live.behaviours import published_status
 
 
-def workload(status: dict[str, Any] | None = None, **spec: Any) -> VpaState:
+def state_with(status: dict[str, Any] | None = None, **spec: Any) -> VpaState:
     return VpaState(read_vpa({**a_vpa(**spec), "status": status or {}}), SelectedPods([a_pod("p")], {}))
 
 
-def test_it_is_said_each_half_hour_and_counted_until_there_is_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_vpa_without_a_recommendation_is_counted_and_logged_every_half_hour(caplog: pytest.LogCaptureFixture) -> None:
     registry = CollectorRegistry()
     unserved = Unserved(registry)
 
-    def look(at_s: float, one: VpaState) -> tuple[int, float | None]:
+    def update_at(at_s: float, state: VpaState) -> tuple[int, float | None]:
         caplog.clear()
-        unserved.update([one], at_s)
+        unserved.update([state], at_s)
         return len(caplog.records), registry.get_sample_value("phasewise_vpas_unserved")
 
-    assert look(0.0, workload()) == (0, 0.0)
-    assert look(UNSERVED_AFTER_S - 1.0, workload()) == (0, 0.0)
-    assert look(UNSERVED_AFTER_S, workload()) == (1, 1.0)
+    assert update_at(0.0, state_with()) == (0, 0.0)
+    assert update_at(UNSERVED_AFTER_S - 1.0, state_with()) == (0, 0.0)
+    assert update_at(UNSERVED_AFTER_S, state_with()) == (1, 1.0)
     assert "ns/job: no recommendation for 30 minutes: there are no usage metrics" in caplog.text
-    assert look(UNSERVED_AFTER_S + 15.0, workload()) == (0, 1.0)
-    assert look(2 * UNSERVED_AFTER_S, workload()) == (1, 1.0)
-    assert look(2 * UNSERVED_AFTER_S + 15.0, workload(published_status())) == (0, 0.0)
-    assert look(2 * UNSERVED_AFTER_S + 30.0, workload()) == (0, 0.0), "it counts anew"
+    assert update_at(UNSERVED_AFTER_S + 15.0, state_with()) == (0, 1.0)
+    assert update_at(2 * UNSERVED_AFTER_S, state_with()) == (1, 1.0)
+    assert update_at(2 * UNSERVED_AFTER_S + 15.0, state_with(standing())) == (0, 0.0)
+    assert update_at(2 * UNSERVED_AFTER_S + 30.0, state_with()) == (0, 0.0), "its time starts again"
 
 
 @pytest.mark.parametrize(
-    ("selection", "why"),
+    ("selection", "reason"),
     [
         (SelectedPods((), {}), "no pods match it"),
         (SelectedPods([replace(a_pod("p"), phase=PENDING)], {}), "its pods have not started"),
@@ -49,15 +49,15 @@ def test_it_is_said_each_half_hour_and_counted_until_there_is_one(caplog: pytest
         (SelectedPods((), {}, "Cannot read targetRef"), "Cannot read targetRef"),
     ],
 )
-def test_it_is_said_why(selection: SelectedPods, why: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_reason_is_logged(selection: SelectedPods, reason: str, caplog: pytest.LogCaptureFixture) -> None:
     unserved = Unserved(CollectorRegistry())
     for at_s in (0.0, UNSERVED_AFTER_S):
         unserved.update([VpaState(read_vpa(a_vpa()), selection)], at_s)
-    assert caplog.messages == [f"ns/job: no recommendation for 30 minutes: {why}"]
+    assert caplog.messages == [f"ns/job: no recommendation for 30 minutes: {reason}"]
 
 
-def test_who_wants_nothing_lacks_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    off = workload(resourcePolicy={"containerPolicies": [{"containerName": "*", "mode": "Off"}]})
+def test_a_vpa_whose_containers_are_all_off_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    off = state_with(resourcePolicy={"containerPolicies": [{"containerName": "*", "mode": "Off"}]})
     unserved = Unserved(CollectorRegistry())
     unserved.update([off], 0.0)
     unserved.update([off], UNSERVED_AFTER_S)

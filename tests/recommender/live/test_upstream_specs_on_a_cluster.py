@@ -1,6 +1,6 @@
-"""What the VPA's own end-to-end tests ask of a recommender, asked of ours in the default one's place.
+"""The VPA's own end-to-end tests of a recommender, with Phasewise in place of the default one.
 
-VPAs here name no recommender, as those of that suite, and ours runs under the name `default`.
+As in that suite, VPAs name no recommender; Phasewise runs under the name `default`.
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler, `e2e/v1/recommender.go` and `e2e/v1/full_vpa.go`.
 """
@@ -24,7 +24,7 @@ CASES = {
     "serves": Case(),
     "min-allowed": Case(policies=[policy(minAllowed={"cpu": "10000"})]),
     "max-allowed": Case(policies=[policy(maxAllowed={"cpu": "1m"})]),
-    "nobody-opted-out": Case(containers=BOTH, policies=[policy("main"), policy("side")]),
+    "none-opted-out": Case(containers=BOTH, policies=[policy("main"), policy("side")]),
     "one-opted-out": Case(
         containers=BOTH, policies=[policy("main", mode="Off", controlledValues="RequestsOnly"), policy("side")]
     ),
@@ -46,59 +46,59 @@ def scene(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes
     }  # fmt: skip
     made.cluster.apply(*(made.deployment(name, case) for name, case in CASES.items()), cron)
     made.cluster.kubectl("-n", made.namespace, "create", "job", "nightly-1", "--from=cronjob/nightly")
-    beside = vpa.without("vpa-recommender") if "vpa-recommender" in vpa.servers else contextlib.nullcontext()
-    with beside:  # two that take the same VPAs would write over each other
-        with vpa.without("vpa-admission-controller"):  # its feature gates do not allow a ratio of one's own
+    alone = vpa.without("vpa-recommender") if "vpa-recommender" in vpa.servers else contextlib.nullcontext()
+    with alone:  # two recommenders of the same VPAs would overwrite each other
+        with vpa.without("vpa-admission-controller"):  # its feature gates do not allow a ratio in a VPA
             for name, case in CASES.items():
-                made.create_vpa(of_the_default_one(case.vpa(name)))
-        made.create_vpa(of_the_default_one(made.vpa_of("CronJob", "nightly", "batch/v1")))
+                made.create_vpa(without_recommenders(case.vpa(name)))
+        made.create_vpa(without_recommenders(made.vpa_of("CronJob", "nightly", "batch/v1")))
         made.start("--only-namespace", made.namespace, *OPTIONS)
         yield made
         made.stop()
 
 
-def of_the_default_one(body: Json) -> Json:
+def without_recommenders(body: Json) -> Json:
     del body["spec"]["recommenders"]
     return body
 
 
 def containers(scene: Scene, name: str) -> list[str]:
-    told = scene.vpa(name).get("status", {}).get("recommendation", {}).get("containerRecommendations", [])
-    return [entry["containerName"] for entry in told]
+    entries = scene.vpa(name).get("status", {}).get("recommendation", {}).get("containerRecommendations", [])
+    return [entry["containerName"] for entry in entries]
 
 
 @pytest.mark.parametrize("name", ["serves", "nightly"])
-def test_a_deployment_and_a_cron_job_are_served(scene: Scene, name: str) -> None:
+def test_a_deployment_and_a_cron_job_get_a_recommendation(scene: Scene, name: str) -> None:
     scene.wait(lambda: scene.provided(name), "a recommendation")
 
 
-def test_a_minimum_is_respected_whatever_nodes_there_are(scene: Scene) -> None:
+def test_min_allowed_is_respected_even_beyond_the_size_of_nodes(scene: Scene) -> None:
     target = scene.wait(lambda: scene.target("min-allowed"), "a recommendation")
     assert target["cpu"] >= 10_000.0
     assert scene.target("min-allowed", bound="uncappedTarget")["cpu"] < 10_000.0
 
 
-def test_a_maximum_is_respected(scene: Scene) -> None:
-    scene.wait(lambda: scene.target("max-allowed", bound="uncappedTarget").get("cpu", 0.0) > 0.001, "more to be wanted")
+def test_max_allowed_is_respected(scene: Scene) -> None:
+    scene.wait(lambda: scene.target("max-allowed", bound="uncappedTarget").get("cpu", 0.0) > 0.001, "a larger target")
     assert scene.target("max-allowed")["cpu"] <= 0.001
 
 
-def test_all_containers_are_served_and_only_those_that_did_not_opt_out(scene: Scene) -> None:
-    scene.wait(lambda: containers(scene, "nobody-opted-out") == ["main", "side"], "both to be served")
-    scene.wait(lambda: containers(scene, "one-opted-out") == ["side"], "the other one to be served")
+def test_all_containers_except_those_that_opted_out_get_a_recommendation(scene: Scene) -> None:
+    scene.wait(lambda: containers(scene, "none-opted-out") == ["main", "side"], "recommendations for both")
+    scene.wait(lambda: containers(scene, "one-opted-out") == ["side"], "a recommendation for the other one only")
 
 
-def test_after_kills_memory_grows_by_the_vpas_own_ratio_more_than_by_the_default(scene: Scene) -> None:
-    asked = 2.0**30
-    usual = scene.wait(lambda: scene.target("killed").get("memory", 0.0) >= 1.2 * asked, "the kill to be seen")
-    assert usual
+def test_after_oom_kills_the_vpas_own_bump_up_ratio_raises_memory_more_than_the_default(scene: Scene) -> None:
+    gib = 2.0**30
+    is_raised = scene.wait(lambda: scene.target("killed").get("memory", 0.0) >= 1.2 * gib, "the kill to be seen")
+    assert is_raised
     scene.wait(
-        lambda: scene.target("killed-with-a-ratio").get("memory", 0.0) >= 3 * asked > scene.target("killed")["memory"],
-        "more where more is asked for",
+        lambda: scene.target("killed-with-a-ratio").get("memory", 0.0) >= 3 * gib > scene.target("killed")["memory"],
+        "a larger target with the larger ratio",
     )
 
 
-def test_checkpoints_of_vpas_that_are_gone_are_collected_whoever_wrote_them(scene: Scene) -> None:
+def test_checkpoints_without_a_vpa_are_deleted_even_if_others_wrote_them(scene: Scene) -> None:
     custom, where = scene.cluster.custom, (API_GROUP, API_VERSION, scene.namespace, CHECKPOINTS)
     kind = {"apiVersion": f"{API_GROUP}/{API_VERSION}", "kind": "VerticalPodAutoscalerCheckpoint"}
     body = {**kind, "metadata": {"name": "test"}, "spec": {"vpaObjectName": "some-vpa"}}
@@ -108,14 +108,14 @@ def test_checkpoints_of_vpas_that_are_gone_are_collected_whoever_wrote_them(scen
         listed = custom.list_namespaced_custom_object(*where)["items"]
         return all(found["metadata"]["name"] != "test" for found in listed)
 
-    scene.wait(gone, "it to be collected")
+    scene.wait(gone, "the checkpoint to be deleted")
 
 
-def test_after_a_restart_what_was_known_is_loaded_and_the_bounds_are_no_wider(scene: Scene) -> None:
+def test_after_a_restart_the_history_is_loaded_and_the_bounds_are_no_wider(scene: Scene) -> None:
     scene.wait(lambda: scene.provided("serves"), "a recommendation")
 
     def bounds() -> tuple[int, int]:
-        """In whole cores, as that suite has it."""
+        """In whole cores, as in that suite."""
         lower, upper = (scene.target("serves", bound=bound)["cpu"] for bound in ("lowerBound", "upperBound"))
         return math.ceil(lower), math.ceil(upper)
 
@@ -123,9 +123,9 @@ def test_after_a_restart_what_was_known_is_loaded_and_the_bounds_are_no_wider(sc
     assert scene.server is not None
     scene.server.stop()
     scene.start("--only-namespace", scene.namespace, *OPTIONS)
-    told = scene.vpa("serves")["metadata"]["generation"]
+    generation = scene.vpa("serves")["metadata"]["generation"]
     scene.patch_vpa("serves", {"spec": {"updatePolicy": {"updateMode": "Initial"}}})
-    scene.wait(lambda: scene.vpa("serves")["status"]["observedGeneration"] > told, "a word after the restart")
+    scene.wait(lambda: scene.vpa("serves")["status"]["observedGeneration"] > generation, "a status after the restart")
     after = bounds()
     assert after[0] >= before[0]
     assert after[1] <= before[1]

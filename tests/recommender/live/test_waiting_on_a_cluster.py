@@ -1,4 +1,4 @@
-"""The real API server takes the resize of a pod that has no node, and of no other; its scheduler then finds it one."""
+"""The real API server resizes a pod without a node, and no other one; the real scheduler then places it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.recommender.live.scene import Scene
 
 GIB = 2.0**30
 TOO_LARGE = {"cpu": "120", "memory": "300Gi"}
-"""For any node there is."""
+"""For any node of the cluster."""
 
 
 @pytest.fixture(scope="module")
@@ -37,23 +37,23 @@ def pods(scene: Scene, app: str) -> list[Pod]:
     return [read_pod(each) for each in raw["items"]]
 
 
-def test_a_pod_that_fits_nowhere_is_placed_once_it_asks_for_what_is_recommended(scene: Scene) -> None:
-    large = Case({"main": Container(TOO_LARGE, limits={"memory": "300Gi"})}, spec=INITIAL_MODE)
+def test_a_pod_that_fits_no_node_is_placed_once_it_is_resized_to_its_recommendation(scene: Scene) -> None:
+    large = Case({"main": Container(TOO_LARGE, limits={"memory": "300Gi"})}, spec=AT_CREATION)
     scene.cluster.apply(scene.deployment("large", large), scene.deployment("off", large))
     scene.wait(lambda: len(pods(scene, "large")) == len(pods(scene, "off")) == 1, "pods")
     scene.create_vpa(large.vpa("large"), before=published_status())
     scene.create_vpa(Case().vpa("off"), before=published_status())
     scene.start("--resize-waiting")
     scene.wait(lambda: pods(scene, "large")[0].node, "the pod to be placed")
-    (now,) = pods(scene, "large")
-    assert (now.containers[0].requests, now.containers[0].limits[MEMORY]) == ((3.0, 5.0 * GIB), 5.0 * GIB)
+    (placed,) = pods(scene, "large")
+    assert (placed.containers[0].requests, placed.containers[0].limits[MEMORY]) == ((3.0, 5.0 * GIB), 5.0 * GIB)
     assert scene.server is not None
     scene.wait(lambda: metric(scene.server, "phasewise_waiting_pods_resized_total") == 1, "it to be counted")
-    (other,) = pods(scene, "off")
-    assert (other.node, other.containers[0].requests[CPU]) == ("", 120.0)
+    (off,) = pods(scene, "off")
+    assert (off.node, off.containers[0].requests[CPU]) == ("", 120.0)
 
 
-def test_nothing_of_a_pod_is_changed_that_has_a_node_by_now_nor_of_another_of_its_name(scene: Scene) -> None:
+def test_a_resize_is_refused_for_a_placed_pod_and_for_another_pod_of_the_same_name(scene: Scene) -> None:
     api = connect(install(scene.cluster), user_agent="waiting")
     one_core = resources({"cpu": "1"})
     create_pod(scene.cluster, scene.namespace, "placed", pod_spec(scene.selector, one_core))
@@ -61,16 +61,16 @@ def test_nothing_of_a_pod_is_changed_that_has_a_node_by_now_nor_of_another_of_it
     gates = [{"name": "example.com/gate"}]
     create_pod(scene.cluster, scene.namespace, "gated", pod_spec(scene.selector, one_core, schedulingGates=gates))
 
-    def seen(name: str) -> Pod:
+    def read(name: str) -> Pod:
         raw = scene.cluster.core.read_namespaced_pod(name, scene.namespace)
         return read_pod(scene.cluster.client().sanitize_for_serialization(raw))
 
-    scene.wait(lambda: seen("placed").node, "the pod to be placed")
+    scene.wait(lambda: read("placed").node, "the pod to be placed")
     half = [Change(0, REQUESTS, CPU, 0.5)]
-    for pod in (seen("placed"), replace(seen("waits"), uid="another")):
+    for pod in (read("placed"), replace(read("waits"), uid="another")):
         with pytest.raises(Invalid):
             resize_waiting(api, pod, half)
     for name in ("waits", "gated"):
-        resize_waiting(api, seen(name), half)
-    have = {name: seen(name).containers[0].requests[CPU] for name in ("placed", "waits", "gated")}
-    assert have == {"placed": 1.0, "waits": 0.5, "gated": 0.5}
+        resize_waiting(api, read(name), half)
+    cores = {name: read(name).containers[0].requests[CPU] for name in ("placed", "waits", "gated")}
+    assert cores == {"placed": 1.0, "waits": 0.5, "gated": 0.5}

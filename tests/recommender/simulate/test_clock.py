@@ -1,4 +1,4 @@
-"""Containers merged by time."""
+"""Traces merged by time into rounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.recommender.simulate.worked import START, trace
 NAN = float("nan")
 
 
-def test_two_runs_that_overlap_are_told_of_side_by_side() -> None:
+def test_overlapping_runs_share_rounds() -> None:
     two = [trace([1, 1, 1]), trace([1, 1], start=START + 10)]
     found = [(r.now_s - START, r.numbers.tolist(), r.positions.tolist(), r.began, r.ended) for r in rounds(two, 10.0)]
     assert found == [
@@ -23,17 +23,17 @@ def test_two_runs_that_overlap_are_told_of_side_by_side() -> None:
     ]
 
 
-def test_in_a_gap_nothing_is_told_and_hours_without_a_run_have_no_rounds() -> None:
+def test_gaps_and_hours_without_a_run_have_no_rounds() -> None:
     found = list(rounds([trace([1, NAN, 1]), trace([1], start=START + 10_000)], 10.0))
     assert [r.now_s - START for r in found] == [0, 20, 30, 10_000, 10_010]
 
 
-def test_a_sample_between_two_rounds_is_told_in_the_later_one() -> None:
+def test_a_sample_between_two_rounds_belongs_to_the_later_one() -> None:
     found = list(rounds([trace([1, 1], start=START + 3)], 10.0))
     assert [r.now_s - START for r in found] == [10, 20, 30]
 
 
-def test_of_a_finer_trace_each_sample_has_a_round_of_its_own() -> None:
+def test_each_sample_of_a_finer_trace_has_a_round_of_its_own() -> None:
     found = list(rounds([trace([1, 2, 3, 4], start=START + 1, step_s=5.0)], 10.0))
     assert [(r.now_s - START, r.positions.tolist()) for r in found] == [
         (10, [0]),
@@ -48,10 +48,10 @@ def test_of_a_finer_trace_each_sample_has_a_round_of_its_own() -> None:
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5),
     starts=st.lists(st.integers(0, 60), min_size=5, max_size=5),
 )
-def test_every_sample_is_told_once_and_every_run_begins_and_ends_once(lengths: list[int], starts: list[int]) -> None:
+def test_every_sample_is_in_one_round_and_every_run_begins_and_ends_once(lengths: list[int], starts: list[int]) -> None:
     traces = [trace([1.0] * n, start=START + s) for n, s in zip(lengths, starts, strict=False)]
     found = list(rounds(traces, 10.0))
-    told = sorted((who, at) for r in found for who, at in zip(r.numbers.tolist(), r.positions.tolist(), strict=True))
-    assert told == [(who, at) for who, trace_ in enumerate(traces) for at in range(len(trace_.series))]
-    assert sorted(who for r in found for who in r.began) == sorted(who for r in found for who in r.ended)
+    samples = sorted((run, at) for r in found for run, at in zip(r.numbers.tolist(), r.positions.tolist(), strict=True))
+    assert samples == [(run, at) for run, trace_ in enumerate(traces) for at in range(len(trace_.series))]
+    assert sorted(run for r in found for run in r.began) == sorted(run for r in found for run in r.ended)
     assert np.all(np.diff([r.now_s for r in found]) >= 0)

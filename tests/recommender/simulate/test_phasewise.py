@@ -1,4 +1,4 @@
-"""The engine over recorded traces: what it is told, and what it makes of it."""
+"""The engine on recorded traces: what it gets of them, and the allocations that follow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bundled() -> PhaseModel:
 
 
 def runs(number: int, samples: int = 40) -> list[Trace]:
-    """One after the other, of one class: 0.5 cores of 1, half a GiB of 4."""
+    """Consecutive runs of one class, which use 0.5 of 1 core and 0.5 of 4 GiB."""
     found = []
     for i in range(number):
         one = trace([0.5] * samples, name=f"run-{i}", start=START + i * (samples + 2) * int(STEP_S), workload="w")
@@ -38,38 +38,40 @@ def runs(number: int, samples: int = 40) -> list[Trace]:
     return found
 
 
-def played(traces: list[Trace], *of: PhaseModel, resizes_waiting: bool = False) -> tuple[list[Outcome], Phasewise]:
-    by = replace(rules(20.0), resizes_waiting=resizes_waiting)
-    engine = Phasewise(traces, [of[i % len(of)] for i in range(len(traces))], by, STEP_S, 6, Options(), Classes())
-    return play(traces, engine, by, STEP_S), engine
+def played(traces: list[Trace], *model: PhaseModel, resizes_waiting: bool = False) -> tuple[list[Outcome], Phasewise]:
+    setup = replace(rules(20.0), resizes_waiting=resizes_waiting)
+    engine = Phasewise(
+        traces, [model[i % len(model)] for i in range(len(traces))], setup, STEP_S, 6, Options(), Classes()
+    )
+    return play(traces, engine, setup, STEP_S), engine
 
 
-def test_the_same_traces_give_the_same_bits(bundled: PhaseModel) -> None:
+def test_the_same_traces_give_the_same_allocations_bit_for_bit(bundled: PhaseModel) -> None:
     first, second = (played(runs(3), bundled)[0] for _ in range(2))
     assert [(one.positions, one.amounts) for one in first] == [(one.positions, one.amounts) for one in second]
 
 
 def test_a_run_gets_less_than_was_declared_once_runs_of_its_class_have_ended(bundled: PhaseModel) -> None:
-    kept, engine = played(runs(6), bundled)
+    outcomes, engine = played(runs(6), bundled)
     assert engine.problems == {}
-    assert min(cpu for cpu, _ in kept[-1].amounts) < 1.0
-    assert all(np.isfinite(one.amounts).all() for one in kept)
+    assert min(cpu for cpu, _ in outcomes[-1].amounts) < 1.0
+    assert all(np.isfinite(one.amounts).all() for one in outcomes)
 
 
-def test_one_that_waits_for_its_node_has_what_its_class_needs_before_its_first_sample(bundled: PhaseModel) -> None:
-    """From the second run on, of CPU; of memory once three runs promise it."""
+def test_a_waiting_run_has_what_its_class_needs_before_its_first_sample(bundled: PhaseModel) -> None:
+    """CPU from the second run on; memory once three runs have ended."""
     traces = [Trace(one.series, 0) for one in runs(5)]
-    begins = [kept.amounts[0] for kept in played(traces, bundled, resizes_waiting=True)[0]]
-    assert [cpu_cores < 1.0 for cpu_cores, _ in begins] == [False, True, True, True, True]
-    assert [memory_bytes < 4.0 * GIB for _, memory_bytes in begins] == [False, False, False, True, True]
-    assert [kept.amounts[0] for kept in played(traces, bundled)[0]] == [(1.0, 4.0 * GIB)] * 5
+    at_start = [outcome.amounts[0] for outcome in played(traces, bundled, resizes_waiting=True)[0]]
+    assert [cpu_cores < 1.0 for cpu_cores, _ in at_start] == [False, True, True, True, True]
+    assert [memory_bytes < 4.0 * GIB for _, memory_bytes in at_start] == [False, False, False, True, True]
+    assert [outcome.amounts[0] for outcome in played(traces, bundled)[0]] == [(1.0, 4.0 * GIB)] * 5
 
 
 TRAIN, EVALUATE = 0.12, 0.95
 
 
 def epochs(number: int, start: int, pace: float) -> Trace:
-    """Loading, while memory rises, then three epochs that train on a tenth of a core and evaluate on a whole one."""
+    """Loading, while memory rises, then three epochs that train on 0.12 cores and evaluate on 0.95."""
     load, train = round(20 * pace), round(24 * pace)
     cpu = [0.03] * load + ([TRAIN] * train + [EVALUATE] * 5) * 3
     memory = [*np.linspace(0.3, 1.0, load), *[0.8] * (3 * (train + 5))]
@@ -77,37 +79,37 @@ def epochs(number: int, start: int, pace: float) -> Trace:
     return Trace(one.series, int(decision_positions(one.series.present, 6, 3)[0]))
 
 
-def test_each_epoch_trains_on_little_and_has_its_core_before_it_evaluates(bundled: PhaseModel) -> None:
-    """With no more than twelve changes of CPU an hour, however often memory rises, and whatever the pace of runs."""
+def test_cpu_is_low_while_an_epoch_trains_and_raised_before_it_evaluates(bundled: PhaseModel) -> None:
+    """Within twelve changes of CPU an hour, however often memory rises and whatever the pace of runs."""
     traces, start = [], START
     for number, pace in enumerate([1.0, 1.1, 0.9, 1.05, 0.95, 1.1, 0.9, 1.0]):
         traces.append(epochs(number, start, pace))
         start += (len(traces[-1].series) + 2) * int(STEP_S)
-    kept, _ = played(traces, bundled)
-    last, used = kept[-1], traces[-1].series.usage[:, CPU]
+    outcomes, _ = played(traces, bundled)
+    last, used = outcomes[-1], traces[-1].series.usage[:, CPU]
     since = np.searchsorted(last.positions, np.arange(len(used)), side="right") - 1
     had = np.where(since >= 0, np.array(last.amounts)[since, CPU], np.nan)
     trains = used == TRAIN
     began = np.flatnonzero((used[1:] == EVALUATE) & trains[:-1]) + 1
-    assert (had[began] >= EVALUATE).all(), "raised ahead of each of them"
-    assert (had[trains] < 2 * TRAIN).mean() > 0.5, "and low before that"
+    assert (had[began] >= EVALUATE).all(), "raised before each evaluation"
+    assert (had[trains] < 2 * TRAIN).mean() > 0.5, "low while it trains"
 
 
-def test_a_run_gets_what_earlier_ones_would_have_needed_for_its_input(bundled: PhaseModel) -> None:
-    """The last of six runs, whose inputs all were of one size, has twice as much to do, and needs that much."""
-    small = [with_facts(one, RunFacts(input_size=1e4 * (1 + number))) for number, one in enumerate(runs(6))]
+def test_a_run_with_a_large_input_gets_more_memory_than_one_of_unknown_size(bundled: PhaseModel) -> None:
+    """Memory of five runs grew with their input; the sixth has the largest input, or one of unknown size."""
+    sized = [with_facts(one, RunFacts(input_size=1e4 * (1 + number))) for number, one in enumerate(runs(6))]
     grown = [
         Trace(replace(one.series, usage=one.series.usage * [1.0, 1 + number]), one.first)
-        for number, one in enumerate(small)
+        for number, one in enumerate(sized)
     ]
     last = grown.pop()
-    twice, silent = (
+    large, unknown = (
         played([*grown, with_facts(last, RunFacts(input_size=size))], bundled)[0][-1] for size in (6e4, math.nan)
     )
-    assert max(memory for _, memory in twice.amounts) > max(memory for _, memory in silent.amounts)
+    assert max(memory for _, memory in large.amounts) > max(memory for _, memory in unknown.amounts)
 
 
-def test_a_run_that_asks_for_devices_keeps_more_memory(bundled: PhaseModel) -> None:
+def test_a_run_that_requests_devices_keeps_more_memory(bundled: PhaseModel) -> None:
     with_devices, without = (
         played([with_facts(one, RunFacts(devices=devices)) for one in runs(9)], bundled)[0][-1]
         for devices in (8.0, 0.0)
@@ -120,13 +122,13 @@ def with_facts(one: Trace, facts: RunFacts) -> Trace:
 
 
 def learned(facts: RunFacts) -> bool:
-    """Whether the last of seven runs of a class has less than was declared; of the six before it this was told."""
+    """Whether the last of seven runs of a class gets less than declared; the six before it have these facts."""
     *earlier, last = (one.series for one in runs(7))
     known = [replace(one, facts=facts) for one in earlier]
     return class_peaks([Trace(one, 0) for one in [*known, last]], STEP_S)[-1].amounts[0][MEMORY] < 4 * GIB
 
 
-def test_a_run_that_had_not_ended_teaches_its_class_nothing() -> None:
+def test_a_class_learns_nothing_from_a_run_that_has_not_ended() -> None:
     assert learned(RunFacts()) and learned(RunFacts(started_s=START, finished_s=START + 400))
     assert not learned(RunFacts(started_s=START))
 
@@ -139,69 +141,67 @@ def test_a_run_that_had_not_ended_teaches_its_class_nothing() -> None:
         (RunFacts(START - 60), None),
     ],
 )
-def test_the_engine_is_told_how_a_run_began_and_ended(
-    bundled: PhaseModel, facts: RunFacts, ended: Ended | None
-) -> None:
+def test_start_and_end_of_a_run_reach_the_engine(bundled: PhaseModel, facts: RunFacts, ended: Ended | None) -> None:
     one = with_facts(runs(1)[0], facts)
     engine = Phasewise([one], [bundled], rules(20.0), STEP_S, 6, Options(), Classes())
-    told = RoundInput(
+    observed = RoundInput(
         Round(START + 400.0, *2 * [np.empty(0, np.int64)], [], [0]), np.empty((0, 2)), [], np.ones((1, 2)), []
     )
-    (running,) = engine._changed_containers(told).values()
+    (running,) = engine._changed_containers(observed).values()
     assert running is not None
     assert (running.ended, running.finished) == (ended, ended is not None)
     assert running.started_s == (START if ended and ended.exit_code == 0 else START - 60)
 
 
-def test_nothing_is_recommended_that_no_node_has(bundled: PhaseModel) -> None:
+def test_no_target_exceeds_the_largest_node(bundled: PhaseModel) -> None:
     small = RunFacts(allocatable=(8.0, 5 * GIB))
-    calm = runs(1)[0]
-    calm.series.usage[30:, MEMORY] *= 9  # 4.5 GiB, above what was declared
-    kept, _ = played([with_facts(calm, small)], bundled)
-    assert max(memory for _, memory in kept[0].amounts) <= 5 * GIB
+    run = runs(1)[0]
+    run.series.usage[30:, MEMORY] *= 9  # 4.5 GiB, above what was declared
+    outcomes, _ = played([with_facts(run, small)], bundled)
+    assert max(memory for _, memory in outcomes[0].amounts) <= 5 * GIB
 
 
-def test_each_run_is_played_by_its_own_model_as_if_all_were_under_that_one(bundled: PhaseModel) -> None:
-    """What CPU is wanted of a run without a class goes by its model alone."""
+def test_a_run_is_played_with_its_own_model_as_if_all_runs_had_it(bundled: PhaseModel) -> None:
+    """The CPU target of a run without a class depends on its model alone."""
     other = replace(bundled, graph=PhaseGraph(bundled.detector.n_phases + 1))
-    traces = [strange(number) for number in range(6)]
+    traces = [erratic(number) for number in range(6)]
     mixed, by_one, by_other = (played(traces, *of)[0] for of in ((bundled, other), (bundled,), (other,)))
     alone = [(by_one, by_other)[number % 2][number] for number in range(6)]
     assert [(one.positions, one.amounts) for one in mixed] == [(one.positions, one.amounts) for one in alone]
     assert [one.amounts for one in by_one] != [one.amounts for one in by_other]
 
 
-def strange(number: int) -> Trace:
-    """A run of no class whose use jumps about."""
+def erratic(number: int) -> Trace:
+    """A run without a class whose usage jumps."""
     levels = np.random.default_rng(number).choice([0.1, 0.5, 2.0], 20)
-    one = trace(np.repeat(levels, 10).tolist(), name=f"strange-{number}")
+    one = trace(np.repeat(levels, 10).tolist(), name=f"erratic-{number}")
     return Trace(one.series, int(decision_positions(one.series.present, 6, 3)[0]))
 
 
-def test_what_a_class_has_taught_is_known_to_all_models(bundled: PhaseModel) -> None:
-    """Every other run has a model of its own: the last is given less than was declared as with one model for all."""
-    kept, _ = played(runs(6), bundled, models.load(models.BUNDLED))
+def test_what_a_class_has_learned_is_shared_by_all_models(bundled: PhaseModel) -> None:
+    """Every other run has another model; the last one is allocated the same as with one model for all."""
+    outcomes, _ = played(runs(6), bundled, models.load(models.BUNDLED))
     alone, _ = played(runs(6), bundled)
-    assert kept[-1].amounts == alone[-1].amounts
+    assert outcomes[-1].amounts == alone[-1].amounts
 
 
-def test_a_kill_is_told_to_the_engine_and_raises_what_it_says(bundled: PhaseModel) -> None:
-    calm = runs(1)[0]
-    calm.series.usage[30:, MEMORY] *= 12  # 6 GiB, above what was declared
-    kept, engine = played([calm], bundled)
-    assert kept[0].marks["killed"] and engine.problems == {}
-    assert kept[0].amounts[-1][1] >= 6 * 2**30
+def test_a_simulated_oom_kill_raises_the_engines_target(bundled: PhaseModel) -> None:
+    run = runs(1)[0]
+    run.series.usage[30:, MEMORY] *= 12  # 6 GiB, above what was declared
+    outcomes, engine = played([run], bundled)
+    assert outcomes[0].marks["killed"] and engine.problems == {}
+    assert outcomes[0].amounts[-1][1] >= 6 * 2**30
 
 
-def test_what_earlier_runs_taught_serves_the_first_one_that_is_judged(bundled: PhaseModel) -> None:
-    """Alone it keeps the 4 GiB that were declared; after six runs of half a GiB it starts with little above that."""
+def test_what_was_learned_from_earlier_runs_serves_the_first_judged_run(bundled: PhaseModel) -> None:
+    """Alone it keeps the declared 4 GiB; after six runs of half a GiB it gets little more than that."""
     *earlier, last = (trace.series for trace in runs(7))
-    options, most = ReplayOptions(cycle_samples=6), {}
-    for known, history in (("alone", ()), ("after six", earlier)):
+    options, memory_gib = ReplayOptions(cycle_samples=6), {}
+    for case, history in (("alone", ()), ("after six", earlier)):
         cluster = Cluster(lambda _: bundled, options, rules(20.0), STEP_S, Options(), history)
         found, problems = play_rows([CLASS_PEAK, PHASEWISE], [last], cluster)
         assert problems == {} and list(found) == [last.container]
-        most[known] = {row: one.decisions[1][-1, MEMORY] / GIB for row, one in found[last.container].items()}
-    assert most["alone"] == {CLASS_PEAK: 4.0, PHASEWISE: 4.0}
-    assert most["after six"][CLASS_PEAK] == pytest.approx(0.5 * 1.15)
-    assert 0.5 < most["after six"][PHASEWISE] < 1.0
+        memory_gib[case] = {row: one.decisions[1][-1, MEMORY] / GIB for row, one in found[last.container].items()}
+    assert memory_gib["alone"] == {CLASS_PEAK: 4.0, PHASEWISE: 4.0}
+    assert memory_gib["after six"][CLASS_PEAK] == pytest.approx(0.5 * 1.15)
+    assert 0.5 < memory_gib["after six"][PHASEWISE] < 1.0

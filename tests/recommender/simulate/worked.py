@@ -1,4 +1,4 @@
-"""Traces small enough to be played by hand: a sample each 10 s, amounts in cores and GiB."""
+"""Traces for worked examples: a sample every 10 s, amounts in cores and GiB."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def trace(
 
 
 def recommended(gib: float, cpu_cores: float = 1.0, width: float = 0.01) -> ContainerRecommendation:
-    """A target, and bounds by so much to each side."""
+    """A target, with bounds at this relative distance on both sides."""
     target = (cpu_cores, gib * GIB)
     lower, upper = ((target[0] * factor, target[1] * factor) for factor in (1.0 - width, 1.0 + width))
     return ContainerRecommendation("main", target, lower, upper, target)
@@ -47,23 +47,23 @@ def rules(
 
 
 class Scripted(SimulatedRecommender):
-    """Says of the first trace what is written down for it, by the number of the round; keeps what it was told.
+    """Recommends for the first trace by a script, by the number of the round, and keeps what it observed.
 
     Parameters
     ----------
     at_start
-        What it says of it before it begins.
+        The recommendation before it begins.
     """
 
     def __init__(
-        self, lines: Mapping[int, ContainerRecommendation], at_start: ContainerRecommendation | None = None
+        self, script: Mapping[int, ContainerRecommendation], at_start: ContainerRecommendation | None = None
     ) -> None:
-        self._lines, self._at_start, self.told = lines, at_start, list[RoundInput]()
+        self._script, self._at_start, self.inputs = script, at_start, list[RoundInput]()
 
     def expect(self, now: Round, has: FloatArray) -> list[tuple[int, ContainerRecommendation]]:
         return [] if self._at_start is None else [(0, self._at_start)]
 
-    def recommend(self, told: RoundInput) -> list[tuple[int, ContainerRecommendation]]:
-        self.told.append(told)
-        line = self._lines.get(len(self.told) - 1)
-        return [] if line is None else [(0, line)]
+    def recommend(self, observed: RoundInput) -> list[tuple[int, ContainerRecommendation]]:
+        self.inputs.append(observed)
+        scripted = self._script.get(len(self.inputs) - 1)
+        return [] if scripted is None else [(0, scripted)]
