@@ -14,7 +14,7 @@ N_FEATURES = 2
 
 
 def nearest_peaks(
-    runs: list[Earlier], here: list[float], passed_s: float, ahead_s: list[float]
+    runs: list[EarlierRun], here: list[float], passed_s: float, ahead_s: list[float]
 ) -> list[list[tuple[float, float]]]:
     """For each run and time ahead: the squared distance of the nearest moment and the peak use after it."""
     points = np.array([point for run in runs for point in run.points], np.float32).reshape(-1, N_FEATURES)
@@ -30,7 +30,7 @@ def nearest_peaks(
 
 def test_the_peak_use_within_the_time_after_the_nearest_moment_is_found() -> None:
     """Nearest is the end of the second sample; within ten seconds comes the third, within twenty the fourth."""
-    run = Earlier([(0.0, 0.0), (1.0, 0.0), (2.0, 0.0), (3.0, 0.0)], [0.25, 0.25, 0.5, 2.0], 10.0)
+    run = EarlierRun([(0.0, 0.0), (1.0, 0.0), (2.0, 0.0), (3.0, 0.0)], [0.25, 0.25, 0.5, 2.0], 10.0)
     assert nearest_peaks([run], [1.25, 0.0], 0.0, [10.0, 20.0]) == [[(0.0625, 0.5), (0.0625, 2.0)]]
     assert nearest_peaks([run], [1.25, 0.0], 10.0, [10.0]) == [[(0.0625, 2.0)]], "ten seconds have passed since"
     assert nearest_peaks([run], [], 0.0, [10.0, 40.0]) == [[(0.0, 0.25), (0.0, 2.0)]], "no sample: found by age"
@@ -50,7 +50,7 @@ def test_the_kernel_agrees_with_the_reference(
     passed_s: int,
     ahead: list[int],
 ) -> None:
-    earlier = [Earlier([p for p, _ in samples], [cores for _, cores in samples], step_s) for samples, step_s in runs]
+    earlier = [EarlierRun([p for p, _ in samples], [cores for _, cores in samples], step_s) for samples, step_s in runs]
     found = nearest_peaks(earlier, here, float(passed_s), [float(one) for one in ahead])
     for run, row in zip(earlier, found, strict=True):
-        assert row == [pytest.approx(after(run, here, float(passed_s), float(one))) for one in ahead]
+        assert row == [pytest.approx(naive_peak_after(run, here, float(passed_s), float(one))) for one in ahead]

@@ -65,8 +65,8 @@ WATCHED = [
 ]
 
 ACTS: Mapping[Right, Act] = {
-    Right("get", "", "pods/log"): read_a_log,
-    Right("patch", "", "pods/resize"): resize_one_that_waits,
+    Right("get", "", "pods/log"): read_pod_log,
+    Right("patch", "", "pods/resize"): resize_waiting_pod,
     Right("get", "*", "*/scale"): look_up_scale,
     Right("list", "metrics.k8s.io", "pods"): read_metrics,
     Right("get", VPA_GROUP, VPAS): write_outdated_vpa,
@@ -133,7 +133,7 @@ def stage(
 def test_a_missing_right_to_watch_is_named_and_the_watch_recovers_with_it(stage: Stage, right: Right) -> None:
     with contextlib.ExitStack() as stack:
         with stage.account.without(right):
-            is_missed = stack.enter_context(watched(stage))
+            is_missed = stack.enter_context(run_watches(stage))
             wait_until(is_missed, f"an error that names the right to {right}", every_s=0.05)
         wait_until(lambda: not is_missed(), f"the watch to recover with the right to {right}", every_s=0.05)
 
@@ -145,7 +145,7 @@ def test_a_missing_right_to_act_is_named_and_the_act_succeeds_with_it(stage: Sta
     with stage.account.without(right):
         with pytest.raises(Forbidden) as refusal:
             attempt()
-        assert stage.refused in str(refusal.value)
+        assert stage.refusal in str(refusal.value)
     try:
         attempt()
     except Forbidden:

@@ -36,7 +36,7 @@ def test_a_vpa_without_a_recommendation_is_counted_and_logged_every_half_hour(ca
     assert "ns/job: no recommendation for 30 minutes: there are no usage metrics" in caplog.text
     assert update_at(UNSERVED_AFTER_S + 15.0, state_with()) == (0, 1.0)
     assert update_at(2 * UNSERVED_AFTER_S, state_with()) == (1, 1.0)
-    assert update_at(2 * UNSERVED_AFTER_S + 15.0, state_with(standing())) == (0, 0.0)
+    assert update_at(2 * UNSERVED_AFTER_S + 15.0, state_with(published_status())) == (0, 0.0)
     assert update_at(2 * UNSERVED_AFTER_S + 30.0, state_with()) == (0, 0.0), "its time starts again"
 
 

@@ -38,7 +38,7 @@ def pods(scene: Scene, app: str) -> list[Pod]:
 
 
 def test_a_pod_that_fits_no_node_is_placed_once_it_is_resized_to_its_recommendation(scene: Scene) -> None:
-    large = Case({"main": Container(TOO_LARGE, limits={"memory": "300Gi"})}, spec=AT_CREATION)
+    large = Case({"main": Container(TOO_LARGE, limits={"memory": "300Gi"})}, spec=INITIAL_MODE)
     scene.cluster.apply(scene.deployment("large", large), scene.deployment("off", large))
     scene.wait(lambda: len(pods(scene, "large")) == len(pods(scene, "off")) == 1, "pods")
     scene.create_vpa(large.vpa("large"), before=published_status())

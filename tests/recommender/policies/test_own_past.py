@@ -130,7 +130,7 @@ STAGE = st.lists(st.one_of(LEVELS, st.just(math.nan)), min_size=1, max_size=5)
 def test_forecasts_agree_with_the_reference(stages: list[list[float]], cycles: int, extra: int, ahead: int) -> None:
     cycle = [cores for stage in stages for cores in stage]
     cpu_cores = [*cycle * cycles, *cycle[:extra]]
-    expected = looked(cpu_cores, ahead, SEGMENTS)
+    expected = naive_own_past(cpu_cores, ahead, SEGMENTS)
     assert forecast(cpu_cores, ahead) == (None if expected is None else (expected[0], [expected[1]]))
 
 
