@@ -49,13 +49,6 @@ class EqualShareReference:
     now_s: float = 0.0
     _jobs: dict[str, _ReferenceJob] = field(default_factory=dict)
 
-    def follow_clock(self, now_s: float) -> None:
-        """After a clock was set back, continue from now with the work done so far."""
-        for job in self._jobs.values():
-            if job.ended_s <= self.now_s:
-                job.ended_s = min(job.ended_s, now_s)
-        self.now_s = min(self.now_s, now_s)
-
     def arrive(self, name: str, worker: int, done_core_s: float = 0.0) -> None:
         """Add a job with the work that it has already done."""
         self._jobs[name] = _ReferenceJob(worker, done_core_s)
@@ -133,11 +126,6 @@ class FairQueue:
     _whole: dict[str, Sequence[Stage]] = field(default_factory=dict)
     _used: Mapping[str, float] = field(default_factory=dict)
     _order: Sequence[str] = ()
-
-    def follow_clock(self, now_s: float) -> None:
-        """After a clock was set back, continue from now."""
-        if self._reference is not None:
-            self._reference.follow_clock(now_s)
 
     def weights(self, now_s: float, cpu_cores: float, jobs: Mapping[str, RunningJob]) -> Mapping[str, float]:
         """CPU weights of the present jobs; equal if any of them has no forecast."""

@@ -164,7 +164,6 @@ class Shares:
         """After a clock was set back, move times that now lie in the future to now, or they would hold until then."""
         for node in self._nodes.values():
             node.flowcon.follow_clock(now_s)
-            node.queue.follow_clock(now_s)
         for known in self._containers.values():
             known.changed_s, known.evaluated_s = min(known.changed_s, now_s), min(known.evaluated_s, now_s)
         self._node_changed_s = {name: min(changed_s, now_s) for name, changed_s in self._node_changed_s.items()}

@@ -228,6 +228,18 @@ def test_samples_from_the_future_and_invalid_numbers_do_not_count() -> None:
     assert known[SLOW].measured is None
 
 
+def test_after_a_clock_was_set_back_by_an_hour_samples_and_losses_count_again() -> None:
+    driver = SharesDriver(FAST, SLOW)
+    for step in range(4):
+        driver.step({FAST: 3.5, SLOW: 0.5}, {FAST: 10.0 - step, SLOW: 10.0 - step})
+    driver.now_s -= 3600.0
+    driver.shares.follow_clock(driver.now_s)
+    for step in range(4, 16):
+        (node,) = driver.step({FAST: 3.5, SLOW: 0.5}, {FAST: 10.0 - step, SLOW: 6.0})
+    assert node.held_back.tolist() == [True, False], "the samples show who uses its entitlement"
+    assert node.weights[1] == 0.25, "the floor: it has stopped learning"
+
+
 def test_a_node_that_is_no_longer_shared_and_a_container_that_left_are_forgotten() -> None:
     driver = SharesDriver(FAST, SLOW)
     driver.shares.place(SLOW, sharing(SLOW, ""), math.nan, driver.now_s)
