@@ -37,7 +37,7 @@ from placement_bench.worlds import pod_json as worlds_pod
 from recommender.cli.common import run
 from recommender.contention.phasewise import MoveOptions
 from tests.extender.dashboard import scenes
-from tests.extender.gangs.herds import NOON_S, decided, gang, node, pod_json, said
+from tests.extender.gangs.herds import NOON_S, decided, gang, messages, node, pod_json
 from tests.extender.options.every_scoring_option import scores
 from tests.extender.options.stage import COMMANDS, LATE_S, SOON_S, Stage, asked, soon_asked, which_server
 from tests.fakes.served_commands import PlayedApi
@@ -161,7 +161,7 @@ def bind_within_s(stage: Stage) -> None:
 
     assert [goes(after_s) for after_s in (400.0, 700.0)] == [False, True]
     incomplete = gang("short", 3)[:2]
-    notes = said(decided(incomplete, others, 15.0, incomplete_s=patience.incomplete_s))
+    notes = messages(decided(incomplete, others, 15.0, incomplete_s=patience.incomplete_s))
     assert notes["short"].startswith(INCOMPLETE), "after ten seconds, whatever --bind-within says"
 
 
