@@ -52,7 +52,7 @@ def test_dashboards_have_different_uids_and_panels_that_do_not_overlap() -> None
 
 
 def test_an_override_of_a_panel_matches_some_of_its_series_and_gives_them_their_own_axis() -> None:
-    """Grafana ignores an override without a match; on one axis with thousands of nodes, a 0 or 1 would be a flat line."""
+    """Grafana ignores overrides without a match; on an axis with thousands of nodes, a 0 or 1 would be a flat line."""
     panels = [panel for dashboard in dashboards().values() for panel in dashboard["panels"]]
     overrides = [(panel, each) for panel in panels for each in panel["fieldConfig"]["overrides"]]
     assert overrides

@@ -29,19 +29,19 @@ from recommender.live.health import _Server
 from recommender.live.service import Service
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, RunMemory
-from tests.fakes.command_line import Ended
+from tests.fakes.command_line import CommandResult
 from tests.fakes.records import a_vpa
-from tests.fakes.served_commands import PlayedApi, kubeconfig, played
+from tests.fakes.served_commands import FakeApi, fake_api, kubeconfig
 
 Json = dict[str, Any]
-Phasewise = Callable[..., Ended]
+Phasewise = Callable[..., CommandResult]
 
 
 @dataclass
 class Running:
     """A recommender at work, and the API server that it asks."""
 
-    api: PlayedApi
+    api: FakeApi
     service: Service
     endpoints: ThreadingHTTPServer
     election: LeaderElection | None
@@ -72,7 +72,7 @@ class Running:
 
     def times(self, method: str, part: str) -> int:
         """How often the API server was asked."""
-        return sum(asked == method and part in path for asked, path in self.api.asked)
+        return sum(asked == method and part in path for asked, path in self.api.requests)
 
     def asks(self, method: str, part: str, times: int = 1) -> bool:
         """Wait until the API server was asked for something so often."""
@@ -112,7 +112,7 @@ class Stage:
             endpoints.shutdown()
             endpoints.server_close()
 
-        with played(**(a_cluster() | objects)) as api, self.monkeypatch.context() as patch:
+        with fake_api(**(a_cluster() | objects)) as api, self.monkeypatch.context() as patch:
             patch.setattr("recommender.cli.recommender.run_until_stopped", until)
             patch.setattr("recommender.cli.recommender.warm_up", lambda *_: None)  # what a round needs it loads itself
             patch.setattr(_Server, "serve_forever", partialmethod(_Server.serve_forever, poll_interval=0.02))
@@ -224,7 +224,7 @@ def test_so_many_statuses_are_written_at_a_time(stage: Stage) -> None:
 
     def at_once(running: Running) -> int:
         running.asks("PATCH", "/verticalpodautoscalers/", times=len(vpas))
-        return running.api.most_writes
+        return running.api.max_concurrent_writes
 
     assert stage.run(at_once, "--update-worker-count", "1", verticalpodautoscalers=vpas) == 1
     assert stage.run(at_once, "--update-worker-count", "12", verticalpodautoscalers=vpas) > 1
@@ -249,13 +249,13 @@ def test_a_class_is_forgotten_after_so_long(stage: Stage) -> None:
 
 @pytest.mark.option("phasewise recommender", "--kubeconfig", "--context")
 def test_which_api_server_is_asked(stage: Stage) -> None:
-    with played(**a_cluster()) as one, played(**a_cluster()) as two:
+    with fake_api(**a_cluster()) as one, fake_api(**a_cluster()) as two:
         file = kubeconfig(stage.folder, one=one, two=two)
         stage.run(lambda running: running.rounds(1), "--kubeconfig", file)
-        assert one.asked and not two.asked
-        one.asked.clear()
+        assert one.requests and not two.requests
+        one.requests.clear()
         stage.run(lambda running: running.rounds(1), "--kubeconfig", file, "--context", "two")
-        assert two.asked and not one.asked
+        assert two.requests and not one.requests
 
 
 @pytest.mark.option("phasewise recommender", "--kube-api-qps", "--kube-api-burst")
@@ -268,7 +268,7 @@ def test_how_often_the_api_server_is_asked(stage: Stage) -> None:
 
         def probe(running: Running) -> bool:
             running.asks("PATCH", "/verticalpodautoscalers/", times=len(vpas))
-            asked = len(running.api.asked)
+            asked = len(running.api.requests)
             return asked > 1 + than_qps * (time.monotonic() - began_s)
 
         options = ("--kube-api-qps", qps, "--kube-api-burst", burst)

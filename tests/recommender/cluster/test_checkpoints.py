@@ -162,9 +162,9 @@ def test_those_that_waited_longest_come_first_until_the_time_is_up(
     def statuses() -> dict[ObjectKey, Any]:
         return {vpa: lambda vpa=vpa: asked.append(vpa.name) or {"app": status()} for vpa in vpas}
 
-    clock.per_look_s = 1.0
+    clock.per_call_s = 1.0
     assert ours.write(statuses(), clock() + 4).left == 3
-    clock.per_look_s, clock.now_s = 0.0, clock.now_s + 10
+    clock.per_call_s, clock.now_s = 0.0, clock.now_s + 10
     assert ours.write(statuses(), clock() + 1).left == 0
     assert "".join(asked) == "ab" + "cdeab"
     assert ours.write(statuses(), clock() - 1).left == 5, "the time is up before the first"

@@ -51,7 +51,7 @@ def test_a_token_that_no_header_may_hold_is_not_sent_and_not_shown(
         api.patch("/p", {})
     assert SECRET not in str(told.value)
     assert told.value.__suppress_context__
-    assert not server.asked
+    assert not server.requests
 
 
 def test_without_a_pod_or_a_kubeconfig_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_in_a_pod_it_speaks_as_the_service_account(
     assert api.server == f"https://127.0.0.1:{server.server.server_port}"
     with pytest.raises(errors.Unreachable):
         api.get("/p")
-    assert not server.asked, "nothing is sent to a server that cannot be trusted"
+    assert not server.requests, "nothing is sent to a server that cannot be trusted"
 
 
 def test_the_library_is_asked_who_we_are_once_a_second_and_anew_when_we_are_refused(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def says(*lines: str) -> tuple[int, dict[str, str], bytes]:
 
 def asked(server: FakeServer) -> list[tuple[str, dict[str, list[str]]]]:
     """Path and query of what the server was asked."""
-    urls = [urlsplit(path) for _, path, _, _ in server.asked]
+    urls = [urlsplit(path) for _, path, _, _ in server.requests]
     return [(url.path, parse_qs(url.query)) for url in urls]
 
 
@@ -106,7 +106,7 @@ def test_a_bad_pattern_is_said_once_asked_for_no_more_and_taken_up_again_when_it
     for round_s in (0.0, 60.0):
         told = source.take([a_pod("p", "(?P<loss>")], NOW_S + round_s)
         assert "the pattern of phasewise.dev/progress-log cannot be used" in told.problems["progress of ns/p"]
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     told = source.take([a_pod("p")], NOW_S + 120.0)
     assert not told.problems
     assert len(told.readings["ns", "p"]) == 1
@@ -166,7 +166,7 @@ def test_a_log_that_cannot_be_read_is_said_and_asked_for_ever_less_often(server:
     for at_s in range(0, 400, 12):
         told = source.take([a_pod("p")], NOW_S + at_s)
         assert "the kubelet does not answer" in told.problems["progress of ns/p"]
-        if len(server.asked) > len(asked_at):
+        if len(server.requests) > len(asked_at):
             asked_at.append(at_s)
     assert asked_at == [0, 24, 72, 168, 360]
     server.answers = [says("2026-01-01T00:00:00Z loss=1")]
@@ -179,7 +179,7 @@ def test_without_the_right_to_read_logs_it_asks_once_and_says_so(server: FakeSer
     for at_s in (0.0, 15.0, 290.0):
         told = source.take(pods, NOW_S + at_s)
         assert "cannot get resource" in told.problems["progress from logs"]
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     server.answers = [says("2026-01-01T00:00:00Z loss=1")]
     assert len(source.take(pods, NOW_S + 301).readings) == 5
 
@@ -202,7 +202,7 @@ def test_a_round_reads_for_a_bounded_time_and_goes_on_with_those_that_waited(ser
 
 def test_a_pod_that_does_not_run_yet_is_not_asked(server: FakeServer, api: Api) -> None:
     assert Timed(api).take([a_pod("p", running=False), a_pod("q", "false")], NOW_S).readings == {}
-    assert not server.asked
+    assert not server.requests
 
 
 def test_stages_and_checkpoints_are_read_from_logs_and_annotations(server: FakeServer, api: Api) -> None:

@@ -98,7 +98,7 @@ def test_a_server_that_says_nothing_is_silent_and_its_late_answer_goes_to_nobody
 def test_a_server_below_a_path_is_asked_there(server: FakeServer, tmp_path: Path) -> None:
     api = connect(kubeconfig(tmp_path / "c", f"{server.url}/clusters/a/"), user_agent="t")
     api.patch("/api/v1/p", {})
-    assert server.asked[0][1] == "/clusters/a/api/v1/p?fieldValidation=Ignore"
+    assert server.requests[0][1] == "/clusters/a/api/v1/p?fieldValidation=Ignore"
 
 
 def test_through_a_proxy_a_server_in_plain_http_is_asked_by_its_whole_address(
@@ -109,5 +109,5 @@ def test_through_a_proxy_a_server_in_plain_http_is_asked_by_its_whole_address(
     monkeypatch.delenv("no_proxy", raising=False)
     api = connect(kubeconfig(tmp_path / "c", "http://away.example:8001/clusters/a"), user_agent="t")
     api.patch("/api/v1/p", {})
-    assert server.asked[0][1] == "http://away.example:8001/clusters/a/api/v1/p?fieldValidation=Ignore"
-    assert server.asked[0][2]["Host"] == "away.example:8001"
+    assert server.requests[0][1] == "http://away.example:8001/clusters/a/api/v1/p?fieldValidation=Ignore"
+    assert server.requests[0][2]["Host"] == "away.example:8001"

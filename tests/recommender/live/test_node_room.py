@@ -19,7 +19,7 @@ from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.node_room import UNTOUCHED_AFTER_S, NodeRoom
 from recommender.records import CPU, MEMORY, ContainerRecommendation
-from tests.fakes.records import GIB, Records, a_vpa
+from tests.fakes.records import GIB, FakeView, a_vpa
 
 NOW_S = 1_000_000.0
 
@@ -55,7 +55,7 @@ def wanting(cores: float, lower: float | None = None, upper: float | None = None
 
 
 def most(spare: Mapping[str, float], state: VpaState, wanted: list[ContainerRecommendation]) -> float:
-    view = Records()
+    view = FakeView()
     view.left = {node: (cores, math.inf) for node, cores in spare.items()}
     room = NodeRoom(view)
     room.begin([state])
@@ -100,7 +100,7 @@ def test_memory_is_held_back_as_well_unless_its_limit_moves_along(limit: str | N
     policies = {"containerPolicies": [{"containerName": "main", "controlledValues": values}]}
     state = with_pods(on("n0", 1.0, **({} if limit is None else {"memory": limit})))
     state.vpa = read_vpa(a_vpa(resourcePolicy=policies))
-    view = Records()
+    view = FakeView()
     view.left = {"n0": (0.0, 0.5 * GIB)}
     room, wanted = NodeRoom(view), [ContainerRecommendation("main", *[(1.0, 4 * GIB)] * 4)]
     room.begin([state])
@@ -123,7 +123,7 @@ def test_pods_of_one_node_share_what_it_has_left() -> None:
 @pytest.mark.parametrize(("least", "given"), [({}, 0.9), ({"minReplicas": 1}, 0.2)])
 def test_what_the_updater_leaves_alone_takes_no_room_from_others_for_ever(least: dict[str, int], given: float) -> None:
     """Without `minReplicas` it resizes no single pod, unless its own flag says so: it is given some rounds for that."""
-    view = Records()
+    view = FakeView()
     view.left = {"n0": (1.0, math.inf)}
     left_alone = with_pods(on("n0", 0.2, "a"), name="a", **least)
     other = with_pods(on("n0", 0.2, "b"), name="b", minReplicas=1)
@@ -135,7 +135,7 @@ def test_what_the_updater_leaves_alone_takes_no_room_from_others_for_ever(least:
 
 
 def test_containers_of_which_nothing_is_recommended_hide_no_promise() -> None:
-    view = Records()
+    view = FakeView()
     view.left = {"n0": (1.0, math.inf)}
     with_sidecar = on("n0", 0.2, "a")
     beside = replace(with_sidecar.containers[0], name="off", requests=(1.0, GIB))
@@ -149,7 +149,7 @@ def test_containers_of_which_nothing_is_recommended_hide_no_promise() -> None:
 
 
 def test_what_one_was_promised_is_not_promised_to_the_next_one_until_it_wants_less() -> None:
-    view = Records()
+    view = FakeView()
     view.left = {"n0": (1.0, math.inf)}
     first, second = (with_pods(on("n0", 0.2, name), name=name) for name in ("a", "b"))
     room = NodeRoom(view)
@@ -168,7 +168,7 @@ def test_what_one_was_promised_is_not_promised_to_the_next_one_until_it_wants_le
 
 
 def test_nobody_is_looked_at_while_nobody_wants_more() -> None:
-    class Counting(Records):
+    class Counting(FakeView):
         looked = 0
 
         def spare(self, nodes: Collection[str], but: Collection[str] = ()) -> Mapping[str, Pair]:
@@ -192,7 +192,7 @@ VPAS = st.lists(st.tuples(st.integers(10, 1000), st.integers(10, 4000), st.integ
 def test_whatever_is_wanted_of_a_node_all_that_is_recommended_fits_it(
     vpas: list[tuple[int, int, int]], spare: float
 ) -> None:
-    view = Records()
+    view = FakeView()
     view.left = {"n0": (spare, math.inf)}
     room = NodeRoom(view)
     states: list[Any] = [

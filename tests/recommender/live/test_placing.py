@@ -19,12 +19,12 @@ from recommender.live.containers import RETENTION_ROUNDS, ContainerIndex, PodSel
 from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from recommender.records import Sample
-from tests.fakes.records import GIB, Records, a_pod, a_vpa
+from tests.fakes.records import GIB, FakeView, a_pod, a_vpa
 
 JOBS = ("a", "b", "c")
 
 
-def placing(records: Records) -> PodSelector:
+def placing(records: FakeView) -> PodSelector:
     return PodSelector(records, ContainerIndex())
 
 
@@ -49,7 +49,7 @@ def owners(placed: PodSelector, pods: int) -> dict[str, str | None]:
 
 
 def test_of_two_vpas_for_one_pod_the_first_has_it_and_the_second_once_it_is_alone() -> None:
-    records = Records()
+    records = FakeView()
     both, other = a_pod("pod-0"), a_pod("pod-1")
     records.pods = {"a": [both], "b": [both, other]}
     states = [VpaState(read_vpa(a_vpa(name))) for name in ("a", "b")]
@@ -65,7 +65,7 @@ def test_of_two_vpas_for_one_pod_the_first_has_it_and_the_second_once_it_is_alon
 
 
 def test_of_two_vpas_for_one_pod_the_one_that_is_off_does_not_count_however_old_it_is() -> None:
-    records = Records()
+    records = FakeView()
     records.pods = {"a": [a_pod("pod-0")], "b": [a_pod("pod-0")]}
     states = [VpaState(read_vpa(a_vpa("a", updatePolicy={"updateMode": "Off"}))), VpaState(read_vpa(a_vpa("b")))]
     placed = placing(records)
@@ -74,7 +74,7 @@ def test_of_two_vpas_for_one_pod_the_one_that_is_off_does_not_count_however_old_
 
 
 def test_where_the_pods_of_a_vpa_could_never_be_told_that_is_the_problem_and_not_that_there_are_none() -> None:
-    records = Records()
+    records = FakeView()
     records.pods, records.broken = {"a": [a_pod("pod-0")]}, {"a"}
     state = VpaState(read_vpa(a_vpa("a")))
     placed = placing(records)
@@ -89,7 +89,7 @@ def test_where_the_pods_of_a_vpa_could_never_be_told_that_is_the_problem_and_not
 
 
 def test_who_had_a_container_that_has_gone_is_known_for_some_rounds() -> None:
-    records, place = Records(), ContainerKey("ns", "pod-0", "main")
+    records, place = FakeView(), ContainerKey("ns", "pod-0", "main")
     records.pods = {"a": [a_pod("pod-0")]}
     state = VpaState(read_vpa(a_vpa("a")))
     placed = placing(records)
@@ -106,7 +106,7 @@ def test_who_had_a_container_that_has_gone_is_known_for_some_rounds() -> None:
 
 
 def test_who_had_a_container_that_has_gone_is_known_also_while_two_vpas_want_another_pod() -> None:
-    records, both = Records(), a_pod("pod-0")
+    records, both = FakeView(), a_pod("pod-0")
     records.pods = {"a": [both, a_pod("pod-1")], "b": [both]}
     states = [VpaState(read_vpa(a_vpa(name))) for name in ("a", "b")]
     placed = placing(records)
@@ -118,7 +118,7 @@ def test_who_had_a_container_that_has_gone_is_known_also_while_two_vpas_want_ano
 
 def test_metrics_of_a_pod_that_came_under_a_name_again_are_those_of_the_new_one() -> None:
     """Those of a StatefulSet keep their names."""
-    records, place = Records(), ContainerKey("ns", "pod-0", "main")
+    records, place = FakeView(), ContainerKey("ns", "pod-0", "main")
     first = a_pod("pod-0")
     again = replace(first, uid="another")
     state = VpaState(read_vpa(a_vpa("a")))
@@ -132,7 +132,7 @@ def test_metrics_of_a_pod_that_came_under_a_name_again_are_those_of_the_new_one(
 
 
 def test_samples_of_a_pod_that_has_finished_are_left_out_and_a_kill_of_it_is_not() -> None:
-    records, place = Records(), ContainerKey("ns", "pod-0", "main")
+    records, place = FakeView(), ContainerKey("ns", "pod-0", "main")
     records.pods = {"a": [replace(a_pod("pod-0"), phase="Failed")]}
     placed = placing(records)
     placed.select([VpaState(read_vpa(a_vpa("a")))], Report())
@@ -150,7 +150,7 @@ def told_of(placed: PodSelector, state: VpaState, pods: Sequence[Pod]) -> dict[I
 
 
 def test_the_engine_is_told_what_is_new_what_changed_and_what_is_gone_once_each() -> None:
-    state, placed = VpaState(read_vpa(a_vpa("a"))), placing(Records())
+    state, placed = VpaState(read_vpa(a_vpa("a"))), placing(FakeView())
     group, nothing = Group("ns", "a", "main"), (math.nan, math.nan)
     new = told_of(placed, state, [a_pod("pod-0"), a_pod("pod-1")])
     assert list(new) == [instance("pod-0"), instance("pod-1")]
@@ -165,7 +165,7 @@ def test_the_engine_is_told_what_is_new_what_changed_and_what_is_gone_once_each(
 
 
 def test_the_engine_is_told_how_a_run_ended_and_since_when_a_resize_waits() -> None:
-    state, placed = VpaState(read_vpa(a_vpa("a"))), placing(Records())
+    state, placed = VpaState(read_vpa(a_vpa("a"))), placing(FakeView())
     pod = a_pod("pod-0")
     (container,) = pod.containers
     waits = tuple(
@@ -184,7 +184,7 @@ def test_how_a_run_ended_is_told_once_also_of_a_pod_that_is_gone_by_then_and_of_
     None
 ):
     """A pod may finish while a round looks, which then takes it for running; in the next round it may be gone."""
-    state, placed = VpaState(read_vpa(a_vpa("a"))), placing(Records())
+    state, placed = VpaState(read_vpa(a_vpa("a"))), placing(FakeView())
     pod = a_pod("pod-0")
     container = replace(pod.containers[0], terminated=Termination("Completed", 5.0, 65.0, 0))
     ended = replace(pod, phase="Succeeded", containers=(container,))
@@ -201,7 +201,7 @@ def test_how_a_run_ended_is_told_once_also_of_a_pod_that_is_gone_by_then_and_of_
 
 @pytest.mark.parametrize("start", range(4))
 def test_what_is_kept_is_what_would_be_worked_out_anew(start: int) -> None:
-    chance, records, pods = np.random.default_rng(start), Records(), 6
+    chance, records, pods = np.random.default_rng(start), FakeView(), 6
     told: dict[Instance, Running | None] = {}
     states = {name: VpaState(read_vpa(a_vpa(name))) for name in JOBS}
     kept = placing(records)
@@ -224,7 +224,7 @@ def test_what_is_kept_is_what_would_be_worked_out_anew(start: int) -> None:
 
 
 def test_while_nothing_changes_nothing_is_placed_anew_and_a_change_is_told() -> None:
-    class Steady(Records):
+    class Steady(FakeView):
         """Gives the very same answer while pods are the same, as the real one does."""
 
         def __init__(self) -> None:
@@ -252,7 +252,7 @@ def test_while_nothing_changes_nothing_is_placed_anew_and_a_change_is_told() -> 
 
 
 def test_the_engine_is_told_the_input_of_a_run_and_one_that_cannot_be_read_is_refused() -> None:
-    records, report = Records(), Report()
+    records, report = FakeView(), Report()
     told, wrong, silent = (
         replace(a_pod(f"pod-{number}"), annotations=annotations)
         for number, annotations in enumerate(
@@ -269,7 +269,7 @@ def test_the_engine_is_told_the_input_of_a_run_and_one_that_cannot_be_read_is_re
 
 
 def test_the_engine_is_told_whom_a_kill_costs_more() -> None:
-    records = Records()
+    records = FakeView()
     plain, stubborn, movable, training = (a_pod(f"pod-{number}") for number in range(4))
     stubborn = replace(stubborn, annotations={"phasewise.dev/checkpointable": "false"})
     movable = replace(movable, annotations={"phasewise.dev/checkpointable": "true"})
@@ -283,7 +283,7 @@ def test_the_engine_is_told_whom_a_kill_costs_more() -> None:
 
 def test_a_pod_that_goes_on_with_the_work_of_another_of_its_job_is_known_as_resumed() -> None:
     """So its run teaches its class nothing: it lacks what the first pod did. One that begins anew does teach."""
-    records = Records()
+    records = FakeView()
     job = OwnerRef("batch/v1", "Job", "train", "uid-train")
     may = {"phasewise.dev/checkpointable": "true"}
     first, second, beside = (replace(a_pod(f"pod-{number}"), owner=job, annotations=may) for number in range(3))

@@ -20,7 +20,7 @@ from recommender.live.round import Recommender
 from recommender.readings import PodName, ProgressUpdate, Reading, Stage
 from recommender.units import format_time
 from tests.fakes import records
-from tests.fakes.records import Records, a_pod, a_vpa, rounds
+from tests.fakes.records import FakeView, a_pod, a_vpa, rounds
 
 LOSSES = [2.0, 1.4, 1.1, 1.09, 1.088, 1.087, 1.0864]
 """Thirty seconds apart: progressing up to the third, then watching, then converged (see test_growth)."""
@@ -47,18 +47,18 @@ class Says:
 
 
 @pytest.fixture
-def cluster() -> Records:
-    made = Records()
+def cluster() -> FakeView:
+    made = FakeView()
     made.raw["job"] = a_vpa()
     made.pods["job"] = [a_pod("job-1"), a_pod("job-2")]
     return made
 
 
-def recommender(cluster: Records, *sources: ProgressSource) -> Recommender:
+def recommender(cluster: FakeView, *sources: ProgressSource) -> Recommender:
     return records.recommender(cluster, progress=Progress(sources, GrowthOptions()))
 
 
-def train(ours: Recommender, cluster: Records, source: Says, losses: Sequence[float], pod: str = "job-1") -> None:
+def train(ours: Recommender, cluster: FakeView, source: Says, losses: Sequence[float], pod: str = "job-1") -> None:
     """A loss each thirty seconds, in rounds of fifteen; the last one is judged."""
     for loss in losses:
         source.readings["ns", pod] = [Reading(cluster.now_s, loss, "loss")]
@@ -68,12 +68,12 @@ def train(ours: Recommender, cluster: Records, source: Says, losses: Sequence[fl
     ours.run()
 
 
-def shown(cluster: Records) -> dict[str, dict[str, Any]]:
+def shown(cluster: FakeView) -> dict[str, dict[str, Any]]:
     """By pod, what the profile says last."""
     return {pod["name"]: pod for pod in cluster.profiles["job"][-1]["pods"]}
 
 
-def test_category_and_growth_stand_in_the_profile_and_one_word_for_all(cluster: Records) -> None:
+def test_category_and_growth_stand_in_the_profile_and_one_word_for_all(cluster: FakeView) -> None:
     source = Says()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
@@ -90,7 +90,7 @@ def test_category_and_growth_stand_in_the_profile_and_one_word_for_all(cluster: 
     assert shown(cluster)["job-1"]["category"] == "Watching"
 
 
-def test_stage_and_checkpoint_stand_in_the_profile_and_outlive_a_kill(cluster: Records) -> None:
+def test_stage_and_checkpoint_stand_in_the_profile_and_outlive_a_kill(cluster: FakeView) -> None:
     source = Says()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
@@ -110,7 +110,7 @@ def test_stage_and_checkpoint_stand_in_the_profile_and_outlive_a_kill(cluster: R
     assert "job-1" not in shown(cluster)
 
 
-def test_a_profile_is_written_for_a_change_of_category_not_for_each_loss(cluster: Records) -> None:
+def test_a_profile_is_written_for_a_change_of_category_not_for_each_loss(cluster: FakeView) -> None:
     source = Says()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
@@ -124,7 +124,7 @@ def test_a_profile_is_written_for_a_change_of_category_not_for_each_loss(cluster
     assert len(cluster.profiles["job"]) == written
 
 
-def test_a_killed_recommender_goes_on_with_the_category(cluster: Records) -> None:
+def test_a_killed_recommender_goes_on_with_the_category(cluster: FakeView) -> None:
     source = Says()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
@@ -141,7 +141,7 @@ def test_a_killed_recommender_goes_on_with_the_category(cluster: Records) -> Non
     assert shown(cluster)["job-1"]["category"] == "Progressing"
 
 
-def test_a_pod_without_a_sample_is_told_of_all_the_same(cluster: Records) -> None:
+def test_a_pod_without_a_sample_is_told_of_all_the_same(cluster: FakeView) -> None:
     source = Says()
     ours = recommender(cluster, source)
     source.readings["ns", "job-2"] = [Reading(cluster.now_s, 2.0, "loss")]
@@ -158,7 +158,7 @@ def test_a_pod_without_a_sample_is_told_of_all_the_same(cluster: Records) -> Non
     }
 
 
-def test_a_damaged_state_of_one_pod_is_said_and_starts_anew(cluster: Records) -> None:
+def test_a_damaged_state_of_one_pod_is_said_and_starts_anew(cluster: FakeView) -> None:
     source = Says()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
@@ -172,7 +172,7 @@ def test_a_damaged_state_of_one_pod_is_said_and_starts_anew(cluster: Records) ->
     assert again.run().problems == {}
 
 
-def test_a_pod_that_is_gone_or_done_is_forgotten(cluster: Records) -> None:
+def test_a_pod_that_is_gone_or_done_is_forgotten(cluster: FakeView) -> None:
     source = Says()
     ours = recommender(cluster, source)
     train(ours, cluster, source, [2.0, 1.0])
@@ -197,7 +197,7 @@ def of_job(pod: Pod, phase: str = "Running") -> Pod:
     ],
 )
 def test_the_next_pod_of_a_job_goes_on_with_its_category_and_scale(
-    cluster: Records, phase: str, owned: bool, category: str | None
+    cluster: FakeView, phase: str, owned: bool, category: str | None
 ) -> None:
     """It resumes from a checkpoint with a loss that is small already: by that scale it would look as if it learned."""
     source = Says()
@@ -218,7 +218,7 @@ def test_the_next_pod_of_a_job_goes_on_with_its_category_and_scale(
         assert shown(cluster)["job-3"]["category"] == category, "0.011 is less than 1 % of the first loss alone"
 
 
-def test_a_source_that_fails_spoils_no_other(cluster: Records) -> None:
+def test_a_source_that_fails_spoils_no_other(cluster: FakeView) -> None:
     broken, source = Says(), Says()
     ours = recommender(cluster, broken, source)
     broken.fault = Misuse("the token is lost")
@@ -231,11 +231,11 @@ def test_a_source_that_fails_spoils_no_other(cluster: Records) -> None:
     assert conditions_hold(cluster)
 
 
-def conditions_hold(cluster: Records) -> bool:
+def conditions_hold(cluster: FakeView) -> bool:
     return bool(cluster.raw["job"]["status"]["conditions"])
 
 
-def test_of_two_vpas_over_a_pod_the_first_keeps_its_progress(cluster: Records) -> None:
+def test_of_two_vpas_over_a_pod_the_first_keeps_its_progress(cluster: FakeView) -> None:
     cluster.raw["twin"], cluster.pods["twin"] = a_vpa("twin"), [a_pod("job-1")]
     source = Says()
     ours = recommender(cluster, source)
@@ -244,7 +244,7 @@ def test_of_two_vpas_over_a_pod_the_first_keeps_its_progress(cluster: Records) -
     assert [len(state.growth) for state in ours.vpas.values()] == [1, 0]
 
 
-def test_a_loss_that_is_no_number_does_not_break_the_profile(cluster: Records) -> None:
+def test_a_loss_that_is_no_number_does_not_break_the_profile(cluster: FakeView) -> None:
     source = Says()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
@@ -252,5 +252,5 @@ def test_a_loss_that_is_no_number_does_not_break_the_profile(cluster: Records) -
     assert shown(cluster)["job-1"]["category"] == Category.PROGRESSING.value
 
 
-def test_the_time_it_takes_is_told_as_that_of_every_step(cluster: Records) -> None:
+def test_the_time_it_takes_is_told_as_that_of_every_step(cluster: FakeView) -> None:
     assert "take_progress" in recommender(cluster).run().step_s

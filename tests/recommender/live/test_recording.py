@@ -29,12 +29,12 @@ from recommender.errors import BadInput
 from recommender.slots import SlotArrays
 from tests.fakes.day import START_S
 from tests.fakes.recorded import PIECE_BYTES, Outage, live, recorder_of
-from tests.fakes.records import GIB, MAIN, Records, a_pod, a_vpa, recommender, rounds, target_of
+from tests.fakes.records import GIB, MAIN, FakeView, a_pod, a_vpa, recommender, rounds, target_of
 
 
 @pytest.fixture
-def cluster() -> Records:
-    records = Records()
+def cluster() -> FakeView:
+    records = FakeView()
     records.raw["job"] = a_vpa()
     records.pods["job"] = [a_pod("job-1")]
     return records
@@ -62,7 +62,7 @@ def last_of(file: Path, **more: float) -> Step:
 # -- one container, by hand --------------------------------------------------------------------------------------------
 
 
-def test_what_a_container_was_given_and_why_is_known_of_each_moment(cluster: Records, file: Path) -> None:
+def test_what_a_container_was_given_and_why_is_known_of_each_moment(cluster: FakeView, file: Path) -> None:
     recorder = recorder_of(file)
     ours = recommender(cluster, recorder=recorder)
     rounds(ours, cluster, 40)
@@ -80,7 +80,7 @@ def test_what_a_container_was_given_and_why_is_known_of_each_moment(cluster: Rec
     assert then.engine.targets[MAIN].estimate.target[1] == ours.engine.targets[MAIN].estimate.target[1]
 
 
-def test_with_another_margin_another_target_is_said(cluster: Records, file: Path) -> None:
+def test_with_another_margin_another_target_is_said(cluster: FakeView, file: Path) -> None:
     recorder = recorder_of(file)
     ours = recommender(cluster, recorder=recorder)
     rounds(ours, cluster, 40, memory_gib=3.9)
@@ -92,7 +92,7 @@ def test_with_another_margin_another_target_is_said(cluster: Records, file: Path
     assert target_of(cluster)[1] < 1.4 * 3.9
 
 
-def test_what_the_user_allows_bounds_what_would_have_been_given_too(cluster: Records, file: Path) -> None:
+def test_what_the_user_allows_bounds_what_would_have_been_given_too(cluster: FakeView, file: Path) -> None:
     most = {"containerPolicies": [{"containerName": "*", "maxAllowed": {"memory": "4Gi"}}]}
     cluster.raw["job"] = a_vpa(resourcePolicy=most)
     recorder = recorder_of(file)
@@ -106,7 +106,7 @@ def test_what_the_user_allows_bounds_what_would_have_been_given_too(cluster: Rec
 
 
 def test_a_step_that_failed_fails_again_and_is_the_end_of_what_can_be_known(
-    cluster: Records, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cluster: FakeView, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = recorder_of(file)
     ours = recommender(cluster, recorder=recorder)
@@ -132,7 +132,7 @@ def failing_from(at_s: float) -> Callable[..., object]:
 
 
 def test_a_disk_that_is_full_ends_the_record_and_not_the_rounds(
-    cluster: Records, file: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeView, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = recorder_of(file)
     ours = recommender(cluster, recorder=recorder)
@@ -147,7 +147,7 @@ def test_a_disk_that_is_full_ends_the_record_and_not_the_rounds(
     assert differing(file)[0] == 5
 
 
-def test_a_next_file_that_cannot_be_made_ends_the_record_and_not_the_rounds(cluster: Records, file: Path) -> None:
+def test_a_next_file_that_cannot_be_made_ends_the_record_and_not_the_rounds(cluster: FakeView, file: Path) -> None:
     ours = recommender(cluster, recorder=Recorder(Journal(file, 1)))
     assert not rounds(ours, cluster, 1).problems
     file.with_name("record.1").mkdir()

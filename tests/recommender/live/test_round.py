@@ -22,22 +22,22 @@ from recommender.kernels import histogram as kernel
 from recommender.policies.histogram import HistogramSession
 from recommender.records import UNKNOWN_PHASE, ContainerRecommendation
 from recommender.units import format_time
-from tests.fakes.records import GIB, MAIN, MODEL, Records, a_pod, a_vpa, recommender, rounds, target_of, use
+from tests.fakes.records import GIB, MAIN, MODEL, FakeView, a_pod, a_vpa, recommender, rounds, target_of, use
 
 
 @pytest.fixture
-def cluster() -> Records:
-    records = Records()
+def cluster() -> FakeView:
+    records = FakeView()
     records.raw["job"] = a_vpa()
     records.pods["job"] = [a_pod("job-1")]
     return records
 
 
-def conditions_of(cluster: Records, name: str = "job") -> dict[str, str]:
+def conditions_of(cluster: FakeView, name: str = "job") -> dict[str, str]:
     return {c["type"]: c["status"] for c in cluster.raw[name]["status"]["conditions"]}
 
 
-def test_a_container_that_uses_the_same_all_the_time_gets_about_that(cluster: Records) -> None:
+def test_a_container_that_uses_the_same_all_the_time_gets_about_that(cluster: FakeView) -> None:
     report = rounds(recommender(cluster), cluster, 40)
     cpu_cores, memory_gib = target_of(cluster)
     assert 0.5 <= cpu_cores * 1.05 < 1.1
@@ -46,7 +46,7 @@ def test_a_container_that_uses_the_same_all_the_time_gets_about_that(cluster: Re
     assert conditions_of(cluster) == {"RecommendationProvided": "True"}
 
 
-def test_memory_falls_in_steps_once_less_was_wanted_for_long_and_never_below_what_is_in_use(cluster: Records) -> None:
+def test_memory_falls_in_steps_once_less_was_wanted_for_long_and_never_below_what_is_in_use(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     seen = []
@@ -58,7 +58,7 @@ def test_memory_falls_in_steps_once_less_was_wanted_for_long_and_never_below_wha
     assert 1.1 <= seen[-1] < 2.0
 
 
-def test_holding_still_the_target_does_not_move(cluster: Records) -> None:
+def test_holding_still_the_target_does_not_move(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 60)
     before = target_of(cluster)
@@ -67,33 +67,33 @@ def test_holding_still_the_target_does_not_move(cluster: Records) -> None:
     assert report.published == 0
 
 
-def test_phases_that_a_container_enters_are_counted_and_whether_they_were_foretold(cluster: Records) -> None:
+def test_phases_that_a_container_enters_are_counted_and_whether_they_were_foretold(cluster: FakeView) -> None:
     ours = recommender(cluster)
     reports = [rounds(ours, cluster, 1, *use) for use in ((0.5, 1.0), (3.0, 2.0), (0.05, 0.2)) * 2 for _ in range(20)]
     changes, foretold = sum(r.phase_changes for r in reports), sum(r.forecast_hits + r.forecast_misses for r in reports)
     assert changes >= foretold >= 5
 
 
-def test_before_the_first_samples_nothing_that_stands_is_wiped(cluster: Records) -> None:
+def test_before_the_first_samples_nothing_that_stands_is_wiped(cluster: FakeView) -> None:
     standing = ContainerRecommendation("main", (3.0, 5 * GIB), (3.0, 5 * GIB), (3.0, 5 * GIB), (3.0, 5 * GIB))
     cluster.raw["job"]["status"] = status_of(read_vpa(cluster.raw["job"]), [standing], {}, 0.0)
     recommender(cluster).run()
     assert target_of(cluster) == (3.0, 5.0)
 
 
-def test_without_any_sample_nothing_is_recommended(cluster: Records) -> None:
+def test_without_any_sample_nothing_is_recommended(cluster: FakeView) -> None:
     recommender(cluster).run()
     assert cluster.raw["job"]["status"]["recommendation"] == {}
     assert conditions_of(cluster) == {"RecommendationProvided": "False"}
 
 
-def test_pods_that_do_not_exist_are_said_not_to(cluster: Records) -> None:
+def test_pods_that_do_not_exist_are_said_not_to(cluster: FakeView) -> None:
     cluster.pods["job"] = []
     recommender(cluster).run()
     assert conditions_of(cluster) == {"NoPodsMatched": "True", "RecommendationProvided": "False"}
 
 
-def test_a_target_that_cannot_be_read_is_reported_and_what_stands_is_kept(cluster: Records) -> None:
+def test_a_target_that_cannot_be_read_is_reported_and_what_stands_is_kept(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     before = target_of(cluster)
@@ -103,14 +103,14 @@ def test_a_target_that_cannot_be_read_is_reported_and_what_stands_is_kept(cluste
     assert conditions_of(cluster)["ConfigUnsupported"] == "True"
 
 
-def test_one_broken_vpa_does_not_stop_the_others(cluster: Records) -> None:
+def test_one_broken_vpa_does_not_stop_the_others(cluster: FakeView) -> None:
     cluster.raw["broken"], cluster.broken = a_vpa("broken"), {"broken"}
     report = rounds(recommender(cluster), cluster, 40)
     assert target_of(cluster)[0] > 0
     assert report.problems == {"ns/broken": "the API server does not answer"}
 
 
-def test_while_the_pods_of_a_vpa_cannot_be_told_its_containers_go_on(cluster: Records) -> None:
+def test_while_the_pods_of_a_vpa_cannot_be_told_its_containers_go_on(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     before, member = target_of(cluster), next(iter(ours.engine.fleet))
@@ -122,7 +122,7 @@ def test_while_the_pods_of_a_vpa_cannot_be_told_its_containers_go_on(cluster: Re
     assert target_of(cluster) == before
 
 
-def test_pods_in_different_phases_get_what_the_most_demanding_one_needs(cluster: Records) -> None:
+def test_pods_in_different_phases_get_what_the_most_demanding_one_needs(cluster: FakeView) -> None:
     cluster.pods["job"] = [a_pod("job-1"), a_pod("job-2")]
     ours = recommender(cluster)
     for _ in range(40):
@@ -135,7 +135,7 @@ def test_pods_in_different_phases_get_what_the_most_demanding_one_needs(cluster:
     assert memory_gib >= 3.3
 
 
-def test_a_kill_for_memory_raises_the_target_at_once(cluster: Records) -> None:
+def test_a_kill_for_memory_raises_the_target_at_once(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     cluster.killed = [OomObservation(ObjectKey("ns", "job-1"), "main", cluster.now_s, 4 * GIB)]
@@ -143,7 +143,7 @@ def test_a_kill_for_memory_raises_the_target_at_once(cluster: Records) -> None:
     assert target_of(cluster)[1] == pytest.approx(4.8, rel=1e-6)
 
 
-def test_the_users_limits_are_kept_and_the_uncapped_target_still_tells(cluster: Records) -> None:
+def test_the_users_limits_are_kept_and_the_uncapped_target_still_tells(cluster: FakeView) -> None:
     policy = {"containerName": "*", "maxAllowed": {"cpu": "300m", "memory": "1Gi"}}
     cluster.raw["job"] = a_vpa(resourcePolicy={"containerPolicies": [policy]})
     rounds(recommender(cluster), cluster, 40)
@@ -152,7 +152,7 @@ def test_the_users_limits_are_kept_and_the_uncapped_target_still_tells(cluster: 
     assert entry["uncappedTarget"]["memory"] != "1Gi"
 
 
-def test_a_container_with_mode_off_gets_nothing_and_what_stood_goes(cluster: Records) -> None:
+def test_a_container_with_mode_off_gets_nothing_and_what_stood_goes(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     spec = {"containerPolicies": [{"containerName": "main", "mode": "Off"}]}
@@ -161,14 +161,14 @@ def test_a_container_with_mode_off_gets_nothing_and_what_stood_goes(cluster: Rec
     assert cluster.raw["job"]["status"]["recommendation"] == {}
 
 
-def test_no_target_is_larger_than_the_largest_node(cluster: Records) -> None:
+def test_no_target_is_larger_than_the_largest_node(cluster: FakeView) -> None:
     cluster.largest = [(0.6, 2 * GIB), (0.5, 4 * GIB)]
     rounds(recommender(cluster), cluster, 40)
     cpu_cores, memory_gib = target_of(cluster)
     assert (cpu_cores <= 0.6 and memory_gib <= 2) or (cpu_cores <= 0.5 and memory_gib <= 4)
 
 
-def test_no_node_is_so_small_that_less_is_published_than_is_in_use(cluster: Records) -> None:
+def test_no_node_is_so_small_that_less_is_published_than_is_in_use(cluster: FakeView) -> None:
     cluster.largest = [(0.2, 0.5 * GIB)]
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
@@ -177,7 +177,7 @@ def test_no_node_is_so_small_that_less_is_published_than_is_in_use(cluster: Reco
     assert target_of(cluster)[1] == 1.5, "looked at anew while it makes the difference"
 
 
-def test_no_more_is_published_than_the_node_that_a_pod_runs_on_has_left(cluster: Records) -> None:
+def test_no_more_is_published_than_the_node_that_a_pod_runs_on_has_left(cluster: FakeView) -> None:
     cluster.pods["job"] = [replace(a_pod("job-1", cpu="200m"), node="n0")]
     cluster.left = {"n0": (0.3, 8 * GIB)}
     ours = recommender(cluster)
@@ -188,7 +188,7 @@ def test_no_more_is_published_than_the_node_that_a_pod_runs_on_has_left(cluster:
     assert target_of(cluster)[0] >= 0.95, "as soon as there is room"
 
 
-def test_a_quota_is_looked_at_before_and_what_it_leaves_is_the_most(cluster: Records) -> None:
+def test_a_quota_is_looked_at_before_and_what_it_leaves_is_the_most(cluster: FakeView) -> None:
     cluster.quota = (math.inf, 3 * GIB)
     cluster.pods["job"] = [a_pod("job-1", memory="2Gi")]
     ours = recommender(cluster)
@@ -200,7 +200,7 @@ def test_a_quota_is_looked_at_before_and_what_it_leaves_is_the_most(cluster: Rec
 
 
 def test_in_an_unknown_phase_a_container_gets_what_the_default_recommender_says_once_there_is_history(
-    cluster: Records, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = recommender(cluster)
     monkeypatch.setattr(ours.engine.fleet.tracker, "observe", lambda slots, _: np.full(len(slots), UNKNOWN_PHASE))
@@ -214,7 +214,7 @@ def test_in_an_unknown_phase_a_container_gets_what_the_default_recommender_says_
     assert cpu_cores == 0.587
 
 
-def test_with_few_samples_the_bounds_are_so_wide_that_nobody_is_disturbed_for_a_guess(cluster: Records) -> None:
+def test_with_few_samples_the_bounds_are_so_wide_that_nobody_is_disturbed_for_a_guess(cluster: FakeView) -> None:
     rounds(recommender(cluster), cluster, 2, cpu_cores=0.01, memory_gib=0.1)
     entry = cluster.raw["job"]["status"]["recommendation"]["containerRecommendations"][0]
     lower, upper = (parse_quantity(entry[bound]["memory"]) for bound in ("lowerBound", "upperBound"))
@@ -222,7 +222,7 @@ def test_with_few_samples_the_bounds_are_so_wide_that_nobody_is_disturbed_for_a_
     assert conditions_of(cluster)["LowConfidence"] == "True"
 
 
-def test_the_profile_tells_what_is_seen_what_comes_and_why(cluster: Records) -> None:
+def test_the_profile_tells_what_is_seen_what_comes_and_why(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     profile = cluster.profiles["job"][-1]
@@ -241,7 +241,7 @@ def test_the_profile_tells_what_is_seen_what_comes_and_why(cluster: Records) -> 
     assert profile["memory"].endswith("Gi")
 
 
-def test_the_profile_is_made_again_only_when_something_changed(cluster: Records) -> None:
+def test_the_profile_is_made_again_only_when_something_changed(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 60)
     before = len(cluster.profiles["job"])
@@ -250,7 +250,7 @@ def test_the_profile_is_made_again_only_when_something_changed(cluster: Records)
     assert before < 20
 
 
-def test_the_profile_of_two_hundred_pods_is_bounded(cluster: Records) -> None:
+def test_the_profile_of_two_hundred_pods_is_bounded(cluster: FakeView) -> None:
     cluster.pods["job"] = [a_pod(f"job-{number}") for number in range(200)]
     rounds(recommender(cluster), cluster, 5)
     profile = cluster.profiles["job"][-1]
@@ -258,7 +258,7 @@ def test_the_profile_of_two_hundred_pods_is_bounded(cluster: Records) -> None:
     assert len(str(profile)) < 20_000
 
 
-def test_a_pod_that_is_gone_is_forgotten_but_not_its_history(cluster: Records) -> None:
+def test_a_pod_that_is_gone_is_forgotten_but_not_its_history(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     before = target_of(cluster)
@@ -270,7 +270,7 @@ def test_a_pod_that_is_gone_is_forgotten_but_not_its_history(cluster: Records) -
     assert target_of(cluster)[1] >= before[1] * 0.5
 
 
-def test_history_of_a_checkpoint_is_what_a_newcomer_adds_to(cluster: Records) -> None:
+def test_history_of_a_checkpoint_is_what_a_newcomer_adds_to(cluster: FakeView) -> None:
     past = HistogramSession()
     past.observe_oom(cluster.now_s - 3600, 2 * GIB)
     cluster.past["main"] = past
@@ -281,7 +281,7 @@ def test_history_of_a_checkpoint_is_what_a_newcomer_adds_to(cluster: Records) ->
 
 
 def test_a_container_that_a_full_node_holds_at_its_request_is_given_more_until_it_uses_less_than_it_has(
-    cluster: Records,
+    cluster: FakeView,
 ) -> None:
     ours, wanted, had = recommender(cluster), 1.0, 0.2
     for _ in range(60):
@@ -291,7 +291,7 @@ def test_a_container_that_a_full_node_holds_at_its_request_is_given_more_until_i
     assert had * 1.05 >= wanted
 
 
-def test_nobody_is_judged_before_it_had_what_was_published_nor_without_a_request(cluster: Records) -> None:
+def test_nobody_is_judged_before_it_had_what_was_published_nor_without_a_request(cluster: FakeView) -> None:
     """What somebody else declared is not ours to answer for."""
     nothing = {"metadata": {"namespace": "ns", "name": "asks-nothing", "uid": "u"}}
     bare = read_pod({**nothing, "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Running"}})
@@ -307,7 +307,7 @@ def test_nobody_is_judged_before_it_had_what_was_published_nor_without_a_request
 
 @pytest.mark.parametrize("observe_only", [False, True])
 def test_what_is_only_looked_at_is_not_widened_for_what_somebody_else_declared_too_low(
-    cluster: Records, observe_only: bool
+    cluster: FakeView, observe_only: bool
 ) -> None:
     if not observe_only:
         cluster.raw["job"] = a_vpa(updatePolicy={"updateMode": "Off"})
@@ -321,7 +321,7 @@ def test_what_is_only_looked_at_is_not_widened_for_what_somebody_else_declared_t
     assert target_of(cluster)[0] < 1.0
 
 
-def test_a_container_name_that_the_pods_lost_is_forgotten_when_its_samples_count_no_more(cluster: Records) -> None:
+def test_a_container_name_that_the_pods_lost_is_forgotten_when_its_samples_count_no_more(cluster: FakeView) -> None:
     ours = recommender(cluster)
     for name in ("old", "new"):
         cluster.pods["job"] = [a_pod(f"job-{name}", containers=(name,))]
@@ -337,7 +337,7 @@ def test_a_container_name_that_the_pods_lost_is_forgotten_when_its_samples_count
     assert [entry["containerName"] for entry in entries] == ["new"]
 
 
-def test_of_a_container_name_that_the_pods_lost_nothing_is_recommended_any_more(cluster: Records) -> None:
+def test_of_a_container_name_that_the_pods_lost_nothing_is_recommended_any_more(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     cluster.pods["job"] = [a_pod("job-2", containers=("renamed",))]
@@ -347,7 +347,7 @@ def test_of_a_container_name_that_the_pods_lost_nothing_is_recommended_any_more(
     assert [entry["containerName"] for entry in entries] == ["renamed"]
 
 
-def test_a_vpa_that_was_made_again_goes_on_with_what_was_learned(cluster: Records) -> None:
+def test_a_vpa_that_was_made_again_goes_on_with_what_was_learned(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     before, member = target_of(cluster), next(iter(ours.engine.fleet))

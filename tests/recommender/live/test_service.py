@@ -27,7 +27,7 @@ from recommender.live.outside.model_source import Refusal
 from recommender.live.service import Service, Timing, checkpoint_statuses
 from recommender.live.telemetry import Telemetry
 from recommender.live.vpa_state import VpaState
-from tests.fakes.records import Records, a_pod, a_vpa, recommender, use
+from tests.fakes.records import FakeView, a_pod, a_vpa, recommender, use
 
 
 class View:
@@ -313,7 +313,7 @@ def test_each_round_looks_at_who_has_had_no_recommendation_for_long(
 
 
 def test_of_a_container_that_the_pods_no_longer_have_no_checkpoint_is_written_so_that_it_ages() -> None:
-    cluster = Records()
+    cluster = FakeView()
     cluster.raw["job"], cluster.pods["job"] = a_vpa(), [a_pod("job-1")]
     ours = recommender(cluster)
     use(cluster, "job-1", 0.5, 1.0)

@@ -15,7 +15,7 @@ from recommender.phases.graph_answers import UNSEEN_PHASE_PROBABILITY, GraphPred
 from recommender.phases.graph_io import to_networkx
 from recommender.phases.runs import Run, runs_of
 from recommender.sources.sequences import read_sequences
-from tests.fakes.phase_runs import LITTLE, SEQUENCES, containers, many
+from tests.fakes.phase_runs import EXAMPLES, SEQUENCES, containers, many
 from tests.reference import graph as slow
 
 
@@ -60,7 +60,7 @@ def test_where_there_is_one_phase_no_other_follows() -> None:
 
 
 def test_a_present_phase_never_seen_gets_what_follows_any_phase() -> None:
-    following = of(LITTLE).next_phase([(1, 4), (9, 2)])
+    following = of(EXAMPLES).next_phase([(1, 4), (9, 2)])
     assert sum(following.values()) == pytest.approx(1.0)
     assert max(following, key=lambda phase: following[phase]) in (2, 3)
 
@@ -79,7 +79,7 @@ def test_the_containers_own_past_foretells_its_alternation() -> None:
 
 
 def test_an_explanation_names_what_agrees_and_the_counts_that_give_the_answer() -> None:
-    answers = of(LITTLE * 3)
+    answers = of(EXAMPLES * 3)
     told = answers.explain([(1, 4), (3, 5)])
     assert json.loads(json.dumps(told)) == told
     assert [step["agrees"] for step in told["steps"]] == [
@@ -100,16 +100,16 @@ def test_an_explanation_names_what_agrees_and_the_counts_that_give_the_answer() 
 
 
 def test_a_score_counts_every_change_of_phase_once() -> None:
-    answers = of(LITTLE)
-    result = answers.score(LITTLE)
-    likelihoods = [answers.next_phase(runs[:at])[runs[at][0]] for runs in LITTLE for at in range(1, len(runs))]
+    answers = of(EXAMPLES)
+    result = answers.score(EXAMPLES)
+    likelihoods = [answers.next_phase(runs[:at])[runs[at][0]] for runs in EXAMPLES for at in range(1, len(runs))]
     assert result.transitions == 12
     assert result.log_loss == pytest.approx(-np.log(likelihoods).mean())
     assert 0 <= result.top1 <= 1
 
 
 def test_a_phase_the_graph_never_met_counts_with_its_floor() -> None:
-    result = of(LITTLE).score([[(1, 4), (7, 1)], [(7, 1), (8, 1)]])
+    result = of(EXAMPLES).score([[(1, 4), (7, 1)], [(7, 1), (8, 1)]])
     assert (result.transitions, result.top1) == (2, 0)
     assert result.log_loss == pytest.approx(-np.log(UNSEEN_PHASE_PROBABILITY))
 
@@ -131,8 +131,8 @@ def test_real_containers_not_fitted_are_foretold_better_than_by_first_order() ->
 
 def test_a_question_without_a_present_phase_or_a_graph_is_refused() -> None:
     with pytest.raises(BadInput, match="empty history"):
-        of(LITTLE).explain([])
+        of(EXAMPLES).explain([])
     with pytest.raises(BadInput, match="no container"):
         GraphPredictor(PhaseGraph(3))
     with pytest.raises(NotEnoughData, match="no transition"):
-        of(LITTLE).score([[(0, 3)]])
+        of(EXAMPLES).score([[(0, 3)]])
