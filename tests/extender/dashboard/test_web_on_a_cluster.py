@@ -55,7 +55,7 @@ def running_watch(account: Account) -> Iterator[ClusterWatch]:
 
 
 @pytest.mark.parametrize("right", [right for right in RIGHTS if right.resource not in AUTHENTICATION], ids=str)
-def test_without_a_right_to_read_it_reports_which_one_is_missing(account: Account, right: Right) -> None:
+def test_without_a_right_to_read_the_watch_reports_which_one_is_missing(account: Account, right: Right) -> None:
     refused = f'cannot {right.verb} resource "{right.resource}" in API group "{right.group}"'
     with ExitStack() as stack:
         with account.without(right):

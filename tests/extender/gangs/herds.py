@@ -51,7 +51,7 @@ def pod_json(
     requests: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Json:
-    """A pod; a member of a gang is at the gate unless it is on a node or `gates` says otherwise."""
+    """A pod; a member of a gang is gated unless it is on a node or `gates` is given."""
     gang_labels = {"phasewise.dev/gang": gang} if gang else {}
     gang_labels |= {"phasewise.dev/gang-size": str(size)} if size else {}
     gate_names = ((GATE,) if gang and not on else ()) if gates is None else gates

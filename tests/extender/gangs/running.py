@@ -40,7 +40,7 @@ def gated(cluster: Cluster, namespace: str, prefix: str = "") -> int:
     return sum(1 for pod in pods(cluster, namespace, prefix) if pod["spec"].get("schedulingGates"))
 
 
-def events_of(cluster: Cluster, namespace: str, pod: str) -> list[str]:
+def events(cluster: Cluster, namespace: str, pod: str) -> list[str]:
     """The events on a pod, as `reason: message`."""
     answer = cluster.core.list_namespaced_event(
         namespace, field_selector=f"involvedObject.name={pod}", _preload_content=False

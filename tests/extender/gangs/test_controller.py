@@ -88,13 +88,13 @@ def gang_of(*members: Member) -> Gang:
     return found
 
 
-def controller(api: FakeApi, *pods: Any, clock: Any = lambda: 100.0) -> Controller:
+def controller_of(api: FakeApi, *pods: Any, clock: Any = lambda: 100.0) -> Controller:
     rng = random.Random(1)  # noqa: S311  # jitter
-    made = Controller(cast(Api, api), lambda: True, clock=lambda: NOON_S, monotonic=clock, rng=rng)
-    made._pods = cast(Any, FakeReflector(*pods))
-    made._nodes = cast(Any, FakeReflector(node("n0"), node("n1")))
-    made.watches = Watches(made._pods, made._nodes)
-    return made
+    controller = Controller(cast(Api, api), lambda: True, clock=lambda: NOON_S, monotonic=clock, rng=rng)
+    controller._pods = cast(Any, FakeReflector(*pods))
+    controller._nodes = cast(Any, FakeReflector(node("n0"), node("n1")))
+    controller.watches = Watches(controller._pods, controller._nodes)
+    return controller
 
 
 RESERVED = {"uid-g-0": "n0", "uid-g-1": "n1"}
@@ -162,11 +162,11 @@ def test_a_member_that_was_deleted_or_recreated_is_skipped(error: ApiError) -> N
 
 def test_a_gang_is_admitted_once_while_the_watch_is_behind() -> None:
     api = FakeApi()
-    made = controller(api, *gang("g", 2))
-    made.reconcile()
-    made.reconcile()
+    controller = controller_of(api, *gang("g", 2))
+    controller.reconcile()
+    controller.reconcile()
     assert api.written.count(("open", "g-0")) == 1
-    assert made.admitted == 1
+    assert controller.admitted == 1
     assert {event["reason"] for event in api.events} == {"GangAdmitted"}
 
 
@@ -174,40 +174,40 @@ def test_a_gang_is_in_back_off_after_a_failed_write() -> None:
     now = [100.0]
     api = FakeApi()
     api.fails = {("reserve", "uid-g-0 uid-g-1"): [ServerFailed("no")]}
-    made = controller(api, *gang("g", 2), clock=lambda: now[0])
-    made.reconcile()
-    made.reconcile()
-    assert (api.reserved, made.admitted) == ({}, 0)
+    controller = controller_of(api, *gang("g", 2), clock=lambda: now[0])
+    controller.reconcile()
+    controller.reconcile()
+    assert (api.reserved, controller.admitted) == ({}, 0)
     assert {event["message"] for event in api.events} == {"gang g: admission failed part-way: no"}
     now[0] += 2.0
-    made.reconcile()
-    assert made.admitted == 1
+    controller.reconcile()
+    assert controller.admitted == 1
 
 
-def test_an_event_is_not_repeated_until_after_a_while() -> None:
+def test_the_same_event_is_repeated_only_after_a_while() -> None:
     now = [100.0]
     api = FakeApi()
-    made = controller(api, *gang("huge", 3, cpu="99"), clock=lambda: now[0])
-    made.reconcile()
-    made.reconcile()
+    controller = controller_of(api, *gang("huge", 3, cpu="99"), clock=lambda: now[0])
+    controller.reconcile()
+    controller.reconcile()
     assert len(api.events) == 3
     assert api.events[0]["message"].startswith("gang huge: even when all jobs have ended, 0 of 3 pods fit")
-    assert (api.events[0]["type"], made.waiting) == ("Warning", 1)
+    assert (api.events[0]["type"], controller.waiting) == ("Warning", 1)
     now[0] += 601.0
-    made.reconcile()
+    controller.reconcile()
     assert len(api.events) == 6
 
 
 def test_an_event_whose_text_changes_is_written_again_only_after_a_pause() -> None:
     now = [100.0]
     api = FakeApi()
-    made = controller(api, *gang("huge", 3, cpu="99"), clock=lambda: now[0])
-    made.reconcile()
-    made._nodes = cast(Any, FakeReflector(node("n0"), node("closed", unschedulable=True)))
-    made.reconcile()
+    controller = controller_of(api, *gang("huge", 3, cpu="99"), clock=lambda: now[0])
+    controller.reconcile()
+    controller._nodes = cast(Any, FakeReflector(node("n0"), node("closed", unschedulable=True)))
+    controller.reconcile()
     assert len(api.events) == 3
     now[0] += 11.0
-    made.reconcile()
+    controller.reconcile()
     assert len(api.events) == 6
     assert api.events[-1]["message"].endswith("1 of 2 nodes are ruled out")
 
@@ -225,30 +225,30 @@ def test_a_gang_whose_gates_cannot_be_removed_does_not_hold_up_others(refuses: A
     now = [100.0]
     api = FakeApi()
     api.fails = {("open", "g-0"): [refuses] * 99}
-    made = controller(api, *gang("g", 2, cpu="10", age_s=9), *gang("h", 2, cpu="10"), clock=lambda: now[0])
-    made.reconcile()
-    made.reconcile()
+    controller = controller_of(api, *gang("g", 2, cpu="10", age_s=9), *gang("h", 2, cpu="10"), clock=lambda: now[0])
+    controller.reconcile()
+    controller.reconcile()
     assert api.reserved == {"uid-h-0": "n0", "uid-h-1": "n1"}
     assert [event["message"] for event in api.events][:2] == [f"gang g: admission failed part-way: {refuses}"] * 2
-    made._pods = cast(Any, FakeReflector(*gang("g", 2, cpu="10", age_s=9)))
+    controller._pods = cast(Any, FakeReflector(*gang("g", 2, cpu="10", age_s=9)))
     for _ in range(600):
         now[0] += 1.0
-        made.reconcile()
+        controller.reconcile()
     assert 10 <= 99 - len(api.fails["open", "g-0"]) <= 60, "it retries less and less often"
 
 
 def test_a_native_pod_group_that_cannot_be_ungated_does_not_hold_up_gangs() -> None:
     api = FakeApi()
     api.fails = {("open", "native"): [Forbidden("a policy refuses it")] * 9}
-    made = controller(api, pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"}), *gang("g", 2))
-    made.reconcile()
-    made.reconcile()
-    assert (made.admitted, len(api.fails["open", "native"])) == (1, 8)
+    controller = controller_of(api, pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"}), *gang("g", 2))
+    controller.reconcile()
+    controller.reconcile()
+    assert (controller.admitted, len(api.fails["open", "native"])) == (1, 8)
 
 
 def test_pods_of_native_pod_groups_are_ungated() -> None:
     api = FakeApi()
-    controller(api, pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"})).reconcile()
+    controller_of(api, pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"})).reconcile()
     assert api.written[-1] == ("open", "native")
 
 
@@ -258,7 +258,7 @@ def test_reservations_of_a_gang_that_no_longer_fits_are_released() -> None:
     with pytest.raises(NotLeading):
         admitter(api, [True, False]).admit(gang_of(*gang("huge", 1, cpu="99")), {"uid-huge-0": "n0"}, NOON_S, 300.0)
     assert api.reserved == {"uid-huge-0": "n0"}
-    controller(api, *gang("huge", 1, cpu="99")).reconcile()
+    controller_of(api, *gang("huge", 1, cpu="99")).reconcile()
     assert api.reserved == {}
 
 
@@ -276,12 +276,10 @@ FREE, BOUND = pod("g-0", gang="g", size=2, gates=[]), pod("g-1", gang="g", size=
         pytest.param([FREE, BOUND], 301, False, id="expired"),
     ],
 )
-def test_a_reservation_is_kept_until_its_pods_are_bound_or_it_expires(
-    pods: Sequence[Member], at_s: float, kept: bool
-) -> None:
+def test_a_reservation_is_kept_until_bound_or_expired(pods: Sequence[Member], at_s: float, kept: bool) -> None:
     api = FakeApi()
     admitter(api).admit(gang_of(*gang("g", 2)), RESERVED, NOON_S - at_s, 300.0)
-    controller(api, *pods).reconcile()
+    controller_of(api, *pods).reconcile()
     assert api.reserved == (RESERVED if kept else {})
 
 
@@ -293,54 +291,56 @@ def test_the_node_reserved_for_a_moved_pod_is_kept_for_its_replacement() -> None
     api = FakeApi()
     api.ledger = {**api.ledger, "data": reservations_data([MOVE_RESERVATION])}
     old, seven = pod("old", on="n1"), [pod(f"s-{n}", gang=f"s{n}", size=1, cpu="7") for n in range(2)]
-    made = controller(api, old, *seven)
-    made.reconcile()
+    controller = controller_of(api, old, *seven)
+    controller.reconcile()
     assert api.reserved == {"uid-old": "n0", "uid-s-0": "n1"}
-    made._pods = cast(Any, FakeReflector(replace(seven[0], gates=(), node="n1"), seven[1], *gang("moved", 1, cpu="6")))
-    made.reconcile()
+    controller._pods = cast(
+        Any, FakeReflector(replace(seven[0], gates=(), node="n1"), seven[1], *gang("moved", 1, cpu="6"))
+    )
+    controller.reconcile()
     assert api.reserved == {"uid-moved-0": "n0"}
     assert api.written[-1] == ("open", "moved-0")
 
 
-def test_without_its_ledger_it_admits_no_gang_and_is_not_ready() -> None:
+def test_a_controller_without_its_ledger_admits_no_gang_and_is_not_ready() -> None:
     api = FakeApi()
     api.fails = {("get", CONFIG_MAP): [NotFound("not there")]}
-    made = controller(api, *gang("g", 2))
+    controller = controller_of(api, *gang("g", 2))
     with pytest.raises(NotFound):
-        made.reconcile()
-    assert (made.not_ready(), made.admitted) == ("not there", 0)
-    made.reconcile()
-    assert (made.not_ready(), made.admitted) == ("", 1)
+        controller.reconcile()
+    assert (controller.not_ready(), controller.admitted) == ("not there", 0)
+    controller.reconcile()
+    assert (controller.not_ready(), controller.admitted) == ("", 1)
 
 
 def test_reservations_that_cannot_be_parsed_are_ignored_and_replaced() -> None:
     api = FakeApi()
     api.ledger = {**api.ledger, "data": {"gangs.json": "{"}}
-    made = controller(api, *gang("g", 2))
-    made.reconcile()
-    assert (made.admitted, len(api.reserved)) == (1, 2)
+    controller = controller_of(api, *gang("g", 2))
+    controller.reconcile()
+    assert (controller.admitted, len(api.reserved)) == (1, 2)
 
 
 def test_reservations_of_another_replica_are_read_again_though_nothing_is_written() -> None:
-    """By free capacity the gang would not fit beside the burst, but its nodes are reserved already."""
+    """The burst leaves no capacity for the gang, but its nodes are reserved already."""
     now = [100.0]
     api, two = FakeApi(), gang("g", 2, cpu="10")
     burst = [pod(f"b{n}", cpu="10") for n in range(2)]
-    made = controller(api, *burst, clock=lambda: now[0])
-    made.reconcile()
+    controller = controller_of(api, *burst, clock=lambda: now[0])
+    controller.reconcile()
     with pytest.raises(NotLeading):
         admitter(api, [True, False]).admit(gang_of(*two), RESERVED, NOON_S, 300.0)
-    made._pods = cast(Any, FakeReflector(*burst, *two))
+    controller._pods = cast(Any, FakeReflector(*burst, *two))
     now[0] += 6.0
-    made.reconcile()
-    assert made.admitted == 1
+    controller.reconcile()
+    assert controller.admitted == 1
 
 
 def test_a_gang_pod_without_the_gate_gets_its_own_event_besides_those_of_its_gang() -> None:
     api = FakeApi()
-    made = controller(api, *gang("g", 2, cpu="99"), pod("g-2", gang="g", size=2, gates=[]))
-    made.reconcile()
-    made.reconcile()
+    controller = controller_of(api, *gang("g", 2, cpu="99"), pod("g-2", gang="g", size=2, gates=[]))
+    controller.reconcile()
+    controller.reconcile()
     events = sorted((event["reason"], event["involvedObject"]["name"], event["type"]) for event in api.events)
     assert events == [
         ("GangNeverFits", "g-0", "Warning"),
@@ -354,18 +354,20 @@ def test_a_hundred_waiting_gangs_are_admitted_one_by_one_with_few_events() -> No
     now = [100.0]
     api = FakeApi()
     waiting = {f"g{n}": gang(f"g{n}", 8, cpu="2500m", age_s=1000.0 - n) for n in range(100)}
-    made = controller(api, clock=lambda: now[0])
+    controller = controller_of(api, clock=lambda: now[0])
     event_counts = []
     for number, name in enumerate(list(waiting)):
-        made._pods = cast(Any, FakeReflector(*(member for members in waiting.values() for member in members)))
+        controller._pods = cast(Any, FakeReflector(*(member for members in waiting.values() for member in members)))
         before = len(api.events)
-        made.reconcile()
-        assert made.admitted == number + 1
+        controller.reconcile()
+        assert controller.admitted == number + 1
         event_counts.append(len(api.events) - before)
         bound = [replace(each, gates=(), node=api.reserved[each.uid]) for each in waiting.pop(name)]
-        made._pods = cast(Any, FakeReflector(*bound, *(member for members in waiting.values() for member in members)))
+        controller._pods = cast(
+            Any, FakeReflector(*bound, *(member for members in waiting.values() for member in members))
+        )
         before = len(api.events)
-        made.reconcile()
+        controller.reconcile()
         event_counts.append(len(api.events) - before)
         now[0] += 60.0
     assert max(event_counts) <= 50
@@ -378,10 +380,10 @@ def test_the_size_of_a_job_is_cached_for_a_while() -> None:
         pod(f"j-{n}", labels={"batch.kubernetes.io/job-name": "j"}, gates=[GATE], owner=("Job", "j")) for n in range(2)
     ]
     now = [100.0]
-    made = controller(api, *members, clock=lambda: now[0])
-    made._nodes = cast(Any, FakeReflector(node("full", cpu="0")))
+    controller = controller_of(api, *members, clock=lambda: now[0])
+    controller._nodes = cast(Any, FakeReflector(node("full", cpu="0")))
     for _ in range(20):
-        made.reconcile()
+        controller.reconcile()
         now[0] += 31.0
     assert api.written.count(("get", "j")) == 2
 
@@ -389,11 +391,11 @@ def test_the_size_of_a_job_is_cached_for_a_while() -> None:
 def test_the_size_of_a_job_recreated_under_its_name_is_read_again() -> None:
     api = FakeApi(j={"spec": {"parallelism": 1}})
     label = {"batch.kubernetes.io/job-name": "j"}
-    made = controller(api, pod("j-0", labels=label, gates=[GATE], owner=("Job", "j"), cpu="99"))
-    made.reconcile()
+    controller = controller_of(api, pod("j-0", labels=label, gates=[GATE], owner=("Job", "j"), cpu="99"))
+    controller.reconcile()
     api.objects["j"] = {"spec": {"parallelism": 2}}
     recreated = pod("j-1", labels=label, gates=[GATE], owner=("Job", "j"))
     assert recreated.owner is not None
-    made._pods = cast(Any, FakeReflector(replace(recreated, owner=replace(recreated.owner, uid="recreated"))))
-    made.reconcile()
-    assert made.admitted == 0, "the other pod of it is missing"
+    controller._pods = cast(Any, FakeReflector(replace(recreated, owner=replace(recreated.owner, uid="recreated"))))
+    controller.reconcile()
+    assert controller.admitted == 0, "the other pod of it is missing"

@@ -21,7 +21,7 @@ def past_the_gate(member: Member, at_s: float, reserved_node: str = "", on: str 
     return replace(member, gates=(), reserved_since_s=NOON_S + at_s, reserved_node=reserved_node or on, node=on)
 
 
-def test_one_of_two_gangs_that_need_60_percent_each_is_admitted_and_the_other_once_it_has_ended() -> None:
+def test_the_second_of_two_gangs_of_60_percent_each_is_admitted_once_the_first_has_ended() -> None:
     cluster = SimulatedCluster(FIVE)
     cluster.put(*gang("one", 6, cpu="5", age_s=2), *gang("two", 6, cpu="5", age_s=1))
     assert [cluster.step(), cluster.step()] == ["one", ""]
@@ -77,11 +77,11 @@ def test_unscheduled_pods_hold_no_capacity_against_a_gang_of_higher_priority() -
     """The gang of priority 7 is admitted before them; one of their own priority waits, and its event says why."""
     loose = [pod(f"l{n}", cpu="10", priority=-10) for n in range(3)]
     assert decided([*loose, *gang("urgent", 6, cpu="5", priority=7)], FIVE).admit is not None
-    kept = "capacity is set aside for 3 pods not scheduled yet"
+    detail = "capacity is set aside for 3 pods not scheduled yet"
     equal = decided([*loose, *gang("equal", 6, cpu="5", priority=-10)], FIVE)
-    assert messages(equal) == {"equal": f"GangWaiting: 4 of 6 pods fit; {kept}"}
+    assert messages(equal) == {"equal": f"GangWaiting: 4 of 6 pods fit; {detail}"}
     behind = decided([*loose, *gang("huge", 9, cpu="10"), *gang("equal", 6, cpu="5", priority=-10)], FIVE)
-    assert messages(behind)["equal"] == f"GangWaiting: 4 of 6 pods fit; {kept}"
+    assert messages(behind)["equal"] == f"GangWaiting: 4 of 6 pods fit; {detail}"
 
 
 def test_a_gang_in_back_off_releases_its_reservations_and_does_not_hold_up_others() -> None:
@@ -174,7 +174,7 @@ def test_if_its_node_was_taken_the_rest_of_a_gang_goes_elsewhere_or_holds_up_oth
 
 
 def test_a_pod_without_the_gate_neither_advances_its_gang_nor_holds_up_others() -> None:
-    """Everybody who may create pods can set the label, and the annotation of an admitted pod."""
+    """Anybody who may create pods can set the label, and the annotation of an admitted pod."""
     annotations = {"phasewise.dev/gang-node": "n0"}
     running = pod("g-0", gang="g", size=2, cpu="100m", gates=[], on="n0", age_s=999, annotations=annotations)
     stuck = pod("g-0", gang="g", size=2, cpu="99", gates=[], age_s=999, annotations=annotations)

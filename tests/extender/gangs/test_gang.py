@@ -38,9 +38,7 @@ def unknown_size(_: object) -> None:
         ({"scheduling.x-k8s.io/pod-group": "g"}, {"phasewise.dev/gang-size": "7"}, 7),
     ],
 )
-def test_group_names_and_sizes_are_read_from_labels_and_annotations(
-    labels: dict[str, str], annotations: dict[str, str], size: int
-) -> None:
+def test_group_names_and_sizes_are_recognised(labels: dict[str, str], annotations: dict[str, str], size: int) -> None:
     (found,) = gangs_of([pod("a", labels=labels, annotations=annotations, gates=[GATE])], unknown_size)
     assert (str(found), found.size, found.missing) == ("team/g", size, size - 1)
 

@@ -23,7 +23,7 @@ from tests.extender.gangs.running import (
     RESERVED_NODE,
     all_reserved,
     bound,
-    events_of,
+    events,
     finish,
     gang,
     gated,
@@ -63,13 +63,13 @@ def test_two_gangs_that_each_need_60_percent_of_the_cluster_both_finish(
     first, second = (one, two) if bound(cluster, namespace, "one") else (two, one)
     assert gated(cluster, namespace) == 6
     wait_until(
-        lambda: any(line.startswith("GangWaiting") for line in events_of(cluster, namespace, second[0])),
+        lambda: any(line.startswith("GangWaiting") for line in events(cluster, namespace, second[0])),
         "an event that says why the second gang waits",
     )
     finish(cluster, namespace, first)
     wait_until(lambda: bound(cluster, namespace, second[0][:3]) == 6, "the other gang to be bound", timeout_s=60)
     wait_until(  # it may be bound before the event is written
-        lambda: any(line.startswith("GangAdmitted") for line in events_of(cluster, namespace, second[0])),
+        lambda: any(line.startswith("GangAdmitted") for line in events(cluster, namespace, second[0])),
         "an event that says that it was admitted",
     )
     finish(cluster, namespace, second)
@@ -81,9 +81,7 @@ def test_a_gang_that_never_fits_gets_an_event_and_does_not_hold_up_others(
     huge = gang(cluster, namespace, five, "huge", 3, cpu="11")
     small = gang(cluster, namespace, five, "small", 2, cpu="1")
     wait_until(lambda: bound(cluster, namespace, "small") == 2, "the gang behind it to be bound", timeout_s=60)
-    wait_until(
-        lambda: any(line.startswith(NEVER_FITS) for line in events_of(cluster, namespace, "huge-0")), "its event"
-    )
+    wait_until(lambda: any(line.startswith(NEVER_FITS) for line in events(cluster, namespace, "huge-0")), "its event")
     assert gated(cluster, namespace, "huge") == 3
     finish(cluster, namespace, huge + small)
 
@@ -107,7 +105,7 @@ def test_with_the_extender_every_member_is_bound_to_its_reserved_node(
 def test_reserved_nodes_are_kept_from_a_burst_of_other_pods(
     cluster: Cluster, namespace: str, five: SimulatedNodes, account: Path, controller: Server, extender: Json
 ) -> None:
-    """Half nodes for six members are reserved while ten other pods of half a node are created."""
+    """Six of ten half nodes are reserved, and gates still in place, when ten other pods of half a node are created."""
     controller.pause()
     slow = start_controller(cluster, account, "--qps", "1", "--burst", "6", name="slow-controller")
     gang(cluster, namespace, five, "seated", 6, **extender)

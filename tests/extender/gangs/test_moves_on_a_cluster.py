@@ -69,8 +69,8 @@ def profile(cluster: Cluster, namespace: str, name: str, status: Json, *, of_cla
     kind = {"apiVersion": "/".join(PROFILES), "kind": "PhaseProfile"}
     body = {**kind, "metadata": metadata, "spec": {"class": of_class}}
     cluster.custom.create_namespaced_custom_object(*PROFILES, namespace, "phaseprofiles", body)
-    where = (*PROFILES, namespace, "phaseprofiles", name)
-    cluster.custom.patch_namespaced_custom_object_status(*where, {"status": status})
+    path = (*PROFILES, namespace, "phaseprofiles", name)
+    cluster.custom.patch_namespaced_custom_object_status(*path, {"status": status})
 
 
 def job(name: str, namespace: str, nodes: SimulatedNodes, spec: Json) -> Json:
@@ -132,11 +132,9 @@ def events(cluster: Cluster, namespace: str, *reasons: str) -> list[str]:
     return [each["message"] for each in answer["items"] if each["reason"] in reasons]
 
 
-def moved_once(cluster: Cluster, namespace: str, name: str, old_node: str) -> None:
+def moved_once(cluster: Cluster, namespace: str, name: str, before: str) -> None:
     """Wait until a job has left its node; it has had two pods, and recorded one move."""
-    wait_until(
-        lambda: node_of(cluster, namespace, name) not in ("", old_node), f"{name} to run elsewhere", timeout_s=120
-    )
+    wait_until(lambda: node_of(cluster, namespace, name) not in ("", before), f"{name} to run elsewhere", timeout_s=120)
     wait_until(lambda: bool(events(cluster, namespace, "MoveDone")), "the event at the end of the move", timeout_s=60)
     (record,) = records(cluster, namespace, name)
     assert (record["outcome"], record["node"]) == ("back", node_of(cluster, namespace, name))
@@ -228,7 +226,7 @@ def test_in_plan_mode_moves_are_only_reported(cluster: Cluster, namespace: str, 
         controller.stop()
 
 
-def test_it_uses_all_rights_of_the_overlay_and_no_others(
+def test_the_mover_uses_every_right_of_the_overlay_and_none_that_it_lacks(
     cluster: Cluster, namespace: str, account: Account, mover: Path, trainings: Any
 ) -> None:
     controller = start_controller(cluster, mover, "--moves", "act", name="mover")

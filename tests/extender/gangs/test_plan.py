@@ -110,9 +110,7 @@ CPUS = st.sampled_from(["500m", "1", "1500m", "3", "7"])
     st.lists(CPUS, min_size=1, max_size=12),
     st.booleans(),
 )
-def test_all_or_no_members_get_a_node_and_no_node_is_overfilled(
-    sizes: list[str], cpus: list[str], spread: bool
-) -> None:
+def test_all_or_no_members_get_a_node_and_none_is_overfilled(sizes: list[str], cpus: list[str], spread: bool) -> None:
     node_arrays = NodeArrays([node(f"n{number}", cpu) for number, cpu in enumerate(sizes)])
     annotations = {"phasewise.dev/placement": "spread"} if spread else {}
     members = [pod(f"p{n}", gang="g", size=len(cpus), cpu=cpu, annotations=annotations) for n, cpu in enumerate(cpus)]

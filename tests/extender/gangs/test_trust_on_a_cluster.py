@@ -27,7 +27,7 @@ from tests.extender.gangs.running import (
     RESERVED_NODE,
     all_reserved,
     bound,
-    events_of,
+    events,
     finish,
     gang,
     pods,
@@ -192,8 +192,7 @@ def test_a_gang_pod_without_the_gate_gets_an_event(
     create(cluster, namespace, "loose", template(five.selector, labels=labels))
     wait_until(
         lambda: any(
-            line.startswith("GangNotGated: gang loose: created without")
-            for line in events_of(cluster, namespace, "loose")
+            line.startswith("GangNotGated: gang loose: created without") for line in events(cluster, namespace, "loose")
         ),
         "its event",
     )

@@ -126,17 +126,17 @@ class FakeApi:
 
 def test_the_keeper_creates_publishes_and_renews_the_certificate_only_when_needed(tmp_path: Path) -> None:
     api, now = FakeApi(), [NOON_S]
-    kept = CertificateLocation("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
-    keeper = CertificateKeeper(cast(Api, api), kept, lambda: now[0])
+    loc = CertificateLocation("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
+    keeper = CertificateKeeper(cast(Api, api), loc, lambda: now[0])
     keeper.ensure()
-    first = kept.file.read_bytes()
+    first = loc.file.read_bytes()
     keeper.ensure()
-    assert (api.writes, kept.file.read_bytes()) == (["replace", "trust"], first)
-    assert kept.file.stat().st_mode & 0o777 == 0o600
+    assert (api.writes, loc.file.read_bytes()) == (["replace", "trust"], first)
+    assert loc.file.stat().st_mode & 0o777 == 0o600
     now[0] += 61 * 86400
     keeper.ensure()
     assert api.writes == ["replace", "trust"] * 2
-    assert kept.file.read_bytes() != first
+    assert loc.file.read_bytes() != first
     api.secret = {**api.secret, "data": {}}
     keeper.ensure()
     assert api.writes == ["replace", "trust"] * 3
@@ -146,8 +146,8 @@ def test_the_keeper_creates_publishes_and_renews_the_certificate_only_when_neede
 def test_a_keeper_that_loses_a_race_uses_the_certificate_of_the_winner(tmp_path: Path) -> None:
     api = FakeApi()
     api.conflicts = True
-    kept = CertificateLocation("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
-    CertificateKeeper(cast(Api, api), kept, lambda: NOON_S).ensure()
+    loc = CertificateLocation("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
+    CertificateKeeper(cast(Api, api), loc, lambda: NOON_S).ensure()
     bundle = CertificateBundle.of_secret(api.secret["data"])
-    assert kept.file.read_bytes() == bundle.certificate + bundle.key
+    assert loc.file.read_bytes() == bundle.certificate + bundle.key
     assert base64.b64decode(api.bundle) == bundle.authorities

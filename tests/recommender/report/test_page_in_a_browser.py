@@ -235,7 +235,7 @@ def test_no_text_of_a_scatter_plot_is_cut_off(page: Page) -> None:
     assert len(boxes) > 40 and min(min(box) for box in boxes) > -12
 
 
-def test_it_prints_dark_on_white_and_without_controls(page: Page) -> None:
+def test_the_page_prints_dark_on_white_and_without_controls(page: Page) -> None:
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not page.locator("#find").is_visible() and page.locator("#policy-table").is_visible()

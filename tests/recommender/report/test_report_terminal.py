@@ -51,7 +51,7 @@ def test_money_appears_only_with_prices(run: Simulated) -> None:
     assert "net saving" in text_of(run.result, prices=Prices(0.04)) and "net saving" not in text_of(run.result)
 
 
-def test_without_a_judged_container_it_says_so() -> None:
+def test_without_a_judged_container_the_table_says_so() -> None:
     empty = ReplayResult(15, 600, ("static",), frozenset(), (), (("a", "too short"),), {})
     assert "No container could be judged." in text_of(empty) and "1 × too short" in text_of(empty)
 

@@ -29,7 +29,7 @@ def test_a_single_spike_among_a_hundred_thousand_samples_is_kept() -> None:
     assert {54_321, 77_777} <= set(kept.tolist()) and len(kept) <= 1500
 
 
-def test_of_events_in_the_same_bin_the_first_is_kept() -> None:
+def test_only_the_first_event_of_a_bin_is_kept() -> None:
     times = np.array([1_000, 1_004, 1_009, 1_010, 1_099, 1_101])
     assert event_offsets_s(times, 1_000, 100, bins=10) == [0, 10, 99]
     assert event_offsets_s(times, 1_000, 100, bins=1000) == [0, 4, 9, 10, 99]
