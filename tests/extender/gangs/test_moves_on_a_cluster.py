@@ -226,7 +226,7 @@ def test_in_plan_mode_moves_are_only_reported(cluster: Cluster, namespace: str, 
         controller.stop()
 
 
-def test_the_mover_uses_every_right_of_the_overlay_and_none_that_it_lacks(
+def test_the_mover_uses_every_right_of_the_overlay_and_none_beyond_its_roles(
     cluster: Cluster, namespace: str, account: Account, mover: Path, trainings: Any
 ) -> None:
     controller = start_controller(cluster, mover, "--moves", "act", name="mover")
