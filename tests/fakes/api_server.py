@@ -1,4 +1,4 @@
-"""A small API server on loopback that answers as each test says, and kubeconfigs that lead to it."""
+"""A small API server on loopback with scripted answers, and kubeconfigs that lead to it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 import orjson
 import yaml
 
-SECRET = "s3cr3t-token"  # noqa: S105  # an invented one, looked for in every message
+SECRET = "s3cr3t-token"  # noqa: S105  # made up; no message may contain it
 Answer = tuple[int, dict[str, str], bytes]
 
 
 class FakeServer:
-    """Keeps what it was asked, and answers with the next of `answers`, the last one again and again."""
+    """Records requests, and answers with the next of `answers`; the last one is repeated."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
         self.answers: list[Answer | Callable[[BaseHTTPRequestHandler], None]] = [(200, {}, b"{}")]
         fake = self
 
@@ -29,7 +29,7 @@ class FakeServer:
 
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                fake.asked.append((self.command, self.path, dict(self.headers), body))
+                fake.requests.append((self.command, self.path, dict(self.headers), body))
                 answer = fake.answers.pop(0) if len(fake.answers) > 1 else fake.answers[0]
                 if callable(answer):
                     answer(self)

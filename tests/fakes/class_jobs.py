@@ -1,4 +1,4 @@
-"""Jobs of one class behind the View: each declares two cores and 4 GiB, works for a while, and ends well."""
+"""Jobs of one class in a fake view: each requests two cores and 4 GiB, runs for a while, and terminates."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.vpa import Vpa
 from recommender.live.view.view import SelectedPods
-from tests.fakes.records import Records, a_vpa, use
+from tests.fakes.records import FakeView, a_vpa, use
 
 
 def a_run(
     pod: str, phase: str = "Running", started_s: float | None = None, ended: Mapping[str, Any] | None = None
 ) -> Pod:
-    """The pod of a job that declares two cores and 4 GiB."""
+    """The pod of a job that requests two cores and 4 GiB."""
     state: dict[str, Any] = {}
     if started_s is not None:
         state["running"] = {"startedAt": _time(started_s)}
@@ -38,7 +38,7 @@ def _time(unix_s: float) -> str:
     return str(np.datetime64(int(unix_s), "s")) + "Z"
 
 
-class Jobs(Records):
+class Jobs(FakeView):
     """Jobs of one class, one VPA each."""
 
     def select(self, vpa: Vpa) -> SelectedPods:
@@ -50,11 +50,11 @@ class Jobs(Records):
 
 
 STAGES = [(0.1, 0.3)] * 10 + [(1.0, 0.3)] * 10 + [(0.2, 0.8)] * 20
-"""40 s: loading, work, and waiting with more memory."""
+"""40 s: loading, computing, and waiting with more memory."""
 
 
-def run_to_its_end(cluster: Jobs, ours: Any, name: str, exit_code: int = 0, *, cleared_away: bool = False) -> None:
-    """One run of the class, a round each second; its pod, and the VPA, may be gone before the next round."""
+def run_to_completion(cluster: Jobs, ours: Any, name: str, exit_code: int = 0, *, deleted: bool = False) -> None:
+    """One run of the class, a round each second; if `deleted`, its pod and VPA are gone before the last round."""
     began_s = cluster.now_s
     cluster.add(name, a_run(f"{name}-pod", started_s=began_s))
     for cpu_cores, memory_gib in STAGES:
@@ -63,6 +63,6 @@ def run_to_its_end(cluster: Jobs, ours: Any, name: str, exit_code: int = 0, *, c
         cluster.now_s += 1.0
     ended = {"startedAt": _time(began_s), "finishedAt": _time(cluster.now_s), "exitCode": exit_code, "reason": "x"}
     cluster.finished = cluster.pods[name] = [a_run(f"{name}-pod", "Failed" if exit_code else "Succeeded", ended=ended)]
-    if cleared_away:
+    if deleted:
         del cluster.pods[name], cluster.raw[name]
     ours.run()

@@ -1,4 +1,4 @@
-"""Time that passes when a test says so."""
+"""A clock that a test sets."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass
 class Clock:
-    """Seconds that stand still, unless each look is to cost some."""
+    """Seconds that stand still, or advance by `per_call_s` at each call."""
 
     now_s: float = 1000.0
-    per_look_s: float = 0.0
+    per_call_s: float = 0.0
 
     def __call__(self) -> float:
-        self.now_s += self.per_look_s
+        self.now_s += self.per_call_s
         return self.now_s
 
     def sleep(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What a command left behind, as a caller sees it."""
+"""The result of a command, as its caller sees it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandResult:
     code: int
     out: str
     err: str

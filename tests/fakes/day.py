@@ -1,4 +1,4 @@
-"""A cluster of ten places in which workloads come, run, are killed and go, as a round sees it."""
+"""A simulated cluster of ten slots, in which workloads start, run, are killed and leave, as a round sees it."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from recommender.cluster.vpas.status import Condition, status_of
 from recommender.live.view.view import SelectedPods
 from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
-from tests.fakes.records import GIB, Records, a_vpa
+from tests.fakes.records import GIB, FakeView, a_vpa
 
 HOUR_S, ROUND_S = 3600.0, 240.0
 START_S = 500_000 * HOUR_S
-PLACES = 10
+SLOTS = 10
 
 
 @dataclass
 class Tenant:
-    """The workload of one place, in one hour."""
+    """The workload of one slot in one hour."""
 
     vpa: Vpa
     pods: list[Pod]
     workload_class: str
     seen: bool = True
-    """Whether the metrics tell of it."""
+    """Whether the metrics include it."""
 
 
-class Day(Records):
-    """The cluster as a function of the time of day; the seam that a round sees."""
+class Day(FakeView):
+    """The view of a cluster that depends on the time of day only."""
 
     def __init__(self, round_s: float = ROUND_S) -> None:
         super().__init__()
@@ -45,51 +45,51 @@ class Day(Records):
         self.states: dict[ObjectKey, str] = {}
         self.class_states: dict[ObjectKey, tuple[str, float]] = {}
 
-    # -- what happens ----------------------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------------------------
 
     def move(self) -> None:
-        """Some minutes pass: some workload comes, runs, ends or goes."""
+        """Advance by one round: workloads start, are killed, end or leave."""
         self.now_s += self.round_s
-        for place in range(PLACES):
-            minute = round((self.now_s - START_S) / 60.0) - 4 * place
+        for slot in range(SLOTS):
+            minute = round((self.now_s - START_S) / 60.0) - 4 * slot
             if minute < 0:
                 continue
             hour, minute = divmod(minute, 60)
             if minute == 0:
-                self.tenants[place] = self._new(place, hour)
-            elif minute == 20 and place % 4 == 1:
-                self._kill(self.tenants[place])
-            elif minute == 44 and place % 3:
-                exit_code = hour % 2 if place % 3 == 2 else 0
-                self.tenants[place].pods = [ended(pod, self.now_s, exit_code) for pod in self.tenants[place].pods]
+                self.tenants[slot] = self._new(slot, hour)
+            elif minute == 20 and slot % 4 == 1:
+                self._kill(self.tenants[slot])
+            elif minute == 44 and slot % 3:
+                exit_code = hour % 2 if slot % 3 == 2 else 0
+                self.tenants[slot].pods = [ended(pod, self.now_s, exit_code) for pod in self.tenants[slot].pods]
             elif minute == 52:
-                self._leave(place)
+                self._leave(slot)
 
-    def _new(self, place: int, hour: int) -> Tenant:
-        """A job of a class, a job that is one of a kind, a Deployment whose pods nobody measures, ..."""
-        name = f"job-{place}-{hour}" if place % 3 else f"steady-{place}"
+    def _new(self, slot: int, hour: int) -> Tenant:
+        """A job of the recurring class, or a workload of its own class; some are without metrics."""
+        name = f"job-{slot}-{hour}" if slot % 3 else f"steady-{slot}"
         raw = a_vpa(name)
-        raw["metadata"]["uid"] = f"vpa-{place}-{hour}"
+        raw["metadata"]["uid"] = f"vpa-{slot}-{hour}"
         vpa = read_vpa(raw)
-        pods = [pod_of(f"{name}-{number}-{hour}", self.now_s) for number in range(1 + place % 2)]
-        workload_class = "recurring" if place % 3 == 1 else name
-        return Tenant(vpa, pods, workload_class, seen=place % 7 != 6)
+        pods = [pod_of(f"{name}-{number}-{hour}", self.now_s) for number in range(1 + slot % 2)]
+        workload_class = "recurring" if slot % 3 == 1 else name
+        return Tenant(vpa, pods, workload_class, seen=slot % 7 != 6)
 
     def _kill(self, tenant: Tenant) -> None:
         for pod in tenant.pods:
             self.killed.append(OomObservation(pod.key, "main", self.now_s, 2 * GIB))
 
-    def _leave(self, place: int) -> None:
-        """Most go with their VPA; of some the VPA goes while the pods still run, of others the pods alone go."""
-        tenant = self.tenants[place]
-        if place % 5 == 3:
+    def _leave(self, slot: int) -> None:
+        """Most leave with their VPA; of some only the pods leave."""
+        tenant = self.tenants[slot]
+        if slot % 5 == 3:
             tenant.pods = []
         else:
-            del self.tenants[place]
+            del self.tenants[slot]
             self.states.pop(tenant.vpa.key, None)
             self.published.pop(tenant.vpa.key, None)
 
-    # -- what a round sees -----------------------------------------------------------------------------------------
+    # -- the view --------------------------------------------------------------------------------------------------
 
     def vpas(self) -> Sequence[Vpa]:
         return [tenant.vpa for tenant in self.tenants.values()]
@@ -115,8 +115,8 @@ class Day(Records):
     ) -> None:
         for tenant in self.tenants.values():
             if tenant.vpa is vpa:
-                said = json_of(status_of(vpa, recommendations, conditions, self.now_s))
-                tenant.vpa, self.published[vpa.key] = replace(vpa, status_json=said), said
+                status = json_of(status_of(vpa, recommendations, conditions, self.now_s))
+                tenant.vpa, self.published[vpa.key] = replace(vpa, status_json=status), status
 
     def write_profile(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         self.states[vpa.key] = profile["state"]
@@ -147,7 +147,7 @@ def pod_of(name: str, now_s: float) -> Pod:
 
 
 def ended(pod: Pod, now_s: float, exit_code: int) -> Pod:
-    """It came to its end, a good one when the exit code is 0."""
+    """The pod once its container has terminated with this exit code."""
     (container,) = pod.containers
     end = Termination("Error" if exit_code else "Completed", container.started_s, now_s, exit_code)
     return replace(

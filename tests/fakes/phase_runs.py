@@ -1,4 +1,4 @@
-"""Containers as runs of phases: a few by hand, random ones, and the recorded ones."""
+"""Containers as runs of phases: a few examples, random ones, and the recorded ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recommender.phases.runs import Run
 
 SEQUENCES = Path(__file__).parents[1] / "data" / "ai4dl" / "dlaas_phase_sequences.parquet"
 
-LITTLE = [
+EXAMPLES = [
     [(1, 4), (3, 5), (0, 9), (2, 1)],
     [(1, 4), (3, 6), (0, 7), (3, 2)],
     [(1, 4), (2, 30)],

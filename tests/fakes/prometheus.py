@@ -1,4 +1,4 @@
-"""A server in the place of a Prometheus: the forms of its answers, and a small cluster that it knows."""
+"""A fake Prometheus: the forms of its answers, and a small cluster whose series it has."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ START_S = 1_700_000_100
 """A whole number of quarter minutes."""
 
 
-def success(data: Any, **more: Any) -> Reply:
-    return Reply(body=orjson.dumps({"status": "success", "data": data, **more}))
+def success(data: Any, **fields: Any) -> Reply:
+    return Reply(body=orjson.dumps({"status": "success", "data": data, **fields}))
 
 
-def matrix(*series: tuple[Mapping[str, str], list[tuple[float, object]]], **more: Any) -> Reply:
+def matrix(*series: tuple[Mapping[str, str], list[tuple[float, object]]], **fields: Any) -> Reply:
     result = [{"metric": dict(labels), "values": [[at, str(value)] for at, value in pairs]} for labels, pairs in series]
-    return success({"resultType": "matrix", "result": result}, **more)
+    return success({"resultType": "matrix", "result": result}, **fields)
 
 
-def vector(*series: tuple[Mapping[str, str], object], at_s: float = START_S, **more: Any) -> Reply:
+def vector(*series: tuple[Mapping[str, str], object], at_s: float = START_S, **fields: Any) -> Reply:
     result = [{"metric": dict(labels), "value": [at_s, str(value)]} for labels, value in series]
-    return success({"resultType": "vector", "result": result}, **more)
+    return success({"resultType": "vector", "result": result}, **fields)
 
 
 def failure(status: int, kind: str, text: str, **headers: str) -> Reply:
-    named = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    return Reply(status, orjson.dumps({"status": "error", "errorType": kind, "error": text}), named)
+    sent = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    return Reply(status, orjson.dumps({"status": "error", "errorType": kind, "error": text}), sent)
 
 
 def cores(number: int, at_s: float) -> float:
-    """What container `number` of a `SmallCluster` uses at a moment."""
+    """The CPU use of container `number` of a `SmallCluster` at a time."""
     return 1.0 + number + 0.25 * math.sin(at_s / 100.0)
 
 
-def held_bytes(number: int, at_s: float) -> float:
+def memory_at(number: int, at_s: float) -> float:
     return float((100 + number) << 20) + at_s % 1000
 
 
 @dataclass
 class SmallCluster:
-    """Answers our own queries as a Prometheus with some containers would, every one scraped each 15 s.
+    """Answers our queries as a Prometheus would that scrapes these containers every 15 s.
 
     Attributes
     ----------
     lives
-        First and last moment of each container, by namespace and pod.
+        First and last sample of each container, by namespace and pod.
     requests
-        Whether kube-state-metrics is there.
+        Whether kube-state-metrics exports requests.
     doubled
-        How many containers two jobs scrape.
+        Number of containers that two jobs scrape.
     facts
-        Whether kube-state-metrics tells more of them than their requests.
+        Whether kube-state-metrics exports more than requests.
     """
 
     lives: Mapping[tuple[str, str], tuple[float, float]]
@@ -66,23 +66,23 @@ class SmallCluster:
     facts: bool = False
     metrics: tuple[str, ...] = ("container_cpu_usage_seconds_total", "container_memory_working_set_bytes")
 
-    def __call__(self, asked: Asked) -> Reply:
-        if asked.path.endswith("/label/__name__/values"):
+    def __call__(self, request: Asked) -> Reply:
+        if request.path.endswith("/label/__name__/values"):
             return success(list(self.metrics))
-        if asked.path.endswith("/label/namespace/values"):
-            chosen = self._chosen(asked.parameters["match[]"])
+        if request.path.endswith("/label/namespace/values"):
+            chosen = self._chosen(request.parameters["match[]"])
             return success(sorted({namespace for _, (namespace, _), _ in chosen}))
-        if asked.path.endswith("/series"):
-            return success(list(self._owners(asked.parameters["match[]"])))
-        if asked.path.endswith("/labels"):
-            known = asked.parameters["match[]"] in self.metrics
+        if request.path.endswith("/series"):
+            return success(list(self._owners(request.parameters["match[]"])))
+        if request.path.endswith("/labels"):
+            known = request.parameters["match[]"] in self.metrics
             return success(["__name__", "container", "namespace", "node", "pod"] if known else [])
-        if asked.path.endswith("/query"):
-            at_s = float(asked.parameters["time"])
-            if "(last_over_time(kube_" in asked.query:
-                return vector(*self._facts(asked.query, at_s), at_s=at_s)
-            return vector(*((labels, pairs[0][1]) for labels, pairs in self._series(asked.query, [at_s])), at_s=at_s)
-        return matrix(*self._series(asked.query, asked.moments))
+        if request.path.endswith("/query"):
+            at_s = float(request.parameters["time"])
+            if "(last_over_time(kube_" in request.query:
+                return vector(*self._facts(request.query, at_s), at_s=at_s)
+            return vector(*((labels, pairs[0][1]) for labels, pairs in self._series(request.query, [at_s])), at_s=at_s)
+        return matrix(*self._series(request.query, request.moments))
 
     def _series(self, query: str, moments: list[float]) -> Iterator[tuple[dict[str, str], list[tuple[float, object]]]]:
         if query.startswith("quantile"):
@@ -92,7 +92,7 @@ class SmallCluster:
                 yield {}, [(at, self.doubled) for at in moments]
         elif query.startswith("count by"):
             for namespace in sorted({namespace for namespace, _ in self.lives}):
-                lives = [life for _, (of, _), life in self._chosen(query) if of == namespace]
+                lives = [life for _, (its_namespace, _), life in self._chosen(query) if its_namespace == namespace]
                 counts = [(at, sum(first <= at <= last for first, last in lives)) for at in moments]
                 if present := [pair for pair in counts if pair[1]]:
                     yield {"namespace": namespace}, present
@@ -100,19 +100,19 @@ class SmallCluster:
             for number, (namespace, pod), (first, last) in self._chosen(query):
                 labels = {"namespace": namespace, "pod": pod, "container": "main"}
                 alive = [at for at in moments if first <= at <= last]
-                for more, value in self._values(query, number):
+                for extra, value in self._values(query, number):
                     if alive:
-                        yield labels | more, [(at, value(at)) for at in alive]
+                        yield labels | extra, [(at, value(at)) for at in alive]
 
     def _owners(self, match: str) -> Iterator[dict[str, str]]:
-        """Every pod is of a Job of its name."""
+        """Every pod belongs to a Job of its name."""
         if self.facts and match.startswith("kube_pod_owner"):
             for _, (namespace, pod), _ in self._chosen(match):
                 job = {"owner_is_controller": "true", "owner_kind": "Job", "owner_name": pod}
                 yield {"namespace": namespace, "pod": pod} | job
 
     def _facts(self, query: str, at_s: float) -> Iterator[tuple[dict[str, str], object]]:
-        """Every pod began a minute before its first sample, ends well with its last one, and may have 2 GiB."""
+        """Every pod starts a minute before its first sample, completes with its last one, and has a limit of 2 GiB."""
         if "kube_node_status_allocatable" in query:
             for node in ("node-0", "node-1") if self.facts else ():
                 yield {"node": node, "resource": "cpu"}, 32
@@ -138,10 +138,10 @@ class SmallCluster:
             return [({"resource": resource}, lambda _, value=value: value) for resource, value in declared]
         if query.startswith("max by (namespace, pod, container) (timestamp("):
             return [({}, lambda at: at - 5)]
-        return [({"node": f"node-{number % 2}"}, lambda at: held_bytes(number, at))]
+        return [({"node": f"node-{number % 2}"}, lambda at: memory_at(number, at))]
 
     def _chosen(self, query: str) -> Iterator[tuple[int, tuple[str, str], tuple[float, float]]]:
-        """The containers that the matchers of namespaces leave."""
+        """The containers that match the namespace matchers."""
         matchers = set(re.findall(r'namespace(=~|!~|!=|=)"([^"]*)"', query))
         for number, (name, life) in enumerate(sorted(self.lives.items())):
             if all(bool(re.fullmatch(text, name[0])) != sign.startswith("!") for sign, text in matchers):

@@ -1,4 +1,4 @@
-"""A recommender at work in a cluster of coming and going jobs, with a recorder beside it."""
+"""A recommender with a recorder in a simulated cluster; also a program, which a test kills."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def recorder_of(file: Path) -> Recorder:
 
 
 class Outage(Day):
-    """A day in which the API server is away for a while."""
+    """A day in which the API server does not answer while it is `away`."""
 
     away = False
 
@@ -38,10 +38,10 @@ class Outage(Day):
             raise Unreachable("the API server does not answer")
         return super().samples()
 
-    def publish(self, *told: object) -> None:  # type: ignore[override]
+    def publish(self, *args: object) -> None:  # type: ignore[override]
         if self.away:
             raise Unreachable("the API server does not answer")
-        super().publish(*told)  # type: ignore[arg-type]
+        super().publish(*args)  # type: ignore[arg-type]
 
 
 def recommender_of(day: Day, recorder: Recorder) -> Recommender:
@@ -53,19 +53,19 @@ def recommender_of(day: Day, recorder: Recorder) -> Recommender:
 
 
 def live(day: Outage, recorder: Recorder, n: int) -> Iterator[Recommender]:
-    """Rounds with checkpoints beside them, as the service has them."""
-    ours = recommender_of(day, recorder)
+    """Rounds with checkpoints in between, as in the service."""
+    recommender = recommender_of(day, recorder)
     for number in range(n):
         day.move()
-        ours.run()
+        recommender.run()
         if number % 3 == 0:
-            for state in ours.vpas.values():
-                checkpoint_statuses(ours.engine, state, day.now_s)
-        yield ours
+            for state in recommender.vpas.values():
+                checkpoint_statuses(recommender.engine, state, day.now_s)
+        yield recommender
 
 
 def record_for_ever(file: Path) -> None:
-    """What the killed process does."""
+    """The program that a test kills."""
     day = Outage(round_s=60.0)
     for _ in live(day, recorder_of(file), 10**6):
         pass

@@ -1,4 +1,4 @@
-"""A cluster of plain records behind the View: no API, no watches, no clock of its own; and rounds in it."""
+"""A fake view of a cluster, made of plain records without API, watches or clock, and rounds on it."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def a_pod(name: str, cpu: str = "2", memory: str = "4Gi", containers: Sequence[s
     )
 
 
-class Records:
-    """A cluster made of records that a test changes as it likes."""
+class FakeView:
+    """A view whose contents a test changes."""
 
     def __init__(self) -> None:
         self.now_s = 1_000_000.0
@@ -91,9 +91,9 @@ class Records:
     def select(self, vpa: Vpa) -> SelectedPods:
         if vpa.key.name in self.broken:
             raise Unreachable("the API server does not answer")
-        mine = self.pods.get(vpa.key.name, [])
-        pending = [pod for pod in mine if pod.phase == PENDING]
-        pods = [pod for pod in mine if pod.phase != PENDING] if pending else mine
+        selected = self.pods.get(vpa.key.name, [])
+        pending = [pod for pod in selected if pod.phase == PENDING]
+        pods = [pod for pod in selected if pod.phase != PENDING] if pending else selected
         return SelectedPods(pods_to_recommend_for(pods, pending), {}, self.problems.get(vpa.key.name), pending=pending)
 
     def samples(self) -> Iterable[tuple[ContainerKey, Sample]]:
@@ -125,7 +125,7 @@ class Records:
         self.writes.append(vpa.key.name)
 
     def resize_waiting(self, pod: Pod, changes: Sequence[Change]) -> None:
-        """Nothing of the pods is changed: a test looks at what was asked for."""
+        """Record the resize; the pod does not change."""
         self.resizes.append((pod.key.name, tuple(changes)))
         if (refusal := self.refusals.get(pod.key.name)) is not None:
             raise refusal
@@ -156,31 +156,31 @@ class Records:
         self.class_profiles.pop(key, None)
 
 
-def recommender(cluster: Records, **more: Any) -> Recommender:
+def recommender(cluster: FakeView, **options: Any) -> Recommender:
     return Recommender(
         cluster,
-        lambda *asks: Fleet(MODEL, 1.0, 30, *asks),
+        lambda *args: Fleet(MODEL, 1.0, 30, *args),
         Options(),
         SharedLimits(),
         clock=lambda: cluster.now_s,
         stopwatch=lambda: cluster.now_s,
-        **more,
+        **options,
     )
 
 
-def use(cluster: Records, pod: str, cpu_cores: float, memory_gib: float, container: str = "main") -> None:
+def use(cluster: FakeView, pod: str, cpu_cores: float, memory_gib: float, container: str = "main") -> None:
     cluster.used.append((ContainerKey("ns", pod, container), Sample(cluster.now_s, cpu_cores, memory_gib * GIB)))
 
 
 def rounds(
     ours: Recommender,
-    cluster: Records,
+    cluster: FakeView,
     n: int,
     cpu_cores: float = 0.5,
     memory_gib: float = 1.0,
     every_s: float = 1.0,
 ) -> Report:
-    """`n` rounds, in which every pod of `job` uses the same."""
+    """`n` rounds in which every pod of `job` has the same usage."""
     report = Report()
     for _ in range(n):
         cluster.now_s += every_s
@@ -190,7 +190,7 @@ def rounds(
     return report
 
 
-def target_of(cluster: Records, name: str = "job", container: str = "main") -> tuple[float, float]:
+def target_of(cluster: FakeView, name: str = "job", container: str = "main") -> tuple[float, float]:
     """Cores and GiB."""
     status = read_vpa(cluster.raw[name]).status
     entries = {e["containerName"]: e for e in status["recommendation"]["containerRecommendations"]}

@@ -1,4 +1,4 @@
-"""An API server that is played, and our commands run against it until something has happened."""
+"""A fake API server, and commands that run against it while a probe checks them."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ from recommender.cli.common import run
 
 Json = Mapping[str, Any]
 Probe = Callable[[Server], None]
-"""What is looked at while a command serves; it ends when this returns."""
+"""Called while a command serves; the command is stopped when it returns."""
 
 
-class PlayedApi(ThreadingHTTPServer):
-    """Lists what it was given, takes whatever is written, and remembers who asked for what and who wrote what.
+class FakeApi(ThreadingHTTPServer):
+    """Lists the given objects, accepts all writes, and records requests and writes.
 
-    What pods use is given as `podmetrics`. Once it is `silent` it answers nobody; `most_writes` were under way at once.
+    Usage of pods is given as `podmetrics`. While `silent`, it does not answer.
     """
 
     daemon_threads = True
-    request_queue_size = 128  # all that is watched is listed at once: whom a queue of 5 turns away waits for a second
+    request_queue_size = 128  # all resources are listed at once; with a queue of 5, some connections wait a second
 
     def __init__(self, **objects: list[Json]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.objects, self.asked = objects, list[tuple[str, str]]()
+        self.objects, self.requests = objects, list[tuple[str, str]]()
         self.written: list[tuple[str, str, Json]] = []
-        self.silent, self.most_writes, self._writes, self._counting = False, 0, 0, threading.Lock()
+        self.silent, self.max_concurrent_writes, self._writes, self._counting = False, 0, 0, threading.Lock()
         self.ended = threading.Event()
 
     def handle_error(self, *_: object) -> None:
-        """Who hangs up amid a watch is no news."""
+        """Clients may disconnect during a watch."""
 
     def take_time_to_write(self) -> None:
-        """Take as long as a write does, and keep how many did so at once; the answer comes after it, then the next."""
+        """Take the time of a write, and count the writes in progress; the answer comes afterwards."""
         with self._counting:
             self._writes += 1
-            self.most_writes = max(self.most_writes, self._writes)
+            self.max_concurrent_writes = max(self.max_concurrent_writes, self._writes)
         time.sleep(0.02)
         with self._counting:
             self._writes -= 1
 
-    def was_asked(self, method: str, part: str) -> bool:
-        return any(each[0] == method and part in each[1] for each in self.asked)
+    def has_request(self, method: str, part: str) -> bool:
+        return any(each[0] == method and part in each[1] for each in self.requests)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: PlayedApi
+    server: FakeApi
 
     def do_GET(self) -> None:
-        self.server.asked.append(("GET", self.path))
+        self.server.requests.append(("GET", self.path))
         path, _, query = self.path.partition("?")
         resource = "podmetrics" if "/metrics.k8s.io/" in path else path.rpartition("/")[2]
         if "watch=" in query:
@@ -81,20 +81,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _write(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.written.append((self.command, self.path, body))  # first: who sees that it was asked looks for it
-        self.server.asked.append((self.command, self.path))
+        self.server.written.append((self.command, self.path, body))  # first: probes that see the request look for it
+        self.server.requests.append((self.command, self.path))
         self.server.take_time_to_write()
         self._answer(200, body if self.command != "PATCH" else {})
 
     do_POST = do_PUT = do_PATCH = _write  # noqa: N815  the names of http.server
 
     def do_DELETE(self) -> None:
-        self.server.asked.append(("DELETE", self.path))
+        self.server.requests.append(("DELETE", self.path))
         self._answer(200, {"kind": "Status"})
 
     def _answer(self, status: int, body: Json) -> None:
         if self.server.silent:
-            return  # the connection ends without a word
+            return  # close the connection without an answer
         text = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(text)))
@@ -102,12 +102,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Log nothing."""
 
 
 @contextlib.contextmanager
-def played(**objects: list[Json]) -> Iterator[PlayedApi]:
-    api = PlayedApi(**objects)
+def fake_api(**objects: list[Json]) -> Iterator[FakeApi]:
+    api = FakeApi(**objects)
     thread = threading.Thread(target=api.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
@@ -119,8 +119,8 @@ def played(**objects: list[Json]) -> Iterator[PlayedApi]:
         api.server_close()
 
 
-def kubeconfig(folder: Path, **servers: PlayedApi) -> Path:
-    """With a context for each, the first of them the current one."""
+def kubeconfig(folder: Path, **servers: FakeApi) -> Path:
+    """A kubeconfig with a context for each server, of which the first is current."""
     named = [(name, f"http://127.0.0.1:{api.server_address[1]}") for name, api in servers.items()]
     config = {
         "current-context": named[0][0],
@@ -139,10 +139,10 @@ def listens(server: Server) -> bool:
 
 
 def run_until(monkeypatch: pytest.MonkeyPatch, probe: Probe, *arguments: str | Path) -> None:
-    """Run a command whole, with a probe while its server answers."""
+    """Run a command until its probe, which is called once its server listens, returns."""
 
     def serve(server: Server) -> None:
-        thread = threading.Thread(target=serve_for_real, args=(server,))
+        thread = threading.Thread(target=run_server, args=(server,))
         thread.start()
         try:
             wait_until(lambda: listens(server), "the server to listen")
@@ -151,7 +151,7 @@ def run_until(monkeypatch: pytest.MonkeyPatch, probe: Probe, *arguments: str | P
             server.stop()
             thread.join()
 
-    serve_for_real = Server.run
+    run_server = Server.run
     with monkeypatch.context() as patch:
         patch.setattr(Server, "run", serve)
         assert run(cli, [str(each) for each in arguments]) == 0

@@ -1,4 +1,4 @@
-"""Usage of jobs with plain stages, and a model trained on it for tests of commands."""
+"""Simulated usage of jobs with plain stages, and options for models that tests of commands train on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STAGES = ((12, 0.1, 200e6), (20, 1.0, 800e6), (40, 3.0, 900e6), (9, 0.5, 950e6))
 
 
 MODEL_OPTIONS = ("--cycle-samples", "10", "--phases", "5")
-"""What `model_folder` is trained with."""
+"""The options that `model_folder` is trained with."""
 
 
 def simulated(seed: int, containers: int = 14) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""A control plane for each file that installs and removes."""
+"""A control plane for each test file that installs and removes the manifests."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.manifests.installing import OPERATOR, operator_resource
 
 @pytest.fixture(scope="module")
 def own(control_plane: Cluster) -> Iterator[Cluster]:
-    """A control plane that nobody else uses: what is removed here, others would miss."""
-    made = Cluster(f"install-{os.getpid()}", control_plane.binaries)
+    """A control plane that other files do not use, since objects are removed from it."""
+    plane = Cluster(f"install-{os.getpid()}", control_plane.binaries)
     try:
-        made.up()
-        made.apply(*(operator_resource(kind, plural) for kind, plural in OPERATOR.items()))
+        plane.up()
+        plane.apply(*(operator_resource(kind, plural) for kind, plural in OPERATOR.items()))
         for plural in OPERATOR.values():
-            made.kubectl("wait", "--for=condition=Established", f"crd/{plural}.monitoring.coreos.com", "--timeout=60s")
-        yield made
+            plane.kubectl("wait", "--for=condition=Established", f"crd/{plural}.monitoring.coreos.com", "--timeout=60s")
+        yield plane
     finally:
-        made.down()
+        plane.down()

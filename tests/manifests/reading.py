@@ -1,4 +1,4 @@
-"""The manifests of monitoring, as the tests look at them."""
+"""Reads the monitoring manifests for the tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
 OVERLAYS = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
-OF_OTHERS = {"kube_deployment_status_replicas_available"}
+METRICS_OF_OTHERS = {"kube_deployment_status_replicas_available"}
 """Metrics of kube-state-metrics."""
 
 METRIC = re.compile(r"\b((?:phasewise|kube)_\w+)(?=[\s{)\[]|$)")
@@ -26,7 +26,7 @@ def alert_rules() -> list[dict[str, Any]]:
 
 
 def dashboards() -> dict[str, Any]:
-    """The dashboards by the name of their file."""
+    """The dashboards by file name."""
     files = sorted((MANIFESTS / "monitoring" / "dashboards").glob("*.json"))
     return {file.stem: json.loads(file.read_text()) for file in files}
 
@@ -42,5 +42,5 @@ def queries() -> dict[str, str]:
 
 
 def metrics_of(expression: str) -> set[str]:
-    """The metrics that an expression asks for, histograms by their family's name."""
+    """The metrics in an expression, histograms by the name of their family."""
     return {re.sub(r"_(bucket|sum|count)$", "", name) for name in METRIC.findall(expression)}

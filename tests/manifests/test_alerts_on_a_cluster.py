@@ -1,4 +1,4 @@
-"""Each alert fires on a real Prometheus when its cause is brought about; all times are sixty times shorter."""
+"""Each alert fires on a real Prometheus when its cause is present; all durations are sixty times shorter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from local_cluster.waiting import NotInTime, wait_until
 from local_cluster.workloads import pod_spec, resources, roll_out
 from tests.manifests.reading import alert_rules
 
-FASTER = 60
+SPEEDUP = 60
 ALERTS = [rule["alert"] for rule in alert_rules()]
 AWAY = "PhasewiseRecommenderAway"
 DAMAGED_MODEL = {
@@ -31,7 +31,7 @@ DAMAGED_MODEL = {
     "metadata": {"name": "phasewise-model", "namespace": "kube-system"},
     "binaryData": {"manifest.json": base64.b64encode(b"{}").decode(), "arrays.npz": base64.b64encode(b"-").decode()},
 }
-WITH_SHORT_PATIENCE = """
+EARLY_UNSERVED = """
 from extender.cli.main import main
 from recommender.live import telemetry
 telemetry.UNSERVED_AFTER_S = 5.0
@@ -39,29 +39,29 @@ main()
 """
 
 
-def sooner(rule: dict[str, Any]) -> dict[str, Any]:
-    """A rule with its durations, its ranges and the seconds that it compares with shortened."""
+def faster(rule: dict[str, Any]) -> dict[str, Any]:
+    """A rule with shorter durations, ranges and thresholds in seconds."""
 
     def shorter(found: re.Match[str]) -> str:
         unit_s = {"s": 1, "m": 60, "h": 3600}[found["unit"]]
-        return f"{int(found['count']) * unit_s // FASTER}s"
+        return f"{int(found['count']) * unit_s // SPEEDUP}s"
 
     duration = r"(?P<count>\d+)(?P<unit>[smh])"
     expression = re.sub(rf"(?<=\[){duration}(?=\])", shorter, rule["expr"])
     if "_seconds" in expression:
-        expression = re.sub(r"(?<=> )\d+$", lambda found: str(int(found[0]) // FASTER), expression)
+        expression = re.sub(r"(?<=> )\d+$", lambda found: str(int(found[0]) // SPEEDUP), expression)
     return {**rule, "expr": expression, "for": re.sub(duration, shorter, rule.get("for", "0s"))}
 
 
-def test_a_rule_is_made_sooner_by_hand() -> None:
+def test_the_durations_of_a_rule_are_shortened() -> None:
     rule = {"expr": "max(a_seconds and b == 1) > 120", "for": "2m"}
-    assert sooner(rule) == {"expr": "max(a_seconds and b == 1) > 2", "for": "2s"}
-    assert sooner({"expr": "sum(rate(a_total[30m])) > 0.1"}) == {"expr": "sum(rate(a_total[30s])) > 0.1", "for": "0s"}
+    assert faster(rule) == {"expr": "max(a_seconds and b == 1) > 2", "for": "2s"}
+    assert faster({"expr": "sum(rate(a_total[30m])) > 0.1"}) == {"expr": "sum(rate(a_total[30s])) > 0.1", "for": "0s"}
 
 
 @pytest.fixture(scope="module")
-def troubled(cluster: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[str]:
-    """A namespace where all goes wrong that can: too little CPU, too little memory, no room, nobody to serve."""
+def failing_workloads(cluster: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[str]:
+    """A namespace of workloads with too little CPU, too little memory, no room for a resize, and no pods."""
     cluster.vpa_resources()
     name = cluster.namespace("troubled")
     needs = {
@@ -69,49 +69,49 @@ def troubled(cluster: Cluster, metrics_server: Cluster, simulated_nodes: Simulat
         "stuck": resources({"cpu": "100m", "memory": "1Gi"}),
         "hungry": resources({"cpu": "100m", "memory": "128Mi"}, {"memory": "128Mi"}),
     }
-    for workload, given in needs.items():
+    for workload, requests in needs.items():
         annotations = {"phasewise.dev/resize": "Deferred"} if workload == "stuck" else None
-        spec = pod_spec(simulated_nodes.selector, given)
+        spec = pod_spec(simulated_nodes.selector, requests)
         (pod,) = roll_out(cluster, name, workload, spec, annotations=annotations)
         memory_bytes = 2.0**28 if workload == "hungry" else 2.0**27
         set_usage(cluster, name, pod.metadata.name, "main", cpu_cores=0.8, memory_bytes=memory_bytes)
         create_vpa(cluster, name, workload, update_mode="Off")
         if workload == "stuck":
-            more = '{"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "16"}}}]}}'
-            cluster.kubectl("patch", "pod", pod.metadata.name, "-n", name, "--subresource=resize", "-p", more)
+            resize = '{"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "16"}}}]}}'
+            cluster.kubectl("patch", "pod", pod.metadata.name, "-n", name, "--subresource=resize", "-p", resize)
     create_vpa(cluster, name, "nowhere")
     yield name
     clear_namespace(cluster, name)
 
 
 @pytest.fixture(scope="module")
-def fired(cluster: Cluster, prometheus: Prometheus, troubled: str) -> Iterator[set[str]]:
-    """The alerts that have fired: first all that a recommender tells of, then the one for none."""
+def fired(cluster: Cluster, prometheus: Prometheus, failing_workloads: str) -> Iterator[set[str]]:
+    """The alerts that have fired: first all those of a running recommender, then the one for a missing recommender."""
     account = install(cluster)
     cluster.apply(MANIFESTS / "recommender" / "training.yaml", DAMAGED_MODEL, *deployments_that_cannot_run())
     options = ("--model", "configmap:kube-system/phasewise-model", "--wait-for-room", "5s")
-    acting = start_recommender(
-        cluster, account, "--leader-elect", *options, program=("-c", WITH_SHORT_PATIENCE), name="acting"
+    leading = start_recommender(
+        cluster, account, "--leader-elect", *options, program=("-c", EARLY_UNSERVED), name="leading"
     )
-    seldom = start_recommender(cluster, account, "--interval", "1h", "--no-auto", name="seldom")
-    prometheus.scrape("phasewise", address_of(acting), address_of(seldom))
+    slow = start_recommender(cluster, account, "--interval", "1h", "--no-auto", name="slow")
+    prometheus.scrape("phasewise", address_of(leading), address_of(slow))
     prometheus.wait_for("count(phasewise_leader == 1) == 2", "both to be scraped")
-    prometheus.evaluate([sooner(rule) for rule in alert_rules()])
+    prometheus.evaluate([faster(rule) for rule in alert_rules()])
     seen = until_fired(prometheus, {*ALERTS} - {AWAY})
     assert AWAY not in now_firing(prometheus)
-    acting.stop()
-    seldom.stop()
+    leading.stop()
+    slow.stop()
     yield seen | until_fired(prometheus, {AWAY})
     for each in deployments_that_cannot_run():
         cluster.kubectl("delete", "deployment", each["metadata"]["name"], "-n", "kube-system")
 
 
 def deployments_that_cannot_run() -> Iterator[dict[str, Any]]:
-    """Those of scheduler and extender, controller and webhook, on a cluster without a node for them."""
-    for given in (each for each in documents() if each["kind"] == "Deployment"):
-        pod = given["spec"]["template"]
+    """The Deployments of scheduler and extender, controller and webhook, without a node to run on."""
+    for deployment in (each for each in documents() if each["kind"] == "Deployment"):
+        pod = deployment["spec"]["template"]
         nowhere = {**pod, "spec": {**pod["spec"], "nodeSelector": {"phasewise.dev/nowhere": "true"}}}
-        yield {**given, "spec": {**given["spec"], "template": nowhere}}
+        yield {**deployment, "spec": {**deployment["spec"], "template": nowhere}}
 
 
 def now_firing(prometheus: Prometheus) -> set[str]:
@@ -119,7 +119,7 @@ def now_firing(prometheus: Prometheus) -> set[str]:
 
 
 def until_fired(prometheus: Prometheus, wanted: set[str]) -> set[str]:
-    """Those of the alerts that have fired within the last minutes, once all have, or at the end of patience."""
+    """The wanted alerts that have fired in the last minutes, once all have or the time is up."""
     seen: set[str] = set()
 
     def all_seen() -> bool:
@@ -127,11 +127,11 @@ def until_fired(prometheus: Prometheus, wanted: set[str]) -> set[str]:
         seen.update(series["labels"]["alertname"] for series in fired)
         return wanted <= seen
 
-    with contextlib.suppress(NotInTime):  # which of them did not, the tests say one by one
+    with contextlib.suppress(NotInTime):  # the tests report one by one which did not fire
         wait_until(all_seen, "all alerts to fire", timeout_s=180)
     return seen & wanted
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_it_fires_when_its_cause_is_there(fired: set[str], name: str) -> None:
+def test_the_alert_fires_when_its_cause_is_present(fired: set[str], name: str) -> None:
     assert name in fired

@@ -1,4 +1,4 @@
-"""The policy that refuses slips of the pen knows the annotations that the programs read and write, and no others."""
+"""The admission policy for annotations knows exactly those that the programs read and write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recommender.live.auto.settings import AUTO, MODE, MODES
 from tests.manifests.reading import MANIFESTS, ROOT
 
 LABELS = {AUTO, WORKLOAD_LABEL, RECOMMENDER_LABEL}
-OF_OTHERS = {DIGEST_ANNOTATION, PROBLEM_ANNOTATION, PUBLISHED_AT, MOVE, BARRED}
+ON_OTHER_OBJECTS = {DIGEST_ANNOTATION, PROBLEM_ANNOTATION, PUBLISHED_AT, MOVE, BARRED}
 """Annotations of VPAs, ConfigMaps and PhaseProfiles."""
 
 NAME = re.compile(r"""["'](?:phasewise\.dev/|\{PREFIX\})([a-z][\w-]*\w)["']""")
@@ -26,20 +26,20 @@ RULES = [each["expression"] for each in POLICY["spec"]["validations"]]
 
 
 def named_in_the_code() -> set[str]:
-    """Every name of ours that a program reads or writes."""
+    """Every name with our prefix that a program reads or writes."""
     files = [file for program in ("recommender", "extender") for file in (ROOT / program).rglob("*.py")]
     return {f"phasewise.dev/{name}" for file in files for name in NAME.findall(file.read_text())}
 
 
-def test_it_knows_every_annotation_that_the_programs_read_or_write_there() -> None:
+def test_the_policy_knows_exactly_the_annotations_of_pods_that_the_programs_use() -> None:
     known = set(re.findall(r"'(phasewise\.dev/[\w-]+)'", KNOWN))
-    assert known == named_in_the_code() - LABELS - OF_OTHERS - {PROFILES[0]}
+    assert known == named_in_the_code() - LABELS - ON_OTHER_OBJECTS - {PROFILES[0]}
 
 
-def test_it_knows_the_modes() -> None:
+def test_the_policy_knows_the_modes() -> None:
     (modes,) = (rule for rule in RULES if MODE in rule and "Initial" in rule)
     assert tuple(re.findall(r"'(\w+)'", modes)) == MODES
 
 
-def test_it_is_bound_and_denies() -> None:
+def test_the_policy_is_bound_and_denies() -> None:
     assert BINDING["spec"] == {"policyName": POLICY["metadata"]["name"], "validationActions": ["Deny"]}

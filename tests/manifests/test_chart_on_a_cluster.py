@@ -1,4 +1,4 @@
-"""The chart renders what kustomize renders, refuses wrong values, and is installed, upgraded and removed."""
+"""The Helm chart renders what kustomize renders, rejects wrong values, and is installed, upgraded and removed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Helm = Callable[..., str]
 Json = dict[str, Any]
 ELSEWHERE = "phasewise-system"
 PARTS = ("extender.enabled=true", "web.enabled=true", "monitoring.enabled=true", "controller.moves=plan")
-EVERYTHING = tuple(word for part in PARTS for word in ("--set", part))
+ALL_PARTS = tuple(word for part in PARTS for word in ("--set", part))
 WRONG = {
     "recommender.replicas=two": "got string, want integer",
     "recommender.arguments={--publish=observe}": "additional properties 'arguments' not allowed",
@@ -43,34 +43,34 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def helm(control_plane: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """Runs Helm with a home of its own; fails with what it said."""
+    """Runs Helm with a home of its own; fails with its output."""
     program = building.build_one(servers.helm())["helm"]
     home = tmp_path_factory.mktemp("helm")
 
     def run(*arguments: str | Path, kubeconfig: Path | None = None) -> str:
         environment = {"HOME": str(home), "KUBECONFIG": str(kubeconfig or home / "none")}
-        done = subprocess.run([program, *arguments], env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise AssertionError(done.stdout + done.stderr)
-        return done.stdout
+        result = subprocess.run([program, *arguments], env=environment, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise AssertionError(result.stdout + result.stderr)
+        return result.stdout
 
     return run
 
 
 def template(helm: Helm, *options: str | Path, namespace: str = "kube-system") -> list[Json]:
-    """The objects of the chart for the Kubernetes whose scheduler the manifests name."""
+    """The objects of the chart for the Kubernetes version of the scheduler in the manifests."""
     text = helm("template", "phasewise", MANIFESTS, "-n", namespace, "--kube-version", scheduler_version(), *options)
     return [document for document in yaml.safe_load_all(text) if document]
 
 
 def scheduler_version() -> str:
-    """Of the image that the manifests name."""
+    """The version of the scheduler image in the manifests."""
     text = (MANIFESTS / "extender" / "scheduler.yaml").read_text()
     return text.partition("registry.k8s.io/kube-scheduler:")[2].split()[0]
 
 
 def by_name(documents: Sequence[Json]) -> dict[tuple[str, str], Json]:
-    """By kind and name; without what keeps the custom resource when a release goes."""
+    """Objects by kind and name, without the annotation that keeps the custom resource definition on uninstall."""
     for each in documents:
         if each["kind"] == "CustomResourceDefinition":
             assert each["metadata"].pop("annotations", {}) in ({}, {"helm.sh/resource-policy": "keep"})
@@ -78,76 +78,76 @@ def by_name(documents: Sequence[Json]) -> dict[tuple[str, str], Json]:
 
 
 def containers(documents: Sequence[Json]) -> dict[str, Json]:
-    """Of all Deployments, by name."""
+    """The containers of all Deployments, by name."""
     deployments = (each for each in documents if each["kind"] == "Deployment")
     return {one["name"]: one for each in deployments for one in each["spec"]["template"]["spec"]["containers"]}
 
 
 def options_of(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a container's program makes of its arguments; nothing is run."""
-    _, *words = container["command"] if "command" in container else ["phasewise", *container["args"]]
+    """The parsed options of a container's program, which is not run."""
+    _, *arguments = container["command"] if "command" in container else ["phasewise", *container["args"]]
     group: click.Command = cli
     while isinstance(group, click.Group):
-        name, *words = words
-        found = group.get_command(click.Context(cli), name)
-        assert found is not None
-        group = found
-    return group.make_context(group.name, [each for each in words if not each.startswith("--config=")]).params
+        name, *arguments = arguments
+        command = group.get_command(click.Context(cli), name)
+        assert command is not None
+        group = command
+    return group.make_context(group.name, [each for each in arguments if not each.startswith("--config=")]).params
 
 
-def test_helm_finds_no_fault_in_it(helm: Helm) -> None:
-    for options in ((), EVERYTHING):
+def test_helm_lint_finds_no_fault_in_the_chart(helm: Helm) -> None:
+    for options in ((), ALL_PARTS):
         assert "0 chart(s) failed" in helm("lint", "--strict", MANIFESTS, *options)
 
 
 @pytest.mark.parametrize("overlay", ["base", *OVERLAYS])
-def test_it_renders_what_kustomize_renders(helm: Helm, control_plane: Cluster, overlay: str) -> None:
+def test_the_chart_renders_what_kustomize_renders(helm: Helm, control_plane: Cluster, overlay: str) -> None:
     below = ("base",) if overlay == "base" else ("overlays", overlay)
     values = () if overlay == "base" else ("--values", MANIFESTS / "overlays" / overlay / "values.yaml")
     assert by_name(template(helm, *values)) == by_name(rendered(control_plane, *below))
 
 
-def test_in_another_namespace_everything_is_there_and_the_programs_know_it(helm: Helm) -> None:
-    documents = template(helm, *EVERYTHING, namespace=ELSEWHERE)
-    places = {each["metadata"]["namespace"]: each for each in documents if "namespace" in each["metadata"]}
-    assert places.keys() == {ELSEWHERE, "kube-system"}
-    assert places["kube-system"]["metadata"]["name"] == "phasewise-scheduler-authentication"  # its role is there
-    found = containers(documents)
+def test_in_another_namespace_all_objects_and_options_name_that_namespace(helm: Helm) -> None:
+    documents = template(helm, *ALL_PARTS, namespace=ELSEWHERE)
+    namespaces = {each["metadata"]["namespace"]: each for each in documents if "namespace" in each["metadata"]}
+    assert namespaces.keys() == {ELSEWHERE, "kube-system"}
+    assert namespaces["kube-system"]["metadata"]["name"] == "phasewise-scheduler-authentication"  # as its role is there
+    programs = containers(documents)
     for name in ("recommender", "extender", "controller"):
-        given = options_of(found[name])
-        assert (given.get("replicas.lease_namespace") or given["lease_namespace"]) == ELSEWHERE
-    webhook = options_of(found["webhook"])
+        options = options_of(programs[name])
+        assert (options.get("replicas.lease_namespace") or options["lease_namespace"]) == ELSEWHERE
+    webhook = options_of(programs["webhook"])
     assert (webhook["namespace"], webhook["names"]) == (ELSEWHERE, (f"phasewise-webhook.{ELSEWHERE}.svc",))
 
 
-def test_the_scheduler_is_that_of_the_version_of_the_cluster(helm: Helm) -> None:
-    text = helm("template", "phasewise", MANIFESTS, *EVERYTHING, "--kube-version", "v1.35.4-gke.100")
-    found = containers([document for document in yaml.safe_load_all(text) if document])
-    assert found["scheduler"]["image"] == "registry.k8s.io/kube-scheduler:v1.35.4"
+def test_the_scheduler_image_has_the_version_of_the_cluster(helm: Helm) -> None:
+    text = helm("template", "phasewise", MANIFESTS, *ALL_PARTS, "--kube-version", "v1.35.4-gke.100")
+    programs = containers([document for document in yaml.safe_load_all(text) if document])
+    assert programs["scheduler"]["image"] == "registry.k8s.io/kube-scheduler:v1.35.4"
 
 
-def test_values_reach_the_program_that_they_are_of(helm: Helm) -> None:
-    said = {
+def test_values_reach_the_program_they_are_for(helm: Helm) -> None:
+    values = {
         "image": {"repository": "registry.example/phasewise", "tag": "1.2.3", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "registry"}],
         "webhook": {"replicas": 3, "args": ["--scheduler-name=other"], "nodeSelector": {"pool": "system"}},
         "extender": {"enabled": True, "resources": {"requests": {"cpu": "1"}}},
     }
-    documents = template(helm, "--set-json", json.dumps(said))
-    found = containers(documents)
-    ours = {name: container for name, container in found.items() if name != "scheduler"}
-    assert {container["image"] for container in ours.values()} == {"registry.example/phasewise:1.2.3"}
-    assert {container["imagePullPolicy"] for container in ours.values()} == {"Always"}
+    documents = template(helm, "--set-json", json.dumps(values))
+    programs = containers(documents)
+    own_programs = {name: container for name, container in programs.items() if name != "scheduler"}
+    assert {container["image"] for container in own_programs.values()} == {"registry.example/phasewise:1.2.3"}
+    assert {container["imagePullPolicy"] for container in own_programs.values()} == {"Always"}
     webhook = by_name(documents)["Deployment", "phasewise-webhook"]["spec"]
     assert (webhook["replicas"], webhook["template"]["spec"]["nodeSelector"]) == (3, {"pool": "system"})
     assert webhook["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}]
-    assert options_of(found["webhook"])["scheduler"] == "other"
-    assert found["extender"]["resources"] == {"requests": {"cpu": "1"}}
-    assert found["scheduler"]["resources"] != found["extender"]["resources"]
+    assert options_of(programs["webhook"])["scheduler"] == "other"
+    assert programs["extender"]["resources"] == {"requests": {"cpu": "1"}}
+    assert programs["scheduler"]["resources"] != programs["extender"]["resources"]
 
 
-def test_who_only_plans_moves_may_read_profiles_and_jobs_and_no_more(helm: Helm) -> None:
-    role = by_name(template(helm, *EVERYTHING))["ClusterRole", "phasewise-controller-moves"]
+def test_a_controller_that_only_plans_moves_may_only_read_profiles_and_jobs(helm: Helm) -> None:
+    role = by_name(template(helm, *ALL_PARTS))["ClusterRole", "phasewise-controller-moves"]
     assert role["rules"] == [
         {"apiGroups": ["phasewise.dev"], "resources": ["phaseprofiles"], "verbs": ["list", "watch"]},
         {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "watch"]},
@@ -155,51 +155,51 @@ def test_who_only_plans_moves_may_read_profiles_and_jobs_and_no_more(helm: Helm)
 
 
 @pytest.mark.parametrize("value", WRONG)
-def test_a_wrong_value_is_refused_by_the_schema(helm: Helm, value: str) -> None:
+def test_a_wrong_value_is_rejected_by_the_schema(helm: Helm, value: str) -> None:
     with pytest.raises(AssertionError, match="values don't meet the specifications") as refused:
         helm("template", "phasewise", MANIFESTS, "--set", value)
     assert WRONG[value] in str(refused.value)
 
 
-def test_its_version_is_that_of_the_program() -> None:
+def test_the_chart_has_the_version_of_the_program() -> None:
     chart = yaml.safe_load((MANIFESTS / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
 
 
-def test_it_is_installed_upgraded_works_and_goes_without_a_trace_but_the_custom_resource(
+def test_a_release_is_installed_upgraded_works_and_is_removed_except_for_the_crd(
     helm: Helm, own: Cluster, tmp_path: Path
 ) -> None:
     admin = own.kubeconfig("admin")
     namespace = a_workload_with_a_vpa(own)
     helm("package", MANIFESTS, "--version", "0.0.9", "--destination", tmp_path)
     release = ("phasewise", "-n", ELSEWHERE)
-    observing = (*EVERYTHING, "--values", MANIFESTS / "overlays" / "observe" / "values.yaml")
+    observing = (*ALL_PARTS, "--values", MANIFESTS / "overlays" / "observe" / "values.yaml")
     helm("install", *release, tmp_path / "phasewise-0.0.9.tgz", "--create-namespace", *observing, kubeconfig=admin)
     assert "--publish=observe" in in_force(own, "recommender")["args"]
-    helm("upgrade", *release, MANIFESTS, *EVERYTHING, kubeconfig=admin)
-    (told,) = json.loads(helm("list", "-n", ELSEWHERE, "-o", "json", kubeconfig=admin))
-    assert (told["chart"], told["revision"], told["status"]) == (f"phasewise-{__version__}", "2", "deployed")
+    helm("upgrade", *release, MANIFESTS, *ALL_PARTS, kubeconfig=admin)
+    (listed,) = json.loads(helm("list", "-n", ELSEWHERE, "-o", "json", kubeconfig=admin))
+    assert (listed["chart"], listed["revision"], listed["status"]) == (f"phasewise-{__version__}", "2", "deployed")
     assert "--publish=observe" not in in_force(own, "recommender")["args"]
 
     recommends(own, namespace, tmp_path)
     makes_a_certificate(own)
 
-    installed = template(helm, *EVERYTHING, namespace=ELSEWHERE)
+    installed = template(helm, *ALL_PARTS, namespace=ELSEWHERE)
     helm("uninstall", *release, kubeconfig=admin)
-    made_besides: Json = {"apiVersion": "v1", "kind": "Secret"}  # the certificate, and what Helm keeps of a release
-    gone = [made_besides, *(each for each in installed if each["kind"] != "CustomResourceDefinition")]
-    wait_until(lambda: not left_behind(own, gone), "all of it to be gone", timeout_s=120)
+    secret: Json = {"apiVersion": "v1", "kind": "Secret"}  # the certificate, and the state that Helm keeps of a release
+    gone = [secret, *(each for each in installed if each["kind"] != "CustomResourceDefinition")]
+    wait_until(lambda: not left_behind(own, gone), "all of it to be deleted", timeout_s=120)
     assert own.kubectl("get", "crd", "phaseprofiles.phasewise.dev", "-o", "name")
 
 
 def in_force(own: Cluster, program: str) -> Json:
-    """The container of a program, as the API server holds it."""
-    found = json.loads(own.kubectl("get", "deployment", f"phasewise-{program}", "-n", ELSEWHERE, "-o", "json"))
-    return containers([found])[program]
+    """The container of a program in the API server."""
+    deployment = json.loads(own.kubectl("get", "deployment", f"phasewise-{program}", "-n", ELSEWHERE, "-o", "json"))
+    return containers([deployment])[program]
 
 
 def a_workload_with_a_vpa(own: Cluster) -> str:
-    """In a namespace of its own. The annotations of simulated pods would be refused once the policy is there."""
+    """The namespace of a new workload. Once the policy is installed, annotations of simulated pods would be refused."""
     own.vpa_resources()
     own.metrics_server()
     nodes = own.start_nodes(1)
@@ -215,8 +215,8 @@ def recommends(own: Cluster, namespace: str, tmp_path: Path) -> None:
     account = own.service_account(ELSEWHERE, "phasewise-recommender")
     command, *options = in_force(own, "recommender")["args"]
     assert command == "recommender"
-    given = [each for each in options if not each.startswith(("--address=", "--config="))]
-    server = start_recommender(own, account, *given, environment=environment_without_them(tmp_path))
+    options = [each for each in options if not each.startswith(("--address=", "--config="))]
+    server = start_recommender(own, account, *options, environment=environment_without_them(tmp_path))
     wait_until(lambda: recommendation(own, namespace, "steady"), "a recommendation", timeout_s=180)
     server.stop()
     assert "No module named" not in server.log.read_text()
@@ -225,10 +225,10 @@ def recommends(own: Cluster, namespace: str, tmp_path: Path) -> None:
 def makes_a_certificate(own: Cluster) -> None:
     """The webhook of the release, with its rights and its arguments, writes its Secret."""
     account = own.service_account(ELSEWHERE, "phasewise-webhook")
-    given = [each for each in in_force(own, "webhook")["command"][1:] if not each.startswith("--address=")]
+    options = [each for each in in_force(own, "webhook")["command"][1:] if not each.startswith("--address=")]
     address = f"--address=127.0.0.1:{own.ports.free()}"
-    command = [sys.executable, "-m", "extender", *given, address, f"--kubeconfig={account}"]
+    command = [sys.executable, "-m", "extender", *options, address, f"--kubeconfig={account}"]
     server = own.start("webhook", command, environment={"PYTHONPATH": str(ROOT)})
-    told = ("get", "secret", "phasewise-webhook", "-n", ELSEWHERE, "-o", "jsonpath={.data}")
-    wait_until(lambda: own.kubectl(*told), "its certificate", timeout_s=60)
+    query = ("get", "secret", "phasewise-webhook", "-n", ELSEWHERE, "-o", "jsonpath={.data}")
+    wait_until(lambda: own.kubectl(*query), "its certificate", timeout_s=60)
     server.stop()

@@ -1,4 +1,4 @@
-"""Every query of every panel finds something in a real Prometheus that scrapes what our programs tell."""
+"""Every query of every panel has a result in a real Prometheus that scrapes metrics of all programs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tests.manifests.reading import queries
 CALLED = ("filter", "prioritize")
 
 
-def a_busy_day() -> bytes:
-    """What all programs tell after some work, by their own telemetry; of what is looked up when asked, a one."""
+def exported_metrics() -> bytes:
+    """The metrics of all programs after some work; those that are computed when scraped are set to one."""
     registry = CollectorRegistry()
     recommender = Telemetry(registry)
     recommender.model(Loaded(models.load(models.BUNDLED), "ab" * 32, time.time() - 60.0), "")
     recommender.api_request("PATCH", 200, 0.01)
     recommender.leader.set(1)
     recommender.rails.labels("room").set(1)
-    for labelled in (recommender.violating, recommender.slack_ratio):
-        labelled.labels("cpu")
+    for metric in (recommender.violating, recommender.slack_ratio):
+        metric.labels("cpu")
     recommender.vpas.labels("recommended").set(3)
     extender = ExtenderTelemetry()
     servers = (extender, ServerTelemetry("controller"), ServerTelemetry("webhook"))
@@ -39,24 +39,24 @@ def a_busy_day() -> bytes:
         for verb in CALLED:
             server.called(verb, 200, 0.001)
     text = b"".join(generate_latest(each) for each in (registry, *(server.registry for server in servers)))
-    told = {sample.name for family in text_string_to_metric_families(text.decode()) for sample in family.samples}
-    looked_up = CollectorRegistry()
+    names = {sample.name for family in text_string_to_metric_families(text.decode()) for sample in family.samples}
+    others = CollectorRegistry()
     for name in metrics():
-        if not any(one.startswith(name) for one in told):
-            Gauge(name, "Looked up.", registry=looked_up).set(1)
-    return text + generate_latest(looked_up)
+        if not any(one.startswith(name) for one in names):
+            Gauge(name, "Computed when scraped.", registry=others).set(1)
+    return text + generate_latest(others)
 
 
 @pytest.fixture(scope="module")
-def watched(prometheus: Prometheus) -> Prometheus:
-    """A Prometheus that has seen the busy day for some scrapes."""
-    page = Reply(body=a_busy_day(), headers={"Content-Type": "text/plain; version=0.0.4"})
+def scraped(prometheus: Prometheus) -> Prometheus:
+    """A Prometheus that has scraped these metrics at least three times."""
+    page = Reply(body=exported_metrics(), headers={"Content-Type": "text/plain; version=0.0.4"})
     with played(lambda _: page) as served:
         prometheus.scrape("phasewise", f"{served.url}/metrics")
-        prometheus.wait_for("count_over_time(phasewise_leader[1m]) >= 3", "three scrapes of our page")
+        prometheus.wait_for("count_over_time(phasewise_leader[1m]) >= 3", "three scrapes")
     return prometheus
 
 
-@pytest.mark.parametrize("where", queries())
-def test_a_panel_shows_something(watched: Prometheus, where: str) -> None:
-    assert watched.query(queries()[where])
+@pytest.mark.parametrize("panel", queries())
+def test_a_query_of_a_panel_has_a_result(scraped: Prometheus, panel: str) -> None:
+    assert scraped.query(queries()[panel])

@@ -1,4 +1,4 @@
-"""Small clusters as the pages see them, from the JSON that an API server would give."""
+"""Small clusters as the web pages see them, read from API objects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WHY = {
 
 def vpa(name: str = "train", namespace: str = "ml", target_cpu: str = "1200m", **status: Any) -> Json:
     bounds = {bound: {"cpu": target_cpu, "memory": "3Gi"} for bound in ("target", "lowerBound", "upperBound")}
-    told = {"recommendation": {"containerRecommendations": [{"containerName": "main", **bounds}]}, **status}
+    filled = {"recommendation": {"containerRecommendations": [{"containerName": "main", **bounds}]}, **status}
     return {
         "metadata": {"name": name, "namespace": namespace, "uid": f"vpa-{name}", "creationTimestamp": NOON},
         "spec": {
@@ -44,22 +44,22 @@ def vpa(name: str = "train", namespace: str = "ml", target_cpu: str = "1200m", *
             "updatePolicy": {"updateMode": "InPlaceOrRecreate"},
             "recommenders": [{"name": "phasewise"}],
         },
-        "status": told,
+        "status": filled,
     }
 
 
-def profile(name: str = "train", namespace: str = "ml", pods: Sequence[str] = ("train-0",), **more: Any) -> Json:
+def profile(name: str = "train", namespace: str = "ml", pods: Sequence[str] = ("train-0",), **fields: Any) -> Json:
     container = {
         "name": "main", "phase": 1, "since": NOON, "confidence": 0.6, "why": WHY,
         "declaredCpuCores": 4.0, "declaredMemoryBytes": 8 * GIB,
         "next": [{"phase": 2, "probability": 0.8, "at": "2026-05-01T12:00:40Z"}],
         "demand": {"stepSeconds": 60.0, "runs": 3, "cpuCores": [0.5, 2.0, 1.0], "memoryBytes": [GIB, 2 * GIB, GIB]},
     }  # fmt: skip
-    told = {
+    status = {
         "phase": "1", "next": "2 (80%)", "when": "2026-05-01T12:00:40Z", "containers": [container], "state": "kept",
-        "pods": [{"name": pod, "uid": f"uid-{pod}", "container": "main", "phase": 1} for pod in pods], **more,
+        "pods": [{"name": pod, "uid": f"uid-{pod}", "container": "main", "phase": 1} for pod in pods], **fields,
     }  # fmt: skip
-    return {"metadata": {"name": name, "namespace": namespace}, "spec": {}, "status": told}
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {}, "status": status}
 
 
 def class_profile(name: str = "ml.train") -> Json:
@@ -70,11 +70,11 @@ def class_profile(name: str = "ml.train") -> Json:
 
 def pod(name: str = "train-0", namespace: str = "ml", node: str = "n0", **status: Any) -> Json:
     resources = {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "4Gi"}}
-    told = {"name": "main", "restartCount": 0, "state": {"running": {"startedAt": NOON}}, **status}
+    container = {"name": "main", "restartCount": 0, "state": {"running": {"startedAt": NOON}}, **status}
     return {
         "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", "creationTimestamp": NOON},
         "spec": {"nodeName": node, "containers": [{"name": "main", "image": "i", "resources": resources}]},
-        "status": {"phase": "Running", "containerStatuses": [told]},
+        "status": {"phase": "Running", "containerStatuses": [container]},
     }
 
 
@@ -86,7 +86,7 @@ def use(cpu_cores: float = 0.5, memory_gib: float = 1.0, name: str = "train-0", 
     return ContainerKey(namespace, name, "main"), Sample(NOON_S, cpu_cores, memory_gib * GIB)
 
 
-def seen(
+def view_of(
     vpas: Iterable[Json] = (),
     profiles: Iterable[Json] = (),
     pods: Iterable[Json] = (),
@@ -94,7 +94,7 @@ def seen(
     usage: Mapping[ContainerKey, Sample] | None = None,
     now_s: float = NOON_S + 60.0,
 ) -> ClusterView:
-    """One look."""
+    """The view of a cluster with these objects."""
     found: dict[ObjectKey, Profile] = {one.key: one for one in map(read_profile, profiles)}
     placed = {one.key: one for one in map(read_shown_pod, pods)}
     jobs = jobs_of(map(read_vpa, vpas), found, placed.values(), usage or {}, "phasewise")
@@ -102,21 +102,21 @@ def seen(
     return ClusterView(now_s, jobs, classes, placed, {ObjectKey("", one.name): one for one in map(read_node, nodes)})
 
 
-def a_job(**more: Any) -> ClusterView:
-    """One job with one pod, half a core and 1 GiB in use."""
-    return seen([vpa()], [profile()], [pod()], [node()], dict([use()]), **more)
+def a_job(**options: Any) -> ClusterView:
+    """A view with one job of one pod, which uses half a core and 1 GiB."""
+    return view_of([vpa()], [profile()], [pod()], [node()], dict([use()]), **options)
 
 
-def only(one: ClusterView) -> Running:
+def only_container(one: ClusterView) -> Running:
     (job,) = one.jobs.values()
     (container,) = job.containers
     return container
 
 
-def watching(one: ClusterView) -> ClusterWatch:
-    """What has looked once and looks no more."""
+def watch_of(one: ClusterView) -> ClusterWatch:
+    """A watch that has read the cluster once and is not running."""
     made = ClusterWatch.__new__(ClusterWatch)
-    made.__init__(None)  # type: ignore[misc,arg-type]  # it asks nobody before it is started
+    made.__init__(None)  # type: ignore[misc,arg-type]  # it makes no request before it is started
     made.seen = one
     for watch in made.watches:
         watch._synced.set()
@@ -124,16 +124,16 @@ def watching(one: ClusterView) -> ClusterWatch:
     return made
 
 
-class Reviewing:
-    """Answers reviews as an API server does; who is not known is not authenticated."""
+class FakeReviewApi:
+    """Answers reviews of tokens and access; only the token `right` is authenticated."""
 
     def __init__(self, allowed: bool = True) -> None:
-        self.allowed, self.asked, self.away = allowed, list[tuple[str, Any]](), False
+        self.allowed, self.reviews, self.away = allowed, list[tuple[str, Any]](), False
 
     def create(self, path: str, body: Any) -> Any:
         if self.away:
-            raise Unreachable("nobody answers")
-        self.asked.append((path, body["spec"]))
+            raise Unreachable("no answer")
+        self.reviews.append((path, body["spec"]))
         if path == AUTHENTICATION:
             known = body["spec"]["token"] == "right"  # noqa: S105
             return {"status": {"authenticated": known, "user": {"username": "ann", "groups": ["dev"]}}}
@@ -141,5 +141,5 @@ class Reviewing:
 
 
 def client(one: ClusterView, gate: AccessCheck | None = None) -> Client:
-    look, telemetry = watching(one), Telemetry("web")
-    return Client(App(dashboard(look, telemetry, gate), {}, telemetry, look.not_ready))
+    watch, telemetry = watch_of(one), Telemetry("web")
+    return Client(App(dashboard(watch, telemetry, gate), {}, telemetry, watch.not_ready))

@@ -1,21 +1,21 @@
-"""Who may read: whose token the API server knows, and lets list PhaseProfiles."""
+"""Access to the pages: a token must be valid, and its user allowed to list PhaseProfiles."""
 
 from __future__ import annotations
 
 import pytest
 
 from extender.dashboard.access import AUTHENTICATION, AUTHORIZATION, CACHE_TTL_S, REQUIRED_ACCESS, AccessCheck
-from tests.extender.dashboard.scenes import Reviewing
+from tests.extender.dashboard.scenes import FakeReviewApi
 
 
-def gate(api: Reviewing, now_s: list[float] | None = None) -> AccessCheck:
+def check_of(api: FakeReviewApi, now_s: list[float] | None = None) -> AccessCheck:
     return AccessCheck(api, clock=lambda: (now_s or [0.0])[0])  # type: ignore[arg-type]
 
 
-def test_a_token_that_is_known_and_may_is_let_in() -> None:
-    api = Reviewing()
-    assert gate(api).refusal("Bearer right") == ""
-    (review, access) = api.asked
+def test_a_valid_token_of_a_user_who_may_list_profiles_is_accepted() -> None:
+    api = FakeReviewApi()
+    assert check_of(api).refusal("Bearer right") == ""
+    (review, access) = api.reviews
     assert review == (AUTHENTICATION, {"token": "right"})
     assert access[0] == AUTHORIZATION
     assert (access[1]["user"], access[1]["groups"], access[1]["resourceAttributes"]) == (
@@ -26,7 +26,7 @@ def test_a_token_that_is_known_and_may_is_let_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "said"),
+    ("header", "refusal"),
     [
         ("", "a bearer token is required"),
         ("Basic cmlnaHQ=", "a bearer token is required"),
@@ -34,27 +34,27 @@ def test_a_token_that_is_known_and_may_is_let_in() -> None:
         ("Bearer wrong", "the token is not valid"),
     ],
 )
-def test_others_are_not(header: str, said: str) -> None:
-    assert gate(Reviewing()).refusal(header) == said
+def test_a_missing_or_invalid_token_is_refused(header: str, refusal: str) -> None:
+    assert check_of(FakeReviewApi()).refusal(header) == refusal
 
 
-def test_who_may_not_list_profiles_is_told_so() -> None:
-    assert gate(Reviewing(allowed=False)).refusal("Bearer right").startswith("ann may not list phaseprofiles")
+def test_a_user_who_may_not_list_profiles_is_refused() -> None:
+    assert check_of(FakeReviewApi(allowed=False)).refusal("Bearer right").startswith("ann may not list phaseprofiles")
 
 
-def test_an_answer_counts_for_a_minute_and_no_token_is_cached() -> None:
-    api, now_s = Reviewing(), [0.0]
-    asked = gate(api, now_s)
-    assert asked.refusal("Bearer right") == asked.refusal("Bearer right") == ""
-    assert len(api.asked) == 2
-    assert b"right" not in repr(asked._cached).encode()
+def test_an_answer_is_cached_for_a_minute_but_not_the_token() -> None:
+    api, now_s = FakeReviewApi(), [0.0]
+    check = check_of(api, now_s)
+    assert check.refusal("Bearer right") == check.refusal("Bearer right") == ""
+    assert len(api.reviews) == 2
+    assert b"right" not in repr(check._cached).encode()
     api.allowed, now_s[0] = False, CACHE_TTL_S + 1.0
-    assert asked.refusal("Bearer right") != ""
+    assert check.refusal("Bearer right") != ""
 
 
-def test_while_the_api_server_is_away_nobody_new_is_let_in_and_that_is_not_remembered() -> None:
-    api = Reviewing()
-    asked, api.away = gate(api), True
-    assert "could not be asked" in asked.refusal("Bearer right")
+def test_while_the_api_server_is_away_new_tokens_are_refused_and_that_is_not_cached() -> None:
+    api = FakeReviewApi()
+    check, api.away = check_of(api), True
+    assert "could not be asked" in check.refusal("Bearer right")
     api.away = False
-    assert asked.refusal("Bearer right") == ""
+    assert check.refusal("Bearer right") == ""

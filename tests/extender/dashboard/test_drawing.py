@@ -1,4 +1,4 @@
-"""The hour of a container: what is kept of it, and where it is drawn."""
+"""The last hour of a container as recorded, and the charts of it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from extender.dashboard.drawing import HEIGHT, PHASE, WIDTH, History, draw, draw_progress
 from extender.dashboard.drawing import ROW_LENGTH as COLUMNS
 from recommender.records import CPU, MEMORY
-from tests.extender.dashboard.scenes import NOON_S, a_job, only, profile
+from tests.extender.dashboard.scenes import NOON_S, a_job, only_container, profile
 
 
-def looked(times: int, every_s: float = 15.0, looks: int = 240) -> History:
-    """A container whose use rises and whose request is doubled at the fifth look."""
-    history, one = History(looks), only(a_job())
-    for number in range(times):
+def recorded(samples: int, every_s: float = 15.0, length: int = 240) -> History:
+    """A container whose use rises and whose request doubles after five samples."""
+    history, one = History(length), only_container(a_job())
+    for number in range(samples):
         request = (1.0 if number < 5 else 2.0, one.request[MEMORY])
         history.add(
             NOON_S + number * every_s, [replace(one, use=(0.1 * number, 1e9), request=request, phase=number // 4)]
@@ -25,20 +25,20 @@ def looked(times: int, every_s: float = 15.0, looks: int = 240) -> History:
     return history
 
 
-def test_what_was_looked_at_is_there_the_oldest_first() -> None:
-    moments, rows = looked(3).of(only(a_job()).key)
+def test_samples_are_kept_the_oldest_first() -> None:
+    moments, rows = recorded(3).of(only_container(a_job()).key)
     assert moments.tolist() == [NOON_S, NOON_S + 15.0, NOON_S + 30.0]
     assert rows[:, 0].tolist() == pytest.approx([0.0, 0.1, 0.2])
 
 
-def test_it_goes_back_so_many_looks_and_no_further() -> None:
-    moments, rows = looked(7, looks=4).of(only(a_job()).key)
+def test_only_the_latest_samples_are_kept() -> None:
+    moments, rows = recorded(7, length=4).of(only_container(a_job()).key)
     assert moments.tolist() == [NOON_S + 15.0 * number for number in (3, 4, 5, 6)]
     assert rows[:, PHASE].tolist() == [0.0, 1.0, 1.0, 1.0]
 
 
-def test_a_container_that_is_gone_for_a_whole_turn_is_forgotten() -> None:
-    history, one = looked(2, looks=4), only(a_job())
+def test_a_container_that_is_gone_for_a_whole_turn_is_dropped() -> None:
+    history, one = recorded(2, length=4), only_container(a_job())
     for number in range(3):
         history.add(NOON_S + 100.0 + number, [])
         assert len(history.of(one.key)[0]) == max(0, 2 - max(0, number - 1))
@@ -46,13 +46,13 @@ def test_a_container_that_is_gone_for_a_whole_turn_is_forgotten() -> None:
     assert one.key not in history._rings
 
 
-def test_the_hour_is_drawn_with_its_phases_its_marks_and_what_comes() -> None:
-    one, told = only(a_job()), profile()["status"]["containers"][0]
-    moments, rows = looked(9).of(one.key)
+def test_the_chart_shows_use_phases_marks_and_the_forecast() -> None:
+    one, entry = only_container(a_job()), profile()["status"]["containers"][0]
+    moments, rows = recorded(9).of(one.key)
     now_s = float(moments[-1])
-    drawn = draw(CPU, moments, rows, told, now_s, age_s=60.0)
+    drawn = draw(CPU, moments, rows, entry, now_s, age_s=60.0)
     assert {"use", "request", "target", "demand"} <= drawn.lines.keys()
-    assert "limit" not in drawn.lines, "there is none for CPU"
+    assert "limit" not in drawn.lines, "CPU has no limit"
     assert [(ribbon.phase, ribbon.ahead) for ribbon in drawn.ribbons] == [(0, False), (1, False), (2, False), (2, True)]
     assert [(mark.kind, mark.words) for mark in drawn.marks] == [("applied", "applied 2.00, 1.00 before")]
     assert drawn.forecast is not None
@@ -60,40 +60,40 @@ def test_the_hour_is_drawn_with_its_phases_its_marks_and_what_comes() -> None:
     assert all(0.0 <= y <= HEIGHT for y, _ in drawn.ticks)
 
 
-def test_nothing_known_is_a_drawing_too() -> None:
+def test_a_chart_without_data_is_empty() -> None:
     drawn = draw(MEMORY, np.empty(0), np.empty((0, COLUMNS)), {}, NOON_S, float("nan"))
     assert (drawn.lines, drawn.ribbons, drawn.marks, drawn.forecast) == ({}, [], [], None)
 
 
-def test_a_resize_that_waits_is_marked_when_it_begins_to() -> None:
-    kept, one = History(), only(a_job())
-    for number, why in enumerate(("", "Deferred: no room", "Deferred: no room", "", "Deferred: no room")):
-        kept.add(NOON_S + 15.0 * number, [replace(one, deferred=why)])
-    moments, rows = kept.of(one.key)
+def test_a_deferred_resize_is_marked_where_it_begins() -> None:
+    history, one = History(), only_container(a_job())
+    for number, reason in enumerate(("", "Deferred: no room", "Deferred: no room", "", "Deferred: no room")):
+        history.add(NOON_S + 15.0 * number, [replace(one, deferred=reason)])
+    moments, rows = history.of(one.key)
     marks = draw(CPU, moments, rows, {}, NOON_S + 60.0, math.nan).marks
     assert [mark.kind for mark in marks] == ["deferred", "deferred"]
 
 
-def test_what_is_taken_back_and_each_checkpoint_are_marked() -> None:
-    kept, one = History(), only(a_job())
-    for number, (back, saved_s) in enumerate(((False, math.nan), (True, -20.0), (True, 20.0), (False, 20.0))):
-        kept.add(NOON_S + 15.0 * number, [replace(one, reverted=back, saved_s=NOON_S + saved_s)])
-    moments, rows = kept.of(one.key)
+def test_reverted_resizes_and_checkpoints_are_marked() -> None:
+    history, one = History(), only_container(a_job())
+    for number, (reverted, saved_s) in enumerate(((False, math.nan), (True, -20.0), (True, 20.0), (False, 20.0))):
+        history.add(NOON_S + 15.0 * number, [replace(one, reverted=reverted, saved_s=NOON_S + saved_s)])
+    moments, rows = history.of(one.key)
     marks = draw(CPU, moments, rows, {}, NOON_S + 60.0, math.nan).marks
-    assert [mark.kind for mark in marks] == ["reverted", "saved"], "one checkpoint was before all that is drawn"
-    assert [kept.saved_before(one.key, NOON_S + at_s) for at_s in (-30.0, 0.0, 30.0)] == [
+    assert [mark.kind for mark in marks] == ["reverted", "saved"], "one checkpoint was before the chart begins"
+    assert [history.saved_before(one.key, NOON_S + at_s) for at_s in (-30.0, 0.0, 30.0)] == [
         -math.inf, NOON_S - 20.0, NOON_S + 20.0
     ]  # fmt: skip
 
 
-def test_what_training_told_is_drawn_below_and_nothing_where_it_told_nothing() -> None:
-    kept, one = History(), only(a_job())
+def test_training_progress_is_drawn_if_any_was_reported() -> None:
+    history, one = History(), only_container(a_job())
     for number, loss in enumerate((2.0, 1.5, 1.5, 0.5)):
-        kept.add(NOON_S + 15.0 * number, [replace(one, metric="loss", value=loss)])
-    moments, rows = kept.of(one.key)
+        history.add(NOON_S + 15.0 * number, [replace(one, metric="loss", value=loss)])
+    moments, rows = history.of(one.key)
     drawn = draw_progress("loss", moments, rows, NOON_S + 45.0)
     assert drawn is not None
     assert [words for _, words in drawn.ticks] == ["0.5", "1.25", "2"]
-    assert drawn.lines["use"].count("V") == 2, "a step where it is another value"
-    silent, none = looked(3).of(one.key)
-    assert draw_progress("", silent, none, NOON_S) is None
+    assert drawn.lines["use"].count("V") == 2, "a step where the value changes"
+    no_progress, without_values = recorded(3).of(one.key)
+    assert draw_progress("", no_progress, without_values, NOON_S) is None

@@ -1,4 +1,4 @@
-"""What the pages do by themselves, in a real browser; the answers are those of the application in this process."""
+"""The scripts of the pages, in a real browser that the application in this process answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser import ARGUMENTS, CHROMIUM, PATIENCE_MS, WHY_NOT
 from tests.extender.dashboard import scenes
-from tests.extender.dashboard.scenes import HTML, client, seen
+from tests.extender.dashboard.scenes import HTML, client, view_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
@@ -19,15 +19,15 @@ pytestmark = [pytest.mark.real, pytest.mark.skipif(CHROMIUM is None, reason=WHY_
 
 @pytest.fixture
 def page() -> Iterator[Page]:
-    """Of a cluster with one class, whose three runs had peaks of 1, 2 and 2.5 GiB."""
+    """The page of a class whose three runs had peaks of 1, 2 and 2.5 GiB."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
-    pages = client(seen(profiles=[scenes.class_profile()]))
-    told = {path: pages.get(path, **HTML) for path in ("/classes", "/page.css", "/page.js")}
+    pages = client(view_of(profiles=[scenes.class_profile()]))
+    responses = {path: pages.get(path, **HTML) for path in ("/classes", "/page.css", "/page.js")}
 
     def answer(route: Route) -> None:
-        one = told["/" + route.request.url.split("/", 3)[3]]
-        route.fulfill(status=one.status_code, headers=dict(one.headers), body=one.text)
+        response = responses["/" + route.request.url.split("/", 3)[3]]
+        route.fulfill(status=response.status_code, headers=dict(response.headers), body=response.text)
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS), timeout=PATIENCE_MS)
@@ -38,15 +38,15 @@ def page() -> Iterator[Page]:
         browser.close()
 
 
-def test_a_margin_over_the_peaks_of_earlier_runs_tells_the_chance_of_a_kill(page: Page) -> None:
-    """At 70 % of 2.5 GiB two of three runs needed more: the next one does with a chance of at most 3 in 4."""
+def test_a_margin_over_earlier_peaks_shows_the_chance_that_the_next_run_exceeds_it(page: Page) -> None:
+    """Two of three runs needed more than 70 % of 2.5 GiB: the next one does with a chance of at most 3 in 4."""
     page.goto("http://web.example/classes")
-    told, margin = page.locator("output"), page.locator("input[type=range]")
+    text, margin = page.locator("output"), page.locator("input[type=range]")
     untouched = "100 %, 2.50Gi: 0 of 3 runs needed more; the next one does with a chance of at most 25 %"
-    assert told.inner_text() == untouched
+    assert text.inner_text() == untouched
 
     margin.fill("70")
-    assert told.inner_text() == "70 %, 1.75Gi: 2 of 3 runs needed more; the next one does with a chance of at most 75 %"
+    assert text.inner_text() == "70 %, 1.75Gi: 2 of 3 runs needed more; the next one does with a chance of at most 75 %"
 
     margin.fill("100")
-    assert told.inner_text() == untouched
+    assert text.inner_text() == untouched

@@ -1,4 +1,4 @@
-"""The pages on a real cluster: with the rights of the manifest and no others, and as a newcomer comes to them."""
+"""The pages on a real cluster: with exactly the rights of the manifest, and reached by following the tutorial."""
 
 from __future__ import annotations
 
@@ -45,37 +45,37 @@ def account(cluster: Cluster, metrics_server: Cluster) -> Account:
 
 
 @contextmanager
-def looking(account: Account) -> Iterator[ClusterWatch]:
-    watching = ClusterWatch(connect(account.kubeconfig, user_agent="web-test"), period_s=0.2)
-    watching.start()
+def running_watch(account: Account) -> Iterator[ClusterWatch]:
+    watch = ClusterWatch(connect(account.kubeconfig, user_agent="web-test"), period_s=0.2)
+    watch.start()
     try:
-        yield watching
+        yield watch
     finally:
-        watching.stop()
+        watch.stop()
 
 
 @pytest.mark.parametrize("right", [right for right in RIGHTS if right.resource not in AUTHENTICATION], ids=str)
-def test_without_a_right_to_read_it_says_which_and_with_it_all_is_shown(account: Account, right: Right) -> None:
+def test_without_a_right_to_read_the_watch_reports_which_one_is_missing(account: Account, right: Right) -> None:
     refused = f'cannot {right.verb} resource "{right.resource}" in API group "{right.group}"'
     with ExitStack() as stack:
         with account.without(right):
-            watching = stack.enter_context(looking(account))
-            wait_until(lambda: refused in watching.not_ready() + " ".join(watching.seen.troubles), "it to say so")
-        wait_until(lambda: not watching.not_ready() and not watching.seen.troubles, "all to be shown", timeout_s=60)
+            watch = stack.enter_context(running_watch(account))
+            wait_until(lambda: refused in watch.not_ready() + " ".join(watch.seen.troubles), "the right to be reported")
+        wait_until(lambda: not watch.not_ready() and not watch.seen.troubles, "everything to be shown", timeout_s=60)
 
 
-def token_of_nobody_special(cluster: Cluster) -> str:
-    """Of a service account without any rights."""
+def token_without_rights(cluster: Cluster) -> str:
+    """The token of a service account without any rights."""
     account = yaml.safe_load(cluster.service_account("kube-system", "reads-nothing").read_text())
     token: str = account["users"][0]["user"]["token"]
     return token
 
 
 @pytest.mark.parametrize("right", [right for right in RIGHTS if right.resource in AUTHENTICATION], ids=str)
-def test_without_a_right_to_ask_about_readers_nobody_is_let_in(
+def test_without_a_right_to_review_tokens_or_access_every_reader_is_refused(
     cluster: Cluster, account: Account, right: Right
 ) -> None:
-    token = token_of_nobody_special(cluster)
+    token = token_without_rights(cluster)
     api = connect(account.kubeconfig, user_agent="web-test")
     with account.without(right):
         assert right.resource in AccessCheck(api).refusal(f"Bearer {token}")
@@ -83,11 +83,11 @@ def test_without_a_right_to_ask_about_readers_nobody_is_let_in(
     assert AccessCheck(api).refusal("Bearer of-nobody") == "the token is not valid"
 
 
-# -- a newcomer --------------------------------------------------------------------------------------------------------
+# -- the tutorial ------------------------------------------------------------------------------------------------------
 
 
-class Newcomer:
-    """Types the commands of the tutorial into shells; what is begun with & is ended in the end."""
+class TutorialUser:
+    """Runs the commands of the tutorial in shells; those that end with & run until `stop`."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.folder = folder
@@ -106,13 +106,13 @@ class Newcomer:
             "PHASEWISE_RECOMMENDER_ADDRESS": f"127.0.0.1:{cluster.ports.free()}",
             "PHASEWISE_WEB_ADDRESS": self.page,
         }
-        self._begun: list[subprocess.Popen[bytes]] = []
+        self._background: list[subprocess.Popen[bytes]] = []
 
-    def types(self, command: str) -> None:
-        words = command.removesuffix("&")
-        with (self.folder / "said.log").open("ab") as log:
+    def run(self, command: str) -> None:
+        shell_command = command.removesuffix("&")
+        with (self.folder / "output.log").open("ab") as log:
             process = subprocess.Popen(
-                ["bash", "-e", "-c", words],
+                ["bash", "-e", "-c", shell_command],
                 cwd=self.folder,
                 env=self._environment,
                 stdout=log,
@@ -120,71 +120,71 @@ class Newcomer:
                 start_new_session=True,
             )
         if command.endswith("&"):
-            self._begun.append(process)
+            self._background.append(process)
         else:
-            assert process.wait(timeout=120) == 0, f"{command}\n{self.said}"
+            assert process.wait(timeout=120) == 0, f"{command}\n{self.output}"
 
     @property
-    def said(self) -> str:
-        return (self.folder / "said.log").read_text()
+    def output(self) -> str:
+        return (self.folder / "output.log").read_text()
 
-    def leaves(self) -> None:
-        for process in self._begun:
+    def stop(self) -> None:
+        for process in self._background:
             os.killpg(process.pid, signal.SIGTERM)
-        for process in self._begun:
+        for process in self._background:
             process.wait(timeout=30)
 
 
 def commands() -> list[str]:
-    """Those of the tutorial up to the first that only looks on; the cluster itself is there already."""
+    """The commands of the tutorial up to the first `kubectl get`; the cluster exists already."""
     (block,) = re.findall(r"```sh\n(apt-get.*?)```", TUTORIAL, re.DOTALL)
-    typed = [line.partition("  #")[0].strip() for line in block.splitlines()]
-    assert typed[1] == "scripts/cluster up --real-node --vpa"
-    looks = next(number for number, line in enumerate(typed) if line.startswith("kubectl get"))
-    return typed[2:looks]
+    commands = [line.partition("  #")[0].strip() for line in block.splitlines()]
+    assert commands[1] == "scripts/cluster up --real-node --vpa"
+    first_look = next(number for number, line in enumerate(commands) if line.startswith("kubectl get"))
+    return commands[2:first_look]
 
 
 @pytest.fixture
-def newcomer(vpa: Cluster, metrics_server: Cluster, real_node: RealNode, tmp_path: Path) -> Iterator[Newcomer]:
+def tutorial_user(vpa: Cluster, metrics_server: Cluster, real_node: RealNode, tmp_path: Path) -> Iterator[TutorialUser]:
     clear_ours(vpa)
-    person = Newcomer(vpa, tmp_path)
+    user = TutorialUser(vpa, tmp_path)
     try:
-        yield person
+        yield user
     finally:
-        person.leaves()
+        user.stop()
         clear_namespace(vpa, "training")
 
 
 @pytest.fixture
 def browser_page() -> Iterator[Page]:
-    """Nothing may be complained about, and nothing fetched from elsewhere."""
+    """A page that must log nothing and fetch nothing from other hosts."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS), timeout=PATIENCE_MS)
         page = browser.new_context(viewport={"width": 1200, "height": 900}).new_page()
         page.set_default_timeout(PATIENCE_MS)
-        complaints: list[str] = []
+        errors: list[str] = []
         hosts: set[str] = set()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: errors.append(message.text))
+        page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
         yield page
         browser.close()
-        assert complaints == []
+        assert errors == []
         assert len(hosts) == 1
 
 
 @pytest.mark.real
 @pytest.mark.skipif(CHROMIUM is None, reason=WHY_NOT)
-def test_a_newcomer_comes_from_an_empty_cluster_to_a_recommendation_on_the_page(
-    newcomer: Newcomer, browser_page: Page
+def test_the_tutorial_leads_from_an_empty_cluster_to_a_recommendation_on_the_page(
+    tutorial_user: TutorialUser, browser_page: Page
 ) -> None:
     for command in commands():
-        newcomer.types(command)
+        tutorial_user.run(command)
 
     def recommended() -> Any:
-        answer = requests.get(f"http://{newcomer.page}/", timeout=10)
+        answer = requests.get(f"http://{tutorial_user.page}/", timeout=10)
         jobs = answer.json()["jobs"] if answer.status_code == 200 else []
         return [job for job in jobs if job["cpuCores"]["target"] and job["phase"]]
 
@@ -192,7 +192,7 @@ def test_a_newcomer_comes_from_an_empty_cluster_to_a_recommendation_on_the_page(
     assert (job["namespace"], job["name"]) == ("training", "train-1.job")
 
     page = browser_page
-    page.goto(f"http://{newcomer.page}/")
+    page.goto(f"http://{tutorial_user.page}/")
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.wait_for_selector("h1:has-text('training/train-1.job')")

@@ -1,4 +1,4 @@
-"""The gang controller, and the extender with a scheduler that asks it, as processes on a real control plane."""
+"""The gang controller, and the extender with a scheduler that calls it, as processes on a real control plane."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from local_cluster.simulated.nodes import SimulatedNodes
 def account(cluster: Cluster) -> Path:
     """The kubeconfig of the service account that the manifests give the controller."""
     manifest = yaml.safe_load_all((MANIFESTS / "extender" / "controller.yaml").read_text())
-    cluster.apply(*(each for each in manifest if each["kind"] != "Deployment"))
+    cluster.apply(*(document for document in manifest if document["kind"] != "Deployment"))
     return cluster.service_account("kube-system", "phasewise-controller")
 
 
 @pytest.fixture(scope="module")
 def controller(cluster: Cluster, account: Path) -> Iterator[Server]:
-    """First asked for when another one has been killed."""
+    """First requested by a test that has killed another controller."""
     server = start_controller(cluster, account)
     yield server
     server.stop()
@@ -39,6 +39,6 @@ def five(cluster: Cluster) -> SimulatedNodes:
 
 @pytest.fixture(scope="module")
 def extender(cluster: Cluster) -> Iterator[Json]:
-    """The extender, and a scheduler that asks it; what a pod's spec says to be placed by it."""
+    """The extender and a scheduler that calls it; the spec fields of a pod that they place."""
     with extender_with_scheduler(cluster):
         yield {"schedulerName": SCHEDULER}

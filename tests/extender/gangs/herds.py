@@ -1,4 +1,4 @@
-"""Nodes and pods of gangs as the API would give them, and a cluster that is played: decide, do, bind, end, again."""
+"""Nodes and pods of gangs, read from API objects, and a simulated cluster in which gangs start and end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def stamp(seconds: float) -> str:
 
 
 def node(name: str, cpu: str = "10", labels: Mapping[str, str] | None = None, **spec: Any) -> NodeCapacity:
-    allocatable = {"cpu": cpu, "memory": "40Gi", "pods": "110", **spec.pop("more", {})}
+    allocatable = {"cpu": cpu, "memory": "40Gi", "pods": "110", **spec.pop("resources", {})}
     annotations = spec.pop("annotations", {})
     return read_node_capacity(
         {
@@ -51,17 +51,17 @@ def pod_json(
     requests: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Json:
-    """A pod; a member of a gang is at the gate unless it is on a node or `gates` says otherwise."""
-    own = {"phasewise.dev/gang": gang} if gang else {}
-    own |= {"phasewise.dev/gang-size": str(size)} if size else {}
-    held = ((GATE,) if gang and not on else ()) if gates is None else gates
+    """A pod; a member of a gang is gated unless it is on a node or `gates` is given."""
+    gang_labels = {"phasewise.dev/gang": gang} if gang else {}
+    gang_labels |= {"phasewise.dev/gang-size": str(size)} if size else {}
+    gate_names = ((GATE,) if gang and not on else ()) if gates is None else gates
     owners = [{"kind": owner[0], "name": owner[1], "uid": owner[1], "controller": True}] if owner else []
     return {
         "metadata": {
             "name": name,
             "namespace": "team",
             "uid": f"uid-{name}",
-            "labels": {**own, **(labels or {})},
+            "labels": {**gang_labels, **(labels or {})},
             "annotations": dict(annotations or {}),
             "creationTimestamp": stamp(-age_s),
             "ownerReferences": owners,
@@ -69,7 +69,7 @@ def pod_json(
         "spec": {
             "nodeName": on,
             "schedulerName": "phasewise",
-            "schedulingGates": [{"name": gate} for gate in held],
+            "schedulingGates": [{"name": gate} for gate in gate_names],
             "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu, **(requests or {})}}}],
             **spec,
         },
@@ -77,36 +77,38 @@ def pod_json(
     }
 
 
-def pod(name: str, **more: Any) -> Member:
-    return read_member(pod_json(name, **more))
+def pod(name: str, **fields: Any) -> Member:
+    return read_member(pod_json(name, **fields))
 
 
-def gang(name: str, size: int, **more: Any) -> list[Member]:
-    """All members of a gang, made at the same moment."""
-    return [pod(f"{name}-{number}", gang=name, size=size, **more) for number in range(size)]
+def gang(name: str, size: int, **fields: Any) -> list[Member]:
+    """All members of a gang, created at the same time."""
+    return [pod(f"{name}-{number}", gang=name, size=size, **fields) for number in range(size)]
 
 
 def reserved(member: Member, node: str, at_s: float = 0.0) -> Member:
-    """The pod, with a node that the controller has reserved for it."""
+    """The pod with a node reserved for it."""
     return replace(member, reserved_node=node, reserved_since_s=NOON_S + at_s)
 
 
-def decided(pods: Sequence[Member], places: Sequence[NodeCapacity], at_s: float = 0.0, **more: Any) -> GangDecision:
-    size_of = more.pop("size_of", lambda _: None)
-    backed_off = {("team", name): why for name, why in more.pop("backed_off", {}).items()}
-    return decide(pods, places, size_of, NOON_S + at_s, Timeouts(**more), backed_off)
+def decided(
+    pods: Sequence[Member], all_nodes: Sequence[NodeCapacity], at_s: float = 0.0, **options: Any
+) -> GangDecision:
+    size_of = options.pop("size_of", lambda _: None)
+    backed_off = {("team", name): why for name, why in options.pop("backed_off", {}).items()}
+    return decide(pods, all_nodes, size_of, NOON_S + at_s, Timeouts(**options), backed_off)
 
 
-def said(decision: GangDecision) -> dict[str, str]:
+def messages(decision: GangDecision) -> dict[str, str]:
     """Gang -> `reason: text`."""
     return {note.gang.name.rpartition("=")[2]: f"{note.reason}: {note.message}" for note in decision.notes}
 
 
 @dataclass
-class Play:
-    """A cluster in which time passes when a test says so."""
+class SimulatedCluster:
+    """A cluster in which time passes only in `step`."""
 
-    places: Sequence[NodeCapacity]
+    nodes: Sequence[NodeCapacity]
     pods: dict[str, Member] = field(default_factory=dict)
     at_s: float = 0.0
     admitted: list[str] = field(default_factory=list)
@@ -115,12 +117,12 @@ class Play:
         self.pods |= {member.uid: member for member in members}
 
     def step(self, writes: int = 1 << 20) -> str:
-        """Decide and do it; whom it let in. The scheduler binds at once, where it is told to.
+        """Decide and act; the name of the admitted gang. Its pods are bound to their reserved nodes at once.
 
-        `writes`: after so many the controller dies; what is reserved is one, and each gate.
+        The controller dies after so many `writes`: one for the reservation, one for each gate.
         """
         self.at_s += 1.0
-        decision = decided(list(self.pods.values()), self.places, self.at_s)
+        decision = decided(list(self.pods.values()), self.nodes, self.at_s)
         if decision.admit is None:
             self.put(*(replace(member, reserved_node="") for member in decision.stale))
             return ""
@@ -135,11 +137,11 @@ class Play:
         return name
 
     def end(self, name: str) -> None:
-        """All pods of a gang have ended and are gone."""
+        """Delete all pods of a gang."""
         self.pods = {uid: each for uid, each in self.pods.items() if each.membership.name.rpartition("=")[2] != name}
 
     def used(self) -> dict[str, float]:
-        """Node -> cores that are taken."""
+        """Node -> cores in use."""
         total: dict[str, float] = {}
         for each in self.pods.values():
             if each.node and not each.finished:

@@ -1,4 +1,4 @@
-"""Gangs on a real control plane: how they are made, and what can be seen of them."""
+"""Creates gangs on a real control plane, and reads their pods, events and reservations."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ RESERVED_NODE = "phasewise.dev/gang-node"
 
 
 def gang(
-    cluster: Cluster, namespace: str, nodes: SimulatedNodes, name: str, size: int, cpu: str = "5", **more: Any
+    cluster: Cluster, namespace: str, nodes: SimulatedNodes, name: str, size: int, cpu: str = "5", **spec: Any
 ) -> list[str]:
-    """Make all its pods at once; their names."""
+    """Create all its pods at once; their names."""
     labels = {"phasewise.dev/gang": name, "phasewise.dev/gang-size": str(size)}
     needs = {"cpu": cpu, "memory": "1Gi"}
-    made = template(nodes.selector, requests=needs, labels=labels, schedulingGates=[{"name": GATE}], **more)
-    return [create(cluster, namespace, f"{name}-{number}", made) for number in range(size)]
+    pod = template(nodes.selector, requests=needs, labels=labels, schedulingGates=[{"name": GATE}], **spec)
+    return [create(cluster, namespace, f"{name}-{number}", pod) for number in range(size)]
 
 
 def pods(cluster: Cluster, namespace: str, prefix: str = "") -> list[Json]:
@@ -40,7 +40,7 @@ def gated(cluster: Cluster, namespace: str, prefix: str = "") -> int:
     return sum(1 for pod in pods(cluster, namespace, prefix) if pod["spec"].get("schedulingGates"))
 
 
-def told(cluster: Cluster, namespace: str, pod: str) -> list[str]:
+def events(cluster: Cluster, namespace: str, pod: str) -> list[str]:
     """The events on a pod, as `reason: message`."""
     answer = cluster.core.list_namespaced_event(
         namespace, field_selector=f"involvedObject.name={pod}", _preload_content=False
@@ -55,7 +55,7 @@ def finish(cluster: Cluster, namespace: str, names: list[str]) -> None:
 
 
 def reserved(cluster: Cluster) -> Mapping[str, str]:
-    """Pod UID -> node, as the controller has written it."""
+    """Pod UID -> node, as written by the controller."""
     answer = cluster.core.read_namespaced_config_map(CONFIG_MAP, "kube-system", _preload_content=False)
     return {uid: node for each in read_reservations(json.loads(answer.data)) for uid, node in each.nodes.items()}
 

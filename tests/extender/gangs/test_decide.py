@@ -1,4 +1,4 @@
-"""Which gang may go, in what order, and what is said to the others: by hand first, then played with chance."""
+"""Which gang is admitted, in what order, and what events report of the others: worked examples, then simulations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from extender.gangs.decide import WITHOUT_GATE
 from extender.gangs.member import GATE, Member
-from tests.extender.gangs.herds import NOON_S, Play, decided, gang, node, nodes, pod, reserved, said
+from tests.extender.gangs.herds import NOON_S, SimulatedCluster, decided, gang, messages, node, nodes, pod, reserved
 
 FIVE = nodes(5)
 """Fifty cores; two gangs of six times five need 60 % each."""
@@ -21,42 +21,42 @@ def past_the_gate(member: Member, at_s: float, reserved_node: str = "", on: str 
     return replace(member, gates=(), reserved_since_s=NOON_S + at_s, reserved_node=reserved_node or on, node=on)
 
 
-def test_of_two_gangs_of_60_percent_one_goes_and_the_other_when_it_has_ended() -> None:
-    play = Play(FIVE)
-    play.put(*gang("one", 6, cpu="5", age_s=2), *gang("two", 6, cpu="5", age_s=1))
-    assert [play.step(), play.step()] == ["one", ""]
-    decision = decided(list(play.pods.values()), FIVE, play.at_s)
-    assert said(decision) == {"two": "GangWaiting: 4 of 6 pods fit"}
-    play.end("one")
-    assert play.step() == "two"
+def test_the_second_of_two_gangs_of_60_percent_each_is_admitted_once_the_first_has_ended() -> None:
+    cluster = SimulatedCluster(FIVE)
+    cluster.put(*gang("one", 6, cpu="5", age_s=2), *gang("two", 6, cpu="5", age_s=1))
+    assert [cluster.step(), cluster.step()] == ["one", ""]
+    decision = decided(list(cluster.pods.values()), FIVE, cluster.at_s)
+    assert messages(decision) == {"two": "GangWaiting: 4 of 6 pods fit"}
+    cluster.end("one")
+    assert cluster.step() == "two"
 
 
-def test_an_incomplete_gang_waits_and_is_told_so_after_a_while() -> None:
+def test_an_incomplete_gang_waits_and_is_reported_after_a_while() -> None:
     some = gang("g", 3)[:2]
-    assert said(decided(some, FIVE, 1.0)) == {}
+    assert messages(decided(some, FIVE, 1.0)) == {}
     decision = decided(some, FIVE, 60.0)
     assert decision.admit is None
-    assert said(decision) == {"g": "GangIncomplete: 2 of 3 pods exist"}
+    assert messages(decision) == {"g": "GangIncomplete: 2 of 3 pods exist"}
 
 
-def test_a_gang_that_never_fits_says_so_and_holds_nobody() -> None:
+def test_a_gang_that_never_fits_is_reported_and_does_not_hold_up_others() -> None:
     decision = decided([*gang("huge", 2, cpu="11", age_s=9), *gang("small", 2)], FIVE)
     assert decision.admit is not None
-    assert said(decision) == {
+    assert messages(decision) == {
         "huge": "GangNeverFits: even when all jobs have ended, 0 of 2 pods fit",
         "small": "GangAdmitted: 2 pods admitted together on 1 nodes: all pods fit",
     }
 
 
-def test_daemons_do_not_end() -> None:
+def test_pods_of_daemonsets_are_not_expected_to_end() -> None:
     daemons = [pod(f"d{n}", on=f"n{n}", cpu="6", owner=("DaemonSet", "d")) for n in range(5)]
-    assert "even when" in said(decided([*daemons, *gang("g", 6, cpu="5")], FIVE))["g"]
+    assert "even when" in messages(decided([*daemons, *gang("g", 6, cpu="5")], FIVE))["g"]
     jobs = [pod(f"d{n}", on=f"n{n}", cpu="6", owner=("Job", "d")) for n in range(5)]
-    assert said(decided([*jobs, *gang("g", 6, cpu="5")], FIVE)) == {"g": "GangWaiting: 0 of 6 pods fit"}
+    assert messages(decided([*jobs, *gang("g", 6, cpu="5")], FIVE)) == {"g": "GangWaiting: 0 of 6 pods fit"}
 
 
-def test_pods_that_nobody_holds_back_come_first() -> None:
-    """They are with the scheduler already; what they will take is not there for a gang."""
+def test_unscheduled_pods_without_a_gate_come_before_gangs() -> None:
+    """The scheduler has them already; the capacity that they will take is not free for a gang."""
     loose = [pod(f"l{n}", cpu="10") for n in range(3)]
     assert decided([*loose, *gang("g", 6, cpu="5")], FIVE).admit is None
     too_large = [pod(f"l{n}", cpu="99") for n in range(3)]
@@ -67,34 +67,34 @@ CLAIMS = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
 
 
 @pytest.mark.parametrize("stuck", [{"volumes": CLAIMS}, {"schedulerName": "nobody", "owner": ("ReplicaSet", "web")}])
-def test_a_pod_that_nobody_places_holds_no_room_for_ever(stuck: dict[str, Any]) -> None:
+def test_a_pod_that_is_never_bound_does_not_hold_capacity_for_ever(stuck: dict[str, Any]) -> None:
     loose = [pod(f"l{n}", cpu="10", **stuck) for n in range(3)]
     assert decided([*loose, *gang("g", 6, cpu="5")], FIVE, 10.0).admit is None
     assert decided([*loose, *gang("g", 6, cpu="5")], FIVE, 400.0).admit is not None
 
 
-def test_a_pod_that_is_not_placed_yet_holds_no_room_against_a_gang_of_higher_priority() -> None:
-    """The gang of priority 7 goes over them; one of theirs waits for them, and is told so."""
+def test_unscheduled_pods_hold_no_capacity_against_a_gang_of_higher_priority() -> None:
+    """The gang of priority 7 is admitted before them; one of their own priority waits, and its event says why."""
     loose = [pod(f"l{n}", cpu="10", priority=-10) for n in range(3)]
     assert decided([*loose, *gang("urgent", 6, cpu="5", priority=7)], FIVE).admit is not None
-    kept = "capacity is set aside for 3 pods not scheduled yet"
+    detail = "capacity is set aside for 3 pods not scheduled yet"
     equal = decided([*loose, *gang("equal", 6, cpu="5", priority=-10)], FIVE)
-    assert said(equal) == {"equal": f"GangWaiting: 4 of 6 pods fit; {kept}"}
+    assert messages(equal) == {"equal": f"GangWaiting: 4 of 6 pods fit; {detail}"}
     behind = decided([*loose, *gang("huge", 9, cpu="10"), *gang("equal", 6, cpu="5", priority=-10)], FIVE)
-    assert said(behind)["equal"] == f"GangWaiting: 4 of 6 pods fit; {kept}"
+    assert messages(behind)["equal"] == f"GangWaiting: 4 of 6 pods fit; {detail}"
 
 
-def test_a_gang_that_cannot_be_let_in_gives_back_what_was_reserved_and_holds_nobody() -> None:
+def test_a_gang_in_back_off_releases_its_reservations_and_does_not_hold_up_others() -> None:
     stuck, younger = (
         [reserved(member, "n0") for member in gang("stuck", 2, cpu="5", age_s=9)],
         gang("next", 5, cpu="10"),
     )
     decision = decided([*stuck, *younger], FIVE, backed_off={stuck[0].membership.name: "refused"})
     assert (str(decision.admit), decision.stale) == ("team/next", stuck)
-    assert said(decision)["stuck"] == "GangWaiting: refused"
+    assert messages(decision)["stuck"] == "GangWaiting: refused"
 
 
-def test_what_is_reserved_for_the_rest_of_a_gang_that_cannot_be_let_in_wholly_is_kept_for_it() -> None:
+def test_a_partly_admitted_gang_in_back_off_keeps_its_reservations() -> None:
     begun = [past_the_gate(pod("g-0", gang="g", size=2, cpu="5"), 0.0, on="n0")]
     rest = reserved(pod("g-1", gang="g", size=2, cpu="5"), "n1")
     large, small = gang("large", 4, cpu="10"), gang("small", 3, cpu="10")
@@ -104,25 +104,28 @@ def test_what_is_reserved_for_the_rest_of_a_gang_that_cannot_be_let_in_wholly_is
     assert (str(decision.admit), decision.stale) == ("team/small", [])
 
 
-def test_nobody_goes_while_an_admitted_gang_is_not_bound_unless_that_takes_too_long() -> None:
+def test_no_gang_is_admitted_while_another_is_being_bound_unless_that_takes_too_long() -> None:
     waiting = [past_the_gate(member, 0.0, reserved_node="n0") for member in gang("first", 2)]
     decision = decided([*waiting, *gang("second", 1)], FIVE, 10.0)
-    assert said(decision) == {"second": "GangWaiting: waits behind team/first, which is being placed"}
+    assert messages(decision) == {"second": "GangWaiting: waits behind team/first, which is being placed"}
     later = decided([*waiting, *gang("second", 1)], FIVE, 301.0)
     assert later.admit is not None
-    assert said(later)["first"] == "GangNotBound: 2 of 2 pods were not bound in time; other gangs no longer wait for it"
+    assert (
+        messages(later)["first"]
+        == "GangNotBound: 2 of 2 pods were not bound in time; other gangs no longer wait for it"
+    )
 
 
-def test_a_gang_of_higher_priority_does_not_wait_for_one_that_is_being_placed_nor_take_its_nodes() -> None:
+def test_a_higher_priority_gang_neither_waits_for_one_being_bound_nor_takes_its_nodes() -> None:
     first = [past_the_gate(member, 0.0, reserved_node=f"n{n}") for n, member in enumerate(gang("first", 3, cpu="10"))]
     urgent, equal = gang("urgent", 2, cpu="10", priority=7), gang("equal", 1)
     decision = decided([*first, *urgent, *equal], FIVE, 10.0)
     assert str(decision.admit) == "team/urgent"
     assert sorted(decision.reserved_nodes.values()) == ["n3", "n4"]
-    assert said(decision)["equal"] == "GangWaiting: waits behind team/first, which is being placed"
+    assert messages(decision)["equal"] == "GangWaiting: waits behind team/first, which is being placed"
 
 
-def test_after_a_controller_that_died_between_two_gates_the_rest_keeps_its_seats() -> None:
+def test_if_a_controller_died_between_two_gates_the_other_members_keep_their_nodes() -> None:
     members = [reserved(member, f"n{n}") for n, member in enumerate(gang("g", 3, cpu="5"))]
     cut = [replace(members[0], gates=()), *members[1:]]
     decision = decided([*gang("elder", 1, age_s=99), *cut], FIVE, 5.0)
@@ -132,14 +135,14 @@ def test_after_a_controller_that_died_between_two_gates_the_rest_keeps_its_seats
     assert not decision.stale
 
 
-def test_after_a_controller_that_died_before_the_first_gate_all_is_decided_anew() -> None:
+def test_reservations_from_before_the_first_gate_are_released_if_the_gang_does_not_fit() -> None:
     large = [reserved(member, "n4") for member in gang("large", 6, cpu="10")]
     decision = decided(large, FIVE)
     assert decision.admit is None
     assert set(decision.stale) == set(large)
 
 
-def test_after_a_controller_that_died_when_all_seats_were_written_these_hold_against_pods_that_came_since() -> None:
+def test_reservations_that_a_dead_controller_wrote_hold_against_later_pods_until_they_expire() -> None:
     def with_reservation(at_s: float) -> list[Member]:
         return [reserved(member, f"n{n % 3}", at_s) for n, member in enumerate(gang("g", 6, cpu="5"))]
 
@@ -153,179 +156,181 @@ def test_after_a_controller_that_died_when_all_seats_were_written_these_hold_aga
     assert too_old.admit is None
     assert len(too_old.stale) == 6
     taken = decided([pod("t", on="n1", cpu="1"), *with_reservation(0.0)], FIVE, 5.0)
-    assert "uid-g-4" in taken.reserved_nodes  # placed anew, as no gate was open
+    assert "uid-g-4" in taken.reserved_nodes  # planned again, as no gate was removed
 
 
-def test_a_rest_whose_seats_were_taken_is_placed_elsewhere_and_where_it_fits_nowhere_it_holds_the_others() -> None:
+def test_if_its_node_was_taken_the_rest_of_a_gang_goes_elsewhere_or_holds_up_others() -> None:
     rest = reserved(pod("g-1", gang="g", size=2, cpu="5"), "n1")
     begun = [past_the_gate(pod("g-0", gang="g", size=2, cpu="5"), 0.0, reserved_node="n0", on="n0"), rest]
     taken = pod("t", on="n1", cpu="8", owner=("Job", "t"))
     assert dict(decided([*begun, taken], FIVE).reserved_nodes) == {"uid-g-1": "n0"}
     full = [pod(f"f{n}", on=f"n{n}", cpu="8" if n else "4") for n in range(5)]
     behind = gang("behind", 1, cpu="1")
-    assert said(decided([*begun, *full, *behind], FIVE, 10.0)) == {
+    assert messages(decided([*begun, *full, *behind], FIVE, 10.0)) == {
         "g": "GangWaiting: 0 of 1 pods fit; its other pods are past the gate",
         "behind": "GangWaiting: waits behind team/g, which is being placed",
     }
     assert decided([*begun, *full, *behind], FIVE, 400.0).admit is not None
 
 
-def test_a_pod_without_gate_puts_its_gang_before_nobody_and_holds_nobody_back() -> None:
-    """Whoever may make pods can make one with the label, and one that says it was let in."""
-    words = {"phasewise.dev/gang-node": "n0"}
-    running = pod("g-0", gang="g", size=2, cpu="100m", gates=[], on="n0", age_s=999, annotations=words)
-    stuck = pod("g-0", gang="g", size=2, cpu="99", gates=[], age_s=999, annotations=words)
+def test_a_pod_without_the_gate_neither_advances_its_gang_nor_holds_up_others() -> None:
+    """Anybody who may create pods can set the label, and the annotation of an admitted pod."""
+    annotations = {"phasewise.dev/gang-node": "n0"}
+    running = pod("g-0", gang="g", size=2, cpu="100m", gates=[], on="n0", age_s=999, annotations=annotations)
+    stuck = pod("g-0", gang="g", size=2, cpu="99", gates=[], age_s=999, annotations=annotations)
     elder = gang("elder", 2, age_s=9)
-    for free in (running, stuck):
+    for ungated in (running, stuck):
         for cpu in ("1", "99"):
-            decision = decided([free, pod("g-1", gang="g", size=2, cpu=cpu), *elder], FIVE, 10.0)
+            decision = decided([ungated, pod("g-1", gang="g", size=2, cpu=cpu), *elder], FIVE, 10.0)
             assert str(decision.admit) == "team/elder"
 
 
-def test_a_gang_that_is_never_bound_holds_the_others_once_however_many_pods_are_added_to_it() -> None:
-    """One is made every four minutes; each is let in only in its turn, and the time does not begin anew."""
+def test_pods_added_to_a_gang_that_is_never_bound_do_not_hold_up_others_for_longer() -> None:
+    """One is added every four minutes; the timeout does not start again."""
     stuck = past_the_gate(pod("g-0", gang="g", size=1), 0.0, reserved_node="n0")
-    added = [pod(f"g-{n}", gang="g", size=1, age_s=-240.0 * n) for n in (1, 2)]
+    added_pods = [pod(f"g-{n}", gang="g", size=1, age_s=-240.0 * n) for n in (1, 2)]
     behind = gang("behind", 1, age_s=9)
-    assert decided([stuck, added[0], *behind], FIVE, 250.0).admit is None
-    assert str(decided([stuck, *added, *behind], FIVE, 490.0).admit) == "team/behind"
+    assert decided([stuck, added_pods[0], *behind], FIVE, 250.0).admit is None
+    assert str(decided([stuck, *added_pods, *behind], FIVE, 490.0).admit) == "team/behind"
 
 
-def test_a_clock_that_is_put_back_holds_nobody_for_longer() -> None:
+def test_a_clock_set_back_does_not_hold_up_others_for_longer() -> None:
     waiting = [past_the_gate(member, 3600.0, reserved_node="n0") for member in gang("first", 2)]
     decision = decided([*waiting, *gang("second", 1)], FIVE, 0.0)
     assert str(decision.admit) == "team/second"
-    assert said(decision)["first"].startswith("GangNotBound: 2 of 2 pods were not bound in time")
+    assert messages(decision)["first"].startswith("GangNotBound: 2 of 2 pods were not bound in time")
 
 
-def test_a_pod_of_a_gang_that_was_made_without_the_gate_is_told_so_for_a_while() -> None:
-    told = {"g": f"GangNotGated: {WITHOUT_GATE}"}
-    free, running = pod("g-0", gang="g", gates=[]), pod("g-0", gang="g", on="n0")
-    for each in (free, running):
-        assert said(decided([each, *gang("other", 1)], FIVE, 5.0)).items() >= told.items()
-        assert said(decided([each], FIVE, 5.0)) == told
-        assert said(decided([each], FIVE, 700.0)) == {}
-    let_in = pod("g-0", gang="g", on="n0", annotations={"phasewise.dev/gang-node": "n0"})
-    native = pod("g-0", gang="g", gates=[], schedulingGroup={"podGroupName": "native"})
-    of_a_job = pod("j", gates=[], labels={"batch.kubernetes.io/job-name": "j"})
-    assert said(decided([let_in, native, of_a_job, reserved(free, "n0")], FIVE, 5.0)) == {}
+def test_a_gang_pod_created_without_the_gate_is_reported_for_a_while() -> None:
+    expected = {"g": f"GangNotGated: {WITHOUT_GATE}"}
+    ungated, running = pod("g-0", gang="g", gates=[]), pod("g-0", gang="g", on="n0")
+    for each in (ungated, running):
+        assert messages(decided([each, *gang("other", 1)], FIVE, 5.0)).items() >= expected.items()
+        assert messages(decided([each], FIVE, 5.0)) == expected
+        assert messages(decided([each], FIVE, 700.0)) == {}
+    admitted = pod("g-0", gang="g", on="n0", annotations={"phasewise.dev/gang-node": "n0"})
+    native_group = pod("g-0", gang="g", gates=[], schedulingGroup={"podGroupName": "native"})
+    of_job = pod("j", gates=[], labels={"batch.kubernetes.io/job-name": "j"})
+    assert messages(decided([admitted, native_group, of_job, reserved(ungated, "n0")], FIVE, 5.0)) == {}
 
 
-def test_a_small_gang_goes_before_the_head_where_it_does_not_delay_it_and_not_where_it_would() -> None:
-    """Ten cores are taken on n0 to n2 each. The head needs five nodes whole, or four of them."""
+def test_a_small_gang_is_backfilled_only_if_it_does_not_delay_the_head() -> None:
+    """n0 to n2 are full. The head needs all five nodes, or four of them."""
     running = [pod(f"r{n}", on=f"n{n}", cpu="10", age_s=99, owner=("Job", "r")) for n in range(3)]
     small = gang("small", 2, cpu="5")
     needs_all = decided([*running, *gang("head", 5, cpu="10", age_s=9), *small], FIVE)
-    assert said(needs_all) == {
+    assert messages(needs_all) == {
         "head": "GangWaiting: 2 of 5 pods fit",
         "small": "GangWaiting: waits behind team/head",
     }
     needs_four = decided([*running, *gang("head", 4, cpu="10", age_s=9), *small], FIVE)
-    assert said(needs_four)["small"].endswith("does not delay team/head")
-    went = [past_the_gate(member, 1.0, on="n4") for member in small]
-    third = decided([*running, *went, *gang("head", 4, cpu="10", age_s=9), *gang("more", 1, cpu="5")], FIVE, 2.0)
-    assert said(third)["more"] == "GangWaiting: waits behind team/head"
+    assert messages(needs_four)["small"].endswith("does not delay team/head")
+    admitted = [past_the_gate(member, 1.0, on="n4") for member in small]
+    third = decided([*running, *admitted, *gang("head", 4, cpu="10", age_s=9), *gang("more", 1, cpu="5")], FIVE, 2.0)
+    assert messages(third)["more"] == "GangWaiting: waits behind team/head"
 
 
-def test_a_higher_priority_goes_first() -> None:
+def test_the_gang_of_higher_priority_is_admitted_first() -> None:
     pods = [*gang("old", 6, cpu="5", age_s=99), *gang("urgent", 6, cpu="5", priority=7)]
     decision = decided(pods, FIVE)
     assert str(decision.admit) == "team/urgent"
 
 
-def test_gates_of_others_are_waited_for_and_groups_of_kubernetes_let_through() -> None:
+def test_other_gates_are_waited_for_and_native_pod_groups_let_through() -> None:
     kueue = gang("k", 2, gates=[GATE, "kueue.x-k8s.io/admission"])
-    native = pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"})
-    decision = decided([*kueue, native], FIVE)
-    assert said(decision) == {"k": "GangWaiting: held by other scheduling gates: kueue.x-k8s.io/admission"}
-    assert decision.native == [native]
+    native_group = pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"})
+    decision = decided([*kueue, native_group], FIVE)
+    assert messages(decision) == {"k": "GangWaiting: held by other scheduling gates: kueue.x-k8s.io/admission"}
+    assert decision.native == [native_group]
 
 
-def test_what_is_left_to_the_scheduler_is_said() -> None:
+def test_constraints_left_to_the_scheduler_are_reported() -> None:
     claims = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
-    assert "left to the scheduler: volumes" in said(decided(gang("g", 2, volumes=claims), FIVE))["g"]
+    assert "left to the scheduler: volumes" in messages(decided(gang("g", 2, volumes=claims), FIVE))["g"]
 
 
 def test_nodes_that_are_ruled_out_are_counted() -> None:
-    places = [*nodes(3), node("closed", unschedulable=True)]
-    assert said(decided([*gang("g", 4, cpu="10")], places))["g"] == (
+    all_nodes = [*nodes(3), node("closed", unschedulable=True)]
+    assert messages(decided([*gang("g", 4, cpu="10")], all_nodes))["g"] == (
         "GangNeverFits: even when all jobs have ended, 3 of 4 pods fit; 1 of 4 nodes are ruled out"
     )
 
 
 @pytest.mark.parametrize("spread", [False, True])
-def test_an_admitted_gang_is_placed_beside_what_is_there(spread: bool) -> None:
-    words = {"phasewise.dev/placement": "spread"} if spread else {}
-    there = [pod(f"r{n}", on=f"n{n}", cpu="6") for n in range(5)]
-    decision = decided([*there, *gang("g", 5, cpu="4", annotations=words)], FIVE)
+def test_an_admitted_gang_is_placed_in_what_running_pods_leave_free(spread: bool) -> None:
+    annotations = {"phasewise.dev/placement": "spread"} if spread else {}
+    running = [pod(f"r{n}", on=f"n{n}", cpu="6") for n in range(5)]
+    decision = decided([*running, *gang("g", 5, cpu="4", annotations=annotations)], FIVE)
     assert sorted(decision.reserved_nodes.values()) == ["n0", "n1", "n2", "n3", "n4"]
 
 
 GANGS = st.lists(
     st.tuples(st.integers(1, 8), st.integers(1, 10), st.integers(0, 2), st.integers(0, 6)), min_size=1, max_size=10
 )
-"""(size, cores of each, priority, step at which it comes)"""
+"""(size, cores per pod, priority, step at which it is created)"""
 
 
 @settings(max_examples=12, deadline=None)
 @given(GANGS, st.randoms(use_true_random=False))
-def test_never_a_part_never_more_than_fits_and_everybody_has_its_turn(
-    gangs: list[tuple[int, int, int, int]], chance: object
+def test_gangs_start_whole_never_exceed_the_capacity_and_each_gets_its_turn(
+    gangs: list[tuple[int, int, int, int]], rng: object
 ) -> None:
-    """Gangs come, run for a while that nobody knows, and end. All that can fit at all have run when all has ended."""
-    play = Play(FIVE)
+    """Gangs are created, run for random times, and end. In the end all that can fit have run."""
+    cluster = SimulatedCluster(FIVE)
     can_run = {f"g{n}" for n, (size, cpu, _, _) in enumerate(gangs) if size <= 5 * (10 // cpu)}
     for step in range(8 + 2 * len(gangs)):
         for number, (size, cpu, priority, at) in enumerate(gangs):
             if at == step:
-                play.put(*gang(f"g{number}", size, cpu=str(cpu), priority=priority, age_s=-play.at_s))
-        play.step()
-        assert all(cores <= 10 + 1e-9 for cores in play.used().values())
+                cluster.put(*gang(f"g{number}", size, cpu=str(cpu), priority=priority, age_s=-cluster.at_s))
+        cluster.step()
+        assert all(cores <= 10 + 1e-9 for cores in cluster.used().values())
         for number, (size, _, _, _) in enumerate(gangs):
-            bound = sum(1 for each in play.pods.values() if each.membership.name.endswith(f"=g{number}") and each.node)
+            bound = sum(
+                1 for each in cluster.pods.values() if each.membership.name.endswith(f"=g{number}") and each.node
+            )
             assert bound in (0, size)
-        running = [name for name in play.admitted if f"uid-{name}-0" in play.pods]
-        if running and (step >= 6 or chance.random() < 0.4):  # type: ignore[attr-defined]
-            play.end(chance.choice(running))  # type: ignore[attr-defined]
-    assert set(play.admitted) == can_run
+        running = [name for name in cluster.admitted if f"uid-{name}-0" in cluster.pods]
+        if running and (step >= 6 or rng.random() < 0.4):  # type: ignore[attr-defined]
+            cluster.end(rng.choice(running))  # type: ignore[attr-defined]
+    assert set(cluster.admitted) == can_run
 
 
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 5)), min_size=1, max_size=4), st.lists(st.integers(0, 16)))
-def test_however_often_the_controller_dies_every_gang_gets_through_and_one_at_most_is_under_way(
+def test_however_often_the_controller_dies_all_gangs_are_admitted_one_at_a_time(
     gangs: list[tuple[int, int]], deaths: list[int]
 ) -> None:
-    play = Play(FIVE)
+    cluster = SimulatedCluster(FIVE)
     for number, (size, cpu) in enumerate(gangs):
-        play.put(*gang(f"g{number}", size, cpu=str(cpu), age_s=-number))
+        cluster.put(*gang(f"g{number}", size, cpu=str(cpu), age_s=-number))
     done = set()
     for step in range(len(deaths) + 3 * len(gangs)):
-        play.step(deaths[step] if step < len(deaths) else 1 << 20)
-        under_way = []
+        cluster.step(deaths[step] if step < len(deaths) else 1 << 20)
+        partly_bound = []
         for number, (size, _) in enumerate(gangs):
-            members = [each for each in play.pods.values() if each.membership.name.endswith(f"=g{number}")]
+            members = [each for each in cluster.pods.values() if each.membership.name.endswith(f"=g{number}")]
             bound = sum(1 for each in members if each.node)
-            under_way += [number] * (0 < bound < size)
+            partly_bound += [number] * (0 < bound < size)
             if bound == size:
                 done.add(number)
-                play.end(f"g{number}")
-        assert len(under_way) <= 1
-        assert all(cores <= 10 + 1e-9 for cores in play.used().values())
+                cluster.end(f"g{number}")
+        assert len(partly_bound) <= 1
+        assert all(cores <= 10 + 1e-9 for cores in cluster.used().values())
     assert done == set(range(len(gangs)))
 
 
 @settings(max_examples=8, deadline=None)
 @given(st.integers(6, 10), st.lists(st.tuples(st.integers(1, 3), st.integers(1, 9)), min_size=5, max_size=20))
-def test_the_head_goes_as_soon_as_those_before_it_have_ended_however_many_come_after_it(
+def test_the_head_is_admitted_once_older_gangs_have_ended_however_many_come_later(
     head: int, stream: list[tuple[int, int]]
 ) -> None:
-    """Those that go before the head never end here: if the head goes all the same, none of them can have delayed it."""
-    play = Play(FIVE)
-    play.put(*gang("elder", 5, cpu="6", age_s=50))
-    assert play.step() == "elder"
-    play.put(*gang("head", head, cpu="5", age_s=40))
+    """Backfilled gangs never end here: if the head is admitted anyway, none of them has delayed it."""
+    cluster = SimulatedCluster(FIVE)
+    cluster.put(*gang("elder", 5, cpu="6", age_s=50))
+    assert cluster.step() == "elder"
+    cluster.put(*gang("head", head, cpu="5", age_s=40))
     for number, (size, cpu) in enumerate(stream):
-        play.put(*gang(f"s{number}", size, cpu=str(cpu), age_s=-play.at_s))
-        assert play.step() != "head"
-    play.end("elder")
-    assert play.step() == "head"
+        cluster.put(*gang(f"s{number}", size, cpu=str(cpu), age_s=-cluster.at_s))
+        assert cluster.step() != "head"
+    cluster.end("elder")
+    assert cluster.step() == "head"

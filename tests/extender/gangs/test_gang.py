@@ -1,4 +1,4 @@
-"""Which pods are a gang, of which size, and which nodes they may run on."""
+"""Which pods form a gang, its size, and the nodes that its pods may run on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recommender.cluster.objects.requests import requests_of
 from tests.extender.gangs.herds import gang, node, pod
 
 
-def nobody(_: object) -> None:
+def unknown_size(_: object) -> None:
     return None
 
 
@@ -38,17 +38,17 @@ def nobody(_: object) -> None:
         ({"scheduling.x-k8s.io/pod-group": "g"}, {"phasewise.dev/gang-size": "7"}, 7),
     ],
 )
-def test_the_group_labels_of_others_are_known(labels: dict[str, str], annotations: dict[str, str], size: int) -> None:
-    (found,) = gangs_of([pod("a", labels=labels, annotations=annotations, gates=[GATE])], nobody)
+def test_group_names_and_sizes_are_recognised(labels: dict[str, str], annotations: dict[str, str], size: int) -> None:
+    (found,) = gangs_of([pod("a", labels=labels, annotations=annotations, gates=[GATE])], unknown_size)
     assert (str(found), found.size, found.missing) == ("team/g", size, size - 1)
 
 
-def test_a_single_pod_at_the_gate_is_a_gang_of_one_and_one_without_gate_is_none() -> None:
-    (found,) = gangs_of([pod("alone", gates=[GATE]), pod("free")], nobody)
+def test_a_gated_pod_without_a_group_is_a_gang_of_one_and_an_ungated_one_is_no_gang() -> None:
+    (found,) = gangs_of([pod("alone", gates=[GATE]), pod("free")], unknown_size)
     assert (str(found), found.size) == ("team/alone", 1)
 
 
-def test_a_job_of_kubernetes_tells_its_size_by_itself() -> None:
+def test_the_pods_of_a_kubernetes_job_are_a_gang_of_the_size_of_the_job() -> None:
     members = [
         pod(f"j-{n}", labels={"batch.kubernetes.io/job-name": "j"}, gates=[GATE], owner=("Job", "j")) for n in (0, 1)
     ]
@@ -57,7 +57,7 @@ def test_a_job_of_kubernetes_tells_its_size_by_itself() -> None:
     assert (found.size, found.missing) == (2, 0)
 
 
-def test_jobset_and_kubeflow_jobs_are_asked_for_their_size() -> None:
+def test_the_size_of_a_gang_is_looked_up_in_its_jobset_or_kubeflow_job() -> None:
     of_jobset = pod("x", labels={"jobset.sigs.k8s.io/jobset-name": "set"}, owner=("Job", "set-workers-0"))
     assert path_of_job(of_jobset) == "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team/jobsets/set"
     of_torch = pod("y", labels={"training.kubeflow.org/job-name": "t"}, owner=("PyTorchJob", "t"))
@@ -65,7 +65,7 @@ def test_jobset_and_kubeflow_jobs_are_asked_for_their_size() -> None:
     assert path_of_job(pod("z", gang="g", owner=("Stranger", "s"))) is None
 
 
-def test_the_size_of_a_job_is_what_runs_at_once() -> None:
+def test_the_size_of_a_job_is_the_number_of_pods_that_run_at_once() -> None:
     workers = {"replicas": 2, "template": {"spec": {"parallelism": 4, "completions": 4}}}
     driver = {"template": {"spec": {}}}
     assert size_of_job({"spec": {"replicatedJobs": [workers, driver]}}) == 9
@@ -78,9 +78,9 @@ def test_the_size_of_a_job_is_what_runs_at_once() -> None:
         size_of_job({"metadata": {"name": "j"}, "spec": {"parallelism": "many"}})
 
 
-def test_members_that_contradict_each_other_are_told_so() -> None:
+def test_the_problem_of_a_gang_that_cannot_be_admitted_is_stated() -> None:
     def problem(*members: object) -> str:
-        return gangs_of(members, nobody)[0].problem  # type: ignore[arg-type]
+        return gangs_of(members, unknown_size)[0].problem  # type: ignore[arg-type]
 
     assert problem(*gang("g", 2), pod("h", gang="g", size=3)) == "its pods declare different sizes"
     assert (
@@ -96,22 +96,22 @@ def test_members_that_contradict_each_other_are_told_so() -> None:
     assert problem(*many[1:]) == ""
 
 
-def test_what_a_job_has_finished_counts_and_what_an_earlier_job_of_the_name_has_finished_does_not() -> None:
-    done = [pod(f"g-{n}", gang="g", size=3, on="n0", phase="Succeeded", owner=("Job", "j")) for n in (0, 1)]
-    anew = pod("g-2", gang="g", size=3, owner=("Job", "j"))
-    assert gangs_of([*done, anew], nobody)[0].missing == 0
-    of_another = pod("g-2", gang="g", size=3, owner=("Job", "j-again"))
-    assert gangs_of([*done, of_another], nobody)[0].missing == 2
+def test_succeeded_pods_of_the_same_job_count_and_those_of_an_earlier_job_do_not() -> None:
+    succeeded = [pod(f"g-{n}", gang="g", size=3, on="n0", phase="Succeeded", owner=("Job", "j")) for n in (0, 1)]
+    waiting = pod("g-2", gang="g", size=3, owner=("Job", "j"))
+    assert gangs_of([*succeeded, waiting], unknown_size)[0].missing == 0
+    of_later_job = pod("g-2", gang="g", size=3, owner=("Job", "j-again"))
+    assert gangs_of([*succeeded, of_later_job], unknown_size)[0].missing == 2
 
 
-def test_groups_of_kubernetes_itself_are_left_out() -> None:
-    assert not gangs_of([pod("a", gang="g", size=1, schedulingGroup={"podGroupName": "native"})], nobody)
-    assert not gangs_of([pod("a", gang="g", size=1, workloadRef={"name": "w", "podGroup": "p"})], nobody)
+def test_native_pod_groups_of_kubernetes_are_left_out() -> None:
+    assert not gangs_of([pod("a", gang="g", size=1, schedulingGroup={"podGroupName": "native"})], unknown_size)
+    assert not gangs_of([pod("a", gang="g", size=1, workloadRef={"name": "w", "podGroup": "p"})], unknown_size)
 
 
-def test_gangs_come_by_priority_and_then_by_age() -> None:
+def test_gangs_are_ordered_by_priority_then_by_age() -> None:
     pods = [*gang("young", 1, age_s=1), *gang("old", 1, age_s=9), *gang("urgent", 1, priority=5)]
-    assert [str(each) for each in gangs_of(pods, nobody)] == ["team/urgent", "team/old", "team/young"]
+    assert [str(each) for each in gangs_of(pods, unknown_size)] == ["team/urgent", "team/old", "team/young"]
 
 
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
@@ -130,9 +130,9 @@ TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
     ],
 )
 def test_taints_and_selectors_rule_nodes_out(spec: dict[str, object], allowed: str) -> None:
-    places = [node("plain", labels={"zone": "a"}), node("tainted", taints=[TAINT]), node("closed", unschedulable=True)]
+    nodes = [node("plain", labels={"zone": "a"}), node("tainted", taints=[TAINT]), node("closed", unschedulable=True)]
     constraints = pod("p", **spec).requirements.constraints
-    assert [each.node.name for each in places if constraints.allows(each.node)] == allowed.split()
+    assert [each.node.name for each in nodes if constraints.allows(each.node)] == allowed.split()
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_taints_and_selectors_rule_nodes_out(spec: dict[str, object], allowed: s
         ({"key": "rank", "operator": "Exists"}, "a b"),
     ],
 )
-def test_required_node_affinity_is_understood(condition: dict[str, object], allowed: str) -> None:
-    places = [
+def test_required_node_affinity_is_evaluated(condition: dict[str, object], allowed: str) -> None:
+    nodes = [
         node("a", labels={"rank": "2", "odd": "1_0"}),
         node("b", labels={"rank": "7"}),
         node("c", labels={"odd": "4"}),
@@ -154,12 +154,12 @@ def test_required_node_affinity_is_understood(condition: dict[str, object], allo
     terms = {"nodeSelectorTerms": [{"matchExpressions": [condition]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     constraints = pod("p", affinity=affinity).requirements.constraints
-    assert [each.node.name for each in places if constraints.allows(each.node)] == allowed.split()
+    assert [each.node.name for each in nodes if constraints.allows(each.node)] == allowed.split()
 
 
 @pytest.mark.parametrize("values", [["abc"], ["1_0"], [], ["1", "2"]])
-def test_a_condition_that_the_scheduler_cannot_read_rules_out_its_own_term_alone(values: list[str]) -> None:
-    """The API server takes such a pod, which may run by another term: it must not be left out."""
+def test_an_invalid_affinity_condition_rules_out_only_its_own_term(values: list[str]) -> None:
+    """The API server accepts such a pod, which may still match another term."""
     broken = {"matchExpressions": [{"key": "rank", "operator": "Gt", "values": values}]}
     linux = {"matchExpressions": [{"key": "os", "operator": "In", "values": ["linux"]}]}
     for terms, allowed in (([broken, linux], True), ([broken], False)):
@@ -168,7 +168,7 @@ def test_a_condition_that_the_scheduler_cannot_read_rules_out_its_own_term_alone
         assert constraints.allows(node("a", labels={"os": "linux", "rank": "7"}).node) is allowed
 
 
-def test_what_is_not_understood_is_named() -> None:
+def test_constraints_that_only_the_scheduler_checks_are_listed() -> None:
     term = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
     spec = {
         "affinity": {"podAntiAffinity": term},
@@ -185,14 +185,14 @@ def test_what_is_not_understood_is_named() -> None:
 
 
 def test_requests_are_counted_as_the_scheduler_counts_them() -> None:
-    def asks(cpu: str, **more: object) -> dict[str, object]:
-        return {"resources": {"requests": {"cpu": cpu, **more}}}
+    def requesting(cpu: str, **others: object) -> dict[str, object]:
+        return {"resources": {"requests": {"cpu": cpu, **others}}}
 
     spec = {
-        "initContainers": [{**asks("1"), "restartPolicy": "Always"}, asks("5"), asks("2")],
-        "containers": [asks("2", **{"nvidia.com/gpu": "1"}), asks("1")],
+        "initContainers": [{**requesting("1"), "restartPolicy": "Always"}, requesting("5"), requesting("2")],
+        "containers": [requesting("2", **{"nvidia.com/gpu": "1"}), requesting("1")],
         "overhead": {"cpu": "500m"},
     }
     assert requests_of(Fields(spec), Fields({})) == {"cpu": 6.5, "nvidia.com/gpu": 1.0}
-    whole = {"containers": [asks("2")], "resources": {"requests": {"cpu": "8"}}}
-    assert requests_of(Fields(whole), Fields({})) == {"cpu": 8.0}
+    pod_level = {"containers": [requesting("2")], "resources": {"requests": {"cpu": "8"}}}
+    assert requests_of(Fields(pod_level), Fields({})) == {"cpu": 8.0}

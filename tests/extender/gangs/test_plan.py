@@ -1,4 +1,4 @@
-"""Nodes for a whole gang: packed, spread, and never more than fits."""
+"""The nodes chosen for a whole gang, packed or spread, never exceed the free capacity."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from extender.gangs.plan import FreeCapacity, NodeArrays, best_fit, plan
 from tests.extender.gangs.herds import gang, node, nodes, pod
 
 
-def test_packed_six_times_four_cores_take_three_nodes_of_ten() -> None:
+def test_six_packed_pods_of_four_cores_take_three_nodes_of_ten() -> None:
     reserved_nodes = plan(gang("g", 6, cpu="4"), FreeCapacity(NodeArrays(nodes(5))))
     assert reserved_nodes is not None
     assert sorted(Counter(reserved_nodes.values()).values()) == [2, 2, 2]
 
 
-def test_packed_a_gang_goes_to_the_tightest_node_that_takes_it_whole() -> None:
+def test_a_packed_gang_goes_to_the_tightest_node_that_fits_all_of_it() -> None:
     capacity = FreeCapacity(NodeArrays([node("a", "20"), node("b", "9"), node("c", "10")]))
     reserved_nodes = plan(gang("g", 4, cpu="2"), capacity)
     assert reserved_nodes is not None
@@ -29,7 +29,7 @@ def test_packed_a_gang_goes_to_the_tightest_node_that_takes_it_whole() -> None:
     assert set(tight.values()) == {"b"}
 
 
-def test_spread_three_pods_take_three_nodes() -> None:
+def test_three_spread_pods_take_three_nodes() -> None:
     reserved_nodes = plan(
         gang("g", 3, annotations={"phasewise.dev/placement": "spread"}), FreeCapacity(NodeArrays(nodes(5)))
     )
@@ -37,7 +37,7 @@ def test_spread_three_pods_take_three_nodes() -> None:
     assert len(set(reserved_nodes.values())) == 3
 
 
-def test_spread_goes_beside_itself_where_it_must() -> None:
+def test_a_spread_gang_shares_nodes_if_there_are_too_few() -> None:
     reserved_nodes = plan(
         gang("g", 5, cpu="5", annotations={"phasewise.dev/placement": "spread"}), FreeCapacity(NodeArrays(nodes(3)))
     )
@@ -45,27 +45,27 @@ def test_spread_goes_beside_itself_where_it_must() -> None:
     assert sorted(Counter(reserved_nodes.values()).values()) == [1, 2, 2]
 
 
-def test_the_rest_of_a_packed_gang_goes_where_the_others_are() -> None:
+def test_the_rest_of_a_packed_gang_goes_to_the_node_of_the_others() -> None:
     assert plan(gang("g", 1), FreeCapacity(NodeArrays(nodes(3))), existing_nodes=["n2"]) == {"uid-g-0": "n2"}
 
 
-def test_a_pod_by_itself_goes_to_the_emptiest_node_unless_it_asks_to_be_packed_or_for_gpus() -> None:
-    """A Job of one pod waits at the gate for its seat alone: packed, jobs would crowd a node while others are idle."""
-    places = [node(name, "10", more={"nvidia.com/gpu": "8"}) for name in ("busy", "idle")]
+def test_a_gang_of_one_goes_to_the_emptiest_node_unless_packed_or_requesting_gpus() -> None:
+    """Jobs of one pod wait at the gate too: packed, they would crowd one node while others are idle."""
+    candidates = [node(name, "10", resources={"nvidia.com/gpu": "8"}) for name in ("busy", "idle")]
 
-    def where(**more: Any) -> str:
-        capacity = FreeCapacity(NodeArrays(places))
+    def chosen_node(**fields: Any) -> str:
+        capacity = FreeCapacity(NodeArrays(candidates))
         capacity.take("busy", (("cpu", 6.0),))
-        (found,) = (plan(gang("g", 1, **more), capacity) or {}).values()
+        (found,) = (plan(gang("g", 1, **fields), capacity) or {}).values()
         return str(found)
 
-    assert where() == "idle"
-    assert where(annotations={"phasewise.dev/placement": "pack"}) == "busy"
-    assert where(annotations={"phasewise.dev/placement": "spread"}) == "idle"
-    assert where(requests={"nvidia.com/gpu": "1"}) == "busy", "so that whole nodes of GPUs stay free"
+    assert chosen_node() == "idle"
+    assert chosen_node(annotations={"phasewise.dev/placement": "pack"}) == "busy"
+    assert chosen_node(annotations={"phasewise.dev/placement": "spread"}) == "idle"
+    assert chosen_node(requests={"nvidia.com/gpu": "1"}) == "busy", "whole nodes of GPUs stay free"
 
 
-def test_a_driver_and_its_workers_of_another_size_fit_exactly() -> None:
+def test_a_driver_and_smaller_workers_fit_exactly() -> None:
     members = [pod("driver", gang="g", size=4, cpu="10"), *(pod(f"w{n}", gang="g", size=4, cpu="5") for n in range(3))]
     capacity = FreeCapacity(NodeArrays([node("a", "10"), node("b", "10"), node("c", "5")]))
     reserved_nodes = plan(members, capacity)
@@ -77,27 +77,27 @@ def test_a_driver_and_its_workers_of_another_size_fit_exactly() -> None:
     }
 
 
-def test_a_gpu_that_no_node_has_fits_nowhere_and_those_there_are_are_counted() -> None:
+def test_a_gang_that_requests_more_gpus_than_there_are_does_not_fit() -> None:
     members = gang("g", 3, requests={"nvidia.com/gpu": "1"})
     assert plan(members, FreeCapacity(NodeArrays(nodes(5)))) is None
-    two = node("gpu", more={"nvidia.com/gpu": "2"})
-    capacity = FreeCapacity(NodeArrays([*nodes(5), two]))
+    two_gpus = node("gpu", resources={"nvidia.com/gpu": "2"})
+    capacity = FreeCapacity(NodeArrays([*nodes(5), two_gpus]))
     assert plan(members, capacity) is None
     assert len(best_fit(members, capacity)) == 2
 
 
-def test_of_sixty_per_cent_one_and_of_thirty_three_members_fit_on_a_gpu() -> None:
-    """Two GPUs that HAMi offers ten times each. Percentages are no resource of the node: no gang ever fitted."""
-    told = {"hami.io/node-nvidia-register": "GPU-1,10,16384,100,T4:GPU-2,10,16384,100,T4:"}
-    capacity = FreeCapacity(NodeArrays([node("gpu", more={"nvidia.com/gpu": "20"}, annotations=told)]))
+def test_members_fit_on_gpus_by_the_percentages_they_request() -> None:
+    """Two GPUs that HAMi offers ten times each. That nodes list no percentages as resources does not matter."""
+    devices = {"hami.io/node-nvidia-register": "GPU-1,10,16384,100,T4:GPU-2,10,16384,100,T4:"}
+    capacity = FreeCapacity(NodeArrays([node("gpu", resources={"nvidia.com/gpu": "20"}, annotations=devices)]))
     for percent, fitting in (("60", 2), ("30", 6), ("100", 2)):
         shares = {"nvidia.com/gpu": "1", "nvidia.com/gpucores": percent, "nvidia.com/gpumem": "4000"}
         assert plan(gang("g", fitting, cpu="1", requests=shares), capacity) is not None
         assert len(best_fit(gang("g", fitting + 1, cpu="1", requests=shares), capacity)) == fitting
 
 
-def test_the_number_of_pods_of_a_node_is_a_limit_too() -> None:
-    small = node("small", more={"pods": "2"})
+def test_the_pod_limit_of_a_node_is_respected() -> None:
+    small = node("small", resources={"pods": "2"})
     assert plan(gang("g", 3, cpu="100m"), FreeCapacity(NodeArrays([small]))) is None
 
 
@@ -110,10 +110,10 @@ CPUS = st.sampled_from(["500m", "1", "1500m", "3", "7"])
     st.lists(CPUS, min_size=1, max_size=12),
     st.booleans(),
 )
-def test_all_or_none_and_never_more_than_fits(sizes: list[str], cpus: list[str], spread: bool) -> None:
+def test_all_or_no_members_get_a_node_and_none_is_overfilled(sizes: list[str], cpus: list[str], spread: bool) -> None:
     node_arrays = NodeArrays([node(f"n{number}", cpu) for number, cpu in enumerate(sizes)])
-    words = {"phasewise.dev/placement": "spread"} if spread else {}
-    members = [pod(f"p{n}", gang="g", size=len(cpus), cpu=cpu, annotations=words) for n, cpu in enumerate(cpus)]
+    annotations = {"phasewise.dev/placement": "spread"} if spread else {}
+    members = [pod(f"p{n}", gang="g", size=len(cpus), cpu=cpu, annotations=annotations) for n, cpu in enumerate(cpus)]
     capacity = FreeCapacity(node_arrays)
     reserved_nodes = plan(members, capacity)
     assert (capacity.free == node_arrays.allocatable).all()
@@ -128,8 +128,8 @@ def test_all_or_none_and_never_more_than_fits(sizes: list[str], cpus: list[str],
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=6), st.integers(1, 5), st.integers(1, 20), st.booleans())
-def test_alike_members_fit_exactly_when_there_is_room(cores: list[int], cpu: int, size: int, spread: bool) -> None:
+def test_identical_members_fit_exactly_when_there_is_room(cores: list[int], cpu: int, size: int, spread: bool) -> None:
     node_arrays = NodeArrays([node(f"n{number}", str(each)) for number, each in enumerate(cores)])
-    words = {"phasewise.dev/placement": "spread"} if spread else {}
-    reserved_nodes = plan(gang("g", size, cpu=str(cpu), annotations=words), FreeCapacity(node_arrays))
+    annotations = {"phasewise.dev/placement": "spread"} if spread else {}
+    reserved_nodes = plan(gang("g", size, cpu=str(cpu), annotations=annotations), FreeCapacity(node_arrays))
     assert (reserved_nodes is not None) == (sum(each // cpu for each in cores) >= size)

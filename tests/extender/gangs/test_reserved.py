@@ -1,4 +1,4 @@
-"""Nodes reserved for gangs, as the extender takes them: by hand first, then whom they never hold back."""
+"""How the extender applies nodes reserved for gangs: which pods it refuses, clocks that jump, and the stored form."""
 
 from __future__ import annotations
 
@@ -21,178 +21,177 @@ from recommender.cluster.errors import BadObject
 RESERVED = Reservation("team", "phasewise.dev/gang=g", NOON_S, 300.0, {"uid-m": "b"})
 
 
-def world(*reservations: Reservation) -> World:
-    made = World(Settings(), *(node_json(name, cpu="8") for name in "abc"))
-    made.state.reservations.put(reservations or [RESERVED])
-    return made
+def world_with(*reservations: Reservation) -> World:
+    world = World(Settings(), *(node_json(name, cpu="8") for name in "abc"))
+    world.state.reservations.put(reservations or [RESERVED])
+    return world
 
 
-def member(name: str = "m", cpu: str = "6", **more: Any) -> dict[str, Any]:
-    return pod_json(name, cpu=cpu, labels={"phasewise.dev/gang": "g"}, **more)
+def member(name: str = "m", cpu: str = "6", **fields: Any) -> dict[str, Any]:
+    return pod_json(name, cpu=cpu, labels={"phasewise.dev/gang": "g"}, **fields)
 
 
 LARGE = pod_json("large", cpu="3")
-"""Fits on a node of eight cores, but not beside a member."""
+"""Fits on a node of eight cores, but not together with a member."""
 
 
-def test_a_member_is_let_to_its_own_node_alone() -> None:
-    here = world().put(member())
-    assert here.filter(member()) == {"a": RESERVED_ELSEWHERE, "c": RESERVED_ELSEWHERE}
-    assert here.place(member()) == "b"
+def test_a_member_fits_only_on_its_reserved_node() -> None:
+    world = world_with().put(member())
+    assert world.filter(member()) == {"a": RESERVED_ELSEWHERE, "c": RESERVED_ELSEWHERE}
+    assert world.place(member()) == "b"
 
 
-def test_what_is_free_beside_a_reservation_may_be_used_and_no_more() -> None:
-    here = world().put(member())
-    assert here.filter(LARGE) == {"b": RESERVED_FOR_GANG}
-    assert here.filter(pod_json("small", cpu="2")) == {}
+def test_other_pods_may_use_only_what_a_reservation_leaves_free() -> None:
+    world = world_with().put(member())
+    assert world.filter(LARGE) == {"b": RESERVED_FOR_GANG}
+    assert world.filter(pod_json("small", cpu="2")) == {}
 
 
 def test_gpus_are_reserved_like_cpu_and_memory() -> None:
-    """Two of four GPUs are free beside the member, whether it was advised already or not; percentages are nothing that
-    the node offers."""
+    """Two of four GPUs stay free, before and after the member is placed; nodes list no percentages as resources."""
     gpu = "nvidia.com/gpu"
-    here = World(Settings(), *(node_json(name, extended={gpu: "4"}) for name in "ab"))
-    here.state.reservations.put([RESERVED])
+    world = World(Settings(), *(node_json(name, extended={gpu: "4"}) for name in "ab"))
+    world.state.reservations.put([RESERVED])
     two = member(cpu="1", extended={gpu: "2", "nvidia.com/gpucores": "50"})
-    here.put(two)
+    world.put(two)
     for _ in range(2):
-        assert here.filter(pod_json("three", extended={gpu: "3"})) == {"b": RESERVED_FOR_GANG}
-        assert here.filter(pod_json("two", extended={gpu: "2", "nvidia.com/gpucores": "50"})) == {}
-        assert here.place(two) == "b"
+        assert world.filter(pod_json("three", extended={gpu: "3"})) == {"b": RESERVED_FOR_GANG}
+        assert world.filter(pod_json("two", extended={gpu: "2", "nvidia.com/gpucores": "50"})) == {}
+        assert world.place(two) == "b"
 
 
-def test_a_seat_is_held_for_a_pod_that_is_not_made_yet() -> None:
-    """Of the pod that is moved nothing may be left: the reservation itself says how much its next pod needs."""
+def test_a_node_is_reserved_for_a_replacement_that_does_not_exist_yet() -> None:
+    """The moved pod may be gone: the reservation itself says how much its replacement needs."""
     gpu = "nvidia.com/gpu"
-    here = World(Settings(), *(node_json(name, cpu="8", extended={gpu: "4"}) for name in "ab"))
-    seat = Reservation(
+    world = World(Settings(), *(node_json(name, cpu="8", extended={gpu: "4"}) for name in "ab"))
+    made = Reservation(
         "team", "batch.kubernetes.io/job-name=j", NOON_S, 300.0, {"uid-old": "b"}, {"cpu": 6.0, gpu: 2.0}
     )
-    here.state.reservations.put(read_reservations({"metadata": {"name": "r"}, "data": reservations_data([seat])}))
-    assert here.filter(LARGE) == {"b": RESERVED_FOR_GANG}
-    assert here.filter(pod_json("three", extended={gpu: "3"})) == {"b": RESERVED_FOR_GANG}
-    assert here.filter(pod_json("small", cpu="2", extended={gpu: "2"})) == {}
-    assert here.filter(pod_json("urgent", cpu="3", priority=1)) == {}
+    world.state.reservations.put(read_reservations({"metadata": {"name": "r"}, "data": reservations_data([made])}))
+    assert world.filter(LARGE) == {"b": RESERVED_FOR_GANG}
+    assert world.filter(pod_json("three", extended={gpu: "3"})) == {"b": RESERVED_FOR_GANG}
+    assert world.filter(pod_json("small", cpu="2", extended={gpu: "2"})) == {}
+    assert world.filter(pod_json("urgent", cpu="3", priority=1)) == {}
 
 
-def test_a_member_that_asks_is_counted_once_and_gives_its_node_up_to_nobody() -> None:
-    here = world().put(member())
-    here.place(member())
-    assert here.filter(LARGE) == {"b": RESERVED_FOR_GANG}
-    assert here.filter(pod_json("small", cpu="2")) == {}
+def test_a_member_just_placed_is_counted_once_and_keeps_its_node() -> None:
+    world = world_with().put(member())
+    world.place(member())
+    assert world.filter(LARGE) == {"b": RESERVED_FOR_GANG}
+    assert world.filter(pod_json("small", cpu="2")) == {}
 
 
-def test_what_is_bound_is_for_the_scheduler_to_count_and_what_is_gone_for_nobody() -> None:
-    assert world().put(member(), member(node="b")).filter(LARGE) == {}
-    gone = world().put(member())
+def test_bound_and_deleted_members_reserve_nothing() -> None:
+    assert world_with().put(member(), member(node="b")).filter(LARGE) == {}
+    gone = world_with().put(member())
     gone.state.drop_pod("uid-m")
     assert gone.filter(LARGE) == {}
 
 
-def test_a_reservation_that_is_taken_back_or_over_holds_nothing() -> None:
-    here = world().put(member())
-    here.state.reservations.put([])
-    assert here.filter(LARGE) == {}
-    here = world().put(member())
-    here.clock.now_s += 301.0
-    assert here.filter(LARGE) == {}
+def test_a_released_or_expired_reservation_holds_nothing() -> None:
+    world = world_with().put(member())
+    world.state.reservations.put([])
+    assert world.filter(LARGE) == {}
+    world = world_with().put(member())
+    world.clock.now_s += 301.0
+    assert world.filter(LARGE) == {}
 
 
 def test_no_forecast_keeps_a_member_from_its_node() -> None:
     """A tight node is better than half a gang."""
-    here = world().put(class_json("hungry", [1.0], [31.0]), pod_json("t", workload="hungry", node="b"))
+    world = world_with().put(class_json("hungry", [1.0], [31.0]), pod_json("t", workload="hungry", node="b"))
     late = member(workload="hungry")
-    assert here.filter(pod_json("o", workload="hungry"), ["b"]) == {"b": NO_MEMORY}
-    assert here.put(late).filter(late, ["b"]) == {}
+    assert world.filter(pod_json("o", workload="hungry"), ["b"]) == {"b": NO_MEMORY}
+    assert world.put(late).filter(late, ["b"]) == {}
 
 
-def test_a_member_whose_node_the_scheduler_has_ruled_out_is_judged_like_any_pod() -> None:
-    assert world().put(member()).filter(member(), ["a", "c"]) == {}
+def test_a_member_whose_node_the_scheduler_ruled_out_is_filtered_like_any_pod() -> None:
+    assert world_with().put(member()).filter(member(), ["a", "c"]) == {}
 
 
-# -- whom nothing is taken from ----------------------------------------------------------------------------------------
+# -- pods that are not refused -----------------------------------------------------------------------------------------
 
 
-def test_what_a_pod_says_of_itself_reserves_nothing() -> None:
-    """Four pods that no node can hold would else stop the scheduler."""
-    here = World(Settings(), *(node_json(name, cpu="8") for name in "abcd"))
+def test_annotations_of_a_pod_reserve_nothing() -> None:
+    """Otherwise four pods that fit on no node would block the scheduler."""
+    world = World(Settings(), *(node_json(name, cpu="8") for name in "abcd"))
     for name in "abcd":
-        words = {"phasewise.dev/gang-node": name, "phasewise.dev/gang-admitted": "2027-01-15T08:00:00+00:00"}
-        here.put(pod_json(f"attacker-{name}", cpu="99", annotations=words))
-    assert here.filter(LARGE) == {}
-    assert here.filter(pod_json("urgent", cpu="3", priority=100_000)) == {}
+        annotations = {"phasewise.dev/gang-node": name, "phasewise.dev/gang-admitted": "2027-01-15T08:00:00+00:00"}
+        world.put(pod_json(f"attacker-{name}", cpu="99", annotations=annotations))
+    assert world.filter(LARGE) == {}
+    assert world.filter(pod_json("urgent", cpu="3", priority=100_000)) == {}
 
 
 @pytest.mark.parametrize(
     "pod",
     [
-        pytest.param(pod_json("x", cpu="3", priority=6), id="of a higher priority"),
-        pytest.param(pod_json("x", cpu="3", scheduler="other"), id="of another scheduler"),
+        pytest.param(pod_json("x", cpu="3", priority=6), id="higher priority"),
+        pytest.param(pod_json("x", cpu="3", scheduler="other"), id="another scheduler"),
         pytest.param(
             pod_json("x", cpu="3", scheduler="other", labels={"phasewise.dev/workload": "w"}),
-            id="of another scheduler, but known to us",
+            id="another scheduler, known class",
         ),
     ],
 )
-def test_a_pod_is_refused_nothing_for_a_gang_that(pod: Mapping[str, Any]) -> None:
-    here = world().put(member(priority=5))
-    assert here.filter(dict(pod)) == {}
-    assert here.filter(pod_json("equal", cpu="3", priority=5)) == {"b": RESERVED_FOR_GANG}
+def test_a_pod_of_higher_priority_or_another_scheduler_is_not_refused_for_a_gang(pod: Mapping[str, Any]) -> None:
+    world = world_with().put(member(priority=5))
+    assert world.filter(dict(pod)) == {}
+    assert world.filter(pod_json("equal", cpu="3", priority=5)) == {"b": RESERVED_FOR_GANG}
 
 
-def test_a_pod_of_kube_system_is_refused_nothing_for_a_gang() -> None:
+def test_a_pod_of_kube_system_is_not_refused_for_a_gang() -> None:
     pod = pod_json("dns", cpu="3")
     pod["metadata"]["namespace"] = "kube-system"
-    assert world().put(member()).filter(pod) == {}
+    assert world_with().put(member()).filter(pod) == {}
 
 
-def test_a_higher_priority_is_not_kept_out_by_a_member_that_was_just_advised_either() -> None:
-    here = world().put(member())
-    here.place(member())
-    assert here.filter(pod_json("urgent", cpu="3", priority=1)) == {}
+def test_a_pod_of_higher_priority_is_not_refused_for_a_member_just_placed() -> None:
+    world = world_with().put(member())
+    world.place(member())
+    assert world.filter(pod_json("urgent", cpu="3", priority=1)) == {}
 
 
-def test_nobody_is_refused_for_ever_though_gang_follows_upon_gang() -> None:
-    here = World(Settings(limits=Limits(patience_s=900.0)), node_json("b", cpu="8"))
-    here.put(LARGE)
+def test_one_gang_after_another_does_not_refuse_a_pod_for_ever() -> None:
+    world = World(Settings(limits=Limits(patience_s=900.0)), node_json("b", cpu="8"))
+    world.put(LARGE)
     for number in range(4):
-        here.put(member(f"m{number}"))
-        began_s = here.clock.now_s
-        here.state.reservations.put([replace(RESERVED, since_s=began_s, nodes={f"uid-m{number}": "b"})])
-        assert here.filter(LARGE) == ({"b": RESERVED_FOR_GANG} if number < 3 else {})
-        here.clock.now_s += 300.0
+        world.put(member(f"m{number}"))
+        began_s = world.clock.now_s
+        world.state.reservations.put([replace(RESERVED, since_s=began_s, nodes={f"uid-m{number}": "b"})])
+        assert world.filter(LARGE) == ({"b": RESERVED_FOR_GANG} if number < 3 else {})
+        world.clock.now_s += 300.0
 
 
-def test_a_gang_is_held_no_more_than_its_pods_ask_for_whatever_is_written() -> None:
-    """UIDs of nobody, and of a pod that was made anew under the name of a member."""
+def test_a_reservation_holds_only_what_existing_members_request() -> None:
+    """The other UIDs are of pods that do not exist, such as one that was recreated under its name."""
     nodes = {"uid-m": "b", "uid-invented": "a", "uid-m-before": "c", "": "a"}
-    here = world(replace(RESERVED, nodes=nodes)).put(member(cpu="1"))
-    assert here.filter(pod_json("x", cpu="7")) == {}
-    assert here.filter(pod_json("y", cpu="7500m")) == {"b": RESERVED_FOR_GANG}
+    world = world_with(replace(RESERVED, nodes=nodes)).put(member(cpu="1"))
+    assert world.filter(pod_json("x", cpu="7")) == {}
+    assert world.filter(pod_json("y", cpu="7500m")) == {"b": RESERVED_FOR_GANG}
 
 
-def test_nobody_is_evicted_for_room_that_is_reserved() -> None:
-    here = world().put(member(), pod_json("low", cpu="2", node="b"))
+def test_no_pod_is_preempted_for_capacity_that_is_reserved() -> None:
+    world = world_with().put(member(), pod_json("low", cpu="2", node="b"))
 
-    def candidates(cpu: str, **more: Any) -> list[str]:
-        victims = PreemptionArgs(pod_json("high", cpu=cpu, **more), {"b": ("uid-low",)}, {"b": 0})
-        return list(here.placer.preempt(victims))
+    def candidates(cpu: str, **fields: Any) -> list[str]:
+        victims = PreemptionArgs(pod_json("high", cpu=cpu, **fields), {"b": ("uid-low",)}, {"b": 0})
+        return list(world.placer.preempt(victims))
 
     assert candidates("2") == ["b"]
-    assert candidates("3") == [], "what the filter would refuse all the same"
-    assert candidates("3", priority=1) == ["b"], "for it nothing is reserved"
+    assert candidates("3") == [], "the filter would refuse it anyway"
+    assert candidates("3", priority=1) == ["b"], "reservations do not bind higher priorities"
 
 
-def test_nobody_is_evicted_for_gpus_that_are_reserved() -> None:
-    """Of four GPUs two are a member's, the others in use by what may go; `filter` refuses as long as it is there."""
+def test_no_pod_is_preempted_for_gpus_that_are_reserved() -> None:
+    """Two of four GPUs are reserved, and a pod that may be preempted uses the others until then."""
     gpu = "nvidia.com/gpu"
-    here = World(Settings(), node_json("b", extended={gpu: "4"}))
-    here.state.reservations.put([RESERVED])
-    here.put(member(cpu="1", extended={gpu: "2"}), pod_json("low", extended={gpu: "2"}, node="b"))
+    world = World(Settings(), node_json("b", extended={gpu: "4"}))
+    world.state.reservations.put([RESERVED])
+    world.put(member(cpu="1", extended={gpu: "2"}), pod_json("low", extended={gpu: "2"}, node="b"))
     for gpus, nodes in (("2", ["b"]), ("3", [])):
         high = pod_json("high", extended={gpu: gpus})
-        assert here.filter(high) == {"b": RESERVED_FOR_GANG}
-        assert list(here.placer.preempt(PreemptionArgs(high, {"b": ("uid-low",)}, {"b": 0}))) == nodes
+        assert world.filter(high) == {"b": RESERVED_FOR_GANG}
+        assert list(world.placer.preempt(PreemptionArgs(high, {"b": ("uid-low",)}, {"b": 0}))) == nodes
 
 
 # -- clocks ------------------------------------------------------------------------------------------------------------
@@ -200,20 +199,18 @@ def test_nobody_is_evicted_for_gpus_that_are_reserved() -> None:
 
 @example(0.0, [(200.0, -200.0), (200.0, -200.0)])
 @given(st.floats(-1e6, 1e6), st.lists(st.tuples(st.floats(0, 400), st.floats(-1e6, 1e6)), max_size=6))
-def test_no_clock_that_jumps_makes_a_reservation_last_longer_than_it_was_made_for(
-    ahead_s: float, jumps: list[tuple[float, float]]
-) -> None:
+def test_a_clock_that_jumps_never_extends_a_reservation(ahead_s: float, jumps: list[tuple[float, float]]) -> None:
     wall, monotonic = Clock(NOON_S + ahead_s), Clock(0.0)
-    kept = Reservations(wall, monotonic)
-    kept.put([RESERVED])
+    reservations = Reservations(wall, monotonic)
+    reservations.put([RESERVED])
     for passed_s, jump_s in jumps:
         monotonic.now_s += passed_s
         wall.now_s += passed_s + jump_s
-        kept.put([RESERVED])  # the watch lists it again
-    assert (kept.node_of("uid-m") == "") or monotonic.now_s < 300.0
+        reservations.put([RESERVED])  # the watch lists it again
+    assert (reservations.node_of("uid-m") == "") or monotonic.now_s < 300.0
 
 
-def test_a_restart_does_not_begin_the_time_anew_and_a_clock_put_back_does_not_end_it() -> None:
+def test_neither_a_restart_nor_a_clock_set_back_changes_when_a_reservation_ends() -> None:
     wall, monotonic = Clock(NOON_S + 200.0), Clock(0.0)
     restarted = Reservations(wall, monotonic)
     restarted.put([RESERVED])
@@ -224,13 +221,13 @@ def test_a_restart_does_not_begin_the_time_anew_and_a_clock_put_back_does_not_en
     assert restarted.node_of("uid-m") == ""
 
 
-# -- as it is written --------------------------------------------------------------------------------------------------
+# -- stored form -------------------------------------------------------------------------------------------------------
 
 NAMES = st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1, max_size=12)
 
 
 @given(st.dictionaries(NAMES, NAMES, max_size=8), NAMES, st.integers(0, 10**12))
-def test_what_is_written_is_read_again(nodes: dict[str, str], gang: str, since_ms: int) -> None:
+def test_reservations_are_read_as_they_were_written(nodes: dict[str, str], gang: str, since_ms: int) -> None:
     made = Reservation("team", f"phasewise.dev/gang={gang}", since_ms / 1000, 300.0, nodes)
     assert read_reservations({"metadata": {"name": "r"}, "data": reservations_data([made, RESERVED])}) == (
         made,
@@ -238,7 +235,7 @@ def test_what_is_written_is_read_again(nodes: dict[str, str], gang: str, since_m
     )
 
 
-def test_an_empty_map_reserves_nothing_and_ten_thousand_pods_find_room_in_one() -> None:
+def test_an_empty_config_map_reserves_nothing_and_one_holds_two_gangs_of_ten_thousand_pods() -> None:
     assert read_reservations({"metadata": {"name": "r"}}) == ()
     nodes = {f"{number:036d}": f"a-node-with-quite-a-name-{number % 800}.example.internal" for number in range(10_000)}
     assert sum(map(len, reservations_data([replace(RESERVED, nodes=nodes)] * 2).values())) < 1 << 20
@@ -251,7 +248,7 @@ def test_an_empty_map_reserves_nothing_and_ten_thousand_pods_find_room_in_one() 
         ("{}", "is not a list"),
     ],
 )
-def test_what_has_another_form_is_named(text: str, problem: str) -> None:
+def test_data_of_another_form_is_an_error(text: str, problem: str) -> None:
     with pytest.raises(BadObject, match=problem):
         read_reservations({"metadata": {"name": "r"}, "data": {"gangs.json": text}})
 
@@ -266,10 +263,10 @@ def test_what_has_another_form_is_named(text: str, problem: str) -> None:
         ('{"namespace":"t","gang":"","since":"2027-01-15T08:00:00Z","holdSeconds":9}', "gang is missing"),
     ],
 )
-def test_one_reservation_that_cannot_be_read_is_named_and_all_others_count(
+def test_an_invalid_reservation_is_logged_and_the_others_count(
     entry: str, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (good,) = reservations_data([RESERVED]).values()
-    told = {"metadata": {"name": "r"}, "data": {"gangs.json": f"[{entry},{good[1:]}"}}
-    assert read_reservations(told) == (RESERVED,)
+    config_map = {"metadata": {"name": "r"}, "data": {"gangs.json": f"[{entry},{good[1:]}"}}
+    assert read_reservations(config_map) == (RESERVED,)
     assert re.search(problem, caplog.text)

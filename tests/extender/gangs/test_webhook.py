@@ -1,4 +1,4 @@
-"""The webhook's answers, and the certificate it keeps for itself."""
+"""The responses of the webhook, and the serving certificate that it manages itself."""
 
 from __future__ import annotations
 
@@ -24,47 +24,47 @@ ROOT = Path(__file__).parents[3]
 NAMES = ("phasewise-webhook.kube-system.svc", "127.0.0.1")
 
 
-def answer(scheduler: str = "phasewise", operation: str = "CREATE", **more: Any) -> Any:
-    made = pod_json("p", **more)
-    made["spec"] |= {"schedulerName": more.get("schedulerName", "default-scheduler")}
-    review = {"request": {"uid": "1", "operation": operation, "object": made}}
+def patch_of(scheduler: str = "phasewise", operation: str = "CREATE", **fields: Any) -> Any:
+    pod = pod_json("p", **fields)
+    pod["spec"] |= {"schedulerName": fields.get("schedulerName", "default-scheduler")}
+    review = {"request": {"uid": "1", "operation": operation, "object": pod}}
     response = review_response(review, scheduler)["response"]
     assert (response["uid"], response["allowed"]) == ("1", True)
     return orjson.loads(base64.b64decode(response["patch"])) if "patch" in response else []
 
 
 def test_a_member_gets_gate_and_scheduler() -> None:
-    assert answer(gang="g", size=2, gates=[]) == [
+    assert patch_of(gang="g", size=2, gates=[]) == [
         {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": GATE}]},
         {"op": "add", "path": "/spec/schedulerName", "value": "phasewise"},
     ]
 
 
-def test_gates_of_others_and_a_scheduler_that_was_chosen_stay() -> None:
-    assert answer(gang="g", size=2, gates=["other"], schedulerName="mine") == [
+def test_other_gates_and_a_chosen_scheduler_are_kept() -> None:
+    assert patch_of(gang="g", size=2, gates=["other"], schedulerName="mine") == [
         {"op": "add", "path": "/spec/schedulingGates/-", "value": {"name": GATE}}
     ]
-    assert answer("", gang="g", size=2) == []
+    assert patch_of("", gang="g", size=2) == []
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"gang": "g", "on": "n0"}, {"gang": "g", "schedulingGroup": {"podGroupName": "native"}}]
+    "fields", [{}, {"gang": "g", "on": "n0"}, {"gang": "g", "schedulingGroup": {"podGroupName": "native"}}]
 )
-def test_pods_without_a_gang_of_ours_are_left_as_they_are(more: dict[str, Any]) -> None:
-    assert answer(gates=[], **more) == []
+def test_pods_without_a_gang_bound_pods_and_native_pod_groups_are_not_patched(fields: dict[str, Any]) -> None:
+    assert patch_of(gates=[], **fields) == []
 
 
-def test_only_pods_that_are_made_are_changed() -> None:
-    assert answer(operation="UPDATE", gang="g", gates=[]) == []
+def test_only_created_pods_are_patched() -> None:
+    assert patch_of(operation="UPDATE", gang="g", gates=[]) == []
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"request": 3}', b'{"request": {"uid": "1", "object": []'])
-def test_what_is_no_review_is_refused(body: bytes) -> None:
+def test_a_body_that_is_not_an_admission_review_is_rejected(body: bytes) -> None:
     with pytest.raises(BadRequest):
         handlers("phasewise")["/mutate"](body)
 
 
-def test_the_manifest_asks_about_every_label_that_names_a_group() -> None:
+def test_the_match_condition_of_the_manifest_names_every_group_label() -> None:
     documents = yaml.safe_load_all((ROOT / "manifests" / "extender" / "webhook.yaml").read_text())
     (hook,) = next(each for each in documents if each["kind"] == "MutatingWebhookConfiguration")["webhooks"]
     expression = hook["matchConditions"][0]["expression"]
@@ -72,20 +72,20 @@ def test_the_manifest_asks_about_every_label_that_names_a_group() -> None:
     assert expression.count("'") == 2 * len(GROUPS)
 
 
-def test_the_certificate_is_trusted_by_its_authority_and_renewed_a_month_before_its_end(tmp_path: Path) -> None:
-    papers = new_bundle(NAMES, NOON_S)
-    assert CertificateBundle.of_secret(papers.secret_data()) == papers
+def test_a_new_certificate_can_be_loaded_and_is_renewed_a_month_before_it_expires(tmp_path: Path) -> None:
+    bundle = new_bundle(NAMES, NOON_S)
+    assert CertificateBundle.of_secret(bundle.secret_data()) == bundle
     file = tmp_path / "serving.pem"
-    file.write_bytes(papers.certificate + papers.key)
+    file.write_bytes(bundle.certificate + bundle.key)
     ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(file)
-    ssl.create_default_context(cadata=papers.authorities.decode())
-    assert not papers.needs_renewal(NAMES, NOON_S + 59 * 86400)
-    assert papers.needs_renewal(NAMES, NOON_S + 61 * 86400)
-    assert papers.needs_renewal((*NAMES, "another.svc"), NOON_S)
-    assert papers.needs_renewal(NAMES, NOON_S - 86400), "made by somebody whose clock was a day ahead"
+    ssl.create_default_context(cadata=bundle.authorities.decode())
+    assert not bundle.needs_renewal(NAMES, NOON_S + 59 * 86400)
+    assert bundle.needs_renewal(NAMES, NOON_S + 61 * 86400)
+    assert bundle.needs_renewal((*NAMES, "another.svc"), NOON_S)
+    assert bundle.needs_renewal(NAMES, NOON_S - 86400), "made with a clock that was a day ahead"
 
 
-def test_the_authority_of_before_is_trusted_while_it_is_valid() -> None:
+def test_the_previous_authority_is_trusted_while_it_is_valid() -> None:
     first = new_bundle(NAMES, NOON_S)
     second = new_bundle(NAMES, NOON_S + 61 * 86400, first)
     assert second.authorities.endswith(first.authorities)
@@ -97,14 +97,14 @@ def test_the_authority_of_before_is_trusted_while_it_is_valid() -> None:
         CertificateBundle(b"x", b"y", b"z").needs_renewal(NAMES, NOON_S)
 
 
-class PlayedApi:
-    """A secret and a webhook's configuration."""
+class FakeApi:
+    """A Secret and a webhook configuration."""
 
     def __init__(self) -> None:
         self.secret: dict[str, Any] = {"metadata": {"name": "phasewise-webhook"}, "type": "Opaque"}
         self.bundle = ""
-        self.done: list[str] = []
-        self.refuse = False
+        self.writes: list[str] = []
+        self.conflicts = False
 
     def get(self, path: str) -> dict[str, Any]:
         if "secrets" in path:
@@ -113,41 +113,41 @@ class PlayedApi:
         return {"webhooks": [hook]}
 
     def replace(self, path: str, body: dict[str, Any]) -> None:
-        if self.refuse:
+        if self.conflicts:
             self.secret = {**self.secret, "data": new_bundle(NAMES, NOON_S).secret_data()}
             raise Conflict("another was first")
         self.secret = body
-        self.done.append("replace")
+        self.writes.append("replace")
 
     def patch(self, path: str, body: list[dict[str, Any]]) -> None:
         self.bundle = body[-1]["value"]
-        self.done.append("trust")
+        self.writes.append("trust")
 
 
-def test_the_keeper_fills_shares_renews_and_then_leaves_alone(tmp_path: Path) -> None:
-    api, now = PlayedApi(), [NOON_S]
-    kept = CertificateLocation("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
-    keeper = CertificateKeeper(cast(Api, api), kept, lambda: now[0])
+def test_the_keeper_creates_publishes_and_renews_the_certificate_only_when_needed(tmp_path: Path) -> None:
+    api, now = FakeApi(), [NOON_S]
+    loc = CertificateLocation("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
+    keeper = CertificateKeeper(cast(Api, api), loc, lambda: now[0])
     keeper.ensure()
-    first = kept.file.read_bytes()
+    first = loc.file.read_bytes()
     keeper.ensure()
-    assert (api.done, kept.file.read_bytes()) == (["replace", "trust"], first)
-    assert kept.file.stat().st_mode & 0o777 == 0o600
+    assert (api.writes, loc.file.read_bytes()) == (["replace", "trust"], first)
+    assert loc.file.stat().st_mode & 0o777 == 0o600
     now[0] += 61 * 86400
     keeper.ensure()
-    assert api.done == ["replace", "trust"] * 2
-    assert kept.file.read_bytes() != first
+    assert api.writes == ["replace", "trust"] * 2
+    assert loc.file.read_bytes() != first
     api.secret = {**api.secret, "data": {}}
     keeper.ensure()
-    assert api.done == ["replace", "trust"] * 3
-    assert {**api.secret, "data": {}} == {**PlayedApi().secret, "data": {}}, "it stays what it was made as"
+    assert api.writes == ["replace", "trust"] * 3
+    assert {**api.secret, "data": {}} == {**FakeApi().secret, "data": {}}, "only its data is changed"
 
 
-def test_of_two_keepers_at_once_the_first_is_right(tmp_path: Path) -> None:
-    api = PlayedApi()
-    api.refuse = True
-    kept = CertificateLocation("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
-    CertificateKeeper(cast(Api, api), kept, lambda: NOON_S).ensure()
-    papers = CertificateBundle.of_secret(api.secret["data"])
-    assert kept.file.read_bytes() == papers.certificate + papers.key
-    assert base64.b64decode(api.bundle) == papers.authorities
+def test_a_keeper_that_loses_a_race_uses_the_certificate_of_the_winner(tmp_path: Path) -> None:
+    api = FakeApi()
+    api.conflicts = True
+    loc = CertificateLocation("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
+    CertificateKeeper(cast(Api, api), loc, lambda: NOON_S).ensure()
+    bundle = CertificateBundle.of_secret(api.secret["data"])
+    assert loc.file.read_bytes() == bundle.certificate + bundle.key
+    assert base64.b64decode(api.bundle) == bundle.authorities

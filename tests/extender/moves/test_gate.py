@@ -1,4 +1,4 @@
-"""The one door to the Eviction API: what is written in which order, who is refused, what a death in between does."""
+"""The gate to the Eviction API: the order of its writes, what it refuses, and what a kill between two writes does."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from recommender.cluster.errors import (
 )
 from recommender.cluster.objects.metadata import ObjectKey
 from tests.extender.gangs.herds import NOON_S, gang
-from tests.extender.moves.played import Died, PlayedApi, Shown
-from tests.extender.moves.trainings import LET_IN, job_json, training
+from tests.extender.moves.fakes import FakeApi, FakeReflector, Killed
+from tests.extender.moves.trainings import ADMITTED, job_json, training
 
 NOT_RESERVED = "it did not get its node by a reservation at the gate, and its replacement would not either"
 LIMITS = MoveLimits(max_active=2, return_timeout_s=300.0, cool_down_s=100.0)
@@ -42,93 +42,93 @@ RESNET = {"template": {"metadata": {"labels": {"phasewise.dev/workload": "resnet
 
 @dataclass
 class World:
-    """A cluster of one to three Jobs, and a controller that can be killed and started anew."""
+    """A cluster of three Jobs, and a controller that can be killed and started again."""
 
-    api: PlayedApi = field(default_factory=PlayedApi)
+    api: FakeApi = field(default_factory=FakeApi)
     at_s: float = 0.0
     leads: bool = True
 
     def __post_init__(self) -> None:
-        self.api.jobs = Shown(read_job, job_json("a"), job_json("b"), job_json("c"))
-        self.profiles = Shown(read_profile_facts)
-        self.pods = {name: training(name, "n3", annotations=LET_IN) for name in "abc"}
-        self.start()
+        self.api.jobs = FakeReflector(read_job, job_json("a"), job_json("b"), job_json("c"))
+        self.profiles = FakeReflector(read_profile_facts)
+        self.pods = {name: training(name, "n3", annotations=ADMITTED) for name in "abc"}
+        self.start_controller()
 
-    def start(self) -> None:
-        """A new controller, which knows nothing but what was written."""
+    def start_controller(self) -> None:
+        """Start a controller, which knows only what was written."""
         api = cast(Api, self.api)
         self.ledger = Ledger(api, "kube-system", monotonic=lambda: 10.0 * self.at_s)
-        self.book = MoveStore(api)
-        self.book._jobs, self.book._profiles = cast(Any, self.api.jobs), cast(Any, self.profiles)
+        self.store = MoveStore(api)
+        self.store._jobs, self.store._profiles = cast(Any, self.api.jobs), cast(Any, self.profiles)
         clock = lambda: NOON_S + self.at_s  # noqa: E731
-        self.gate = MoveGate(api, self.ledger, lambda: self.leads, self.book, LIMITS, clock)
+        self.gate = MoveGate(api, self.ledger, lambda: self.leads, self.store, LIMITS, clock)
 
     def move(self, name: str = "a", algorithm: Algorithm = Algorithm.REALLOCATE) -> PlannedMove:
         return PlannedMove(self.pods[name], "n1", "because", algorithm)
 
-    def begin(self, name: str = "a") -> list[MoveEvent]:
+    def start_move(self, name: str = "a") -> list[MoveEvent]:
         move = self.move(name)
         self.gate.reserve(move)
-        return list(self.gate.start(move, self.book.jobs()[name]))
+        return list(self.gate.start(move, self.store.jobs()[name]))
 
-    def follow(self, after_s: float = 2.0) -> list[MoveEvent]:
+    def advance(self, after_s: float = 2.0) -> list[MoveEvent]:
         self.at_s += after_s
-        return list(self.gate.advance(self.book.jobs().values(), self.pods.values()))
+        return list(self.gate.advance(self.store.jobs().values(), self.pods.values()))
 
-    def leaves(self, name: str = "a") -> None:
-        """Its pod, which was evicted, ends."""
+    def pod_ends(self, name: str = "a") -> None:
+        """The evicted pod ends."""
         del self.pods[name]
 
-    def comes_back(self, name: str = "a", node: str = "n1") -> Member:
-        """Its next pod runs."""
-        words = {**LET_IN, "phasewise.dev/gang-node": node}
-        self.pods[name] = replace(training(name, node, annotations=words), uid=f"uid-next-{name}")
+    def replacement_runs(self, name: str = "a", node: str = "n1") -> Member:
+        """The replacement of the pod runs."""
+        annotations = {**ADMITTED, "phasewise.dev/gang-node": node}
+        self.pods[name] = replace(training(name, node, annotations=annotations), uid=f"uid-next-{name}")
         return self.pods[name]
 
     def refusal(self, name: str = "a", algorithm: Algorithm = Algorithm.REALLOCATE) -> str:
-        return self.gate.refusal(self.move(name, algorithm), self.book.jobs(), self.book.late_classes())
+        return self.gate.refusal(self.move(name, algorithm), self.store.jobs(), self.store.late_classes())
 
     def outcomes(self, name: str = "a") -> list[Outcome]:
-        return [record.outcome for record in self.book.jobs()[name].records]
+        return [record.outcome for record in self.store.jobs()[name].records]
 
 
-def test_the_seat_is_reserved_then_the_job_told_and_then_the_pod_evicted() -> None:
+def test_a_move_reserves_a_node_then_annotates_the_job_then_evicts_the_pod() -> None:
     world = World()
-    (news,) = world.begin()
+    (event,) = world.start_move()
     assert world.api.log == ["reserve", "jobs", "evict"]
-    (seat,) = read_reservations(world.api.ledger)
-    assert (seat.nodes, seat.needs, seat.hold_s) == ({"uid-a": "n1"}, {"cpu": 1.0, "pods": 1.0}, 300.0)
-    assert (news.reason, news.text) == ("MoveStarted", "is being moved to n1 (reallocate)")
+    (held,) = read_reservations(world.api.ledger)
+    assert (held.nodes, held.needs, held.hold_s) == ({"uid-a": "n1"}, {"cpu": 1.0, "pods": 1.0}, 300.0)
+    assert (event.reason, event.text) == ("MoveStarted", "is being moved to n1 (reallocate)")
     assert world.outcomes() == [Outcome.UNDER_WAY]
 
 
-def test_once_its_next_pod_runs_the_seat_is_given_back_and_both_nodes_are_told() -> None:
+def test_once_the_replacement_runs_the_move_is_done_and_its_reservation_released() -> None:
     world = World()
-    world.begin()
-    world.leaves()
-    assert world.follow() == []
-    world.comes_back()
-    (news,) = world.follow(after_s=6.0)
-    assert (news.reason, news.text) == ("MoveDone", "runs on n1 8 s after it was moved")
-    world.follow()
+    world.start_move()
+    world.pod_ends()
+    assert world.advance() == []
+    world.replacement_runs()
+    (event,) = world.advance(after_s=6.0)
+    assert (event.reason, event.text) == ("MoveDone", "runs on n1 8 s after it was moved")
+    world.advance()
     assert (world.outcomes(), world.api.reserved) == ([Outcome.BACK], {})
 
 
-def test_a_job_that_comes_back_elsewhere_says_so() -> None:
+def test_the_event_of_a_job_that_runs_elsewhere_names_the_reserved_node() -> None:
     world = World()
-    world.begin()
-    world.leaves()
-    world.comes_back(node="n2")
-    (news,) = world.follow()
-    assert news.text == "runs on n2 2 s after it was moved; n1 was reserved for it"
+    world.start_move()
+    world.pod_ends()
+    world.replacement_runs(node="n2")
+    (event,) = world.advance()
+    assert event.text == "runs on n2 2 s after it was moved; n1 was reserved for it"
 
 
-def test_each_algorithm_moves_a_job_once_and_not_before_it_has_rested() -> None:
+def test_each_algorithm_moves_a_job_once_and_only_after_the_cool_down() -> None:
     world = World()
-    world.begin()
-    world.leaves()
-    world.comes_back("a", "n1")
-    world.follow()
+    world.start_move()
+    world.pod_ends()
+    world.replacement_runs("a", "n1")
+    world.advance()
     assert world.refusal(algorithm=Algorithm.REALLOCATE) == "it has been moved as often as allowed"
     assert world.refusal(algorithm=Algorithm.REBALANCE) == "its last move was less than 100 s ago"
     world.at_s += 200.0
@@ -136,98 +136,98 @@ def test_each_algorithm_moves_a_job_once_and_not_before_it_has_rested() -> None:
     assert world.refusal(algorithm=Algorithm.REBALANCE) == ""
 
 
-def test_a_disruption_budget_refuses_for_a_minute_and_then_it_was_no_move() -> None:
+def test_a_move_that_a_disruption_budget_blocks_for_a_minute_is_refused() -> None:
     world = World()
     world.api.fails["evict"] = [BUDGET] * 99
-    assert world.begin() == []
-    assert world.follow() == []
+    assert world.start_move() == []
+    assert world.advance() == []
     assert world.refusal() != ""
-    (news,) = world.follow(after_s=60.0)
-    assert (news.reason, news.text) == ("MoveRefused", f"was not evicted: {BUDGET}")
-    world.follow()
+    (event,) = world.advance(after_s=60.0)
+    assert (event.reason, event.text) == ("MoveRefused", f"was not evicted: {BUDGET}")
+    world.advance()
     assert (world.outcomes(), world.api.reserved, world.api.evicted) == ([Outcome.REFUSED], {}, [])
     assert world.refusal() == "its last move was less than 100 s ago"
     world.at_s += 100.0
     assert world.refusal() == ""
 
 
-def test_a_budget_that_allows_it_after_all_lets_the_same_move_go_on() -> None:
+def test_the_same_move_continues_once_the_disruption_budget_allows_it() -> None:
     world = World()
     world.api.fails["evict"] = [BUDGET, Unreachable("away")]
-    world.begin()
-    assert world.follow() == []
-    (news,) = world.follow()
-    assert (news.reason, world.api.evicted) == ("MoveStarted", ["a"])
+    world.start_move()
+    assert world.advance() == []
+    (event,) = world.advance()
+    assert (event.reason, world.api.evicted) == ("MoveStarted", ["a"])
 
 
-def test_what_was_evicted_is_not_evicted_again_while_the_watch_is_behind_nor_called_refused() -> None:
+def test_an_evicted_pod_is_not_evicted_again_or_called_refused_while_the_watch_is_behind() -> None:
     world = World()
-    world.begin()
+    world.start_move()
     for _ in range(50):
-        assert world.follow() == []
+        assert world.advance() == []
     assert (world.api.evicted, world.outcomes()) == (["a"], [Outcome.UNDER_WAY])
 
 
 @pytest.mark.parametrize("error", [NotFound("gone"), Conflict("another has its name")])
-def test_a_pod_that_is_gone_already_is_waited_for_like_one_that_was_evicted(error: Exception) -> None:
+def test_the_replacement_of_a_pod_that_is_gone_already_is_waited_for(error: Exception) -> None:
     world = World()
     world.api.fails["evict"] = [cast(Any, error)]
-    assert world.begin() == []
-    world.leaves()
-    world.comes_back()
-    (news,) = world.follow()
-    assert news.reason == "MoveDone"
+    assert world.start_move() == []
+    world.pod_ends()
+    world.replacement_runs()
+    (event,) = world.advance()
+    assert event.reason == "MoveDone"
 
 
-def test_a_job_that_is_late_is_moved_no_more_and_its_class_neither_though_the_job_be_gone() -> None:
+def test_a_late_job_and_its_class_are_not_moved_again_even_after_the_job_is_deleted() -> None:
     world = World()
-    world.api.jobs = Shown(read_job, job_json("a", **RESNET), job_json("b", **RESNET), job_json("c"))
-    world.start()
-    world.begin()
-    world.leaves()
-    assert world.follow(after_s=299.0) == []
-    (news,) = world.follow()
-    assert (news.reason, news.warning) == ("MoveLate", True)
-    assert news.text == "did not run again within 300 s: neither it nor its class resnet will be moved again"
-    world.comes_back()
-    told = "a job of its class resnet once did not run again in time"
-    assert [world.refusal(name) for name in "abc"] == [told, told, ""]
+    world.api.jobs = FakeReflector(read_job, job_json("a", **RESNET), job_json("b", **RESNET), job_json("c"))
+    world.start_controller()
+    world.start_move()
+    world.pod_ends()
+    assert world.advance(after_s=299.0) == []
+    (event,) = world.advance()
+    assert (event.reason, event.warning) == ("MoveLate", True)
+    assert event.text == "did not run again within 300 s: neither it nor its class resnet will be moved again"
+    world.replacement_runs()
+    reason = "a job of its class resnet once did not run again in time"
+    assert [world.refusal(name) for name in "abc"] == [reason, reason, ""]
     (patch,) = (body for path, body in world.api.patched if path == "phaseprofiles/class.resnet")
     assert patch["metadata"]["annotations"] == {BARRED: "a did not come back from a move to n1"}
     del world.api.jobs.objects["a"]
     assert world.refusal("b") == ""
     profile = {"metadata": {"name": "class.resnet", "namespace": "team", **patch["metadata"]}}
     world.profiles.objects["class.resnet"] = profile
-    assert world.refusal("b") == told
+    assert world.refusal("b") == reason
 
 
-@pytest.mark.parametrize("refuses", [Invalid("annotations: Too long"), Forbidden("a policy"), ServerFailed("a hook")])
-def test_a_job_that_may_not_be_written_to_is_not_moved_and_rests(refuses: ApiError) -> None:
+@pytest.mark.parametrize("error", [Invalid("annotations: Too long"), Forbidden("a policy"), ServerFailed("a hook")])
+def test_a_job_that_cannot_be_annotated_is_not_moved_until_the_cool_down_is_over(error: ApiError) -> None:
     world = World()
-    world.api.fails["jobs"] = [refuses]
-    assert world.begin() == []
-    assert world.refusal() == f"its Job could not be annotated: {refuses}"
+    world.api.fails["jobs"] = [error]
+    assert world.start_move() == []
+    assert world.refusal() == f"its Job could not be annotated: {error}"
     assert world.refusal("b") == ""
-    world.follow()
+    world.advance()
     assert (world.api.evicted, world.api.reserved) == ([], {})
-    world.follow(after_s=100.0)
+    world.advance(after_s=100.0)
     assert world.refusal() == ""
 
 
-def test_a_move_whose_end_cannot_be_written_holds_up_no_other() -> None:
+def test_a_move_whose_end_cannot_be_recorded_does_not_hold_up_others() -> None:
     world = World()
     for name in "ab":
-        world.begin(name)
-        world.leaves(name)
-        world.comes_back(name)
+        world.start_move(name)
+        world.pod_ends(name)
+        world.replacement_runs(name)
     world.api.fails["jobs"] = [Invalid("annotations: Too long")]
-    (news,) = world.follow()
-    assert (news.reason, news.pod.name) == ("MoveDone", "b")
-    (news,) = world.follow()
-    assert (news.reason, news.pod.name) == ("MoveDone", "a")
+    (event,) = world.advance()
+    assert (event.reason, event.pod.name) == ("MoveDone", "b")
+    (event,) = world.advance()
+    assert (event.reason, event.pod.name) == ("MoveDone", "a")
 
 
-def test_only_so_many_are_on_their_way_at_once_in_a_namespace_and_in_all() -> None:
+def test_the_number_of_moves_in_progress_is_limited_per_namespace_and_in_total() -> None:
     world = World()
 
     def room() -> tuple[bool, bool]:
@@ -235,35 +235,35 @@ def test_only_so_many_are_on_their_way_at_once_in_a_namespace_and_in_all() -> No
         return fits("team"), fits("other")
 
     assert room() == (True, True)
-    world.begin("a")
+    world.start_move("a")
     assert room() == (False, True)
-    world.leaves("a")
+    world.pod_ends("a")
     world.ledger.write([])
-    assert room() == (False, True), "its next pod has taken the seat, and starts"
-    world.begin("b")
+    assert room() == (False, True), "its replacement has taken the reservation, and starts"
+    world.start_move("b")
     assert room() == (False, False)
-    world.start()
-    assert room() == (False, True), "whoever comes next knows the seats"
+    world.start_controller()
+    assert room() == (False, True), "the next controller knows the reservations"
 
 
-def test_moves_that_owners_make_up_keep_nobody_else_where_it_is() -> None:
-    """Their pods wait for ever, and their records begin tomorrow. A record of a real move that is put off by its owner
-    counts for as long as one may take."""
+def test_records_that_job_owners_invent_do_not_block_moves_of_others() -> None:
+    """They belong to jobs without pods and begin tomorrow. A real record that its owner postdates counts for the time
+    that a move may take."""
     world = World()
     tomorrow = MoveRecord("", Algorithm.SOONER, "gone", "gone", "n1", NOON_S + 86_400.0)
     for name in "bc":
         world.api.jobs.objects[name]["metadata"]["annotations"][ANNOTATION] = records_json([tomorrow])
         del world.pods[name]
-    world.follow()
+    world.advance()
     assert world.gate.capacity_check()("team")
-    world.begin("a")
-    world.leaves("a")
-    record = replace(world.book.jobs()["a"].records[-1], since_s=NOON_S + 86_400.0)
-    world.book.write(world.book.jobs()["a"], [record])
+    world.start_move("a")
+    world.pod_ends("a")
+    record = replace(world.store.jobs()["a"].records[-1], since_s=NOON_S + 86_400.0)
+    world.store.write(world.store.jobs()["a"], [record])
     world.ledger.write([])
-    world.follow(after_s=200.0)
+    world.advance(after_s=200.0)
     assert not world.gate.capacity_check()("team")
-    world.follow(after_s=200.0)
+    world.advance(after_s=200.0)
     assert world.gate.capacity_check()("team")
 
 
@@ -274,108 +274,108 @@ def test_moves_that_owners_make_up_keep_nobody_else_where_it_is() -> None:
                      "ignores DisruptionTarget", id="an eviction would spend its backoffLimit"),
         pytest.param({"parallelism": 2}, {}, "it belongs to a group of 2 pods, which is never moved in part",
                      id="a gang"),
-        pytest.param({}, {"annotations": {"phasewise.dev/checkpointable": "true"}}, NOT_RESERVED, id="no gate"),
-        pytest.param({}, {"on": "n0"}, NOT_RESERVED, id="its scheduler goes its own way"),
-        pytest.param({}, {"owner": ("ReplicaSet", "web")}, "only pods of Jobs are moved", id="no job"),
-        pytest.param({}, {"labels": {}}, "it names no group by which to recognise its replacement", id="no label"),
+        pytest.param({}, {"annotations": {"phasewise.dev/checkpointable": "true"}}, NOT_RESERVED, id="not gated"),
+        pytest.param({}, {"on": "n0"}, NOT_RESERVED, id="not on its reserved node"),
+        pytest.param({}, {"owner": ("ReplicaSet", "web")}, "only pods of Jobs are moved", id="not of a Job"),
+        pytest.param({}, {"labels": {}}, "it names no group by which to recognise its replacement", id="no group"),
     ],
 )  # fmt: skip
-def test_whoever_would_not_survive_a_move_stays(job: dict[str, Any], pod: dict[str, Any], why: str) -> None:
+def test_a_job_that_would_not_survive_a_move_is_refused(job: dict[str, Any], pod: dict[str, Any], why: str) -> None:
     world = World()
     assert world.refusal() == ""
-    world.api.jobs = Shown(read_job, job_json("a", **job))
-    world.start()
-    world.pods["a"] = training("a", **{"on": "n3", "annotations": LET_IN, **pod})
+    world.api.jobs = FakeReflector(read_job, job_json("a", **job))
+    world.start_controller()
+    world.pods["a"] = training("a", **{"on": "n3", "annotations": ADMITTED, **pod})
     assert world.refusal() == why
 
 
-def test_without_its_seat_nothing_is_evicted() -> None:
-    """Somebody emptied the ledger between two looks."""
+def test_without_its_reservation_no_pod_is_evicted() -> None:
+    """Somebody emptied the ledger between two runs."""
     world = World()
     world.api.fails["evict"] = [BUDGET]
-    world.begin()
+    world.start_move()
     world.ledger.write([])
-    world.follow()
+    world.advance()
     assert world.api.evicted == []
 
 
-def test_a_job_that_ends_by_itself_meanwhile_is_waited_for_no_more() -> None:
+def test_a_job_that_completes_during_its_move_is_no_longer_waited_for() -> None:
     world = World()
-    world.begin()
-    world.leaves()
+    world.start_move()
+    world.pod_ends()
     assert world.api.jobs is not None
-    done = {**world.api.jobs.objects["a"], "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
-    world.api.jobs.objects["a"] = done
-    assert world.follow() == []
+    completed = {**world.api.jobs.objects["a"], "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    world.api.jobs.objects["a"] = completed
+    assert world.advance() == []
     assert world.outcomes() == [Outcome.ENDED]
 
 
-def test_who_leads_no_more_evicts_nobody() -> None:
+def test_a_controller_that_no_longer_leads_evicts_no_pod() -> None:
     world = World()
     move = world.move()
     world.gate.reserve(move)
     world.leads = False
-    assert list(world.gate.start(move, world.book.jobs()["a"])) == []
-    world.follow()
+    assert list(world.gate.start(move, world.store.jobs()["a"])) == []
+    world.advance()
     assert (world.api.evicted, world.outcomes()) == ([], [])
 
 
-def test_a_job_that_changed_since_it_was_looked_at_is_not_moved() -> None:
+def test_a_job_that_changed_since_it_was_read_is_not_moved() -> None:
     world = World()
-    stale = world.book.jobs()["a"]
+    stale = world.store.jobs()["a"]
     assert world.api.jobs is not None
     world.api.jobs.objects["a"]["metadata"]["resourceVersion"] = "7"
     world.gate.reserve(world.move())
     with pytest.raises(Conflict):
         list(world.gate.start(world.move(), stale))
-    world.follow()
+    world.advance()
     assert (world.api.evicted, world.api.reserved) == ([], {})
 
 
 @pytest.mark.parametrize("dies_after", range(6))
 @given(answers=st.lists(st.sampled_from(["ok", "budget", "away"]), max_size=3))
-def test_killed_before_any_write_nobody_is_moved_twice_and_no_seat_is_left(dies_after: int, answers: list[str]) -> None:
-    """Whoever comes next goes on by what was written; in the end the job is where it was, or moved once."""
+def test_after_a_kill_no_job_is_moved_twice_and_no_reservation_is_left(dies_after: int, answers: list[str]) -> None:
+    """The next controller continues from what was written; in the end the job is where it was, or moved once."""
     world = World()
     errors = {"budget": BUDGET, "away": ServerFailed("away")}
     world.api.fails["evict"] = [errors[each] for each in answers if each != "ok"]
     world.api.writes_left = dies_after
     for _ in range(2):
         try:
-            if not world.book.jobs()["a"].records:
-                world.begin()
+            if not world.store.jobs()["a"].records:
+                world.start_move()
             for _ in range(3):
                 if world.api.evicted and world.pods["a"].uid == "uid-a":
-                    world.leaves()
-                    world.comes_back()
-                world.follow()
-        except Died:
+                    world.pod_ends()
+                    world.replacement_runs()
+                world.advance()
+        except Killed:
             world.api.writes_left = 1 << 20
-            world.start()
+            world.start_controller()
     for _ in range(40):
         if world.api.evicted and world.pods["a"].uid == "uid-a":
-            world.comes_back()
-        world.follow()
+            world.replacement_runs()
+        world.advance()
     assert len(world.api.evicted) <= 1
     assert world.api.reserved == {}
     assert world.outcomes() in ([], [Outcome.REFUSED], [Outcome.BACK])
     assert (world.outcomes() == [Outcome.BACK]) == bool(world.api.evicted)
 
 
-def test_the_seat_of_a_moved_pod_goes_to_the_one_at_the_gate_that_takes_its_place() -> None:
+def test_the_reservation_for_a_moved_pod_is_handed_over_to_its_gated_replacement() -> None:
     world = World()
-    world.begin()
-    known, (waits,) = list(world.ledger.cached()), gang("g", 1)
-    after = replace(waits, membership=world.pods["a"].membership)
-    assert hand_over_reservations(known, [*world.pods.values(), after], NOON_S, 60.0) == known, (
-        "while the old one is there"
+    world.start_move()
+    reservations, (gated,) = list(world.ledger.cached()), gang("g", 1)
+    replacement = replace(gated, membership=world.pods["a"].membership)
+    assert hand_over_reservations(reservations, [*world.pods.values(), replacement], NOON_S, 60.0) == reservations, (
+        "while the old pod exists"
     )
-    world.leaves()
-    (seat,) = hand_over_reservations(known, [*world.pods.values(), after], NOON_S + 5.0, 60.0)
-    assert (seat.nodes, seat.needs, seat.since_s, seat.hold_s) == ({after.uid: "n1"}, {}, NOON_S + 5.0, 60.0)
+    world.pod_ends()
+    (held,) = hand_over_reservations(reservations, [*world.pods.values(), replacement], NOON_S + 5.0, 60.0)
+    assert (held.nodes, held.needs, held.since_s, held.hold_s) == ({replacement.uid: "n1"}, {}, NOON_S + 5.0, 60.0)
 
 
-def test_a_class_is_named_by_the_label_of_the_template_or_by_the_job_without_its_counter() -> None:
+def test_the_class_of_a_job_is_its_template_label_or_its_name_without_the_counter() -> None:
     assert read_job(job_json("x", **RESNET)).workload == "resnet"
     assert read_job(job_json("bert-17")).workload == "bert"
     nightly = job_json("night-29381")
@@ -383,4 +383,4 @@ def test_a_class_is_named_by_the_label_of_the_template_or_by_the_job_without_its
         {"apiVersion": "batch/v1", "kind": "CronJob", "name": "night", "uid": "u", "controller": True}
     ]
     assert read_job(nightly).workload == "night"
-    assert ObjectKey("team", "bert") not in World().book.late_classes()
+    assert ObjectKey("team", "bert") not in World().store.late_classes()

@@ -1,4 +1,4 @@
-"""Plans are told by events, once, and nothing else is written; with limits they are carried out, one at a time."""
+"""Planned moves are reported as events, once each; with limits they are also carried out, one at a time."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from recommender.cluster.errors import Invalid, ServerFailed
 from recommender.contention.phasewise import MoveOptions
 from recommender.units import format_time
 from tests.extender.gangs.herds import NOON_S, nodes
-from tests.extender.moves.played import PlayedApi, Shown
-from tests.extender.moves.trainings import CC, LET_IN, PC, WC, job_json, thesis, training
+from tests.extender.moves.fakes import FakeApi, FakeReflector
+from tests.extender.moves.trainings import ADMITTED, CC, PC, WC, job_json, thesis, training
 
 
-def mover(
-    api: PlayedApi,
+def mover_of(
+    api: FakeApi,
     pods: Mapping[Any, Any],
     limits: MoveLimits | None = None,
     planner: Planner | None = None,
     **options: Any,
 ) -> Mover:
-    """Which plans whenever it looks."""
-    made = Mover(
+    """A mover that plans in every run."""
+    mover = Mover(
         cast(Api, api),
         lambda: True,
         lambda: (pods, nodes(4)),
@@ -40,127 +40,127 @@ def mover(
         MoverOptions(period_s=0.0, **options),
         clock=lambda: NOON_S,
     )
-    told = {PC: "Progressing", WC: "Watching", CC: "Converged"}
-    status = {"pods": [{"uid": pod.uid, "category": told[category]} for pod, category in pods.items()]}
-    made._store._profiles = cast(
-        Any, Shown(read_profile_facts, {"metadata": {"name": "p", "namespace": "team"}, "status": status})
+    names = {PC: "Progressing", WC: "Watching", CC: "Converged"}
+    status = {"pods": [{"uid": pod.uid, "category": names[category]} for pod, category in pods.items()]}
+    mover._store._profiles = cast(
+        Any, FakeReflector(read_profile_facts, {"metadata": {"name": "p", "namespace": "team"}, "status": status})
     )
-    made._store._jobs = cast(Any, Shown(read_job, *(job_json(pod.owner.name) for pod in pods if pod.owner)))
-    api.jobs = cast(Any, made._store._jobs)
-    return made
+    mover._store._jobs = cast(Any, FakeReflector(read_job, *(job_json(pod.owner.name) for pod in pods if pod.owner)))
+    api.jobs = cast(Any, mover._store._jobs)
+    return mover
 
 
-def test_a_plan_is_told_once_with_its_reason_and_on_the_profile_of_the_pod() -> None:
-    api = PlayedApi()
-    made = mover(api, thesis())
-    made.reconcile()
-    made.reconcile()
+def test_a_plan_is_reported_once_by_an_event_and_on_the_profile_of_the_pod() -> None:
+    api = FakeApi()
+    mover = mover_of(api, thesis())
+    mover.reconcile()
+    mover.reconcile()
     (event,) = api.events
     assert (event["reason"], event["involvedObject"]["name"]) == ("MovePlanned", "job-1")
     assert event["message"].startswith("would be moved from n3 to n1: converged, beside jobs that learn")
-    assert (made.planned, made.refused) == (1, 0)
+    assert (mover.planned, mover.refused) == (1, 0)
     assert [path for path, _ in api.patched] == ["phaseprofiles/p"]
     assert api.patched[0][1]["metadata"]["annotations"]["phasewise.dev/move"] == f"job-1 {event['message']}"
     assert api.evicted == []
 
 
-def test_a_refusal_is_told_too_and_counted_apart() -> None:
-    api = PlayedApi()
-    made = mover(api, thesis(owner=None))
-    made.reconcile()
+def test_a_refusal_is_reported_too_and_counted_separately() -> None:
+    api = FakeApi()
+    mover = mover_of(api, thesis(owner=None))
+    mover.reconcile()
     assert [(event["reason"], event["message"]) for event in api.events] == [
         ("MoveRefused", "is not moved from n3: it has no owner that would recreate it")
     ]
-    assert (made.planned, made.refused) == (0, 1)
+    assert (mover.planned, mover.refused) == (0, 1)
 
 
-def test_what_could_not_be_told_is_told_with_the_next_plan() -> None:
-    api = PlayedApi()
+def test_an_event_that_could_not_be_written_is_written_with_the_next_plan() -> None:
+    api = FakeApi()
     api.fails["events"] = [ServerFailed("away")]
-    made = mover(api, thesis())
-    made.reconcile()
+    mover = mover_of(api, thesis())
+    mover.reconcile()
     assert api.events == []
-    made.reconcile()
+    mover.reconcile()
     assert len(api.events) == 1
 
 
 def test_nothing_is_planned_before_the_cluster_is_known() -> None:
-    api = PlayedApi()
-    made = mover(api, thesis())
-    made._cluster = lambda: None
-    made.reconcile()
-    assert (api.events, made.planned) == ([], 0)
+    api = FakeApi()
+    mover = mover_of(api, thesis())
+    mover._cluster = lambda: None
+    mover.reconcile()
+    assert (api.events, mover.planned) == ([], 0)
 
 
-def test_with_limits_the_planned_move_is_made_and_said() -> None:
-    api = PlayedApi()
-    made = mover(api, thesis(annotations=LET_IN), MoveLimits())
-    made.reconcile()
+def test_with_limits_the_planned_move_is_made_and_reported() -> None:
+    api = FakeApi()
+    mover = mover_of(api, thesis(annotations=ADMITTED), MoveLimits())
+    mover.reconcile()
     assert api.evicted == ["job-1"]
     assert [event["reason"] for event in api.events] == ["MoveStarted"]
-    assert made.counts["MoveStarted"] == 1
-    made.reconcile()
+    assert mover.counts["MoveStarted"] == 1
+    mover.reconcile()
     assert api.evicted == ["job-1"]
 
 
-def test_a_job_on_its_way_counts_where_it_goes_for_the_next_move() -> None:
-    """S is 4 on n3, 0 on n1 and 1 on n2: the first converged job goes to n1. Then n1 and n2 are alike, and n2, which is
-    used less, takes the second; n0 holds many that learn."""
-    api = PlayedApi()
-    first, second = (training(name, "n3", annotations=LET_IN) for name in ("a", "b"))
+def test_a_job_being_moved_counts_on_its_new_node_for_the_next_move() -> None:
+    """S is 4 on n3, 0 on n1 and 1 on n2: the first converged job goes to n1. Then n1 and n2 are equal, and n2, of which
+    less is requested, takes the second; on n0 many learn."""
+    api = FakeApi()
+    first, second = (training(name, "n3", annotations=ADMITTED) for name in ("a", "b"))
     others = {training(f"l-{n}", "n0"): PC for n in range(3)} | {training("c", "n2", cpu="500m", annotations={}): CC}
     limits = MoveLimits(max_active_in_namespace=2)
-    made = mover(api, {first: CC, second: CC, training("learns", "n3"): PC, **others}, limits)
-    made.reconcile()
-    made.reconcile()
+    mover = mover_of(api, {first: CC, second: CC, training("learns", "n3"): PC, **others}, limits)
+    mover.reconcile()
+    mover.reconcile()
     assert api.reserved == {"uid-a": "n1", "uid-b": "n2"}
-    made.reconcile()
+    mover.reconcile()
     assert api.evicted == ["a", "b"]
 
 
-def test_a_move_that_the_gate_refuses_is_not_begun_and_says_why() -> None:
-    api = PlayedApi()
-    made = mover(api, thesis(), MoveLimits())
-    made.reconcile()
+def test_a_move_that_the_gate_refuses_is_reported_with_the_reason_and_not_started() -> None:
+    api = FakeApi()
+    mover = mover_of(api, thesis(), MoveLimits())
+    mover.reconcile()
     assert (api.evicted, api.reserved) == ([], {})
     (event,) = api.events
     assert event["message"].startswith("is not moved from n3: it did not get its node by a reservation at the gate")
 
 
-def test_a_job_that_may_not_be_written_to_is_refused_and_the_next_one_moved() -> None:
-    api = PlayedApi()
+def test_a_job_that_cannot_be_annotated_is_refused_and_the_next_one_is_moved() -> None:
+    api = FakeApi()
     api.fails["jobs"] = [Invalid("annotations: Too long")]
-    first, second = (training(name, "n3", annotations=LET_IN) for name in ("a", "b"))
+    first, second = (training(name, "n3", annotations=ADMITTED) for name in ("a", "b"))
     others = {training(f"l-{n}", "n0"): PC for n in range(3)}
-    made = mover(api, {first: CC, second: CC, training("learns", "n3"): PC, **others}, MoveLimits())
+    mover = mover_of(api, {first: CC, second: CC, training("learns", "n3"): PC, **others}, MoveLimits())
     for _ in range(3):
-        made.reconcile()
+        mover.reconcile()
     assert api.evicted == ["b"]
     refused = [event["message"] for event in api.events if event["reason"] == "MoveRefused"]
     assert refused == ["is not moved from n3: its Job could not be annotated: annotations: Too long"]
 
 
-def test_our_move_is_made_by_the_same_gate_and_the_job_remembers_what_was_done() -> None:
-    """Two jobs whose runs take 600 core seconds share a node of eight cores, each with nine core seconds behind it."""
-    api, pods = PlayedApi(), {training(name, "n3", cpu="4", annotations=LET_IN): PC for name in ("a", "b")}
-    made = mover(api, pods, MoveLimits(), PhasewisePlanner(MoveOptions(cost_s=5.0)))
-    profiles = made._store._profiles
-    told = [
+def test_a_move_of_the_phasewise_planner_is_made_and_the_work_done_recorded_on_the_job() -> None:
+    """Two jobs whose runs take 600 core seconds share a node of ten cores; each has used nine."""
+    api, pods = FakeApi(), {training(name, "n3", cpu="4", annotations=ADMITTED): PC for name in ("a", "b")}
+    mover = mover_of(api, pods, MoveLimits(), PhasewisePlanner(MoveOptions(cost_s=5.0)))
+    profiles = mover._store._profiles
+    reports = [
         {"uid": pod.uid, "meanCpuCores": 3.0, "startedAt": format_time(NOON_S - 3.0), "category": "Progressing"}
         for pod in pods
     ]
     profiles.objects = {  # type: ignore[attr-defined]
-        "p": {"metadata": {"name": "p", "namespace": "team"}, "status": {"pods": told}},
+        "p": {"metadata": {"name": "p", "namespace": "team"}, "status": {"pods": reports}},
         **{
             f"class.{name}": {
                 "metadata": {"name": f"class.{name}", "namespace": "team"},
                 "spec": {"class": True},
                 "status": {"containers": [{"name": "main", "demand": {"stepSeconds": 15, "cpuCores": [8.0] * 5}}]},
             }
-            for name in {job.workload for job in made._store.jobs().values()}
+            for name in {job.workload for job in mover._store.jobs().values()}
         },
     }
-    made.reconcile()
+    mover.reconcile()
     assert len(api.evicted) == 1
-    (record,) = [each for job in made._store.jobs().values() for each in job.records]
+    (record,) = [each for job in mover._store.jobs().values() for each in job.records]
     assert (record.algorithm, record.done_core_s, record.node) == (Algorithm.SOONER, 9.0, api.reserved[record.uid])

@@ -1,4 +1,4 @@
-"""Which pods SpeCon would move: the thesis' example on nodes, and what keeps a pod where it is."""
+"""The moves that SpeCon plans: the example of the thesis on nodes, and what keeps a pod where it is."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from extender.moves.job import read_job
 from extender.moves.specon import SpeConPlanner
 from recommender.growth import Category
 from tests.extender.gangs.herds import NOON_S, node, nodes, pod
-from tests.extender.moves.trainings import CC, MAY, PC, job_json, thesis, training
+from tests.extender.moves.trainings import CC, CHECKPOINTABLE, PC, job_json, thesis, training
 
 
 def planned(
-    pods: Mapping[Member, Category], places: Any, planner: SpeConPlanner | None = None, at_s: float = NOON_S
+    pods: Mapping[Member, Category], candidates: Any, planner: SpeConPlanner | None = None, at_s: float = NOON_S
 ) -> list[PlannedMove]:
     categories = {each.uid: category for each, category in pods.items()}
-    return (planner or SpeConPlanner()).plan(pods, places, MoveInputs(categories), at_s)
+    return (planner or SpeConPlanner()).plan(pods, candidates, MoveInputs(categories), at_s)
 
 
 def names(moves: list[PlannedMove]) -> list[tuple[str, str]]:
     return [(move.pod.key.name, move.node) for move in moves]
 
 
-def test_the_converged_job_of_the_thesis_goes_to_the_second_node_and_says_why() -> None:
+def test_the_converged_job_of_the_thesis_goes_to_the_second_node_with_a_reason() -> None:
     (move,) = planned(thesis(), nodes(4))
     assert (move.pod.key.name, move.node) == ("job-1", "n1")
     assert move.text == "converged, beside jobs that learn; S is 3.5 there and 11 here"
 
 
-def test_a_node_without_room_or_where_it_may_not_run_is_no_candidate() -> None:
+def test_a_node_without_room_or_with_a_taint_is_no_candidate() -> None:
     full = [node("n0"), node("n1", cpu="2"), node("n2"), node("n3")]
     assert names(planned(thesis(), full)) == [("job-1", "n2")]
     tainted = [node("n0"), node("n1", taints=[{"key": "own", "effect": "NoSchedule"}]), node("n2"), node("n3")]
     assert names(planned(thesis(), tainted)) == [("job-1", "n2")]
 
 
-def test_who_does_not_say_that_it_can_resume_is_passed_over() -> None:
+def test_a_pod_that_is_not_checkpointable_is_skipped() -> None:
     assert planned(thesis(annotations={}), nodes(4)) == []
     assert planned(thesis(annotations={"phasewise.dev/checkpointable": "yes"}), nodes(4)) == []
 
 
-def test_a_part_of_a_group_and_a_pod_without_an_owner_are_refused_with_the_reason() -> None:
+def test_a_pod_of_a_group_and_a_pod_without_an_owner_are_refused_with_a_reason() -> None:
     group = {"batch.kubernetes.io/job-name": "several"}
     pods = {**thesis(labels=group), training("job-2", "n3", labels=group, annotations={}): PC}
     (move,) = planned(pods, nodes(4))
@@ -52,7 +52,7 @@ def test_a_part_of_a_group_and_a_pod_without_an_owner_are_refused_with_the_reaso
     assert (move.node, move.text) == ("", "it has no owner that would recreate it")
 
 
-def test_once_all_are_converged_an_idle_node_takes_the_one_that_was_last_and_no_other_pods_count() -> None:
+def test_once_all_jobs_have_converged_the_latest_goes_to_a_node_without_training_jobs() -> None:
     planner = SpeConPlanner()
     first = {training(f"job-{number}", "n0"): CC for number in range(3)}
     assert names(planned(first, nodes(1), planner)) == []
@@ -72,16 +72,16 @@ def test_rebalancing_never_plans_more_than_fits() -> None:
 
 
 def test_nodes_that_no_training_job_may_use_are_no_workers() -> None:
-    """With the third node counted one job a worker would be even, with two of them two are."""
+    """An even spread would be one job per node on three nodes; on two it is two."""
     jobs = {training(f"job-{number}", "n0", nodeSelector={"pool": "training"}): CC for number in range(4)}
     pool = {"pool": "training"}
-    places = [node("n0", labels=pool), node("n1", labels=pool), node("n2")]
-    assert names(planned(jobs, places)) == [("job-0", "n1"), ("job-1", "n1")]
+    candidates = [node("n0", labels=pool), node("n1", labels=pool), node("n2")]
+    assert names(planned(jobs, candidates)) == [("job-0", "n1"), ("job-1", "n1")]
 
 
-def test_since_when_a_job_is_converged_outlives_its_pods() -> None:
+def test_the_time_when_a_job_converged_outlives_its_pods() -> None:
     planner = SpeConPlanner()
-    index = {**MAY, "batch.kubernetes.io/job-completion-index": "0"}
+    index = {**CHECKPOINTABLE, "batch.kubernetes.io/job-completion-index": "0"}
     old, other = training("old", "n0", owner=("Job", "a"), annotations=index), training("b", "n0")
     planned({old: CC}, nodes(1), planner, NOON_S)
     planned({old: CC, other: CC}, nodes(1), planner, NOON_S + 60.0)
@@ -90,32 +90,32 @@ def test_since_when_a_job_is_converged_outlives_its_pods() -> None:
     assert names(moves) == [("b", "n1")]  # converged last; `new` is the job of `old`
 
 
-def test_a_job_whose_own_node_is_best_stays_for_good_whoever_comes_later() -> None:
-    """S is 3 on its own node and 4 on the other; then three more learn beside it."""
+def test_a_job_whose_own_node_is_best_stays_even_if_others_come_later() -> None:
+    """S is 3 on its own node and 4 on the other; then three more jobs that learn join it."""
     planner = SpeConPlanner()
     jobs = {training("old", "n0"): CC, training("new", "n0"): PC, **{training(f"b-{n}", "n1"): PC for n in range(2)}}
     crowd = {**jobs, **{training(f"late-{n}", "n0"): PC for n in range(3)}}
     assert planned(jobs, nodes(2), planner) == []
     assert planned(crowd, nodes(2), planner) == []
-    assert names(planned(crowd, nodes(2))) == [("old", "n1")], "a controller that has not seen it stay"
+    assert names(planned(crowd, nodes(2))) == [("old", "n1")], "a new planner does not know that it stays"
 
 
-def test_a_job_that_no_other_node_has_room_for_is_asked_again() -> None:
+def test_a_job_that_no_other_node_has_room_for_is_considered_again() -> None:
     planner = SpeConPlanner()
     jobs = {training("old", "n0"): CC, training("new", "n0"): PC}
     assert planned(jobs, [node("n0", cpu="2"), node("n1", cpu="500m")], planner) == []
     assert names(planned(jobs, [node("n0", cpu="2"), node("n1")], planner)) == [("old", "n1")]
 
 
-def test_what_is_known_of_a_job_is_kept_while_it_has_no_pod() -> None:
+def test_the_state_of_a_job_is_kept_while_it_has_no_pod() -> None:
     planner, old, other = SpeConPlanner(), training("old", "n0"), training("b", "n0")
     jobs = {name: read_job(job_json(name)) for name in ("old", "b")}
     for at_s, running in ((0.0, [old]), (60.0, [other]), (120.0, [old, other])):
-        known = MoveInputs({pod.uid: CC for pod in running}, jobs=jobs)
-        moves = planner.plan(running, nodes(2 if len(running) == 2 else 1), known, NOON_S + at_s)
+        inputs = MoveInputs({pod.uid: CC for pod in running}, jobs=jobs)
+        moves = planner.plan(running, nodes(2 if len(running) == 2 else 1), inputs, NOON_S + at_s)
     assert names(moves) == [("b", "n1")], "it converged last"
 
 
-def test_no_pods_and_no_nodes() -> None:
+def test_without_pods_or_nodes_nothing_is_planned() -> None:
     assert planned({}, nodes(2)) == planned({}, []) == []
     assert planned({training("a", "gone"): CC}, nodes(2)) == []

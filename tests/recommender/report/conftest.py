@@ -1,4 +1,4 @@
-"""Fixtures of the report: one simulated dry run, made once."""
+"""A simulated dry run, made once, for the tests of reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dry run made up of simple simulated series, so that reports can be tested without the engine."""
+"""A dry run made of simple simulated series, so that reports can be tested without the engine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ POLICIES = (
 
 @dataclass(frozen=True)
 class Simulated:
-    """A finished dry run and what a report may draw of it."""
+    """A finished dry run and its timelines, which a report may draw."""
 
     result: ReplayResult
     timelines: tuple[Timeline, ...]
@@ -74,7 +74,7 @@ def simulated_series(rng: np.random.Generator, samples: int) -> tuple[FloatArray
 
 
 def allocations(usage: FloatArray, starts: IntArray, rng: np.random.Generator) -> dict[str, FloatArray]:
-    """What each policy would have reserved from each of `starts` on: crude, but each in its own manner."""
+    """What each policy would have reserved from each of `starts` on: crude, but different for each policy."""
     ends = [*starts[1:], len(usage)]
     coming = np.array([np.nanmax(usage[a:b], axis=0) for a, b in zip(starts, ends, strict=True)])
     usual = np.array(
@@ -168,7 +168,7 @@ def runs_of(timeline: Timeline) -> list[tuple[int, int]]:
 
 
 def phase_table() -> PhaseStatistics:
-    """What the simulated phases look like."""
+    """Statistics of the simulated phases."""
     levels = np.array(PHASES)
     usage = np.column_stack([levels[:, 0], levels[:, 1] * GIB])
     trend = np.array(
@@ -181,7 +181,7 @@ def phase_table() -> PhaseStatistics:
 
 
 def page_of(run: Simulated, prices: Prices | None = None) -> str:
-    """The page with everything that can be on it, and twelve of the containers drawn."""
+    """The page with every section, and charts of twelve containers."""
     sequences = [runs_of(timeline) for timeline in run.timelines]
     return render_page(
         run.result,

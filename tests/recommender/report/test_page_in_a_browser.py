@@ -1,4 +1,4 @@
-"""The page in a real browser: it draws, it reacts to every control, it fetches nothing, it fits a phone.
+"""The page in a real browser: it draws, reacts to every control, fetches nothing, and fits a phone.
 
 One page is opened for all tests; each sets what it needs. Clicks are made inside the page where there are many, since
 every step of a browser that is driven from outside costs a round trip.
@@ -44,31 +44,31 @@ def report(run: Simulated, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def open_page(browser: Browser, report: Path) -> Iterator[Page]:
-    """At the end nothing may have been fetched but the file, and nothing complained about."""
+    """The page; at the end nothing but the file may have been fetched, and nothing logged."""
     requests: list[str] = []
-    complaints: list[str] = []
+    errors: list[str] = []
     context = browser.new_context(viewport={"width": 1200, "height": 900}, color_scheme="light", offline=True)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text))
+    page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))
     page.goto(report.as_uri())
     yield page
     context.close()
-    assert complaints == []
+    assert errors == []
     assert requests == [report.as_uri()]
 
 
 @pytest.fixture
 def page(open_page: Page) -> Page:
-    """The page as a reader at a desk finds it."""
+    """The page in a desktop window."""
     open_page.set_viewport_size({"width": 1200, "height": 900})
     open_page.emulate_media(media="screen", color_scheme="light")
     return open_page
 
 
-def test_the_drawing_shows_use_phases_and_the_checked_policies_of_the_first_container(page: Page) -> None:
+def test_the_chart_shows_use_phases_and_the_checked_policies_of_the_first_container(page: Page) -> None:
     found = page.evaluate("""() => {
         const all = (query) => [...document.querySelectorAll(query)];
         return {
@@ -77,11 +77,11 @@ def test_the_drawing_shows_use_phases_and_the_checked_policies_of_the_first_cont
             checked: all('#lines input[value]:not(#bands)').filter((box) => box.checked).length,
             lines: all('#drawing path.alloc').length,
             bands: all('#drawing rect').length,
-            told: document.querySelector('#drawing svg').getAttribute('aria-label'),
+            label: document.querySelector('#drawing svg').getAttribute('aria-label'),
             why: all('#why h4').map((heading) => heading.textContent),
         };
     }""")
-    assert found["container"] == HOSTILE and "phasewise" in found["told"]
+    assert found["container"] == HOSTILE and "phasewise" in found["label"]
     assert (found["usage"], found["checked"], found["lines"]) == (2, 3, 6) and found["bands"] > 10
     assert found["why"] == ["phasewise", "histogram"]
 
@@ -96,26 +96,26 @@ def test_every_policy_checkbox_adds_and_removes_its_lines(page: Page) -> None:
     assert {checked for checked, _ in steps} == {True, False}
 
 
-def test_what_the_simulated_cluster_did_is_marked_below_the_charts_while_its_row_is_drawn(page: Page) -> None:
+def test_resizes_and_kills_are_marked_below_the_charts_while_their_policy_is_drawn(page: Page) -> None:
     found = page.evaluate("""() => {
         const count = () => ['asked', 'applied', 'deferred', 'killed'].map(
             (what) => document.querySelectorAll(`#drawing path.mark.${what}`).length);
         const labels = [...document.querySelectorAll('#lines label')];
         const box = labels.find((label) => label.textContent.includes('phasewise'));
-        const told = document.querySelector('#drawing path.mark.killed title').textContent;
+        const title = document.querySelector('#drawing path.mark.killed title').textContent;
         const drawn = count();
         box.click();
         const without = count();
         box.click();
-        return {drawn, without, told, legend: document.querySelectorAll('#mark-legend > span').length};
+        return {drawn, without, title, legend: document.querySelectorAll('#mark-legend > span').length};
     }""")
     asked, applied, deferred, killed = found["drawn"]
     assert asked == applied > 3 and (deferred, killed) == (0, 1)
     assert found["without"] == [0, 0, 0, 0] and found["legend"] == 4
-    assert found["told"].startswith("phasewise, ") and found["told"].endswith(": OOM-killed")
+    assert found["title"].startswith("phasewise, ") and found["title"].endswith(": OOM-killed")
 
 
-def test_the_shades_of_phases_can_be_switched_off_with_a_mouse_click(page: Page) -> None:
+def test_the_bands_of_phases_can_be_switched_off_with_a_mouse_click(page: Page) -> None:
     page.locator("#bands").click()
     assert page.locator("#drawing rect").count() == 0
     page.locator("#bands").click()
@@ -133,7 +133,7 @@ def test_choosing_another_container_draws_it_and_its_reasons(page: Page) -> None
         });
     }""")
     assert len(drawn) == 12 and len({line for _, _, line in drawn}) == 12
-    assert all(told.startswith(f"{name}: use") for name, told, _ in drawn)
+    assert all(label.startswith(f"{name}: use") for name, label, _ in drawn)
     page.locator("#which").select_option("0")
     assert str(page.locator("#drawing svg").get_attribute("aria-label")).startswith(HOSTILE)
 
@@ -167,13 +167,13 @@ def test_every_heading_sorts_both_ways(page: Page, table: str, columns: int) -> 
         table,
     )
     assert len(steps) == 2 * columns
-    for place, step in enumerate(steps):
-        down = place % 2 == 1
+    for number, step in enumerate(steps):
+        down = number % 2 == 1
         assert step["sorted"] == ("descending" if down else "ascending") and step["marked"] == 1
         if step["numeric"]:
             numbers = [float(value) for value in step["values"] if value]
             assert numbers == sorted(numbers, reverse=down)
-        assert sorted(step["values"]) == sorted(steps[place - place % 2]["values"])
+        assert sorted(step["values"]) == sorted(steps[number - number % 2]["values"])
 
 
 def test_a_heading_sorts_by_mouse_and_by_keyboard(page: Page) -> None:
@@ -186,7 +186,7 @@ def test_a_heading_sorts_by_mouse_and_by_keyboard(page: Page) -> None:
     assert page.locator("#policy-table tbody th").first.inner_text().startswith("static")
 
 
-def test_finding_and_filtering_leave_the_rows_asked_for(page: Page) -> None:
+def test_search_and_filter_show_only_matching_rows(page: Page) -> None:
     rows = page.locator("#container-table tbody tr:visible")
     page.locator("#find").fill("TRAIN-2")
     assert rows.count() == 3 and page.locator("#found").inner_text() == "3 of 16 shown"
@@ -200,7 +200,7 @@ def test_finding_and_filtering_leave_the_rows_asked_for(page: Page) -> None:
     assert rows.count() == 16
 
 
-def test_folded_parts_open_and_links_lead_to_sections_that_are_there(page: Page) -> None:
+def test_folded_sections_open_and_links_lead_to_existing_sections(page: Page) -> None:
     heights = page.evaluate("""() => [...document.querySelectorAll('details')].map((part) => {
         const folded = part.clientHeight;
         part.querySelector('summary').click();
@@ -224,7 +224,7 @@ def test_no_width_scrolls_sideways_and_the_colours_follow_the_scheme(page: Page,
     assert shade == ("rgb(20, 23, 26)" if scheme == "dark" else "rgb(255, 255, 255)")
 
 
-def test_no_words_of_a_scatter_are_cut_off(page: Page) -> None:
+def test_no_text_of_a_scatter_plot_is_cut_off(page: Page) -> None:
     boxes = page.evaluate("""() => [...document.querySelectorAll('.pair svg')].flatMap((svg) => {
         const frame = svg.getBoundingClientRect();
         return [...svg.querySelectorAll('text')].map((text) => {
@@ -235,13 +235,13 @@ def test_no_words_of_a_scatter_are_cut_off(page: Page) -> None:
     assert len(boxes) > 40 and min(min(box) for box in boxes) > -12
 
 
-def test_it_prints_dark_on_white_and_without_controls(page: Page) -> None:
+def test_the_page_prints_dark_on_white_and_without_controls(page: Page) -> None:
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not page.locator("#find").is_visible() and page.locator("#policy-table").is_visible()
 
 
-def test_without_scripts_the_results_are_still_there(browser: Browser, report: Path) -> None:
+def test_without_scripts_the_results_are_still_shown(browser: Browser, report: Path) -> None:
     context = browser.new_context(java_script_enabled=False, offline=True)
     context.set_default_timeout(PATIENCE_MS)
     plain = context.new_page()

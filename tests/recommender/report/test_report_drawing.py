@@ -1,4 +1,4 @@
-"""Geometry of the phase graph of the page, and the looks of policies and phases."""
+"""Layout of the phase graph of the page, and the looks of policies and phases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from recommender.report.graph_drawing import WIDTH, draw_graph
 from recommender.report.palette import _LOOKS, look_of, phase_colour
 
 
-def test_the_graph_of_a_usual_job_reads_from_left_to_right() -> None:
+def test_the_graph_of_a_typical_job_reads_from_left_to_right() -> None:
     graph: nx.DiGraph = nx.DiGraph()
     for source, target, count in (
         ("start", "2", 4), ("2", "0", 4), ("0", "1", 9), ("1", "0", 5), ("1", "end", 4), ("1 0", "0", 7),
@@ -26,7 +26,7 @@ def test_the_graph_of_a_usual_job_reads_from_left_to_right() -> None:
     assert back.label_y > drawing.nodes[0].y
 
 
-def test_rare_transitions_are_told_and_not_drawn() -> None:
+def test_rare_transitions_are_listed_but_not_drawn() -> None:
     graph: nx.DiGraph = nx.DiGraph()
     graph.add_edge(0, 1, count=99)
     graph.add_edge(0, 2, count=1)
@@ -34,11 +34,11 @@ def test_rare_transitions_are_told_and_not_drawn() -> None:
     assert len(drawing.transitions) == 2 and len(drawing.arrows) == 1
 
 
-def test_known_policies_differ_in_their_markers_and_strangers_in_their_looks() -> None:
+def test_known_policies_differ_in_their_markers_and_other_policies_in_their_looks() -> None:
     assert len({look.marker for look in _LOOKS.values()}) == len(_LOOKS)
-    strangers = ["mine", "histogram", "yours"]
-    assert look_of("mine", strangers) != look_of("yours", strangers)
-    assert look_of("histogram", strangers) == _LOOKS["histogram"]
+    others = ["mine", "histogram", "yours"]
+    assert look_of("mine", others) != look_of("yours", others)
+    assert look_of("histogram", others) == _LOOKS["histogram"]
 
 
 def _luminance(colour: str) -> float:
@@ -53,7 +53,7 @@ def _contrast(a: str, b: str) -> float:
 
 
 @pytest.mark.parametrize("policy", sorted(_LOOKS))
-def test_every_line_stands_out_from_both_grounds_and_from_every_phase(policy: str) -> None:
+def test_every_line_contrasts_with_both_backgrounds_and_every_phase(policy: str) -> None:
     look = _LOOKS[policy]
     assert _contrast(look.light, "#ffffff") >= 3 and _contrast(look.dark, "#14171a") >= 3
     for phase in range(10):

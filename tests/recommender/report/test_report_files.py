@@ -1,4 +1,4 @@
-"""JSON and CSV: exactly the contract, and the same numbers twice."""
+"""JSON and CSV reports: the documented keys, with the same numbers in both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 GIB_H = float(1 << 30) * 3600
 
 
-def test_the_json_of_a_worked_example_holds_the_contract_key_by_key() -> None:
+def test_the_json_of_a_worked_example_has_the_documented_keys_and_values() -> None:
     tally = Tally(
         samples=240, judged_s=3600, used=(3600, GIB_H), allocated=(7200, 3 * GIB_H), slack=(3600, 2 * GIB_H),
         shortage=(0, 0), violations=(12, 6), oom_events=2, resizes=6,
@@ -38,28 +38,28 @@ def test_the_json_of_a_worked_example_holds_the_contract_key_by_key() -> None:
     assert policy["resizes_per_container_hour"] == 6
 
 
-def test_the_page_of_commands_names_every_key_of_a_row_of_the_simulated_cluster() -> None:
-    played = ContainerReplay("a", None, {"phasewise": Tally()}, {"phasewise": RunTally(runs=1)})
-    report = orjson.loads(to_json(ReplayResult(15, 600, ("phasewise",), frozenset(), (played,), (), {})))
+def test_the_page_of_commands_names_every_key_of_a_policy_run_in_the_simulated_cluster() -> None:
+    replayed = ContainerReplay("a", None, {"phasewise": Tally()}, {"phasewise": RunTally(runs=1)})
+    report = orjson.loads(to_json(ReplayResult(15, 600, ("phasewise",), frozenset(), (replayed,), (), {})))
     page = (ROOT / "docs" / "reference" / "commands.md").read_text()
     keys = report["policies"]["phasewise"].keys()
     assert "kills" in keys
     assert [key for key in keys if f"`{key}`" not in page] == []
 
 
-def test_undefined_ratios_are_null_and_no_container_is_no_error() -> None:
+def test_undefined_ratios_are_null_and_a_report_without_containers_is_no_error() -> None:
     empty = ReplayResult(15, 600, ("static",), frozenset(), (), (("a", "too short"),), {})
     report = orjson.loads(to_json(empty))
     assert report["samples"] == 0 and report["policies"]["static"]["cpu"]["slack_ratio"] is None
     assert report["left_out"] == [{"container": "a", "reason": "too short"}]
 
 
-def test_the_file_holds_the_same_bytes(run: Simulated, tmp_path: Path) -> None:
+def test_the_file_is_the_json_unchanged(run: Simulated, tmp_path: Path) -> None:
     write_json(run.result, tmp_path / "r.json")
     assert (tmp_path / "r.json").read_bytes() == to_json(run.result)
 
 
-def test_a_dash_writes_to_standard_output_and_nothing_else_does(
+def test_a_dash_writes_only_the_json_to_standard_output(
     run: Simulated, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     write_json(run.result, "-")
@@ -75,11 +75,11 @@ def test_the_csv_has_a_row_per_container_and_policy_and_adds_up_to_the_json(run:
     assert tuple(rows[0]) == COLUMNS and rows[0]["container"] == HOSTILE
     report = orjson.loads(to_json(run.result))
     for name, policy in report["policies"].items():
-        mine = [row for row in rows if row["policy"] == name]
-        allocated = sum(float(row["cpu_allocated_core_hours"]) for row in mine)
+        of_policy = [row for row in rows if row["policy"] == name]
+        allocated = sum(float(row["cpu_allocated_core_hours"]) for row in of_policy)
         assert allocated == pytest.approx(policy["cpu"]["allocated_core_hours"])
-        assert sum(int(row["oom_events"]) for row in mine) == policy["memory"]["oom_events"]
-        assert {row["oracle"] for row in mine} == {str(int(policy["oracle"]))}
+        assert sum(int(row["oom_events"]) for row in of_policy) == policy["memory"]["oom_events"]
+        assert {row["oracle"] for row in of_policy} == {str(int(policy["oracle"]))}
 
 
 def test_an_undefined_ratio_is_an_empty_field(tmp_path: Path) -> None:

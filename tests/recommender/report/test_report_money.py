@@ -1,4 +1,4 @@
-"""Prices: every hour and every event paid for once."""
+"""Bills: each hour and each event is charged once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GIB_H = float(1 << 30) * 3600
 HOUR = Tally(samples=100, judged_s=3600, allocated=(2 * 3600, 3 * GIB_H), violations=(10, 4), oom_events=2)
 
 
-def test_a_worked_bill_of_two_core_hours_three_gib_hours_and_a_tenth_of_an_hour_in_violation() -> None:
+def test_the_bill_of_a_worked_example() -> None:
     bill = bill_of([(HOUR, None)], Prices(0.05, 0.01, violation_hour=20, oom_event=1.5))
     assert bill.reserved == pytest.approx(2 * 0.05 + 3 * 0.01)
     assert bill.violations == pytest.approx(0.10 * 20)
@@ -32,7 +32,7 @@ def test_without_an_oom_price_memory_violations_are_charged_by_the_hour() -> Non
     assert bill_of([(memory_only, None)], Prices(violation_hour=20)) == Bill(0, 10, 0)
 
 
-def test_a_moment_short_of_both_resources_is_charged_once() -> None:
+def test_a_sample_in_violation_of_both_resources_is_charged_once() -> None:
     both = Tally(samples=10, judged_s=3600, violations=(10, 10))
     assert bill_of([(both, None)], Prices(violation_hour=7)).violations == pytest.approx(7)
 
@@ -44,7 +44,7 @@ def test_containers_of_different_steps_are_charged_by_their_own_hours() -> None:
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.floats(0, 1e3), st.floats(0, 1e3))
-def test_the_charge_for_violations_never_exceeds_the_whole_time(
+def test_violations_are_never_charged_for_more_than_the_whole_time(
     cpu: int, memory: int, ooms: int, price: float, oom_price: float
 ) -> None:
     tally = Tally(samples=50, judged_s=7200, violations=(cpu, memory), oom_events=ooms)
@@ -52,11 +52,11 @@ def test_the_charge_for_violations_never_exceeds_the_whole_time(
         assert bill_of([(tally, None)], prices).violations <= 2 * price * (1 + 1e-9)
 
 
-def test_nothing_judged_costs_nothing() -> None:
+def test_a_tally_without_samples_costs_nothing() -> None:
     assert bill_of([(Tally(), None)], Prices(1, 1, 1, 1)) == Bill()
 
 
 @pytest.mark.parametrize("price", [-1.0, float("nan"), float("inf")])
-def test_a_price_that_is_none_is_refused_by_its_option(price: float) -> None:
+def test_an_invalid_price_is_refused_with_its_option_named(price: float) -> None:
     with pytest.raises(Misuse, match="--memory-price"):
         Prices(memory_gib_hour=price)

@@ -1,4 +1,4 @@
-"""The page as text: whole, self-contained, and safe whatever a container is called."""
+"""The HTML of the page: complete, self-contained, and safe against any container name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VOID = {"meta", "input", "link", "br"}
 
 
 class Reader(HTMLParser):
-    """Collects elements and complains about those left open."""
+    """Collects elements, and fails if one is closed out of order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def page(run: Simulated) -> str:
     return page_of(run)
 
 
-def test_it_opens_with_the_headline_and_names_date_and_version(page: str) -> None:
+def test_the_page_opens_with_the_headline_and_shows_date_and_version(page: str) -> None:
     heading = re.search(r"<h1>(.*?)</h1>", page)
     assert heading and heading[1].startswith("phasewise would have reserved 46\u00a0% less CPU")
     assert "2026-11-21 08:00 UTC" in page and "version 0.1.0" in page
@@ -82,7 +82,7 @@ def test_nothing_is_fetched_from_anywhere(page: str) -> None:
     assert set(re.findall(r"https?://[^\s\"'<]*", page)) <= {"http://www.w3.org/2000/svg"}
 
 
-def test_a_hostile_container_name_stays_text_in_the_page_and_in_its_data(page: str) -> None:
+def test_markup_in_a_container_name_is_escaped_in_the_page_and_in_its_data(page: str) -> None:
     reader = read(page)
     assert page.count("<script") == 2 and "<script>alert" not in page
     assert HOSTILE in "".join(reader.text)
@@ -91,13 +91,13 @@ def test_a_hostile_container_name_stays_text_in_the_page_and_in_its_data(page: s
     assert orjson.loads(data[1])["timelines"][0]["container"] == HOSTILE
 
 
-def test_embedded_json_reads_back_as_it_was() -> None:
+def test_embedded_json_parses_to_the_same_value() -> None:
     value = {"</script><!--": "\u2028&<>\u2029"}
     text = script_json(value)
     assert not set("<>&\u2028\u2029") & set(text) and orjson.loads(str(text)) == value
 
 
-def test_tables_have_headers_and_pictures_have_words(page: str) -> None:
+def test_table_headers_have_a_scope_and_charts_have_a_label(page: str) -> None:
     elements = read(page).elements
     assert all("scope" in attributes for tag, attributes in elements if tag == "th")
     for tag, attributes in elements:
@@ -105,20 +105,20 @@ def test_tables_have_headers_and_pictures_have_words(page: str) -> None:
             assert attributes.get("aria-label") or attributes.get("aria-hidden") == "true"
 
 
-def test_money_and_its_formula_appear_with_prices_only(run: Simulated, page: str) -> None:
+def test_money_and_its_formula_appear_only_with_prices(run: Simulated, page: str) -> None:
     priced = page_of(run, prices=Prices(0.04, 0.005, 1.0, 0.1))
     assert "Net saving" in priced and "net saving = cost of the baseline" in priced
     assert "0.04 per core-hour" in priced and "Net saving" not in page
 
 
-def test_what_was_left_out_and_what_is_not_shown_is_said(page: str) -> None:
+def test_containers_left_out_and_limits_of_the_report_are_stated(page: str) -> None:
     assert "3 containers could not be judged" in page and "fewer than 5 samples" in page
     for words in ("Contention.", "Real kills and restarts.", "flowcon was left out", "cross-fitted, 5 folds"):
         assert words in page
 
 
-def test_rows_of_the_simulated_cluster_are_told_from_policies_that_decide_by_cycle() -> None:
-    """What kills lose stands beside what is reserved, and savings are told net of it."""
+def test_policies_run_in_a_simulated_cluster_are_distinguished_from_decisions_by_cycle() -> None:
+    """What kills lose is shown next to what is reserved, and subtracted from savings."""
     tallies = {name: Tally(samples=10, judged_s=36_000, allocated=(36_000, 0)) for name in ("static", "phasewise")}
     tallies["histogram"] = tallies["static"]
     runs = {"static": RunTally(1), "phasewise": RunTally(1, 1, 1, lost=(9_000, 0))}
@@ -131,19 +131,19 @@ def test_rows_of_the_simulated_cluster_are_told_from_policies_that_decide_by_cyc
     assert "take effect at once" not in text
 
 
-def test_too_many_containers_are_capped_with_a_sentence_and_the_harmed_stay(
+def test_the_number_of_containers_is_capped_with_a_notice_and_the_most_harmed_stay(
     run: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_module, "MAX_CONTAINERS", 6)
     capped = page_of(run)
     assert "6 of 16 containers are shown" in capped
-    worst = max(run.result.containers, key=lambda c: c.tallies["phasewise"].oom_events)
+    most_harmed = max(run.result.containers, key=lambda c: c.tallies["phasewise"].oom_events)
     table = capped[capped.index('id="container-table"') : capped.index('id="timelines"')]
     assert table.count("<tr") == 7
-    assert worst.container.replace("<", "&lt;").replace(">", "&gt;").split("'")[0] in table
+    assert most_harmed.container.replace("<", "&lt;").replace(">", "&gt;").split("'")[0] in table
 
 
-def test_long_recordings_make_a_small_page() -> None:
+def test_the_page_of_long_recordings_stays_small() -> None:
     big = simulated_run(containers=3, samples=(9_000, 9_001))
     text = page_of(big)
     assert len(text) < 700_000
@@ -154,7 +154,7 @@ def test_long_recordings_make_a_small_page() -> None:
         assert max(v for v in line["v"] if v is not None) == pytest.approx(peak, rel=1e-3)
 
 
-def test_without_model_timelines_or_baseline_the_page_still_stands() -> None:
+def test_the_page_renders_without_model_timelines_or_baseline() -> None:
     tally = Tally(samples=10, judged_s=150, used=(1, 1), allocated=(2, 2), slack=(1, 1))
     bare = ReplayResult(0, 600, ("mine",), frozenset(), (ContainerReplay("a", None, {"mine": tally}),), (), {})
     text = render_page(bare, (), generated_at=WHEN, version="0")
@@ -176,7 +176,7 @@ def test_timelines_without_phases_or_reasons_are_drawn(run: Simulated) -> None:
     assert '"phases":[]' in text
 
 
-def test_explanations_become_words_with_units() -> None:
+def test_explanations_are_written_with_units() -> None:
     facts = {
         "rule": "quantile", "cpu_cores": 1.5, "memory_bytes": 3 * 2**30, "lead_s": 90.0, "q": np.float64(0.97312),
         "n": np.int64(4200),

@@ -1,4 +1,4 @@
-"""What the report says, whatever it looks like."""
+"""The contents of the report: headline, savings, ratios and rankings."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def tally(cores: float, gib: float, *, used: float = 1.0, violations: tuple[int,
 
 
 def test_the_headline_of_a_worked_example() -> None:
-    ours = tally(2, 3, violations=(4, 3), ooms=1)
-    summary = summarise(result_of({"static": [tally(4, 4)], "phasewise": [ours]}))
+    phasewise = tally(2, 3, violations=(4, 3), ooms=1)
+    summary = summarise(result_of({"static": [tally(4, 4)], "phasewise": [phasewise]}))
     assert headline(summary) == (
         "phasewise would have reserved 50 % less CPU and 25 % less memory than the declared requests, "
         "at 4.0 % / 3.0 % of samples in violation (CPU / memory) and 1 OOM kill."
     )
 
 
-def test_reserving_more_than_the_baseline_is_said_as_more() -> None:
+def test_reserving_more_than_the_baseline_is_reported_as_more() -> None:
     summary = summarise(result_of({"static": [tally(4, 4)], "phasewise": [tally(5, 3)]}))
     assert "25 % more CPU and 25 % less memory" in headline(summary)
 
@@ -66,13 +66,13 @@ def test_a_baseline_that_is_the_only_choice_is_not_compared_with_itself() -> Non
     assert summary.focus == "static" and summary.baseline is None
 
 
-def test_ratios_are_of_use_and_of_samples() -> None:
+def test_slack_is_relative_to_use_and_violations_to_samples() -> None:
     outcome = outcome_of(tally(3, 2, used=2, violations=(7, 0)))
     assert outcome.cpu.slack_ratio == pytest.approx(0.5) and outcome.memory.slack_ratio == pytest.approx(0)
     assert outcome.cpu.violation_ratio == 0.07 and outcome.resizes_per_hour == 0
 
 
-def test_a_container_that_used_and_lasted_nothing_has_no_ratios() -> None:
+def test_a_container_without_use_and_duration_has_no_ratios() -> None:
     outcome = outcome_of(Tally())
     assert (outcome.cpu.slack_ratio, outcome.cpu.violation_ratio, outcome.resizes_per_hour) == (None, None, None)
 
@@ -83,20 +83,20 @@ def test_net_saving_is_the_difference_of_the_two_bills() -> None:
     assert summary.row("phasewise").net_saving == pytest.approx(2 * 1 + 2 * 0.5 - 0.1 * 2 - 0.25)
 
 
-def test_savers_come_by_share_of_the_whole_and_with_prices_by_money() -> None:
+def test_savers_are_ranked_by_share_of_the_total_and_with_prices_by_money() -> None:
     policies = {"static": [tally(4, 100), tally(10, 10)], "phasewise": [tally(4, 90), tally(1, 10)]}
     assert [row.container for row in summarise(result_of(policies)).biggest_savers(5)] == ["c1", "c0"]
     by_money = summarise(result_of(policies), Prices(memory_gib_hour=1.0))
     assert [row.container for row in by_money.biggest_savers(5)] == ["c0"]
 
 
-def test_sufferers_come_by_oom_events_then_by_time_in_violation_and_the_unharmed_do_not_come() -> None:
-    ours = [tally(1, 1), tally(1, 1, violations=(9, 0)), tally(1, 1, ooms=1), tally(1, 1, violations=(3, 3))]
-    summary = summarise(result_of({"phasewise": ours}))
+def test_harmed_containers_are_ranked_by_oom_events_then_by_time_in_violation() -> None:
+    phasewise = [tally(1, 1), tally(1, 1, violations=(9, 0)), tally(1, 1, ooms=1), tally(1, 1, violations=(3, 3))]
+    summary = summarise(result_of({"phasewise": phasewise}))
     assert [row.container for row in summary.most_harmed(5)] == ["c2", "c1", "c3"]
 
 
-def test_the_table_reads_baseline_first_then_the_choices_then_ours_then_the_oracles(run: Simulated) -> None:
+def test_the_table_lists_the_baseline_other_policies_phasewise_and_then_oracles(run: Simulated) -> None:
     names = [row.name for row in summarise(run.result).policies]
     assert names[0] == "static" and names[5] == "phasewise" and set(names[6:]) == run.result.oracles
 

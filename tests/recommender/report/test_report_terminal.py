@@ -1,4 +1,4 @@
-"""The table: it fits, it says everything, and no container name can steer the terminal."""
+"""The table in the terminal: it fits, it is complete, and no container name can control the terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_cut(run: Simulated,
     assert text.replace("…/", "").count("…") == text.count("job-…") and "0.0%" in text
 
 
-def test_every_policy_has_its_line_and_oracles_and_ours_are_marked_without_colour(run: Simulated) -> None:
+def test_every_policy_has_a_line_and_oracles_and_phasewise_are_marked_without_colour(run: Simulated) -> None:
     lines = text_of(run.result).splitlines()
     for policy in run.result.policies:
         mark = " (oracle)" if policy in run.result.oracles else " (ours)" if policy == "phasewise" else ""
@@ -35,23 +35,23 @@ def test_every_policy_has_its_line_and_oracles_and_ours_are_marked_without_colou
     assert "\x1b" not in text_of(run.result)
 
 
-def test_with_colour_ours_is_bold_and_oracles_are_dim(run: Simulated) -> None:
+def test_with_colour_phasewise_is_bold_and_oracles_are_dim(run: Simulated) -> None:
     lines = text_of(run.result, colour=True).splitlines()
     assert any("phasewise (ours)" in line and "\x1b[1;32m" in line for line in lines)
     assert any("ground.truth (oracle)" in line and "\x1b[2m" in line for line in lines)
 
 
-def test_it_ends_with_what_was_left_out_what_to_know_and_where_files_went(run: Simulated) -> None:
+def test_the_table_ends_with_containers_left_out_notes_and_files_written(run: Simulated) -> None:
     text = text_of(run.result)
     assert "Left out: 3 containers (2 × fewer than 5 samples; 1 × no decision)." in text
     assert "Note: flowcon was left out" in text and text.rstrip().endswith("Wrote page: out.html")
 
 
-def test_money_appears_with_prices_only(run: Simulated) -> None:
+def test_money_appears_only_with_prices(run: Simulated) -> None:
     assert "net saving" in text_of(run.result, prices=Prices(0.04)) and "net saving" not in text_of(run.result)
 
 
-def test_without_a_judged_container_it_says_so() -> None:
+def test_without_a_judged_container_the_table_says_so() -> None:
     empty = ReplayResult(15, 600, ("static",), frozenset(), (), (("a", "too short"),), {})
     assert "No container could be judged." in text_of(empty) and "1 × too short" in text_of(empty)
 

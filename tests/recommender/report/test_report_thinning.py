@@ -1,4 +1,4 @@
-"""Thinned series draw like the whole ones."""
+"""Charts of downsampled series look like those of the full series."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_single_spike_among_a_hundred_thousand_samples_is_kept() -> None:
     assert {54_321, 77_777} <= set(kept.tolist()) and len(kept) <= 1500
 
 
-def test_of_moments_too_close_to_be_told_apart_the_first_is_kept() -> None:
+def test_only_the_first_event_of_a_bin_is_kept() -> None:
     times = np.array([1_000, 1_004, 1_009, 1_010, 1_099, 1_101])
     assert event_offsets_s(times, 1_000, 100, bins=10) == [0, 10, 99]
     assert event_offsets_s(times, 1_000, 100, bins=1000) == [0, 4, 9, 10, 99]
@@ -47,7 +47,7 @@ def test_a_gap_stays_a_gap() -> None:
 @given(
     arrays(np.float64, st.integers(1, 400), elements=st.one_of(st.just(NAN), st.floats(-1e6, 1e6))), st.integers(5, 60)
 )
-def test_thinning_keeps_order_ends_extremes_and_the_limit(values: FloatArray, limit: int) -> None:
+def test_downsampling_keeps_order_extremes_and_the_limit(values: FloatArray, limit: int) -> None:
     kept = downsampled_indices(values, limit)
     assert len(kept) <= limit and (np.diff(kept) > 0).all()
     present = values[~np.isnan(values)]
@@ -55,13 +55,13 @@ def test_thinning_keeps_order_ends_extremes_and_the_limit(values: FloatArray, li
         assert np.nanmin(values[kept]) == present.min() and np.nanmax(values[kept]) == present.max()
 
 
-def test_only_changes_of_an_allocation_are_drawn_and_all_of_them() -> None:
+def test_exactly_the_changes_of_an_allocation_are_drawn() -> None:
     allocation = np.array([[1, 1], [1, 1], [1, 2], [3, 2], [3, 2]], dtype=float)
     assert change_indices(np.arange(5), allocation, 10).tolist() == [0, 2, 3]
     assert change_indices(np.zeros(0, np.int64), np.zeros((0, 2)), 10).tolist() == []
 
 
-def test_too_many_changes_are_thinned_with_their_extremes_kept() -> None:
+def test_too_many_changes_are_downsampled_with_their_extremes_kept() -> None:
     allocation = np.random.default_rng(0).random((5000, 2))
     kept = change_indices(np.arange(5000), allocation, 200)
     assert len(kept) <= 200
@@ -73,14 +73,14 @@ def test_an_allocation_holds_from_its_decision_on_and_nothing_is_known_before() 
     assert held.tolist()[1:] == [[1, 2], [1, 2], [3, 4]] and np.isnan(held[0]).all()
 
 
-def test_violations_are_above_the_tolerance_and_neighbours_are_one_span() -> None:
+def test_violations_exceed_the_tolerance_and_adjacent_ones_are_one_span() -> None:
     used = np.array([1.05, 1.0, 1.06, 1.2, 1.0, NAN, 2.0])
     spans = violation_spans(np.arange(7) * 10, used, np.ones(7), bins=6)
     assert spans == [(20, 40), (60, 70)]
     assert violation_spans(np.arange(7), np.ones(7), np.ones(7), bins=6) == []
 
 
-def test_a_violation_before_any_allocation_is_none() -> None:
+def test_use_before_the_first_allocation_is_no_violation() -> None:
     assert violation_spans(np.arange(2), np.ones(2), np.array([NAN, 1.0]), bins=2) == []
 
 
@@ -88,6 +88,6 @@ def test_a_violation_before_any_allocation_is_none() -> None:
     ("labels", "runs"),
     [([0, 0, 1], [(0, 20, 0), (20, 20, 1)]), ([-1], [(0, 0, -1)]), ([], [])],
 )
-def test_labels_become_stretches(labels: list[int], runs: list[tuple[int, int, int]]) -> None:
+def test_labels_become_spans_of_phases(labels: list[int], runs: list[tuple[int, int, int]]) -> None:
     timestamps = 1000 + 10 * np.arange(len(labels), dtype=np.int64)
     assert phase_spans(timestamps, np.array(labels, dtype=np.int64)) == runs

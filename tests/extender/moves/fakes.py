@@ -1,4 +1,4 @@
-"""An API server that is played: Jobs with versions, the ledger with one, evictions; and it may die at any write."""
+"""A fake API server with Jobs, a ledger and evictions that can kill the controller at a write; and a fake reflector."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from recommender.cluster.errors import ApiError, Conflict
 Json = dict[str, Any]
 
 
-class Shown:
-    """A watch that shows objects as they were last put; `at_once` shows what is written without delay."""
+class FakeReflector:
+    """A watch that shows the objects as they are, or, while `behind`, as last read."""
 
     synced, problem = True, ""
     broken: Mapping[str, str] = {}
@@ -20,29 +20,29 @@ class Shown:
     def __init__(self, parse: Callable[[Mapping[str, Any]], Any], *objects: Json) -> None:
         self._parse, self.behind = parse, False
         self.objects = {each["metadata"]["name"]: each for each in objects}
-        self._seen, self._looks = self._read(), 0
+        self._last_read, self._reads = self._read(), 0
 
     def _read(self) -> dict[str, Any]:
         return {name: self._parse(each) for name, each in self.objects.items()}
 
     def snapshot(self) -> Mapping[str, Any]:
         if not self.behind:
-            self._seen = self._read()
-        return self._seen
+            self._last_read = self._read()
+        return self._last_read
 
     @property
     def version(self) -> int:
-        """Another one at each look: whoever keeps something by it looks again."""
-        self._looks += 1
-        return self._looks
+        """A new one at every read, so that nothing is cached."""
+        self._reads += 1
+        return self._reads
 
 
-class PlayedApi:
-    """Fails where it was told to, by the first word of what is written: reserve, jobs, evict, events, phaseprofiles."""
+class FakeApi:
+    """Logs writes by kind (reserve, jobs, evict, events, phaseprofiles), and fails those in `fails`."""
 
     def __init__(self) -> None:
         self.ledger: Mapping[str, Any] = {"metadata": {"name": CONFIG_MAP, "resourceVersion": "1"}}
-        self.jobs: Shown | None = None
+        self.jobs: FakeReflector | None = None
         self.evicted: list[str] = []
         self.events: list[Mapping[str, Any]] = []
         self.patched: list[tuple[str, Mapping[str, Any]]] = []
@@ -50,30 +50,30 @@ class PlayedApi:
         self.writes_left = 1 << 20
         self.log: list[str] = []
 
-    def _written(self, what: str) -> None:
-        """One write; `Died` once there were as many as it lives for."""
+    def _record_write(self, kind: str) -> None:
+        """Log a write; `Killed` once no `writes_left`."""
         if self.writes_left == 0:
-            raise Died
+            raise Killed
         self.writes_left -= 1
-        if failures := self.fails.get(what):
+        if failures := self.fails.get(kind):
             raise failures.pop(0)
-        self.log.append(what)
+        self.log.append(kind)
 
     def get(self, path: str) -> Mapping[str, Any]:
         assert path.endswith(CONFIG_MAP)
         return self.ledger
 
     def replace(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        self._written("reserve")
-        was = self.ledger["metadata"]["resourceVersion"]
-        if body["metadata"]["resourceVersion"] != was:
+        self._record_write("reserve")
+        version = self.ledger["metadata"]["resourceVersion"]
+        if body["metadata"]["resourceVersion"] != version:
             raise Conflict("another wrote meanwhile")
-        self.ledger = {**body, "metadata": {**body["metadata"], "resourceVersion": was + "1"}}
+        self.ledger = {**body, "metadata": {**body["metadata"], "resourceVersion": version + "1"}}
         return self.ledger
 
     def patch(self, path: str, body: Mapping[str, Any], *, metadata_only: bool = False) -> Json:
         kind, name = path.split("/")[-2:]
-        self._written(kind)
+        self._record_write(kind)
         self.patched.append((f"{kind}/{name}", body))
         if kind != "jobs":
             return {}
@@ -83,26 +83,26 @@ class PlayedApi:
             raise Conflict("it changed meanwhile")
         version = str(int(job["metadata"]["resourceVersion"]) + 1)
         annotations = {**job["metadata"].get("annotations", {}), **body["metadata"]["annotations"]}
-        made = {**job, "metadata": {**job["metadata"], "annotations": annotations, "resourceVersion": version}}
-        self.jobs.objects[name] = made
-        return made
+        changed = {**job, "metadata": {**job["metadata"], "annotations": annotations, "resourceVersion": version}}
+        self.jobs.objects[name] = changed
+        return changed
 
     def evict(self, pod: str, uid: str) -> None:
-        self._written("evict")
+        self._record_write("evict")
         name = pod.rpartition("/")[2]
         assert uid == f"uid-{name}"
         self.evicted.append(name)
 
     def create(self, path: str, body: Mapping[str, Any]) -> None:
         assert path == "/api/v1/namespaces/team/events"
-        self._written("events")
+        self._record_write("events")
         self.events.append(body)
 
     @property
     def reserved(self) -> Mapping[str, str]:
-        """Pod UID -> node, as it stands in the ledger."""
+        """Pod UID -> node, as in the ledger."""
         return {uid: node for each in read_reservations(self.ledger) for uid, node in each.nodes.items()}
 
 
-class Died(BaseException):
+class Killed(BaseException):
     """The controller was killed before this write."""
