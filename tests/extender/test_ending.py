@@ -12,7 +12,7 @@ import pytest
 
 from local_cluster.waiting import wait_until
 from placement_bench.worlds import node_json
-from tests.fakes.served_commands import kubeconfig, played
+from tests.fakes.served_commands import fake_api, kubeconfig
 
 
 @pytest.mark.long
@@ -20,7 +20,7 @@ from tests.fakes.served_commands import kubeconfig, played
 def test_told_to_end_it_ends_though_connections_are_open(command: tuple[str, ...], tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = ("127.0.0.1", int(free.getsockname()[1]))
-    with played(nodes=[node_json("a")]) as api, socket.socket() as silent:
+    with fake_api(nodes=[node_json("a")]) as api, socket.socket() as silent:
         options = ["--kubeconfig", str(kubeconfig(tmp_path, here=api)), "--address", "{}:{}".format(*address)]
         process = subprocess.Popen([sys.executable, "-m", "extender", *command, *options])
         try:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from extender.cli.main import cli
 from placement_bench.worlds import Json, class_json, node_json, pod_json, profile_json
 from recommender.cli.common import run
-from tests.fakes.served_commands import kubeconfig, played
+from tests.fakes.served_commands import fake_api, kubeconfig
 
 EARLY, LATE = [6.0] * 12 + [1.0] * 12, [1.0] * 12 + [6.0] * 12
 
@@ -57,12 +57,12 @@ def test_what_is_told_is_of_the_dump_of_so_many_nodes_and_in_words_or_json(dump:
 @pytest.mark.option("phasewise extender explain", "--kubeconfig", "--context")
 def test_which_api_server_is_asked_without_a_dump(tmp_path: Path) -> None:
     asked = {"Pod": pod_json("new"), "NodeNames": ["one", "two"]}
-    with played(nodes=[node_json("one")]) as one, played(nodes=[node_json("two")]) as two:
+    with fake_api(nodes=[node_json("one")]) as one, fake_api(nodes=[node_json("two")]) as two:
         file = kubeconfig(tmp_path, one=one, two=two)
         explain(tmp_path, asked, "--kubeconfig", file)
-        assert one.asked and not two.asked
+        assert one.requests and not two.requests
         explain(tmp_path, asked, "--kubeconfig", file, "--context", "two")
-        assert two.asked
+        assert two.requests
 
 
 def test_it_says_of_each_node_how_it_scores_and_why(dump: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import urllib3
 from extender.web.server import Server
 from local_cluster.waiting import wait_until
 from placement_bench.worlds import node_json, pod_json
-from tests.fakes.served_commands import kubeconfig, played, run_until
+from tests.fakes.served_commands import fake_api, kubeconfig, run_until
 
 
 def stamped(raw: dict[str, Any], seconds_ago: float) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def test_an_object_that_cannot_be_read_spoils_nothing_else_and_what_is_not_known
                 seen[name] = answer.status, answer.json()
             seen["page"] = pool.request("GET", f"{url}/metrics").data.decode()
 
-    with played(nodes=nodes, pods=pods) as api:
+    with fake_api(nodes=nodes, pods=pods) as api:
         run_until(monkeypatch, probe, "extender", "serve", "--address", "127.0.0.1:0", "--kubeconfig",
                   kubeconfig(tmp_path, here=api))  # fmt: skip
     assert seen["good"][0] == 200

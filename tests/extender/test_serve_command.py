@@ -14,7 +14,7 @@ from extender.web.server import Server
 from local_cluster.waiting import wait_until
 from placement_bench.worlds import node_json
 from recommender.cli.common import run
-from tests.fakes.served_commands import kubeconfig, played, run_until
+from tests.fakes.served_commands import fake_api, kubeconfig, run_until
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,6 @@ def test_the_json_of_a_large_pod_does_not_pause_a_call_again_and_again_for_garba
         orjson.loads(large)
         assert sum(generation["collections"] for generation in gc.get_stats()) - before < 10
 
-    with played(nodes=[node_json("a")]) as api:
+    with fake_api(nodes=[node_json("a")]) as api:
         given = ("--address", "127.0.0.1:0", "--kubeconfig", kubeconfig(tmp_path, here=api))
         run_until(monkeypatch, collections, "extender", "serve", *given)

@@ -8,16 +8,18 @@ import pytest
 
 from recommender.cli.common import run
 from recommender.cli.main import cli
-from tests.fakes.command_line import Ended
+from tests.fakes.command_line import CommandResult
 
 
 @pytest.fixture
-def phasewise(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ended]]:
+def phasewise(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., CommandResult]]:
     monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)  # a handler outlives the test
 
-    def call(*arguments: object) -> Ended:
+    def call(*arguments: object) -> CommandResult:
         capsys.readouterr()
         code = run(cli, [str(a) for a in arguments])
-        return Ended(code, *capsys.readouterr())
+        return CommandResult(code, *capsys.readouterr())
 
     yield call

@@ -16,7 +16,7 @@ from extender.web.server import Server
 from placement_bench.worlds import node_json, pod_json
 from scheduler_bench.slow import FIRST_BYTES, KINDS, slow_clients
 from tests.extender.gangs.herds import pod_json as member_json
-from tests.fakes.served_commands import PlayedApi, kubeconfig, played, run_until
+from tests.fakes.served_commands import FakeApi, fake_api, kubeconfig, run_until
 
 COUNT = 100
 """Of each kind: far more than the threads that any server has."""
@@ -85,7 +85,7 @@ def test_every_call_is_answered_in_spite_of_hundreds_of_slow_clients(
                         assert call(fresh) == 200
                 assert time.monotonic() - began_s < WITHIN_S
 
-    api: PlayedApi
-    with played(nodes=[node_json("a"), node_json("b")]) as api:
+    api: FakeApi
+    with fake_api(nodes=[node_json("a"), node_json("b")]) as api:
         arguments = (*command, "--address", "127.0.0.1:0", "--kubeconfig", kubeconfig(tmp_path, here=api))
         run_until(monkeypatch, probe, *arguments)

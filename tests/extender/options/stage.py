@@ -15,7 +15,7 @@ import urllib3
 from extender.cli import controller, serve, web, webhook
 from extender.web.server import Server
 from local_cluster.waiting import wait_until
-from tests.fakes.served_commands import PlayedApi, kubeconfig, played, run_until
+from tests.fakes.served_commands import FakeApi, fake_api, kubeconfig, run_until
 
 COMMANDS = {
     "serve": (serve.command, ("extender", "serve")),
@@ -37,10 +37,10 @@ class Stage:
         self.name, self.folder, self._monkeypatch = name, folder, monkeypatch
         self.authority = trustme.CA()
 
-    def run(self, probe: Callable[[Server, PlayedApi], Any], *options: str | Path, **objects: Any) -> Any:
+    def run(self, probe: Callable[[Server, FakeApi], Any], *options: str | Path, **objects: Any) -> Any:
         """What the probe found; the API server has these objects."""
         found: list[Any] = []
-        with played(**objects) as api:
+        with fake_api(**objects) as api:
             given = ["--kubeconfig", kubeconfig(self.folder, here=api)] if "--kubeconfig" not in options else []
             address = ["--address", "127.0.0.1:0"] if "--address" not in options else []
             command = (*COMMANDS[self.name][1], *given, *address, *options)
@@ -68,31 +68,31 @@ class Stage:
             return 0
 
 
-def asked(method: str, part: str) -> Callable[[Server, PlayedApi], bool]:
+def asked(method: str, part: str) -> Callable[[Server, FakeApi], bool]:
     """Wait until the API server is asked for something."""
     return lambda _, api: wait_until(
-        lambda: api.was_asked(method, part), f"{method} {part}", timeout_s=LATE_S, every_s=0.02
+        lambda: api.has_request(method, part), f"{method} {part}", timeout_s=LATE_S, every_s=0.02
     )
 
 
-def soon_asked(method: str, part: str) -> Callable[[Server, PlayedApi], bool]:
+def soon_asked(method: str, part: str) -> Callable[[Server, FakeApi], bool]:
     """Whether it is asked for something that would be among the first."""
 
-    def probe(_: Server, api: PlayedApi) -> bool:
+    def probe(_: Server, api: FakeApi) -> bool:
         time.sleep(SOON_S)
-        return api.was_asked(method, part)
+        return api.has_request(method, part)
 
     return probe
 
 
 def which_server(stage: Stage, *more: str) -> tuple[bool, bool]:
     """Whether the first API server of a kubeconfig of two was asked, and the second."""
-    with played() as one, played() as two:
+    with fake_api() as one, fake_api() as two:
         file = kubeconfig(stage.folder, one=one, two=two)
 
-        def probe(_: Server, __: PlayedApi) -> tuple[bool, bool]:
-            wait_until(lambda: one.asked or two.asked, "somebody to be asked", every_s=0.02)
-            return bool(one.asked), bool(two.asked)
+        def probe(_: Server, __: FakeApi) -> tuple[bool, bool]:
+            wait_until(lambda: one.requests or two.requests, "somebody to be asked", every_s=0.02)
+            return bool(one.requests), bool(two.requests)
 
         found: tuple[bool, bool] = stage.run(probe, "--kubeconfig", file, *more)
     return found

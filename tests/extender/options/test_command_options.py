@@ -37,10 +37,10 @@ from placement_bench.worlds import pod_json as worlds_pod
 from recommender.cli.common import run
 from recommender.contention.phasewise import MoveOptions
 from tests.extender.dashboard import scenes
-from tests.extender.gangs.herds import NOON_S, decided, gang, node, pod_json, said
+from tests.extender.gangs.herds import NOON_S, decided, gang, messages, node, pod_json
 from tests.extender.options.every_scoring_option import scores
 from tests.extender.options.stage import COMMANDS, LATE_S, SOON_S, Stage, asked, soon_asked, which_server
-from tests.fakes.served_commands import PlayedApi
+from tests.fakes.served_commands import FakeApi
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def client_authority(stage: Stage) -> None:
     options = ("--tls-certificate", chain, "--tls-key", key)
     assert stage.run(lambda server, _: stage.get(server, tls=True), *options) == 200
 
-    def both(server: Server, _: PlayedApi) -> tuple[int, int]:
+    def both(server: Server, _: FakeApi) -> tuple[int, int]:
         return stage.get(server, tls=True), stage.get(server, tls=True, client="scheduler")
 
     assert stage.run(both, *options, "--client-authority", trusted) == (0, 200)
@@ -107,7 +107,7 @@ def client_authority(stage: Stage) -> None:
 
 def request_s(stage: Stage) -> None:
     def hangs_up(within_s: float, *options: str) -> bool:
-        def probe(server: Server, _: PlayedApi) -> bool:
+        def probe(server: Server, _: FakeApi) -> bool:
             with socket.create_connection(("127.0.0.1", server.port), timeout=within_s) as connection:
                 connection.sendall(b"POST /filter HTTP/1.1\r\n")
                 with contextlib.suppress(TimeoutError, ConnectionResetError):
@@ -121,7 +121,7 @@ def request_s(stage: Stage) -> None:
 
 
 def max_body_mib(stage: Stage) -> None:
-    def posted(server: Server, _: PlayedApi) -> int:
+    def posted(server: Server, _: FakeApi) -> int:
         with urllib3.PoolManager() as pool:
             url = f"http://127.0.0.1:{server.port}/filter"
             return pool.request("POST", url, body=b" " * (3 << 20), retries=False).status
@@ -161,7 +161,7 @@ def bind_within_s(stage: Stage) -> None:
 
     assert [goes(after_s) for after_s in (400.0, 700.0)] == [False, True]
     incomplete = gang("short", 3)[:2]
-    notes = said(decided(incomplete, others, 15.0, incomplete_s=patience.incomplete_s))
+    notes = messages(decided(incomplete, others, 15.0, incomplete_s=patience.incomplete_s))
     assert notes["short"].startswith(INCOMPLETE), "after ten seconds, whatever --bind-within says"
 
 
@@ -257,9 +257,9 @@ def is_faster(stage: Stage, than_qps: float, *options: str) -> bool:
     """Whether the first four requests come sooner than so many a second could."""
     began_s = time.monotonic()
 
-    def probe(_: Server, api: PlayedApi) -> bool:
-        wait_until(lambda: len(api.asked) >= 4, "four requests", every_s=0.02)
-        return len(api.asked) > 1 + than_qps * (time.monotonic() - began_s)
+    def probe(_: Server, api: FakeApi) -> bool:
+        wait_until(lambda: len(api.requests) >= 4, "four requests", every_s=0.02)
+        return len(api.requests) > 1 + than_qps * (time.monotonic() - began_s)
 
     return bool(stage.run(probe, *options))
 
@@ -280,7 +280,7 @@ def burst(stage: Stage) -> None:
 def names(stage: Stage) -> None:
     """They stand in the certificate that it shows."""
 
-    def shown(server: Server, _: PlayedApi) -> str:
+    def shown(server: Server, _: FakeApi) -> str:
         return ssl.get_server_certificate(("127.0.0.1", server.port))
 
     def hosts(*options: str) -> set[str]:
@@ -311,7 +311,7 @@ def trusting_anybody() -> ssl.SSLContext:
 
 
 def scheduler(stage: Stage) -> None:
-    def patched(server: Server, _: PlayedApi) -> bytes:
+    def patched(server: Server, _: FakeApi) -> bytes:
         pod = pod_json("p", gang="g", size=2, gates=[GATE])
         pod["spec"]["schedulerName"] = "default-scheduler"
         review = {"request": {"uid": "1", "operation": "CREATE", "object": pod}}
@@ -327,7 +327,7 @@ def scheduler(stage: Stage) -> None:
 # -- of the pages ------------------------------------------------------------------------------------------------------
 
 
-def first_page(server: Server, _: PlayedApi) -> urllib3.BaseHTTPResponse:
+def first_page(server: Server, _: FakeApi) -> urllib3.BaseHTTPResponse:
     """What is answered once there is something to show."""
     with urllib3.PoolManager() as pool:
         url = f"http://127.0.0.1:{server.port}"
@@ -352,13 +352,13 @@ def name(stage: Stage) -> None:
 
 
 def look_period_s(stage: Stage) -> None:
-    def looks(api: PlayedApi) -> int:
-        return sum("/metrics.k8s.io/" in path for _, path in api.asked)
+    def looks(api: FakeApi) -> int:
+        return sum("/metrics.k8s.io/" in path for _, path in api.requests)
 
-    def several(_: Server, api: PlayedApi) -> bool:
+    def several(_: Server, api: FakeApi) -> bool:
         return wait_until(lambda: looks(api) > 5, "looks", timeout_s=LATE_S, every_s=0.02)
 
-    def soon(_: Server, api: PlayedApi) -> int:
+    def soon(_: Server, api: FakeApi) -> int:
         time.sleep(SOON_S)
         return looks(api)
 

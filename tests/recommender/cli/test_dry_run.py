@@ -14,14 +14,14 @@ import pytest
 from recommender import model as models
 from recommender.policies.registry import REGISTRY
 from recommender.simulate.rows import ROWS
-from tests.fakes.command_line import Ended
+from tests.fakes.command_line import CommandResult
 from tests.fakes.staged_jobs import simulated
 
-Phasewise = Callable[..., Ended]
+Phasewise = Callable[..., CommandResult]
 CYCLE = ("--cycle-samples", "10")
 
 
-def figures(ended: Ended) -> dict:
+def figures(ended: CommandResult) -> dict:
     assert ended.code == 0, ended.err
     return orjson.loads(ended.out)
 

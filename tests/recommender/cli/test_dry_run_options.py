@@ -13,9 +13,9 @@ import pytest
 
 from recommender.model import load
 from recommender.training import CrossFit
-from tests.fakes.command_line import Ended
+from tests.fakes.command_line import CommandResult
 
-Phasewise = Callable[..., Ended]
+Phasewise = Callable[..., CommandResult]
 
 RUNS, SAMPLES = 4, 45
 CLUSTER_OPTIONS = {

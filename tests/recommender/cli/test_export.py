@@ -22,10 +22,10 @@ import pytest
 from local_cluster.played_http import Asked, Played, Reply, played
 from recommender.sources import export as exporting
 from recommender.sources.files import open_source
-from tests.fakes.command_line import Ended
-from tests.fakes.prometheus import START_S, SmallCluster, cores, failure, held_bytes
+from tests.fakes.command_line import CommandResult
+from tests.fakes.prometheus import START_S, SmallCluster, cores, failure, memory_at
 
-Phasewise = Callable[..., Ended]
+Phasewise = Callable[..., CommandResult]
 
 HOURS = 20
 END_S = START_S + HOURS * 3600
@@ -57,7 +57,7 @@ def read(file: Path) -> pd.DataFrame:
 
 def expected() -> pd.DataFrame:
     rows = [
-        (at, namespace, pod, "main", cores(number, at), held_bytes(number, at), 4.0 + number, 1e9, f"node-{number % 2}")
+        (at, namespace, pod, "main", cores(number, at), memory_at(number, at), 4.0 + number, 1e9, f"node-{number % 2}")
         for at in range(-(-START_S // 60) * 60, END_S + 1, 60)
         for number, ((namespace, pod), (first, last)) in enumerate(sorted(CLUSTER.lives.items()))
         if first <= at <= last
@@ -93,7 +93,7 @@ def test_an_exported_file_can_be_opened_as_a_source(phasewise: Phasewise, server
         assert list(series) == ["dev/notebook/main", "ml/train-1/main", "ml/train-2/main"]
         one = series["ml/train-1/main"]
         assert (one.step_s, one.node) == (60, "node-1")
-        np.testing.assert_array_equal(one.usage, [[cores(1, at), held_bytes(1, at)] for at in one.timestamps])
+        np.testing.assert_array_equal(one.usage, [[cores(1, at), memory_at(1, at)] for at in one.timestamps])
 
 
 def test_dry_run_accepts_an_exported_file(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_damaged_part_is_fetched_again(phasewise: Phasewise, tmp_path: Path) -
 
 def test_a_second_export_to_the_same_file_is_refused(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
-    second: list[Ended] = []
+    second: list[CommandResult] = []
 
     def answer(request: Asked) -> Reply:
         if "rate(" in request.query and not second:

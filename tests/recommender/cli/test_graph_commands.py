@@ -16,9 +16,9 @@ from recommender.phases.graph import PhaseGraph
 from recommender.phases.graph_answers import GraphPredictor
 from recommender.phases.runs import runs_of
 from recommender.sources.sequences import read_sequences
-from tests.fakes.command_line import Ended
+from tests.fakes.command_line import CommandResult
 
-Phasewise = Callable[..., Ended]
+Phasewise = Callable[..., CommandResult]
 
 DLAAS = Path(__file__).parents[2] / "data" / "ai4dl" / "dlaas_phase_sequences.parquet"
 

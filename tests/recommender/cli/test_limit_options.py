@@ -15,7 +15,7 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.options import Options
 from recommender.live.round import Recommender
 from recommender.policies.constraints import SharedLimits
-from tests.fakes.records import GIB, MODEL, Records, a_pod, a_vpa, rounds
+from tests.fakes.records import GIB, MODEL, FakeView, a_pod, a_vpa, rounds
 
 LIMITS = {
     "--container-recommendation-max-allowed-cpu": "100m",
@@ -41,7 +41,7 @@ def limits(*arguments: str) -> SharedLimits:
 
 def published(*arguments: str) -> dict[str, Any]:
     """The published target of a job that is OOM-killed once."""
-    cluster = Records()
+    cluster = FakeView()
     cluster.raw["job"] = a_vpa()
     annotations = {"vpa-post-processor.kubernetes.io/main_integerCPU": "true"}
     cluster.raw["job"]["metadata"]["annotations"] = annotations

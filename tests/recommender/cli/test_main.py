@@ -16,9 +16,9 @@ from recommender import __version__
 from recommender.cli.common import run
 from recommender.cli.main import COMMANDS, cli
 from recommender.errors import BadInput
-from tests.fakes.command_line import Ended
+from tests.fakes.command_line import CommandResult
 
-Phasewise = Callable[..., Ended]
+Phasewise = Callable[..., CommandResult]
 
 
 def test_without_arguments_it_shows_help(phasewise: Phasewise) -> None:

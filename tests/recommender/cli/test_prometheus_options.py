@@ -17,11 +17,11 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.errors import Misuse, PhasewiseError
 from recommender.live.view.view import SelectedPods
-from tests.fakes.command_line import Ended
+from tests.fakes.command_line import CommandResult
 from tests.fakes.prometheus import START_S, SmallCluster, success
 from tests.fakes.records import a_pod, a_vpa
 
-Phasewise = Callable[..., Ended]
+Phasewise = Callable[..., CommandResult]
 Send = Callable[..., list[Asked]]
 
 CONTAINERS = SmallCluster({("ns", "train-1"): (0.0, 1e12)})

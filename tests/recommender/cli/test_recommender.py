@@ -20,9 +20,9 @@ from recommender.errors import Misuse
 from recommender.live.service import Timing
 from recommender.live.view.scope import Shard
 from recommender.policies.constraints import SharedLimits
-from tests.fakes.command_line import Ended
+from tests.fakes.command_line import CommandResult
 
-Phasewise = Callable[..., Ended]
+Phasewise = Callable[..., CommandResult]
 
 OPTIONS = [option for option in command.params if isinstance(option, click.Option)]
 

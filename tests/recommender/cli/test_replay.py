@@ -18,10 +18,10 @@ from recommender.engine.entries import Start
 from recommender.engine.journal import Journal
 from recommender.engine.options import Options
 from recommender.engine.recording import Recorder
-from tests.fakes.command_line import Ended
-from tests.fakes.records import GIB, Records, a_pod, a_vpa, recommender, rounds
+from tests.fakes.command_line import CommandResult
+from tests.fakes.records import GIB, FakeView, a_pod, a_vpa, recommender, rounds
 
-Phasewise = Callable[..., Ended]
+Phasewise = Callable[..., CommandResult]
 
 STEPS, KILLED_AT = 60, 1_000_040
 
@@ -29,7 +29,7 @@ STEPS, KILLED_AT = 60, 1_000_040
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A minute of one container that is OOM-killed after 40 seconds."""
-    file, cluster = tmp_path_factory.mktemp("record") / "minute.rec", Records()
+    file, cluster = tmp_path_factory.mktemp("record") / "minute.rec", FakeView()
     cluster.raw["job"], cluster.pods["job"] = a_vpa(), [a_pod("job-1")]
     recorder = Recorder(Journal(file, 2**30))
     live = recommender(cluster, recorder=recorder)

@@ -29,19 +29,19 @@ from recommender.live.health import _Server
 from recommender.live.service import Service
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, RunMemory
-from tests.fakes.command_line import Ended
+from tests.fakes.command_line import CommandResult
 from tests.fakes.records import a_vpa
-from tests.fakes.served_commands import PlayedApi, kubeconfig, played
+from tests.fakes.served_commands import FakeApi, fake_api, kubeconfig
 
 Json = dict[str, Any]
-Phasewise = Callable[..., Ended]
+Phasewise = Callable[..., CommandResult]
 
 
 @dataclass
 class Running:
     """A running recommender, and its API server."""
 
-    api: PlayedApi
+    api: FakeApi
     service: Service
     endpoints: ThreadingHTTPServer
     election: LeaderElection | None
@@ -72,7 +72,7 @@ class Running:
 
     def count(self, method: str, part: str) -> int:
         """The number of requests with this method and this part of the path."""
-        return sum(asked == method and part in path for asked, path in self.api.asked)
+        return sum(asked == method and part in path for asked, path in self.api.requests)
 
     def wait_for(self, method: str, part: str, times: int = 1) -> bool:
         """Wait for that many of these requests."""
@@ -112,7 +112,7 @@ class LiveCommand:
             endpoints.shutdown()
             endpoints.server_close()
 
-        with played(**(a_cluster() | objects)) as api, self.monkeypatch.context() as patch:
+        with fake_api(**(a_cluster() | objects)) as api, self.monkeypatch.context() as patch:
             patch.setattr("recommender.cli.recommender.run_until_stopped", observe)
             patch.setattr("recommender.cli.recommender.warm_up", lambda *_: None)  # a round loads what it needs
             patch.setattr(_Server, "serve_forever", partialmethod(_Server.serve_forever, poll_interval=0.02))
@@ -224,7 +224,7 @@ def test_update_worker_count_limits_concurrent_status_writes(live: LiveCommand) 
 
     def concurrent_writes(running: Running) -> int:
         running.wait_for("PATCH", "/verticalpodautoscalers/", times=len(vpas))
-        return running.api.most_writes
+        return running.api.max_concurrent_writes
 
     assert live.run(concurrent_writes, "--update-worker-count", "1", verticalpodautoscalers=vpas) == 1
     assert live.run(concurrent_writes, "--update-worker-count", "12", verticalpodautoscalers=vpas) > 1
@@ -249,13 +249,13 @@ def test_profile_ttl_removes_old_classes(live: LiveCommand) -> None:
 
 @pytest.mark.option("phasewise recommender", "--kubeconfig", "--context")
 def test_kubeconfig_and_context_choose_the_api_server(live: LiveCommand) -> None:
-    with played(**a_cluster()) as one, played(**a_cluster()) as two:
+    with fake_api(**a_cluster()) as one, fake_api(**a_cluster()) as two:
         file = kubeconfig(live.folder, one=one, two=two)
         live.run(lambda running: running.rounds(1), "--kubeconfig", file)
-        assert one.asked and not two.asked
-        one.asked.clear()
+        assert one.requests and not two.requests
+        one.requests.clear()
         live.run(lambda running: running.rounds(1), "--kubeconfig", file, "--context", "two")
-        assert two.asked and not one.asked
+        assert two.requests and not one.requests
 
 
 @pytest.mark.option("phasewise recommender", "--kube-api-qps", "--kube-api-burst")
@@ -268,7 +268,7 @@ def test_qps_and_burst_limit_the_request_rate(live: LiveCommand) -> None:
 
         def probe(running: Running) -> bool:
             running.wait_for("PATCH", "/verticalpodautoscalers/", times=len(vpas))
-            sent = len(running.api.asked)
+            sent = len(running.api.requests)
             return sent > 1 + than_qps * (time.monotonic() - began_s)
 
         options = ("--kube-api-qps", qps, "--kube-api-burst", burst)

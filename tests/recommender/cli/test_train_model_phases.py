@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from recommender import model as models
-from tests.fakes.command_line import Ended
+from tests.fakes.command_line import CommandResult
 from tests.fakes.staged_jobs import MODEL_OPTIONS, simulated
 
-Phasewise = Callable[..., Ended]
+Phasewise = Callable[..., CommandResult]
 
 AI4DL = Path(__file__).parents[2] / "data" / "ai4dl"
 AI4DL_FEATURES = (

@@ -12,11 +12,11 @@ import pytest
 
 from recommender.records import UsageSeries
 from recommender.training import TrainingOptions
-from tests.fakes.command_line import Ended
-from tests.fakes.served_commands import PlayedApi, kubeconfig, played
+from tests.fakes.command_line import CommandResult
+from tests.fakes.served_commands import FakeApi, fake_api, kubeconfig
 from tests.fakes.staged_jobs import simulated
 
-Phasewise = Callable[..., Ended]
+Phasewise = Callable[..., CommandResult]
 
 TRAIN_OPTIONS = {
     "--features": "cpu_cores,memory_bytes,other,other2",
@@ -100,12 +100,12 @@ def test_another_value_changes_the_split(
 @pytest.mark.option("phasewise explain", "--kubeconfig", "--context")
 def test_options_choose_the_cluster_and_the_object(phasewise: Phasewise, model_folder: Path, tmp_path: Path) -> None:
     def requested(*command: object, options: tuple[object, ...]) -> tuple[list[str], list[str]]:
-        with played() as one, played() as two:
+        with fake_api() as one, fake_api() as two:
             phasewise(*command, "--kubeconfig", kubeconfig(tmp_path, one=one, two=two), *options)
             return paths(one), paths(two)
 
-    def paths(api: PlayedApi) -> list[str]:
-        return [path for _, path in api.asked]
+    def paths(api: FakeApi) -> list[str]:
+        return [path for _, path in api.requests]
 
     for command in (("explain", "ml/job"), ("model", "publish", model_folder, "--configmap", "ml/ours")):
         first, none = requested(*command, options=())

@@ -162,9 +162,9 @@ def test_vpas_that_waited_longest_are_written_first_until_the_deadline(
     def statuses() -> dict[ObjectKey, Any]:
         return {vpa: lambda vpa=vpa: order.append(vpa.name) or {"app": status()} for vpa in vpas}
 
-    clock.per_look_s = 1.0
+    clock.per_call_s = 1.0
     assert checkpoints.write(statuses(), clock() + 4).left == 3
-    clock.per_look_s, clock.now_s = 0.0, clock.now_s + 10
+    clock.per_call_s, clock.now_s = 0.0, clock.now_s + 10
     assert checkpoints.write(statuses(), clock() + 1).left == 0
     assert "".join(order) == "ab" + "cdeab"
     assert checkpoints.write(statuses(), clock() - 1).left == 5, "the deadline is over before the first"

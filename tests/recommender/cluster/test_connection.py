@@ -33,7 +33,7 @@ def test_each_method_sends_what_the_api_expects(api: Api, server: FakeServer) ->
     api.patch("/p/x", {"spec": {}}, strategic=True)
     api.delete("/p/x", uid="u")
     api.evict("/p/x", "u")
-    assert [(method, path, body) for method, path, _, body in server.asked] == [
+    assert [(method, path, body) for method, path, _, body in server.requests] == [
         ("GET", "/api/v1/pods?labelSelector=a%3Db%2Cc%21%3Dd", b""),
         ("POST", "/p", b'{"kind":"X"}'),
         ("PUT", "/p/x", b'{"kind":"X"}'),
@@ -52,10 +52,10 @@ def test_each_method_sends_what_the_api_expects(api: Api, server: FakeServer) ->
             b'"deleteOptions":{"preconditions":{"uid":"u"}}}',
         ),
     ]
-    kinds = [headers.get("Content-Type") for _, _, headers, _ in server.asked]
+    kinds = [headers.get("Content-Type") for _, _, headers, _ in server.requests]
     assert kinds[3:6] == [f"application/{way}-patch+json" for way in ("merge", "json", "strategic-merge")]
-    assert server.asked[0][2]["Authorization"] == f"Bearer {SECRET}"
-    assert server.asked[0][2]["User-Agent"] == "phasewise-tests"
+    assert server.requests[0][2]["Authorization"] == f"Bearer {SECRET}"
+    assert server.requests[0][2]["User-Agent"] == "phasewise-tests"
 
 
 def test_metadata_only_requests_accept_partial_metadata_or_else_the_whole_object(api: Api, server: FakeServer) -> None:
@@ -67,14 +67,14 @@ def test_metadata_only_requests_accept_partial_metadata_or_else_the_whole_object
     assert patched == {}
     kind, accepted = "application/json;as={};g=meta.k8s.io;v=v1,application/json", "application/json"
     single, list_ = kind.format("PartialObjectMetadata"), kind.format("PartialObjectMetadataList")
-    assert [headers["Accept"] for _, _, headers, _ in server.asked] == [single, list_, single, accepted]
+    assert [headers["Accept"] for _, _, headers, _ in server.requests] == [single, list_, single, accepted]
 
 
 def test_a_list_is_read_in_pages(api: Api, server: FakeServer) -> None:
     pages: list[Any] = [{"items": [1], "metadata": {"continue": "a/b"}}, {"items": [2], "metadata": {}}]
     server.answers = [(200, {}, orjson.dumps(page)) for page in pages]
     assert [page["items"] for page in api.list_pages("/p", {"fieldSelector": "x"}, page_size=1)] == [[1], [2]]
-    assert [path for _, path, _, _ in server.asked] == [
+    assert [path for _, path, _, _ in server.requests] == [
         "/p?fieldSelector=x&limit=1", "/p?fieldSelector=x&limit=1&continue=a%2Fb",
     ]  # fmt: skip
 
@@ -139,12 +139,12 @@ def test_a_replaced_token_file_is_read_when_the_old_token_is_refused(server: Fak
     (tmp_path / "token").write_text("new\n")
     server.answers = [status(401, "Unauthorized"), (200, {}, b"{}")]
     api.get("/p")
-    sent = [headers["Authorization"] for _, _, headers, _ in server.asked]
+    sent = [headers["Authorization"] for _, _, headers, _ in server.requests]
     assert sent == ["Bearer old", "Bearer old", "Bearer new"]
     server.answers = [status(401, "Unauthorized")]
     with pytest.raises(errors.Unauthorized):
         api.get("/p")
-    assert len(server.asked) == 5, "repeated only once"
+    assert len(server.requests) == 5, "repeated only once"
 
 
 def test_a_timeout_and_a_refused_connection_are_different_errors(api: Api, server: FakeServer, tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_events_are_parsed_whole_however_the_stream_is_chunked(api: Api, server:
     server.answers = [chunks(b'{"a":', b'1}\n{"a":2}\n{"a"', b":3}\n")]
     with api.watch_lines("/p", {"resourceVersion": "5"}, idle_timeout_s=5) as watch:
         assert [event["a"] for event in watch] == [1, 2, 3]
-    assert server.asked[0][1] == "/p?resourceVersion=5&watch=1"
+    assert server.requests[0][1] == "/p?resourceVersion=5&watch=1"
 
 
 def test_a_watch_that_breaks_off_or_stays_silent_raises(api: Api, server: FakeServer) -> None:
@@ -250,8 +250,8 @@ def test_at_shutdown_requests_are_cut_short_and_then_no_longer_sent(api: Api, se
     with pytest.raises(errors.Unreachable):
         api.get("/p")
     assert time.monotonic() - began_s < 5.0
-    sent = len(server.asked)
+    sent = len(server.requests)
     with pytest.raises(errors.Unreachable, match="not sent, the process is shutting down"):
         api.patch("/p", {})
-    assert len(server.asked) == sent
+    assert len(server.requests) == sent
     go_on.set()

@@ -51,7 +51,7 @@ def test_a_token_that_is_not_valid_in_a_header_is_neither_sent_nor_shown(
         api.patch("/p", {})
     assert SECRET not in str(raised.value)
     assert raised.value.__suppress_context__
-    assert not server.asked
+    assert not server.requests
 
 
 def test_without_a_kubeconfig_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_in_a_pod_the_service_account_is_used_but_not_with_an_untrusted_server(
     assert api.server == f"https://127.0.0.1:{server.server.server_port}"
     with pytest.raises(errors.Unreachable):
         api.get("/p")
-    assert not server.asked, "nothing is sent to a server that cannot be trusted"
+    assert not server.requests, "nothing is sent to a server that cannot be trusted"
 
 
 def test_credentials_are_refreshed_once_per_second_and_on_reload(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def log_of(*lines: str) -> tuple[int, dict[str, str], bytes]:
 
 def requests_to(server: FakeServer) -> list[tuple[str, dict[str, list[str]]]]:
     """Path and query of each request."""
-    urls = [urlsplit(path) for _, path, _, _ in server.asked]
+    urls = [urlsplit(path) for _, path, _, _ in server.requests]
     return [(url.path, parse_qs(url.query)) for url in urls]
 
 
@@ -106,7 +106,7 @@ def test_a_log_with_an_unusable_pattern_is_not_read_again_until_the_pattern_chan
     for round_s in (0.0, 60.0):
         update = source.take([a_pod("p", "(?P<loss>")], NOW_S + round_s)
         assert "the pattern of phasewise.dev/progress-log cannot be used" in update.problems["progress of ns/p"]
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     update = source.take([a_pod("p")], NOW_S + 120.0)
     assert not update.problems
     assert len(update.readings["ns", "p"]) == 1
@@ -166,7 +166,7 @@ def test_an_unreadable_log_is_reported_and_requested_with_backoff(server: FakeSe
     for at_s in range(0, 400, 12):
         update = source.take([a_pod("p")], NOW_S + at_s)
         assert "the kubelet does not answer" in update.problems["progress of ns/p"]
-        if len(server.asked) > len(requested_at):
+        if len(server.requests) > len(requested_at):
             requested_at.append(at_s)
     assert requested_at == [0, 24, 72, 168, 360]
     server.answers = [log_of("2026-01-01T00:00:00Z loss=1")]
@@ -179,7 +179,7 @@ def test_without_the_right_to_read_logs_there_is_one_request_and_a_problem(serve
     for at_s in (0.0, 15.0, 290.0):
         update = source.take(pods, NOW_S + at_s)
         assert "cannot get resource" in update.problems["progress from logs"]
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     server.answers = [log_of("2026-01-01T00:00:00Z loss=1")]
     assert len(source.take(pods, NOW_S + 301).readings) == 5
 
@@ -202,7 +202,7 @@ def test_a_round_reads_for_a_limited_time_and_the_next_continues_with_the_rest(s
 
 def test_logs_of_pods_that_do_not_run_or_opt_out_are_not_requested(server: FakeServer, api: Api) -> None:
     assert TimedLogProgress(api).take([a_pod("p", running=False), a_pod("q", "false")], NOW_S).readings == {}
-    assert not server.asked
+    assert not server.requests
 
 
 def test_stages_and_checkpoints_are_read_from_logs_and_annotations(server: FakeServer, api: Api) -> None:

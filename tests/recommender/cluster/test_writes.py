@@ -98,7 +98,7 @@ def test_a_response_after_the_timeout_is_not_taken_for_the_next_one(api: Api, se
 def test_a_path_in_the_server_url_precedes_the_path_of_a_request(server: FakeServer, tmp_path: Path) -> None:
     api = connect(kubeconfig(tmp_path / "c", f"{server.url}/clusters/a/"), user_agent="t")
     api.patch("/api/v1/p", {})
-    assert server.asked[0][1] == "/clusters/a/api/v1/p?fieldValidation=Ignore"
+    assert server.requests[0][1] == "/clusters/a/api/v1/p?fieldValidation=Ignore"
 
 
 def test_a_proxy_is_sent_the_absolute_url_of_a_plain_http_server(
@@ -109,5 +109,5 @@ def test_a_proxy_is_sent_the_absolute_url_of_a_plain_http_server(
     monkeypatch.delenv("no_proxy", raising=False)
     api = connect(kubeconfig(tmp_path / "c", "http://away.example:8001/clusters/a"), user_agent="t")
     api.patch("/api/v1/p", {})
-    assert server.asked[0][1] == "http://away.example:8001/clusters/a/api/v1/p?fieldValidation=Ignore"
-    assert server.asked[0][2]["Host"] == "away.example:8001"
+    assert server.requests[0][1] == "http://away.example:8001/clusters/a/api/v1/p?fieldValidation=Ignore"
+    assert server.requests[0][2]["Host"] == "away.example:8001"

@@ -9,7 +9,7 @@ from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.usage.oom import OomObservation
 from recommender.live.round import Recommender
-from tests.fakes.records import Records, recommender, use
+from tests.fakes.records import FakeView, recommender, use
 from tests.recommender.live.behaviours import CASES, Case
 from tests.recommender.live.checking import check
 
@@ -31,8 +31,8 @@ def pod_of(case: Case) -> Pod:
     )
 
 
-def cluster_of(case: Case) -> Records:
-    records = Records()
+def cluster_of(case: Case) -> FakeView:
+    records = FakeView()
     records.largest = [(64.0, 256 * GIB)]
     raw = case.vpa("job")
     raw["metadata"] |= {"namespace": "ns", "uid": "vpa-1", "generation": 3, "resourceVersion": "1"}
@@ -44,7 +44,7 @@ def cluster_of(case: Case) -> Records:
     return records
 
 
-def play(records: Records, ours: Recommender, case: Case, rounds: int) -> None:
+def play(records: FakeView, ours: Recommender, case: Case, rounds: int) -> None:
     for number in range(rounds):
         records.now_s += 1.0
         for pod in records.pods.get("job", ()):

@@ -18,7 +18,7 @@ from recommender.live import restored_state
 from recommender.live.round import Recommender
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, MARGIN, SMALL_SAMPLE_MARGIN, RunMemory
-from tests.fakes.class_jobs import STAGES, Jobs, a_run, run_to_its_end
+from tests.fakes.class_jobs import STAGES, Jobs, a_run, run_to_completion
 from tests.fakes.records import GIB, recommender, target_of, use
 
 KEY, CLASS = ObjectKey("ns", "bert"), WorkloadKey("ns", "bert")
@@ -35,7 +35,7 @@ def test_a_run_has_a_target_from_earlier_runs_before_its_first_sample(cluster: J
     ours = recommender(cluster)
     ours.engine.lead_time.configured_s = 5.0
     for number, memory in enumerate((4.0, 4.0, 0.8 * (1 + MARGIN + SMALL_SAMPLE_MARGIN / 3)), start=1):
-        run_to_its_end(cluster, ours, f"bert-{number}")
+        run_to_completion(cluster, ours, f"bert-{number}")
         cluster.add(name := f"bert-next-{number}", a_run(f"{name}-pod", phase="Pending"))
         ours.run()
         cpu_cores, memory_gib = target_of(cluster, name)
@@ -51,7 +51,7 @@ def test_a_run_whose_pod_is_deleted_as_soon_as_it_finishes_is_still_learned(clus
     """With `ttlSecondsAfterFinished: 0` no round ever sees it finished."""
     ours = recommender(cluster)
     for number, exit_code in enumerate((0, 1, 0), start=1):
-        run_to_its_end(cluster, ours, f"bert-{number}", exit_code, cleared_away=True)
+        run_to_completion(cluster, ours, f"bert-{number}", exit_code, deleted=True)
     assert len(ours.engine.classes.runs(CLASS, "main")) == 2
     cluster.now_s += 1.0
     ours.run()
@@ -61,7 +61,7 @@ def test_a_run_whose_pod_is_deleted_as_soon_as_it_finishes_is_still_learned(clus
 def test_what_the_class_needs_next_is_published_one_lead_time_ahead(cluster: Jobs) -> None:
     ours = recommender(cluster)
     for number in range(1, 4):
-        run_to_its_end(cluster, ours, f"bert-{number}")
+        run_to_completion(cluster, ours, f"bert-{number}")
     ours.engine.lead_time.configured_s = 3.0
     cluster.add("bert-9", a_run("bert-9-pod", started_s=cluster.now_s))
     targets = []
@@ -77,14 +77,14 @@ def test_what_the_class_needs_next_is_published_one_lead_time_ahead(cluster: Job
 
 def test_a_run_that_was_killed_is_not_learned(cluster: Jobs) -> None:
     ours = recommender(cluster)
-    run_to_its_end(cluster, ours, "bert-1", exit_code=137)
+    run_to_completion(cluster, ours, "bert-1", exit_code=137)
     assert ours.engine.classes.known(CLASS, "main") is None
     assert not cluster.class_profiles
 
 
 def test_a_finished_pod_that_still_has_metrics_is_not_taken_for_a_running_one(cluster: Jobs) -> None:
     ours = recommender(cluster)
-    run_to_its_end(cluster, ours, "bert-1")
+    run_to_completion(cluster, ours, "bert-1")
     for _ in range(3):
         cluster.now_s += 1.0
         use(cluster, "bert-1-pod", 0.2, 0.8)
@@ -95,7 +95,7 @@ def test_a_finished_pod_that_still_has_metrics_is_not_taken_for_a_running_one(cl
 
 def test_a_restarted_recommender_knows_the_classes_and_the_state_of_each_run(cluster: Jobs) -> None:
     ours = recommender(cluster)
-    run_to_its_end(cluster, ours, "bert-1")
+    run_to_completion(cluster, ours, "bert-1")
     cluster.add("bert-2", a_run("bert-2-pod", started_s=cluster.now_s))
     for cpu_cores, memory_gib in STAGES[:31]:
         use(cluster, "bert-2-pod", cpu_cores, memory_gib)

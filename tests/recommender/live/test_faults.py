@@ -21,7 +21,7 @@ from recommender.live.view.scope import Scope
 from recommender.live.view.usage import metrics_api_usage
 from recommender.records import Sample
 from tests.fakes.api_server import FakeServer, kubeconfig, status
-from tests.fakes.records import Records, a_pod, a_vpa, recommender, rounds, target_of
+from tests.fakes.records import FakeView, a_pod, a_vpa, recommender, rounds, target_of
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def server() -> Iterator[FakeServer]:
     fake.server.server_close()
 
 
-class Measured(Records):
+class Measured(FakeView):
     """A cluster whose samples come from a metrics API."""
 
     def __init__(self, server: FakeServer, folder: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_vpa_and_a_class_with_the_same_profile_name_do_not_overwrite_each_othe
     server.answers[:] = [status(409, "it is there"), *server.answers]
     with pytest.raises(Invalid, match="that of a workload class's profile"):
         writer.write(named, {"phase": "1"}, None)
-    bodies = [orjson.loads(body) for method, _, _, body in server.asked if method == "PATCH"]
+    bodies = [orjson.loads(body) for method, _, _, body in server.requests if method == "PATCH"]
     assert [body[0] for body in bodies] == [
         {"op": "test", "path": "/spec/class", "value": of_class} for of_class in (False, True, False)
     ]

@@ -29,7 +29,7 @@ from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_past import Owner, PrometheusPast
 from recommender.sources.prometheus_queries import UsageSettings
 from recommender.sources.prometheus_usage import UsageQuery
-from tests.fakes.command_line import Ended
+from tests.fakes.command_line import CommandResult
 from tests.recommender.live.past import HOUR_S, STEP_S, constant_usage, owned_by, recordings
 
 DELETED, LAB = "history", "lab"
@@ -182,7 +182,7 @@ def test_history_in_prometheus_becomes_the_model_of_a_running_recommender(
     cluster: Cluster,
     past: Past,
     tmp_path: Path,
-    phasewise: Callable[..., Ended],
+    phasewise: Callable[..., CommandResult],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Runs the containers of the manifests' CronJob in turn, with the rights of its account."""

@@ -8,22 +8,22 @@ import pytest
 
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.usage.oom import OomObservation
-from tests.fakes.records import GIB, MAIN, Records, a_pod, a_vpa, recommender, rounds, target_of
+from tests.fakes.records import GIB, MAIN, FakeView, a_pod, a_vpa, recommender, rounds, target_of
 
 
 @pytest.fixture
-def cluster() -> Records:
-    records = Records()
+def cluster() -> FakeView:
+    records = FakeView()
     records.raw["job"] = a_vpa()
     records.pods["job"] = [a_pod("job-1", memory="4Gi")]
     return records
 
 
-def kill(cluster: Records, had_gib: float, age_s: float = 0.0, pod: str = "job-1") -> OomObservation:
+def kill(cluster: FakeView, had_gib: float, age_s: float = 0.0, pod: str = "job-1") -> OomObservation:
     return OomObservation(ObjectKey("ns", pod), "main", cluster.now_s - age_s, had_gib * GIB)
 
 
-def test_an_invalid_kill_does_not_discard_the_others(cluster: Records) -> None:
+def test_an_invalid_kill_does_not_discard_the_others(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 3)
     cluster.killed = [kill(cluster, math.nan), kill(cluster, 4.0)]
@@ -33,7 +33,7 @@ def test_an_invalid_kill_does_not_discard_the_others(cluster: Records) -> None:
     assert target_of(cluster)[1] == pytest.approx(4.8, rel=0.01)
 
 
-def test_a_kill_of_a_pod_that_is_gone_before_the_round_counts_for_its_replacement(cluster: Records) -> None:
+def test_a_kill_of_a_pod_that_is_gone_before_the_round_counts_for_its_replacement(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 3)
     cluster.killed = [kill(cluster, 4.0)]
@@ -43,7 +43,7 @@ def test_a_kill_of_a_pod_that_is_gone_before_the_round_counts_for_its_replacemen
     assert target_of(cluster)[1] >= 4.8
 
 
-def test_a_kill_older_than_a_day_is_refused_and_reported(cluster: Records) -> None:
+def test_a_kill_older_than_a_day_is_refused_and_reported(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 3)
     cluster.killed = [kill(cluster, 4.0, age_s=30 * 3600.0)]
@@ -54,7 +54,7 @@ def test_a_kill_older_than_a_day_is_refused_and_reported(cluster: Records) -> No
     assert target_of(cluster)[1] <= 4.0
 
 
-def test_a_kill_with_a_time_in_the_future_counts_as_now(cluster: Records) -> None:
+def test_a_kill_with_a_time_in_the_future_counts_as_now(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 3)
     cluster.killed = [kill(cluster, 4.0, age_s=-3600.0)]
@@ -62,7 +62,7 @@ def test_a_kill_with_a_time_in_the_future_counts_as_now(cluster: Records) -> Non
     assert ours.engine.groups.arrays.killed_s[ours.engine.groups.slots[MAIN]] == cluster.now_s
 
 
-def test_the_bump_is_based_on_the_peak_of_the_day_and_not_of_the_last_minutes(cluster: Records) -> None:
+def test_the_bump_is_based_on_the_peak_of_the_day_and_not_of_the_last_minutes(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 2, memory_gib=6.0)
     rounds(ours, cluster, 100, memory_gib=1.0)
@@ -71,13 +71,13 @@ def test_the_bump_is_based_on_the_peak_of_the_day_and_not_of_the_last_minutes(cl
     assert target_of(cluster)[1] >= 6.0 * 1.19
 
 
-def test_a_kill_of_an_unknown_pod_is_ignored(cluster: Records) -> None:
+def test_a_kill_of_an_unknown_pod_is_ignored(cluster: FakeView) -> None:
     cluster.killed = [kill(cluster, 4.0, pod="stranger")]
     report = rounds(recommender(cluster), cluster, 2)
     assert (report.kills, report.problems) == (0, {})
 
 
-def test_a_kill_of_a_pod_whose_vpa_is_gone_is_ignored(cluster: Records) -> None:
+def test_a_kill_of_a_pod_whose_vpa_is_gone_is_ignored(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 3)
     del cluster.raw["job"]

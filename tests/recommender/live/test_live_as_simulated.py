@@ -30,13 +30,13 @@ from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.in_force import Outcome
 from recommender.simulate.phasewise import Phasewise
 from recommender.simulate.playing import play
-from tests.fakes.records import MODEL, Records, a_vpa
+from tests.fakes.records import MODEL, FakeView, a_vpa
 from tests.recommender.simulate.worked import START, STEP_S, rules, trace
 
 CYCLE_SAMPLES = 6
 
 
-class Jobs(Records):
+class Jobs(FakeView):
     """Each trace is the only pod of a Job with a VPA of its own; all three are named by its number."""
 
     def __init__(self) -> None:

@@ -21,12 +21,12 @@ from recommender.live.writing.profile import SAVE_STATE_UP_TO
 from recommender.live.writing.publisher import WriterPool, by_urgency
 from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, ContainerRecommendation, FloatArray, Sample
-from tests.fakes.records import GIB, Records, a_pod, a_vpa, recommender
+from tests.fakes.records import GIB, FakeView, a_pod, a_vpa, recommender
 
 VPAS = 30
 
 
-class Many(Records):
+class Many(FakeView):
     """Thirty VPAs with a pod each, and all writes in order."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.node_room import UNTOUCHED_AFTER_S, NodeRoom
 from recommender.records import CPU, MEMORY, ContainerRecommendation
-from tests.fakes.records import GIB, Records, a_vpa
+from tests.fakes.records import GIB, FakeView, a_vpa
 
 NOW_S = 1_000_000.0
 
@@ -55,7 +55,7 @@ def target(cores: float, lower: float | None = None, upper: float | None = None)
 
 
 def limit(spare: Mapping[str, float], state: VpaState, wanted: list[ContainerRecommendation]) -> float:
-    view = Records()
+    view = FakeView()
     view.left = {node: (cores, math.inf) for node, cores in spare.items()}
     room = NodeRoom(view)
     room.begin([state])
@@ -100,7 +100,7 @@ def test_memory_is_limited_unless_its_limit_follows_the_request(declared: str | 
     policies = {"containerPolicies": [{"containerName": "main", "controlledValues": values}]}
     state = with_pods(pod("n0", 1.0, **({} if declared is None else {"memory": declared})))
     state.vpa = read_vpa(a_vpa(resourcePolicy=policies))
-    view = Records()
+    view = FakeView()
     view.left = {"n0": (0.0, 0.5 * GIB)}
     room, wanted = NodeRoom(view), [ContainerRecommendation("main", *[(1.0, 4 * GIB)] * 4)]
     room.begin([state])
@@ -123,7 +123,7 @@ def test_pods_on_one_node_share_its_free_capacity() -> None:
 @pytest.mark.parametrize(("policy", "allowed"), [({}, 0.9), ({"minReplicas": 1}, 0.2)])
 def test_a_pending_increase_of_a_pod_that_the_updater_skips_expires(policy: dict[str, int], allowed: float) -> None:
     """Without `minReplicas` it resizes no single pod unless its own flag says so; it gets some rounds to do so."""
-    view = Records()
+    view = FakeView()
     view.left = {"n0": (1.0, math.inf)}
     skipped = with_pods(pod("n0", 0.2, "a"), name="a", **policy)
     other = with_pods(pod("n0", 0.2, "b"), name="b", minReplicas=1)
@@ -135,7 +135,7 @@ def test_a_pending_increase_of_a_pod_that_the_updater_skips_expires(policy: dict
 
 
 def test_containers_without_a_recommendation_do_not_hide_a_pending_increase() -> None:
-    view = Records()
+    view = FakeView()
     view.left = {"n0": (1.0, math.inf)}
     single = pod("n0", 0.2, "a")
     sidecar = replace(single.containers[0], name="off", requests=(1.0, GIB))
@@ -149,7 +149,7 @@ def test_containers_without_a_recommendation_do_not_hide_a_pending_increase() ->
 
 
 def test_a_pending_increase_is_unavailable_to_other_vpas_until_its_vpa_wants_less() -> None:
-    view = Records()
+    view = FakeView()
     view.left = {"n0": (1.0, math.inf)}
     first, second = (with_pods(pod("n0", 0.2, name), name=name) for name in ("a", "b"))
     room = NodeRoom(view)
@@ -168,7 +168,7 @@ def test_a_pending_increase_is_unavailable_to_other_vpas_until_its_vpa_wants_les
 
 
 def test_nodes_are_read_once_a_round_and_only_if_a_vpa_wants_more() -> None:
-    class Counting(Records):
+    class Counting(FakeView):
         reads = 0
 
         def spare(self, nodes: Collection[str], but: Collection[str] = ()) -> Mapping[str, Pair]:
@@ -190,7 +190,7 @@ VPAS = st.lists(st.tuples(st.integers(10, 1000), st.integers(10, 4000), st.integ
 
 @given(VPAS, st.floats(0.0, 2.0))
 def test_all_recommendations_together_fit_the_node(vpas: list[tuple[int, int, int]], spare: float) -> None:
-    view = Records()
+    view = FakeView()
     view.left = {"n0": (spare, math.inf)}
     room = NodeRoom(view)
     states: list[Any] = [

@@ -19,12 +19,12 @@ from recommender.live.containers import RETENTION_ROUNDS, ContainerIndex, PodSel
 from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from recommender.records import Sample
-from tests.fakes.records import GIB, Records, a_pod, a_vpa
+from tests.fakes.records import GIB, FakeView, a_pod, a_vpa
 
 JOBS = ("a", "b", "c")
 
 
-def selector_of(records: Records) -> PodSelector:
+def selector_of(records: FakeView) -> PodSelector:
     return PodSelector(records, ContainerIndex())
 
 
@@ -49,7 +49,7 @@ def owners(selector: PodSelector, pods: int) -> dict[str, str | None]:
 
 
 def test_the_first_of_two_vpas_owns_a_pod_and_the_second_once_the_first_drops_it() -> None:
-    records = Records()
+    records = FakeView()
     contested, other = a_pod("pod-0"), a_pod("pod-1")
     records.pods = {"a": [contested], "b": [contested, other]}
     states = [VpaState(read_vpa(a_vpa(name))) for name in ("a", "b")]
@@ -65,7 +65,7 @@ def test_the_first_of_two_vpas_owns_a_pod_and_the_second_once_the_first_drops_it
 
 
 def test_a_vpa_in_mode_off_does_not_own_a_pod_that_a_later_vpa_selects() -> None:
-    records = Records()
+    records = FakeView()
     records.pods = {"a": [a_pod("pod-0")], "b": [a_pod("pod-0")]}
     states = [VpaState(read_vpa(a_vpa("a", updatePolicy={"updateMode": "Off"}))), VpaState(read_vpa(a_vpa("b")))]
     selector = selector_of(records)
@@ -74,7 +74,7 @@ def test_a_vpa_in_mode_off_does_not_own_a_pod_that_a_later_vpa_selects() -> None
 
 
 def test_a_vpa_reports_that_its_pods_were_never_read_and_keeps_known_pods() -> None:
-    records = Records()
+    records = FakeView()
     records.pods, records.broken = {"a": [a_pod("pod-0")]}, {"a"}
     state = VpaState(read_vpa(a_vpa("a")))
     selector = selector_of(records)
@@ -89,7 +89,7 @@ def test_a_vpa_reports_that_its_pods_were_never_read_and_keeps_known_pods() -> N
 
 
 def test_the_owner_of_a_removed_container_is_found_for_some_rounds() -> None:
-    records, key = Records(), ContainerKey("ns", "pod-0", "main")
+    records, key = FakeView(), ContainerKey("ns", "pod-0", "main")
     records.pods = {"a": [a_pod("pod-0")]}
     state = VpaState(read_vpa(a_vpa("a")))
     selector = selector_of(records)
@@ -106,7 +106,7 @@ def test_the_owner_of_a_removed_container_is_found_for_some_rounds() -> None:
 
 
 def test_the_owner_of_a_removed_container_is_found_while_another_pod_is_contested() -> None:
-    records, contested = Records(), a_pod("pod-0")
+    records, contested = FakeView(), a_pod("pod-0")
     records.pods = {"a": [contested, a_pod("pod-1")], "b": [contested]}
     states = [VpaState(read_vpa(a_vpa(name))) for name in ("a", "b")]
     selector = selector_of(records)
@@ -118,7 +118,7 @@ def test_the_owner_of_a_removed_container_is_found_while_another_pod_is_conteste
 
 def test_samples_of_a_recreated_pod_with_the_same_name_belong_to_the_new_pod() -> None:
     """Pods of a StatefulSet keep their names."""
-    records, key = Records(), ContainerKey("ns", "pod-0", "main")
+    records, key = FakeView(), ContainerKey("ns", "pod-0", "main")
     first = a_pod("pod-0")
     recreated = replace(first, uid="another")
     state = VpaState(read_vpa(a_vpa("a")))
@@ -132,7 +132,7 @@ def test_samples_of_a_recreated_pod_with_the_same_name_belong_to_the_new_pod() -
 
 
 def test_samples_of_a_finished_pod_are_dropped_but_its_container_is_still_found() -> None:
-    records, key = Records(), ContainerKey("ns", "pod-0", "main")
+    records, key = FakeView(), ContainerKey("ns", "pod-0", "main")
     records.pods = {"a": [replace(a_pod("pod-0"), phase="Failed")]}
     selector = selector_of(records)
     selector.select([VpaState(read_vpa(a_vpa("a")))], Report())
@@ -150,7 +150,7 @@ def changes_with(selector: PodSelector, state: VpaState, pods: Sequence[Pod]) ->
 
 
 def test_new_changed_and_removed_containers_are_reported_once_each() -> None:
-    state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(Records())
+    state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(FakeView())
     group, no_limits = Group("ns", "a", "main"), (math.nan, math.nan)
     new = changes_with(selector, state, [a_pod("pod-0"), a_pod("pod-1")])
     assert list(new) == [instance("pod-0"), instance("pod-1")]
@@ -165,7 +165,7 @@ def test_new_changed_and_removed_containers_are_reported_once_each() -> None:
 
 
 def test_the_end_of_a_run_and_the_start_of_a_deferred_resize_are_reported() -> None:
-    state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(Records())
+    state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(FakeView())
     pod = a_pod("pod-0")
     (container,) = pod.containers
     conditions = tuple(
@@ -182,7 +182,7 @@ def test_the_end_of_a_run_and_the_start_of_a_deferred_resize_are_reported() -> N
 
 def test_the_end_of_a_run_is_reported_once_even_if_its_pod_is_gone_by_then() -> None:
     """A pod may finish during a round that still sees it running, and be gone in the next one."""
-    state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(Records())
+    state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(FakeView())
     pod = a_pod("pod-0")
     container = replace(pod.containers[0], terminated=Termination("Completed", 5.0, 65.0, 0))
     ended = replace(pod, phase="Succeeded", containers=(container,))
@@ -199,7 +199,7 @@ def test_the_end_of_a_run_is_reported_once_even_if_its_pod_is_gone_by_then() -> 
 
 @pytest.mark.parametrize("rng_seed", range(4))
 def test_the_kept_index_equals_one_that_is_built_from_scratch(rng_seed: int) -> None:
-    rng, records, pods = np.random.default_rng(rng_seed), Records(), 6
+    rng, records, pods = np.random.default_rng(rng_seed), FakeView(), 6
     reported: dict[Instance, Running | None] = {}
     states = {name: VpaState(read_vpa(a_vpa(name))) for name in JOBS}
     selector = selector_of(records)
@@ -222,7 +222,7 @@ def test_the_kept_index_equals_one_that_is_built_from_scratch(rng_seed: int) -> 
 
 
 def test_the_index_is_updated_only_when_pods_change() -> None:
-    class Steady(Records):
+    class Steady(FakeView):
         """Returns the same object while the pods are unchanged, as the real view does."""
 
         def __init__(self) -> None:
@@ -250,7 +250,7 @@ def test_the_index_is_updated_only_when_pods_change() -> None:
 
 
 def test_the_input_size_of_a_run_is_read_and_an_invalid_one_is_reported() -> None:
-    records, report = Records(), Report()
+    records, report = FakeView(), Report()
     valid, invalid, missing = (
         replace(a_pod(f"pod-{number}"), annotations=annotations)
         for number, annotations in enumerate(
@@ -267,7 +267,7 @@ def test_the_input_size_of_a_run_is_read_and_an_invalid_one_is_reported() -> Non
 
 
 def test_containers_with_devices_and_pods_that_are_not_checkpointable_are_costly() -> None:
-    records = Records()
+    records = FakeView()
     plain, not_checkpointable, checkpointable, training = (a_pod(f"pod-{number}") for number in range(4))
     not_checkpointable = replace(not_checkpointable, annotations={"phasewise.dev/checkpointable": "false"})
     checkpointable = replace(checkpointable, annotations={"phasewise.dev/checkpointable": "true"})
@@ -281,7 +281,7 @@ def test_containers_with_devices_and_pods_that_are_not_checkpointable_are_costly
 
 def test_a_pod_that_replaces_another_one_of_its_job_is_a_resumed_run() -> None:
     """Its class learns nothing from a resumed run, which lacks the work of the first pod."""
-    records = Records()
+    records = FakeView()
     job = OwnerRef("batch/v1", "Job", "train", "uid-train")
     checkpointable = {"phasewise.dev/checkpointable": "true"}
     first, second, third = (replace(a_pod(f"pod-{n}"), owner=job, annotations=checkpointable) for n in range(3))

@@ -20,7 +20,7 @@ from recommender.live.round import Recommender
 from recommender.readings import PodName, ProgressUpdate, Reading, Stage
 from recommender.units import format_time
 from tests.fakes import records
-from tests.fakes.records import Records, a_pod, a_vpa, rounds
+from tests.fakes.records import FakeView, a_pod, a_vpa, rounds
 
 LOSSES = [2.0, 1.4, 1.1, 1.09, 1.088, 1.087, 1.0864]
 """Thirty seconds apart: progressing up to the third, then watching, then converged (see test_growth)."""
@@ -47,18 +47,20 @@ class FakeSource:
 
 
 @pytest.fixture
-def cluster() -> Records:
-    made = Records()
+def cluster() -> FakeView:
+    made = FakeView()
     made.raw["job"] = a_vpa()
     made.pods["job"] = [a_pod("job-1"), a_pod("job-2")]
     return made
 
 
-def recommender(cluster: Records, *sources: ProgressSource) -> Recommender:
+def recommender(cluster: FakeView, *sources: ProgressSource) -> Recommender:
     return records.recommender(cluster, progress=Progress(sources, GrowthOptions()))
 
 
-def train(ours: Recommender, cluster: Records, source: FakeSource, losses: Sequence[float], pod: str = "job-1") -> None:
+def train(
+    ours: Recommender, cluster: FakeView, source: FakeSource, losses: Sequence[float], pod: str = "job-1"
+) -> None:
     """A loss every thirty seconds, in rounds of fifteen seconds; the last one is judged, too."""
     for loss in losses:
         source.readings["ns", pod] = [Reading(cluster.now_s, loss, "loss")]
@@ -68,12 +70,12 @@ def train(ours: Recommender, cluster: Records, source: FakeSource, losses: Seque
     ours.run()
 
 
-def shown(cluster: Records) -> dict[str, dict[str, Any]]:
+def shown(cluster: FakeView) -> dict[str, dict[str, Any]]:
     """The pods of the latest profile, by name."""
     return {pod["name"]: pod for pod in cluster.profiles["job"][-1]["pods"]}
 
 
-def test_the_profile_shows_category_and_progress_of_each_pod_and_one_category_for_all(cluster: Records) -> None:
+def test_the_profile_shows_category_and_progress_of_each_pod_and_one_category_for_all(cluster: FakeView) -> None:
     source = FakeSource()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
@@ -90,7 +92,7 @@ def test_the_profile_shows_category_and_progress_of_each_pod_and_one_category_fo
     assert shown(cluster)["job-1"]["category"] == "Watching"
 
 
-def test_the_profile_shows_stage_and_checkpoint_also_after_a_restart(cluster: Records) -> None:
+def test_the_profile_shows_stage_and_checkpoint_also_after_a_restart(cluster: FakeView) -> None:
     source = FakeSource()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
@@ -110,7 +112,7 @@ def test_the_profile_shows_stage_and_checkpoint_also_after_a_restart(cluster: Re
     assert "job-1" not in shown(cluster)
 
 
-def test_a_new_loss_without_a_change_of_category_writes_no_profile(cluster: Records) -> None:
+def test_a_new_loss_without_a_change_of_category_writes_no_profile(cluster: FakeView) -> None:
     source = FakeSource()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
@@ -124,7 +126,7 @@ def test_a_new_loss_without_a_change_of_category_writes_no_profile(cluster: Reco
     assert len(cluster.profiles["job"]) == written
 
 
-def test_a_restarted_recommender_keeps_the_category(cluster: Records) -> None:
+def test_a_restarted_recommender_keeps_the_category(cluster: FakeView) -> None:
     source = FakeSource()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
@@ -141,7 +143,7 @@ def test_a_restarted_recommender_keeps_the_category(cluster: Records) -> None:
     assert shown(cluster)["job-1"]["category"] == "Progressing"
 
 
-def test_a_pod_without_samples_is_still_reported(cluster: Records) -> None:
+def test_a_pod_without_samples_is_still_reported(cluster: FakeView) -> None:
     source = FakeSource()
     ours = recommender(cluster, source)
     source.readings["ns", "job-2"] = [Reading(cluster.now_s, 2.0, "loss")]
@@ -158,7 +160,7 @@ def test_a_pod_without_samples_is_still_reported(cluster: Records) -> None:
     }
 
 
-def test_a_damaged_state_of_a_pod_is_reported_and_dropped(cluster: Records) -> None:
+def test_a_damaged_state_of_a_pod_is_reported_and_dropped(cluster: FakeView) -> None:
     source = FakeSource()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
@@ -172,7 +174,7 @@ def test_a_damaged_state_of_a_pod_is_reported_and_dropped(cluster: Records) -> N
     assert again.run().problems == {}
 
 
-def test_the_progress_of_a_deleted_pod_is_dropped(cluster: Records) -> None:
+def test_the_progress_of_a_deleted_pod_is_dropped(cluster: FakeView) -> None:
     source = FakeSource()
     ours = recommender(cluster, source)
     train(ours, cluster, source, [2.0, 1.0])
@@ -197,7 +199,7 @@ def of_job(pod: Pod, phase: str = "Running") -> Pod:
     ],
 )
 def test_only_the_replacement_of_a_failed_pod_inherits_its_category_and_scale(
-    cluster: Records, phase: str, owned: bool, category: str | None
+    cluster: FakeView, phase: str, owned: bool, category: str | None
 ) -> None:
     """It resumes from a checkpoint, where the loss is small already; by that scale it would seem to progress."""
     source = FakeSource()
@@ -218,7 +220,7 @@ def test_only_the_replacement_of_a_failed_pod_inherits_its_category_and_scale(
         assert shown(cluster)["job-3"]["category"] == category, "0.011 is less than 1 % of the first loss alone"
 
 
-def test_a_failing_source_does_not_affect_the_others(cluster: Records) -> None:
+def test_a_failing_source_does_not_affect_the_others(cluster: FakeView) -> None:
     broken, source = FakeSource(), FakeSource()
     ours = recommender(cluster, broken, source)
     broken.fault = Misuse("the token is lost")
@@ -231,11 +233,11 @@ def test_a_failing_source_does_not_affect_the_others(cluster: Records) -> None:
     assert has_conditions(cluster)
 
 
-def has_conditions(cluster: Records) -> bool:
+def has_conditions(cluster: FakeView) -> bool:
     return bool(cluster.raw["job"]["status"]["conditions"])
 
 
-def test_the_first_of_two_vpas_over_a_pod_keeps_its_progress(cluster: Records) -> None:
+def test_the_first_of_two_vpas_over_a_pod_keeps_its_progress(cluster: FakeView) -> None:
     cluster.raw["twin"], cluster.pods["twin"] = a_vpa("twin"), [a_pod("job-1")]
     source = FakeSource()
     ours = recommender(cluster, source)
@@ -244,7 +246,7 @@ def test_the_first_of_two_vpas_over_a_pod_keeps_its_progress(cluster: Records) -
     assert [len(state.growth) for state in ours.vpas.values()] == [1, 0]
 
 
-def test_a_loss_that_is_not_finite_does_not_break_the_profile(cluster: Records) -> None:
+def test_a_loss_that_is_not_finite_does_not_break_the_profile(cluster: FakeView) -> None:
     source = FakeSource()
     ours = recommender(cluster, source)
     rounds(ours, cluster, 3)
@@ -252,5 +254,5 @@ def test_a_loss_that_is_not_finite_does_not_break_the_profile(cluster: Records) 
     assert shown(cluster)["job-1"]["category"] == Category.PROGRESSING.value
 
 
-def test_the_duration_of_the_progress_step_is_reported(cluster: Records) -> None:
+def test_the_duration_of_the_progress_step_is_reported(cluster: FakeView) -> None:
     assert "take_progress" in recommender(cluster).run().step_s

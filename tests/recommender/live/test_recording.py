@@ -1,4 +1,4 @@
-"""Records of a recommender: a replay publishes the same targets bit for bit, whatever happened in between."""
+"""FakeView of a recommender: a replay publishes the same targets bit for bit, whatever happened in between."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from recommender.errors import BadInput
 from recommender.slots import SlotArrays
 from tests.fakes.day import START_S
 from tests.fakes.recorded import PIECE_BYTES, Outage, live, recorder_of
-from tests.fakes.records import GIB, MAIN, Records, a_pod, a_vpa, recommender, rounds, target_of
+from tests.fakes.records import GIB, MAIN, FakeView, a_pod, a_vpa, recommender, rounds, target_of
 
 
 @pytest.fixture
-def cluster() -> Records:
-    records = Records()
+def cluster() -> FakeView:
+    records = FakeView()
     records.raw["job"] = a_vpa()
     records.pods["job"] = [a_pod("job-1")]
     return records
@@ -62,7 +62,7 @@ def last_step(file: Path, **options: float) -> Step:
 # -- one container -----------------------------------------------------------------------------------------------------
 
 
-def test_a_replay_shows_target_and_guard_rails_of_a_container_at_each_time(cluster: Records, file: Path) -> None:
+def test_a_replay_shows_target_and_guard_rails_of_a_container_at_each_time(cluster: FakeView, file: Path) -> None:
     recorder = recorder_of(file)
     ours = recommender(cluster, recorder=recorder)
     rounds(ours, cluster, 40)
@@ -80,7 +80,7 @@ def test_a_replay_shows_target_and_guard_rails_of_a_container_at_each_time(clust
     assert after.engine.targets[MAIN].estimate.target[1] == ours.engine.targets[MAIN].estimate.target[1]
 
 
-def test_a_replay_with_another_margin_publishes_another_target(cluster: Records, file: Path) -> None:
+def test_a_replay_with_another_margin_publishes_another_target(cluster: FakeView, file: Path) -> None:
     recorder = recorder_of(file)
     ours = recommender(cluster, recorder=recorder)
     rounds(ours, cluster, 40, memory_gib=3.9)
@@ -92,7 +92,7 @@ def test_a_replay_with_another_margin_publishes_another_target(cluster: Records,
     assert target_of(cluster)[1] < 1.4 * 3.9
 
 
-def test_the_users_limits_bound_targets_of_a_replay_with_other_options(cluster: Records, file: Path) -> None:
+def test_the_users_limits_bound_targets_of_a_replay_with_other_options(cluster: FakeView, file: Path) -> None:
     policy = {"containerPolicies": [{"containerName": "*", "maxAllowed": {"memory": "4Gi"}}]}
     cluster.raw["job"] = a_vpa(resourcePolicy=policy)
     recorder = recorder_of(file)
@@ -106,7 +106,7 @@ def test_the_users_limits_bound_targets_of_a_replay_with_other_options(cluster: 
 
 
 def test_a_failed_step_fails_again_in_a_replay_unless_the_code_is_fixed(
-    cluster: Records, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cluster: FakeView, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = recorder_of(file)
     ours = recommender(cluster, recorder=recorder)
@@ -132,7 +132,7 @@ def failing_from(at_s: float) -> Callable[..., object]:
 
 
 def test_a_full_disk_ends_the_record_but_not_the_rounds(
-    cluster: Records, file: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeView, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = recorder_of(file)
     ours = recommender(cluster, recorder=recorder)
@@ -147,7 +147,7 @@ def test_a_full_disk_ends_the_record_but_not_the_rounds(
     assert replayed(file)[0] == 5
 
 
-def test_a_next_file_that_cannot_be_created_ends_the_record_but_not_the_rounds(cluster: Records, file: Path) -> None:
+def test_a_next_file_that_cannot_be_created_ends_the_record_but_not_the_rounds(cluster: FakeView, file: Path) -> None:
     ours = recommender(cluster, recorder=Recorder(Journal(file, 1)))
     assert not rounds(ours, cluster, 1).problems
     file.with_name("record.1").mkdir()

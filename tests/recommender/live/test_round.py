@@ -18,22 +18,22 @@ from recommender.kernels import histogram as kernel
 from recommender.policies.histogram import HistogramSession
 from recommender.records import UNKNOWN_PHASE, ContainerRecommendation
 from recommender.units import format_time
-from tests.fakes.records import GIB, MAIN, MODEL, Records, a_pod, a_vpa, recommender, rounds, target_of, use
+from tests.fakes.records import GIB, MAIN, MODEL, FakeView, a_pod, a_vpa, recommender, rounds, target_of, use
 
 
 @pytest.fixture
-def cluster() -> Records:
-    records = Records()
+def cluster() -> FakeView:
+    records = FakeView()
     records.raw["job"] = a_vpa()
     records.pods["job"] = [a_pod("job-1")]
     return records
 
 
-def conditions_of(cluster: Records, name: str = "job") -> dict[str, str]:
+def conditions_of(cluster: FakeView, name: str = "job") -> dict[str, str]:
     return {c["type"]: c["status"] for c in cluster.raw[name]["status"]["conditions"]}
 
 
-def test_a_container_with_constant_usage_gets_about_that_usage(cluster: Records) -> None:
+def test_a_container_with_constant_usage_gets_about_that_usage(cluster: FakeView) -> None:
     report = rounds(recommender(cluster), cluster, 40)
     cpu_cores, memory_gib = target_of(cluster)
     assert 0.5 <= cpu_cores * 1.05 < 1.1
@@ -42,7 +42,7 @@ def test_a_container_with_constant_usage_gets_about_that_usage(cluster: Records)
     assert conditions_of(cluster) == {"RecommendationProvided": "True"}
 
 
-def test_memory_is_lowered_late_in_steps_and_never_below_usage(cluster: Records) -> None:
+def test_memory_is_lowered_late_in_steps_and_never_below_usage(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     targets = []
@@ -54,7 +54,7 @@ def test_memory_is_lowered_late_in_steps_and_never_below_usage(cluster: Records)
     assert 1.1 <= targets[-1] < 2.0
 
 
-def test_the_target_does_not_move_while_usage_is_constant(cluster: Records) -> None:
+def test_the_target_does_not_move_while_usage_is_constant(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 60)
     before = target_of(cluster)
@@ -63,33 +63,33 @@ def test_the_target_does_not_move_while_usage_is_constant(cluster: Records) -> N
     assert report.published == 0
 
 
-def test_phase_changes_and_whether_they_were_forecast_are_counted(cluster: Records) -> None:
+def test_phase_changes_and_whether_they_were_forecast_are_counted(cluster: FakeView) -> None:
     ours = recommender(cluster)
     reports = [rounds(ours, cluster, 1, *use) for use in ((0.5, 1.0), (3.0, 2.0), (0.05, 0.2)) * 2 for _ in range(20)]
     changes, judged = sum(r.phase_changes for r in reports), sum(r.forecast_hits + r.forecast_misses for r in reports)
     assert changes >= judged >= 5
 
 
-def test_a_published_recommendation_is_kept_until_the_first_samples(cluster: Records) -> None:
+def test_a_published_recommendation_is_kept_until_the_first_samples(cluster: FakeView) -> None:
     recommendation = ContainerRecommendation("main", (3.0, 5 * GIB), (3.0, 5 * GIB), (3.0, 5 * GIB), (3.0, 5 * GIB))
     cluster.raw["job"]["status"] = status_of(read_vpa(cluster.raw["job"]), [recommendation], {}, 0.0)
     recommender(cluster).run()
     assert target_of(cluster) == (3.0, 5.0)
 
 
-def test_without_samples_nothing_is_recommended(cluster: Records) -> None:
+def test_without_samples_nothing_is_recommended(cluster: FakeView) -> None:
     recommender(cluster).run()
     assert cluster.raw["job"]["status"]["recommendation"] == {}
     assert conditions_of(cluster) == {"RecommendationProvided": "False"}
 
 
-def test_a_vpa_without_pods_has_the_condition_no_pods_matched(cluster: Records) -> None:
+def test_a_vpa_without_pods_has_the_condition_no_pods_matched(cluster: FakeView) -> None:
     cluster.pods["job"] = []
     recommender(cluster).run()
     assert conditions_of(cluster) == {"NoPodsMatched": "True", "RecommendationProvided": "False"}
 
 
-def test_an_unreadable_target_ref_is_reported_and_the_recommendation_is_kept(cluster: Records) -> None:
+def test_an_unreadable_target_ref_is_reported_and_the_recommendation_is_kept(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     before = target_of(cluster)
@@ -99,14 +99,14 @@ def test_an_unreadable_target_ref_is_reported_and_the_recommendation_is_kept(clu
     assert conditions_of(cluster)["ConfigUnsupported"] == "True"
 
 
-def test_one_broken_vpa_does_not_stop_the_others(cluster: Records) -> None:
+def test_one_broken_vpa_does_not_stop_the_others(cluster: FakeView) -> None:
     cluster.raw["broken"], cluster.broken = a_vpa("broken"), {"broken"}
     report = rounds(recommender(cluster), cluster, 40)
     assert target_of(cluster)[0] > 0
     assert report.problems == {"ns/broken": "the API server does not answer"}
 
 
-def test_containers_are_kept_while_the_pods_of_their_vpa_cannot_be_read(cluster: Records) -> None:
+def test_containers_are_kept_while_the_pods_of_their_vpa_cannot_be_read(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     before, member = target_of(cluster), next(iter(ours.engine.fleet))
@@ -118,7 +118,7 @@ def test_containers_are_kept_while_the_pods_of_their_vpa_cannot_be_read(cluster:
     assert target_of(cluster) == before
 
 
-def test_pods_in_different_phases_get_what_the_most_demanding_one_needs(cluster: Records) -> None:
+def test_pods_in_different_phases_get_what_the_most_demanding_one_needs(cluster: FakeView) -> None:
     cluster.pods["job"] = [a_pod("job-1"), a_pod("job-2")]
     ours = recommender(cluster)
     for _ in range(40):
@@ -131,7 +131,7 @@ def test_pods_in_different_phases_get_what_the_most_demanding_one_needs(cluster:
     assert memory_gib >= 3.3
 
 
-def test_an_oom_kill_raises_the_memory_target_at_once(cluster: Records) -> None:
+def test_an_oom_kill_raises_the_memory_target_at_once(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     cluster.killed = [OomObservation(ObjectKey("ns", "job-1"), "main", cluster.now_s, 4 * GIB)]
@@ -139,7 +139,7 @@ def test_an_oom_kill_raises_the_memory_target_at_once(cluster: Records) -> None:
     assert target_of(cluster)[1] == pytest.approx(4.8, rel=1e-6)
 
 
-def test_max_allowed_bounds_the_target_but_not_the_uncapped_target(cluster: Records) -> None:
+def test_max_allowed_bounds_the_target_but_not_the_uncapped_target(cluster: FakeView) -> None:
     policy = {"containerName": "*", "maxAllowed": {"cpu": "300m", "memory": "1Gi"}}
     cluster.raw["job"] = a_vpa(resourcePolicy={"containerPolicies": [policy]})
     rounds(recommender(cluster), cluster, 40)
@@ -148,7 +148,7 @@ def test_max_allowed_bounds_the_target_but_not_the_uncapped_target(cluster: Reco
     assert entry["uncappedTarget"]["memory"] != "1Gi"
 
 
-def test_the_recommendation_of_a_container_in_mode_off_is_removed(cluster: Records) -> None:
+def test_the_recommendation_of_a_container_in_mode_off_is_removed(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     spec = {"containerPolicies": [{"containerName": "main", "mode": "Off"}]}
@@ -157,14 +157,14 @@ def test_the_recommendation_of_a_container_in_mode_off_is_removed(cluster: Recor
     assert cluster.raw["job"]["status"]["recommendation"] == {}
 
 
-def test_no_target_is_larger_than_the_largest_node(cluster: Records) -> None:
+def test_no_target_is_larger_than_the_largest_node(cluster: FakeView) -> None:
     cluster.largest = [(0.6, 2 * GIB), (0.5, 4 * GIB)]
     rounds(recommender(cluster), cluster, 40)
     cpu_cores, memory_gib = target_of(cluster)
     assert (cpu_cores <= 0.6 and memory_gib <= 2) or (cpu_cores <= 0.5 and memory_gib <= 4)
 
 
-def test_a_small_node_does_not_lower_the_target_below_usage(cluster: Records) -> None:
+def test_a_small_node_does_not_lower_the_target_below_usage(cluster: FakeView) -> None:
     cluster.largest = [(0.2, 0.5 * GIB)]
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
@@ -173,7 +173,7 @@ def test_a_small_node_does_not_lower_the_target_below_usage(cluster: Records) ->
     assert target_of(cluster)[1] == 1.5, "decided again while the node bounds the target"
 
 
-def test_the_target_is_limited_to_what_is_free_on_the_node_of_the_pod(cluster: Records) -> None:
+def test_the_target_is_limited_to_what_is_free_on_the_node_of_the_pod(cluster: FakeView) -> None:
     cluster.pods["job"] = [replace(a_pod("job-1", cpu="200m"), node="n0")]
     cluster.left = {"n0": (0.3, 8 * GIB)}
     ours = recommender(cluster)
@@ -184,7 +184,7 @@ def test_the_target_is_limited_to_what_is_free_on_the_node_of_the_pod(cluster: R
     assert target_of(cluster)[0] >= 0.95, "as soon as there is room"
 
 
-def test_the_target_is_limited_to_what_the_quota_leaves(cluster: Records) -> None:
+def test_the_target_is_limited_to_what_the_quota_leaves(cluster: FakeView) -> None:
     cluster.quota = (math.inf, 3 * GIB)
     cluster.pods["job"] = [a_pod("job-1", memory="2Gi")]
     ours = recommender(cluster)
@@ -196,7 +196,7 @@ def test_the_target_is_limited_to_what_the_quota_leaves(cluster: Records) -> Non
 
 
 def test_in_an_unknown_phase_the_target_is_the_default_recommenders_once_there_is_history(
-    cluster: Records, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = recommender(cluster)
     monkeypatch.setattr(ours.engine.fleet.tracker, "observe", lambda slots, _: np.full(len(slots), UNKNOWN_PHASE))
@@ -210,7 +210,7 @@ def test_in_an_unknown_phase_the_target_is_the_default_recommenders_once_there_i
     assert cpu_cores == 0.587
 
 
-def test_with_few_samples_the_bounds_include_the_request(cluster: Records) -> None:
+def test_with_few_samples_the_bounds_include_the_request(cluster: FakeView) -> None:
     rounds(recommender(cluster), cluster, 2, cpu_cores=0.01, memory_gib=0.1)
     entry = cluster.raw["job"]["status"]["recommendation"]["containerRecommendations"][0]
     lower, upper = (parse_quantity(entry[bound]["memory"]) for bound in ("lowerBound", "upperBound"))
@@ -218,7 +218,7 @@ def test_with_few_samples_the_bounds_include_the_request(cluster: Records) -> No
     assert conditions_of(cluster)["LowConfidence"] == "True"
 
 
-def test_the_profile_shows_the_phase_the_next_phases_and_the_reasons(cluster: Records) -> None:
+def test_the_profile_shows_the_phase_the_next_phases_and_the_reasons(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     profile = cluster.profiles["job"][-1]
@@ -237,7 +237,7 @@ def test_the_profile_shows_the_phase_the_next_phases_and_the_reasons(cluster: Re
     assert profile["memory"].endswith("Gi")
 
 
-def test_the_profile_is_written_only_when_something_has_changed(cluster: Records) -> None:
+def test_the_profile_is_written_only_when_something_has_changed(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 60)
     before = len(cluster.profiles["job"])
@@ -246,7 +246,7 @@ def test_the_profile_is_written_only_when_something_has_changed(cluster: Records
     assert before < 20
 
 
-def test_the_profile_of_two_hundred_pods_is_bounded(cluster: Records) -> None:
+def test_the_profile_of_two_hundred_pods_is_bounded(cluster: FakeView) -> None:
     cluster.pods["job"] = [a_pod(f"job-{number}") for number in range(200)]
     rounds(recommender(cluster), cluster, 5)
     profile = cluster.profiles["job"][-1]
@@ -254,7 +254,7 @@ def test_the_profile_of_two_hundred_pods_is_bounded(cluster: Records) -> None:
     assert len(str(profile)) < 20_000
 
 
-def test_a_deleted_pod_is_dropped_but_its_history_is_kept(cluster: Records) -> None:
+def test_a_deleted_pod_is_dropped_but_its_history_is_kept(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     before = target_of(cluster)
@@ -266,7 +266,7 @@ def test_a_deleted_pod_is_dropped_but_its_history_is_kept(cluster: Records) -> N
     assert target_of(cluster)[1] >= before[1] * 0.5
 
 
-def test_a_new_container_adds_to_the_history_of_the_checkpoint(cluster: Records) -> None:
+def test_a_new_container_adds_to_the_history_of_the_checkpoint(cluster: FakeView) -> None:
     past = HistogramSession()
     past.observe_oom(cluster.now_s - 3600, 2 * GIB)
     cluster.past["main"] = past
@@ -276,7 +276,7 @@ def test_a_new_container_adds_to_the_history_of_the_checkpoint(cluster: Records)
     assert np.isfinite(target_of(cluster)).all()
 
 
-def test_a_container_that_is_throttled_to_its_request_is_raised_to_what_it_needs(cluster: Records) -> None:
+def test_a_container_that_is_throttled_to_its_request_is_raised_to_what_it_needs(cluster: FakeView) -> None:
     ours, needed, requested = recommender(cluster), 1.0, 0.2
     for _ in range(60):
         cluster.pods["job"] = [a_pod("job-1", cpu=str(requested))]
@@ -285,7 +285,7 @@ def test_a_container_that_is_throttled_to_its_request_is_raised_to_what_it_needs
     assert requested * 1.05 >= needed
 
 
-def test_a_container_is_judged_only_with_a_request_and_after_its_target_is_in_force(cluster: Records) -> None:
+def test_a_container_is_judged_only_with_a_request_and_after_its_target_is_in_force(cluster: FakeView) -> None:
     """The recommender does not answer for what others declared."""
     metadata = {"metadata": {"namespace": "ns", "name": "no-requests", "uid": "u"}}
     bare = read_pod({**metadata, "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Running"}})
@@ -301,7 +301,7 @@ def test_a_container_is_judged_only_with_a_request_and_after_its_target_is_in_fo
 
 @pytest.mark.parametrize("observe_only", [False, True])
 def test_requests_declared_too_low_do_not_widen_the_targets_of_a_vpa_that_is_only_observed(
-    cluster: Records, observe_only: bool
+    cluster: FakeView, observe_only: bool
 ) -> None:
     if not observe_only:
         cluster.raw["job"] = a_vpa(updatePolicy={"updateMode": "Off"})
@@ -315,7 +315,7 @@ def test_requests_declared_too_low_do_not_widen_the_targets_of_a_vpa_that_is_onl
     assert target_of(cluster)[0] < 1.0
 
 
-def test_a_container_name_that_no_pod_has_is_dropped_once_its_samples_expire(cluster: Records) -> None:
+def test_a_container_name_that_no_pod_has_is_dropped_once_its_samples_expire(cluster: FakeView) -> None:
     ours = recommender(cluster)
     for name in ("old", "new"):
         cluster.pods["job"] = [a_pod(f"job-{name}", containers=(name,))]
@@ -331,7 +331,7 @@ def test_a_container_name_that_no_pod_has_is_dropped_once_its_samples_expire(clu
     assert [entry["containerName"] for entry in entries] == ["new"]
 
 
-def test_nothing_is_recommended_for_a_container_name_that_no_pod_has(cluster: Records) -> None:
+def test_nothing_is_recommended_for_a_container_name_that_no_pod_has(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     cluster.pods["job"] = [a_pod("job-2", containers=("renamed",))]
@@ -341,7 +341,7 @@ def test_nothing_is_recommended_for_a_container_name_that_no_pod_has(cluster: Re
     assert [entry["containerName"] for entry in entries] == ["renamed"]
 
 
-def test_a_recreated_vpa_keeps_what_was_learned(cluster: Records) -> None:
+def test_a_recreated_vpa_keeps_what_was_learned(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     before, member = target_of(cluster), next(iter(ours.engine.fleet))

@@ -27,7 +27,7 @@ from recommender.live.outside.model_source import Refusal
 from recommender.live.service import Service, Timing, checkpoint_statuses
 from recommender.live.telemetry import Telemetry
 from recommender.live.vpa_state import VpaState
-from tests.fakes.records import Records, a_pod, a_vpa, recommender, use
+from tests.fakes.records import FakeView, a_pod, a_vpa, recommender, use
 
 
 class View:
@@ -313,7 +313,7 @@ def test_each_round_counts_vpas_that_have_long_had_no_recommendation(
 
 
 def test_no_checkpoint_is_written_for_a_container_that_no_pod_has() -> None:
-    cluster = Records()
+    cluster = FakeView()
     cluster.raw["job"], cluster.pods["job"] = a_vpa(), [a_pod("job-1")]
     ours = recommender(cluster)
     use(cluster, "job-1", 0.5, 1.0)

@@ -18,7 +18,7 @@ from recommender.engine.keys import Group
 from recommender.live.round import Recommender
 from recommender.live.writing.waiting import MAX_RESIZES_PER_ROUND, RETRY_AFTER_S, changes_of
 from recommender.records import CPU, MEMORY, Amounts
-from tests.fakes.class_jobs import STAGES, Jobs, a_run, run_to_its_end
+from tests.fakes.class_jobs import STAGES, Jobs, a_run, run_to_completion
 from tests.fakes.records import GIB, a_vpa, recommender, target_of, use
 
 NAN = math.nan
@@ -138,7 +138,7 @@ def after_runs(cluster: Jobs, runs: int = 3) -> Recommender:
     """A recommender after some runs of a class have ended, while the next one waits for a node."""
     ours = recommender(cluster, resizes_waiting=True)
     for number in range(runs):
-        run_to_its_end(cluster, ours, f"bert-{number}")
+        run_to_completion(cluster, ours, f"bert-{number}")
     cluster.add("next", a_run("waits", PENDING))
     return ours
 

@@ -18,7 +18,7 @@ from recommender.phases.runs import Run, runs_of
 from recommender.records import FloatArray
 from recommender.sources.sequences import read_sequences
 from tests.examples import at_most
-from tests.fakes.phase_runs import LITTLE, SEQUENCES, containers, many
+from tests.fakes.phase_runs import EXAMPLES, SEQUENCES, containers, many
 from tests.reference import graph as reference
 from tests.reference.occupancy import NaiveChain
 
@@ -32,7 +32,7 @@ def alternating(repeats: int, *labels: int, each: int = 4) -> PhaseGraph:
 
 
 def test_counts_of_four_small_containers_match_those_by_hand() -> None:
-    graph = PhaseGraph.fit(LITTLE)
+    graph = PhaseGraph.fit(EXAMPLES)
     edges = graph_io.to_networkx(graph).edges
     assert graph.containers == 4
     assert edges["start", "1"] == {"count": 4, "share": 1.0}
@@ -233,7 +233,7 @@ def test_a_graph_is_restored_from_json_exactly(runs: list[list[Run]], ended: boo
 
 
 def test_dot_and_graphml_hold_the_graph() -> None:
-    graph = PhaseGraph.fit(LITTLE)
+    graph = PhaseGraph.fit(EXAMPLES)
     dot = graph_io.to_dot(graph).decode()
     assert '"1" -> "3" [label="0.50"' in dot
     assert '"2" -> "end" [label="0.60"' in dot
@@ -259,14 +259,14 @@ def test_unknown_labels_continue_the_last_phase() -> None:
     [([(-1, 3)], "phase -1"), ([(0, 0)], "length 0"), ([(0, 2), (0, 3)], "consecutive"), ([(5, 1)], r"0\.\.4")],
 )
 def test_an_invalid_run_is_refused_and_nothing_is_counted(runs: list[Run], problem: str) -> None:
-    graph = PhaseGraph.fit(LITTLE)
+    graph = PhaseGraph.fit(EXAMPLES)
     with pytest.raises(BadInput, match=problem):
         graph.learn(runs)
-    assert graph_io.to_json(graph) == graph_io.to_json(PhaseGraph.fit(LITTLE))
+    assert graph_io.to_json(graph) == graph_io.to_json(PhaseGraph.fit(EXAMPLES))
 
 
 def _broken(change: str) -> object:
-    document = json.loads(graph_io.to_json(PhaseGraph.fit(LITTLE)))
+    document = json.loads(graph_io.to_json(PhaseGraph.fit(EXAMPLES)))
     exec(change, {"d": document})  # noqa: S102  one line a case
     return document
 

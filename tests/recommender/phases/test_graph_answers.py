@@ -15,7 +15,7 @@ from recommender.phases.graph_answers import UNSEEN_PHASE_PROBABILITY, GraphPred
 from recommender.phases.graph_io import to_networkx
 from recommender.phases.runs import Run, runs_of
 from recommender.sources.sequences import read_sequences
-from tests.fakes.phase_runs import LITTLE, SEQUENCES, containers, many
+from tests.fakes.phase_runs import EXAMPLES, SEQUENCES, containers, many
 from tests.reference import graph as reference
 
 
@@ -60,7 +60,7 @@ def test_a_graph_of_one_phase_predicts_no_other() -> None:
 
 
 def test_an_unknown_present_phase_gets_the_followers_of_any_phase() -> None:
-    following = fit(LITTLE).next_phase([(1, 4), (9, 2)])
+    following = fit(EXAMPLES).next_phase([(1, 4), (9, 2)])
     assert sum(following.values()) == pytest.approx(1.0)
     assert max(following, key=lambda phase: following[phase]) in (2, 3)
 
@@ -79,7 +79,7 @@ def test_the_own_past_of_a_container_predicts_its_alternation() -> None:
 
 
 def test_an_explanation_lists_the_matching_contexts_and_their_counts() -> None:
-    predictor = fit(LITTLE * 3)
+    predictor = fit(EXAMPLES * 3)
     explanation = predictor.explain([(1, 4), (3, 5)])
     assert json.loads(json.dumps(explanation)) == explanation
     assert [step["agrees"] for step in explanation["steps"]] == [
@@ -100,16 +100,16 @@ def test_an_explanation_lists_the_matching_contexts_and_their_counts() -> None:
 
 
 def test_a_score_counts_every_change_of_phase_once() -> None:
-    predictor = fit(LITTLE)
-    result = predictor.score(LITTLE)
-    likelihoods = [predictor.next_phase(runs[:at])[runs[at][0]] for runs in LITTLE for at in range(1, len(runs))]
+    predictor = fit(EXAMPLES)
+    result = predictor.score(EXAMPLES)
+    likelihoods = [predictor.next_phase(runs[:at])[runs[at][0]] for runs in EXAMPLES for at in range(1, len(runs))]
     assert result.transitions == 12
     assert result.log_loss == pytest.approx(-np.log(likelihoods).mean())
     assert 0 <= result.top1 <= 1
 
 
 def test_an_unknown_phase_is_scored_with_the_least_probability() -> None:
-    result = fit(LITTLE).score([[(1, 4), (7, 1)], [(7, 1), (8, 1)]])
+    result = fit(EXAMPLES).score([[(1, 4), (7, 1)], [(7, 1), (8, 1)]])
     assert (result.transitions, result.top1) == (2, 0)
     assert result.log_loss == pytest.approx(-np.log(UNSEEN_PHASE_PROBABILITY))
 
@@ -131,8 +131,8 @@ def test_recorded_containers_are_predicted_better_than_by_a_first_order_chain() 
 
 def test_an_empty_history_graph_or_score_is_refused() -> None:
     with pytest.raises(BadInput, match="empty history"):
-        fit(LITTLE).explain([])
+        fit(EXAMPLES).explain([])
     with pytest.raises(BadInput, match="no container"):
         GraphPredictor(PhaseGraph(3))
     with pytest.raises(NotEnoughData, match="no transition"):
-        fit(LITTLE).score([[(0, 3)]])
+        fit(EXAMPLES).score([[(0, 3)]])

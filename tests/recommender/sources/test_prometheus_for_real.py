@@ -27,10 +27,10 @@ from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_faults import AccessRefused, QueryRefused, QueryTooLarge, Unavailable
 from recommender.sources.prometheus_queries import Labels, UsageSettings
 from recommender.sources.prometheus_usage import UsageQuery
-from tests.fakes.command_line import Ended
+from tests.fakes.command_line import CommandResult
 from tests.recommender.sources.as_series import series_of
 
-Phasewise = Callable[..., Ended]
+Phasewise = Callable[..., CommandResult]
 
 STEP_S = 15
 RUNS = 6

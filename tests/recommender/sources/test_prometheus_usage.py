@@ -15,7 +15,7 @@ from recommender.sources import prometheus_usage
 from recommender.sources.prometheus_api import PrometheusClient, QueryResult
 from recommender.sources.prometheus_queries import Labels, UsageQueries, UsageSettings, batches, queries_of
 from recommender.sources.prometheus_usage import ContainerName, UsageQuery, join_block
-from tests.fakes.prometheus import START_S, SmallCluster, cores, held_bytes, matrix, vector
+from tests.fakes.prometheus import START_S, SmallCluster, cores, matrix, memory_at, vector
 from tests.recommender.sources.as_series import series_of
 
 END_S = START_S + 100 * 15
@@ -111,7 +111,7 @@ def test_current_usage_has_a_sample_per_container_in_any_batches(per_query: int)
         assert len(server.asked) - queries == queries - 1  # the scrape interval is queried once
     names = [("dev", "notebook", "main"), ("ml", "train-2", "main"), ("web", "shop", "main")]
     assert sorted(found) == names
-    assert found[ContainerName(*names[1])] == (END_S - 5, cores(2, END_S), held_bytes(2, END_S))
+    assert found[ContainerName(*names[1])] == (END_S - 5, cores(2, END_S), memory_at(2, END_S))
     assert queries == {100: 5, 2: 8, 1: 11}[per_query]
 
 
@@ -147,7 +147,7 @@ def test_usage_over_time_has_requests_and_node() -> None:
     assert list(series) == ["dev/notebook/main", "ml/train-1/main", "ml/train-2/main", "web/shop/main"]
     short = series["ml/train-1/main"]
     np.testing.assert_array_equal(short.timestamps, np.arange(START_S + 300, START_S + 901, 15))
-    np.testing.assert_array_equal(short.usage, [[cores(1, at), held_bytes(1, at)] for at in short.timestamps])
+    np.testing.assert_array_equal(short.usage, [[cores(1, at), memory_at(1, at)] for at in short.timestamps])
     assert short.requests is not None
     np.testing.assert_array_equal(short.requests, [[5.0, 1e9]] * len(short))
     assert (short.node, short.workload, short.step_s) == ("node-1", None, 15)
