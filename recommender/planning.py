@@ -96,7 +96,7 @@ def seen_in_training(
 ) -> int | None:
     """Number of these series that the model was trained on: same container name, starting before its data ended.
 
-    None if the model does not tell.
+    None if the model does not record it.
     """
     if model is None:
         return 0
@@ -112,7 +112,7 @@ def seen_notes(seen: int | None, containers: int) -> tuple[str, ...]:
     if seen == 0:
         return ()
     if seen is None:
-        return ("the model does not tell what it was trained on: it may be judged on its training data here.",)
+        return ("the model does not record what it was trained on: it may be judged on its training data here.",)
     return (
         f"the model was trained on {seen} of the {containers} containers that are replayed, which makes it look better "
         "than it is. Replay later runs, or leave out --model.",

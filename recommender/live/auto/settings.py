@@ -46,7 +46,7 @@ IN_PLACE_REFUSED = (
     "this cluster's VPA refuses mode InPlace (its feature gate is off, or it is too old): the updater resizes these "
     "pods if it runs with --in-place-skip-disruption-budget, else it leaves them as they are; it never evicts them"
 )
-ONLY_NEW_PODS = "only pods that are made anew get what is recommended (mode Initial)"
+ONLY_NEW_PODS = "only new pods get the recommended requests (mode Initial)"
 
 
 @dataclass(frozen=True, slots=True)

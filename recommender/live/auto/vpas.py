@@ -172,7 +172,7 @@ class Planner:
             return
         if is_edited(vpa):
             about = f"VPA {vpa.key}"
-            self._changes.notes[about] = "was changed by hand and is left as it is; delete it to have it made anew"
+            self._changes.notes[about] = "was changed by hand and is left as it is; delete it to have it created again"
         else:
             self._changes.change.append((vpa, wanted))
 

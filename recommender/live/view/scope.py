@@ -67,7 +67,7 @@ def parse_shard(text: str) -> Shard:
     """
     found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
     if found is None or not int(found[1]) < int(found[2]):
-        raise Misuse(f"{text!r} is no shard. Write I/N, counted from 0: 0/3, 1/3 and 2/3 are the three shards.")
+        raise Misuse(f"{text!r} is not a shard. Write I/N, counted from 0: 0/3, 1/3 and 2/3 are the three shards.")
     return Shard(int(found[1]), int(found[2]))
 
 

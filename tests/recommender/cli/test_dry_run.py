@@ -121,7 +121,7 @@ def test_a_model_without_a_list_of_its_containers_recognises_only_identical_data
     options = ("--model", tmp_path / "before", *CYCLE, "--policies", "static", "--json", "-")
     same, other = (figures(phasewise("dry-run", path, *options)) for path in (runs_csv, tmp_path / "part.csv"))
     assert (same["model"]["seen_in_training"], other["model"]["seen_in_training"]) == (14, None)
-    assert any("does not tell" in note for note in other["notes"])
+    assert any("does not record" in note for note in other["notes"])
 
 
 @pytest.mark.option("phasewise dry-run", "--decisions", "--json")

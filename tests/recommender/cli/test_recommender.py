@@ -133,7 +133,7 @@ def test_every_option_can_be_set_by_flag_environment_and_file(
         ("kube-api-burst: true", "kube-api-burst: True does not fit"),
         ("memory-margin: a lot", "memory-margin: 'a lot' is not a valid float"),
         ("publish: everything", "publish: 'everything' is not one of"),
-        ("shard: 3/3", "shard: '3/3' is no shard"),
+        ("shard: 3/3", "shard: '3/3' is not a shard"),
         ("interval: 1s\nrecommender-interval: 2s", "given twice"),
         ("interval: 1s\ninterval: 2s", "'interval' is given twice"),
         ("- interval", "not a mapping of options"),

@@ -220,7 +220,7 @@ def test_a_users_edit_of_our_vpa_is_reported_and_left_alone_until_the_vpa_is_del
     world.edit("a.job", updatePolicy={"updateMode": "Off", "minReplicas": 1})
     world.add(a_workload("Job", "a", annotations={"phasewise.dev/max-cpu": "2"}))
     notes = world.reconcile().notes
-    assert notes == {"VPA team/a.job": "was changed by hand and is left as it is; delete it to have it made anew"}
+    assert notes == {"VPA team/a.job": "was changed by hand and is left as it is; delete it to have it created again"}
     assert world.only_vpa().update_mode == "Off"
     del world.server.vpas["a.job"]
     assert world.only_vpa().policy_for("main").max_allowed == (2.0, None)

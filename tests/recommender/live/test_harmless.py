@@ -46,7 +46,7 @@ def test_limits_follow_the_requests_of_guaranteed_pods() -> None:
 def test_pods_that_cannot_be_resized_get_mode_initial_with_a_reason(kind: str, pod: Resizability) -> None:
     settings, reason = safe_settings(Settings(), kind, [BURSTABLE, pod], has_in_place=True)
     assert settings.mode == "Initial"
-    assert reason.endswith("only pods that are made anew get what is recommended (mode Initial)")
+    assert reason.endswith("only new pods get the recommended requests (mode Initial)")
 
 
 @pytest.mark.parametrize("kind", sorted(JOBS))
