@@ -16,7 +16,7 @@ from extender.settings import Limits, Settings
 from extender.view.watched import MAX_CLOCK_SKEW_S, TimestampingReader
 from extender.web.app import App, BodyLimits, Telemetry, create_pages
 from placement_bench.worlds import NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json, profile_json
-from tests.extender.asgi import Client, app_over
+from tests.extender.asgi import Client, extender_app
 
 ENDLESS = {"cpu": "1e300", "memory": "1e300"}
 
@@ -106,7 +106,7 @@ def test_who_writes_a_time_to_come_into_its_object_does_not_hide_that_the_watch_
 
 @pytest.mark.parametrize("path", ["/explain/a?b", "/explain/a/b?c", "/explain/%zz/x#y", "//metrics", "/explain/a/\x00"])
 def test_a_path_with_anything_in_it_is_not_found(path: str) -> None:
-    client = Client(app_over(World(None, node_json("a"))))
+    client = Client(extender_app(World(None, node_json("a"))))
     assert client.ask("GET", path.replace("?", "%3F")).status_code == 404
     told = asyncio.run(_asked(client.app, path))
     assert told["status"] == 404
