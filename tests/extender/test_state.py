@@ -272,10 +272,10 @@ def test_a_resampled_demand_curve_is_that_of_the_reference_implementation(step_s
     assert np.allclose(curve.values.T, reference.resampled(step_s, cpu, memory, 150.0))
 
 
-@pytest.mark.parametrize("invalid", [(0.0, [1.0], [1.0]), (math.nan, [1.0], [1.0]), (15.0, [], []), (15.0, [-1.0], [1.0]),
+@pytest.mark.parametrize("curve", [(0.0, [1.0], [1.0]), (math.nan, [1.0], [1.0]), (15.0, [], []), (15.0, [-1.0], [1.0]),
                                  (15.0, [math.inf], [1.0]), (15.0, [1.0], [math.nan])])  # fmt: skip
-def test_an_invalid_demand_curve_is_ignored(invalid: tuple[float, list[float], list[float]]) -> None:
-    assert resampled(*invalid, Grid()) is None
+def test_an_invalid_demand_curve_is_ignored(curve: tuple[float, list[float], list[float]]) -> None:
+    assert resampled(*curve, Grid()) is None
 
 
 def test_a_pod_bound_as_advised_keeps_the_snapshot_and_other_changes_do_not() -> None:
