@@ -50,16 +50,16 @@ def set_status(cluster: Cluster, namespace: str, workload: str, status: Json) ->
     cluster.custom.patch_namespaced_custom_object_status(*profile, {"status": status})
 
 
-def judged_by_history(url: str, namespace: str, workload: str) -> bool:
-    """Whether the extender judges a pod of this class by history, found out by a call about a probe."""
+def has_history(url: str, namespace: str, workload: str) -> bool:
+    """Whether the extender judges pods of this class by history, found out by a call about a probe."""
     labels = {"phasewise.dev/workload": workload}
     pod = {"metadata": {"name": "probe", "namespace": namespace, "uid": f"probe-{workload}", "labels": labels}}
     args = {"Pod": {**pod, "spec": {"containers": [{"name": "main"}]}}, "NodeNames": []}
     requests.post(f"{url}/filter", json=args, timeout=5).raise_for_status()
-    return bool(explanation(url, namespace, "probe")["demandFrom"] == "history")
+    return bool(explain(url, namespace, "probe")["demandFrom"] == "history")
 
 
-def wait_until_bound(cluster: Cluster, namespace: str, count: int, prefix: str = "") -> dict[str, str]:
+def wait_bound(cluster: Cluster, namespace: str, count: int, prefix: str = "") -> dict[str, str]:
     """Wait until so many pods (with this prefix) are bound; pod -> node."""
 
     def bound() -> dict[str, str]:
@@ -85,19 +85,19 @@ def tries_until_bound(cluster: Cluster, namespace: str, pod: str) -> int:
     return tries
 
 
-def explanation(url: str, namespace: str, pod: str) -> dict[str, Any]:
+def explain(url: str, namespace: str, pod: str) -> dict[str, Any]:
     answer = requests.get(f"{url}/explain/{namespace}/{pod}", timeout=5)
     answer.raise_for_status()
     decision: dict[str, Any] = answer.json()
     return decision
 
 
-def metric_value(url: str, metric: str) -> float:
+def metric(url: str, name: str) -> float:
     lines = requests.get(f"{url}/metrics", timeout=5).text.splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith(metric))
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
 
-def most_on_one_node(node_of: Mapping[str, str], prefix: str) -> int:
+def most_per_node(node_of: Mapping[str, str], prefix: str) -> int:
     """The most pods with this prefix on one node."""
     nodes = [node for pod, node in node_of.items() if pod.startswith(prefix)]
     return max(nodes.count(node) for node in nodes)
