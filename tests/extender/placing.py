@@ -97,7 +97,7 @@ def metric(url: str, name: str) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
 
-def most_per_node(node_of: Mapping[str, str], prefix: str) -> int:
+def max_per_node(node_of: Mapping[str, str], prefix: str) -> int:
     """The most pods with this prefix on one node."""
     nodes = [node for pod, node in node_of.items() if pod.startswith(prefix)]
     return max(nodes.count(node) for node in nodes)

@@ -107,7 +107,7 @@ def test_extra_slashes_in_a_path_are_ignored(api: ExtenderApi, path: str) -> Non
     ("DELETE", "//prioritize", {"POST"}),
     ("POST", "/metrics", {"GET", "HEAD", "OPTIONS"}),
 ])  # fmt: skip
-def test_a_wrong_method_is_a_405_that_lists_the_allowed_methods(
+def test_a_wrong_method_is_a_405_with_the_allowed_methods(
     api: ExtenderApi, method: str, path: str, allowed: set[str]
 ) -> None:
     answer = api.client.ask(method, path)

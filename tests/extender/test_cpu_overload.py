@@ -190,11 +190,9 @@ def test_the_added_overload_is_that_of_the_reference_implementation(draw: st.Dat
     of_nodes = st.lists(USE, min_size=cells * nodes, max_size=cells * nodes)
     load, variance = (np.array(draw.draw(of_nodes), np.float32).reshape(cells, nodes) for _ in range(2))
     of_pod = st.lists(DEMAND, min_size=cells, max_size=cells)
-    demand, demand_variance = np.array(draw.draw(of_pod), np.float32), np.array(draw.draw(of_pod), np.float32)
+    demand, own_variance = np.array(draw.draw(of_pod), np.float32), np.array(draw.draw(of_pod), np.float32)
     sizes = draw.draw(st.lists(st.sampled_from([0.0, 2.0, 4.0, 16.0]), min_size=nodes, max_size=nodes))
     per_unit = np.array([1.0 / size if size else 0.0 for size in sizes], np.float32)
-    shares = added_overload(load, variance, demand, demand_variance, per_unit)
-    expected = reference.added_overload(
-        load.tolist(), variance.tolist(), demand.tolist(), demand_variance.tolist(), sizes
-    )
+    shares = added_overload(load, variance, demand, own_variance, per_unit)
+    expected = reference.added_overload(load.tolist(), variance.tolist(), demand.tolist(), own_variance.tolist(), sizes)
     assert shares == pytest.approx(expected, abs=1e-3)

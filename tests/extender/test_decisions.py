@@ -15,45 +15,45 @@ def world_of(nodes: int = 3) -> World:
     return World(None, *(node_json(f"n{number}") for number in range(nodes)))
 
 
-def decision_on(world: World, name: str) -> Decision:
-    decision = world.decisions.find("team", name)
-    assert decision is not None
-    return decision
+def decision(world: World, name: str) -> Decision:
+    found = world.decisions.find("team", name)
+    assert found is not None
+    return found
 
 
 def test_a_decision_lists_nodes_with_their_scorers_and_the_outcome() -> None:
     world = world_of()
     advised = world.place(pod_json("p"))
-    decision = decision_on(world, "p").as_json()
-    assert (decision["pod"], decision["advised"], decision["outcome"]) == ("team/p", advised, "not bound yet")
-    assert (decision["nodesAsked"], decision["attempts"], decision["demandFrom"]) == (3, 1, "requests")
-    assert decision["nodes"][0]["node"] == advised
-    assert set(decision["nodes"][0]["scorers"]) == {"complement", "specon"}
-    assert decision["nodes"][0]["scorers"]["complement"]["why"] == "peaks at 12% CPU and 3% memory"
+    shown = decision(world, "p").as_json()
+    assert (shown["pod"], shown["advised"], shown["outcome"]) == ("team/p", advised, "not bound yet")
+    assert (shown["nodesAsked"], shown["attempts"], shown["demandFrom"]) == (3, 1, "requests")
+    assert shown["nodes"][0]["node"] == advised
+    assert set(shown["nodes"][0]["scorers"]) == {"complement", "specon"}
+    assert shown["nodes"][0]["scorers"]["complement"]["why"] == "peaks at 12% CPU and 3% memory"
     world.put(pod_json("p", node=advised))
-    assert decision_on(world, "p").outcome == "bound where advised"
-    assert len(decision_on(world, "p").as_json(1)["nodes"]) == 1
+    assert decision(world, "p").outcome == "bound where advised"
+    assert len(decision(world, "p").as_json(1)["nodes"]) == 1
 
 
 def test_the_only_node_left_is_advised_without_scores() -> None:
     world = world_of(1)
     assert world.place(pod_json("p")) == "n0"
     world.put(pod_json("p", node="n0"))
-    assert decision_on(world, "p").outcome == "bound to the only node left"
+    assert decision(world, "p").outcome == "bound to the only node left"
 
 
 def test_repeated_attempts_to_place_a_pod_are_one_decision() -> None:
     world = world_of()
     for _ in range(50):
         world.place(pod_json("p"))
-    assert decision_on(world, "p").attempts == 50
+    assert decision(world, "p").attempts == 50
     assert len(world.decisions) == 1
 
 
 def test_the_oldest_decisions_are_dropped_when_all_together_hold_too_many_values() -> None:
     world = world_of()
     world.place(pod_json("p"))
-    model = decision_on(world, "p")
+    model = decision(world, "p")
     kept = Decisions(max_decisions=10, max_values=5 * model.values_held)
     for number in range(20):
         pod = world.read_pod(pod_json(f"p{number}"))
@@ -67,7 +67,7 @@ def test_a_new_pod_with_an_old_name_has_its_own_decision() -> None:
     world = world_of()
     world.place(pod_json("p", uid="first"))
     world.place(pod_json("p", uid="second"))
-    assert decision_on(world, "p").pod.uid == "second"
+    assert decision(world, "p").pod.uid == "second"
     assert world.decisions.of("first") is not None
 
 
@@ -75,12 +75,12 @@ def test_the_event_explains_the_placement_in_one_line() -> None:
     world = world_of()
     advised = world.place(pod_json("p"))
     world.put(pod_json("p", node=advised))
-    note = event_text(decision_on(world, "p"))
+    note = event_text(decision(world, "p"))
     assert note.startswith(f"{advised}: bound where advised, 10 of 10 among 3 nodes; complement 1 (peaks at")
     other = next(name for name in world.names if name != advised)
-    decision_on(world, "p").bound = other
+    decision(world, "p").bound = other
     assert f"{other}: outvoted by the scheduler's own scores ({advised} was advised)" in event_text(
-        decision_on(world, "p")
+        decision(world, "p")
     )
 
 

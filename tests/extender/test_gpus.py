@@ -49,9 +49,7 @@ def test_a_pod_requests_whole_gpus_or_a_percentage_of_each(needs: dict[str, floa
         (["30", ""], GpuRequest(2, 1000), 2.0),
     ],
 )
-def test_a_percentage_applies_to_each_gpu_of_its_container(
-    shares: list[str], expected: GpuRequest, in_gpus: float
-) -> None:
+def test_a_percentage_is_of_each_gpu_of_its_container(shares: list[str], expected: GpuRequest, in_gpus: float) -> None:
     containers = [
         {"name": f"c{number}", "resources": {"requests": {GPU: "1", **({CORES: share} if share else {})}}}
         for number, share in enumerate(shares)
@@ -80,9 +78,7 @@ def test_a_snapshot_has_extended_resources_as_allocatable_and_as_requested() -> 
     world.put(pod_json("p", node="a", extended={GPU: "1", "example.com/fpga": "2"}))
     world.put(pod_json("waits", extended={GPU: "1"}))
     devices = world.state.snapshot().devices
-    amounts = {
-        name: (amount.allocatable.tolist(), amount.requested.tolist()) for name, amount in devices.extended.items()
-    }
+    amounts = {name: (each.allocatable.tolist(), each.requested.tolist()) for name, each in devices.extended.items()}
     assert amounts == {GPU: ([4.0, 0.0], [1.0, 0.0]), "example.com/fpga": ([2.0, 0.0], [2.0, 0.0])}
     assert devices.gpu_free.T.tolist() == [[0, 1000, 1000, 1000], [0, 0, 0, 0]]
     world.filter(pod_json("waits", extended={GPU: "1"}), ["a"])

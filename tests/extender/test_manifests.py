@@ -207,9 +207,7 @@ def test_the_examples_name_existing_files_and_classes() -> None:
 
 
 @pytest.mark.parametrize("name", PODS)
-def test_pods_are_allowed_under_the_restricted_pod_security_standard(
-    cluster: Cluster, name: str, namespace: str
-) -> None:
+def test_pods_meet_the_restricted_pod_security_standard(cluster: Cluster, name: str, namespace: str) -> None:
     cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
     spec = {key: value for key, value in PODS[name].items() if key not in ("serviceAccountName", "priorityClassName")}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ours", "namespace": namespace}, "spec": spec}

@@ -25,17 +25,7 @@ from local_cluster.scheduling import start_scheduler
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import create
 from local_cluster.waiting import wait_until
-from tests.extender.placing import (
-    EARLY,
-    LATE,
-    explain,
-    has_history,
-    job,
-    metric,
-    most_per_node,
-    put_profile,
-    wait_bound,
-)
+from tests.extender.placing import EARLY, LATE, explain, has_history, job, max_per_node, metric, put_profile, wait_bound
 
 ROOT = Path(__file__).parents[2]
 VERBS = ("filter", "prioritize", "preempt")
@@ -92,7 +82,7 @@ def test_forty_jobs_are_placed_so_that_peaks_do_not_coincide_and_are_explained(
     for pair in range(20):
         create(cluster, namespace, f"late-{pair}", job(twenty_nodes, "late"))
     node_of = wait_bound(cluster, namespace, 40)
-    assert most_per_node(node_of, "early") == most_per_node(node_of, "late") == 1, node_of
+    assert max_per_node(node_of, "early") == max_per_node(node_of, "late") == 1, node_of
 
     def outcome() -> bool:
         return bool(explain(extender, namespace, "early-7")["outcome"] == "bound where advised")
@@ -187,7 +177,7 @@ def test_two_schedulers_that_call_at_the_same_time_share_one_view(
                 pod["spec"]["schedulerName"] = scheduler
                 create(cluster, namespace, f"{scheduler}-{count}", pod)
         node_of = wait_bound(cluster, namespace, 20)
-        assert most_per_node(node_of, "phasewise") == 1, "each has a node of its own: two would need 24 of 16 cores"
+        assert max_per_node(node_of, "phasewise") == 1, "each has a node of its own: two would need 24 of 16 cores"
     finally:
         second.stop()
 
