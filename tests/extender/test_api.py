@@ -34,7 +34,7 @@ def extender_args(pod: Any, names: list[str] | None = None) -> Any:
     return {"Pod": pod, "Nodes": None, "NodeNames": names or ["a", "b"]}
 
 
-def test_filter_prioritize_and_preempt_answer_in_the_scheduler_s_format(api: ExtenderApi) -> None:
+def test_filter_prioritize_and_preempt_answer_in_the_format_of_the_scheduler(api: ExtenderApi) -> None:
     api.world.put(pod_json("eats", node="a", workload="eater"))
     pod = pod_json("new", memory="8Gi")
     filtered = api.post("filter", extender_args(pod)).get_json()

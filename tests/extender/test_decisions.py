@@ -50,7 +50,7 @@ def test_repeated_attempts_to_place_a_pod_are_one_decision() -> None:
     assert len(world.decisions) == 1
 
 
-def test_the_oldest_decisions_are_dropped_when_all_together_hold_too_many_values() -> None:
+def test_the_oldest_decisions_are_dropped_when_they_hold_too_many_values() -> None:
     world = world_of()
     world.place(pod_json("p"))
     model = decision(world, "p")

@@ -67,7 +67,7 @@ def test_each_command_is_valid_and_listens_on_the_probed_port(container: Mapping
 
 
 @pytest.mark.parametrize("container", OURS)
-def test_each_image_is_the_project_s_and_contains_the_command(container: Mapping[str, Any]) -> None:
+def test_each_image_is_that_of_the_project_and_contains_the_command(container: Mapping[str, Any]) -> None:
     assert container["image"] == "phasewise:latest"
     words = " ".join(each for each in container["command"] if not each.startswith("--"))
     assert f"{words} --help > /dev/null" in (ROOT / "Dockerfile").read_text()

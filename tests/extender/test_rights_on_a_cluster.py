@@ -178,7 +178,7 @@ def test_something_fails_without_the_right_and_works_with_it(
 
 
 @pytest.mark.parametrize("program", [program for program in PROGRAMS if program != "scheduler"])
-def test_the_requests_meanwhile_are_exactly_those_that_the_manifest_allows(
+def test_the_programs_requested_exactly_what_the_manifest_allows(
     cluster: Cluster, accounts: Mapping[str, Account], program: str
 ) -> None:
     table = PROGRAMS[program][1]
