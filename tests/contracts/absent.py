@@ -1,4 +1,4 @@
-"""An interpreter without the libraries that the image for clusters leaves out."""
+"""A Python without the libraries that the cluster image leaves out."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ LEFT_OUT = [
     "scipy",
     "kubernetes.aio",
 ]
-"""SciPy comes with scikit-learn alone; the Dockerfile removes the other, and the tests of NumPy and Numba."""
+"""Only scikit-learn needs SciPy; the Dockerfile removes `kubernetes.aio`, and the tests of NumPy and Numba."""
 
-_AT_THE_START = f"""
+_SITECUSTOMIZE = f"""
 import sys
 from importlib.abc import MetaPathFinder
 
@@ -28,7 +28,7 @@ sys.meta_path.insert(0, Absent())
 """
 
 
-def environment_without_them(folder: Path) -> dict[str, str]:
-    """The environment of a Python process that cannot import them; `folder` is where that is said to it."""
-    (folder / "sitecustomize.py").write_text(_AT_THE_START)
+def environment_without_left_out(folder: Path) -> dict[str, str]:
+    """The environment of a Python process that cannot import them, by a `sitecustomize.py` in `folder`."""
+    (folder / "sitecustomize.py").write_text(_SITECUSTOMIZE)
     return {"PYTHONPATH": os.pathsep.join((str(folder), str(ROOT)))}

@@ -1,4 +1,4 @@
-"""What source files say they import, and what is installed for them."""
+"""The imports of source files, and the requirements files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MODULE_OF = {
     "pyyaml": "yaml",
     "prometheus-client": "prometheus_client",
     "cyclonedx-python-lib": "cyclonedx",
-    "httptools": "uvicorn",  # whose server by it is ours with limits
+    "httptools": "uvicorn",  # its server, which ours extends, uses it
 }
 
 
 def python_files(folder: Path) -> Iterator[Path]:
-    """Modules, and scripts that are called by their name: in our environment, or by an interpreter."""
+    """Modules, and scripts without a suffix whose first line runs Python."""
     for file in folder.rglob("*"):
         if file.suffix == ".py":
             yield file
@@ -33,7 +33,7 @@ def python_files(folder: Path) -> Iterator[Path]:
 
 
 def statements(file: Path) -> Iterator[ast.stmt]:
-    """Every statement, however deep it lies. What lies in expressions, most of a tree, is no import."""
+    """Every statement at any depth. Expressions, most of a tree, contain no imports."""
     todo: list[Any] = [ast.parse(file.read_text())]
     while todo:
         node = todo.pop()
@@ -55,6 +55,6 @@ def imported(file: Path) -> tuple[str, ...]:
 
 
 def requirements(file: str) -> list[str]:
-    """The libraries that a file of requirements names itself."""
+    """The libraries that a requirements file names itself."""
     lines = (ROOT / file).read_text().splitlines()
     return [line.split("==")[0] for line in lines if line and not line.startswith(("#", "-r"))]

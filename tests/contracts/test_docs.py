@@ -1,5 +1,5 @@
-"""The documents say what the code does: their made parts are fresh, their commands exist, each library is named and
-used, and the site of them is built without a warning."""
+"""The documents match the code: generated parts, metrics, libraries, scripts and pictures; their site is built without
+a warning."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PAGES = [*sorted(ROOT.glob("*.md")), *SITE]
 DOCS = "\n".join(page.read_text() for page in PAGES)
 REASONS = (ROOT / "docs" / "contributing" / "dependencies.md").read_text()
 
-USED_BY_A_SCRIPT = {"ruff", "mypy", "pandas-stubs", "pytest-timeout", "pytest-xdist", "myst-parser", "furo"}
-"""Tools: called by scripts/check, by pytest or by Sphinx, not imported."""
+TOOLS = {"ruff", "mypy", "pandas-stubs", "pytest-timeout", "pytest-xdist", "myst-parser", "furo"}
+"""Called by scripts/check, pytest or Sphinx, not imported."""
 
 IN_MARKDOWN = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
@@ -37,41 +37,41 @@ def imported_modules(*folders: str) -> set[str]:
 
 
 @pytest.mark.long
-def test_the_made_parts_of_the_documents_are_fresh() -> None:
-    """In a process of its own: a command that was called before keeps the help option of that call."""
+def test_the_generated_parts_of_the_documents_are_up_to_date() -> None:
+    """In a process of its own, as a command keeps the help option of an earlier call."""
     command = [sys.executable, ROOT / "scripts" / "make-docs", "--check"]
     assert subprocess.run(command, check=False).returncode == 0, "run scripts/make-docs"
 
 
 @pytest.mark.long
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
-    """Every link and anchor between pages is held by it, every picture, and that each page is in the navigation."""
+    """This checks links and anchors between pages, pictures, and that each page is in the navigation."""
     command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--nitpicky", "--quiet", ROOT / "docs", tmp_path]
     built = subprocess.run(command, check=False, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     assert {page.stem for page in SITE} <= {page.stem for page in tmp_path.rglob("*.html")}
 
 
-def test_the_readme_is_read_in_minutes_and_its_links_lead_somewhere() -> None:
+def test_the_readme_is_short_and_its_links_exist() -> None:
     assert len(README.splitlines()) <= 200
     for target in IN_MARKDOWN.findall(README):
         assert (ROOT / target).is_file(), target
 
 
-def test_the_page_of_metrics_has_those_that_our_programs_tell_and_no_others() -> None:
+def test_the_page_of_metrics_lists_exactly_those_of_our_programs() -> None:
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     assert set(re.findall(r"`(phasewise_\w+)(?:\{[\w,]+\})?`", page)) == metrics()
 
 
 @pytest.mark.parametrize("name", [*requirements("requirements-cluster.txt"), *requirements("requirements-offline.txt")])
-def test_each_library_is_used_and_its_reason_is_in_the_documents(name: str) -> None:
+def test_each_library_is_used_and_has_a_reason_in_the_documents(name: str) -> None:
     assert MODULE_OF.get(name, name) in imported_modules("recommender", "extender")
     assert re.search(rf"^\| .*\b{re.escape(name)}\b.*\|.*\|.*\|$", REASONS, re.MULTILINE), f"{name} has no reason"
 
 
 @pytest.mark.parametrize("name", requirements("requirements-dev.txt"))
 def test_each_library_of_the_tests_is_used(name: str) -> None:
-    assert name in USED_BY_A_SCRIPT or MODULE_OF.get(name, name) in imported_modules("tests", "scripts")
+    assert name in TOOLS or MODULE_OF.get(name, name) in imported_modules("tests", "scripts")
 
 
 @pytest.mark.parametrize("file", sorted(ROOT.glob("requirements*.txt")), ids=lambda file: file.stem)
@@ -83,25 +83,25 @@ def test_every_requirement_is_pinned(file: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"\bscripts/[\w-]+(?:\.\w+)?", DOCS))))
-def test_every_script_in_the_documents_is_there_and_can_be_run(path: str) -> None:
+def test_every_script_in_the_documents_exists_and_is_executable(path: str) -> None:
     assert (ROOT / path).stat().st_mode & 0o111
 
 
-def test_the_walk_through_of_placing_jobs_is_the_one_that_a_test_walks() -> None:
-    """The commands stand above the example, from where the test takes them."""
+def test_the_extender_tutorial_has_the_commands_that_a_test_runs() -> None:
+    """The test takes them from the comments of the example file."""
     example = (ROOT / "manifests" / "examples" / "placement-jobs.yaml").read_text()
-    walked = [command for command in re.findall(r"^#   (.+)$", example, re.MULTILINE) if "research" in command]
+    tested = [command for command in re.findall(r"^#   (.+)$", example, re.MULTILINE) if "research" in command]
     page = (ROOT / "docs" / "tutorials" / "extender.md").read_text()
     blocks = "\n".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL))
-    written = [re.sub(r"  +# .*$", "", line) for line in blocks.splitlines() if "research" in line]
-    assert written == walked
+    documented = [re.sub(r"  +# .*$", "", line) for line in blocks.splitlines() if "research" in line]
+    assert documented == tested
 
 
 PICTURES = [page.parent / path for page in PAGES for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text())]
 
 
 @pytest.mark.parametrize("picture", PICTURES, ids=str)
-def test_every_picture_in_the_documents_shows_something(picture: Path) -> None:
+def test_no_picture_in_the_documents_is_empty(picture: Path) -> None:
     assert picture.stat().st_size > 10_000
 
 

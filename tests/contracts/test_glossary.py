@@ -1,4 +1,4 @@
-"""The glossary and the code use the same words, and each for one thing."""
+"""The glossary and the code use the same words, each for one thing."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 GLOSSARY = (ROOT / "docs" / "reference" / "glossary.md").read_text()
 ROWS = re.findall(r"^\| ([^|]+) \| ([^|]+) \| `([\w.]+)` \|$", GLOSSARY, re.MULTILINE)
 
-NOT_GUESSED = {"Book", "Homes", "Land", "Manners", "Newcomers", "Opinion", "Parting", "Question", "Seat", "Standing"}
-"""Names that classes once had and nobody from the field would understand: none comes back."""
+RETIRED_NAMES = {"Book", "Homes", "Land", "Manners", "Newcomers", "Opinion", "Parting", "Question", "Seat", "Standing"}
+"""Former class names that readers did not understand; none may come back."""
 
 
 def classes() -> Counter[str]:
@@ -30,19 +30,19 @@ def classes() -> Counter[str]:
 
 
 def test_no_term_is_listed_twice() -> None:
-    assert len(ROWS) == GLOSSARY.count("\n| ") - 2 * GLOSSARY.count("| term |"), "a row that could not be read"
+    assert len(ROWS) == GLOSSARY.count("\n| ") - 2 * GLOSSARY.count("| term |"), "a row cannot be parsed"
     words = [word for word, _, _ in ROWS]
     assert sorted(set(words)) == sorted(words)
 
 
 @pytest.mark.parametrize(("word", "path"), [(word, path) for word, _, path in ROWS])
-def test_the_code_says_it_where_the_glossary_says_so(word: str, path: str) -> None:
+def test_the_class_of_a_term_is_where_the_glossary_says(word: str, path: str) -> None:
     module, _, name = path.rpartition(".")
     file = ROOT.joinpath(*module.split(".")).with_suffix(".py")
     assert name in {node.name for node in statements(file) if isinstance(node, ast.ClassDef)}, f"{word}: no {path}"
 
 
-def test_a_name_in_the_glossary_is_that_of_one_class_alone_and_no_old_one_comes_back() -> None:
+def test_a_class_name_in_the_glossary_is_unique_and_no_retired_one_comes_back() -> None:
     found = classes()
     assert {name: found[name] for name in (path.rpartition(".")[2] for _, _, path in ROWS) if found[name] != 1} == {}
-    assert NOT_GUESSED & found.keys() == set()
+    assert RETIRED_NAMES & found.keys() == set()

@@ -1,4 +1,4 @@
-"""What runs in a cluster imports no library that its image leaves out, and says so where one would be needed."""
+"""Programs for clusters import no library that their image leaves out; other commands name the image that they need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from extender.cli.main import COMMANDS as EXTENDER
 from extender.cli.main import TOP_LEVEL_COMMANDS
 from recommender.cli.main import COMMANDS
-from tests.contracts.absent import environment_without_them
+from tests.contracts.absent import environment_without_left_out
 from tests.contracts.reading import ROOT, imported
 
 IN_A_CLUSTER = {
@@ -26,24 +26,24 @@ Python = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def without(tmp_path: Path) -> Python:
-    """Runs Python with what the image for clusters has."""
-    environment = os.environ | environment_without_them(tmp_path)
+def run_python(tmp_path: Path) -> Python:
+    """Runs Python with the libraries of the cluster image."""
+    environment = os.environ | environment_without_left_out(tmp_path)
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=False)
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, *args], env=environment, capture_output=True, text=True, check=False)
 
     return run
 
 
 def file_of(module: str) -> Path | None:
-    """The source of a module of ours; none for a name inside one, and for those of others."""
-    place = ROOT / module.replace(".", "/")
-    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+    """The source of a module of ours; None for any other name."""
+    path = ROOT / module.replace(".", "/")
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
 
 def reached_from(*modules: str) -> set[str]:
-    """Modules of ours that these import, at the start or later on, and so on; but what is for type checkers alone."""
+    """Our modules that these import directly or indirectly, at the start or later on."""
     reached: set[str] = set()
     todo = list(modules)
     while todo:
@@ -55,23 +55,23 @@ def reached_from(*modules: str) -> set[str]:
     return reached
 
 
-def test_the_image_for_clusters_has_all_that_its_programs_import(without: Python) -> None:
+def test_the_cluster_image_has_every_library_that_its_programs_import(run_python: Python) -> None:
     modules = reached_from(*(module for module, _ in IN_A_CLUSTER.values()))
     assert len(modules) > 200
-    done = without(
+    done = run_python(
         "-c", "import importlib, sys; [importlib.import_module(one) for one in sys.argv[1:]]", *sorted(modules)
     )
     assert done.returncode == 0, done.stderr
 
 
-def test_what_a_cluster_runs_is_compiled_without_them(without: Python) -> None:
-    done = without("-m", "extender", "recommender", "--check")
+def test_the_recommender_passes_its_check_in_the_cluster_image(run_python: Python) -> None:
+    done = run_python("-m", "extender", "recommender", "--check")
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("command", ["dry-run", "train"])
-def test_a_command_that_needs_what_is_left_out_says_where_it_is(without: Python, command: str) -> None:
-    done = without("-m", "extender", command)
+def test_a_command_that_needs_a_left_out_library_names_the_image_with_it(run_python: Python, command: str) -> None:
+    done = run_python("-m", "extender", command)
     assert done.returncode == 2
     assert "phasewise-offline" in done.stderr
     assert "Traceback" not in done.stderr

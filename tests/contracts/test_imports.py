@@ -1,4 +1,4 @@
-"""Modules import what lies below them, never beside a stranger or above."""
+"""Modules import nothing from a level above their own or from an independent unit; libraries only in their folders."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ROOT = Path(__file__).parents[2]
 
 PROGRAMS = ("recommender", "extender")
 
-STRANGERS = {
+INDEPENDENT = {
     ("phases", "policies"),
     ("policies", "phases"),
     ("simulate", "cluster"),
     *permutations(("sources", "artifacts", "cluster"), 2),
 }
-"""Who must not know each other: they meet in `records`, and above."""
+"""Units that must not import each other: they meet in `records`, and above."""
 
 ONLY_IN = {
     "matplotlib": ("plots",),
@@ -40,7 +40,7 @@ ONLY_IN = {
     "requests": ("sources",),
     "sklearn": ("phases", "policies"),
 }
-"""A library that is the business of some folders alone: replacing it touches these and nothing else."""
+"""Library -> the only folders that import it: replacing it touches nothing else."""
 
 KERNELS_MAY_IMPORT = {
     "__future__", "math", "operator", "numpy", "numba", "llvmlite", "collections", "functools", "typing", "recommender",
@@ -62,8 +62,8 @@ def rank(package: str, unit: str) -> int:
     raise AssertionError(f"{package}/{unit} has no level: give it one in LEVELS")
 
 
-def wrongly_above_or_beside(package: str) -> Iterator[str]:
-    """What modules import of their own package though it lies above them, or is a stranger."""
+def forbidden_imports(package: str) -> Iterator[str]:
+    """Imports within a package from a level above or from an independent unit."""
     for unit, file in modules(package):
         if unit == "__init__":
             continue
@@ -77,21 +77,21 @@ def wrongly_above_or_beside(package: str) -> Iterator[str]:
                 continue
             if rank(package, other) > rank(package, unit):
                 yield f"{file.relative_to(ROOT)}: {other} lies above {unit}"
-            if (unit, other) in STRANGERS:
-                yield f"{file.relative_to(ROOT)}: {unit} and {other} must not know each other"
+            if (unit, other) in INDEPENDENT:
+                yield f"{file.relative_to(ROOT)}: {unit} and {other} must not import each other"
 
 
-def away_from_home(package: str) -> Iterator[str]:
-    """Libraries that modules import though they are at home elsewhere."""
+def misplaced_libraries(package: str) -> Iterator[str]:
+    """Libraries that modules outside their folders import."""
     for unit, file in modules(package):
         for name in imported(file):
-            home = ONLY_IN.get(name.split(".")[0])
-            if home is not None and unit not in home:
-                yield f"{file.relative_to(ROOT)}: {name} belongs to {', '.join(home)}"
+            folders = ONLY_IN.get(name.split(".")[0])
+            if folders is not None and unit not in folders:
+                yield f"{file.relative_to(ROOT)}: {name} belongs to {', '.join(folders)}"
 
 
-def more_than_arithmetic(package: str) -> Iterator[str]:
-    """What kernels import besides the libraries of numbers and one another."""
+def non_numeric_imports(package: str) -> Iterator[str]:
+    """Imports of kernels other than numeric libraries and other kernels."""
     for unit, file in modules(package):
         for name in imported(file) if unit == "kernels" else ():
             ours = name.startswith("recommender.")
@@ -100,18 +100,18 @@ def more_than_arithmetic(package: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("package", LEVELS)
-def test_a_module_imports_only_what_lies_below_it(package: str) -> None:
-    assert list(wrongly_above_or_beside(package)) == []
+def test_no_module_imports_from_a_level_above_or_an_independent_unit(package: str) -> None:
+    assert list(forbidden_imports(package)) == []
 
 
 @pytest.mark.parametrize("package", PROGRAMS)
-def test_a_library_is_imported_only_where_it_is_at_home(package: str) -> None:
-    assert list(away_from_home(package)) == []
+def test_a_library_is_imported_only_in_its_folders(package: str) -> None:
+    assert list(misplaced_libraries(package)) == []
 
 
 @pytest.mark.parametrize("package", PROGRAMS)
-def test_kernels_are_arithmetic_on_arrays(package: str) -> None:
-    assert list(more_than_arithmetic(package)) == []
+def test_kernels_import_only_numeric_libraries(package: str) -> None:
+    assert list(non_numeric_imports(package)) == []
 
 
 def test_the_recommender_never_imports_the_extender() -> None:
@@ -119,7 +119,7 @@ def test_the_recommender_never_imports_the_extender() -> None:
         assert not any(name.split(".")[0] == "extender" for name in imported(file)), file
 
 
-def test_the_engine_knows_neither_a_cluster_nor_the_files_nor_the_round_it_is_asked_in() -> None:
+def test_the_engine_imports_neither_cluster_nor_live_nor_sources_nor_cli() -> None:
     above = ("recommender.cluster", "recommender.live", "recommender.sources", "recommender.cli")
     for unit, file in modules("recommender"):
         for name in imported(file) if unit == "engine" else ():
@@ -127,15 +127,15 @@ def test_the_engine_knows_neither_a_cluster_nor_the_files_nor_the_round_it_is_as
 
 
 def test_scripts_import_no_tests() -> None:
-    """What both need has a home in scripts/, so that a bench never hangs on how a test is written."""
-    written = list(python_files(ROOT / "scripts"))
-    assert len(written) > 100
-    for file in written:
+    """What both need is in scripts/, so that no benchmark depends on a test."""
+    scripts = list(python_files(ROOT / "scripts"))
+    assert len(scripts) > 100
+    for file in scripts:
         assert not any(name.split(".")[0] == "tests" for name in imported(file)), file
 
 
-def test_no_test_is_imported_from_another() -> None:
-    """Fakes and builders that several tests need are modules of their own: a test can go, or change, alone."""
+def test_no_test_or_conftest_is_imported() -> None:
+    """Shared fakes and builders are modules of their own, so that a test can change or go alone."""
     for file in (ROOT / "tests").rglob("*.py"):
         for name in imported(file):
             parts = name.split(".")

@@ -1,4 +1,4 @@
-"""Options tell the truth: each of every command is named by a test in which another value of it gives something else.
+"""Each option of every command is named by a test in which another value of it changes the result.
 
 Such a test is marked `@pytest.mark.option("phasewise train", "--lag", "--hidden")`.
 """
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def options_of(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
-    """Each option below a command, with the command that has it."""
+    """(command, option) of a command and those below it."""
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
@@ -30,8 +30,8 @@ def options_of(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
 
 
 @cache
-def shown() -> set[tuple[str, str]]:
-    """What the marks of all tests name."""
+def marked() -> set[tuple[str, str]]:
+    """(command, option) of the marks of all tests."""
     found = set()
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         if file == Path(__file__) or "mark.option(" not in file.read_text():
@@ -47,9 +47,9 @@ ALL = sorted(options_of(cli, "phasewise"))
 
 
 @pytest.mark.parametrize(("command", "option"), ALL, ids=[f"{command} {option}" for command, option in ALL])
-def test_another_value_of_an_option_is_shown_to_do_something_else(command: str, option: str) -> None:
-    assert (command, option) in shown(), f'no test is marked option("{command}", "{option}")'
+def test_each_option_is_named_by_a_test(command: str, option: str) -> None:
+    assert (command, option) in marked(), f'no test is marked option("{command}", "{option}")'
 
 
-def test_no_test_is_about_an_option_that_is_not_there() -> None:
-    assert shown() <= set(ALL)
+def test_no_test_names_an_option_that_does_not_exist() -> None:
+    assert marked() <= set(ALL)

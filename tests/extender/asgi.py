@@ -1,4 +1,4 @@
-"""Applications asked without a socket, or served on one for a while."""
+"""Calls web applications without a socket, or serves them on one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from placement_bench.worlds import World
 
 
 @dataclass
-class Told:
-    """An answer."""
+class Response:
+    """What the application answered."""
 
     status_code: int
     headers: Mapping[str, str]
@@ -36,8 +36,8 @@ class Told:
         return orjson.loads(self.data)
 
 
-def app_over(world: World, not_ready: Callable[[], str] = lambda: "", largest_bytes: int = 1 << 20) -> App:
-    """The extender's over a small world."""
+def extender_app(world: World, not_ready: Callable[[], str] = lambda: "", largest_bytes: int = 1 << 20) -> App:
+    """The extender's application over a small world."""
     telemetry = ExtenderTelemetry()
     pages = create_pages("extender", telemetry, not_ready)
     add_explain(pages, world.placer)
@@ -45,54 +45,52 @@ def app_over(world: World, not_ready: Callable[[], str] = lambda: "", largest_by
 
 
 class Client:
-    """Asks an application as an ASGI server would."""
+    """Calls an application as an ASGI server would."""
 
     def __init__(self, app: App) -> None:
         self.app = app
 
-    def get(self, target: str, **headers: str) -> Told:
+    def get(self, target: str, **headers: str) -> Response:
         return self.ask("GET", target, headers=headers)
 
-    def post(self, target: str, data: bytes = b"", json: Any = None) -> Told:
+    def post(self, target: str, data: bytes = b"", json: Any = None) -> Response:
         return self.ask("POST", target, data if json is None else orjson.dumps(json))
 
-    def ask(self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Told:
+    def ask(self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Response:
         path, _, query = target.partition("?")
-        heads = [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
+        encoded = [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
         scope = {
             "type": "http",
             "method": method,
             "path": unquote(path),
             "query_string": query.encode(),
-            "headers": heads,
+            "headers": encoded,
         }
-        pieces = [body[:1000], body[1000:]]  # as a network would bring it
+        chunks = [body[:1000], body[1000:]]  # as from a network
         sent: list[Mapping[str, Any]] = []
 
         async def receive() -> Mapping[str, Any]:
-            piece = pieces.pop(0)
-            return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
+            chunk = chunks.pop(0)
+            return {"type": "http.request", "body": chunk, "more_body": bool(chunks)}
 
         async def send(message: Mapping[str, Any]) -> None:
             sent.append(message)
 
         asyncio.run(self.app(scope, receive, send))
-        begun, whole = sent
-        headers = {name.decode(): text.decode() for name, text in begun["headers"]}
-        assert int(headers["content-length"]) == len(whole["body"])
-        return Told(begun["status"], headers, whole["body"])
+        start, rest = sent
+        headers = {name.decode(): text.decode() for name, text in start["headers"]}
+        assert int(headers["content-length"]) == len(rest["body"])
+        return Response(start["status"], headers, rest["body"])
 
 
 @contextmanager
 def serving(app: App, serving: Serving | None = None) -> Iterator[Server]:
-    """Served on a thread, on any free port."""
+    """Serve an application on a thread, on any free port."""
     server = Server(app, serving or Serving("127.0.0.1:0"))
     thread = threading.Thread(target=server.run)
     thread.start()
-    with socket.socket() as asking:
-        wait_until(
-            lambda: asking.connect_ex(("127.0.0.1", server.port)) == 0, "it to listen", timeout_s=30, every_s=0.01
-        )
+    with socket.socket() as probe:
+        wait_until(lambda: probe.connect_ex(("127.0.0.1", server.port)) == 0, "a listener", timeout_s=30, every_s=0.01)
     try:
         yield server
     finally:

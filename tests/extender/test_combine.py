@@ -1,4 +1,4 @@
-"""Integers of 0 to 10: every host once, one favourite, monotone, stable, and silent scorers that do not count."""
+"""Scores of 0 to 10 from the weighted mean of the scorers, and the weights that a pod may set."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ totals = st.lists(st.floats(0, 1, allow_nan=False).map(lambda x: round(x, 6)), m
 
 
 @given(totals, st.randoms(use_true_random=False))
-def test_scores_are_whole_numbers_of_0_to_10_and_depend_on_totals_and_names_alone(
-    given_totals: list[float], chance: random.Random
+def test_scores_are_integers_of_0_to_10_that_do_not_depend_on_the_order_of_nodes(
+    given_totals: list[float], rng: random.Random
 ) -> None:
     order = list(range(len(given_totals)))
-    use = np.array([round(chance.random(), 1) for _ in order])
-    chance.shuffle(order)
+    use = np.array([round(rng.random(), 1) for _ in order])
+    rng.shuffle(order)
     scores, favourite = scaled_scores(np.array(given_totals), use, np.arange(len(order)))
     again, favourite_again = scaled_scores(
         np.array([given_totals[place] for place in order]), use[order], np.array(order)
@@ -35,26 +35,26 @@ def test_scores_are_whole_numbers_of_0_to_10_and_depend_on_totals_and_names_alon
     assert order[favourite_again] == favourite
     assert scores.tolist().count(10) == 1
     by_total = sorted(zip(given_totals, scores.tolist(), strict=True))
-    assert all(one[1] <= two[1] for one, two in pairwise(by_total)), "more is never worth less"
+    assert all(one[1] <= two[1] for one, two in pairwise(by_total)), "a higher total never scores lower"
     names = {f"{place:03}": total for place, total in enumerate(given_totals)}
     assert dict(zip(names, scores.tolist(), strict=True)) == reference.points(names, dict(zip(names, use, strict=True)))
 
 
-def test_use_breaks_ties_and_nothing_else() -> None:
+def test_use_only_breaks_ties() -> None:
     rank = np.arange(3)
     assert scaled_scores(np.array([0.5, 0.5, 0.4]), np.array([0.9, 0.1, 0.0]), rank).favourite == 1
     assert scaled_scores(np.array([0.500001, 0.5, 0.4]), np.array([1.0, 0.0, 0.0]), rank).favourite == 0
     assert scaled_scores(np.array([0.5, 0.5, 0.4]), np.array([0.1, 0.1 - 1e-7, 0.0]), rank).favourite == 0, "noise"
 
 
-def test_the_mean_is_weighted_over_the_scorers_that_said_something() -> None:
+def test_the_weighted_mean_leaves_out_scorers_without_an_opinion() -> None:
     scored = {"specon": NodeScores(np.array([1.0, 0.0]), {}), "data": NodeScores(np.array([0.0, 1.0]), {})}
     weights = {"specon": 3.0, "data": 1.0, "pack": 100.0}
     assert weighted_mean(scored, weights, 2).tolist() == [0.75, 0.25]
     assert weighted_mean({}, weights, 2).tolist() == [0.0, 0.0]
 
 
-def test_a_pod_may_ask_for_other_weights_and_what_it_asks_wrongly_counts_for_nothing() -> None:
+def test_a_pod_may_set_weights_and_invalid_ones_are_ignored() -> None:
     assert weights_for({}, DEFAULT_WEIGHTS) is DEFAULT_WEIGHTS
     packed = weights_for({"phasewise.dev/placement": "pack", "phasewise.dev/weights": "specon=4"}, DEFAULT_WEIGHTS)
     assert (packed["pack"], packed["spread"], packed["specon"]) == (5.0, 0.0, 4.0)
@@ -63,6 +63,6 @@ def test_a_pod_may_ask_for_other_weights_and_what_it_asks_wrongly_counts_for_not
 
 
 @pytest.mark.parametrize("text", ["specon", "specon=-1", "specon=nan", "specon=inf", "nobody=1", "specon=1=2"])
-def test_weights_that_cannot_be_meant_are_refused(text: str) -> None:
+def test_invalid_weights_are_refused(text: str) -> None:
     with pytest.raises(Misuse, match="scorer=number"):
         parse_weights(text)

@@ -1,4 +1,4 @@
-"""Decisions kept for a while: told in words, followed to the binding, bounded in number and size."""
+"""Decisions: their JSON, their outcome once the pod is bound, their events, and how many are kept."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ def world_of(nodes: int = 3) -> World:
     return World(None, *(node_json(f"n{number}") for number in range(nodes)))
 
 
-def decided(world: World, name: str) -> Decision:
+def decision(world: World, name: str) -> Decision:
     found = world.decisions.find("team", name)
     assert found is not None
     return found
 
 
-def test_a_decision_tells_each_node_each_scorer_and_what_came_of_it() -> None:
+def test_a_decision_lists_nodes_with_their_scorers_and_the_outcome() -> None:
     world = world_of()
     advised = world.place(pod_json("p"))
-    told = decided(world, "p").as_json()
-    assert (told["pod"], told["advised"], told["outcome"]) == ("team/p", advised, "not bound yet")
-    assert (told["nodesAsked"], told["attempts"], told["demandFrom"]) == (3, 1, "requests")
-    assert told["nodes"][0]["node"] == advised
-    assert set(told["nodes"][0]["scorers"]) == {"complement", "specon"}
-    assert told["nodes"][0]["scorers"]["complement"]["why"] == "peaks at 12% CPU and 3% memory"
+    shown = decision(world, "p").as_json()
+    assert (shown["pod"], shown["advised"], shown["outcome"]) == ("team/p", advised, "not bound yet")
+    assert (shown["nodesAsked"], shown["attempts"], shown["demandFrom"]) == (3, 1, "requests")
+    assert shown["nodes"][0]["node"] == advised
+    assert set(shown["nodes"][0]["scorers"]) == {"complement", "specon"}
+    assert shown["nodes"][0]["scorers"]["complement"]["why"] == "peaks at 12% CPU and 3% memory"
     world.put(pod_json("p", node=advised))
-    assert decided(world, "p").outcome == "bound where advised"
-    assert len(decided(world, "p").as_json(1)["nodes"]) == 1
+    assert decision(world, "p").outcome == "bound where advised"
+    assert len(decision(world, "p").as_json(1)["nodes"]) == 1
 
 
 def test_the_only_node_left_is_advised_without_scores() -> None:
     world = world_of(1)
     assert world.place(pod_json("p")) == "n0"
     world.put(pod_json("p", node="n0"))
-    assert decided(world, "p").outcome == "bound to the only node left"
+    assert decision(world, "p").outcome == "bound to the only node left"
 
 
-def test_a_pod_asked_about_again_and_again_is_one_decision_with_many_attempts() -> None:
+def test_repeated_attempts_to_place_a_pod_are_one_decision() -> None:
     world = world_of()
     for _ in range(50):
         world.place(pod_json("p"))
-    assert decided(world, "p").attempts == 50
+    assert decision(world, "p").attempts == 50
     assert len(world.decisions) == 1
 
 
-def test_the_oldest_go_when_there_are_too_many_or_they_grow_too_large() -> None:
+def test_the_oldest_decisions_are_dropped_when_they_hold_too_many_values() -> None:
     world = world_of()
     world.place(pod_json("p"))
-    model = decided(world, "p")
+    model = decision(world, "p")
     kept = Decisions(max_decisions=10, max_values=5 * model.values_held)
     for number in range(20):
         pod = world.read_pod(pod_json(f"p{number}"))
@@ -63,26 +63,28 @@ def test_the_oldest_go_when_there_are_too_many_or_they_grow_too_large() -> None:
     assert kept.find("team", "p14") is None
 
 
-def test_a_new_pod_of_an_old_name_has_its_own_decision() -> None:
+def test_a_new_pod_with_an_old_name_has_its_own_decision() -> None:
     world = world_of()
     world.place(pod_json("p", uid="first"))
     world.place(pod_json("p", uid="second"))
-    assert decided(world, "p").pod.uid == "second"
+    assert decision(world, "p").pod.uid == "second"
     assert world.decisions.of("first") is not None
 
 
-def test_the_event_says_in_one_line_why() -> None:
+def test_the_event_explains_the_placement_in_one_line() -> None:
     world = world_of()
     advised = world.place(pod_json("p"))
     world.put(pod_json("p", node=advised))
-    note = event_text(decided(world, "p"))
+    note = event_text(decision(world, "p"))
     assert note.startswith(f"{advised}: bound where advised, 10 of 10 among 3 nodes; complement 1 (peaks at")
     other = next(name for name in world.names if name != advised)
-    decided(world, "p").bound = other
-    assert f"{other}: outvoted by the scheduler's own scores ({advised} was advised)" in event_text(decided(world, "p"))
+    decision(world, "p").bound = other
+    assert f"{other}: outvoted by the scheduler's own scores ({advised} was advised)" in event_text(
+        decision(world, "p")
+    )
 
 
-def test_an_event_is_on_the_pod_and_no_longer_than_may_be() -> None:
+def test_an_event_is_on_the_pod_and_its_note_is_cut_to_the_maximum_length() -> None:
     class Api:
         def create(self, path: str, event: Mapping[str, Any]) -> None:
             assert path == "/api/v1/namespaces/team/events"

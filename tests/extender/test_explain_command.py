@@ -1,4 +1,4 @@
-"""`phasewise extender explain`: one request, no server."""
+"""`phasewise extender explain FILE`: one request, without a running extender."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EARLY, LATE = [6.0] * 12 + [1.0] * 12, [1.0] * 12 + [6.0] * 12
 
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
-    """A cluster of two nodes, as kubectl lists it."""
+    """A cluster of two nodes, as listed by kubectl."""
     items = [
         node_json("early"),
         node_json("late"),
@@ -46,80 +46,80 @@ def explain(tmp_path: Path, request: Json, *options: object) -> str:
 
 
 @pytest.mark.option("phasewise extender explain", "--cluster", "--nodes", "--json")
-def test_what_is_told_is_of_the_dump_of_so_many_nodes_and_in_words_or_json(dump: Path, tmp_path: Path) -> None:
-    asked = {"Pod": pod_json("new", workload="late"), "NodeNames": ["late", "early"]}
-    in_words, as_json = (explain(tmp_path, asked, "--cluster", dump, *more) for more in ((), ("--json",)))
-    assert (in_words.startswith("{"), '"nodes"' in as_json) == (False, True)
-    both, one = (explain(tmp_path, asked, "--cluster", dump, "--nodes", most) for most in (2, 1))
+def test_explain_reads_the_dump_and_shows_so_many_nodes_as_text_or_json(dump: Path, tmp_path: Path) -> None:
+    request = {"Pod": pod_json("new", workload="late"), "NodeNames": ["late", "early"]}
+    as_text, as_json = (explain(tmp_path, request, "--cluster", dump, *options) for options in ((), ("--json",)))
+    assert (as_text.startswith("{"), '"nodes"' in as_json) == (False, True)
+    both, one = (explain(tmp_path, request, "--cluster", dump, "--nodes", count) for count in (2, 1))
     assert len(one.splitlines()) < len(both.splitlines())
 
 
 @pytest.mark.option("phasewise extender explain", "--kubeconfig", "--context")
-def test_which_api_server_is_asked_without_a_dump(tmp_path: Path) -> None:
-    asked = {"Pod": pod_json("new"), "NodeNames": ["one", "two"]}
-    with fake_api(nodes=[node_json("one")]) as one, fake_api(nodes=[node_json("two")]) as two:
+def test_the_api_server_of_the_kubeconfig_context_is_asked_without_a_dump(tmp_path: Path) -> None:
+    request = {"Pod": pod_json("new"), "NodeNames": ["one", "two"]}
+    with played(nodes=[node_json("one")]) as one, played(nodes=[node_json("two")]) as two:
         file = kubeconfig(tmp_path, one=one, two=two)
-        explain(tmp_path, asked, "--kubeconfig", file)
-        assert one.requests and not two.requests
-        explain(tmp_path, asked, "--kubeconfig", file, "--context", "two")
-        assert two.requests
+        explain(tmp_path, request, "--kubeconfig", file)
+        assert one.asked and not two.asked
+        explain(tmp_path, request, "--kubeconfig", file, "--context", "two")
+        assert two.asked
 
 
-def test_it_says_of_each_node_how_it_scores_and_why(dump: Path, tmp_path: Path) -> None:
-    asked = {"Pod": pod_json("new", workload="late"), "NodeNames": ["late", "early"]}
-    said = explain(tmp_path, asked, "--cluster", dump)
-    assert "team/new: workload late, expected use from history" in said
-    assert said.index("early") < said.index("peaks at 150% CPU")
-    assert "S = 1: 0 progressing, 0 watching, 1 converged" in said
-    assert "ignored: Pod broken: metadata.uid is not a string" in said
+def test_explain_shows_how_each_node_scores_and_why(dump: Path, tmp_path: Path) -> None:
+    request = {"Pod": pod_json("new", workload="late"), "NodeNames": ["late", "early"]}
+    output = explain(tmp_path, request, "--cluster", dump)
+    assert "team/new: workload late, expected use from history" in output
+    assert output.index("early") < output.index("peaks at 150% CPU")
+    assert "S = 1: 0 progressing, 0 watching, 1 converged" in output
+    assert "ignored: Pod broken: metadata.uid is not a string" in output
 
 
-def test_a_pod_as_kubectl_prints_it_is_judged_on_all_nodes_even_when_it_is_bound(dump: Path, tmp_path: Path) -> None:
+def test_a_bound_pod_as_printed_by_kubectl_is_judged_on_all_nodes(dump: Path, tmp_path: Path) -> None:
     bound = pod_json("b", node="late", workload="late")
-    told = json.loads(explain(tmp_path, bound, "--cluster", dump, "--json").partition("{")[2].join(["{", ""]))
-    assert told["advised"] == "late", "without itself nothing is there"
-    assert len(told["nodes"]) == 2
+    decision = json.loads(explain(tmp_path, bound, "--cluster", dump, "--json").partition("{")[2].join(["{", ""]))
+    assert decision["advised"] == "late", "the pod itself does not count there"
+    assert len(decision["nodes"]) == 2
 
 
-def test_weights_and_limits_are_those_of_the_server(dump: Path, tmp_path: Path) -> None:
-    asked = {"Pod": pod_json("new", workload="late"), "NodeNames": ["late", "early"]}
-    said = explain(tmp_path, asked, "--cluster", dump, "--cpu-overload", "0.01", "--cycle", "1h")
-    assert "forecast CPU shortage exceeds the limit" in said
-    assert "0.079 to 0.57 of the pod's demand, 0.01 tolerated by now" in said, (
-        "12 cells of 4 cores of 84, beside its like"
+def test_explain_takes_the_weights_and_limits_of_the_server(dump: Path, tmp_path: Path) -> None:
+    request = {"Pod": pod_json("new", workload="late"), "NodeNames": ["late", "early"]}
+    output = explain(tmp_path, request, "--cluster", dump, "--cpu-overload", "0.01", "--cycle", "1h")
+    assert "forecast CPU shortage exceeds the limit" in output
+    assert "0.079 to 0.57 of the pod's demand, 0.01 tolerated by now" in output, (
+        "with another late job: 4 cores in 12 cells, of 84"
     )
-    assert "weights: complement 9" in explain(tmp_path, asked, "--cluster", dump, "--weights", "complement=9")
+    assert "weights: complement 9" in explain(tmp_path, request, "--cluster", dump, "--weights", "complement=9")
     theirs = {"Pod": pod_json("new", scheduler="x"), "NodeNames": ["late", "early"]}
     assert "not a pod of ours" in explain(tmp_path, theirs, "--cluster", dump)
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("{", "not JSON"), ("[]", "not a JSON object"), ('{"Pod": {}}', "NodeNames")]
+    ("text", "reason"), [("{", "not JSON"), ("[]", "not a JSON object"), ('{"Pod": {}}', "NodeNames")]
 )
-def test_what_is_no_request_ends_with_2_and_says_why(
+def test_a_file_that_is_not_an_extender_request_exits_with_2_and_a_reason(
     dump: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     text: str,
-    words: str,
+    reason: str,
 ) -> None:
-    monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)  # a handler outlives the test
+    monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)  # the handler would outlive the test
     file = tmp_path / "request.json"
     file.write_text(text)
     assert run(cli, ["extender", "explain", str(file), "--cluster", str(dump)]) == 2
-    assert words in capsys.readouterr().err
+    assert reason in capsys.readouterr().err
 
 
-def test_it_is_a_program() -> None:
+def test_explain_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "extender", "extender", "explain", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "--weights" in done.stdout
 
 
-def test_sizes_may_be_given(dump: Path, tmp_path: Path) -> None:
+def test_sizes_are_read_from_a_file(dump: Path, tmp_path: Path) -> None:
     sizes = tmp_path / "sizes.json"
     sizes.write_text('{"1-H100": {"cpu": "6", "memory": "20Gi"}}')
     pod = pod_json("new", cpu=None, memory=None, limits={"nvidia.com/gpu": "1"})
-    said = explain(tmp_path, pod, "--cluster", dump, "--sizes", sizes)
-    assert "expected use from T-shirt size" in said
+    output = explain(tmp_path, pod, "--cluster", dump, "--sizes", sizes)
+    assert "expected use from T-shirt size" in output

@@ -1,4 +1,4 @@
-"""Refusals for memory: never for what was guessed, and no eviction that would not help."""
+"""Nodes refused for forecast memory, and preemption that evicts no pod in vain."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ LATER = [4.0] * 2 + [30.0] * 22
 """GiB: little for five minutes, then much."""
 
 
-def world_with_a_late_eater(settings: Settings | None = None) -> World:
-    """`full` has 32 GiB, of which what runs there will soon use 30; `free` has nothing on it."""
+def world_with_growing_memory(settings: Settings | None = None) -> World:
+    """`full` has 32 GiB, of which its pod will soon use 30; `free` has no pods."""
     world = World(settings, node_json("full"), node_json("free"), class_json("eater", [1.0] * 24, LATER))
     return world.put(pod_json("a", node="full", memory="4Gi", workload="eater"))
 
 
-def test_a_node_whose_memory_will_not_do_is_refused_though_requests_would_fit() -> None:
-    world = world_with_a_late_eater()
+def test_a_node_without_enough_forecast_memory_is_refused_though_requests_fit() -> None:
+    world = world_with_growing_memory()
     assert world.filter(pod_json("new", memory="8Gi")) == {"full": NO_MEMORY}
     assert world.filter(pod_json("small", memory="1Gi")) == {}
 
 
 def test_only_the_coming_cycle_counts() -> None:
-    soon = world_with_a_late_eater(Settings(limits=Limits(cycle_s=300.0)))
+    soon = world_with_growing_memory(Settings(limits=Limits(cycle_s=300.0)))
     assert soon.filter(pod_json("new", memory="8Gi")) == {}
     soon.clock.now_s += 150.0
     assert soon.filter(pod_json("new", memory="8Gi")) == {"full": NO_MEMORY}
 
 
-def test_a_pod_that_fits_exactly_fits() -> None:
+def test_a_pod_that_fits_exactly_is_not_refused() -> None:
     world = World(None, node_json("a"))
     for number in range(31):
         world.put(pod_json(f"p{number}", cpu="100m", node="a"))
@@ -43,7 +43,7 @@ def test_a_pod_that_fits_exactly_fits() -> None:
     assert world.filter(pod_json("more", memory="2Gi")) == {"a": NO_MEMORY}
 
 
-def test_what_is_guessed_refuses_nothing() -> None:
+def test_guessed_use_refuses_no_node() -> None:
     gpu = {"nvidia.com/gpu": "2"}
     world = World(None, node_json("a"))
     silent = pod_json(
@@ -52,32 +52,32 @@ def test_what_is_guessed_refuses_nothing() -> None:
     assert world.filter(silent) == {}, "48 GiB by FfDL's table, on a node of 32"
     world.put({**silent, "spec": {**silent["spec"], "nodeName": "a"}, "status": {"phase": "Running"}})
     assert world.filter(pod_json("new", memory="8Gi")) == {}
-    assert world.request(pod_json("new")).snapshot.load[0].max() == 42.0 + 1.0, "but it is expected there"
+    assert world.request(pod_json("new")).snapshot.load[0].max() == 42.0 + 1.0, "the guess counts as load"
 
 
-def test_a_history_that_no_node_could_bear_is_not_believed() -> None:
+def test_a_history_that_exceeds_every_node_is_ignored() -> None:
     world = World(None, node_json("a"), class_json("absurd", [1e9], [1e9]))
     assert world.filter(pod_json("new", workload="absurd")) == {}
     assert world.request(pod_json("new", workload="absurd")).footprint.source == "requests"
 
 
-def test_pods_of_others_unknown_nodes_and_nodes_without_a_size_are_let_through() -> None:
-    world = world_with_a_late_eater().put(node_json("sizeless", "0", "0"))
+def test_pods_of_other_schedulers_unknown_nodes_and_nodes_without_a_size_are_not_refused() -> None:
+    world = world_with_growing_memory().put(node_json("sizeless", "0", "0"))
     assert world.filter(pod_json("theirs", memory="31Gi", scheduler="default-scheduler")) == {}
     assert world.filter(pod_json("ours", memory="31Gi"), ["never-heard-of", "sizeless"]) == {}
 
 
-def test_a_refusal_says_the_same_at_every_attempt() -> None:
-    world = world_with_a_late_eater()
-    said = set()
+def test_the_reason_for_a_refusal_is_the_same_at_every_attempt() -> None:
+    world = world_with_growing_memory()
+    reasons = set()
     for _ in range(3):
         world.clock.now_s += 7.0
-        said.add(tuple(world.filter(pod_json("new", memory="8Gi")).items()))
-    assert len(said) == 1
+        reasons.add(tuple(world.filter(pod_json("new", memory="8Gi")).items()))
+    assert len(reasons) == 1
 
 
-def test_a_class_whose_recorded_peak_fits_nowhere_runs_at_last() -> None:
-    """40 GiB of 32: no wait could help, and without a run the profile would stay as it is."""
+def test_a_class_whose_recorded_peak_fits_no_candidate_runs_after_the_patience() -> None:
+    """40 of 32 GiB: waiting does not help, and without a run the profile would never change."""
     world = World(None, node_json("a"), node_json("larger", memory="64Gi", cpu="1")).put(
         class_json("hungry", [1.0], [40.0]), pod_json("there", cpu="1", memory="60Gi", node="larger", workload="x")
     )
@@ -96,12 +96,12 @@ def test_a_class_whose_recorded_peak_fits_nowhere_runs_at_last() -> None:
     assert "after being refused by all nodes for 2h" in event_text(decision)
 
 
-def urgent(name: str = "urgent", **more: Any) -> dict[str, Any]:
-    return pod_json(name, memory="8Gi", priority=1000, **more)
+def urgent(name: str = "urgent", **fields: Any) -> dict[str, Any]:
+    return pod_json(name, memory="8Gi", priority=1000, **fields)
 
 
-def test_a_refusal_that_an_eviction_would_lift_is_told_so_of_one_node() -> None:
-    """`a` and `b` will be full of what may go, `c` of what may not; of the two, fewer must go from `b`."""
+def test_one_node_where_evictions_would_help_is_reported_as_resolvable() -> None:
+    """`a` and `b` will be full of pods that may be evicted, `c` of one that may not; `b` needs fewer evictions."""
     world = World(None, *(node_json(name) for name in "abc"), class_json("eater", [1.0] * 24, LATER))
     world.put(class_json("half", [1.0] * 24, [15.0] * 24), pod_json("c-0", node="c", workload="eater", priority=1000))
     world.put(*(pod_json(f"a-{number}", node="a", workload="half") for number in range(2)))
@@ -113,18 +113,18 @@ def test_a_refusal_that_an_eviction_would_lift_is_told_so_of_one_node() -> None:
     assert json.loads(filter_answer(ExtenderArgs(wide, [], None), filtered))["FailedNodes"] == {"b": NO_MEMORY}
     for pod in (pod_json("equal", memory="20Gi"), {**wide, "spec": {**wide["spec"], "preemptionPolicy": "Never"}}):
         assert world.placer.filter(ExtenderArgs(pod, ["a", "b", "c"], None)).resolvable == ""
-    assert world.placer.filter(ExtenderArgs(wide, ["c"], None)).resolvable == "", "an equal is not evicted"
+    assert world.placer.filter(ExtenderArgs(wide, ["c"], None)).resolvable == "", "not of lower priority"
     world.put(node_json("free"))
     assert world.placer.filter(ExtenderArgs(wide, ["a", "b", "c", "free"], None)).resolvable == "", (
-        "it has a node to go to"
+        "`free` is not refused"
     )
 
 
 @pytest.mark.parametrize("proposed", [(), ("uid-a-1",)])
-def test_where_the_victims_proposed_would_not_do_others_of_lower_priority_go_too(
+def test_other_pods_of_lower_priority_are_evicted_if_the_proposed_victims_do_not_suffice(
     proposed: tuple[str, ...],
 ) -> None:
-    """14 of 48 GiB each, three of them; for 30 GiB two must go, the lowest first, and no stranger."""
+    """Three use 14 of 48 GiB each; for 30 GiB two must go, the lowest first, and none of another scheduler."""
     world = World(None, node_json("a", memory="48Gi"), class_json("k", [1.0], [14.0]))
     world.put(*(pod_json(f"a-{number}", node="a", workload="k", priority=number) for number in range(3)))
     world.put(pod_json("stranger", node="a", memory="1Gi", scheduler="x", priority=-5))
@@ -132,28 +132,26 @@ def test_where_the_victims_proposed_would_not_do_others_of_lower_priority_go_too
     chosen = world.placer.preempt(PreemptionArgs(wide, {"a": proposed}, {"a": 0}))
     assert chosen == {"a": [*proposed, *[uid for uid in ("uid-a-0", "uid-a-1") if uid not in proposed]]}
     low = pod_json("low", memory="30Gi", priority=1)
-    assert world.placer.preempt(PreemptionArgs(low, {"a": ("uid-a-0",)}, {"a": 0})) == {}, "one alone would be in vain"
+    assert world.placer.preempt(PreemptionArgs(low, {"a": ("uid-a-0",)}, {"a": 0})) == {}, "one alone does not help"
 
 
-def test_who_was_just_advised_and_not_seen_yet_goes_where_nobody_else_would_do() -> None:
-    """The scheduler has placed two, the watch is behind: a preemption that fails now is not tried again for minutes."""
+def test_advised_pods_not_seen_yet_are_evicted_if_no_other_node_would_do() -> None:
+    """The scheduler has bound two, the watch is behind. A preemption that fails now is not retried for minutes."""
     world = World(None, node_json("a", memory="48Gi"), class_json("k", [1.0], [14.0]))
     for number in range(2):
         assert world.filter(pod_json(f"a-{number}", workload="k"), ["a"]) == {}
     wide = pod_json("wide", memory="30Gi", priority=1000)
-    asked = PreemptionArgs(wide, {"a": ("uid-a-0",)}, {"a": 0})
-    assert world.placer.preempt(asked) == {"a": ["uid-a-0"]}, "14 of 48 are left there"
+    args = PreemptionArgs(wide, {"a": ("uid-a-0",)}, {"a": 0})
+    assert world.placer.preempt(args) == {"a": ["uid-a-0"]}, "the other uses 14 of 48 GiB"
     wider = pod_json("wider", memory="40Gi", priority=1000)
-    assert world.placer.preempt(PreemptionArgs(wider, asked.victims, asked.disruptions)) == {
-        "a": ["uid-a-0", "uid-a-1"]
-    }
+    assert world.placer.preempt(PreemptionArgs(wider, args.victims, args.disruptions)) == {"a": ["uid-a-0", "uid-a-1"]}
     world.put(node_json("b", memory="48Gi"), pod_json("b-0", node="b", workload="k"))
     either = PreemptionArgs(wider, {"a": ("uid-a-0",), "b": ("uid-b-0",)}, {"a": 0, "b": 0})
-    assert world.placer.preempt(either) == {"b": ["uid-b-0"]}, "of that the scheduler and we know the same"
+    assert world.placer.preempt(either) == {"b": ["uid-b-0"]}, "its pod was seen"
 
 
-def test_no_pod_is_evicted_where_the_forecast_would_refuse_the_node_all_the_same() -> None:
-    world = world_with_a_late_eater().put(pod_json("small", memory="1Gi", node="full"))
+def test_no_pod_is_evicted_from_a_node_that_the_forecast_would_still_refuse() -> None:
+    world = world_with_growing_memory().put(pod_json("small", memory="1Gi", node="full"))
     raw = pod_json("new", memory="8Gi")
     in_vain = PreemptionArgs(raw, {"full": ("uid-small",), "free": ()}, {"full": 0, "free": 0})
     assert world.placer.preempt(in_vain) == {}
@@ -162,11 +160,11 @@ def test_no_pod_is_evicted_where_the_forecast_would_refuse_the_node_all_the_same
 
 
 @pytest.mark.parametrize("victims", [("uid-nobody",), ("uid-a", "uid-nobody")])
-def test_victims_that_are_not_known_are_left_to_the_scheduler(victims: tuple[str, ...]) -> None:
-    world = world_with_a_late_eater()
-    asked = PreemptionArgs(
+def test_unknown_victims_are_left_to_the_scheduler(victims: tuple[str, ...]) -> None:
+    world = world_with_growing_memory()
+    args = PreemptionArgs(
         pod_json("new", memory="8Gi"), {"full": victims, "strange": ("x",)}, {"full": 0, "strange": 0}
     )
-    assert set(world.placer.preempt(asked)) == {"full", "strange"}
+    assert set(world.placer.preempt(args)) == {"full", "strange"}
     theirs = PreemptionArgs(pod_json("new", scheduler="x"), {"full": victims, "free": ()}, {"full": 0, "free": 0})
     assert list(world.placer.preempt(theirs)) == ["full"]

@@ -1,4 +1,4 @@
-"""GPUs and other extended resources: how they are read, who takes them, and what is left that nobody can use."""
+"""GPUs and other extended resources: parsing, allocation to pods, and free GPUs that no pod can use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GPU, CORES = "nvidia.com/gpu", "nvidia.com/gpucores"
 HALF, ONE, TWO = GpuRequest(1, 500), GpuRequest(1), GpuRequest(2)
 
 
-# -- how they are read -------------------------------------------------------------------------------------------------
+# -- parsing -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ HALF, ONE, TWO = GpuRequest(1, 500), GpuRequest(1), GpuRequest(2)
         ({"nvidia.com/mig-1g.5gb": 1.0, "gpu": 1.0}, GpuRequest(0)),
     ],
 )
-def test_a_pod_asks_for_whole_gpus_or_for_a_percentage_of_each(needs: dict[str, float], expected: GpuRequest) -> None:
+def test_a_pod_requests_whole_gpus_or_a_percentage_of_each(needs: dict[str, float], expected: GpuRequest) -> None:
     (container,) = pod_json("p", extended={name: str(amount) for name, amount in needs.items()})["spec"]["containers"]
     assert gpu_request(needs, Fields({"containers": [container]})) == expected
 
@@ -59,50 +59,50 @@ def test_a_percentage_is_of_each_gpu_of_its_container(shares: list[str], expecte
     assert requests_in_gpus(requests_of(spec, Fields({})), spec)[GPU] == in_gpus
 
 
-def test_a_node_that_offers_each_gpu_several_times_says_so_by_a_label_or_by_hamis_annotation() -> None:
+def test_shared_gpus_of_a_node_are_recognized_by_a_label_or_by_hamis_annotation() -> None:
     assert gpu_offer({GPU: 8.0}, {}, {}) == GpuOffer(8)
     assert gpu_offer({"nvidia.com/gpu.shared": 8.0}, {"nvidia.com/gpu.replicas": "4"}, {}) == GpuOffer(2, 4)
     assert gpu_offer({GPU: 2.0}, {"nvidia.com/gpu.replicas": "no number"}, {}) == GpuOffer(2)
-    in_words = "GPU-1,10,16384,100,T4,0,true,0,hami-core:GPU-2,10,16384,100,T4,0,true,1,hami-core:"
-    in_json = '[{"id":"GPU-1","count":10},{"id":"GPU-2","count":10}]'
-    for told in (in_words, in_json):
-        assert gpu_offer({GPU: 20.0}, {}, {HAMI_ANNOTATION: told}) == GpuOffer(2)
+    as_text = "GPU-1,10,16384,100,T4,0,true,0,hami-core:GPU-2,10,16384,100,T4,0,true,1,hami-core:"
+    as_json = '[{"id":"GPU-1","count":10},{"id":"GPU-2","count":10}]'
+    for annotation in (as_text, as_json):
+        assert gpu_offer({GPU: 20.0}, {}, {HAMI_ANNOTATION: annotation}) == GpuOffer(2)
     assert gpu_offer({GPU: 20.0}, {"nvidia.com/gpu.count": "2"}, {HAMI_ANNOTATION: "?"}) == GpuOffer(2)
 
 
-# -- who takes them ----------------------------------------------------------------------------------------------------
+# -- allocation --------------------------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_holds_what_nodes_have_of_every_extended_resource_and_what_their_pods_ask_for() -> None:
+def test_a_snapshot_has_extended_resources_as_allocatable_and_as_requested() -> None:
     world = World(None, node_json("a", extended={GPU: "4", "example.com/fpga": "2"}), node_json("b"))
     world.put(pod_json("p", node="a", extended={GPU: "1", "example.com/fpga": "2"}))
     world.put(pod_json("waits", extended={GPU: "1"}))
     devices = world.state.snapshot().devices
-    held = {name: (there.allocatable.tolist(), there.requested.tolist()) for name, there in devices.extended.items()}
-    assert held == {GPU: ([4.0, 0.0], [1.0, 0.0]), "example.com/fpga": ([2.0, 0.0], [2.0, 0.0])}
+    amounts = {name: (each.allocatable.tolist(), each.requested.tolist()) for name, each in devices.extended.items()}
+    assert amounts == {GPU: ([4.0, 0.0], [1.0, 0.0]), "example.com/fpga": ([2.0, 0.0], [2.0, 0.0])}
     assert devices.gpu_free.T.tolist() == [[0, 1000, 1000, 1000], [0, 0, 0, 0]]
     world.filter(pod_json("waits", extended={GPU: "1"}), ["a"])
-    assert world.state.snapshot().devices.gpu_free.sum() == 2000, "what is advised counts"
+    assert world.state.snapshot().devices.gpu_free.sum() == 2000, "an advised pod counts"
     world.state.drop_pod("uid-p")
     world.state.drop_pod("uid-waits")
     assert world.state.snapshot().devices.gpu_free.sum() == 4000
 
 
-def test_only_what_some_node_offers_is_kept_and_what_a_node_brings_is_counted_for_the_pods_that_are_there() -> None:
+def test_only_resources_that_a_node_offers_are_kept_and_new_ones_count_present_pods() -> None:
     names = {f"example.com/r{number}": "1" for number in range(1000)}
     world = World(None, node_json("a", extended={GPU: "1"}), node_json("b"))
     world.put(pod_json("p", node="b", extended={**names, GPU: "1"}))
     assert world.state.snapshot().devices.extended.keys() == {GPU}
     world.put(node_json("c", extended={"example.com/r7": "4"}), node_json("b", extended={"example.com/r7": "2"}))
     snapshot = world.state.snapshot()
-    there = snapshot.devices.extended
-    assert there.keys() == {GPU, "example.com/r7"}
-    assert there["example.com/r7"].requested[snapshot.table.index["b"]] == 1.0
+    amounts = snapshot.devices.extended
+    assert amounts.keys() == {GPU, "example.com/r7"}
+    assert amounts["example.com/r7"].requested[snapshot.table.index["b"]] == 1.0
     world.state.drop_pod("uid-p")
     assert not world.state.snapshot().devices.extended["example.com/r7"].requested.any()
 
 
-def test_a_share_lies_on_the_fullest_gpu_that_has_room_and_parts_are_what_the_node_makes_of_one() -> None:
+def test_a_share_is_on_the_fullest_gpu_with_room_and_a_replica_is_part_of_a_gpu() -> None:
     world = World(None, node_json("a", extended={GPU: "2"}, annotations={HAMI_ANNOTATION: ""}))
     for number, percent in enumerate((60, 30, 50)):
         world.put(pod_json(f"p{number}", node="a", extended={GPU: "1", CORES: str(percent)}))
@@ -113,7 +113,7 @@ def test_a_share_lies_on_the_fullest_gpu_that_has_room_and_parts_are_what_the_no
     assert world.state.snapshot().devices.gpu_part.tolist() == [1000, 250]
 
 
-def test_it_is_all_the_same_after_nodes_came_went_and_all_was_added_up_anew() -> None:
+def test_devices_are_the_same_after_nodes_were_removed_and_sums_were_rebuilt() -> None:
     world = World(None, *(node_json(f"n{number}", extended={GPU: "2"}) for number in range(100)))
     world.put(*(pod_json(f"p{number}", node=f"n{number}", extended={GPU: "1"}) for number in range(0, 100, 3)))
     world.state.drop_node("n0")
@@ -128,83 +128,83 @@ def test_it_is_all_the_same_after_nodes_came_went_and_all_was_added_up_anew() ->
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.sampled_from([HALF, ONE, TWO])), max_size=40))
-def test_what_was_taken_is_given_back(steps: list[tuple[int, int, GpuRequest]]) -> None:
-    """Whether or not it fitted: the pods are where they are."""
-    table, there = DeviceTable(3), dict[str, tuple[int, GpuRequest]]()
+def test_gpus_of_a_removed_pod_are_free_again(steps: list[tuple[int, int, GpuRequest]]) -> None:
+    """Whether or not it fitted: pods may be bound beyond capacity."""
+    table, bound = DeviceTable(3), dict[str, tuple[int, GpuRequest]]()
     for place, gpus in enumerate((2, 1, 0)):
         table.put_node(place, {}, GpuOffer(gpus))
     for place, name, gpu in steps:
-        if str(name) in there:
-            before, asked = there.pop(str(name))
-            table.count(before, str(name), {}, asked, -1)
+        if str(name) in bound:
+            old_place, old_gpu = bound.pop(str(name))
+            table.count(old_place, str(name), {}, old_gpu, -1)
         else:
-            there[str(name)] = (place, gpu)
+            bound[str(name)] = (place, gpu)
             table.count(place, str(name), {GPU: float(gpu.number)}, gpu, 1)
     assert (table.snapshot(3).gpu_free >= 0).all()
-    for name, (place, gpu) in there.items():
+    for name, (place, gpu) in bound.items():
         table.count(place, name, {}, gpu, -1)
     assert table.snapshot(3).gpu_free.T.tolist() == [[1000, 1000], [1000, 0], [0, 0]]
 
 
-# -- what the cluster asks for -----------------------------------------------------------------------------------------
+# -- the mix of requests -----------------------------------------------------------------------------------------------
 
 
-def test_each_pod_with_gpus_counts_once_and_the_latest_ten_thousand_count_most() -> None:
-    mix = DemandMix()
-    mix.see("no gpu", (1.0, GIB), GpuRequest())
-    assert mix.mix() is None
+def test_each_pod_with_gpus_counts_once_and_recent_pods_count_most() -> None:
+    demand = DemandMix()
+    demand.see("no gpu", (1.0, GIB), GpuRequest())
+    assert demand.mix() is None
     for uid in ("a", "a", "b", "c"):
-        mix.see(uid, (1.0, GIB), HALF if uid == "c" else ONE)
-    told = mix.mix()
-    assert told is not None
-    assert told.milli[told.milli_of].tolist() == [1000.0, 500.0]
-    assert told.frequency.tolist() == pytest.approx([2 / 3, 1 / 3])
-    assert told.per_gpu == pytest.approx((3 / 2.5, 3 * GIB / 2.5)), "three pods, two GPUs and a half"
+        demand.see(uid, (1.0, GIB), HALF if uid == "c" else ONE)
+    mix = demand.mix()
+    assert mix is not None
+    assert mix.milli[mix.milli_of].tolist() == [1000.0, 500.0]
+    assert mix.frequency.tolist() == pytest.approx([2 / 3, 1 / 3])
+    assert mix.per_gpu == pytest.approx((3 / 2.5, 3 * GIB / 2.5)), "three pods with 2.5 GPUs"
     for number in range(2 * MAX_COUNTED_PODS):
-        mix.see(str(number), (2.0, GIB), HALF)
-    told = mix.mix()
-    assert told is not None
-    assert told.cpu_cores.tolist() == [2.0], "the three before are forgotten"
+        demand.see(str(number), (2.0, GIB), HALF)
+    mix = demand.mix()
+    assert mix is not None
+    assert mix.cpu_cores.tolist() == [2.0], "the first three are forgotten"
 
 
-# -- what is of no use -------------------------------------------------------------------------------------------------
+# -- unusable GPUs -----------------------------------------------------------------------------------------------------
 
 MIX = Mix(
     np.array([1.0, 2.0, 8.0]), np.full(3, GIB), np.array([1.0, 1.0, 2.0]),
     np.array([500.0, 1000.0]), np.array([0, 1, 1]), np.array([0.5, 0.25, 0.25]), (3.0, GIB),
 )  # fmt: skip
-"""Half of the pods ask for half a GPU, a quarter for one, a quarter for two and 8 cores."""
+"""Half of the pods request half a GPU, a quarter one, a quarter two with 8 cores."""
 
 
 def free_of(*nodes: tuple[float, list[float]]) -> Free:
-    """Nodes of (free cores, free thousandths of each GPU) with memory enough."""
+    """Nodes of (free cores, free thousandths of each GPU) with enough memory."""
     cores = np.array([cpu for cpu, _ in nodes])
     gpus = np.array([gpus for _, gpus in nodes], dtype=float).T
     return Free(cores, np.full(len(nodes), 100 * GIB), gpus, np.full(len(nodes), 1000.0))
 
 
-def test_what_is_expected_to_be_left_unused_by_hand() -> None:
-    """500, 300 and 1000 are free with 4 cores: halves cannot use 300, whole ones not 800, and pods of two nothing.
+def test_expected_unusable_gpus_are_as_calculated_by_hand() -> None:
+    """500, 300 and 1000 are free with 4 cores: halves cannot use 300, whole GPUs 800, and pods of two GPUs nothing.
 
-    Without CPU all is of no use, and nothing where nothing is free.
+    Without CPU all are unusable; without free GPUs none.
     """
-    told = unusable(free_of((4.0, [500, 300, 1000]), (0.5, [500, 300, 1000]), (4.0, [0, 0, 0])), MIX)
-    assert told.tolist() == pytest.approx([0.5 * 0.3 + 0.25 * 0.8 + 0.25 * 1.8, 1.8, 0.0])
+    gpus = unusable(free_of((4.0, [500, 300, 1000]), (0.5, [500, 300, 1000]), (4.0, [0, 0, 0])), MIX)
+    assert gpus.tolist() == pytest.approx([0.5 * 0.3 + 0.25 * 0.8 + 0.25 * 1.8, 1.8, 0.0])
 
 
-def test_a_node_that_makes_two_of_each_gpu_serves_pods_of_two_with_what_is_left_of_two() -> None:
+def test_a_pod_of_two_replicas_may_use_the_free_halves_of_two_gpus() -> None:
     free = free_of((16.0, [500, 500]))._replace(part=np.array([500.0]))
     assert unusable(free, MIX).tolist() == [0.0]
     assert free.without((0.0, 0.0), TWO).gpus.T.tolist() == [[0, 0]]
 
 
-def test_gpus_starve_where_too_few_cores_or_too_little_memory_is_left_beside_them_by_hand() -> None:
-    """Three cores go with each GPU: 6 serve two, 4 one and a third, and where none is left both starve."""
+def test_gpus_starve_without_enough_free_cpu_or_memory_as_calculated_by_hand() -> None:
+    """With three cores per GPU, 6 cores serve two GPUs, 4 one and a third; without cores, both starve."""
     free = free_of((6.0, [1000, 1000]), (4.0, [1000, 1000]), (0.0, [1000, 1000]), (9.0, [500, 0]), (-1.0, [0, 500]))
     assert starved(free, MIX).tolist() == pytest.approx([0.0, 2 - 4 / 3, 2.0, 0.0, 0.5])
     without_memory = free._replace(memory_bytes=np.full(5, GIB / 2))
     assert starved(without_memory, MIX)[0] == 1.5
-    assert starved(free, MIX._replace(per_gpu=(0.0, 0.0))).tolist() == [0.0] * 5, "nobody asks for either"
+    assert starved(free, MIX._replace(per_gpu=(0.0, 0.0))).tolist() == [0.0] * 5, "no pod requests either"
 
 
 FOUR_GPUS = st.lists(st.sampled_from([0.0, 200.0, 500.0, 700.0, 1000.0]), min_size=4, max_size=4)
@@ -215,19 +215,19 @@ KINDS = list(zip(MIX.cpu_cores, MIX.gpus, MIX.milli[MIX.milli_of], MIX.frequency
     st.lists(st.tuples(st.floats(0, 16), FOUR_GPUS), min_size=1, max_size=8),
     st.sampled_from([GpuRequest(), HALF, ONE, TWO]),
 )
-def test_many_nodes_at_once_are_as_one_by_one_with_the_definition_in_plain_words(
-    nodes: list[tuple[float, list[float]]], asked: GpuRequest
+def test_unusable_gpus_of_many_nodes_equal_the_definition_node_by_node(
+    nodes: list[tuple[float, list[float]]], request: GpuRequest
 ) -> None:
     free = free_of(*nodes)
-    then = free.without((1.0, GIB), asked)
-    for each in (free, then):
+    after = free.without((1.0, GIB), request)
+    for each in (free, after):
         one_by_one = [
             sum(chance * unused(cpu, gpus.tolist(), cores, int(count), milli) for cores, count, milli, chance in KINDS)
             for cpu, gpus in zip(each.cpu_cores, each.gpus.T, strict=True)
         ]
         assert unusable(each, MIX).tolist() == pytest.approx(one_by_one)
-    taken = (free.gpus - then.gpus).sum(axis=0)
-    assert (taken <= asked.number * asked.milli + 1e-9).all()
+    taken = (free.gpus - after.gpus).sum(axis=0)
+    assert (taken <= request.number * request.milli + 1e-9).all()
 
 
 def unused(cpu: float, gpus: list[float], cores: float, count: int, milli: float) -> float:
@@ -241,7 +241,7 @@ def unused(cpu: float, gpus: list[float], cores: float, count: int, milli: float
 
 
 def gpu_world() -> World:
-    """One node whose GPU is half taken, one with two that nobody uses, one without; jobs of a half and of two."""
+    """Nodes with a half-used GPU, with two idle GPUs and with none; pods that request half a GPU and two."""
     world = World(
         None, node_json("half", extended={GPU: "1"}), node_json("idle", extended={GPU: "2"}), node_json("none")
     )
@@ -249,19 +249,19 @@ def gpu_world() -> World:
     return world.put(pod_json("t", cpu="6", extended={GPU: "2"}))
 
 
-def test_half_a_gpu_goes_beside_another_half_and_what_asks_for_none_where_none_are() -> None:
+def test_half_a_gpu_goes_to_the_half_used_one_and_a_pod_without_gpus_to_a_node_without() -> None:
     world = gpu_world()
     half = pod_json("new", cpu="500m", extended={GPU: "1", CORES: "50"})
     scores = fragments.score(world.request(half, ["half", "idle"]))
     assert scores is not None
     assert scores.values[0] == 1.0
     assert scores.values[1] < 0.2
-    assert world.place(half) == "half", "with all scorers as configured"
+    assert world.place(half) == "half", "with all scorers"
     plain = fragments.score(world.request(pod_json("cpu", cpu="4"), ["half", "idle", "none"]))
     assert plain is not None
     assert plain.values[2] > 0.95
     assert plain.values[1] < 0.2
-    assert plain.facts["unusable"][1] == 1.0, "every other pod asks for two GPUs, and has no CPU left there"
+    assert plain.facts["unusable"][1] == 1.0, "half of the pods request two GPUs, and would lack CPU there"
     assert (
         SCORERS["fragments"].explain({"unusable": 0.25, "starved": -1.0, "free": 2.0})
         == "0.25 of 2 free GPUs would become unusable"
@@ -277,9 +277,9 @@ def test_a_node_of_unknown_size_is_judged_by_its_gpus_alone() -> None:
     assert scores.values.tolist() == [1.0, 1.0]
 
 
-def test_cpu_is_spared_where_the_gpus_beside_it_will_need_it() -> None:
-    """Pods ask for 4 cores with each GPU. On `tight` these are there, on `roomy` twice as many; the next pod with a GPU
-    fits on both whatever happens, so that nothing is of no use yet. What asks for 3 cores alone goes to `roomy`."""
+def test_cpu_that_free_gpus_of_a_node_will_need_is_spared() -> None:
+    """Pods request 4 cores with each GPU. `tight` has just that, `roomy` twice as much; the next pod with a GPU fits on
+    both in any case, so nothing is unusable yet. A pod of 3 cores without a GPU goes to `roomy`."""
     world = World(
         None, node_json("tight", cpu="16", extended={GPU: "4"}), node_json("roomy", cpu="32", extended={GPU: "4"})
     )
@@ -289,22 +289,22 @@ def test_cpu_is_spared_where_the_gpus_beside_it_will_need_it() -> None:
     assert scores.facts["unusable"].tolist() == [0.0, 0.0]
     assert scores.facts["starved"].tolist() == pytest.approx([0.75, 0.0])
     assert scores.values.argmax() == 1
-    told = {fact: float(values[0]) for fact, values in scores.facts.items()}
+    facts = {fact: float(values[0]) for fact, values in scores.facts.items()}
     assert (
-        SCORERS["fragments"].explain(told)
+        SCORERS["fragments"].explain(facts)
         == "0 of 4 free GPUs would become unusable, 0.75 more would lack CPU or memory"
     )
 
 
-def test_fragments_has_nothing_to_say_where_no_gpu_is_free_or_nobody_ever_asked_for_one() -> None:
+def test_fragments_has_no_opinion_if_no_gpu_is_free_or_none_was_ever_requested() -> None:
     world = World(None, node_json("a", extended={GPU: "1"}), node_json("b"))
     assert fragments.score(world.request(pod_json("new"))) is None
     world.put(pod_json("p", node="a", extended={GPU: "1"}))
     assert fragments.score(world.request(pod_json("new"))) is None
 
 
-def test_pack_goes_by_the_extended_resources_that_the_pod_asks_for_too() -> None:
-    """CPU and memory say `b`, by a little; GPUs say `a`."""
+def test_pack_also_rates_the_extended_resources_that_the_pod_requests() -> None:
+    """By CPU and memory `b` is a little fuller, by GPUs `a`."""
     world = World(None, *(node_json(name, extended={GPU: "4"}) for name in "ab"))
     world.put(pod_json("p", cpu="1", node="a", extended={GPU: "3"}), pod_json("q", cpu="2", node="b"))
     with_gpu = pack.score(world.request(pod_json("new", extended={GPU: "1"})))

@@ -1,4 +1,4 @@
-"""The extender run whole, with objects that cannot be read among others: they spoil nothing else, and are counted."""
+"""Metrics of the whole extender, with unreadable objects among others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stamped(raw: dict[str, Any], seconds_ago: float) -> dict[str, Any]:
     return raw
 
 
-def test_an_object_that_cannot_be_read_spoils_nothing_else_and_what_is_not_known_is_counted(
+def test_unreadable_objects_and_unknown_nodes_are_counted_and_affect_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = [stamped(node_json("a"), 3600.0), stamped(node_json("b", cpu="eight"), 50.0)]
@@ -32,28 +32,28 @@ def test_an_object_that_cannot_be_read_spoils_nothing_else_and_what_is_not_known
         stamped(pod_json("full", node="a", memory="31Gi"), 100.0),
         stamped(pod_json("odd", node="a", memory="1Q"), 20.0),
     ]
-    seen: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
 
     def probe(server: Server) -> None:
         url = f"http://127.0.0.1:{server.port}"
         with urllib3.PoolManager() as pool:
             wait_until(lambda: pool.request("GET", f"{url}/readyz").status == 200, "the extender to be ready")
             for name, cpu in (("good", "1"), ("bad", "1Q")):
-                asked = {"Pod": pod_json(name, cpu=cpu, memory="8Gi"), "NodeNames": ["b", "a", "new"]}
-                answer = pool.request("POST", f"{url}/filter", json=asked)
-                seen[name] = answer.status, answer.json()
-            seen["page"] = pool.request("GET", f"{url}/metrics").data.decode()
+                args = {"Pod": pod_json(name, cpu=cpu, memory="8Gi"), "NodeNames": ["b", "a", "new"]}
+                answer = pool.request("POST", f"{url}/filter", json=args)
+                answers[name] = answer.status, answer.json()
+            answers["page"] = pool.request("GET", f"{url}/metrics").data.decode()
 
     with fake_api(nodes=nodes, pods=pods) as api:
         run_until(monkeypatch, probe, "extender", "serve", "--address", "127.0.0.1:0", "--kubeconfig",
                   kubeconfig(tmp_path, here=api))  # fmt: skip
-    assert seen["good"][0] == 200
-    assert seen["good"][1]["NodeNames"] == ["b", "new"], "what is known of the full node counts"
-    assert seen["bad"][0] == 400
-    assert "1Q" in seen["bad"][1]["Error"]
-    metrics = dict(line.rsplit(" ", 1) for line in seen["page"].splitlines() if not line.startswith("#"))
+    assert answers["good"][0] == 200
+    assert answers["good"][1]["NodeNames"] == ["b", "new"], "node a is full"
+    assert answers["bad"][0] == 400
+    assert "1Q" in answers["bad"][1]["Error"]
+    metrics = dict(line.rsplit(" ", 1) for line in answers["page"].splitlines() if not line.startswith("#"))
     assert metrics["phasewise_extender_unreadable_objects"] == "2.0"
     assert metrics["phasewise_extender_known_nodes"] == "1.0"
     assert metrics["phasewise_extender_unknown_nodes"] == "2.0"
     assert metrics['phasewise_extender_calls_total{status="400",verb="filter"}'] == "1.0"
-    assert 99.0 < float(metrics["phasewise_extender_lag_seconds"]) < 3000.0, "of what counts the full pod is the newest"
+    assert 99.0 < float(metrics["phasewise_extender_lag_seconds"]) < 3000.0, "`full` is the newest that is readable"

@@ -1,4 +1,4 @@
-"""Pod groups of Kubernetes itself (alpha in 1.36) are left to the scheduler, and the extender answers it."""
+"""Pod groups of Kubernetes itself (alpha in 1.36) are left to the scheduler, which calls the extender as usual."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from local_cluster.cluster import Cluster
 from local_cluster.simulated.pods import create, read, template
 from local_cluster.versions import kubernetes_version
 from local_cluster.waiting import wait_until
-from tests.extender.placing import explained
+from tests.extender.placing import explain
 
 pytestmark = pytest.mark.skipif(
-    not kubernetes_version().startswith("1.36."), reason="the API of pod groups is another in each version"
+    not kubernetes_version().startswith("1.36."), reason="the API of pod groups differs between versions"
 )
 GROUP = {
     "apiVersion": "scheduling.k8s.io/v1alpha2",
@@ -27,12 +27,12 @@ GROUP = {
 
 @pytest.fixture(scope="module")
 def alpha(cluster: Cluster) -> Iterator[Cluster]:
-    """A cluster with pod groups, and ours installed on it."""
-    made = Cluster(f"{cluster.folder.name}-alpha", cluster.binaries)
+    """A cluster with the alpha API of pod groups."""
+    alpha_cluster = Cluster(f"{cluster.folder.name}-alpha", cluster.binaries)
     try:
-        yield made.up(features=("GenericWorkload", "GangScheduling"), apis=("scheduling.k8s.io/v1alpha2",))
+        yield alpha_cluster.up(features=("GenericWorkload", "GangScheduling"), apis=("scheduling.k8s.io/v1alpha2",))
     finally:
-        made.down(logs_to=cluster.folder / "logs" / "alpha")
+        alpha_cluster.down(logs_to=cluster.folder / "logs" / "alpha")
 
 
 def test_the_gate_is_opened_at_once_and_the_scheduler_waits_for_the_group(alpha: Cluster) -> None:
@@ -57,15 +57,15 @@ def test_the_gate_is_opened_at_once_and_the_scheduler_waits_for_the_group(alpha:
     for name in names[:3]:
         create(alpha, namespace, name, member)
         wait_until(lambda name=name: open_and_waiting(name), f"the gate of {name} to be opened", every_s=0.05)
-    assert all(open_and_waiting(name) for name in names[:3]), "three are no group of four"
+    assert all(open_and_waiting(name) for name in names[:3]), "three of four"
     create(alpha, namespace, names[3], member)
     wait_until(
         lambda: all(read(alpha, namespace, name)["spec"].get("nodeName") for name in names),
         "the whole group to be bound",
         timeout_s=60,
     )
-    wait_until(lambda: explained(installed.url, namespace, names[3])["bound"], "the extender to see it")
+    wait_until(lambda: explain(installed.url, namespace, names[3])["bound"], "the extender to see it")
     for name in names:
-        told = explained(installed.url, namespace, name)
-        assert told["nodesAsked"] == 3
+        decision = explain(installed.url, namespace, name)
+        assert decision["nodesAsked"] == 3
         assert "phasewise.dev/gang-node" not in (read(alpha, namespace, name)["metadata"].get("annotations") or {})

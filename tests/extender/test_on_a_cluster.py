@@ -1,4 +1,4 @@
-"""The extender as a process, asked by a real kube-scheduler that places pods on simulated nodes."""
+"""The extender as a process, called by a real kube-scheduler that places pods on simulated nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from local_cluster.scheduling import start_scheduler
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import create
 from local_cluster.waiting import wait_until
-from tests.extender.placing import EARLY, LATE, explained, job, judged_by_history, number, placed, profile, together
+from tests.extender.placing import EARLY, LATE, explain, has_history, job, max_per_node, metric, put_profile, wait_bound
 
 ROOT = Path(__file__).parents[2]
 VERBS = ("filter", "prioritize", "preempt")
@@ -55,7 +55,7 @@ def port(cluster: Cluster) -> int:
 
 @pytest.fixture(scope="module")
 def extender(cluster: Cluster, account: Path, port: int) -> Iterator[str]:
-    """The URL of the service, and a scheduler `phasewise` that asks it."""
+    """The URL of the service, which a scheduler `phasewise` calls."""
     url = f"http://127.0.0.1:{port}"
     server = start(cluster, account, port)
     scheduler = start_scheduler(cluster, "phasewise", extender=url, verbs=VERBS, weight=20)
@@ -65,144 +65,145 @@ def extender(cluster: Cluster, account: Path, port: int) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def twenty(cluster: Cluster) -> SimulatedNodes:
+def twenty_nodes(cluster: Cluster) -> SimulatedNodes:
     return cluster.start_nodes(20, cpu="16", memory="64Gi")
 
 
-def test_forty_jobs_at_once_go_where_their_peaks_do_not_meet_and_each_can_be_explained(
-    cluster: Cluster, namespace: str, twenty: SimulatedNodes, extender: str
+def test_forty_jobs_are_placed_so_that_peaks_do_not_coincide_and_are_explained(
+    cluster: Cluster, namespace: str, twenty_nodes: SimulatedNodes, extender: str
 ) -> None:
-    profile(cluster, namespace, "early", EARLY)
-    profile(cluster, namespace, "late", LATE)
-    wait_until(lambda: judged_by_history(extender, namespace, "early"), "the extender to see the first profile")
-    wait_until(lambda: judged_by_history(extender, namespace, "late"), "the extender to see the second profile")
+    put_profile(cluster, namespace, "early", EARLY)
+    put_profile(cluster, namespace, "late", LATE)
+    wait_until(lambda: has_history(extender, namespace, "early"), "the extender to see the first profile")
+    wait_until(lambda: has_history(extender, namespace, "late"), "the extender to see the second profile")
     event = {"phasewise.dev/explain": "event"}
     for pair in range(20):
-        create(cluster, namespace, f"early-{pair}", job(twenty, "early", annotations=event))
+        create(cluster, namespace, f"early-{pair}", job(twenty_nodes, "early", annotations=event))
     for pair in range(20):
-        create(cluster, namespace, f"late-{pair}", job(twenty, "late"))
-    where = placed(cluster, namespace, 40)
-    assert together(where, "early") == together(where, "late") == 1, where
+        create(cluster, namespace, f"late-{pair}", job(twenty_nodes, "late"))
+    node_of = wait_bound(cluster, namespace, 40)
+    assert max_per_node(node_of, "early") == max_per_node(node_of, "late") == 1, node_of
 
     def outcome() -> bool:
-        return bool(explained(extender, namespace, "early-7")["outcome"] == "bound where advised")
+        return bool(explain(extender, namespace, "early-7")["outcome"] == "bound where advised")
 
     wait_until(outcome, "the extender to see the binding")
-    told = explained(extender, namespace, "early-7")
-    assert (told["advised"], told["demandFrom"], told["nodesAsked"]) == (where["early-7"], "history", 20)
-    assert {"complement", "specon"} == set(told["nodes"][0]["scorers"])
+    decision = explain(extender, namespace, "early-7")
+    assert (decision["advised"], decision["demandFrom"], decision["nodesAsked"]) == (node_of["early-7"], "history", 20)
+    assert {"complement", "specon"} == set(decision["nodes"][0]["scorers"])
     advised = 'phasewise_extender_outcomes_total{outcome="bound where advised"}'
-    wait_until(lambda: number(extender, advised) >= 40, "the extender to see all of them bound where advised")
+    wait_until(lambda: metric(extender, advised) >= 40, "the extender to see all bound where advised")
     selector = "involvedObject.name=early-7,reason=PlacementExplained"
 
-    def noted() -> str:
+    def event_message() -> str:
         events = cluster.core.list_namespaced_event(namespace, field_selector=selector).items
         return str(events[0].message) if events else ""
 
-    assert wait_until(noted, "the event on the pod").startswith(f"{where['early-7']}: bound where advised, 10 of 10")
+    assert wait_until(event_message, "the event").startswith(f"{node_of['early-7']}: bound where advised, 10 of 10")
 
 
-def test_what_the_server_says_the_command_says_without_it(
-    cluster: Cluster, namespace: str, twenty: SimulatedNodes, extender: str, account: Path, tmp_path: Path
+def test_the_explain_command_works_without_the_server(
+    cluster: Cluster, namespace: str, twenty_nodes: SimulatedNodes, extender: str, account: Path, tmp_path: Path
 ) -> None:
-    create(cluster, namespace, "asked", job(twenty))
-    where = placed(cluster, namespace, 1)
+    create(cluster, namespace, "asked", job(twenty_nodes))
+    node_of = wait_bound(cluster, namespace, 1)
     pod = json.loads(cluster.kubectl("get", "pod", "asked", "-n", namespace, "-o", "json"))
-    (tmp_path / "request.json").write_text(json.dumps({"Pod": pod, "NodeNames": twenty.names}))  # as the scheduler asks
+    # as the scheduler asks
+    (tmp_path / "request.json").write_text(json.dumps({"Pod": pod, "NodeNames": twenty_nodes.names}))
     dump = tmp_path / "cluster.json"
     dump.write_text(cluster.kubectl("get", "nodes,pods,phaseprofiles", "-A", "-o", "json"))
     for source in (("--cluster", dump), ("--kubeconfig", account)):
-        explain = ["extender", "explain", str(tmp_path / "request.json"), *map(str, source)]
-        done = CliRunner().invoke(cli, explain, env={"COLUMNS": "120"}, catch_exceptions=False)
+        command = ["extender", "explain", str(tmp_path / "request.json"), *map(str, source)]
+        done = CliRunner().invoke(cli, command, env={"COLUMNS": "120"}, catch_exceptions=False)
         assert f"{namespace}/asked: workload" in done.stdout
-        assert where["asked"] in done.stdout
+        assert node_of["asked"] in done.stdout
 
 
-def test_killed_in_a_burst_it_comes_back_and_every_pod_is_placed_within_what_nodes_have(
-    cluster: Cluster, namespace: str, twenty: SimulatedNodes, extender: str
+def test_pods_are_placed_within_capacity_though_the_extender_is_killed_in_a_burst(
+    cluster: Cluster, namespace: str, twenty_nodes: SimulatedNodes, extender: str
 ) -> None:
     for count in range(60):
-        create(cluster, namespace, f"p{count}", job(twenty))
+        create(cluster, namespace, f"p{count}", job(twenty_nodes))
         if count == 20:
             cluster.kill("extender")
         if count == 40:
             cluster.restart("extender")
-    where = placed(cluster, namespace, 60)
-    assert max(list(where.values()).count(node) for node in where.values()) <= 16
-    create(cluster, namespace, "after", job(twenty))
-    after = placed(cluster, namespace, 61)["after"]
-    assert explained(extender, namespace, "after")["advised"] == after
+    node_of = wait_bound(cluster, namespace, 60)
+    assert max(list(node_of.values()).count(node) for node in node_of.values()) <= 16
+    create(cluster, namespace, "after", job(twenty_nodes))
+    after = wait_bound(cluster, namespace, 61)["after"]
+    assert explain(extender, namespace, "after")["advised"] == after
 
 
-def test_a_pod_whose_memory_will_not_do_anywhere_waits_without_a_hot_loop(
+def test_a_pod_refused_every_node_for_memory_waits_without_a_hot_loop(
     cluster: Cluster, namespace: str, extender: str
 ) -> None:
     nodes = cluster.start_nodes(2, cpu="4", memory="8Gi")
-    profile(cluster, namespace, "eater", [1.0] * 24, [2.0**30] * 2 + [7 * 2.0**30] * 22)
-    wait_until(lambda: judged_by_history(extender, namespace, "eater"), "the extender to see the profile")
+    put_profile(cluster, namespace, "eater", [1.0] * 24, [2.0**30] * 2 + [7 * 2.0**30] * 22)
+    wait_until(lambda: has_history(extender, namespace, "eater"), "the extender to see the profile")
     for name in ("eater-0", "eater-1"):
         create(cluster, namespace, name, job(nodes, "eater"))
-        placed(cluster, namespace, int(name[-1]) + 1)
+        wait_bound(cluster, namespace, int(name[-1]) + 1)
     create(cluster, namespace, "third", job(nodes, "eater"))
 
     def refused() -> bool:
         conditions = cluster.core.read_namespaced_pod("third", namespace).status.conditions or []
         return any("2 forecast memory exceeds the limit" in (condition.message or "") for condition in conditions)
 
-    wait_until(refused, "the third to be refused, and to say why", timeout_s=30)
-    asked = 'phasewise_extender_calls_total{status="200",verb="filter"}'
+    wait_until(refused, "the third to be refused with a reason", timeout_s=30)
+    calls = 'phasewise_extender_calls_total{status="200",verb="filter"}'
 
     def quiet() -> bool:
-        """Every change of a bound pod wakes it; a hot loop would never leave off."""
-        before, until_s = number(extender, asked), time.monotonic() + 2.0
+        """Every change of a bound pod causes a retry; a hot loop would never end."""
+        before, until_s = metric(extender, calls), time.monotonic() + 2.0
         wait_until(lambda: time.monotonic() > until_s, "two seconds")
-        return number(extender, asked) - before < 10
+        return metric(extender, calls) - before < 10
 
-    wait_until(quiet, "the waiting pod to be left alone", timeout_s=60)
-    assert set(explained(extender, namespace, "third")["refused"]) == set(nodes.names)
+    wait_until(quiet, "the retries to end", timeout_s=60)
+    assert set(explain(extender, namespace, "third")["refused"]) == set(nodes.names)
     nodes.remove()
 
 
-def test_two_schedulers_that_ask_at_once_share_one_view(
-    cluster: Cluster, namespace: str, twenty: SimulatedNodes, extender: str
+def test_two_schedulers_that_call_at_the_same_time_share_one_view(
+    cluster: Cluster, namespace: str, twenty_nodes: SimulatedNodes, extender: str
 ) -> None:
-    profile(cluster, namespace, "early", EARLY)
-    wait_until(lambda: judged_by_history(extender, namespace, "early"), "the extender to see the profile")
+    put_profile(cluster, namespace, "early", EARLY)
+    wait_until(lambda: has_history(extender, namespace, "early"), "the extender to see the profile")
     second = start_scheduler(cluster, "phasewise-b", extender=extender, verbs=VERBS, weight=20)
     try:
         for count in range(10):
             for scheduler in ("phasewise", "phasewise-b"):
-                pod = job(twenty, "early")
+                pod = job(twenty_nodes, "early")
                 pod["spec"]["schedulerName"] = scheduler
                 create(cluster, namespace, f"{scheduler}-{count}", pod)
-        where = placed(cluster, namespace, 20)
-        assert together(where, "phasewise") == 1, "each has a node of its own: two would need 24 of 16 cores"
+        node_of = wait_bound(cluster, namespace, 20)
+        assert max_per_node(node_of, "phasewise") == 1, "each has a node of its own: two would need 24 of 16 cores"
     finally:
         second.stop()
 
 
-def test_nodes_that_come_and_go_in_a_burst_are_followed(
-    cluster: Cluster, namespace: str, twenty: SimulatedNodes, extender: str
+def test_nodes_added_and_removed_in_a_burst_are_followed(
+    cluster: Cluster, namespace: str, twenty_nodes: SimulatedNodes, extender: str
 ) -> None:
-    every = {"schedulerName": "phasewise", "nodeSelector": {"kubernetes.io/os": "linux"}}
-    pod = job(twenty)
-    pod["spec"] |= every
+    fields = {"schedulerName": "phasewise", "nodeSelector": {"kubernetes.io/os": "linux"}}
+    pod = job(twenty_nodes)
+    pod["spec"] |= fields
     for count in range(10):
         create(cluster, namespace, f"before-{count}", pod)
-    known = number(extender, KNOWN_NODES)
-    more = cluster.start_nodes(4, cpu="16", memory="64Gi")
+    known = metric(extender, KNOWN_NODES)
+    added = cluster.start_nodes(4, cpu="16", memory="64Gi")
     for count in range(10):
         create(cluster, namespace, f"during-{count}", pod)
-    placed(cluster, namespace, 20)
-    more.remove()
-    wait_until(lambda: number(extender, KNOWN_NODES) == known, "the nodes to go")
+    wait_bound(cluster, namespace, 20)
+    added.remove()
+    wait_until(lambda: metric(extender, KNOWN_NODES) == known, "the nodes to be removed")
     for count in range(5):
         create(cluster, namespace, f"after-{count}", pod)
-    where = placed(cluster, namespace, 5, "after-")
-    assert not set(where.values()) & set(more.names)
+    node_of = wait_bound(cluster, namespace, 5, "after-")
+    assert not set(node_of.values()) & set(added.names)
 
 
-def test_bodies_too_large_too_slow_and_cut_short_hold_nobody(extender: str, port: int) -> None:
+def test_too_large_slow_and_truncated_bodies_do_not_block_the_extender(extender: str, port: int) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=10) as slow:
         slow.sendall(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
         began_s = time.monotonic()
@@ -224,46 +225,46 @@ def test_bodies_too_large_too_slow_and_cut_short_hold_nobody(extender: str, port
 
 @pytest.fixture(scope="module")
 def leading(cluster: Cluster, account: Path) -> Iterator[tuple[Server, str]]:
-    """A replica that leads, and answers by https those that show a certificate; and its URL."""
+    """A replica that leads and serves HTTPS to clients with a certificate; and its URL."""
     certificate, key = cluster.authority.serving("phasewise-extender", "127.0.0.1")
-    own = cluster.ports.free()
+    free_port = cluster.ports.free()
     tls = ("--tls-certificate", certificate, "--tls-key", key, "--client-authority", cluster.authority.file)
-    server = start(cluster, account, own, *tls, "--leader-elect", name="extender-leading")
-    yield server, f"https://127.0.0.1:{own}"
+    server = start(cluster, account, free_port, *tls, "--leader-elect", name="extender-leading")
+    yield server, f"https://127.0.0.1:{free_port}"
     server.stop()
 
 
-def test_over_https_only_the_scheduler_is_let_in(
-    cluster: Cluster, namespace: str, twenty: SimulatedNodes, leading: tuple[Server, str]
+def test_https_is_served_only_to_clients_with_a_certificate(
+    cluster: Cluster, namespace: str, twenty_nodes: SimulatedNodes, leading: tuple[Server, str]
 ) -> None:
     url = leading[1]
     scheduler = start_scheduler(cluster, "phasewise-tls", extender=url, verbs=VERBS)
     try:
-        pod = job(twenty)
+        pod = job(twenty_nodes)
         pod["spec"]["schedulerName"] = "phasewise-tls"
         pod["metadata"]["annotations"] = {"phasewise.dev/weights": "specon=1"}
         create(cluster, namespace, "private", pod)
-        placed(cluster, namespace, 1)
+        wait_bound(cluster, namespace, 1)
         certificate, key = cluster.certificate("admin")
-        metrics = requests.get(
+        answer = requests.get(
             f"{url}/explain/{namespace}/private",
             verify=str(cluster.authority.file),
             cert=(str(certificate), str(key)),
             timeout=5,
         )
-        assert metrics.json()["weights"]["specon"] == 1.0
+        assert answer.json()["weights"]["specon"] == 1.0
         with pytest.raises(requests.exceptions.ConnectionError):
             requests.get(f"{url}/healthz", verify=str(cluster.authority.file), timeout=5)
     finally:
         scheduler.stop()
 
 
-def test_a_standby_answers_nothing_until_it_leads(cluster: Cluster, account: Path, leading: tuple[Server, str]) -> None:
-    own = cluster.ports.free()
-    standby = f"http://127.0.0.1:{own}"
+def test_a_standby_answers_no_call_until_it_leads(cluster: Cluster, account: Path, leading: tuple[Server, str]) -> None:
+    free_port = cluster.ports.free()
+    standby = f"http://127.0.0.1:{free_port}"
     command = [sys.executable, "-m", "extender", "extender", "serve", "--kubeconfig", str(account), "--leader-elect"]
     second = cluster.start(
-        "extender-standby", [*command, "--address", f"127.0.0.1:{own}"], environment={"PYTHONPATH": str(ROOT)}
+        "extender-standby", [*command, "--address", f"127.0.0.1:{free_port}"], environment={"PYTHONPATH": str(ROOT)}
     )
     try:
 
@@ -283,36 +284,36 @@ def test_a_standby_answers_nothing_until_it_leads(cluster: Cluster, account: Pat
         second.stop()
 
 
-def test_it_asks_for_nothing_but_what_its_role_allows(cluster: Cluster, extender: str) -> None:
-    asked = cluster.requests_of("system:serviceaccount:kube-system:phasewise-extender", "phasewise-extender/")
+def test_the_extender_requests_nothing_but_what_its_role_allows(cluster: Cluster, extender: str) -> None:
+    requested = cluster.requests_of("system:serviceaccount:kube-system:phasewise-extender", "phasewise-extender/")
     allowed = rights_in(roles_in(MANIFESTS / "extender" / "rbac.yaml"))
-    assert asked <= {(right.verb, right.group, right.resource) for right in allowed}
+    assert requested <= {(right.verb, right.group, right.resource) for right in allowed}
 
 
 def test_while_the_extender_is_away_pods_are_spread_by_the_scheduler_alone(cluster: Cluster, namespace: str) -> None:
-    """As the manifests have it. Where no scorer is left all nodes are alike, and the same is taken each time."""
+    """With the profile of the manifests. Without any score plugin, the same node would be taken each time."""
     nodes = cluster.start_nodes(4, cpu="16", memory="64Gi")
-    nobody, profile_of_ours = "http://127.0.0.1:1", installed_profile()
+    unreachable, installed = "http://127.0.0.1:1", installed_profile()
     scheduler = start_scheduler(
-        cluster, "left-alone", extender=nobody, verbs=VERBS, weight=20, ignorable=True, profile=profile_of_ours
+        cluster, "left-alone", extender=unreachable, verbs=VERBS, weight=20, ignorable=True, profile=installed
     )
     try:
         pod = job(nodes)
         pod["spec"]["schedulerName"] = "left-alone"
-        for number_of_pod in range(8):
-            create(cluster, namespace, f"p{number_of_pod}", pod)
-        assert Counter(placed(cluster, namespace, 8).values()) == dict.fromkeys(nodes.names, 2)
+        for number in range(8):
+            create(cluster, namespace, f"p{number}", pod)
+        assert Counter(wait_bound(cluster, namespace, 8).values()) == dict.fromkeys(nodes.names, 2)
     finally:
         scheduler.stop()
         nodes.remove()
 
 
-def test_the_schedulers_configuration_is_taken_by_the_scheduler(cluster: Cluster, tmp_path: Path) -> None:
-    given = configuration(documents())
-    given["clientConnection"]["kubeconfig"] = str(cluster.kubeconfig("admin"))
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(given))
+def test_kube_scheduler_accepts_the_installed_configuration(cluster: Cluster, tmp_path: Path) -> None:
+    config = configuration(documents())
+    config["clientConnection"]["kubeconfig"] = str(cluster.kubeconfig("admin"))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     command = [cluster.binaries["kube-scheduler"], f"--config={tmp_path / 'config.yaml'}", "--secure-port=0"]
     subprocess.run([*command, f"--write-config-to={tmp_path / 'taken.yaml'}"], check=True, capture_output=True)
-    taken = yaml.safe_load((tmp_path / "taken.yaml").read_text())
-    assert taken["extenders"] == given["extenders"]
-    assert given["clientConnection"].items() <= taken["clientConnection"].items()
+    accepted = yaml.safe_load((tmp_path / "taken.yaml").read_text())
+    assert accepted["extenders"] == config["extenders"]
+    assert config["clientConnection"].items() <= accepted["clientConnection"].items()

@@ -1,4 +1,4 @@
-"""Advice, patience and preemption, as a real kube-scheduler sees them."""
+"""Advice, patience and preemption with a real kube-scheduler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from local_cluster.scheduling import start_scheduler
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import create, read
 from local_cluster.waiting import wait_until
-from tests.extender.placing import EARLY, explained, job, judged_by_history, number, placed, profile, tries_until_bound
+from tests.extender.placing import EARLY, explain, has_history, job, metric, put_profile, tries_until_bound, wait_bound
 
 ROOT = Path(__file__).parents[2]
 GIB = 2.0**30
@@ -27,7 +27,7 @@ URGENT = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metada
 
 @pytest.fixture(scope="module")
 def extender(cluster: Cluster) -> Iterator[str]:
-    """An extender of little patience, and a scheduler that asks it."""
+    """An extender with a short patience, which a scheduler calls."""
     cluster.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", ROOT / "manifests" / "extender" / "rbac.yaml")
     cluster.apply(URGENT)
     account = cluster.service_account("kube-system", "phasewise-extender")
@@ -44,19 +44,19 @@ def extender(cluster: Cluster) -> Iterator[str]:
 
 
 def pod_of(nodes: SimulatedNodes, workload: str, memory: str = "1Gi", **spec: object) -> Json:
-    made = job(nodes, workload, **spec)
-    made["spec"]["schedulerName"] = "advised"
-    made["spec"]["containers"][0]["resources"]["requests"]["memory"] = memory
-    return made
+    pod = job(nodes, workload, **spec)
+    pod["spec"]["schedulerName"] = "advised"
+    pod["spec"]["containers"][0]["resources"]["requests"]["memory"] = memory
+    return pod
 
 
-def learn(cluster: Cluster, namespace: str, url: str, workload: str, gib: float) -> None:
-    """A class that uses a core and so much memory for an hour."""
-    profile(cluster, namespace, workload, [1.0] * 24, [gib * GIB] * 24)
-    wait_until(lambda: judged_by_history(url, namespace, workload), f"the extender to see the profile of {workload}")
+def put_known_profile(cluster: Cluster, namespace: str, url: str, workload: str, gib: float) -> None:
+    """Write the profile of a class that uses a core and so much memory for an hour."""
+    put_profile(cluster, namespace, workload, [1.0] * 24, [gib * GIB] * 24)
+    wait_until(lambda: has_history(url, namespace, workload), f"the extender to see the profile of {workload}")
 
 
-def said_of(cluster: Cluster, namespace: str, pod: str) -> str:
+def message_of(cluster: Cluster, namespace: str, pod: str) -> str:
     conditions = read(cluster, namespace, pod)["status"].get("conditions", [])
     return " ".join(condition.get("message", "") for condition in conditions)
 
@@ -64,12 +64,12 @@ def said_of(cluster: Cluster, namespace: str, pod: str) -> str:
 def test_the_next_pod_goes_elsewhere_while_one_waits_for_its_volume(
     cluster: Cluster, namespace: str, extender: str
 ) -> None:
-    """Nobody provisions the volume: the scheduler has chosen a node, and waits before it binds."""
+    """The volume is never provisioned: the scheduler has chosen a node, and waits before it binds the pod."""
     nodes = cluster.start_nodes(2, cpu="16", memory="64Gi")
-    profile(cluster, namespace, "early", EARLY)
-    wait_until(lambda: judged_by_history(extender, namespace, "early"), "the extender to see the profile")
-    late = {"kind": "StorageClass", "apiVersion": "storage.k8s.io/v1", "metadata": {"name": "never"}}
-    cluster.apply({**late, "provisioner": "example.com/never", "volumeBindingMode": "WaitForFirstConsumer"})
+    put_profile(cluster, namespace, "early", EARLY)
+    wait_until(lambda: has_history(extender, namespace, "early"), "the extender to see the profile")
+    storage_class = {"kind": "StorageClass", "apiVersion": "storage.k8s.io/v1", "metadata": {"name": "never"}}
+    cluster.apply({**storage_class, "provisioner": "example.com/never", "volumeBindingMode": "WaitForFirstConsumer"})
     claim = {
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": "never",
@@ -87,65 +87,63 @@ def test_the_next_pod_goes_elsewhere_while_one_waits_for_its_volume(
         return str(annotations.get("volume.kubernetes.io/selected-node", ""))
 
     node = wait_until(chosen, "the scheduler to choose a node")
-    assert explained(extender, namespace, "waits")["advised"] == node
+    assert explain(extender, namespace, "waits")["advised"] == node
     over_s = time.monotonic() + 2.0 * HOLD_S
-    wait_until(lambda: time.monotonic() > over_s, "what --hold says of pods never seen to be over")
+    wait_until(lambda: time.monotonic() > over_s, "--hold for unseen pods to be over")
     create(cluster, namespace, "second", pod_of(nodes, "early"))
-    second = placed(cluster, namespace, 1)
+    second = wait_bound(cluster, namespace, 1)
     assert set(second) == {"second"}
-    assert second["second"] != node, "two early ones need 24 of 16 cores"
+    assert second["second"] != node, "two early jobs need 24 of 16 cores"
     cluster.core.delete_namespaced_pod("waits", namespace, grace_period_seconds=0)
     nodes.remove()
 
 
-def test_a_class_whose_recorded_peak_fits_no_node_of_its_pool_runs_at_last(
+def test_a_class_whose_recorded_peak_fits_no_node_of_its_pool_runs_after_the_patience(
     cluster: Cluster, namespace: str, extender: str
 ) -> None:
     large, nodes = cluster.start_nodes(1, memory="64Gi"), cluster.start_nodes(1, cpu="4", memory="8Gi")
-    learn(cluster, namespace, extender, "hungry", 20.0)
+    put_known_profile(cluster, namespace, extender, "hungry", 20.0)
     create(cluster, namespace, "hungry", pod_of(nodes, "hungry"))
     wait_until(
-        lambda: f"1 {MEMORY_REASON}; the pod waits at most 12s" in said_of(cluster, namespace, "hungry"), "the refusal"
+        lambda: f"1 {MEMORY_REASON}; the pod waits at most 12s" in message_of(cluster, namespace, "hungry"), "a refusal"
     )
-    assert tries_until_bound(cluster, namespace, "hungry") > 2, "it took more than to be asked about again"
-    assert explained(extender, namespace, "hungry")["waitedSeconds"] >= PATIENCE_S
+    assert tries_until_bound(cluster, namespace, "hungry") > 2, "it took more than one retry"
+    assert explain(extender, namespace, "hungry")["waitedSeconds"] >= PATIENCE_S
     large.remove()
     nodes.remove()
 
 
-def test_an_urgent_pod_does_not_wait_behind_pods_whose_eviction_makes_room(
-    cluster: Cluster, namespace: str, extender: str
-) -> None:
-    """By requests one of the two would have to go (3 of 8 GiB each), by the forecast both: 7 of 8 GiB are needed."""
+def test_an_urgent_pod_preempts_pods_whose_eviction_makes_room(cluster: Cluster, namespace: str, extender: str) -> None:
+    """By requests (3 of 8 GiB each) one of the two must be evicted, by the forecast both: 7 of 8 GiB are needed."""
     nodes = cluster.start_nodes(1, cpu="8", memory="8Gi")
-    learn(cluster, namespace, extender, "low", 3.5)
-    learn(cluster, namespace, extender, "wide", 7.0)
+    put_known_profile(cluster, namespace, extender, "low", 3.5)
+    put_known_profile(cluster, namespace, extender, "wide", 7.0)
     for name in ("low-0", "low-1"):
         create(cluster, namespace, name, pod_of(nodes, "low", "3Gi"))
-    placed(cluster, namespace, 2)
+    wait_bound(cluster, namespace, 2)
     create(cluster, namespace, "urgent", pod_of(nodes, "wide", "3Gi", priorityClassName="urgent"))
     tries_until_bound(cluster, namespace, "urgent")
-    assert set(placed(cluster, namespace, 1)) == {"urgent"}, "both are gone"
+    assert set(wait_bound(cluster, namespace, 1)) == {"urgent"}, "both are evicted"
     nodes.remove()
 
 
-def test_an_urgent_pod_that_requests_would_let_in_waits_without_a_hot_loop(
+def test_an_urgent_pod_that_only_the_forecast_refuses_waits_without_a_hot_loop(
     cluster: Cluster, namespace: str, extender: str
 ) -> None:
     """Up to 1.36 the scheduler looks for victims by requests alone, finds none, and says so in the pod's condition."""
     nodes = cluster.start_nodes(3, cpu="8", memory="8Gi")
-    learn(cluster, namespace, extender, "low", 6.0)
+    put_known_profile(cluster, namespace, extender, "low", 6.0)
     for count in range(3):
         create(cluster, namespace, f"low-{count}", pod_of(nodes, "low"))
-        placed(cluster, namespace, count + 1)
+        wait_bound(cluster, namespace, count + 1)
     create(cluster, namespace, "urgent", pod_of(nodes, "low", priorityClassName="urgent"))
-    wait_until(lambda: f"3 {MEMORY_REASON}" in said_of(cluster, namespace, "urgent"), "the refusal")
-    asked = 'phasewise_extender_calls_total{status="200",verb="filter"}'
+    wait_until(lambda: f"3 {MEMORY_REASON}" in message_of(cluster, namespace, "urgent"), "the refusal")
+    calls = 'phasewise_extender_calls_total{status="200",verb="filter"}'
 
     def quiet() -> bool:
-        before, until_s = number(extender, asked), time.monotonic() + 2.0
+        before, until_s = metric(extender, calls), time.monotonic() + 2.0
         wait_until(lambda: time.monotonic() > until_s, "two seconds")
-        return number(extender, asked) - before < 10
+        return metric(extender, calls) - before < 10
 
-    wait_until(quiet, "the waiting pod to be left alone", timeout_s=60)
+    wait_until(quiet, "the retries to end", timeout_s=60)
     nodes.remove()

@@ -1,4 +1,4 @@
-"""Pods, nodes, profiles as read; T-shirt sizes; and what a pod without history is expected to use."""
+"""Parsing of pods, nodes and profiles; T-shirt sizes; and the footprint of a pod with and without history."""
 
 from __future__ import annotations
 
@@ -18,51 +18,51 @@ from recommender.errors import Misuse
 read_pod = pod_reader(lambda _: (), frozenset({"phasewise"}))
 
 
-def with_containers(**spec: object) -> Json:
+def pod_with(**spec: object) -> Json:
     pod = pod_json("p")
     return {**pod, "spec": {**pod["spec"], **spec}}
 
 
-def asks(cpu: str, **more: object) -> Json:
-    return {"name": f"c{cpu}", "resources": {"requests": {"cpu": cpu}}, **more}
+def container(cpu: str, **fields: object) -> Json:
+    return {"name": f"c{cpu}", "resources": {"requests": {"cpu": cpu}}, **fields}
 
 
 def test_requests_are_counted_as_the_scheduler_counts_them() -> None:
-    pod = with_containers(
-        containers=[asks("1"), asks("2")],
-        initContainers=[asks("500m", restartPolicy="Always"), asks("4")],
+    pod = pod_with(
+        containers=[container("1"), container("2")],
+        initContainers=[container("500m", restartPolicy="Always"), container("4")],
         overhead={"cpu": "250m"},
     )
-    assert read_pod(pod).requests == (4.5 + 0.25, 0.0), "the second step of the start, beside the sidecar"
-    assert read_pod(with_containers(containers=[asks("1")], resources={"requests": {"cpu": "3"}})).requests[0] == 3.0
+    assert read_pod(pod).requests == (4.5 + 0.25, 0.0), "the second init container runs next to the sidecar"
+    assert read_pod(pod_with(containers=[container("1")], resources={"requests": {"cpu": "3"}})).requests[0] == 3.0
 
 
-def test_what_a_node_keeps_for_a_pod_that_is_to_have_less_is_taken_until_it_is_given_back() -> None:
-    pod = with_containers(containers=[asks("1"), asks("2")])
-    kept = [{"name": "c1", "resources": {"requests": {"cpu": "4"}}}, {"name": "c2", "resources": {}}]
-    assert read_pod({**pod, "status": {"containerStatuses": kept}}).requests[0] == 4.0 + 2.0
+def test_resources_that_a_node_allocates_above_the_spec_count() -> None:
+    pod = pod_with(containers=[container("1"), container("2")])
+    statuses = [{"name": "c1", "resources": {"requests": {"cpu": "4"}}}, {"name": "c2", "resources": {}}]
+    assert read_pod({**pod, "status": {"containerStatuses": statuses}}).requests[0] == 4.0 + 2.0
 
 
-def test_whose_a_pod_is() -> None:
+def test_a_pod_is_ours_by_its_scheduler_or_a_label_or_an_annotation() -> None:
     assert read_pod(pod_json("p")).ours
     assert not read_pod(pod_json("p", scheduler="default-scheduler")).ours
     assert read_pod(pod_json("p", scheduler="x", labels={"phasewise.dev/workload": "k"})).ours
     assert read_pod(pod_json("p", scheduler="x", annotations={"phasewise.dev/data": "d"})).ours
 
 
-def test_a_stranger_whose_history_is_known_is_judged_too() -> None:
-    theirs = pod_json("p", scheduler="x", ownerReferences=[])
+def test_a_pod_of_another_scheduler_is_ours_if_its_history_is_known() -> None:
+    pod = pod_json("p", scheduler="x", ownerReferences=[])
     world = World(None, node_json("a"))
-    assert not world.state.is_ours(world.read_pod(theirs))
-    workload = world.read_pod(theirs).workload
+    assert not world.state.is_ours(world.read_pod(pod))
+    workload = world.read_pod(pod).workload
     world.put(class_json(workload, [1.0], [1.0]))
-    assert world.state.is_ours(world.read_pod(theirs))
+    assert world.state.is_ours(world.read_pod(pod))
 
 
-def test_pods_of_a_job_are_told_by_their_group_label_else_by_their_controller() -> None:
+def test_the_job_of_a_pod_is_its_group_or_else_its_controller() -> None:
     for name, _ in GROUPS:
-        for where in ("labels", "annotations"):
-            pod = pod_json("p", **{where: {name: "j"}})
+        for kind in ("labels", "annotations"):
+            pod = pod_json("p", **{kind: {name: "j"}})
             assert read_pod(pod).job == read_member(pod).membership.name == f"{name}=j"
     owned = pod_json("p")
     owned["metadata"]["ownerReferences"] = [
@@ -72,7 +72,7 @@ def test_pods_of_a_job_are_told_by_their_group_label_else_by_their_controller() 
     assert read_pod(pod_json("p")).job == ""
 
 
-def test_labels_of_a_node_say_which_part_of_a_data_set_is_there() -> None:
+def test_labels_of_a_node_give_the_share_of_each_data_set_there() -> None:
     labels = {f"data.phasewise.dev/{name}": text for name, text in
               {"all": "", "yes": "true", "no": "false", "half": "0.5", "much": "7", "nan": "nan"}.items()}  # fmt: skip
     assert read_node(node_json("a", labels=labels)).data == {
@@ -86,13 +86,13 @@ def test_labels_of_a_node_say_which_part_of_a_data_set_is_there() -> None:
      {"stepSeconds": "15", "cpuCores": [1], "memoryBytes": [1]},
      {"stepSeconds": 15, "cpuCores": ["1"], "memoryBytes": [1]}],
 )  # fmt: skip
-def test_a_profile_whose_demand_is_nonsense_has_none(demand: Json) -> None:
+def test_an_invalid_demand_of_a_profile_is_ignored(demand: Json) -> None:
     raw = class_json("k", [1.0], [1.0])
     raw["status"]["containers"][0]["demand"] = demand
     assert profile_reader(Grid())(raw).curves == {}
 
 
-def test_only_a_profile_that_says_so_is_of_a_class() -> None:
+def test_only_a_profile_with_class_true_is_of_a_class() -> None:
     raw = class_json("k", [1.0], [1.0])
     assert profile_reader(Grid())(raw).workload == "k"
     assert profile_reader(Grid())({**raw, "spec": {"class": False}}).workload == ""
@@ -100,9 +100,9 @@ def test_only_a_profile_that_says_so_is_of_a_class() -> None:
         profile_reader(Grid())({**raw, "status": []})
 
 
-def test_of_the_containers_of_a_pod_the_one_that_learns_most_tells_its_category() -> None:
-    told = [{"uid": "u", "category": "Converged"}, {"uid": "u"}, {"uid": "u", "category": "Watching"}, {"uid": "v"}]
-    raw = {**class_json("k", [1.0], [1.0]), "status": {"pods": [{"name": "p", **entry} for entry in told]}}
+def test_the_category_of_a_pod_is_that_of_its_container_that_learns_most() -> None:
+    entries = [{"uid": "u", "category": "Converged"}, {"uid": "u"}, {"uid": "u", "category": "Watching"}, {"uid": "v"}]
+    raw = {**class_json("k", [1.0], [1.0]), "status": {"pods": [{"name": "p", **entry} for entry in entries]}}
     assert profile_reader(Grid())(raw).categories == {"u": 1, "v": None}
 
 
@@ -112,15 +112,15 @@ def test_a_footprint_comes_from_history_then_requests_then_size_then_a_guess() -
     assert (known.source, known.curve.peak.tolist()) == (HISTORY, [3.0, 5 * GIB])
     capped = world.request(pod_json("p", workload="k", limits={"memory": "4Gi"})).footprint
     assert capped.curve.peak.tolist() == [3.0, 4 * GIB], "above its limit it would be killed"
-    told = world.request(pod_json("p", cpu="2", memory="8Gi")).footprint
-    assert (told.source, told.curve.peak.tolist(), told.guessed) == (REQUESTS, [2.0, 8 * GIB], (0.0, 0.0))
+    explicit = world.request(pod_json("p", cpu="2", memory="8Gi")).footprint
+    assert (explicit.source, explicit.curve.peak.tolist(), explicit.guessed) == (REQUESTS, [2.0, 8 * GIB], (0.0, 0.0))
     sized = world.request(pod_json("p", cpu=None, memory="8Gi", annotations={"phasewise.dev/size": "1-V100"})).footprint
     assert (sized.source, sized.curve.peak.tolist(), sized.guessed) == (SIZE, [26.0, 8 * GIB], (26.0, 0.0))
     silent = world.request(pod_json("p", cpu=None, memory=None)).footprint
     assert (silent.source, silent.curve.peak.tolist()) == (GUESS, [0.1, 200 * 2.0**20])
 
 
-def test_containers_without_a_history_count_by_their_requests_beside_those_with_one() -> None:
+def test_containers_without_a_history_count_by_their_requests() -> None:
     world = World(None, node_json("a", "64", "256Gi"), class_json("k", [2.0], [1.0]))
     pod = pod_json("p", workload="k")
     pod["spec"]["containers"].append({"name": "side", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}})
@@ -131,13 +131,13 @@ def test_sizes_are_those_of_ffdl_and_scale_by_the_number_of_gpus() -> None:
     sizes = Sizes(FFDL)
     assert sizes.for_gpus(2, "nvidia-tesla-p100") == (16.0, 48 * GIB)
     assert sizes.for_gpus(4, "V100") == (84.0, 96 * GIB)
-    assert sizes.for_gpus(1, "H999") == (4.0, 24 * GIB), "of an unknown kind the smallest"
+    assert sizes.for_gpus(1, "H999") == (4.0, 24 * GIB), "the smallest size for an unknown type"
     assert sizes.for_gpus(0, "V100") is None
     assert Sizes({}).for_gpus(1, "V100") is None
 
 
 @pytest.mark.parametrize("name", ["V100", "0-V100", "x-V100", "1-"])
-def test_a_size_is_named_by_number_and_kind(name: str) -> None:
+def test_a_size_that_is_not_named_by_number_and_type_of_gpus_is_refused(name: str) -> None:
     with pytest.raises(Misuse, match="<GPUs>-<kind>"):
         checked_sizes({name: (1.0, 1.0)})
     with pytest.raises(Misuse):

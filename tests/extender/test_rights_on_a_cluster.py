@@ -1,7 +1,7 @@
-"""Each right that the manifests give is taken away once, and is missed: extender, scheduler, gang controller, webhook.
+"""Each right of the manifests is needed: extender, scheduler, gang controller and webhook fail without it.
 
 They run with an account that has the rights of one manifest and no others; all but the scheduler in this process. What
-is missed is named; once the right is given back, the same object is well again.
+fails is named; once the right is given back, the same object works again.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tests.extender.missing.controller import (
     never_acts,
     opens_no_gate,
     reserves_nothing,
-    says_nothing,
     sees_no_change,
     size_not_known,
+    writes_no_event,
 )  # fmt: skip
 from tests.extender.missing.extender import (
     history_not_known,
     never_leads,
     no_explanation,
-    not_followed,
     not_measured,
     not_ready,
+    not_watched,
 )
 from tests.extender.missing.scheduler import never_schedules
 from tests.extender.missing.stage import Scenario, Stage
@@ -58,16 +58,16 @@ def with_lease(name: str, scenario: Scenario) -> dict[Right, Scenario]:
     return dict.fromkeys(rights, scenario)
 
 
-RESERVED = ("", "configmaps", "phasewise-reservations")
+RESERVATIONS = ("", "configmaps", "phasewise-reservations")
 
 EXTENDER: Mapping[Right, Scenario] = {
     **{Right("list", *what): not_ready for what in WATCHED},
-    **{Right("watch", *what): not_followed for what in WATCHED},
+    **{Right("watch", *what): not_watched for what in WATCHED},
     Right("list", *PROFILES): history_not_known,
-    Right("watch", *PROFILES): not_followed,
+    Right("watch", *PROFILES): not_watched,
     Right("list", "metrics.k8s.io", "pods"): not_measured,
-    Right("list", *RESERVED): not_ready,
-    Right("watch", *RESERVED): not_followed,
+    Right("list", *RESERVATIONS): not_ready,
+    Right("watch", *RESERVATIONS): not_watched,
     Right("create", "", "events"): no_explanation,
     **with_lease("phasewise-extender", never_leads),
 }
@@ -76,9 +76,9 @@ CONTROLLER: Mapping[Right, Scenario] = {
     **{Right("list", "", resource): acts_on_nothing for resource in ("pods", "nodes")},
     **{Right("watch", "", resource): sees_no_change for resource in ("pods", "nodes")},
     Right("patch", *PODS): opens_no_gate,
-    Right("get", *RESERVED): reserves_nothing,
-    Right("update", *RESERVED): opens_no_gate,
-    Right("create", "", "events"): says_nothing,
+    Right("get", *RESERVATIONS): reserves_nothing,
+    Right("update", *RESERVATIONS): opens_no_gate,
+    Right("create", "", "events"): writes_no_event,
     Right("get", "batch", "jobs"): size_not_known,
     Right("get", "jobset.x-k8s.io", "jobsets"): size_not_known,
     **{Right("get", "kubeflow.org", f"{kind.lower()}s"): size_not_known for kind in KUBEFLOW},
@@ -88,7 +88,7 @@ CONTROLLER: Mapping[Right, Scenario] = {
 SCHEDULER: Mapping[Right, Scenario] = {
     Right(verb, *LEASES, "phasewise-scheduler"): never_schedules for verb in ("get", "update")
 }
-"""Of what it may do the rest is in roles of Kubernetes itself, which are bound to its account."""
+"""Its other rights are those of roles of Kubernetes itself, which are bound to its account."""
 
 WEBHOOK: Mapping[Right, Scenario] = {
     Right("get", "", "secrets", "phasewise-webhook"): not_trusted,
@@ -105,8 +105,8 @@ PROGRAMS = {
     "scheduler": ("scheduler.yaml", SCHEDULER),
     "webhook": ("webhook.yaml", WEBHOOK),
 }
-OF_KUBERNETES = ("phasewise-scheduler", "phasewise-volume-scheduler", "phasewise-scheduler-authentication")
-"""Bindings of roles that Kubernetes brings along."""
+KUBERNETES_BINDINGS = ("phasewise-scheduler", "phasewise-volume-scheduler", "phasewise-scheduler-authentication")
+"""Bindings of roles that Kubernetes defines."""
 
 CASES = [
     pytest.param(program, right, scenario, id=f"{program}: {right}")
@@ -116,7 +116,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_every_right_of_the_manifest_has_its_case_and_nothing_else_has(program: str) -> None:
+def test_the_cases_are_exactly_the_rights_of_the_manifest(program: str) -> None:
     file, table = PROGRAMS[program]
     assert sorted(rights_in(roles_in(FOLDER / file))) == sorted(table)
 
@@ -125,42 +125,42 @@ def test_every_right_of_the_manifest_has_its_case_and_nothing_else_has(program: 
 
 
 @pytest.fixture(scope="module")
-def jobs_of_others(cluster: Cluster) -> Iterator[None]:
-    """Kinds of jobs that are no part of Kubernetes."""
-    with served(cluster, definition("jobset.x-k8s.io/v1alpha2", "JobSet"), *map(of_kubeflow, KUBEFLOW)):
+def job_kinds(cluster: Cluster) -> Iterator[None]:
+    """Kinds of jobs that are not part of Kubernetes."""
+    with served(cluster, definition("jobset.x-k8s.io/v1alpha2", "JobSet"), *map(kubeflow_definition, KUBEFLOW)):
         yield
 
 
-def of_kubeflow(kind: str) -> dict[str, Any]:
+def kubeflow_definition(kind: str) -> dict[str, Any]:
     return definition("kubeflow.org/v1", kind)
 
 
 @pytest.fixture(scope="module")
 def accounts(cluster: Cluster) -> Iterator[Mapping[str, Account]]:
     hook = next(each for each in documents() if each["kind"] == "MutatingWebhookConfiguration")
-    reserved = next(each for each in documents() if each["metadata"]["name"] == RESERVED[-1])
-    cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", hook, reserved)
-    made = {
+    reservations = next(each for each in documents() if each["metadata"]["name"] == RESERVATIONS[-1])
+    cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", hook, reservations)
+    account_of = {
         program: Account(cluster, f"phasewise-{program}", roles_in(FOLDER / file))
         for program, (file, _) in PROGRAMS.items()
     }
-    made["scheduler"].bind(each for each in documents() if each["metadata"]["name"] in OF_KUBERNETES)
-    yield made
+    account_of["scheduler"].bind(each for each in documents() if each["metadata"]["name"] in KUBERNETES_BINDINGS)
+    yield account_of
     cluster.kubectl("delete", "mutatingwebhookconfiguration", "phasewise-webhook")
 
 
 @pytest.fixture(scope="module")
-def two(cluster: Cluster) -> SimulatedNodes:
+def two_nodes(cluster: Cluster) -> SimulatedNodes:
     return cluster.start_nodes(2, cpu="8", memory="32Gi")
 
 
 @pytest.mark.parametrize(("program", "right", "scenario"), CASES)
-def test_without_the_right_something_is_missed_and_with_it_all_is_well(
+def test_something_fails_without_the_right_and_works_with_it(
     cluster: Cluster,
     request: pytest.FixtureRequest,
-    two: SimulatedNodes,
+    two_nodes: SimulatedNodes,
     accounts: Mapping[str, Account],
-    jobs_of_others: None,
+    job_kinds: None,
     caplog: pytest.LogCaptureFixture,
     tmp_path: Path,
     program: str,
@@ -169,16 +169,16 @@ def test_without_the_right_something_is_missed_and_with_it_all_is_well(
 ) -> None:
     caplog.set_level(logging.INFO)
     account = accounts[program]
-    stage = Stage(cluster, account, lambda: request.getfixturevalue("namespace"), two, caplog, tmp_path, right)
+    stage = Stage(cluster, account, lambda: request.getfixturevalue("namespace"), two_nodes, caplog, tmp_path, right)
     with contextlib.ExitStack() as stack:
         with account.without(right):
-            missed = stack.enter_context(scenario(stage))
-            wait_until(missed, f"{scenario.__name__.replace('_', ' ')} without the right to {right}", every_s=0.05)
-        wait_until(lambda: not missed(), f"all to be well with the right to {right}", every_s=0.05)
+            fails = stack.enter_context(scenario(stage))
+            wait_until(fails, f"{scenario.__name__.replace('_', ' ')} without the right to {right}", every_s=0.05)
+        wait_until(lambda: not fails(), f"recovery with the right to {right}", every_s=0.05)
 
 
 @pytest.mark.parametrize("program", [program for program in PROGRAMS if program != "scheduler"])
-def test_all_that_it_asked_for_meanwhile_is_what_its_manifest_allows(
+def test_the_programs_requested_exactly_what_the_manifest_allows(
     cluster: Cluster, accounts: Mapping[str, Account], program: str
 ) -> None:
     table = PROGRAMS[program][1]

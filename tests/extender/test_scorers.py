@@ -1,4 +1,4 @@
-"""Scorers: the thesis' example by hand, what each one prefers, and agreement with the slow twins."""
+"""Scorers: the example of the thesis, what each scorer prefers, and agreement with reference implementations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.reference import extender as reference
 BUSY = {"cpu": None, "memory": None}
 
 
-def with_categories(held: dict[str, list[str]]) -> World:
-    """Nodes that hold training pods of these categories, all using the same."""
+def with_categories(by_node: dict[str, list[str]]) -> World:
+    """Nodes with training pods of these categories, which all use the same."""
     world = World()
-    for node, categories in held.items():
+    for node, categories in by_node.items():
         world.put(node_json(node))
         for number, category in enumerate(categories):
             world.put(pod_json(f"{node}-{number}", cpu="0", memory="0", node=node))
@@ -31,7 +31,7 @@ WORKERS = {
     "w3": ["progressing"] * 2,
     "w4": [*["progressing"] * 5, "converged"],
 }
-"""S = 6, 3.5, 4, 11: the thesis' example."""
+"""The example of the thesis: S = 6, 3.5, 4 and 11."""
 
 
 def test_specon_ranks_the_workers_of_the_thesis_as_the_thesis_does() -> None:
@@ -44,8 +44,8 @@ def test_specon_ranks_the_workers_of_the_thesis_as_the_thesis_does() -> None:
     assert points.favourite == 1
 
 
-def test_a_job_that_learns_counts_the_same_beside_a_thousand_idle_nodes_and_one_of_s_40() -> None:
-    """Worth of one job: 2 of 100. Before, it was 2 of the largest difference in the cluster."""
+def test_a_learning_job_counts_the_same_in_a_small_and_in_a_large_cluster() -> None:
+    """One job is worth 2 of 100, whatever the largest difference of S in the cluster."""
     alone = specon.score(with_categories(WORKERS).request(pod_json("new")))
     world = with_categories({**WORKERS, "w5": ["progressing"] * 20})
     for number in range(1000):
@@ -56,14 +56,14 @@ def test_a_job_that_learns_counts_the_same_beside_a_thousand_idle_nodes_and_one_
     differences = np.diff(alone.values).tolist()
     assert differences == pytest.approx([2.5 / 100, -0.5 / 100, -7 / 100])
     assert np.diff(everywhere.values[:4]).tolist() == pytest.approx(differences)
-    told = world.prioritize(pod_json("new"), [*WORKERS, "w5"])
-    assert max(told, key=lambda name: told[name]) == "w2", "where the idle ones do not have the GPU it wants, say"
+    scores = world.prioritize(pod_json("new"), [*WORKERS, "w5"])
+    assert max(scores, key=lambda name: scores[name]) == "w2", "if the idle nodes are no candidates"
     assert world.place(pod_json("new")).startswith("idle")
 
 
 @pytest.mark.parametrize("nodes", [4, 20, 200])
-def test_without_histories_the_smallest_s_is_taken_at_every_size(nodes: int, seed: int) -> None:
-    """Unequal pods, of which nothing but requests is known: how full a node is by those the scheduler weighs."""
+def test_without_histories_the_smallest_s_is_taken_in_a_cluster_of_any_size(nodes: int, seed: int) -> None:
+    """Only requests are known of these unequal pods; how full nodes are by requests is up to the scheduler."""
     rng, world, taken = np.random.default_rng(seed), World(), 0
     for number in range(nodes):
         world.put(node_json(f"n{number:03}", cpu="96", memory="384Gi"))
@@ -80,14 +80,14 @@ def test_without_histories_the_smallest_s_is_taken_at_every_size(nodes: int, see
     assert taken == 50
 
 
-def test_of_workers_of_equal_s_the_one_in_less_use_is_taken_whichever_resource_is_used() -> None:
+def test_of_nodes_with_equal_s_the_one_in_less_use_by_cpu_or_memory_is_taken() -> None:
     world = World(None, node_json("idle"), node_json("busy"))
     world.put(pod_json("cpu", cpu="10m", memory="8Gi", node="idle", scheduler="default-scheduler"))
     world.put(pod_json("memory", cpu="0", memory="24Gi", node="busy", scheduler="default-scheduler"))
-    assert world.place(pod_json("new", cpu="0", memory="0")) == "idle", "25 against 75 % of memory, 10m of CPU or not"
+    assert world.place(pod_json("new", cpu="0", memory="0")) == "idle", "25 against 75 % of memory, despite 10m of CPU"
 
 
-def test_a_tie_break_never_outweighs_another_scorer_however_little_that_counts() -> None:
+def test_a_tie_break_never_outweighs_a_scorer_of_however_small_a_weight() -> None:
     world = World(None, node_json("idle"), node_json("busy", labels={"data.phasewise.dev/coco": ""}))
     world.put(pod_json("there", cpu="7", memory="24Gi", node="busy", scheduler="default-scheduler"))
     assert world.place(pod_json("new", cpu="0", memory="0")) == "idle"
@@ -95,7 +95,7 @@ def test_a_tie_break_never_outweighs_another_scorer_however_little_that_counts()
     assert world.place(pod_json("new", cpu="0", memory="0", annotations=wish)) == "busy"
 
 
-def test_a_job_of_which_nothing_is_told_counts_as_learning_and_a_stranger_not_at_all() -> None:
+def test_a_pod_without_a_category_counts_as_learning_unless_it_is_not_ours() -> None:
     world = World(None, node_json("a")).put(
         pod_json("ours", node="a"), pod_json("theirs", node="a", scheduler="default-scheduler")
     )
@@ -111,20 +111,20 @@ def test_a_job_of_which_nothing_is_told_counts_as_learning_and_a_stranger_not_at
 EARLY, LATE = [6.0] * 12 + [1.0] * 12, [1.0] * 12 + [6.0] * 12
 
 
-def test_complement_puts_an_early_peak_beside_a_late_one() -> None:
+def test_complement_combines_an_early_with_a_late_peak() -> None:
     world = World(None, node_json("early"), node_json("late"))
     world.put(class_json("early", EARLY, [1.0] * 24), class_json("late", LATE, [1.0] * 24))
     world.put(pod_json("a", node="early", workload="early"), pod_json("b", node="late", workload="late"))
     scores = complement.score(world.request(pod_json("new", workload="late"), ["early", "late"]))
     assert scores is not None
     assert scores.facts["cpu"].tolist() == pytest.approx([7 / 8, 12 / 8])
-    assert scores.values[0] > 0.8, "spared"
-    assert scores.values[1] < 0.3, "12 of 8 cores would be asked for beside its like"
+    assert scores.values[0] > 0.8, "no overload"
+    assert scores.values[1] < 0.3, "12 of 8 cores would be needed with another late job"
     assert world.place(pod_json("new", workload="late")) == "early"
 
 
-def test_where_nothing_overloads_the_lower_peak_is_taken_against_jobs_that_still_learn() -> None:
-    """45 against 80 % of 20 cores: an early job that watches, and a late one that has converged, for a late one."""
+def test_without_overload_a_lower_peak_outweighs_jobs_that_still_learn() -> None:
+    """A late job peaks at 45 % of 20 cores with an early job that is watching, at 80 % with a converged late one."""
     early, late = [8.0] * 12 + [1.0] * 12, [1.0] * 12 + [8.0] * 12
     world = World(None, node_json("a-late", cpu="20"), node_json("b-early", cpu="20"))
     world.put(class_json("early", early, [1.0] * 24), class_json("late", late, [1.0] * 24))
@@ -142,26 +142,26 @@ def test_where_nothing_overloads_the_lower_peak_is_taken_against_jobs_that_still
     assert world.place(pod) == "b-early"
 
 
-def test_where_nothing_overloads_cpu_and_memory_end_up_beside_each_other() -> None:
-    """A pod of 40 % memory: 41 of 41 beside a job of 40 % CPU, 80 beside one of 40 % memory."""
+def test_without_overload_a_memory_heavy_pod_goes_to_a_cpu_heavy_one() -> None:
+    """With 40 % of memory, a pod peaks at 41 % with a job of 40 % of CPU, at 80 % with one of 40 % of memory."""
     world = World(None, node_json("a-memory", "100", "100Gi"), node_json("b-cpu", "100", "100Gi"))
     world.put(pod_json("m", cpu="1", memory="40Gi", node="a-memory"))
     world.put(pod_json("c", cpu="40", memory="1Gi", node="b-cpu"))
     heavy = pod_json("new", cpu="1", memory="40Gi", workload="heavy")
-    assert world.place(heavy) == "b-cpu", "by requests alone, as the node in less use of equal S"
+    assert world.place(heavy) == "b-cpu", "by requests alone, the node in less use of equal S"
     world.put(class_json("heavy", [1.0], [40.0]))
     assert world.place(heavy) == "b-cpu"
 
 
-def test_peaks_less_than_five_points_apart_are_alike_and_then_the_fewest_learn() -> None:
+def test_of_peaks_less_than_five_points_apart_the_one_with_fewer_learning_jobs_is_taken() -> None:
     world = World(None, node_json("high", cpu="100"), node_json("low", cpu="100"), class_json("k", [10.0], [1.0]))
     world.put(pod_json("h", cpu="34900m", node="high", scheduler="x"), pod_json("l", cpu="30", node="low"))
-    assert world.place(pod_json("new", workload="k")) == "high", "45 against 40 %, and nobody learns there"
+    assert world.place(pod_json("new", workload="k")) == "high", "44.9 against 40 %, and no job learns there"
     world.put(pod_json("h", cpu="35", node="high", scheduler="x"))
     assert world.place(pod_json("new", workload="k")) == "low"
 
 
-def test_where_nothing_but_requests_is_known_complement_is_silent_below_capacity() -> None:
+def test_complement_prefers_no_node_below_capacity_if_only_requests_are_known() -> None:
     world = World(None, node_json("a"), node_json("b")).put(pod_json("p", cpu="6", node="a"))
     scores = complement.score(world.request(pod_json("new")))
     assert scores is not None
@@ -175,20 +175,20 @@ def test_where_nothing_but_requests_is_known_complement_is_silent_below_capacity
     assert again.values[0] < again.values[1]
 
 
-@pytest.mark.parametrize("asks", [{}, {"phasewise.dev/placement": "pack", "phasewise.dev/data": "d"}])
-def test_no_other_scorer_leads_a_pod_to_a_node_that_it_overloads_while_another_is_spared(asks: dict[str, str]) -> None:
-    """All others are for `full`: the job's other pods and its data are there, and nobody who still learns."""
+@pytest.mark.parametrize("wishes", [{}, {"phasewise.dev/placement": "pack", "phasewise.dev/data": "d"}])
+def test_no_other_scorer_outweighs_an_overload_that_another_node_avoids(wishes: dict[str, str]) -> None:
+    """All others prefer `full`: the job's other pods and its data are there, and no job that still learns."""
     job = {"batch.kubernetes.io/job-name": "j"}
     world = World(None, node_json("full", labels={"data.phasewise.dev/d": ""}), node_json("spared"))
     world.put(pod_json("j-0", cpu="7", memory="28Gi", node="full", labels=job))
     world.put(profile_json("done", {"uid-j-0": "converged"}))
     for number in range(8):
         world.put(pod_json(f"learner-{number}", cpu="750m", memory="1Gi", node="spared"))
-    assert world.place(pod_json("j-1", cpu="1", memory="4Gi", labels=job, annotations=asks)) == "full", "it just fits"
-    assert world.place(pod_json("j-1", cpu="1100m", memory="4Gi", labels=job, annotations=asks)) == "spared"
+    assert world.place(pod_json("j-1", cpu="1", memory="4Gi", labels=job, annotations=wishes)) == "full", "it just fits"
+    assert world.place(pod_json("j-1", cpu="1100m", memory="4Gi", labels=job, annotations=wishes)) == "spared"
 
 
-def test_complement_fears_missing_memory_more_than_missing_cpu() -> None:
+def test_complement_rates_missing_memory_worse_than_missing_cpu() -> None:
     world = World(None, node_json("no-cpu"), node_json("no-memory"))
     world.put(
         pod_json("a", cpu="8", memory="1Gi", node="no-cpu"), pod_json("b", cpu="1", memory="32Gi", node="no-memory")
@@ -198,7 +198,7 @@ def test_complement_fears_missing_memory_more_than_missing_cpu() -> None:
     assert scores.values[0] > scores.values[1] > 0
 
 
-def test_complement_says_what_its_slow_twin_says(seed: int) -> None:
+def test_complement_equals_its_reference_implementation(seed: int) -> None:
     rng = np.random.default_rng(seed)
     world = World()
     sizes = {}
@@ -214,11 +214,11 @@ def test_complement_says_what_its_slow_twin_says(seed: int) -> None:
     scores = complement.score(request)
     assert scores is not None
     loads = [request.snapshot.load[:, :, request.snapshot.table.index[node]].T.tolist() for node in sizes]
-    wanted = reference.complement(loads, request.demand.T.tolist(), list(sizes.values()))
-    assert scores.values == pytest.approx(wanted, abs=1e-4)
+    expected = reference.complement(loads, request.demand.T.tolist(), list(sizes.values()))
+    assert scores.values == pytest.approx(expected, abs=1e-4)
 
 
-def test_pack_goes_where_the_job_is_and_else_where_least_is_left() -> None:
+def test_pack_prefers_the_node_of_the_job_or_else_the_fullest() -> None:
     job = {"batch.kubernetes.io/job-name": "j"}
     world = World(None, node_json("a"), node_json("b"), node_json("c"))
     world.put(pod_json("full", cpu="6", memory="24Gi", node="c", scheduler="x"))
@@ -234,18 +234,18 @@ def test_pack_goes_where_the_job_is_and_else_where_least_is_left() -> None:
 
 
 @pytest.mark.parametrize("learned", [True, False])
-def test_a_job_that_asks_to_be_packed_takes_the_fuller_node_from_its_first_pod_on(learned: bool) -> None:
+def test_a_packed_job_takes_the_fuller_node_from_its_first_pod_on(learned: bool) -> None:
     packs = {"phasewise.dev/placement": "pack"}
     world = World(None, node_json("a-empty"), node_json("b-half"), *([class_json("k", [1.0], [1.0])] * learned))
     world.put(pod_json("there", cpu="4", memory="16Gi", node="b-half", scheduler="x"))
     job = {"batch.kubernetes.io/job-name": "j"}
-    where = {world.place(pod_json(f"j-{pod}", workload="k", labels=job, annotations=packs)) for pod in range(3)}
-    assert where == {"b-half"}
+    nodes = {world.place(pod_json(f"j-{pod}", workload="k", labels=job, annotations=packs)) for pod in range(3)}
+    assert nodes == {"b-half"}
     assert world.place(pod_json("other", workload="k")) == "a-empty"
 
 
-def test_a_peak_keeps_a_job_that_asks_to_be_packed_from_no_node_that_it_does_not_overload() -> None:
-    """A tenth of the fuller node is asked for, and four fifths of it will be used."""
+def test_a_high_peak_without_overload_does_not_keep_a_packed_job_from_a_node() -> None:
+    """A tenth of the fuller node is requested, and four fifths of it will be used."""
     world = World(None, node_json("a-empty"), node_json("b-fuller"), class_json("k", [6.4], [25.6]))
     world.put(pod_json("there", cpu="800m", memory="3200Mi", node="b-fuller", workload="k"))
     assert world.place(pod_json("new")) == "a-empty"
@@ -253,7 +253,7 @@ def test_a_peak_keeps_a_job_that_asks_to_be_packed_from_no_node_that_it_does_not
     assert world.place(pod_json("first", annotations=packs)) == "b-fuller"
 
 
-def test_spread_keeps_the_pods_of_a_job_apart_and_is_silent_on_the_first() -> None:
+def test_spread_keeps_the_pods_of_a_job_apart_and_has_no_opinion_on_the_first() -> None:
     job = {"jobset.sigs.k8s.io/jobset-name": "j"}
     world = World(None, node_json("a"), node_json("b"))
     assert spread.score(world.request(pod_json("j-0", labels=job))) is None
@@ -263,7 +263,7 @@ def test_spread_keeps_the_pods_of_a_job_apart_and_is_silent_on_the_first() -> No
     assert scores.values.tolist() == [0.0, 1.0]
 
 
-def test_data_counts_parts_of_data_sets() -> None:
+def test_data_counts_shares_of_data_sets() -> None:
     half = {"data.phasewise.dev/imagenet": "0.5", "data.phasewise.dev/coco": ""}
     world = World(None, node_json("half", labels=half), node_json("none"))
     wants = {"phasewise.dev/data": "imagenet, coco"}
@@ -276,7 +276,7 @@ def test_data_counts_parts_of_data_sets() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SCORERS))
-def test_every_scorer_stays_between_0_and_1_does_not_depend_on_order_and_has_words(name: str, seed: int) -> None:
+def test_every_scorer_is_between_0_and_1_independent_of_order_and_explained(name: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     world = World()
     for number in range(12):
@@ -294,7 +294,7 @@ def test_every_scorer_stays_between_0_and_1_does_not_depend_on_order_and_has_wor
     assert scores is not None
     assert scores.values.shape == (13,)
     assert ((scores.values >= 0) & (scores.values <= 1)).all()
-    back = SCORERS[name].score(world.request(pod, names[::-1]))
-    assert back is not None
-    assert np.array_equal(back.values[::-1], scores.values)
-    assert SCORERS[name].explain({fact: float(of[0]) for fact, of in scores.facts.items()})
+    reverse = SCORERS[name].score(world.request(pod, names[::-1]))
+    assert reverse is not None
+    assert np.array_equal(reverse.values[::-1], scores.values)
+    assert SCORERS[name].explain({fact: float(values[0]) for fact, values in scores.facts.items()})

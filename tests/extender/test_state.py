@@ -1,4 +1,4 @@
-"""The state: sums that agree with adding up anew, and an overlay that counts each placement once."""
+"""The state of the cluster: incremental sums that equal those from scratch, and advice that counts each pod once."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def cpu_on(world: World, node: str) -> list[float]:
     return cores
 
 
-def test_a_pod_counts_by_the_time_since_it_started() -> None:
+def test_the_expected_use_of_a_pod_depends_on_the_time_since_its_start() -> None:
     world = World(None, node_json("a"), class_json("ramp", [1.0, 2.0, 3.0], [1.0] * 3))
     world.put(pod_json("p", node="a", workload="ramp", started="2027-01-15T07:57:30Z"))
-    assert cpu_on(world, "a")[:4] == [2.0, 3.0, 0.0, 0.0], "it started a cell ago, and should end as others did"
+    assert cpu_on(world, "a")[:4] == [2.0, 3.0, 0.0, 0.0], "started a cell ago, and expected to end as earlier runs"
     world.clock.now_s += 150.0
     assert cpu_on(world, "a")[:2] == [3.0, 0.0]
 
 
-def test_a_pod_that_outlives_the_runs_it_is_judged_by_goes_on_counting() -> None:
+def test_a_pod_that_outlives_all_earlier_runs_continues_to_count() -> None:
     world = World(None, node_json("a"), class_json("ramp", [1.0, 2.0], [1.0, 4.0]))
     world.put(pod_json("p", node="a", workload="ramp"))
     assert cpu_on(world, "a")[:3] == [1.0, 2.0, 0.0]
@@ -46,17 +46,17 @@ def test_a_pod_that_outlives_the_runs_it_is_judged_by_goes_on_counting() -> None
 
 
 @pytest.mark.parametrize("step_s", [5.0 / 3.0, 1.1, 150.0])
-def test_a_pod_weighed_again_does_not_grow_older_whatever_the_length_of_a_cell(step_s: float) -> None:
+def test_recounting_a_pod_does_not_change_its_age_at_any_cell_length(step_s: float) -> None:
     world = World(Settings(grid=Grid(step_s)), node_json("a"), class_json("k", [1.0, 2.0, 3.0, 4.0], [1.0] * 4, step_s))
     world.put(pod_json("p", node="a", workload="k"))
     for runs in range(5):
-        again = class_json("k", [1.0, 2.0, 3.0, 4.0], [1.0] * 4, step_s)
-        again["status"]["containers"][0]["demand"]["runs"] = runs
-        world.put(again)
+        profile = class_json("k", [1.0, 2.0, 3.0, 4.0], [1.0] * 4, step_s)
+        profile["status"]["containers"][0]["demand"]["runs"] = runs
+        world.put(profile)
     assert cpu_on(world, "a")[:5] == [1.0, 2.0, 3.0, 4.0, 0.0]
 
 
-def test_memory_is_given_up_later_than_cpu_and_what_is_requested_never() -> None:
+def test_expected_memory_ends_later_than_cpu_and_a_constant_curve_never() -> None:
     curve = resampled(150.0, [1.0, 2.0, 1.0, 1.0], [5.0, 6.0, 7.0, 8.0], Grid())
     assert curve is not None
     assert curve.expected(2, 6).tolist() == [[1.0, 1.0, 0.0, 0.0, 0.0, 0.0], [7.0, 8.0, 8.0, 8.0, 0.0, 0.0]]
@@ -67,14 +67,14 @@ def test_memory_is_given_up_later_than_cpu_and_what_is_requested_never() -> None
     assert both.expected(3, 4).tolist() == [[2.0, 0.0, 0.0, 0.0], [7.0, 7.0, 7.0, 0.0]], "they end together"
 
 
-def test_a_curve_longer_than_is_kept_is_not_taken_to_end() -> None:
+def test_a_curve_cut_at_the_maximum_length_does_not_end() -> None:
     curve = resampled(600.0, [1.0] * 2000, [1.0] * 2000, Grid())
     assert curve is not None
     assert curve.length == MAX_CELLS
     assert curve.expected(MAX_CELLS, 1).tolist() == [[1.0], [1.0]]
 
 
-def test_a_placement_just_advised_counts_at_once_and_only_once_when_it_is_seen() -> None:
+def test_advice_counts_at_once_and_not_twice_when_the_pod_is_seen() -> None:
     world = World(None, node_json("a"), node_json("b"))
     first = world.place(pod_json("p", cpu="2"))
     assert cpu_on(world, first)[0] == 2.0
@@ -83,24 +83,24 @@ def test_a_placement_just_advised_counts_at_once_and_only_once_when_it_is_seen()
     assert world.state.advised == 0
 
 
-def test_five_pods_asked_about_in_a_burst_are_not_all_sent_to_the_same_node() -> None:
+def test_five_pods_in_a_burst_are_advised_to_five_nodes() -> None:
     world = World(None, *(node_json(f"n{number}") for number in range(5)))
     chosen = [world.place(pod_json(f"p{number}", cpu="4")) for number in range(5)]
     assert sorted(chosen) == ["n0", "n1", "n2", "n3", "n4"]
 
 
-def test_pods_asked_about_at_the_same_moment_are_not_sent_to_the_same_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two schedulers: neither judges on what it saw before the other was advised."""
+def test_pods_scored_at_the_same_moment_are_not_advised_to_the_same_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two schedulers: the second call works on a view that includes the advice of the first."""
     world = World(None, *(node_json(f"n{number}") for number in range(2)))
-    look, both = world.state.view_of, threading.Barrier(2)
+    view_of, barrier = world.state.view_of, threading.Barrier(2)
 
-    def looks_and_waits_for_the_other(pod: Pod) -> PodView:
-        seen = look(pod)
-        with contextlib.suppress(threading.BrokenBarrierError):  # it never comes, since it has to wait
-            both.wait(0.1)
-        return seen
+    def view_of_then_wait(pod: Pod) -> PodView:
+        view = view_of(pod)
+        with contextlib.suppress(threading.BrokenBarrierError):  # the other never comes, as it has to wait
+            barrier.wait(0.1)
+        return view
 
-    monkeypatch.setattr(world.state, "view_of", looks_and_waits_for_the_other)
+    monkeypatch.setattr(world.state, "view_of", view_of_then_wait)
     pods = [pod_json(f"p{number}", cpu="6") for number in range(2)]
     threads = [threading.Thread(target=world.prioritize, args=(pod, ["n0", "n1"])) for pod in pods]
     for thread in threads:
@@ -111,7 +111,7 @@ def test_pods_asked_about_at_the_same_moment_are_not_sent_to_the_same_node(monke
     assert {decision.favourite for decision in decisions if decision is not None} == {"n0", "n1"}
 
 
-def test_a_placement_elsewhere_than_advised_moves_and_one_never_seen_is_dropped_in_time() -> None:
+def test_a_pod_counts_where_it_was_bound_and_advice_for_one_never_seen_expires() -> None:
     world = World(None, node_json("a"), node_json("b"))
     advised = world.place(pod_json("p"))
     other = "b" if advised == "a" else "a"
@@ -121,11 +121,11 @@ def test_a_placement_elsewhere_than_advised_moves_and_one_never_seen_is_dropped_
     late = world.place(pod_json("q"))
     before = cpu_on(world, late)[0]
     world.clock.now_s += world.settings.hold_s + 1.0
-    assert cpu_on(world, late)[0] == before - 1.0, "no watch has shown it, and none would say that it was deleted"
+    assert cpu_on(world, late)[0] == before - 1.0, "its deletion would go unnoticed"
 
 
-def waiting(name: str, version: str, refusal: str = "", node: str = "") -> dict[str, Any]:
-    """A pod of 3 of a node's 8 cores, in one of its versions."""
+def pending_pod(name: str, version: str, refusal: str = "", node: str = "") -> dict[str, Any]:
+    """A version of a pod that requests 3 of a node's 8 cores."""
     pod = pod_json(name, cpu="3", node=node)
     pod["metadata"]["resourceVersion"] = version
     if refusal:
@@ -133,36 +133,36 @@ def waiting(name: str, version: str, refusal: str = "", node: str = "") -> dict[
     return pod
 
 
-def test_what_was_advised_counts_as_long_as_the_pod_waits_for_its_volume() -> None:
-    """Binding takes minutes then: ten of them, and the next pod still goes elsewhere."""
-    world = World(None, node_json("a"), node_json("b")).put(waiting("p", "5"))
-    advised = world.place(waiting("p", "5"))
+def test_advice_counts_as_long_as_the_pod_waits_for_its_volume() -> None:
+    """Binding has taken ten minutes, and the next pod still goes elsewhere."""
+    world = World(None, node_json("a"), node_json("b")).put(pending_pod("p", "5"))
+    advised = world.place(pending_pod("p", "5"))
     world.clock.now_s += 600.0
     assert cpu_on(world, advised)[0] == 3.0
     assert world.place(pod_json("q", cpu="3")) != advised
-    world.put(waiting("p", "6", node=advised))
+    world.put(pending_pod("p", "6", node=advised))
     assert (cpu_on(world, advised)[0], world.state.advised) == (3.0, 1)
 
 
 @pytest.mark.parametrize("seen_first", [True, False])
-def test_what_was_advised_ends_when_the_pod_is_refused_after_all_or_gone(seen_first: bool) -> None:
-    """By a plugin that speaks after us, and in a version later than that which was asked about."""
+def test_advice_ends_when_the_pod_is_refused_after_it_or_deleted(seen_first: bool) -> None:
+    """Refused by a plugin that runs after us, in a later version than that which the scheduler asked about."""
     world = World(None, node_json("a"), node_json("b"))
     if seen_first:
-        world.put(waiting("p", "5", "0/2 nodes are available: 2 Insufficient cpu."))
-    advised = world.place(waiting("p", "5", "0/2 nodes are available: 2 Insufficient cpu."))
-    world.put(waiting("p", "5", "0/2 nodes are available: 2 Insufficient cpu."))
-    world.put(waiting("p", "4", "0/2 nodes are available: 2 other things."))
+        world.put(pending_pod("p", "5", "0/2 nodes are available: 2 Insufficient cpu."))
+    advised = world.place(pending_pod("p", "5", "0/2 nodes are available: 2 Insufficient cpu."))
+    world.put(pending_pod("p", "5", "0/2 nodes are available: 2 Insufficient cpu."))
+    world.put(pending_pod("p", "4", "0/2 nodes are available: 2 other things."))
     world.clock.now_s += 600.0
-    assert cpu_on(world, advised)[0] == 3.0, "that was before"
-    world.put(waiting("p", "6", "running Reserve plugin: the volume is elsewhere"))
+    assert cpu_on(world, advised)[0] == 3.0, "the refusal is older than the advice"
+    world.put(pending_pod("p", "6", "running Reserve plugin: the volume is elsewhere"))
     assert cpu_on(world, advised)[0] == 0.0
-    again = world.place(waiting("p", "6", "running Reserve plugin: the volume is elsewhere"))
+    again = world.place(pending_pod("p", "6", "running Reserve plugin: the volume is elsewhere"))
     world.state.drop_pod("uid-p")
     assert cpu_on(world, again)[0] == 0.0
 
 
-def test_a_pod_asked_about_again_was_not_placed() -> None:
+def test_advice_ends_when_the_scheduler_asks_about_the_pod_again() -> None:
     world = World(None, node_json("a"), node_json("b"))
     advised = world.place(pod_json("p"))
     world.filter(pod_json("p"))
@@ -174,13 +174,13 @@ def test_a_pod_asked_about_again_was_not_placed() -> None:
     assert cpu_on(world, "a")[0] + cpu_on(world, "b")[0] == 0.0
 
 
-def test_a_scheduler_that_asks_late_about_a_bound_pod_does_not_move_it() -> None:
+def test_a_late_call_about_a_bound_pod_does_not_move_it() -> None:
     world = World(None, node_json("a"), node_json("b")).put(pod_json("p", node="a"))
     world.place(pod_json("p"))
     assert (cpu_on(world, "a")[0], cpu_on(world, "b")[0]) == (1.0, 0.0)
 
 
-def test_a_finished_pod_needs_nothing_and_a_node_that_comes_back_has_its_pods() -> None:
+def test_a_finished_pod_does_not_count_and_a_node_that_comes_back_has_its_pods() -> None:
     world = World(None, node_json("a")).put(pod_json("p", node="a"), pod_json("q", node="a"))
     world.put(pod_json("p", node="a", phase="Succeeded"))
     assert cpu_on(world, "a")[0] == 1.0
@@ -190,12 +190,12 @@ def test_a_finished_pod_needs_nothing_and_a_node_that_comes_back_has_its_pods() 
     assert cpu_on(world, "a")[0] == 1.0
 
 
-def test_pods_seen_before_their_node_count_when_it_comes() -> None:
+def test_pods_seen_before_their_node_count_when_it_appears() -> None:
     world = World(None, node_json("other")).put(pod_json("p", node="late"))
     assert cpu_on(world.put(node_json("late")), "late")[0] == 1.0
 
 
-def test_a_profile_that_comes_changes_and_goes_is_followed() -> None:
+def test_a_profile_takes_effect_when_it_is_added_changed_or_removed() -> None:
     world = World(None, node_json("a")).put(pod_json("p", node="a", workload="k"))
     assert cpu_on(world, "a")[0] == 1.0
     profile = class_json("k", [3.0], [1.0])
@@ -217,7 +217,7 @@ def test_clock_steps_neither_lose_nor_double_a_pod(step: float) -> None:
     assert set(cpu_on(world, "a")) == {1.0}
 
 
-def test_a_snapshot_does_not_change_once_made() -> None:
+def test_a_snapshot_never_changes() -> None:
     world = World(None, node_json("a")).put(pod_json("p", node="a"))
     before = world.state.snapshot()
     assert world.state.snapshot() is before
@@ -227,19 +227,19 @@ def test_a_snapshot_does_not_change_once_made() -> None:
     assert world.state.snapshot() is not before
 
 
-def test_sums_kept_over_a_thousand_changes_are_those_of_adding_up_anew(seed: int) -> None:
+def test_sums_after_a_thousand_changes_equal_those_from_scratch(seed: int) -> None:
     rng = np.random.default_rng(seed)
     world, grid = World(), Grid()
     curves = {f"k{kind}": (rng.uniform(0, 4, 40).tolist(), rng.uniform(0, 8, 40).tolist()) for kind in range(3)}
-    world.put(*(class_json(kind, *told) for kind, told in curves.items()))
+    world.put(*(class_json(kind, *curve) for kind, curve in curves.items()))
     residents: dict[str, reference.Resident] = {}
     for number in range(1000):
-        what, node = rng.integers(10), f"n{rng.integers(100)}"
-        if what < 2:
+        action, node = rng.integers(10), f"n{rng.integers(100)}"
+        if action < 2:
             world.put(node_json(node))
-        elif what < 3:
+        elif action < 3:
             world.state.drop_node(node)
-        elif what < 8:
+        elif action < 8:
             kind = f"k{rng.integers(3)}"
             name = f"p{number}"
             world.put(pod_json(name, node=node, workload=kind))
@@ -248,23 +248,23 @@ def test_sums_kept_over_a_thousand_changes_are_those_of_adding_up_anew(seed: int
             residents[f"uid-{name}"] = reference.Resident(
                 node, cpu, [gib * GIB for gib in memory], start, never_ends=False
             )
-        elif what < 9 and residents:
+        elif action < 9 and residents:
             uid = list(residents)[int(rng.integers(len(residents)))]
             world.state.drop_pod(uid)
             del residents[uid]
         else:
             world.clock.now_s += float(rng.uniform(0, HORIZONS_KEPT * 400))
         if not number % 7:
-            world.state.snapshot()  # the next one is made from this one and from what has changed
+            world.state.snapshot()  # the next one is built from this one and the changes
     snapshot = world.state.snapshot()
     assert len(snapshot.table.index) > 64, "the arrays have grown"
     for node, place in snapshot.table.index.items():
-        wanted = reference.load_of(node, list(residents.values()), snapshot.first_cell, grid.cells)
-        assert np.allclose(snapshot.load[:, :, place].T, wanted, rtol=1e-5, atol=1e-3), node
+        expected = reference.load_of(node, list(residents.values()), snapshot.first_cell, grid.cells)
+        assert np.allclose(snapshot.load[:, :, place].T, expected, rtol=1e-5, atol=1e-3), node
 
 
 @pytest.mark.parametrize("step_s", [15.0, 150.0, 400.0, 37.5, 149.0])
-def test_a_demand_curve_on_cells_is_that_of_its_slow_twin(step_s: float) -> None:
+def test_a_resampled_demand_curve_is_that_of_the_reference_implementation(step_s: float) -> None:
     rng = np.random.default_rng(1)
     cpu, memory = rng.uniform(0, 8, 60).tolist(), rng.uniform(0, 1e10, 60).tolist()
     curve = resampled(step_s, cpu, memory, Grid())
@@ -272,13 +272,13 @@ def test_a_demand_curve_on_cells_is_that_of_its_slow_twin(step_s: float) -> None
     assert np.allclose(curve.values.T, reference.resampled(step_s, cpu, memory, 150.0))
 
 
-@pytest.mark.parametrize("bad", [(0.0, [1.0], [1.0]), (math.nan, [1.0], [1.0]), (15.0, [], []), (15.0, [-1.0], [1.0]),
+@pytest.mark.parametrize("curve", [(0.0, [1.0], [1.0]), (math.nan, [1.0], [1.0]), (15.0, [], []), (15.0, [-1.0], [1.0]),
                                  (15.0, [math.inf], [1.0]), (15.0, [1.0], [math.nan])])  # fmt: skip
-def test_a_demand_curve_that_is_nonsense_is_none(bad: tuple[float, list[float], list[float]]) -> None:
-    assert resampled(*bad, Grid()) is None
+def test_an_invalid_demand_curve_is_ignored(curve: tuple[float, list[float], list[float]]) -> None:
+    assert resampled(*curve, Grid()) is None
 
 
-def test_a_pod_seen_where_it_was_advised_to_go_changes_nothing_and_anything_else_does() -> None:
+def test_a_pod_bound_as_advised_keeps_the_snapshot_and_other_changes_do_not() -> None:
     world = World(None, node_json("a"), node_json("b"))
     advised = world.place(pod_json("p"))
     before = world.state.snapshot()
@@ -289,10 +289,10 @@ def test_a_pod_seen_where_it_was_advised_to_go_changes_nothing_and_anything_else
     assert cpu_on(world, advised)[0] == 2.0
     before = world.state.snapshot()
     world.put(class_json("k", [3.0], [1.0]))
-    assert world.state.snapshot() is not before, "pods not placed yet may be judged otherwise now"
+    assert world.state.snapshot() is not before, "pending pods may be judged differently now"
 
 
-def test_a_node_that_goes_leaves_no_gap_and_the_others_keep_what_is_theirs() -> None:
+def test_a_removed_node_leaves_no_gap_and_the_others_keep_their_pods() -> None:
     world = World(None, *(node_json(name, cpu=cpu) for name, cpu in (("a", "1"), ("b", "2"), ("c", "4"))))
     world.put(pod_json("p", node="b", cpu="1"), pod_json("q", node="c", cpu="3"))
     world.state.drop_node("a")
@@ -313,7 +313,7 @@ def test_the_default_hold_outlasts_a_burst() -> None:
     assert Grid().cell(NOON_S) * 150.0 == NOON_S
 
 
-def test_nodes_are_found_by_name_and_all_of_them_are_everywhere() -> None:
+def test_nodes_are_found_by_name_and_all_together_are_everywhere() -> None:
     snapshot = World(None, node_json("a"), node_json("b"), node_json("c")).state.snapshot()
     places, unknown = snapshot.table.find(["c", "new", "a"])
     assert ({snapshot.table.names[place] for place in places}, len(places), unknown) == ({"c", "a"}, 2, ["new"])
@@ -321,7 +321,7 @@ def test_nodes_are_found_by_name_and_all_of_them_are_everywhere() -> None:
     assert snapshot.table.find([])[0].size == 0
 
 
-def test_a_node_that_says_again_what_it_said_or_changes_its_size_leaves_the_names_as_they_are() -> None:
+def test_an_unchanged_or_resized_node_leaves_the_table_of_names_as_it_is() -> None:
     world = World(None, node_json("a"), node_json("b"))
     before = world.state.snapshot()
     world.put(node_json("a"))

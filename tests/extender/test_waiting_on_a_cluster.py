@@ -1,4 +1,4 @@
-"""A pod that would overload every node waits, says why, and is let in when its time has come; a real kube-scheduler."""
+"""With a real kube-scheduler, a pod that would overload every node waits, says why, and is bound in the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from local_cluster.scheduling import start_scheduler
 from local_cluster.simulated.pods import create
 from local_cluster.waiting import wait_until
 from placement_bench.worlds import RESTLESS
-from tests.extender.placing import explained, job, judged_by_history, placed, profile, tries_until_bound
+from tests.extender.placing import explain, has_history, job, put_profile, tries_until_bound, wait_bound
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 12.0
@@ -22,7 +22,7 @@ PATIENCE_S = 12.0
 
 @pytest.fixture(scope="module")
 def extender(cluster: Cluster) -> Iterator[str]:
-    """An extender that lets pods wait, and a scheduler that asks it."""
+    """An extender with a CPU limit and a short patience, which a scheduler calls."""
     cluster.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", ROOT / "manifests" / "extender" / "rbac.yaml")
     account = cluster.service_account("kube-system", "phasewise-extender")
     url = f"http://127.0.0.1:{cluster.ports.free()}"
@@ -36,24 +36,24 @@ def extender(cluster: Cluster) -> Iterator[str]:
     server.stop()
 
 
-def test_a_pod_that_would_overload_every_node_waits_and_not_for_ever(
+def test_a_pod_that_would_overload_every_node_waits_but_not_for_ever(
     cluster: Cluster, namespace: str, extender: str
 ) -> None:
     nodes = cluster.start_nodes(1, cpu="5", memory="8Gi")
-    profile(cluster, namespace, "restless", RESTLESS, [2.0**30] * len(RESTLESS))
-    wait_until(lambda: judged_by_history(extender, namespace, "restless"), "the extender to see the profile")
+    put_profile(cluster, namespace, "restless", RESTLESS, [2.0**30] * len(RESTLESS))
+    wait_until(lambda: has_history(extender, namespace, "restless"), "the extender to see the profile")
     pod = job(nodes, "restless")
     pod["spec"]["schedulerName"] = "patient"
     create(cluster, namespace, "first", pod)
-    placed(cluster, namespace, 1)
+    wait_bound(cluster, namespace, 1)
     create(cluster, namespace, "second", pod)
 
-    def said() -> str:
+    def message() -> str:
         conditions = cluster.core.read_namespaced_pod("second", namespace).status.conditions or []
         return " ".join(condition.message or "" for condition in conditions)
 
-    wait_until(lambda: f"1 {CPU_REASON}" in said(), "the second to be refused, and to say why")
-    overload = explained(extender, namespace, "second")["cpuOverload"]
+    wait_until(lambda: f"1 {CPU_REASON}" in message(), "the second to be refused with a reason")
+    overload = explain(extender, namespace, "second")["cpuOverload"]
     assert (overload["least"], set(overload["nodes"])) == (0.3098, set(nodes.names))
-    assert tries_until_bound(cluster, namespace, "second") > 2, "it took more than to be asked about again"
+    assert tries_until_bound(cluster, namespace, "second") > 2, "it took more than one retry"
     nodes.remove()

@@ -1,4 +1,4 @@
-"""Pods that were refused every node are tried again, not too often and never too many at once."""
+"""Pods that the extender refused every node are woken for another attempt, not too often and few at a time."""
 
 from __future__ import annotations
 
@@ -15,97 +15,97 @@ from placement_bench.worlds import Clock, Json, pod_json
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound, ServerFailed
 
-SAID = f"0/2 nodes are available: 1 Insufficient cpu, 1 {MEMORY_REASON}. preemption: none."
+REFUSAL = f"0/2 nodes are available: 1 Insufficient cpu, 1 {MEMORY_REASON}. preemption: none."
 
 
-class PlayedApi:
-    """Remembers which pods were changed and how; fails where it was told to."""
+class FakeApi:
+    """Records patches of pods, and fails for those in `failures`."""
 
     def __init__(self) -> None:
         self.woken: list[str] = []
         self.bodies: list[Mapping[str, Any]] = []
-        self.fails: dict[str, Exception] = {}
+        self.failures: dict[str, Exception] = {}
 
     def patch(self, path: str, body: Mapping[str, Any]) -> None:
         name = path.rpartition("/")[2]
-        if failure := self.fails.get(name):
+        if failure := self.failures.get(name):
             raise failure
         self.woken.append(name)
         self.bodies.append(body)
 
 
 def refused(name: str) -> Member:
-    return read_member(waiting(SAID, name))
+    return read_member(waiting(REFUSAL, name))
 
 
-def waker(api: PlayedApi, clock: Clock, leads: bool = True) -> Waker:
+def waker_with(api: FakeApi, clock: Clock, leads: bool = True) -> Waker:
     return Waker(cast(Api, api), lambda: leads, lambda: (), 30.0, clock=clock, monotonic=clock)
 
 
-def waiting(message: str, name: str = "p", **more: Any) -> Json:
-    pod = pod_json(name, **more)
+def waiting(message: str, name: str = "p", **fields: Any) -> Json:
+    pod = pod_json(name, **fields)
     pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": message}]
     return pod
 
 
-def test_a_pod_is_woken_after_a_rest_and_again_after_the_next() -> None:
-    api, clock = PlayedApi(), Clock()
-    made = waker(api, clock)
+def test_a_pod_is_woken_after_a_pause_and_again_after_the_next() -> None:
+    api, clock = FakeApi(), Clock()
+    waker = waker_with(api, clock)
     for step_s, times in ((0.0, 0), (29.0, 0), (1.0, 1), (29.0, 1), (1.0, 2)):
         clock.now_s += step_s
-        made.wake_due([refused("p")])
+        waker.wake_due([refused("p")])
         assert len(api.woken) == times
     assert api.bodies[0]["metadata"]["uid"] == "uid-p"
     assert list(api.bodies[0]["metadata"]["annotations"]) == [ANNOTATION]
 
 
-def test_of_many_those_that_rest_longest_go_first_and_only_some_at_once() -> None:
-    api, clock = PlayedApi(), Clock()
-    made = waker(api, clock)
-    crowd = [refused(f"p{number}") for number in range(12)]
-    made.wake_due(crowd)
+def test_a_few_pods_are_woken_per_period_and_none_twice_before_the_others() -> None:
+    api, clock = FakeApi(), Clock()
+    waker = waker_with(api, clock)
+    pods = [refused(f"p{number}") for number in range(12)]
+    waker.wake_due(pods)
     clock.now_s += 30.0
-    for looks in (1, 2, 3):
-        made.wake_due(crowd)
-        assert len(api.woken) == min(12, looks * MAX_PER_PERIOD)
+    for periods in (1, 2, 3):
+        waker.wake_due(pods)
+        assert len(api.woken) == min(12, periods * MAX_PER_PERIOD)
     assert len(set(api.woken)) == 12
 
 
-def test_one_that_is_gone_stops_none_of_the_others_and_a_failed_write_waits_for_the_next_rest() -> None:
-    api, clock = PlayedApi(), Clock()
-    made = waker(api, clock)
+def test_a_deleted_pod_does_not_stop_others_and_a_failed_write_waits_for_the_next_pause() -> None:
+    api, clock = FakeApi(), Clock()
+    waker = waker_with(api, clock)
     both = [refused("gone"), refused("there")]
-    api.fails = {"gone": NotFound("gone")}
-    made.wake_due(both)
+    api.failures = {"gone": NotFound("gone")}
+    waker.wake_due(both)
     clock.now_s += 30.0
-    made.wake_due(both)
+    waker.wake_due(both)
     assert api.woken == ["there"]
-    api.fails = {"there": ServerFailed("no")}
+    api.failures = {"there": ServerFailed("no")}
     clock.now_s += 30.0
     with pytest.raises(ServerFailed):
-        made.wake_due([refused("there")])
-    made.wake_due([refused("there")])
-    assert made.woken == 1
+        waker.wake_due([refused("there")])
+    waker.wake_due([refused("there")])
+    assert waker.woken == 1
 
 
-def test_without_leading_nobody_is_woken() -> None:
-    api, clock = PlayedApi(), Clock()
-    made = waker(api, clock, leads=False)
-    made.wake_due([refused("p")])
+def test_a_replica_that_does_not_lead_wakes_no_pod() -> None:
+    api, clock = FakeApi(), Clock()
+    waker = waker_with(api, clock, leads=False)
+    waker.wake_due([refused("p")])
     clock.now_s += 60.0
-    made.wake_due([refused("p")])
+    waker.wake_due([refused("p")])
     assert api.woken == []
 
 
 @pytest.mark.parametrize(
     ("pod", "waits"),
     [
-        pytest.param(waiting(SAID), True, id="refused by the forecast"),
+        pytest.param(waiting(REFUSAL), True, id="refused by the forecast"),
         pytest.param(waiting("0/2 nodes are available: 2 Insufficient cpu."), False, id="refused by others"),
-        pytest.param(waiting(SAID, node="n"), False, id="bound meanwhile"),
-        pytest.param(waiting(SAID, schedulingGates=[{"name": "x"}]), False, id="at a gate"),
-        pytest.param(pod_json("p"), False, id="not tried yet"),
+        pytest.param(waiting(REFUSAL, node="n"), False, id="bound"),
+        pytest.param(waiting(REFUSAL, schedulingGates=[{"name": "x"}]), False, id="gated"),
+        pytest.param(pod_json("p"), False, id="not attempted yet"),
     ],
 )
-def test_it_concerns_pods_that_the_extender_keeps_waiting(pod: Json, waits: bool) -> None:
+def test_only_pending_pods_that_the_extender_refused_count_as_refused(pod: Json, waits: bool) -> None:
     assert read_member(pod).refused == waits

@@ -1,4 +1,4 @@
-"""What watches bring: read a few events at a time, no pod twice, and dated by the newest change."""
+"""Readers of watch events: in batches, with a cache of pending pods, and with the time of the newest change."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from recommender.cluster.workloads.ownership import Workloads, workload_reader
 
 
 class Watch:
-    """Events at these moments; the thread takes each as soon as it is there and the one before it is done."""
+    """Events at given times; each is read as soon as it is there and the previous one is done."""
 
     def __init__(self, *, watching: bool = True) -> None:
-        self.now_s, self.rests, self.read_s = 100.0, 0, list[float]()
-        self._gathering = BatchingReader(self._read, lambda: watching, clock=lambda: self.now_s, sleep=self._rest)
+        self.now_s, self.pauses, self.read_s = 100.0, 0, list[float]()
+        self._reader = BatchingReader(self._read, lambda: watching, clock=lambda: self.now_s, sleep=self._pause)
 
     def _read(self, event: float) -> float:
         if event < 0:
@@ -30,94 +30,94 @@ class Watch:
         self.read_s.append(self.now_s)
         return event
 
-    def _rest(self, duration_s: float) -> None:
-        self.rests += 1
+    def _pause(self, duration_s: float) -> None:
+        self.pauses += 1
         self.now_s += duration_s
 
-    def take(self, *moments_s: float) -> list[float]:
+    def take(self, *times_s: float) -> list[float]:
         """How long each event waited until it was read."""
-        for moment_s in moments_s:
-            self.now_s = max(self.now_s, 100.0 + moment_s)
-            assert self._gathering(moment_s) == moment_s
-        return [at_s - 100.0 - moment_s for at_s, moment_s in zip(self.read_s, moments_s, strict=True)]
+        for time_s in times_s:
+            self.now_s = max(self.now_s, 100.0 + time_s)
+            assert self._reader(time_s) == time_s
+        return [at_s - 100.0 - time_s for at_s, time_s in zip(self.read_s, times_s, strict=True)]
 
 
-def test_events_that_come_alone_are_read_at_once() -> None:
+def test_single_events_are_read_at_once() -> None:
     watch = Watch()
     assert max(watch.take(1.0, 2.0, 2.05, 3.0)) < 0.001
-    assert watch.rests == 0
+    assert watch.pauses == 0
 
 
-def test_of_many_a_few_are_read_at_a_time_and_none_waits_for_longer_than_a_rest() -> None:
-    """One every 6 ms: a rest for every fourth or so."""
+def test_frequent_events_are_read_in_batches_and_none_waits_longer_than_a_pause() -> None:
+    """One every 6 ms: about every fourth is preceded by a pause."""
     watch = Watch()
     waited_s = watch.take(*(0.006 * number for number in range(100)))
     assert max(waited_s) <= BATCH_S + 0.002
-    assert 20 <= watch.rests <= 30
+    assert 20 <= watch.pauses <= 30
 
 
-def test_what_was_there_already_and_what_is_listed_is_read_without_a_rest() -> None:
-    flood = Watch()
-    assert len(flood.take(*[1.0] * 1000)) == 1000
+def test_a_backlog_and_listed_objects_are_read_without_a_pause() -> None:
+    backlog = Watch()
+    assert len(backlog.take(*[1.0] * 1000)) == 1000
     listed = Watch(watching=False)
     listed.take(*(0.006 * number for number in range(100)))
-    assert (flood.rests, listed.rests) == (0, 0)
+    assert (backlog.pauses, listed.pauses) == (0, 0)
 
 
-def test_what_cannot_be_read_is_told_as_before() -> None:
+def test_an_error_in_reading_is_passed_on() -> None:
     watch = Watch()
     with pytest.raises(ValueError, match="-1"):
         watch.take(-1.0)
     watch.now_s += 0.01
-    watch._gathering(1.0)
-    assert watch.rests == 1, "an event all the same"
+    watch._reader(1.0)
+    assert watch.pauses == 1, "the failed event counts"
 
 
 NOON_S = 1_800_000_000.0
 NOON, BEFORE, AFTER = "2027-01-15T08:00:00Z", "2027-01-15T07:59:00Z", "2027-01-15T08:00:05Z"
 
 
-def changed(at: str, *more: str, **node: str) -> Json:
-    raw = node_json("a", **node)
-    raw["metadata"] |= {"creationTimestamp": at, "managedFields": [{"time": each} for each in more]}
+def node_changed_at(created: str, *written: str, **fields: str) -> Json:
+    raw = node_json("a", **fields)
+    raw["metadata"] |= {"creationTimestamp": created, "managedFields": [{"time": each} for each in written]}
     return raw
 
 
-def test_it_is_when_somebody_wrote_last_or_made_it_and_an_older_object_changes_nothing() -> None:
-    dated = TimestampingReader(read_node, lambda: NOON_S)
-    assert math.isnan(dated.newest_s)
-    assert dated(changed(NOON)).name == "a"
-    assert dated.newest_s == NOON_S
-    dated(changed(BEFORE, NOON, AFTER))
-    assert dated.newest_s == NOON_S + 5
-    dated(changed(BEFORE))
-    assert dated.newest_s == NOON_S + 5
+def test_the_newest_change_is_the_last_write_or_creation_of_any_object() -> None:
+    reader = TimestampingReader(read_node, lambda: NOON_S)
+    assert math.isnan(reader.newest_s)
+    assert reader(node_changed_at(NOON)).name == "a"
+    assert reader.newest_s == NOON_S
+    reader(node_changed_at(BEFORE, NOON, AFTER))
+    assert reader.newest_s == NOON_S + 5
+    reader(node_changed_at(BEFORE))
+    assert reader.newest_s == NOON_S + 5
 
 
-def test_what_cannot_be_read_does_not_count() -> None:
-    dated = TimestampingReader(read_node, lambda: NOON_S)
-    dated(changed(NOON))
+def test_an_unreadable_object_does_not_count_as_the_newest_change() -> None:
+    reader = TimestampingReader(read_node, lambda: NOON_S)
+    reader(node_changed_at(NOON))
     with pytest.raises(BadObject):
-        dated(changed(AFTER, cpu="eight"))
-    assert dated.newest_s == NOON_S
+        reader(node_changed_at(AFTER, cpu="eight"))
+    assert reader.newest_s == NOON_S
 
 
-class Desk:
-    """A reader that counts what it reads."""
+class CountingReader:
+    """Reads pods with and without the cache, and counts those that are parsed."""
 
     def __init__(self) -> None:
-        self.read, self.workloads = 0, Workloads()
-        self.plain = pod_reader(self.workloads.controllers_of, frozenset({"phasewise"}))
-        self.reader = CachingPodReader(self._count, self.workloads.version)
+        self.parsed, self.workloads = 0, Workloads()
+        self.uncached = pod_reader(self.workloads.controllers_of, frozenset({"phasewise"}))
+        self.cached = CachingPodReader(self._count, self.workloads.version)
 
     def _count(self, raw: Mapping[str, Any]) -> Pod:
-        self.read += 1
-        return self.plain(raw)
+        self.parsed += 1
+        return self.uncached(raw)
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def reader() -> CountingReader:
+    return CountingReader()
 
 
 def bound(raw: Json, node: str = "n", **status: object) -> Json:
@@ -129,17 +129,17 @@ def bound(raw: Json, node: str = "n", **status: object) -> Json:
     }
 
 
-def test_a_pod_that_was_read_while_it_waited_is_not_read_again_when_it_is_bound(desk: Desk) -> None:
-    waits = pod_json("a", workload="w", annotations={"phasewise.dev/size": "2-V100"})
-    desk.reader(waits)
-    pod = desk.reader(bound(waits))
-    assert desk.read == 1
-    assert pod == desk.plain(bound(waits))
+def test_a_pending_pod_is_not_parsed_again_when_it_is_bound(reader: CountingReader) -> None:
+    pending = pod_json("a", workload="w", annotations={"phasewise.dev/size": "2-V100"})
+    reader.cached(pending)
+    pod = reader.cached(bound(pending))
+    assert reader.parsed == 1
+    assert pod == reader.uncached(bound(pending))
     assert (pod.node, pod.version, pod.started_s != pod.started_s) == ("n", "", True)
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "change",
     [
         {"metadata": {"labels": {"phasewise.dev/workload": "other"}}},
         {"metadata": {"annotations": {"phasewise.dev/weights": "pack=2"}}},
@@ -152,49 +152,49 @@ def test_a_pod_that_was_read_while_it_waited_is_not_read_again_when_it_is_bound(
         {"status": {"containerStatuses": [{"name": "main", "resources": {"requests": {"cpu": "2"}}}]}},
     ],
 )
-def test_whatever_else_changes_is_read(desk: Desk, changed: Mapping[str, Json]) -> None:
-    waits = pod_json("a", workload="w")
-    desk.reader(waits)
-    now = bound(waits)
-    now = {part: {**now[part], **changed.get(part, {})} for part in ("metadata", "spec", "status")}
-    assert desk.reader(now) == desk.plain(now)
-    assert desk.read == 2
+def test_a_pod_with_any_other_change_is_parsed_again(reader: CountingReader, change: Mapping[str, Json]) -> None:
+    pending = pod_json("a", workload="w")
+    reader.cached(pending)
+    changed = bound(pending)
+    changed = {part: {**changed[part], **change.get(part, {})} for part in ("metadata", "spec", "status")}
+    assert reader.cached(changed) == reader.uncached(changed)
+    assert reader.parsed == 2
 
 
-def test_controllers_that_become_known_meanwhile_count(desk: Desk) -> None:
+def test_controllers_that_became_known_in_the_meantime_count(reader: CountingReader) -> None:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "bert-17", "uid": "u", "controller": True}
-    waits = pod_json("a")
-    waits["metadata"]["ownerReferences"] = [owner]
-    assert desk.reader(waits).workload == "bert"
-    above = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "c", "controller": True}
-    job = {"metadata": {"namespace": "team", "name": "bert-17", "uid": "u", "ownerReferences": [above]}}
-    desk.workloads.changed(None, workload_reader("Job")(job))
-    assert desk.reader(bound(waits)).workload == "nightly"
+    pending = pod_json("a")
+    pending["metadata"]["ownerReferences"] = [owner]
+    assert reader.cached(pending).workload == "bert"
+    cron_job = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "c", "controller": True}
+    job = {"metadata": {"namespace": "team", "name": "bert-17", "uid": "u", "ownerReferences": [cron_job]}}
+    reader.workloads.changed(None, workload_reader("Job")(job))
+    assert reader.cached(bound(pending)).workload == "nightly"
 
 
-def test_a_pod_is_read_again_each_time_it_changes_while_it_waits_and_once_more_after_it_was_bound(desk: Desk) -> None:
-    waits = pod_json("a")
+def test_a_pod_is_parsed_at_each_change_while_pending_and_once_more_after_it_is_bound(reader: CountingReader) -> None:
+    pending = pod_json("a")
     for _ in range(3):
-        desk.reader(waits)
-    desk.reader(bound(waits))
-    assert desk.read == 3
-    assert desk.reader(bound(waits)) == desk.plain(bound(waits))
-    assert desk.read == 4
+        reader.cached(pending)
+    reader.cached(bound(pending))
+    assert reader.parsed == 3
+    assert reader.cached(bound(pending)) == reader.uncached(bound(pending))
+    assert reader.parsed == 4
 
 
-def test_no_more_pods_are_remembered_than_agreed(desk: Desk) -> None:
+def test_the_cache_drops_the_oldest_pods_beyond_its_maximum(reader: CountingReader) -> None:
     for number in range(MAX_CACHED + 1):
-        desk.reader({"metadata": {"name": f"p{number}", "uid": f"u{number}"}, "spec": {}, "status": {}})
+        reader.cached({"metadata": {"name": f"p{number}", "uid": f"u{number}"}, "spec": {}, "status": {}})
     first = {"metadata": {"name": "p0", "uid": "u0"}, "spec": {"nodeName": "n"}, "status": {"phase": "Pending"}}
     last = {**first, "metadata": {"name": f"p{MAX_CACHED}", "uid": f"u{MAX_CACHED}"}}
-    desk.reader(last)
-    assert desk.read == MAX_CACHED + 1
-    desk.reader(first)
-    assert desk.read == MAX_CACHED + 2
+    reader.cached(last)
+    assert reader.parsed == MAX_CACHED + 1
+    reader.cached(first)
+    assert reader.parsed == MAX_CACHED + 2
 
 
 @pytest.mark.parametrize("broken", [{"metadata": []}, {"metadata": {"name": "a", "uid": "a"}, "spec": 3}])
-def test_what_is_broken_fails_as_it_did(desk: Desk, broken: Json) -> None:
-    desk.reader({"metadata": {"name": "a", "uid": "a"}})
+def test_a_malformed_pod_is_an_error_with_the_cache_too(reader: CountingReader, broken: Json) -> None:
+    reader.cached({"metadata": {"name": "a", "uid": "a"}})
     with pytest.raises(BadObject):
-        desk.reader(broken)
+        reader.cached(broken)

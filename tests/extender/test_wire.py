@@ -1,4 +1,4 @@
-"""The JSON of schedulers: read strictly in every form they send, written so that they take it."""
+"""The JSON of schedulers: strict parsing of every form that they send, and answers in their format."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from extender.protocol import wire
 POD = {"metadata": {"name": "p", "uid": "u"}, "spec": {}}
 
 
-def asked(**fields: object) -> bytes:
+def args_json(**fields: object) -> bytes:
     return json.dumps({"Pod": POD, "Nodes": None, "NodeNames": None, **fields}).encode()
 
 
-def test_names_are_read_in_any_case_in_their_order() -> None:
-    assert wire.read_args(asked(NodeNames=["b", "a"])).names == ["b", "a"]
+def test_node_names_are_read_in_order_and_field_names_in_any_case() -> None:
+    assert wire.read_args(args_json(NodeNames=["b", "a"])).names == ["b", "a"]
     lower = json.dumps({"pod": POD, "nodes": None, "nodenames": ["b"]}).encode()
     assert wire.read_args(lower).names == ["b"]
-    assert wire.read_args(asked(NodeNames=[])).names == []
+    assert wire.read_args(args_json(NodeNames=[])).names == []
 
 
-def test_whole_nodes_are_given_back_as_they_came() -> None:
+def test_full_nodes_are_returned_unchanged() -> None:
     nodes = [{"metadata": {"name": name, "managedFields": [1]}, "status": {}} for name in ("a", "b")]
-    question = wire.read_args(asked(Nodes={"metadata": {}, "items": nodes}))
-    assert question.names == ["a", "b"]
-    answer = json.loads(wire.filter_answer(question, wire.FilterResult(["b"], {"a": "why"})))
+    args = wire.read_args(args_json(Nodes={"metadata": {}, "items": nodes}))
+    assert args.names == ["a", "b"]
+    answer = json.loads(wire.filter_answer(args, wire.FilterResult(["b"], {"a": "why"})))
     assert answer["Nodes"]["items"] == nodes[1:]
     assert answer["NodeNames"] is None
-    assert wire.read_args(asked(Nodes={"items": None})).names == []
+    assert wire.read_args(args_json(Nodes={"items": None})).names == []
 
 
-def test_a_filter_answer_names_what_passed_and_why_the_others_did_not() -> None:
-    asked_of = wire.read_args(asked(NodeNames=["a", "b"]))
-    answer = json.loads(wire.filter_answer(asked_of, wire.FilterResult(["a"], {"b": "no memory"})))
+def test_a_filter_answer_lists_the_nodes_that_passed_and_why_others_did_not() -> None:
+    args = wire.read_args(args_json(NodeNames=["a", "b"]))
+    answer = json.loads(wire.filter_answer(args, wire.FilterResult(["a"], {"b": "no memory"})))
     assert answer == {
         "Nodes": None,
         "NodeNames": ["a"],
@@ -52,7 +52,7 @@ names = st.lists(st.text(min_size=1, max_size=30), unique=True, max_size=30)
 
 
 @given(names, st.data())
-def test_every_host_is_answered_once_with_a_whole_number(hosts: list[str], draw: st.DataObject) -> None:
+def test_every_host_gets_one_integer_score(hosts: list[str], draw: st.DataObject) -> None:
     hosts = [host for host in hosts if host.isprintable()]
     judged = [place for place in range(len(hosts)) if draw.draw(st.booleans())]
     scores = [draw.draw(st.integers(0, 10)) for _ in judged]
@@ -60,9 +60,9 @@ def test_every_host_is_answered_once_with_a_whole_number(hosts: list[str], draw:
     scored = wire.HostPriorities(
         tuple(hosts), np.array(judged, dtype=np.intp), np.array(scores, dtype=np.intp), neutral
     )
-    told = wire.priority_answer(scored)
-    assert b"." not in told.translate(None, delete=json.dumps(hosts + neutral, ensure_ascii=False).encode())
-    entries = json.loads(told)
+    answer = wire.priority_answer(scored)
+    assert b"." not in answer.translate(None, delete=json.dumps(hosts + neutral, ensure_ascii=False).encode())
+    entries = json.loads(answer)
     assert all(type(entry["Score"]) is int and entry.keys() == {"Host", "Score"} for entry in entries)
     assert len(entries) == len(judged) + len(neutral)
     assert {entry["Host"]: entry["Score"] for entry in entries} == dict.fromkeys(neutral, 5) | {
@@ -70,7 +70,7 @@ def test_every_host_is_answered_once_with_a_whole_number(hosts: list[str], draw:
     }
 
 
-def test_an_answer_looks_like_this() -> None:
+def test_a_priority_answer_has_exactly_these_bytes() -> None:
     scored = wire.HostPriorities(("a", "node-b"), np.array([1, 0]), np.array([10, 7]), ["c", 'd","'])
     assert wire.priority_answer(scored) == (
         b'[{"Host":"node-b","Score":10},{"Host":"a","Score":      7},'
@@ -82,7 +82,7 @@ def test_an_answer_looks_like_this() -> None:
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=10), st.lists(st.text(min_size=1, max_size=10)), max_size=5))
-def test_victims_come_back_as_they_were_proposed_whatever_their_form(victims: dict[str, list[str]]) -> None:
+def test_victims_are_returned_as_proposed_in_either_form(victims: dict[str, list[str]]) -> None:
     meta = {node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 2} for node, uids in victims.items()}
     full = {
         node: {"pods": [{"metadata": {"uid": uid}} for uid in uids], "numPDBViolations": 2}
@@ -92,11 +92,11 @@ def test_victims_come_back_as_they_were_proposed_whatever_their_form(victims: di
         {"NodeNameToVictims": None, "NodeNameToMetaVictims": meta},
         {"NodeNameToVictims": full, "NodeNameToMetaVictims": None},
     ):
-        question = wire.read_preemption_args(json.dumps({"Pod": POD, **form}).encode())
-        assert json.loads(wire.preemption_answer(question, victims)) == {"NodeNameToMetaVictims": meta}
+        args = wire.read_preemption_args(json.dumps({"Pod": POD, **form}).encode())
+        assert json.loads(wire.preemption_answer(args, victims)) == {"NodeNameToMetaVictims": meta}
 
 
-def test_nodes_without_victims_may_be_written_as_null() -> None:
+def test_missing_victims_may_be_null_or_an_empty_list() -> None:
     body = {"Pod": POD, "NodeNameToMetaVictims": {"a": {"Pods": None, "NumPDBViolations": 0}, "b": {"Pods": []}}}
     assert wire.read_preemption_args(json.dumps(body).encode()).victims == {"a": (), "b": ()}
 
@@ -123,10 +123,10 @@ def test_nodes_without_victims_may_be_written_as_null() -> None:
         b'{"Pod": {"x": NaN}, "NodeNames": []}',
     ],
 )
-def test_what_is_no_question_is_refused_in_words(body: bytes) -> None:
-    with pytest.raises(BadRequest) as refused:
+def test_a_body_that_is_not_extender_args_is_refused_with_a_reason(body: bytes) -> None:
+    with pytest.raises(BadRequest) as error:
         wire.read_args(body)
-    assert 10 < len(str(refused.value)) < 300
+    assert 10 < len(str(error.value)) < 300
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_what_is_no_question_is_refused_in_words(body: bytes) -> None:
     [None, [], {"a": None}, {"a": []}, {"a": {"Pods": 1}}, {"a": {"Pods": [{}]}}, {"a": {"Pods": [{"UID": 1}]}},
      {"a": {"Pods": [], "NumPDBViolations": 1.5}}],
 )  # fmt: skip
-def test_what_is_no_proposal_of_victims_is_refused(victims: object) -> None:
+def test_malformed_victims_are_refused(victims: object) -> None:
     with pytest.raises(BadRequest):
         wire.read_preemption_args(json.dumps({"Pod": POD, "NodeNameToMetaVictims": victims}).encode())
 

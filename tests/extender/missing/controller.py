@@ -1,4 +1,4 @@
-"""What is missed of the gang controller when it may not do something."""
+"""What fails in the gang controller without one of its rights."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ QUICK = ControllerOptions(period_s=0.3, repeat_event_s=0.5, size_ttl_s=0.5, no_s
 
 @contextlib.contextmanager
 def controller(stage: Stage) -> Iterator[Controller]:
-    made = Controller(stage.api, lambda: True, QUICK).start()
+    running = Controller(stage.api, lambda: True, QUICK).start()
     try:
-        yield made
+        yield running
     finally:
-        made.stop()
+        running.stop()
 
 
 def waiting_pod(
     stage: Stage, name: str, cpu: str = "1", owner: Json | None = None, labels: Mapping[str, str] | None = None
 ) -> str:
-    """A pod at the gate that nobody else will place."""
+    """A gated pod that no scheduler will place."""
     pod = template(
         stage.nodes.selector,
         requests={"cpu": cpu},
@@ -52,52 +52,52 @@ def acts_on_nothing(stage: Stage) -> Iterator[Symptom]:
 
 @contextlib.contextmanager
 def sees_no_change(stage: Stage) -> Iterator[Symptom]:
-    """A metric says that a watch has no contact, and the log which."""
+    """A metric counts a watch without contact, and the log says which."""
     with controller(stage) as running:
-        yield lambda: not running.not_ready() and running.watches.failing == 1 and stage.said
+        yield lambda: not running.not_ready() and running.watches.failing == 1 and stage.logged
 
 
 @contextlib.contextmanager
 def opens_no_gate(stage: Stage) -> Iterator[Symptom]:
-    """A gang that fits stays at the gate, and the log says why."""
+    """A gang that fits stays gated, and the log says why."""
     with controller(stage):
         waiting_pod(stage, "fits")
-        yield lambda: stage.said and stage.gated("fits")
+        yield lambda: stage.logged and stage.gated("fits")
 
 
 @contextlib.contextmanager
 def reserves_nothing(stage: Stage) -> Iterator[Symptom]:
-    """Nobody is let in, and /readyz fails."""
+    """No gang is admitted, and /readyz fails."""
     with controller(stage) as running:
         waiting_pod(stage, "waits")
         yield lambda: stage.refused in running.not_ready() or (running.not_ready() and stage.gated("waits"))
 
 
 @contextlib.contextmanager
-def says_nothing(stage: Stage) -> Iterator[Symptom]:
-    """A gang that never fits is not told so."""
+def writes_no_event(stage: Stage) -> Iterator[Symptom]:
+    """A gang that never fits gets no event."""
     with controller(stage):
         waiting_pod(stage, "huge", cpu="1000")
-        yield lambda: stage.said and not stage.events("huge")
+        yield lambda: stage.logged and not stage.events("huge")
 
 
 @contextlib.contextmanager
 def size_not_known(stage: Stage) -> Iterator[Symptom]:
-    """A gang whose size only its job tells is not let in, and its pod says so."""
+    """A gang whose size is known only from its job is not admitted, and its pod says so."""
     with controller(stage):
         name = member_of_job(stage) if stage.right.group == "batch" else member_of_other_job(stage)
         yield lambda: "GangInvalid" in stage.events(name) and stage.gated(name)
 
 
 def member_of_job(stage: Stage) -> str:
-    """The pod of a Job of one, as Kubernetes makes it."""
+    """The pod of a Job of one, as Kubernetes creates it."""
     pod = template(
         stage.nodes.selector, schedulingGates=[{"name": GATE}], schedulerName="nobody", restartPolicy="Never"
     )
     metadata = {"name": "one", "namespace": stage.namespace}
     stage.cluster.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": pod}})
-    made = wait_until(lambda: stage.cluster.core.list_namespaced_pod(stage.namespace).items, "the job's pod")
-    return str(made[0].metadata.name)
+    pods = wait_until(lambda: stage.cluster.core.list_namespaced_pod(stage.namespace).items, "the job's pod")
+    return str(pods[0].metadata.name)
 
 
 def member_of_other_job(stage: Stage) -> str:
@@ -112,15 +112,15 @@ def member_of_other_job(stage: Stage) -> str:
         spec = {f"{kind[:-3].lower()}ReplicaSpecs": {"Worker": {"replicas": 1}}}
     metadata = {"name": "one", "namespace": stage.namespace}
     job = {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": metadata, "spec": spec}
-    made = stage.cluster.custom.create_namespaced_custom_object(group, version, stage.namespace, resource, job)
-    owner = {"apiVersion": job["apiVersion"], "kind": kind, "name": "one", "uid": made["metadata"]["uid"]}
+    created = stage.cluster.custom.create_namespaced_custom_object(group, version, stage.namespace, resource, job)
+    owner = {"apiVersion": job["apiVersion"], "kind": kind, "name": "one", "uid": created["metadata"]["uid"]}
     return waiting_pod(stage, "member", owner=owner, labels={label: "one"})
 
 
 @contextlib.contextmanager
 def never_acts(stage: Stage) -> Iterator[Symptom]:
-    """A replica that shall elect a leader with others never leads."""
-    stage.forget_lease(LEASE)
+    """A replica with leader election never leads."""
+    stage.reset_lease(LEASE)
     election = LeaderElection(stage.api, "kube-system", LEASE, "me").start()
     yield lambda: stage.refused in election.problem and not election.is_leader
     election.stop()

@@ -1,4 +1,4 @@
-"""What is missed of the extender when it may not do something."""
+"""What fails in the extender without one of its rights."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.extender.missing.stage import Json, Stage, Symptom
 
 @contextlib.contextmanager
 def service(stage: Stage, lease_namespace: str = "") -> Iterator[Service]:
-    made = Service(stage.api, ServiceOptions(lease_namespace=lease_namespace)).start()
+    running = Service(stage.api, ServiceOptions(lease_namespace=lease_namespace)).start()
     try:
-        yield made
+        yield running
     finally:
-        made.stop()
+        running.stop()
 
 
 def metric(service: Service, name: str) -> float:
@@ -35,20 +35,20 @@ def not_ready(stage: Stage) -> Iterator[Symptom]:
 
 
 @contextlib.contextmanager
-def not_followed(stage: Stage) -> Iterator[Symptom]:
-    """A metric says that a watch has no contact, and the log which."""
+def not_watched(stage: Stage) -> Iterator[Symptom]:
+    """A metric counts a watch without contact, and the log says which."""
     with service(stage) as running:
-        yield lambda: not running.not_ready() and metric(running, "watches_failing") == 1 and stage.said
+        yield lambda: not running.not_ready() and metric(running, "watches_failing") == 1 and stage.logged
 
 
 @contextlib.contextmanager
 def not_measured(stage: Stage) -> Iterator[Symptom]:
-    """Pods that ask for nothing are guessed; the metric and the log say that what they use is not known."""
-    made = template({}, schedulerName="nobody", nodeName=next(iter(stage.nodes.names)))
-    made["spec"]["containers"][0].pop("resources", None)
-    create(stage.cluster, stage.namespace, "silent", made)
+    """The use of pods without requests is guessed; the metric and the log say that it is not measured."""
+    pod = template({}, schedulerName="nobody", nodeName=next(iter(stage.nodes.names)))
+    pod["spec"]["containers"][0].pop("resources", None)
+    create(stage.cluster, stage.namespace, "silent", pod)
     with service(stage) as running:
-        yield lambda: not running.not_ready() and metric(running, "watches_failing") == 1 and stage.said
+        yield lambda: not running.not_ready() and metric(running, "watches_failing") == 1 and stage.logged
 
 
 @contextlib.contextmanager
@@ -62,35 +62,35 @@ def history_not_known(stage: Stage) -> Iterator[Symptom]:
         "spec": {"class": True},
     }
     stage.cluster.apply(profile)
-    told = {"status": {"containers": [{"name": "main", "demand": demand}]}}
-    where = ("phasewise.dev", "v1alpha1", stage.namespace, "phaseprofiles", "class.known")
-    stage.cluster.custom.patch_namespaced_custom_object_status(*where, told)
+    status = {"status": {"containers": [{"name": "main", "demand": demand}]}}
+    profile_path = ("phasewise.dev", "v1alpha1", stage.namespace, "phaseprofiles", "class.known")
+    stage.cluster.custom.patch_namespaced_custom_object_status(*profile_path, status)
     with service(stage) as running:
 
         def judged_by_requests() -> bool:
-            pod = asked_about(running, stage, "probe", labels={"phasewise.dev/workload": "known"})
-            assert pod["nodes"]
-            return bool(pod["demandFrom"] == "requests" and metric(running, "watches_failing") == 1 and stage.said)
+            answer = decision_on(running, stage, "probe", labels={"phasewise.dev/workload": "known"})
+            assert answer["nodes"]
+            return bool(answer["demandFrom"] == "requests" and metric(running, "watches_failing") == 1 and stage.logged)
 
         yield judged_by_requests
 
 
-def asked_about(running: Service, stage: Stage, name: str, **metadata: Any) -> Json:
-    """Ask as a scheduler does about a pod, and what is told of it; raises until the service is ready."""
+def decision_on(running: Service, stage: Stage, name: str, **metadata: Any) -> Json:
+    """The decision on a pod after calls as a scheduler makes them; raises until the service is ready."""
     pod = template(stage.nodes.selector, schedulerName="phasewise")
     pod["metadata"] |= {"name": name, "namespace": stage.namespace, "uid": f"uid-{name}", **metadata}
-    call = Client(running.app)
+    client = Client(running.app)
     for verb in ("filter", "prioritize"):
-        answer = call.post(f"/{verb}", json={"Pod": pod, "NodeNames": list(stage.nodes.names)})
+        answer = client.post(f"/{verb}", json={"Pod": pod, "NodeNames": list(stage.nodes.names)})
         assert answer.status_code == 200, answer.text
-    told: Json = call.get(f"/explain/{stage.namespace}/{name}").get_json()
-    return told
+    decision: Json = client.get(f"/explain/{stage.namespace}/{name}").get_json()
+    return decision
 
 
 @contextlib.contextmanager
 def no_explanation(stage: Stage) -> Iterator[Symptom]:
-    """A pod that wants an event gets none, and a metric counts it."""
-    wish = {"phasewise.dev/explain": "event"}
+    """A pod whose annotation requests an event gets none, and a metric counts it."""
+    annotations = {"phasewise.dev/explain": "event"}
     with service(stage) as running:
         wait_until(lambda: not running.not_ready(), "the extender to be ready")
         number = 0
@@ -100,23 +100,23 @@ def no_explanation(stage: Stage) -> Iterator[Symptom]:
             number += 1
             name = f"asks-{number}"
             before = metric(running, "events_lost")
-            create(stage.cluster, stage.namespace, name, template({}, annotations=wish, schedulerName="nobody"))
+            create(stage.cluster, stage.namespace, name, template({}, annotations=annotations, schedulerName="nobody"))
             uid = read(stage.cluster, stage.namespace, name)["metadata"]["uid"]
-            node = asked_about(running, stage, name, uid=uid, annotations=wish)["advised"]
+            node = decision_on(running, stage, name, uid=uid, annotations=annotations)["advised"]
             binding = {"metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}}
             stage.cluster.core.create_namespaced_binding(stage.namespace, binding, _preload_content=False)
             outcome = wait_until(
                 lambda: [*(["lost"] if metric(running, "events_lost") > before else ()), *stage.events(name)],
                 "an event, or that there is none",
             )
-            return "lost" in outcome and "PlacementExplained" not in outcome and stage.said
+            return "lost" in outcome and "PlacementExplained" not in outcome and stage.logged
 
         yield lost
 
 
 @contextlib.contextmanager
 def never_leads(stage: Stage) -> Iterator[Symptom]:
-    """A replica that shall elect a leader with others is never ready, and says why."""
-    stage.forget_lease(LEASE)
+    """A replica with leader election is never ready, and says why."""
+    stage.reset_lease(LEASE)
     with service(stage, "kube-system") as running:
         yield lambda: stage.refused in running.not_ready()

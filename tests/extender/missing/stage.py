@@ -1,4 +1,4 @@
-"""Where a right is taken away and something is missed."""
+"""What a case without one right needs: cluster, account, nodes and log."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from recommender.cluster.access.connection import Api, connect
 
 Json = dict[str, Any]
 Symptom = Callable[[], object]
-"""True while something is wrong for want of the right."""
+"""True while something fails for lack of the right."""
 
 
 @dataclass
 class Stage:
-    """Where a case plays."""
+    """The surroundings of one case."""
 
     cluster: Cluster
     account: Account
-    a_namespace: Callable[[], str]
+    make_namespace: Callable[[], str]
     nodes: SimulatedNodes
     log: pytest.LogCaptureFixture
     tmp_path: Path
@@ -43,21 +43,21 @@ class Stage:
 
     @cached_property
     def namespace(self) -> str:
-        """Made when something is put into it: most cases need none."""
-        return self.a_namespace()
+        """Created on first use, as most cases need none."""
+        return self.make_namespace()
 
     @property
     def refused(self) -> str:
-        """What the API server says, and whoever asked repeats."""
+        """The message of the API server, which programs repeat."""
         return f'cannot {self.right.verb} resource "{self.right.resource}" in API group "{self.right.group}"'
 
     @property
-    def said(self) -> bool:
-        """Whether the log says what was refused."""
+    def logged(self) -> bool:
+        """Whether the refusal is in the log."""
         return self.refused in self.log.text
 
-    def forget_lease(self, name: str) -> None:
-        """No Lease of that name; for a right to change one, one that nobody holds."""
+    def reset_lease(self, name: str) -> None:
+        """Delete a Lease; if the right is to update it, create one without a holder."""
         coordination = client.CoordinationV1Api(self.cluster.client())
         with contextlib.suppress(ApiException):
             coordination.delete_namespaced_lease(name, "kube-system")
@@ -78,4 +78,4 @@ class Stage:
 
 
 Scenario = Callable[[Stage], contextlib.AbstractContextManager[Symptom]]
-"""Sets the scene, and says what is missed in it."""
+"""Sets up a case, and yields what fails in it."""

@@ -1,4 +1,4 @@
-"""A command with the options by which nodes are scored, and nothing else."""
+"""A command with exactly the scoring options."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from extender.cli.options import scoring_options
 
 @click.command()
 @scoring_options
-def scores() -> None:
-    """Has all of them."""
+def scoring_command() -> None:
+    """Takes every scoring option."""

@@ -1,4 +1,4 @@
-"""One command run whole, against an API server that is played."""
+"""Runs one command completely, against a fake API server."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ COMMANDS = {
     "web": (web.command, ("web",)),
 }
 SOON_S = 0.5
-"""What has not happened by then does not happen at once."""
+"""Time in which everything that happens at once has happened."""
 
 LATE_S = 10.0
-"""What has happened by then, on a machine with a core for everybody, has not waited for what is the default."""
+"""What happens within this time, on a machine that is not overloaded, has not waited for a default interval."""
 
 
 class Stage:
-    """One command with one set of options, beside the others it always gets."""
+    """One command, run with the options of a test and those that it always gets."""
 
     def __init__(self, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.name, self.folder, self._monkeypatch = name, folder, monkeypatch
         self.authority = trustme.CA()
 
-    def run(self, probe: Callable[[Server, FakeApi], Any], *options: str | Path, **objects: Any) -> Any:
-        """What the probe found; the API server has these objects."""
+    def run(self, probe: Callable[[Server, PlayedApi], Any], *options: str | Path, **objects: Any) -> Any:
+        """What the probe returns while the command runs; the API server has these objects."""
         found: list[Any] = []
         with fake_api(**objects) as api:
             given = ["--kubeconfig", kubeconfig(self.folder, here=api)] if "--kubeconfig" not in options else []
@@ -48,14 +48,14 @@ class Stage:
         return found[0]
 
     def certificate(self, name: str = "127.0.0.1") -> tuple[Path, Path]:
-        shown = self.authority.issue_cert(name)
+        issued = self.authority.issue_cert(name)
         chain, key = self.folder / "chain.pem", self.folder / "key.pem"
-        shown.cert_chain_pems[0].write_to_path(chain)
-        shown.private_key_pem.write_to_path(key)
+        issued.cert_chain_pems[0].write_to_path(chain)
+        issued.private_key_pem.write_to_path(key)
         return chain, key
 
     def get(self, server: Server, path: str = "/healthz", *, client: str = "", tls: bool = False) -> int:
-        """The status; 0 where there is none."""
+        """The HTTP status; 0 without an answer."""
         context = ssl.create_default_context()
         self.authority.configure_trust(context)
         if client:
@@ -68,15 +68,15 @@ class Stage:
             return 0
 
 
-def asked(method: str, part: str) -> Callable[[Server, FakeApi], bool]:
-    """Wait until the API server is asked for something."""
+def requested(method: str, part: str) -> Callable[[Server, PlayedApi], bool]:
+    """A probe that waits until the API server gets a request."""
     return lambda _, api: wait_until(
         lambda: api.has_request(method, part), f"{method} {part}", timeout_s=LATE_S, every_s=0.02
     )
 
 
-def soon_asked(method: str, part: str) -> Callable[[Server, FakeApi], bool]:
-    """Whether it is asked for something that would be among the first."""
+def requested_soon(method: str, part: str) -> Callable[[Server, PlayedApi], bool]:
+    """A probe whether the API server gets a request that would be among the first."""
 
     def probe(_: Server, api: FakeApi) -> bool:
         time.sleep(SOON_S)
@@ -85,14 +85,14 @@ def soon_asked(method: str, part: str) -> Callable[[Server, FakeApi], bool]:
     return probe
 
 
-def which_server(stage: Stage, *more: str) -> tuple[bool, bool]:
-    """Whether the first API server of a kubeconfig of two was asked, and the second."""
-    with fake_api() as one, fake_api() as two:
+def servers_called(stage: Stage, *options: str) -> tuple[bool, bool]:
+    """Whether the first and the second API server of a kubeconfig were called."""
+    with played() as one, played() as two:
         file = kubeconfig(stage.folder, one=one, two=two)
 
-        def probe(_: Server, __: FakeApi) -> tuple[bool, bool]:
-            wait_until(lambda: one.requests or two.requests, "somebody to be asked", every_s=0.02)
-            return bool(one.requests), bool(two.requests)
+        def probe(_: Server, __: PlayedApi) -> tuple[bool, bool]:
+            wait_until(lambda: one.asked or two.asked, "a request", every_s=0.02)
+            return bool(one.asked), bool(two.asked)
 
-        found: tuple[bool, bool] = stage.run(probe, "--kubeconfig", file, *more)
+        found: tuple[bool, bool] = stage.run(probe, "--kubeconfig", file, *options)
     return found

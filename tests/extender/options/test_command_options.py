@@ -1,4 +1,4 @@
-"""Each option of the commands that serve, run whole against an API server that is played: it changes what is done."""
+"""Each option of the serving commands changes what they do, in a complete run against a fake API server."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from placement_bench.worlds import pod_json as worlds_pod
 from recommender.cli.common import run
 from recommender.contention.phasewise import MoveOptions
 from tests.extender.dashboard import scenes
-from tests.extender.gangs.herds import NOON_S, decided, gang, messages, node, pod_json
-from tests.extender.options.every_scoring_option import scores
-from tests.extender.options.stage import COMMANDS, LATE_S, SOON_S, Stage, asked, soon_asked, which_server
-from tests.fakes.served_commands import FakeApi
+from tests.extender.gangs.herds import NOON_S, decided, gang, node, pod_json, said
+from tests.extender.options.every_scoring_option import scoring_command
+from tests.extender.options.stage import COMMANDS, LATE_S, SOON_S, Stage, requested, requested_soon, servers_called
+from tests.fakes.served_commands import PlayedApi
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return Stage(request.param, tmp_path, monkeypatch)
 
 
-# -- of all of them ----------------------------------------------------------------------------------------------------
+# -- all commands ------------------------------------------------------------------------------------------------------
 
 
 def address(stage: Stage) -> None:
@@ -58,24 +58,24 @@ def address(stage: Stage) -> None:
 
 
 def kubeconfig_(stage: Stage) -> None:
-    assert which_server(stage) == (True, False)
+    assert servers_called(stage) == (True, False)
 
 
 def context(stage: Stage) -> None:
-    assert which_server(stage, "--context", "two") == (False, True)
+    assert servers_called(stage, "--context", "two") == (False, True)
 
 
 def leader_elect(stage: Stage) -> None:
     lease = ("GET", "/namespaces/kube-system/leases/phasewise-")
-    assert stage.run(asked(*lease), "--leader-elect")
-    assert not stage.run(soon_asked(*lease))
+    assert stage.run(requested(*lease), "--leader-elect")
+    assert not stage.run(requested_soon(*lease))
 
 
 def lease_namespace(stage: Stage) -> None:
-    assert stage.run(asked("GET", "/namespaces/here/leases/"), "--leader-elect", "--lease-namespace", "here")
+    assert stage.run(requested("GET", "/namespaces/here/leases/"), "--leader-elect", "--lease-namespace", "here")
 
 
-# -- of the extender ---------------------------------------------------------------------------------------------------
+# -- the extender ------------------------------------------------------------------------------------------------------
 
 
 def tls_certificate(stage: Stage) -> None:
@@ -131,42 +131,42 @@ def max_body_mib(stage: Stage) -> None:
     assert stage.run(posted, **sizes[1]) != 413
 
 
-# -- of the controller -------------------------------------------------------------------------------------------------
+# -- the controller ----------------------------------------------------------------------------------------------------
 
 
 def controller_options(stage: Stage, *options: str) -> ControllerOptions:
-    """What the controller is told, by a run of the command."""
-    told: list[ControllerOptions] = []
+    """The options of the controller in a run of the command."""
+    passed: list[ControllerOptions] = []
     real = Controller.__init__
 
     def init(self: Controller, api: Any, leads: Any, given: ControllerOptions, **others: Any) -> None:
-        told.append(given)
+        passed.append(given)
         real(self, api, leads, given, **others)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Controller, "__init__", init)
         stage.run(lambda *_: None, *options)
-    return told[0]
+    return passed[0]
 
 
 def bind_within_s(stage: Stage) -> None:
-    """A gang that was let in and is not bound keeps the others waiting, for so long; and nothing else takes as long."""
-    patience = controller_options(stage, "--bind-within", "10m").timeouts
+    """An admitted gang that is not bound makes the others wait for so long; no other timeout changes."""
+    timeouts = controller_options(stage, "--bind-within", "10m").timeouts
     unbound = [replace(member, gates=(), reserved_node="n0", reserved_since_s=NOON_S) for member in gang("first", 2)]
-    others: list[NodeCapacity] = [node("n0"), node("n1")]
+    nodes: list[NodeCapacity] = [node("n0"), node("n1")]
 
-    def goes(after_s: float) -> bool:
-        limits = {"bind_within_s": patience.bind_within_s, "incomplete_s": patience.incomplete_s}
-        return decided([*unbound, *gang("second", 2)], others, after_s, **limits).admit is not None
+    def admits(after_s: float) -> bool:
+        limits = {"bind_within_s": timeouts.bind_within_s, "incomplete_s": timeouts.incomplete_s}
+        return decided([*unbound, *gang("second", 2)], nodes, after_s, **limits).admit is not None
 
-    assert [goes(after_s) for after_s in (400.0, 700.0)] == [False, True]
+    assert [admits(after_s) for after_s in (400.0, 700.0)] == [False, True]
     incomplete = gang("short", 3)[:2]
-    notes = messages(decided(incomplete, others, 15.0, incomplete_s=patience.incomplete_s))
-    assert notes["short"].startswith(INCOMPLETE), "after ten seconds, whatever --bind-within says"
+    notes = said(decided(incomplete, nodes, 15.0, incomplete_s=timeouts.incomplete_s))
+    assert notes["short"].startswith(INCOMPLETE), "after ten seconds, whatever --bind-within is"
 
 
 def period_s(stage: Stage) -> None:
-    def looks(probe: Callable[[list[float]], Any], *options: str) -> list[float]:
+    def rounds(probe: Callable[[list[float]], Any], *options: str) -> list[float]:
         seen: list[float] = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Controller, "reconcile", lambda _: seen.append(time.monotonic()))
@@ -174,42 +174,42 @@ def period_s(stage: Stage) -> None:
         return seen
 
     def several(seen: list[float]) -> bool:
-        return wait_until(lambda: len(seen) > 5, "looks", timeout_s=LATE_S, every_s=0.02)
+        return wait_until(lambda: len(seen) > 5, "rounds", timeout_s=LATE_S, every_s=0.02)
 
-    assert min(np.diff(looks(several, "--period", "0.05s"))) < 1.0
-    assert len(looks(lambda _: time.sleep(SOON_S))) <= 2
+    assert min(np.diff(rounds(several, "--period", "0.05s"))) < 1.0
+    assert len(rounds(lambda _: time.sleep(SOON_S))) <= 2
 
 
 def retry_s(stage: Stage) -> None:
-    waits = worlds_pod("waits")
-    said = f"0/1 nodes are available: 1 {MEMORY_REASON}."
-    waits["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": said}]
+    pending = worlds_pod("waits")
+    message = f"0/1 nodes are available: 1 {MEMORY_REASON}."
+    pending["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": message}]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("extender.gangs.waking.PERIOD_S", 0.05)
-        assert stage.run(asked("PATCH", "/pods/waits"), "--retry-after", "0.1s", pods=[waits])
-        assert not stage.run(soon_asked("PATCH", "/pods/waits"), pods=[waits])
+        assert stage.run(requested("PATCH", "/pods/waits"), "--retry-after", "0.1s", pods=[pending])
+        assert not stage.run(requested_soon("PATCH", "/pods/waits"), pods=[pending])
 
 
 def moves(stage: Stage) -> None:
-    """Plans go by the profiles, which nothing else of the controller needs."""
-    assert stage.run(asked("GET", "/phaseprofiles"), "--moves", "plan")
-    assert not stage.run(soon_asked("GET", "/phaseprofiles"))
+    """Plans need the profiles, which nothing else in the controller does."""
+    assert stage.run(requested("GET", "/phaseprofiles"), "--moves", "plan")
+    assert not stage.run(requested_soon("GET", "/phaseprofiles"))
     assert move_limits(stage, "--moves", "plan") is None
 
 
 def mover_of(stage: Stage, *options: str) -> tuple[Planner, MoveLimits | None]:
-    """What the mover is told, by a run of the command."""
-    told: list[tuple[Planner, MoveLimits | None]] = []
+    """Planner and limits of the mover in a run of the command."""
+    passed: list[tuple[Planner, MoveLimits | None]] = []
     real = Mover.__init__
 
     def init(self: Mover, api: Any, leads: Any, cluster: Any, ledger: Any, *given: Any) -> None:
-        told.append((given[0], given[1]))
+        passed.append((given[0], given[1]))
         real(self, api, leads, cluster, ledger, *given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Mover, "__init__", init)
         stage.run(lambda *_: None, "--moves", "act", *options)
-    return told[0]
+    return passed[0]
 
 
 def move_limits(stage: Stage, *options: str) -> MoveLimits | None:
@@ -221,18 +221,18 @@ def moves_policy(stage: Stage) -> None:
     assert isinstance(mover_of(stage, "--moves-policy", "phasewise")[0], PhasewisePlanner)
 
 
-def ours(stage: Stage, *options: str) -> MoveOptions:
+def phasewise_options(stage: Stage, *options: str) -> MoveOptions:
     planner, _ = mover_of(stage, "--moves-policy", "phasewise", *options)
     assert isinstance(planner, PhasewisePlanner)
     return planner.options
 
 
 def move_cost_s(stage: Stage) -> None:
-    assert (ours(stage).cost_s, ours(stage, "--move-cost", "5s").cost_s) == (60.0, 5.0)
+    assert (phasewise_options(stage).cost_s, phasewise_options(stage, "--move-cost", "5s").cost_s) == (60.0, 5.0)
 
 
 def move_margin(stage: Stage) -> None:
-    assert (ours(stage).margin, ours(stage, "--move-margin", "4").margin) == (2.0, 4.0)
+    assert (phasewise_options(stage).margin, phasewise_options(stage, "--move-margin", "4").margin) == (2.0, 4.0)
 
 
 def moves_at_once(stage: Stage) -> None:
@@ -254,7 +254,7 @@ def rest_s(stage: Stage) -> None:
 
 
 def is_faster(stage: Stage, than_qps: float, *options: str) -> bool:
-    """Whether the first four requests come sooner than so many a second could."""
+    """Whether the first four requests come faster than so many a second."""
     began_s = time.monotonic()
 
     def probe(_: Server, api: FakeApi) -> bool:
@@ -274,40 +274,40 @@ def burst(stage: Stage) -> None:
     assert is_faster(stage, 0.5, "--qps", "0.5", "--burst", "50")
 
 
-# -- of the webhook ----------------------------------------------------------------------------------------------------
+# -- the webhook -------------------------------------------------------------------------------------------------------
 
 
 def names(stage: Stage) -> None:
-    """They stand in the certificate that it shows."""
+    """They are the names in the certificate of the server."""
 
-    def shown(server: Server, _: FakeApi) -> str:
+    def server_certificate(server: Server, _: PlayedApi) -> str:
         return ssl.get_server_certificate(("127.0.0.1", server.port))
 
-    def hosts(*options: str) -> set[str]:
-        certificate = x509.load_pem_x509_certificate(stage.run(shown, *options).encode())
+    def names_with(*options: str) -> set[str]:
+        certificate = x509.load_pem_x509_certificate(stage.run(server_certificate, *options).encode())
         listed = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return {str(each.value) for each in listed}
 
-    assert hosts("--name", "hook.here.svc") == {"hook.here.svc"}
-    assert hosts() == {"phasewise-webhook.kube-system.svc"}
+    assert names_with("--name", "hook.here.svc") == {"hook.here.svc"}
+    assert names_with() == {"phasewise-webhook.kube-system.svc"}
 
 
 def namespace(stage: Stage) -> None:
-    assert stage.run(asked("PUT", "/namespaces/here/secrets/"), "--namespace", "here")
+    assert stage.run(requested("PUT", "/namespaces/here/secrets/"), "--namespace", "here")
 
 
 def secret(stage: Stage) -> None:
-    assert stage.run(asked("GET", "/secrets/ours"), "--secret", "ours")
+    assert stage.run(requested("GET", "/secrets/ours"), "--secret", "ours")
 
 
 def configuration(stage: Stage) -> None:
-    assert stage.run(asked("PATCH", "/mutatingwebhookconfigurations/ours"), "--configuration", "ours")
+    assert stage.run(requested("PATCH", "/mutatingwebhookconfigurations/ours"), "--configuration", "ours")
 
 
-def trusting_anybody() -> ssl.SSLContext:
-    made = ssl.create_default_context()
-    made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
-    return made
+def unverified_context() -> ssl.SSLContext:
+    unverified = ssl.create_default_context()
+    unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+    return unverified
 
 
 def scheduler(stage: Stage) -> None:
@@ -315,7 +315,7 @@ def scheduler(stage: Stage) -> None:
         pod = pod_json("p", gang="g", size=2, gates=[GATE])
         pod["spec"]["schedulerName"] = "default-scheduler"
         review = {"request": {"uid": "1", "operation": "CREATE", "object": pod}}
-        connection = HTTPSConnection("127.0.0.1", server.port, timeout=5.0, context=trusting_anybody())
+        connection = HTTPSConnection("127.0.0.1", server.port, timeout=5.0, context=unverified_context())
         connection.request("POST", "/mutate", json.dumps(review))
         with contextlib.closing(connection):
             return connection.getresponse().read()
@@ -324,43 +324,43 @@ def scheduler(stage: Stage) -> None:
     assert b'"patch"' not in stage.run(patched, "--scheduler-name", "")
 
 
-# -- of the pages ------------------------------------------------------------------------------------------------------
+# -- the dashboard -----------------------------------------------------------------------------------------------------
 
 
-def first_page(server: Server, _: FakeApi) -> urllib3.BaseHTTPResponse:
-    """What is answered once there is something to show."""
+def first_page(server: Server, _: PlayedApi) -> urllib3.BaseHTTPResponse:
+    """The answer once there is something to show."""
     with urllib3.PoolManager() as pool:
         url = f"http://127.0.0.1:{server.port}"
-        wait_until(lambda: pool.request("GET", f"{url}/readyz").status == 200, "a first look", every_s=0.02)
+        wait_until(lambda: pool.request("GET", f"{url}/readyz").status == 200, "a first view", every_s=0.02)
         return pool.request("GET", url, retries=False)
 
 
 def access(stage: Stage) -> None:
-    """A token is asked for, and the API server about it."""
+    """With `token`, a request without a token is refused."""
     assert stage.run(first_page).status == stage.run(first_page, "--access", "proxy").status == 200
     assert stage.run(first_page, "--access", "token").status == 401
-    words = ["web", "--kubeconfig", "none", "--address", "0.0.0.0:0"]
-    assert run(cli, words) == 2, "whoever can reach it would be let in"
+    arguments = ["web", "--kubeconfig", "none", "--address", "0.0.0.0:0"]
+    assert run(cli, arguments) == 2, "anyone who can reach it would have access"
 
 
 def name(stage: Stage) -> None:
-    def shown(*options: str) -> list[str]:
-        told = stage.run(first_page, *options, verticalpodautoscalers=[scenes.vpa()]).json()
-        return [job["name"] for job in told["jobs"]]
+    def jobs_with(*options: str) -> list[str]:
+        page = stage.run(first_page, *options, verticalpodautoscalers=[scenes.vpa()]).json()
+        return [job["name"] for job in page["jobs"]]
 
-    assert (shown(), shown("--name", "other")) == (["train"], [])
+    assert (jobs_with(), jobs_with("--name", "other")) == (["train"], [])
 
 
 def look_period_s(stage: Stage) -> None:
-    def looks(api: FakeApi) -> int:
-        return sum("/metrics.k8s.io/" in path for _, path in api.requests)
+    def metrics_requests(api: PlayedApi) -> int:
+        return sum("/metrics.k8s.io/" in path for _, path in api.asked)
 
-    def several(_: Server, api: FakeApi) -> bool:
-        return wait_until(lambda: looks(api) > 5, "looks", timeout_s=LATE_S, every_s=0.02)
+    def several(_: Server, api: PlayedApi) -> bool:
+        return wait_until(lambda: metrics_requests(api) > 5, "requests", timeout_s=LATE_S, every_s=0.02)
 
     def soon(_: Server, api: FakeApi) -> int:
         time.sleep(SOON_S)
-        return looks(api)
+        return metrics_requests(api)
 
     assert stage.run(several, "--period", "0.05s")
     assert stage.run(soon) <= 2
@@ -396,8 +396,8 @@ CASES: Mapping[str, Mapping[str, Callable[[Stage], None]]] = {
 @pytest.mark.parametrize("name", COMMANDS)
 def test_there_is_a_case_for_every_option(name: str) -> None:
     command: click.Command = COMMANDS[name][0]
-    judged_elsewhere = {option.name for option in scores.params} if name == "serve" else set()
-    assert {option.name for option in command.params} == CASES[name].keys() | judged_elsewhere
+    tested_elsewhere = {option.name for option in scoring_command.params} if name == "serve" else set()
+    assert {option.name for option in command.params} == CASES[name].keys() | tested_elsewhere
     assert CliRunner().invoke(command, ["--help"]).exit_code == 0
 
 
@@ -416,5 +416,5 @@ def names_of(name: str) -> list[str]:
     [(name, option) for name, cases in CASES.items() for option in cases],
     indirect=["stage"],
 )
-def test_another_value_does_otherwise(stage: Stage, option: str) -> None:
+def test_another_value_of_the_option_changes_what_the_command_does(stage: Stage, option: str) -> None:
     CASES[stage.name][option](stage)

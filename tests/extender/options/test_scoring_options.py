@@ -1,4 +1,4 @@
-"""Every option by which pods are judged: the same pod on the same nodes, judged otherwise."""
+"""Every scoring option changes the decision on the same pod and nodes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import pytest
 from extender.cli.options import scoring_options
 from extender.settings import Settings
 from placement_bench.worlds import RESTLESS, World, class_json, node_json, pod_json
-from tests.extender.options.every_scoring_option import scores
+from tests.extender.options.every_scoring_option import scoring_command
 
 
 def settings(*arguments: str) -> Settings:
-    """What these options make."""
-    told: list[Settings] = []
+    """The settings that these options make."""
+    parsed: list[Settings] = []
 
     @click.command()
     @scoring_options
     def command(settings: Settings) -> None:
-        told.append(settings)
+        parsed.append(settings)
 
     command.main(list(arguments), standalone_mode=False)
-    return told[0]
+    return parsed[0]
 
 
 LATE = [1.0] * 16 + [7.0] * 8
-"""By cells of 150 s: little for forty minutes, much after that."""
+"""Use in cells of 150 s: little for forty minutes, then much."""
 
 
 def weights(*options: str) -> object:
@@ -102,22 +102,22 @@ CASES = {
     "hold_s": (hold_s, ("--hold", "2m"), ()),
     "sizes_file": (sizes_file, ("--sizes", "SIZES"), ()),
 }
-"""What is decided, and two ways to run it that must not decide the same."""
+"""Option -> what is decided, and two sets of options that must lead to different decisions."""
 
 
 def test_there_is_a_case_for_every_option() -> None:
-    assert {option.name for option in scores.params} == CASES.keys()
+    assert {option.name for option in scoring_command.params} == CASES.keys()
 
 
-NAMES = [option.opts[0] for option in scores.params]
+NAMES = [option.opts[0] for option in scoring_command.params]
 
 
 @pytest.mark.option("phasewise extender serve", *NAMES)
 @pytest.mark.option("phasewise extender explain", *NAMES)
 @pytest.mark.parametrize("option", CASES)
-def test_another_value_decides_otherwise(option: str, tmp_path: Path) -> None:
-    decide, *ways = CASES[option]
+def test_another_value_of_the_option_changes_the_decision(option: str, tmp_path: Path) -> None:
+    decide, *option_sets = CASES[option]
     table = tmp_path / "sizes.json"
     table.write_text(json.dumps(SIZES))
-    one, other = (decide(*(str(table) if word == "SIZES" else word for word in way)) for way in ways)
+    one, other = (decide(*(str(table) if word == "SIZES" else word for word in options)) for options in option_sets)
     assert one != other

@@ -1,4 +1,4 @@
-"""`phasewise extender explain NAMESPACE/POD`: a running extender asked, and what it says to people."""
+"""`phasewise extender explain NAMESPACE/POD`, which asks a running extender."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from extender.web.app import App, Telemetry
 from local_cluster.played_http import Reply, played
 from placement_bench.worlds import World, class_json, node_json, pod_json
 from recommender.errors import Misuse
-from tests.extender.asgi import app_over, serving
+from tests.extender.asgi import extender_app, serving
 
 EARLY, GREEDY = [6.0] * 12 + [1.0] * 12, [1.0] * 24
 
 
 @pytest.fixture
 def extender() -> Iterator[str]:
-    """One that has placed a pod among four nodes, and has refused another all of them."""
+    """The URL of an extender that has placed one pod, and refused another every node."""
     nodes = [node_json(f"n{number}") for number in range(4)]
     world = World(None, *nodes, class_json("early", EARLY, [1.0] * 24), class_json("greedy", GREEDY, [31.0] * 24))
     world.place(pod_json("first", workload="early"))
@@ -35,7 +35,7 @@ def extender() -> Iterator[str]:
     for number in range(4):
         world.put(pod_json(f"big-{number}", node=f"n{number}", memory="8Gi"))
     world.filter(pod_json("never", workload="greedy"))
-    with serving(app_over(world)) as server:
+    with serving(extender_app(world)) as server:
         yield f"http://127.0.0.1:{server.port}"
 
 
@@ -44,43 +44,43 @@ def explain(*arguments: str) -> Result:
 
 
 @pytest.mark.option("phasewise extender explain", "--server")
-def test_it_tells_where_a_pod_went_and_of_nodes_that_are_alike_only_once(extender: str) -> None:
-    said = explain("team/first", "--server", extender).output
-    assert "team/first: workload early, expected use from history" in said
-    assert "on n0: bound where advised\nasked once, last at " in said
-    assert re.search(r"^n0 +10 +complement", said, re.MULTILINE)
-    assert re.search(r"^3 nodes +9 +complement", said, re.MULTILINE)
-    assert "n1, n2, n3" in said
-    assert said.count("complement 1.") == 2
+def test_explain_shows_where_a_pod_was_bound_and_groups_equal_nodes(extender: str) -> None:
+    output = explain("team/first", "--server", extender).output
+    assert "team/first: workload early, expected use from history" in output
+    assert "on n0: bound where advised\nasked once, last at " in output
+    assert re.search(r"^n0 +10 +complement", output, re.MULTILINE)
+    assert re.search(r"^3 nodes +9 +complement", output, re.MULTILINE)
+    assert "n1, n2, n3" in output
+    assert output.count("complement 1.") == 2
 
 
-def test_it_tells_that_a_pod_waits_and_for_what(extender: str) -> None:
-    said = explain("team/never", "--server", extender).output
-    assert "not bound yet" in said
-    assert "4 nodes     no  forecast memory exceeds the limit in the coming cycle" in said
+def test_explain_shows_why_a_pod_is_not_bound(extender: str) -> None:
+    output = explain("team/never", "--server", extender).output
+    assert "not bound yet" in output
+    assert "4 nodes     no  forecast memory exceeds the limit in the coming cycle" in output
 
 
-def test_json_is_that_of_the_server(extender: str) -> None:
-    told = explain("team/first", "--server", extender, "--json").output
-    assert '"outcome": "bound where advised"' in told
+def test_json_output_is_the_answer_of_the_server(extender: str) -> None:
+    output = explain("team/first", "--server", extender, "--json").output
+    assert '"outcome": "bound where advised"' in output
     assert ask_server(extender, "team", "first", 2)["advised"] == "n0"
 
 
-def test_what_it_does_not_know_it_says_with_what_else_to_try(extender: str) -> None:
+def test_a_pod_without_a_decision_is_an_error_that_says_for_which_pods_there_are(extender: str) -> None:
     with pytest.raises(
         NotAnswered, match=r"no decision on team/who is kept\. Decisions are kept for pods of its scheduler"
     ):
         ask_server(extender, "team", "who", 5)
 
 
-def test_nobody_there_is_said_with_how_to_ask_inside_the_pod() -> None:
+def test_an_unreachable_extender_is_an_error_that_suggests_asking_inside_the_pod() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with pytest.raises(NotAnswered, match=r"no extender answers at .* -c extender -- phasewise extender explain"):
         ask_server(f"http://127.0.0.1:{port}", "team", "first", 5)
 
 
-def test_something_else_that_answers_is_no_extender() -> None:
+def test_a_server_that_is_not_an_extender_is_an_error() -> None:
     other = Flask("other")
     other.add_url_rule("/<path:path>", view_func=lambda path: "<html>", endpoint="all")
     app = App(other, {}, Telemetry("extender"), lambda: "")
@@ -88,15 +88,15 @@ def test_something_else_that_answers_is_no_extender() -> None:
         ask_server(f"http://127.0.0.1:{server.port}", "team", "first", 5)
 
 
-@pytest.mark.parametrize("what", ["no-such-file.json", "team/", "/pod", "a/b/c"])
-def test_what_is_neither_file_nor_pod_is_said_to_be_neither(what: str) -> None:
-    result = explain(what)
+@pytest.mark.parametrize("argument", ["no-such-file.json", "team/", "/pod", "a/b/c"])
+def test_an_argument_that_is_neither_a_file_nor_a_pod_is_refused(argument: str) -> None:
+    result = explain(argument)
     assert isinstance(result.exception, Misuse)
     assert "neither a file nor NAMESPACE/POD" in str(result.exception)
 
 
 @pytest.mark.option("phasewise extender explain", "--authority", "--certificate", "--key")
-def test_a_server_with_a_certificate_that_asks_for_ours_is_asked(tmp_path: Path) -> None:
+def test_a_server_that_requires_client_certificates_is_asked_with_all_tls_options(tmp_path: Path) -> None:
     authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     authority.configure_trust(context)
@@ -105,11 +105,11 @@ def test_a_server_with_a_certificate_that_asks_for_ours_is_asked(tmp_path: Path)
     files = {"ca": authority.cert_pem, "key": ours.private_key_pem, "cert": ours.cert_chain_pems[0]}
     for name, blob in files.items():
         blob.write_to_path(tmp_path / name)
-    trusts, shows = ("--authority", f"{tmp_path}/ca"), ("--certificate", f"{tmp_path}/cert")
-    asked = []
+    trusts, presents = ("--authority", f"{tmp_path}/ca"), ("--certificate", f"{tmp_path}/cert")
+    reached = []
     with played(lambda _: Reply(), context) as server:
-        for options in ((), trusts, (*trusts, *shows), (*trusts, *shows, "--key", f"{tmp_path}/key")):
+        for options in ((), trusts, (*trusts, *presents), (*trusts, *presents, "--key", f"{tmp_path}/key")):
             server.asked.clear()
             explain("team/first", "--server", server.url, *options)
-            asked.append(bool(server.asked))
-    assert asked == [False, False, False, True]
+            reached.append(bool(server.asked))
+    assert reached == [False, False, False, True]
