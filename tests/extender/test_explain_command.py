@@ -57,12 +57,12 @@ def test_explain_reads_the_dump_and_shows_so_many_nodes_as_text_or_json(dump: Pa
 @pytest.mark.option("phasewise extender explain", "--kubeconfig", "--context")
 def test_the_api_server_of_the_kubeconfig_context_is_asked_without_a_dump(tmp_path: Path) -> None:
     request = {"Pod": pod_json("new"), "NodeNames": ["one", "two"]}
-    with played(nodes=[node_json("one")]) as one, played(nodes=[node_json("two")]) as two:
+    with fake_api(nodes=[node_json("one")]) as one, fake_api(nodes=[node_json("two")]) as two:
         file = kubeconfig(tmp_path, one=one, two=two)
         explain(tmp_path, request, "--kubeconfig", file)
-        assert one.asked and not two.asked
+        assert one.requests and not two.requests
         explain(tmp_path, request, "--kubeconfig", file, "--context", "two")
-        assert two.asked
+        assert two.requests
 
 
 def test_explain_shows_how_each_node_scores_and_why(dump: Path, tmp_path: Path) -> None:

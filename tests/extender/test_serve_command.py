@@ -64,6 +64,6 @@ def test_parsing_a_large_pod_causes_few_garbage_collections(
         orjson.loads(large)
         assert sum(generation["collections"] for generation in gc.get_stats()) - before < 10
 
-    with played(nodes=[node_json("a")]) as api:
+    with fake_api(nodes=[node_json("a")]) as api:
         options = ("--address", "127.0.0.1:0", "--kubeconfig", kubeconfig(tmp_path, here=api))
         run_until(monkeypatch, collections, "extender", "serve", *options)

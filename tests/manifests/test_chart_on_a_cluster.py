@@ -22,7 +22,7 @@ from local_cluster.vpa_objects import create_vpa, recommendation
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec, resources, roll_out
 from recommender import __version__
-from tests.contracts.absent import environment_without_them
+from tests.contracts.absent import environment_without_left_out
 from tests.manifests.installing import left_behind, rendered
 from tests.manifests.reading import MANIFESTS, OVERLAYS, ROOT
 
@@ -216,7 +216,7 @@ def recommends(own: Cluster, namespace: str, tmp_path: Path) -> None:
     command, *options = in_force(own, "recommender")["args"]
     assert command == "recommender"
     options = [each for each in options if not each.startswith(("--address=", "--config="))]
-    server = start_recommender(own, account, *options, environment=environment_without_them(tmp_path))
+    server = start_recommender(own, account, *options, environment=environment_without_left_out(tmp_path))
     wait_until(lambda: recommendation(own, namespace, "steady"), "a recommendation", timeout_s=180)
     server.stop()
     assert "No module named" not in server.log.read_text()

@@ -37,7 +37,7 @@ class Stage:
         self.name, self.folder, self._monkeypatch = name, folder, monkeypatch
         self.authority = trustme.CA()
 
-    def run(self, probe: Callable[[Server, PlayedApi], Any], *options: str | Path, **objects: Any) -> Any:
+    def run(self, probe: Callable[[Server, FakeApi], Any], *options: str | Path, **objects: Any) -> Any:
         """What the probe returns while the command runs; the API server has these objects."""
         found: list[Any] = []
         with fake_api(**objects) as api:
@@ -68,14 +68,14 @@ class Stage:
             return 0
 
 
-def requested(method: str, part: str) -> Callable[[Server, PlayedApi], bool]:
+def requested(method: str, part: str) -> Callable[[Server, FakeApi], bool]:
     """A probe that waits until the API server gets a request."""
     return lambda _, api: wait_until(
         lambda: api.has_request(method, part), f"{method} {part}", timeout_s=LATE_S, every_s=0.02
     )
 
 
-def requested_soon(method: str, part: str) -> Callable[[Server, PlayedApi], bool]:
+def requested_soon(method: str, part: str) -> Callable[[Server, FakeApi], bool]:
     """A probe whether the API server gets a request that would be among the first."""
 
     def probe(_: Server, api: FakeApi) -> bool:
@@ -87,12 +87,12 @@ def requested_soon(method: str, part: str) -> Callable[[Server, PlayedApi], bool
 
 def servers_called(stage: Stage, *options: str) -> tuple[bool, bool]:
     """Whether the first and the second API server of a kubeconfig were called."""
-    with played() as one, played() as two:
+    with fake_api() as one, fake_api() as two:
         file = kubeconfig(stage.folder, one=one, two=two)
 
-        def probe(_: Server, __: PlayedApi) -> tuple[bool, bool]:
-            wait_until(lambda: one.asked or two.asked, "a request", every_s=0.02)
-            return bool(one.asked), bool(two.asked)
+        def probe(_: Server, __: FakeApi) -> tuple[bool, bool]:
+            wait_until(lambda: one.requests or two.requests, "a request", every_s=0.02)
+            return bool(one.requests), bool(two.requests)
 
         found: tuple[bool, bool] = stage.run(probe, "--kubeconfig", file, *options)
     return found

@@ -37,10 +37,10 @@ from placement_bench.worlds import pod_json as worlds_pod
 from recommender.cli.common import run
 from recommender.contention.phasewise import MoveOptions
 from tests.extender.dashboard import scenes
-from tests.extender.gangs.herds import NOON_S, decided, gang, node, pod_json, said
+from tests.extender.gangs.herds import NOON_S, decided, gang, messages, node, pod_json
 from tests.extender.options.every_scoring_option import scoring_command
 from tests.extender.options.stage import COMMANDS, LATE_S, SOON_S, Stage, requested, requested_soon, servers_called
-from tests.fakes.served_commands import PlayedApi
+from tests.fakes.served_commands import FakeApi
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def bind_within_s(stage: Stage) -> None:
 
     assert [admits(after_s) for after_s in (400.0, 700.0)] == [False, True]
     incomplete = gang("short", 3)[:2]
-    notes = said(decided(incomplete, nodes, 15.0, incomplete_s=timeouts.incomplete_s))
+    notes = messages(decided(incomplete, nodes, 15.0, incomplete_s=timeouts.incomplete_s))
     assert notes["short"].startswith(INCOMPLETE), "after ten seconds, whatever --bind-within is"
 
 
@@ -280,7 +280,7 @@ def burst(stage: Stage) -> None:
 def names(stage: Stage) -> None:
     """They are the names in the certificate of the server."""
 
-    def server_certificate(server: Server, _: PlayedApi) -> str:
+    def server_certificate(server: Server, _: FakeApi) -> str:
         return ssl.get_server_certificate(("127.0.0.1", server.port))
 
     def names_with(*options: str) -> set[str]:
@@ -327,7 +327,7 @@ def scheduler(stage: Stage) -> None:
 # -- the dashboard -----------------------------------------------------------------------------------------------------
 
 
-def first_page(server: Server, _: PlayedApi) -> urllib3.BaseHTTPResponse:
+def first_page(server: Server, _: FakeApi) -> urllib3.BaseHTTPResponse:
     """The answer once there is something to show."""
     with urllib3.PoolManager() as pool:
         url = f"http://127.0.0.1:{server.port}"
@@ -352,10 +352,10 @@ def name(stage: Stage) -> None:
 
 
 def look_period_s(stage: Stage) -> None:
-    def metrics_requests(api: PlayedApi) -> int:
-        return sum("/metrics.k8s.io/" in path for _, path in api.asked)
+    def metrics_requests(api: FakeApi) -> int:
+        return sum("/metrics.k8s.io/" in path for _, path in api.requests)
 
-    def several(_: Server, api: PlayedApi) -> bool:
+    def several(_: Server, api: FakeApi) -> bool:
         return wait_until(lambda: metrics_requests(api) > 5, "requests", timeout_s=LATE_S, every_s=0.02)
 
     def soon(_: Server, api: FakeApi) -> int:
