@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ CACHE_TTL_S = 300.0
 
 ABSENT_TTL_S = 30.0
 """For "no such kind": a CRD is often applied just after the objects that refer to it."""
+
+_API_VERSION = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[a-z0-9]([-a-z0-9]*[a-z0-9])?)?")
 
 
 class Resource(NamedTuple):
@@ -40,7 +43,9 @@ class Discovery:
 
     def find(self, api_version: str, kind: str) -> Resource | None:
         """The resource of a kind in this version, else in the preferred one of the group; None without either."""
-        found = self._kinds(api_version).get(kind) if api_version else None
+        if not _API_VERSION.fullmatch(api_version):
+            return None  # whoever writes a targetRef or an owner chooses it: it must not request anything else
+        found = self._kinds(api_version).get(kind)
         if found is not None or "/" not in api_version:
             return found
         preferred = self._kinds(api_version.partition("/")[0])
@@ -57,7 +62,9 @@ class Discovery:
             if cached is None:
                 raise
             kinds = cached[0]  # served kinds rarely change: prefer a stale entry to none
-        self._cache[group_version] = kinds, self._clock() + (CACHE_TTL_S if kinds else ABSENT_TTL_S)
+        now_s = self._clock()
+        self._cache = {name: entry for name, entry in self._cache.items() if entry[0] or now_s < entry[1]}
+        self._cache[group_version] = kinds, now_s + (CACHE_TTL_S if kinds else ABSENT_TTL_S)
         return kinds
 
     def _fetch(self, group_version: str) -> Mapping[str, Resource]:

@@ -129,6 +129,26 @@ def test_an_unusable_scale_is_reported_with_a_reason(
     assert not resolution.transient
 
 
+MALFORMED_API_VERSIONS = (
+    "apps/v1/replicasets?watch=1",
+    "apps/v1%2Freplicasets?watch=1",
+    "apps%2Fv1",
+    "apps/../v1",
+    "apps/v1/",
+    "v1?watch=1",
+)
+
+
+@pytest.mark.parametrize("api_version", MALFORMED_API_VERSIONS)
+def test_a_malformed_api_version_of_a_target_or_an_owner_is_not_sent_to_the_server(
+    world: World, api_version: str
+) -> None:
+    world.controller("Job", "bert", APP, by=owner("Thing", "x", api_version))
+    assert "the API server knows no such kind" in world.resolve("Thing", "x", api_version).problem
+    assert world.resolve("Job", "bert", "batch/v1").problem == ""
+    assert world.server.requested == []
+
+
 def test_pods_of_a_scale_without_selector_are_found_by_owner(world: World) -> None:
     rollout(world, "")
     world.controller("ReplicaSet", "web-1", APP, by=owner("Rollout", "web", ROLLOUTS))

@@ -10,6 +10,7 @@ from recommender.cluster.errors import Forbidden, NotFound, ServerFailed, Unreac
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import TargetRef
 from recommender.cluster.workloads.ownership import Ref
+from recommender.cluster.workloads.scales import UNUSED_TTL_S
 from tests.recommender.cluster.worlds import APP, NAMESPACE, ROLLOUTS, World, owner, rollout
 from tests.recommender.live.weighing import weigh
 
@@ -161,3 +162,13 @@ def test_nothing_is_kept_of_a_namespace_whose_objects_were_deleted(world: World)
         now = weigh(world.pods, world.workloads, world.targets, excluding=(world.server,))
         assert before is None or now.objects.total() == before.objects.total(), now.more_than(before)
         before = now
+
+
+def test_kinds_that_the_server_does_not_know_are_not_remembered_for_good(world: World) -> None:
+    """Users choose the apiVersion: each must not cost memory until the next restart."""
+    objects = []
+    for number in range(20):
+        world.resolve("Thing", "x", f"gone-{number}.io/v1")
+        world.now_s += 2 * UNUSED_TTL_S
+        objects.append(weigh(world.scales, excluding=(world.server,)).objects.total())
+    assert objects[-1] < objects[0] + 10
