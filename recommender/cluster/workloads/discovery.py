@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import ApiError, NotFound
+from recommender.cluster.errors import ClusterError, NotFound
 from recommender.cluster.objects.reading import Fields, reads
 
 CACHE_TTL_S = 300.0
@@ -28,7 +28,7 @@ class Resource(NamedTuple):
 
 
 class Discovery:
-    """Looks up kinds, cached for five minutes. Raises an `ApiError` if the server cannot answer.
+    """Looks up kinds, cached for five minutes. Raises a `ClusterError` without a readable answer.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Discovery:
             return cached[0]
         try:
             kinds = self._fetch(group_version)
-        except ApiError:
+        except ClusterError:
             if cached is None:
                 raise
             kinds = cached[0]  # served kinds rarely change: prefer a stale entry to none

@@ -99,7 +99,11 @@ class AutoVpaController:
             due |= self._view.all_namespaces()
             self._resynced_s = now_s
         for name in sorted(due):
-            self._reconcile_namespace(name, now_s)
+            try:
+                self._reconcile_namespace(name, now_s)
+            except Exception:  # a bug must be visible, but must not stop the other namespaces
+                log.exception("namespace %s: unexpected failure", name)
+                self._back_off(name, now_s)
         self._problems.set(sum(len(logged) for logged in self._logged.values()))
 
     def _reconcile_namespace(self, name: str, now_s: float) -> None:
@@ -113,13 +117,16 @@ class AutoVpaController:
         failed = dict(self._apply(changes))
         self._log_problems(name, {**changes.notes, **failed})
         if changes.incomplete or any(failed.values()):
-            failures, _ = self._retry_s.get(name, (0, 0.0))
-            wait_s = min(INITIAL_BACKOFF_S * 2.0 ** min(failures, 10), MAX_BACKOFF_S)
-            self._retry_s[name] = (failures + 1, now_s + wait_s)
+            self._back_off(name, now_s)
         elif failed:
             self._retry_s[name] = (0, now_s + INITIAL_BACKOFF_S)
         else:
             self._retry_s.pop(name, None)
+
+    def _back_off(self, name: str, now_s: float) -> None:
+        failures, _ = self._retry_s.get(name, (0, 0.0))
+        wait_s = min(INITIAL_BACKOFF_S * 2.0 ** min(failures, 10), MAX_BACKOFF_S)
+        self._retry_s[name] = (failures + 1, now_s + wait_s)
 
     def _apply(self, changes: VpaChanges) -> Iterator[tuple[str, str]]:
         """Write the changes; yields what failed and why, with an empty reason where our view was out of date."""

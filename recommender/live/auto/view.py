@@ -95,8 +95,8 @@ class AutoView:
 
         Raises
         ------
-        ApiError
-            The server could not answer.
+        ClusterError
+            The server could not answer, or not in a form that can be read.
         """
         resource = self._discovery.find(api_version, kind)
         return resource is not None and resource.scalable

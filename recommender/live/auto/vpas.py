@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from recommender.cluster.errors import ApiError
+from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.vpas.auto_created import WantedVpa, is_as_wanted, is_edited, is_managed_by, names_for
@@ -63,7 +63,7 @@ class Planner:
     recommender
         Our name, in `recommenders` and in the label of the VPAs that we created.
     view
-        For further lookups. Where one raises an ApiError, the VPA of that workload stays as it is.
+        For further lookups. Where one raises a ClusterError, the VPA of that workload stays as it is.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Planner:
             if (workload.ref.group, workload.kind) in COVERED_KINDS and workload.uid:
                 try:
                     self._decide(workload)
-                except ApiError as error:
+                except ClusterError as error:
                     self._changes.notes[_describe(workload)] = f"cannot determine whether it should have a VPA: {error}"
                     self._changes.incomplete = True
         return self._changes

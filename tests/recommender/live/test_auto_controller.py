@@ -185,3 +185,22 @@ def test_after_a_conflict_with_a_users_write_the_users_write_stays() -> None:
     setup.world.edit("a.job", updatePolicy={"updateMode": "Off"})
     setup.reconcile_at(2.0, changed=True)
     assert setup.world.server.vpas["a.job"]["spec"]["updatePolicy"] == {"updateMode": "Off"}
+
+
+def test_an_unexpected_failure_in_one_namespace_does_not_stop_others(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Setup):
+        def namespace(self, name: str) -> Namespace | None:
+            if name == "earlier":
+                raise ValueError("a bug")
+            return super().namespace(name)
+
+        def all_namespaces(self) -> set[str]:
+            return {"earlier", TEAM}
+
+    setup = Broken()
+    setup.world.add(a_workload("Job", "a"))
+    for at_s in range(8):
+        assert setup.reconcile_at(float(at_s)) == ["a.job"]
+    failures = [record for record in caplog.records if "namespace earlier" in record.message]
+    assert len(failures) == 4, "it is tried again after 1, 2 and 4 s"
+    assert failures[0].exc_info

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recommender.cluster.errors import Unreachable
+from recommender.cluster.errors import BadObject, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.vpas.auto_created import (
     PROBLEM_ANNOTATION,
@@ -279,6 +279,17 @@ def test_a_failed_lookup_of_an_owners_kind_delays_only_that_workload() -> None:
     assert [wanted.name for wanted in changes.create] == ["b.job"]
     assert changes.incomplete
     assert changes.notes == {"Job team/a": "cannot determine whether it should have a VPA: no connection"}
+
+
+def test_an_unreadable_answer_about_an_owners_kind_delays_only_that_workload() -> None:
+    class Unreadable(World):
+        def is_scalable(self, _: str, kind: str) -> bool:
+            raise BadObject("APIGroup", "example.com", "preferredVersion.groupVersion", "is missing")
+
+    world = Unreadable().add(a_workload("Job", "a", owner=foreign_owner("Workflow")), a_workload("Job", "b"))
+    changes = world.plan()
+    assert [wanted.name for wanted in changes.create] == ["b.job"]
+    assert changes.incomplete
 
 
 # -- properties --------------------------------------------------------------------------------------------------------
