@@ -74,7 +74,7 @@ LEASE_RELEASE_TIMEOUT_S = 0.8
 """Together with `service.EXIT_DEADLINE_S` less than ten seconds."""
 
 AUTO_QPS, AUTO_BURST = 50.0, 200
-"""Separate rate limit for VPAs that we create, so that a thousand new jobs do not delay statuses."""
+"""Separate rate limit for VPAs that we create and their lookups, so that a thousand new jobs do not delay statuses."""
 
 PROFILES_SHARE = 0.1
 """Share of a round's API requests for PhaseProfiles. With three thousand VPAs each is written once per cycle of forty
@@ -178,7 +178,7 @@ def command(
     if auto and not rounds.observe_only:
         auto_api = api.with_rate_limit(TokenBucket(AUTO_QPS, AUTO_BURST))
         auto_vpas = AutoVpaController(
-            auto_api, AutoView(api, view, scope), scope.recommender, telemetry.registry, leads
+            auto_api, AutoView(auto_api, view, scope), scope.recommender, telemetry.registry, leads
         )
     checkpoints_per_round = max(SAVE_STATE_UP_TO, CHECKPOINTS_SHARE * api_server.qps * rounds.interval_s)
     timing = Timing(rounds.interval_s, checkpoints_per_round=checkpoints_per_round, **checkpoints)

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import Conflict, Invalid, NotFound
+from recommender.cluster.errors import ApiError, Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity
 from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, Bound, ContainerPolicy, TargetRef, Vpa
@@ -42,6 +42,9 @@ ALL_CONTAINERS = "*"
 
 PROBE_TTL_S = 300.0
 """How long the result of a probe is cached; an upgrade of the VPA is noticed by then."""
+
+PROBE_RETRY_S = 10.0
+"""How long a failed probe is not repeated in its namespace: a plan asks for each of thousands of workloads."""
 
 IN_PLACE = "InPlace"
 
@@ -182,13 +185,29 @@ class InPlaceMode:
     def __init__(self, api: Api, clock: Callable[[], float]) -> None:
         self._api, self._clock = api, clock
         self._probed: tuple[bool, float] | None = None
+        self._failed = ("", float("-inf"), "")
+        """Namespace, time and message of the last failure; namespaces are planned one after the other."""
 
     def available(self, namespace: str) -> bool:
-        """Whether a VPA in the namespace may have the mode; an ApiError if the probe failed otherwise."""
+        """Whether a VPA in the namespace may have the mode; an ApiError if no probe has told yet."""
         now_s = self._clock()
         if self._probed is None or now_s - self._probed[1] >= PROBE_TTL_S:
-            self._probed = self._probe(namespace), now_s
+            try:
+                self._probed = self._probe_unless_failing(namespace, now_s), now_s
+            except ApiError:
+                if self._probed is None:
+                    raise
         return self._probed[0]
+
+    def _probe_unless_failing(self, namespace: str, now_s: float) -> bool:
+        failed_in, failed_s, message = self._failed
+        if failed_in == namespace and now_s - failed_s < PROBE_RETRY_S:
+            raise ApiError(message)
+        try:
+            return self._probe(namespace)
+        except ApiError as error:
+            self._failed = namespace, now_s, str(error)
+            raise
 
     def _probe(self, namespace: str) -> bool:
         body = {

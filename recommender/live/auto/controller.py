@@ -28,6 +28,9 @@ READY_POLL_S = 0.2
 INITIAL_BACKOFF_S, MAX_BACKOFF_S = 1.0, 60.0
 """After a failure in a namespace; doubled with each further failure."""
 
+QUOTA_USED_UP = "exceeded quota"
+"""In the server's message when a namespace may have no more VPAs."""
+
 
 class AutoVpaController:
     """Creates, changes and removes VPAs in a thread of its own, while this process leads.
@@ -140,8 +143,8 @@ class AutoVpaController:
             except ApiError as error:
                 self._writes.labels("failed").inc()
                 yield step.about, f"could not be {step.action}: {error}"
-                if isinstance(error, Unreachable):
-                    return  # the others would only wait as long, one after the other
+                if isinstance(error, Unreachable) or QUOTA_USED_UP in str(error):
+                    return  # the others would only fail as well, one after the other
             else:
                 self._writes.labels(step.action).inc()
                 log.info("%s: %s (%s)", step.about, step.action, step.why, extra={"about": step.about})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from recommender.cluster.errors import ApiError, Conflict, Invalid, Unreachable
+from recommender.cluster.errors import ApiError, Conflict, Forbidden, Invalid, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import Vpa
@@ -145,6 +145,16 @@ def test_an_unreachable_server_is_tried_once_and_not_for_each_vpa() -> None:
     setup.world.add(*(a_workload("Job", f"w{number}") for number in range(20)))
     assert setup.reconcile_at(0.0) == []
     assert server.refusals == 1
+
+
+def test_a_used_up_quota_is_met_once_and_not_for_each_vpa() -> None:
+    server = RefusingServer("w", Forbidden("POST: w0.job is forbidden: exceeded quota: vpas", status=403))
+    setup = Setup(server)
+    setup.world.add(*(a_workload("Job", f"w{number}") for number in range(20)))
+    assert setup.reconcile_at(0.0) == []
+    assert server.refusals == 1
+    server.refused_part = ""
+    assert len(setup.reconcile_at(INITIAL_BACKOFF_S)) == 20
 
 
 def test_an_outdated_view_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
