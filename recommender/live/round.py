@@ -141,23 +141,31 @@ class Recommender:
         values_until_s, profiles_until_s
             Deadlines by the stopwatch: no target, no profile is started later.
         """
-        report, engine = Report(), self.engine
+        report, engine, states = Report(), self.engine, self._decided_states()
         if self._recorder is not None:
             self._recorder.close()  # the safe values are no decision of the engine, and time is short
-        self._write_profiles_until(
-            profiles_until_s, filter(self._profiles.has_unsaved_kill, self.vpas.values()), report
-        )
+        self._write_profiles_until(profiles_until_s, filter(self._profiles.has_unsaved_kill, states), report)
         now_s = self.clock()
-        ordered = by_urgency(self.vpas.values(), engine)
+        ordered = by_urgency(states, engine)
         self._publisher.publish_until(
             values_until_s, self.stopwatch, ordered, lambda state: set_safe_targets(state, engine, now_s), report
         )
         if self.stopwatch() < profiles_until_s:
-            self._write_profiles_until(profiles_until_s, self.vpas.values(), report)
+            self._write_profiles_until(profiles_until_s, states, report)
             self.classes.write_changed(report)
         else:  # no time to find out which of them changed
-            report.unwritten_profiles = len(self.vpas)
+            report.unwritten_profiles = len(states)
         return report
+
+    def _decided_states(self) -> list[VpaState]:
+        """The VPAs that the engine knows containers of, without those that a round cut short did not get to.
+
+        Of a VPA that it does not know yet nothing is written: what was saved of it earlier must stay.
+        """
+        slots = self.engine.groups.slots
+        for state in self.vpas.values():
+            state.groups = {name: group for name, group in state.groups.items() if group in slots}
+        return [state for state in self.vpas.values() if state.groups]
 
     # -- the steps -------------------------------------------------------------------------------------------------
 

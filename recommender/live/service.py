@@ -193,6 +193,8 @@ class Service:
 
     def _round(self, recommender: Recommender) -> None:
         report = recommender.run()
+        if recommender.stopping:
+            return  # the engine may not know every VPA yet, and the end writes all checkpoints
         timing = self._timing
         within_s, every_s = timing.checkpoints_within_s, timing.checkpoint_interval_s
         self._checkpoint(recommender, within_s, every_s, timing.checkpoints_per_round)

@@ -350,3 +350,24 @@ def test_a_recreated_vpa_keeps_what_was_learned(cluster: FakeView) -> None:
     rounds(ours, cluster, 1)
     assert next(iter(ours.engine.fleet)) is member
     assert target_of(cluster) == before
+
+
+def test_a_new_vpa_in_a_round_that_is_cut_short_does_not_prevent_the_safe_values_of_others(
+    cluster: FakeView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = recommender(cluster)
+    rounds(ours, cluster, 40)
+    groups = ours.engine.groups
+    groups.arrays.published[groups.slots[MAIN]] *= 0.1
+    cluster.raw["new"], cluster.profiles["new"] = a_vpa("new"), cluster.profiles["job"][-1:]
+
+    def stop(vpa: ObjectKey) -> list[str]:
+        ours.stopping = True
+        return ["main"]
+
+    monkeypatch.setattr(cluster, "containers_with_history", stop)
+    cluster.writes.clear()
+    assert "decide" not in rounds(ours, cluster, 1).step_s
+    assert ours.publish_safe_values().unwritten_statuses == 0
+    assert cluster.writes == ["job"]
+    assert len(cluster.profiles["new"]) == 1, "what an earlier process saved there is still needed"

@@ -74,6 +74,7 @@ class Rounds:
     def __init__(self) -> None:
         self.begun = 0
         self.safe_values = 0
+        self.stopping = False
         self.proceed = threading.Event()
         self.proceed.set()
         self.error: BaseException | None = None
@@ -284,6 +285,17 @@ def test_a_stop_sets_a_deadline_for_requests_of_the_round_and_one_for_the_safe_v
     assert round_s == pytest.approx(under_test.ROUND_DEADLINE_S, abs=0.5)
     assert values_s == pytest.approx(under_test.VALUES_DEADLINE_S, abs=0.5)
     assert under_test.ROUND_DEADLINE_S < under_test.VALUES_DEADLINE_S < under_test.EXIT_DEADLINE_S < 8.5
+
+
+def test_a_round_cut_short_by_the_stop_writes_no_checkpoints_of_its_own(running: Running) -> None:
+    running.next.proceed.clear()
+    running.start()
+    wait_until(lambda: running.rounds, "the round", timeout_s=5, every_s=0.01)
+    running.service.stop()
+    running.next.proceed.set()
+    running.thread.join(5.0)
+    assert [every_s for _, every_s in running.view.checkpoint_writes] == [0.0]
+    assert running.next.safe_values == 1
 
 
 def test_an_unforeseen_error_ends_the_process(running: Running) -> None:
