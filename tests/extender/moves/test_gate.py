@@ -227,6 +227,19 @@ def test_a_move_whose_end_cannot_be_recorded_does_not_hold_up_others() -> None:
     assert (event.reason, event.pod.name) == ("MoveDone", "a")
 
 
+def test_a_job_whose_record_is_refused_every_time_is_written_less_and_less_often() -> None:
+    """Its owner invented a move that never ended, and left no room in the annotations."""
+    world = World()
+    assert world.api.jobs is not None
+    invented = MoveRecord("", Algorithm.SOONER, "gone", "gone", "n1", NOON_S - 86_400.0)
+    world.api.jobs.objects["b"]["metadata"]["annotations"][ANNOTATION] = records_json([invented])
+    world.api.fails["jobs"] = [Invalid("annotations: Too long")] * 1000
+    for _ in range(300):
+        assert world.advance() == []
+    assert 8 <= 1000 - len(world.api.fails["jobs"]) <= 14
+    assert len(world.api.patched) <= 14, "the class is barred before each attempt"
+
+
 def test_the_number_of_moves_in_progress_is_limited_per_namespace_and_in_total() -> None:
     world = World()
 
