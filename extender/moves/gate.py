@@ -210,9 +210,10 @@ class MoveGate:
     def reserve(self, move: PlannedMove) -> None:
         """Reserve capacity for the replacement pod. The caller has held the ledger's lock since it planned the move."""
         pod, hold_s = move.pod, float(math.ceil(self._limits.return_timeout_s))
-        since_s, needs = round(self._clock(), 3), dict(pod.requirements.needs)
-        nodes, gang, priority = {pod.uid: move.node}, pod.membership.name, pod.membership.priority
-        reservation = Reservation(pod.key.namespace, gang, since_s, hold_s, nodes, needs, priority)
+        reservation = Reservation(
+            pod.key.namespace, pod.membership.name, round(self._clock(), 3), hold_s, {pod.uid: move.node},
+            dict(pod.requirements.needs), pod.membership.priority, dict(pod.requirements.extended),
+        )  # fmt: skip
         self._ledger.write([*self._ledger.cached(), reservation])
 
     def start(self, move: PlannedMove, job: MovingJob) -> Iterator[MoveEvent]:

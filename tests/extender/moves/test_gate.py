@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.gangs.ledger import Ledger, hand_over_reservations
+from extender.gangs.ledger import Ledger, hand_over_reservations, replacement_members
 from extender.gangs.member import Member
 from extender.moves.board import PlannedMove
 from extender.moves.gate import MoveEvent, MoveGate, MoveLimits
 from extender.moves.job import ANNOTATION, Algorithm, MoveRecord, Outcome, read_job, records_json
 from extender.moves.store import BARRED, MoveStore, read_profile_facts
 from extender.pods.reservations import read_reservations
+from extender.reasons import RESERVED_FOR_GANG
+from placement_bench.worlds import World as Extender
+from placement_bench.worlds import node_json, pod_json
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import (
     ApiError,
@@ -386,6 +389,19 @@ def test_the_reservation_for_a_moved_pod_is_handed_over_to_its_gated_replacement
     world.pod_ends()
     (held,) = hand_over_reservations(reservations, [*world.pods.values(), replacement], NOON_S + 5.0, 60.0)
     assert (held.nodes, held.needs, held.since_s, held.hold_s) == ({replacement.uid: "n1"}, {}, NOON_S + 5.0, 60.0)
+
+
+def test_for_a_pod_with_shares_of_gpus_as_many_are_reserved_as_it_requests() -> None:
+    """Of ten shares of five GPUs eight are used, and the other two, of 30 percent each, are for the replacement."""
+    gpu, world = "nvidia.com/gpu", World()
+    requests = {gpu: "2", "nvidia.com/gpucores": "30"}
+    world.pods["a"] = training("a", "n3", annotations=ADMITTED, requests=requests)
+    world.start_move()
+    extender = Extender(None, node_json("n1", extended={gpu: "10"}), pod_json("there", node="n1", extended={gpu: "8"}))
+    extender.state.reservations.put(read_reservations(world.api.ledger))
+    assert extender.filter(pod_json("other", extended={gpu: "1"})) == {"n1": RESERVED_FOR_GANG}
+    (placeholder,) = replacement_members(world.ledger.cached(), NOON_S)
+    assert dict(placeholder.requirements.needs)[gpu] == 2 / 3, "of the node's five GPUs"
 
 
 def test_the_class_of_a_job_is_its_template_label_or_its_name_without_the_counter() -> None:
