@@ -15,7 +15,11 @@ from extender.web.server import Server, Serving, is_loopback
 from recommender import __version__
 from recommender.cli.common import DURATION, say
 from recommender.cluster.access.connection import connect
+from recommender.cluster.access.rate import TokenBucket
 from recommender.errors import Misuse
+
+REVIEW_QPS, REVIEW_BURST = 20.0, 40
+"""Rate limit of asking about tokens (two requests for each), separate so that invalid ones do not delay the watches."""
 
 PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -67,7 +71,8 @@ def command(
         ("jobs", "VPAs shown.", lambda: len(watching.seen.jobs)),
     ):
         telemetry.watch(metric, description, value)
-    pages = dashboard(watching, telemetry, AccessCheck(api) if access == "token" else None)
+    check = AccessCheck(api.with_rate_limit(TokenBucket(REVIEW_QPS, REVIEW_BURST))) if access == "token" else None
+    pages = dashboard(watching, telemetry, check)
     server = Server(App(pages, {}, telemetry, watching.not_ready), Serving(address, tls_certificate, tls_key))
     watching.start()
     scheme = "https" if tls_certificate else "http"

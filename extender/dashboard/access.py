@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import ApiError
+from recommender.cluster.errors import ApiError, BadCredentials
 
 Access = Literal["local", "token", "proxy"]
 
@@ -22,6 +23,10 @@ CACHE_TTL_S = 60.0
 
 MAX_CACHED = 1024
 
+MAX_ASKING = 4
+"""Tokens asked about at a time. Each takes a thread: with more, invalid ones would hold up the readers whose tokens are
+known."""
+
 
 class Refusal(NamedTuple):
     """Why a request is refused, and the HTTP status that says so."""
@@ -34,11 +39,17 @@ class AccessCheck:
     """Has the API server authenticate bearer tokens and authorise their users.
 
     Tokens are cached as hashes and never logged.
+
+    Parameters
+    ----------
+    api
+        Preferably with its own rate limit (`Api.with_rate_limit`), so that invalid tokens do not delay other requests.
     """
 
     def __init__(self, api: Api, clock: Callable[[], float] = time.monotonic) -> None:
         self._api, self._clock = api, clock
         self._cached: dict[bytes, tuple[float, Refusal | None]] = {}
+        self._asking = threading.Semaphore(MAX_ASKING)
 
     def refusal(self, authorization: str) -> Refusal | None:
         """Why a request with this Authorization header is refused; None if it is not."""
@@ -49,10 +60,14 @@ class AccessCheck:
         until_s, refusal = self._cached.get(key, (0.0, None))
         if now_s < until_s:
             return refusal
+        if not self._asking.acquire(blocking=False):
+            return Refusal(503, "too many tokens are being asked about; try again")
         try:
             refusal = self._judge(token.strip())
-        except ApiError as error:
+        except (ApiError, BadCredentials) as error:
             return Refusal(503, f"the API server could not be asked about the token: {error}")
+        finally:
+            self._asking.release()
         if len(self._cached) >= MAX_CACHED:
             self._cached.clear()
         self._cached[key] = now_s + CACHE_TTL_S, refusal

@@ -29,10 +29,19 @@ Needs = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What a pod requires of a node. Pods of one gang share the object."""
+    """What a pod requires of a node. Pods of one gang share the object.
+
+    Attributes
+    ----------
+    needs
+        With shares of GPUs counted in GPUs.
+    extended
+        Extended resources as requested.
+    """
 
     needs: Needs
     constraints: NodeConstraints
+    extended: Needs = ()
 
 
 @dataclass(frozen=True, slots=True)

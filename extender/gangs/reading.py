@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from extender.gangs.affinity import read_constraints
-from extender.gangs.member import RESERVED_NODE, GangMembership, Member, NodeCapacity, Requirements
+from extender.gangs.member import RESERVED_NODE, GangMembership, Member, Needs, NodeCapacity, Requirements
 from extender.pods.gpus import allocatable_in_gpus, requests_in_gpus
 from extender.pods.pod import PLACEMENT_ANNOTATION, group_of
 from extender.pods.reading import refusal_in, refused_by_us
@@ -16,7 +16,7 @@ from recommender.cluster.objects.node import read_node
 from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX, Pod
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
 from recommender.cluster.objects.reading import Fields, reads
-from recommender.cluster.objects.requests import amounts, requests_of
+from recommender.cluster.objects.requests import Amounts, amounts, extended_resources, requests_of
 from recommender.cluster.paths import path_of
 
 
@@ -24,7 +24,8 @@ from recommender.cluster.paths import path_of
 def read_member(raw: Fields) -> Member:
     """Read a pod from its JSON; BadObject if a field is malformed."""
     seen, spec = read_cluster_pod(raw.raw), raw.child("spec")
-    needs = (*requests_in_gpus(requests_of(spec, raw.child("status")), spec).items(), ("pods", 1.0))
+    requests = requests_of(spec, raw.child("status"))
+    needs, extended = {**requests_in_gpus(requests, spec), "pods": 1.0}, extended_resources(requests)
     constraints = read_constraints(spec, seen.node_selector, seen.tolerations)
     gates = tuple(gate.required("name") for gate in spec.children("schedulingGates"))
     return Member(
@@ -35,7 +36,7 @@ def read_member(raw: Fields) -> Member:
         deleting=seen.deleting,
         created_s=seen.created_s,
         owner=seen.owner,
-        requirements=_shared_requirements(tuple(sorted(needs)), constraints),
+        requirements=_shared_requirements(_sorted(needs), constraints, _sorted(extended)),
         membership=_membership(seen, spec),
         gates=gates,
         native=spec.child("schedulingGroup").text("podGroupName") or spec.child("workloadRef").text("name"),
@@ -44,6 +45,10 @@ def read_member(raw: Fields) -> Member:
         completion_index=sys.intern(seen.annotations.get(COMPLETION_INDEX, "")),
         refused=not (seen.node or gates) and refused_by_us(refusal_in(raw.child("status"))),
     )
+
+
+def _sorted(needs: Amounts) -> Needs:
+    return tuple(sorted(needs.items()))
 
 
 _shared_requirements = lru_cache(maxsize=16384)(Requirements)
@@ -62,7 +67,7 @@ def read_node_capacity(raw: Fields) -> NodeCapacity:
     node, metadata = read_node(raw.raw), raw.child("metadata")
     allocatable = amounts(raw.child("status").child("allocatable"))
     in_gpus = allocatable_in_gpus(allocatable, metadata.string_map("labels"), metadata.string_map("annotations"))
-    return NodeCapacity(node, tuple(sorted(in_gpus.items())))
+    return NodeCapacity(node, _sorted(in_gpus))
 
 
 JOBSET = ("jobset.x-k8s.io/v1alpha2", "jobsets")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -22,6 +23,7 @@ from extender.moves.job import MoveRecord, MovingJob, Outcome, with_outcome, wit
 from extender.moves.store import MoveStore
 from extender.pods.reservations import Reservation
 from recommender.cluster.access.connection import Api
+from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import ApiError, Conflict, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import PODS, path_of
@@ -30,6 +32,10 @@ log = logging.getLogger(__name__)
 
 MOVING, MOVED, LATE, PLANNED, REFUSED = "MoveStarted", "MoveDone", "MoveLate", "MovePlanned", "MoveRefused"
 """Event reasons."""
+
+MIN_RETRY_S, MAX_RETRY_S = 2.0, 300.0
+"""Pauses before a move that could not continue is tried again: its Job may never accept a record, as its owner decides
+how full its annotations are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,8 @@ class MoveGate:
         self._evicted: dict[str, tuple[str, float]] = {}  # pod UID -> namespace and time
         self._eviction_errors: dict[str, str] = {}
         self._failed_writes: dict[str, tuple[float, str]] = {}
+        self._jitter = random.Random()  # noqa: S311
+        self._retries: dict[str, tuple[Backoff, float]] = {}  # Job UID -> and time of the next attempt
 
     # -- moves in progress ---------------------------------------------------------------------------------------------
 
@@ -102,17 +110,25 @@ class MoveGate:
         self._evicted = {uid: evicted for uid, evicted in self._evicted.items() if uid in uids}
         oldest_s = self._clock() - self._limits.cool_down_s
         self._failed_writes = {uid: each for uid, each in self._failed_writes.items() if each[0] > oldest_s}
+        jobs_moving = {job.uid for job, _ in open_moves}
+        self._retries = {uid: retry for uid, retry in self._retries.items() if uid in jobs_moving}
         if not open_moves:
             return
         by_uid = {pod.uid: pod for pod in pods}
         running = {(pod.owner.uid, pod.completion_index): pod for pod in pods if pod.owner is not None and pod.alive}
         for job, record in open_moves:
+            if job.uid in self._retries and self._clock() < self._retries[job.uid][1]:
+                continue
             replacement = running.get((job.uid, record.index))
             try:
                 if self._leads():
                     yield from self._advance(job, record, by_uid.get(record.uid), replacement)
             except ApiError as error:  # of one Job must not stop the others
                 log.warning("%s: its move cannot continue: %s", job, error)
+                backoff, _ = self._retries.get(job.uid, (Backoff(MIN_RETRY_S, MAX_RETRY_S, self._jitter), 0.0))
+                self._retries[job.uid] = backoff, self._clock() + backoff.next_s()
+            else:
+                self._retries.pop(job.uid, None)
 
     def _advance(
         self, job: MovingJob, record: MoveRecord, old: Member | None, replacement: Member | None
@@ -194,9 +210,10 @@ class MoveGate:
     def reserve(self, move: PlannedMove) -> None:
         """Reserve capacity for the replacement pod. The caller has held the ledger's lock since it planned the move."""
         pod, hold_s = move.pod, float(math.ceil(self._limits.return_timeout_s))
-        since_s, needs = round(self._clock(), 3), dict(pod.requirements.needs)
-        nodes, gang, priority = {pod.uid: move.node}, pod.membership.name, pod.membership.priority
-        reservation = Reservation(pod.key.namespace, gang, since_s, hold_s, nodes, needs, priority)
+        reservation = Reservation(
+            pod.key.namespace, pod.membership.name, round(self._clock(), 3), hold_s, {pod.uid: move.node},
+            dict(pod.requirements.needs), pod.membership.priority, dict(pod.requirements.extended),
+        )  # fmt: skip
         self._ledger.write([*self._ledger.cached(), reservation])
 
     def start(self, move: PlannedMove, job: MovingJob) -> Iterator[MoveEvent]:

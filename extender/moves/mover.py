@@ -171,7 +171,7 @@ class Mover:
         if not self._events.write(event.pod, event.uid, event.reason, event.text, warning=event.warning):
             return False
         try:
-            self._store.annotate_move(event.uid, f"{event.pod.name} {event.text}")
+            self._store.annotate_move(event.pod.namespace, event.uid, f"{event.pod.name} {event.text}")
         except (ApiError, BadCredentials) as error:
             log.warning("the PhaseProfile of %s could not be annotated: %s", event.pod, error)
         return True

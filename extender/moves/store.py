@@ -101,7 +101,7 @@ class MoveStore:
         self._jobs = Reflector(api, path_of(JOBS), read_job)
         self.watches = Watches(self._profiles, self._jobs)
         self._written: dict[str, tuple[set[str], MovingJob]] = {}
-        self._profile_by_uid: dict[str, ObjectKey] = {}
+        self._profile_by_pod: dict[tuple[str, str], ObjectKey] = {}
         self._indexed_version = -1
 
     # -- reads -------------------------------------------------------------------------------------------------
@@ -116,14 +116,16 @@ class MoveStore:
             self.jobs(),
         )
 
-    def profile_of(self, uid: str) -> ObjectKey | None:
-        """The PhaseProfile with the category of a pod."""
+    def profile_of(self, namespace: str, uid: str) -> ObjectKey | None:
+        """The PhaseProfile with the category of a pod, in its namespace: a record on a Job may name any UID."""
         version = self._profiles.version
         if version != self._indexed_version:
             profiles = self._profiles.snapshot().values()
-            self._profile_by_uid = {uid: profile.key for profile in profiles for uid in profile.categories}
+            self._profile_by_pod = {
+                (profile.key.namespace, uid): profile.key for profile in profiles for uid in profile.categories
+            }
             self._indexed_version = version
-        return self._profile_by_uid.get(uid)
+        return self._profile_by_pod.get((namespace, uid))
 
     def jobs(self) -> dict[str, MovingJob]:
         """All Jobs by UID."""
@@ -157,9 +159,9 @@ class MoveStore:
         profile = class_profile_key(ObjectKey(job.key.namespace, job.workload))
         self._annotate(profile, BARRED, f"{job.key.name} did not come back from a move to {record.node}")
 
-    def annotate_move(self, uid: str, text: str) -> None:
+    def annotate_move(self, namespace: str, uid: str, text: str) -> None:
         """Annotate a pod's PhaseProfile, if there is one, with the text on its move."""
-        if profile := self.profile_of(uid):
+        if profile := self.profile_of(namespace, uid):
             self._annotate(profile, MOVE, text)
 
     def _annotate(self, profile: ObjectKey, name: str, text: str) -> None:

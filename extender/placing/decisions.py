@@ -7,20 +7,22 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import repeat
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from extender.pods.event import Events
 from extender.pods.pod import EXPLAIN_ANNOTATION, Pod
 from extender.scoring.scorers import SCORERS, NodeScores
-from extender.view.snapshot import Floats, Integers
+from extender.view.snapshot import Floats, Integers, NameTable
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.units import format_duration
 
 MAX_DECISIONS, MAX_VALUES = 5000, 4_000_000
-"""Decisions kept, and numbers in all their arrays (32 MB at most)."""
+"""Decisions kept, and numbers in all their arrays: 32 MB at most, beside the names of nodes, which they share."""
 
 UNTIL_BOUND, AGREED, OUTVOTED, ONLY_ONE, ELSEWHERE = (
     "not bound yet",
@@ -34,6 +36,59 @@ NOTHING_SCORED = np.zeros(0)
 NOWHERE = np.zeros(0, dtype=np.intp)
 
 
+class RefusedNodes(NamedTuple):
+    """The nodes refused for a pod, as arrays: a dict of names takes ten times as much memory.
+
+    Attributes
+    ----------
+    names
+        Names of all nodes of the snapshot.
+    by_reason
+        Reason -> (k,) indices of the nodes refused for it.
+    """
+
+    names: Sequence[str] = ()
+    by_reason: Mapping[str, Integers] = MappingProxyType({})
+
+    @classmethod
+    def read(cls, reasons: Mapping[str, str], table: NameTable) -> RefusedNodes:
+        """From node -> reason; nodes that the table does not know are left out."""
+        number_of = {reason: number for number, reason in enumerate(dict.fromkeys(reasons.values()))}
+        numbers = np.fromiter(map(number_of.__getitem__, reasons.values()), np.intp, len(reasons))
+        places = np.fromiter(map(table.index.get, reasons, repeat(-1)), np.intp, len(reasons))
+        known = places >= 0
+        return cls(table.names, {reason: places[known & (numbers == number)] for reason, number in number_of.items()})
+
+    def reasons(self, limit: int | None) -> dict[str, str]:
+        """Node -> reason, of the first `limit` nodes by name."""
+        found = [(self.names[place], reason) for reason, places in self.by_reason.items() for place in places.tolist()]
+        return dict(sorted(found)[:limit])
+
+    def counts(self) -> dict[str, int]:
+        """Reason -> number of nodes, the most frequent first."""
+        return dict(Counter({reason: len(places) for reason, places in self.by_reason.items()}).most_common())
+
+
+class AddedOverload(NamedTuple):
+    """For (k,) nodes refused because of CPU: indices, overload that the pod would add as a share of its demand; and the
+    limit of it."""
+
+    names: Sequence[str]
+    places: Integers
+    shares: Floats
+    tolerated: float
+
+    def as_json(self, limit: int | None) -> dict[str, Any]:
+        """Limit, minimum and maximum, and shares of the first `limit` nodes by name."""
+        shares = sorted(zip([self.names[place] for place in self.places.tolist()], self.shares.tolist(), strict=True))
+        return {
+            "tolerated": round(self.tolerated, 4),
+            "least": round(float(self.shares.min()), 4),
+            "most": round(float(self.shares.max()), 4),
+            "nodes": {node: round(share, 4) for node, share in shares[:limit]},
+        }
+
+
 @dataclass(slots=True)
 class Decision:
     """The decision on one pod: refused nodes, scores, and the outcome.
@@ -44,10 +99,8 @@ class Decision:
         Number of scheduling attempts; `asked_s` is the last, unix seconds.
     source
         Where the footprint comes from.
-    refused
-        Node -> reason.
-    added_overload, tolerated
-        For nodes refused because of CPU: node -> overload that the pod would add, as a share of its demand; the limit.
+    refused, added_overload
+        Refused nodes, and figures on those refused because of CPU; None if there are none.
     waited_s
         How long the pod had been refused by every node.
     nodes, places
@@ -63,9 +116,8 @@ class Decision:
     attempts: int = 0
     nodes_asked: int = 0
     source: str = ""
-    refused: dict[str, str] = field(default_factory=dict)
-    added_overload: dict[str, float] = field(default_factory=dict)
-    tolerated: float = 1.0
+    refused: RefusedNodes = field(default_factory=RefusedNodes)
+    added_overload: AddedOverload | None = None
     waited_s: float = 0.0
     nodes: Sequence[str] = ()
     places: Integers = field(default_factory=lambda: NOWHERE)
@@ -79,7 +131,9 @@ class Decision:
     @property
     def values_held(self) -> int:
         """Number of values in its arrays."""
-        count = len(self.refused) + len(self.added_overload)
+        count = sum([len(places) for places in self.refused.by_reason.values()])
+        if self.added_overload is not None:
+            count += 2 * len(self.added_overload.places)
         if len(self.places):
             count += len(self.places) * (3 + sum([1 + len(scores.facts) for scores in self.by_scorer.values()]))
         return count
@@ -115,19 +169,9 @@ class Decision:
             "bound": self.bound,
             "outcome": self.outcome,
             "nodes": [self._node(int(number)) for number in order[:limit]],
-            "refused": dict(sorted(self.refused.items())[:limit]),
-            "reasons": dict(Counter(self.refused.values()).most_common()),
-            "cpuOverload": self._overload_as_json(limit) if self.added_overload else None,
-        }
-
-    def _overload_as_json(self, limit: int | None) -> dict[str, Any]:
-        """Added overload as shares of the pod's demand: minimum, maximum, limit, and by node."""
-        shares = sorted(self.added_overload.items())[:limit]
-        return {
-            "tolerated": round(self.tolerated, 4),
-            "least": round(min(self.added_overload.values()), 4),
-            "most": round(max(self.added_overload.values()), 4),
-            "nodes": {node: round(share, 4) for node, share in shares},
+            "refused": self.refused.reasons(limit),
+            "reasons": self.refused.counts(),
+            "cpuOverload": self.added_overload.as_json(limit) if self.added_overload is not None else None,
         }
 
     def node_as_json(self, node: str) -> dict[str, Any] | None:

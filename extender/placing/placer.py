@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from extender.errors import BadRequest
-from extender.placing.decisions import Decision, Decisions
+from extender.placing.decisions import AddedOverload, Decision, Decisions, RefusedNodes
 from extender.placing.preemption import node_worth_evicting, sufficient_victims
 from extender.placing.reserved import reserved_elsewhere, reserved_for_others
 from extender.pods.pod import Pod
@@ -69,7 +69,7 @@ class Placer:
         decision.waited_s = request.waited_s
         if found is None:
             found = self._forecast_refusals(request, decision) | reserved_for_others(pod, names, self._state)
-        decision.refused = found
+        decision.refused = RefusedNodes.read(found, request.snapshot.table)
         resolvable = ""
         passed = [name for name in names if name not in found] if found else names
         if found and not passed:
@@ -99,7 +99,7 @@ class Placer:
         decision.nodes_asked = former.nodes_asked if former is not None else len(request.places) + len(unknown)
         if former is not None:
             decision.refused, decision.waited_s = former.refused, former.waited_s
-            decision.added_overload, decision.tolerated = former.added_overload, former.tolerated
+            decision.added_overload = former.added_overload
         self.decisions.put(decision, attempts=0 if former is not None else 1)
         return HostPriorities(decision.nodes, decision.places, decision.scores, unknown)
 
@@ -135,9 +135,8 @@ class Placer:
             text = with_time_limit(reason, self._settings.limits.patience_s)
             found |= {names[place]: text for place in request.places[where].tolist()}
         if (short := refusals.by_reason.get(CPU_REASON)) is not None and refusals.added_overload is not None:
-            shares = zip(request.places[short].tolist(), refusals.added_overload[short].tolist(), strict=True)
-            decision.added_overload = {names[place]: share for place, share in shares}
-            decision.tolerated = refusals.tolerated
+            shares = refusals.added_overload[short]
+            decision.added_overload = AddedOverload(names, request.places[short], shares, refusals.tolerated)
         return found
 
     def _decide(self, request: PlacementRequest) -> Decision:

@@ -18,7 +18,6 @@ import orjson
 
 from extender.pods.pod import Pod
 from recommender.cluster.objects.reading import BadField, Fields, reads
-from recommender.cluster.objects.requests import extended_resources
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +39,9 @@ class Reservation:
         Pod UID -> node.
     needs, priority
         For a move: resource -> amount, and priority, of the pod that will replace the one in `nodes`; else empty and 0.
+        The controller's amounts, with shares of GPUs counted in GPUs.
+    extended
+        The extended resources that this pod requests. Nodes offer shares of GPUs in this unit.
     """
 
     namespace: str
@@ -49,6 +51,7 @@ class Reservation:
     nodes: Mapping[str, str]
     needs: Mapping[str, float] = field(default_factory=dict)
     priority: int = 0
+    extended: Mapping[str, float] = field(default_factory=dict)
 
     def without(self, uids: Set[str]) -> Reservation:
         """The reservation without these pods; itself if it names none of them."""
@@ -93,10 +96,14 @@ def _reservation(fields: Fields) -> Reservation:
         raise BadField(fields.path, "does not say since when and for how long")
     by_node = fields.child("nodes")
     nodes = {uid: node for node in by_node.raw for uid in by_node.texts(node)}
-    needs_raw = fields.child("needs")
-    needs = {name: needs_raw.quantity(name) or 0.0 for name in needs_raw.raw}
-    namespace, gang, priority = fields.required("namespace"), fields.required("gang"), fields.integer("priority")
-    return Reservation(namespace, gang, since_s, float(hold_s), nodes, needs, priority)
+    return Reservation(
+        fields.required("namespace"), fields.required("gang"), since_s, float(hold_s), nodes,
+        _amounts(fields.child("needs")), fields.integer("priority"), _amounts(fields.child("extended")),
+    )  # fmt: skip
+
+
+def _amounts(fields: Fields) -> dict[str, float]:
+    return {name: fields.quantity(name) or 0.0 for name in fields.raw}
 
 
 def reservations_data(reservations: Sequence[Reservation]) -> Mapping[str, str]:
@@ -108,7 +115,8 @@ def _as_json(reservation: Reservation) -> dict[str, Any]:
     by_node: defaultdict[str, list[str]] = defaultdict(list)
     for uid, node in reservation.nodes.items():
         by_node[node].append(uid)
-    of_a_move = {"needs": reservation.needs, "priority": reservation.priority} if reservation.needs else {}
+    needs, priority, extended = reservation.needs, reservation.priority, reservation.extended
+    of_a_move = {"needs": needs, "priority": priority, "extended": extended} if needs else {}
     return {
         "namespace": reservation.namespace,
         "gang": reservation.gang,
@@ -182,7 +190,7 @@ def _replacement(reservation: Reservation) -> Pod:
     return Pod(
         reservation.namespace, reservation.gang, "", "", False, "", "",
         (needs.get("cpu", 0.0), needs.get("memory", 0.0)), (), 0.0, "", {}, True,
-        priority=reservation.priority, extended=extended_resources(needs),
+        priority=reservation.priority, extended=reservation.extended,
     )  # fmt: skip
 
 

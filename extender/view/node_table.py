@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from extender.pods import footprint
 from extender.pods.curves import Curve, Grid, variance_of
 from extender.pods.footprint import Footprint
+from extender.pods.gpus import GpuOffer
 from extender.pods.pod import Node, Pair, Pod
 from extender.view.devices import DemandMix, DeviceTable
 from extender.view.snapshot import Floats, NameTable, Snapshot
@@ -155,6 +156,11 @@ class NodeTable:
             sized = not (math.isnan(cpu_cores) or math.isnan(memory_bytes))
             self._largest = (cpu_cores, memory_bytes) if sized else (math.inf, math.inf)
         return self._largest
+
+    def gpus_of(self, name: str) -> GpuOffer | None:
+        """The GPUs of a node; None for an unknown one."""
+        place = self.index.get(name)
+        return None if place is None else self._nodes[place].gpus
 
     def put_node(self, node: Node) -> bool:
         """Add or update a node; True if all sums must be rebuilt."""

@@ -67,11 +67,13 @@ class ClusterState:
         """Add or update a node."""
         with self._lock:
             self._snapshot = None
-            new = node.name not in self._table.index
+            former_gpus = self._table.gpus_of(node.name)
             if self._table.put_node(node):
                 self._rebuild_sums(self._table.base)
-            elif new:
+            elif former_gpus is None:
                 self._table.count_all(self._table.index[node.name], self._placed.on(node.name))
+            elif former_gpus != node.gpus:  # as while its device plugin restarts
+                self._recount([entry.pod.uid for entry in self._placed.on(node.name) if entry.pod.gpu.number])
 
     def drop_node(self, name: str) -> None:
         """Remove a node; its pods stay until the watch removes them."""

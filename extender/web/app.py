@@ -1,4 +1,5 @@
-"""The ASGI application: POST requests are answered on the event loop, pages by Flask on a thread; and their metrics."""
+"""The ASGI application: POST requests and probes are answered on the event loop, pages by Flask on a thread; and their
+metrics."""
 
 from __future__ import annotations
 
@@ -97,6 +98,11 @@ MAX_INLINE_BYTES = 1 << 20
 must not block the event loop."""
 
 
+PROBES = {"/healthz", "/readyz"}
+"""Pages that never wait. They are rendered on the event loop, or they would queue behind pages that do, and the kubelet
+would restart the pod."""
+
+
 class Answer(NamedTuple):
     """A response; `headers` without the length."""
 
@@ -144,7 +150,9 @@ class App:
         try:
             body = await self._read(receive)
             began_s = time.perf_counter()
-            if post is None:
+            if scope["path"] in PROBES:
+                answer = self._page(scope, body)
+            elif post is None:
                 answer = await asyncio.to_thread(self._page, scope, body)
             elif scope["method"] != "POST":
                 answer = Answer(405, error_answer(f"{path} takes POST"), {"Content-Type": JSON, "Allow": "POST"})

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Mapping
 from typing import Any, cast
 
+import pytest
+
 from extender.placing.decisions import Decision, Decisions, event_text
 from extender.pods.event import MAX_NOTE, Events
+from extender.pods.reservations import Reservation
+from extender.protocol.wire import ExtenderArgs
+from extender.settings import Limits, Settings
 from placement_bench.worlds import NOON_S, World, node_json, pod_json
 from recommender.cluster.objects.metadata import ObjectKey
 
@@ -61,6 +67,30 @@ def test_the_oldest_decisions_are_dropped_when_they_hold_too_many_values() -> No
     assert len(kept) == 5
     assert kept.find("team", "p19") is not None
     assert kept.find("team", "p14") is None
+
+
+@pytest.mark.parametrize("gang", [True, False], ids=["a gang with reserved nodes", "pods refused because of CPU"])
+def test_decisions_on_pods_that_hundreds_of_nodes_refuse_take_no_more_memory_than_is_counted(gang: bool) -> None:
+    """Eight bytes for each value, and twice as much for the last snapshot and the advice."""
+    names = [f"a-node-with-quite-a-name-{number}.example.internal" for number in range(400)]
+    world = World(Settings(limits=Limits(cpu_overload=0.01)), *(node_json(name, cpu="5") for name in names))
+    world.put(*(pod_json(f"busy-{name}", cpu="5", node=name) for name in names))
+    pods = [pod_json(f"p{number}") for number in range(50)]
+    if gang:
+        reserved = {pod["metadata"]["uid"]: names[0] for pod in pods}
+        world.state.reservations.put([Reservation("team", "phasewise.dev/gang=g", NOON_S, 300.0, reserved)])
+    world.put(*pods).filter(pods[0])
+    tracemalloc.start()
+    try:
+        for pod in pods:
+            parsed = [name.encode().decode() for name in names]
+            world.placer.filter(ExtenderArgs(pod, parsed, None))
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    values = sum(decision(world, pod["metadata"]["name"]).values_held for pod in pods)
+    assert values >= 50 * 399
+    assert held_bytes < 3 * 8 * values
 
 
 def test_a_new_pod_with_an_old_name_has_its_own_decision() -> None:

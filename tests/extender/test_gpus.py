@@ -127,6 +127,26 @@ def test_devices_are_the_same_after_nodes_were_removed_and_sums_were_rebuilt() -
         assert after.devices.extended[GPU].requested[after.table.index[f"n{number}"]] == (number % 3 == 0)
 
 
+def test_gpus_of_running_pods_stay_used_when_the_device_plugin_restarts_or_shares_them() -> None:
+    """Meanwhile the node has no GPU, and a pod that was just bound is first seen then."""
+
+    def gpu_free() -> list[float]:
+        free: list[float] = world.state.snapshot().devices.gpu_free[:, 0].tolist()
+        return free
+
+    world = World(None, node_json("a", extended={GPU: "4"}))
+    world.put(pod_json("p", node="a", extended={GPU: "2"}))
+    world.put(node_json("a", extended={GPU: "0"}), pod_json("q", node="a", extended={GPU: "1"}))
+    assert gpu_free() == [0, 0, 0, 0]
+    world.put(node_json("a", extended={GPU: "4"}))
+    assert sorted(gpu_free()) == [0, 0, 0, 1000]
+    world.put(node_json("a", extended={GPU: "8"}, labels={"nvidia.com/gpu.replicas": "2"}))
+    assert sum(gpu_free()) == 2500, "three halves are used"
+    world.state.drop_pod("uid-p")
+    world.state.drop_pod("uid-q")
+    assert gpu_free() == [1000] * 4
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.sampled_from([HALF, ONE, TWO])), max_size=40))
 def test_gpus_of_a_removed_pod_are_free_again(steps: list[tuple[int, int, GpuRequest]]) -> None:
     """Whether or not it fitted: pods may be bound beyond capacity."""

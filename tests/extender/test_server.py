@@ -150,6 +150,35 @@ def test_slow_processing_of_a_large_body_does_not_delay_other_requests() -> None
         assert answer(slow) == b"meanwhile"
 
 
+def test_probes_of_the_kubelet_are_answered_while_every_thread_renders_a_page() -> None:
+    """Pages may wait for the API server. A liveness probe that waits behind them restarts the pod."""
+    asked, probed = threading.Semaphore(0), threading.Event()
+    telemetry = Telemetry("web")
+    pages = create_pages("web", telemetry, lambda: "")
+
+    @pages.get("/")
+    def page() -> str:
+        asked.release()
+        return "after the probe" if probed.wait(20.0) else "before"
+
+    with (
+        serving(App(pages, {}, telemetry, lambda: "")) as server,
+        contextlib.ExitStack() as opened,
+    ):
+
+        def connected() -> socket.socket:
+            return opened.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30.0))
+
+        readers = [connected() for _ in range(40)]  # asyncio has at most 32 threads
+        for reader in readers:
+            reader.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert asked.acquire(timeout=20.0)
+        for path in (b"/healthz", b"/readyz"):
+            assert ask(connected(), b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path) == b"ok\n"
+        probed.set()
+        assert {answer(reader) for reader in readers} == {b"after the probe"}
+
+
 def test_a_head_that_is_incomplete_after_the_timeout_ends_its_connection_and_is_counted(connect: Connect) -> None:
     connection = connect()
     assert ask(connection) == b"body", "also after a complete request"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import pytest
 
 from extender.dashboard.access import AUTHENTICATION, AUTHORIZATION, CACHE_TTL_S, REQUIRED_ACCESS, AccessCheck, Refusal
+from recommender.cluster.errors import BadCredentials
 from tests.extender.dashboard.scenes import FakeReviewApi
 
 
@@ -60,3 +65,39 @@ def test_while_the_api_server_is_away_new_tokens_are_refused_and_that_is_not_cac
     assert refusal is not None and (refusal.status, "could not be asked" in refusal.problem) == (503, True)
     api.away = False
     assert check.refusal("Bearer right") is None
+
+
+def test_a_token_is_refused_while_four_others_are_being_asked_about_but_not_one_that_is_known() -> None:
+    """Otherwise whoever sends many invalid tokens would hold up all readers."""
+
+    class SlowReviewApi(FakeReviewApi):
+        def create(self, path: str, body: Any) -> Any:
+            started.release()
+            assert answered.wait(20.0)
+            return super().create(path, body)
+
+    started, answered = threading.Semaphore(0), threading.Event()
+    answered.set()
+    check = check_of(SlowReviewApi())
+    assert check.refusal("Bearer right") is None
+    answered.clear()
+    with ThreadPoolExecutor() as pool:
+        try:
+            asked = [pool.submit(check.refusal, f"Bearer wrong-{number}") for number in range(4)]
+            assert all(started.acquire(timeout=20.0) for _ in range(4))
+            assert check.refusal("Bearer right") is None
+            refusal = pool.submit(check.refusal, "Bearer another").result(5.0)
+        finally:
+            answered.set()
+    assert refusal == Refusal(503, "too many tokens are being asked about; try again")
+    assert [each.result() for each in asked] == [Refusal(401, "the token is not valid")] * 4
+    assert check.refusal("Bearer another") == Refusal(401, "the token is not valid")
+
+
+def test_without_credentials_of_our_own_a_reader_is_refused_with_the_reason() -> None:
+    class WithoutCredentials:
+        def create(self, path: str, body: Any) -> Any:
+            raise BadCredentials("no token of a service account")
+
+    refusal = check_of(WithoutCredentials()).refusal("Bearer right")  # type: ignore[arg-type]
+    assert refusal is not None and (refusal.status, "no token of a service account" in refusal.problem) == (503, True)

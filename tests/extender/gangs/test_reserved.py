@@ -65,7 +65,13 @@ def test_a_node_is_reserved_for_a_replacement_that_does_not_exist_yet() -> None:
     gpu = "nvidia.com/gpu"
     world = World(Settings(), *(node_json(name, cpu="8", extended={gpu: "4"}) for name in "ab"))
     made = Reservation(
-        "team", "batch.kubernetes.io/job-name=j", NOON_S, 300.0, {"uid-old": "b"}, {"cpu": 6.0, gpu: 2.0}
+        "team",
+        "batch.kubernetes.io/job-name=j",
+        NOON_S,
+        300.0,
+        {"uid-old": "b"},
+        {"cpu": 6.0, gpu: 2.0},
+        extended={gpu: 2.0},
     )
     world.state.reservations.put(read_reservations({"metadata": {"name": "r"}, "data": reservations_data([made])}))
     assert world.filter(LARGE) == {"b": RESERVED_FOR_GANG}

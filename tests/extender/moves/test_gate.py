@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.gangs.ledger import Ledger, hand_over_reservations
+from extender.gangs.ledger import Ledger, hand_over_reservations, replacement_members
 from extender.gangs.member import Member
 from extender.moves.board import PlannedMove
 from extender.moves.gate import MoveEvent, MoveGate, MoveLimits
 from extender.moves.job import ANNOTATION, Algorithm, MoveRecord, Outcome, read_job, records_json
 from extender.moves.store import BARRED, MoveStore, read_profile_facts
 from extender.pods.reservations import read_reservations
+from extender.reasons import RESERVED_FOR_GANG
+from placement_bench.worlds import World as Extender
+from placement_bench.worlds import node_json, pod_json
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import (
     ApiError,
@@ -227,6 +230,19 @@ def test_a_move_whose_end_cannot_be_recorded_does_not_hold_up_others() -> None:
     assert (event.reason, event.pod.name) == ("MoveDone", "a")
 
 
+def test_a_job_whose_record_is_refused_every_time_is_written_less_and_less_often() -> None:
+    """Its owner invented a move that never ended, and left no room in the annotations."""
+    world = World()
+    assert world.api.jobs is not None
+    invented = MoveRecord("", Algorithm.SOONER, "gone", "gone", "n1", NOON_S - 86_400.0)
+    world.api.jobs.objects["b"]["metadata"]["annotations"][ANNOTATION] = records_json([invented])
+    world.api.fails["jobs"] = [Invalid("annotations: Too long")] * 1000
+    for _ in range(300):
+        assert world.advance() == []
+    assert 8 <= 1000 - len(world.api.fails["jobs"]) <= 14
+    assert len(world.api.patched) <= 14, "the class is barred before each attempt"
+
+
 def test_the_number_of_moves_in_progress_is_limited_per_namespace_and_in_total() -> None:
     world = World()
 
@@ -373,6 +389,19 @@ def test_the_reservation_for_a_moved_pod_is_handed_over_to_its_gated_replacement
     world.pod_ends()
     (held,) = hand_over_reservations(reservations, [*world.pods.values(), replacement], NOON_S + 5.0, 60.0)
     assert (held.nodes, held.needs, held.since_s, held.hold_s) == ({replacement.uid: "n1"}, {}, NOON_S + 5.0, 60.0)
+
+
+def test_for_a_pod_with_shares_of_gpus_as_many_are_reserved_as_it_requests() -> None:
+    """Of ten shares of five GPUs eight are used, and the other two, of 30 percent each, are for the replacement."""
+    gpu, world = "nvidia.com/gpu", World()
+    requests = {gpu: "2", "nvidia.com/gpucores": "30"}
+    world.pods["a"] = training("a", "n3", annotations=ADMITTED, requests=requests)
+    world.start_move()
+    extender = Extender(None, node_json("n1", extended={gpu: "10"}), pod_json("there", node="n1", extended={gpu: "8"}))
+    extender.state.reservations.put(read_reservations(world.api.ledger))
+    assert extender.filter(pod_json("other", extended={gpu: "1"})) == {"n1": RESERVED_FOR_GANG}
+    (placeholder,) = replacement_members(world.ledger.cached(), NOON_S)
+    assert dict(placeholder.requirements.needs)[gpu] == 2 / 3, "of the node's five GPUs"
 
 
 def test_the_class_of_a_job_is_its_template_label_or_its_name_without_the_counter() -> None:

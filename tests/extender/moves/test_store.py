@@ -7,6 +7,7 @@ from typing import Any, cast
 from extender.moves.store import MoveStore, read_profile_facts
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.profiles import MOVE
 from tests.extender.moves.fakes import FakeApi
 
 
@@ -30,9 +31,21 @@ class CountingReflector:
 def test_the_profile_of_a_pod_is_found_without_reading_all_profiles_unless_one_changed() -> None:
     store, watch = MoveStore(cast(Api, FakeApi())), CountingReflector("a", "b")
     store._profiles = cast(Any, watch)
-    assert [store.profile_of(uid) for uid in ("a", "b", "c")] == [ObjectKey("team", "p"), ObjectKey("team", "p"), None]
+    p, q = ObjectKey("team", "p"), ObjectKey("team", "q")
+    assert [store.profile_of("team", uid) for uid in ("a", "b", "c")] == [p, p, None]
     assert watch.reads == 1
 
     watch.put("q", "c")
-    assert [store.profile_of(uid) for uid in ("a", "c")] == [None, ObjectKey("team", "q")]
+    assert [store.profile_of("team", uid) for uid in ("a", "c")] == [None, q]
     assert watch.reads == 2
+
+
+def test_the_text_on_a_move_is_not_written_to_a_profile_of_another_namespace() -> None:
+    """The UID may be from the record on a Job, in which its owner can name any pod."""
+    api = FakeApi()
+    store = MoveStore(cast(Api, api))
+    store._profiles = cast(Any, CountingReflector("a"))
+    store.annotate_move("other", "a", "x was not evicted")
+    assert api.patched == []
+    store.annotate_move("team", "a", "x was not evicted")
+    assert api.patched == [("phaseprofiles/p", {"metadata": {"annotations": {MOVE: "x was not evicted"}}})]
