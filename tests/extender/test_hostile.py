@@ -48,6 +48,19 @@ def test_pods_with_absurd_requests_leave_the_sums_of_others_intact(
     assert world.prioritize(pod_json("new"), ["a"]) == {"a": 10}
 
 
+def test_a_pod_with_a_limit_too_large_for_a_double_counts_by_its_requests() -> None:
+    world = World(None, node_json("a", memory="10Gi"), node_json("b"), class_json("eater", [1.0], [8.0]))
+    world.put(pod_json("there", memory="5Gi", node="a", limits={"cpu": "1e402", "memory": "1e402"}))
+    assert world.filter(pod_json("new", workload="eater", limits={"cpu": "1e402"})) == {"a": NO_MEMORY}
+
+
+def test_limits_of_gpus_whose_sum_overflows_do_not_hide_a_pod() -> None:
+    gpus = {"nvidia.com/gpu": "1.7e308", "amd.com/gpu": "1.7e308"}
+    world = World(None, node_json("a", memory="10Gi"), class_json("eater", [1.0], [8.0]))
+    world.put(pod_json("there", memory="5Gi", node="a", extended=gpus, limits=gpus))
+    assert world.filter(pod_json("new", workload="eater")) == {"a": NO_MEMORY}
+
+
 def test_weights_whose_sum_overflows_are_ignored() -> None:
     world = World(None, node_json("a"), node_json("b")).put(pod_json("there", node="a"))
     greedy = {"phasewise.dev/weights": "complement=1e308,specon=1e308"}
