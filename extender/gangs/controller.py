@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from extender.gangs.decide import ADMITTED, WAITING, Note, Timeouts, decide
-from extender.gangs.gang import Gang
+from extender.gangs.gang import Gang, gangs_of
 from extender.gangs.ledger import (
     Admitter,
     Ledger,
@@ -33,7 +33,7 @@ from extender.pods.event import Events
 from extender.watches import PeriodicTask, Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import Backoff
-from recommender.cluster.errors import ApiError, BadCredentials
+from recommender.cluster.errors import ApiError, BadCredentials, Forbidden, NotFound
 from recommender.cluster.paths import NODES, PODS, path_of
 from recommender.cluster.watching.reflector import Reflector
 
@@ -182,7 +182,11 @@ class Controller:
     def _reconcile(self, pods: Collection[Member]) -> Sequence[Note]:
         """Decide and act; the notes to write as events, the most urgent first."""
         now_s, timeouts = self._clock(), self._options.timeouts
-        reservations = hand_over_reservations(self.ledger.read(), pods, now_s, math.ceil(timeouts.bind_within_s))
+        try:
+            stored = self.ledger.read()
+        except (NotFound, Forbidden) as error:  # until somebody mends it
+            return self._reconcile_without_reservations(pods, f"nodes cannot be reserved: {error}")
+        reservations = hand_over_reservations(stored, pods, now_s, math.ceil(timeouts.bind_within_s))
         self._admitter.write(reservations)
         with_reservation = list(with_reservations(pods, reservations))
         members = [*with_reservation, *replacement_members(reservations, now_s)]
@@ -192,14 +196,22 @@ class Controller:
         waiting = [note for note in decision.notes if note.reason != ADMITTED]
         self.waiting = sum(1 for note in waiting if note.gang.gated)
         self._admitter.write(still_needed(reservations, with_reservation, decision.stale, now_s))
-        for pod in decision.native:
-            if (key := (pod.key.namespace, f"native={pod.key.name}")) not in backed_off:
-                self._attempt(key, partial(self._admitter.remove_gate, pod))
+        self._ungate(decision.native)
         if (gang := decision.admit) is None:
             return waiting
         if not self._admit(gang, decision.reserved_nodes):
             return [Note(gang, WAITING, self._failures[gang.key].why), *waiting]
         return [note for note in decision.notes if note.reason == ADMITTED] + waiting
+
+    def _reconcile_without_reservations(self, pods: Collection[Member], why: str) -> Sequence[Note]:
+        """Admit no gang, and say why; native PodGroups need no reservation."""
+        log.warning("no gang is admitted: %s", why)
+        held = {gang.key: why for gang in gangs_of(pods, self._sizes.of)}
+        nodes, now_s = self._nodes.snapshot().values(), self._clock()
+        decision = decide(pods, nodes, self._sizes.of, now_s, self._options.timeouts, held)
+        self.waiting = sum(1 for note in decision.notes if note.gang.gated)
+        self._ungate(decision.native)
+        return decision.notes
 
     def _watch_is_behind(self, pods: Any) -> bool:
         """Whether the watch does not show all removed gates yet: the same gang would be admitted twice."""
@@ -217,6 +229,13 @@ class Controller:
         done = self._attempt(gang.key, lambda: self._admitter.admit(gang, reserved_nodes, self._clock(), hold_s))
         self.admitted += done
         return done
+
+    def _ungate(self, native: Iterable[Member]) -> None:
+        """Remove our gate from pods of native PodGroups."""
+        for pod in native:
+            key = (pod.key.namespace, f"native={pod.key.name}")
+            if key not in self._failures or self._monotonic() >= self._failures[key].until_s:
+                self._attempt(key, partial(self._admitter.remove_gate, pod))
 
     def _attempt(self, key: tuple[str, str], do: Callable[[], None]) -> bool:
         """Whether `do` succeeded; if not, back off from this gang or pod."""

@@ -307,11 +307,32 @@ def test_a_controller_without_its_ledger_admits_no_gang_and_is_not_ready() -> No
     api = FakeApi()
     api.fails = {("get", CONFIG_MAP): [NotFound("not there")]}
     controller = controller_of(api, *gang("g", 2))
-    with pytest.raises(NotFound):
-        controller.reconcile()
+    controller.reconcile()
     assert (controller.not_ready(), controller.admitted) == ("not there", 0)
     controller.reconcile()
     assert (controller.not_ready(), controller.admitted) == ("", 1)
+
+
+@pytest.mark.parametrize("error", [NotFound("not there"), Forbidden("no right to read it")])
+def test_events_say_that_nodes_cannot_be_reserved_and_native_pod_groups_do_not_wait_for_it(error: ApiError) -> None:
+    api = FakeApi()
+    api.fails = {("get", CONFIG_MAP): [error] * 2}
+    native = pod("native", gates=[GATE], schedulingGroup={"podGroupName": "n"})
+    controller = controller_of(api, *gang("g", 2), *gang("part", 2)[:1], native)
+    controller.reconcile()
+    assert api.written == [("open", "native")]
+    assert controller.waiting == 1
+    messages = {event["involvedObject"]["name"]: event["message"] for event in api.events}
+    text = f"gang g: nodes cannot be reserved: {error}"
+    assert messages == {"g-0": text, "g-1": text}
+
+
+def test_an_api_server_that_fails_does_not_cost_a_request_for_each_gang() -> None:
+    api = FakeApi()
+    api.fails = {("get", CONFIG_MAP): [ServerFailed("down")]}
+    with pytest.raises(ServerFailed):
+        controller_of(api, *gang("g", 2)).reconcile()
+    assert (api.written, api.events) == ([], [])
 
 
 def test_reservations_that_cannot_be_parsed_are_ignored_and_replaced() -> None:
