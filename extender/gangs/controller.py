@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from extender.gangs.decide import ADMITTED, WAITING, Note, Timeouts, decide
-from extender.gangs.gang import Gang
+from extender.gangs.gang import Gang, gangs_of
 from extender.gangs.ledger import (
     Admitter,
     Ledger,
@@ -27,12 +27,13 @@ from extender.gangs.ledger import (
 )
 from extender.gangs.member import COMPONENT, GATE, Member, NodeCapacity
 from extender.gangs.plan import Assignment
-from extender.gangs.reading import path_of_job, read_member, read_node_capacity, size_of_job
+from extender.gangs.reading import read_member, read_node_capacity
+from extender.gangs.sizes import JobSizes
 from extender.pods.event import Events
 from extender.watches import PeriodicTask, Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import Backoff
-from recommender.cluster.errors import ApiError, BadCredentials, BadObject
+from recommender.cluster.errors import ApiError, BadCredentials, Forbidden, NotFound
 from recommender.cluster.paths import NODES, PODS, path_of
 from recommender.cluster.watching.reflector import Reflector
 
@@ -125,7 +126,7 @@ class Controller:
         self._gates_removed: dict[str, float] = {}
         self._failures: dict[tuple[str, str], _Failure] = {}
         self._events_written: dict[tuple[str, str], tuple[str, float]] = {}
-        self._sizes: dict[tuple[str, str], tuple[int | None, float]] = {}
+        self._sizes = JobSizes(api, self._options.size_ttl_s, self._options.no_size_ttl_s, monotonic)
         self._last_run_s = 0.0
         self.admitted = 0
         """Gangs admitted since the start."""
@@ -170,6 +171,7 @@ class Controller:
             return
         began_s = self._monotonic()
         try:
+            self._sizes.begin_run()
             with self.ledger.lock:
                 notes = self._reconcile(pods.values())
         finally:
@@ -180,24 +182,36 @@ class Controller:
     def _reconcile(self, pods: Collection[Member]) -> Sequence[Note]:
         """Decide and act; the notes to write as events, the most urgent first."""
         now_s, timeouts = self._clock(), self._options.timeouts
-        reservations = hand_over_reservations(self.ledger.read(), pods, now_s, math.ceil(timeouts.bind_within_s))
+        try:
+            stored = self.ledger.read()
+        except (NotFound, Forbidden) as error:  # until somebody mends it
+            return self._reconcile_without_reservations(pods, f"nodes cannot be reserved: {error}")
+        reservations = hand_over_reservations(stored, pods, now_s, math.ceil(timeouts.bind_within_s))
         self._admitter.write(reservations)
         with_reservation = list(with_reservations(pods, reservations))
         members = [*with_reservation, *replacement_members(reservations, now_s)]
         backed_off = {key: each.why for key, each in self._failures.items() if self._monotonic() < each.until_s}
         nodes = self._nodes.snapshot().values()
-        decision = decide(members, nodes, self._size_of, now_s, timeouts, backed_off)
+        decision = decide(members, nodes, self._sizes.of, now_s, timeouts, backed_off)
         waiting = [note for note in decision.notes if note.reason != ADMITTED]
         self.waiting = sum(1 for note in waiting if note.gang.gated)
         self._admitter.write(still_needed(reservations, with_reservation, decision.stale, now_s))
-        for pod in decision.native:
-            if (key := (pod.key.namespace, f"native={pod.key.name}")) not in backed_off:
-                self._attempt(key, partial(self._admitter.remove_gate, pod))
+        self._ungate(decision.native)
         if (gang := decision.admit) is None:
             return waiting
         if not self._admit(gang, decision.reserved_nodes):
             return [Note(gang, WAITING, self._failures[gang.key].why), *waiting]
         return [note for note in decision.notes if note.reason == ADMITTED] + waiting
+
+    def _reconcile_without_reservations(self, pods: Collection[Member], why: str) -> Sequence[Note]:
+        """Admit no gang, and say why; native PodGroups need no reservation."""
+        log.warning("no gang is admitted: %s", why)
+        held = {gang.key: why for gang in gangs_of(pods, self._sizes.of)}
+        nodes, now_s = self._nodes.snapshot().values(), self._clock()
+        decision = decide(pods, nodes, self._sizes.of, now_s, self._options.timeouts, held)
+        self.waiting = sum(1 for note in decision.notes if note.gang.gated)
+        self._ungate(decision.native)
+        return decision.notes
 
     def _watch_is_behind(self, pods: Any) -> bool:
         """Whether the watch does not show all removed gates yet: the same gang would be admitted twice."""
@@ -216,6 +230,13 @@ class Controller:
         self.admitted += done
         return done
 
+    def _ungate(self, native: Iterable[Member]) -> None:
+        """Remove our gate from pods of native PodGroups."""
+        for pod in native:
+            key = (pod.key.namespace, f"native={pod.key.name}")
+            if key not in self._failures or self._monotonic() >= self._failures[key].until_s:
+                self._attempt(key, partial(self._admitter.remove_gate, pod))
+
     def _attempt(self, key: tuple[str, str], do: Callable[[], None]) -> bool:
         """Whether `do` succeeded; if not, back off from this gang or pod."""
         try:
@@ -231,23 +252,6 @@ class Controller:
 
     def _gate_removed(self, member: Member) -> None:
         self._gates_removed[member.uid] = self._monotonic() + self._options.watch_lag_s
-
-    def _size_of(self, member: Member) -> int | None:
-        """The size of the gang by the job of a pod, cached per job UID."""
-        path = path_of_job(member)
-        if path is None:
-            return None
-        key = (path, member.owner.uid if member.owner is not None else "")
-        size, until_s = self._sizes.get(key, (None, 0.0))
-        if self._monotonic() >= until_s:
-            try:
-                size = size_of_job(self._api.get(path))
-            except (ApiError, BadObject) as error:
-                log.warning("the size of a gang is unknown: %s", error)
-                size = None
-            ttl_s = self._options.size_ttl_s if size else self._options.no_size_ttl_s
-            self._sizes[key] = (size, self._monotonic() + ttl_s)
-        return size
 
     # -- events ------------------------------------------------------------------------------------------------
 
@@ -280,4 +284,3 @@ class Controller:
         noted, now_s, repeat_s = {note.gang.key for note in notes}, self._monotonic(), self._options.repeat_event_s
         self._events_written = {key: each for key, each in self._events_written.items() if now_s - each[1] < repeat_s}
         self._failures = {key: each for key, each in self._failures.items() if key in noted or each.until_s > now_s}
-        self._sizes = {key: size for key, size in self._sizes.items() if size[1] > now_s}

@@ -22,7 +22,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from extender.gangs.gang import Gang, SizeOf, gangs_of, ungated
+from extender.gangs.gang import NOT_READ_YET, Gang, SizeOf, gangs_of, ungated
 from extender.gangs.member import ENDLESS_OWNERS, GATE, Member, NodeCapacity
 from extender.gangs.plan import Assignment, FreeCapacity, NodeArrays, best_fit, plan
 
@@ -260,6 +260,8 @@ class _AdmissionRound:
     def _is_ready(self, gang: Gang) -> bool:
         if gang.problem:
             self._note(gang, INVALID, gang.problem)
+        elif gang.size == NOT_READ_YET:
+            self._note(gang, WAITING, "the size of its job has not been read yet")
         elif gang.missing:
             if self._now_s - gang.complete_s >= self._timeouts.incomplete_s:
                 self._note(gang, INCOMPLETE, f"{len(gang.members) + gang.succeeded} of {gang.size} pods exist")

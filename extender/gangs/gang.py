@@ -13,6 +13,9 @@ from extender.pods.pod import GANG_LABEL
 SizeOf = Callable[[Member], int | None]
 """Look up the number of pods of the job that owns a pod; None if unknown."""
 
+NOT_READ_YET = -1
+"""What a `SizeOf` returns for a job that it has yet to read."""
+
 MAX_MEMBERS = 10_000
 """The reservations of two gangs must fit into one ConfigMap."""
 
@@ -24,7 +27,7 @@ class Gang:
     Attributes
     ----------
     size
-        Number of pods required; None if unknown.
+        Number of pods required; None if unknown, `NOT_READ_YET` for the present.
     succeeded
         Succeeded pods that count towards `size`: those of the job whose other pods are still gated.
     problem

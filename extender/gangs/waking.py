@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from extender.gangs.member import Member
 from extender.watches import PeriodicTask
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import Conflict, NotFound
+from recommender.cluster.errors import Conflict, Invalid, NotFound
 from recommender.cluster.paths import PODS, path_of
 
 ANNOTATION = "retry.phasewise.dev/at"
@@ -83,6 +83,6 @@ class Waker:
         patch = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION: stamp}}}
         try:
             self._api.patch(path_of(PODS, pod.key.namespace, pod.key.name), patch)
-        except (NotFound, Conflict):
-            return  # deleted, or another pod has its name
+        except (NotFound, Conflict, Invalid):
+            return  # deleted, or another pod has its name, or its annotations are full
         self.woken += 1

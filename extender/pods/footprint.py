@@ -161,7 +161,8 @@ def _declared(containers: Sequence[Container], pod: Pod, use: Use, sizes: Sizes,
     for resource in range(2):
         unrequested = [container.name for container in containers if math.isnan(container.requests[resource])]
         asked = [c.requests[resource] for c in containers if not math.isnan(c.requests[resource])]
-        declared[resource] = pod.requests[resource] if alone else math.fsum(asked)
+        of_pod = pod.requests[resource]  # a sum that is too large for the scheduler counts as nothing here
+        declared[resource] = of_pod if alone else min(of_pod, math.fsum(asked))
         seen = [use[name][resource] for name in unrequested if name in use and not math.isnan(use[name][resource])]
         if len(seen) < len(unrequested):
             default = DEFAULT_REQUESTS[resource] * (len(unrequested) - len(seen))
@@ -169,8 +170,9 @@ def _declared(containers: Sequence[Container], pod: Pod, use: Use, sizes: Sizes,
         declared[resource] += math.fsum(seen)
         measured = measured or bool(seen)
     source = MEASURED if measured else REQUESTS if not any(guessed) else SIZE if size else GUESS
-    curve = constant(min(declared[0] + guessed[0], MAX_CORES), min(declared[1] + guessed[1], MAX_BYTES))
-    return Footprint(curve, (guessed[0], guessed[1]), source)
+    guess = min(guessed[0], MAX_CORES), min(guessed[1], MAX_BYTES)
+    curve = constant(min(declared[0] + guess[0], MAX_CORES), min(declared[1] + guess[1], MAX_BYTES))
+    return Footprint(curve, guess, source)
 
 
 NO_CURVES = DemandCurves({}, "")

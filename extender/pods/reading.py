@@ -18,7 +18,14 @@ from recommender.cluster.objects.pair import read_pair
 from recommender.cluster.objects.pods import Pod as ClusterPod
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
 from recommender.cluster.objects.reading import Fields, reads
-from recommender.cluster.objects.requests import MAX_BYTES, MAX_CORES, amounts, extended_resources, requests_of
+from recommender.cluster.objects.requests import (
+    MAX_BYTES,
+    MAX_CORES,
+    amounts,
+    counted,
+    extended_resources,
+    requests_of,
+)
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
 from recommender.cluster.workloads.workload_class import workload_class
@@ -61,7 +68,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             workload=intern(workload_class(seen, owners_of(seen))),
             requests=(needs.get("cpu", 0.0), needs.get("memory", 0.0)),
             containers=tuple(_container(c.name, c.requests, c.limits) for c in seen.containers),
-            gpus=math.fsum(_gpus_of(container) for container in spec.children("containers")),
+            gpus=counted("gpu", math.fsum(map(_gpus_of, spec.children("containers")))),
             gpu_type=_gpu_type(spec),
             annotations=annotations,
             ours=labelled or bool(annotations) or seen.scheduler_name in schedulers,

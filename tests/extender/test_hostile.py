@@ -18,7 +18,8 @@ from extender.web.app import App, BodyLimits, Telemetry, create_pages
 from placement_bench.worlds import NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json, profile_json
 from tests.extender.asgi import Client, extender_app
 
-ENDLESS = {"cpu": "1e300", "memory": "1e300"}
+ENDLESS = {"cpu": "1e15", "memory": "4e18"}
+"""Almost too much for the integers of the scheduler."""
 
 
 @pytest.mark.parametrize("settings", [None, Settings(limits=Limits(cpu_overload=0.01))])
@@ -26,7 +27,7 @@ def test_pods_with_absurd_requests_leave_the_sums_of_others_intact(
     settings: Settings | None,
 ) -> None:
     """Bound by `nodeName` without a scheduler, then removed because the kubelet refuses them."""
-    gpu = {"nvidia.com/gpu": "1e300", "nvidia.com/gpucores": "1e300"}
+    gpu = {"nvidia.com/gpu": "4e18", "nvidia.com/gpucores": "4e18"}
     world = World(settings, node_json("a", extended={"nvidia.com/gpu": "8"}), node_json("b"))
     world.put(class_json("restless", RESTLESS, [1.0] * 120))
     world.put(pod_json("good", cpu="2.5", node="a"), pod_json("learned", node="a", workload="restless"))
@@ -46,6 +47,43 @@ def test_pods_with_absurd_requests_leave_the_sums_of_others_intact(
     for one, other in ((before.load, after.load), (before.requested, after.requested)):
         assert np.allclose(one, other, rtol=1e-6, atol=1e-6)
     assert world.prioritize(pod_json("new"), ["a"]) == {"a": 10}
+
+
+@pytest.mark.parametrize("gpus", ["4e18", "1e300"])
+def test_an_absurd_number_of_gpus_leaves_the_guesses_for_others_intact(gpus: str) -> None:
+    world = World(None, node_json("a"))
+    world.put(pod_json("other", cpu=None, memory=None, node="a"))
+    before = world.state.snapshot()
+    world.put(pod_json("absurd", cpu=None, memory=None, node="a", limits={"nvidia.com/gpu": gpus}))
+    world.state.drop_pod("uid-absurd")
+    assert np.allclose(before.guessed, world.state.snapshot().guessed, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("cpu", "memory"), [("1", "1e19"), ("1e300", "1e300"), ("5e15", "6e18")])
+@pytest.mark.parametrize("workload", ["", "small"])
+def test_a_pod_whose_requests_overflow_in_the_scheduler_takes_nothing_from_others(
+    cpu: str, memory: str, workload: str
+) -> None:
+    """The scheduler counts the sum over its containers as nothing, and binds it to any node."""
+    world = World(None, node_json("a"), class_json("small", [0.1], [0.1]))
+    pod = pod_json("absurd", cpu=cpu, memory=memory, node="a", workload=workload)
+    pod["spec"]["containers"] += [pod["spec"]["containers"][0] | {"name": f"other-{number}"} for number in range(2)]
+    world.put(pod)
+    assert world.state.snapshot().requested[1] == 0.0
+    assert world.filter(pod_json("new")) == {}
+
+
+def test_a_pod_with_a_limit_too_large_for_a_double_counts_by_its_requests() -> None:
+    world = World(None, node_json("a", memory="10Gi"), node_json("b"), class_json("eater", [1.0], [8.0]))
+    world.put(pod_json("there", memory="5Gi", node="a", limits={"cpu": "1e402", "memory": "1e402"}))
+    assert world.filter(pod_json("new", workload="eater", limits={"cpu": "1e402"})) == {"a": NO_MEMORY}
+
+
+def test_limits_of_gpus_whose_sum_overflows_do_not_hide_a_pod() -> None:
+    gpus = {"nvidia.com/gpu": "1.7e308", "amd.com/gpu": "1.7e308"}
+    world = World(None, node_json("a", memory="10Gi"), class_json("eater", [1.0], [8.0]))
+    world.put(pod_json("there", memory="5Gi", node="a", extended=gpus, limits=gpus))
+    assert world.filter(pod_json("new", workload="eater")) == {"a": NO_MEMORY}
 
 
 def test_weights_whose_sum_overflows_are_ignored() -> None:

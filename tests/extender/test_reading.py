@@ -13,6 +13,7 @@ from extender.pods.pod import GROUPS
 from extender.pods.reading import pod_reader, profile_reader, read_node
 from placement_bench.worlds import GIB, Json, World, class_json, node_json, pod_json
 from recommender.cluster.errors import BadObject
+from recommender.cluster.objects.pods import read_pod as read_cluster_pod
 from recommender.errors import Misuse
 
 read_pod = pod_reader(lambda _: (), frozenset({"phasewise"}))
@@ -41,6 +42,23 @@ def test_resources_that_a_node_allocates_above_the_spec_count() -> None:
     pod = pod_with(containers=[container("1"), container("2")])
     statuses = [{"name": "c1", "resources": {"requests": {"cpu": "4"}}}, {"name": "c2", "resources": {}}]
     assert read_pod({**pod, "status": {"containerStatuses": statuses}}).requests[0] == 4.0 + 2.0
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "requests"),
+    [
+        ("1e16", "1e19", (0.0, 0.0)),
+        ("5e15", "5e18", (0.0, 0.0)),
+        ("1e15", "1e18", (2.0**20, 2.0**50)),
+    ],
+)  # fmt: skip
+def test_a_sum_of_requests_that_overflows_in_the_scheduler_counts_as_nothing(
+    cpu: str, memory: str, requests: tuple[float, float]
+) -> None:
+    """As it does there: such a pod runs anywhere. A large sum that does not overflow fits on no node."""
+    both = [{"name": name, "resources": {"requests": {"cpu": cpu, "memory": memory}}} for name in ("main", "other")]
+    read = read_pod(pod_with(containers=both))
+    assert read.requests == read_cluster_pod(pod_with(containers=both)).requests == requests
 
 
 def test_a_pod_is_ours_by_its_scheduler_or_a_label_or_an_annotation() -> None:

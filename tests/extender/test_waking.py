@@ -13,7 +13,7 @@ from extender.gangs.waking import ANNOTATION, MAX_PER_PERIOD, Waker
 from extender.reasons import MEMORY_REASON
 from placement_bench.worlds import Clock, Json, pod_json
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import NotFound, ServerFailed
+from recommender.cluster.errors import Invalid, NotFound, ServerFailed
 
 REFUSAL = f"0/2 nodes are available: 1 Insufficient cpu, 1 {MEMORY_REASON}. preemption: none."
 
@@ -86,6 +86,17 @@ def test_a_deleted_pod_does_not_stop_others_and_a_failed_write_waits_for_the_nex
         waker.wake_due([refused("there")])
     waker.wake_due([refused("there")])
     assert waker.woken == 1
+
+
+def test_pods_whose_annotations_are_full_do_not_stop_others_from_being_woken() -> None:
+    api, clock = FakeApi(), Clock()
+    waker = waker_with(api, clock)
+    pods = [refused(name) for name in ("full-0", "full-1", "there")]
+    api.failures = {f"full-{n}": Invalid("annotations: Too long: may not be more than 262144 bytes") for n in (0, 1)}
+    waker.wake_due(pods)
+    clock.now_s += 30.0
+    waker.wake_due(pods)
+    assert (api.woken, waker.woken) == (["there"], 1)
 
 
 def test_a_replica_that_does_not_lead_wakes_no_pod() -> None:

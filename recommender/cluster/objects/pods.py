@@ -11,7 +11,7 @@ from typing import NamedTuple
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
 from recommender.cluster.objects.pair import Pair, pair_of, read_pair
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
-from recommender.cluster.objects.requests import extra_requests
+from recommender.cluster.objects.requests import counted, extra_requests
 from recommender.cluster.objects.resizability import Resizability, read_resizability
 from recommender.units import parse_size
 
@@ -149,7 +149,7 @@ class Pod:
             max(minimum, extra + sum(one.requests[i] for one in self.containers if one.requests[i] >= 0))
             for i, (minimum, extra) in enumerate(zip(self.min_requests, self.extra_requests, strict=True))
         )
-        return cpu_cores, memory_bytes
+        return counted("cpu", cpu_cores), counted("memory", memory_bytes)
 
     @property
     def input_size(self) -> float:

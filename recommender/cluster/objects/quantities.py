@@ -21,12 +21,16 @@ _FACTORS = {
 }
 _BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
+LARGEST = 1e300
+"""A larger quantity counts as this. The API server accepts `1e402`: the pod that has it must not be ignored for it, and
+sums must stay finite."""
+
 
 @lru_cache(maxsize=8192, typed=True)
 def parse_quantity(text: str | int | float) -> float:
     """The value of a quantity: cores, bytes or a bare number.
 
-    Equal values give equal floats however written: `1`, `1000m` and `1e0`; `0.587` and `587m`.
+    Equal values give equal floats however written: `1`, `1000m` and `1e0`; `0.587` and `587m`. Always finite.
 
     Examples
     --------
@@ -36,7 +40,7 @@ def parse_quantity(text: str | int | float) -> float:
     Raises
     ------
     BadQuantity
-        The text is not a quantity, or not finite.
+        The text is not a quantity.
     """
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise BadQuantity(f"{text!r} is not a quantity")
@@ -50,9 +54,7 @@ def parse_quantity(text: str | int | float) -> float:
         value = float(number) / _DIVISORS[suffix]
     else:
         value = float(number) * _FACTORS.get(suffix, 1.0)
-    if not math.isfinite(value):
-        raise BadQuantity(f"{text!r} is not a finite quantity")
-    return value
+    return max(-LARGEST, min(value, LARGEST))
 
 
 def millicores(cpu_cores: float) -> int:

@@ -42,11 +42,12 @@ def requests_of(spec: Fields, status: Fields) -> dict[str, float]:
         _maximum(_requests(one.child("resources")), allocated.get(one.text("name"), {}))
         for one in spec.children("containers")
     )
-    return _maximum(_sum(extra.added, *running), extra.minimum)
+    total = _maximum(_sum(extra.added, *running), extra.minimum)
+    return {name: counted(name, amount) for name, amount in total.items()}
 
 
 def extra_requests(spec: Fields) -> ExtraRequests:
-    """The extra requests in a pod's `spec`; nothing negative."""
+    """The extra requests in a pod's `spec`; nothing negative, but possibly absurd amounts."""
     starting: dict[str, float] = {}
     sidecars: dict[str, float] = {}
     for container in spec.children("initContainers"):
@@ -55,15 +56,24 @@ def extra_requests(spec: Fields) -> ExtraRequests:
             starting[resource] = max(starting.get(resource, 0.0), amount)
         if container.text("restartPolicy") == "Always":
             sidecars = _sum(sidecars, requests)
-    overhead, whole = amounts(spec.child("overhead")), starting | _requests(spec.child("resources"))
+    overhead, whole = _declared(spec.child("overhead")), starting | _requests(spec.child("resources"))
     minimum = {name: amount + overhead.get(name, 0.0) for name, amount in whole.items()}
     return ExtraRequests(_sum(sidecars, overhead), minimum)
 
 
 def amounts(resources: Fields) -> dict[str, float]:
     """A resource map, such as a node's `allocatable`, clipped to 0 and the maximum."""
-    values = ((name, resources.quantity(name) or 0.0) for name in resources.raw)
-    return {name: min(max(0.0, amount), MAX_CORES if name == "cpu" else MAX_BYTES) for name, amount in values}
+    return {name: _clipped(name, amount) for name, amount in _declared(resources).items()}
+
+
+def counted(resource: str, amount: float) -> float:
+    """What a pod counts for that requests this amount in total.
+
+    From 2^63 millicores, bytes or units on it counts as nothing: the integers of the scheduler and the kubelet overflow
+    there, so that the pod runs on any node. Counted in full, one such pod per node would make the cluster look full.
+    """
+    overflow = 2.0**63 / 1000.0 if resource == "cpu" else 2.0**63
+    return 0.0 if amount >= overflow else _clipped(resource, amount)
 
 
 def extended_resources(needs: Amounts) -> dict[str, float]:
@@ -72,7 +82,15 @@ def extended_resources(needs: Amounts) -> dict[str, float]:
 
 
 def _requests(resources: Fields) -> dict[str, float]:
-    return amounts(resources.child("requests")) if resources.raw else {}
+    return _declared(resources.child("requests")) if resources.raw else {}
+
+
+def _declared(resources: Fields) -> dict[str, float]:
+    return {name: max(0.0, resources.quantity(name) or 0.0) for name in resources.raw}
+
+
+def _clipped(resource: str, amount: float) -> float:
+    return min(amount, MAX_CORES if resource == "cpu" else MAX_BYTES)
 
 
 def _maximum(one: Amounts, other: Amounts) -> dict[str, float]:

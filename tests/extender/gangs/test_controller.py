@@ -14,6 +14,7 @@ from extender.gangs.controller import Controller
 from extender.gangs.gang import Gang, gangs_of
 from extender.gangs.ledger import Admitter, Ledger, NotLeading, gate_removal_patch
 from extender.gangs.member import GATE, RESERVED_NODE, Member
+from extender.gangs.sizes import MAX_READS
 from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations, reservations_data
 from extender.watches import Watches
 from recommender.cluster.access.connection import Api
@@ -306,11 +307,32 @@ def test_a_controller_without_its_ledger_admits_no_gang_and_is_not_ready() -> No
     api = FakeApi()
     api.fails = {("get", CONFIG_MAP): [NotFound("not there")]}
     controller = controller_of(api, *gang("g", 2))
-    with pytest.raises(NotFound):
-        controller.reconcile()
+    controller.reconcile()
     assert (controller.not_ready(), controller.admitted) == ("not there", 0)
     controller.reconcile()
     assert (controller.not_ready(), controller.admitted) == ("", 1)
+
+
+@pytest.mark.parametrize("error", [NotFound("not there"), Forbidden("no right to read it")])
+def test_events_say_that_nodes_cannot_be_reserved_and_native_pod_groups_do_not_wait_for_it(error: ApiError) -> None:
+    api = FakeApi()
+    api.fails = {("get", CONFIG_MAP): [error] * 2}
+    native = pod("native", gates=[GATE], schedulingGroup={"podGroupName": "n"})
+    controller = controller_of(api, *gang("g", 2), *gang("part", 2)[:1], native)
+    controller.reconcile()
+    assert api.written == [("open", "native")]
+    assert controller.waiting == 1
+    messages = {event["involvedObject"]["name"]: event["message"] for event in api.events}
+    text = f"gang g: nodes cannot be reserved: {error}"
+    assert messages == {"g-0": text, "g-1": text}
+
+
+def test_an_api_server_that_fails_does_not_cost_a_request_for_each_gang() -> None:
+    api = FakeApi()
+    api.fails = {("get", CONFIG_MAP): [ServerFailed("down")]}
+    with pytest.raises(ServerFailed):
+        controller_of(api, *gang("g", 2)).reconcile()
+    assert (api.written, api.events) == ([], [])
 
 
 def test_reservations_that_cannot_be_parsed_are_ignored_and_replaced() -> None:
@@ -399,3 +421,73 @@ def test_the_size_of_a_job_recreated_under_its_name_is_read_again() -> None:
     controller._pods = cast(Any, FakeReflector(replace(recreated, owner=replace(recreated.owner, uid="recreated"))))
     controller.reconcile()
     assert controller.admitted == 0, "the other pod of it is missing"
+
+
+class ApiWithoutMostJobs(FakeApi):
+    """Says of every job that is not in `objects` that it does not exist."""
+
+    def get(self, path: str) -> Mapping[str, Any]:
+        name = path.rpartition("/")[2]
+        if name != CONFIG_MAP and name not in self.objects:
+            self.fails["get", name] = [NotFound("no such job")]
+        return super().get(path)
+
+    @property
+    def reads(self) -> int:
+        """Requests for jobs so far, also failed ones."""
+        return len(self.fails) + sum(1 for call, name in self.written if call == "get" and name != CONFIG_MAP)
+
+
+def gated_pod_of_job(name: str) -> Member:
+    return pod(f"{name}-0", labels={"batch.kubernetes.io/job-name": name}, gates=[GATE], owner=("Job", name))
+
+
+def test_pods_of_many_jobs_that_do_not_exist_delay_other_gangs_only_little() -> None:
+    """However many gated pods name such jobs, a run asks for few of them, and each waits for its turn."""
+    now = [100.0]
+    api = ApiWithoutMostJobs(real={"spec": {"parallelism": 1}})
+    pods = [gated_pod_of_job(name) for name in (*(f"no-{n}" for n in range(10 * MAX_READS)), "real")]
+    controller = controller_of(api, *pods, clock=lambda: now[0])
+    for run in range(1, 11):
+        controller.reconcile()
+        assert api.reads == run * MAX_READS
+        assert controller.admitted == 0
+        now[0] += 4.0
+    controller.reconcile()
+    assert controller.admitted == 1
+    assert "GangInvalid" in {event["reason"] for event in api.events}
+
+
+def test_a_gang_whose_size_has_not_been_read_yet_waits() -> None:
+    api = ApiWithoutMostJobs()
+    controller = controller_of(api, *(gated_pod_of_job(f"no-{n}") for n in range(MAX_READS + 1)))
+    controller.reconcile()
+    assert controller.waiting == MAX_READS + 1
+    messages = {event["involvedObject"]["name"]: event["message"] for event in api.events}
+    assert messages[f"no-{MAX_READS}-0"] == f"gang no-{MAX_READS}: the size of its job has not been read yet"
+
+
+def test_the_size_of_a_job_is_used_until_it_is_read_again() -> None:
+    """It is due again, but it is the turn of others."""
+    now = [100.0]
+    api = ApiWithoutMostJobs(real={"spec": {"parallelism": 1}})
+    controller = controller_of(api, gated_pod_of_job("real"), clock=lambda: now[0])
+    controller._nodes = cast(Any, FakeReflector(node("full", cpu="0")))
+    controller.reconcile()
+    now[0] += 301.0
+    pods = [gated_pod_of_job(name) for name in (*(f"no-{n}" for n in range(2 * MAX_READS)), "real")]
+    controller._pods, controller._nodes = cast(Any, FakeReflector(*pods)), cast(Any, FakeReflector(node("n0")))
+    controller.reconcile()
+    assert controller.admitted == 1
+
+
+def test_jobs_whose_pods_are_gone_are_not_asked_for() -> None:
+    now = [100.0]
+    api = ApiWithoutMostJobs()
+    controller = controller_of(api, *(gated_pod_of_job(f"no-{n}") for n in range(9 * MAX_READS)), clock=lambda: now[0])
+    controller.reconcile()
+    controller._pods = cast(Any, FakeReflector())
+    for _ in range(9):
+        now[0] += 4.0
+        controller.reconcile()
+    assert api.reads <= 2 * MAX_READS

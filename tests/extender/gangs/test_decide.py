@@ -48,6 +48,14 @@ def test_a_gang_that_never_fits_is_reported_and_does_not_hold_up_others() -> Non
     }
 
 
+@pytest.mark.parametrize("requests", [{"cpu": "1e17"}, {"cpu": "1", "memory": "1e19"}])
+def test_a_pod_that_the_scheduler_binds_because_its_requests_overflow_does_not_keep_gangs_out(
+    requests: dict[str, str],
+) -> None:
+    absurd = [pod(f"absurd-{n}", on=f"n{n}", owner=("DaemonSet", "d"), requests=requests) for n in range(5)]
+    assert decided([*absurd, *gang("g", 2)], FIVE).admit is not None
+
+
 def test_pods_of_daemonsets_are_not_expected_to_end() -> None:
     daemons = [pod(f"d{n}", on=f"n{n}", cpu="6", owner=("DaemonSet", "d")) for n in range(5)]
     assert "even when" in messages(decided([*daemons, *gang("g", 6, cpu="5")], FIVE))["g"]

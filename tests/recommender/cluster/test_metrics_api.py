@@ -83,7 +83,7 @@ def test_an_amount_too_large_for_a_float_affects_only_its_own_pod(cpu: str, memo
     endless = pod_metrics([{"name": "a", "usage": {"cpu": cpu, "memory": memory}}], name="endless")
     report = usage_of({"items": [endless, pod_metrics([{"name": "a", "usage": {"cpu": "5n", "memory": "1Ki"}}])]})
     assert ContainerKey("n", "p", "a") in report.samples
-    assert "n/endless" in report.broken or not math.isfinite(sum(report.samples[ContainerKey("n", "endless", "a")][1:]))
+    assert max(report.samples[ContainerKey("n", "endless", "a")][1:]) >= 1e300, "more than any machine has"
 
 
 def test_usage_without_a_timestamp_is_reported() -> None:

@@ -1,0 +1,75 @@
+"""The sizes of gangs by their jobs, which are read from the API server: few in each run, and then cached."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from itertools import islice
+
+from extender.gangs.gang import NOT_READ_YET
+from extender.gangs.member import Member
+from extender.gangs.reading import path_of_job, size_of_job
+from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import ApiError, BadObject
+
+log = logging.getLogger(__name__)
+
+MAX_READS = 25
+"""Per run. Anyone may create gated pods that name thousands of jobs; all gangs wait while they are read."""
+
+Job = tuple[str, str]
+"""API path, and the UID of the pod's owner: a job that is recreated under its name is another one."""
+
+
+class JobSizes:
+    """Sizes of jobs. More than `MAX_READS` that are due wait for the next runs, the longest waiting first.
+
+    Parameters
+    ----------
+    ttl_s, no_size_ttl_s
+        How long a size is cached, and how long the lack of one.
+    """
+
+    def __init__(
+        self, api: Api, ttl_s: float, no_size_ttl_s: float, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._api, self._ttl_s, self._no_size_ttl_s, self._monotonic = api, ttl_s, no_size_ttl_s, monotonic
+        self._known: dict[Job, tuple[int | None, float]] = {}
+        self._due: dict[Job, None] = {}  # in order of arrival
+        self._asked: set[Job] = set()
+        self._reads_left = 0
+
+    def begin_run(self) -> None:
+        """Read sizes that were due in the last run; forget jobs that nobody asked for in it."""
+        self._known = {job: known for job, known in self._known.items() if job in self._asked}
+        self._due = {job: None for job in self._due if job in self._asked}
+        self._asked.clear()
+        self._reads_left = MAX_READS
+        for job in list(islice(self._due, MAX_READS)):
+            del self._due[job]
+            self._read(job)
+
+    def of(self, member: Member) -> int | None:
+        """The size of a pod's job; None if it has none, `NOT_READ_YET` if it is not its turn."""
+        path = path_of_job(member)
+        if path is None:
+            return None
+        job = (path, member.owner.uid if member.owner is not None else "")
+        self._asked.add(job)
+        _, until_s = self._known.get(job, (None, 0.0))
+        if self._monotonic() >= until_s and job not in self._due:
+            if self._reads_left:
+                self._read(job)
+            else:
+                self._due[job] = None
+        return self._known[job][0] if job in self._known else NOT_READ_YET
+
+    def _read(self, job: Job) -> None:
+        self._reads_left -= 1
+        try:
+            size = max(0, size_of_job(self._api.get(job[0])) or 0) or None
+        except (ApiError, BadObject) as error:
+            log.warning("the size of a gang is unknown: %s", error)
+            size = None
+        self._known[job] = size, self._monotonic() + (self._ttl_s if size else self._no_size_ttl_s)
