@@ -83,7 +83,7 @@ def watch(folder: Path, events: Events) -> ModelWatch:
     return made
 
 
-def test_without_a_change_nothing_is_adopted(watch: ModelWatch, folder: Path, adopted: Adopted, events: Events) -> None:
+def test_without_a_change_nothing_is_adopted(watch: ModelWatch, adopted: Adopted, events: Events) -> None:
     for _ in range(3):
         watch.refresh(adopted)
     assert adopted == []

@@ -339,22 +339,6 @@ def test_scaling_to_zero_while_the_recommender_is_down_keeps_the_memory_target()
     assert play.target()[MEMORY] >= 4 * GIB
 
 
-def test_violations_of_requests_that_are_never_updated_do_not_raise_the_target() -> None:
-    """A tenth of the usage is declared and stays in force; the forecast is no worse for it."""
-    load = noisy(steady(1.0, GIB), 0.02, seed=6)
-    modes: tuple[UpdateMode, ...] = ("Off", "Initial")
-    workloads = [
-        web(load, declared, mode, namespace=f"{mode.lower()}-{name}")
-        for mode in modes
-        for name, declared in (("too-low", (0.1, 100 * MIB)), ("right", (1.0, GIB)))
-    ]
-    play = Play("ours", workloads).until(3.0)
-    for number, mode in enumerate(modes):
-        too_low, right = play.target(2 * number), play.target(2 * number + 1)
-        assert too_low[CPU] <= 1.05 * right[CPU], mode
-        assert too_low[MEMORY] <= 1.05 * right[MEMORY], mode
-
-
 @pytest.mark.long
 def test_after_a_day_a_steady_load_reserves_no_more_than_under_the_default_recommender() -> None:
     """Three times the usage is declared; limits that follow requests are lowered as late as by the default."""

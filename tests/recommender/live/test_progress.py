@@ -174,14 +174,15 @@ def test_a_damaged_state_of_a_pod_is_reported_and_dropped(cluster: FakeView) -> 
     assert again.run().problems == {}
 
 
-def test_the_progress_of_a_deleted_pod_is_dropped(cluster: FakeView) -> None:
+@pytest.mark.parametrize("ended", [[], [replace(a_pod("job-1"), phase="Succeeded")]], ids=["deleted", "finished"])
+def test_the_progress_of_a_pod_that_has_ended_is_dropped(cluster: FakeView, ended: list[Pod]) -> None:
     source = FakeSource()
     ours = recommender(cluster, source)
     train(ours, cluster, source, [2.0, 1.0])
     (state,) = ours.vpas.values()
     assert list(state.growth) == ["uid-job-1"]
-    cluster.pods["job"] = [a_pod("job-2")]
-    source.readings["ns", "job-1"] = [Reading(cluster.now_s, 1.0, "loss")]  # of the deleted pod
+    cluster.pods["job"] = [*ended, a_pod("job-2")]
+    source.readings["ns", "job-1"] = [Reading(cluster.now_s, 1.0, "loss")]  # its last one
     ours.run()
     assert state.growth == {}
 

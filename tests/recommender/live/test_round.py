@@ -299,12 +299,11 @@ def test_a_container_is_judged_only_with_a_request_and_after_its_target_is_in_fo
     assert groups.arrays.violation_ratio()[groups.slots[MAIN]].tolist() == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("observe_only", [False, True])
-def test_requests_declared_too_low_do_not_widen_the_targets_of_a_vpa_that_is_only_observed(
-    cluster: FakeView, observe_only: bool
+@pytest.mark.parametrize(("mode", "observe_only"), [("Off", False), ("Initial", False), ("InPlaceOrRecreate", True)])
+def test_requests_declared_too_low_do_not_widen_targets_that_are_not_applied(
+    cluster: FakeView, mode: str, observe_only: bool
 ) -> None:
-    if not observe_only:
-        cluster.raw["job"] = a_vpa(updatePolicy={"updateMode": "Off"})
+    cluster.raw["job"] = a_vpa(updatePolicy={"updateMode": mode})
     cluster.pods["job"] = [a_pod("job-1", cpu="50m", memory="64Mi")]
     ours = recommender(cluster, observe_only=observe_only)
     rounds(ours, cluster, 150)

@@ -34,12 +34,18 @@ class View:
     """A cluster view that records its calls."""
 
     def __init__(self) -> None:
-        self.synced = True
+        self.is_synced = True
+        self.asked_whether_synced = 0
         self.unreadable = 0
         self.calls: list[str] = []
         self.checkpoint_writes: list[tuple[float, float]] = []
         self.deadlines_s: list[float] = []
         self.problem: Exception | None = None
+
+    @property
+    def synced(self) -> bool:
+        self.asked_whether_synced += 1
+        return self.is_synced
 
     def start(self) -> None:
         self.calls.append("start")
@@ -180,12 +186,14 @@ def test_rounds_repeat_until_the_stop_and_then_safe_values_are_published(running
     assert running.view.calls.count("collect") == 1
 
 
-def test_the_service_is_healthy_but_not_ready_until_the_caches_are_synced(running: Running) -> None:
-    running.view.synced = False
+def test_until_the_caches_are_synced_no_round_runs_and_the_service_is_healthy_but_not_ready(running: Running) -> None:
+    running.view.is_synced = False
     running.start()
+    wait_until(lambda: running.view.asked_whether_synced > 1, "two attempts", timeout_s=5, every_s=0.01)
+    assert running.rounds == 0
     assert not running.service.ready
     assert running.service.healthy
-    running.view.synced = True
+    running.view.is_synced = True
     wait_until(lambda: running.rounds, "the first round", timeout_s=5, every_s=0.01)
     assert running.service.ready
 

@@ -80,7 +80,7 @@ def epochs(number: int, start: int, pace: float) -> Trace:
 
 
 def test_cpu_is_low_while_an_epoch_trains_and_raised_before_it_evaluates(bundled: PhaseModel) -> None:
-    """Within twelve changes of CPU an hour, however often memory rises and whatever the pace of runs."""
+    """However often memory rises, and whatever the pace of runs."""
     traces, start = [], START
     for number, pace in enumerate([1.0, 1.1, 0.9, 1.05, 0.95, 1.1, 0.9, 1.0]):
         traces.append(epochs(number, start, pace))
