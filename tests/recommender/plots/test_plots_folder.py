@@ -6,6 +6,7 @@ import re
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,17 +49,17 @@ def test_the_same_result_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
-def test_names_with_formulas_and_missing_letters_are_drawn(tmp_path: Path) -> None:
-    unusual = replace(RUN.timelines[0], container="$\\frac{$ 日本 \x1b[31m", labels=None)
-    draw_timeline(unusual, tmp_path / "unusual.png")
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        {"container": "$\\frac{$ 日本 \x1b[31m", "labels": None},
+        {"decisions": {"custom": RUN.timelines[0].decisions["prev.step.max"]}},
+    ],
+    ids=["a name with a formula and missing letters", "another policy"],
+)
+def test_an_unusual_timeline_is_drawn_at_the_width_of_a_page(unusual: dict[str, Any], tmp_path: Path) -> None:
+    draw_timeline(replace(RUN.timelines[0], **unusual), tmp_path / "unusual.png")
     assert size_of(tmp_path / "unusual.png")[0] >= 1200
-
-
-def test_policies_other_than_the_default_ones_are_drawn(tmp_path: Path) -> None:
-    timeline = RUN.timelines[0]
-    custom = replace(timeline, decisions={"custom": timeline.decisions["prev.step.max"]})
-    draw_timeline(custom, tmp_path / "custom.png")
-    assert (tmp_path / "custom.png").exists()
 
 
 def test_an_outlier_does_not_compress_the_other_values() -> None:

@@ -51,13 +51,6 @@ def test_the_same_traces_give_the_same_allocations_bit_for_bit(bundled: PhaseMod
     assert [(one.positions, one.amounts) for one in first] == [(one.positions, one.amounts) for one in second]
 
 
-def test_a_run_gets_less_than_was_declared_once_runs_of_its_class_have_ended(bundled: PhaseModel) -> None:
-    outcomes, engine = played(runs(6), bundled)
-    assert engine.problems == {}
-    assert min(cpu for cpu, _ in outcomes[-1].amounts) < 1.0
-    assert all(np.isfinite(one.amounts).all() for one in outcomes)
-
-
 def test_a_waiting_run_has_what_its_class_needs_before_its_first_sample(bundled: PhaseModel) -> None:
     """CPU from the second run on; memory once three runs have ended."""
     traces = [Trace(one.series, 0) for one in runs(5)]
