@@ -178,7 +178,7 @@ def test_a_bad_model_is_refused_and_logged_once_and_the_old_one_stays_in_use(
 
 
 def test_a_removed_folder_changes_nothing_and_is_adopted_when_it_comes_back(
-    watch: ModelWatch, folder: Path, events: Events, adopted: Adopted
+    watch: ModelWatch, folder: Path, adopted: Adopted
 ) -> None:
     shutil.rmtree(folder)
     watch.refresh(adopted)
