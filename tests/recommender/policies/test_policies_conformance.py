@@ -84,14 +84,10 @@ def test_the_registry_lists_the_policies_in_the_order_of_the_reports() -> None:
     assert REGISTRY.needs_model == {"phase.rules", "phase.proactive"}
 
 
-def test_a_policy_has_the_name_that_it_is_registered_under(model: Any) -> None:
-    for name in NAMES:
-        assert REGISTRY.make(name, model).name == name
-
-
-def test_only_three_policies_are_oracles_and_one_decides_every_sample(model: Any) -> None:
+def test_policies_have_their_names_and_only_three_are_oracles_and_one_decides_every_sample(model: Any) -> None:
     made = [REGISTRY.make(name, model) for name in NAMES]
-    assert {p.name for p in made if p.oracle} == {"ground.truth", "current.step.max", "current.step.rules"}
+    assert tuple(p.name for p in made) == NAMES
+    assert {p.name for p in made if p.oracle} == set(ORACLES)
     assert {p.name for p in made if p.every_sample} == {"ground.truth"}
 
 

@@ -127,14 +127,16 @@ def test_a_class_learns_nothing_from_a_run_that_has_not_ended() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "ended"),
+    ("facts", "started_s", "ended"),
     [
-        (RunFacts(), Ended(0, START, START + 400)),
-        (RunFacts(START - 60, START + 395, 137), Ended(137, START - 60, START + 395)),
-        (RunFacts(START - 60), None),
+        (RunFacts(), START, Ended(0, START, START + 400)),
+        (RunFacts(START - 60, START + 395, 137), START - 60, Ended(137, START - 60, START + 395)),
+        (RunFacts(START - 60), START - 60, None),
     ],
 )
-def test_start_and_end_of_a_run_reach_the_engine(bundled: PhaseModel, facts: RunFacts, ended: Ended | None) -> None:
+def test_start_and_end_of_a_run_reach_the_engine(
+    bundled: PhaseModel, facts: RunFacts, started_s: float, ended: Ended | None
+) -> None:
     one = with_facts(runs(1)[0], facts)
     engine = Phasewise([one], [bundled], rules(20.0), STEP_S, 6, Options(), Classes())
     observed = RoundInput(
@@ -142,8 +144,7 @@ def test_start_and_end_of_a_run_reach_the_engine(bundled: PhaseModel, facts: Run
     )
     (running,) = engine._changed_containers(observed).values()
     assert running is not None
-    assert (running.ended, running.finished) == (ended, ended is not None)
-    assert running.started_s == (START if ended and ended.exit_code == 0 else START - 60)
+    assert (running.started_s, running.ended, running.finished) == (started_s, ended, ended is not None)
 
 
 def test_no_target_exceeds_the_largest_node(bundled: PhaseModel) -> None:
