@@ -28,25 +28,18 @@ def pod_metrics(containers: Any, name: str = "p", **fields: Any) -> dict[str, An
 
 
 def test_usage_is_read_in_cores_and_bytes_whatever_the_unit() -> None:
-    containers = [
+    containers: list[dict[str, Any]] = [
         {"name": "a", "usage": {"cpu": "250000000n", "memory": "1024Ki"}},
         {"name": "b", "usage": {"cpu": "1500u", "memory": "1k"}},
         {"name": "c", "usage": {"cpu": "0", "memory": "0"}},
+        {"name": "d", "usage": {"cpu": 0.25, "memory": "1073741824000m"}},
     ]
-    found = usage_of({"items": [pod_metrics(containers)]}).samples
-    assert found == {
-        ContainerKey("n", "p", "a"): (1787385600.0, 0.25, 2**20),
-        ContainerKey("n", "p", "b"): (1787385600.0, 0.0015, 1000.0),
-        ContainerKey("n", "p", "c"): (1787385600.0, 0.0, 0.0),
-    }
-
-
-@pytest.mark.parametrize("cpu", ["250000000n", "250000u", "250m", "0.25", 0.25])
-@pytest.mark.parametrize("memory", ["1048576Ki", "1Gi", "1073741824", "1073741824000m"])
-def test_every_notation_of_an_amount_gives_the_same_usage(cpu: str | float, memory: str) -> None:
-    container = {"name": "a", "usage": {"cpu": cpu, "memory": memory}}
-    found = usage_of({"items": [pod_metrics([container])]}).samples
-    assert found[ContainerKey("n", "p", "a")] == (1787385600.0, 0.25, 2.0**30)
+    expected = [(0.25, 2**20), (0.0015, 1000.0), (0.0, 0.0), (0.25, 2**30)]
+    together = usage_of({"items": [pod_metrics(containers)]}).samples
+    for container, used in zip(containers, expected, strict=True):
+        sample = {ContainerKey("n", "p", container["name"]): (1787385600.0, *used)}
+        assert usage_of({"items": [pod_metrics([container])]}).samples == sample
+        assert sample.items() <= together.items()
 
 
 def test_a_missing_or_negative_amount_is_absent_and_never_zero() -> None:
