@@ -119,7 +119,7 @@ class Running:
     """A service in its own thread."""
 
     def __init__(self) -> None:
-        self.view, self.models, self.leads = View(), Models(), True
+        self.view, self.models, self.leads, self.asked_whether_leading = View(), Models(), True, 0
         self.recommenders: list[Rounds] = []
         self.next, self.registry = Rounds(), CollectorRegistry()
         timing = Timing(interval_s=0.01, checkpoint_interval_s=60.0, checkpoints_within_s=5.0, clear_away_s=600.0)
@@ -129,10 +129,14 @@ class Running:
             Telemetry(self.registry),
             timing,
             self.models,  # type: ignore[arg-type]
-            lambda: self.leads,
+            self._is_leading,
         )
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def _is_leading(self) -> bool:
+        self.asked_whether_leading += 1
+        return self.leads
 
     def _make(self) -> Rounds:
         self.recommenders.append(self.next)
@@ -220,7 +224,7 @@ def test_rounds_continue_when_later_histories_cannot_be_loaded(running: Running)
 def test_a_replica_that_does_not_lead_does_nothing_and_is_healthy(running: Running) -> None:
     running.leads = False
     running.start()
-    wait_until(lambda: running.view.calls, "the start", timeout_s=5, every_s=0.01)
+    wait_until(lambda: running.asked_whether_leading > 1, "two attempts", timeout_s=5, every_s=0.01)
     assert running.service.healthy
     running.end()
     assert running.rounds == 0
