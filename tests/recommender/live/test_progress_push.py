@@ -38,7 +38,9 @@ def inbox(token_file: Path) -> PushedProgress:
 def served() -> Iterator[tuple[str, dict[str, PostHandler]]]:
     """One server for all tests, since each takes half a second to stop; a test sets the handler."""
     posts: dict[str, PostHandler] = {"/progress": lambda _headers, _read: (404, "no handler yet")}
-    server = serve("127.0.0.1:0", CollectorRegistry(), {}, posts)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("recommender.live.health.IDLE_TIMEOUT_S", 600.0)  # silence alone closes no connection
+        server = serve("127.0.0.1:0", CollectorRegistry(), {}, posts)
     yield f"http://127.0.0.1:{server.server_port}", posts
     server.shutdown()
     server.server_close()
