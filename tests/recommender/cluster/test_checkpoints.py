@@ -154,7 +154,7 @@ def test_a_deleted_checkpoint_is_created_again(api: Api, namespace: str, checkpo
 
 
 def test_vpas_that_waited_longest_are_written_first_until_the_deadline(
-    api: Api, namespace: str, checkpoints: Checkpoints, clock: Clock
+    namespace: str, checkpoints: Checkpoints, clock: Clock
 ) -> None:
     vpas = [ObjectKey(namespace, name) for name in "abcde"]
     order: list[str] = []
@@ -186,9 +186,7 @@ def test_the_limit_per_round_applies_to_repeated_writes_and_not_to_first_ones(
     assert "".join(order) == "abc" + "ab" + "de" + "ca"
 
 
-def test_a_vpa_is_written_at_most_once_per_interval(
-    api: Api, namespace: str, checkpoints: Checkpoints, clock: Clock
-) -> None:
+def test_a_vpa_is_written_at_most_once_per_interval(namespace: str, checkpoints: Checkpoints, clock: Clock) -> None:
     a, b = ObjectKey(namespace, "a"), ObjectKey(namespace, "b")
     order: list[str] = []
 
@@ -220,7 +218,7 @@ def test_the_interval_grows_with_the_time_of_writing_up_to_ten_minutes(
 
 
 def test_a_failed_write_is_counted_and_the_others_continue(
-    cluster: Cluster, api: Api, namespace: str, checkpoints: Checkpoints
+    cluster: Cluster, namespace: str, checkpoints: Checkpoints
 ) -> None:
     statuses = {"app": {"lastUpdateTime": "no time"}, "side": status()}
     report = write(checkpoints, {ObjectKey(namespace, "web"): statuses})

@@ -14,6 +14,7 @@ from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound
 from recommender.cluster.usage.metrics_api import ContainerKey, UsageReport, read_usage, usage_of
+from recommender.records import Sample
 
 
 def pod_metrics(containers: Any, name: str = "p", **fields: Any) -> dict[str, Any]:
@@ -27,54 +28,54 @@ def pod_metrics(containers: Any, name: str = "p", **fields: Any) -> dict[str, An
 
 
 def test_usage_is_read_in_cores_and_bytes_whatever_the_unit() -> None:
-    containers = [
+    containers: list[dict[str, Any]] = [
         {"name": "a", "usage": {"cpu": "250000000n", "memory": "1024Ki"}},
         {"name": "b", "usage": {"cpu": "1500u", "memory": "1k"}},
         {"name": "c", "usage": {"cpu": "0", "memory": "0"}},
+        {"name": "d", "usage": {"cpu": 0.25, "memory": "1073741824000m"}},
     ]
-    found = usage_of({"items": [pod_metrics(containers)]}).samples
-    assert found == {
-        ContainerKey("n", "p", "a"): (1787385600.0, 0.25, 2**20),
-        ContainerKey("n", "p", "b"): (1787385600.0, 0.0015, 1000.0),
-        ContainerKey("n", "p", "c"): (1787385600.0, 0.0, 0.0),
-    }
+    expected = [(0.25, 2**20), (0.0015, 1000.0), (0.0, 0.0), (0.25, 2**30)]
+    together = usage_of({"items": [pod_metrics(containers)]}).samples
+    for container, used in zip(containers, expected, strict=True):
+        sample = {ContainerKey("n", "p", container["name"]): (1787385600.0, *used)}
+        assert usage_of({"items": [pod_metrics([container])]}).samples == sample
+        assert sample.items() <= together.items()
 
 
-@pytest.mark.parametrize("cpu", ["250000000n", "250000u", "250m", "0.25"])
-@pytest.mark.parametrize("memory", ["1048576Ki", "1Gi", "1073741824", "1073741824000m"])
-def test_every_notation_of_an_amount_gives_the_same_usage(cpu: str, memory: str) -> None:
-    container = {"name": "a", "usage": {"cpu": cpu, "memory": memory}}
-    found = usage_of({"items": [pod_metrics([container])]}).samples
-    assert found[ContainerKey("n", "p", "a")] == (1787385600.0, 0.25, 2.0**30)
-
-
-@pytest.mark.parametrize("cpu", ["-5n", "5 n", "_5n", "n", "٥n", 5, None, ["5n"]])
-def test_an_amount_in_an_unexpected_notation_is_never_misread(cpu: Any) -> None:
-    container = {"name": "a", "usage": {"cpu": cpu, "memory": "1Ki"}}
-    report = usage_of({"items": [pod_metrics([container])]})
-    cpu_cores = [use.cpu_cores for use in report.samples.values()]
-    assert report.broken or math.isnan(cpu_cores[0]) or cpu_cores == [cpu]
-
-
-def test_a_missing_resource_is_absent_and_never_zero() -> None:
+def test_a_missing_or_negative_amount_is_absent_and_never_zero() -> None:
     containers = [
         {"name": "a", "usage": {"memory": "1Ki"}},
         {"name": "b", "usage": {"cpu": "1", "memory": None}},
         {"name": "c", "usage": {}},
         {"name": "d"},
+        {"name": "e", "usage": {"cpu": "-5n", "memory": "1Ki"}},
     ]
     found = {key.container: use for key, use in usage_of({"items": [pod_metrics(containers)]}).samples.items()}
-    assert set(found) == {"a", "b"}
-    assert math.isnan(found["a"].cpu_cores)
-    assert found["a"].memory_bytes == 1024
+    assert set(found) == {"a", "b", "e"}
+    for name in ("a", "e"):
+        assert math.isnan(found[name].cpu_cores)
+        assert found[name].memory_bytes == 1024
+    assert found["b"].cpu_cores == 1
     assert math.isnan(found["b"].memory_bytes)
 
 
-def test_one_malformed_pod_is_reported_by_name_and_the_others_are_read() -> None:
-    broken = pod_metrics([{"name": "a", "usage": {"cpu": "lots"}}], name="broken")
-    report = usage_of({"items": [broken, pod_metrics([{"name": "a", "usage": {"cpu": "1"}}])]})
-    assert [key.pod for key in report.samples] == ["p"]
-    assert report.broken == {"n/broken": "PodMetrics n/broken: containers[0].usage.cpu is not a quantity: 'lots'"}
+@pytest.mark.parametrize(
+    ("resource", "amount"),
+    [
+        *(("cpu", amount) for amount in ("lots", "5 n", "_5n", "n", "٥n", ["5n"], "9" * 400 + "n")),
+        ("memory", "9" * 400 + "Ki"),
+    ],
+)
+def test_a_pod_with_a_malformed_amount_is_reported_and_the_others_are_read(resource: str, amount: Any) -> None:
+    usage = {"cpu": "5n", "memory": "1Ki"}
+    broken = pod_metrics([{"name": "a", "usage": usage | {resource: amount}}], name="broken")
+    report = usage_of({"items": [broken, pod_metrics([{"name": "a", "usage": usage}])]})
+    problem = f"PodMetrics n/broken: containers[0].usage.{resource} is not a quantity: {str(amount)[:40]!r}"
+    sample = Sample(1787385600.0, 5e-9, 1024.0)
+    assert report == UsageReport({ContainerKey("n", "p", "a"): sample}, {"n/broken": problem})
+
+
+def test_an_answer_without_items_has_no_samples() -> None:
     assert usage_of({"items": None}) == UsageReport({}, {})
 
 

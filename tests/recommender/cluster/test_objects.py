@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Callable
+from contextlib import suppress
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import pytest
@@ -35,35 +40,37 @@ def test_a_minimal_vpa_has_the_defaults_of_the_api() -> None:
     )
 
 
+EVERY_FIELD = vpa(
+    recommenders=[{"name": "phasewise"}],
+    updatePolicy={"updateMode": "InPlaceOrRecreate", "minReplicas": 1},
+    resourcePolicy={
+        "containerPolicies": [
+            {
+                "containerName": "app",
+                "mode": "Off",
+                "minAllowed": {"cpu": "100m"},
+                "maxAllowed": {"cpu": 2, "memory": "4Gi"},
+                "controlledResources": ["memory", "storage"],
+                "controlledValues": "RequestsOnly",
+                "oomBumpUpRatio": "1.5",
+                "oomMinBumpUp": "50Mi",
+                "memoryAggregationIntervalSeconds": 3600,
+                "memoryAggregationIntervalCount": 24,
+            }
+        ]
+    },
+)
+EVERY_FIELD["metadata"] |= {
+    "creationTimestamp": "2026-08-22T08:00:00Z",
+    "labels": {"a": "b"},
+    "annotations": {"short": "x", "long": "x" * 1025},
+    "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o", "controller": True}],
+    "deletionTimestamp": "2026-08-22T09:00:00Z",
+}
+
+
 def test_every_field_of_a_vpa_is_read() -> None:
-    raw = vpa(
-        recommenders=[{"name": "phasewise"}],
-        updatePolicy={"updateMode": "InPlaceOrRecreate", "minReplicas": 1},
-        resourcePolicy={
-            "containerPolicies": [
-                {
-                    "containerName": "app",
-                    "mode": "Off",
-                    "minAllowed": {"cpu": "100m"},
-                    "maxAllowed": {"cpu": 2, "memory": "4Gi"},
-                    "controlledResources": ["memory", "storage"],
-                    "controlledValues": "RequestsOnly",
-                    "oomBumpUpRatio": "1.5",
-                    "oomMinBumpUp": "50Mi",
-                    "memoryAggregationIntervalSeconds": 3600,
-                    "memoryAggregationIntervalCount": 24,
-                }
-            ]
-        },
-    )
-    raw["metadata"] |= {
-        "creationTimestamp": "2026-08-22T08:00:00Z",
-        "labels": {"a": "b"},
-        "annotations": {"short": "x", "long": "x" * 1025},
-        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o", "controller": True}],
-        "deletionTimestamp": "2026-08-22T09:00:00Z",
-    }
-    read = read_vpa(raw)
+    read = read_vpa(EVERY_FIELD)
     assert read.created_s == 1787385600
     assert (read.labels, read.annotations) == ({"a": "b"}, {"short": "x"})
     assert (read.recommenders, read.update_mode, read.min_replicas) == (("phasewise",), "InPlaceOrRecreate", 1)
@@ -131,6 +138,23 @@ def test_the_error_of_a_malformed_vpa_names_the_vpa_and_the_field(spec: dict[str
     assert str(raised.value) == f"VerticalPodAutoscaler team/web: {message}"
 
 
+NODE: dict[str, Any] = {
+    "metadata": {"name": "n1", "labels": {"zone": "a"}},
+    "spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}], "unschedulable": True},
+    "status": {
+        "allocatable": {"cpu": "3800m", "memory": "16Gi", "pods": "110"},
+        "conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
+    },
+}
+
+
+def test_a_node_is_read() -> None:
+    node = read_node(NODE)
+    assert (node.name, node.labels, node.taints) == ("n1", {"zone": "a"}, (Taint("gpu", "", "NoSchedule"),))
+    assert (node.allocatable, node.ready, node.unschedulable) == ((3.8, 16 * 2.0**30), True, True)
+    assert not read_node({"metadata": {"name": "new"}}).ready
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -138,23 +162,19 @@ JSON = st.recursive(
 )
 
 
-@given(JSON, JSON, JSON)
-def test_arbitrary_json_raises_nothing_but_bad_object(metadata: Any, spec: Any, status: Any) -> None:
-    for read in (read_vpa, read_node):
-        with pytest.raises(BadObject):
-            read({"metadata": metadata, "spec": spec, "status": status})
+def paths(raw: Any) -> list[list[Any]]:
+    """Of all fields, at every depth."""
+    inside = raw.items() if isinstance(raw, dict) else enumerate(raw) if isinstance(raw, list) else ()
+    return [[name, *path] for name, value in inside for path in ([], *paths(value))]
 
 
-def test_a_node_is_read() -> None:
-    raw = {
-        "metadata": {"name": "n1", "labels": {"zone": "a"}},
-        "spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}], "unschedulable": True},
-        "status": {
-            "allocatable": {"cpu": "3800m", "memory": "16Gi", "pods": "110"},
-            "conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
-        },
-    }
-    node = read_node(raw)
-    assert (node.name, node.labels, node.taints) == ("n1", {"zone": "a"}, (Taint("gpu", "", "NoSchedule"),))
-    assert (node.allocatable, node.ready, node.unschedulable) == ((3.8, 16 * 2.0**30), True, True)
-    assert not read_node({"metadata": {"name": "new"}}).ready
+@pytest.mark.parametrize(("read", "raw"), [(read_vpa, EVERY_FIELD), (read_node, NODE)], ids=["VPA", "node"])
+@given(data=st.data(), value=JSON)
+def test_an_object_with_any_json_in_a_field_is_read_or_refused_as_a_bad_object(
+    read: Callable[[Any], object], raw: dict[str, Any], data: st.DataObject, value: Any
+) -> None:
+    *above, last = data.draw(st.sampled_from(paths(raw)))
+    changed = copy.deepcopy(raw)
+    reduce(getitem, above, changed)[last] = value
+    with suppress(BadObject):
+        read(changed)

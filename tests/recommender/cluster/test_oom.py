@@ -168,15 +168,15 @@ def test_an_eviction_with_a_malformed_amount_is_refused_by_name() -> None:
         read_eviction(event(used="much"))
 
 
-def test_the_queue_returns_each_kill_once_and_keeps_at_most_its_maximum() -> None:
+def test_the_queue_returns_each_kill_once_and_beyond_its_maximum_only_the_latest() -> None:
     queue = OomQueue(clock=lambda: SEEN_S, max_length=2)
     queue.pod_changed(pod(RUNNING), pod(killed()))
     queue.pod_changed(pod(killed()), pod(killed()))
     assert [oom.when_s for oom in queue.drain()] == [FIRST_END_S]
     assert queue.drain() == []
-    for _ in range(3):
-        queue.pod_changed(pod(RUNNING), pod(killed()))
-    assert len(queue.drain()) == 2
+    for at in (FIRST_END, SECOND_END, "2026-11-21T09:10:00Z"):
+        queue.pod_changed(pod(RUNNING), pod(killed(at)))
+    assert [oom.when_s for oom in queue.drain()] == [SECOND_END_S, SECOND_END_S + 300.0]
 
 
 def test_evictions_before_the_start_and_repeated_ones_do_not_count() -> None:

@@ -204,7 +204,7 @@ def test_an_unusable_target_is_reported_with_a_reason(
 
 
 def test_a_missing_right_to_read_scales_is_reported_and_not_transient(
-    cluster: Cluster, api: Api, namespace: str, watched: Watched, custom_resources: None
+    cluster: Cluster, namespace: str, watched: Watched, custom_resources: None
 ) -> None:
     powerless = connect(cluster.service_account(namespace, "powerless"), user_agent="phasewise-tests")
     scales = Scales(powerless, time.monotonic, random.Random(0))  # noqa: S311

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from recommender.cluster.errors import ServerFailed
-from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.workloads.discovery import Resource, served_resources
 from recommender.cluster.workloads.ownership import Ref, workload_reader
 from recommender.cluster.workloads.training_jobs import TRAINING_JOB_KINDS
@@ -103,4 +102,3 @@ def test_the_chain_of_owners_continues_above_a_watched_training_job() -> None:
         Ref("", "Job", "llm"),
     }
     assert world.workloads.get("elsewhere", Ref("", "Job", "llm")) is None
-    assert ObjectKey(NAMESPACE, "llm-0-a") == pod.key

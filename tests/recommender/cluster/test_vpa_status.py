@@ -95,8 +95,9 @@ def test_a_malformed_status_differs_and_is_replaced() -> None:
     for malformed in ("nan", None, [], {"a": 1}):
         assert not same_status(entry(target={"cpu": malformed}), entry(target={"cpu": "1"}))
     for malformed_status in ({"recommendation": 3}, {"conditions": "x"}, {"conditions": [3, {}]}):
-        status_of(vpa(malformed_status), [recommended("a", 1, 1)], {}, NOON)
         assert not same_status(malformed_status, entry(target={"cpu": "1"}))
+        wanted = [recommended("a", 1, 1)]
+        assert status_of(vpa(malformed_status), wanted, {}, NOON) == status_of(vpa(), wanted, {}, NOON)
 
 
 values = st.floats(0, 1e6) | st.just(math.nan)

@@ -92,9 +92,12 @@ def test_progress_is_a_share_of_the_known_scale() -> None:
     assert worker.members["a"].largest == pytest.approx(0.012)
 
 
-def test_a_loss_that_overflows_leaves_limits_and_efficiencies_valid() -> None:
+def test_a_job_whose_growth_efficiency_overflows_stays_in_its_list() -> None:
     worker = FlowCon(8.0, OPTIONS)
-    for now_s, huge, loss in ((0.0, 1.0, 1.0), (20.0, 0.9, 0.7), (40.0, 1e308, 0.4), (60.0, -1e308, 0.1)):
-        limits = worker.run(now_s, {"huge": Measured(huge, 4.0 * now_s), "b": Measured(loss, 4.0 * now_s)})
-    assert all(0.0 <= limit <= 1.0 for limit in limits.values())
-    assert worker.members["huge"].largest < 1e308
+    slow_down(worker, 40.0)
+    before = worker.members["a"].efficiency
+    worker.run(60.0, {"a": Measured(1e308, 480.0, 1e-10), "b": Measured(1.0, 0.0)})
+    limits = worker.run(80.0, {"a": Measured(-1e308, 640.0, 1e-10), "b": Measured(0.5, 160.0)})
+    assert states(worker) == {"a": "WATCHING", "b": "NEW"}
+    assert worker.members["a"].efficiency == before == pytest.approx(0.00005)
+    assert limits == {"a": 1.0, "b": pytest.approx(0.025 / 0.02505)}

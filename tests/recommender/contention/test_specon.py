@@ -55,16 +55,14 @@ def test_without_an_idle_worker_one_that_is_two_jobs_below_an_even_spread_gets_j
     assert rebalance(jobs_on([CC] * 6, [CC] * 3, [CC] * 3), 3, 10.0) == []
 
 
-def test_nothing_is_rebalanced_while_a_job_still_learns_and_no_job_twice() -> None:
-    assert rebalance(jobs_on([CC, CC, PC], []), 2, 1.0) == []
+def test_nothing_is_rebalanced_while_a_job_learns_still_or_again_and_no_job_twice() -> None:
+    for migrated in (False, True):
+        learning = TrackedJob("learning", 0, PC, migrated=migrated)
+        assert rebalance([*jobs_on([CC, CC, CC]), learning], 2, 1.0) == []
     assert len(rebalance(jobs_on([CC, CC, CC], []), 2, 1.0)) == 1
     done = [TrackedJob(f"job-{place}", 0, CC, 0.0, migrated=True, rebalanced=True) for place in range(4)]
     assert rebalance(done, 2, 1.0) == []
-
-
-def test_nothing_is_rebalanced_while_a_moved_job_learns_again() -> None:
-    moved = TrackedJob("moved", 0, PC, migrated=True)
-    assert rebalance([*jobs_on([CC, CC, CC]), moved], 2, 1.0) == []
+    assert rebalance([], 3, 0.0) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(0, 1e4), st.booleans()), max_size=30))
@@ -81,7 +79,3 @@ def test_rebalancing_moves_no_job_to_its_own_worker_and_fills_none_above_the_spr
         worker_of[move.name] = move.worker
     for worker in {move.worker for move in moves}:
         assert list(worker_of.values()).count(worker) <= len(jobs) // 5
-
-
-def test_without_jobs_there_are_no_moves() -> None:
-    assert rebalance([], 3, 0.0) == []

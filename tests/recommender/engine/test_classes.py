@@ -158,7 +158,3 @@ def test_a_class_keeps_no_more_containers_than_its_profile_holds() -> None:
 def test_a_damaged_class_profile_is_refused(damaged: str) -> None:
     with pytest.raises(BadInput, match=r"workload class .*bert"):
         Classes().load(KEY, damaged, 0.0)
-
-
-def test_packed_content_unpacks_unchanged() -> None:
-    assert unpack(pack({"a": [1, None, 2.5]}), "it") == {"a": [1, None, 2.5]}

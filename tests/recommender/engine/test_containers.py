@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from recommender.engine.containers import MAX_BYTES, MAX_CLOCK_SKEW_S, MAX_CORES
 from recommender.engine.fleet import Fleet
-from recommender.engine.keys import Instance
 from recommender.engine.member import NewContainer
 from recommender.engine.seen import Samples
 from recommender.policies.class_runs import ClassRuns
@@ -165,18 +164,3 @@ def test_gaps_of_several_containers_have_the_array_type_of_samples(monkeypatch: 
     for at_s in (NOW_S, NOW_S + 2.0):
         fleet.observe(Samples.of([(one, sample_of(at_s=at_s)) for one in (A, B)]), at_s)
     assert contiguous == [True] * 6, "two samples and a gap, in each"
-
-
-def test_a_reused_slot_keeps_nothing_of_its_former_container() -> None:
-    fleet = a_fleet()
-    feed_until(fleet, NOW_S)
-    slot = fleet.members[A].slot
-    fleet.arrays.had_target[slot], fleet.arrays.saturated_samples[slot] = True, 5
-    fleet.remove([A, Instance("ns", "uid-unknown", "main")])
-    fleet.observe(Samples.of([(B, sample_of())]), NOW_S)
-    assert fleet.members[B].slot == slot and fleet.by_slot == {slot: fleet.members[B]}
-    assert (
-        not fleet.arrays.had_target[slot]
-        and fleet.arrays.saturated_samples[slot] == 0
-        and fleet.arrays.samples[slot] == 1
-    )

@@ -134,11 +134,11 @@ def test_a_failing_group_and_a_failing_container_affect_only_themselves() -> Non
     driver.containers |= {B: running(), instance(2, "side"): running(group=SIDE)}
     driver.usage |= {B: (0.1, 0.1), instance(2, "side"): (0.1, 0.1)}
     report = driver.step()
-    assert set(report.problems) >= {str(SIDE)}
-    assert report.samples >= 1
+    assert report.problems == {str(SIDE): "RuntimeError: unexpected", str(B): "RuntimeError: unexpected as well"}
+    assert report.samples == 2, "of both containers of the other group"
     assert driver.engine.used(MAIN)[CPU] == 0.5
     driver.steps(40)
-    assert MAIN in driver.targets and SIDE not in driver.targets
+    assert driver.targets.keys() == {MAIN}
 
 
 def test_a_refused_sample_is_reported_and_the_others_of_the_step_count() -> None:
@@ -166,9 +166,6 @@ def test_a_failing_forecast_of_one_container_leaves_the_others_theirs(monkeypatc
     reports = failing.steps(40)
     sound.steps(40)
     assert {about for report in reports for about in report.problems} == {str(B)}
-    for driver in (sound, failing):
-        slot = driver.engine.fleet.members[A].slot
-        assert driver.engine.fleet.arrays.wanted[slot].tolist() == pytest.approx([0.7, 1.1 * GIB], rel=0.6)
     one, other = (driver.engine.fleet.arrays.wanted[driver.engine.fleet.members[A].slot] for driver in (sound, failing))
     np.testing.assert_array_equal(one, other)
 

@@ -281,12 +281,14 @@ def test_a_reused_slot_keeps_nothing_of_its_former_container() -> None:
     for number in range(200):
         instance = Instance("ns", f"uid-{number}", "main")
         feed(fleet, instance, random_use(number, 8), start_s=8.0 * number)
-        fleet.remove([instance])
+        slot = fleet.members[instance].slot
+        fleet.arrays.had_target[slot], fleet.arrays.saturated_samples[slot] = True, 5
+        fleet.remove([instance, B])  # one of them is unknown
+    assert not fleet.by_slot
     feed(fleet, A, random_use(7, 8))
     fresh = Fleet(MODEL, 1.0, CYCLE, introduce)
     feed(fresh, A, random_use(7, 8))
-    assert fleet.arrays.phase[fleet.members[A].slot] == fresh.arrays.phase[fresh.members[A].slot]
-    np.testing.assert_array_equal(fleet.recent(fleet.members[A]), fresh.recent(fresh.members[A]))
+    assert state_of(fleet, fleet.members[A]) == state_of(fresh, fresh.members[A])
     assert len(fleet.rows) == 16
 
 

@@ -132,26 +132,19 @@ def test_a_shortage_due_to_a_limit_is_counted_but_not_charged_to_the_policy(case
         assert runs.level == before
 
 
-def test_a_violation_while_a_class_decides_raises_the_level_of_its_runs() -> None:
+@pytest.mark.parametrize(
+    ("decided_by", "charged"),
+    [(UNDECIDED, "the forecast"), (BY_FORECAST, "the forecast"), (BY_CLASS, "the class"), (BY_PAST, "neither")],
+)
+def test_a_violation_is_charged_to_what_decided(decided_by: int, charged: str) -> None:
     world, runs = World(), ClassRuns()
     applied(world, HAS)
-    slot = world.add(requests=HAS, used=(2.5, GIB), decided_by=BY_CLASS)
-    world.fleet.by_slot[slot].runs = runs
-    before = runs.level
-    judged(world, slot)
-    assert runs.level > before
-
-
-@pytest.mark.parametrize(
-    ("decided_by", "charged"), [(UNDECIDED, True), (BY_FORECAST, True), (BY_CLASS, False), (BY_PAST, False)]
-)
-def test_the_forecast_is_charged_unless_its_class_or_own_past_decided(decided_by: int, charged: bool) -> None:
-    world = World()
-    applied(world, HAS)
     slot = world.add(requests=HAS, used=(2.5, GIB), decided_by=decided_by)
-    before = world.fleet.foresight.state.correction[slot].copy()
+    world.fleet.by_slot[slot].runs, level = runs, runs.level
+    correction = world.fleet.foresight.state.correction[slot].copy()
     judged(world, slot)
-    assert (world.fleet.foresight.state.correction[slot] > before).any() == charged
+    assert (world.fleet.foresight.state.correction[slot] > correction).any() == (charged == "the forecast")
+    assert (runs.level > level) == (charged == "the class")
 
 
 def saturated_counts(*used: float) -> list[int]:

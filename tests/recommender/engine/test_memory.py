@@ -188,4 +188,3 @@ def test_a_memory_decision_is_explained_in_a_sentence() -> None:
     assert "0 earlier runs of its class are too few" in explain_memory(ClassRuns(), math.nan, 0.01)
     explanation = explain_memory(four_runs(), math.nan, 0.01)
     assert "4 earlier runs" in explanation and "80%" in explanation
-    assert not math.isnan(four_runs().memory.bounds(0.01).peak_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.cluster.objects.vpa import SHARES
@@ -72,18 +72,24 @@ def test_an_invalid_annotation_is_reported_and_sets_mode_off(
     assert world.only_vpa().update_mode == "InPlace"
 
 
-def test_the_shares_annotation_of_a_job_is_copied_to_its_vpa_and_removed_with_it() -> None:
-    world = World().add(a_workload("Job", "a", annotations={P + "shares": "flowcon"}))
+@pytest.mark.parametrize("on", ["workload", "namespace"])
+def test_the_shares_annotation_is_copied_to_the_vpa_and_removed_with_it(on: str) -> None:
+    annotations, world = {P + "shares": "flowcon"}, World()
+    world.add(a_workload("Job", "a", annotations=annotations if on == "workload" else {}))
+    world.namespace = Namespace(TEAM, ON, annotations if on == "namespace" else {})
     assert world.only_vpa().annotations[SHARES] == "flowcon"
+    world.namespace = Namespace(TEAM, ON, {})
     world.add(a_workload("Job", "a"))
     assert SHARES not in world.only_vpa().annotations
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.dictionaries(st.sampled_from([P + n for n in ("mode", "min-cpu", "max-cpu", "min-memory", "x")]), st.text()))
-def test_arbitrary_annotations_never_raise_and_problems_set_mode_off(annotations: dict[str, str]) -> None:
-    requested = settings_from(annotations, {})
-    assert requested.settings.mode == "Off" or not requested.problems
+NAMES = [P + name for name in ("mode", "shares", "min-cpu", "max-cpu", "min-memory", "max-memory")]
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["Off", "Initial", "flowcon", "1", "2"]) | st.text()))
+def test_the_mode_is_the_requested_one_unless_there_is_a_problem(annotations: dict[str, str]) -> None:
+    found = settings_from(annotations, {})
+    assert found.settings.mode == ("Off" if found.problems else annotations.get(P + "mode", "InPlaceOrRecreate"))
 
 
 def test_only_our_labels_and_annotations_of_a_namespace_are_read() -> None:

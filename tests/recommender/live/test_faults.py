@@ -50,7 +50,6 @@ class Measured(FakeView):
     ("answer", "problem"),
     [
         (status(500, "the metrics are gone"), "the metrics are gone (500)"),
-        (status(503, "service unavailable"), "service unavailable (503)"),
         (status(404, "no such resource"), "no such resource (404)"),
         ((200, {}, b"<html>a proxy's page</html>"), "the answer is not JSON"),
     ],

@@ -8,7 +8,7 @@ import pytest
 
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.usage.oom import OomObservation
-from tests.fakes.records import GIB, MAIN, FakeView, a_pod, a_vpa, recommender, rounds, target_of
+from tests.fakes.records import GIB, FakeView, a_pod, a_vpa, recommender, rounds, target_of
 
 
 @pytest.fixture
@@ -52,14 +52,6 @@ def test_a_kill_older_than_a_day_is_refused_and_reported(cluster: FakeView) -> N
     assert list(report.problems.values()) == ["refused: a kill of long ago"]
     assert report.kills == 0
     assert target_of(cluster)[1] <= 4.0
-
-
-def test_a_kill_with_a_time_in_the_future_counts_as_now(cluster: FakeView) -> None:
-    ours = recommender(cluster)
-    rounds(ours, cluster, 3)
-    cluster.killed = [kill(cluster, 4.0, age_s=-3600.0)]
-    rounds(ours, cluster, 1)
-    assert ours.engine.groups.arrays.killed_s[ours.engine.groups.slots[MAIN]] == cluster.now_s
 
 
 def test_the_bump_is_based_on_the_peak_of_the_day_and_not_of_the_last_minutes(cluster: FakeView) -> None:

@@ -143,10 +143,6 @@ def jobs_of_three_classes() -> list[Trace]:
     return traces
 
 
-def simulated(traces: Sequence[Trace], cluster_rules: ClusterRules) -> Phasewise:
-    return Phasewise(traces, [MODEL] * len(traces), cluster_rules, STEP_S, CYCLE_SAMPLES, Options(), Classes())
-
-
 @dataclass
 class ChangeRecorder:
     """A recommender, and each change of a container's recommendation: when, which container, and all bits."""
@@ -176,7 +172,8 @@ def comparable(outcome: Outcome) -> tuple[object, ...]:
 )
 def test_live_and_simulated_recommenders_publish_the_same_targets_bit_for_bit(cluster_rules: ClusterRules) -> None:
     traces = jobs_of_three_classes()
-    offline, live = (ChangeRecorder(each) for each in (simulated(traces, cluster_rules), Live(traces, cluster_rules)))
+    simulated = Phasewise(traces, [MODEL] * len(traces), cluster_rules, STEP_S, CYCLE_SAMPLES, Options(), Classes())
+    offline, live = (ChangeRecorder(each) for each in (simulated, Live(traces, cluster_rules)))
     outcomes, live_outcomes = (play(traces, each, cluster_rules, STEP_S) for each in (offline, live))
     assert offline.changes == live.changes
     assert [comparable(each) for each in outcomes] == [comparable(each) for each in live_outcomes]

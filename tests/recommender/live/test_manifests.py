@@ -275,7 +275,7 @@ def test_the_pods_are_allowed_under_the_restricted_pod_security_standard(
 
 
 def test_the_trainer_may_only_publish_the_model_and_the_recommender_only_watch_it(
-    cluster: Cluster, vpa: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, vpa: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)
     cluster.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", FOLDER / "rbac.yaml", FOLDER / "training.yaml")

@@ -83,7 +83,7 @@ def watch(folder: Path, events: Events) -> ModelWatch:
     return made
 
 
-def test_without_a_change_nothing_is_adopted(watch: ModelWatch, folder: Path, adopted: Adopted, events: Events) -> None:
+def test_without_a_change_nothing_is_adopted(watch: ModelWatch, adopted: Adopted, events: Events) -> None:
     for _ in range(3):
         watch.refresh(adopted)
     assert adopted == []
@@ -178,7 +178,7 @@ def test_a_bad_model_is_refused_and_logged_once_and_the_old_one_stays_in_use(
 
 
 def test_a_removed_folder_changes_nothing_and_is_adopted_when_it_comes_back(
-    watch: ModelWatch, folder: Path, events: Events, adopted: Adopted
+    watch: ModelWatch, folder: Path, adopted: Adopted
 ) -> None:
     shutil.rmtree(folder)
     watch.refresh(adopted)

@@ -180,7 +180,7 @@ def test_nodes_are_read_once_a_round_and_only_if_a_vpa_wants_more() -> None:
     for cores, reads in ((0.1, 0), (0.9, 1)):
         room.begin(states)
         for state in states:
-            room.limit(state, target(cores), NOW_S)[CPU]
+            room.limit(state, target(cores), NOW_S)
         assert view.reads == reads
 
 

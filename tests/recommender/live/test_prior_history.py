@@ -232,18 +232,15 @@ def test_a_checkpoint_is_kept_where_prometheus_knows_less(
     assert bool(records.adopted) == replaced
 
 
-def test_checkpoints_are_kept_while_prometheus_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
-    records = Records(fault=Unavailable("http://p does not answer", retryable=True), recent=[block("a", [NOW_S], 1)])
+@pytest.mark.parametrize("blocks", [[], [block("a", hours(9, 1), 1.0)]], ids=["from the start", "halfway"])
+def test_checkpoints_are_kept_if_prometheus_stops_answering(
+    blocks: list[UsageBlock], caplog: pytest.LogCaptureFixture
+) -> None:
+    fault = Unavailable("http://p does not answer", retryable=True)
+    records = Records(fault=fault, blocks=blocks, recent=[block("a", [NOW_S], 1)], owner_of={"a": WEB_OWNER})
     assert records.load() == (0, 0)
     assert "going on from checkpoints: http://p does not answer" in caplog.text
     assert (records.adopted, records.recalled) == ({}, [])
-
-
-def test_a_partly_loaded_history_is_discarded() -> None:
-    interrupted = Records(
-        blocks=[block("a", hours(9, 1), 1.0)], owner_of={"a": WEB_OWNER}, fault=Unavailable("away", retryable=True)
-    )
-    assert interrupted.load() == (0, 0)
 
 
 def test_loading_ends_at_its_timeout_and_when_the_process_stops(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,6 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.objects.vpa import read_vpa
-from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import status_of
 from recommender.kernels import histogram as kernel
 from recommender.policies.histogram import HistogramSession
@@ -131,14 +130,6 @@ def test_pods_in_different_phases_get_what_the_most_demanding_one_needs(cluster:
     assert memory_gib >= 3.3
 
 
-def test_an_oom_kill_raises_the_memory_target_at_once(cluster: FakeView) -> None:
-    ours = recommender(cluster)
-    rounds(ours, cluster, 40)
-    cluster.killed = [OomObservation(ObjectKey("ns", "job-1"), "main", cluster.now_s, 4 * GIB)]
-    rounds(ours, cluster, 1)
-    assert target_of(cluster)[1] == pytest.approx(4.8, rel=1e-6)
-
-
 def test_max_allowed_bounds_the_target_but_not_the_uncapped_target(cluster: FakeView) -> None:
     policy = {"containerName": "*", "maxAllowed": {"cpu": "300m", "memory": "1Gi"}}
     cluster.raw["job"] = a_vpa(resourcePolicy={"containerPolicies": [policy]})
@@ -254,7 +245,7 @@ def test_the_profile_of_two_hundred_pods_is_bounded(cluster: FakeView) -> None:
     assert len(str(profile)) < 20_000
 
 
-def test_a_deleted_pod_is_dropped_but_its_history_is_kept(cluster: FakeView) -> None:
+def test_a_deleted_pod_is_dropped_but_its_history_and_the_target_are_kept(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     before = target_of(cluster)
@@ -262,8 +253,7 @@ def test_a_deleted_pod_is_dropped_but_its_history_is_kept(cluster: FakeView) -> 
     ours.run()
     assert not ours.engine.fleet.members
     assert ours.engine.history(MAIN).samples == 40
-    assert math.isfinite(target_of(cluster)[0])
-    assert target_of(cluster)[1] >= before[1] * 0.5
+    assert target_of(cluster) == before
 
 
 def test_a_new_container_adds_to_the_history_of_the_checkpoint(cluster: FakeView) -> None:
@@ -273,7 +263,7 @@ def test_a_new_container_adds_to_the_history_of_the_checkpoint(cluster: FakeView
     ours = recommender(cluster)
     rounds(ours, cluster, 5)
     assert ours.engine.history(MAIN).past is past
-    assert np.isfinite(target_of(cluster)).all()
+    assert ours.engine.history(MAIN).samples == 5
 
 
 def test_a_container_that_is_throttled_to_its_request_is_raised_to_what_it_needs(cluster: FakeView) -> None:
@@ -299,12 +289,11 @@ def test_a_container_is_judged_only_with_a_request_and_after_its_target_is_in_fo
     assert groups.arrays.violation_ratio()[groups.slots[MAIN]].tolist() == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("observe_only", [False, True])
-def test_requests_declared_too_low_do_not_widen_the_targets_of_a_vpa_that_is_only_observed(
-    cluster: FakeView, observe_only: bool
+@pytest.mark.parametrize(("mode", "observe_only"), [("Off", False), ("Initial", False), ("InPlaceOrRecreate", True)])
+def test_requests_declared_too_low_do_not_widen_targets_that_are_not_applied(
+    cluster: FakeView, mode: str, observe_only: bool
 ) -> None:
-    if not observe_only:
-        cluster.raw["job"] = a_vpa(updatePolicy={"updateMode": "Off"})
+    cluster.raw["job"] = a_vpa(updatePolicy={"updateMode": mode})
     cluster.pods["job"] = [a_pod("job-1", cpu="50m", memory="64Mi")]
     ours = recommender(cluster, observe_only=observe_only)
     rounds(ours, cluster, 150)
@@ -315,30 +304,22 @@ def test_requests_declared_too_low_do_not_widen_the_targets_of_a_vpa_that_is_onl
     assert target_of(cluster)[0] < 1.0
 
 
-def test_a_container_name_that_no_pod_has_is_dropped_once_its_samples_expire(cluster: FakeView) -> None:
+def test_a_container_that_no_pod_has_gets_no_recommendation_and_is_dropped_once_its_samples_expire(
+    cluster: FakeView,
+) -> None:
     ours = recommender(cluster)
     for name in ("old", "new"):
         cluster.pods["job"] = [a_pod(f"job-{name}", containers=(name,))]
         use(cluster, f"job-{name}", 0.5, 1.0, name)
         ours.run()
     (state,) = ours.vpas.values()
-    for days, remaining in ((1, ["new", "old"]), (6, ["new", "old"]), (2, ["new"])):
+    for days, remaining in ((0, ["new", "old"]), (1, ["new", "old"]), (6, ["new", "old"]), (2, ["new"])):
         cluster.now_s += days * 86400.0
         use(cluster, "job-new", 0.5, 1.0, "new")
         ours.run()
         assert sorted(state.groups) == sorted(group.container for group in ours.engine.groups.slots) == remaining
-    entries = cluster.raw["job"]["status"]["recommendation"]["containerRecommendations"]
-    assert [entry["containerName"] for entry in entries] == ["new"]
-
-
-def test_nothing_is_recommended_for_a_container_name_that_no_pod_has(cluster: FakeView) -> None:
-    ours = recommender(cluster)
-    rounds(ours, cluster, 40)
-    cluster.pods["job"] = [a_pod("job-2", containers=("renamed",))]
-    use(cluster, "job-2", 0.5, 1.0, "renamed")
-    ours.run()
-    entries = cluster.raw["job"]["status"]["recommendation"]["containerRecommendations"]
-    assert [entry["containerName"] for entry in entries] == ["renamed"]
+        entries = cluster.raw["job"]["status"]["recommendation"]["containerRecommendations"]
+        assert [entry["containerName"] for entry in entries] == ["new"]
 
 
 def test_a_recreated_vpa_keeps_what_was_learned(cluster: FakeView) -> None:

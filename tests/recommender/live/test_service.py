@@ -34,12 +34,18 @@ class View:
     """A cluster view that records its calls."""
 
     def __init__(self) -> None:
-        self.synced = True
+        self.is_synced = True
+        self.asked_whether_synced = 0
         self.unreadable = 0
         self.calls: list[str] = []
         self.checkpoint_writes: list[tuple[float, float]] = []
         self.deadlines_s: list[float] = []
         self.problem: Exception | None = None
+
+    @property
+    def synced(self) -> bool:
+        self.asked_whether_synced += 1
+        return self.is_synced
 
     def start(self) -> None:
         self.calls.append("start")
@@ -114,7 +120,7 @@ class Running:
     """A service in its own thread."""
 
     def __init__(self) -> None:
-        self.view, self.models, self.leads = View(), Models(), True
+        self.view, self.models, self.leads, self.asked_whether_leading = View(), Models(), True, 0
         self.recommenders: list[Rounds] = []
         self.next, self.registry = Rounds(), CollectorRegistry()
         timing = Timing(interval_s=0.01, checkpoint_interval_s=60.0, checkpoints_within_s=5.0, clear_away_s=600.0)
@@ -124,10 +130,14 @@ class Running:
             Telemetry(self.registry),
             timing,
             self.models,  # type: ignore[arg-type]
-            lambda: self.leads,
+            self._is_leading,
         )
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def _is_leading(self) -> bool:
+        self.asked_whether_leading += 1
+        return self.leads
 
     def _make(self) -> Rounds:
         self.recommenders.append(self.next)
@@ -181,12 +191,14 @@ def test_rounds_repeat_until_the_stop_and_then_safe_values_are_published(running
     assert running.view.calls.count("collect") == 1
 
 
-def test_the_service_is_healthy_but_not_ready_until_the_caches_are_synced(running: Running) -> None:
-    running.view.synced = False
+def test_until_the_caches_are_synced_no_round_runs_and_the_service_is_healthy_but_not_ready(running: Running) -> None:
+    running.view.is_synced = False
     running.start()
+    wait_until(lambda: running.view.asked_whether_synced > 1, "two attempts", timeout_s=5, every_s=0.01)
+    assert running.rounds == 0
     assert not running.service.ready
     assert running.service.healthy
-    running.view.synced = True
+    running.view.is_synced = True
     wait_until(lambda: running.rounds, "the first round", timeout_s=5, every_s=0.01)
     assert running.service.ready
 
@@ -213,7 +225,7 @@ def test_rounds_continue_when_later_histories_cannot_be_loaded(running: Running)
 def test_a_replica_that_does_not_lead_does_nothing_and_is_healthy(running: Running) -> None:
     running.leads = False
     running.start()
-    wait_until(lambda: running.view.calls, "the start", timeout_s=5, every_s=0.01)
+    wait_until(lambda: running.asked_whether_leading > 1, "two attempts", timeout_s=5, every_s=0.01)
     assert running.service.healthy
     running.end()
     assert running.rounds == 0

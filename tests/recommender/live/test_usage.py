@@ -87,5 +87,5 @@ def test_a_stop_ends_the_wait_for_a_source_that_hangs() -> None:
         usage.samples(0.0)
     assert time.monotonic() - began_s < 2.0
     release.set()
-    with pytest.raises(Unreachable):  # nor does a later call wait
+    with pytest.raises(Unreachable):  # a later call does not ask the source, which would answer now
         usage.samples(1.0)

@@ -9,16 +9,14 @@ from matplotlib.figure import Figure
 
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.graph_io import to_networkx
-from recommender.phases.runs import Run
 from recommender.plots.graph import draw_on, draw_picture
 from recommender.report.graph_drawing import draw_graph
 
 RING = [[(phase % 12, 3 + phase) for phase in range(start, start + 13)] for start in range(6)]
 
 
-def learn_unfinished(graph: PhaseGraph, runs: list[Run]) -> PhaseGraph:
-    graph.learn(runs, ended=False)
-    return graph
+UNFINISHED = PhaseGraph(3)
+UNFINISHED.learn([(0, 2), (1, 3)], ended=False)
 
 
 def _texts(graph: PhaseGraph) -> list[str]:
@@ -43,7 +41,7 @@ def test_rare_arrows_are_left_out() -> None:
 @pytest.mark.parametrize(
     "graph",
     [
-        learn_unfinished(PhaseGraph(3), [(0, 2), (1, 3)]),
+        UNFINISHED,
         PhaseGraph.fit([[(4, 7)]], 9),
         PhaseGraph.fit(RING),
     ],

@@ -184,23 +184,17 @@ def test_memory_that_does_not_follow_the_input_has_a_larger_bound() -> None:
 AMOUNTS = st.floats(0.5, 1e3)
 
 
-@given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=3, max_size=12), AMOUNTS)
-def test_peaks_scaled_to_an_input_agree_with_the_reference(runs: list[tuple[float, float]], size: float) -> None:
+@given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=3, max_size=12), AMOUNTS, st.floats(1e-6, 1e6))
+def test_peaks_scaled_to_an_input_agree_with_the_reference_whatever_its_unit(
+    runs: list[tuple[float, float]], size: float, unit: float
+) -> None:
     sizes, peaks = (np.array(values) for values in zip(*runs, strict=True))
     # Where all others have nearly one input, a line through them is chance, and so is what is left of it by rounding.
     spreads = [np.ptp(np.delete(sizes, own)) / sizes.mean() for own in range(len(sizes))]
     assume(all(spread == 0.0 or spread > 1e-2 for spread in spreads))
-    assert peaks_at_input(size, sizes, peaks) == pytest.approx(reference.peaks_with(size, sizes, peaks), rel=1e-5)
-
-
-@given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=3, max_size=12), AMOUNTS, st.floats(1e-6, 1e6))
-def test_the_unit_of_inputs_does_not_matter(runs: list[tuple[float, float]], size: float, unit: float) -> None:
-    sizes, peaks = (np.array(values) for values in zip(*runs, strict=True))
-    spreads = [np.ptp(np.delete(sizes, own)) / sizes.mean() for own in range(len(sizes))]
-    assume(all(spread == 0.0 or spread > 1e-2 for spread in spreads))
-    assert peaks_at_input(size * unit, sizes * unit, peaks) == pytest.approx(
-        peaks_at_input(size, sizes, peaks), rel=1e-5
-    )
+    expected = pytest.approx(reference.peaks_with(size, sizes, peaks), rel=1e-5)
+    assert peaks_at_input(size, sizes, peaks) == expected
+    assert peaks_at_input(size * unit, sizes * unit, peaks) == expected
 
 
 def test_of_many_runs_with_inputs_the_accepted_share_exceeds_the_peak_bound() -> None:

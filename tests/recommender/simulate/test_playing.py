@@ -18,7 +18,6 @@ from tests.examples import at_most
 from tests.recommender.simulate.worked import GIB, START, STEP_S, Scripted, recommended, rules, trace
 
 NAN = float("nan")
-MIB = 2.0**20
 
 
 def playing(one: Trace, lines: dict[int, ContainerRecommendation], setup: ClusterRules) -> tuple[Outcome, Scripted]:
