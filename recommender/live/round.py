@@ -25,7 +25,7 @@ from recommender.live.progress.progress import Progress
 from recommender.live.restored_state import ClassProfiles, RestoredState
 from recommender.live.rules import retention_s, rules_of
 from recommender.live.sharing import NodeSharing
-from recommender.live.view.view import View
+from recommender.live.view.view import MAX_CONTAINERS, View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.profile import ProfilePublisher
 from recommender.live.writing.publisher import Publisher, WriterPool, by_urgency, set_safe_targets
@@ -182,7 +182,8 @@ class Recommender:
         if saved is not None:
             with report.guard(f"PhaseProfile {vpa.key}"):
                 state.restore(persistence.unpack(saved, f"PhaseProfile {vpa.key}"))
-        for container in self.view.containers_with_history(vpa.key):  # get a recommendation even without pods
+        known = sorted(self.view.containers_with_history(vpa.key))[:MAX_CONTAINERS]
+        for container in known:  # get a recommendation even without pods
             state.groups.setdefault(container, state.group(container))
         return state
 
@@ -241,7 +242,8 @@ class Recommender:
         def update(state: VpaState) -> None:
             from_vpa, from_selection = state.rules_source or (None, None)
             for name, since_s in list(state.absent_since_s.items()):
-                if now_s - since_s > retention_s(state.vpa, name):
+                # The longest absent come first. Without the limit, a new name in each rollout would add up for days.
+                if now_s - since_s > retention_s(state.vpa, name) or len(state.groups) > MAX_CONTAINERS:
                     del state.absent_since_s[name]
                     changes[state.groups.pop(name)] = None
             if from_vpa is state.vpa and from_selection is state.selection:

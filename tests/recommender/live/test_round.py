@@ -350,3 +350,46 @@ def test_a_recreated_vpa_keeps_what_was_learned(cluster: FakeView) -> None:
     rounds(ours, cluster, 1)
     assert next(iter(ours.engine.fleet)) is member
     assert target_of(cluster) == before
+
+
+NAMES = [f"c{number:02}" for number in range(70)]
+
+
+def recommended(cluster: FakeView) -> list[str]:
+    status = cluster.raw["job"]["status"]["recommendation"]
+    return [entry["containerName"] for entry in status["containerRecommendations"]]
+
+
+def test_of_a_pod_with_seventy_containers_the_first_sixty_four_by_name_get_a_recommendation(cluster: FakeView) -> None:
+    cluster.pods["job"] = [a_pod("job-1", containers=NAMES[::-1])]
+    ours = recommender(cluster)
+    for _ in range(2):
+        for name in NAMES:
+            use(cluster, "job-1", 0.5, 1.0, name)
+        report = ours.run()
+        assert recommended(cluster) == NAMES[:64]
+        assert len(ours.engine.running) == len(ours.engine.groups.slots) == 64
+        assert report.problems == {"ns/job": "70 container names: only the first 64 by name get a recommendation"}
+        cluster.now_s += 1.0
+
+
+def test_of_container_names_that_change_with_every_pod_only_the_latest_are_kept(cluster: FakeView) -> None:
+    ours = recommender(cluster)
+    for number in range(5):
+        names = [f"{number}-{name}" for name in NAMES[:40]]
+        cluster.pods["job"] = [a_pod(f"job-{number}", containers=names)]
+        for _ in range(2):
+            cluster.now_s += 1.0
+            use(cluster, f"job-{number}", 0.5, 1.0, names[0])
+            report = ours.run()
+        assert not report.problems
+        assert {group.container for group in ours.engine.groups.slots} >= set(names)
+        assert len(ours.engine.groups.slots) <= 64
+    assert recommended(cluster) == ["4-c00"]
+
+
+def test_of_seventy_checkpoints_of_a_vpa_without_pods_sixty_four_are_continued(cluster: FakeView) -> None:
+    cluster.past, cluster.pods["job"] = dict.fromkeys(NAMES, HistogramSession()), []
+    ours = recommender(cluster)
+    ours.run()
+    assert [group.container for group in ours.engine.groups.slots] == NAMES[:64]
