@@ -178,7 +178,7 @@ def profile_of(state: VpaState, engine: Engine, refusal: Refusal | None, *, with
         "model": engine.fleet.model.origin,
         "containers": [
             container_entry(name, whys[name], engine.fleet) | _declared(name, state) | _demand(target, engine)
-            for name, target in sorted(chosen, key=_name)[:MAX_CONTAINERS]
+            for name, target in sorted(chosen[:MAX_CONTAINERS], key=_name)
         ],
         "pods": _pods(state, engine),
     }

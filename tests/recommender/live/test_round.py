@@ -254,6 +254,20 @@ def test_the_profile_of_two_hundred_pods_is_bounded(cluster: FakeView) -> None:
     assert len(str(profile)) < 20_000
 
 
+def test_a_profile_of_more_containers_than_it_can_hold_has_those_with_the_largest_cpu_targets(
+    cluster: FakeView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recommender.live.writing.profile.MAX_CONTAINERS", 2)
+    cluster.pods["job"] = [a_pod("job-1", containers=("a", "b", "c"))]
+    ours = recommender(cluster)
+    for _ in range(40):
+        cluster.now_s += 1.0
+        for name, cpu_cores in {"a": 0.1, "b": 0.5, "c": 1.0}.items():
+            use(cluster, "job-1", cpu_cores, 1.0, name)
+        assert not ours.run().problems
+    assert [container["name"] for container in cluster.profiles["job"][-1]["containers"]] == ["b", "c"]
+
+
 def test_a_deleted_pod_is_dropped_but_its_history_is_kept(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
