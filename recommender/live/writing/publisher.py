@@ -143,12 +143,17 @@ class Publisher:
         `advise` sets the targets of a VPA when its turn comes, on the writing thread, so that the first statuses are
         written before the last targets are computed. Where it returns False, the published status is left as it is.
         """
+        self._nodes.begin(states)
+        one_at_a_time = threading.Lock()  # VPAs share what nodes and quotas leave
 
         def publish_one(state: VpaState) -> bool:
             if stopwatch() >= until_s:
                 return False
-            if advise(state) and (status := self._status_of(state)) is not None:
-                self._send(status)
+            if advise(state):
+                with one_at_a_time:
+                    status = self._status_of(state)
+                if status is not None:
+                    self._send(status)
             return True
 
         outcomes = self._writers.run([partial(publish_one, state) for state in states])
