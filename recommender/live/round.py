@@ -49,7 +49,7 @@ class Recommender:
     writers
         How many statuses are written concurrently.
     profiles_per_round
-        How many PhaseProfiles of VPAs, and of classes, are written in a round at most.
+        How many PhaseProfiles of VPAs, and of classes, are written in a round at most, besides those with a new kill.
     resizes_waiting
         Resize pods that have no node yet to what is recommended.
     observe_only
@@ -220,7 +220,10 @@ class Recommender:
             }
 
     def _publish(self, report: Report) -> None:
-        self._publisher.publish(self.vpas.values(), report)
+        """Write the statuses that changed, and before each the kill that it answers: a crash must not lose it."""
+        self._publisher.publish(
+            self.vpas.values(), lambda state: self._profiles.save_kill(state, self.refusal, report), report
+        )
 
     def _resize_waiting(self, report: Report) -> None:
         if self._waiting is not None:

@@ -114,8 +114,11 @@ class Publisher:
         self._view, self._limits, self._engine = view, limits, engine
         self._clock, self._writers, self._nodes = clock, writers, NodeRoom(view)
 
-    def publish(self, states: Collection[VpaState], report: Report) -> None:
-        """Write statuses in the order of the VPAs; unchanged ones are not even computed."""
+    def publish(self, states: Collection[VpaState], prepare: Callable[[VpaState], None], report: Report) -> None:
+        """Write statuses in the order of the VPAs; unchanged ones are not even computed.
+
+        `prepare` is called before each is written, on the writing thread.
+        """
         self._nodes.begin(states)
         drafts: list[Status] = []
 
@@ -124,7 +127,12 @@ class Publisher:
                 drafts.append(draft)
 
         report.each(states, VpaState.name, draft_of)
-        outcomes = self._writers.run([partial(self._send, draft) for draft in drafts])
+
+        def send(draft: Status) -> None:
+            prepare(draft.state)
+            self._send(draft)
+
+        outcomes = self._writers.run([partial(send, draft) for draft in drafts])
         for draft, outcome in zip(drafts, outcomes, strict=True):
             with report.guard(draft.state.vpa.key):
                 outcome()
