@@ -25,6 +25,7 @@ from recommender.live.progress.progress import Progress
 from recommender.live.restored_state import ClassProfiles, RestoredState
 from recommender.live.rules import retention_s, rules_of
 from recommender.live.sharing import NodeSharing
+from recommender.live.steady_clock import SteadyClock
 from recommender.live.view.view import MAX_CONTAINERS, View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.profile import ProfilePublisher
@@ -101,6 +102,7 @@ class Recommender:
         self._waiting = PendingPodResizer(view, self.index, self.engine, pool) if resizes_waiting else None
         self._profiles = ProfilePublisher(view, self.engine, profiles_per_round)
         self._pods, self._sharing = PodSelector(view, self.index), NodeSharing(view)
+        self._steady_clock = SteadyClock(clock, stopwatch)
 
     def run(self) -> Report:
         """Run one round, or only its first steps on shutdown, and record it."""
@@ -232,7 +234,8 @@ class Recommender:
     def _show(self, report: Report) -> None:
         """Write the PhaseProfile of each VPA, and of each class, that changed."""
         self._profiles.publish(self.vpas.values(), self.refusal, self.clock(), report)
-        self.classes.drop_unused(self.index, self.clock())
+        if self._steady_clock.is_steady():
+            self.classes.drop_unused(self.index, self.clock())
         self.classes.write_changed(report)
 
     # -- input of the engine -----------------------------------------------------------------------------------------
