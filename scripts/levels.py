@@ -23,7 +23,7 @@ LEVELS = {
         ("features", ("vpas", "progress", "usage")),
     ],
     "recommender.live": [
-        ("base", ("memory", "health", "rules")),
+        ("base", ("memory", "health", "rules", "steady_clock")),
         ("interface", ("view",)),
         ("adapters", ("outside",)),
         ("state", ("vpa_state",)),

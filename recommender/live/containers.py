@@ -16,7 +16,7 @@ from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.engine.keys import Ended, Group, Instance, Running
 from recommender.engine.tally import Report
 from recommender.live.rules import sharing_policy
-from recommender.live.view.view import SelectedPods, View
+from recommender.live.view.view import MAX_CONTAINERS, SelectedPods, View
 from recommender.live.vpa_state import VpaState
 from recommender.records import Sample
 
@@ -118,8 +118,10 @@ class ContainerIndex:
         self.version, self.contested = self.version + 1, False
 
     def add(self, state: VpaState, pod: Pod) -> None:
-        """Add the containers of a pod, except those that another VPA already owns."""
+        """Add the containers of a pod that are recommended for, except those that another VPA already owns."""
         for container in pod.containers:
+            if container.name not in state.selection.containers:
+                continue
             instance = Instance(pod.key.namespace, pod.uid, container.name)
             if instance in self._owned:
                 self.contested = True
@@ -253,6 +255,10 @@ class PodSelector:
     def select(self, states: Collection[VpaState], report: Report) -> None:
         """Select the pods of each VPA; in most rounds nothing has changed and the index stays as it is."""
         report.each(states, VpaState.name, self._select)
+        for state in states:
+            if (number := len(state.selection.all_containers)) > MAX_CONTAINERS:
+                words = f"{number} container names: only the first {MAX_CONTAINERS} by name get a recommendation"
+                report.problems.setdefault(str(state.vpa.key), words)
         now = {state.vpa.key: IndexedVpa(state, state.selection, sharing_policy(state.vpa)) for state in states}
         changed = [key for key, vpa in now.items() if not _is_unchanged(self._indexed.get(key), vpa)]
         if changed or self.index.contested or len(now) != len(self._indexed):

@@ -25,7 +25,8 @@ from recommender.live.progress.progress import Progress
 from recommender.live.restored_state import ClassProfiles, RestoredState
 from recommender.live.rules import retention_s, rules_of
 from recommender.live.sharing import NodeSharing
-from recommender.live.view.view import View
+from recommender.live.steady_clock import SteadyClock
+from recommender.live.view.view import MAX_CONTAINERS, View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.profile import ProfilePublisher
 from recommender.live.writing.publisher import Publisher, WriterPool, by_urgency, set_safe_targets
@@ -49,7 +50,7 @@ class Recommender:
     writers
         How many statuses are written concurrently.
     profiles_per_round
-        How many PhaseProfiles of VPAs, and of classes, are written in a round at most.
+        How many PhaseProfiles of VPAs, and of classes, are written in a round at most, besides those with a new kill.
     resizes_waiting
         Resize pods that have no node yet to what is recommended.
     observe_only
@@ -101,6 +102,7 @@ class Recommender:
         self._waiting = PendingPodResizer(view, self.index, self.engine, pool) if resizes_waiting else None
         self._profiles = ProfilePublisher(view, self.engine, profiles_per_round)
         self._pods, self._sharing = PodSelector(view, self.index), NodeSharing(view)
+        self._steady_clock = SteadyClock(clock, stopwatch)
 
     def run(self) -> Report:
         """Run one round, or only its first steps on shutdown, and record it."""
@@ -190,7 +192,8 @@ class Recommender:
         if saved is not None:
             with report.guard(f"PhaseProfile {vpa.key}"):
                 state.restore(persistence.unpack(saved, f"PhaseProfile {vpa.key}"))
-        for container in self.view.containers_with_history(vpa.key):  # get a recommendation even without pods
+        known = sorted(self.view.containers_with_history(vpa.key))[:MAX_CONTAINERS]
+        for container in known:  # get a recommendation even without pods
             state.groups.setdefault(container, state.group(container))
         return state
 
@@ -227,7 +230,10 @@ class Recommender:
             }
 
     def _publish(self, report: Report) -> None:
-        self._publisher.publish(self.vpas.values(), report)
+        """Write the statuses that changed, and before each the kill that it answers: a crash must not lose it."""
+        self._publisher.publish(
+            self.vpas.values(), lambda state: self._profiles.save_kill(state, self.refusal, report), report
+        )
 
     def _resize_waiting(self, report: Report) -> None:
         if self._waiting is not None:
@@ -236,7 +242,8 @@ class Recommender:
     def _show(self, report: Report) -> None:
         """Write the PhaseProfile of each VPA, and of each class, that changed."""
         self._profiles.publish(self.vpas.values(), self.refusal, self.clock(), report)
-        self.classes.drop_unused(self.index, self.clock())
+        if self._steady_clock.is_steady():
+            self.classes.drop_unused(self.index, self.clock())
         self.classes.write_changed(report)
 
     # -- input of the engine -----------------------------------------------------------------------------------------
@@ -249,7 +256,8 @@ class Recommender:
         def update(state: VpaState) -> None:
             from_vpa, from_selection = state.rules_source or (None, None)
             for name, since_s in list(state.absent_since_s.items()):
-                if now_s - since_s > retention_s(state.vpa, name):
+                # The longest absent come first. Without the limit, a new name in each rollout would add up for days.
+                if now_s - since_s > retention_s(state.vpa, name) or len(state.groups) > MAX_CONTAINERS:
                     del state.absent_since_s[name]
                     changes[state.groups.pop(name)] = None
             if from_vpa is state.vpa and from_selection is state.selection:

@@ -85,6 +85,9 @@ class VpaState:
         for part in ("groups", "members", "growth", "stages"):
             if isinstance(state.get(part), dict):
                 self.saved[part] = dict(state[part])
+        groups = [group for group in self.saved.get("groups", {}).values() if isinstance(group, Mapping)]
+        killed_s = [when_s for group in groups if isinstance(when_s := group.get("killed_s"), float)]
+        self.saved_kill_s = max(killed_s, default=-math.inf)
 
     def pop_saved(self, part: str, name: str) -> Mapping[str, Any] | None:
         """Remove and return one entry of a part of `saved`; None where there is none."""

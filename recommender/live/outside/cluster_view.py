@@ -46,6 +46,10 @@ log = logging.getLogger(__name__)
 MAX_FINISHED_PODS = 5000
 """A process that does not lead never drains the finished pods; above this the oldest are dropped."""
 
+OUTDATED = ""
+"""Instead of the UID of a VPA: its history was read, but another process may have led since. Should the VPA be gone by
+now, the rest of what is known of it must still be forgotten."""
+
 
 class ClusterView(View):
     """A real cluster as a round sees it, with additional methods for the service and for `AutoVpaController`.
@@ -140,23 +144,24 @@ class ClusterView(View):
         return optional_synced and all(reflector.synced for reflector in self.reflectors)
 
     def load_histories(self) -> None:
-        """Read checkpoints and profiles of VPAs that are new since the last call; broken ones are skipped.
+        """Read checkpoints and profiles of VPAs that are new or `OUTDATED`; broken ones are skipped.
 
         `vpas` leaves them out until then: otherwise their stored state would be overwritten.
         """
         ours = {vpa.key: vpa for vpa in self._ours()}
-        for gone in [key for key, uid in self._loaded.items() if key not in ours or ours[key].uid != uid]:
+        known = list(self._loaded.items())
+        for gone in [key for key, uid in known if key not in ours or uid not in (ours[key].uid, OUTDATED)]:
             self._withdraw_conditions(gone, self._loaded.pop(gone))
             self._targets.forget(gone)
             self._selected.pop(gone, None)
             self._rooms.set_pods(gone, (), 0)
             self._checkpoints.forget(gone)
             self._writer.forget(gone)
-        fresh = ours.keys() - self._loaded.keys()
+        fresh = {key for key, vpa in ours.items() if self._loaded.get(key) != vpa.uid}
         if not fresh:
             return
         self._profile_store.load(fresh)
-        self._checkpoints.load({key: ours[key].created_s for key in fresh}, self._loaded.keys())
+        self._checkpoints.load({key: ours[key].created_s for key in fresh}, self._loaded.keys() - fresh)
         self._loaded |= {key: ours[key].uid for key in fresh}
 
     def _withdraw_conditions(self, key: ObjectKey, uid: str) -> None:
@@ -171,7 +176,7 @@ class ClusterView(View):
 
     def forget_histories(self) -> None:
         """Read all checkpoints again: another process may have written them."""
-        self._loaded.clear()
+        self._loaded = dict.fromkeys(self._loaded, OUTDATED)
         self._checkpoints.forget_all()
 
     @property

@@ -29,6 +29,7 @@ from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, CheckpointK
 from recommender.cluster.vpas.status import is_fetching_history
 from recommender.cluster.watching.reflector import Reflector
 from recommender.errors import BadInput
+from recommender.live.steady_clock import SteadyClock
 from recommender.live.view.scope import Scope
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
@@ -47,12 +48,14 @@ class CheckpointStore:
 
     Parameters
     ----------
-    clock
-        Unix seconds.
+    clock, stopwatch
+        Unix seconds; monotonic seconds.
     """
 
-    def __init__(self, api: Api, scope: Scope, clock: Callable[[], float]) -> None:
-        self._scope, self._clock = scope, clock
+    def __init__(
+        self, api: Api, scope: Scope, clock: Callable[[], float], stopwatch: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._scope, self._clock, self._steady_clock = scope, clock, SteadyClock(clock, stopwatch)
         self._checkpoints = Checkpoints(api, time.monotonic, scope.namespace)
         self._histories: dict[ObjectKey, dict[str, HistogramSession]] = {}
 
@@ -105,8 +108,12 @@ class CheckpointStore:
         return self._checkpoints.write(ready, time.monotonic() + within_s, at_most, every_s)
 
     def collect(self, existing: Set[ObjectKey], ours: Set[ObjectKey]) -> list[str]:
-        """Delete checkpoints whose VPA or container is gone; returns their names."""
-        return self._checkpoints.collect(existing, ours, self._clock(), self._scope.covers)
+        """Delete checkpoints whose VPA or container is gone; returns their names.
+
+        That a container is gone shows only in the age of its checkpoint, so the clock must be right.
+        """
+        by_age = ours if self._steady_clock.is_steady() else frozenset[ObjectKey]()
+        return self._checkpoints.collect(existing, by_age, self._clock(), self._scope.covers)
 
 
 class ProfileStore:

@@ -19,6 +19,9 @@ from recommender.policies.histogram import HistogramSession
 from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
 
+MAX_CONTAINERS = 64
+"""Container names that a VPA gets recommendations for: anybody who may create pods can invent any number of them."""
+
 
 @dataclass(frozen=True)
 class SelectedPods:
@@ -45,9 +48,14 @@ class SelectedPods:
     pending: Sequence[Pod] = ()
 
     @cached_property
-    def containers(self) -> Sequence[str]:
+    def all_containers(self) -> Sequence[str]:
         """The sorted container names of the pods."""
         return sorted({container.name for pod in self.pods for container in pod.containers})
+
+    @cached_property
+    def containers(self) -> Sequence[str]:
+        """The first `MAX_CONTAINERS` of them: those to recommend for."""
+        return self.all_containers[:MAX_CONTAINERS]
 
 
 def pods_to_recommend_for(pods: Sequence[Pod], pending: Sequence[Pod]) -> Sequence[Pod]:

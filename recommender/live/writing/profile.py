@@ -72,7 +72,7 @@ class ProfilePublisher:
     Parameters
     ----------
     max_per_round
-        How many are written in a round at most.
+        How many are written in a round at most, besides those with a new kill.
     """
 
     def __init__(self, view: View, engine: Engine, max_per_round: float = math.inf) -> None:
@@ -102,6 +102,13 @@ class ProfilePublisher:
             partial(self._write, profile.state, refusal, now_s, with_state=True)
             for profile in sorted(self._pending(states, refusal, now_s, report))
         ]
+
+    def save_kill(self, state: VpaState, refusal: Refusal | None, report: Report) -> None:
+        """Write a kill for memory that the profile lacks; the profile remains to be written in its turn."""
+        with report.guard(_name_of(state)):
+            if self.has_unsaved_kill(state):
+                self._view.write_profile(state.vpa, profile_of(state, self._engine, refusal, with_state=True))
+                state.saved_kill_s = self._engine.killed_s(state.groups.values())
 
     def has_unsaved_kill(self, state: VpaState) -> bool:
         """Whether its profile lacks a kill for memory, which must not be lost even on a hasty shutdown."""
@@ -178,7 +185,7 @@ def profile_of(state: VpaState, engine: Engine, refusal: Refusal | None, *, with
         "model": engine.fleet.model.origin,
         "containers": [
             container_entry(name, whys[name], engine.fleet) | _declared(name, state) | _demand(target, engine)
-            for name, target in sorted(chosen, key=_name)[:MAX_CONTAINERS]
+            for name, target in sorted(chosen[:MAX_CONTAINERS], key=_name)
         ],
         "pods": _pods(state, engine),
     }

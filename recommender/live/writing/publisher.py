@@ -114,8 +114,11 @@ class Publisher:
         self._view, self._limits, self._engine = view, limits, engine
         self._clock, self._writers, self._nodes = clock, writers, NodeRoom(view)
 
-    def publish(self, states: Collection[VpaState], report: Report) -> None:
-        """Write statuses in the order of the VPAs; unchanged ones are not even computed."""
+    def publish(self, states: Collection[VpaState], prepare: Callable[[VpaState], None], report: Report) -> None:
+        """Write statuses in the order of the VPAs; unchanged ones are not even computed.
+
+        `prepare` is called before each is written, on the writing thread.
+        """
         self._nodes.begin(states)
         drafts: list[Status] = []
 
@@ -124,7 +127,12 @@ class Publisher:
                 drafts.append(draft)
 
         report.each(states, VpaState.name, draft_of)
-        outcomes = self._writers.run([partial(self._send, draft) for draft in drafts])
+
+        def send(draft: Status) -> None:
+            prepare(draft.state)
+            self._send(draft)
+
+        outcomes = self._writers.run([partial(send, draft) for draft in drafts])
         for draft, outcome in zip(drafts, outcomes, strict=True):
             with report.guard(draft.state.vpa.key):
                 outcome()
@@ -143,12 +151,17 @@ class Publisher:
         `advise` sets the targets of a VPA when its turn comes, on the writing thread, so that the first statuses are
         written before the last targets are computed. Where it returns False, the published status is left as it is.
         """
+        self._nodes.begin(states)
+        one_at_a_time = threading.Lock()  # VPAs share what nodes and quotas leave
 
         def publish_one(state: VpaState) -> bool:
             if stopwatch() >= until_s:
                 return False
-            if advise(state) and (status := self._status_of(state)) is not None:
-                self._send(status)
+            if advise(state):
+                with one_at_a_time:
+                    status = self._status_of(state)
+                if status is not None:
+                    self._send(status)
             return True
 
         outcomes = self._writers.run([partial(publish_one, state) for state in states])

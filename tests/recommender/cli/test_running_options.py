@@ -25,6 +25,7 @@ from recommender.cluster.lease import LeaderElection
 from recommender.engine.classes import Classes
 from recommender.engine.journal import pieces_of
 from recommender.engine.keys import WorkloadKey
+from recommender.live import steady_clock
 from recommender.live.health import _Server
 from recommender.live.service import Service
 from recommender.policies.demand_curve import DemandCurve
@@ -242,6 +243,8 @@ def test_profile_ttl_removes_old_classes(live: LiveCommand) -> None:
     def removed(running: Running) -> bool:
         running.rounds()
         return running.count("DELETE", "/phaseprofiles/") > 0
+
+    live.monkeypatch.setattr(steady_clock, "STEADY_S", 0.0)  # elsewhere nothing is deleted in the first hour
 
     assert live.run(removed, "--profile-ttl", "1h", phaseprofiles=profiles)
     assert not live.run(removed, "--profile-ttl", "100000d", phaseprofiles=profiles)

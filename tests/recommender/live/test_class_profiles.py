@@ -179,6 +179,21 @@ def test_a_namespace_with_too_many_classes_loses_those_unused_the_longest(monkey
     assert cluster.requests == ["b", "c", "d", "-b"]
 
 
+def test_a_recommender_that_starts_with_a_clock_a_month_ahead_deletes_no_class(
+    cluster: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until its node has synchronised its clock; a class that is old by a clock that keeps running is deleted."""
+    run_to_completion(cluster, recommender(cluster), "bert-1", deleted=True)
+    saved = {KEY: (cluster.class_profiles[KEY]["state"], cluster.now_s)}
+    monkeypatch.setattr(cluster, "saved_classes", lambda: saved)
+    cluster.now_s += 31 * 86400.0
+    ours = recommender(cluster, class_ttl_s=30 * 86400.0)
+    for later_s, classes in ((0.0, {KEY}), (3599.0, {KEY}), (1.0, set())):
+        cluster.now_s += later_s
+        assert not ours.run().problems
+        assert cluster.class_profiles.keys() == classes
+
+
 def _phase_and_start(ours: Recommender, member: Member) -> tuple[int, int]:
     arrays = ours.engine.fleet.arrays
     return int(arrays.phase[member.slot]), int(arrays.start_cell[member.slot])

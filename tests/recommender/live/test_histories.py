@@ -12,9 +12,11 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, CheckpointKey
 from recommender.live.outside.stores import CheckpointStore
+from recommender.live.steady_clock import STEADY_S
 from recommender.live.view.scope import Scope
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Block
+from tests.fakes.clock import Clock
 from tests.fakes.records import a_vpa
 
 NOW_S = 1_000_000_000.0
@@ -83,6 +85,15 @@ def test_checkpoints_are_listed_for_a_new_vpa_only_if_it_may_have_some() -> None
     histories.collect({JOB, OTHER}, {JOB, OTHER})
     histories.forget_all()
     assert lists(ObjectKey("ns", "new"), NOW_S + 99.0) == 1  # another may have written meanwhile
+
+
+def test_a_checkpoint_is_deleted_for_its_age_only_once_the_clock_has_run_evenly_for_an_hour() -> None:
+    monotonic = Clock()
+    server = Server()
+    histories = CheckpointStore(server, Scope(), lambda: NOW_S + monotonic(), monotonic)  # type: ignore[arg-type]
+    assert histories.collect({JOB}, {JOB}) == []
+    monotonic.sleep(STEADY_S)
+    assert histories.collect({JOB}, {JOB}) == ["ns/job-main"]
 
 
 def test_a_container_without_samples_for_eight_days_is_forgotten(histories: CheckpointStore) -> None:

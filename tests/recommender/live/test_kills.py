@@ -6,9 +6,10 @@ import math
 
 import pytest
 
+from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.usage.oom import OomObservation
-from tests.fakes.records import GIB, FakeView, a_pod, a_vpa, recommender, rounds, target_of
+from tests.fakes.records import GIB, MAIN, FakeView, a_pod, a_vpa, recommender, rounds, target_of
 
 
 @pytest.fixture
@@ -76,3 +77,39 @@ def test_a_kill_of_a_pod_whose_vpa_is_gone_is_ignored(cluster: FakeView) -> None
     cluster.killed = [kill(cluster, 4.0)]
     report = ours.run()
     assert (report.kills, report.problems) == (0, {})
+
+
+def test_a_kill_outlives_a_crash_before_its_target_is_published(
+    cluster: FakeView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the PhaseProfile by then, also where no other profiles are written in this round."""
+
+    def crash(*_: object) -> None:
+        raise SystemExit
+
+    ours = recommender(cluster, profiles_per_round=0)
+    rounds(ours, cluster, 3)
+    cluster.killed, killed_s = [kill(cluster, 4.0)], cluster.now_s
+    with monkeypatch.context() as crashing, pytest.raises(SystemExit):
+        crashing.setattr(cluster, "publish", crash)
+        rounds(ours, cluster, 1)
+    restarted = recommender(cluster, profiles_per_round=0)
+    rounds(restarted, cluster, 1)
+    assert restarted.engine.killed_s([MAIN]) == killed_s
+    assert target_of(cluster)[1] == pytest.approx(4.8, rel=0.01)
+    assert len(cluster.profiles["job"]) == 1, "a kill that was read from the profile is not written again"
+
+
+def test_a_kill_that_cannot_be_written_to_the_profile_raises_the_target_all_the_same(
+    cluster: FakeView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise Unreachable("no PhaseProfiles")
+
+    ours = recommender(cluster)
+    rounds(ours, cluster, 3)
+    monkeypatch.setattr(cluster, "write_profile", fail)
+    cluster.killed = [kill(cluster, 4.0)]
+    report = rounds(ours, cluster, 1)
+    assert report.problems == {"PhaseProfile ns/job": "no PhaseProfiles"}
+    assert target_of(cluster)[1] == pytest.approx(4.8, rel=0.01)

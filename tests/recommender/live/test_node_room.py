@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +15,14 @@ from hypothesis import strategies as st
 
 from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod, read_pod
-from recommender.cluster.objects.vpa import read_vpa
+from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.engine.rails import POD_LIFETIME_THRESHOLD_S
 from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.node_room import UNTOUCHED_AFTER_S, NodeRoom
+from recommender.policies.room import Room
 from recommender.records import CPU, MEMORY, ContainerRecommendation
-from tests.fakes.records import GIB, FakeView, a_vpa
+from tests.fakes.records import GIB, FakeView, a_pod, a_vpa, recommender, target_of, use
 
 NOW_S = 1_000_000.0
 
@@ -204,3 +207,32 @@ def test_all_recommendations_together_fit_the_node(vpas: list[tuple[int, int, in
             granted = min(wants / 1000, room.limit(state, target(wants / 1000), NOW_S)[CPU])
             increase += pods * max(0.0, granted - has / 1000)
         assert increase <= spare + 1e-9
+
+
+def test_safe_values_that_several_threads_write_together_fit_the_node() -> None:
+    class Meeting(FakeView):
+        """Gives threads that look at the room at the same time the time to do so."""
+
+        threads = threading.Barrier(1)
+
+        def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
+            with suppress(threading.BrokenBarrierError):
+                self.threads.wait(0.3)
+            return super().room(vpa, pods)
+
+    view, names = Meeting(), ("a", "b")
+    view.left = {"n0": (0.0, 8 * GIB)}
+    for name in names:
+        old = replace(a_pod(name, cpu="200m"), node="n0", started_s=view.now_s - POD_LIFETIME_THRESHOLD_S)
+        view.raw[name], view.pods[name] = a_vpa(name), [old]
+    ours = recommender(view, writers=2)
+    for _ in range(40):
+        view.now_s += 1.0
+        for name in names:
+            use(view, name, 1.0, 1.0)
+        ours.run()
+    ours.engine.groups.arrays.published[:] = 0.01, 1.0  # so that each has a safe value to be written
+    view.left, view.threads = {"n0": (1.0, 8 * GIB)}, threading.Barrier(2)
+    assert not ours.publish_safe_values().problems
+    assert view.threads.broken, "two threads divided the same room"
+    assert sum(target_of(view, name)[0] - 0.2 for name in names) == pytest.approx(1.0, abs=0.01)

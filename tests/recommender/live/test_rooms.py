@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import Quota, read_node, read_quota
 from recommender.cluster.objects.pods import Pod, read_pod
-from recommender.cluster.objects.vpa import read_vpa
+from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.workloads.ownership import workload_reader
+from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.room import Rooms
+from recommender.live.view.scope import Scope
+from recommender.live.view.usage import RecentUsage
 from tests.fakes.records import a_vpa
 
 GIB, INF = 2.0**30, math.inf
@@ -139,3 +144,41 @@ def test_the_free_capacity_of_a_node_is_what_its_running_pods_leave() -> None:
         for name, node, phase in (("web", "n0", "Running"), ("done", "n0", "Succeeded"), ("other", "n1", "Running"))
     )
     assert known.spare({"n0", "gone"}, [web, done, other]) == {"n0": (2.25, 0.5 * GIB)}
+
+
+class Empty:
+    """An API server without checkpoints and PhaseProfiles."""
+
+    def list_pages(self, path: str, query: Mapping[str, str] | None = None) -> list[Mapping[str, Any]]:
+        return []
+
+
+def test_a_vpa_that_was_deleted_while_another_process_led_takes_no_share_of_a_quota() -> None:
+    view = ClusterView(cast(Api, Empty()), Scope(), lambda _: RecentUsage([]))
+    view._rooms = rooms([quota(hard={"cpu": "10"}, used={"cpu": "4"})])
+    targets = {name: {"apiVersion": "apps/v1", "kind": "Deployment", "name": name} for name in ("job", "other")}
+    vpas = [read_vpa(a_vpa(name, targetRef=target)) for name, target in targets.items()]
+    for name in targets:
+        view._workload_changed(None, workload_reader("Deployment")(deployment(name)))
+
+    def quota_cores() -> float:
+        view._vpas = watched_by_key(vpas)  # type: ignore[assignment]
+        view.load_histories()
+        pods = [view.select(vpa).pods for vpa in view.vpas()]
+        return view.room(vpas[0], pods[0]).quota[0]
+
+    assert quota_cores() == 6.0 / 4
+    view.forget_histories()  # this process leads again
+    assert not view.vpas(), "their histories are to be read again"
+    vpas.pop()
+    assert quota_cores() == 6.0 / 2
+
+
+def deployment(name: str) -> dict[str, Any]:
+    """Of two replicas, whose pods are missing."""
+    selector = {"matchLabels": {"app": name}}
+    return {"metadata": {"namespace": "ns", "name": name, "uid": name}, "spec": {"replicas": 2, "selector": selector}}
+
+
+def watched_by_key(vpas: list[Vpa]) -> SimpleNamespace:
+    return SimpleNamespace(snapshot=lambda: {vpa.key: vpa for vpa in vpas})

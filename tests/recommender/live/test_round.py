@@ -245,6 +245,20 @@ def test_the_profile_of_two_hundred_pods_is_bounded(cluster: FakeView) -> None:
     assert len(str(profile)) < 20_000
 
 
+def test_a_profile_of_more_containers_than_it_can_hold_has_those_with_the_largest_cpu_targets(
+    cluster: FakeView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recommender.live.writing.profile.MAX_CONTAINERS", 2)
+    cluster.pods["job"] = [a_pod("job-1", containers=("a", "b", "c"))]
+    ours = recommender(cluster)
+    for _ in range(40):
+        cluster.now_s += 1.0
+        for name, cpu_cores in {"a": 0.1, "b": 0.5, "c": 1.0}.items():
+            use(cluster, "job-1", cpu_cores, 1.0, name)
+        assert not ours.run().problems
+    assert [container["name"] for container in cluster.profiles["job"][-1]["containers"]] == ["b", "c"]
+
+
 def test_a_deleted_pod_is_dropped_but_its_history_and_the_target_are_kept(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
@@ -352,3 +366,46 @@ def test_a_new_vpa_in_a_round_that_is_cut_short_does_not_prevent_the_safe_values
     assert ours.publish_safe_values().unwritten_statuses == 0
     assert cluster.writes == ["job"]
     assert len(cluster.profiles["new"]) == 1, "what an earlier process saved there is still needed"
+
+
+NAMES = [f"c{number:02}" for number in range(70)]
+
+
+def recommended(cluster: FakeView) -> list[str]:
+    status = cluster.raw["job"]["status"]["recommendation"]
+    return [entry["containerName"] for entry in status["containerRecommendations"]]
+
+
+def test_of_a_pod_with_seventy_containers_the_first_sixty_four_by_name_get_a_recommendation(cluster: FakeView) -> None:
+    cluster.pods["job"] = [a_pod("job-1", containers=NAMES[::-1])]
+    ours = recommender(cluster)
+    for _ in range(2):
+        for name in NAMES:
+            use(cluster, "job-1", 0.5, 1.0, name)
+        report = ours.run()
+        assert recommended(cluster) == NAMES[:64]
+        assert len(ours.engine.running) == len(ours.engine.groups.slots) == 64
+        assert report.problems == {"ns/job": "70 container names: only the first 64 by name get a recommendation"}
+        cluster.now_s += 1.0
+
+
+def test_of_container_names_that_change_with_every_pod_only_the_latest_are_kept(cluster: FakeView) -> None:
+    ours = recommender(cluster)
+    for number in range(5):
+        names = [f"{number}-{name}" for name in NAMES[:40]]
+        cluster.pods["job"] = [a_pod(f"job-{number}", containers=names)]
+        for _ in range(2):
+            cluster.now_s += 1.0
+            use(cluster, f"job-{number}", 0.5, 1.0, names[0])
+            report = ours.run()
+        assert not report.problems
+        assert {group.container for group in ours.engine.groups.slots} >= set(names)
+        assert len(ours.engine.groups.slots) <= 64
+    assert recommended(cluster) == ["4-c00"]
+
+
+def test_of_seventy_checkpoints_of_a_vpa_without_pods_sixty_four_are_continued(cluster: FakeView) -> None:
+    cluster.past, cluster.pods["job"] = dict.fromkeys(NAMES, HistogramSession()), []
+    ours = recommender(cluster)
+    ours.run()
+    assert [group.container for group in ours.engine.groups.slots] == NAMES[:64]
