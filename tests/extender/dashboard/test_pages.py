@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,7 +103,7 @@ def test_before_the_cluster_was_read_pages_and_readiness_are_503() -> None:
     assert pages.get("/healthz").status_code == 200
 
 
-def test_the_style_sheet_and_the_script_are_served(tmp_path: Path) -> None:
+def test_the_style_sheet_and_the_script_are_served() -> None:
     pages = client(a_job())
     assert b".hour" in pages.get("/page.css").data
     assert b"setInterval" in pages.get("/page.js").data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -81,15 +82,17 @@ def test_jobs_that_do_not_compete_for_cores_stay_together() -> None:
     assert planned(pair(), inputs_of(pair(), halves)) == []
 
 
-def test_pods_without_a_forecast_occupy_what_they_request() -> None:
-    web = pod("web", on="n1", cpu="500m")
-    assert planned([*pair(), web], inputs_of(pair()), "1", "1") == []  # half a core there is no gain
-    assert planned([*pair(), web], inputs_of(pair()), "1", "2") == [("a", "n1")]
+@pytest.mark.parametrize("make", [pod, training], ids=["no job", "a job of an unknown class"])
+def test_pods_without_a_forecast_occupy_what_they_request(make: Callable[..., Member]) -> None:
+    other = make("other", on="n1", cpu="500m")
+    inputs = inputs_of([*pair(), other])
+    inputs = replace(inputs, jobs={**inputs.jobs, "other": read_job(job_json("other"))})
+    assert planned([*pair(), other], inputs, "1", "1") == []  # half a core there is no gain
+    assert planned([*pair(), other], inputs, "1", "2") == [("a", "n1")]
 
 
 def test_a_job_of_an_unknown_class_is_not_moved() -> None:
-    inputs = MoveInputs(rates={"uid-a": Rate(1.0, NOON_S)}, jobs={"a": read_job(job_json("a"))})
-    assert planned(pair(), inputs) == []
+    assert planned(pair(), replace(inputs_of(pair()), classes={})) == []
 
 
 @pytest.mark.parametrize(
