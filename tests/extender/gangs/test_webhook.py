@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import ssl
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -72,13 +74,25 @@ def test_the_match_condition_of_the_manifest_names_every_group_label() -> None:
     assert expression.count("'") == 2 * len(GROUPS)
 
 
-def test_a_new_certificate_can_be_loaded_and_is_renewed_a_month_before_it_expires(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_client_that_trusts_the_authority_accepts_the_certificate_for_each_name(tmp_path: Path, name: str) -> None:
+    bundle, file = new_bundle(NAMES, time.time()), tmp_path / "serving.pem"
+    file.write_bytes(bundle.certificate + bundle.key)
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving.load_cert_chain(file)
+    trusting = ssl.create_default_context(cadata=bundle.authorities.decode())
+    trusting.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    one, other = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(one, other, server_hostname=name)
+    for end in (client, serving.wrap_bio(other, one, server_side=True), client):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    assert client.version() is not None
+
+
+def test_a_certificate_is_renewed_a_month_before_it_expires() -> None:
     bundle = new_bundle(NAMES, NOON_S)
     assert CertificateBundle.of_secret(bundle.secret_data()) == bundle
-    file = tmp_path / "serving.pem"
-    file.write_bytes(bundle.certificate + bundle.key)
-    ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(file)
-    ssl.create_default_context(cadata=bundle.authorities.decode())
     assert not bundle.needs_renewal(NAMES, NOON_S + 59 * 86400)
     assert bundle.needs_renewal(NAMES, NOON_S + 61 * 86400)
     assert bundle.needs_renewal((*NAMES, "another.svc"), NOON_S)
