@@ -383,12 +383,6 @@ def test_since_and_until_accept_times_and_durations(
     assert (times.min(), times.max()) == (first_s, last_s)
 
 
-def test_help_explains_continuing_and_the_dry_run(phasewise: Phasewise) -> None:
-    text = " ".join(phasewise("export", "--help").out.split())
-    assert "phasewise dry-run week.parquet" in text
-    assert "the same command continues from there" in text
-
-
 @pytest.mark.option("phasewise export", "--step")
 def test_step_sets_the_distance_between_samples(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
     for step_s in (60, 300):
