@@ -6,7 +6,6 @@ import os
 import signal
 from types import FrameType
 
-import psutil
 import pytest
 
 from process_pool import process_pool
@@ -22,7 +21,9 @@ def test_a_function_is_mapped_over_items_by_other_processes_that_end_with_the_bl
     assert doubled == (2, 4, 6)
     assert os.getpid() not in workers
     processes.join()
-    assert not any(psutil.pid_exists(worker) for worker in workers)
+    for worker in workers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker, 0)
 
 
 @pytest.mark.timeout(30)
