@@ -115,21 +115,8 @@ def test_the_view_publishes_changes_only_and_keeps_histories() -> None:
 
 def test_both_recommenders_are_printed_side_by_side_and_written(tmp_path: Path) -> None:
     file, rows = tmp_path / "harm.json", tmp_path / "harm.md"
-    done = invoke(
-        "bench_harm",
-        "--worlds",
-        "steady",
-        "--modes",
-        "Off,InPlace",
-        "--days",
-        0.02,
-        "--jobs",
-        1,
-        "--json",
-        file,
-        "--markdown",
-        rows,
-    )
+    sizes = ("--worlds", "steady", "--modes", "Off,InPlace", "--days", 0.02, "--jobs", 1)
+    done = invoke("bench_harm", *sizes, "--json", file, "--markdown", rows)
     assert done.exit_code == 0
     assert "Worse (default / ours)" in done.output
     assert "| steady | 0 / " in rows.read_text()

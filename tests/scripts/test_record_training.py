@@ -104,17 +104,8 @@ def _start(meter: Meter, program: str) -> subprocess.Popen[str]:
 def _raw(folder: Path, run: Run, cpu_cores: list[float] | None = None, status: str = "done") -> None:
     """Write a raw recording as the runner would."""
     cores = cpu_cores or [0.5, 1.0, 0.25]
-    rows = [
-        {
-            "timestamp": 1_700_000_000 + second,
-            "cpu_cores": used,
-            "memory_bytes": 5 * MIB,
-            "loss": math.nan,
-            "step": None,
-            "stage": "train",
-        }
-        for second, used in enumerate(cores)
-    ]
+    same = {"memory_bytes": 5 * MIB, "loss": math.nan, "step": None, "stage": "train"}
+    rows = [{"timestamp": 1_700_000_000 + second, "cpu_cores": used, **same} for second, used in enumerate(cores)]
     folder.mkdir(exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows, schema=SAMPLE_SCHEMA), folder / f"{run.container}.parquet")
     facts = {
