@@ -119,17 +119,14 @@ def past_move(downtime_s: float, outcome: Outcome = Outcome.BACK, done_core_s: f
 
 def test_a_move_costs_what_earlier_moves_have_cost() -> None:
     """The gain is 190 s at a cost of 10 s, but 100 s at a cost of 100 s, where 200 s would be required."""
-    inputs = inputs_of(pair(), other=past_move(100.0))
-    costly = MoveInputs(
-        rates=inputs.rates, classes=inputs.classes, jobs={**inputs.jobs, "c": read_job(job_json("c", past_move(100.0)))}
-    )
+    inputs = inputs_of(pair())
+    costly = replace(inputs, jobs={**inputs.jobs, "c": read_job(job_json("c", past_move(100.0)))})
     assert planned(pair(), costly) == []
 
 
 def test_work_of_earlier_pods_counts_as_done_and_a_job_is_moved_twice_at_most() -> None:
     inputs = inputs_of(pair(), a=past_move(10.0), used_s=20.0)
-    moves = {move.pod.key.name: move.done_core_s for move in plan(pair(), inputs)}
-    assert moves in ({"a": 50.0}, {"b": 20.0})
+    assert [(move.pod.key.name, move.done_core_s) for move in plan(pair(), inputs)] == [("a", 50.0)]
     (record,) = read_records(past_move(10.0))
     twice = {
         "phasewise.dev/moves": records_json([record, MoveRecord("", Algorithm.SOONER, "o", "p", "n1", NOON_S - 99.0)])
@@ -142,7 +139,7 @@ def test_a_record_keeps_the_work_done_and_the_downtime_and_older_records_are_rea
     assert (record.done_core_s, record.downtime_s) == (30.0, 12.3)
     old = '[{"algorithm": "rebalance", "pod": "p", "uid": "u", "node": "n", "since": "2026-11-01T00:00:00Z",'
     (read,) = read_records({"phasewise.dev/moves": f'{old} "outcome": "back"}}]'})
-    assert read.downtime_s != read.downtime_s
+    assert math.isnan(read.downtime_s)
 
 
 def test_impossible_values_of_a_record_and_excess_records_are_not_read() -> None:
