@@ -108,8 +108,10 @@ def test_a_pod_that_must_not_be_moved_stays_whatever_the_gain(stays: dict[str, A
     assert planned(pair(**stays), inputs_of(pair(**stays))) == []
 
 
-def test_a_node_that_is_full_by_requests_takes_no_pod() -> None:
-    assert planned([*pair(), pod("web", on="n1", cpu="800m")], inputs_of(pair()), "1", "1") == []
+def test_a_node_that_is_full_by_requests_takes_no_pod_though_it_has_idle_cores() -> None:
+    pods, web_only = [*pair(), pod("web", on="n1", cpu="500m")], {"pods": "1"}
+    candidates = [node("n0", cpu="1"), node("n1", cpu="2", resources=web_only)]
+    assert PhasewisePlanner(OPTIONS).plan(pods, candidates, inputs_of(pair()), NOON_S) == []
 
 
 def past_move(downtime_s: float, outcome: Outcome = Outcome.BACK, done_core_s: float = 30.0) -> dict[str, str]:
