@@ -60,7 +60,9 @@ def test_only_created_pods_are_patched() -> None:
     assert patch_of(operation="UPDATE", gang="g", gates=[]) == []
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"request": 3}', b'{"request": {"uid": "1", "object": []'])
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b"{}", b'{"request": 3}', b'{"request": {"uid": "1", "operation": "CREATE", "object": []}}']
+)
 def test_a_body_that_is_not_an_admission_review_is_rejected(body: bytes) -> None:
     with pytest.raises(BadRequest):
         handlers("phasewise")["/mutate"](body)
