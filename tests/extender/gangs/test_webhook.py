@@ -107,9 +107,14 @@ def test_the_previous_authority_is_trusted_while_it_is_valid() -> None:
     assert second.authorities.endswith(first.authorities)
     third = new_bundle(NAMES, NOON_S + 61 * 86400 + VALID_S + 1, second)
     assert third.authorities.count(b"BEGIN") == 1
-    with pytest.raises(BadCertificate):
-        CertificateBundle.of_secret({"tls.crt": "%"})
-    with pytest.raises(BadCertificate):
+
+
+def test_a_secret_or_certificate_that_is_malformed_is_an_error() -> None:
+    valid = new_bundle(NAMES, NOON_S).secret_data()
+    for data in ({}, {**valid, "tls.crt": "%"}):
+        with pytest.raises(BadCertificate, match="holds no certificate"):
+            CertificateBundle.of_secret(data)
+    with pytest.raises(BadCertificate, match="not a certificate in PEM format"):
         CertificateBundle(b"x", b"y", b"z").needs_renewal(NAMES, NOON_S)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -95,18 +94,13 @@ def test_a_rate_window_without_two_scrapes_is_refused() -> None:
         queries_of(UsageSettings(rate_window_s=20), 15.0)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: UsageSettings(cpu_metric='x{a="b"}'),
-        lambda: UsageSettings(selector='{a="b"}'),
-        lambda: Labels(pod="my-pod"),
-    ],
-    ids=["metric", "selector", "label"],
-)
-def test_invalid_names_and_selectors_are_refused(make: Callable[[], object]) -> None:
-    with pytest.raises(Misuse):
-        make()
+def test_invalid_names_and_selectors_are_refused() -> None:
+    with pytest.raises(Misuse, match="is not a metric name"):
+        UsageSettings(cpu_metric='x{a="b"}')
+    with pytest.raises(Misuse, match="write the matchers without braces"):
+        UsageSettings(selector='{a="b"}')
+    with pytest.raises(Misuse, match="'my-pod' is not a label name"):
+        Labels(pod="my-pod")
 
 
 @pytest.mark.parametrize("per_query", [100, 2, 1])
