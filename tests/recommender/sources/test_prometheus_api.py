@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -339,14 +339,9 @@ def test_a_refused_connection_is_reported_after_retries() -> None:
     assert len(slept) == 3
 
 
-@pytest.fixture
-def release() -> Iterator[threading.Event]:
-    event = threading.Event()
-    yield event
-    event.set()
+def test_a_slow_response_times_out() -> None:
+    release = threading.Event()
 
-
-def test_a_slow_response_times_out(release: threading.Event) -> None:
     def answer(request: Asked) -> Reply:
         release.wait(30)
         return vector()
