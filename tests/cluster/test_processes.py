@@ -25,7 +25,6 @@ from local_cluster.processes import (
     go_environment,
     signals_ignored,
 )
-from local_cluster.waiting import NotInTime, wait_until
 
 
 @pytest.fixture
@@ -33,13 +32,6 @@ def sleeper(tmp_path: Path) -> Iterator[Server]:
     server = Server(tmp_path, "sleeper", ["sleep", "600"])
     yield server
     server.kill()
-
-
-def test_a_wait_returns_the_result_or_raises_with_the_last_error() -> None:
-    answers = iter([None, "", "here"])
-    assert wait_until(lambda: next(answers), "an answer", every_s=0) == "here"
-    with pytest.raises(NotInTime, match=r"waited 0 s for the moon; last seen: KeyError: 'cheese'"):
-        wait_until(lambda: {}["cheese"], "the moon", timeout_s=0)
 
 
 def test_a_server_that_ends_before_it_is_ready_fails_at_once_and_shows_its_log(tmp_path: Path) -> None:

@@ -31,9 +31,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     return FakeClock(monkeypatch)
 
 
-def test_a_condition_that_is_met_at_once_is_not_waited_for(clock: FakeClock) -> None:
-    assert wait_until(lambda: "here", "it") == "here"
-    assert clock.slept_s == []
+def test_the_first_result_that_is_true_is_returned_at_once(clock: FakeClock) -> None:
+    results = iter([None, "", "here"])
+    assert wait_until(lambda: next(results), "it") == "here"
+    assert len(clock.slept_s) == 2
 
 
 def test_checks_become_less_frequent_over_time_down_to_one_per_second(clock: FakeClock) -> None:

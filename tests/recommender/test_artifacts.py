@@ -123,15 +123,28 @@ def damage(folder: Path, how: str) -> None:
         ("edited field", "or edited"),
     ],
 )
-def test_a_damaged_model_is_refused_naming_the_folder_and_the_problem(folder: Path, how: str, message: str) -> None:
+def test_a_damaged_model_is_refused_naming_file_problem_and_remedy(folder: Path, how: str, message: str) -> None:
     damage(folder, how)
     with pytest.raises(BadArtifact, match=message) as caught:
         artifacts.load(folder)
-    assert "model" in str(caught.value)
+    assert str(folder) in str(caught.value)
+    remedy = {"newer": "Upgrade Phasewise", "older": "Train it again"}.get(how, "Copy the model again")
+    assert remedy in str(caught.value)
     assert caught.value.exit_code == 2
 
 
-def test_pickled_objects_in_a_model_are_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "evil.npz", w=np.array([{"run": "me"}], dtype=object))
+class Pickled:
+    """Runs code when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.file,)
+
+
+def test_pickled_objects_in_a_model_are_refused_without_unpickling_them(tmp_path: Path) -> None:
+    np.savez(tmp_path / "evil.npz", w=np.array([Pickled(tmp_path / "ran")], dtype=object))
     with pytest.raises(BadArtifact, match="plain arrays"):
         artifacts.load_npz(tmp_path / "evil.npz", "evil.npz")
+    assert not (tmp_path / "ran").exists()

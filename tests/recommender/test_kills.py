@@ -10,20 +10,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recommender.judging import KillRules, judge_run
-from recommender.records import CPU, MEMORY, FloatArray, RunTally
+from recommender.records import CPU, MEMORY, RunTally
 from tests.reference import memory as reference
 
 GIB = 2.0**30
 MIB = 2.0**20
 
 
-def run_of(memory_gib: list[float]) -> FloatArray:
-    return np.column_stack([np.full(len(memory_gib), 0.5), np.array(memory_gib) * GIB])
-
-
 def judged(memory_gib: list[float], allocated_gib: list[float], rules: KillRules, first: int = 0) -> RunTally:
     """One decision per sample from `first` on; samples of 10 s, 1 core and 4 GiB declared."""
-    usage = run_of(memory_gib)
+    usage = np.column_stack([np.full(len(memory_gib), 0.5), np.array(memory_gib) * GIB])
     declared = np.tile([1.0, 4.0 * GIB], (len(usage), 1))
     allocations = np.array([[1.0, gib * GIB] for gib in allocated_gib])
     positions = np.arange(first, first + len(allocations))

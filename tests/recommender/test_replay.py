@@ -359,12 +359,10 @@ def test_each_container_is_replayed_by_its_own_plan() -> None:
 
 def test_series_are_read_one_at_a_time_and_progress_is_reported() -> None:
     reported: list[int] = []
-    read: list[int] = []
 
     def source() -> Iterator[UsageSeries]:
         for seed in range(3):
             assert len(reported) == seed
-            read.append(seed)
             yield random_series(seed, 50 + seed)
 
     replay(source(), plan_of, ReplayOptions(), progress=reported.append)

@@ -18,7 +18,6 @@ from harm_bench.worlds import MODES, WORLDS, Cell, cells_of, workload_of
 from local_cluster.cluster import Cluster
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import DEFERRED
-from recommender.live.view.view import View
 from recommender.records import CPU
 from tests.scripts.benches import invoke
 
@@ -77,7 +76,7 @@ def test_the_same_seed_gives_the_same_noise_and_another_seed_a_different_one() -
 def test_the_view_of_a_simulated_cluster_shows_its_state() -> None:
     play = Play("ours", [workload_of(WORLDS["steady"], JOB, 0, 0)]).until(0.1)
     assert isinstance(play.recommender, Ours)
-    view: View = play.recommender.view
+    view = play.recommender.view
     (vpa,) = view.vpas()
     job = play.cluster.workloads[0]
     (pod,) = view.select(vpa).pods
@@ -116,21 +115,8 @@ def test_the_view_publishes_changes_only_and_keeps_histories() -> None:
 
 def test_both_recommenders_are_printed_side_by_side_and_written(tmp_path: Path) -> None:
     file, rows = tmp_path / "harm.json", tmp_path / "harm.md"
-    done = invoke(
-        "bench_harm",
-        "--worlds",
-        "steady",
-        "--modes",
-        "Off,InPlace",
-        "--days",
-        0.02,
-        "--jobs",
-        1,
-        "--json",
-        file,
-        "--markdown",
-        rows,
-    )
+    sizes = ("--worlds", "steady", "--modes", "Off,InPlace", "--days", 0.02, "--jobs", 1)
+    done = invoke("bench_harm", *sizes, "--json", file, "--markdown", rows)
     assert done.exit_code == 0
     assert "Worse (default / ours)" in done.output
     assert "| steady | 0 / " in rows.read_text()

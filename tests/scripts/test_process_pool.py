@@ -11,13 +11,19 @@ import pytest
 from process_pool import process_pool
 
 
-def double(number: int) -> int:
-    return 2 * number
+def double(number: int) -> tuple[int, int]:
+    return 2 * number, os.getpid()
 
 
-def test_a_function_is_mapped_over_items_by_processes() -> None:
+def test_a_function_is_mapped_over_items_by_other_processes_that_end_with_the_block() -> None:
     with process_pool(2) as processes:
-        assert processes.map(double, [1, 2, 3]) == [2, 4, 6]
+        doubled, workers = zip(*processes.map(double, [1, 2, 3]), strict=True)
+    assert doubled == (2, 4, 6)
+    assert os.getpid() not in workers
+    processes.join()
+    for worker in workers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker, 0)
 
 
 @pytest.mark.timeout(30)

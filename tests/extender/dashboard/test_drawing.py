@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,42 +14,45 @@ from extender.dashboard.drawing import ROW_LENGTH as COLUMNS
 from recommender.records import CPU, MEMORY
 from tests.extender.dashboard.scenes import NOON_S, a_job, only_container, profile
 
+ONE = only_container(a_job())
 
-def recorded(samples: int, every_s: float = 15.0, length: int = 240) -> History:
-    """A container whose use rises and whose request doubles after five samples."""
-    history, one = History(length), only_container(a_job())
-    for number in range(samples):
-        request = (1.0 if number < 5 else 2.0, one.request[MEMORY])
-        history.add(
-            NOON_S + number * every_s, [replace(one, use=(0.1 * number, 1e9), request=request, phase=number // 4)]
-        )
+
+def history_of(*samples: dict[str, Any], length: int = 240) -> History:
+    """The container with these values, 15 s apart."""
+    history = History(length)
+    for number, values in enumerate(samples):
+        history.add(NOON_S + 15.0 * number, [replace(ONE, **values)])
     return history
 
 
-def test_samples_are_kept_the_oldest_first() -> None:
-    moments, rows = recorded(3).of(only_container(a_job()).key)
-    assert moments.tolist() == [NOON_S, NOON_S + 15.0, NOON_S + 30.0]
-    assert rows[:, 0].tolist() == pytest.approx([0.0, 0.1, 0.2])
+def recorded(samples: int, length: int = 240) -> History:
+    """A container whose use rises and whose request doubles after five samples."""
+    values = [
+        {"use": (0.1 * n, 1e9), "request": (1.0 if n < 5 else 2.0, ONE.request[MEMORY]), "phase": n // 4}
+        for n in range(samples)
+    ]
+    return history_of(*values, length=length)
 
 
-def test_only_the_latest_samples_are_kept() -> None:
-    moments, rows = recorded(7, length=4).of(only_container(a_job()).key)
+def test_only_the_latest_samples_are_kept_the_oldest_first() -> None:
+    moments, rows = recorded(7, length=4).of(ONE.key)
     assert moments.tolist() == [NOON_S + 15.0 * number for number in (3, 4, 5, 6)]
+    assert rows[:, 0].tolist() == pytest.approx([0.3, 0.4, 0.5, 0.6])
     assert rows[:, PHASE].tolist() == [0.0, 1.0, 1.0, 1.0]
 
 
 def test_a_container_that_is_gone_for_a_whole_turn_is_dropped() -> None:
-    history, one = recorded(2, length=4), only_container(a_job())
+    history = recorded(2, length=4)
     for number in range(3):
         history.add(NOON_S + 100.0 + number, [])
-        assert len(history.of(one.key)[0]) == max(0, 2 - max(0, number - 1))
+        assert len(history.of(ONE.key)[0]) == max(0, 2 - max(0, number - 1))
     history.add(NOON_S + 200.0, [])
-    assert one.key not in history._rings
+    assert ONE.key not in history._rings
 
 
 def test_the_chart_shows_use_phases_marks_and_the_forecast() -> None:
-    one, entry = only_container(a_job()), profile()["status"]["containers"][0]
-    moments, rows = recorded(9).of(one.key)
+    entry = profile()["status"]["containers"][0]
+    moments, rows = recorded(9).of(ONE.key)
     now_s = float(moments[-1])
     drawn = draw(CPU, moments, rows, entry, now_s, age_s=60.0)
     assert {"use", "request", "target", "demand"} <= drawn.lines.keys()
@@ -57,7 +61,7 @@ def test_the_chart_shows_use_phases_marks_and_the_forecast() -> None:
     assert [(mark.kind, mark.words) for mark in drawn.marks] == [("applied", "applied 2.00, 1.00 before")]
     assert drawn.forecast is not None
     assert drawn.forecast[0] == drawn.now_x < WIDTH
-    assert all(0.0 <= y <= HEIGHT for y, _ in drawn.ticks)
+    assert drawn.ticks and all(0.0 <= y <= HEIGHT for y, _ in drawn.ticks)
 
 
 def test_a_chart_without_data_is_empty() -> None:
@@ -66,34 +70,28 @@ def test_a_chart_without_data_is_empty() -> None:
 
 
 def test_a_deferred_resize_is_marked_where_it_begins() -> None:
-    history, one = History(), only_container(a_job())
-    for number, reason in enumerate(("", "Deferred: no room", "Deferred: no room", "", "Deferred: no room")):
-        history.add(NOON_S + 15.0 * number, [replace(one, deferred=reason)])
-    moments, rows = history.of(one.key)
+    reasons = ("", "Deferred: no room", "Deferred: no room", "", "Deferred: no room")
+    moments, rows = history_of(*({"deferred": reason} for reason in reasons)).of(ONE.key)
     marks = draw(CPU, moments, rows, {}, NOON_S + 60.0, math.nan).marks
     assert [mark.kind for mark in marks] == ["deferred", "deferred"]
 
 
 def test_reverted_resizes_and_checkpoints_are_marked() -> None:
-    history, one = History(), only_container(a_job())
-    for number, (reverted, saved_s) in enumerate(((False, math.nan), (True, -20.0), (True, 20.0), (False, 20.0))):
-        history.add(NOON_S + 15.0 * number, [replace(one, reverted=reverted, saved_s=NOON_S + saved_s)])
-    moments, rows = history.of(one.key)
+    samples = ((False, math.nan), (True, -20.0), (True, 20.0), (False, 20.0))
+    history = history_of(*({"reverted": reverted, "saved_s": NOON_S + saved_s} for reverted, saved_s in samples))
+    moments, rows = history.of(ONE.key)
     marks = draw(CPU, moments, rows, {}, NOON_S + 60.0, math.nan).marks
     assert [mark.kind for mark in marks] == ["reverted", "saved"], "one checkpoint was before the chart begins"
-    assert [history.saved_before(one.key, NOON_S + at_s) for at_s in (-30.0, 0.0, 30.0)] == [
+    assert [history.saved_before(ONE.key, NOON_S + at_s) for at_s in (-30.0, 0.0, 30.0)] == [
         -math.inf, NOON_S - 20.0, NOON_S + 20.0
     ]  # fmt: skip
 
 
 def test_training_progress_is_drawn_if_any_was_reported() -> None:
-    history, one = History(), only_container(a_job())
-    for number, loss in enumerate((2.0, 1.5, 1.5, 0.5)):
-        history.add(NOON_S + 15.0 * number, [replace(one, metric="loss", value=loss)])
-    moments, rows = history.of(one.key)
+    moments, rows = history_of(*({"metric": "loss", "value": loss} for loss in (2.0, 1.5, 1.5, 0.5))).of(ONE.key)
     drawn = draw_progress("loss", moments, rows, NOON_S + 45.0)
     assert drawn is not None
     assert [words for _, words in drawn.ticks] == ["0.5", "1.25", "2"]
     assert drawn.lines["use"].count("V") == 2, "a step where the value changes"
-    no_progress, without_values = recorded(3).of(one.key)
+    no_progress, without_values = recorded(3).of(ONE.key)
     assert draw_progress("", no_progress, without_values, NOON_S) is None

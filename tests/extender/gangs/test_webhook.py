@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import ssl
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -58,7 +60,9 @@ def test_only_created_pods_are_patched() -> None:
     assert patch_of(operation="UPDATE", gang="g", gates=[]) == []
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"request": 3}', b'{"request": {"uid": "1", "object": []'])
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b"{}", b'{"request": 3}', b'{"request": {"uid": "1", "operation": "CREATE", "object": []}}']
+)
 def test_a_body_that_is_not_an_admission_review_is_rejected(body: bytes) -> None:
     with pytest.raises(BadRequest):
         handlers("phasewise")["/mutate"](body)
@@ -72,13 +76,25 @@ def test_the_match_condition_of_the_manifest_names_every_group_label() -> None:
     assert expression.count("'") == 2 * len(GROUPS)
 
 
-def test_a_new_certificate_can_be_loaded_and_is_renewed_a_month_before_it_expires(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_client_that_trusts_the_authority_accepts_the_certificate_for_each_name(tmp_path: Path, name: str) -> None:
+    bundle, file = new_bundle(NAMES, time.time()), tmp_path / "serving.pem"
+    file.write_bytes(bundle.certificate + bundle.key)
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving.load_cert_chain(file)
+    trusting = ssl.create_default_context(cadata=bundle.authorities.decode())
+    trusting.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    one, other = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(one, other, server_hostname=name)
+    for end in (client, serving.wrap_bio(other, one, server_side=True), client):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    assert client.version() is not None
+
+
+def test_a_certificate_is_renewed_a_month_before_it_expires() -> None:
     bundle = new_bundle(NAMES, NOON_S)
     assert CertificateBundle.of_secret(bundle.secret_data()) == bundle
-    file = tmp_path / "serving.pem"
-    file.write_bytes(bundle.certificate + bundle.key)
-    ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(file)
-    ssl.create_default_context(cadata=bundle.authorities.decode())
     assert not bundle.needs_renewal(NAMES, NOON_S + 59 * 86400)
     assert bundle.needs_renewal(NAMES, NOON_S + 61 * 86400)
     assert bundle.needs_renewal((*NAMES, "another.svc"), NOON_S)
@@ -91,9 +107,14 @@ def test_the_previous_authority_is_trusted_while_it_is_valid() -> None:
     assert second.authorities.endswith(first.authorities)
     third = new_bundle(NAMES, NOON_S + 61 * 86400 + VALID_S + 1, second)
     assert third.authorities.count(b"BEGIN") == 1
-    with pytest.raises(BadCertificate):
-        CertificateBundle.of_secret({"tls.crt": "%"})
-    with pytest.raises(BadCertificate):
+
+
+def test_a_secret_or_certificate_that_is_malformed_is_an_error() -> None:
+    valid = new_bundle(NAMES, NOON_S).secret_data()
+    for data in ({}, {**valid, "tls.crt": "%"}):
+        with pytest.raises(BadCertificate, match="holds no certificate"):
+            CertificateBundle.of_secret(data)
+    with pytest.raises(BadCertificate, match="not a certificate in PEM format"):
         CertificateBundle(b"x", b"y", b"z").needs_renewal(NAMES, NOON_S)
 
 

@@ -30,7 +30,6 @@ from recommender.cluster.errors import (
     Throttled,
     Unreachable,
 )
-from recommender.cluster.objects.metadata import ObjectKey
 from tests.extender.gangs.herds import NOON_S, gang
 from tests.extender.moves.fakes import FakeApi, FakeReflector, Killed
 from tests.extender.moves.trainings import ADMITTED, job_json, training
@@ -412,4 +411,3 @@ def test_the_class_of_a_job_is_its_template_label_or_its_name_without_the_counte
         {"apiVersion": "batch/v1", "kind": "CronJob", "name": "night", "uid": "u", "controller": True}
     ]
     assert read_job(nightly).workload == "night"
-    assert ObjectKey("team", "bert") not in World().store.late_classes()

@@ -15,9 +15,9 @@ from tests.extender.moves.trainings import CC, CHECKPOINTABLE, PC, job_json, the
 
 
 def planned(
-    pods: Mapping[Member, Category], candidates: Any, planner: SpeConPlanner | None = None, at_s: float = NOON_S
+    pods: Mapping[Member, Category | None], candidates: Any, planner: SpeConPlanner | None = None, at_s: float = NOON_S
 ) -> list[PlannedMove]:
-    categories = {each.uid: category for each, category in pods.items()}
+    categories = {each.uid: category for each, category in pods.items() if category is not None}
     return (planner or SpeConPlanner()).plan(pods, candidates, MoveInputs(categories), at_s)
 
 
@@ -56,10 +56,8 @@ def test_once_all_jobs_have_converged_the_latest_goes_to_a_node_without_training
     planner = SpeConPlanner()
     first = {training(f"job-{number}", "n0"): CC for number in range(3)}
     assert names(planned(first, nodes(1), planner)) == []
-    last = {**first, training("late", "n0"): CC, pod("web", on="n1"): CC}
-    web = next(each for each in last if each.key.name == "web")
-    categories = {each.uid: CC for each in last if each is not web}
-    moves = planner.plan(last, nodes(2), MoveInputs(categories), NOON_S + 60.0)
+    last = {**first, training("late", "n0"): CC, pod("web", on="n1"): None}
+    moves = planned(last, nodes(2), planner, NOON_S + 60.0)
     assert names(moves) == [("late", "n1"), ("job-0", "n1")]
     assert moves[0].text == "rebalance: an even spread is 2 jobs per worker"
 

@@ -1,4 +1,4 @@
-"""Each option of `phasewise recommender` that decides: another value gives other targets.
+"""Each option of `phasewise recommender` that decides, changed as for a replay: another value gives other targets.
 
 An engine with the option and one with defaults run through the same 80 eventful minutes.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -154,17 +154,6 @@ def test_history_options_set_the_length_and_step_of_range_queries(
 # -- credentials -------------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def behind_tls(authority: trustme.CA, *, requires_one: bool = False) -> Iterator[Played]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    if requires_one:
-        context.verify_mode = ssl.CERT_REQUIRED
-        authority.configure_trust(context)
-    with played(cluster, tls=context) as server:
-        yield server
-
-
 @pytest.mark.option("phasewise export", "--bearer-token-file", "--user", "--password-file")
 @pytest.mark.option("phasewise recommender", "--bearer-token-file", "--user", "--password-file")
 def test_credentials_are_sent(sender: Callable[[Played], Send], tmp_path: Path) -> None:
@@ -184,37 +173,25 @@ def test_credentials_are_sent(sender: Callable[[Played], Send], tmp_path: Path) 
     assert len({next(iter(one)) for one in sent}) == 4
 
 
-@pytest.mark.option("phasewise export", "--ca-file", "--insecure")
-@pytest.mark.option("phasewise recommender", "--ca-file", "--insecure")
+@pytest.mark.option("phasewise export", "--ca-file", "--insecure", "--certificate-file", "--key-file")
+@pytest.mark.option("phasewise recommender", "--ca-file", "--insecure", "--certificate-file", "--key-file")
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
-def test_a_server_certificate_is_accepted_with_its_ca_file_or_with_insecure(
+def test_tls_options_set_the_trusted_authority_and_the_client_certificate(
     sender: Callable[[Played], Send], tmp_path: Path
 ) -> None:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    with behind_tls(authority) as server:
-        send = sender(server)
-        answered = [bool(send(*options)) for options in ((), ("--ca-file", tmp_path / "ca.pem"), ("--insecure",))]
-    assert answered == [False, True, True]
-
-
-@pytest.mark.option("phasewise export", "--certificate-file", "--key-file")
-@pytest.mark.option("phasewise recommender", "--certificate-file", "--key-file")
-def test_a_client_certificate_is_presented_when_required(sender: Callable[[Played], Send], tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     client = authority.issue_cert("us")
     client.private_key_pem.write_to_path(tmp_path / "key.pem")
     client.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
-    client.private_key_and_cert_chain_pem.write_to_path(tmp_path / "both.pem")
-    with behind_tls(authority, requires_one=True) as server:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    trusted = ("--ca-file", tmp_path / "ca.pem")
+    certificate = ("--certificate-file", tmp_path / "cert.pem", "--key-file", tmp_path / "key.pem")
+    with played(cluster, tls=context) as server:
         send = sender(server)
-        answered = [
-            bool(send("--ca-file", tmp_path / "ca.pem", *options))
-            for options in (
-                (),
-                ("--certificate-file", tmp_path / "both.pem"),
-                ("--certificate-file", tmp_path / "cert.pem", "--key-file", tmp_path / "key.pem"),
-            )
-        ]
-    assert answered == [False, True, True]
+        choices = (trusted, certificate, (*trusted, *certificate), ("--insecure", *certificate))
+        answered = [bool(send(*options)) for options in choices]
+    assert answered == [False, False, True, True]

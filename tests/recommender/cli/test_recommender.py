@@ -27,15 +27,9 @@ Phasewise = Callable[..., CommandResult]
 OPTIONS = [option for option in command.params if isinstance(option, click.Option)]
 
 
-@pytest.fixture
-def parsed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+def parsed(*arguments: object) -> dict[str, Any]:
     """The parameters that the command gets."""
-
-    def parse(*arguments: object) -> dict[str, Any]:
-        context = command.make_context("recommender", [str(a) for a in arguments])
-        return dict(context.params)
-
-    return parse
+    return dict(command.make_context("recommender", [str(one) for one in arguments]).params)
 
 
 def config(tmp_path: Path, text: str) -> Path:
@@ -44,12 +38,9 @@ def config(tmp_path: Path, text: str) -> Path:
     return file
 
 
-Parsed = Callable[..., dict[str, Any]]
-
-
 @pytest.mark.option("phasewise recommender", "--config")
 def test_flags_override_the_environment_then_the_file_then_the_defaults(
-    parsed: Parsed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert parsed()["rounds.interval_s"] == 15.0
     file = config(tmp_path, "interval: 10s\nmemory-margin: 0.2\n")
@@ -61,9 +52,7 @@ def test_flags_override_the_environment_then_the_file_then_the_defaults(
     assert values["rails.memory_margin"] == 0.2
 
 
-def test_the_config_file_can_be_named_in_the_environment(
-    parsed: Parsed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_config_file_can_be_named_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PHASEWISE_RECOMMENDER_CONFIG", str(config(tmp_path, "name: ours\n")))
     assert parsed()["scope.name"] == "ours"
 
@@ -103,7 +92,7 @@ def example_of(option: click.Option) -> tuple[Any, str]:
 
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o.name != "config"], ids=lambda o: keys_of(o)[0])
 def test_every_option_can_be_set_by_flag_environment_and_file(
-    option: click.Option, parsed: Parsed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    option: click.Option, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_file, in_environment = example_of(option)
     default = parsed()[option.name]
@@ -164,11 +153,11 @@ def test_no_two_options_share_a_name() -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_an_empty_file_changes_nothing(parsed: Parsed, tmp_path: Path) -> None:
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     assert parsed("--config", config(tmp_path, "# nothing yet\n")) == parsed()
 
 
-def test_defaults_are_those_of_the_settings_classes(parsed: Parsed) -> None:
+def test_defaults_are_those_of_the_settings_classes() -> None:
     """Each default is defined once; those without a settings class are the default recommender's."""
     values = parsed()
     rails, band, timing, limits = RailOptions(), BandOptions(), Timing(), SharedLimits()
@@ -233,21 +222,18 @@ def test_check_validates_options_without_a_cluster(phasewise: Phasewise, model_f
 # -- logs --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def logged() -> Callable[[Callable[[logging.Logger], None]], list[dict[str, Any]]]:
-    def lines_of(log: Callable[[logging.Logger], None]) -> list[dict[str, Any]]:
-        stream = io.StringIO()
-        handler = logging.StreamHandler(stream)
-        handler.setFormatter(JsonLines())
-        logger = logging.Logger("recommender.live.service")
-        logger.addHandler(handler)
-        log(logger)
-        return [orjson.loads(line) for line in stream.getvalue().splitlines()]
-
-    return lines_of
+def logged(log: Callable[[logging.Logger], None]) -> list[dict[str, Any]]:
+    """The lines that it logs."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines())
+    logger = logging.Logger("recommender.live.service")
+    logger.addHandler(handler)
+    log(logger)
+    return [orjson.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_a_json_line_has_time_level_logger_message_and_fields(logged: Callable[..., list[dict[str, Any]]]) -> None:
+def test_a_json_line_has_time_level_logger_message_and_fields() -> None:
     (line,) = logged(lambda log: log.warning("%s: %s", "ns/a", "broken\nin two", extra={"about": "ns/a"}))
     assert line.pop("time").endswith("+00:00")
     assert line == {
@@ -258,7 +244,7 @@ def test_a_json_line_has_time_level_logger_message_and_fields(logged: Callable[.
     }
 
 
-def test_a_traceback_is_logged_in_one_line(logged: Callable[..., list[dict[str, Any]]]) -> None:
+def test_a_traceback_is_logged_in_one_line() -> None:
     def fail(log: logging.Logger) -> None:
         try:
             raise Misuse("no")

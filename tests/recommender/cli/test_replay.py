@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import click
 import orjson
 import pytest
 
-from recommender.cli.grouped import keys_of
-from recommender.cli.recommender import command
-from recommender.cli.replay import START_FIELDS, start_changes
+from recommender.cli.replay import start_changes
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.engine.entries import Start
@@ -77,22 +74,6 @@ def test_with_reports_what_each_workload_would_have_been_given(phasewise: Phasew
     assert before < 4.9
     assert after == pytest.approx(3.0 * 2.0, rel=0.05)
     assert "ns/job, container main" in phasewise("replay", record, "--with", "memory-margin=2").out
-
-
-OTHER_VALUES = {"duration": "7s", "float range": "0.25", "integer range": "3"}
-DECIDING = [
-    option
-    for option in command.params
-    if isinstance(option, click.Option)
-    and (str(option.name) in START_FIELDS or str(option.name).startswith(("rails.", "band.")))
-]
-
-
-@pytest.mark.parametrize("option", DECIDING, ids=lambda option: keys_of(option)[0])
-def test_every_deciding_option_can_be_changed_in_a_replay(option: click.Option) -> None:
-    start = Start(Options(), 1.0, 30, None, 1.0, "")
-    text = f"{keys_of(option)[0]}={OTHER_VALUES[option.type.name] if option.name != 'rails.widen' else '3'}"
-    assert start_changes((text,))(start) != start
 
 
 def test_another_step_keeps_the_length_of_a_cycle() -> None:

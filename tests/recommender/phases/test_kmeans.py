@@ -52,17 +52,11 @@ def test_a_label_does_not_depend_on_later_codes(seed: int) -> None:
     np.testing.assert_array_equal(phases.predict_sequence(codes[:17]), phases.predict_sequence(codes)[:17])
 
 
-def test_phases_are_numbered_in_the_order_of_their_age(seed: int) -> None:
+@pytest.mark.parametrize("fit_seed", range(6))
+def test_phases_are_numbered_in_the_order_of_their_age(seed: int, fit_seed: int) -> None:
     codes, ages = blobs(np.random.default_rng(seed))
-    phases = fit_centres(codes, ages, 3, seed)
+    phases = fit_centres(codes, ages, 3, fit_seed)
     np.testing.assert_allclose(phases.root, CENTRES[[2, 0, 1]], atol=0.03)
-
-
-def test_every_seed_gives_the_same_numbers() -> None:
-    codes, ages = blobs(np.random.default_rng(0))
-    first = fit_centres(codes, ages, 3, 0).predict_sequence(codes)
-    for seed in range(1, 6):
-        np.testing.assert_array_equal(fit_centres(codes, ages, 3, seed).predict_sequence(codes), first)
 
 
 def test_hardly_any_training_window_is_unknown_but_a_distant_code_is(seed: int) -> None:

@@ -9,10 +9,10 @@ from rich.console import Console
 from recommender.report.profile_words import render_profile
 
 
-def rendered(*pods: dict[str, Any]) -> str:
+def rendered(*pods: dict[str, Any], vpa: dict[str, Any] | None = None, **profile: Any) -> str:
     console = Console(width=160)
     with console.capture() as captured:
-        console.print(render_profile("ns/job", {"pods": list(pods)}, {}))
+        console.print(render_profile("ns/job", {"pods": list(pods), **profile}, vpa or {}))
     return captured.get()
 
 
@@ -35,27 +35,19 @@ def test_a_pod_without_samples_is_shown_with_an_unknown_phase() -> None:
 
 def test_a_refused_model_is_shown() -> None:
     refused = {"type": "ModelRefused", "status": "True", "reason": "Refused", "message": "bundled goes on: damaged"}
-    console = Console(width=160)
-    with console.capture() as captured:
-        console.print(render_profile("ns/job", {"conditions": [refused]}, {}))
-    assert "ModelRefused: True. Refused bundled goes on: damaged" in captured.get()
+    assert "ModelRefused: True. Refused bundled goes on: damaged" in rendered(conditions=[refused])
 
 
 def test_recommendations_are_shown_in_readable_units() -> None:
     amounts = {"cpu": "977m", "memory": "1015105139"}
     vpa = {"recommendation": {"containerRecommendations": [{"containerName": "main", "target": amounts}]}}
-    console = Console(width=160)
-    with console.capture() as captured:
-        console.print(render_profile("ns/job", {"containers": [{"name": "main"}]}, vpa))
-    assert "cpu 977m, memory 968Mi" in captured.get()
-    assert "pods" not in captured.get(), "there are none"
+    text = rendered(vpa=vpa, containers=[{"name": "main"}])
+    assert "cpu 977m, memory 968Mi" in text
+    assert "pods" not in text, "there are none"
 
 
 def test_the_annotation_about_a_move_is_shown() -> None:
-    console = Console(width=160)
-    with console.capture() as captured:
-        console.print(render_profile("ns/job", {"move": "planned: from n0 to n1"}, {}))
-    assert "move: planned: from n0 to n1" in captured.get()
+    assert "move: planned: from n0 to n1" in rendered(move="planned: from n0 to n1")
 
 
 def test_text_of_pod_owners_neither_controls_the_terminal_nor_breaks_the_table() -> None:

@@ -22,13 +22,9 @@ def test_the_bill_of_a_worked_example() -> None:
     assert bill.total == pytest.approx(0.13 + 2 + 3)
 
 
-def test_with_an_oom_price_memory_violations_are_not_charged_by_the_hour_as_well() -> None:
+def test_memory_violations_are_charged_by_the_hour_only_without_an_oom_price() -> None:
     memory_only = Tally(samples=100, judged_s=3600, violations=(0, 50), oom_events=1)
     assert bill_of([(memory_only, None)], Prices(violation_hour=20, oom_event=1)) == Bill(0, 0, 1)
-
-
-def test_without_an_oom_price_memory_violations_are_charged_by_the_hour() -> None:
-    memory_only = Tally(samples=100, judged_s=3600, violations=(0, 50), oom_events=1)
     assert bill_of([(memory_only, None)], Prices(violation_hour=20)) == Bill(0, 10, 0)
 
 

@@ -200,8 +200,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
-@pytest.mark.parametrize("budget_bytes", [None, 0], ids=["in memory", "on disk"])
+@pytest.mark.parametrize(("suffix", "budget_bytes"), [(".csv", None), (".csv.gz", 0)], ids=["in memory", "on disk"])
 def test_the_message_names_file_row_column_and_remedy(
     tmp_path: Path, name: str, suffix: str, budget_bytes: int | None
 ) -> None:

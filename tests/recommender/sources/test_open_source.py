@@ -177,6 +177,7 @@ def test_namespace_pod_and_container_make_the_name(tmp_path: Path) -> None:
     assert source.containers == ("ml/train-1/main", "ml/train-2/main")
 
 
+REST = {"container": ["a"] * 2, "cpu_cores": [1] * 2, "memory_bytes": [1e9] * 2}
 TIMESTAMPS: list[tuple[str, Any, str | None]] = [
     ("unix seconds as floats", [float(START_S), START_S + 15.0], None),
     ("RFC 3339", ["2023-11-14T22:13:20Z", "2023-11-14T22:13:35Z"], None),
@@ -200,25 +201,22 @@ def test_timestamps_may_have_several_formats(
     if suffix == ".csv":
         write(file, csv_text([[timestamp, "a", 1, 1e9] for timestamp in timestamps]))
     else:
-        write_parquet(
-            file, {"timestamp": timestamps, "container": ["a"] * 2, "cpu_cores": [1] * 2, "memory_bytes": [1e9] * 2}
-        )
+        write_parquet(file, {"timestamp": timestamps, **REST})
     (series,) = open_source([file], options)
     assert series.timestamps.tolist() == [START_S, START_S + 15]
 
 
-@pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.timestamp("ms", "Europe/Berlin"), pa.timestamp("s")])
-def test_parquet_timestamps_may_have_any_unit_and_zone(tmp_path: Path, kind: pa.DataType) -> None:
-    timestamps = pa.array([START_S, START_S + 15]).cast(pa.timestamp("s")).cast(kind)
-    columns = {"timestamp": timestamps, "container": ["a"] * 2, "cpu_cores": [1] * 2, "memory_bytes": [1e9] * 2}
-    (series,) = open_source([write_parquet(tmp_path / "use.parquet", columns)])
-    assert series.timestamps.tolist() == [START_S, START_S + 15]
-
-
-def test_parquet_timestamps_may_have_nanoseconds(tmp_path: Path) -> None:
-    timestamps = pa.array([START_S * 10**9 + 123_456_789, (START_S + 15) * 10**9 + 1], pa.timestamp("ns"))
-    columns = {"timestamp": timestamps, "container": ["a"] * 2, "cpu_cores": [1] * 2, "memory_bytes": [1e9] * 2}
-    (series,) = open_source([write_parquet(tmp_path / "use.parquet", columns)])
+@pytest.mark.parametrize(
+    "timestamps",
+    [
+        pa.array([START_S, START_S + 15], pa.timestamp("s")),
+        pa.array([START_S * 1000, (START_S + 15) * 1000], pa.timestamp("ms", "Europe/Berlin")),
+        pa.array([START_S * 10**9 + 123_456_789, (START_S + 15) * 10**9 + 1], pa.timestamp("ns")),
+    ],
+    ids=lambda timestamps: str(timestamps.type),
+)
+def test_parquet_timestamps_may_have_any_unit_zone_and_fraction(tmp_path: Path, timestamps: pa.Array) -> None:
+    (series,) = open_source([write_parquet(tmp_path / "use.parquet", {"timestamp": timestamps, **REST})])
     assert series.timestamps.tolist() == [START_S, START_S + 15]
 
 

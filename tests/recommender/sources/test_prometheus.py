@@ -69,14 +69,8 @@ def test_the_map_names_metrics_files_units_and_labels(tmp_path: Path) -> None:
     labels = {"job_id": "j7", "kubernetes_node": "n1"}
     save(tmp_path / "load.json", [series(labels, [500, 600])])
     save(tmp_path / "rest.json", [series(labels, [64, 65], name="rss:mib"), series(labels, [1, 2], name="gpu_util")])
-    (one,) = read(
-        tmp_path,
-        "cpu_cores=load:m",
-        "memory_bytes=rss:mib:MiB",
-        "container=job_id",
-        "node=kubernetes_node",
-        features=("gpu_util",),
-    )
+    maps = ("cpu_cores=load:m", "memory_bytes=rss:mib:MiB", "container=job_id", "node=kubernetes_node")
+    (one,) = read(tmp_path, *maps, features=("gpu_util",))
     assert (one.container, one.node) == ("j7", "n1")
     np.testing.assert_allclose(one.usage, [[0.5, 2.0**26], [0.6, 65 * 2.0**20]])
     np.testing.assert_array_equal(one.features["gpu_util"], [1, 2])

@@ -42,9 +42,5 @@ def assert_same_series(left: Sequence[UsageSeries], right: Sequence[UsageSeries]
         assert (one.step_s, one.workload, one.node) == (other.step_s, other.workload, other.node)
         np.testing.assert_array_equal(one.timestamps, other.timestamps)
         np.testing.assert_array_equal(one.usage, other.usage)
-        assert (one.requests is None) == (other.requests is None)
-        if one.requests is not None and other.requests is not None:
-            np.testing.assert_array_equal(one.requests, other.requests)
-        assert one.features.keys() == other.features.keys()
-        for name in one.features:
-            np.testing.assert_array_equal(one.features[name], other.features[name])
+        np.testing.assert_equal(one.requests, other.requests)
+        np.testing.assert_equal(dict(one.features), dict(other.features))

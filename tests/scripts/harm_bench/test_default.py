@@ -21,14 +21,10 @@ def after_samples(app: Workload, samples: int) -> tuple[Cluster, DefaultRecommen
     metrics = Metrics(cluster, MINUTE_S)
     default = DefaultRecommender(cluster, metrics)
     for _ in range(samples + 2):  # one to start and one for the first scrape
-        play_minute(cluster, metrics, default)
+        cluster.step()
+        metrics.scrape()
+        default.round()
     return cluster, default
-
-
-def play_minute(cluster: Cluster, metrics: Metrics, default: DefaultRecommender) -> None:
-    cluster.step()
-    metrics.scrape()
-    default.round()
 
 
 @pytest.mark.parametrize(

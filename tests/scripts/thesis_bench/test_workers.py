@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -179,6 +179,14 @@ def test_specon_moves_a_converged_job_away_from_progressing_ones() -> None:
     ran = ends([old, *fresh], SpeCon(), 2)
     at_s, worker, _ = ran["old"].moved[0]  # each worker has two new jobs then, and the first one also the old job
     assert (worker, 300.0 <= at_s <= 360.0) == (1, True)
+
+
+def test_phasewise_serves_the_shorter_job_first_without_delaying_the_longer_one() -> None:
+    """The first job in order has eight times the weight of the second: 16/9 of the two cores."""
+    jobs = [replace(job(name, (core_s, 2.0)), workload=name) for name, core_s in (("long", 300.0), ("short", 100.0))]
+    ran = ends(jobs, Phasewise({one.workload: RunsOfClass([one.stages]) for one in jobs}))
+    assert ran["short"].ended_s == pytest.approx(100.0 / (16.0 / 9.0))  # after 100 s with equal shares
+    assert ran["long"].ended_s == pytest.approx(200.0)
 
 
 def test_phasewise_lowers_the_mean_completion_time_without_delaying_the_last_job() -> None:
