@@ -2,6 +2,7 @@
 #
 #   prepare requirements.txt        sets $python to an interpreter with everything in that file
 set -euo pipefail
+unset CDPATH # with it, cd prints where it goes
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -19,16 +20,17 @@ find_python() {
 }
 
 prepare() {
-  local requirements=$1 venv=$root/.venv stamp wanted
+  local requirements=$1 venv=$root/.venv stamp wanted base
   stamp=$venv/.installed-$requirements
   wanted=$(cat requirements*.txt | cksum)
   python=$venv/bin/python
-  if [ "$(cat "$stamp" 2>/dev/null || true)" = "$wanted" ] && "$python" -c '' 2>/dev/null; then
+  if [ "$(cat "$stamp" 2>/dev/null || true)" = "$wanted" ] && "$python" -c 'import pip' 2>/dev/null; then # fails after an upgrade of Python
     return
   fi
   if ! "$python" -m pip --version >/dev/null 2>&1; then
     echo "Creating a virtual environment in .venv" >&2
-    "$(find_python)" -m venv --clear "$venv"
+    base=$(find_python)
+    "$base" -m venv --clear "$venv"
   fi
   echo "Installing $requirements into .venv (once; a minute or two)" >&2
   # pip would compile on one core, including the tests of packages.

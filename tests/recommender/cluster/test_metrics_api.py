@@ -62,8 +62,8 @@ def test_a_missing_or_negative_amount_is_absent_and_never_zero() -> None:
 @pytest.mark.parametrize(
     ("resource", "amount"),
     [
-        *(("cpu", amount) for amount in ("lots", "5 n", "_5n", "n", "٥n", ["5n"], "9" * 400 + "n")),
-        ("memory", "9" * 400 + "Ki"),
+        *(("cpu", amount) for amount in ("lots", "5 n", "_5n", "n", "٥n", ["5n"])),
+        ("memory", "5 Ki"),
     ],
 )
 def test_a_pod_with_a_malformed_amount_is_reported_and_the_others_are_read(resource: str, amount: Any) -> None:
