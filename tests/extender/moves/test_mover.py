@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 from extender.gangs.ledger import Ledger
@@ -90,6 +91,21 @@ def test_nothing_is_planned_before_the_cluster_is_known() -> None:
     mover._cluster = lambda: None
     mover.reconcile()
     assert (api.events, mover.planned) == ([], 0)
+
+
+def test_only_the_leader_plans_and_only_while_its_watches_are_synced_and_in_contact() -> None:
+    api = FakeApi()
+    mover = mover_of(api, thesis())
+    for synced, failing, leads, planned in (
+        (True, 0, False, 0),
+        (True, 1, True, 0),
+        (False, 0, True, 0),
+        (True, 0, True, 1),
+    ):
+        mover.watches = cast(Any, SimpleNamespace(synced=synced, failing=failing))
+        mover._leads = lambda leads=leads: leads
+        mover._reconcile_if_leading()
+        assert mover.planned == planned
 
 
 def test_with_limits_the_planned_move_is_made_and_reported() -> None:
