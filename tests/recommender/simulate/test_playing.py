@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.engine.options import Options
 from recommender.judging import ClusterRules, Limits, ReplayOptions
 from recommender.records import CPU, MEMORY, ContainerRecommendation, Played, RunFacts
 from recommender.simulate.clock import Trace
 from recommender.simulate.in_force import Outcome
 from recommender.simulate.playing import as_declared, class_peaks, declared_of, evaluate, play
+from recommender.simulate.rows import STATIC, Cluster, play_rows
 from tests.examples import at_most
 from tests.recommender.simulate.worked import GIB, START, STEP_S, Scripted, recommended, rules, trace
 
@@ -202,3 +204,21 @@ def test_a_limit_that_stays_is_the_recorded_one_if_it_is_known(recorded_gib: flo
     found = evaluate(limited, outcome, ReplayOptions(cycle_samples=1), setup.kills)
     assert found is not None
     assert (found.run.kills, len(found.marks["killed"])) == (kills, kills)
+
+
+@at_most(30)
+@given(
+    memory=st.lists(st.one_of(st.floats(0.05, 8.0), st.just(NAN)), min_size=6, max_size=30),
+    limits=st.sampled_from(["follow", "stay", "none"]),
+)
+def test_a_container_with_its_declared_requests_keeps_the_memory_that_a_kill_gave_it(
+    memory: list[float], limits: Limits
+) -> None:
+    """It fares as in the simulated cluster under a recommender that never recommends anything."""
+    one = trace([1.0] * 5 + memory + [1.0], declared=(1.0, 1.0), first=4)
+    setup = rules(limits=limits)
+    found, _ = play_rows([STATIC], [one.series], Cluster(lambda _: None, ReplayOptions(), setup, STEP_S, Options()))
+    static, idle = found["run"][STATIC], judged(one, playing(one, {}, setup)[0], setup)
+    assert (static.tally, static.run) == (idle.tally, idle.run)
+    assert static.decisions[1].tolist() == idle.decisions[1].tolist()
+    assert static.marks["killed"].tolist() == idle.marks["killed"].tolist()
