@@ -98,14 +98,12 @@ def with_kills(trace: Trace, outcome: Outcome, rules: KillRules) -> Outcome:
 
 
 def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageSeries] = ()) -> list[Outcome]:
-    """Allocations at the largest peak of the runs of the class that had ended, those of `history` included."""
+    """Allocations at the largest peak of the runs of the class that had succeeded, those of `history` included."""
     ended: dict[str, list[tuple[float, FloatArray]]] = {}
     runs = [(series, -np.inf) for series in history]
-    runs += [
-        (trace.series, float(trace.series.timestamps[-1]) + step_s) for trace in traces if trace.series.facts.ended
-    ]
+    runs += [(trace.series, float(trace.series.timestamps[-1]) + step_s) for trace in traces]
     for series, end_s in runs:
-        if series.workload is not None:
+        if series.workload is not None and series.facts.succeeded and series.present.any():
             ended.setdefault(series.workload, []).append((end_s, np.nanmax(series.usage, axis=0)))
     found = []
     for trace in traces:

@@ -167,6 +167,18 @@ def test_the_peak_of_a_class_is_known_once_three_of_its_runs_have_ended() -> Non
     assert found == [[(0, pytest.approx(3.45))], [(0, 4.0)], [(0, 4.0)]]
 
 
+def test_the_peak_of_a_class_leaves_out_runs_that_failed_or_did_not_end_or_have_no_samples() -> None:
+    """Three runs of 1 GiB are earlier; so are runs of 3 GiB that teach nothing, in the history or judged as well."""
+    good = [trace([1] * 3, start=START + 30 * i, workload="w") for i in range(3)]
+    last = trace([1] * 3, start=START + 300, workload="w")
+    failed, running, empty = (trace([gib] * 3, start=START + 90, workload="w") for gib in (3, 3, NAN))
+    failed = Trace(replace(failed.series, facts=RunFacts(exit_code=137)), 0)
+    running = Trace(replace(running.series, facts=RunFacts(started_s=START)), 0)
+    for bad in (failed, running, empty):
+        assert gib_from(class_peaks([*good, last], STEP_S, [bad.series])[-1]) == [(0, pytest.approx(1.15))]
+    assert gib_from(class_peaks([*good, failed, running, last], STEP_S)[-1]) == [(0, pytest.approx(1.15))]
+
+
 def test_as_declared_follows_the_declared_requests() -> None:
     one = trace([1] * 4, first=1)
     one.series.requests[2:] *= 2  # type: ignore[index]
