@@ -40,7 +40,7 @@ class Roles:
     Attributes
     ----------
     names
-        The column of container names, or those of namespace, pod and container.
+        Of namespace, pod and container, the columns that there are.
     time, values
         Raw column, and factor to seconds, cores or bytes.
     labels
@@ -82,9 +82,7 @@ def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
             raw[mapped.new] = (mapped.old, mapped.factor)
         elif mapped.new not in header:
             raise missing_column(file, mapped.old, header, f"`--map {mapped}` names it.")
-    names = NAME_COLUMNS if all(name in raw for name in NAME_COLUMNS) else ("container",)
-    required = ("timestamp", *names, CPU_COLUMN, MEMORY_COLUMN)
-    for name in required:
+    for name in ("timestamp", "container", CPU_COLUMN, MEMORY_COLUMN):
         if name not in raw:
             raise missing_column(file, name, header, f"Name the column that holds it: `--map {name}=COLUMN`.")
     for name in options.features:
@@ -93,7 +91,7 @@ def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
     optional = (name for name in (*REQUEST_COLUMNS, *FACT_COLUMNS) if name in raw)
     carried = dict.fromkeys((CPU_COLUMN, MEMORY_COLUMN, *optional, *options.features))
     return Roles(
-        names=tuple(raw[name][0] for name in names),
+        names=tuple(dict.fromkeys(raw[name][0] for name in NAME_COLUMNS if name in raw)),
         time=raw["timestamp"],
         values={name: raw[name] for name in carried},
         labels={name: raw[name][0] for name in LABEL_COLUMNS if name in raw},
@@ -209,7 +207,7 @@ class _RowCheck:
 
 
 def _container_names(check: _RowCheck, roles: Roles) -> pa.DictionaryArray:
-    """Container names; namespace, pod and container are joined by slashes."""
+    """Container names: what there is of namespace, pod and container, joined by slashes."""
     parts = [_encode(check.table.column(raw)) for raw in roles.names]
     for raw, part in zip(roles.names, parts, strict=True):
         empty = pc.equal(pc.utf8_trim_whitespace(part.dictionary), "")
