@@ -92,6 +92,11 @@ class RunFacts:
         return math.isnan(self.started_s) or not math.isnan(self.finished_s)
 
     @property
+    def succeeded(self) -> bool:
+        """Whether it ended, and is not known to have failed: only such runs teach their class."""
+        return self.ended and (math.isnan(self.exit_code) or self.exit_code == 0)
+
+    @property
     def killed(self) -> bool:
         """Whether it is known to have been OOM-killed at least once."""
         return not math.isnan(self.oom_killed_s)

@@ -124,7 +124,7 @@ def simulate_kills(
     floor_factor, floor_extra_bytes
         After a kill the run has at least the larger of allocation x factor and allocation + bytes.
     recreates
-        Whether a change of the allocation recreates the container, which loses what a kill does.
+        Whether a change of what is in force recreates the container, which loses what a kill does.
     rounding
         Relative excess that counts as equal.
     figures
@@ -138,28 +138,24 @@ def simulate_kills(
     figures[:] = 0.0
     floor_bytes = 0.0
     age_s = 0.0
+    had_cores, had_bytes = allocated[first]
     for row in range(len(memory_bytes)):
         if row >= first and not math.isnan(memory_bytes[row]):
             in_force = max(allocated[row, 1], floor_bytes)
             redone_s = age_s if math.isinf(checkpoint_every_s) else age_s % checkpoint_every_s
-            if recreates and row > first and _differs(allocated[row], allocated[row - 1], floor_bytes):
+            if recreates and (allocated[row, 0] != had_cores or in_force != had_bytes):
                 figures[LOST] += (redone_s + restart_s) * allocated[row, 0]
                 figures[LOST + 1] += (redone_s + restart_s) * in_force
             while memory_bytes[row] > max(in_force, limit_bytes[row]) * (1.0 + rounding):
-                had_bytes = max(in_force, limit_bytes[row])
-                in_force = floor_bytes = max(had_bytes * floor_factor, had_bytes + floor_extra_bytes)
+                killed_bytes = max(in_force, limit_bytes[row])
+                in_force = floor_bytes = max(killed_bytes * floor_factor, killed_bytes + floor_extra_bytes)
                 figures[KILLS] += 1.0
                 figures[LOST] += (redone_s + restart_s) * allocated[row, 0]
                 figures[LOST + 1] += (redone_s + restart_s) * in_force
             figures[RESERVED] += allocated[row, 0] * sample_s[row]
             figures[RESERVED + 1] += in_force * sample_s[row]
+            had_cores, had_bytes = allocated[row, 0], in_force
         age_s += sample_s[row]
-
-
-@njit(cache=True, nogil=True)
-def _differs(now: NDArray[np.float64], before: NDArray[np.float64], floor_bytes: float) -> bool:
-    """Whether the allocation changed, other than by the floor after a kill."""
-    return bool(now[0] != before[0] or (now[1] != before[1] and now[1] != floor_bytes))
 
 
 @njit(cache=True, nogil=True)

@@ -56,6 +56,11 @@ class Outcome:
         return lost[CPU] / SECONDS_PER_HOUR, lost[MEMORY] / SECONDS_PER_HOUR / BYTES_PER_GIB
 
     @property
+    def reserved_or_lost(self) -> tuple[float, float]:
+        """Core-hours and GiB-hours, with those that kills lost."""
+        return self.cpu.allocated + self.lost[CPU], self.memory.allocated + self.lost[MEMORY]
+
+    @property
     def resources(self) -> tuple[Usage, Usage]:
         return self.cpu, self.memory
 
@@ -72,6 +77,7 @@ class PolicyRow:
     saved: tuple[float, float] | None
     """Core-hours and GiB-hours saved against the baseline, reserved and lost ones; negative if it used more."""
     saved_share: tuple[float | None, float | None] | None
+    """The same as shares of what the baseline reserved or lost."""
     bill: Bill | None
     net_saving: float | None
 
@@ -85,7 +91,7 @@ class ContainerRow:
     outcome: Outcome
     saved: tuple[float, float] | None
     rank: float
-    """Sort key of savings: money; without prices the share of the baseline's total."""
+    """Sort key of savings: money; without prices the share of all that the baseline reserved or lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +186,7 @@ def headline(summary: Summary) -> str:
             f"{row.name} would have reserved {number(outcome.cpu.allocated)} core-hours and "
             f"{number(outcome.memory.allocated)} GiB-hours, at {harm}."
         )
-    net = ", net of work lost by kills" if outcome.kills is not None else ""
-    return f"{row.name} would have reserved {_compared(row.saved_share)} {BASELINES[summary.baseline]}{net}, at {harm}."
+    return f"{row.name} would have {_compared(summary, row, summary.baseline)}, at {harm}."
 
 
 def comparison(summary: Summary) -> str:
@@ -189,10 +194,8 @@ def comparison(summary: Summary) -> str:
     default = next((row for name in ("vpa", "histogram") for row in summary.policies if row.name == name), None)
     if default is None or summary.baseline != "static" or default.saved_share is None or default.name == summary.focus:
         return ""
-    return (
-        f"The default VPA ({default.name}) would have reserved {_compared(default.saved_share)} {BASELINES['static']}, "
-        f"at {_harm(default.outcome)}."
-    )
+    compared = _compared(summary, default, summary.baseline)
+    return f"The default VPA ({default.name}) would have {compared}, at {_harm(default.outcome)}."
 
 
 def _harm(outcome: Outcome) -> str:
@@ -230,8 +233,10 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _compared(shares: tuple[float | None, float | None]) -> str:
-    return f"{_less_or_more(shares[CPU])} CPU and {_less_or_more(shares[MEMORY])} memory than"
+def _compared(summary: Summary, row: PolicyRow, baseline: str) -> str:
+    lost = any(any(one.outcome.lost) for one in (row, summary.row(baseline)))
+    cpu, memory = (_less_or_more(share) for share in row.saved_share or (None, None))
+    return f"reserved{' or lost' if lost else ''} {cpu} CPU and {memory} memory than {BASELINES[baseline]}"
 
 
 def _less_or_more(share: float | None) -> str:
@@ -267,7 +272,8 @@ def _policy_row(
     if baseline is not None and name != baseline:
         before = outcomes[baseline]
         saved = _saved(before, outcome)
-        share = (_share(saved[CPU], before.cpu.allocated), _share(saved[MEMORY], before.memory.allocated))
+        cpu, memory = (_share(part, whole) for part, whole in zip(saved, before.reserved_or_lost, strict=True))
+        share = cpu, memory
     net = bills[baseline].total - bills[name].total if bills and baseline and name != baseline else None
     return PolicyRow(
         name, name in result.oracles, name == OURS, name == baseline, outcome, saved, share, bills.get(name), net
@@ -284,19 +290,12 @@ def _container_row(
     if prices.any_given:
         rank = _bill([replay], baseline, prices).total - _bill([replay], focus, prices).total
     else:
-        rank = sum(
-            amount / total
-            for amount, total in zip(saved, (whole.cpu.allocated, whole.memory.allocated), strict=True)
-            if total > 0
-        )
+        rank = sum(amount / total for amount, total in zip(saved, whole.reserved_or_lost, strict=True) if total > 0)
     return ContainerRow(replay.container, replay.workload, outcome, saved, rank)
 
 
 def _saved(before: Outcome, after: Outcome) -> tuple[float, float]:
-    cpu, memory = (
-        one.allocated + lost - other.allocated - other_lost
-        for one, lost, other, other_lost in zip(before.resources, before.lost, after.resources, after.lost, strict=True)
-    )
+    cpu, memory = (one - other for one, other in zip(before.reserved_or_lost, after.reserved_or_lost, strict=True))
     return cpu, memory
 
 

@@ -7,9 +7,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from recommender.judging import ClusterRules, KillRules, ReplayOptions, durations_s, fixed_limits, judge, judge_run
+from recommender.judging import (
+    ROUNDING,
+    ClusterRules,
+    KillRules,
+    ReplayOptions,
+    after_kill,
+    durations_s,
+    fixed_limits,
+    judge,
+    judge_run,
+)
 from recommender.kernels.windows import carried_forward
-from recommender.records import CPU, MARKS, MEMORY, FloatArray, Played, UsageSeries
+from recommender.records import CPU, MARKS, MEMORY, FloatArray, IntArray, Played, UsageSeries
 from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace, rounds
 from recommender.simulate.in_force import InForce, Outcome
 
@@ -65,24 +75,35 @@ def evaluate(trace: Trace, outcome: Outcome, options: ReplayOptions, rules: Kill
 
 def as_declared(trace: Trace) -> Outcome:
     """The declared allocations of a container."""
-    declared, outcome = declared_of(trace.series), Outcome()
-    judged = np.flatnonzero(trace.series.present)
-    judged = judged[judged >= trace.first]
-    changes = judged[np.append(True, (np.diff(declared[judged], axis=0) != 0.0).any(axis=1))]
-    outcome.positions = changes.tolist()
-    outcome.amounts = [(row[CPU], row[MEMORY]) for row in declared[changes].tolist()]
-    return outcome
+    judged = judged_samples(trace)
+    return _changes(judged, declared_of(trace.series)[judged])
+
+
+def with_kills(trace: Trace, outcome: Outcome, rules: KillRules) -> Outcome:
+    """Allocations that no recommender changes, raised by kills as in `play`: from the sample after each kill on."""
+    judged = judged_samples(trace)
+    memory_bytes, limit_bytes = trace.series.usage[judged, MEMORY], limits_of(trace.series, rules)[judged]
+    has = np.array(outcome.amounts)[np.searchsorted(outcome.positions, judged, side="right") - 1]
+    killed_s: list[float] = []
+    above = memory_bytes > np.maximum(has[:, MEMORY], limit_bytes) * (1.0 + ROUNDING)
+    for row in np.flatnonzero(above).tolist():
+        had_bytes = max(float(has[row, MEMORY]), float(limit_bytes[row]))
+        while memory_bytes[row] > had_bytes * (1.0 + ROUNDING):
+            killed_s.append(float(trace.series.timestamps[judged[row]]))
+            had_bytes = after_kill(had_bytes)
+            has[row + 1 :, MEMORY] = np.maximum(has[row + 1 :, MEMORY], had_bytes)
+    raised = _changes(judged, has)
+    raised.marks["killed"] = killed_s
+    return raised
 
 
 def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageSeries] = ()) -> list[Outcome]:
-    """Allocations at the largest peak of the runs of the class that had ended, those of `history` included."""
+    """Allocations at the largest peak of the runs of the class that had succeeded, those of `history` included."""
     ended: dict[str, list[tuple[float, FloatArray]]] = {}
     runs = [(series, -np.inf) for series in history]
-    runs += [
-        (trace.series, float(trace.series.timestamps[-1]) + step_s) for trace in traces if trace.series.facts.ended
-    ]
+    runs += [(trace.series, float(trace.series.timestamps[-1]) + step_s) for trace in traces]
     for series, end_s in runs:
-        if series.workload is not None:
+        if series.workload is not None and series.facts.succeeded and series.present.any():
             ended.setdefault(series.workload, []).append((end_s, np.nanmax(series.usage, axis=0)))
     found = []
     for trace in traces:
@@ -92,14 +113,20 @@ def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageS
             found.append(as_declared(trace))
             continue
         cpu_cores, memory_bytes = (np.max(peaks, axis=0) * PEAK_MARGIN).tolist()
-        found.append(Outcome([first_judged(trace)], [(cpu_cores, memory_bytes)]))
+        found.append(Outcome([int(judged_samples(trace)[0])], [(cpu_cores, memory_bytes)]))
     return found
 
 
-def first_judged(trace: Trace) -> int:
-    """Index in the series of the first judged sample."""
+def judged_samples(trace: Trace) -> IntArray:
+    """Indices in the series of the judged samples."""
     samples = np.flatnonzero(trace.series.present)
-    return int(samples[np.searchsorted(samples, trace.first)])
+    return samples[samples >= trace.first]
+
+
+def _changes(judged: IntArray, amounts: FloatArray) -> Outcome:
+    """The allocations of a container from those at its judged samples, float64 (m, 2)."""
+    changed = np.append(True, (np.diff(amounts, axis=0) != 0.0).any(axis=1))
+    return Outcome(judged[changed].tolist(), [(row[CPU], row[MEMORY]) for row in amounts[changed].tolist()])
 
 
 def limits_of(series: UsageSeries, rules: KillRules) -> FloatArray:

@@ -18,7 +18,7 @@ from recommender.simulate.default import Default
 from recommender.simulate.flowcon import FlowConShares
 from recommender.simulate.in_force import Outcome
 from recommender.simulate.phasewise import Phasewise
-from recommender.simulate.playing import as_declared, class_peaks, evaluate, play
+from recommender.simulate.playing import as_declared, class_peaks, evaluate, play, with_kills
 
 STATIC, VPA, CLASS_PEAK, PHASEWISE = "static", "vpa", "class.peak", "phasewise"
 ROWS = (STATIC, VPA, CLASS_PEAK, PHASEWISE)
@@ -96,9 +96,10 @@ def _outcomes(
     name: str, traces: Sequence[Trace], cluster: Cluster, problems: dict[str, str], progress: Progress | None
 ) -> list[Outcome]:
     if name == STATIC:
-        return [as_declared(trace) for trace in traces]
+        return [with_kills(trace, as_declared(trace), cluster.rules.kills) for trace in traces]
     if name == CLASS_PEAK:
-        return class_peaks(traces, cluster.step_s, cluster.history)
+        peaks = class_peaks(traces, cluster.step_s, cluster.history)
+        return [with_kills(trace, peak, cluster.rules.kills) for trace, peak in zip(traces, peaks, strict=True)]
     done, total = 0, sum(int(trace.series.present.sum()) for trace in traces)
 
     def advance(samples: int) -> None:

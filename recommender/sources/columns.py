@@ -40,7 +40,7 @@ class Roles:
     Attributes
     ----------
     names
-        The column of container names, or those of namespace, pod and container.
+        Of namespace, pod and container, the columns that there are.
     time, values
         Raw column, and factor to seconds, cores or bytes.
     labels
@@ -82,9 +82,7 @@ def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
             raw[mapped.new] = (mapped.old, mapped.factor)
         elif mapped.new not in header:
             raise missing_column(file, mapped.old, header, f"`--map {mapped}` names it.")
-    names = NAME_COLUMNS if all(name in raw for name in NAME_COLUMNS) else ("container",)
-    required = ("timestamp", *names, CPU_COLUMN, MEMORY_COLUMN)
-    for name in required:
+    for name in ("timestamp", "container", CPU_COLUMN, MEMORY_COLUMN):
         if name not in raw:
             raise missing_column(file, name, header, f"Name the column that holds it: `--map {name}=COLUMN`.")
     for name in options.features:
@@ -93,7 +91,7 @@ def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
     optional = (name for name in (*REQUEST_COLUMNS, *FACT_COLUMNS) if name in raw)
     carried = dict.fromkeys((CPU_COLUMN, MEMORY_COLUMN, *optional, *options.features))
     return Roles(
-        names=tuple(raw[name][0] for name in names),
+        names=tuple(dict.fromkeys(raw[name][0] for name in NAME_COLUMNS if name in raw)),
         time=raw["timestamp"],
         values={name: raw[name] for name in carried},
         labels={name: raw[name][0] for name in LABEL_COLUMNS if name in raw},
@@ -180,10 +178,7 @@ def normalise(table: pa.Table, roles: Roles, origins: Origins) -> RawSamples:
     check = _RowCheck(table, origins, origins.n_rows)
     rows = origins.next_rows(table.num_rows)
     container = _container_names(check, roles)
-    raw_time, time_factor = roles.time
-    times_s = _unix_seconds(check, raw_time)
-    if time_factor != 1.0:
-        times_s = times_s * time_factor
+    times_s = _unix_seconds(check, *roles.time)
     numbers = {raw: _floats(check, raw) for raw in roles.number_columns}
     values = {
         name: numbers[raw] if factor == 1.0 else numbers[raw] * factor for name, (raw, factor) in roles.values.items()
@@ -209,7 +204,7 @@ class _RowCheck:
 
 
 def _container_names(check: _RowCheck, roles: Roles) -> pa.DictionaryArray:
-    """Container names; namespace, pod and container are joined by slashes."""
+    """Container names: what there is of namespace, pod and container, joined by slashes."""
     parts = [_encode(check.table.column(raw)) for raw in roles.names]
     for raw, part in zip(roles.names, parts, strict=True):
         empty = pc.equal(pc.utf8_trim_whitespace(part.dictionary), "")
@@ -257,27 +252,31 @@ def text_remedy(column: str) -> str:
     )
 
 
-def _unix_seconds(check: _RowCheck, raw: str) -> FloatArray:
-    """Convert numbers, timestamps or RFC 3339 texts (UTC unless they have a zone) to unix seconds, float64."""
+def _unix_seconds(check: _RowCheck, raw: str, factor: float) -> FloatArray:
+    """Convert numbers x factor, timestamps or RFC 3339 texts (UTC unless they have a zone) to unix seconds, float64."""
     column = check.table.column(raw)
-    kind = column.type
+    kind, are_numbers = column.type, False
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         microseconds = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())  # truncates nanoseconds
         times_s = np.asarray(microseconds.to_numpy(), dtype=np.float64) / 1e6
     elif pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        times_s = _parse_times(check, raw)
+        times_s, are_numbers = _parse_times(check, raw)
     else:
-        times_s = _floats(check, raw)
+        times_s, are_numbers = _floats(check, raw), True
     bad = ~np.isfinite(times_s)
     check.refuse(bad, raw, "{} is not a time", "Write unix seconds or RFC 3339 such as 2024-05-01T12:00:00Z.")
-    return times_s
+    if factor == 1.0:
+        return times_s
+    check.refuse(np.full(len(times_s), not are_numbers), raw, "{} is a time already", "Leave out the unit in `--map`.")
+    return times_s * factor
 
 
-def _parse_times(check: _RowCheck, raw: str) -> FloatArray:
+def _parse_times(check: _RowCheck, raw: str) -> tuple[FloatArray, bool]:
+    """The values of a text column, and whether they are numbers rather than times in unix seconds."""
     texts = check.table.column(raw).cast(pa.string())
     try:
         parsed = texts.cast(pa.timestamp("us", "UTC"))
-        return np.asarray(parsed.cast(pa.int64()).to_numpy(), dtype=np.float64) / 1e6
+        return np.asarray(parsed.cast(pa.int64()).to_numpy(), dtype=np.float64) / 1e6, False
     except pa.ArrowInvalid:
         words = texts.to_pandas().str.strip().str.upper()
     numbers = pd.to_numeric(words, errors="coerce")
@@ -285,10 +284,10 @@ def _parse_times(check: _RowCheck, raw: str) -> FloatArray:
         check.refuse(
             numbers.isna().to_numpy(), raw, "{} is not a time like the others", "Write all of them as unix seconds."
         )
-        return np.asarray(numbers, dtype=np.float64)
+        return np.asarray(numbers, dtype=np.float64), True
     parsed = pd.to_datetime(words, errors="coerce", utc=True, format="ISO8601").astype("datetime64[us, UTC]")
     seconds = parsed.to_numpy(dtype="datetime64[us]").astype(np.float64) / 1e6
-    return np.where(parsed.isna().to_numpy(), np.nan, seconds)
+    return np.where(parsed.isna().to_numpy(), np.nan, seconds), False
 
 
 def _encode(column: pa.ChunkedArray) -> pa.DictionaryArray:

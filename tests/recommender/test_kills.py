@@ -71,16 +71,27 @@ def test_use_equal_to_the_allocation_does_not_kill() -> None:
     assert judged([2, 2, 2], [2, 2, 2], KillRules()).kills == 0
 
 
+def test_a_change_that_recreates_costs_what_a_kill_does_also_if_it_lowers_memory_to_the_floor() -> None:
+    # Killed at the third sample; the floor is 2.4 GiB, which is no change of its own. Recreated at 40 s with 3 GiB, and
+    # at 60 s with the floor, since the target is below it. At 70 s it keeps the floor.
+    tally = judged([1, 1, 2.3, 1, 1, 1, 1, 1], [2, 2, 2, 2.4, 3, 3, 1, 2], KillRules(recreates=True))
+    assert tally.kills == 1
+    assert tally.lost[CPU] == pytest.approx((20 + 120) + (40 + 120) + (60 + 120))
+    assert tally.lost[MEMORY] == pytest.approx((140 * 2.4 + 160 * 3 + 180 * 2.4) * GIB)
+
+
 levels = st.lists(st.one_of(st.just(math.nan), st.floats(0.01, 20.0)), min_size=1, max_size=30)
 
 
-@given(levels, st.lists(st.floats(0.1, 20.0), min_size=30, max_size=30), st.integers(0, 5))
-@example([0.1 * (1 + 2e-16)], [0.1] * 30, 0)  # equal to the allocation except for rounding
-def test_kills_and_their_cost_agree_with_the_reference(memory: list[float], allocated: list[float], first: int) -> None:
+@given(levels, st.lists(st.floats(0.1, 20.0), min_size=30, max_size=30), st.integers(0, 5), st.booleans())
+@example([0.1 * (1 + 2e-16)], [0.1] * 30, 0, False)  # equal to the allocation except for rounding
+def test_kills_and_their_cost_agree_with_the_reference(
+    memory: list[float], allocated: list[float], first: int, recreates: bool
+) -> None:
     first = min(first, len(memory) - 1)
-    tally = judged(memory, allocated[first : len(memory)], KillRules(), first)
+    tally = judged(memory, allocated[first : len(memory)], KillRules(recreates=recreates), first)
     in_force = [(1.0, gib * GIB) for gib in allocated[: len(memory)]]
-    kills, reserved, lost = reference.kills_of([m * GIB for m in memory], in_force, 10.0, first, 120.0)
+    kills, reserved, lost = reference.kills_of([m * GIB for m in memory], in_force, 10.0, first, 120.0, recreates)
     assert tally.kills == kills
     assert tally.reserved[MEMORY] == pytest.approx(reserved)
     assert tally.lost[MEMORY] == pytest.approx(lost)

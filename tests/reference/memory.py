@@ -7,14 +7,22 @@ from collections.abc import Sequence
 
 
 def kills_of(
-    memory: Sequence[float], allocated: Sequence[tuple[float, float]], step_s: float, first: int, restart_s: float
+    memory: Sequence[float],
+    allocated: Sequence[tuple[float, float]],
+    step_s: float,
+    first: int,
+    restart_s: float,
+    recreates: bool,
 ) -> tuple[int, float, float]:
     """Kills, and reserved and lost byte-seconds, of a run without checkpoints; the floor is the VPA's."""
     floor, kills, reserved, lost = 0.0, 0, 0.0, 0.0
+    before = allocated[first]
     for row in range(first, len(memory)):
         if math.isnan(memory[row]):
             continue
-        bytes_now = max(allocated[row][1], floor)
+        cores_now, bytes_now = allocated[row][0], max(allocated[row][1], floor)
+        if recreates and (cores_now, bytes_now) != before:
+            lost += (row * step_s + restart_s) * bytes_now
         while memory[row] > bytes_now and not math.isclose(
             memory[row], bytes_now, rel_tol=1e-12
         ):  # equal but for rounding
@@ -22,6 +30,7 @@ def kills_of(
             kills += 1
             lost += (row * step_s + restart_s) * bytes_now
         reserved += bytes_now * step_s
+        before = (cores_now, bytes_now)
     return kills, reserved, lost
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from recommender.records import ContainerReplay, ReplayResult, Tally
+from recommender.records import ContainerReplay, ReplayResult, RunTally, Tally
 from recommender.report.money import Prices
 from recommender.report.summary import headline, number, outcome_of, percent, summarise
 from tests.recommender.report.simulation import Simulated
@@ -64,6 +64,18 @@ def test_without_any_baseline_there_are_amounts_and_no_savings() -> None:
 def test_a_baseline_that_is_the_only_choice_is_not_compared_with_itself() -> None:
     summary = summarise(result_of({"static": [tally(2, 3)]}))
     assert summary.focus == "static" and summary.baseline is None
+
+
+def test_savings_are_shares_of_what_the_baseline_reserved_and_lost_by_kills() -> None:
+    """The declared 4 core-hours and 4 GiB-hours are too little memory: kills lose another 12 of each."""
+    killed = RunTally(runs=1, killed_runs=1, kills=3, lost=(12 * 3600, 12 * 3600 * GIB_S))
+    runs = {"static": killed, "phasewise": RunTally(runs=1)}
+    container = ContainerReplay("c", None, {"static": tally(4, 4), "phasewise": tally(8, 4)}, runs)
+    summary = summarise(ReplayResult(15, 600, ("static", "phasewise"), frozenset(), (container,), (), {}))
+    assert headline(summary).startswith(
+        "phasewise would have reserved or lost 50 % less CPU and 75 % less memory than the declared requests, at"
+    )
+    assert summary.containers[0].rank == pytest.approx(0.5 + 0.75)
 
 
 def test_slack_is_relative_to_use_and_violations_to_samples() -> None:

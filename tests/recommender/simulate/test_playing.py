@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.engine.options import Options
 from recommender.judging import ClusterRules, Limits, ReplayOptions
 from recommender.records import CPU, MEMORY, ContainerRecommendation, Played, RunFacts
 from recommender.simulate.clock import Trace
 from recommender.simulate.in_force import Outcome
 from recommender.simulate.playing import as_declared, class_peaks, declared_of, evaluate, play
+from recommender.simulate.rows import STATIC, Cluster, play_rows
 from tests.examples import at_most
 from tests.recommender.simulate.worked import GIB, START, STEP_S, Scripted, recommended, rules, trace
 
@@ -164,6 +166,18 @@ def test_the_peak_of_a_class_is_known_once_three_of_its_runs_have_ended() -> Non
     assert found == [[(0, pytest.approx(3.45))], [(0, 4.0)], [(0, 4.0)]]
 
 
+def test_the_peak_of_a_class_leaves_out_runs_that_failed_or_did_not_end_or_have_no_samples() -> None:
+    """Three runs of 1 GiB are earlier; so are runs of 3 GiB that teach nothing, in the history or judged as well."""
+    good = [trace([1] * 3, start=START + 30 * i, workload="w") for i in range(3)]
+    last = trace([1] * 3, start=START + 300, workload="w")
+    failed, running, empty = (trace([gib] * 3, start=START + 90, workload="w") for gib in (3, 3, NAN))
+    failed = Trace(replace(failed.series, facts=RunFacts(exit_code=137)), 0)
+    running = Trace(replace(running.series, facts=RunFacts(started_s=START)), 0)
+    for bad in (failed, running, empty):
+        assert gib_from(class_peaks([*good, last], STEP_S, [bad.series])[-1]) == [(0, pytest.approx(1.15))]
+    assert gib_from(class_peaks([*good, failed, running, last], STEP_S)[-1]) == [(0, pytest.approx(1.15))]
+
+
 def test_as_declared_follows_the_declared_requests() -> None:
     one = trace([1] * 4, first=1)
     one.series.requests[2:] *= 2  # type: ignore[index]
@@ -201,3 +215,21 @@ def test_a_limit_that_stays_is_the_recorded_one_if_it_is_known(recorded_gib: flo
     found = evaluate(limited, outcome, ReplayOptions(cycle_samples=1), setup.kills)
     assert found is not None
     assert (found.run.kills, len(found.marks["killed"])) == (kills, kills)
+
+
+@at_most(30)
+@given(
+    memory=st.lists(st.one_of(st.floats(0.05, 8.0), st.just(NAN)), min_size=6, max_size=30),
+    limits=st.sampled_from(["follow", "stay", "none"]),
+)
+def test_a_container_with_its_declared_requests_keeps_the_memory_that_a_kill_gave_it(
+    memory: list[float], limits: Limits
+) -> None:
+    """It fares as in the simulated cluster under a recommender that never recommends anything."""
+    one = trace([1.0] * 5 + memory + [1.0], declared=(1.0, 1.0), first=4)
+    setup = rules(limits=limits)
+    found, _ = play_rows([STATIC], [one.series], Cluster(lambda _: None, ReplayOptions(), setup, STEP_S, Options()))
+    static, idle = found["run"][STATIC], judged(one, playing(one, {}, setup)[0], setup)
+    assert (static.tally, static.run) == (idle.tally, idle.run)
+    assert static.decisions[1].tolist() == idle.decisions[1].tolist()
+    assert static.marks["killed"].tolist() == idle.marks["killed"].tolist()

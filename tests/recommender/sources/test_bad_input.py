@@ -362,3 +362,17 @@ def test_a_null_sample_in_a_saved_answer_is_a_gap(tmp_path: Path) -> None:
     file = tmp_path / "answer.json"
     file.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}}))
     assert [np.isnan(one.values).tolist() for one in read_answer(file)] == [[False, True, True]]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_unit_for_timestamps_that_are_times_already_is_refused(tmp_path: Path, suffix: str) -> None:
+    times = ["2024-05-01T12:00:00Z", "2024-05-01T12:00:15Z"]
+    if suffix == ".csv":
+        file = write(tmp_path / "use.csv", csv_text([[time, "a", 1, 1] for time in times]))
+    else:
+        stamps = pa.array([START_S, START_S + 15]).cast(pa.timestamp("s"))
+        columns = {"timestamp": stamps, "container": ["a"] * 2, "cpu_cores": [1.0] * 2, "memory_bytes": [1.0] * 2}
+        file = write_parquet(tmp_path / "use.parquet", columns)
+    with pytest.raises(BadInput, match=r"is a time already.*Leave out the unit in") as caught:
+        open_source([file], ReadOptions(columns=(parse_map("timestamp=timestamp:ms"),)))
+    assert (caught.value.row, caught.value.column) == (1, "timestamp")

@@ -177,6 +177,22 @@ def test_namespace_pod_and_container_make_the_name(tmp_path: Path) -> None:
     assert source.containers == ("ml/train-1/main", "ml/train-2/main")
 
 
+@pytest.mark.parametrize(
+    ("header", "maps", "containers"),
+    [
+        ("pod,container", (), ("train-1/main", "train-2/main")),
+        ("pod,image", ("container=pod",), ("train-1", "train-2")),
+        ("instance,container", ("pod=instance",), ("train-1/main", "train-2/main")),
+    ],
+)
+def test_pods_without_a_namespace_are_told_apart(
+    tmp_path: Path, header: str, maps: tuple[str, ...], containers: tuple[str, ...]
+) -> None:
+    rows = [[START_S + 15 * pod, f"train-{pod}", "main", 1, 2**30] for pod in (1, 2)]
+    file = write(tmp_path / "use.csv", csv_text(rows, f"timestamp,{header},cpu_cores,memory_bytes"))
+    assert open_source([file], ReadOptions(columns=tuple(map(parse_map, maps)))).containers == containers
+
+
 REST = {"container": ["a"] * 2, "cpu_cores": [1] * 2, "memory_bytes": [1e9] * 2}
 TIMESTAMPS: list[tuple[str, Any, str | None]] = [
     ("unix seconds as floats", [float(START_S), START_S + 15.0], None),
