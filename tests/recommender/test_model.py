@@ -75,3 +75,8 @@ def test_demand_of_a_type_that_kernels_do_not_take_is_converted(tmp_path: Path) 
     loaded = models.load(tmp_path / "m")
     assert loaded.demand is not None
     assert loaded.demand.mean.dtype == np.float64
+
+
+def test_the_name_of_a_model_whose_folder_is_not_utf8_can_be_written(tmp_path: Path) -> None:
+    BUNDLED.save(tmp_path / "caf\udce9")
+    assert models.load(tmp_path / "caf\udce9").origin == r"caf\xe9"
