@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -27,7 +28,9 @@ def compile_in_subprocess(warm_up: Callable[[], None], program: str) -> None:
     try:
         run_without_compiling(warm_up)
     except NotCompiled:
-        subprocess.run((sys.executable, "-m", program), stdout=subprocess.DEVNULL, check=False)  # noqa: S603 - ourselves
+        # Importing from where this process does; without -P a Python file in the working folder would come first.
+        command, environ = (sys.executable, "-P", "-m", program), os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        subprocess.run(command, env=environ, stdout=subprocess.DEVNULL, check=False)  # noqa: S603 - ourselves
         warm_up()
 
 

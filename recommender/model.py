@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -125,7 +126,8 @@ def load(name: str | Path) -> PhaseModel:
     if str(name) == BUNDLED:
         with resources.as_file(resources.files("recommender.data") / "model") as folder:
             return _load(folder, BUNDLED)
-    return _load(Path(name), Path(name).name)
+    # A name that is not UTF-8 could not be written to a report.
+    return _load(Path(name), os.fsencode(Path(name).name).decode("utf-8", "backslashreplace"))
 
 
 def _load(folder: Path, origin: str) -> PhaseModel:

@@ -5,10 +5,9 @@ It is in this package because the recommender must not import the extender.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-from recommender.cli.common import run
+from recommender.cli.common import run_as_process
 from recommender.cli.main import LazyGroup, cli
 
 COMMANDS = {
@@ -28,4 +27,4 @@ cli.add_command(LazyGroup("extender", lazy=COMMANDS, help="The kube-scheduler ex
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the console script and exit with the command's exit code."""
-    sys.exit(run(cli, arguments))
+    run_as_process(cli, arguments)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -104,6 +105,13 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
 def say(line: str) -> None:
     """Print a message to stderr; stdout is for results."""
     click.echo(line, err=True)
+
+
+def run_as_process(cli: click.Command, arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit with its exit code."""
+    # A Python file beside the data must not be imported by the processes that this one starts.
+    os.environ["PYTHONSAFEPATH"] = "1"
+    sys.exit(run(cli, arguments))
 
 
 def run(cli: click.Command, arguments: Sequence[str] | None = None) -> int:

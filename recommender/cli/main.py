@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from recommender import __version__
-from recommender.cli.common import run
+from recommender.cli.common import run_as_process
 from recommender.compiling import drop_outdated
 from recommender.errors import Misuse
 
@@ -116,4 +115,4 @@ def completion(shell: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the console script; ends the process with the command's exit code."""
-    sys.exit(run(cli, arguments))
+    run_as_process(cli, arguments)

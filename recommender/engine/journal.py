@@ -7,6 +7,7 @@ another piece: `FILE`, `FILE.1`, `FILE.2` and so on, read in order.
 from __future__ import annotations
 
 import errno
+import fcntl
 import math
 import os
 import struct
@@ -41,7 +42,7 @@ class Block(NamedTuple):
 
 
 class Journal:
-    """Appends blocks. Readable by its owner only.
+    """Appends blocks; no other process can meanwhile. Readable by its owner only.
 
     Parameters
     ----------
@@ -53,22 +54,23 @@ class Journal:
     Raises
     ------
     Misuse
-        The file cannot be written, or is no record.
+        The file cannot be written, is no record, or another process records there.
     BadInput
         It is damaged: what would be appended could not be read.
     """
 
     def __init__(self, file: Path, piece_bytes: int, max_pieces: float = math.inf) -> None:
         self._first, self._piece_bytes = file, max(piece_bytes, len(MAGIC) + 1)
-        self._max_pieces, pieces = max_pieces, pieces_of(file)
-        self._number, end = max(0, len(pieces) - 1), 0
-        if pieces:
-            for block in Reader(file).of_piece(pieces[-1], last=True):
-                end = block.end
+        self._max_pieces = max_pieces
         try:
-            self._file = self._open(end)
+            self._lock = _lock(file)
+            try:
+                self._file = self._continue()
+            except BaseException:
+                self._lock.close()
+                raise
         except OSError as error:
-            piece, reason = _piece(file, self._number), (error.strerror or str(error)).lower()
+            piece, reason = error.filename or file, (error.strerror or str(error)).lower()
             raise Misuse(f"{piece}: cannot write here ({reason}). Name a file in a folder that exists.") from error
 
     def append(self, content: bytes) -> None:
@@ -88,6 +90,15 @@ class Journal:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+        self._lock.close()
+
+    def _continue(self) -> IO[bytes]:
+        """Open the last piece after its last whole block."""
+        pieces, end = pieces_of(self._first), 0
+        self._number = len(pieces) - 1
+        for block in Reader(self._first).of_piece(pieces[-1], last=True):
+            end = block.end
+        return self._open(end)
 
     def _open(self, end: int) -> IO[bytes]:
         """Open the present piece, truncated after its last whole block."""
@@ -99,6 +110,20 @@ class Journal:
         if end == 0:
             file.write(MAGIC)
         return file
+
+
+def _lock(file: Path) -> IO[bytes]:
+    """Open the first piece, locked as long as it is open: a standby replica would overwrite the leader's blocks."""
+    file.touch(0o600)
+    opened = file.open("r+b", buffering=0)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        opened.close()
+        if not isinstance(error, BlockingIOError):
+            raise
+        raise Misuse(f"{file}: another process records here. Give each replica a file of its own.") from error
+    return opened
 
 
 class Reader:

@@ -88,7 +88,7 @@ def keep(fleet: Containers, member: Member) -> dict[str, Any]:
     return {
         **{name: int(getattr(fleet.arrays, name)[member.slot]) for name in _COUNTED},
         "step_s": fleet.step_s,
-        "model": fleet.model.origin,
+        "model": fleet.tracker.digest,  # not its name, which a retrained model has too
         "free_cpu_cores": float(fleet.arrays.unsaturated_cpu_cores[member.slot]),
         "usage": fleet.recent(member).astype(np.float32),
         "curve": encode_curve(fleet.curves.curve(member.slot)),
@@ -113,7 +113,7 @@ def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
         curve, free_cpu_cores = decode_curve(kept["curve"]), _or_nan(kept["free_cpu_cores"])
         if kept["step_s"] != fleet.step_s or not len(usage) or not counted["first_cell"] <= counted["last_cell"]:
             raise ValueError("another grid")
-        same_model = kept["model"] == fleet.model.origin
+        same_model = kept["model"] == fleet.tracker.digest
         track, session = dict(kept["track"]), dict(kept["session"])
         if (memory := kept.get("memory_of_late")) is not None:  # another key in earlier versions
             fleet.memory.put(member.slot, memory)
@@ -131,7 +131,7 @@ def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
             fleet.foresight.restore(member.slot, session)
             fleet.tracker.restore(member.slot, track)
             fleet.arrays.put(member.slot, counted, counted)
-        except BadArtifact:  # a model of the same name but another shape: keep the new labels
+        except BadArtifact:  # written for another demand, or not by us: keep the new labels
             fleet.relabel([member])
     fleet.arrays.sampled_s[member.slot] = counted["last_cell"] * fleet.step_s
     fleet.arrays.unsaturated_cpu_cores[member.slot] = free_cpu_cores

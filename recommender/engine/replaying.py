@@ -118,7 +118,7 @@ class Replay:
             try:
                 entries, columns = unpack_block(block.content)
                 todo = [(entry[0], self._prepared(entry[0], entry[1:], columns)) for entry in entries]
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
                 raise _incompatible(block, repr(error)) from error
             for kind, act in todo:
                 if kind == STEP:

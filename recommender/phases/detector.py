@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -111,6 +112,13 @@ class PhaseDetector:
         """Arrays for the model folder; the feature names go into the manifest."""
         encoder = {f"crbm.{name}": array for name, array in self.encoder.to_state().items()}
         return {"scaler.mean": self.mean, "scaler.scale": self.scale, **encoder, **self.centres.to_state()}
+
+    def digest(self) -> str:
+        """Digest of everything that decides a label: two detectors with the same one number their phases alike."""
+        found = hashlib.sha256(repr(self.features).encode())
+        for name, array in sorted(self.to_state().items()):
+            found.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
+        return found.hexdigest()[:16]
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]], features: Sequence[str]) -> PhaseDetector:

@@ -63,6 +63,11 @@ class PhaseTracker:
     detector
         A fitted detector whose features are computed from CPU and memory only.
 
+    Attributes
+    ----------
+    digest
+        Of the detector; computed once, since each container's kept state names it.
+
     Raises
     ------
     Misuse
@@ -76,7 +81,7 @@ class PhaseTracker:
                 f"the model needs the columns {', '.join(foreign)}, which live metrics do not have. "
                 "Train one without --features."
             )
-        self.detector = detector
+        self.detector, self.digest = detector, detector.digest()
         self._standard, self._centres = _standard(detector), detector.centres.arrays()
         self._window = detector.lag + 1 + detector.encoder.delay
         features, splits = len(detector.features), len(detector.centres.splits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -93,8 +94,9 @@ def _scatter(axes: Axes, summary: Summary, resource: int) -> None:
 
 
 def _plotted(summary: Summary, resource: int) -> Iterator[tuple[PolicyRow, float, float]]:
-    """Yield policies with slack and share of violations; those with an undefined ratio are skipped."""
+    """Yield policies with slack and share of violations; those with an undefined or infinite ratio are skipped."""
     for row in summary.policies:
         usage = row.outcome.resources[resource]
-        if usage.slack_ratio is not None and usage.violation_ratio is not None:
-            yield row, usage.slack_ratio, usage.violation_ratio
+        slack, violations = usage.slack_ratio, usage.violation_ratio
+        if slack is not None and violations is not None and math.isfinite(slack):
+            yield row, slack, violations

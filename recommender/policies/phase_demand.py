@@ -121,12 +121,8 @@ class DemandModel:
         Raises
         ------
         BadArtifact
-            An array is missing or has another shape.
+            An array is missing, has another shape, or does not hold finite numbers.
         """
-        try:
-            model = cls(**{field.name: arrays[field.name] for field in fields(cls)})
-        except KeyError as error:
-            raise BadArtifact(f"the model's demand lacks the array {error}. Train it again.") from error
         shapes = {
             "staying": (2, len(HORIZONS), phases, QUANTILES),
             "visiting": (2, phases, QUANTILES),
@@ -134,11 +130,17 @@ class DemandModel:
             "mean": (2,),
             "violations": (SCHEDULES, 2, len(PRICES)),
         }
+        demand: dict[str, NDArray[Any]] = {}
         for name, shape in shapes.items():
-            array = getattr(model, name)
-            if array.shape != shape or not np.isfinite(array).all():
+            if name not in arrays:
+                raise BadArtifact(f"the model's demand lacks the array {name!r}. Train it again.")
+            array = arrays[name]
+            if array.dtype.kind not in "fiu" or array.shape != shape or not np.isfinite(array).all():
                 raise BadArtifact(f"the model's demand: {name} does not fit {phases} phases. Train it again.")
-        return model
+            # Kernels cannot be compiled for every type.
+            keeps_type = array.dtype == np.float32 and name not in ("mean", "violations")
+            demand[name] = array if keeps_type else np.asarray(array, np.float64)
+        return cls(**demand)
 
 
 def _demand_quantiles(

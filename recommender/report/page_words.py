@@ -111,4 +111,4 @@ def _number_in_words(key: str, value: float) -> str:
         return format_duration(round(value, 3))
     if key.endswith("cores"):
         return f"{value:.4g} cores"
-    return f"{value:,.0f}" if value == round(value) and abs(value) < 1e12 else f"{value:.4g}"
+    return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e12 else f"{value:.4g}"

@@ -183,7 +183,7 @@ def normalise(table: pa.Table, roles: Roles, origins: Origins) -> RawSamples:
     values = {
         name: numbers[raw] if factor == 1.0 else numbers[raw] * factor for name, (raw, factor) in roles.values.items()
     }
-    labels = {name: _encode(table.column(raw)) for name, raw in roles.labels.items()}
+    labels = {name: _encode(check, raw) for name, raw in roles.labels.items()}
     return RawSamples(container, times_s, values, labels, rows)
 
 
@@ -205,7 +205,7 @@ class _RowCheck:
 
 def _container_names(check: _RowCheck, roles: Roles) -> pa.DictionaryArray:
     """Container names: what there is of namespace, pod and container, joined by slashes."""
-    parts = [_encode(check.table.column(raw)) for raw in roles.names]
+    parts = [_encode(check, raw) for raw in roles.names]
     for raw, part in zip(roles.names, parts, strict=True):
         empty = pc.equal(pc.utf8_trim_whitespace(part.dictionary), "")
         codes = part.indices.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -290,8 +290,17 @@ def _parse_times(check: _RowCheck, raw: str) -> tuple[FloatArray, bool]:
     return np.where(parsed.isna().to_numpy(), np.nan, seconds), False
 
 
-def _encode(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    """Encode text as int32 codes into a dictionary; numbers are converted to text."""
+def _encode(check: _RowCheck, raw: str) -> pa.DictionaryArray:
+    """Encode a column of text as int32 codes into a dictionary; numbers are converted to text."""
+    column = check.table.column(raw)
+    try:
+        return _dictionary_of(column)
+    except pa.ArrowException as error:  # lists, structs, or bytes that are not UTF-8
+        problem, file = f"a column of type {column.type} is not text", check.origins.locate(check.first)[0]
+        raise BadInput(problem, remedy="Write names as text in UTF-8.", file=file, column=raw) from error
+
+
+def _dictionary_of(column: pa.ChunkedArray) -> pa.DictionaryArray:
     if pa.types.is_dictionary(column.type):
         column = column.unify_dictionaries()
         flat = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

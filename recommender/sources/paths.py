@@ -90,9 +90,14 @@ def _files_in(folder: Path) -> list[Path]:
         raise error
 
     found: list[Path] = []
+    seen: set[str] = set()  # symlinks may lead back to a folder above
     for root, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        if (target := os.path.realpath(root)) in seen:
+            folders.clear()
+            continue
+        seen.add(target)
         unfinished = [name for name in folders if name.endswith(UNFINISHED_SUFFIX)]
-        folders[:] = [name for name in folders if name not in unfinished]
+        folders[:] = sorted(name for name in folders if name not in unfinished)
         wanted = [name for name in names if name.endswith(SUFFIXES) and not name.startswith((".", "_"))]
         found += [Path(root) / name for name in (*unfinished, *wanted)]
     if not found:

@@ -326,7 +326,7 @@ def read_samples(data: Any) -> QueryResult:
     Raises
     ------
     InvalidResponse
-        Neither a vector nor a matrix, or a sample that is not a pair of time and number.
+        Neither a vector nor a matrix, a label that is not text, or a sample that is not a pair of time and number.
     """
     labels: list[Mapping[str, str]] = []
     counts: list[int] = []
@@ -338,6 +338,8 @@ def read_samples(data: Any) -> QueryResult:
         for number, entry in enumerate(result):
             pairs = [entry["value"]] if "value" in entry else entry.get("values", ())
             if pairs:
+                if not all(isinstance(text, str) for text in entry["metric"].values()):
+                    raise InvalidResponse("a label is not text")
                 labels.append(entry["metric"])
                 counts.append(len(pairs))
                 for at_s, text in pairs:
@@ -345,7 +347,7 @@ def read_samples(data: Any) -> QueryResult:
                     values.append(float(text))
             result[number] = None  # as text they take ten times the memory of the arrays
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
-        raise InvalidResponse("a sample is not a pair of time and number") from error
+        raise InvalidResponse("a sample is not a pair of time and number, or without labels") from error
     owner = np.repeat(np.arange(len(labels)), np.array(counts, np.int64))
     finite = np.isfinite(values)
     return QueryResult(tuple(labels), owner[finite], np.array(times_s)[finite], np.array(values)[finite])

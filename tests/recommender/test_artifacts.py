@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -148,3 +150,21 @@ def test_pickled_objects_in_a_model_are_refused_without_unpickling_them(tmp_path
     with pytest.raises(BadArtifact, match="plain arrays"):
         artifacts.load_npz(tmp_path / "evil.npz", "evil.npz")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("compression", "n_bytes", "problem"),
+    [
+        (zipfile.ZIP_DEFLATED, 2**26, "unpacks to 67,108,992 bytes"),
+        (zipfile.ZIP_BZIP2, 2**10, "compressed in another way"),
+    ],
+)
+def test_arrays_that_unpack_to_more_than_any_model_has_are_refused_unread(
+    tmp_path: Path, compression: int, n_bytes: int, problem: str
+) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array(header, np.zeros(0))
+    with zipfile.ZipFile(tmp_path / "large.npz", "w", compression) as bundle:
+        bundle.writestr("w.npy", header.getvalue() + bytes(n_bytes))
+    with pytest.raises(BadArtifact, match=problem):
+        artifacts.load_npz(tmp_path / "large.npz", "large.npz")

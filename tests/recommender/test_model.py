@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ INVALID = {
     "reach of NaN": (array("centres.reach", first_nan), r"centres\.reach"),
     "graph of other phases": (graph_of_fewer_phases, "graph has 3 phases, not 12 and the unknown"),
     "statistics of other phases": (array("phases.usage_mean", lambda table: table[:3]), "usage_mean"),
+    "demand of complex numbers": (array("demand.violations", lambda shares: shares.astype(np.complex64)), "violations"),
     "delay out of range": (array("crbm.delay", lambda _: np.array(10**9)), "delay 1000000000"),
 }
 
@@ -65,3 +67,16 @@ def test_invalid_contents_are_refused_with_the_folder_and_the_field(
     with pytest.raises(BadArtifact, match=message) as caught:
         models.load(tmp_path / "m")
     assert str(tmp_path / "m") in str(caught.value)
+
+
+def test_demand_of_a_type_that_kernels_do_not_take_is_converted(tmp_path: Path) -> None:
+    assert BUNDLED.demand is not None
+    replace(BUNDLED, demand=replace(BUNDLED.demand, mean=BUNDLED.demand.mean.astype(np.float16))).save(tmp_path / "m")
+    loaded = models.load(tmp_path / "m")
+    assert loaded.demand is not None
+    assert loaded.demand.mean.dtype == np.float64
+
+
+def test_the_name_of_a_model_whose_folder_is_not_utf8_can_be_written(tmp_path: Path) -> None:
+    BUNDLED.save(tmp_path / "caf\udce9")
+    assert models.load(tmp_path / "caf\udce9").origin == r"caf\xe9"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +56,27 @@ def test_closing_the_map_does_not_wait_for_items_in_progress() -> None:
         next(results)
         began_s = time.monotonic()
     assert time.monotonic() - began_s < 30.0
+
+
+WORK_BELOW_THE_COMMAND_LINE = """
+import contextlib
+from recommender.cli.main import main
+from recommender.processes import ordered_map
+
+if __name__ == "__main__":
+    with contextlib.suppress(SystemExit):
+        main(["--version"])
+    assert list(ordered_map(abs, [1, -2], jobs=2)) == [1, 2]
+"""
+
+
+@pytest.mark.long
+def test_the_processes_of_a_command_import_nothing_from_the_folder_with_the_data(tmp_path: Path) -> None:
+    program, data = tmp_path / "bin" / "phasewise", tmp_path / "data"
+    for folder in (program.parent, data):
+        folder.mkdir()
+    program.write_text(WORK_BELOW_THE_COMMAND_LINE)
+    (data / "joblib.py").write_text("raise SystemExit(97)\n")
+    environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, program], cwd=data, env=environ, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 0, done.stderr.decode()

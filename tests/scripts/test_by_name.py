@@ -35,6 +35,13 @@ def test_a_script_prints_its_help_from_any_folder(name: str, tmp_path: Path) -> 
     assert len(done.stdout.split()) > 5
 
 
+@pytest.mark.long
+def test_the_dry_run_imports_nothing_from_the_folder_with_the_data(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise SystemExit(97)\n")
+    done = subprocess.run([SCRIPTS / "dry-run", "--help"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_record_training_without_a_framework_prints_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -101,11 +101,10 @@ def search(searches: Sequence[Search]) -> list[SearchResult]:
         elif remaining_s > 0:
             found[index] = _search_default(each.lines)
             remaining_s -= found[index].cpu_s
-    remaining_s, timed_out = ROUND_CPU_LIMIT_S, True
-    while custom and timed_out and remaining_s > 0:
-        answers, timed_out = _run_worker([searches[index] for index in custom], remaining_s)
-        if timed_out:
-            problem = f"it takes more than {pattern_worker.CPU_LIMIT_S:g} s for a pod's lines"
+    remaining_s, problem = ROUND_CPU_LIMIT_S, "not searched yet"
+    while custom and problem and remaining_s > 0:
+        answers, problem = _run_worker([searches[index] for index in custom], remaining_s)
+        if problem:
             answers.append(SearchResult(None, problem, pattern_worker.CPU_LIMIT_S))
         for index, result in zip(custom, answers, strict=False):
             found[index] = result
@@ -132,8 +131,8 @@ def _pattern_problem(pattern: str) -> str:
     return ""
 
 
-def _run_worker(searches: Sequence[Search], cpu_limit_s: float) -> tuple[list[SearchResult], bool]:
-    """The results received, and whether the next search exceeded its CPU limit."""
+def _run_worker(searches: Sequence[Search], cpu_limit_s: float) -> tuple[list[SearchResult], str]:
+    """The results received, and why the next search ended the worker; empty if none did."""
     requests = b"".join(orjson.dumps({"pattern": each.pattern, "lines": list(each.lines)}) + b"\n" for each in searches)
     command = [sys.executable, "-I", "-S", str(Path(pattern_worker.__file__)), str(cpu_limit_s)]
     try:
@@ -142,9 +141,14 @@ def _run_worker(searches: Sequence[Search], cpu_limit_s: float) -> tuple[list[Se
     except subprocess.TimeoutExpired as error:
         output, status = error.stdout or b"", 0
     except OSError:  # no memory or processes left: retry next round
-        return [], False
+        return [], ""
     lines = output[: output.rfind(b"\n") + 1].splitlines()
-    return [_parse_result(line) for line in lines], status == -signal.SIGPROF and len(lines) < len(searches)
+    results = [_parse_result(line) for line in lines]
+    if status >= 0 or len(lines) == len(searches):
+        return results, ""
+    if status == -signal.SIGPROF:
+        return results, f"it takes more than {pattern_worker.CPU_LIMIT_S:g} s for a pod's lines"
+    return results, f"it ended the search process with {signal.Signals(-status).name}"
 
 
 def _parse_result(result: bytes) -> SearchResult:

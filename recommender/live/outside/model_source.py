@@ -21,7 +21,7 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import CONFIG_MAPS, path_of
 from recommender.cluster.watching.reflector import Reflector
 from recommender.engine.warm_up import check_live
-from recommender.errors import BadArtifact, Misuse, PhasewiseError
+from recommender.errors import BadArtifact, PhasewiseError
 from recommender.model import PhaseModel
 
 log = logging.getLogger(__name__)
@@ -219,11 +219,12 @@ class ModelWatch:
         try:
             self.in_use = self._source.load()
             check_live(self.in_use.model)
-        except (BadArtifact, Misuse) as error:
+        except Exception as error:
             if not isinstance(self._source, ModelConfigMap):
                 raise
-            log.warning("the bundled model is used until there is a better one: %s", error)
-            problem = str(error) if self._seen_version else ""
+            problem = _problem(error)
+            log.warning("the bundled model is used until there is a better one: %s", problem)
+            problem = problem if self._seen_version else ""
             self.in_use = BundledModel().load()
         self._on_change(self.in_use, "")
         if problem:
@@ -242,7 +243,7 @@ class ModelWatch:
         Parameters
         ----------
         adopt
-            Puts a model into use; a `PhasewiseError` refuses it.
+            Puts a model into use; an error refuses it.
         """
         version = self._source.version()
         if version is None or version == self._seen_version:
@@ -253,12 +254,12 @@ class ModelWatch:
                 return  # changed while it was read; the next round tries again
             if loaded.digest != self.in_use.digest:
                 adopt(loaded.model)
-        except PhasewiseError as error:
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with a model, the present one is good
             if self._source.version() != version:
                 return
-            self._seen_version = version
-            log.warning("the new model is refused, %s stays in use: %s", self.in_use.model.origin, error)
-            self._refuse(str(error))
+            self._seen_version, problem = version, _problem(error)
+            log.warning("the new model is refused, %s stays in use: %s", self.in_use.model.origin, problem)
+            self._refuse(problem)
             return
         self._seen_version, self.in_use, self.refusal = version, loaded, None
         log.info("a new model is in use: %s (%s)", loaded.model.origin, loaded.digest[:12])
@@ -267,3 +268,8 @@ class ModelWatch:
     def _refuse(self, problem: str) -> None:
         self.refusal = Refusal(problem, self._clock())
         self._on_change(None, problem)
+
+
+def _problem(error: Exception) -> str:
+    """An error in words, with its type if it is none of ours."""
+    return str(error) if isinstance(error, PhasewiseError) else repr(error)

@@ -65,6 +65,14 @@ def test_a_replay_with_other_targets_reports_them_and_exits_with_1(
     assert orjson.loads(after.out)["from_s"] == KILLED_AT + 10
 
 
+def test_a_record_of_endlessly_nested_lists_is_refused(phasewise: Phasewise, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "nested.rec", 2**20)
+    text = b"[" * 200_000
+    journal.append(len(text).to_bytes(4, "little") + text)
+    journal.close()
+    assert phasewise("replay", tmp_path / "nested.rec").code == 2
+
+
 @pytest.mark.option("phasewise replay", "--with")
 def test_with_reports_what_each_workload_would_have_been_given(phasewise: Phasewise, record: Path) -> None:
     ended = phasewise("replay", record, "--with", "memory-margin=2", "--json")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
-from recommender.cluster.progress import patterns
+from recommender.cluster.progress import pattern_worker, patterns
 from recommender.cluster.progress.patterns import Search, SearchResult, search
 
 
@@ -84,6 +85,19 @@ def test_an_endless_search_is_aborted_and_the_others_have_results() -> None:
     assert "takes more than 0.2 s" in found[1].problem
 
 
+def test_a_pattern_that_crashes_the_worker_is_reported_and_the_others_have_results(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    crash = 'import os\n        if "crash" in request:\n            os.abort()\n        result = answer(request)'
+    worker = Path(pattern_worker.__file__).read_text(encoding="utf-8").replace("result = answer(request)", crash)
+    (tmp_path / "worker.py").write_text(worker, encoding="utf-8")
+    monkeypatch.setattr(pattern_worker, "__file__", str(tmp_path / "worker.py"))
+    good = Search(r"(?P<score>\d+)", ["7"])
+    found = search([good, Search("(?P<loss>crash)", ["7"]), good])
+    assert [result.groups for result in found] == [[{"score": "7"}], None, [{"score": "7"}]]
+    assert "SIGABRT" in found[1].problem
+
+
 def test_searches_beyond_the_cpu_limit_of_a_round_wait_for_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -105,6 +119,7 @@ def test_searches_beyond_the_cpu_limit_of_a_round_wait_for_the_next(
         (r"(\d+)", "none of the groups"),
         ("(?P<loss>" + "x" * 600 + ")", "longer than 512"),
         ("(?P<loss>" + "(" * 490, "missing|unterminated|recursion"),
+        (r"(?a)(?u)(?P<loss>\d+)", "incompatible"),
     ],
 )
 def test_an_unusable_pattern_is_reported(pattern: str, problem: str) -> None:

@@ -112,6 +112,16 @@ def test_a_log_with_an_unusable_pattern_is_not_read_again_until_the_pattern_chan
     assert len(update.readings["ns", "p"]) == 1
 
 
+def test_a_pattern_with_contradictory_flags_does_not_keep_other_pods_from_being_searched(
+    server: FakeServer, api: Api
+) -> None:
+    server.answers = [log_of("2026-01-01T00:00:00Z L=3")] * 2
+    pods = [a_pod("contradictory", r"(?a)(?u)L=(?P<loss>\d)"), a_pod("good", r"L=(?P<loss>\d)")]
+    update = TimedLogProgress(api).take(pods, NOW_S)
+    assert len(update.readings["ns", "good"]) == 1
+    assert "incompatible" in update.problems["progress of ns/contradictory"]
+
+
 def test_pods_of_namespaces_with_slow_patterns_are_searched_last_and_in_turn(
     server: FakeServer, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -349,13 +349,25 @@ def test_a_container_kept_under_a_model_of_more_phases_gets_a_phase_of_the_prese
     before, after = Fleet(MODEL, 1.0, CYCLE, introduce), Fleet(three_phase_model(), 1.0, CYCLE, introduce)
     feed(before, A, random_use(9, 60))
     before.arrays.phase[:] = MODEL.detector.n_phases - 1
-    for origin in ("another", after.model.origin):
-        kept = keep(before, before.members[A]) | {"model": origin}
+    for digest in ("another", after.tracker.digest):
+        kept = keep(before, before.members[A]) | {"model": digest}
         feed(after, A, random_use(9, 60)[-1:], start_s=59.0)
         restore(after, after.members[A], unpack(pack(kept), "it"))
         slot = after.members[A].slot
         assert after.arrays.phase[slot] == after.tracker.state.label[slot] < 3
         after.remove([A])
+
+
+def test_a_container_kept_under_an_earlier_model_of_the_same_name_gets_a_phase_of_the_present_one() -> None:
+    centres = MODEL.detector.centres
+    renumbered = replace(centres, root=np.roll(centres.root, 1, axis=0), reach=np.roll(centres.reach, 1))
+    retrained = replace(MODEL, detector=replace(MODEL.detector, centres=renumbered))
+    before, after = Fleet(MODEL, 1.0, CYCLE, introduce), Fleet(retrained, 1.0, CYCLE, introduce)
+    feed(before, A, usage := random_use(12, 60))
+    feed(after, A, usage[-1:], start_s=59.0)
+    restore(after, after.members[A], unpack(pack(keep(before, before.members[A])), "it"))
+    kept_phase, phase = (fleet.arrays.phase[fleet.members[A].slot] for fleet in (before, after))
+    assert phase == (kept_phase + 1) % MODEL.detector.n_phases
 
 
 def test_a_model_that_fails_on_the_kept_rows_is_not_adopted() -> None:

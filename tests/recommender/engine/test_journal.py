@@ -102,3 +102,17 @@ def test_an_unwritable_or_missing_file_is_named_in_the_error(tmp_path: Path) -> 
         Journal(tmp_path / "nowhere" / "record", LARGE)
     with pytest.raises(BadInput, match="there is no such file"):
         Reader(tmp_path / "record")
+
+
+def test_a_second_process_cannot_record_to_the_file_of_a_running_one(tmp_path: Path) -> None:
+    file = tmp_path / "record"
+    leader = Journal(file, 1)
+    leader.append(b"one")
+    leader.append(b"two")  # in another piece
+    with pytest.raises(Misuse, match="record: another process records here"):
+        Journal(file, 1)
+    leader.append(b"three")
+    assert read(file) == [b"one", b"two", b"three"]
+    leader.close()
+    written(file, b"four")
+    assert read(file) == [b"one", b"two", b"three", b"four"]

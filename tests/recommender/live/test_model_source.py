@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from local_cluster.cluster import Cluster
@@ -156,7 +157,13 @@ def no_demand(folder: Path) -> None:
     replace(BUNDLED, demand=None).save(folder)
 
 
-@pytest.mark.parametrize("spoil", [damaged, truncated, newer, no_demand], ids=lambda s: s.__name__)
+def odd_demand(folder: Path) -> None:
+    assert BUNDLED.demand is not None
+    violations = BUNDLED.demand.violations.astype(np.complex64)
+    replace(BUNDLED, demand=replace(BUNDLED.demand, violations=violations)).save(folder)
+
+
+@pytest.mark.parametrize("spoil", [damaged, truncated, newer, no_demand, odd_demand], ids=lambda s: s.__name__)
 def test_a_bad_model_is_refused_and_logged_once_and_the_old_one_stays_in_use(
     spoil: Callable[[Path], None], watch: ModelWatch, folder: Path, events: Events, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -175,6 +182,17 @@ def test_a_bad_model_is_refused_and_logged_once_and_the_old_one_stays_in_use(
     watch.refresh(fleet.adopt)
     assert fleet.model.facts["made"] == 3
     assert events.texts[2] == "model"
+
+
+def test_a_model_that_fails_in_an_unforeseen_way_is_refused(watch: ModelWatch, folder: Path, events: Events) -> None:
+    def adopt(_: PhaseModel) -> None:
+        raise TypeError("no kernel takes this")
+
+    before = watch.in_use
+    save_model(folder, made=2)
+    watch.refresh(adopt)
+    assert watch.in_use is before
+    assert events.texts[1] == "TypeError('no kernel takes this')"
 
 
 def test_a_removed_folder_changes_nothing_and_is_adopted_when_it_comes_back(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from dataclasses import replace
@@ -75,6 +76,16 @@ def test_the_page_has_a_panel_per_resource_with_every_policy_in_the_colours_of_t
         assert f">{policy}{' (oracle)' * (policy in RUN.result.oracles)}</text>" in cpu
     assert "fill: var(--policy-0)" in cpu and "fill: var(--ground)" in cpu
     assert not re.search("#[0-9a-f]{6};", cpu), "a colour that would not change in dark mode"
+
+
+def test_an_infinite_slack_is_not_drawn() -> None:
+    summary = summarise(RUN.result)
+    first, *others = summary.policies
+    cpu = replace(first.outcome.cpu, slack_ratio=math.inf)
+    policies = (replace(first, outcome=replace(first.outcome, cpu=cpu)), *others)
+    drawn, _ = tradeoffs_for_page(replace(summary, policies=policies))
+    assert f">{first.name}</text>" not in drawn
+    assert f">{others[0].name}</text>" in drawn
 
 
 def test_without_a_judged_container_no_picture_is_written(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -179,12 +180,12 @@ def test_timelines_without_phases_or_reasons_are_drawn(run: Simulated) -> None:
 def test_explanations_are_written_with_units() -> None:
     facts = {
         "rule": "quantile", "cpu_cores": 1.5, "memory_bytes": 3 * 2**30, "lead_s": 90.0, "q": np.float64(0.97312),
-        "n": np.int64(4200),
+        "n": np.int64(4200), "price": math.inf, "own": math.nan,
         "cpu": {"context": [2, 3], "unknown": None, "kept": True},
     }  # fmt: skip
     assert fact_pairs(facts) == [
         ("rule", "quantile"), ("cpu", "1.5 cores"), ("memory", "3.00 GiB"), ("lead", "1m30s"), ("q", "0.9731"),
-        ("n", "4,200"),
+        ("n", "4,200"), ("price", "inf"), ("own", "nan"),
         ("cpu: context", "2, 3"), ("cpu: unknown", "–"), ("cpu: kept", "yes"),
     ]  # fmt: skip
 

@@ -17,6 +17,7 @@ from recommender.errors import BadInput, Misuse
 from recommender.sources.answers import read_answer
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import parse_map
+from recommender.sources.paths import find_files
 from tests.recommender.sources.writing import HEADER, START_S, csv_text, plain_rows, write, write_parquet
 
 
@@ -350,11 +351,37 @@ def test_a_parquet_column_of_another_type_is_refused(tmp_path: Path) -> None:
     assert "list<" in caught.value.problem
 
 
+@pytest.mark.parametrize("column", ["container", "workload"])
+@pytest.mark.parametrize("values", [[b"\xff", b"\xfe"], [["a"], ["a"]], [{"a": 1}, {"a": 2}]])
+def test_a_parquet_name_or_label_that_is_no_text_is_refused(tmp_path: Path, column: str, values: list[object]) -> None:
+    columns = {"timestamp": [1, 2], "container": ["a", "a"], "cpu_cores": [1.0, 1.0], "memory_bytes": [1.0, 1.0]}
+    file = write_parquet(tmp_path / "use.parquet", columns | {column: values})
+    with pytest.raises(BadInput, match="is not text") as caught:
+        open_source([file])
+    assert (caught.value.file, caught.value.column) == (file, column)
+
+
+def test_folders_that_link_to_one_another_are_read_once(tmp_path: Path) -> None:
+    write(tmp_path / "use.csv", csv_text(plain_rows()))
+    for name in ("again", "once-more"):
+        (tmp_path / name).symlink_to(tmp_path)
+    files, _ = find_files([tmp_path])
+    assert list(files) == [tmp_path / "use.csv"]
+
+
 def test_a_file_whose_name_is_not_utf8_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "caf\udce9.csv"
     file.write_text("timestamp,container,cpu_cores,memory_bytes\n0,a,1,1\n")
     with pytest.raises(BadInput, match="not UTF-8"):
         open_source([file])
+
+
+def test_a_null_time_in_a_saved_answer_is_refused(tmp_path: Path) -> None:
+    series = {"metric": {"container": "a"}, "values": [[0, "1"], [None, "1"]]}
+    file = tmp_path / "answer.json"
+    file.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}}))
+    with pytest.raises(BadInput, match="a sample is not a pair of time and value"):
+        list(read_answer(file))
 
 
 def test_a_null_sample_in_a_saved_answer_is_a_gap(tmp_path: Path) -> None:

@@ -453,3 +453,10 @@ def test_the_client_can_be_closed_twice_and_holds_no_secret(tmp_path: Path) -> N
     client.close()
     client.close()
     assert "s3cret" not in repr(vars(client))
+
+
+@pytest.mark.parametrize("labels", [["pod"], "pod", {"pod": ["a"]}, None])
+def test_an_answer_whose_labels_are_no_texts_by_name_is_invalid(labels: object) -> None:
+    entry = {"metric": labels, "value": [0, "1"]}
+    with pytest.raises(prometheus_api.InvalidResponse):
+        prometheus_api.read_samples({"resultType": "vector", "result": [entry]})
