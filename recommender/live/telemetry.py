@@ -236,7 +236,7 @@ class Unserved:
         )
 
     def update(self, states: Iterable[VpaState], now_s: float) -> None:
-        """Count and log VPAs that have had nothing published for long; `now_s` in monotonic seconds."""
+        """Count and log VPAs that have had no recommendation for long; `now_s` in monotonic seconds."""
         lacking = {state.vpa.key: state for state in states if _is_unserved(state)}
         for served in self._since_s.keys() - lacking.keys():
             del self._since_s[served]
@@ -254,8 +254,8 @@ class Unserved:
 
 
 def _is_unserved(state: VpaState) -> bool:
-    """Nothing is published, although the user has not turned recommendations off."""
-    if b'"containerName"' in state.vpa.status_json:
+    """There is no recommendation, although the user has not turned recommendations off."""
+    if state.published or b'"containerName"' in state.vpa.status_json:  # while observing, the status stays empty
         return False
     names = state.selection.containers or ("*",)
     policies = [state.vpa.policy_for(name) for name in names]
