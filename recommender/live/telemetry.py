@@ -39,6 +39,8 @@ class Telemetry:
     ----------
     clock, stopwatch
         Unix seconds, and a monotonic clock.
+    shards
+        Among how many recommenders the namespaces are divided.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Telemetry:
         registry: CollectorRegistry,
         clock: Callable[[], float] = time.time,
         stopwatch: Callable[[], float] = time.monotonic,
+        shards: int = 1,
     ) -> None:
         self.registry, self._clock, self._stopwatch = registry, clock, stopwatch
         self._finished_s, self._written_s = stopwatch(), float("nan")
@@ -55,7 +58,7 @@ class Telemetry:
         self._add_object_metrics()
         self._add_quality_metrics()
         self._add_model_metrics()
-        self._add_process_metrics()
+        self._add_process_metrics(shards)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
@@ -129,8 +132,9 @@ class Telemetry:
         for outcome in ("adopted", "refused"):
             self.model_changes.labels(outcome)
 
-    def _add_process_metrics(self) -> None:
+    def _add_process_metrics(self, shards: int) -> None:
         self.leader = self._gauge("phasewise_leader", "1 while this process may write.")
+        self._gauge("phasewise_shards", "Number of shards; each should have a leader.").set(shards)
         self._gauge("phasewise_build_info", "The version.", "version").labels(__version__).set(1)
         self.requests = self._counter(
             "phasewise_api_requests", "Requests to the API server; code 0: no answer.", "verb", "code"
