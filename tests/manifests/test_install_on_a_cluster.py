@@ -27,6 +27,8 @@ TYPOS = {
     "phasewise.dev/placement": ("packed", "pack or spread"),
     "phasewise.dev/explain": ("events", "an event alone"),
     "phasewise.dev/input-size": ("12Gi", "a positive number"),
+    "phasewise.dev/gang-size": ("six", "a positive integer"),
+    "phasewise.dev/weights": ("complement=3,specom=1", "pairs of a scorer and a number"),
 }
 CONTAINER = {"name": "main", "image": "busybox", "command": ["true"]}
 VALID = {
@@ -36,6 +38,8 @@ VALID = {
     "phasewise.dev/placement": "spread",
     "phasewise.dev/explain": "event",
     "phasewise.dev/input-size": "1.2e6",
+    "phasewise.dev/gang-size": "10",
+    "phasewise.dev/weights": "complement = 3, specon=.5,pack=1e3,\n",
     "phasewise.dev/moves": "[]",
     "phasewise.dev/progress-log": r"loss is (?P<loss>\S+)",
     "example.com/min-cpus": "anything",
