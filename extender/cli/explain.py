@@ -62,7 +62,7 @@ UNKNOWN_POD_HINT = (
     help="Evaluate REQUEST on a dump: kubectl get nodes,pods,phaseprofiles -A -o json. Repeatable.  "
     "[default: on the live cluster]",
 )
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]")
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
 @click.option("--nodes", "max_nodes", type=click.IntRange(1), default=20, help="How many nodes to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, like /explain of the server.")

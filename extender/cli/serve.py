@@ -30,7 +30,7 @@ PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--request-timeout", "request_s", type=DURATION, default="5s", help="Time limit to receive a request.")
 @click.option("--leader-elect", is_flag=True, help="Answer only while holding a Lease: for standby replicas.")
 @click.option("--lease-namespace", default="kube-system", help="Namespace of the Lease and of the reservations.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]")
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
 @scoring_options
 def command(

@@ -30,7 +30,7 @@ from recommender.cluster.access.connection import connect
 @click.option("--secret", default="phasewise-webhook", help="Name of that Secret, which must exist.")
 @click.option("--configuration", default="phasewise-webhook", help="The MutatingWebhookConfiguration to update.")
 @click.option("--scheduler-name", "scheduler", default="phasewise", help="Replaces the default; empty: no change.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]")
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
 def command(
     address: str,

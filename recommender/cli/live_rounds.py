@@ -160,7 +160,7 @@ class ApiServer:
 
 
 SERVER_OPTIONS = (
-    _source("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's service account]"),
+    _source("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]"),
     _source("--context", help="Context of the kubeconfig.  [default: the current context]"),
     _source(
         "--kube-api-qps", "qps", default=50.0, type=click.FloatRange(1), help="Requests per second to the API server."

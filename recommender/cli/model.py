@@ -203,7 +203,7 @@ def import_(parameters: Path, folder: Path, features: str) -> None:
 @command.command()
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.option("--configmap", "target", required=True, metavar="NAMESPACE/NAME", help="ConfigMap to create or replace.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's service account]")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]")
 @click.option("--context", help="Context of the kubeconfig.  [default: the current context]")
 def publish(folder: Path, target: str, kubeconfig: Path | None, context: str | None) -> None:
     """Write a model to a ConfigMap, from which running recommenders load it.

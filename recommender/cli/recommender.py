@@ -156,7 +156,7 @@ def command(
     releases the lease, within ten seconds.
     """
     set_up_logging(**logs)
-    telemetry = Telemetry(CollectorRegistry())
+    telemetry = Telemetry(CollectorRegistry(), shards=replicas.shard.number)
     if check:
         source = model_source(model_name, lambda: api_server.connect(telemetry.api_request))
         click.echo(load_and_compile(ModelWatch(source, telemetry.model), rounds))

@@ -39,6 +39,8 @@ class Telemetry:
     ----------
     clock, stopwatch
         Unix seconds, and a monotonic clock.
+    shards
+        Among how many recommenders the namespaces are divided.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Telemetry:
         registry: CollectorRegistry,
         clock: Callable[[], float] = time.time,
         stopwatch: Callable[[], float] = time.monotonic,
+        shards: int = 1,
     ) -> None:
         self.registry, self._clock, self._stopwatch = registry, clock, stopwatch
         self._finished_s, self._written_s = stopwatch(), float("nan")
@@ -55,7 +58,7 @@ class Telemetry:
         self._add_object_metrics()
         self._add_quality_metrics()
         self._add_model_metrics()
-        self._add_process_metrics()
+        self._add_process_metrics(shards)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
@@ -129,8 +132,9 @@ class Telemetry:
         for outcome in ("adopted", "refused"):
             self.model_changes.labels(outcome)
 
-    def _add_process_metrics(self) -> None:
+    def _add_process_metrics(self, shards: int) -> None:
         self.leader = self._gauge("phasewise_leader", "1 while this process may write.")
+        self._gauge("phasewise_shards", "Number of shards; each should have a leader.").set(shards)
         self._gauge("phasewise_build_info", "The version.", "version").labels(__version__).set(1)
         self.requests = self._counter(
             "phasewise_api_requests", "Requests to the API server; code 0: no answer.", "verb", "code"
@@ -236,7 +240,7 @@ class Unserved:
         )
 
     def update(self, states: Iterable[VpaState], now_s: float) -> None:
-        """Count and log VPAs that have had nothing published for long; `now_s` in monotonic seconds."""
+        """Count and log VPAs that have had no recommendation for long; `now_s` in monotonic seconds."""
         lacking = {state.vpa.key: state for state in states if _is_unserved(state)}
         for served in self._since_s.keys() - lacking.keys():
             del self._since_s[served]
@@ -254,8 +258,8 @@ class Unserved:
 
 
 def _is_unserved(state: VpaState) -> bool:
-    """Nothing is published, although the user has not turned recommendations off."""
-    if b'"containerName"' in state.vpa.status_json:
+    """There is no recommendation, although the user has not turned recommendations off."""
+    if state.published or b'"containerName"' in state.vpa.status_json:  # while observing, the status stays empty
         return False
     names = state.selection.containers or ("*",)
     policies = [state.vpa.policy_for(name) for name in names]

@@ -34,7 +34,7 @@ class VpaState:
     targets
         Targets to publish in this round, by container name.
     published
-        Recommendations in its status as last written, by container name.
+        Recommendations in its status as last written, or as it would be while observing, by container name.
     growth
         Training progress by pod UID; only of pods that report it.
     stages

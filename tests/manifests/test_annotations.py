@@ -7,6 +7,8 @@ import re
 import yaml
 
 from extender.moves.store import BARRED
+from extender.pods.pod import WEIGHTS_ANNOTATION
+from extender.scoring.combine import SCORERS
 from recommender.cluster.model_map import PUBLISHED_AT
 from recommender.cluster.profiles import MOVE, PROFILES
 from recommender.cluster.vpas.auto_created import DIGEST_ANNOTATION, PROBLEM_ANNOTATION, RECOMMENDER_LABEL
@@ -39,6 +41,12 @@ def test_the_policy_knows_exactly_the_annotations_of_pods_that_the_programs_use(
 def test_the_policy_knows_the_modes() -> None:
     (modes,) = (rule for rule in RULES if MODE in rule and "Initial" in rule)
     assert tuple(re.findall(r"'(\w+)'", modes)) == MODES
+
+
+def test_the_policy_knows_the_scorers() -> None:
+    (weights,) = (rule for rule in RULES if WEIGHTS_ANNOTATION in rule)
+    (names,) = re.findall(r"\(([a-z|]+)\)", weights)
+    assert set(names.split("|")) == set(SCORERS)
 
 
 def test_the_policy_is_bound_and_denies() -> None:

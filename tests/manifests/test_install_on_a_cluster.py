@@ -27,7 +27,10 @@ TYPOS = {
     "phasewise.dev/placement": ("packed", "pack or spread"),
     "phasewise.dev/explain": ("events", "an event alone"),
     "phasewise.dev/input-size": ("12Gi", "a positive number"),
+    "phasewise.dev/gang-size": ("six", "a positive integer"),
+    "phasewise.dev/weights": ("complement=3,specom=1", "pairs of a scorer and a number"),
 }
+CONTAINER = {"name": "main", "image": "busybox", "command": ["true"]}
 VALID = {
     "phasewise.dev/mode": "InPlaceOrRecreate",
     "phasewise.dev/min-cpu": "250m",
@@ -35,6 +38,8 @@ VALID = {
     "phasewise.dev/placement": "spread",
     "phasewise.dev/explain": "event",
     "phasewise.dev/input-size": "1.2e6",
+    "phasewise.dev/gang-size": "10",
+    "phasewise.dev/weights": "complement = 3, specon=.5,pack=1e3,\n",
     "phasewise.dev/moves": "[]",
     "phasewise.dev/progress-log": r"loss is (?P<loss>\S+)",
     "example.com/min-cpus": "anything",
@@ -62,13 +67,23 @@ def arguments(documents: list[dict[str, Any]]) -> list[str]:
 
 def job(annotations: Mapping[str, str], **labels: str) -> dict[str, Any]:
     """A Job with these annotations on its pods."""
-    container = {"name": "main", "image": "busybox", "command": ["true"]}
     pod = {
         "metadata": {"annotations": dict(annotations)},
-        "spec": {"restartPolicy": "Never", "containers": [container]},
+        "spec": {"restartPolicy": "Never", "containers": [CONTAINER]},
     }
     metadata = {"generateName": "typo-", "namespace": "default", "labels": labels}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": pod}}
+
+
+def controller(api_version: str, kind: str, of_pods: Mapping[str, str], **metadata: Any) -> dict[str, Any]:
+    """A controller with these annotations on its pods."""
+    labels = {"app": "typo"}
+    pod = {"metadata": {"labels": labels, "annotations": dict(of_pods)}, "spec": {"containers": [CONTAINER]}}
+    selector = labels if kind == "ReplicationController" else {"matchLabels": labels}
+    return {
+        "apiVersion": api_version, "kind": kind, "metadata": {"name": "typo", "namespace": "default", **metadata},
+        "spec": {"selector": selector, "template": pod},
+    }  # fmt: skip
 
 
 def refusal(cluster: Cluster, body: Mapping[str, Any]) -> str:
@@ -152,6 +167,34 @@ def test_pods_that_a_controller_creates_from_an_older_template_are_accepted(poli
     assert refusal(policy, pod(kind="ReplicaSet", controller=True)) == ""
     for refused_pod in (pod(), pod(kind="ReplicaSet"), pod(kind="JobSet", controller=True)):
         assert "no annotation of Phasewise" in refusal(policy, refused_pod)
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind"),
+    [("apps/v1", "DaemonSet"), ("apps/v1", "ReplicaSet"), ("v1", "ReplicationController")],
+)
+def test_a_typo_is_refused_with_the_controller_and_not_with_the_pods_that_an_older_one_creates(
+    policy: Cluster, api_version: str, kind: str
+) -> None:
+    typo = {"phasewise.dev/min-cpus": "1"}
+    assert "no annotation of Phasewise" in refusal(policy, controller(api_version, kind, typo))
+    assert "no annotation of Phasewise" in refusal(policy, controller(api_version, kind, {}, annotations=typo))
+    assert refusal(policy, controller(api_version, kind, VALID)) == ""
+    owner = {"apiVersion": api_version, "kind": kind, "name": "older", "uid": "older", "controller": True}
+    metadata = {"name": "older", "namespace": "default", "annotations": typo, "ownerReferences": [owner]}
+    assert (
+        refusal(policy, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [CONTAINER]}})
+        == ""
+    )
+
+
+def test_a_replica_set_that_an_older_deployment_or_rollout_creates_is_accepted(policy: Cluster) -> None:
+    typo = {"phasewise.dev/min-cpus": "1"}
+    for api_version, kind in (("apps/v1", "Deployment"), ("argoproj.io/v1alpha1", "Rollout")):
+        owner = {"apiVersion": api_version, "kind": kind, "name": "older", "uid": "older", "controller": True}
+        assert (
+            refusal(policy, controller("apps/v1", "ReplicaSet", typo, annotations=typo, ownerReferences=[owner])) == ""
+        )
 
 
 def test_users_who_may_view_a_namespace_may_read_profiles_but_not_change_them(own: Cluster) -> None:

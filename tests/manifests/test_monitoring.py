@@ -39,6 +39,14 @@ def test_a_panel_queries_exported_metrics(panel: str) -> None:
     assert queried <= metrics()
 
 
+def test_objects_of_several_shards_are_added() -> None:
+    counts = {f"phasewise_{name}" for name in ("vpas", "vpas_unserved", "containers", "problems", "unreadable_objects")}
+    expressions = [*(rule["expr"] for rule in ALERTS.values()), *queries().values()]
+    asked = [each for each in expressions if metrics_of(each) & {*counts, "phasewise_guard_rails"}]
+    assert len(asked) > len(counts)
+    assert [each for each in asked if not each.startswith("sum")] == []
+
+
 def test_dashboards_have_different_uids_and_panels_that_do_not_overlap() -> None:
     assert len({dashboard["uid"] for dashboard in dashboards().values()}) == 2
     for dashboard in dashboards().values():

@@ -6,11 +6,12 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import urllib3
+import yaml
 from kubernetes.client import Configuration, rest
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 from urllib3.util import parse_url
@@ -34,7 +35,8 @@ class Credentials:
     Parameters
     ----------
     kubeconfig
-        None for the service account of our pod or, outside a pod, `$KUBECONFIG` or `~/.kube/config`.
+        None for those in `$KUBECONFIG` or, without any, the service account of our pod or, outside a pod,
+        `~/.kube/config`.
     context
         A context of the kubeconfig; None for its current one.
     clock
@@ -112,14 +114,17 @@ class Credentials:
 
     def _load(self) -> Configuration:
         configuration = Configuration()
-        file = self._file()
+        files = self._files()
         try:
-            if file is None:
+            if not files:
                 cast(Any, load_incluster_config)(client_configuration=configuration)
             else:
                 # Never persisted: the library would write renewed tokens into the user's file.
                 cast(Any, load_kube_config)(
-                    str(file), context=self._context, client_configuration=configuration, persist_config=False
+                    os.pathsep.join(files),
+                    context=self._context or _current_context(files),
+                    client_configuration=configuration,
+                    persist_config=False,
                 )
         except ConfigException as error:
             raise BadCredentials(f"{self._origin()}: {_without_contents(error)}") from None
@@ -130,20 +135,27 @@ class Credentials:
             raise BadCredentials(f"{self._origin()}: this is not a kubeconfig") from None
         return configuration
 
-    def _file(self) -> Path | None:
+    def _files(self) -> list[str]:
+        """The kubeconfigs, to be merged; none for the service account of our pod."""
         if self._kubeconfig is not None:
             if not self._kubeconfig.is_file():
                 raise BadCredentials(f"{self._kubeconfig}: there is no such kubeconfig. Name one, or run in a pod.")
-            return self._kubeconfig
-        if os.environ.get("KUBERNETES_SERVICE_HOST"):
-            return None
-        file = Path(os.environ.get("KUBECONFIG") or "~/.kube/config").expanduser()
-        if not file.is_file():
-            raise BadCredentials(f"not in a pod, and there is no {file}. Name a kubeconfig.")
-        return file
+            return [str(self._kubeconfig)]
+        in_pod = os.environ.get("KUBERNETES_SERVICE_HOST")
+        named = os.environ.get("KUBECONFIG") or ("" if in_pod else "~/.kube/config")
+        files = [str(file) for each in named.split(os.pathsep) if (file := Path(each).expanduser()).is_file()]
+        if not files and not in_pod:
+            raise BadCredentials(f"not in a pod, and there is no {named}. Name a kubeconfig.")
+        return files
 
     def _origin(self) -> str:
-        return str(self._kubeconfig or os.environ.get("KUBECONFIG") or "the service account of this pod")
+        return os.pathsep.join(self._files()) or "the service account of this pod"
+
+
+def _current_context(files: Sequence[str]) -> str | None:
+    """Of the first file that has one, as in kubectl; the library takes the last one's, which may be another cluster."""
+    contents = (yaml.safe_load(Path(file).read_text()) for file in files)
+    return next((context for each in contents if (context := each.get("current-context"))), None)
 
 
 def _without_contents(error: ConfigException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,34 @@ def test_without_a_kubeconfig_the_error_says_what_to_do(tmp_path: Path, monkeypa
         connect(None, "nowhere", user_agent="t")
 
 
+@pytest.mark.parametrize("pod", [False, True])
+def test_a_kubeconfig_list_is_merged_and_its_first_current_context_holds_as_in_kubectl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pod: bool
+) -> None:
+    first = kubeconfig(tmp_path / "first", "http://127.0.0.1:1")
+    second = tmp_path / "second"
+    second.write_text(
+        "clusters: [{name: d, cluster: {server: 'http://127.0.0.1:2'}}]\n"
+        "contexts: [{name: y, context: {cluster: d}}]\ncurrent-context: y"
+    )
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, (tmp_path / "none", first, second, ""))))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    if pod:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    assert connect(user_agent="t").server == "http://127.0.0.1:1"
+    assert connect(None, "y", user_agent="t").server == "http://127.0.0.1:2"
+
+
+def test_the_default_kubeconfig_is_named_when_it_is_malformed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text("[]")
+    with pytest.raises(errors.BadCredentials, match=rf"^{tmp_path}/\.kube/config: this is not a kubeconfig"):
+        connect(user_agent="t")
+
+
 def test_in_a_pod_the_service_account_is_used_but_not_with_an_untrusted_server(
     server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +103,7 @@ def test_in_a_pod_the_service_account_is_used_but_not_with_an_untrusted_server(
     (tmp_path / "ca.crt").write_text("no certificate")
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.server.server_port))
     api = connect(user_agent="t")

@@ -110,6 +110,10 @@ def test_all_metrics_of_a_round_are_exposed(telemetry: Telemetry, clock: Clock) 
     assert found["phasewise_guard_rails", "fallback"] == 0
 
 
+def test_the_number_of_shards_is_exposed() -> None:
+    assert values(Telemetry(CollectorRegistry(), shards=3))["phasewise_shards",] == 3
+
+
 def test_the_longest_deferral_of_a_resize_is_exposed_and_zero_without_any(telemetry: Telemetry) -> None:
     telemetry.round_done(a_report(), [], an_engine(2))
     assert values(telemetry)["phasewise_resize_deferred_seconds",] == 50  # it is 1000 now

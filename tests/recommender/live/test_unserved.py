@@ -13,7 +13,7 @@ from recommender.cluster.objects.vpa import read_vpa
 from recommender.live.telemetry import UNSERVED_AFTER_S, Unserved
 from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
-from tests.fakes.records import a_pod, a_vpa
+from tests.fakes.records import FakeView, a_pod, a_vpa, recommender, rounds
 from tests.recommender.live.behaviours import published_status
 
 
@@ -61,4 +61,19 @@ def test_a_vpa_whose_containers_are_all_off_is_not_logged(caplog: pytest.LogCapt
     unserved = Unserved(CollectorRegistry())
     unserved.update([off], 0.0)
     unserved.update([off], UNSERVED_AFTER_S)
+    assert not caplog.records
+
+
+def test_a_vpa_with_a_recommendation_that_observing_does_not_publish_is_not_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = FakeView()
+    monkeypatch.setattr(cluster, "publish", lambda *_: None)
+    cluster.raw["job"], cluster.pods["job"] = a_vpa(), [a_pod("p")]
+    ours = recommender(cluster, observe_only=True)
+    unserved = Unserved(CollectorRegistry())
+    for at_s in (0.0, UNSERVED_AFTER_S):
+        rounds(ours, cluster, 60)
+        unserved.update(ours.vpas.values(), at_s)
+    assert ours.vpas, "it is followed"
     assert not caplog.records
