@@ -136,3 +136,14 @@ def test_bounds_of_a_guess_are_held_also_where_those_of_the_other_resource_are_n
     before, estimate = a_guess(0.9, 1.0, 1.1), a_guess(0.91, 1.0, 1.09)
     before[:, :, 1] = 0.99, 1.0, 1.01
     assert said(estimate, before)[0] == [0.9, 1.0, 1.1]
+
+
+def test_less_memory_by_just_what_is_tolerated_is_not_worth_an_update() -> None:
+    found = with_deadband(np.array([[1.0, 90.0]]), np.array([[1.0, 100.0]]), OPTIONS)
+    assert found.tolist() == [[1.0, 100.0]]
+
+
+def test_bounds_are_held_also_where_only_one_of_them_narrows() -> None:
+    before = a_guess(0.5, 1.0, 10.0)
+    assert said(a_guess(0.55, 1.0, 10.0), before) == [[0.5, 1.0, 10.0]] * 2
+    assert said(a_guess(0.5, 1.0, 9.0), before) == [[0.5, 1.0, 10.0]] * 2

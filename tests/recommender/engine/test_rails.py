@@ -384,3 +384,8 @@ def test_only_who_has_too_little_because_of_us_leaves_the_default_recommenders_w
     both, neither, promised = [True, True], [False, False], [True, False]
     assert situation(rows).as_default.tolist() == [both, both, both, neither, promised, both]
     assert situation(rows).within_default_bounds.tolist() == [both, neither, both, neither, promised, both]
+
+
+def test_a_kill_whose_floor_is_published_already_is_no_news_of_a_silent_group() -> None:
+    rows = situation([{"silent": True, "published": (0.5, 1.2 * GIB), "kill_floor_bytes": 1.2 * GIB}])
+    assert apply_rails(rows, OPTIONS).target.tolist() == [[0.5, 1.2 * GIB]]
