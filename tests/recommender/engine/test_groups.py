@@ -299,3 +299,23 @@ def test_a_container_that_left_has_added_to_the_history_what_it_used() -> None:
     session.advance(Block(pairs((0.5, GIB)), np.array([int(NOW_S)]), np.empty(0, np.int64)))
     groups.leave([instance(0), instance(1)])
     assert groups.history[slot].samples == 1
+
+
+def test_many_groups_have_each_a_place_of_its_own() -> None:
+    groups = Groups()
+    for number in range(40):
+        groups.add(MAIN._replace(container=str(number)), GroupStart(HistogramAggregate(), NOTHING), NOW_S, MARGIN)
+    assert sorted(groups.slots.values()) == list(range(40))
+    assert groups.arrays.alive.sum() == 40
+
+
+def test_a_group_of_which_nothing_was_kept_is_no_problem(caplog: pytest.LogCaptureFixture) -> None:
+    Groups().add(MAIN, GroupStart(HistogramAggregate(), NOTHING), NOW_S, MARGIN)
+    assert not caplog.records
+
+
+def test_kills_of_a_group_are_costly_if_those_of_one_of_its_containers_are() -> None:
+    groups = Groups()
+    groups.add(MAIN, GroupStart(HistogramAggregate(), NOTHING), NOW_S, MARGIN)
+    groups.update_running(groups.slots[MAIN], [running(), running(costly=True)])
+    assert groups.arrays.costly[groups.slots[MAIN]]

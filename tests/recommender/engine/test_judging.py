@@ -196,3 +196,28 @@ def test_one_at_its_limit_uses_all_it_may_unless_that_is_just_what_it_used_with_
     slot = world.add(requests=(1.0, GIB), limits=(limit, GIB), used=(1.0, GIB), unsaturated_cpu_cores=free)
     judged(world, slot)
     assert world.fleet.arrays.saturated_samples[slot] == pinned
+
+
+def test_of_what_is_only_looked_at_the_one_resource_that_is_recommended_counts() -> None:
+    world = World()
+    world.groups.given[0] = 1.0, math.nan
+    slot = world.add(requests=(0.1, 0.1 * GIB), used=(1.2, GIB))
+    report = judged(world, slot)
+    assert (report.judged, report.violating) == (1, [1, 0])
+
+
+def test_memory_within_a_hundredth_of_what_was_published_is_ours_and_memory_further_off_is_not() -> None:
+    for requested_gib, ours in ((4 * 1.009, 1), (4 * 1.011, 0)):
+        world = World()
+        applied(world, HAS)
+        assert judged(world, world.add(requests=(2.0, requested_gib * GIB), used=(1.0, GIB))).judged == ours
+
+
+def test_use_of_just_what_is_tolerated_is_neither_short_nor_more_than_before() -> None:
+    world, runs = World(), ClassRuns()
+    applied(world, HAS)
+    slot = world.add(requests=HAS, used=(2.0 * 1.05, GIB), decided_by=BY_CLASS, unsaturated_cpu_cores=2.0)
+    world.fleet.by_slot[slot].runs, before = runs, runs.level
+    assert judged(world, slot).violating == [0, 0]
+    assert runs.level <= before
+    assert world.fleet.arrays.saturated_samples[slot] == 0

@@ -189,3 +189,20 @@ def test_what_memory_rests_on_is_told_in_a_sentence() -> None:
     told = explain_memory(four_runs(), math.nan, 0.01)
     assert "4 earlier runs" in told and "80%" in told
     assert not math.isnan(four_runs().memory.bounds(0.01).peak_bytes)
+
+
+@pytest.mark.parametrize(("step_s", "cells", "gib"), [(1.0, 120, 1.1), (1.0, 121, 6.6), (15.0, 8, 1.1), (15.0, 9, 6.6)])
+def test_a_start_counts_as_seen_up_to_two_minutes_after_it(step_s: float, cells: int, gib: float) -> None:
+    world = World()
+    slot, world.fleet.step_s = a_run(world, None, 40, 1.0), step_s
+    world.fleet.arrays.start_cell[slot] = world.fleet.arrays.last_cell[slot] + 1 - 40 - cells
+    world.groups.peak_bytes[0, 1] = 6 * GIB
+    assert wanted_gib(world, slot) == pytest.approx(gib)
+
+
+def test_one_that_nobody_saw_begin_is_given_what_its_group_used_from_its_first_sample_on() -> None:
+    world = World()
+    slot = a_run(world, None, 0, 0.0)
+    world.fleet.arrays.start_cell[slot] = int(NOW_S) - 3600
+    world.groups.peak_bytes[0, 1] = 6 * GIB
+    assert wanted_gib(world, slot) == pytest.approx(6.6), "and not the 8 GiB that it declares"
