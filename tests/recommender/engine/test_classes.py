@@ -162,3 +162,37 @@ def test_a_damaged_class_profile_is_refused_in_words(damaged: str) -> None:
 
 def test_what_is_packed_comes_back() -> None:
     assert unpack(pack({"a": [1, None, 2.5]}), "it") == {"a": [1, None, 2.5]}
+
+
+def test_of_many_containers_the_latest_runs_are_kept_of_which_a_profile_takes_as_many() -> None:
+    classes, again, rng = Classes(), Classes(), np.random.default_rng(1)
+    for last in range(8):
+        for number in range(24):
+            levels = np.column_stack([rng.random(240) + 10 * last, rng.random(240) * 1e10]).astype(np.float32)
+            classes.learn(KEY, f"c{number}", DemandCurve(15.0, levels), MEMORY, 3600.0, now_s=5.0)
+    state = classes.status(KEY)["state"]
+    assert len(state) <= 128 * 1024
+    again.load(KEY, state, 5.0)
+    kept = again.runs(KEY, "c0").runs
+    assert 1 <= len(kept) < 8
+    assert [int(run.levels[0, 0]) // 10 for run in kept] == list(range(8 - len(kept), 8))
+
+
+def test_a_profile_tells_of_the_container_with_most_runs_how_many_there_are() -> None:
+    classes = Classes()
+    for container in ("main", "main", "main", "side"):
+        classes.learn(KEY, container, CURVE, MEMORY, 30.0, now_s=1.0)
+    assert classes.status(KEY)["why"] == "workload class: 3 runs kept, 30 s each (median)"
+
+
+def test_a_rise_is_kept_as_no_less_than_it_was() -> None:
+    classes, again = Classes(), Classes()
+    classes.learn(KEY, "main", CURVE, MEMORY._replace(rises=np.full(AGES, 1.00001)), 30.0, now_s=1.0)
+    again.load(KEY, classes.status(KEY)["state"], 1.0)
+    assert again.runs(KEY, "main").memory.rises.tolist() == [[1.0001] * AGES]
+
+
+@pytest.mark.parametrize(("mib", "rise"), [(math.inf, 1.0), (math.nan, 1.0), (1.0, math.inf), (1.0, math.nan)])
+def test_memory_of_runs_that_is_no_number_is_refused(mib: float, rise: float) -> None:
+    with pytest.raises(ValueError):
+        decode_memory_runs({"mib": [mib], "of_late": [[rise] * AGES], "killed": [False]})

@@ -514,3 +514,12 @@ def test_what_was_kept_by_a_clock_that_was_ahead_counts_as_of_now_after_a_restar
     arrays, slot = after.engine.groups.arrays, after.engine.groups.slots[MAIN]
     assert arrays.changed_s[slot].max() <= after.now_s
     assert arrays.peak_day[slot] == after.now_s // 86400.0
+
+
+def test_a_run_that_began_long_before_anybody_looked_teaches_its_class_nothing() -> None:
+    played = Played(workload="bert")
+    played.steps(30)
+    ended = Ended(0, NOW_S - 970.0, played.now_s)
+    played.containers = {A: running(workload="bert", finished=True, ended=ended)}
+    assert played.step().runs == 0
+    assert played.engine.classes.known(BERT, "main") is None

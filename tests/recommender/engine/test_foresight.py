@@ -174,3 +174,26 @@ def test_a_model_that_knows_no_demand_is_refused() -> None:
     assert isinstance(MODEL.detector, PhaseDetector)
     with pytest.raises(Misuse, match="knows no demand"):
         PhaseForesight(models.PhaseModel(MODEL.detector), STEP_S)
+
+
+def test_it_is_not_said_to_be_raised_while_it_is_not_and_a_small_correction_is_told() -> None:
+    made = foresight()
+    made.set_objectives((0.01, 0.01), 12)
+    table = made.table_of(("ns", "train", "main"), NOTHING_RUNS)
+    taught(made, table)
+    made.state.reset(0)
+    lives(made, table, [CALM] * 40 + [BUSY] * 8, [1.0] * 40 + [3.0] * 8)
+    lives(made, table, [CALM] * 15, [1.0] * 15)
+    assert made.explain(0, table).startswith("0% that phase 1 starts within 45 s; it needs ")
+    assert made.explain(0, table).endswith(" cores in 9 of 10 samples")
+    made.judge(ONE, np.array([[3.0, GIB]]), np.array([[1.0, GIB]]))
+    assert made.explain(0, table).endswith(" of 10 samples; 1.02 times to correct its own violations")
+
+
+def test_a_kept_plan_with_one_negative_number_or_an_expert_too_many_is_refused() -> None:
+    made = foresight()
+    kept = made.state.of(0)
+    negative = np.where(np.arange(kept["own_sum"].size) == 1, -1.0, 1.0).reshape(kept["own_sum"].shape)
+    for damage in ({"own_sum": negative}, {"chosen": [len(kept["record"])]}):
+        with pytest.raises(BadArtifact, match="does not fit this model"):
+            made.restore(0, kept | damage)
