@@ -16,6 +16,7 @@ from recommender.judging import ReplayOptions, decision_positions
 from recommender.model import PhaseModel
 from recommender.phases.graph import PhaseGraph
 from recommender.records import CPU, MEMORY, RunFacts
+from recommender.simulate import rows
 from recommender.simulate.clock import Round, RoundInput, Trace
 from recommender.simulate.in_force import Outcome
 from recommender.simulate.phasewise import Phasewise
@@ -205,3 +206,26 @@ def test_what_earlier_runs_taught_serves_the_first_one_that_is_judged(bundled: P
     assert most["alone"] == {CLASS_PEAK: 4.0, PHASEWISE: 4.0}
     assert most["after six"][CLASS_PEAK] == pytest.approx(0.5 * 1.15)
     assert 0.5 < most["after six"][PHASEWISE] < 1.0
+
+
+def test_the_engine_is_told_whether_limits_follow_and_that_no_run_is_repeated(bundled: PhaseModel) -> None:
+    none, has = np.empty(0, np.int64), np.array([[1.0, 4 * GIB]])
+    told = RoundInput(Round(START, none, none, [0], []), np.empty((0, 2)), [], has, [])
+    for by, limit_bytes in ((rules(20.0, "follow"), 4 * GIB), (rules(20.0, "stay"), math.nan)):
+        engine = Phasewise(runs(1), [bundled], by, STEP_S, 6, Options(), Classes())
+        (group,), (running,) = engine._changed_groups(told).values(), engine._changed_containers(told).values()
+        assert group is not None and running is not None
+        assert (group.limits_follow, group.repeats) == (limit_bytes == 4 * GIB, False)
+        assert running.limits == pytest.approx((math.nan, limit_bytes), nan_ok=True)
+
+
+def test_a_run_that_is_over_is_forgotten_in_the_next_round(bundled: PhaseModel) -> None:
+    _, engine = played(runs(3), bundled)
+    assert len(engine._engine.groups) == 1
+
+
+@pytest.mark.parametrize("name", rows.FLEETS)
+def test_each_row_is_decided_by_its_own_kind_of_fleet(bundled: PhaseModel, name: str) -> None:
+    fleet = rows.FLEETS[name]
+    engine = Phasewise(runs(1), [bundled], rules(20.0), STEP_S, 6, Options(), Classes(), fleet)
+    assert type(engine._engine.fleet) is fleet
