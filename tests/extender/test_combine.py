@@ -66,3 +66,11 @@ def test_a_pod_may_ask_for_other_weights_and_what_it_asks_wrongly_counts_for_not
 def test_weights_that_cannot_be_meant_are_refused(text: str) -> None:
     with pytest.raises(Misuse, match="scorer=number"):
         parse_weights(text)
+
+
+def test_a_million_is_the_largest_weight_and_a_difference_of_a_ten_millionth_is_none() -> None:
+    assert parse_weights("specon=1000000, pack=0") == {"specon": 1e6, "pack": 0.0}
+    with pytest.raises(Misuse, match="0 to a million"):
+        parse_weights("specon=1000001")
+    scored = {"specon": NodeScores(np.array([0.5, 0.5000001, 0.500002]), {})}
+    assert weighted_mean(scored, {"specon": 1.0}, 3).tolist() == [0.5, 0.5, 0.500002]

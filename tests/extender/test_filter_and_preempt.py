@@ -170,3 +170,18 @@ def test_victims_that_are_not_known_are_left_to_the_scheduler(victims: tuple[str
     assert set(world.placer.preempt(asked)) == {"full", "strange"}
     theirs = PreemptionArgs(pod_json("new", scheduler="x"), {"full": victims, "free": ()}, {"full": 0, "free": 0})
     assert list(world.placer.preempt(theirs)) == ["full"]
+
+
+def test_the_victims_proposed_for_a_pod_of_another_scheduler_stay_as_they_are() -> None:
+    world = world_with_a_late_eater().put(pod_json("small", memory="1Gi", node="full"))
+    theirs = PreemptionArgs(pod_json("new", memory="8Gi", scheduler="x"), {"full": ("uid-small",)}, {"full": 0})
+    assert world.placer.preempt(theirs) == {"full": ("uid-small",)}, "though it would be in vain for one of ours"
+
+
+def test_what_is_guessed_of_one_container_is_no_reason_beside_one_that_was_learned() -> None:
+    """Of 32 GiB the one takes 31.9; of the other nothing is known."""
+    world = World(None, node_json("a"), class_json("k", [1.0], [31.9]))
+    pod = pod_json("new", workload="k")
+    pod["spec"]["containers"].append({"name": "side", "image": "x"})
+    assert world.request(pod).footprint.guessed[1] > 0.1 * 2**30
+    assert world.filter(pod) == {}

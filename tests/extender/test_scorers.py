@@ -298,3 +298,18 @@ def test_every_scorer_stays_between_0_and_1_does_not_depend_on_order_and_has_wor
     assert back is not None
     assert np.array_equal(back.values[::-1], scores.values)
     assert SCORERS[name].explain({fact: float(of[0]) for fact, of in scores.facts.items()})
+
+
+def test_of_equal_nodes_the_one_that_is_used_less_now_is_taken() -> None:
+    """One is used at first, the other in the next two and a half minutes."""
+    world = World(None, node_json("a-now"), node_json("b-later"))
+    world.put(class_json("now", [6.0, 1.0], [1.0] * 2), class_json("later", [1.0, 6.0], [1.0] * 2))
+    world.put(pod_json("n", node="a-now", workload="now"), pod_json("l", node="b-later", workload="later"))
+    assert world.place(pod_json("new", annotations={"phasewise.dev/weights": "complement=0"})) == "b-later"
+
+
+def test_a_comma_too_many_names_no_data_set() -> None:
+    world = World(None, node_json("a", labels={"data.phasewise.dev/coco": ""}))
+    scores = data.score(world.request(pod_json("new", annotations={"phasewise.dev/data": "coco, ,"})))
+    assert scores is not None
+    assert (scores.values.tolist(), scores.facts["wanted"].tolist()) == ([1.0], [1.0])

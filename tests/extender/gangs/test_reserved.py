@@ -273,3 +273,18 @@ def test_one_reservation_that_cannot_be_read_is_named_and_all_others_count(
     told = {"metadata": {"name": "r"}, "data": {"gangs.json": f"[{entry},{good[1:]}"}}
     assert read_reservations(told) == (RESERVED,)
     assert re.search(problem, caplog.text)
+
+
+def test_one_gpu_is_reserved_like_several() -> None:
+    gpu = "nvidia.com/gpu"
+    here = World(Settings(), node_json("b", extended={gpu: "2"}))
+    here.state.reservations.put([RESERVED])
+    here.put(member(cpu="1", extended={gpu: "1"}))
+    assert here.filter(pod_json("two", extended={gpu: "2"})) == {"b": RESERVED_FOR_GANG}
+    assert here.filter(pod_json("one", extended={gpu: "1"})) == {}
+
+
+def test_a_reserved_node_that_is_not_asked_about_is_not_spoken_of() -> None:
+    here = world().put(member())
+    assert here.filter(LARGE, ["a"]) == {}
+    assert here.filter(LARGE, ["a", "b"]) == {"b": RESERVED_FOR_GANG}
