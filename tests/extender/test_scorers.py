@@ -313,3 +313,18 @@ def test_a_comma_too_many_names_no_data_set() -> None:
     scores = data.score(world.request(pod_json("new", annotations={"phasewise.dev/data": "coco, ,"})))
     assert scores is not None
     assert (scores.values.tolist(), scores.facts["wanted"].tolist()) == ([1.0], [1.0])
+
+
+def test_of_the_nodes_without_the_job_pack_gives_half_of_how_full_they_are() -> None:
+    job = {"batch.kubernetes.io/job-name": "j"}
+    world = World(None, node_json("a"), node_json("b")).put(pod_json("j-1", node="a", labels=job))
+    scores = pack.score(world.request(pod_json("j-0", cpu="4", memory="16Gi", labels=job)))
+    assert scores is not None
+    assert scores.values.tolist() == [1.0, 0.25]
+
+
+def test_the_smallest_s_is_worth_1_and_one_that_is_larger_by_a_hundred_or_more_0() -> None:
+    world = with_categories({"few": ["progressing"] * 2, "many": ["progressing"] * 53})
+    scores = specon.score(world.request(pod_json("new")))
+    assert scores is not None
+    assert scores.values.tolist() == [1.0, 0.0]

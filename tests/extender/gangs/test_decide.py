@@ -329,3 +329,12 @@ def test_the_head_goes_as_soon_as_those_before_it_have_ended_however_many_come_a
         assert play.step() != "head"
     play.end("elder")
     assert play.step() == "head"
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_a_daemon_holds_is_not_there_for_the_head_and_what_is_free_beside_it_is_for_others(place: int) -> None:
+    """The head needs a node whole: the one of the job, once that has ended."""
+    daemon = pod("d", on=f"n{place}", cpu="6", age_s=99, owner=("DaemonSet", "d"))
+    job = pod("r", on=f"n{1 - place}", cpu="10", age_s=99, owner=("Job", "r"))
+    decision = decided([daemon, job, *gang("head", 1, cpu="10", age_s=9), *gang("small", 1, cpu="4")], nodes(2))
+    assert said(decision)["small"].endswith("does not delay team/head")

@@ -384,3 +384,12 @@ def test_a_class_is_named_by_the_label_of_the_template_or_by_the_job_without_its
     ]
     assert read_job(nightly).workload == "night"
     assert ObjectKey("team", "bert") not in World().book.late_classes()
+
+
+def test_the_seat_of_another_pod_lets_nobody_be_evicted() -> None:
+    world = World()
+    world.api.fails["evict"] = [BUDGET]
+    world.begin()
+    world.ledger.write([replace(seat, nodes={"uid-b": "n1"}) for seat in world.ledger.cached()])
+    world.follow()
+    assert world.api.evicted == []
