@@ -389,7 +389,8 @@ def test_a_class_is_named_by_the_label_of_the_template_or_by_the_job_without_its
 def test_the_seat_of_another_pod_lets_nobody_be_evicted() -> None:
     world = World()
     world.api.fails["evict"] = [BUDGET]
-    world.begin()
-    world.ledger.write([replace(seat, nodes={"uid-b": "n1"}) for seat in world.ledger.cached()])
+    world.begin("a")
+    world.begin("b")
+    world.ledger.write([seat for seat in world.ledger.cached() if "uid-b" in seat.nodes])
     world.follow()
-    assert world.api.evicted == []
+    assert world.api.evicted == ["b"]

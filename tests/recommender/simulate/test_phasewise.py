@@ -18,6 +18,7 @@ from recommender.phases.graph import PhaseGraph
 from recommender.records import CPU, MEMORY, RunFacts
 from recommender.simulate import rows
 from recommender.simulate.clock import Round, RoundInput, Trace
+from recommender.simulate.folds import FoldedFleet
 from recommender.simulate.in_force import Outcome
 from recommender.simulate.phasewise import Phasewise
 from recommender.simulate.playing import class_peaks, play
@@ -229,3 +230,12 @@ def test_each_row_is_decided_by_its_own_kind_of_fleet(bundled: PhaseModel, name:
     fleet = rows.FLEETS[name]
     engine = Phasewise(runs(1), [bundled], rules(20.0), STEP_S, 6, Options(), Classes(), fleet)
     assert type(engine._engine.fleet) is fleet
+
+
+def test_all_models_aim_at_the_violations_and_resizes_of_the_options(bundled: PhaseModel) -> None:
+    options = Options(replace(Options().rails, target_violation=(0.2, 0.1), resizes_per_hour=3))
+    models_ = [bundled, models.load(models.BUNDLED)]
+    engine = Phasewise(runs(2), models_, rules(20.0), STEP_S, 6, options, Classes())
+    fleet = engine._engine.fleet
+    assert isinstance(fleet, FoldedFleet)
+    assert [one.objectives for one in fleet._foresights] == [((0.2, 0.1), 3)] * 2
