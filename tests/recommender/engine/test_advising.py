@@ -11,7 +11,7 @@ from recommender.engine.seen import EmptyMemory, GroupStart
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import Amounts
 from tests.recommender.engine.playing import Played
-from tests.recommender.engine.worked import MAIN, NOTHING, with_history
+from tests.recommender.engine.worked import MAIN, MARGIN, NOTHING, NOW_S, SIDE, with_history
 
 
 class Known(EmptyMemory):
@@ -52,3 +52,29 @@ def test_a_group_of_which_only_cpu_is_known_has_no_target() -> None:
     played.step()
     assert played.engine.in_force(MAIN)[0] == 0.5
     assert MAIN not in played.targets
+
+
+def test_with_little_history_the_default_recommender_is_asked_again_after_a_tenth_of_it() -> None:
+    played = Played()
+    asked_s = {played.engine.groups.arrays.default_asked_s[0] - NOW_S for _ in range(29) if played.step()}
+    assert sorted(asked_s)[11:] == [12.0, 14.0, 16.0, 18.0, 20.0, 22.0, 25.0, 28.0]
+
+
+def test_the_reason_names_the_forecast_and_memory_only_where_they_decide() -> None:
+    trusted, evicting = Played(), Played()
+    evicting.groups = {MAIN: Rules(evicts=True)}
+    for played in (trusted, evicting):
+        played.steps(40)
+        assert played.targets[MAIN].doubt == ""
+    assert trusted.engine.why(MAIN).rule.endswith("; memory follows its own peak: it has no class")
+    assert (evicting.engine.why(MAIN).policy, evicting.engine.why(MAIN).rule) == ("histogram", "")
+
+
+def test_of_a_group_that_came_since_the_last_step_nothing_is_known() -> None:
+    played = Played()
+    played.groups = {MAIN._replace(container=f"c{number}"): Rules() for number in range(16)}
+    played.containers.clear(), played.uses.clear()
+    played.step()
+    played.engine.groups.add(SIDE, EmptyMemory().group(SIDE), played.now_s, MARGIN)
+    assert len(played.engine.groups) == 17
+    assert played.engine.why(SIDE).policy == "none"

@@ -196,3 +196,13 @@ def test_a_rise_is_kept_as_no_less_than_it_was() -> None:
 def test_memory_of_runs_that_is_no_number_is_refused(mib: float, rise: float) -> None:
     with pytest.raises(ValueError):
         decode_memory_runs({"mib": [mib], "of_late": [[rise] * AGES], "killed": [False]})
+
+
+def test_a_class_that_taught_nothing_is_forgotten_once_nothing_of_it_runs() -> None:
+    classes, taught = Classes(), WorkloadKey("ns", "taught")
+    classes.learn(taught, "main", CURVE, MEMORY, 30.0, now_s=1.0)
+    runs = {key: classes.runs(key, "main") for key in (KEY, taught)}
+    classes.drop_untaught([KEY])
+    assert all(classes.runs(key, "main") is of for key, of in runs.items())
+    classes.drop_untaught([])
+    assert [classes.runs(key, "main") is of for key, of in runs.items()] == [False, True]

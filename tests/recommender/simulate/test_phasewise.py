@@ -239,3 +239,15 @@ def test_all_models_aim_at_the_violations_and_resizes_of_the_options(bundled: Ph
     fleet = engine._engine.fleet
     assert isinstance(fleet, FoldedFleet)
     assert [one.objectives for one in fleet._foresights] == [((0.2, 0.1), 3)] * 2
+
+
+def test_the_row_of_class_runs_is_the_same_whatever_models_there_are(bundled: PhaseModel) -> None:
+    other = replace(bundled, graph=PhaseGraph(bundled.detector.n_phases + 1))
+    series, decisions = [strange(number).series for number in range(4)], []
+    for models_ in ((bundled, bundled), (bundled, other)):
+        of = {one.container: models_[number % 2] for number, one in enumerate(series)}
+        cluster = Cluster(of.get, ReplayOptions(cycle_samples=6), rules(20.0), STEP_S, Options(), ())
+        found, problems = play_rows([rows.CLASS_RUNS], series, cluster)
+        assert problems == {}
+        decisions.append([found[one.container][rows.CLASS_RUNS].decisions[1].tolist() for one in series])
+    assert decisions[0] == decisions[1]
