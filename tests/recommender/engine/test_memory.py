@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from recommender.engine import memory as engine_memory
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Kill, Rules, WorkloadKey
 from recommender.engine.memory import decide_memory, explain_memory
@@ -206,3 +207,11 @@ def test_one_that_nobody_saw_begin_is_given_what_its_group_used_from_its_first_s
     world.fleet.arrays.start_cell[slot] = int(NOW_S) - 3600
     world.groups.peak_bytes[0, 1] = 6 * GIB
     assert wanted_gib(world, slot) == pytest.approx(6.6), "and not the 8 GiB that it declares"
+
+
+def test_before_its_first_sample_a_container_has_what_is_there_or_killed_its_like_until_its_class_promises() -> None:
+    killed = ClassRuns()
+    killed.memory = ClassMemory([RunMemory(5 * GIB, np.zeros(AGES), True)])
+    found = [engine_memory.cold_start_memory(killed, gib * GIB, math.nan, 0.01) for gib in (3.0, 6.0)]
+    assert found == [(5 * GIB, False), (6 * GIB, False)]
+    assert engine_memory.cold_start_memory(four_runs(), 3 * GIB, math.nan, 0.01) == (4 * GIB * MARGIN_OF_FOUR, True)
