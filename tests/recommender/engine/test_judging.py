@@ -221,3 +221,22 @@ def test_use_of_just_what_is_tolerated_is_neither_short_nor_more_than_before() -
     assert judged(world, slot).violating == [0, 0]
     assert runs.level <= before
     assert world.fleet.arrays.saturated_samples[slot] == 0
+
+
+def test_what_was_used_with_room_fades_by_a_thousandth_of_the_way_with_each_sample() -> None:
+    """0.97 are less than a twentieth above what is left of 0.94 after 35 samples of 0.5, and more after 40."""
+    assert [pins(0.94, *[0.5] * samples, 0.97)[-1] for samples in (35, 40)] == [0, 1]
+
+
+def test_a_container_that_requests_only_what_is_published_is_ours() -> None:
+    world = World()
+    applied(world, (2.0, math.nan))
+    report = judged(world, world.add(requests=(2.0, math.nan), used=(2.5, GIB)))
+    assert (report.judged, report.violating) == (1, [1, 0])
+
+
+def test_use_of_just_what_is_tolerated_violates_nothing() -> None:
+    world = World()
+    applied(world, HAS)
+    judged(world, world.add(requests=HAS, used=(2.0 * 1.05, 4 * GIB * 1.05)))
+    assert (world.groups.judged[0], world.groups.violations[0].tolist()) == (1.0, [0.0, 0.0])
