@@ -206,3 +206,28 @@ def test_a_class_that_taught_nothing_is_forgotten_once_nothing_of_it_runs() -> N
     assert all(classes.runs(key, "main") is of for key, of in runs.items())
     classes.drop_untaught([])
     assert [classes.runs(key, "main") is of for key, of in runs.items()] == [False, True]
+
+
+def test_of_a_class_in_use_it_is_written_once_a_day_and_of_one_without_a_profile_never() -> None:
+    classes = Classes()
+    classes.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=0.0)
+    classes.changed.clear()
+    classes.in_use(KEY, 0.9 * DAY_S)
+    classes.in_use(WorkloadKey("ns", "other"), 9 * DAY_S)
+    assert not classes.changed
+    assert classes.status(WorkloadKey("ns", "other")) is None
+
+
+def test_one_input_that_is_no_size_is_enough_to_refuse_the_memory_of_runs() -> None:
+    content = {"mib": [1.0, 2.0], "of_late": [[1.0] * AGES] * 2, "killed": [False] * 2}
+    assert len(decode_memory_runs({**content, "inputs": [1.0, 2.0]})) == 2
+    with pytest.raises(ValueError):
+        decode_memory_runs({**content, "inputs": [1.0, 0.0]})
+
+
+def test_a_run_of_which_only_the_second_half_was_seen_is_not_kept() -> None:
+    levels = np.full((30, 2), np.nan, np.float32)
+    levels[15:] = 1.0
+    assert not Classes().learn(KEY, "main", DemandCurve(10.0, levels), MEMORY, 300.0, now_s=1.0)
+    levels[10:] = 1.0
+    assert Classes().learn(KEY, "main", DemandCurve(10.0, levels), MEMORY, 300.0, now_s=1.0)

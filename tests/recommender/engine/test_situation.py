@@ -304,3 +304,10 @@ def test_just_twice_as_many_violations_as_accepted_are_no_doubt() -> None:
     world.groups.judged[0], world.groups.violations[0, 0] = 40.0, 4.0
     found = seen(world)
     assert (found.over_budget[0].tolist(), found.doubt[0]) == ([True, False], NO_DOUBT)
+
+
+def test_just_as_many_violations_as_accepted_widen_nothing() -> None:
+    world = World()
+    world.add()
+    world.groups.judged[0], world.groups.violations[0] = 40.0, (2.0, 2.0)
+    assert seen(world).over_budget.tolist() == [[False, False]]
