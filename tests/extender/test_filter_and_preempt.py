@@ -185,3 +185,41 @@ def test_what_is_guessed_of_one_container_is_no_reason_beside_one_that_was_learn
     pod["spec"]["containers"].append({"name": "side", "image": "x"})
     assert world.request(pod).footprint.guessed[1] > 0.1 * 2**30
     assert world.filter(pod) == {}
+
+
+def test_of_equal_priority_whoever_will_use_the_most_memory_goes_first() -> None:
+    """48 GiB: 20 at most of the one, 12 of the other; for 30 more one is enough."""
+    world = World(None, node_json("a", memory="48Gi"), class_json("spiky", [1.0] * 24, [4.0] * 2 + [20.0] * 22))
+    world.put(class_json("flat", [1.0], [12.0]))
+    world.put(*(pod_json(name, node="a", workload=name) for name in ("flat", "spiky")))
+    wide = pod_json("wide", memory="30Gi", priority=1000)
+    assert world.placer.preempt(PreemptionArgs(wide, {"a": ()}, {"a": 0})) == {"a": ["uid-spiky"]}
+
+
+def test_a_refusal_that_no_eviction_of_ours_would_lift_is_final() -> None:
+    world = World(None, node_json("a"), pod_json("stranger", memory="30Gi", node="a", scheduler="x"))
+    world.put(pod_json("low", node="a"))
+    assert world.placer.filter(ExtenderArgs(urgent(), ["a"], None)) == FilterResult([], {"a": NO_MEMORY}, "")
+
+
+def test_a_pod_that_changed_since_the_watch_saw_it_is_judged_by_what_the_scheduler_sends() -> None:
+    world = world_with_a_late_eater()
+    before, now = pod_json("new", memory="1Gi"), pod_json("new", memory="8Gi")
+    before["metadata"]["resourceVersion"], now["metadata"]["resourceVersion"] = "1", "2"
+    world.put(before)
+    assert world.filter(before) == {}
+    assert world.filter(now) == {"full": NO_MEMORY}
+
+
+def test_scores_add_to_the_decision_of_the_filter_and_stand_alone_without_one() -> None:
+    world = world_with_a_late_eater().put(node_json("third"))
+    pod, alone = pod_json("new", memory="8Gi"), pod_json("alone")
+    world.place(pod)
+    decision = world.decisions.find("team", "new")
+    assert decision is not None
+    assert (decision.refused, decision.nodes_asked, decision.attempts) == ({"full": NO_MEMORY}, 3, 1)
+    assert decision.favourite in ("free", "third")
+    world.prioritize(alone, ["free", "third", "never-heard-of"])
+    decision = world.decisions.find("team", "alone")
+    assert decision is not None
+    assert (decision.refused, decision.nodes_asked, decision.attempts) == ({}, 3, 1)
