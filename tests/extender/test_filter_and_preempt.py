@@ -190,7 +190,7 @@ def test_what_is_guessed_of_one_container_is_no_reason_beside_one_that_was_learn
 def test_of_equal_priority_whoever_will_use_the_most_memory_goes_first() -> None:
     """48 GiB: 20 at most of the one, 12 of the other; for 30 more one is enough."""
     world = World(None, node_json("a", memory="48Gi"), class_json("spiky", [1.0] * 24, [4.0] * 2 + [20.0] * 22))
-    world.put(class_json("flat", [1.0], [12.0]))
+    world.put(class_json("flat", [1.0] * 24, [12.0] * 24))
     world.put(*(pod_json(name, node="a", workload=name) for name in ("flat", "spiky")))
     wide = pod_json("wide", memory="30Gi", priority=1000)
     assert world.placer.preempt(PreemptionArgs(wide, {"a": ()}, {"a": 0})) == {"a": ["uid-spiky"]}
@@ -223,3 +223,19 @@ def test_scores_add_to_the_decision_of_the_filter_and_stand_alone_without_one() 
     decision = world.decisions.find("team", "alone")
     assert decision is not None
     assert (decision.refused, decision.nodes_asked, decision.attempts) == ({}, 3, 1)
+
+
+def test_whom_the_watch_has_not_shown_on_a_node_makes_it_not_worth_an_eviction() -> None:
+    world = World(None, node_json("a"), class_json("eater", [1.0] * 24, LATER))
+    assert world.filter(pod_json("b-0", workload="eater")) == {}
+    asked = ExtenderArgs(urgent(), ["a"], None)
+    assert world.placer.filter(asked) == FilterResult([], {"a": NO_MEMORY}, "")
+    world.put(pod_json("b-0", node="a", workload="eater"))
+    assert world.placer.filter(asked) == FilterResult([], {"a": NO_MEMORY}, "a")
+
+
+def test_nodes_that_the_watch_has_not_shown_are_counted_each_time_they_are_asked_about() -> None:
+    world = world_with_a_late_eater()
+    for asked in (["free"], ["free", "never-heard-of"], ["never-heard-of", "nor-of-that"]):
+        world.filter(pod_json("new"), asked)
+    assert world.placer.unknown_nodes == 3
