@@ -288,3 +288,14 @@ def test_a_reserved_node_that_is_not_asked_about_is_not_spoken_of() -> None:
     here = world().put(member())
     assert here.filter(LARGE, ["a"]) == {}
     assert here.filter(LARGE, ["a", "b"]) == {"b": RESERVED_FOR_GANG}
+
+
+def test_a_pod_is_held_back_only_for_what_it_asks_for_and_the_gang_does_too() -> None:
+    """Of eight cores 6 are reserved, and 1.5 or 6 in use; the GPU of the node is in use, and nobody reserved it."""
+    gpu = "nvidia.com/gpu"
+    for used, one_core in (("1500m", {"b": RESERVED_FOR_GANG}), ("6", {"b": RESERVED_FOR_GANG}), ("1", {})):
+        here = World(Settings(), node_json("b", cpu="8", extended={gpu: "1"}))
+        here.state.reservations.put([RESERVED])
+        here.put(member(), pod_json("there", cpu=used, node="b", extended={gpu: "1"}))
+        assert here.filter(pod_json("one", cpu="1")) == one_core
+        assert here.filter(pod_json("none", cpu="0", extended={gpu: "1"})) == {}
