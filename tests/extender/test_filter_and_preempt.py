@@ -239,3 +239,9 @@ def test_nodes_that_the_watch_has_not_shown_are_counted_each_time_they_are_asked
     for asked in (["free"], ["free", "never-heard-of"], ["never-heard-of", "nor-of-that"]):
         world.filter(pod_json("new"), asked)
     assert world.placer.unknown_nodes == 3
+
+
+def test_a_pod_of_which_nothing_is_known_is_refused_nothing_though_a_node_is_more_than_full() -> None:
+    world = World(None, node_json("a"), pod_json("there", memory="34Gi", node="a", scheduler="x"))
+    assert world.filter(pod_json("known", memory="1Gi")) == {"a": NO_MEMORY}
+    assert world.filter(pod_json("new", cpu=None, memory=None)) == {}

@@ -316,18 +316,21 @@ def test_pack_goes_by_the_extended_resources_that_the_pod_asks_for_too() -> None
 
 
 def test_a_pod_that_fits_exactly_beside_a_gpu_can_use_it() -> None:
-    assert unusable(free_of((1.0, [500])), MIX).tolist() == pytest.approx([0.25]), "the half of pods that ask for half"
+    half = free_of((1.0, [500]), (1.0, [500]))._replace(memory_bytes=np.array([GIB, GIB / 2]))
+    assert unusable(half, MIX).tolist() == pytest.approx([0.25, 0.5]), "half of the pods can, and without memory none"
+    assert starved(half._replace(cpu_cores=np.zeros(2)), MIX._replace(per_gpu=(0.5, 0.0))).tolist() == [0.5, 0.5]
 
 
 def test_memory_is_spared_where_the_gpus_beside_it_will_need_it() -> None:
-    """Pods ask for 4 GiB with each GPU. On `tight` these are there beside what is requested, on `roomy` much more."""
+    """Pods ask for 4 GiB with each GPU. On `tight` 12 are left, for three of four; on `roomy` 32."""
     world = World(None, *(node_json(name, memory="32Gi", extended={GPU: "4"}) for name in ("tight", "roomy")))
     world.put(
-        pod_json("there", cpu="0", memory="16Gi", node="tight"), pod_json("one", memory="4Gi", extended={GPU: "1"})
+        pod_json("there", cpu="0", memory="20Gi", node="tight"), pod_json("one", memory="4Gi", extended={GPU: "1"})
     )
     scores = fragments.score(world.request(pod_json("plain", cpu="0", memory="3Gi"), ["tight", "roomy"]))
     assert scores is not None
     assert scores.facts["starved"].tolist() == pytest.approx([0.75, 0.0])
+    assert scores.values.tolist() == pytest.approx([1 / (1 + 10 * 0.3 * 0.75), 1.0])
     none_more = SCORERS["fragments"].explain({"unusable": 0.0, "starved": 0.0, "free": 4.0})
     assert none_more == "0 of 4 free GPUs would become unusable"
 

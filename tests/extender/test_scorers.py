@@ -328,3 +328,8 @@ def test_the_smallest_s_is_worth_1_and_one_that_is_larger_by_a_hundred_or_more_0
     scores = specon.score(world.request(pod_json("new")))
     assert scores is not None
     assert scores.values.tolist() == [1.0, 0.0]
+
+
+def test_any_overload_is_called_too_much() -> None:
+    facts = {"cpu": 1.2, "memory": 0.35, "overload": 0.1}
+    assert SCORERS["complement"].explain(facts) == "peaks at 120% CPU and 35% memory, too much"

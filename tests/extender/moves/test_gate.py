@@ -394,3 +394,13 @@ def test_the_seat_of_another_pod_lets_nobody_be_evicted() -> None:
     world.ledger.write([seat for seat in world.ledger.cached() if "uid-b" in seat.nodes])
     world.follow()
     assert world.api.evicted == ["b"]
+
+
+def test_seats_of_gangs_are_no_moves_and_where_nothing_moves_nothing_is_written() -> None:
+    world = World()
+    world.follow()
+    assert world.api.log == []
+    world.gate.reserve(world.move())
+    assert not world.gate.capacity_check()("team")
+    world.ledger.write([replace(seat, needs={}) for seat in world.ledger.cached()])
+    assert world.gate.capacity_check()("team")
