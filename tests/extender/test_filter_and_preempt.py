@@ -168,3 +168,78 @@ def test_unknown_victims_are_left_to_the_scheduler(victims: tuple[str, ...]) -> 
     assert set(world.placer.preempt(args)) == {"full", "strange"}
     theirs = PreemptionArgs(pod_json("new", scheduler="x"), {"full": victims, "free": ()}, {"full": 0, "free": 0})
     assert list(world.placer.preempt(theirs)) == ["full"]
+
+
+def test_the_victims_proposed_for_a_pod_of_another_scheduler_stay_as_they_are() -> None:
+    world = world_with_a_late_eater().put(pod_json("small", memory="1Gi", node="full"))
+    theirs = PreemptionArgs(pod_json("new", memory="8Gi", scheduler="x"), {"full": ("uid-small",)}, {"full": 0})
+    assert world.placer.preempt(theirs) == {"full": ("uid-small",)}, "though it would be in vain for one of ours"
+
+
+def test_what_is_guessed_of_one_container_is_no_reason_beside_one_that_was_learned() -> None:
+    """Of 32 GiB the one takes 31.9; of the other nothing is known."""
+    world = World(None, node_json("a"), class_json("k", [1.0], [31.9]))
+    pod = pod_json("new", workload="k")
+    pod["spec"]["containers"].append({"name": "side", "image": "x"})
+    assert world.request(pod).footprint.guessed[1] > 0.1 * 2**30
+    assert world.filter(pod) == {}
+
+
+def test_of_equal_priority_whoever_will_use_the_most_memory_goes_first() -> None:
+    """48 GiB: 20 at most of the one, 12 of the other; for 30 more one is enough."""
+    world = World(None, node_json("a", memory="48Gi"), class_json("spiky", [1.0] * 24, [4.0] * 2 + [20.0] * 22))
+    world.put(class_json("flat", [1.0] * 24, [12.0] * 24))
+    world.put(*(pod_json(name, node="a", workload=name) for name in ("flat", "spiky")))
+    wide = pod_json("wide", memory="30Gi", priority=1000)
+    assert world.placer.preempt(PreemptionArgs(wide, {"a": ()}, {"a": 0})) == {"a": ["uid-spiky"]}
+
+
+def test_a_refusal_that_no_eviction_of_ours_would_lift_is_final() -> None:
+    world = World(None, node_json("a"), pod_json("stranger", memory="30Gi", node="a", scheduler="x"))
+    world.put(pod_json("low", node="a"))
+    assert world.placer.filter(ExtenderArgs(urgent(), ["a"], None)) == FilterResult([], {"a": NO_MEMORY}, "")
+
+
+def test_a_pod_that_changed_since_the_watch_saw_it_is_judged_by_what_the_scheduler_sends() -> None:
+    world = world_with_a_late_eater()
+    before, now = pod_json("new", memory="1Gi"), pod_json("new", memory="8Gi")
+    before["metadata"]["resourceVersion"], now["metadata"]["resourceVersion"] = "1", "2"
+    world.put(before)
+    assert world.filter(before) == {}
+    assert world.filter(now) == {"full": NO_MEMORY}
+
+
+def test_scores_add_to_the_decision_of_the_filter_and_stand_alone_without_one() -> None:
+    world = world_with_a_late_eater().put(node_json("third"))
+    pod, alone = pod_json("new", memory="8Gi"), pod_json("alone")
+    world.place(pod)
+    decision = world.decisions.find("team", "new")
+    assert decision is not None
+    assert (decision.refused, decision.nodes_asked, decision.attempts) == ({"full": NO_MEMORY}, 3, 1)
+    assert decision.favourite in ("free", "third")
+    world.prioritize(alone, ["free", "third", "never-heard-of"])
+    decision = world.decisions.find("team", "alone")
+    assert decision is not None
+    assert (decision.refused, decision.nodes_asked, decision.attempts) == ({}, 3, 1)
+
+
+def test_whom_the_watch_has_not_shown_on_a_node_makes_it_not_worth_an_eviction() -> None:
+    world = World(None, node_json("a"), class_json("eater", [1.0] * 24, LATER))
+    assert world.filter(pod_json("b-0", workload="eater")) == {}
+    asked = ExtenderArgs(urgent(), ["a"], None)
+    assert world.placer.filter(asked) == FilterResult([], {"a": NO_MEMORY}, "")
+    world.put(pod_json("b-0", node="a", workload="eater"))
+    assert world.placer.filter(asked) == FilterResult([], {"a": NO_MEMORY}, "a")
+
+
+def test_nodes_that_the_watch_has_not_shown_are_counted_each_time_they_are_asked_about() -> None:
+    world = world_with_a_late_eater()
+    for asked in (["free"], ["free", "never-heard-of"], ["never-heard-of", "nor-of-that"]):
+        world.filter(pod_json("new"), asked)
+    assert world.placer.unknown_nodes == 3
+
+
+def test_a_pod_of_which_nothing_is_known_is_refused_nothing_though_a_node_is_more_than_full() -> None:
+    world = World(None, node_json("a"), pod_json("there", memory="34Gi", node="a", scheduler="x"))
+    assert world.filter(pod_json("known", memory="1Gi")) == {"a": NO_MEMORY}
+    assert world.filter(pod_json("new", cpu=None, memory=None)) == {}

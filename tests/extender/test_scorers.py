@@ -298,3 +298,38 @@ def test_every_scorer_is_between_0_and_1_independent_of_order_and_explained(name
     assert reverse is not None
     assert np.array_equal(reverse.values[::-1], scores.values)
     assert SCORERS[name].explain({fact: float(values[0]) for fact, values in scores.facts.items()})
+
+
+def test_of_equal_nodes_the_one_that_is_used_less_now_is_taken() -> None:
+    """One is used at first, the other in the next two and a half minutes."""
+    world = World(None, node_json("a-now"), node_json("b-later"))
+    world.put(class_json("now", [6.0, 1.0], [1.0] * 2), class_json("later", [1.0, 6.0], [1.0] * 2))
+    world.put(pod_json("n", node="a-now", workload="now"), pod_json("l", node="b-later", workload="later"))
+    assert world.place(pod_json("new", annotations={"phasewise.dev/weights": "complement=0"})) == "b-later"
+
+
+def test_a_comma_too_many_names_no_data_set() -> None:
+    world = World(None, node_json("a", labels={"data.phasewise.dev/coco": ""}))
+    scores = data.score(world.request(pod_json("new", annotations={"phasewise.dev/data": "coco, ,"})))
+    assert scores is not None
+    assert (scores.values.tolist(), scores.facts["wanted"].tolist()) == ([1.0], [1.0])
+
+
+def test_of_the_nodes_without_the_job_pack_gives_half_of_how_full_they_are() -> None:
+    job = {"batch.kubernetes.io/job-name": "j"}
+    world = World(None, node_json("a"), node_json("b")).put(pod_json("j-1", node="a", labels=job))
+    scores = pack.score(world.request(pod_json("j-0", cpu="4", memory="16Gi", labels=job)))
+    assert scores is not None
+    assert scores.values.tolist() == [1.0, 0.25]
+
+
+def test_the_smallest_s_is_worth_1_and_one_that_is_larger_by_a_hundred_or_more_0() -> None:
+    world = with_categories({"few": ["progressing"] * 2, "many": ["progressing"] * 53})
+    scores = specon.score(world.request(pod_json("new")))
+    assert scores is not None
+    assert scores.values.tolist() == [1.0, 0.0]
+
+
+def test_any_overload_is_called_too_much() -> None:
+    facts = {"cpu": 1.2, "memory": 0.35, "overload": 0.1}
+    assert SCORERS["complement"].explain(facts) == "peaks at 120% CPU and 35% memory, too much"

@@ -337,3 +337,32 @@ def test_the_head_is_admitted_once_older_gangs_have_ended_however_many_come_late
         assert cluster.step() != "head"
     cluster.end("elder")
     assert cluster.step() == "head"
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_a_daemon_holds_is_not_there_for_the_head_and_what_is_free_beside_it_is_for_others(place: int) -> None:
+    """The head needs a node whole: the one of the job, once that has ended."""
+    daemon = pod("d", on=f"n{place}", cpu="6", age_s=99, owner=("DaemonSet", "d"))
+    job = pod("r", on=f"n{1 - place}", cpu="10", age_s=99, owner=("Job", "r"))
+    decision = decided([daemon, job, *gang("head", 1, cpu="10", age_s=9), *gang("small", 1, cpu="4")], nodes(2))
+    assert said(decision)["small"].endswith("does not delay team/head")
+
+
+def test_what_was_reserved_too_long_ago_for_the_rest_of_a_gang_holds_nobody() -> None:
+    begun = [past_the_gate(pod("g-0", gang="g", size=2, cpu="5"), 0.0, on="n0")]
+    rest = reserved(pod("g-1", gang="g", size=2, cpu="5"), "n1")
+    backed_off = {rest.membership.name: "refused"}
+    decision = decided([*begun, rest, *gang("large", 4, cpu="10")], FIVE, 1e5, backed_off=backed_off)
+    assert str(decision.admit) == "team/large"
+
+
+def test_a_pod_that_waited_long_at_the_gate_holds_its_seat_from_when_it_was_let_in() -> None:
+    loose = [past_the_gate(pod(f"l{n}", cpu="10", age_s=9999.0), 0.0, reserved_node=f"n{n}") for n in range(3)]
+    assert decided([*loose, *gang("g", 6, cpu="5")], FIVE, 10.0).admit is None
+    assert decided([*loose, *gang("g", 6, cpu="5")], FIVE, 400.0).admit is not None
+
+
+def test_a_gang_whose_pods_disagree_on_its_size_is_not_let_in() -> None:
+    decision = decided([pod("g-0", gang="g", size=2), pod("g-1", gang="g", size=3)], FIVE)
+    assert decision.admit is None
+    assert said(decision)["g"].startswith("GangInvalid: ")

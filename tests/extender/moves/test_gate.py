@@ -411,3 +411,23 @@ def test_the_class_of_a_job_is_its_template_label_or_its_name_without_the_counte
         {"apiVersion": "batch/v1", "kind": "CronJob", "name": "night", "uid": "u", "controller": True}
     ]
     assert read_job(nightly).workload == "night"
+
+
+def test_the_seat_of_another_pod_lets_nobody_be_evicted() -> None:
+    world = World()
+    world.api.fails["evict"] = [BUDGET]
+    world.begin("a")
+    world.begin("b")
+    world.ledger.write([seat for seat in world.ledger.cached() if "uid-b" in seat.nodes])
+    world.follow()
+    assert world.api.evicted == ["b"]
+
+
+def test_seats_of_gangs_are_no_moves_and_where_nothing_moves_nothing_is_written() -> None:
+    world = World()
+    world.follow()
+    assert world.api.log == []
+    world.gate.reserve(world.move())
+    assert not world.gate.capacity_check()("team")
+    world.ledger.write([replace(seat, needs={}) for seat in world.ledger.cached()])
+    assert world.gate.capacity_check()("team")

@@ -136,3 +136,28 @@ def test_default_bounds_of_cpu_are_kept_while_those_of_memory_are_narrow() -> No
     before, estimate = estimate_of(0.9, 1.0, 1.1), estimate_of(0.91, 1.0, 1.09)
     before[:, :, 1] = 0.99, 1.0, 1.01
     assert published(estimate, before)[0] == [0.9, 1.0, 1.1]
+
+
+def test_less_memory_by_just_what_is_tolerated_is_not_worth_an_update() -> None:
+    found = with_deadband(np.array([[1.0, 90.0]]), np.array([[1.0, 100.0]]), OPTIONS)
+    assert found.tolist() == [[1.0, 100.0]]
+
+
+def test_bounds_are_held_also_where_only_one_of_them_narrows() -> None:
+    before = a_guess(0.5, 1.0, 10.0)
+    assert said(a_guess(0.55, 1.0, 10.0), before) == [[0.5, 1.0, 10.0]] * 2
+    assert said(a_guess(0.5, 1.0, 9.0), before) == [[0.5, 1.0, 10.0]] * 2
+
+
+def test_less_cpu_by_just_what_is_tolerated_is_not_worth_an_update() -> None:
+    assert with_deadband(np.array([[0.85, 100.0]]), np.array([[1.0, 100.0]]), OPTIONS).tolist() == [[1.0, 100.0]]
+
+
+def test_bounds_of_a_guess_are_held_only_while_the_targets_of_both_resources_are() -> None:
+    estimate = a_guess(0.55, 1.0, 9.0)
+    estimate[:, 1, 0] = 1.2
+    assert said(estimate, a_guess(0.5, 1.0, 10.0)) == [[0.55, 1.2, 9.0], [0.55, 1.0, 9.0]]
+
+
+def test_where_a_change_evicts_a_target_of_the_default_recommender_that_moves_a_little_is_followed() -> None:
+    assert said(a_guess(0.505, 1.01, 9.9), a_guess(0.5, 1.0, 10.0), evicts=True) == [[0.505, 1.01, 9.9]] * 2

@@ -158,3 +158,72 @@ def test_a_class_keeps_no_more_containers_than_its_profile_holds() -> None:
 def test_a_damaged_class_profile_is_refused(damaged: str) -> None:
     with pytest.raises(BadInput, match=r"workload class .*bert"):
         Classes().load(KEY, damaged, 0.0)
+
+
+def test_of_many_containers_the_latest_runs_are_kept_of_which_a_profile_takes_as_many() -> None:
+    classes, again, rng = Classes(), Classes(), np.random.default_rng(1)
+    for last in range(8):
+        for number in range(24):
+            levels = np.column_stack([rng.random(240) + 10 * last, rng.random(240) * 1e10]).astype(np.float32)
+            classes.learn(KEY, f"c{number}", DemandCurve(15.0, levels), MEMORY, 3600.0, now_s=5.0)
+    state = classes.status(KEY)["state"]
+    assert len(state) <= 128 * 1024
+    again.load(KEY, state, 5.0)
+    kept = again.runs(KEY, "c0").runs
+    assert 1 <= len(kept) < 8
+    assert [int(run.levels[0, 0]) // 10 for run in kept] == list(range(8 - len(kept), 8))
+
+
+def test_a_profile_tells_of_the_container_with_most_runs_how_many_there_are() -> None:
+    classes = Classes()
+    for container in ("main", "main", "main", "side"):
+        classes.learn(KEY, container, CURVE, MEMORY, 30.0, now_s=1.0)
+    assert classes.status(KEY)["why"] == "workload class: 3 runs kept, 30 s each (median)"
+
+
+def test_a_rise_is_kept_as_no_less_than_it_was() -> None:
+    classes, again = Classes(), Classes()
+    classes.learn(KEY, "main", CURVE, MEMORY._replace(rises=np.full(AGES, 1.00001)), 30.0, now_s=1.0)
+    again.load(KEY, classes.status(KEY)["state"], 1.0)
+    assert again.runs(KEY, "main").memory.rises.tolist() == [[1.0001] * AGES]
+
+
+@pytest.mark.parametrize(("mib", "rise"), [(math.inf, 1.0), (math.nan, 1.0), (1.0, math.inf), (1.0, math.nan)])
+def test_memory_of_runs_that_is_no_number_is_refused(mib: float, rise: float) -> None:
+    with pytest.raises(ValueError):
+        decode_memory_runs({"mib": [mib], "of_late": [[rise] * AGES], "killed": [False]})
+
+
+def test_a_class_that_taught_nothing_is_forgotten_once_nothing_of_it_runs() -> None:
+    classes, taught = Classes(), WorkloadKey("ns", "taught")
+    classes.learn(taught, "main", CURVE, MEMORY, 30.0, now_s=1.0)
+    runs = {key: classes.runs(key, "main") for key in (KEY, taught)}
+    classes.drop_untaught([KEY])
+    assert all(classes.runs(key, "main") is of for key, of in runs.items())
+    classes.drop_untaught([])
+    assert [classes.runs(key, "main") is of for key, of in runs.items()] == [False, True]
+
+
+def test_of_a_class_in_use_it_is_written_once_a_day_and_of_one_without_a_profile_never() -> None:
+    classes = Classes()
+    classes.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=0.0)
+    classes.changed.clear()
+    classes.in_use(KEY, 0.9 * DAY_S)
+    classes.in_use(WorkloadKey("ns", "other"), 9 * DAY_S)
+    assert not classes.changed
+    assert classes.status(WorkloadKey("ns", "other")) is None
+
+
+def test_one_input_that_is_no_size_is_enough_to_refuse_the_memory_of_runs() -> None:
+    content = {"mib": [1.0, 2.0], "of_late": [[1.0] * AGES] * 2, "killed": [False] * 2}
+    assert len(decode_memory_runs({**content, "inputs": [1.0, 2.0]})) == 2
+    with pytest.raises(ValueError):
+        decode_memory_runs({**content, "inputs": [1.0, 0.0]})
+
+
+def test_a_run_of_which_only_the_second_half_was_seen_is_not_kept() -> None:
+    levels = np.full((30, 2), np.nan, np.float32)
+    levels[15:] = 1.0
+    assert not Classes().learn(KEY, "main", DemandCurve(10.0, levels), MEMORY, 300.0, now_s=1.0)
+    levels[10:] = 1.0
+    assert Classes().learn(KEY, "main", DemandCurve(10.0, levels), MEMORY, 300.0, now_s=1.0)

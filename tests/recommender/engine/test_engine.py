@@ -507,3 +507,21 @@ def test_after_a_restart_kept_times_in_the_future_count_as_now() -> None:
     arrays, slot = after.engine.groups.arrays, after.engine.groups.slots[MAIN]
     assert arrays.changed_s[slot].max() <= after.now_s
     assert arrays.peak_day[slot] == after.now_s // 86400.0
+
+
+def test_a_run_that_began_long_before_anybody_looked_teaches_its_class_nothing() -> None:
+    played = Played(workload="bert")
+    played.steps(30)
+    ended = Ended(0, NOW_S - 970.0, played.now_s)
+    played.containers = {A: running(workload="bert", finished=True, ended=ended)}
+    assert played.step().runs == 0
+    assert played.engine.classes.known(BERT, "main") is None
+
+
+def test_a_run_whose_start_nobody_tells_is_taken_to_have_lasted_as_long_as_it_was_seen() -> None:
+    played = Played(workload="bert")
+    played.steps(30)
+    ended = Ended(0, None, played.now_s)
+    played.containers = {A: running(workload="bert", finished=True, ended=ended)}
+    report = played.step()
+    assert (report.runs, report.problems) == (1, {})

@@ -297,3 +297,50 @@ def test_a_container_that_leaves_adds_its_usage_to_the_history() -> None:
     session.advance(Block(pairs((0.5, GIB)), np.array([int(NOW_S)]), np.empty(0, np.int64)))
     groups.leave([instance(0), instance(1)])
     assert groups.history[slot].samples == 1
+
+
+def test_many_groups_have_each_a_place_of_its_own() -> None:
+    groups = Groups()
+    for number in range(40):
+        groups.add(MAIN._replace(container=str(number)), GroupStart(HistogramAggregate(), NOTHING), NOW_S, MARGIN)
+    assert sorted(groups.slots.values()) == list(range(40))
+    assert groups.arrays.alive.sum() == 40
+
+
+def test_a_group_of_which_nothing_was_kept_is_no_problem(caplog: pytest.LogCaptureFixture) -> None:
+    Groups().add(MAIN, GroupStart(HistogramAggregate(), NOTHING), NOW_S, MARGIN)
+    assert not caplog.records
+
+
+def test_kills_of_a_group_are_costly_if_those_of_one_of_its_containers_are() -> None:
+    groups = Groups()
+    groups.add(MAIN, GroupStart(HistogramAggregate(), NOTHING), NOW_S, MARGIN)
+    groups.update_running(groups.slots[MAIN], [running(), running(costly=True)])
+    assert groups.arrays.costly[groups.slots[MAIN]]
+
+
+def test_a_node_is_full_since_the_first_resize_that_waits_and_for_an_hour_from_the_last() -> None:
+    groups = Groups()
+    groups.add(MAIN, GroupStart(HistogramAggregate(), NOTHING), NOW_S, MARGIN)
+    slot = groups.slots[MAIN]
+    groups.update_running(slot, [running(deferred_since_s=NOW_S + after_s) for after_s in (100.0, 200.0)])
+    assert groups.arrays.deferred_since_s[slot] == NOW_S + 100.0
+    groups.update_running(slot, [running()])
+    assert groups.arrays.last_deferred_s[slot] == NOW_S + 200.0
+    assert [bool(groups.arrays.lacks_room(NOW_S + at_s)[slot]) for at_s in (3700.0, 3900.0)] == [True, False]
+
+
+def test_the_most_memory_that_is_known_is_that_of_the_histogram_or_the_peak() -> None:
+    groups = Groups()
+    groups.add(MAIN, GroupStart(with_history(0.5, 2.0), NOTHING), NOW_S, MARGIN)
+    slot = groups.slots[MAIN]
+    for peak_gib, gib in ((8.0, 8.0), (0.5, 2.0)):
+        groups.arrays.peak_bytes[slot] = peak_gib * GIB
+        assert groups.most_used(slot)[MEMORY] / GIB == pytest.approx(gib, rel=0.06)
+
+
+def test_a_step_down_of_memory_is_waited_for_anew_and_a_step_up_is_not() -> None:
+    groups = arrays()
+    for gib, since_s in ((2.0, math.nan), (3.0, math.nan), (1.0, NOW_S)):
+        assert groups.publish(0, (1.0, gib * GIB), (1.0, gib * GIB), NOW_S)
+        assert groups.less_memory_since_s[0] == pytest.approx(since_s, nan_ok=True)

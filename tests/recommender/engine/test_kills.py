@@ -195,3 +195,57 @@ def test_a_standby_that_takes_over_counts_each_kill_once() -> None:
         assert floor_gib(after) == pytest.approx(gib)
     after.kills = [Kill(MAIN, instance(1), before.now_s, GIB)]
     assert after.step().kills == 1, "reported late by a watch, and not counted before"
+
+
+def test_a_kill_while_no_samples_come_is_in_the_target_at_once() -> None:
+    played = Played()
+    played.steps(40)
+    played.uses.clear()
+    played.steps(10)
+    (cpu_cores, memory_gib), played.kills = played.target(), [killed(played, 4.0)]
+    assert memory_gib < 4.8
+    played.step()
+    assert played.targets[MAIN].doubt == "no samples lately"
+    assert played.target()[0] == cpu_cores and played.target()[1] >= 4.8
+
+
+def test_a_kill_is_in_the_default_recommenders_estimate_in_the_very_step_and_must_not_be_lost() -> None:
+    played = Played()
+    played.steps(60, sample_interval_s=15.0)
+    ((_, vital),) = played.engine.revisions_of([MAIN])
+    assert played.engine.why(MAIN).default[1] < 2 * GIB
+    played.kills = [killed(played, 4.0)]
+    played.step()
+    assert played.engine.why(MAIN).default[1] > 4.8 * GIB
+    assert played.engine.revisions_of([MAIN])[0][1] == vital + 1
+
+
+def test_one_that_is_killed_before_its_first_sample_and_runs_on_has_one_session_for_all_its_kills() -> None:
+    """Two of them would count two peaks of one day."""
+    played = Played()
+    played.uses.clear()
+    played.step()
+    for had_gib in (1.0, 4.0):
+        played.kills = [killed(played, had_gib)]
+        played.step()
+        assert len(played.engine.history(MAIN).sessions) == 2
+
+
+def test_a_container_that_had_no_memory_at_all_needed_a_hundred_mib_in_whole_bytes() -> None:
+    assert bumped_memory_bytes(1e9 + 1.0, 0.0) == 1_200_000_001.0
+    played = Played()
+    played.uses.clear()
+    played.kills = [killed(played, 0.0)]
+    assert played.step().kills == 1
+    assert floor_gib(played) * GIB == 100 * MIB
+
+
+def test_a_kill_of_no_class_or_without_a_number_teaches_nothing_and_is_no_problem() -> None:
+    played = Played(workload="bert")
+    memory = a_class_at_one_gib(played)
+    played.step()
+    played.containers, played.uses[instance(1)] = {instance(1): running()}, (0.5, 1.0)
+    played.step()
+    played.kills = [killed(played, math.nan), *(killed(played, 2.0)._replace(instance=instance(n)) for n in (1, 2))]
+    assert list(played.step().problems.values()) == ["refused: a kill that is not a number"]
+    assert len(memory) == 20

@@ -158,3 +158,28 @@ def test_a_clock_that_is_set_back_does_not_lengthen_the_lead_time() -> None:
     lead.published("a", MUCH, LITTLE, 100.0)
     lead.observe("a", MUCH, 50.0)
     assert (len(lead), lead.seconds <= DEFAULT_DELAY_S) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("cores", "requests", "resizes"),
+    [(10.0, 10.08, 0), (10.0, 10.12, 1), (10.0, 9.88, 1), (0.05, 0.0508, 0), (0.05, 0.0512, 1)],
+)
+def test_a_request_has_a_target_within_a_hundredth_or_a_millicore(cores: float, requests: float, resizes: int) -> None:
+    lead = LeadTime(None, 0.0)
+    lead.published("a", (cores, GIB), (requests, GIB), 0.0)
+    lead.observe("a", (cores, GIB), 1.0)
+    assert len(lead) == resizes
+
+
+def test_a_target_that_was_taken_back_is_waited_for_anew() -> None:
+    lead = LeadTime(None, 0.0)
+    lead.published("a", MUCH, LITTLE, 0.0)
+    lead.published("a", LITTLE, LITTLE, 10.0)
+    lead.published("a", MUCH, LITTLE, 20.0)
+    assert lead.observe("a", MUCH, 30.0) == 10.0
+
+
+def test_by_a_clock_set_back_a_resize_took_no_time() -> None:
+    lead = LeadTime(None, 0.0)
+    lead.published("a", MUCH, LITTLE, 100.0)
+    assert lead.observe("a", MUCH, 50.0) == 0.0

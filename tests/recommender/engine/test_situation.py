@@ -277,3 +277,35 @@ def test_with_history_the_default_target_is_used_in_doubt_and_where_a_change_evi
     found.doubt[0] = PHASE_UNKNOWN if in_doubt else NO_DOUBT
     assert found.doubtful.tolist() == [in_doubt, False, False, False]
     assert found.as_default.tolist() == [[as_default] * 2 for as_default in (in_doubt, False, True, False)]
+
+
+def test_a_group_goes_by_experience_once_one_of_its_containers_does() -> None:
+    world = World(3)
+    world.add()
+    world.add(1)
+    world.add(1, decided_by=BY_PAST)
+    assert seen(world, {2: COMING}).from_experience.tolist() == [False, True, True]
+
+
+def test_beside_a_single_grown_up_a_stranger_does_not_keep_what_is_published() -> None:
+    world = World()
+    world.add(wanted=(0.6, GIB))
+    a_stranger(world)
+    world.groups.published[0] = 3.0, GIB
+    found = seen(world)
+    assert found.wanted[0, CPU] == 0.6 and not found.keeps_published.any()
+
+
+def test_just_twice_as_many_violations_as_accepted_are_no_doubt() -> None:
+    world = World()
+    world.add()
+    world.groups.judged[0], world.groups.violations[0, 0] = 40.0, 4.0
+    found = seen(world)
+    assert (found.over_budget[0].tolist(), found.doubt[0]) == ([True, False], NO_DOUBT)
+
+
+def test_just_as_many_violations_as_accepted_widen_nothing() -> None:
+    world = World()
+    world.add()
+    world.groups.judged[0], world.groups.violations[0] = 40.0, (2.0, 2.0)
+    assert seen(world).over_budget.tolist() == [[False, False]]

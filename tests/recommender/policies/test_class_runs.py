@@ -177,3 +177,22 @@ def test_the_level_adapts_until_violations_are_half_of_those_accepted() -> None:
         runs.judge(violated, 0.05)
     assert over / samples == pytest.approx(TARGET_SHARE * 0.05, abs=0.005)
     assert 0.5 <= runs.level <= 0.99
+
+
+def test_memory_in_a_gap_is_the_larger_of_both_sides_and_a_run_of_gaps_used_nothing() -> None:
+    nan = float("nan")
+    run, unseen = ClassRuns([a_run([0.5] * 2 + [nan] + [0.5], [100, 300, nan, 100]), a_run([nan], [nan])]).runs
+    assert (run.levels[:, 1] / MIB).tolist() == [100, 300, 300, 100]
+    assert unseen.levels.tolist() == [[0.0, 0.0]]
+
+
+def test_the_level_is_no_less_than_a_half_and_no_more_than_99_hundredths() -> None:
+    assert [ClassRuns(level=level).level for level in (0.1, 0.6, 1.0)] == [0.5, 0.6, 0.99]
+
+
+def test_a_run_that_once_used_less_memory_is_not_taken_for_one_that_used_more() -> None:
+    """Both use a tenth of a core and 100 MiB now, and one has used 1000 MiB before."""
+    heavy, light = (a_run([0.1] * 6, [peak] + [100] * 5) for peak in (1000, 100))
+    forecast = ClassRuns([heavy, light]).forecast(so_far(light, 3), soon_s=10.0, ahead_s=10.0)
+    assert forecast is not None
+    assert (forecast.alike, forecast.runs) == (1, 2)

@@ -277,3 +277,8 @@ def test_the_oom_bump_of_a_vpa_overrides_the_operators_and_that_the_default() ->
     assert operator.oom_bump(OomPolicy()) == (1.5, 10.0)
     assert operator.oom_bump(OomPolicy(2.0, 0.0)) == (2.0, 0.0)
     assert SharedLimits().oom_bump(OomPolicy(2.0)) == (2.0, None)
+
+
+def test_a_lower_bound_below_the_least_for_a_pod_is_raised_also_where_the_target_is_above_it() -> None:
+    found = publish(cpu=0.04)
+    assert (found.lower[0], found.target[0], found.upper[0]) == (0.025, 0.04, 0.08)

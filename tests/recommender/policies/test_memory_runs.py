@@ -256,3 +256,10 @@ def test_a_reused_slot_keeps_nothing_of_its_former_container() -> None:
     assert runs.largest_bytes.tolist() == [0.0, 1.0]
     assert (runs.rises[0] == 0).all()
     assert runs.age_steps.tolist() == [0, 7]
+
+
+def test_nine_runs_are_enough_for_a_promise_of_no_kill_at_all() -> None:
+    memory = ClassMemory([RunMemory(10.0, np.ones(AGES))] * 8)
+    assert math.isnan(memory.bounds(0.0).peak_bytes)
+    memory.add(RunMemory(10.0, np.ones(AGES)))
+    assert memory.bounds(0.0).peak_bytes == pytest.approx(10 * (1 + 3 * MARGIN + SMALL_SAMPLE_MARGIN / 9))

@@ -233,3 +233,40 @@ def test_a_container_with_its_declared_requests_keeps_the_memory_that_a_kill_gav
     assert (static.tally, static.run) == (idle.tally, idle.run)
     assert static.decisions[1].tolist() == idle.decisions[1].tolist()
     assert static.marks["killed"].tolist() == idle.marks["killed"].tolist()
+
+
+def test_one_that_began_with_less_than_is_recommended_is_given_it_after_the_delay() -> None:
+    said = Scripted({}, recommended(8, cpu_cores=0.5))
+    (kept,) = play([trace([1] * 5, declared=(0.2, 16.0))], said, replace(rules(20.0), resizes_waiting=True), STEP_S)
+    assert kept.positions == [0, 3]
+    assert kept.amounts == [(0.2, 8 * GIB), (0.5, 8 * GIB)]
+
+
+def test_what_a_kill_has_raised_is_not_taken_back_by_what_was_asked_for_before() -> None:
+    """2 GiB were asked for; then 5 GiB are used, for which two kills are needed."""
+    kept, _ = playing(trace([1, 1, 5, 1, 1, 1, 1]), {0: recommended(2)}, rules(40.0))
+    assert len(kept.marks["killed"]) == 2
+    assert kept.marks["applied"] == []
+    assert [gib > 5.0 for _, gib in gib_from(kept)] == [False, True]
+
+
+def test_one_of_which_memory_is_not_known_is_not_judged() -> None:
+    one = trace([1] * 3, declared=(1.0, NAN))
+    assert evaluate(one, playing(one, {}, rules())[0], ReplayOptions(), rules().kills) is None
+
+
+def test_a_change_of_one_resource_that_is_declared_counts() -> None:
+    one = trace([1] * 4)
+    one.series.requests[2:, MEMORY] *= 2  # type: ignore[index]
+    assert gib_from(as_declared(one)) == [(0, 4.0), (2, 8.0)]
+
+
+def test_the_peak_of_a_run_is_the_most_of_its_samples() -> None:
+    runs = [trace([1, 2, NAN, 0.5], start=START + 50 * i, workload="w") for i in range(4)]
+    assert gib_from(class_peaks(runs, STEP_S)[3]) == [(0, pytest.approx(2.0 * 1.15))]
+
+
+def test_progress_is_told_of_each_sample_once() -> None:
+    told: list[int] = []
+    play([trace([1, NAN, 1]), trace([1], start=START + 10)], Scripted({}), rules(), STEP_S, told.append)
+    assert (sum(told), max(told)) == (3, 1)
