@@ -1,4 +1,4 @@
-"""The pods of a cluster as planners see them: which of them are one job, in whole, and what is requested of a node."""
+"""The pods of a cluster as move planners see them: their groups and jobs, and the CPU requested on each node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.extender.gangs.herds import NOON_S, node, nodes
 from tests.extender.moves.trainings import job_json, training
 
 
-def test_a_pod_of_which_only_finished_ones_share_the_group_is_whole_and_those_take_no_room() -> None:
+def test_a_finished_pod_neither_counts_in_its_group_nor_uses_capacity() -> None:
     first, second = (training(name, "n0", cpu="3", owner=("Job", "j")) for name in ("j-0", "j-1"))
     both, one = Board([first, second], nodes(1)), Board([first, replace(second, phase="Failed")], nodes(1))
     assert both.refusal(first) == "it belongs to a group of 2 pods, which is never moved in part"
@@ -20,7 +20,7 @@ def test_a_pod_of_which_only_finished_ones_share_the_group_is_whole_and_those_ta
     assert one.running == [first]
 
 
-def test_a_job_is_its_owner_and_index_and_each_pod_by_itself_where_several_have_no_index() -> None:
+def test_a_job_is_identified_by_owner_and_index_or_else_by_pod_if_pods_share_them() -> None:
     alone, indexed, ownerless = (
         training("a", "n0"),
         replace(training("b", "n0"), completion_index="7"),
@@ -37,18 +37,18 @@ def test_a_job_is_its_owner_and_index_and_each_pod_by_itself_where_several_have_
     ]
 
 
-def test_only_moves_of_its_own_index_that_were_made_count() -> None:
-    index = MoveRecord("1", Algorithm.REALLOCATE, "a-1", "uid-a-1", "n1", NOON_S, Outcome.BACK)
+def test_only_moves_of_the_same_completion_index_that_were_not_refused_count() -> None:
+    made = MoveRecord("1", Algorithm.REALLOCATE, "a-1", "uid-a-1", "n1", NOON_S, Outcome.BACK)
     records = (
-        index,
-        replace(index, algorithm=Algorithm.REBALANCE, outcome=Outcome.REFUSED),
-        replace(index, algorithm=Algorithm.SOONER, index="2"),
+        made,
+        replace(made, algorithm=Algorithm.REBALANCE, outcome=Outcome.REFUSED),
+        replace(made, algorithm=Algorithm.SOONER, index="2"),
     )
     inputs = MoveInputs(jobs={"a": replace(read_job(job_json("a")), records=records)})
     assert inputs.moved_by(replace(training("a", "n0"), completion_index="1")) == {Algorithm.REALLOCATE}
     assert inputs.moved_by(training("b", "n0")) == set()
 
 
-def test_of_nodes_that_tell_no_cpu_none_is_known() -> None:
-    without = NodeCapacity(node("n0").node, (("memory", 8.0), ("pods", 110.0)))
-    assert Board([], [without]).allocatable_cores().tolist() == [0.0]
+def test_nodes_without_allocatable_cpu_have_no_cores() -> None:
+    without_cpu = NodeCapacity(node("n0").node, (("memory", 8.0), ("pods", 110.0)))
+    assert Board([], [without_cpu]).allocatable_cores().tolist() == [0.0]
