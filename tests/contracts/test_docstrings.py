@@ -1,4 +1,4 @@
-"""The examples in docstrings."""
+"""The examples in docstrings give the output that they show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-WITH_EXAMPLES = sorted(
+MODULES_WITH_EXAMPLES = sorted(
     ".".join(source.relative_to(ROOT).with_suffix("").parts)
     for folder in ("recommender", "extender")
     for source in (ROOT / folder).rglob("*.py")
@@ -17,7 +17,7 @@ WITH_EXAMPLES = sorted(
 )
 
 
-@pytest.mark.parametrize("name", WITH_EXAMPLES)
-def test_the_examples_in_a_docstring_are_true(name: str) -> None:
-    found = doctest.testmod(importlib.import_module(name))
+@pytest.mark.parametrize("module", MODULES_WITH_EXAMPLES)
+def test_the_examples_in_docstrings_give_the_output_that_they_show(module: str) -> None:
+    found = doctest.testmod(importlib.import_module(module))
     assert found.attempted > 0 and found.failed == 0
