@@ -232,6 +232,24 @@ def test_a_class_learns_only_from_complete_and_successful_runs(
     assert not driver.engine.fleet.members
 
 
+def test_a_run_that_began_long_before_its_first_sample_is_not_learned() -> None:
+    driver = EngineDriver(workload="bert")
+    driver.steps(30)
+    ended = Ended(0, NOW_S - 970.0, driver.now_s)
+    driver.containers = {A: running(workload="bert", finished=True, ended=ended)}
+    assert driver.step().runs == 0
+    assert driver.engine.classes.known(BERT, "main") is None
+
+
+def test_a_run_with_an_unknown_start_counts_as_long_as_it_was_observed() -> None:
+    driver = EngineDriver(workload="bert")
+    driver.steps(30)
+    ended = Ended(0, None, driver.now_s)
+    driver.containers = {A: running(workload="bert", finished=True, ended=ended)}
+    report = driver.step()
+    assert (report.runs, report.problems) == (1, {})
+
+
 def test_a_restart_resets_the_age_of_a_container() -> None:
     """A container restarted in place needs what a start needs, however old its pod is."""
     driver = EngineDriver()
@@ -507,21 +525,3 @@ def test_after_a_restart_kept_times_in_the_future_count_as_now() -> None:
     arrays, slot = after.engine.groups.arrays, after.engine.groups.slots[MAIN]
     assert arrays.changed_s[slot].max() <= after.now_s
     assert arrays.peak_day[slot] == after.now_s // 86400.0
-
-
-def test_a_run_that_began_long_before_anybody_looked_teaches_its_class_nothing() -> None:
-    played = Played(workload="bert")
-    played.steps(30)
-    ended = Ended(0, NOW_S - 970.0, played.now_s)
-    played.containers = {A: running(workload="bert", finished=True, ended=ended)}
-    assert played.step().runs == 0
-    assert played.engine.classes.known(BERT, "main") is None
-
-
-def test_a_run_whose_start_nobody_tells_is_taken_to_have_lasted_as_long_as_it_was_seen() -> None:
-    played = Played(workload="bert")
-    played.steps(30)
-    ended = Ended(0, None, played.now_s)
-    played.containers = {A: running(workload="bert", finished=True, ended=ended)}
-    report = played.step()
-    assert (report.runs, report.problems) == (1, {})
