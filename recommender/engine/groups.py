@@ -69,7 +69,6 @@ class Groups:
             self.arrays.grow(slots)
             self._free = list(range(slots - 1, old - 1, -1))
         slot = self._free.pop()
-        self.arrays.reset(slot)
         self.arrays.alive[slot] = True
         self.slots[group], self.by_slot[slot] = slot, group
         self.history[slot], self.workload[slot], self.instances[slot] = start.history, None, {}

@@ -54,6 +54,11 @@ def test_the_weighted_mean_leaves_out_scorers_without_an_opinion() -> None:
     assert weighted_mean({}, weights, 2).tolist() == [0.0, 0.0]
 
 
+def test_a_difference_of_a_ten_millionth_is_rounded_away() -> None:
+    scored = {"specon": NodeScores(np.array([0.5, 0.5000001, 0.500002]), {})}
+    assert weighted_mean(scored, {"specon": 1.0}, 3).tolist() == [0.5, 0.5, 0.500002]
+
+
 def test_a_pod_may_set_weights_and_invalid_ones_are_ignored() -> None:
     assert weights_for({}, DEFAULT_WEIGHTS) is DEFAULT_WEIGHTS
     packed = weights_for({"phasewise.dev/placement": "pack", "phasewise.dev/weights": "specon=4"}, DEFAULT_WEIGHTS)
@@ -62,7 +67,20 @@ def test_a_pod_may_set_weights_and_invalid_ones_are_ignored() -> None:
     assert weights_for({"phasewise.dev/placement": "heap"}, DEFAULT_WEIGHTS) == DEFAULT_WEIGHTS
 
 
+@pytest.mark.parametrize(("placement", "opposite"), [("pack", "spread"), ("spread", "pack")])
+def test_the_requested_placement_gets_the_weight_of_its_opposite_too(placement: str, opposite: str) -> None:
+    configured = {**DEFAULT_WEIGHTS, "pack": 3.0, "spread": 2.0}
+    weights = weights_for({"phasewise.dev/placement": placement}, configured)
+    assert (weights[placement], weights[opposite]) == (5.0, 0.0)
+
+
 @pytest.mark.parametrize("text", ["specon", "specon=-1", "specon=nan", "specon=inf", "nobody=1", "specon=1=2"])
 def test_invalid_weights_are_refused(text: str) -> None:
     with pytest.raises(Misuse, match="scorer=number"):
         parse_weights(text)
+
+
+def test_the_largest_weight_is_a_million() -> None:
+    assert parse_weights("specon=1000000, pack=0") == {"specon": 1e6, "pack": 0.0}
+    with pytest.raises(Misuse, match="0 to a million"):
+        parse_weights("specon=1000001")

@@ -55,6 +55,21 @@ def test_guessed_use_refuses_no_node() -> None:
     assert world.request(pod_json("new")).snapshot.load[0].max() == 42.0 + 1.0, "the guess counts as load"
 
 
+def test_guessed_use_of_one_of_two_containers_refuses_no_node() -> None:
+    """One uses 31.9 of 32 GiB; the use of the other is guessed."""
+    world = World(None, node_json("a"), class_json("k", [1.0], [31.9]))
+    pod = pod_json("new", workload="k")
+    pod["spec"]["containers"].append({"name": "side", "image": "x"})
+    assert world.request(pod).footprint.guessed[1] > 0.1 * 2**30
+    assert world.filter(pod) == {}
+
+
+def test_a_pod_of_unknown_use_is_not_refused_even_by_an_overcommitted_node() -> None:
+    world = World(None, node_json("a"), pod_json("there", memory="34Gi", node="a", scheduler="x"))
+    assert world.filter(pod_json("known", memory="1Gi")) == {"a": NO_MEMORY}
+    assert world.filter(pod_json("new", cpu=None, memory=None)) == {}
+
+
 def test_a_history_that_exceeds_every_node_is_ignored() -> None:
     world = World(None, node_json("a"), class_json("absurd", [1e9], [1e9]))
     assert world.filter(pod_json("new", workload="absurd")) == {}
@@ -74,6 +89,38 @@ def test_the_reason_for_a_refusal_is_the_same_at_every_attempt() -> None:
         world.clock.now_s += 7.0
         reasons.add(tuple(world.filter(pod_json("new", memory="8Gi")).items()))
     assert len(reasons) == 1
+
+
+def test_a_pod_is_filtered_as_the_scheduler_sends_it_if_the_watch_has_an_older_version() -> None:
+    world = world_with_growing_memory()
+    before, now = pod_json("new", memory="1Gi"), pod_json("new", memory="8Gi")
+    before["metadata"]["resourceVersion"], now["metadata"]["resourceVersion"] = "1", "2"
+    world.put(before)
+    assert world.filter(before) == {}
+    assert world.filter(now) == {"full": NO_MEMORY}
+
+
+def test_scores_are_added_to_the_decision_of_the_filter_or_recorded_without_one() -> None:
+    world = world_with_growing_memory().put(node_json("third"))
+    pod, unfiltered = pod_json("new", memory="8Gi"), pod_json("unfiltered")
+    world.place(pod)
+    decision = world.decisions.find("team", "new")
+    assert decision is not None
+    assert decision.refused.reasons(None) == {"full": NO_MEMORY}
+    assert (decision.nodes_asked, decision.attempts) == (3, 1)
+    assert decision.favourite in ("free", "third")
+    world.prioritize(unfiltered, ["free", "third", "never-heard-of"])
+    decision = world.decisions.find("team", "unfiltered")
+    assert decision is not None
+    assert decision.refused.reasons(None) == {}
+    assert (decision.nodes_asked, decision.attempts) == (3, 1)
+
+
+def test_nodes_that_the_watch_has_not_shown_are_counted_in_every_request() -> None:
+    world = world_with_growing_memory()
+    for candidates in (["free"], ["free", "unknown-1"], ["unknown-1", "unknown-2"]):
+        world.filter(pod_json("new"), candidates)
+    assert world.placer.unknown_nodes == 3
 
 
 def test_a_class_whose_recorded_peak_fits_no_candidate_runs_after_the_patience() -> None:
@@ -120,6 +167,22 @@ def test_one_node_where_evictions_would_help_is_reported_as_resolvable() -> None
     )
 
 
+def test_a_refusal_that_evictions_would_not_lift_is_not_resolvable() -> None:
+    """Most memory is used by a pod of another scheduler, which is never evicted."""
+    world = World(None, node_json("a"), pod_json("stranger", memory="30Gi", node="a", scheduler="x"))
+    world.put(pod_json("low", node="a"))
+    assert world.placer.filter(ExtenderArgs(urgent(), ["a"], None)) == FilterResult([], {"a": NO_MEMORY}, "")
+
+
+def test_a_node_is_not_resolvable_by_evicting_pods_that_the_watch_has_not_shown() -> None:
+    world = World(None, node_json("a"), class_json("eater", [1.0] * 24, LATER))
+    assert world.filter(pod_json("b-0", workload="eater")) == {}
+    args = ExtenderArgs(urgent(), ["a"], None)
+    assert world.placer.filter(args) == FilterResult([], {"a": NO_MEMORY}, "")
+    world.put(pod_json("b-0", node="a", workload="eater"))
+    assert world.placer.filter(args) == FilterResult([], {"a": NO_MEMORY}, "a")
+
+
 @pytest.mark.parametrize("proposed", [(), ("uid-a-1",)])
 def test_other_pods_of_lower_priority_are_evicted_if_the_proposed_victims_do_not_suffice(
     proposed: tuple[str, ...],
@@ -133,6 +196,15 @@ def test_other_pods_of_lower_priority_are_evicted_if_the_proposed_victims_do_not
     assert chosen == {"a": [*proposed, *[uid for uid in ("uid-a-0", "uid-a-1") if uid not in proposed]]}
     low = pod_json("low", memory="30Gi", priority=1)
     assert world.placer.preempt(PreemptionArgs(low, {"a": ("uid-a-0",)}, {"a": 0})) == {}, "one alone does not help"
+
+
+def test_among_equal_priorities_the_pod_that_will_use_most_memory_is_evicted_first() -> None:
+    """One will use up to 20 of 48 GiB, the other 12; evicting one suffices for 30 GiB."""
+    world = World(None, node_json("a", memory="48Gi"), class_json("spiky", [1.0] * 24, [4.0] * 2 + [20.0] * 22))
+    world.put(class_json("flat", [1.0] * 24, [12.0] * 24))
+    world.put(*(pod_json(name, node="a", workload=name) for name in ("flat", "spiky")))
+    wide = pod_json("wide", memory="30Gi", priority=1000)
+    assert world.placer.preempt(PreemptionArgs(wide, {"a": ()}, {"a": 0})) == {"a": ["uid-spiky"]}
 
 
 def test_advised_pods_not_seen_yet_are_evicted_if_no_other_node_would_do() -> None:
@@ -157,6 +229,12 @@ def test_no_pod_is_evicted_from_a_node_that_the_forecast_would_still_refuse() ->
     assert world.placer.preempt(in_vain) == {}
     helps = PreemptionArgs(raw, {"full": ("uid-a",)}, {"full": 0})
     assert world.placer.preempt(helps) == {"full": ["uid-a"]}
+
+
+def test_the_victims_proposed_for_a_pod_of_another_scheduler_are_not_changed() -> None:
+    world = world_with_growing_memory().put(pod_json("small", memory="1Gi", node="full"))
+    theirs = PreemptionArgs(pod_json("new", memory="8Gi", scheduler="x"), {"full": ("uid-small",)}, {"full": 0})
+    assert world.placer.preempt(theirs) == {"full": ("uid-small",)}, "though the forecast would still refuse our pods"
 
 
 @pytest.mark.parametrize("victims", [("uid-nobody",), ("uid-a", "uid-nobody")])

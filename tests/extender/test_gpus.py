@@ -227,6 +227,12 @@ def test_gpus_starve_without_enough_free_cpu_or_memory_as_calculated_by_hand() -
     assert starved(free, MIX._replace(per_gpu=(0.0, 0.0))).tolist() == [0.0] * 5, "no pod requests either"
 
 
+def test_a_gpu_is_usable_if_the_free_cpu_and_memory_just_suffice() -> None:
+    exact = free_of((1.0, [500]), (1.0, [500]))._replace(memory_bytes=np.array([GIB, GIB / 2]))
+    assert unusable(exact, MIX).tolist() == pytest.approx([0.25, 0.5]), "for half of the pods; none fits the second"
+    assert starved(exact._replace(cpu_cores=np.zeros(2)), MIX._replace(per_gpu=(0.5, 0.0))).tolist() == [0.5, 0.5]
+
+
 FOUR_GPUS = st.lists(st.sampled_from([0.0, 200.0, 500.0, 700.0, 1000.0]), min_size=4, max_size=4)
 KINDS = list(zip(MIX.cpu_cores, MIX.gpus, MIX.milli[MIX.milli_of], MIX.frequency, strict=True))
 
@@ -316,6 +322,23 @@ def test_cpu_that_free_gpus_of_a_node_will_need_is_spared() -> None:
     )
 
 
+def test_memory_that_free_gpus_of_a_node_will_need_is_spared() -> None:
+    """Pods request 4 GiB with each GPU. On `tight` 12 GiB are free, enough for three of four GPUs; on `roomy` 32."""
+    world = World(None, *(node_json(name, memory="32Gi", extended={GPU: "4"}) for name in ("tight", "roomy")))
+    world.put(
+        pod_json("there", cpu="0", memory="20Gi", node="tight"), pod_json("one", memory="4Gi", extended={GPU: "1"})
+    )
+    scores = fragments.score(world.request(pod_json("plain", cpu="0", memory="3Gi"), ["tight", "roomy"]))
+    assert scores is not None
+    assert scores.facts["starved"].tolist() == pytest.approx([0.75, 0.0])
+    assert scores.values.tolist() == pytest.approx([1 / (1 + 10 * 0.3 * 0.75), 1.0])
+
+
+def test_an_explanation_does_not_mention_starved_gpus_if_there_are_none() -> None:
+    explanation = SCORERS["fragments"].explain({"unusable": 0.0, "starved": 0.0, "free": 4.0})
+    assert explanation == "0 of 4 free GPUs would become unusable"
+
+
 def test_fragments_has_no_opinion_if_no_gpu_is_free_or_none_was_ever_requested() -> None:
     world = World(None, node_json("a", extended={GPU: "1"}), node_json("b"))
     assert fragments.score(world.request(pod_json("new"))) is None
@@ -333,3 +356,15 @@ def test_pack_also_rates_the_extended_resources_that_the_pod_requests() -> None:
     assert without is not None
     assert with_gpu.values.argmax() == 0
     assert without.values.argmax() == 1
+
+
+def test_pack_is_the_mean_fullness_of_all_resources_that_the_pod_requests() -> None:
+    """On `a` 2 of 8 cores, 8 of 32 GiB and 2 of 4 GPUs would be used. `b` has no GPU and `c` is too small, which counts
+    as full; a resource that no node offers does not count."""
+    world = World(None, node_json("a", extended={GPU: "4"}), node_json("b"), node_json("c", cpu="1", memory="1Gi"))
+    world.put(pod_json("p", cpu="1", memory="4Gi", node="a", extended={GPU: "1"}))
+    pod = pod_json("new", cpu="1", memory="4Gi", extended={GPU: "1", "example.com/nobody-has-it": "1"})
+    scores = pack.score(world.request(pod))
+    assert scores is not None
+    fullness = [(2 / 8 + 8 / 32 + 2 / 4) / 3, (1 / 8 + 4 / 32 + 1) / 3, 1.0]
+    assert scores.facts["full"].tolist() == scores.values.tolist() == pytest.approx(fullness)

@@ -61,6 +61,13 @@ def test_a_learning_job_counts_the_same_in_a_small_and_in_a_large_cluster() -> N
     assert world.place(pod_json("new")).startswith("idle")
 
 
+def test_specon_is_1_at_the_smallest_s_and_0_at_one_larger_by_a_hundred_or_more() -> None:
+    world = with_categories({"few": ["progressing"] * 2, "many": ["progressing"] * 53})
+    scores = specon.score(world.request(pod_json("new")))
+    assert scores is not None
+    assert scores.values.tolist() == [1.0, 0.0]
+
+
 @pytest.mark.parametrize("nodes", [4, 20, 200])
 def test_without_histories_the_smallest_s_is_taken_in_a_cluster_of_any_size(nodes: int, seed: int) -> None:
     """Only requests are known of these unequal pods; how full nodes are by requests is up to the scheduler."""
@@ -85,6 +92,14 @@ def test_of_nodes_with_equal_s_the_one_in_less_use_by_cpu_or_memory_is_taken() -
     world.put(pod_json("cpu", cpu="10m", memory="8Gi", node="idle", scheduler="default-scheduler"))
     world.put(pod_json("memory", cpu="0", memory="24Gi", node="busy", scheduler="default-scheduler"))
     assert world.place(pod_json("new", cpu="0", memory="0")) == "idle", "25 against 75 % of memory, despite 10m of CPU"
+
+
+def test_the_node_that_is_in_less_use_now_is_taken_if_scores_are_equal() -> None:
+    """One node is in use at first, the other in the following two and a half minutes."""
+    world = World(None, node_json("a-now"), node_json("b-later"))
+    world.put(class_json("now", [6.0, 1.0], [1.0] * 2), class_json("later", [1.0, 6.0], [1.0] * 2))
+    world.put(pod_json("n", node="a-now", workload="now"), pod_json("l", node="b-later", workload="later"))
+    assert world.place(pod_json("new", annotations={"phasewise.dev/weights": "complement=0"})) == "b-later"
 
 
 def test_a_tie_break_never_outweighs_a_scorer_of_however_small_a_weight() -> None:
@@ -198,6 +213,11 @@ def test_complement_rates_missing_memory_worse_than_missing_cpu() -> None:
     assert scores.values[0] > scores.values[1] > 0
 
 
+def test_complement_explains_any_overload_as_too_much() -> None:
+    facts = {"cpu": 1.2, "memory": 0.35, "overload": 0.1}
+    assert SCORERS["complement"].explain(facts) == "peaks at 120% CPU and 35% memory, too much"
+
+
 def test_complement_equals_its_reference_implementation(seed: int) -> None:
     rng = np.random.default_rng(seed)
     world = World()
@@ -231,6 +251,15 @@ def test_pack_prefers_the_node_of_the_job_or_else_the_fullest() -> None:
     assert second.values[0] == 1.0
     assert second.values[2] > second.values[1], "of the nodes without the job, the fuller one"
     assert second.facts["peers"].tolist() == [1, 0, 0]
+
+
+def test_pack_halves_the_fullness_of_nodes_without_the_job() -> None:
+    """With the pod, half of `b` would be requested."""
+    job = {"batch.kubernetes.io/job-name": "j"}
+    world = World(None, node_json("a"), node_json("b")).put(pod_json("j-1", node="a", labels=job))
+    scores = pack.score(world.request(pod_json("j-0", cpu="4", memory="16Gi", labels=job)))
+    assert scores is not None
+    assert scores.values.tolist() == [1.0, 0.25]
 
 
 @pytest.mark.parametrize("learned", [True, False])
@@ -273,6 +302,13 @@ def test_data_counts_shares_of_data_sets() -> None:
     assert SCORERS["data"].explain({"present": 1.5, "wanted": 2.0}) == "1.5 of 2 data sets"
     assert data.score(world.request(pod_json("new"))) is None
     assert data.score(world.request(pod_json("new", annotations={"phasewise.dev/data": "nobody-has-it"}))) is None
+
+
+def test_empty_items_in_a_list_of_data_sets_are_ignored() -> None:
+    world = World(None, node_json("a", labels={"data.phasewise.dev/coco": ""}))
+    scores = data.score(world.request(pod_json("new", annotations={"phasewise.dev/data": "coco, ,"})))
+    assert scores is not None
+    assert (scores.values.tolist(), scores.facts["wanted"].tolist()) == ([1.0], [1.0])
 
 
 @pytest.mark.parametrize("name", sorted(SCORERS))

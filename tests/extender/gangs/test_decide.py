@@ -48,6 +48,12 @@ def test_a_gang_that_never_fits_is_reported_and_does_not_hold_up_others() -> Non
     }
 
 
+def test_a_gang_whose_pods_disagree_on_its_size_is_invalid_and_not_admitted() -> None:
+    decision = decided([pod("g-0", gang="g", size=2), pod("g-1", gang="g", size=3)], FIVE)
+    assert decision.admit is None
+    assert messages(decision)["g"].startswith("GangInvalid: ")
+
+
 @pytest.mark.parametrize("requests", [{"cpu": "1e17"}, {"cpu": "1", "memory": "1e19"}])
 def test_a_pod_that_the_scheduler_binds_because_its_requests_overflow_does_not_keep_gangs_out(
     requests: dict[str, str],
@@ -81,6 +87,12 @@ def test_a_pod_that_is_never_bound_does_not_hold_capacity_for_ever(stuck: dict[s
     assert decided([*loose, *gang("g", 6, cpu="5")], FIVE, 400.0).admit is not None
 
 
+def test_an_unbound_pod_holds_capacity_for_a_while_from_the_removal_of_its_gate() -> None:
+    loose = [past_the_gate(pod(f"l{n}", cpu="10", age_s=9999.0), 0.0, reserved_node=f"n{n}") for n in range(3)]
+    assert decided([*loose, *gang("g", 6, cpu="5")], FIVE, 10.0).admit is None
+    assert decided([*loose, *gang("g", 6, cpu="5")], FIVE, 400.0).admit is not None
+
+
 def test_unscheduled_pods_hold_no_capacity_against_a_gang_of_higher_priority() -> None:
     """The gang of priority 7 is admitted before them; one of their own priority waits, and its event says why."""
     loose = [pod(f"l{n}", cpu="10", priority=-10) for n in range(3)]
@@ -110,6 +122,14 @@ def test_a_partly_admitted_gang_in_back_off_keeps_its_reservations() -> None:
     assert decided([*begun, rest, *large], FIVE, 5.0, backed_off=backed_off).admit is None
     decision = decided([*begun, rest, *small], FIVE, 5.0, backed_off=backed_off)
     assert (str(decision.admit), decision.stale) == ("team/small", [])
+
+
+def test_expired_reservations_of_a_partly_admitted_gang_do_not_hold_up_others() -> None:
+    begun = [past_the_gate(pod("g-0", gang="g", size=2, cpu="5"), 0.0, on="n0")]
+    rest = reserved(pod("g-1", gang="g", size=2, cpu="5"), "n1")
+    backed_off = {rest.membership.name: "refused"}
+    decision = decided([*begun, rest, *gang("large", 4, cpu="10")], FIVE, 1e5, backed_off=backed_off)
+    assert str(decision.admit) == "team/large"
 
 
 def test_no_gang_is_admitted_while_another_is_being_bound_unless_that_takes_too_long() -> None:
@@ -233,6 +253,15 @@ def test_a_small_gang_is_backfilled_only_if_it_does_not_delay_the_head() -> None
     admitted = [past_the_gate(member, 1.0, on="n4") for member in small]
     third = decided([*running, *admitted, *gang("head", 4, cpu="10", age_s=9), *gang("more", 1, cpu="5")], FIVE, 2.0)
     assert messages(third)["more"] == "GangWaiting: waits behind team/head"
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_gang_is_backfilled_beside_a_daemonset_pod_where_the_head_never_fits(place: int) -> None:
+    """The head needs a whole node, which it gets once the job on the other node has ended."""
+    daemon = pod("d", on=f"n{place}", cpu="6", age_s=99, owner=("DaemonSet", "d"))
+    job = pod("r", on=f"n{1 - place}", cpu="10", age_s=99, owner=("Job", "r"))
+    decision = decided([daemon, job, *gang("head", 1, cpu="10", age_s=9), *gang("small", 1, cpu="4")], nodes(2))
+    assert messages(decision)["small"].endswith("does not delay team/head")
 
 
 def test_the_gang_of_higher_priority_is_admitted_first() -> None:

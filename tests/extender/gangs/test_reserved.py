@@ -60,6 +60,27 @@ def test_gpus_are_reserved_like_cpu_and_memory() -> None:
         assert world.place(two) == "b"
 
 
+def test_a_single_gpu_is_reserved_like_several() -> None:
+    gpu = "nvidia.com/gpu"
+    world = World(Settings(), node_json("b", extended={gpu: "2"}))
+    world.state.reservations.put([RESERVED])
+    world.put(member(cpu="1", extended={gpu: "1"}))
+    assert world.filter(pod_json("two", extended={gpu: "2"})) == {"b": RESERVED_FOR_GANG}
+    assert world.filter(pod_json("one", extended={gpu: "1"})) == {}
+
+
+def test_a_pod_is_refused_only_for_resources_that_both_it_and_the_gang_request() -> None:
+    """Six of eight cores are reserved, and 1.5, 6 or 1 in use. The only GPU is in use, and not reserved."""
+    gpu = "nvidia.com/gpu"
+    refused = {"b": RESERVED_FOR_GANG}
+    for used, one_core in (("1500m", refused), ("6", refused), ("1", {})):
+        world = World(Settings(), node_json("b", cpu="8", extended={gpu: "1"}))
+        world.state.reservations.put([RESERVED])
+        world.put(member(), pod_json("there", cpu=used, node="b", extended={gpu: "1"}))
+        assert world.filter(pod_json("one", cpu="1")) == one_core
+        assert world.filter(pod_json("none", cpu="0", extended={gpu: "1"})) == {}
+
+
 def test_a_node_is_reserved_for_a_replacement_that_does_not_exist_yet() -> None:
     """The moved pod may be gone: the reservation itself says how much its replacement needs."""
     gpu = "nvidia.com/gpu"
@@ -113,6 +134,12 @@ def test_no_forecast_keeps_a_member_from_its_node() -> None:
 
 def test_a_member_whose_node_the_scheduler_ruled_out_is_filtered_like_any_pod() -> None:
     assert world_with().put(member()).filter(member(), ["a", "c"]) == {}
+
+
+def test_only_candidate_nodes_are_refused_for_a_reservation() -> None:
+    world = world_with().put(member())
+    assert world.filter(LARGE, ["a"]) == {}
+    assert world.filter(LARGE, ["a", "b"]) == {"b": RESERVED_FOR_GANG}
 
 
 # -- pods that are not refused -----------------------------------------------------------------------------------------

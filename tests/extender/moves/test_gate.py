@@ -261,6 +261,20 @@ def test_the_number_of_moves_in_progress_is_limited_per_namespace_and_in_total()
     assert room() == (False, True), "the next controller knows the reservations"
 
 
+def test_reservations_of_gangs_do_not_count_as_moves_in_progress() -> None:
+    world = World()
+    world.gate.reserve(world.move())
+    assert not world.gate.capacity_check()("team")
+    world.ledger.write([replace(held, needs={}) for held in world.ledger.cached()])
+    assert world.gate.capacity_check()("team")
+
+
+def test_without_a_move_nothing_is_written() -> None:
+    world = World()
+    world.advance()
+    assert world.api.log == []
+
+
 def test_records_that_job_owners_invent_do_not_block_moves_of_others() -> None:
     """They belong to jobs without pods and begin tomorrow. A real record that its owner postdates counts for the time
     that a move may take."""
@@ -312,6 +326,16 @@ def test_without_its_reservation_no_pod_is_evicted() -> None:
     world.ledger.write([])
     world.advance()
     assert world.api.evicted == []
+
+
+def test_the_reservation_of_another_pod_does_not_allow_an_eviction() -> None:
+    world = World()
+    world.api.fails["evict"] = [BUDGET]
+    world.start_move("a")
+    world.start_move("b")
+    world.ledger.write([held for held in world.ledger.cached() if "uid-b" in held.nodes])
+    world.advance()
+    assert world.api.evicted == ["b"]
 
 
 def test_a_job_that_completes_during_its_move_is_no_longer_waited_for() -> None:

@@ -25,6 +25,8 @@ CASES = {
     "when CPU moves, memory follows a tiny rise": ([2.0, 101.0], [1.0, 100.0], [2.0, 101.0]),
     "when memory moves, CPU does not follow a tiny rise": ([1.04, 103.0], [1.0, 100.0], [1.0, 103.0]),
     "memory falls by more than its deadband": ([1.0, 85.0], [1.0, 100.0], [1.0, 85.0]),
+    "memory does not fall by just its deadband": ([1.0, 90.0], [1.0, 100.0], [1.0, 100.0]),
+    "CPU does not fall by just its deadband": ([0.85, 100.0], [1.0, 100.0], [1.0, 100.0]),
     "an unknown resource stays unknown": ([NAN, 85.0], [NAN, 100.0], [NAN, 85.0]),
 }
 
@@ -97,6 +99,18 @@ def test_default_bounds_that_narrow_a_little_with_each_sample_are_kept() -> None
     assert published(estimate_of(0.5, 1.2, 10.0), NEVER) == [[0.5, 1.2, 10.0]] * 2
 
 
+def test_default_bounds_are_kept_if_only_one_of_them_narrows() -> None:
+    before = estimate_of(0.5, 1.0, 10.0)
+    assert published(estimate_of(0.55, 1.0, 10.0), before) == [[0.5, 1.0, 10.0]] * 2
+    assert published(estimate_of(0.5, 1.0, 9.0), before) == [[0.5, 1.0, 10.0]] * 2
+
+
+def test_default_bounds_are_kept_only_if_the_targets_of_both_resources_are() -> None:
+    estimate = estimate_of(0.55, 1.0, 9.0)
+    estimate[:, 1, 0] = 1.2
+    assert published(estimate, estimate_of(0.5, 1.0, 10.0)) == [[0.55, 1.2, 9.0], [0.55, 1.0, 9.0]]
+
+
 def test_where_a_change_evicts_the_default_target_and_bounds_are_followed_closely() -> None:
     """A pod recreated at another time, or with another request, would be due for its next update at another time."""
     before = estimate_of(0.5, 1.0, 10.0)
@@ -106,6 +120,11 @@ def test_where_a_change_evicts_the_default_target_and_bounds_are_followed_closel
     assert published(estimate_of(0.505, 1.0, 9.9), before, evicts=True) == [[0.5, 1.0, 10.0]] * 2
     moved = with_default_bounds(np.full((1, 2), 1.01), np.array([True]), estimate_of(0.505, 1.0, 9.9), before, OPTIONS)
     assert moved[0].T.tolist() == [[0.5, 1.0, 10.0]] * 2, "a target that rails moved is not the default's"
+
+
+def test_where_a_change_evicts_the_default_target_is_followed_however_little_it_moves() -> None:
+    before = estimate_of(0.5, 1.0, 10.0)
+    assert published(estimate_of(0.505, 1.01, 9.9), before, evicts=True) == [[0.505, 1.01, 9.9]] * 2
 
 
 def test_default_bounds_contain_the_target_even_where_rails_moved_it() -> None:

@@ -44,6 +44,27 @@ def test_a_class_profile_shows_its_demand_and_stays_small_with_many_runs() -> No
     np.testing.assert_allclose(after.rises, before.rises, rtol=1e-3)
 
 
+def test_a_profile_with_many_containers_keeps_their_latest_runs() -> None:
+    classes, again, rng = Classes(), Classes(), np.random.default_rng(1)
+    for round_number in range(8):
+        for number in range(24):
+            levels = np.column_stack([rng.random(240) + 10 * round_number, rng.random(240) * 1e10]).astype(np.float32)
+            classes.learn(KEY, f"c{number}", DemandCurve(15.0, levels), MEMORY, 3600.0, now_s=5.0)
+    state = classes.status(KEY)["state"]
+    assert len(state) <= 128 * 1024
+    again.load(KEY, state, 5.0)
+    kept = again.runs(KEY, "c0").runs
+    assert 1 <= len(kept) < 8
+    assert [int(run.levels[0, 0]) // 10 for run in kept] == list(range(8 - len(kept), 8))
+
+
+def test_a_profile_states_the_number_of_runs_of_the_container_with_the_most() -> None:
+    classes = Classes()
+    for container in ("main", "main", "main", "side"):
+        classes.learn(KEY, container, CURVE, MEMORY, 30.0, now_s=1.0)
+    assert classes.status(KEY)["why"] == "workload class: 3 runs kept, 30 s each (median)"
+
+
 def test_a_profile_keeps_the_used_cpu_time_as_well_as_the_demand() -> None:
     classes, again = Classes(), Classes()
     for used_cores in (0.25, math.nan):  # NaN: without known usage the demand counts
@@ -103,6 +124,26 @@ def test_input_sizes_are_kept_and_older_profiles_have_none() -> None:
             decode_memory_runs({**content, "inputs": wrong})
 
 
+def test_a_kept_rise_is_rounded_up() -> None:
+    classes, again = Classes(), Classes()
+    classes.learn(KEY, "main", CURVE, MEMORY._replace(rises=np.full(AGES, 1.00001)), 30.0, now_s=1.0)
+    again.load(KEY, classes.status(KEY)["state"], 1.0)
+    assert again.runs(KEY, "main").memory.rises.tolist() == [[1.0001] * AGES]
+
+
+def test_memory_of_runs_with_one_invalid_input_size_is_refused() -> None:
+    content = {"mib": [1.0, 2.0], "of_late": [[1.0] * AGES] * 2, "killed": [False] * 2}
+    assert len(decode_memory_runs({**content, "inputs": [1.0, 2.0]})) == 2
+    with pytest.raises(ValueError):
+        decode_memory_runs({**content, "inputs": [1.0, 0.0]})
+
+
+@pytest.mark.parametrize(("mib", "rise"), [(math.inf, 1.0), (math.nan, 1.0), (1.0, math.inf), (1.0, math.nan)])
+def test_memory_of_runs_that_is_not_finite_is_refused(mib: float, rise: float) -> None:
+    with pytest.raises(ValueError):
+        decode_memory_runs({"mib": [mib], "of_late": [[rise] * AGES], "killed": [False]})
+
+
 def test_a_profile_with_rises_of_the_old_definition_bounds_the_peak_only() -> None:
     before = {"mib": [1.0, 2.0, 3.0], "rises": [[1.0] * 10] * 3, "killed": [False] * 3}
     bounds = ClassMemory(decode_memory_runs(before)).bounds(0.01)
@@ -114,6 +155,14 @@ def test_a_run_observed_for_a_quarter_of_its_duration_is_not_kept() -> None:
     assert not Classes().learn(KEY, "main", CURVE, MEMORY, 120.0, now_s=1.0)
 
 
+def test_a_run_is_kept_if_two_thirds_of_its_duration_were_observed() -> None:
+    levels = np.full((30, 2), np.nan, np.float32)
+    levels[15:] = 1.0
+    assert not Classes().learn(KEY, "main", DemandCurve(10.0, levels), MEMORY, 300.0, now_s=1.0)
+    levels[10:] = 1.0
+    assert Classes().learn(KEY, "main", DemandCurve(10.0, levels), MEMORY, 300.0, now_s=1.0)
+
+
 def test_an_unused_class_expires_and_one_in_use_does_not() -> None:
     classes = Classes()
     classes.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=0.0)
@@ -123,6 +172,26 @@ def test_an_unused_class_expires_and_one_in_use_does_not() -> None:
     assert list(classes.changed) == [KEY]
     assert classes.expired(40 * DAY_S, 30 * DAY_S) == []
     assert classes.expired(51 * DAY_S, 30 * DAY_S) == [KEY]
+
+
+def test_a_class_in_use_is_recorded_at_most_daily_and_only_if_it_has_a_profile() -> None:
+    classes = Classes()
+    classes.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=0.0)
+    classes.changed.clear()
+    classes.in_use(KEY, 0.9 * DAY_S)
+    classes.in_use(WorkloadKey("ns", "other"), 9 * DAY_S)
+    assert not classes.changed
+    assert classes.status(WorkloadKey("ns", "other")) is None
+
+
+def test_a_class_without_completed_runs_is_forgotten_once_it_is_not_in_use() -> None:
+    classes, other = Classes(), WorkloadKey("ns", "other")
+    classes.learn(other, "main", CURVE, MEMORY, 30.0, now_s=1.0)
+    before = {key: classes.runs(key, "main") for key in (KEY, other)}
+    classes.drop_untaught([KEY])
+    assert all(classes.runs(key, "main") is runs for key, runs in before.items())
+    classes.drop_untaught([])
+    assert [classes.runs(key, "main") is runs for key, runs in before.items()] == [False, True]
 
 
 def test_the_least_recently_used_classes_of_a_namespace_are_over_its_limit() -> None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recommender.engine.containers import MAX_BYTES, MAX_CLOCK_SKEW_S, MAX_CORES
+from recommender.engine.container_arrays import MAX_CLOCK_SKEW_S
+from recommender.engine.containers import MAX_BYTES, MAX_CORES
 from recommender.engine.fleet import Fleet
 from recommender.engine.member import NewContainer
 from recommender.engine.seen import Samples

@@ -232,6 +232,24 @@ def test_a_class_learns_only_from_complete_and_successful_runs(
     assert not driver.engine.fleet.members
 
 
+def test_a_run_that_began_long_before_its_first_sample_is_not_learned() -> None:
+    driver = EngineDriver(workload="bert")
+    driver.steps(30)
+    ended = Ended(0, NOW_S - 970.0, driver.now_s)
+    driver.containers = {A: running(workload="bert", finished=True, ended=ended)}
+    assert driver.step().runs == 0
+    assert driver.engine.classes.known(BERT, "main") is None
+
+
+def test_a_run_with_an_unknown_start_counts_as_long_as_it_was_observed() -> None:
+    driver = EngineDriver(workload="bert")
+    driver.steps(30)
+    ended = Ended(0, None, driver.now_s)
+    driver.containers = {A: running(workload="bert", finished=True, ended=ended)}
+    report = driver.step()
+    assert (report.runs, report.problems) == (1, {})
+
+
 def test_a_restart_resets_the_age_of_a_container() -> None:
     """A container restarted in place needs what a start needs, however old its pod is."""
     driver = EngineDriver()

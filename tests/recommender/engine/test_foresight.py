@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from recommender import model as models
-from recommender.engine.foresight import MAX_CLASSES, SHARED_TABLE, PhaseForesight
+from recommender.engine.foresight import MAX_CLASSES, PhaseForesight
 from recommender.errors import BadArtifact, Misuse
 from recommender.phases.detector import PhaseDetector
+from recommender.policies.phase_plan import SHARED_TABLE
 
 MODEL = models.load(models.BUNDLED)
 GIB = 2.0**30
@@ -59,6 +60,32 @@ def test_a_class_whose_phase_always_ends_at_the_same_age_is_raised_before_it_end
     assert "raised ahead of it" in explanation
 
 
+def test_an_explanation_names_a_raise_only_while_there_is_one_and_a_small_correction_too() -> None:
+    plans = foresight()
+    plans.set_objectives((0.01, 0.01), 12)
+    table = plans.table_of(("ns", "train", "main"), NOTHING_IN_USE)
+    teach(plans, table)
+    plans.state.reset(0)
+    feed(plans, table, [CALM] * 40 + [BUSY] * 8, [1.0] * 40 + [3.0] * 8)
+    feed(plans, table, [CALM] * 15, [1.0] * 15)
+    assert plans.explain(0, table).startswith("0% that phase 1 starts within 45 s; it needs ")
+    assert plans.explain(0, table).endswith(" cores in 9 of 10 samples")
+    plans.judge(ONE, np.array([[3.0, GIB]]), np.array([[1.0, GIB]]))
+    assert plans.explain(0, table).endswith(" of 10 samples; 1.02 times to correct its own violations")
+
+
+@pytest.mark.parametrize(("lead_s", "within_s"), [(1.0, 30), (15.0, 30), (16.0, 45), (45.0, 60)])
+def test_the_forecast_covers_the_lead_time_in_whole_samples_and_one_more(lead_s: float, within_s: int) -> None:
+    plans = foresight()
+    plans.set_objectives((0.01, 0.01), 12)
+    table = plans.table_of(("ns", "train", "main"), NOTHING_IN_USE)
+    teach(plans, table)
+    plans.state.reset(0)
+    feed(plans, table, [CALM] * 40 + [BUSY] * 8 + [CALM] * 15, [1.0] * 40 + [3.0] * 8 + [1.0] * 15)
+    plans.decide(ONE, np.array([table]), lead_s)
+    assert f" starts within {within_s} s; " in plans.explain(0, table)
+
+
 def test_the_next_phase_is_forecast_from_the_visits_of_the_class() -> None:
     plans = foresight()
     table = plans.table_of(("ns", "train", "main"), NOTHING_IN_USE)
@@ -89,6 +116,22 @@ def test_visits_of_one_class_do_not_affect_another() -> None:
         one.state.reset(0)
     calm = [CALM] * 7, [0.1] * 7
     assert feed(plans, plans.table_of("other", NOTHING_IN_USE), *calm) == feed(fresh, SHARED_TABLE, *calm)
+
+
+def test_the_tables_of_four_classes_are_refreshed_in_each_step() -> None:
+    plans = foresight()
+    plans.decide(ONE, ONE, LEAD_S)
+    for name in range(6):
+        table = np.array([plans.table_of(name, NOTHING_IN_USE)])
+        plans.state.reset(0)
+        for phase in (CALM, BUSY):
+            plans.observe(ONE, np.array([[1.0, GIB]]), np.array([phase]), table)
+    refreshed = []
+    for _ in range(3):
+        forecasts = list(plans._forecasts)
+        plans.decide(ONE, ONE, LEAD_S)
+        refreshed.append(sum(after is not before for after, before in zip(plans._forecasts, forecasts, strict=True)))
+    assert refreshed == [4, 2, 0]
 
 
 def test_classes_beyond_the_limit_use_the_shared_table() -> None:
@@ -166,6 +209,24 @@ def test_a_kept_plan_that_does_not_fit_is_refused(damage: dict[str, object]) -> 
     plans.restore(0, kept)
     with pytest.raises(BadArtifact, match="does not fit this model"):
         plans.restore(0, kept | damage)
+
+
+def test_a_kept_plan_with_one_negative_number_or_an_unknown_expert_is_refused() -> None:
+    plans = foresight()
+    kept = plans.state.of(0)
+    negative = np.where(np.arange(kept["own_sum"].size) == 1, -1.0, 1.0).reshape(kept["own_sum"].shape)
+    for damage in ({"own_sum": negative}, {"chosen": [len(kept["record"])]}):
+        with pytest.raises(BadArtifact, match="does not fit this model"):
+            plans.restore(0, kept | damage)
+
+
+def test_a_kept_plan_may_have_no_phase_before_the_present_one() -> None:
+    plans, phases = foresight(), MODEL.detector.n_phases + 1
+    kept = plans.state.of(0)
+    plans.restore(0, kept | {"before": phases})
+    assert plans.state.before[0] == phases
+    with pytest.raises(BadArtifact, match="no such phase"):
+        plans.restore(0, kept | {"before": phases + 1})
 
 
 def test_a_model_without_demand_is_refused() -> None:

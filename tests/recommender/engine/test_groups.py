@@ -137,6 +137,13 @@ def test_less_memory_is_wanted_since_the_first_time_and_the_next_step_down_waits
     assert np.isnan(groups.less_memory_since_s).all()
 
 
+def test_the_next_step_down_of_memory_waits_after_a_published_decrease_but_not_a_rise() -> None:
+    groups = arrays()
+    for gib, since_s in ((2.0, math.nan), (3.0, math.nan), (1.0, NOW_S)):
+        assert groups.publish(0, (1.0, gib * GIB), (1.0, gib * GIB), NOW_S)
+        assert groups.less_memory_since_s[0] == pytest.approx(since_s, nan_ok=True)
+
+
 # -- groups that come and go -------------------------------------------------------------------------------------------
 
 
@@ -153,6 +160,14 @@ def test_a_reused_slot_keeps_nothing_of_its_former_group() -> None:
     fresh.add(SIDE, memory.group(SIDE), NOW_S, MARGIN)
     for name, part in groups.arrays.of(slot).items():
         np.testing.assert_array_equal(part, fresh.arrays.of(fresh.slots[SIDE])[name], err_msg=name)
+
+
+def test_each_of_many_groups_has_its_own_slot() -> None:
+    groups = Groups()
+    for number in range(40):
+        groups.add(MAIN._replace(container=str(number)), GroupStart(HistogramAggregate(), NOTHING), NOW_S, MARGIN)
+    assert sorted(groups.slots.values()) == list(range(40))
+    assert groups.arrays.alive.sum() == 40
 
 
 def test_each_group_has_its_own_rules() -> None:
@@ -187,6 +202,24 @@ def test_requests_of_a_group_are_the_largest_among_its_running_containers() -> N
     assert np.isnan(groups.arrays.requests[slot]).all() and math.isinf(groups.arrays.deferred_since_s[slot])
 
 
+def test_kills_of_a_group_are_costly_if_those_of_any_of_its_containers_are() -> None:
+    groups = Groups()
+    groups.add(MAIN, GroupStart(HistogramAggregate(), NOTHING), NOW_S, MARGIN)
+    groups.update_running(groups.slots[MAIN], [running(), running(costly=True)])
+    assert groups.arrays.costly[groups.slots[MAIN]]
+
+
+def test_a_node_lacks_room_from_the_first_deferred_resize_to_an_hour_after_the_last() -> None:
+    groups = Groups()
+    groups.add(MAIN, GroupStart(HistogramAggregate(), NOTHING), NOW_S, MARGIN)
+    slot = groups.slots[MAIN]
+    groups.update_running(slot, [running(deferred_since_s=NOW_S + after_s) for after_s in (100.0, 200.0)])
+    assert groups.arrays.deferred_since_s[slot] == NOW_S + 100.0
+    groups.update_running(slot, [running()])
+    assert groups.arrays.last_deferred_s[slot] == NOW_S + 200.0
+    assert [bool(groups.arrays.lacks_room(NOW_S + at_s)[slot]) for at_s in (3700.0, 3900.0)] == [True, False]
+
+
 def test_without_memory_history_the_estimate_is_the_target_or_the_request_not_zero() -> None:
     """A checkpoint may hold CPU only: it lacks the memory peak of the current day."""
     history = with_history(0.5, 0.0)
@@ -209,6 +242,15 @@ def test_a_new_group_has_the_target_of_its_status_and_the_peak_of_its_history() 
     assert groups.arrays.established[slot], "by the containers before the restart"
     assert groups.arrays.peak()[slot] == pytest.approx(4 * GIB, rel=0.06)  # the bucket's end
     assert groups.most_used(slot)[MEMORY] >= 4 * GIB
+
+
+def test_the_most_memory_used_is_the_larger_of_the_histogram_and_the_peak() -> None:
+    groups = Groups()
+    groups.add(MAIN, GroupStart(with_history(0.5, 2.0), NOTHING), NOW_S, MARGIN)
+    slot = groups.slots[MAIN]
+    for peak_gib, gib in ((8.0, 8.0), (0.5, 2.0)):
+        groups.arrays.peak_bytes[slot] = peak_gib * GIB
+        assert groups.most_used(slot)[MEMORY] / GIB == pytest.approx(gib, rel=0.06)
 
 
 @pytest.mark.parametrize("kept", [None, {"judged": "many"}], ids=["nothing", "unreadable"])
@@ -279,6 +321,11 @@ def test_kept_state_that_does_not_fit_is_logged_and_none_of_it_is_restored(
     assert "the kept state of a VPA does not fit" in caplog.text
     slot = groups.slots[MAIN]
     assert groups.arrays.kill_floor(NOW_S)[slot] == 0.0 and groups.arrays.judged[slot] == 0.0
+
+
+def test_a_group_without_kept_state_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    Groups().add(MAIN, GroupStart(HistogramAggregate(), NOTHING), NOW_S, MARGIN)
+    assert not caplog.records
 
 
 def test_older_state_without_peaks_gets_those_of_the_history() -> None:

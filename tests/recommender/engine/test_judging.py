@@ -71,6 +71,27 @@ def test_only_containers_that_have_or_had_the_published_target_are_judged() -> N
     assert report.judged == sum(is_judged for *_, is_judged in JUDGED.values())
 
 
+def test_a_memory_request_within_one_percent_of_the_target_counts_as_the_target() -> None:
+    for requested_gib, n_judged in ((4 * 1.009, 1), (4 * 1.011, 0)):
+        world = World()
+        applied(world, HAS)
+        assert judged(world, world.add(requests=(2.0, requested_gib * GIB), used=(1.0, GIB))).judged == n_judged
+
+
+def test_a_container_that_requests_only_the_published_resource_is_judged() -> None:
+    world = World()
+    applied(world, (2.0, math.nan))
+    report = judged(world, world.add(requests=(2.0, math.nan), used=(2.5, GIB)))
+    assert (report.judged, report.violating) == (1, [1, 0])
+
+
+def test_usage_at_the_violation_tolerance_is_no_violation() -> None:
+    world = World()
+    applied(world, HAS)
+    judged(world, world.add(requests=HAS, used=(2.0 * 1.05, 4 * GIB * 1.05)))
+    assert (world.groups.judged[0], world.groups.violations[0].tolist()) == (1.0, [0.0, 0.0])
+
+
 def test_a_shortage_due_to_a_full_node_is_not_judged() -> None:
     """While a resize is deferred, and for an hour after, while the updater would evict for the next one."""
     world = World()
@@ -104,6 +125,14 @@ def test_in_mode_off_samples_are_compared_with_the_recommendation_and_not_the_re
     report = judged(world, slot)
     assert report.violating == [1, 0] and report.judged == 1
     assert world.groups.judged[0] == pytest.approx(2.0, rel=0.01)
+
+
+def test_in_mode_off_only_the_recommended_resource_is_judged() -> None:
+    world = World()
+    world.groups.given[0] = 1.0, math.nan
+    slot = world.add(requests=(0.1, 0.1 * GIB), used=(1.2, GIB))
+    report = judged(world, slot)
+    assert (report.judged, report.violating) == (1, [1, 0])
 
 
 LIMITED: dict[str, tuple[tuple[float, float], tuple[float, float], float, bool]] = {
@@ -147,6 +176,16 @@ def test_a_violation_is_charged_to_what_decided(decided_by: int, charged: str) -
     assert (runs.level > level) == (charged == "the class")
 
 
+def test_usage_at_the_violation_tolerance_is_neither_charged_to_the_class_nor_saturated() -> None:
+    world, runs = World(), ClassRuns()
+    applied(world, HAS)
+    slot = world.add(requests=HAS, used=(2.0 * 1.05, GIB), decided_by=BY_CLASS, unsaturated_cpu_cores=2.0)
+    world.fleet.by_slot[slot].runs, before = runs, runs.level
+    assert judged(world, slot).violating == [0, 0]
+    assert runs.level <= before
+    assert world.fleet.arrays.saturated_samples[slot] == 0
+
+
 def saturated_counts(*used: float) -> list[int]:
     """The count of saturated samples of a container with one core, after each sample."""
     world = World()
@@ -174,6 +213,11 @@ def test_a_noisy_steady_load_near_its_request_is_not_saturated() -> None:
     assert saturated_counts(0.94, 0.9, 0.97, 0.98, 0.92, 0.97) == [0, 0, 0, 0, 0, 0]
     assert saturated_counts(0.94, *[0.5] * 20, 0.97) == [0] * 22, "it outlasts the time between two phases"
     assert saturated_counts(0.94, *[0.5] * 300, 0.97) == [0] * 301 + [1]
+
+
+def test_use_observed_with_room_to_spare_decays_with_each_sample() -> None:
+    """0.97 is at most 5% above what 0.94 has decayed to after 35 samples of 0.5, and more than that after 40."""
+    assert [saturated_counts(0.94, *[0.5] * samples, 0.97)[-1] for samples in (35, 40)] == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,10 @@ def test_an_oom_killed_container_needs_its_memory_or_its_peak_and_a_bump(
     assert bumped_memory_bytes(had_mib * MIB, peak_mib * MIB, ratio, least) == needed_mib * MIB
 
 
+def test_bumped_memory_is_in_whole_bytes() -> None:
+    assert bumped_memory_bytes(1e9 + 1.0, 0.0) == 1_200_000_001.0
+
+
 def oom_kill(driver: EngineDriver, had_gib: float, age_s: float = 0.0, **fields: Any) -> Kill:
     """A kill for the next step to take in."""
     return Kill(MAIN, instance(), driver.now_s + 1.0 - age_s, had_gib * GIB, **fields)
@@ -60,6 +64,29 @@ def test_a_kill_raises_the_target_in_the_same_step_by_the_bump_of_its_policy() -
         assert [rail for rail, _ in why.rails][-1] == "OOM bump"
 
 
+def test_a_kill_raises_the_target_at_once_although_no_samples_arrive() -> None:
+    driver = EngineDriver()
+    driver.steps(40)
+    driver.usage.clear()
+    driver.steps(10)
+    (cpu_cores, memory_gib), driver.kills = driver.target(), [oom_kill(driver, 4.0)]
+    assert memory_gib < 4.8
+    driver.step()
+    assert driver.targets[MAIN].doubt == "no samples lately"
+    assert driver.target()[0] == cpu_cores and driver.target()[1] >= 4.8
+
+
+def test_a_kill_raises_the_default_estimate_in_the_same_step_and_is_a_durable_change() -> None:
+    driver = EngineDriver()
+    driver.steps(60, sample_interval_s=15.0)
+    ((_, durable_revision),) = driver.engine.revisions_of([MAIN])
+    assert driver.engine.why(MAIN).default[1] < 2 * GIB
+    driver.kills = [oom_kill(driver, 4.0)]
+    driver.step()
+    assert driver.engine.why(MAIN).default[1] > 4.8 * GIB
+    assert driver.engine.revisions_of([MAIN])[0][1] == durable_revision + 1
+
+
 def test_a_kill_raises_the_target_to_the_known_peak_at_once_and_not_kill_by_kill() -> None:
     """With limits at requests a pod that needs 4 GiB to start would otherwise be killed once for each fifth more."""
     driver = EngineDriver()
@@ -72,6 +99,14 @@ def test_a_kill_raises_the_target_to_the_known_peak_at_once_and_not_kill_by_kill
     driver.step()
     assert floor_gib(driver) == pytest.approx(4.4)
     assert driver.target()[1] >= 4.4
+
+
+def test_a_kill_of_a_container_without_memory_sets_the_floor_to_the_minimum_bump() -> None:
+    driver = EngineDriver()
+    driver.usage.clear()
+    driver.kills = [oom_kill(driver, 0.0)]
+    assert driver.step().kills == 1
+    assert floor_gib(driver) * GIB == 100 * MIB
 
 
 def test_a_later_kill_with_less_memory_does_not_lower_the_floor() -> None:
@@ -122,6 +157,17 @@ def test_pods_killed_before_their_first_sample_leave_nothing_behind() -> None:
     assert floor_gib(driver) == pytest.approx(1.2)
 
 
+def test_all_kills_before_the_first_sample_count_in_one_session() -> None:
+    """Two sessions would count two peaks of one day."""
+    driver = EngineDriver()
+    driver.usage.clear()
+    driver.step()
+    for had_gib in (1.0, 4.0):
+        driver.kills = [oom_kill(driver, had_gib)]
+        driver.step()
+        assert len(driver.engine.history(MAIN).sessions) == 2
+
+
 BERT = WorkloadKey("ns", "bert")
 
 
@@ -165,6 +211,17 @@ def test_a_killed_run_that_then_succeeds_teaches_its_class_what_sufficed() -> No
     assert driver.step().runs == 0, "its CPU is not learned"
     assert memory.peaks_bytes.max() == 4 * GIB
     assert (memory.bounds(0.01).runs, int(memory.killed.sum())) == (20, 2)
+
+
+def test_invalid_kills_and_kills_of_containers_without_a_class_teach_no_class() -> None:
+    driver = EngineDriver(workload="bert")
+    memory = a_class_at_one_gib(driver)
+    driver.step()
+    driver.containers, driver.usage[instance(1)] = {instance(1): running()}, (0.5, 1.0)
+    driver.step()
+    driver.kills = [oom_kill(driver, math.nan), *(oom_kill(driver, 2.0)._replace(instance=instance(n)) for n in (1, 2))]
+    assert list(driver.step().problems.values()) == ["refused: a kill that is not a number"]
+    assert len(memory) == 20
 
 
 class KeptGroup(EmptyMemory):

@@ -71,6 +71,14 @@ def test_another_target_restarts_the_measurement() -> None:
     assert lead.seconds == 10.0 * (MIN_DELAYS + 1) / MIN_DELAYS
 
 
+def test_the_delay_of_a_target_that_was_withdrawn_counts_from_its_next_publication() -> None:
+    lead = LeadTime(None, 0.0)
+    lead.published("a", MUCH, LITTLE, 0.0)
+    lead.published("a", LITTLE, LITTLE, 10.0)
+    lead.published("a", MUCH, LITTLE, 20.0)
+    assert lead.observe("a", MUCH, 30.0) == 10.0
+
+
 @pytest.mark.parametrize(
     ("target", "requests"),
     [
@@ -85,6 +93,19 @@ def test_a_target_that_is_already_met_is_no_resize(target: tuple[float, float], 
     lead.published("a", target, requests, 0.0)
     lead.observe("a", requests, 1.0)
     assert len(lead) == 0
+
+
+@pytest.mark.parametrize(
+    ("cores", "requests", "resizes"),
+    [(10.0, 10.08, 0), (10.0, 10.12, 1), (10.0, 9.88, 1), (0.05, 0.0508, 0), (0.05, 0.0512, 1)],
+)
+def test_a_request_within_one_percent_or_a_millicore_of_the_target_meets_it(
+    cores: float, requests: float, resizes: int
+) -> None:
+    lead = LeadTime(None, 0.0)
+    lead.published("a", (cores, GIB), (requests, GIB), 0.0)
+    lead.observe("a", (cores, GIB), 1.0)
+    assert len(lead) == resizes
 
 
 def test_a_container_without_requests_is_resized_once_it_has_them() -> None:
@@ -158,3 +179,9 @@ def test_a_clock_that_is_set_back_does_not_lengthen_the_lead_time() -> None:
     lead.published("a", MUCH, LITTLE, 100.0)
     lead.observe("a", MUCH, 50.0)
     assert (len(lead), lead.seconds <= DEFAULT_DELAY_S) == (1, True)
+
+
+def test_after_a_clock_is_set_back_a_resize_has_no_delay() -> None:
+    lead = LeadTime(None, 0.0)
+    lead.published("a", MUCH, LITTLE, 100.0)
+    assert lead.observe("a", MUCH, 50.0) == 0.0

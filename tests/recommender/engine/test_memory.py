@@ -9,7 +9,7 @@ import pytest
 
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Kill, Rules, WorkloadKey
-from recommender.engine.memory import decide_memory, explain_memory
+from recommender.engine.memory import cold_start_memory, decide_memory, explain_memory
 from recommender.engine.options import RailOptions
 from recommender.engine.persistence import keep, restore
 from recommender.engine.seen import GroupStart
@@ -102,6 +102,17 @@ def test_without_a_bound_a_container_gets_its_own_peak_or_what_a_killed_run_need
     assert not world.fleet.arrays.promised[[without_class, with_killed_run]].any()
 
 
+def test_a_cold_start_without_a_bound_gets_present_memory_or_what_a_killed_run_needed() -> None:
+    runs = ClassRuns()
+    runs.memory = ClassMemory([RunMemory(5 * GIB, np.zeros(AGES), True)])
+    found = [cold_start_memory(runs, present_gib * GIB, math.nan, 0.01) for present_gib in (3.0, 6.0)]
+    assert found == [(5 * GIB, False), (6 * GIB, False)]
+
+
+def test_a_cold_start_gets_the_memory_bound_of_its_class() -> None:
+    assert cold_start_memory(four_runs(), 3 * GIB, math.nan, 0.01) == (4 * GIB * MARGIN_OF_FOUR, True)
+
+
 def test_a_container_whose_start_was_not_seen_gets_the_peak_of_its_group() -> None:
     world = World()
     seen = a_run(world, None, 40, 1.0)
@@ -110,6 +121,25 @@ def test_a_container_whose_start_was_not_seen_gets_the_peak_of_its_group() -> No
     world.groups.peak_bytes[0, 1] = 6 * GIB
     assert wanted_gib(world, seen) == pytest.approx(1.1)
     assert wanted_gib(world, old) == pytest.approx(6.6)
+
+
+@pytest.mark.parametrize(("step_s", "cells", "gib"), [(1.0, 120, 1.1), (1.0, 121, 6.6), (15.0, 8, 1.1), (15.0, 9, 6.6)])
+def test_a_start_counts_as_seen_if_the_first_sample_comes_within_two_minutes(
+    step_s: float, cells: int, gib: float
+) -> None:
+    world = World()
+    slot, world.fleet.step_s = a_run(world, None, 40, 1.0), step_s
+    world.fleet.arrays.start_cell[slot] = world.fleet.arrays.last_cell[slot] + 1 - 40 - cells
+    world.groups.peak_bytes[0, 1] = 6 * GIB
+    assert wanted_gib(world, slot) == pytest.approx(gib)
+
+
+def test_a_container_whose_start_was_not_seen_never_gets_the_declared_request() -> None:
+    world = World()
+    slot = a_run(world, None, 0, 0.0)
+    world.fleet.arrays.start_cell[slot] = int(NOW_S) - 3600
+    world.groups.peak_bytes[0, 1] = 6 * GIB
+    assert wanted_gib(world, slot) == pytest.approx(6.6), "not its declared 8 GiB"
 
 
 def test_a_peak_of_more_than_a_week_ago_is_forgotten() -> None:

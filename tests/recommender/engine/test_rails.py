@@ -268,6 +268,19 @@ def test_each_rail_moves_the_target_in_its_cases() -> None:
         assert [rail for rail, _ in notes] == rails, name
 
 
+def test_a_guess_for_only_one_resource_is_not_raised_to_the_requests() -> None:
+    guess = doubted(LITTLE_HISTORY, history_days=0.01, wanted=(0.5, np.nan), default_estimate=NO_HISTORY)
+    found = apply_rails(situation([{**guess, "requests": (2.0, GIB)}]), OPTIONS).target[0]
+    assert found[0] == 0.5
+
+
+def test_memory_falls_once_less_was_wanted_for_exactly_ten_minutes() -> None:
+    rows = situation([{"published": (0.5, 4.0 * GIB), "less_memory_since_s": NOW_S - 600.0}])
+    found = apply_rails(rows, OPTIONS)
+    assert found.target[0, 1] / GIB == 3.2
+    assert rail_notes(found.acted, 0, rows, OPTIONS) == [("slow shrink", "20% at a time")]
+
+
 EXPLANATIONS = {
     "an unknown phase falls back to the default recommender": [
         "phase unknown: as the default recommender",
@@ -307,6 +320,12 @@ def test_every_rail_that_acted_is_explained() -> None:
     found = apply_rails(rows, OPTIONS)
     for slot, (name, explanations) in enumerate(EXPLANATIONS.items()):
         assert [explanation for _, explanation in rail_notes(found.acted, slot, rows, OPTIONS)] == explanations, name
+
+
+def test_without_history_the_fallback_is_explained_before_the_other_rails() -> None:
+    rows = situation([doubted(PHASE_UNKNOWN, default_estimate=NO_HISTORY, working_set_bytes=2 * GIB)])
+    notes = rail_notes(apply_rails(rows, OPTIONS).acted, 0, rows, OPTIONS)
+    assert [name for name, _ in notes] == ["fallback", "working set"]
 
 
 amount = st.floats(0.01, 100.0)
@@ -367,6 +386,11 @@ def test_without_samples_no_target_moves_unless_there_was_a_kill_or_a_resize_is_
         {**row, "silent": True, "deferred_s": 0.0, "published": (1.0, GIB), "kill_floor_bytes": 0.0} for row in rows
     ]
     np.testing.assert_array_equal(apply_rails(situation(rows), OPTIONS).target, [(1.0, GIB)] * len(rows))
+
+
+def test_without_samples_a_kill_whose_floor_is_already_published_moves_no_target() -> None:
+    rows = situation([{"silent": True, "published": (0.5, 1.2 * GIB), "kill_floor_bytes": 1.2 * GIB}])
+    assert apply_rails(rows, OPTIONS).target.tolist() == [[0.5, 1.2 * GIB]]
 
 
 def test_the_default_target_has_the_default_bounds_except_after_too_many_violations() -> None:

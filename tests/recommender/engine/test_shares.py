@@ -277,8 +277,8 @@ def test_a_failure_on_one_node_leaves_other_nodes_their_shares() -> None:
     shares.take_nodes({"n0": 4.0, "n1": 4.0})
     for instance, node in ((SLOW, "n0"), (FAST, "n1")):
         shares.place(instance, sharing(instance, node, by="phasewise"), math.nan, NOW_S)
-    (node,) = shares.shared(NOW_S, SLOTS, report)
-    assert node.groups.tolist() == [SLOTS[GROUPS[FAST]]]
+    (shared,) = shares.shared(NOW_S, SLOTS, report)
+    assert shared.groups.tolist() == [SLOTS[GROUPS[FAST]]]
     assert report.problems == {"shares of node n0": "RuntimeError: unreadable curve"}
 
 

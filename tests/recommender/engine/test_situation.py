@@ -144,6 +144,21 @@ def test_violations_count_after_enough_samples_and_above_twice_the_target_are_a_
     assert found.doubt.tolist() == [NO_DOUBT, TOO_MANY_VIOLATIONS, NO_DOUBT, NO_DOUBT]
 
 
+def test_exactly_the_accepted_violations_are_within_the_budget() -> None:
+    world = World()
+    world.add()
+    world.groups.judged[0], world.groups.violations[0] = 40.0, (2.0, 2.0)
+    assert situation_of(world).over_budget.tolist() == [[False, False]]
+
+
+def test_exactly_twice_the_accepted_violations_are_no_doubt() -> None:
+    world = World()
+    world.add()
+    world.groups.judged[0], world.groups.violations[0, 0] = 40.0, 4.0
+    found = situation_of(world)
+    assert (found.over_budget[0].tolist(), found.doubt[0]) == ([True, False], NO_DOUBT)
+
+
 # -- young containers --------------------------------------------------------------------------------------------------
 
 
@@ -185,6 +200,15 @@ def test_a_pod_that_replaces_all_others_keeps_the_published_cpu_while_it_is_enou
     assert situation_of(world).wanted[0, CPU] == 4.0, "once mature it decides"
 
 
+def test_a_young_container_beside_a_mature_one_does_not_keep_the_published_cpu() -> None:
+    world = World()
+    world.add(wanted=(0.6, GIB))
+    add_young(world)
+    world.groups.published[0] = 3.0, GIB
+    found = situation_of(world)
+    assert found.wanted[0, CPU] == 0.6 and not found.keeps_published.any()
+
+
 @pytest.mark.parametrize("decided_by", [BY_CLASS, BY_PAST])
 def test_a_container_decided_by_experience_is_not_young_and_establishes_no_target(decided_by: int) -> None:
     world = World()
@@ -195,6 +219,14 @@ def test_a_container_decided_by_experience_is_not_young_and_establishes_no_targe
     world.fleet.arrays.alive[slot] = False
     add_young(world)
     assert situation_of(world).wanted[0].tolist() == [4.0, 8 * GIB]
+
+
+def test_a_group_is_decided_by_experience_if_any_of_its_containers_is() -> None:
+    world = World(3)
+    world.add()
+    world.add(1)
+    world.add(1, decided_by=BY_PAST)
+    assert situation_of(world, {2: COLD_START}).from_experience.tolist() == [False, True, True]
 
 
 # -- what a start needs ------------------------------------------------------------------------------------------------

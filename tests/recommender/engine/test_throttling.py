@@ -71,7 +71,7 @@ def test_throttled_usage_is_learned_as_a_larger_demand() -> None:
     assert fleet.rows.latest(slot, 6)[0][:, CPU].tolist() == [0.1, 0.5, 0.5, 0.5, 0.1, 0.5], "phases rest on the usage"
     assert fleet.arrays.used[slot, CPU] == 0.5
     assert fleet.curves.curve(slot).used_core_s == pytest.approx(2.2), "the work done is the usage"
-    assert fleet.past.first_cores[slot] == pytest.approx(0.5), "of its present stage"
+    assert fleet.past.of(slot)["first_cores"] == pytest.approx(0.5), "of its present stage"
     assert fleet.arrays.throttled_samples[slot] == 1
     fleet.reset_run(fleet.members[A], 5.5)
     assert fleet.arrays.throttled_samples[slot] == 0

@@ -113,6 +113,14 @@ def test_a_run_unlike_all_earlier_ones_or_much_longer_has_no_forecast() -> None:
     assert ClassRuns().forecast(Progress(None, 0.0, 0.0), soon_s=10.0, ahead_s=10.0) is None
 
 
+def test_a_run_is_not_like_an_earlier_one_with_a_far_higher_memory_peak() -> None:
+    """Both now use a tenth of a core and 100 MiB, but one used 1000 MiB before."""
+    heavy, light = (a_run([0.1] * 6, [peak] + [100.0] * 5) for peak in (1000.0, 100.0))
+    forecast = ClassRuns([heavy, light]).forecast(so_far(light, 3), soon_s=10.0, ahead_s=10.0)
+    assert forecast is not None
+    assert (forecast.alike, forecast.runs) == (1, 2)
+
+
 def test_the_latest_runs_are_kept() -> None:
     runs = ClassRuns()
     for number in range(MAX_RUNS + 3):
@@ -125,6 +133,13 @@ def test_missing_samples_are_filled_from_the_samples_around_them() -> None:
     run = ClassRuns([a_run([nan, 0.5, nan, 1.0, nan], [nan, 100, nan, 300, nan])]).runs[0]
     assert run.levels[:, 0].tolist() == [0.5, 0.5, 1.0, 1.0, 1.0]
     assert (run.levels[:, 1] / MIB).tolist() == [100, 100, 300, 300, 300]
+
+
+def test_missing_memory_is_the_larger_around_it_and_zero_in_a_run_without_samples() -> None:
+    nan = float("nan")
+    runs = ClassRuns([a_run([0.5, 0.5, nan, 0.5], [100.0, 300.0, nan, 100.0]), a_run([nan], [nan])]).runs
+    assert (runs[0].levels[:, 1] / MIB).tolist() == [100, 300, 300, 100]
+    assert runs[1].levels.tolist() == [[0.0, 0.0]]
 
 
 def test_the_expected_run_has_the_mean_cpu_of_unfinished_runs_and_the_peak_memory() -> None:
@@ -177,3 +192,7 @@ def test_the_level_adapts_until_violations_are_half_of_those_accepted() -> None:
         runs.judge(violated, 0.05)
     assert over / samples == pytest.approx(TARGET_SHARE * 0.05, abs=0.005)
     assert 0.5 <= runs.level <= 0.99
+
+
+def test_an_initial_level_outside_its_range_is_clipped() -> None:
+    assert [ClassRuns(level=level).level for level in (0.1, 0.6, 1.0)] == [0.5, 0.6, 0.99]

@@ -188,6 +188,11 @@ def test_the_pod_minimum_is_shared_and_truncated(containers: int, cpu_cores: flo
     assert pod_share(SharedLimits().pod_minimum, containers) == (cpu_cores, memory_bytes)
 
 
+def test_a_lower_bound_below_the_pod_minimum_is_raised_although_the_target_is_above_it() -> None:
+    found = publish(cpu=0.04)
+    assert (found.lower[0], found.target[0], found.upper[0]) == (0.025, 0.04, 0.08)
+
+
 def test_containers_that_are_off_do_not_share_the_pod_minimum() -> None:
     small = estimate(cpu=0.001, memory_mib=1)
     off = {"b"}

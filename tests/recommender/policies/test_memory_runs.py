@@ -120,6 +120,13 @@ def test_the_fewer_kills_are_accepted_the_more_runs_and_margin_a_bound_takes() -
     assert math.isnan(memory.bounds(0.0).peak_bytes), "none at all: nine runs"
 
 
+def test_without_any_accepted_kill_a_bound_takes_nine_runs() -> None:
+    memory = ClassMemory([RunMemory(10.0, np.ones(AGES))] * 8)
+    assert math.isnan(memory.bounds(0.0).peak_bytes)
+    memory.add(RunMemory(10.0, np.ones(AGES)))
+    assert memory.bounds(0.0).peak_bytes == pytest.approx(10 * (1 + 3 * MARGIN + SMALL_SAMPLE_MARGIN / 9))
+
+
 def test_a_slow_run_still_expects_the_rise_that_quicker_ones_had_earlier() -> None:
     # The others rose by half at an age below 32 and never again; this one is 40 samples old.
     rises = np.where(np.arange(AGES) <= 4, 1.5, 1.0)

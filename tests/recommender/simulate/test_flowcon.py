@@ -68,3 +68,21 @@ def test_the_capacity_of_an_unknown_node_is_the_most_declared_at_one_time(
     unknown = [replace(one, series=replace(one.series, facts=RunFacts())) for one in traces]
     assert capacity_of(unknown) == cores
     assert capacity_of(traces) == 8.0
+
+
+def test_runs_that_overlap_by_one_second_on_an_unknown_node_count_together() -> None:
+    last_sample_s = START + 10 * (len(PROGRESSING) - 1)
+    traces = [job("a", PROGRESSING), job("b", PROGRESSING, start=last_sample_s, cores=3.0)]
+    unknown = [replace(one, series=replace(one.series, facts=RunFacts())) for one in traces]
+    assert capacity_of(unknown) == 7.0
+
+
+def test_the_capacity_of_a_node_with_several_recorded_sizes_is_the_largest() -> None:
+    one = job("a", PROGRESSING)
+    larger = replace(one.series, facts=RunFacts(allocatable=(16.0, 64 * GIB)))
+    assert capacity_of([one, replace(one, series=larger), one]) == 16.0
+
+
+def test_the_capacity_of_a_node_without_declared_cpu_is_unknown() -> None:
+    assert np.isnan(capacity_of([trace([1.0] * 3, declared=None)]))
+    assert np.isnan(capacity_of([]))

@@ -12,11 +12,13 @@ from recommender import model as models
 from recommender.engine.classes import Classes
 from recommender.engine.keys import Ended
 from recommender.engine.options import Options
-from recommender.judging import ReplayOptions, decision_positions
+from recommender.judging import Limits, ReplayOptions, decision_positions
 from recommender.model import PhaseModel
 from recommender.phases.graph import PhaseGraph
 from recommender.records import CPU, MEMORY, RunFacts
+from recommender.simulate import rows
 from recommender.simulate.clock import Round, RoundInput, Trace
+from recommender.simulate.folds import FoldedFleet
 from recommender.simulate.in_force import Outcome
 from recommender.simulate.phasewise import Phasewise
 from recommender.simulate.playing import class_peaks, play
@@ -147,6 +149,25 @@ def test_start_and_end_of_a_run_reach_the_engine(
     assert (running.started_s, running.ended, running.finished) == (started_s, ended, ended is not None)
 
 
+@pytest.mark.parametrize(("limits", "limit_bytes"), [("follow", 4 * GIB), ("stay", math.nan)])
+def test_runs_are_not_repeated_and_have_a_memory_limit_if_limits_follow(
+    bundled: PhaseModel, limits: Limits, limit_bytes: float
+) -> None:
+    none, has = np.empty(0, np.int64), np.array([[1.0, 4 * GIB]])
+    observed = RoundInput(Round(START, none, none, [0], []), np.empty((0, 2)), [], has, [])
+    engine = Phasewise(runs(1), [bundled], rules(20.0, limits), STEP_S, 6, Options(), Classes())
+    (group,), (running,) = engine._changed_groups(observed).values(), engine._changed_containers(observed).values()
+    assert group is not None and running is not None
+    assert (group.limits_follow, group.repeats) == (limits == "follow", False)
+    assert running.limits == pytest.approx((math.nan, limit_bytes), nan_ok=True)
+
+
+def test_the_engine_forgets_a_run_in_the_round_after_its_end(bundled: PhaseModel) -> None:
+    """Only the last of three runs is still known."""
+    _, engine = played(runs(3), bundled)
+    assert len(engine._engine.groups) == 1
+
+
 def test_no_target_exceeds_the_largest_node(bundled: PhaseModel) -> None:
     small = RunFacts(allocatable=(8.0, 5 * GIB))
     run = runs(1)[0]
@@ -170,6 +191,34 @@ def erratic(number: int) -> Trace:
     levels = np.random.default_rng(number).choice([0.1, 0.5, 2.0], 20)
     one = trace(np.repeat(levels, 10).tolist(), name=f"erratic-{number}")
     return Trace(one.series, int(decision_positions(one.series.present, 6, 3)[0]))
+
+
+@pytest.mark.parametrize("row", rows.FLEETS)
+def test_each_row_decides_cpu_with_its_own_fleet(bundled: PhaseModel, row: str) -> None:
+    fleet = rows.FLEETS[row]
+    engine = Phasewise(runs(1), [bundled], rules(20.0), STEP_S, 6, Options(), Classes(), fleet)
+    assert type(engine._engine.fleet) is fleet
+
+
+def test_each_of_several_models_has_the_objectives_of_the_options(bundled: PhaseModel) -> None:
+    options = Options(replace(Options().rails, target_violation=(0.2, 0.1), resizes_per_hour=3))
+    models_ = [bundled, models.load(models.BUNDLED)]
+    engine = Phasewise(runs(2), models_, rules(20.0), STEP_S, 6, options, Classes())
+    fleet = engine._engine.fleet
+    assert isinstance(fleet, FoldedFleet)
+    assert [one.objectives for one in fleet._foresights] == [((0.2, 0.1), 3)] * 2
+
+
+def test_the_row_of_class_runs_does_not_depend_on_models(bundled: PhaseModel) -> None:
+    other = replace(bundled, graph=PhaseGraph(bundled.detector.n_phases + 1))
+    series, decisions = [erratic(number).series for number in range(4)], []
+    for models_ in ((bundled, bundled), (bundled, other)):
+        of = {one.container: models_[number % 2] for number, one in enumerate(series)}
+        cluster = Cluster(of.get, ReplayOptions(cycle_samples=6), rules(20.0), STEP_S, Options(), ())
+        found, problems = play_rows([rows.CLASS_RUNS], series, cluster)
+        assert problems == {}
+        decisions.append([found[one.container][rows.CLASS_RUNS].decisions[1].tolist() for one in series])
+    assert decisions[0] == decisions[1]
 
 
 def test_what_a_class_has_learned_is_shared_by_all_models(bundled: PhaseModel) -> None:

@@ -75,6 +75,14 @@ def test_a_run_that_waited_for_its_node_begins_with_a_lower_recommendation(
     assert without.amounts[0] == pytest.approx(amounts, nan_ok=True)
 
 
+def test_a_run_that_begins_below_the_recommendation_is_raised_after_the_delay() -> None:
+    script = Scripted({}, recommended(8, cpu_cores=0.5))
+    setup = replace(rules(20.0), resizes_waiting=True)
+    (outcome,) = play([trace([1] * 5, declared=(0.2, 16.0))], script, setup, STEP_S)
+    assert outcome.positions == [0, 3]
+    assert outcome.amounts == [(0.2, 8 * GIB), (0.5, 8 * GIB)]
+
+
 def test_a_kill_raises_the_allocation_and_is_reported_to_the_recommender() -> None:
     """2 GiB in force, 2.3 used: killed at 2 GiB, then 2.4 in force, the larger of x 1.2 and + 100 MiB."""
     one = trace([1, 1, 2.3, 2.3])
@@ -91,6 +99,14 @@ def test_a_kill_raises_the_allocation_and_is_reported_to_the_recommender() -> No
 def test_a_recommendation_does_not_undo_the_increase_of_a_kill() -> None:
     outcome, _ = playing(trace([1, 1, 2.3, 1, 1, 1]), {0: recommended(2), 3: recommended(1.5)}, rules())
     assert gib_from(outcome)[-1] == (3, pytest.approx(2.4))
+
+
+def test_a_pending_recommendation_does_not_undo_the_increase_of_a_kill() -> None:
+    """2 GiB were recommended before; then 5 GiB are used, which takes two kills."""
+    outcome, _ = playing(trace([1, 1, 5, 1, 1, 1, 1]), {0: recommended(2)}, rules(40.0))
+    assert len(outcome.marks["killed"]) == 2
+    assert outcome.marks["applied"] == []
+    assert [gib > 5.0 for _, gib in gib_from(outcome)] == [False, True]
 
 
 def test_if_limits_stay_only_usage_above_the_declared_limit_kills() -> None:
@@ -133,6 +149,11 @@ def test_without_declared_requests_allocations_begin_with_the_first_recommendati
     assert evaluate(one, playing(one, {}, rules())[0], ReplayOptions(), rules().kills) is None
 
 
+def test_a_run_without_declared_memory_is_not_judged() -> None:
+    one = trace([1] * 3, declared=(1.0, NAN))
+    assert evaluate(one, playing(one, {}, rules())[0], ReplayOptions(), rules().kills) is None
+
+
 def test_samples_before_the_first_judged_one_cause_no_kill() -> None:
     assert playing(trace([9, 9, 1, 1], first=2), {}, rules())[0].marks["killed"] == []
 
@@ -140,6 +161,12 @@ def test_samples_before_the_first_judged_one_cause_no_kill() -> None:
 def test_start_and_end_of_a_run_are_reported_to_the_recommender() -> None:
     _, script = playing(trace([1, 1]), {}, rules())
     assert [(list(one.round.began), list(one.round.ended)) for one in script.inputs] == [([0], []), ([], []), ([], [0])]
+
+
+def test_progress_counts_each_sample_once() -> None:
+    played: list[int] = []
+    play([trace([1, NAN, 1]), trace([1], start=START + 10)], Scripted({}), rules(), STEP_S, played.append)
+    assert (sum(played), max(played)) == (3, 1)
 
 
 def test_changed_allocations_are_reported_to_the_recommender() -> None:
@@ -166,6 +193,11 @@ def test_the_peak_of_a_class_is_known_once_three_of_its_runs_have_ended() -> Non
     assert found == [[(0, pytest.approx(3.45))], [(0, 4.0)], [(0, 4.0)]]
 
 
+def test_the_peak_of_a_run_is_its_largest_sample_also_beside_gaps() -> None:
+    runs = [trace([1, 2, NAN, 0.5], start=START + 50 * i, workload="w") for i in range(4)]
+    assert gib_from(class_peaks(runs, STEP_S)[3]) == [(0, pytest.approx(2.0 * 1.15))]
+
+
 def test_the_peak_of_a_class_leaves_out_runs_that_failed_or_did_not_end_or_have_no_samples() -> None:
     """Three runs of 1 GiB are earlier; so are runs of 3 GiB that teach nothing, in the history or judged as well."""
     good = [trace([1] * 3, start=START + 30 * i, workload="w") for i in range(3)]
@@ -182,6 +214,12 @@ def test_as_declared_follows_the_declared_requests() -> None:
     one = trace([1] * 4, first=1)
     one.series.requests[2:] *= 2  # type: ignore[index]
     assert gib_from(as_declared(one)) == [(1, 4.0), (2, 8.0)]
+
+
+def test_as_declared_follows_a_change_of_a_single_resource() -> None:
+    one = trace([1] * 4)
+    one.series.requests[2:, MEMORY] *= 2  # type: ignore[index]
+    assert gib_from(as_declared(one)) == [(0, 4.0), (2, 8.0)]
 
 
 @at_most(60)
