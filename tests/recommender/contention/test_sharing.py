@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.contention import phasewise, sharing, specon
 from recommender.contention.sharing import Stage, fair_shares, finish_times, remaining
 from tests.reference.workers import naive_finish_times
-from thesis_bench.workers import deciders, play
 
 CORES = st.floats(0.1, 16.0)
 CLAIMS = st.lists(st.tuples(st.floats(0.0, 20.0), st.floats(0.1, 10.0)), min_size=1, max_size=8)
@@ -63,8 +60,3 @@ def test_done_and_remaining_work_add_up_to_the_whole() -> None:
 def test_a_job_that_never_ends_has_an_infinite_finish_time(endless: Stage) -> None:
     assert finish_times(2.0, [[endless], [Stage(4.0, 1.0)]], [0.0, 3.0])[0] == math.inf
     assert finish_times(2.0, [[Stage(4.0, 1.0)], [endless], []], [0.0, 0.0, 0.0], [0, 1, 2])[1:] == [math.inf, 0.0]
-
-
-def test_the_examples_in_docstrings_hold() -> None:
-    for module in (sharing, phasewise, specon, deciders, play):
-        assert doctest.testmod(module).failed == 0
