@@ -19,6 +19,9 @@ BUMP_UP_RATIO = 1.2
 MIN_BUMP_UP_BYTES = 100.0 * BYTES_PER_MIB
 """Defaults of upstream's flags."""
 
+FLOOR_SHARE = 0.95
+"""Of the floor after a kill: a target that is almost as high stays, as no small change is worth a resize."""
+
 MAX_KILL_AGE_S = 86400.0
 """An older kill belongs to no present run (upstream: one interval of memory peaks), or to a wrong clock."""
 
@@ -76,8 +79,8 @@ class Kills:
     def learn(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
         """Add kills to the memory of their classes, before the restarts reset how far the runs had come.
 
-        Only the first kill of each pod: at a later one it had the raised memory. A leaking container would raise its
-        class without bound, and displace all its other runs.
+        Only the first kill of a run, also if a new pod continues it: at a later one it had the raised memory. A
+        leaking container would raise its class without bound, and displace all its other runs.
         """
         for kill in kills:
             with report.guard(kill.instance):
@@ -88,6 +91,8 @@ class Kills:
                 if kill.instance in self._learned:
                     continue
                 self._learned.add(kill.instance)
+                if self._had_raised_memory(kill, now_s):
+                    continue
                 key = WorkloadKey(kill.instance.namespace, workload)
                 input_size = float(self._fleet.arrays.input_size[member.slot])
                 needed_bytes = self._needed_bytes(kill, float(self._fleet.memory.largest_bytes[member.slot]))
@@ -122,6 +127,12 @@ class Kills:
                 session.observe_oom(min(kill.when_s, now_s), needed)
                 if kill.instance not in self._groups.instances[slot] and kill.instance not in self._fleet.members:
                     self._groups.leave([kill.instance])  # gone already: no later step would close its session
+
+    def _had_raised_memory(self, kill: Kill, now_s: float) -> bool:
+        """Whether an earlier kill of its group had raised its memory already."""
+        slot = self._groups.slots.get(kill.group)
+        floor_bytes = 0.0 if slot is None else float(self._groups.arrays.kill_floor(now_s)[slot])
+        return 0.0 < floor_bytes * FLOOR_SHARE <= kill.memory_bytes
 
     def _needed_bytes(self, kill: Kill, most_used_bytes: float) -> float:
         used_bytes = max(most_used_bytes, self._used(kill.instance))

@@ -194,6 +194,23 @@ def test_repeated_kills_of_a_pod_are_one_run_of_its_class_but_each_raises_its_ta
     assert memory.peaks_bytes.max() == pytest.approx(2.4 * GIB)
 
 
+def test_kills_of_the_pods_that_replace_a_killed_one_raise_its_class_no_further() -> None:
+    """As of a leaking Job with restartPolicy Never: each pod gets more memory and uses it up."""
+    driver = EngineDriver(workload="bert")
+    memory = a_class_at_one_gib(driver)
+    had_gib = 2.0
+    for number in range(5):
+        driver.containers = {instance(number): running(workload="bert")}
+        driver.usage = {instance(number): (0.5, 1.0)}
+        driver.step()
+        driver.kills = [oom_kill(driver, had_gib)._replace(instance=instance(number))]
+        driver.step()
+        had_gib = driver.target()[1]
+    assert floor_gib(driver) > 4.9
+    assert (len(memory), memory.bounds(0.01).runs) == (21, 20)
+    assert memory.peaks_bytes.max() == pytest.approx(2.4 * GIB)
+
+
 def test_a_killed_run_that_then_succeeds_teaches_its_class_what_sufficed() -> None:
     """A new version needs four times as much: otherwise each of its runs would be killed on the way there."""
     driver = EngineDriver(workload="bert")
