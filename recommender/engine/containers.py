@@ -306,8 +306,9 @@ class Containers:
             nothing = np.full((len(behind), 2), np.nan)
             self.rows.append(behind, nothing, self._label(behind, nothing))
             gap = np.full(len(behind), np.nan)  # a strided column would compile the kernels once more
-            self.memory.observe(behind, gap, self.lead_steps)
             self.past.observe(behind, gap)
+            begun = behind[self.memory.age_steps[behind] > 0]  # back-off before a restart is no part of the run
+            self.memory.observe(begun, gap[: len(begun)], self.lead_steps)
             self._count_rows(behind)
 
     def _append(self, slots: IntArray, usage: FloatArray, at_s: FloatArray, cell: int) -> None:

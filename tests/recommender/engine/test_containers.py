@@ -133,6 +133,16 @@ def test_a_restart_resets_the_age_and_the_demand_curve_of_a_container() -> None:
     assert fleet.arrays.samples[member.slot] == 10, "it is still the same container"
 
 
+def test_the_back_off_before_a_restart_does_not_count_for_the_age_of_the_run() -> None:
+    fleet = a_fleet(started_s=NOW_S - 20.0)
+    feed_until(fleet, NOW_S)
+    member, restarted_s = fleet.members[A], NOW_S + 60.0
+    fleet.reset_run(member, restarted_s)
+    for at_s in (restarted_s + 3.0, restarted_s + 5.0):
+        fleet.observe(Samples.of([(A, sample_of(at_s=at_s))]), at_s)
+    assert fleet.memory.age_steps[member.slot] == 3, "two samples and the gap between them"
+
+
 def test_without_a_start_time_the_age_counts_from_the_first_sample() -> None:
     fleet = a_fleet()
     feed_until(fleet, NOW_S)
