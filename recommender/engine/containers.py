@@ -138,8 +138,8 @@ class Containers:
     def observe(self, samples: Samples, now_s: float = math.inf) -> list[Member]:
         """Take in samples; returns the members, once for each new row.
 
-        A further sample of the latest cell can only raise its usage; an earlier one is dropped, an implausible one
-        refused.
+        A further sample of the latest cell can only raise its usage; an earlier one, or one from before a restart, is
+        dropped, an implausible one refused.
         """
         self.refused, self.phase_changed = [], np.empty(0, np.int64)
         self.foresight.next_phase_hits.clear()
@@ -165,8 +165,8 @@ class Containers:
 
     def reset_run(self, member: Member, started_s: float) -> None:
         """Reset age and usage of a container that was restarted."""
-        cell = int(started_s // self.step_s)
-        self.arrays.start_cell[member.slot] = cell
+        self.arrays.start_cell[member.slot] = int(started_s // self.step_s)
+        self.arrays.restarted_s[member.slot] = started_s
         self.arrays.class_queried_s[member.slot], self.arrays.unsaturated_cpu_cores[member.slot] = -np.inf, np.nan
         self.arrays.throttled_samples[member.slot] = 0
         self.curves.reset(member.slot)
@@ -236,7 +236,8 @@ class Containers:
         members = self._members_of(instances, cell)
         slots, usage = slots_of(members), values[:, 1:]
         latest = self.arrays.last_cell[slots]
-        again, opens = latest == cell, np.flatnonzero(latest < cell)
+        of_run = values[:, 0] >= self.arrays.restarted_s[slots]  # metrics lag behind the news of a restart
+        again, opens = of_run & (latest == cell), np.flatnonzero(of_run & (latest < cell))
         if again.any():
             self.arrays.used[slots[again]] = self.rows.raise_latest(slots[again], usage[again])
             self.memory.observe_again(slots[again], usage[again, MEMORY])

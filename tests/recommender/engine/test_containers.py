@@ -143,6 +143,18 @@ def test_the_back_off_before_a_restart_does_not_count_for_the_age_of_the_run() -
     assert fleet.memory.age_steps[member.slot] == 3, "two samples and the gap between them"
 
 
+@pytest.mark.parametrize("late_s", [-1.0, 1.0, 7.0], ids=["latest cell", "next cell", "cell of the restart"])
+def test_a_sample_from_before_a_restart_is_no_part_of_the_new_run(late_s: float) -> None:
+    fleet, began_s = a_fleet(step_s=5.0, started_s=NOW_S - 100.0), NOW_S + 8.0
+    feed_until(fleet, NOW_S - 2.0)
+    member = fleet.members[A]
+    fleet.reset_run(member, began_s)
+    fleet.observe(Samples.of([(A, sample_of(2.0, 3 * GIB, NOW_S + late_s))]), began_s + 1.0)
+    fleet.observe(Samples.of([(A, sample_of(0.5, GIB, began_s + 1.0))]), began_s + 1.0)
+    assert fleet.memory.largest_bytes[member.slot] == GIB
+    assert fleet.curves.curve(member.slot).levels.tolist() == [[0.5, GIB]]
+
+
 def test_without_a_start_time_the_age_counts_from_the_first_sample() -> None:
     fleet = a_fleet()
     feed_until(fleet, NOW_S)
