@@ -239,8 +239,7 @@ class Containers:
         of_run = values[:, 0] >= self.arrays.restarted_s[slots]  # metrics lag behind the news of a restart
         again, opens = of_run & (latest == cell), np.flatnonzero(of_run & (latest < cell))
         if again.any():
-            self.arrays.used[slots[again]] = self.rows.raise_latest(slots[again], usage[again])
-            self.memory.observe_again(slots[again], usage[again, MEMORY])
+            self._raise_latest(slots[again], usage[again], cell)
         if not len(opens):
             return []
         members, slots = [members[at] for at in opens.tolist()], slots[opens]
@@ -312,6 +311,17 @@ class Containers:
             self.memory.observe(begun, gap[: len(begun)], self.lead_steps)
             self._count_rows(behind)
 
+    def _raise_latest(self, slots: IntArray, usage: FloatArray, cell: int) -> None:
+        """Take in further samples of the latest cell, any number of each."""
+        arrays = self.arrays
+        arrays.used[slots] = self.rows.raise_latest(slots, usage)
+        self.curves.raise_latest(slots, self._steps_since_start(slots, cell), arrays.demand(slots, usage))
+        self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps, again=True)
+
+    def _steps_since_start(self, slots: IntArray, cell: int) -> IntArray:
+        steps: IntArray = np.maximum(0, cell - self.arrays.start_cell[slots])
+        return steps
+
     def _append(self, slots: IntArray, usage: FloatArray, at_s: FloatArray, cell: int) -> None:
         """Append one sample each, of `cell`."""
         arrays = self.arrays
@@ -322,7 +332,7 @@ class Containers:
         demand = arrays.demand(slots, usage)
         for _, foresight, of_it in self._by_model(slots):
             foresight.observe(slots[of_it], demand[of_it], labels[of_it], arrays.table[slots[of_it]])
-        self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), demand, usage[:, CPU])
+        self.curves.observe(slots, self._steps_since_start(slots, cell), demand, usage[:, CPU])
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
         self.past.observe(slots, demand[:, CPU].copy())
         self._count_rows(slots)
