@@ -138,8 +138,8 @@ class Containers:
     def observe(self, samples: Samples, now_s: float = math.inf) -> list[Member]:
         """Take in samples; returns the members, once for each new row.
 
-        A further sample of the latest cell can only raise its usage; an earlier one is dropped, an implausible one
-        refused.
+        A further sample of the latest cell can only raise its usage; an earlier one, or one from before a restart, is
+        dropped, an implausible one refused.
         """
         self.refused, self.phase_changed = [], np.empty(0, np.int64)
         self.foresight.next_phase_hits.clear()
@@ -165,8 +165,8 @@ class Containers:
 
     def reset_run(self, member: Member, started_s: float) -> None:
         """Reset age and usage of a container that was restarted."""
-        cell = int(started_s // self.step_s)
-        self.arrays.start_cell[member.slot] = cell
+        self.arrays.start_cell[member.slot] = int(started_s // self.step_s)
+        self.arrays.restarted_s[member.slot] = started_s
         self.arrays.class_queried_s[member.slot], self.arrays.unsaturated_cpu_cores[member.slot] = -np.inf, np.nan
         self.arrays.throttled_samples[member.slot] = 0
         self.curves.reset(member.slot)
@@ -236,10 +236,10 @@ class Containers:
         members = self._members_of(instances, cell)
         slots, usage = slots_of(members), values[:, 1:]
         latest = self.arrays.last_cell[slots]
-        again, opens = latest == cell, np.flatnonzero(latest < cell)
+        of_run = values[:, 0] >= self.arrays.restarted_s[slots]  # metrics lag behind the news of a restart
+        again, opens = of_run & (latest == cell), np.flatnonzero(of_run & (latest < cell))
         if again.any():
-            self.arrays.used[slots[again]] = self.rows.raise_latest(slots[again], usage[again])
-            self.memory.observe_again(slots[again], usage[again, MEMORY])
+            self._raise_latest(slots[again], usage[again], cell)
         if not len(opens):
             return []
         members, slots = [members[at] for at in opens.tolist()], slots[opens]
@@ -306,9 +306,21 @@ class Containers:
             nothing = np.full((len(behind), 2), np.nan)
             self.rows.append(behind, nothing, self._label(behind, nothing))
             gap = np.full(len(behind), np.nan)  # a strided column would compile the kernels once more
-            self.memory.observe(behind, gap, self.lead_steps)
             self.past.observe(behind, gap)
+            begun = behind[self.memory.age_steps[behind] > 0]  # back-off before a restart is no part of the run
+            self.memory.observe(begun, gap[: len(begun)], self.lead_steps)
             self._count_rows(behind)
+
+    def _raise_latest(self, slots: IntArray, usage: FloatArray, cell: int) -> None:
+        """Take in further samples of the latest cell, any number of each."""
+        arrays = self.arrays
+        arrays.used[slots] = self.rows.raise_latest(slots, usage)
+        self.curves.raise_latest(slots, self._steps_since_start(slots, cell), arrays.demand(slots, usage))
+        self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps, again=True)
+
+    def _steps_since_start(self, slots: IntArray, cell: int) -> IntArray:
+        steps: IntArray = np.maximum(0, cell - self.arrays.start_cell[slots])
+        return steps
 
     def _append(self, slots: IntArray, usage: FloatArray, at_s: FloatArray, cell: int) -> None:
         """Append one sample each, of `cell`."""
@@ -320,7 +332,7 @@ class Containers:
         demand = arrays.demand(slots, usage)
         for _, foresight, of_it in self._by_model(slots):
             foresight.observe(slots[of_it], demand[of_it], labels[of_it], arrays.table[slots[of_it]])
-        self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), demand, usage[:, CPU])
+        self.curves.observe(slots, self._steps_since_start(slots, cell), demand, usage[:, CPU])
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
         self.past.observe(slots, demand[:, CPU].copy())
         self._count_rows(slots)

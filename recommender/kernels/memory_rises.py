@@ -19,17 +19,18 @@ def observe_memory(
     octave_bytes: NDArray[np.float64],
     lately_before: NDArray[np.float64],
     rises: NDArray[np.float64],
+    again: bool,
 ) -> None:
-    """Add the next sample of each container.
+    """Add the next sample of each container, or another one of its latest step.
 
     Parameters
     ----------
     slots
-        int64 (m,): containers, each at most once.
+        int64 (m,): containers, each at most once in the next step.
     memory_bytes
         float64 (m,): NaN in gaps, which count for the age.
     lead
-        Steps from the last sample known to a decision to the first one under it, at most `ring`.
+        Steps from the last sample known to a decision to the first one under it, less than `ring`.
     age_steps
         IN OUT int64 (n,): samples since the start.
     largest_bytes
@@ -42,14 +43,16 @@ def observe_memory(
     rises
         IN OUT float64 (n, ages): largest ratio of a sample to the recent peak at the decision on it, `lead` samples
         before, among the decisions from age 1, 2, 4, ... on; 0 without one.
+    again
+        The samples are of the latest step; of the first one where there was none.
     """
     ring = lately_before.shape[1]
     for k in range(len(slots)):
         slot = slots[k]
-        age = age_steps[slot]
+        age = max(0, age_steps[slot] - 1) if again else age_steps[slot]
         decided_at = age - lead + 1
         known_peak = lately_before[slot, (age - lead) % ring]
-        if age & (age - 1) == 0:
+        if not again and age & (age - 1) == 0:
             octave_bytes[slot, 0], octave_bytes[slot, 1] = octave_bytes[slot, 1], 0.0
         if not math.isnan(memory_bytes[k]):
             if decided_at >= 1 and known_peak > 0.0:

@@ -85,13 +85,14 @@ class CurveRecorder(SlotArrays):
         used_cores
             float64 (m,): use, which is less than demand where CPU was throttled.
         """
-        while (beyond := positions // self.width[slots] >= POINTS).any():
-            self._widen(slots[beyond])
-        buckets = positions // self.width[slots]
+        buckets = self._buckets(slots, positions)
         self.levels[slots, buckets] = np.fmax(self.levels[slots, buckets], wanted)
-        self.length[slots] = np.maximum(self.length[slots], buckets + 1)
         self.samples[slots] += 1
         self.used_cores[slots] += (used_cores - self.used_cores[slots]) / self.samples[slots]
+
+    def raise_latest(self, slots: IntArray, positions: IntArray, wanted: FloatArray) -> None:
+        """Raise the demand of the latest sample of each container, see `observe`; a slot may repeat."""
+        np.fmax.at(self.levels, (slots, self._buckets(slots, positions)), wanted.astype(np.float32))
 
     def curve(self, slot: int) -> DemandCurve:
         """The curve of a container so far; a copy."""
@@ -111,6 +112,14 @@ class CurveRecorder(SlotArrays):
             self.levels[slot, : len(curve.levels)] = curve.levels
             self.samples[slot] = int(width) * np.count_nonzero(~np.isnan(curve.levels[:, CPU]))
             self.used_cores[slot] = np.nan_to_num(curve.mean_cores)
+
+    def _buckets(self, slots: IntArray, positions: IntArray) -> IntArray:
+        """int64 (m,): buckets of these positions, which the curves then reach."""
+        while (beyond := positions // self.width[slots] >= POINTS).any():
+            self._widen(slots[beyond])
+        buckets: IntArray = positions // self.width[slots]
+        self.length[slots] = np.maximum(self.length[slots], buckets + 1)
+        return buckets
 
     def _widen(self, slots: IntArray) -> None:
         """Merge pairs of buckets."""

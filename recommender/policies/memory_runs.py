@@ -29,8 +29,8 @@ AGES = 12
 WARM_UP_STEPS = 4
 """Samples before which a run has the peak of its class: the time of its first sample is chance."""
 
-MAX_LEAD_STEPS = 40
-"""Longer lead times count as this long."""
+MAX_LEAD_STEPS = 39
+"""Longer lead times count as this long: recent peaks are kept for so many steps, and for the latest one."""
 
 MIN_RUNS = 3
 """Runs of a class, or at an age, below which there is no bound, at one kill in a hundred runs."""
@@ -137,26 +137,24 @@ class MemoryOfRuns(SlotArrays):
     lately_before: FloatArray
 
     def __init__(self, slots: int = 0) -> None:
-        of_age = {"age_steps": 0, "rises": np.zeros(AGES), "lately_before": np.zeros(MAX_LEAD_STEPS)}
+        of_age = {"age_steps": 0, "rises": np.zeros(AGES), "lately_before": np.zeros(MAX_LEAD_STEPS + 1)}
         super().__init__({**of_age, "largest_bytes": 0.0, "octave_bytes": np.zeros(2)}, slots)
 
-    def observe(self, slots: IntArray, memory_bytes: FloatArray, lead_steps: int) -> None:
+    def observe(self, slots: IntArray, memory_bytes: FloatArray, lead_steps: int, *, again: bool = False) -> None:
         """Add the next sample of each container; NaN is a gap.
 
         Parameters
         ----------
         lead_steps
             Samples from the last one known to a decision to the first one under it, clipped to `MAX_LEAD_STEPS`.
+        again
+            These are further samples of the latest step, any number of each container.
         """
         observe_memory(
             slots, memory_bytes, min(lead_steps, MAX_LEAD_STEPS),
             self.age_steps, self.largest_bytes, self.octave_bytes, self.lately_before, self.rises,
+            again,
         )  # fmt: skip
-
-    def observe_again(self, slots: IntArray, memory_bytes: FloatArray) -> None:
-        """Raise the latest sample of these containers, each any number of times."""
-        np.maximum.at(self.largest_bytes, slots, memory_bytes)
-        np.maximum.at(self.octave_bytes[:, 1], slots, memory_bytes)
 
     def recent_peak_bytes(self, slots: IntArray) -> FloatArray:
         """float64 (m,): peak since a run was a quarter to half as old; 0 without samples."""

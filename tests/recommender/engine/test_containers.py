@@ -87,6 +87,19 @@ def test_valid_samples_count_as_if_none_were_refused(drawn: list[tuple[int, int,
         np.testing.assert_array_equal(mixed.recent(mixed.members[container]), alone.recent(member))
 
 
+def test_a_spike_in_the_second_sample_of_a_cell_counts_as_one_in_the_first() -> None:
+    first, second = a_fleet(), a_fleet()
+    for at in range(60):
+        spike = sample_of(2.0, 3 * GIB) if at == 40 else sample_of()
+        for fleet, samples in ((first, (spike, sample_of())), (second, (sample_of(), spike))):
+            for sample, within_s in zip(samples, (0.2, 0.8), strict=True):
+                at_s = NOW_S + at + within_s
+                fleet.observe(Samples.of([(A, sample._replace(timestamp_s=at_s))]), at_s)
+    (one,), (other,) = first, second
+    np.testing.assert_array_equal(second.memory.run(other.slot).rises, first.memory.run(one.slot).rises)
+    np.testing.assert_array_equal(second.curves.curve(other.slot).levels, first.curves.curve(one.slot).levels)
+
+
 # -- a clock that is set back ------------------------------------------------------------------------------------------
 
 
@@ -132,6 +145,38 @@ def test_a_restart_resets_the_age_and_the_demand_curve_of_a_container() -> None:
     assert fleet.ages_s(slots, NOW_S + 5.0).tolist() == [3.0]
     assert len(fleet.curves.curve(member.slot).levels) == 0
     assert fleet.arrays.samples[member.slot] == 10, "it is still the same container"
+
+
+def test_the_back_off_before_a_restart_does_not_count_for_the_age_of_the_run() -> None:
+    fleet = a_fleet(started_s=NOW_S - 20.0)
+    feed_until(fleet, NOW_S)
+    member, restarted_s = fleet.members[A], NOW_S + 60.0
+    fleet.reset_run(member, restarted_s)
+    for at_s in (restarted_s + 3.0, restarted_s + 5.0):
+        fleet.observe(Samples.of([(A, sample_of(at_s=at_s))]), at_s)
+    assert fleet.memory.age_steps[member.slot] == 3, "two samples and the gap between them"
+
+
+@pytest.mark.parametrize("late_s", [-1.0, 1.0, 7.0], ids=["latest cell", "next cell", "cell of the restart"])
+def test_a_sample_from_before_a_restart_is_no_part_of_the_new_run(late_s: float) -> None:
+    fleet, began_s = a_fleet(step_s=5.0, started_s=NOW_S - 100.0), NOW_S + 8.0
+    feed_until(fleet, NOW_S - 2.0)
+    member = fleet.members[A]
+    fleet.reset_run(member, began_s)
+    fleet.observe(Samples.of([(A, sample_of(2.0, 3 * GIB, NOW_S + late_s))]), began_s + 1.0)
+    fleet.observe(Samples.of([(A, sample_of(0.5, GIB, began_s + 1.0))]), began_s + 1.0)
+    assert fleet.memory.largest_bytes[member.slot] == GIB
+    assert fleet.curves.curve(member.slot).levels.tolist() == [[0.5, GIB]]
+
+
+def test_a_run_may_begin_in_the_cell_in_which_the_one_before_ended() -> None:
+    fleet = a_fleet(step_s=5.0, started_s=NOW_S - 100.0)
+    feed_until(fleet, NOW_S - 2.0)
+    member = fleet.members[A]
+    fleet.reset_run(member, NOW_S - 1.0)
+    fleet.observe(Samples.of([(A, sample_of(0.25, GIB / 2, NOW_S - 0.5))]), NOW_S)
+    assert (fleet.memory.age_steps[member.slot], fleet.memory.largest_bytes[member.slot]) == (1, GIB / 2)
+    assert fleet.curves.curve(member.slot).levels.tolist() == [[0.25, GIB / 2]]
 
 
 def test_without_a_start_time_the_age_counts_from_the_first_sample() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from recommender.policies.memory_runs import (
     AGES,
     MARGIN,
+    MAX_LEAD_STEPS,
     SMALL_SAMPLE_MARGIN,
     ClassMemory,
     MemoryOfRuns,
@@ -56,6 +57,19 @@ def test_a_rise_is_measured_against_the_peak_known_when_its_allocation_was_decid
     assert rises[:3] == pytest.approx(2.5)
     assert rises[3] == pytest.approx(1 / 5)
     assert (rises[4:] == 0).all()
+
+
+@pytest.mark.parametrize("lead", [1, 3, MAX_LEAD_STEPS])
+def test_further_samples_of_a_step_count_as_if_the_largest_were_its_only_one(lead: int) -> None:
+    amounts = np.random.default_rng(0).lognormal(size=(130, 3))
+    several, single = MemoryOfRuns(1), MemoryOfRuns(1)
+    one, twice = np.zeros(1, np.int64), np.zeros(2, np.int64)
+    for first, *further in amounts.tolist():
+        several.observe(one, np.array([first]), lead)
+        several.observe(twice, np.array(further), lead, again=True)
+        single.observe(one, np.array([max(first, *further)]), lead)
+        for name, amount in single.of(0).items():
+            np.testing.assert_array_equal(several.of(0)[name], amount, name)
 
 
 def test_a_peak_that_is_over_is_forgotten_when_the_age_has_doubled_twice() -> None:
