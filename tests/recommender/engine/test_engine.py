@@ -243,6 +243,17 @@ def test_a_restart_resets_the_age_of_a_container() -> None:
     assert driver.engine.fleet.ages_s(slot, driver.now_s)[0] == 1.0
 
 
+@pytest.mark.parametrize(("first_seen_s", "peaks"), [(100.0, 1), (150.0, 0)])
+def test_a_run_whose_start_was_not_seen_teaches_its_class_cpu_but_not_memory(first_seen_s: float, peaks: int) -> None:
+    """The peak may have been while no one looked, as in a job that ran before Phasewise was installed."""
+    driver = EngineDriver(now_s=NOW_S + first_seen_s, workload="bert")
+    driver.steps(300)
+    driver.containers = {A: running(workload="bert", finished=True, ended=Ended(0, NOW_S, driver.now_s))}
+    driver.step()
+    runs = driver.engine.classes.runs(BERT, "main")
+    assert (len(runs), len(runs.memory)) == (1, peaks)
+
+
 # -- workload classes --------------------------------------------------------------------------------------------------
 
 
