@@ -29,7 +29,7 @@ def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> No
         runs.age_steps[slots], largest_bytes, recent_bytes, arrays.requests[slots, MEMORY],
         peak_bytes, rises, 0.0, 1.0 + options.memory_margin,
     )  # fmt: skip
-    arrays.wanted[slots, MEMORY] = np.fmax(targets, least_bytes)
+    arrays.wanted[slots, MEMORY], arrays.least_bytes[slots] = np.fmax(targets, least_bytes), least_bytes
     arrays.promised[slots] = ~np.isnan(peak_bytes)
 
 
