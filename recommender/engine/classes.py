@@ -13,7 +13,7 @@ import numpy as np
 
 from recommender.engine.containers import Containers
 from recommender.engine.keys import Running, WorkloadKey
-from recommender.engine.member import Member
+from recommender.engine.member import Member, slots_of
 from recommender.engine.persistence import MAX_TEXT_CHARS, decode_curve, encode_curve, pack, unpack
 from recommender.errors import BadInput
 from recommender.policies.class_runs import ClassRuns
@@ -78,27 +78,37 @@ class Classes:
         return runs if runs is not None and len(runs) else None
 
     def learn(
-        self, key: WorkloadKey, container: str, curve: DemandCurve, memory: RunMemory, duration_s: float, now_s: float
+        self,
+        key: WorkloadKey,
+        container: str,
+        curve: DemandCurve,
+        memory: RunMemory | None,
+        duration_s: float,
+        now_s: float,
     ) -> bool:
-        """Learn a completed run of `duration_s`; False if too little of it was observed."""
+        """Learn a completed run of `duration_s`, and its memory if known; False if too little of it was observed."""
         run = _complete_curve(curve, duration_s)
         if run is None:
             return False
         self.runs(key, container).add(run)
-        self.learn_memory(key, container, memory, now_s)
+        self._record_use(key, now_s)
+        if memory is not None:
+            self.learn_memory(key, container, memory, now_s)
         return True
 
     def learn_memory(self, key: WorkloadKey, container: str, memory: RunMemory, now_s: float) -> None:
         """Learn the memory of a run that completed or was OOM-killed."""
         self.runs(key, container).memory.add(memory)
+        self._record_use(key, now_s)
+
+    def _record_use(self, key: WorkloadKey, now_s: float) -> None:
         self._used_s[key] = now_s
         self.changed[key] = None
 
     def in_use(self, key: WorkloadKey, now_s: float) -> None:
         """Record that a class has running containers, once a day, so that its profile is not collected."""
         if key in self._used_s and now_s - self._used_s[key] > DAY_S:
-            self._used_s[key] = now_s
-            self.changed[key] = None
+            self._record_use(key, now_s)
 
     def drop_untaught(self, in_use: Collection[WorkloadKey]) -> None:
         """Forget classes without completed and without present runs."""
@@ -126,7 +136,7 @@ class Classes:
         """Status of the profile of a class; None if it is to have none."""
         if key not in self._used_s:
             return None
-        runs = {name: known for name, known in sorted(self._known[key].items()) if len(known.memory)}
+        runs = {name: known for name, known in sorted(self._known[key].items()) if len(known) or len(known.memory)}
         typical_s = max((known.typical_s for known in runs.values()), default=0.0)
         kept = max(map(len, runs.values()), default=0)
         demand = [(name, encode_demand(known), known.memory) for name, known in runs.items()]
@@ -147,15 +157,18 @@ def learn_finished_run(
 ) -> bool:
     """Learn a run that completed and was whole; False for another one.
 
-    If it was OOM-killed and restarted on the way, it is known now how much memory was enough.
+    If it was OOM-killed and restarted on the way, it is known now how much memory was enough. One whose start was not
+    seen may have had its peak before: a lower one would get the next runs killed.
     """
     ended, whole = running.ended, not (running.restarts or running.resumed_pod_uid)
     if running.workload is None or ended is None or ended.exit_code != 0:
         return False
     key, container = WorkloadKey(member.instance.namespace, running.workload), member.instance.container
-    memory = fleet.memory.run(member.slot)._replace(input_size=running.input_size)
+    memory = None
+    if not fleet.start_was_unseen(slots_of([member]))[0]:
+        memory = fleet.memory.run(member.slot)._replace(input_size=running.input_size)
     if not whole:
-        if killed:
+        if killed and memory is not None:
             classes.learn_memory(key, container, memory._replace(killed=True), now_s)
         return False
     curve = fleet.curves.curve(member.slot)

@@ -57,22 +57,27 @@ class ColdStarts:
     ) -> None:
         self._fleet, self._groups, self._classes, self._running = fleet, groups, classes, running
         self._rails = rails
+        self._changed: set[int] = set()
         self._watched: set[int] = set()
         self.expected: dict[int, ColdStart] = {}
 
-    def refresh(self, slot: int) -> None:
-        """Update whether a group has containers without samples, or none at all, so that the next run may start."""
-        present = self._present(slot)
-        watched = not present or any(instance not in self._fleet.members for instance in present)
-        (self._watched.add if watched else self._watched.discard)(slot)
+    def changed(self, slot: int) -> None:
+        """Record that a container of a group changed or has its first sample: looked at once per step, not per pod."""
+        self._changed.add(slot)
 
     def forget(self, slot: int) -> None:
         """Forget a group that is gone."""
+        self._changed.discard(slot)
         self._watched.discard(slot)
         self.expected.pop(slot, None)
 
     def update(self, now_s: float, report: Report) -> None:
-        """Recompute the targets."""
+        """Recompute the targets of groups that have containers without samples, or none at all: a run may start."""
+        for slot in self._changed:
+            present = self._present(slot)
+            watched = not present or any(instance not in self._fleet.members for instance in present)
+            (self._watched.add if watched else self._watched.discard)(slot)
+        self._changed.clear()
         self.expected.clear()
         for slot in sorted(self._watched):
             with report.guard(self._groups.by_slot[slot]):

@@ -86,6 +86,8 @@ class ContainerArrays(SlotArrays):
     """`UNDECIDED`, `BY_FORECAST`, `BY_CLASS` or `BY_PAST`."""
     wanted: FloatArray = fresh(_UNKNOWN)
     """(n, 2): the decision."""
+    least_bytes: FloatArray = fresh(0.0)
+    """What killed runs of its class are known to need, while the class gives no bound; 0 without any."""
     promised: BoolArray = fresh(False)
     """Its class bounds the memory that the rest of its run needs."""
 

@@ -34,6 +34,9 @@ MAX_GAP_CYCLES = 4
 MIN_KEPT_ROWS = BLOCKS * SHORT_WINDOW_SAMPLES
 """Rows kept of each container, or those of a cycle if more: no rule looks further back."""
 
+MAX_START_DELAY_S = 120.0
+"""A container whose first sample is later than this after its start, and than two samples, has an unseen past."""
+
 MAX_CORES, MAX_BYTES = 1e5, 1e15
 """More usage than any machine has comes from a misread counter."""
 
@@ -212,6 +215,13 @@ class Containers:
         """float64 (m,): age of the present runs, now or at a time of each."""
         ages: FloatArray = np.maximum(0.0, now_s - self.arrays.start_cell[slots] * self.step_s)
         return ages
+
+    def start_was_unseen(self, slots: IntArray) -> BoolArray:
+        """bool (m,): the peak of the present runs may be from before their first sample."""
+        arrays = self.arrays
+        steps = arrays.last_cell[slots] + 1 - arrays.start_cell[slots] - self.memory.age_steps[slots]
+        unseen: BoolArray = steps * self.step_s > max(MAX_START_DELAY_S, 2.0 * self.step_s)
+        return unseen
 
     # -- samples ---------------------------------------------------------------------------------------------------
 

@@ -227,7 +227,7 @@ class Engine:
         self.groups.arrays.bump_revision(list(touched), durable=True)
         for slot in touched:
             self.groups.update_running(slot, [self.running[instance] for instance in self.groups.instances[slot]])
-            self._cold_starts.refresh(slot)
+            self._cold_starts.changed(slot)
 
     def _take_container(self, instance: Instance, running: Running, before: Running | None, report: Report) -> None:
         slot = self.groups.slots.get(running.group)
@@ -385,7 +385,7 @@ class Engine:
         running = self.running[member.instance]
         group = running.group
         if group in self.groups.slots:
-            self._cold_starts.refresh(self.groups.slots[group])
+            self._cold_starts.changed(self.groups.slots[group])
         with self._report.guard(member.instance):
             kept = self._memory.container(member.instance, group)
             if kept is not None:

@@ -18,9 +18,6 @@ from recommender.policies.memory_runs import AGES, memory_targets
 from recommender.records import MEMORY, FloatArray, IntArray
 from recommender.units import format_memory
 
-MAX_START_DELAY_S = 120.0
-"""A container whose first sample is later than this after its start has an unseen past."""
-
 
 def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> None:
     """Decide the memory of all live containers."""
@@ -32,7 +29,7 @@ def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> No
         runs.age_steps[slots], largest_bytes, recent_bytes, arrays.requests[slots, MEMORY],
         peak_bytes, rises, 0.0, 1.0 + options.memory_margin,
     )  # fmt: skip
-    arrays.wanted[slots, MEMORY] = np.fmax(targets, least_bytes)
+    arrays.wanted[slots, MEMORY], arrays.least_bytes[slots] = np.fmax(targets, least_bytes), least_bytes
     arrays.promised[slots] = ~np.isnan(peak_bytes)
 
 
@@ -70,10 +67,10 @@ def _known_bytes(fleet: Fleet, groups: GroupArrays, slots: IntArray) -> tuple[Fl
     the default recommender they expire after days.
     """
     arrays, runs = fleet.arrays, fleet.memory
-    unseen_s = (arrays.last_cell[slots] + 1 - arrays.start_cell[slots] - runs.age_steps[slots]) * fleet.step_s
+    unseen = fleet.start_was_unseen(slots)
     of_group = groups.peak()[arrays.group[slots]]
     largest_bytes, recent_bytes = (
-        np.where(unseen_s > MAX_START_DELAY_S, of_group, np.fmin(own, of_group))
+        np.where(unseen, of_group, np.fmin(own, of_group))
         for own in (runs.largest_bytes[slots], runs.recent_peak_bytes(slots))
     )
     return largest_bytes, recent_bytes

@@ -78,7 +78,7 @@ class Situation:
     keeps_peak: BoolArray
     """bool (n,): a run's peak memory must always be available, since a run may start again or still come to it."""
     kill_floor_bytes: FloatArray
-    """float64 (n,): memory floor after an OOM kill; 0 without one."""
+    """float64 (n,): memory floor after an OOM kill, in the group or in the classes of its containers; 0 without one."""
     youngest_s: FloatArray
     """float64 (n,): age of the container started last; infinite if none runs."""
     resizes_exhausted: BoolArray
@@ -182,11 +182,20 @@ def assess(
         deferred_s=np.where(groups.evictable, np.maximum(0.0, now_s - groups.deferred_since_s), 0.0),
         evicts=evicts,
         keeps_peak=_keeps_peak(groups, evicts, youngest_s, promised, fleet.lead_s),
-        kill_floor_bytes=groups.kill_floor(now_s),
+        kill_floor_bytes=_kill_floor(fleet, groups, slots, evicts, now_s),
         youngest_s=youngest_s,
         resizes_exhausted=groups.changed_at_least(options.resizes_per_hour, now_s),
         shared=shared,
     )
+
+
+def _kill_floor(fleet: Fleet, groups: GroupArrays, slots: IntArray, evicts: BoolArray, now_s: float) -> FloatArray:
+    """float64 (n,): see `Situation.kill_floor_bytes`.
+
+    Another run was killed for what the classes know: no reason to evict one that may not come to that.
+    """
+    of_classes = _group_max(fleet.arrays.least_bytes[slots], fleet.arrays.group[slots], len(groups))
+    return np.fmax(groups.kill_floor(now_s), np.where(evicts, 0.0, of_classes))
 
 
 def _doubt(

@@ -163,6 +163,16 @@ def test_a_run_is_kept_if_two_thirds_of_its_duration_were_observed() -> None:
     assert Classes().learn(KEY, "main", DemandCurve(10.0, levels), MEMORY, 300.0, now_s=1.0)
 
 
+def test_a_profile_keeps_runs_without_a_known_peak() -> None:
+    classes, again = Classes(), Classes()
+    assert classes.learn(KEY, "main", CURVE, None, 30.0, now_s=1.0)
+    status = classes.status(KEY)
+    again.load(KEY, status["state"], 1.0)
+    assert status["containers"][0]["peaksMemoryBytes"] == []
+    assert (len(again.runs(KEY, "main")), len(again.runs(KEY, "main").memory)) == (1, 0)
+    assert math.isnan(again.runs(KEY, "main").memory.bounds(0.01).peak_bytes)
+
+
 def test_an_unused_class_expires_and_one_in_use_does_not() -> None:
     classes = Classes()
     classes.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=0.0)

@@ -185,6 +185,18 @@ def test_without_a_start_time_the_age_counts_from_the_first_sample() -> None:
     assert fleet.ages_s(np.array([fleet.members[A].slot]), NOW_S + 5.0).tolist() == [14.0]
 
 
+@pytest.mark.parametrize(
+    ("step_s", "delay_s", "unseen"), [(1.0, 120.0, False), (1.0, 121.0, True), (300.0, 600.0, False)]
+)
+def test_the_start_of_a_run_counts_as_seen_up_to_two_minutes_or_two_samples_later(
+    step_s: float, delay_s: float, unseen: bool
+) -> None:
+    started_s = NOW_S // step_s * step_s
+    fleet = a_fleet(step_s, started_s=started_s)
+    fleet.observe(Samples.of([(A, sample_of(at_s=started_s + delay_s))]))
+    assert fleet.start_was_unseen(np.array([fleet.members[A].slot])).tolist() == [unseen]
+
+
 def test_only_the_peak_cpu_of_this_cycle_and_the_previous_one_is_kept() -> None:
     fleet, begin_s = a_fleet(), math.ceil(NOW_S / CYCLE) * CYCLE
     peaks = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -259,6 +259,42 @@ def test_a_restart_resets_the_age_of_a_container() -> None:
     driver.containers = {A: running(started_s=driver.now_s, restarts=1)}
     driver.step()
     assert driver.engine.fleet.ages_s(slot, driver.now_s)[0] == 1.0
+
+
+@pytest.mark.parametrize(("first_seen_s", "peaks"), [(100.0, 1), (150.0, 0)])
+def test_a_run_whose_start_was_not_seen_teaches_its_class_cpu_but_not_memory(first_seen_s: float, peaks: int) -> None:
+    """The peak may have been while no one looked, as in a job that ran before Phasewise was installed."""
+    driver = EngineDriver(now_s=NOW_S + first_seen_s, workload="bert")
+    driver.steps(300)
+    driver.containers = {A: running(workload="bert", finished=True, ended=Ended(0, NOW_S, driver.now_s))}
+    driver.step()
+    runs = driver.engine.classes.runs(BERT, "main")
+    assert (len(runs), len(runs.memory)) == (1, peaks)
+
+
+class Counted(dict[Instance, None]):
+    """Counts how often its keys were listed."""
+
+    listed = 0
+
+    def __iter__(self) -> Iterator[Instance]:
+        self.listed += 1
+        return super().__iter__()
+
+
+def test_the_first_round_goes_through_the_pods_of_a_vpa_equally_often_however_many_they_are() -> None:
+    """Once for each pod, four thousand pods of one Job took five seconds, and twice as many four times as long."""
+    listed = []
+    for pods in (2, 20):
+        driver = EngineDriver()
+        driver.containers, driver.usage = {}, {}
+        driver.step()
+        instances = driver.engine.groups.instances[driver.engine.groups.slots[MAIN]] = Counted()
+        for pod in map(instance, range(pods)):
+            driver.containers[pod], driver.usage[pod] = running(), (0.5, 1.0)
+        assert driver.step().samples == pods
+        listed.append(instances.listed)
+    assert listed[0] == listed[1] > 0
 
 
 # -- workload classes --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recommender.engine.keys import Ended, Group, Kill, WorkloadKey
+from recommender.engine.keys import Ended, Group, Kill, Rules, WorkloadKey
 from recommender.engine.kills import bumped_memory_bytes
 from recommender.engine.seen import EmptyMemory, GroupStart
 from recommender.policies.memory_runs import AGES, ClassMemory, RunMemory
@@ -239,6 +239,21 @@ def test_invalid_kills_and_kills_of_containers_without_a_class_teach_no_class() 
     driver.kills = [oom_kill(driver, math.nan), *(oom_kill(driver, 2.0)._replace(instance=instance(n)) for n in (1, 2))]
     assert list(driver.step().problems.values()) == ["refused: a kill that is not a number"]
     assert len(memory) == 20
+
+
+@pytest.mark.parametrize(("rules", "gib"), [(Rules(), 3.6), (Rules(evicts=True), 1.0)], ids=["in place", "evicts"])
+def test_a_run_with_a_single_sample_is_raised_in_the_round_in_which_a_pod_of_its_class_is_killed(
+    rules: Rules, gib: float
+) -> None:
+    """It need not first have enough samples for a forecast; only where a raise evicts it, the kill may not come."""
+    driver, young, other_vpa = EngineDriver(workload="bert"), instance(1), Group("ns", "other", "main")
+    driver.steps(2)
+    driver.groups[other_vpa] = rules
+    driver.containers[young] = running(workload="bert", group=other_vpa, requests=(2.0, GIB), started_s=driver.now_s)
+    driver.usage[young] = 0.5, 0.5
+    driver.kills = [oom_kill(driver, 3.0)]
+    driver.step()
+    assert driver.target(other_vpa)[1] == pytest.approx(gib)
 
 
 class KeptGroup(EmptyMemory):
