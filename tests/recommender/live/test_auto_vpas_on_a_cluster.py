@@ -71,7 +71,7 @@ def pod_of_job(cluster: Cluster, namespace: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def recommender(cluster: Cluster, trainee: Any) -> Iterator[Server]:
+def recommender(cluster: Cluster, training_pod: Any) -> Iterator[Server]:
     """The recommender, with the account of its manifests and a name of its own in this cluster."""
     stop_serving(cluster, *(definition(f"{KUBEFLOW}/v1", kind) for kind in LATE_KINDS))
     server = start_recommender(cluster, install(cluster), name="auto-vpas")
