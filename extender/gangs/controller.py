@@ -190,9 +190,8 @@ class Controller:
         self._admitter.write(reservations)
         with_reservation = list(with_reservations(pods, reservations))
         members = [*with_reservation, *replacement_members(reservations, now_s)]
-        backed_off = {key: each.why for key, each in self._failures.items() if self._monotonic() < each.until_s}
         nodes = self._nodes.snapshot().values()
-        decision = decide(members, nodes, self._sizes.of, now_s, timeouts, backed_off)
+        decision = decide(members, nodes, self._sizes.of, now_s, timeouts, self._backed_off())
         waiting = [note for note in decision.notes if note.reason != ADMITTED]
         self.waiting = sum(1 for note in waiting if note.gang.gated)
         self._admitter.write(still_needed(reservations, with_reservation, decision.stale, now_s))
@@ -232,10 +231,14 @@ class Controller:
 
     def _ungate(self, native: Iterable[Member]) -> None:
         """Remove our gate from pods of native PodGroups."""
+        backed_off = self._backed_off()
         for pod in native:
-            key = (pod.key.namespace, f"native={pod.key.name}")
-            if key not in self._failures or self._monotonic() >= self._failures[key].until_s:
+            if (key := (pod.key.namespace, f"native={pod.key.name}")) not in backed_off:
                 self._attempt(key, partial(self._admitter.remove_gate, pod))
+
+    def _backed_off(self) -> dict[tuple[str, str], str]:
+        """Gangs and pods not to try again yet, and why."""
+        return {key: each.why for key, each in self._failures.items() if self._monotonic() < each.until_s}
 
     def _attempt(self, key: tuple[str, str], do: Callable[[], None]) -> bool:
         """Whether `do` succeeded; if not, back off from this gang or pod."""

@@ -29,14 +29,14 @@ from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.live.outside.model_source import Refusal
 from recommender.live.progress.progress import category_of, progress_of
-from recommender.live.view.view import View
+from recommender.live.view.view import MAX_CONTAINERS, View
 from recommender.live.vpa_state import VpaState
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE
 from recommender.units import format_cpu, format_memory, format_time
 
 Json = dict[str, Any]
 
-MAX_NEXT, MAX_PODS, MAX_CONTAINERS = 3, 64, 64
+MAX_NEXT, MAX_PODS = 3, 64
 MAX_MESSAGE_CHARS = 256
 CHECKPOINT_RESOLUTION_S = 60.0
 """Saved checkpoints of a job update its profile once a minute at most."""

@@ -40,12 +40,18 @@ def teach(plans: PhaseForesight, table: int) -> None:
     feed(plans, table, ([CALM] * 40 + [BUSY] * 8) * 30, ([1.0] * 40 + [3.0] * 8) * 30)
 
 
-def test_a_class_whose_phase_always_ends_at_the_same_age_is_raised_before_it_ends() -> None:
+def of_taught_class() -> tuple[PhaseForesight, int]:
+    """Plans for a new container, and the table of its class, which has been taught and allows few violations."""
     plans = foresight()
     plans.set_objectives((0.01, 0.01), 12)
     table = plans.table_of(("ns", "train", "main"), NOTHING_IN_USE)
     teach(plans, table)
     plans.state.reset(0)
+    return plans, table
+
+
+def test_a_class_whose_phase_always_ends_at_the_same_age_is_raised_before_it_ends() -> None:
+    plans, table = of_taught_class()
     feed(plans, table, [CALM] * 40 + [BUSY] * 8, [1.0] * 40 + [3.0] * 8)
     early = feed(plans, table, [CALM] * 15, [1.0] * 15)
     late = feed(plans, table, [CALM] * 23, [1.0] * 23)
@@ -61,11 +67,7 @@ def test_a_class_whose_phase_always_ends_at_the_same_age_is_raised_before_it_end
 
 
 def test_an_explanation_names_a_raise_only_while_there_is_one_and_a_small_correction_too() -> None:
-    plans = foresight()
-    plans.set_objectives((0.01, 0.01), 12)
-    table = plans.table_of(("ns", "train", "main"), NOTHING_IN_USE)
-    teach(plans, table)
-    plans.state.reset(0)
+    plans, table = of_taught_class()
     feed(plans, table, [CALM] * 40 + [BUSY] * 8, [1.0] * 40 + [3.0] * 8)
     feed(plans, table, [CALM] * 15, [1.0] * 15)
     assert plans.explain(0, table).startswith("0% that phase 1 starts within 45 s; it needs ")
@@ -76,11 +78,7 @@ def test_an_explanation_names_a_raise_only_while_there_is_one_and_a_small_correc
 
 @pytest.mark.parametrize(("lead_s", "within_s"), [(1.0, 30), (15.0, 30), (16.0, 45), (45.0, 60)])
 def test_the_forecast_covers_the_lead_time_in_whole_samples_and_one_more(lead_s: float, within_s: int) -> None:
-    plans = foresight()
-    plans.set_objectives((0.01, 0.01), 12)
-    table = plans.table_of(("ns", "train", "main"), NOTHING_IN_USE)
-    teach(plans, table)
-    plans.state.reset(0)
+    plans, table = of_taught_class()
     feed(plans, table, [CALM] * 40 + [BUSY] * 8 + [CALM] * 15, [1.0] * 40 + [3.0] * 8 + [1.0] * 15)
     plans.decide(ONE, np.array([table]), lead_s)
     assert f" starts within {within_s} s; " in plans.explain(0, table)
