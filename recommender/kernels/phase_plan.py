@@ -106,6 +106,8 @@ class PlanArrays(NamedTuple):
         float64 (n, EXPERTS, resources): latest request of each expert; NaN before the first.
     correction, gain, streak
         float64 (n, EXPERTS, resources): see `plan_steps.updated_correction`.
+    price_factor
+        float64 (n, resources): factor on the price of a violation, see `plan_steps.updated_price_factor`.
     budget
         float64 (n, EXPERTS, resources): resizes left.
     lately
@@ -129,6 +131,7 @@ class PlanArrays(NamedTuple):
     correction: NDArray[np.float64]
     gain: NDArray[np.float64]
     streak: NDArray[np.float64]
+    price_factor: NDArray[np.float64]
     budget: NDArray[np.float64]
     lately: NDArray[np.float64]
     record: NDArray[np.float64]
@@ -150,6 +153,9 @@ URGENT_STREAK = 3.0
 
 MIN_OCCUPANCY = 0.002
 """Phases expected for at most this share of the coming time are ignored."""
+
+LEAST_PRICE = 1.0
+"""Of a violation: below it, requesting nothing is cheaper than what is used."""
 
 LEVEL_PRICE_SHARE = 0.5
 """A violation is priced by the container's mean use, but at least by this share of the level now."""
@@ -213,10 +219,14 @@ def level_now(k: int, resource: int, state: PlanArrays) -> float:
 def price_of_violation(
     k: int, resource: int, now: float, state: PlanArrays, expected: Expected, weights: Weights
 ) -> float:  # fmt: skip
-    """Cost, in floors, of being in violation all of the time for a container at level `now`."""
+    """Cost, in floors, of being in violation all of the time for a container at level `now`.
+
+    The learned price holds for all containers together; each raises or lowers it by its own violations.
+    """
     samples = state.samples[k]
     mean = (state.total[k, resource] + SIZE_PRIOR_SAMPLES * expected.mean[resource]) / (samples + SIZE_PRIOR_SAMPLES)
-    return float(weights.price[resource] * max(mean, LEVEL_PRICE_SHARE * math.exp(now)))
+    price = max(LEAST_PRICE, weights.price[resource] * state.price_factor[k, resource])
+    return float(price * max(mean, LEVEL_PRICE_SHARE * math.exp(now)))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

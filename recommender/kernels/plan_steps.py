@@ -49,6 +49,9 @@ VIOLATION_FACTOR = 3.0
 GAIN, PATIENCE, GAIN_DECAY = 0.02, 5.0, 0.98
 """Least gain of the correction; violations in a row after which each doubles it; and its decay per sample without."""
 
+PRICE_GAIN, MAX_PRICE_FACTOR = 0.05, math.e
+"""Gain of a container's own factor on the price of a violation; its upper bound, and the inverse of the lower one."""
+
 MAX_BUDGET = 2.0
 """Resizes that can be saved up."""
 
@@ -91,6 +94,20 @@ def updated_correction(
     if short or not impatient:
         correction += gain * (1.0 - target)
     return correction, gain, streak
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def updated_price_factor(factor: float, violated: bool, target: float) -> float:
+    """A container's own factor on the price of a violation, after one more sample.
+
+    Notes
+    -----
+    Dual ascent (Boyd et al., Foundations and Trends in Machine Learning 3, 2011, section 2.1): the price is the
+    multiplier of the constraint that a share `target` of the samples may violate. A container with fewer violations
+    lowers it and reserves less. The correction cannot do that: it is never below 0.
+    """
+    factor *= math.exp(PRICE_GAIN * ((1.0 if violated else 0.0) - target))
+    return min(max(factor, 1.0 / MAX_PRICE_FACTOR), MAX_PRICE_FACTOR)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -138,6 +155,13 @@ def update_correction(
     )
     state.correction[k, expert, resource], state.gain[k, expert, resource] = correction, gain
     state.streak[k, expert, resource] = streak
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def adjust_price(k: int, resource: int, amount: float, in_force: float, weights: Weights, state: PlanArrays) -> None:
+    """Update the price factor of container `k` by a sample and what was in force for it."""
+    violated, target = amount > in_force * weights.tolerance, weights.target[resource]
+    state.price_factor[k, resource] = updated_price_factor(state.price_factor[k, resource], violated, target)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -258,10 +282,10 @@ def update_corrections(
     for row in range(len(slots)):
         for resource in range(state.total.shape[1]):
             if not math.isnan(in_force[row, resource]):
-                update_correction(
-                    slots[row], state.chosen[slots[row], resource], resource, amounts[row, resource],
-                    in_force[row, resource], True, weights, state,
-                )  # fmt: skip
+                amount, allocated = amounts[row, resource], in_force[row, resource]
+                chosen = state.chosen[slots[row], resource]
+                update_correction(slots[row], chosen, resource, amount, allocated, True, weights, state)
+                adjust_price(slots[row], resource, amount, allocated, weights, state)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -324,10 +348,10 @@ def replay_run(
         for resource in range(resources):
             in_force = asked[row - lead, resource] if row >= lead else first[resource]
             if not math.isnan(in_force):
-                update_correction(
-                    k, state.chosen[k, resource], resource, amounts[row, resource], in_force, decisions[row],
-                    weights, state,
-                )  # fmt: skip
+                chosen, amount = state.chosen[k, resource], amounts[row, resource]
+                update_correction(k, chosen, resource, amount, in_force, decisions[row], weights, state)
+                if lead > 0:  # once a cycle, a whole cycle of violations would be one mistake
+                    adjust_price(k, resource, amount, in_force, weights, state)
         if lead > 0:
             score_experts(k, amounts[row], state, expected, weights)
         observe_sample(k, amounts[row], phases[row], weights.changes_per_sample, state)

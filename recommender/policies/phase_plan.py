@@ -71,6 +71,7 @@ class PlanState(SlotArrays):
     correction: FloatArray
     gain: FloatArray
     streak: FloatArray
+    price_factor: FloatArray
     budget: FloatArray
     lately: FloatArray
     record: FloatArray
@@ -84,7 +85,13 @@ class PlanState(SlotArrays):
         correction[LONG_WINDOW] = np.log1p(LONG_WINDOW_MARGIN)
         amounts = {"total": each, "recent": window, "peaks": peaks}
         own = {"own_sum": np.zeros((resources, phases)), "own_samples": np.zeros(phases)}
-        control = {"correction": correction, "gain": experts + GAIN, "streak": experts, "budget": experts + MAX_BUDGET}
+        control = {
+            "correction": correction,
+            "gain": experts + GAIN,
+            "streak": experts,
+            "price_factor": each + 1.0,
+            "budget": experts + MAX_BUDGET,
+        }
         asked = {"asked": experts + np.nan, "lately": np.full((EXPERT_LEAD_SAMPLES, EXPERTS, resources), np.nan)}
         record = {"record": experts, "chosen": each.astype(np.int64)}
         super().__init__({**counts, **amounts, **own, **control, **asked, **record}, slots)

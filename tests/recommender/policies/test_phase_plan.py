@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 
 from recommender.errors import BadArtifact
 from recommender.kernels import phase_plan as kernel
-from recommender.kernels.phase_plan import BLOCKS, LONG_WINDOW
+from recommender.kernels.phase_plan import BLOCKS, LEAST_PRICE, LONG_WINDOW
 from recommender.kernels.plan_steps import (
     GAIN,
     LONG_WINDOW_MARGIN,
+    MAX_PRICE_FACTOR,
+    PRICE_GAIN,
     SHORT_WINDOW_SAMPLES,
     WARM_UP_SAMPLES,
     updated_correction,
+    updated_price_factor,
 )
 from recommender.phases.graph import DWELL_BUCKETS
 from recommender.policies.phase_demand import (
@@ -237,6 +240,44 @@ def test_violations_between_two_decisions_do_not_inflate_the_correction() -> Non
     decisions = np.arange(121) % 40 == 4
     requested = plan.follow(0, usage_of(np.repeat([0.1, 5.0], [4, 116])), np.zeros(120, np.int64), decisions)
     assert 4.5 < requested[-1, CPU] < 10.0
+
+
+def price_factor_after(violated: list[bool]) -> float:
+    factor = 1.0
+    for one in violated:
+        factor = updated_price_factor(factor, one, 0.05)
+    return factor
+
+
+def test_the_price_falls_without_violations_and_one_in_twenty_keeps_it() -> None:
+    assert price_factor_after([False] * 10) == pytest.approx(math.exp(-10 * 0.05 * PRICE_GAIN))
+    assert price_factor_after([True] + [False] * 19) == pytest.approx(1.0)
+    assert price_factor_after([True] * 2 + [False] * 18) == pytest.approx(math.exp(PRICE_GAIN))
+
+
+def test_the_price_stays_within_bounds_however_long_a_container_runs() -> None:
+    assert price_factor_after([False] * 10_000) == pytest.approx(1.0 / MAX_PRICE_FACTOR)
+    assert price_factor_after([True] * 10_000) == MAX_PRICE_FACTOR
+    assert price_factor_after([False] * 10_000 + [True] * 22) > 1.0, "a few violations make up for any calm"
+
+
+def test_a_container_with_fewer_violations_than_allowed_is_not_given_what_it_may_never_need() -> None:
+    # At a price of 12, a phase of 4 cores that takes 0.3 of the time is worth 3 cores more: 3.6 against 2.9. Without a
+    # violation in 200 samples that price falls to 7.3, and 2.2 do not pay for 2.9.
+    plan, slot = plan_of([0.7, 0.3], [1.0, 4.0], price=12.0), np.zeros(1, np.int64)
+    plan.state = settled()
+    assert plan.decide(slot, slot)[0, CPU] == pytest.approx(4 / VIOLATION_TOLERANCE, rel=0.03)
+    for _ in range(200):
+        plan.correct(slot, usage_of([1.0]), usage_of([4.0]))
+    plan.state.asked[0], plan.state.budget[0] = math.nan, 2.0
+    assert plan.decide(slot, slot)[0, CPU] == pytest.approx(1 / VIOLATION_TOLERANCE, rel=0.03)
+
+
+def test_the_price_never_falls_so_low_that_nothing_would_be_requested() -> None:
+    plan, slot = plan_of([1.0, 0.0], [1.0, 4.0], price=LEAST_PRICE), np.zeros(1, np.int64)
+    plan.state = settled()
+    plan.state.price_factor[0] = 1.0 / MAX_PRICE_FACTOR
+    assert plan.decide(slot, slot)[0, CPU] == pytest.approx(1 / VIOLATION_TOLERANCE, rel=0.03)
 
 
 def violations(use: FloatArray, learned: float, falls_to: float = 1.0) -> BoolArray:
