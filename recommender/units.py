@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 
 from recommender.errors import Misuse
+
+WallClock = Callable[[], float]
+"""Returns unix seconds."""
+
+MonotonicClock = Callable[[], float]
+"""Returns seconds since some fixed time, for durations: it is never set."""
 
 BYTES_PER_MIB = float(1 << 20)
 BYTES_PER_GIB = float(1 << 30)

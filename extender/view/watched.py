@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import orjson
 
 from extender.pods.pod import Pod
+from recommender.units import MonotonicClock, WallClock
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -36,8 +37,6 @@ class BatchingReader(Generic[Given, Made]):
     ----------
     watching
         Whether the watch has started; a list is parsed without sleeping.
-    clock, sleep
-        Monotonic seconds, and a function that sleeps.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class BatchingReader(Generic[Given, Made]):
         read: Callable[[Given], Made],
         watching: Callable[[], bool],
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._read, self._watching, self._clock, self._sleep = read, watching, clock, sleep
@@ -67,7 +66,7 @@ MAX_CLOCK_SKEW_S = 60.0
 class TimestampingReader(Generic[Made]):
     """Parses like `read`, and records the time of the newest change, which tells how far we lag behind the cluster."""
 
-    def __init__(self, read: Callable[[Json], Made], clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, read: Callable[[Json], Made], clock: WallClock = time.time) -> None:
         self._read, self._clock, self._newest = read, clock, ""
 
     def __call__(self, raw: Json) -> Made:

@@ -13,7 +13,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +22,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.errors import ApiError, BadCredentials, Conflict, NotFound
 from recommender.cluster.paths import LEASES, path_of
+from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +48,6 @@ class LeaderElection:
         Preferably with its own rate limit (`Api.with_rate_limit`), so that renewals never queue behind other requests.
     identity
         Unique among the candidates: host name, process ID and a random suffix.
-    clock, wall_clock
-        Monotonic seconds for decisions, Unix seconds for the times written into the Lease.
     """
 
     def __init__(
@@ -59,8 +58,8 @@ class LeaderElection:
         identity: str,
         *,
         times: LeaseTimes | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
+        clock: MonotonicClock = time.monotonic,
+        wall_clock: WallClock = time.time,
     ) -> None:
         self._api, self._namespace, self._name = api, namespace, name
         self._identity, self._times = identity, times or LeaseTimes()

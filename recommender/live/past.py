@@ -30,6 +30,7 @@ from recommender.records import Block, FloatArray, Sample
 from recommender.sources.prometheus_faults import QueryRefused
 from recommender.sources.prometheus_past import Owner, Owners, PrometheusPast
 from recommender.sources.prometheus_usage import UsageBlock
+from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,6 @@ class PriorHistory:
         How far back, and the interval between values.
     step_s
         The fleet's grid.
-    clock, stopwatch
-        Unix seconds, and a monotonic clock.
     stopped
         True once the process should end.
     """
@@ -72,8 +71,8 @@ class PriorHistory:
         resolution_s: float,
         step_s: float,
         *,
-        clock: Callable[[], float],
-        stopwatch: Callable[[], float],
+        clock: WallClock,
+        stopwatch: MonotonicClock,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._past, self._length_s, self._resolution_s, self._step_s = past, length_s, resolution_s, step_s

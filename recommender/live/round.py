@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from recommender.live.writing.profile import ProfilePublisher
 from recommender.live.writing.publisher import Publisher, WriterPool, by_urgency, set_safe_targets
 from recommender.live.writing.waiting import PendingPodResizer
 from recommender.policies.constraints import SharedLimits
+from recommender.units import MonotonicClock, WallClock
 
 
 class Recommender:
@@ -57,8 +58,6 @@ class Recommender:
         Nothing that is published gets applied.
     recorder
         Records the engine's input and output.
-    clock, stopwatch
-        Unix seconds for what is written; a monotonic clock for durations.
     """
 
     def __init__(
@@ -67,8 +66,8 @@ class Recommender:
         make_fleet: MakeFleet,
         options: Options,
         limits: SharedLimits,
-        clock: Callable[[], float],
-        stopwatch: Callable[[], float],
+        clock: WallClock,
+        stopwatch: MonotonicClock,
         lead_time: LeadTime | None = None,
         class_ttl_s: float = np.inf,
         progress: Progress | None = None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -20,6 +20,7 @@ from recommender.engine.tally import Report
 from recommender.live.outside.model_source import Loaded
 from recommender.live.vpa_state import VpaState
 from recommender.records import RESOURCES
+from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +38,6 @@ class Telemetry:
 
     Parameters
     ----------
-    clock, stopwatch
-        Unix seconds, and a monotonic clock.
     shards
         Among how many recommenders the namespaces are divided.
     """
@@ -46,8 +45,8 @@ class Telemetry:
     def __init__(
         self,
         registry: CollectorRegistry,
-        clock: Callable[[], float] = time.time,
-        stopwatch: Callable[[], float] = time.monotonic,
+        clock: WallClock = time.time,
+        stopwatch: MonotonicClock = time.monotonic,
         shards: int = 1,
     ) -> None:
         self.registry, self._clock, self._stopwatch = registry, clock, stopwatch

@@ -17,6 +17,7 @@ from urllib3.exceptions import HTTPError
 from recommender.cluster.access.answers import error_from_exception, error_from_status, parse_object
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.errors import ApiError, BadCredentials, Throttled, Unauthorized, Unreachable
+from recommender.units import MonotonicClock
 
 if TYPE_CHECKING:
     from recommender.cluster.access.credentials import Credentials
@@ -70,7 +71,7 @@ class Api:
         *,
         user_agent: str,
         observe: Observer | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = time.monotonic,
     ) -> None:
         self._credentials, self._bucket = credentials, bucket
         self._user_agent, self._observe, self._clock = user_agent, observe, clock

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from kubernetes.config import ConfigException, load_incluster_config, load_kube_
 from urllib3.util import parse_url
 
 from recommender.cluster.errors import BadCredentials
+from recommender.units import MonotonicClock
 
 MAX_CONNECTIONS = 32
 """Pool size: one connection per watch, and the workers that write."""
@@ -39,8 +40,6 @@ class Credentials:
         `~/.kube/config`.
     context
         A context of the kubeconfig; None for its current one.
-    clock
-        Monotonic seconds.
 
     Raises
     ------
@@ -52,7 +51,7 @@ class Credentials:
         self,
         kubeconfig: Path | None = None,
         context: str | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = time.monotonic,
     ) -> None:
         self._kubeconfig, self._context, self._clock = kubeconfig, context, clock
         self._lock = threading.Lock()

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from recommender.units import MonotonicClock
+
 UNLIMITED = 1_000_000
 
 BATCH_S = 0.25
@@ -24,8 +26,6 @@ class TokenBucket:
     ----------
     per_s, burst
         Requests per second in the long run, and how many may go at once after a pause.
-    clock, sleep
-        Monotonic seconds, and a function that waits for some.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class TokenBucket:
         per_s: float,
         burst: int,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.per_s, self.burst = per_s, burst

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from recommender.cluster.objects.pods import Pod
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.progress.patterns import Search, SearchResult, search
 from recommender.readings import PodName, ProgressUpdate, Reading, Stage, reading_of, stage_of
+from recommender.units import MonotonicClock
 
 LOG_ANNOTATION = "phasewise.dev/progress-log"
 """Annotation or label: `true`, or (annotation only) a regular expression with named groups."""
@@ -69,8 +70,6 @@ class LogProgress:
         Seconds between two reads of a log.
     budget_s
         Seconds per round for all reads.
-    stopwatch
-        Monotonic seconds.
     """
 
     name = "log"
@@ -80,7 +79,7 @@ class LogProgress:
         api: Api,
         default_pattern: str | None,
         every_s: float,
-        stopwatch: Callable[[], float],
+        stopwatch: MonotonicClock,
         budget_s: float = 2.0,
     ) -> None:
         self._api, self._default, self._every_s, self._budget_s = api, default_pattern, every_s, budget_s

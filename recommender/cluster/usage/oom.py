@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from recommender.cluster.objects.pods import ContainerState, Pod, Termination
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.objects.reading import BadField, Fields, reads
 from recommender.records import MEMORY
+from recommender.units import WallClock
 
 OOM_KILLED = "OOMKilled"
 EVICTED = "Evicted"
@@ -134,7 +135,7 @@ class OomQueue:
         The oldest kills are dropped beyond this (upstream: 5000).
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time, max_length: int = 5000) -> None:
+    def __init__(self, clock: WallClock = time.time, max_length: int = 5000) -> None:
         self._clock, self._since_s = clock, clock()
         self._queue: deque[OomObservation] = deque(maxlen=max_length)
 

@@ -8,7 +8,6 @@ written again; one without the label is not ours.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, Bound, Contai
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
+from recommender.units import MonotonicClock
 
 RECOMMENDER_LABEL = "phasewise.dev/recommender"
 """Label: the name of the recommender that created the VPA."""
@@ -175,14 +175,9 @@ class InPlaceMode:
 
     Older versions refuse the mode by their schema, and the admission controller while its feature gate is off. The
     updater has its own gate: if only that is off, it ignores such VPAs, which is harmless.
-
-    Parameters
-    ----------
-    clock
-        Monotonic seconds.
     """
 
-    def __init__(self, api: Api, clock: Callable[[], float]) -> None:
+    def __init__(self, api: Api, clock: MonotonicClock) -> None:
         self._api, self._clock = api, clock
         self._probed: tuple[bool, float] | None = None
         self._failed = ("", float("-inf"), "")

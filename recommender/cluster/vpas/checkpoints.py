@@ -18,6 +18,7 @@ from recommender.cluster.errors import BadObject, ClusterError, Conflict, Invali
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import VPAS, path_of
+from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 
@@ -103,13 +104,11 @@ class Checkpoints:
 
     Parameters
     ----------
-    clock
-        Monotonic seconds, for deadlines.
     namespace
         Restricts the lists; None for all namespaces.
     """
 
-    def __init__(self, api: Api, clock: Callable[[], float], namespace: str | None = None) -> None:
+    def __init__(self, api: Api, clock: MonotonicClock, namespace: str | None = None) -> None:
         self._api, self._clock, self._namespace = api, clock, namespace
         self._names: dict[CheckpointKey, str] = {}  # known object names
         self._last_write_s: dict[ObjectKey, float] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from recommender.cluster.access.connection import Api
@@ -12,6 +12,7 @@ from recommender.cluster.objects.vpa import Vpa, json_of, read_vpa
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.vpas.status import Condition, same_status, status_of, status_without
 from recommender.records import ContainerRecommendation
+from recommender.units import WallClock
 
 MAX_ATTEMPTS = 2
 """Per round, when somebody else writes at the same time."""
@@ -24,7 +25,7 @@ class VpaWriter:
     the status rebuilt and sent once more.
     """
 
-    def __init__(self, api: Api, wall_clock: Callable[[], float]) -> None:
+    def __init__(self, api: Api, wall_clock: WallClock) -> None:
         self._api, self._wall_clock = api, wall_clock
         self._last_written: dict[ObjectKey, int] = {}
 

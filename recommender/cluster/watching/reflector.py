@@ -15,6 +15,7 @@ from recommender.cluster.access.connection import PAGE_SIZE, Api, WatchLines
 from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import ApiError, BadCredentials, ClusterError, Gone, ReadTimeout, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 
@@ -138,8 +139,8 @@ class Reflector(Store[T]):
         Request only the metadata of each object.
     on_change
         Called with (old, new) on this thread, for the first list too; must be quick.
-    clock, chance
-        Monotonic seconds, and the random generator for jitter.
+    chance
+        Random generator for jitter.
     min_backoff_s, max_backoff_s
         Limits of the backoff after failures.
     """
@@ -154,7 +155,7 @@ class Reflector(Store[T]):
         field_selector: str = "",
         metadata_only: bool = False,
         on_change: OnChange[T] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = time.monotonic,
         chance: random.Random | None = None,
         min_backoff_s: float = 0.5,
         max_backoff_s: float = 30.0,

@@ -7,7 +7,6 @@ limited, so that a thousand new targets do not delay a round.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -17,6 +16,7 @@ from recommender.cluster.objects.metadata import OwnerRef, read_controller
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import path_of
 from recommender.cluster.workloads.discovery import Discovery
+from recommender.units import MonotonicClock
 
 ANSWER_TTL_S = 300.0
 """Minimum age for a refresh; up to as much again is added at random, so that they do not all expire together."""
@@ -89,15 +89,13 @@ class Scales:
 
     Parameters
     ----------
-    clock
-        Monotonic seconds.
     chance
         Random generator for the spread of refreshes.
     max_requests
         Maximum requests within `WINDOW_S`.
     """
 
-    def __init__(self, api: Api, clock: Callable[[], float], chance: random.Random, max_requests: int = 100) -> None:
+    def __init__(self, api: Api, clock: MonotonicClock, chance: random.Random, max_requests: int = 100) -> None:
         self._api, self._clock, self._chance, self._max_requests = api, clock, chance, max_requests
         self._discovery = Discovery(api, clock)
         self._cache: dict[tuple[str, str, str, str], _CacheEntry] = {}

@@ -16,6 +16,7 @@ from recommender.cluster.errors import ApiError, Conflict, Unreachable
 from recommender.cluster.vpas.auto_created import VpaMaker
 from recommender.live.auto.view import AutoView
 from recommender.live.auto.vpas import Planner, VpaChanges
+from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +44,6 @@ class AutoVpaController:
         The name that the VPAs select.
     leads
         Whether this process may write; asked before every write.
-    clock
-        Monotonic seconds.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class AutoVpaController:
         recommender: str,
         registry: CollectorRegistry,
         leads: Callable[[], bool] = lambda: True,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = time.monotonic,
     ) -> None:
         self._maker, self._view, self._recommender = VpaMaker(api), view, recommender
         self._leads, self._clock = leads, clock

@@ -40,6 +40,7 @@ from recommender.live.view.view import SelectedPods, View, pods_to_recommend_for
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
+from recommender.units import WallClock
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class ClusterView(View):
         *,
         observe_only: bool = False,
         leads: Callable[[], bool] = lambda: True,
-        wall_clock: Callable[[], float] = time.time,
+        wall_clock: WallClock = time.time,
     ) -> None:
         self._api, self._scope, self._usage = api, scope, InterruptibleUsage(usage)
         self._observe_only, self._leads, self._wall_clock = observe_only, leads, wall_clock

@@ -23,6 +23,7 @@ from recommender.cluster.watching.reflector import Reflector
 from recommender.engine.warm_up import check_live
 from recommender.errors import BadArtifact, PhasewiseError
 from recommender.model import PhaseModel
+from recommender.units import WallClock
 
 log = logging.getLogger(__name__)
 
@@ -185,8 +186,6 @@ class ModelWatch:
         Where models come from.
     on_change
         Called with a model that is put into use, and with the reason why one was refused.
-    clock
-        Unix seconds.
 
     Attributes
     ----------
@@ -198,7 +197,7 @@ class ModelWatch:
         self,
         source: ModelSource,
         on_change: Callable[[Loaded | None, str], None],
-        clock: Callable[[], float] = time.time,
+        clock: WallClock = time.time,
     ) -> None:
         self._source, self._on_change, self._clock = source, on_change, clock
         self.refusal: Refusal | None = None

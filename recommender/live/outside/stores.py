@@ -33,6 +33,7 @@ from recommender.live.steady_clock import SteadyClock
 from recommender.live.view.scope import Scope
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
+from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 
@@ -44,17 +45,9 @@ Statuses = Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, object]]]]
 
 
 class CheckpointStore:
-    """The histograms of containers as of when their VPA became ours; raises `ApiError` where they cannot be listed.
+    """The histograms of containers as of when their VPA became ours; raises `ApiError` where they cannot be listed."""
 
-    Parameters
-    ----------
-    clock, stopwatch
-        Unix seconds; monotonic seconds.
-    """
-
-    def __init__(
-        self, api: Api, scope: Scope, clock: Callable[[], float], stopwatch: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, api: Api, scope: Scope, clock: WallClock, stopwatch: MonotonicClock = time.monotonic) -> None:
         self._scope, self._clock, self._steady_clock = scope, clock, SteadyClock(clock, stopwatch)
         self._checkpoints = Checkpoints(api, time.monotonic, scope.namespace)
         self._histories: dict[ObjectKey, dict[str, HistogramSession]] = {}

@@ -15,6 +15,7 @@ import orjson
 
 from recommender.errors import Misuse
 from recommender.readings import FIELDS, METRICS, PodName, ProgressUpdate, Reading, Stage, reading_of, stage_of
+from recommender.units import WallClock
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class PushedProgress:
     name = "push"
 
     def __init__(
-        self, token_file: Path, accepts: Callable[[], bool] = lambda: True, clock: Callable[[], float] = time.time
+        self, token_file: Path, accepts: Callable[[], bool] = lambda: True, clock: WallClock = time.time
     ) -> None:
         self._token_file, self._accepts, self._clock = token_file, accepts, clock
         self._lock = threading.Lock()
