@@ -6,7 +6,6 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from hashlib import blake2b
 from sys import intern
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -14,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import orjson
 
 from extender.pods.pod import Pod
-from recommender.units import MonotonicClock, WallClock
+from recommender.units import MonotonicClock, WallClock, format_time, parse_rfc3339_s
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -72,14 +71,14 @@ class TimestampingReader(Generic[Made]):
     def __call__(self, raw: Json) -> Made:
         """Parse an object; raises what `read` raises."""
         made = self._read(raw)
-        latest = datetime.fromtimestamp(self._clock() + MAX_CLOCK_SKEW_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        latest = format_time(self._clock() + MAX_CLOCK_SKEW_S)
         self._newest = max(self._newest, changed_at(raw, latest))
         return made
 
     @property
     def newest_s(self) -> float:
         """Unix seconds; NaN before the first object."""
-        return datetime.fromisoformat(self._newest).timestamp() if self._newest else math.nan
+        return parse_rfc3339_s(self._newest) if self._newest else math.nan
 
 
 def changed_at(raw: Json, latest: str) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from functools import wraps
 from sys import intern
 from typing import Any, TypeVar
 
 from recommender.cluster.errors import BadObject, BadQuantity
 from recommender.cluster.objects.quantities import parse_quantity
+from recommender.units import parse_rfc3339_s
 
 Read = TypeVar("Read")
 Json = Mapping[str, Any]
@@ -117,10 +117,9 @@ class Fields:
         if not value:
             return None
         try:
-            moment = datetime.fromisoformat(value)
+            return parse_rfc3339_s(value)
         except ValueError as error:
             raise BadField(self.at(name), f"is not an RFC 3339 time: {value[:40]!r}") from error
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
     def quantity(self, name: str) -> float | None:
         """A quantity in cores or bytes; None if absent."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from recommender.cluster.objects.metadata import read_key
 from recommender.cluster.objects.reading import BadField, Fields, name_of, reads
 from recommender.cluster.paths import POD_METRICS, path_of
 from recommender.records import Sample
+from recommender.units import parse_rfc3339_s
 
 
 class ContainerKey(NamedTuple):
@@ -89,12 +89,7 @@ _new_tuple = tuple.__new__
 """Creates a NamedTuple in a third of the time."""
 
 
-@lru_cache(maxsize=1024)
-def _parse_time_s(text: str) -> float:
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(text)
-    return moment.timestamp()
+_parse_time_s = lru_cache(maxsize=1024)(parse_rfc3339_s)
 
 
 @reads("PodMetrics")

@@ -9,7 +9,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
-from datetime import datetime
 from typing import Any
 
 from recommender.cluster.access.connection import Api
@@ -33,7 +32,7 @@ from recommender.live.steady_clock import SteadyClock
 from recommender.live.view.scope import Scope
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
-from recommender.units import MonotonicClock, WallClock
+from recommender.units import MonotonicClock, WallClock, parse_rfc3339_s
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +150,11 @@ class ProfileStore:
         for profile in self._list(self._scope.namespace):
             if profile.is_class and profile.state is not None and profile.key.name.startswith(CLASS_PREFIX):
                 key = ObjectKey(profile.key.namespace, profile.key.name.removeprefix(CLASS_PREFIX))
-                found[key] = profile.state, _timestamp_of(profile.updated, now_s)
+                try:
+                    used_s = parse_rfc3339_s(profile.updated)
+                except ValueError:  # unknown
+                    used_s = now_s
+                found[key] = profile.state, used_s
         return found
 
     def write_profile(self, vpa: Vpa, status: Mapping[str, Any]) -> None:
@@ -198,10 +201,3 @@ class ProfileStore:
             if not self._warned:
                 self._warned = True
                 log.warning("PhaseProfiles cannot be read, so learning starts from nothing: %s", error)
-
-
-def _timestamp_of(text: str, default_s: float) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return default_s
