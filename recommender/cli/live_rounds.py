@@ -14,6 +14,7 @@ import click
 
 from recommender import __version__
 from recommender.cli.common import DURATION, STEP
+from recommender.cli.connection import CONTEXT_HELP, KUBECONFIG_HELP
 from recommender.cli.grouped import grouped
 from recommender.cluster.access.connection import Api, Observer, connect
 from recommender.cluster.usage.metrics_api import ContainerKey
@@ -160,8 +161,8 @@ class ApiServer:
 
 
 SERVER_OPTIONS = (
-    _source("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]"),
-    _source("--context", help="Context of the kubeconfig.  [default: the current context]"),
+    _source("--kubeconfig", type=click.Path(path_type=Path), help=KUBECONFIG_HELP),
+    _source("--context", help=CONTEXT_HELP),
     _source(
         "--kube-api-qps", "qps", default=50.0, type=click.FloatRange(1), help="Requests per second to the API server."
     ),

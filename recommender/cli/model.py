@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from rich.table import Table
 from recommender import __version__, artifacts
 from recommender import model as models
 from recommender.cli.common import DURATION, comma_list, map_option, progress_bar, say
-from recommender.cluster.access.connection import connect
+from recommender.cli.connection import connection_options
+from recommender.cluster.access.connection import Api
 from recommender.cluster.model_map import parse_key, publish_model_map
 from recommender.engine.warm_up import check_live
 from recommender.errors import Misuse
@@ -203,9 +205,8 @@ def import_(parameters: Path, folder: Path, features: str) -> None:
 @command.command()
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.option("--configmap", "target", required=True, metavar="NAMESPACE/NAME", help="ConfigMap to create or replace.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]")
-@click.option("--context", help="Context of the kubeconfig.  [default: the current context]")
-def publish(folder: Path, target: str, kubeconfig: Path | None, context: str | None) -> None:
+@connection_options
+def publish(folder: Path, target: str, connect: Callable[..., Api]) -> None:
     """Write a model to a ConfigMap, from which running recommenders load it.
 
     \b
@@ -218,5 +219,5 @@ def publish(folder: Path, target: str, kubeconfig: Path | None, context: str | N
     model = models.load(folder)
     check_live(model)
     files = {name: (folder / name).read_bytes() for name in (artifacts.MANIFEST, artifacts.ARRAYS)}
-    publish_model_map(connect(kubeconfig, context, user_agent=f"phasewise/{__version__}"), key, files, time.time())
+    publish_model_map(connect(user_agent=f"phasewise/{__version__}"), key, files, time.time())
     say(f"{key}: {model.detector.n_phases} phases, {sum(map(len, files.values())):,} bytes, from {folder}")

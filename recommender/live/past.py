@@ -26,7 +26,7 @@ from recommender.live.outside.cluster_view import ClusterView
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.policies.histogram_checkpoint import take_back_running_peaks
-from recommender.records import Block, FloatArray, Sample
+from recommender.records import Block, FloatArray, Sample, or_nan
 from recommender.sources.prometheus_faults import QueryRefused
 from recommender.sources.prometheus_past import Owner, Owners, PrometheusPast
 from recommender.sources.prometheus_usage import UsageBlock
@@ -210,8 +210,7 @@ class VpaLookup:
                 lookup.pods[pod.key.namespace, pod.key.name].append(vpa.key)
                 if not pod.finished:
                     lookup.live.add((pod.key.namespace, pod.key.name))
-                    started_s = math.nan if pod.started_s is None else pod.started_s
-                    lookup.started_s += [started_s] * len(pod.containers)
+                    lookup.started_s += [or_nan(pod.started_s)] * len(pod.containers)
         return lookup
 
     @property

@@ -19,7 +19,7 @@ from recommender.engine.engine import Engine
 from recommender.engine.tally import Report
 from recommender.live.outside.model_source import Loaded
 from recommender.live.vpa_state import VpaState
-from recommender.records import RESOURCES
+from recommender.records import RESOURCES, or_nan
 from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
@@ -210,7 +210,7 @@ class Telemetry:
         if loaded is not None:
             self.model_info.clear()
             self.model_info.labels(loaded.model.origin, loaded.digest[:12]).set(1)
-            self._written_s = float("nan") if loaded.written_s is None else loaded.written_s
+            self._written_s = or_nan(loaded.written_s)
 
     def api_request(self, method: str, status: int, duration_s: float) -> None:
         """Count a request to the API server; status 0 means no answer. Thread-safe."""

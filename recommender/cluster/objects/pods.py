@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +12,7 @@ from recommender.cluster.objects.pair import Pair, pair_of, read_pair
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
 from recommender.cluster.objects.requests import counted, extra_requests
 from recommender.cluster.objects.resizability import Resizability, read_resizability
+from recommender.records import or_nan
 from recommender.units import parse_size
 
 PENDING = "Pending"
@@ -168,7 +168,6 @@ class Pod:
 def read_pod(raw: Fields) -> Pod:
     """Read a pod from its JSON."""
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
-    created_s = metadata.time_s("creationTimestamp")
     statuses = {one.text("name"): one for one in status.children("containerStatuses")}
     extra = extra_requests(spec)
     return Pod(
@@ -183,7 +182,7 @@ def read_pod(raw: Fields) -> Pod:
         scheduler_name=spec.text("schedulerName"),
         node_selector=spec.string_map("nodeSelector"),
         tolerations=tuple(_read_toleration(entry) for entry in spec.children("tolerations")),
-        created_s=math.nan if created_s is None else created_s,
+        created_s=or_nan(metadata.time_s("creationTimestamp")),
         started_s=status.time_s("startTime"),
         deleting="deletionTimestamp" in metadata,
         containers=tuple(

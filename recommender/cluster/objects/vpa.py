@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +10,7 @@ import orjson
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
-from recommender.records import RESOURCES
+from recommender.records import RESOURCES, or_nan
 
 Bound = tuple[float | None, float | None]
 """(cpu_cores, memory_bytes), None where absent."""
@@ -147,7 +146,7 @@ def read_vpa(raw: Fields) -> Vpa:
         key=read_key(metadata),
         uid=metadata.text("uid"),
         generation=metadata.integer("generation"),
-        created_s=_or_nan(metadata.time_s("creationTimestamp")),
+        created_s=or_nan(metadata.time_s("creationTimestamp")),
         labels=metadata.string_map("labels"),
         annotations=short_annotations(metadata),
         target=TargetRef(target.text("apiVersion"), target.required("kind"), target.required("name")),
@@ -165,7 +164,3 @@ def read_vpa(raw: Fields) -> Vpa:
 def json_of(status: Mapping[str, Any]) -> bytes:
     """A status in the form of `Vpa.status_json`: equal for equal statuses."""
     return orjson.dumps(status, option=orjson.OPT_SORT_KEYS)
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
