@@ -12,7 +12,7 @@ import orjson
 from rich.console import Console
 
 from recommender import __version__
-from recommender.cli.common import MOMENT
+from recommender.cli.common import FILE, MOMENT
 from recommender.cli.connection import connection_options
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound
@@ -35,7 +35,7 @@ Json = dict[str, Any]
 @click.argument("vpa", metavar="NAMESPACE/VPA")
 @click.option("--json", "as_json", is_flag=True, help="Print the status of the PhaseProfile and of the VPA as JSON.")
 @connection_options
-@click.option("--record", type=click.Path(path_type=Path), help="Read this record of `recommender --record` instead.")
+@click.option("--record", type=FILE, help="Read this record of `recommender --record` instead.")
 @click.option("--at", "at_s", type=MOMENT, help="Time within the record.  [default: its end]")
 def command(vpa: str, as_json: bool, connect: Callable[..., Api], record: Path | None, at_s: float | None) -> None:
     """Show the phases and the forecast of a VPA's containers, and the reasons for the target.

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import yaml
 
+from recommender.cli.common import FILE
 from recommender.errors import Misuse
 from recommender.units import format_duration
 
@@ -103,7 +104,7 @@ def config_option(group: str) -> Decorate:
     """`--config FILE`: a YAML file of other options by their names."""
     return grouped(group)(
         "--config",
-        type=click.Path(path_type=Path),
+        type=FILE,
         is_eager=True,
         expose_value=False,
         callback=_read_into_context,

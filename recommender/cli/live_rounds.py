@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from recommender import __version__
-from recommender.cli.common import DURATION, STEP
+from recommender.cli.common import DURATION, FILE, STEP
 from recommender.cli.connection import CONTEXT_HELP, KUBECONFIG_HELP
 from recommender.cli.grouped import grouped
 from recommender.cluster.access.connection import Api, Observer, connect
@@ -137,11 +137,7 @@ ROUND_OPTIONS = (
         "pods/resize.",
     ),
     _round(
-        "--update-worker-count",
-        "workers",
-        default=10,
-        type=click.IntRange(1),
-        help="Statuses written in parallel.",
+        "--update-worker-count", "workers", default=10, type=click.IntRange(1), help="Statuses written in parallel."
     ),
 )
 
@@ -161,7 +157,7 @@ class ApiServer:
 
 
 SERVER_OPTIONS = (
-    _source("--kubeconfig", type=click.Path(path_type=Path), help=KUBECONFIG_HELP),
+    _source("--kubeconfig", type=FILE, help=KUBECONFIG_HELP),
     _source("--context", help=CONTEXT_HELP),
     _source(
         "--kube-api-qps", "qps", default=50.0, type=click.FloatRange(1), help="Requests per second to the API server."
@@ -224,13 +220,7 @@ PROMETHEUS_OPTIONS = (
         metavar="DURATION|none",
         help="History to load from Prometheus at the start; `none`: use checkpoints only.",
     ),
-    _source(
-        "--history-resolution",
-        "resolution_s",
-        type=DURATION,
-        default="1h",
-        help="Resolution of that history.",
-    ),
+    _source("--history-resolution", "resolution_s", type=DURATION, default="1h", help="Resolution of that history."),
 )
 
 
@@ -252,7 +242,7 @@ RECORD_OPTIONS = (
     _round(
         "--record",
         "file",
-        type=click.Path(path_type=Path),
+        type=FILE,
         help="Append inputs and targets of each round to this file, for `phasewise replay` and `explain --record`.",
     ),
     _round(

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from recommender import __version__, artifacts
 from recommender import model as models
-from recommender.cli.common import DURATION, comma_list, map_option, progress_bar, say
+from recommender.cli.common import DURATION, FILE, comma_list, map_option, progress_bar, say
 from recommender.cli.connection import connection_options
 from recommender.cluster.access.connection import Api
 from recommender.cluster.model_map import parse_key, publish_model_map
@@ -126,10 +126,10 @@ def _phase_facts(statistics: PhaseStatistics, phase: int) -> dict[str, Any]:
 
 @command.command()
 @click.argument("model_name", metavar="MODEL")
-@click.argument("source", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("source", nargs=-1, required=True, type=FILE)
 @click.option("--phase", required=True, type=int, help="Phase to split.")
 @click.option("--into", required=True, type=int, help="Number of parts.")
-@click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
+@click.option("-o", "--output", "folder", required=True, type=FILE, help="Model folder to write.")
 @click.option("--step", "step_s", type=DURATION, help="Grid step. Default: the median interval of the data.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the clustering.")
 @map_option
@@ -182,8 +182,8 @@ def split(
 
 
 @command.command("import")
-@click.argument("parameters", metavar="PARAMS.npz", type=click.Path(path_type=Path))
-@click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
+@click.argument("parameters", metavar="PARAMS.npz", type=FILE)
+@click.option("-o", "--output", "folder", required=True, type=FILE, help="Model folder to write.")
 @click.option("--features", required=True, help="Comma-separated columns of the arrays, in order.")
 def import_(parameters: Path, folder: Path, features: str) -> None:
     """Make a model folder from the arrays of a CRBM, k-means and scaler trained elsewhere.
@@ -203,7 +203,7 @@ def import_(parameters: Path, folder: Path, features: str) -> None:
 
 
 @command.command()
-@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="FOLDER", type=FILE)
 @click.option("--configmap", "target", required=True, metavar="NAMESPACE/NAME", help="ConfigMap to create or replace.")
 @connection_options
 def publish(folder: Path, target: str, connect: Callable[..., Api]) -> None:

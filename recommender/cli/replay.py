@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
-from recommender.cli.common import MOMENT, say
+from recommender.cli.common import FILE, MOMENT, say
 from recommender.cli.recommender import command as recommender
 from recommender.engine.entries import Json, Start
 from recommender.engine.keys import Group
@@ -35,7 +35,7 @@ START_FIELDS = {
 
 
 @click.command("replay")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=FILE)
 @click.option("--from", "from_s", type=MOMENT, help="Compare only from this time on; earlier steps are still run.")
 @click.option("--until", "until_s", type=MOMENT, help="Stop at this time.")
 @click.option(
