@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from recommender.cli.common import FILE
 from recommender.cluster.access.connection import connect
 
 KUBECONFIG_HELP = "[default: KUBECONFIG, the pod's service account, ~/.kube/config]"
@@ -18,7 +19,7 @@ CONTEXT_HELP = "Context of the kubeconfig.  [default: its current one]"
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--kubeconfig` and `--context`; the command gets `connect`, which connects to that cluster."""
 
-    @click.option("--kubeconfig", type=click.Path(path_type=Path), help=KUBECONFIG_HELP)
+    @click.option("--kubeconfig", type=FILE, help=KUBECONFIG_HELP)
     @click.option("--context", help=CONTEXT_HELP)
     @wraps(command)
     def with_connection(*arguments: Any, kubeconfig: Path | None, context: str | None, **options: Any) -> Any:

@@ -117,10 +117,7 @@ def make_sources(
 ) -> tuple[Progress, PushedProgress | None]:
     """The sources of progress, and the receiver of pushed progress if there is one.
 
-    Raises
-    ------
-    Misuse
-        A query without --prometheus, or an unusable token file.
+    `Misuse` for a query without --prometheus, or an unusable token file.
     """
     sources: list[ProgressSource] = []
     pushed = PushedProgress(settings.token_file, leads) if settings.token_file is not None else None

@@ -95,13 +95,7 @@ def parse_labels(
     given: tuple[str, ...],
     allowed: tuple[str, ...] = _LABELS,
 ) -> Labels:
-    """Parse label names from texts OURS=THEIRS.
-
-    Raises
-    ------
-    Misuse
-        A text has another form, or OURS is not in `allowed`.
-    """
+    """Parse label names from texts OURS=THEIRS; `Misuse` for another form, or if OURS is not in `allowed`."""
     named = {}
     for text in given:
         ours, equals, theirs = (part.strip() for part in text.partition("="))

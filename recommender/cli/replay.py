@@ -82,10 +82,7 @@ def command(
 def start_changes(given: tuple[str, ...]) -> Callable[[Start], Start]:
     """Parse options of `phasewise recommender` into a function that replaces the recorded ones.
 
-    Raises
-    ------
-    Misuse
-        An option does not exist, or no target depends on it.
+    `Misuse` if an option does not exist, or no target depends on it.
     """
     arguments = [f"--{text}" for text in given]
     parsed = recommender.make_context("recommender", arguments)

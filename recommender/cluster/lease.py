@@ -42,12 +42,7 @@ class LeaseTimes:
 class LeaderElection:
     """A candidate for a Lease; tries to acquire and renew it on its own thread, also after losing it.
 
-    Parameters
-    ----------
-    api
-        Preferably with its own rate limit (`Api.with_rate_limit`), so that renewals never queue behind other requests.
-    identity
-        Unique among the candidates: host name, process ID and a random suffix.
+    Its `api` should have a rate limit of its own, and its `identity` be unique among the candidates: see `join`.
     """
 
     def __init__(
@@ -131,10 +126,7 @@ class LeaderElection:
     def try_acquire_or_renew(self) -> bool:
         """Acquire the lease if it is free, or renew it if it is ours; return whether we hold it now.
 
-        Raises
-        ------
-        ApiError
-            The request failed; `is_leader` keeps deciding by the time of the last renewal.
+        After an ApiError `is_leader` keeps deciding by the time of the last renewal.
         """
         requested_s = self._clock()  # not after the response: others may count from the earlier time
         try:

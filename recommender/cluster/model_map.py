@@ -24,15 +24,8 @@ MAX_CONFIG_MAP_BYTES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ModelMap:
-    """The files of a ConfigMap, by name.
-
-    Attributes
-    ----------
-    digest
-        Of the files only; labels and annotations do not affect it.
-    written_s
-        When they were published, in Unix seconds; None if not annotated.
-    """
+    """The files of a ConfigMap, by name, and a digest of nothing else; `written_s` (unix seconds) is None if not
+    annotated."""
 
     key: ObjectKey
     files: Mapping[str, bytes]
@@ -42,7 +35,6 @@ class ModelMap:
 
 @reads("ConfigMap")
 def read_model_map(raw: Fields) -> ModelMap:
-    """Read the files from the JSON of a ConfigMap."""
     metadata = raw.child("metadata")
     key = read_key(metadata)
     files: dict[str, bytes] = {}
@@ -57,15 +49,7 @@ def read_model_map(raw: Fields) -> ModelMap:
 
 
 def publish_model_map(api: Api, key: ObjectKey, files: Mapping[str, bytes], now_s: float) -> None:
-    """Write files into a ConfigMap, creating it if needed; its other content stays.
-
-    Raises
-    ------
-    Misuse
-        The files are too large for a ConfigMap.
-    ApiError
-        The write failed.
-    """
+    """Write files into a ConfigMap, creating it if needed; its other content stays. `Misuse` if they are too large."""
     encoded = {name: base64.b64encode(content).decode() for name, content in files.items()}
     if (size := sum(map(len, encoded.values()))) > MAX_CONFIG_MAP_BYTES:
         raise Misuse(
@@ -82,13 +66,7 @@ def publish_model_map(api: Api, key: ObjectKey, files: Mapping[str, bytes], now_
 
 
 def parse_key(text: str) -> ObjectKey:
-    """Parse `NAMESPACE/NAME`.
-
-    Raises
-    ------
-    Misuse
-        The text has another form.
-    """
+    """Parse `NAMESPACE/NAME`; `Misuse` for anything else."""
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name) or "/" in name:
         raise Misuse(f"{text!r} names no ConfigMap. Write NAMESPACE/NAME.")

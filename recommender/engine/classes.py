@@ -43,10 +43,7 @@ class Classes:
     def load(self, key: WorkloadKey, state: str, used_s: float) -> None:
         """Load the kept state of a class profile; runs that ended since come after it.
 
-        Raises
-        ------
-        BadInput
-            It is damaged; the class starts from scratch.
+        `BadInput` if it is damaged; the class starts from scratch.
         """
         content = unpack(state, f"workload class {key}")
         try:
@@ -127,7 +124,6 @@ class Classes:
         ]
 
     def forget(self, key: WorkloadKey) -> None:
-        """Forget a class."""
         self._known.pop(key, None)
         self._used_s.pop(key, None)
         self.changed[key] = None

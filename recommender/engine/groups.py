@@ -34,8 +34,6 @@ class Groups:
 
     Attributes
     ----------
-    slots, by_slot
-        Slot of each group, and group at each slot.
     history
         By slot: the histograms of the default recommender.
     workload
@@ -152,13 +150,7 @@ class Groups:
         return content | {"class": self.workload[slot], "costly": bool(self.arrays.costly[slot])}
 
     def _restore(self, slot: int, kept: Mapping[str, Any]) -> None:
-        """Restore what `kept` returned.
-
-        Raises
-        ------
-        BadInput
-            It does not fit; the group is unchanged.
-        """
+        """Restore what `kept` returned; `BadInput`, and no change, if it does not fit."""
         implied_peak_bytes = float(self.arrays.peak_bytes[slot, 0])
         try:
             parts = {name: kept[key] for name, key in _KEPT.items()}

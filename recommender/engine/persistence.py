@@ -42,13 +42,7 @@ def pack(content: Mapping[str, Any]) -> str:
 
 
 def unpack(text: str, owner: str) -> dict[str, Any]:
-    """Reverse `pack`.
-
-    Raises
-    ------
-    BadInput
-        The text is damaged; the message names its `owner`.
-    """
+    """Reverse `pack`; `BadInput`, which names the `owner` of the text, if it is damaged."""
     try:
         unpacker = zlib.decompressobj()
         raw = unpacker.decompress(base64.b64decode(text, validate=True), MAX_JSON_BYTES)
@@ -86,7 +80,6 @@ def decode_curve(content: Mapping[str, Any]) -> DemandCurve:
 
 
 def keep(fleet: Containers, member: Member) -> dict[str, Any]:
-    """State of a member, ready for JSON."""
     return {
         **{name: int(getattr(fleet.arrays, name)[member.slot]) for name in _COUNTED},
         "step_s": fleet.step_s,
@@ -104,10 +97,7 @@ def keep(fleet: Containers, member: Member) -> dict[str, Any]:
 def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
     """Restore a new member from what `keep` returned; under another model its kept rows are labelled again.
 
-    Raises
-    ------
-    BadInput
-        It does not fit, and the member is unchanged.
+    `BadInput`, and no change, if it does not fit.
     """
     try:
         counted = {name: int(kept[name]) for name in _COUNTED}

@@ -20,15 +20,7 @@ T = TypeVar("T")
 
 
 class Guard:
-    """A context in which one object may fail.
-
-    Parameters
-    ----------
-    report
-        Gets the failure.
-    about
-        The object; converted to text only when needed.
-    """
+    """A context in which one object may fail; `about` is converted to text only when needed."""
 
     __slots__ = ("_about", "_report")
 
@@ -102,13 +94,7 @@ class Report:
         return Guard(self, about)
 
     def each(self, objects: Iterable[T], name: Callable[[T], object], do: Callable[[T], object]) -> None:
-        """Process thousands of objects, confining failures to the object.
-
-        Parameters
-        ----------
-        name
-            Name of an object in the report.
-        """
+        """Process thousands of objects, confining failures to the object, which has this name in the report."""
         for one in objects:
             try:
                 do(one)
@@ -116,7 +102,6 @@ class Report:
                 self.record_failure(name(one), error)
 
     def record_failure(self, about: object, error: Exception) -> None:
-        """Record the failure of an object."""
         if isinstance(error, PhasewiseError):
             self.problems[str(about)] = str(error)
         else:

@@ -45,23 +45,16 @@ LOAD_TIMEOUT_S = 300.0
 
 
 class LoadedHistories(NamedTuple):
-    """What was found: number of histories, and of deleted pods that contributed to them."""
+    """Number of histories found, and of deleted pods that contributed to them."""
 
     histories: int
     gone: int
 
 
 class PriorHistory:
-    """Loads the history before the first round.
+    """Loads the history before the first round: `length_s` back, one value every `resolution_s`.
 
-    Parameters
-    ----------
-    length_s, resolution_s
-        How far back, and the interval between values.
-    step_s
-        The fleet's grid.
-    stopped
-        True once the process should end.
+    `step_s` is the fleet's grid; `stopped` becomes true once the process should end.
     """
 
     def __init__(
@@ -175,18 +168,9 @@ def _samples_in(block: UsageBlock) -> Iterator[tuple[ContainerKey, Sample]]:
 class VpaLookup:
     """Finds the VPAs of a pod, live or deleted.
 
-    Attributes
-    ----------
-    pods
-        VPAs by namespace and name of an existing pod.
-    live
-        Namespace and name of the pods among them that have not finished.
-    targets
-        VPAs by namespace and controller.
-    started_s
-        Start of each live container, unix seconds; NaN if unknown.
-    owners
-        Controllers of deleted pods.
+    `pods` are the VPAs of each existing pod, by its namespace and name; those in `live` have not finished. `targets`
+    are the VPAs by namespace and controller, `owners` the controllers of deleted pods. `started_s` has the start of
+    each live container, unix seconds, NaN if unknown.
     """
 
     pods: dict[tuple[str, str], list[ObjectKey]] = field(default_factory=lambda: defaultdict(list))
@@ -197,7 +181,6 @@ class VpaLookup:
 
     @classmethod
     def of(cls, view: ClusterView) -> VpaLookup:
-        """The lookup for the present state of a view."""
         lookup = cls()
         for vpa in view.vpas():
             lookup.targets[vpa.key.namespace, Owner(vpa.target.kind, vpa.target.name)].append(vpa.key)
@@ -215,7 +198,6 @@ class VpaLookup:
 
     @property
     def namespaces(self) -> set[str]:
-        """Namespaces with VPAs of ours."""
         return {namespace for namespace, _ in self.targets}
 
     def ages_s(self, now_s: float) -> FloatArray:

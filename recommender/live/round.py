@@ -40,8 +40,6 @@ class Recommender:
 
     Parameters
     ----------
-    view
-        The cluster.
     lead_time
         How long ahead to publish; by default the time between samples.
     class_ttl_s
@@ -52,12 +50,6 @@ class Recommender:
         How many statuses are written concurrently.
     profiles_per_round
         How many PhaseProfiles of VPAs, and of classes, are written in a round at most, besides those with a new kill.
-    resizes_waiting
-        Resize pods that have no node yet to what is recommended.
-    observe_only
-        Nothing that is published gets applied.
-    recorder
-        Records the engine's input and output.
     """
 
     def __init__(
@@ -134,13 +126,9 @@ class Recommender:
     def publish_safe_values(self, values_until_s: float = np.inf, profiles_until_s: float = np.inf) -> Report:
         """Publish targets that are safe without supervision and save the state, before the process ends.
 
-        Time may be short. The order is: profiles that lack a kill for memory, then targets, those farthest below what
-        was used first, then the other profiles.
-
-        Parameters
-        ----------
-        values_until_s, profiles_until_s
-            Deadlines by the stopwatch: no target, no profile is started later.
+        Time may be short: by the stopwatch, no target and no profile is started after its deadline. The order is:
+        profiles that lack a kill for memory, then targets, those farthest below what was used first, then the other
+        profiles.
         """
         report, engine, states = Report(), self.engine, self._decided_states()
         if self._recorder is not None:

@@ -34,13 +34,7 @@ UNSERVED_AFTER_S = 1800.0
 
 
 class Telemetry:
-    """The metrics of one recommender. Labels have few values: verbs, codes, steps, states, resources.
-
-    Parameters
-    ----------
-    shards
-        Among how many recommenders the namespaces are divided.
-    """
+    """The metrics of one of `shards` recommenders. Labels have few values: verbs, codes, steps, states, resources."""
 
     def __init__(
         self,
@@ -143,7 +137,6 @@ class Telemetry:
     # -- updates ---------------------------------------------------------------------------------------------------
 
     def round_done(self, report: Report, vpas: Collection[VpaState], engine: Engine) -> None:
-        """Update the metrics from the report of a round."""
         self._finished_s = self._stopwatch()
         self.rounds.inc()
         self.round_s.observe(sum(report.step_s.values()))
@@ -199,7 +192,6 @@ class Telemetry:
                 self.slack_ratio.labels(resource).set(float(report.slack[place] / report.used[place]))
 
     def checkpoints_written(self, written: int, failed: int, waiting: int) -> None:
-        """Count the checkpoints that a round wrote."""
         self.checkpoints.labels("written").inc(written)
         self.checkpoints.labels("failed").inc(failed)
         self.checkpoints_waiting.set(waiting)
@@ -229,8 +221,6 @@ def _state_of(vpa: VpaState) -> str:
 
 
 class Unserved:
-    """Tracks VPAs without a recommendation."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self._since_s: dict[ObjectKey, float] = {}
         self._warned_s: dict[ObjectKey, float] = {}

@@ -16,25 +16,17 @@ ROUNDING_TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The run of one container.
-
-    Attributes
-    ----------
-    first
-        Index in the series of the first judged sample.
-    """
+    """The run of one container; `first` is the index in the series of its first judged sample."""
 
     series: UsageSeries
     first: int
 
 
 class Round(NamedTuple):
-    """One round.
+    """One round, at `now_s` in unix seconds.
 
     Attributes
     ----------
-    now_s
-        Unix seconds.
     numbers, positions
         int64 (m,): traces with a sample, each once, and the index of the sample in the series.
     began, ended
@@ -54,8 +46,6 @@ class RoundInput:
 
     Attributes
     ----------
-    round
-        Samples, starts and ends.
     usage
         float64 (m, 2): usage of the samples.
     changed

@@ -31,21 +31,8 @@ CONTAINER = "main"
 class Phasewise(SimulatedRecommender):
     """Each run is the only pod of a job with a VPA of its own; operators' limits are at their defaults.
 
-    Parameters
-    ----------
-    models
-        The model of each trace.
-    options
-        Options of the engine.
-    classes
-        Classes with earlier runs; more are learned.
-    fleet
-        Decides CPU, if there is one model.
-
-    Attributes
-    ----------
-    problems
-        Failures, by object.
+    There is a model for each trace; `fleet` decides CPU, if it is the same one for all. More is learned into `classes`;
+    `problems` are failures, by object.
     """
 
     def __init__(

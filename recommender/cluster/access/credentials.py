@@ -33,18 +33,9 @@ class Credentials:
     The library itself renews service account tokens (once a minute) and tokens with an expiry (exec plugins, OIDC);
     `reload` covers replaced token files and certificates.
 
-    Parameters
-    ----------
-    kubeconfig
-        None for those in `$KUBECONFIG` or, without any, the service account of our pod or, outside a pod,
-        `~/.kube/config`.
-    context
-        A context of the kubeconfig; None for its current one.
-
-    Raises
-    ------
-    BadCredentials
-        File, context or service account does not exist or is unusable. The message never quotes the file.
+    Without `kubeconfig` those in `$KUBECONFIG` count, else the service account of our pod, else `~/.kube/config`;
+    without `context` its current one. `BadCredentials` if they do not exist or are unusable; the message never quotes
+    the file.
     """
 
     def __init__(

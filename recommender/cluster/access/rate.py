@@ -21,11 +21,6 @@ class TokenBucket:
     """A thread-safe token bucket: each request takes a token, refilled at `per_s`, at most `burst` of them.
 
     When it is empty, requests wait until a batch of tokens has been refilled.
-
-    Parameters
-    ----------
-    per_s, burst
-        Requests per second in the long run, and how many may go at once after a pause.
     """
 
     def __init__(
@@ -85,11 +80,9 @@ class Backoff:
         self.failures = 0
 
     def next_s(self) -> float:
-        """The wait after one more failure."""
         limit_s = min(self._min_s * 2.0 ** min(self.failures, 30), self._max_s)
         self.failures += 1
         return limit_s * self._chance.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """Start over after a success."""
         self.failures = 0

@@ -46,18 +46,8 @@ class Termination:
 class ContainerState:
     """One of `spec.containers` with its status.
 
-    Attributes
-    ----------
-    image, command
-        From the spec; `command` includes the arguments.
-    requests, limits
-        (cpu_cores, memory_bytes), NaN where absent: the actual ones once in the status, until then the spec's.
-    uses_devices
-        Whether it requests an extended resource, such as GPUs.
-    running, started_s
-        Whether it runs, and since when (Unix seconds).
-    terminated, last_terminated
-        How the current run (`state`) and the previous one (`lastState`) ended.
+    Requests and limits are the actual ones once they are in the status, until then the spec's. `command` includes the
+    arguments; `uses_devices` is for extended resources such as GPUs; times are in unix seconds.
     """
 
     name: str
@@ -101,20 +91,10 @@ class Toleration(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod.
+    """A pod; times are in unix seconds.
 
-    Attributes
-    ----------
-    owner
-        The owner that controls it.
-    generate_name
-        The prefix its name was generated from; empty if it was named.
-    containers
-        `spec.containers` only, in order: samples of init containers and native sidecars are ignored.
-    extra_requests, min_requests
-        (cpu_cores, memory_bytes) requested besides the containers, and the minimum that the sum counts for.
-    created_s, started_s
-        Unix seconds; `created_s` is NaN if absent.
+    `containers` are `spec.containers` only, in order: samples of init containers and native sidecars are ignored. See
+    `ExtraRequests` for `extra_requests` and `min_requests`.
     """
 
     key: ObjectKey
@@ -139,7 +119,6 @@ class Pod:
 
     @property
     def finished(self) -> bool:
-        """Whether it has succeeded or failed."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
@@ -166,7 +145,6 @@ class Pod:
 
 @reads("Pod")
 def read_pod(raw: Fields) -> Pod:
-    """Read a pod from its JSON."""
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     statuses = {one.text("name"): one for one in status.children("containerStatuses")}
     extra = extra_requests(spec)

@@ -48,7 +48,6 @@ class Fields:
         return f"{self._parent.path}[{self._name}]" if type(self._name) is int else self._parent.at(str(self._name))
 
     def at(self, name: str) -> str:
-        """The path of a field."""
         return f"{path}.{name}" if (path := self.path) else name
 
     def __contains__(self, name: str) -> bool:
@@ -141,10 +140,7 @@ class Fields:
 
 
 def reads(kind: str) -> Callable[[Callable[[Fields], Read]], Callable[[Json], Read]]:
-    """Decorate a parser of `Fields` to take plain JSON.
-
-    Raises `BadObject`, naming the field, for a field of the wrong type.
-    """
+    """Decorate a parser of `Fields` to take plain JSON, and to raise `BadObject` for a field of the wrong type."""
 
     def decorate(read: Callable[[Fields], Read]) -> Callable[[Json], Read]:
         @wraps(read)
@@ -169,5 +165,4 @@ def name_of(raw: object) -> str:
 
 
 def short_annotations(metadata: Fields) -> dict[str, str]:
-    """The annotations of at most `MAX_ANNOTATION_CHARS` characters."""
     return {key: text for key, text in metadata.string_map("annotations").items() if len(text) <= MAX_ANNOTATION_CHARS}

@@ -37,20 +37,9 @@ class TargetRef:
 class ContainerPolicy:
     """An entry of `spec.resourcePolicy.containerPolicies`, or the default for a container without one.
 
-    Attributes
-    ----------
-    mode
-        `Auto` or `Off`.
-    min_allowed, max_allowed
-        (cpu_cores, memory_bytes); None where unset. Zero counts as unset, as in the default recommender.
-    controlled
-        The resources to recommend, out of `cpu` and `memory`; may be empty.
-    controlled_values
-        `RequestsAndLimits` or `RequestsOnly`.
-    oom_bump_up_ratio, oom_min_bump_up_bytes
-        None where unset.
-    memory_interval_s, memory_intervals
-        Length of the intervals for memory peaks in seconds, and their number; None where unset.
+    None stands for what is unset; as in the default recommender zero counts as unset in `min_allowed` and
+    `max_allowed`. Of memory peaks `memory_interval_s` is the length of an interval, and `memory_intervals` how many
+    count.
     """
 
     container: str
@@ -69,18 +58,8 @@ class ContainerPolicy:
 class Vpa:
     """A VerticalPodAutoscaler.
 
-    Attributes
-    ----------
-    created_s
-        Unix seconds, NaN if absent.
-    update_mode
-        As written; `Recreate` if absent.
-    recommenders
-        The names in `spec.recommenders`; empty means the default recommender.
-    status_json
-        `status` as JSON with sorted keys: as Python objects it would take ten times the memory.
-    resource_version
-        Ignored in comparisons.
+    `update_mode` is `Recreate` if absent; no `recommenders` means the default one. `status_json` has sorted keys: as
+    Python objects the status would take ten times the memory. Comparisons ignore `resource_version`.
     """
 
     key: ObjectKey
@@ -139,7 +118,6 @@ def _read_policy(policy: Fields) -> ContainerPolicy:
 
 @reads("VerticalPodAutoscaler")
 def read_vpa(raw: Fields) -> Vpa:
-    """Read a VPA from its JSON."""
     metadata, spec = raw.child("metadata"), raw.child("spec")
     target, update = spec.child("targetRef"), spec.child("updatePolicy")
     return Vpa(

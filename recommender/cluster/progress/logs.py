@@ -59,16 +59,9 @@ class _LogState:
 
 
 class LogProgress:
-    """Reads new lines of the logs of pods that opt in, the longest waiting first, for a bounded time per round.
+    """Reads new lines of the logs of pods that opt in, the longest waiting first, for `budget_s` seconds per round.
 
-    Parameters
-    ----------
-    default_pattern
-        For pods with `true`; None for `DEFAULT_PATTERN`.
-    every_s
-        Seconds between two reads of a log.
-    budget_s
-        Seconds per round for all reads.
+    `default_pattern` is for pods with `true`, None for `DEFAULT_PATTERN`; a log is read every `every_s` seconds.
     """
 
     name = "log"
@@ -89,7 +82,6 @@ class LogProgress:
         self._blocked_until_s, self._problem = float("-inf"), ""
 
     def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
-        """Read progress from log lines since the last call."""
         self._logs = {pod.uid: self._state_of(pod) for pod in pods if _is_enabled(pod)}
         if self._stopwatch() < self._blocked_until_s:
             return ProgressUpdate({}, {"progress from logs": self._problem})
@@ -194,10 +186,7 @@ def _is_running(pod: Pod, container: str) -> bool:
 def read_log(api: Api, pod: ObjectKey, container: str, since_s: float | None, timeout_s: float) -> list[LogLine]:
     """Read the lines written after a time, only the last ones if too many, oldest first.
 
-    Raises
-    ------
-    ApiError
-        The log cannot be read; `Invalid` while the container is waiting to start.
+    `Invalid` while the container is waiting to start.
     """
     query: dict[str, str | int] = {"container": container, "timestamps": "true"}
     query |= {"tailLines": LAST_LINES, "limitBytes": MAX_BYTES}

@@ -18,8 +18,6 @@ from recommender.units import parse_rfc3339_s
 
 
 class ContainerKey(NamedTuple):
-    """A container of a pod."""
-
     namespace: str
     pod: str
     container: str
@@ -40,10 +38,7 @@ METRICS_READ_TIMEOUT_S = 5.0
 def read_usage(api: Api, namespace: str | None = None) -> UsageReport:
     """Read the usage of all containers, of one namespace or all, in one request (the API has no paging).
 
-    Raises
-    ------
-    ApiError
-        The request failed: `NotFound` if the API is not installed, `ServerFailed` while it is down.
+    `NotFound` if the API is not installed, `ServerFailed` while it is down.
     """
     return usage_of(api.get(path_of(POD_METRICS, namespace), timeout_s=METRICS_READ_TIMEOUT_S))
 

@@ -55,14 +55,8 @@ PROBE_NAME = "phasewise-probe-"
 class Settings:
     """The options of a VPA that we create; bounds in (cpu_cores, memory_bytes), for every container.
 
-    Attributes
-    ----------
-    controlled_values
-        `controlledValues`.
-    min_replicas
-        The updater does not evict with fewer replicas; None for its default.
-    shares
-        The policy by which its pods share the CPU of their nodes; empty for none.
+    The updater does not evict with fewer than `min_replicas`, None for its default. `shares` is the policy by which its
+    pods share the CPU of their nodes; empty for none.
     """
 
     mode: str = "InPlaceOrRecreate"
@@ -75,13 +69,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class WantedVpa:
-    """A VPA as it should be.
-
-    Attributes
-    ----------
-    problem
-        Value of the annotation `PROBLEM_ANNOTATION`; empty without a problem.
-    """
+    """A VPA as it should be; `problem` is what its `PROBLEM_ANNOTATION` says."""
 
     name: str
     workload: Workload
@@ -124,12 +112,10 @@ def is_managed_by(vpa: Vpa, recommender: str) -> bool:
 
 
 def is_edited(vpa: Vpa) -> bool:
-    """Whether the content differs from what we wrote."""
     return vpa.annotations.get(DIGEST_ANNOTATION) != _digest(_fields_of(vpa))
 
 
 def is_as_wanted(vpa: Vpa, wanted: WantedVpa) -> bool:
-    """Whether the VPA is up to date."""
     annotations = (vpa.annotations.get(PROBLEM_ANNOTATION, ""), vpa.annotations.get(SHARES, ""))
     as_wanted = annotations == (wanted.problem[:MAX_PROBLEM_CHARS], wanted.settings.shares)
     return as_wanted and _fields_of(vpa) == _wanted_fields(wanted)

@@ -37,18 +37,10 @@ def status_of(
     conditions: Mapping[str, Condition | None],
     now_s: float,
 ) -> Json:
-    """Build the complete new status of a VPA.
+    """Build the complete new status of a VPA, which is as last read: its other conditions and fields are kept.
 
-    Parameters
-    ----------
-    vpa
-        As last read. Its other conditions and fields are kept.
-    recommendations
-        In any order; containers without a target are left out.
-    conditions
-        By type; None removes it. `lastTransitionTime` changes only with `status`.
-    now_s
-        Unix seconds.
+    Containers without a target are left out. A condition that is None is removed; `lastTransitionTime` changes only
+    with `status`.
     """
     status = dict(vpa.status)
     status["observedGeneration"] = vpa.generation

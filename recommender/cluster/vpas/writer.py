@@ -36,10 +36,7 @@ class VpaWriter:
     def remove_conditions(self, vpa: Vpa, conditions: Container[str]) -> None:
         """Remove conditions from the status of a VPA; nothing is sent if there are none.
 
-        Raises
-        ------
-        ClusterError
-            The write failed; a concurrent change by somebody else is kept.
+        A concurrent change by somebody else is kept, and raises a ClusterError.
         """
         wanted = status_without(vpa, conditions)
         if not same_status(wanted, vpa.status):
@@ -55,21 +52,9 @@ class VpaWriter:
         recommendations: Iterable[ContainerRecommendation],
         conditions: Mapping[str, Condition | None],
     ) -> None:
-        """Write the status of a VPA; nothing is sent if it is up to date, or if the VPA is gone.
+        """Write the status of a VPA, see `status_of`; nothing is sent if it is up to date, or if the VPA is gone.
 
-        After repeated conflicts it is left to the next round.
-
-        Parameters
-        ----------
-        vpa
-            As last seen by the reflector.
-        recommendations, conditions
-            See `status_of`.
-
-        Raises
-        ------
-        ClusterError
-            Any other failure (`Forbidden`, `Unreachable`, ...).
+        After repeated conflicts it is left to the next round; any other failure raises a ClusterError.
         """
         wanted = tuple(recommendations)
         for _ in range(MAX_ATTEMPTS):

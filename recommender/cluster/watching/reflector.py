@@ -68,12 +68,10 @@ class Store(Generic[T]):
             return self._broken.copy()
 
     def put(self, raw: Mapping[str, Any]) -> None:
-        """Add or update an object."""
         key = key_of(raw)
         self._set(key, self._read(key, raw))
 
     def drop(self, raw: Mapping[str, Any]) -> None:
-        """Remove an object."""
         key = key_of(raw)
         self._clear_broken(key)
         self._set(key, None)
@@ -127,22 +125,8 @@ class Store(Generic[T]):
 class Reflector(Store[T]):
     """A store of one resource, optionally filtered by selectors, kept up to date by its own thread.
 
-    Parameters
-    ----------
-    api, path
-        What to list and watch.
-    parse
-        Parses the JSON; None leaves the object out, an exception marks it as broken.
-    label_selector, field_selector
-        In the string form of the API.
-    metadata_only
-        Request only the metadata of each object.
-    on_change
-        Called with (old, new) on this thread, for the first list too; must be quick.
-    chance
-        Random generator for jitter.
-    min_backoff_s, max_backoff_s
-        Limits of the backoff after failures.
+    `parse` leaves an object out by None, and marks it as broken by an exception. `on_change` is called with (old, new)
+    on this thread, for the first list too, and must be quick.
     """
 
     def __init__(
@@ -187,7 +171,6 @@ class Reflector(Store[T]):
         return self._synced.is_set()
 
     def wait_synced(self, timeout_s: float) -> bool:
-        """Wait for the first complete list."""
         return self._synced.wait(timeout_s)
 
     def staleness_s(self) -> float:

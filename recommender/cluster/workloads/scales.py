@@ -41,8 +41,6 @@ STALE_TTL_S = 1800.0
 
 
 class Outcome(Enum):
-    """Outcome of a request for a scale subresource."""
-
     FOUND = "found"
     NOT_SCALABLE = "its kind has no scale subresource"
     NO_OBJECT = "it does not exist"
@@ -57,17 +55,8 @@ FAILURES = frozenset({Outcome.FAILED, Outcome.FORBIDDEN})
 
 @dataclass(frozen=True, slots=True)
 class ScaleAnswer:
-    """What is known about a scale subresource.
-
-    Attributes
-    ----------
-    selector
-        `status.selector`, possibly empty.
-    owner
-        The controlling owner of the scaled object, if the subresource has it.
-    error
-        Message of the failure.
-    """
+    """What is known about a scale subresource: its selector, possibly empty, and the owner of the scaled object, if it
+    has it; or the message of a failure."""
 
     outcome: Outcome
     selector: str = ""
@@ -85,15 +74,7 @@ class _CacheEntry:
 
 
 class Scales:
-    """A cache of answers by namespace and controller.
-
-    Parameters
-    ----------
-    chance
-        Random generator for the spread of refreshes.
-    max_requests
-        Maximum requests within `WINDOW_S`.
-    """
+    """A cache of answers by namespace and controller, filled by at most `max_requests` within `WINDOW_S`."""
 
     def __init__(self, api: Api, clock: MonotonicClock, chance: random.Random, max_requests: int = 100) -> None:
         self._api, self._clock, self._chance, self._max_requests = api, clock, chance, max_requests

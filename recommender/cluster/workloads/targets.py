@@ -37,18 +37,10 @@ JOB_NAME_LABELS = (
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The pods of a VPA, or why they cannot be determined.
+    """The pods of a VPA, sorted by name, or why they cannot be determined.
 
-    Attributes
-    ----------
-    pods
-        Sorted by name; includes finished pods, but not pending ones.
-    pending
-        Pods that wait for a node or for their images, sorted by name.
-    problem
-        Message for people (`ConfigUnsupported`), without pods; empty if resolved.
-    transient
-        Temporarily unresolved: keep what was published before.
+    `pods` include finished ones; `pending` wait for a node or for their images. `problem` is a message for people
+    (`ConfigUnsupported`). `transient`: temporarily unresolved, keep what was published before.
     """
 
     pods: tuple[Pod, ...] = ()

@@ -36,14 +36,8 @@ QUOTA_USED_UP = "exceeded quota"
 class AutoVpaController:
     """Creates, changes and removes VPAs in a thread of its own, while this process leads.
 
-    Parameters
-    ----------
-    api
-        Preferably one of its own (`Api.with_rate_limit`), so that a thousand new jobs do not delay the statuses.
-    recommender
-        The name that the VPAs select.
-    leads
-        Whether this process may write; asked before every write.
+    Its `api` should have a rate limit of its own (`Api.with_rate_limit`), so that a thousand new jobs do not delay the
+    statuses. `recommender` is the name that the VPAs select; `leads` is asked before every write.
     """
 
     def __init__(

@@ -55,14 +55,8 @@ now, the rest of what is known of it must still be forgotten."""
 class ClusterView(View):
     """A real cluster as a round sees it, with additional methods for the service and for `AutoVpaController`.
 
-    Parameters
-    ----------
-    usage
-        Where samples come from: `metrics_api_usage(api)`, or a Prometheus.
-    observe_only
-        Compute everything, write no VPA.
-    leads
-        Whether this process may write, asked before each write: a round may outlast the lease.
+    With `observe_only` everything is computed, and no VPA written. `leads` is asked before each write: a round may
+    outlast the lease.
     """
 
     def __init__(
@@ -132,7 +126,6 @@ class ClusterView(View):
         return self._targets.pods_controlled_by(workload.key.namespace, workload.ref)
 
     def start(self) -> None:
-        """Start the watches."""
         self._training_jobs.start()
         for reflector in self._watched:
             reflector.start()
@@ -243,7 +236,6 @@ class ClusterView(View):
         recommendations: Sequence[ContainerRecommendation],
         conditions: Mapping[str, Condition | None],
     ) -> None:
-        """Write the status of a VPA, unless we only observe."""
         self._require_lead()
         if not self._observe_only:
             self._writer.publish(vpa, recommendations, conditions)
@@ -264,7 +256,6 @@ class ClusterView(View):
         return self._profile_store.saved_state(vpa)
 
     def saved_classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
-        """The saved state of the workload classes of our namespaces, and when each was last used."""
         return self._profile_store.saved_classes(self._wall_clock())
 
     def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
@@ -280,11 +271,9 @@ class ClusterView(View):
         return self._checkpoints.of(vpa, container)
 
     def containers_with_history(self, vpa: ObjectKey) -> Collection[str]:
-        """Container names with a history that is recent enough to count."""
         return self._checkpoints.containers(vpa)
 
     def adopt(self, histories: Mapping[CheckpointKey, HistogramSession]) -> None:
-        """Replace histories from checkpoints by those of another source."""
         self._checkpoints.adopt(histories)
 
     def write_checkpoints(self, statuses: Statuses, within_s: float, every_s: float, at_most: float) -> WriteReport:
@@ -304,7 +293,6 @@ class ClusterView(View):
         return list(filter(self._scope.claims, self._vpas.snapshot().values()))
 
     def _target_of(self, vpa: Vpa) -> Workload | None:
-        """The workload that a VPA targets, where it is watched."""
         target = vpa.target
         return self.workloads.get(vpa.key.namespace, Ref.of(target.api_version, target.kind, target.name))
 

@@ -52,13 +52,7 @@ class CheckpointStore:
         self._histories: dict[ObjectKey, dict[str, HistogramSession]] = {}
 
     def load(self, fresh: Mapping[ObjectKey, float], others: Collection[ObjectKey]) -> None:
-        """Load those of new VPAs, and keep those of others; broken ones are skipped.
-
-        Parameters
-        ----------
-        fresh
-            When each new VPA was created, unix seconds.
-        """
+        """Load those of new VPAs, created at these times, and keep those of others; broken ones are skipped."""
         self._histories = {vpa: past for vpa, past in self._histories.items() if vpa in others}
         asked = [vpa for vpa, created_s in fresh.items() if self._checkpoints.may_exist_for(vpa, created_s)]
         for checkpoint in self._checkpoints.load(asked) if asked else ():
@@ -72,11 +66,9 @@ class CheckpointStore:
         self._checkpoints.listed_s = math.inf
 
     def forget(self, vpa: ObjectKey) -> None:
-        """Forget a VPA that is gone, or that another recommender has taken over."""
         self._checkpoints.forget(vpa)
 
     def of(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
-        """The history of a container name; None where there is none."""
         return self._histories.get(vpa, {}).get(container)
 
     def containers(self, vpa: ObjectKey) -> Collection[str]:
@@ -111,12 +103,8 @@ class CheckpointStore:
 class ProfileStore:
     """State in PhaseProfiles: of each VPA of ours, and of each workload class.
 
-    It is read once, when a VPA becomes ours: in memory for good it would be a tenth of all we use.
-
-    Parameters
-    ----------
-    profiles
-        Watches which PhaseProfiles exist, and their owners.
+    It is read once, when a VPA becomes ours: in memory for good it would be a tenth of all we use. The watched
+    `profiles` show which exist, and their owners.
     """
 
     def __init__(self, api: Api, scope: Scope, profiles: Reflector[Profile]) -> None:
@@ -126,13 +114,7 @@ class ProfileStore:
         self._warned = False
 
     def load(self, vpas: Collection[ObjectKey]) -> None:
-        """Read the state of these VPAs; drop what was read for earlier ones.
-
-        Raises
-        ------
-        ApiError
-            It cannot be read.
-        """
+        """Read the state of these VPAs; drop what was read for earlier ones."""
         if len(vpas) <= MAX_SINGLE_READS:
             found = [profile for vpa in vpas for profile in self._list(vpa.namespace, f"metadata.name={vpa.name}")]
         else:
@@ -158,19 +140,12 @@ class ProfileStore:
         return found
 
     def write_profile(self, vpa: Vpa, status: Mapping[str, Any]) -> None:
-        """Write the profile of a VPA.
-
-        Raises
-        ------
-        Unreachable
-            The profiles have not been listed yet: the next round tries again.
-        """
+        """Write the profile of a VPA; `Unreachable` until the profiles have been listed: the next round tries again."""
         if not self._profiles.synced:
             raise Unreachable(f"PhaseProfiles cannot be listed: {self._profiles.problem or 'not yet'}")
         self._writer.write(vpa, status, self._profiles.snapshot().get(vpa.key))
 
     def write_class_profile(self, key: ObjectKey, status: Mapping[str, Any]) -> None:
-        """Write the profile of a workload class."""
         self._writer.write_class(key, status)
 
     def delete_class_profile(self, key: ObjectKey) -> None:

@@ -29,17 +29,8 @@ MAX_NAME_CHARS = 253
 class PushedProgress:
     """An inbox that request threads fill and the round empties.
 
-    Parameters
-    ----------
-    token_file
-        Holds the token on one line; read at each request, so that a rotated token counts at once.
-    accepts
-        Whether this process leads: in a standby the readings would be lost.
-
-    Raises
-    ------
-    Misuse
-        The token file cannot be used.
+    The token is the one line of its file, read at each request, so that a rotated one counts at once; `Misuse` if the
+    file cannot be used. `accepts` says whether this process leads: in a standby the readings would be lost.
     """
 
     name = "push"

@@ -52,13 +52,7 @@ as it keeps all conditions that it does not know."""
 
 
 class _PendingProfile(NamedTuple):
-    """A profile to be written; ordered so that unsaved state comes first, then the longest waiting.
-
-    Attributes
-    ----------
-    is_saved
-        The state that must not be lost is already saved.
-    """
+    """A profile to be written; ordered so that state that must not be lost comes first, then the longest waiting."""
 
     is_saved: bool
     profile_written_s: float
@@ -67,13 +61,7 @@ class _PendingProfile(NamedTuple):
 
 
 class ProfilePublisher:
-    """Writes the PhaseProfiles of VPAs.
-
-    Parameters
-    ----------
-    max_per_round
-        How many are written in a round at most, besides those with a new kill.
-    """
+    """Writes the PhaseProfiles of VPAs, `max_per_round` at most, besides those with a new kill."""
 
     def __init__(self, view: View, engine: Engine, max_per_round: float = math.inf) -> None:
         self._view, self._engine, self._max_per_round = view, engine, max_per_round

@@ -43,13 +43,7 @@ STOPPED = "the recommender was stopped"
 
 
 class WriterPool:
-    """Daemon threads that write: a hanging request does not keep the process from ending, as a thread pool's would.
-
-    Parameters
-    ----------
-    number
-        Concurrent writes.
-    """
+    """Daemon threads that write: a hanging request does not keep the process from ending, as a thread pool's would."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -81,14 +75,9 @@ class WriterPool:
 
 
 class Status(NamedTuple):
-    """The status to be written to a VPA.
+    """The status to be written to a VPA, and what it was made from.
 
-    Attributes
-    ----------
-    signature
-        What it was made from.
-    recommendations
-        The new ones; `entries` also has retained ones, by container name.
+    `entries` has the new `recommendations` and retained ones, by container name.
     """
 
     state: VpaState
@@ -99,13 +88,7 @@ class Status(NamedTuple):
 
 
 class Publisher:
-    """Writes recommendations to the statuses of VPAs.
-
-    Parameters
-    ----------
-    engine
-        Informed of each target once it is published.
-    """
+    """Writes recommendations to the statuses of VPAs, and informs the engine of each."""
 
     def __init__(self, view: View, limits: SharedLimits, engine: Engine, clock: WallClock, writers: WriterPool) -> None:
         self._view, self._limits, self._engine = view, limits, engine
