@@ -26,7 +26,7 @@ from recommender.policies.memory_runs import MemoryOfRuns
 from recommender.policies.own_past import OwnPast
 from recommender.policies.phase_plan import SHARED_TABLE
 from recommender.records import CPU, MEMORY, BoolArray, FloatArray, IntArray
-from recommender.slots import SlotArrays
+from recommender.slots import SlotArrays, take_slot
 
 MAX_GAP_CYCLES = 4
 """After a longer silence a container starts from scratch: its past says nothing of its present phase."""
@@ -284,12 +284,7 @@ class Containers:
     def _slot(self) -> int:
         """A free slot, reset."""
         parts = self._parts()
-        if not self._free:
-            old, slots = len(self.rows), len(self.rows) + max(16, len(self.rows) // 4)
-            for part in parts:
-                part.grow(slots)
-            self._free = list(range(slots - 1, old - 1, -1))
-        slot = self._free.pop()
+        slot = take_slot(self._free, *parts)
         for part in parts:
             part.reset(slot)
         return slot

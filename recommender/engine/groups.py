@@ -16,6 +16,7 @@ from recommender.errors import BadInput
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import CPU, MEMORY, FloatArray, IntArray
+from recommender.slots import take_slot
 
 log = logging.getLogger(__name__)
 
@@ -62,11 +63,7 @@ class Groups:
         Without readable kept state it is derived from the target in force: its CPU counts as established, and its
         memory as the peak plus a margin, since a checkpoint lacks the peak of the current day.
         """
-        if not self._free:
-            old, slots = len(self.arrays), len(self.arrays) + max(16, len(self.arrays) // 4)
-            self.arrays.grow(slots)
-            self._free = list(range(slots - 1, old - 1, -1))
-        slot = self._free.pop()
+        slot = take_slot(self._free, self.arrays)
         self.arrays.alive[slot] = True
         self.slots[group], self.by_slot[slot] = slot, group
         self.history[slot], self.workload[slot], self.instances[slot] = start.history, None, {}

@@ -11,6 +11,7 @@ from typing import Any
 
 from recommender.cluster.errors import ClusterError, Invalid
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pair import NOTHING
 from recommender.cluster.vpas.status import recommendations_in
 from recommender.engine.classes import Classes
 from recommender.engine.keys import Group, Instance, WorkloadKey
@@ -21,8 +22,6 @@ from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import Amounts
-
-NOTHING: Amounts = (math.nan, math.nan)
 
 MAX_CLASSES_PER_NAMESPACE = 500
 """Above this the least recently used are forgotten: anybody who may create jobs can invent any number of classes."""

@@ -150,12 +150,12 @@ class Api:
         """Replace an object; `Conflict` unless the body has the current resourceVersion."""
         return self._object("PUT", path, body=body, timeout_s=timeout_s)
 
-    def delete(self, path: str, *, uid: str = "", timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
+    def delete(self, path: str, *, uid: str = "") -> dict[str, Any]:
         """Delete an object, and its dependents in the background; with `uid` only that one, otherwise `Conflict`."""
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid:
             options["preconditions"] = {"uid": uid}
-        return self._object("DELETE", path, body=options, timeout_s=timeout_s)
+        return self._object("DELETE", path, body=options)
 
     def _object(self, method: str, path: str, query: Query | None = None, **how: Any) -> dict[str, Any]:
         return parse_object(f"{method} {path}", self._request(method, path, query, **how).data)

@@ -159,7 +159,10 @@ def read_pod(raw: Fields) -> Pod:
         node=spec.text("nodeName"),
         scheduler_name=spec.text("schedulerName"),
         node_selector=spec.string_map("nodeSelector"),
-        tolerations=tuple(_read_toleration(entry) for entry in spec.children("tolerations")),
+        tolerations=tuple(
+            _toleration(one.text("key"), one.text("operator") or "Equal", one.text("value"), one.text("effect"))
+            for one in spec.children("tolerations")
+        ),
         created_s=or_nan(metadata.time_s("creationTimestamp")),
         started_s=status.time_s("startTime"),
         deleting="deletionTimestamp" in metadata,
@@ -198,10 +201,6 @@ def _read_termination(state: Fields) -> Termination | None:
         return None
     end = state.child("terminated")
     return Termination(end.text("reason"), end.time_s("startedAt"), end.time_s("finishedAt"), end.integer("exitCode"))
-
-
-def _read_toleration(entry: Fields) -> Toleration:
-    return _toleration(entry.text("key"), entry.text("operator") or "Equal", entry.text("value"), entry.text("effect"))
 
 
 _toleration = lru_cache(maxsize=1024)(Toleration)

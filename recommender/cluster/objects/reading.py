@@ -53,10 +53,10 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return self.raw.get(name) is not None
 
-    def text(self, name: str, default: str = "") -> str:
+    def text(self, name: str) -> str:
         value = self.raw.get(name)
         if value is None:
-            return default
+            return ""
         if type(value) is not str:
             raise BadField(self.at(name), "is not a string")
         return intern(value)

@@ -28,6 +28,9 @@ DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 LAST_LINES, MAX_BYTES, MAX_LINE_CHARS = 100, 64 << 10, 1000
 """Limits of one read: lines from the end, bytes, and characters searched per line."""
 
+READS_TIMEOUT_S = 2.0
+"""Per round for all reads."""
+
 LOG_READ_TIMEOUT_S = 2.0
 """A node that does not respond must not use up the time of the others."""
 
@@ -59,23 +62,15 @@ class _LogState:
 
 
 class LogProgress:
-    """Reads new lines of the logs of pods that opt in, the longest waiting first, for `budget_s` seconds per round.
+    """Reads new lines of the logs of pods that opt in, the longest waiting first, for a bounded time per round.
 
     `default_pattern` is for pods with `true`, None for `DEFAULT_PATTERN`; a log is read every `every_s` seconds.
     """
 
     name = "log"
 
-    def __init__(
-        self,
-        api: Api,
-        default_pattern: str | None,
-        every_s: float,
-        stopwatch: MonotonicClock,
-        budget_s: float = 2.0,
-    ) -> None:
-        self._api, self._default, self._every_s, self._budget_s = api, default_pattern, every_s, budget_s
-        self._stopwatch = stopwatch
+    def __init__(self, api: Api, default_pattern: str | None, every_s: float, stopwatch: MonotonicClock) -> None:
+        self._api, self._default, self._every_s, self._stopwatch = api, default_pattern, every_s, stopwatch
         self._logs: dict[str, _LogState] = {}
         # CPU time of pattern search by namespace, decaying by half per round.
         self._cpu_s: defaultdict[str, float] = defaultdict(float)
@@ -113,7 +108,7 @@ class LogProgress:
         self._problem = ""
         due = [state for state in self._logs.values() if state.next_read_s <= start_s]
         for state in sorted(due, key=lambda state: state.next_read_s):
-            left_s = self._budget_s - (self._stopwatch() - start_s)
+            left_s = READS_TIMEOUT_S - (self._stopwatch() - start_s)
             if left_s <= 0:
                 break
             if not _is_running(state.pod, state.container):

@@ -80,11 +80,6 @@ def recommendations_in(status: Mapping[str, Any], exclude: Container[str] = ()) 
     return found
 
 
-def same_status(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two statuses are equal by value: `1` is `1000m`, and absent is empty."""
-    return _same(one, other)
-
-
 def _entry(recommendation: ContainerRecommendation) -> Json:
     amounts = recommendation.target, recommendation.lower, recommendation.upper, recommendation.uncapped
     resources = dict(zip(BOUNDS, map(_resources, amounts), strict=True))
@@ -129,16 +124,17 @@ def _containers(status: Mapping[str, Any]) -> list[Any]:
     return _list(recommendation.get("containerRecommendations") if isinstance(recommendation, dict) else None)
 
 
-def _same(one: Any, other: Any, *, amounts: bool = False) -> bool:
-    """Whether two parts of a status are equal; with `amounts`, strings are quantities."""
+def same_status(one: Any, other: Any, *, amounts: bool = False) -> bool:
+    """Whether two statuses, or parts of them, are equal by value: absent is empty, and in `amounts` `1` is `1000m`."""
     if one == other:
         return True
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(_same(*pair, amounts=amounts) for pair in zip(one, other, strict=True))
+        pairs = zip(one, other, strict=False)
+        return len(one) == len(other) and all(same_status(*pair, amounts=amounts) for pair in pairs)
     if isinstance(one or {}, dict) and isinstance(other or {}, dict) and 0 not in (one, other):
         ours, theirs = one or {}, other or {}
         names = ours.keys() | theirs.keys()
-        return all(_same(ours.get(name), theirs.get(name), amounts=amounts or name in BOUNDS) for name in names)
+        return all(same_status(ours.get(name), theirs.get(name), amounts=amounts or name in BOUNDS) for name in names)
     try:
         return amounts and parse_quantity(one) == parse_quantity(other)
     except (BadQuantity, TypeError):

@@ -40,7 +40,6 @@ from recommender.live.view.view import SelectedPods, View, pods_to_recommend_for
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
-from recommender.units import WallClock
 
 log = logging.getLogger(__name__)
 
@@ -67,20 +66,19 @@ class ClusterView(View):
         *,
         observe_only: bool = False,
         leads: Callable[[], bool] = lambda: True,
-        wall_clock: WallClock = time.time,
     ) -> None:
         self._api, self._scope, self._usage = api, scope, InterruptibleUsage(usage)
-        self._observe_only, self._leads, self._wall_clock = observe_only, leads, wall_clock
+        self._observe_only, self._leads = observe_only, leads
         self._unreadable_usage: Mapping[str, str] = {}
-        self._pods, self.workloads, self._ooms = PodIndex(), Workloads(), OomQueue(wall_clock)
+        self._pods, self.workloads, self._ooms = PodIndex(), Workloads(), OomQueue()
         self._finished: deque[Pod] = deque(maxlen=MAX_FINISHED_PODS)
         self._targets = Targets(
             self._pods,
             self.workloads,
             Scales(api, time.monotonic, random.Random()),  # noqa: S311 - jitter
         )
-        self._writer = VpaWriter(api, wall_clock)
-        self._checkpoints = CheckpointStore(api, scope, wall_clock)
+        self._writer = VpaWriter(api, time.time)
+        self._checkpoints = CheckpointStore(api, scope, time.time)
         self._loaded: dict[ObjectKey, str] = {}
         self._selected: dict[ObjectKey, tuple[Resolution, SelectedPods]] = {}
         within = scope.namespace
@@ -212,7 +210,7 @@ class ClusterView(View):
 
     def samples(self) -> Iterable[tuple[ContainerKey, Sample]]:
         """Recent samples of containers; unreadable metrics are logged once, and counted."""
-        used = self._usage.samples(self._wall_clock())
+        used = self._usage.samples(time.time())
         for about in used.broken.keys() - self._unreadable_usage.keys():
             log.warning("%s is skipped", used.broken[about])
         self._unreadable_usage = used.broken
@@ -256,7 +254,7 @@ class ClusterView(View):
         return self._profile_store.saved_state(vpa)
 
     def saved_classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
-        return self._profile_store.saved_classes(self._wall_clock())
+        return self._profile_store.saved_classes(time.time())
 
     def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
         """Write the PhaseProfile of a workload class, also when we only observe."""

@@ -23,7 +23,6 @@ from recommender.cluster.watching.reflector import Reflector
 from recommender.engine.warm_up import check_live
 from recommender.errors import BadArtifact, PhasewiseError
 from recommender.model import PhaseModel
-from recommender.units import WallClock
 
 log = logging.getLogger(__name__)
 
@@ -167,13 +166,8 @@ class ModelWatch:
     the source's model is not used now.
     """
 
-    def __init__(
-        self,
-        source: ModelSource,
-        on_change: Callable[[Loaded | None, str], None],
-        clock: WallClock = time.time,
-    ) -> None:
-        self._source, self._on_change, self._clock = source, on_change, clock
+    def __init__(self, source: ModelSource, on_change: Callable[[Loaded | None, str], None]) -> None:
+        self._source, self._on_change = source, on_change
         self.refusal: Refusal | None = None
         self._seen_version: Hashable | None = None
         self.in_use: Loaded
@@ -232,7 +226,7 @@ class ModelWatch:
         self._on_change(loaded, "")
 
     def _refuse(self, problem: str) -> None:
-        self.refusal = Refusal(problem, self._clock())
+        self.refusal = Refusal(problem, time.time())
         self._on_change(None, problem)
 
 

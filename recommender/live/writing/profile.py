@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from heapq import nsmallest
 from math import isnan
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -173,7 +174,7 @@ def profile_of(state: VpaState, engine: Engine, refusal: Refusal | None, *, with
         "model": engine.fleet.model.origin,
         "containers": [
             container_entry(name, whys[name], engine.fleet) | _declared(name, state) | _demand(target, engine)
-            for name, target in sorted(chosen[:MAX_CONTAINERS], key=_name)
+            for name, target in sorted(chosen[:MAX_CONTAINERS], key=itemgetter(0))
         ],
         "pods": _pods(state, engine),
     }
@@ -188,10 +189,6 @@ def profile_of(state: VpaState, engine: Engine, refusal: Refusal | None, *, with
         status["cpu"], status["memory"] = format_cpu(targets[:, CPU].sum()), format_memory(targets[:, MEMORY].sum())
         status |= _headline(chosen[0][0], status["containers"], whys[chosen[0][0]])
     return status
-
-
-def _name(found: tuple[str, Target]) -> str:
-    return found[0]
 
 
 def _members(state: VpaState, engine: Engine) -> list[Member]:
