@@ -178,8 +178,7 @@ def command(
         reading = ReadOptions(
             columns=columns,
             features=(*source_columns(features), *((LOSS,) if FLOWCON in asked else ())),
-            step_s=step_s or None,
-            without_grid=step_s == 0.0,
+            step_s=step_s,
         )
         progress = stack.enter_context(progress_bar())
         opened = stack.enter_context(open_source(source, reading, progress=progress))

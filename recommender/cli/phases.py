@@ -47,12 +47,7 @@ def command(
     gaps. Phase -1 is unknown: a window far from all phases. `phasewise graph` reads the file.
     """
     detector = models.load(model_name).detector
-    reading = ReadOptions(
-        columns=columns,
-        features=source_columns(detector.features),
-        step_s=step_s or None,
-        without_grid=step_s == 0.0,
-    )
+    reading = ReadOptions(columns=columns, features=source_columns(detector.features), step_s=step_s)
     drawn: list[tuple[UsageSeries, PhaseTrace]] = []
     samples = unknown = 0
     with progress_bar() as progress, open_source(source, reading, progress=progress) as opened:

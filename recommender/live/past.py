@@ -12,7 +12,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -44,13 +43,6 @@ LOAD_TIMEOUT_S = 300.0
 """Loading is given up after this long."""
 
 
-class LoadedHistories(NamedTuple):
-    """Number of histories found, and of deleted pods that contributed to them."""
-
-    histories: int
-    gone: int
-
-
 class PriorHistory:
     """Loads the history before the first round: `length_s` back, one value every `resolution_s`.
 
@@ -73,13 +65,16 @@ class PriorHistory:
         self._deadline_s = -math.inf
         self._unread: tuple[set[str], float, float] | None = None
 
-    def load(self, view: ClusterView) -> LoadedHistories:
-        """Load the histories into the view; on failure log it and keep those of the checkpoints."""
+    def load(self, view: ClusterView) -> tuple[int, int]:
+        """Load the histories into the view; on failure log it and keep those of the checkpoints.
+
+        Returns the number of histories found, and of deleted pods that contributed to them.
+        """
         self._deadline_s, self._unread = self._stopwatch() + LOAD_TIMEOUT_S, None
         now_s = math.floor(self._clock() / self._step_s) * self._step_s
         lookup = VpaLookup.of(view)
         if not lookup.namespaces:
-            return LoadedHistories(0, 0)
+            return 0, 0
         start_s = now_s - math.floor(self._length_s / self._resolution_s) * self._resolution_s
         recent_s = max(start_s, _recent_start_s(lookup.ages_s(now_s), now_s, self._step_s))
         histories = HistoryBuilder(lookup, recent_s)
@@ -90,7 +85,7 @@ class PriorHistory:
                 self._check_deadline()
         except PhasewiseError as error:
             log.warning("history: none from Prometheus, going on from checkpoints: %s", error)
-            return LoadedHistories(0, 0)
+            return 0, 0
         known = {
             key: session
             for key, session in histories.build().items()
@@ -98,7 +93,7 @@ class PriorHistory:
         }
         view.adopt(known)
         self._unread = lookup.namespaces, recent_s, now_s
-        loaded = LoadedHistories(len(known), len(histories.gone))
+        loaded = len(known), len(histories.gone)
         log.info("history: %d containers of VPAs from Prometheus, including those of %d deleted pods", *loaded)
         return loaded
 

@@ -11,6 +11,9 @@ import numpy as np
 
 from recommender.records import ContainerRecommendation, FloatArray, IntArray, UsageSeries
 
+CONTAINER = "main"
+"""The only container of each simulated pod."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:

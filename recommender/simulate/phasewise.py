@@ -21,11 +21,9 @@ from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
 from recommender.policies.constraints import Limits, NoRules, SharedLimits, constrain
 from recommender.records import CPU, MEMORY, ContainerRecommendation, FloatArray, UsageSeries, amounts_of
-from recommender.simulate.clock import Round, RoundInput, SimulatedRecommender, Trace
+from recommender.simulate.clock import CONTAINER, Round, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.folds import FoldedFleet
 from recommender.simulate.playing import declared_of
-
-CONTAINER = "main"
 
 
 class Phasewise(SimulatedRecommender):
