@@ -69,6 +69,11 @@ class TokenBucket:
             self._tokens, self._batch_left = min(self._tokens, 1.0), 0
 
 
+def backed_off_s(first_s: float, failures: int, most_s: float) -> float:
+    """The wait after this many failures in a row: doubled with each, at most `most_s`."""
+    return min(first_s * 2.0 ** min(failures - 1, 30), most_s)  # higher powers overflow after days of failures
+
+
 class Backoff:
     """Exponential backoff with jitter.
 
@@ -80,9 +85,8 @@ class Backoff:
         self.failures = 0
 
     def next_s(self) -> float:
-        limit_s = min(self._min_s * 2.0 ** min(self.failures, 30), self._max_s)
         self.failures += 1
-        return limit_s * self._chance.uniform(0.5, 1.0)
+        return backed_off_s(self._min_s, self.failures, self._max_s) * self._chance.uniform(0.5, 1.0)
 
     def reset(self) -> None:
         self.failures = 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from recommender.cluster.access.connection import Api
+from recommender.cluster.access.rate import backed_off_s
 from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
@@ -123,7 +124,7 @@ class LogProgress:
                 state.next_read_s = start_s + self._every_s
             except ApiError as error:
                 state.failures += 1
-                state.next_read_s = start_s + min(self._every_s * 2.0**state.failures, MAX_BACKOFF_S)
+                state.next_read_s = start_s + backed_off_s(2.0 * self._every_s, state.failures, MAX_BACKOFF_S)
                 state.problem = str(error)
             else:
                 state.failures, state.problem, state.next_read_s = 0, "", start_s + self._every_s

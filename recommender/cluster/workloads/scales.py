@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from recommender.cluster.access.connection import Api
+from recommender.cluster.access.rate import backed_off_s
 from recommender.cluster.errors import ClusterError, Forbidden, NotFound, Unreachable
 from recommender.cluster.objects.metadata import OwnerRef, read_controller
 from recommender.cluster.objects.reading import Fields, reads
@@ -113,7 +114,7 @@ class Scales:
             ttl_s = ANSWER_TTL_S if answer.selector or answer.outcome is Outcome.NOT_SCALABLE else ABSENT_TTL_S
             return _CacheEntry(answer, now_s, now_s + ttl_s * (1.0 + self._chance.random()), now_s)
         failures = 1 if entry is None else entry.failures + 1
-        next_request_s = now_s + min(FIRST_RETRY_S * 2.0 ** (failures - 1), ANSWER_TTL_S)
+        next_request_s = now_s + backed_off_s(FIRST_RETRY_S, failures, ANSWER_TTL_S)
         if entry is not None and entry.answer.outcome not in FAILURES and now_s - entry.succeeded_s < STALE_TTL_S:
             return replace(entry, next_request_s=next_request_s, failures=failures)
         return _CacheEntry(answer, now_s, next_request_s, now_s, failures)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from recommender.cluster.access.connection import Api
+from recommender.cluster.access.rate import backed_off_s
 from recommender.cluster.errors import ApiError, Conflict, Unreachable
 from recommender.cluster.vpas.auto_created import VpaMaker
 from recommender.live.auto.view import AutoView
@@ -120,9 +121,8 @@ class AutoVpaController:
             self._retry_s.pop(name, None)
 
     def _back_off(self, name: str, now_s: float) -> None:
-        failures, _ = self._retry_s.get(name, (0, 0.0))
-        wait_s = min(INITIAL_BACKOFF_S * 2.0 ** min(failures, 10), MAX_BACKOFF_S)
-        self._retry_s[name] = (failures + 1, now_s + wait_s)
+        failures = self._retry_s.get(name, (0, 0.0))[0] + 1
+        self._retry_s[name] = failures, now_s + backed_off_s(INITIAL_BACKOFF_S, failures, MAX_BACKOFF_S)
 
     def _apply(self, changes: VpaChanges) -> Iterator[tuple[str, str]]:
         """Write the changes; yields what failed and why, with an empty reason where our view was out of date."""
