@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TypeVar
@@ -17,6 +17,15 @@ from recommender.records import VIOLATION_TOLERANCE, FloatArray
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+def log_problems(logger: logging.Logger, problems: Mapping[str, str], logged: Mapping[str, str]) -> None:
+    """Log each problem by its object when it appears and when it is resolved, not whenever it is there."""
+    for about, words in problems.items():
+        if logged.get(about) != words:
+            logger.warning("%s: %s", about, words, extra={"about": about})
+    for about in logged.keys() - problems.keys():
+        logger.info("%s: resolved", about, extra={"about": about})
 
 
 class Guard:

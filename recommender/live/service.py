@@ -13,7 +13,7 @@ from functools import partial
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.vpas.checkpoints import WriteReport
 from recommender.engine.engine import Engine
-from recommender.engine.tally import Report
+from recommender.engine.tally import Report, log_problems
 from recommender.live.auto.controller import AutoVpaController
 from recommender.live.memory import MemoryTrimmer, limit_malloc_arenas, raise_gc_threshold
 from recommender.live.outside.cluster_view import ClusterView
@@ -217,12 +217,7 @@ class Service:
             log.warning("checkpoints cannot be deleted: %s", error)
 
     def _log_problems(self, report: Report) -> None:
-        """Log each problem when it appears and when it is resolved, not in every round."""
-        for about, words in report.problems.items():
-            if self._logged.get(about) != words:
-                log.warning("%s: %s", about, words, extra={"about": about})
-        for about in self._logged.keys() - report.problems.keys():
-            log.info("%s: resolved", about, extra={"about": about})
+        log_problems(log, report.problems, self._logged)
         self._logged = report.problems
 
     def _checkpoint(self, recommender: Recommender, within_s: float, every_s: float, at_most: float) -> WriteReport:

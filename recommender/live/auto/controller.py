@@ -15,6 +15,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import backed_off_s
 from recommender.cluster.errors import ApiError, Conflict, Unreachable
 from recommender.cluster.vpas.auto_created import VpaMaker
+from recommender.engine.tally import log_problems
 from recommender.live.auto.view import AutoView
 from recommender.live.auto.vpas import Planner, VpaChanges
 from recommender.units import MonotonicClock
@@ -143,13 +144,8 @@ class AutoVpaController:
                 log.info("%s: %s (%s)", step.about, step.action, step.why, extra={"about": step.about})
 
     def _log_problems(self, namespace: str, problems: Mapping[str, str]) -> None:
-        """Log each problem when it appears and when it is resolved, not on every pass."""
-        logged, new = self._logged.pop(namespace, {}), {about: text for about, text in problems.items() if text}
-        for about, text in new.items():
-            if logged.get(about) != text:
-                log.warning("%s: %s", about, text, extra={"about": about})
-        for about in logged.keys() - new.keys():
-            log.info("%s: resolved", about, extra={"about": about})
+        new = {about: text for about, text in problems.items() if text}
+        log_problems(log, new, self._logged.pop(namespace, {}))
         if new:
             self._logged[namespace] = new
 
