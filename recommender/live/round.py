@@ -91,7 +91,7 @@ class Recommender:
         pool = WriterPool(writers)
         self._publisher = Publisher(view, limits, self.engine, clock, pool)
         self._waiting = PendingPodResizer(view, self.index, self.engine, pool) if resizes_waiting else None
-        self._profiles = ProfilePublisher(view, self.engine, profiles_per_round)
+        self._profiles = ProfilePublisher(view, self.engine, lambda: self.refusal, profiles_per_round)
         self._pods, self._sharing = PodSelector(view, self.index), NodeSharing(view)
         self._steady_clock = SteadyClock(clock, stopwatch)
 
@@ -218,9 +218,7 @@ class Recommender:
 
     def _publish(self, report: Report) -> None:
         """Write the statuses that changed, and before each the kill that it answers: a crash must not lose it."""
-        self._publisher.publish(
-            self.vpas.values(), lambda state: self._profiles.save_kill(state, self.refusal, report), report
-        )
+        self._publisher.publish(self.vpas.values(), lambda state: self._profiles.save_kill(state, report), report)
 
     def _resize_waiting(self, report: Report) -> None:
         if self._waiting is not None:
@@ -228,7 +226,7 @@ class Recommender:
 
     def _show(self, report: Report) -> None:
         """Write the PhaseProfile of each VPA, and of each class, that changed."""
-        self._profiles.publish(self.vpas.values(), self.refusal, self.clock(), report)
+        self._profiles.publish(self.vpas.values(), self.clock(), report)
         if self._steady_clock.is_steady():
             self.classes.drop_unused(self.index, self.clock())
         self.classes.write_changed(report)
@@ -289,5 +287,5 @@ class Recommender:
         return Kill(group, instance, oom.when_s, oom.memory_bytes, ratio, least_bytes)
 
     def _write_profiles_until(self, until_s: float, states: Iterable[VpaState], report: Report) -> None:
-        profiles = self._profiles.final_writes(states, self.refusal, self.clock(), report)
+        profiles = self._profiles.final_writes(states, self.clock(), report)
         self._publisher.write_until(until_s, self.stopwatch, profiles, report)
