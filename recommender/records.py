@@ -25,6 +25,11 @@ Amounts = tuple[float, float]
 """(cpu_cores, memory_bytes); NaN where unknown."""
 
 
+def or_nan(value: float | None) -> float:
+    """NaN for None."""
+    return math.nan if value is None else value
+
+
 def amounts_of(array: FloatArray) -> Amounts:
     """Convert float64 (2,) to plain numbers, which are ten times as fast for one container."""
     cpu_cores, memory_bytes = array.tolist()

@@ -74,6 +74,17 @@ class SlotArrays:
             getattr(self, name)[slot] = part
 
 
+def take_slot(free: list[int], *parts: SlotArrays) -> int:
+    """Take a free slot; if there is none, all parts grow by a quarter."""
+    if not free:
+        old = len(parts[0])
+        slots = old + max(16, old // 4)
+        for part in parts:
+            part.grow(slots)
+        free += range(slots - 1, old - 1, -1)
+    return free.pop()
+
+
 def _like(fresh: Any, kept: Any, name: str) -> Any:
     """Convert to the type and shape of another array."""
     try:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 
 from recommender.errors import Misuse
+
+WallClock = Callable[[], float]
+"""Returns unix seconds."""
+
+MonotonicClock = Callable[[], float]
+"""Returns seconds since some fixed time, for durations: it is never set."""
 
 BYTES_PER_MIB = float(1 << 20)
 BYTES_PER_GIB = float(1 << 30)
@@ -76,14 +83,18 @@ def parse_time_s(text: str) -> float:
         seconds = float(text)
     except ValueError:
         try:
-            at = datetime.fromisoformat(text)
+            seconds = parse_rfc3339_s(text)
         except ValueError:
             seconds = math.nan
-        else:
-            seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     if not math.isfinite(seconds):
         raise Misuse(f"{text!r} is not a time. Write one such as 2026-05-01T12:00Z, or unix seconds.")
     return seconds
+
+
+def parse_rfc3339_s(text: str) -> float:
+    """Parse a time by RFC 3339, UTC unless it has a zone, to unix seconds; `ValueError` if it is none."""
+    at = datetime.fromisoformat(text)
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def format_time(unix_s: float) -> str:

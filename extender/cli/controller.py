@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
+from collections.abc import Callable
 
 import click
 
@@ -20,7 +20,8 @@ from extender.web.app import App, Telemetry, create_pages
 from extender.web.server import Server, Serving
 from recommender import __version__
 from recommender.cli.common import DURATION
-from recommender.cluster.access.connection import connect
+from recommender.cli.connection import connection_options
+from recommender.cluster.access.connection import Api
 from recommender.cluster.lease import LeaderElection
 from recommender.contention.phasewise import MoveOptions
 
@@ -85,8 +86,7 @@ LEASE = "phasewise-controller"
 @click.option("--move-rest", "rest_s", type=DURATION, default="10m", help="Least time between moves of a job.")
 @click.option("--qps", type=click.FloatRange(0, min_open=True), default=50.0, help="Requests per second.")
 @click.option("--burst", type=click.IntRange(1), default=100, help="Requests at once after a pause.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]")
-@click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
+@connection_options
 def command(
     address: str,
     leader_elect: bool,
@@ -104,8 +104,7 @@ def command(
     rest_s: float,
     qps: float,
     burst: int,
-    kubeconfig: Path | None,
-    context: str | None,
+    connect: Callable[..., Api],
 ) -> None:
     """Admit gangs: remove the scheduling gate phasewise.dev/gang from the pods of a gang all together, or not at all.
 
@@ -118,7 +117,7 @@ def command(
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     agent = f"phasewise-controller/{__version__}"
-    api = connect(kubeconfig, context, qps=qps, burst=burst, user_agent=agent)
+    api = connect(qps=qps, burst=burst, user_agent=agent)
     elected = LeaderElection.join(api, lease_namespace, LEASE) if leader_elect else None
     controller_options = ControllerOptions(period_s=period_s, timeouts=Timeouts(bind_within_s=bind_within_s))
 

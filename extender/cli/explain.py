@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from extender.reasons import CPU_REASON
 from extender.settings import Settings
 from recommender import __version__
 from recommender.cli.common import say
-from recommender.cluster.access.connection import connect
+from recommender.cli.connection import connection_options
+from recommender.cluster.access.connection import Api
 from recommender.errors import Misuse
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -62,8 +63,7 @@ UNKNOWN_POD_HINT = (
     help="Evaluate REQUEST on a dump: kubectl get nodes,pods,phaseprofiles -A -o json. Repeatable.  "
     "[default: on the live cluster]",
 )
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]")
-@click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
+@connection_options
 @click.option("--nodes", "max_nodes", type=click.IntRange(1), default=20, help="How many nodes to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, like /explain of the server.")
 @scoring_options
@@ -74,8 +74,7 @@ def command(
     certificate: Path | None,
     key: Path | None,
     dumps: tuple[Path, ...],
-    kubeconfig: Path | None,
-    context: str | None,
+    connect: Callable[..., Api],
     max_nodes: int,
     as_json: bool,
     settings: Settings,
@@ -90,7 +89,7 @@ def command(
     namespace, _, pod = what.partition("/")
     file = Path(what).is_file()
     if file:
-        decision = decide_offline(Path(what), settings, dumps, kubeconfig, context, max_nodes)
+        decision = decide_offline(Path(what), settings, dumps, connect, max_nodes)
     elif namespace and pod and "/" not in pod and not dumps:
         decision = ask_server(server, namespace, pod, max_nodes, authority=authority, certificate=certificate, key=key)
     else:
@@ -145,7 +144,7 @@ def ask_server(
 
 
 def decide_offline(
-    request: Path, settings: Settings, dumps: Sequence[Path], kubeconfig: Path | None, context: str | None, nodes: int
+    request: Path, settings: Settings, dumps: Sequence[Path], connect: Callable[..., Api], nodes: int
 ) -> DecisionJson:
     """The decision on a request, made now without a server."""
     trial = Trial(settings)
@@ -153,7 +152,7 @@ def decide_offline(
         for file in dumps:
             trial.load(read_dump(file))
     else:
-        trial.load(list_cluster(connect(kubeconfig, context, user_agent=f"phasewise-extender/{__version__}")))
+        trial.load(list_cluster(connect(user_agent=f"phasewise-extender/{__version__}")))
     for problem in trial.broken:
         say(f"ignored: {problem}")
     return trial.decide(trial.read_request(request.read_bytes(), request)).as_json(nodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -14,7 +15,8 @@ from extender.web.server import Server, Serving, is_loopback
 from extender.web.service import Service, ServiceOptions
 from recommender import __version__
 from recommender.cli.common import DURATION
-from recommender.cluster.access.connection import connect
+from recommender.cli.connection import connection_options
+from recommender.cluster.access.connection import Api
 from recommender.errors import Misuse
 
 log = logging.getLogger(__name__)
@@ -30,8 +32,7 @@ PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--request-timeout", "request_s", type=DURATION, default="5s", help="Time limit to receive a request.")
 @click.option("--leader-elect", is_flag=True, help="Answer only while holding a Lease: for standby replicas.")
 @click.option("--lease-namespace", default="kube-system", help="Namespace of the Lease and of the reservations.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]")
-@click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
+@connection_options
 @scoring_options
 def command(
     address: str,
@@ -42,8 +43,7 @@ def command(
     request_s: float,
     leader_elect: bool,
     lease_namespace: str,
-    kubeconfig: Path | None,
-    context: str | None,
+    connect: Callable[..., Api],
     settings: Settings,
 ) -> None:
     """Serve /filter, /prioritize and /preempt for a kube-scheduler, and /explain/NAMESPACE/POD for people.
@@ -56,7 +56,7 @@ def command(
         raise Misuse("--client-authority needs --tls-certificate: without TLS there are no client certificates.")
     if client_authority is None and not is_loopback(address):
         log.warning("%s can be reached from outside without authentication: see --client-authority", address)
-    api = connect(kubeconfig, context, user_agent=f"phasewise-extender/{__version__}")
+    api = connect(user_agent=f"phasewise-extender/{__version__}")
     limits = BodyLimits(max_body_mib << 20, request_s)
     options = ServiceOptions(settings, limits, lease_namespace if leader_elect else "", lease_namespace)
     service = Service(api, options)

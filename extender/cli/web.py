@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -14,7 +15,8 @@ from extender.web.app import App, Telemetry
 from extender.web.server import Server, Serving, is_loopback
 from recommender import __version__
 from recommender.cli.common import DURATION, say
-from recommender.cluster.access.connection import connect
+from recommender.cli.connection import connection_options
+from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
 from recommender.errors import Misuse
 
@@ -37,8 +39,7 @@ PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--tls-key", type=PEM, help="Its key (PEM).  [default: in the certificate's file]")
 @click.option("--name", default="phasewise", help="The recommender whose VPAs are shown.")
 @click.option("--period", "period_s", type=DURATION, default="15s", help="Time between updates of the pages.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, ~/.kube/config]")
-@click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
+@connection_options
 def command(
     address: str,
     access: Access,
@@ -46,8 +47,7 @@ def command(
     tls_key: Path | None,
     name: str,
     period_s: float,
-    kubeconfig: Path | None,
-    context: str | None,
+    connect: Callable[..., Api],
 ) -> None:
     """Show which jobs need attention, and for each its last hour, its forecast, and why it has its resources.
 
@@ -64,7 +64,7 @@ def command(
             f"--address {address} can be reached from outside, and --access local does not authenticate. "
             "Give --access token, or --access proxy behind an authenticating proxy."
         )
-    api = connect(kubeconfig, context, user_agent=f"phasewise-web/{__version__}")
+    api = connect(user_agent=f"phasewise-web/{__version__}")
     watching, telemetry = ClusterWatch(api, name, period_s), Telemetry("web")
     for metric, description, value in (
         ("watches_failing", "Watches without contact.", lambda: watching.watches.failing),

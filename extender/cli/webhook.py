@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -14,7 +15,8 @@ from extender.web.server import Server, Serving
 from extender.webhook.certificates import CertificateKeeper, CertificateLocation
 from extender.webhook.reviewing import handlers
 from recommender import __version__
-from recommender.cluster.access.connection import connect
+from recommender.cli.connection import connection_options
+from recommender.cluster.access.connection import Api
 
 
 @click.command(name="webhook", context_settings={"auto_envvar_prefix": "PHASEWISE_WEBHOOK", "show_default": True})
@@ -30,8 +32,7 @@ from recommender.cluster.access.connection import connect
 @click.option("--secret", default="phasewise-webhook", help="Name of that Secret, which must exist.")
 @click.option("--configuration", default="phasewise-webhook", help="The MutatingWebhookConfiguration to update.")
 @click.option("--scheduler-name", "scheduler", default="phasewise", help="Replaces the default; empty: no change.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]")
-@click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
+@connection_options
 def command(
     address: str,
     names: tuple[str, ...],
@@ -39,8 +40,7 @@ def command(
     secret: str,
     configuration: str,
     scheduler: str,
-    kubeconfig: Path | None,
-    context: str | None,
+    connect: Callable[..., Api],
 ) -> None:
     """Add the scheduling gate to the pods of gangs, in namespaces labelled phasewise.dev/gangs=enabled.
 
@@ -49,7 +49,7 @@ def command(
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
 
-    api = connect(kubeconfig, context, user_agent=f"phasewise-webhook/{__version__}")
+    api = connect(user_agent=f"phasewise-webhook/{__version__}")
     telemetry = Telemetry("webhook")
     app = App(create_pages("webhook", telemetry, lambda: ""), handlers(scheduler), telemetry, lambda: "")
     with tempfile.TemporaryDirectory(prefix="phasewise-webhook-") as folder:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
+from recommender.units import MonotonicClock
 
 Access = Literal["local", "token", "proxy"]
 
@@ -46,7 +46,7 @@ class AccessCheck:
         Preferably with its own rate limit (`Api.with_rate_limit`), so that invalid tokens do not delay other requests.
     """
 
-    def __init__(self, api: Api, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, api: Api, clock: MonotonicClock = time.monotonic) -> None:
         self._api, self._clock = api, clock
         self._cached: dict[bytes, tuple[float, Refusal | None]] = {}
         self._asking = threading.Semaphore(MAX_ASKING)

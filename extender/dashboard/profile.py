@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -12,6 +11,7 @@ from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.profiles import CLASS_PREFIX, MOVE
+from recommender.records import or_nan
 
 MAX_MESSAGE = 400
 
@@ -72,5 +72,5 @@ def read_shown_pod(raw: Mapping[str, Any]) -> Pod:
     return RefusedPod(
         **known,
         refusal=condition.text("message")[:MAX_MESSAGE],
-        refused_since_s=math.nan if since_s is None else since_s,
+        refused_since_s=or_nan(since_s),
     )

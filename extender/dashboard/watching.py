@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from extender.dashboard.drawing import History
@@ -21,6 +21,7 @@ from recommender.cluster.profiles import PROFILES
 from recommender.cluster.usage.metrics_api import ContainerKey, read_usage
 from recommender.cluster.watching.reflector import Reflector
 from recommender.records import Sample
+from recommender.units import WallClock
 
 STARTUP_PERIOD_S = 0.2
 """Time between refreshes at the start, until everything has been listed."""
@@ -49,7 +50,7 @@ class ClusterWatch:
     """
 
     def __init__(
-        self, api: Api, recommender: str = "phasewise", period_s: float = 15.0, clock: Callable[[], float] = time.time
+        self, api: Api, recommender: str = "phasewise", period_s: float = 15.0, clock: WallClock = time.time
     ) -> None:
         self._api, self._recommender, self._clock = api, recommender, clock
         self._profiles = Reflector(api, path_of(PROFILES), read_profile)

@@ -36,6 +36,7 @@ from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import ApiError, BadCredentials, Forbidden, NotFound
 from recommender.cluster.paths import NODES, PODS, path_of
 from recommender.cluster.watching.reflector import Reflector
+from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +92,6 @@ class Controller:
         Whether we lead; called before every write.
     namespace
         Namespace of the ConfigMap with the reservations.
-    clock, monotonic
-        Unix seconds for timestamps, monotonic seconds for pauses.
     """
 
     def __init__(
@@ -102,8 +101,8 @@ class Controller:
         controller_options: ControllerOptions | None = None,
         *,
         namespace: str = "kube-system",
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock: WallClock = time.time,
+        monotonic: MonotonicClock = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
         self._api, self._leads, self._options = api, leads, controller_options or ControllerOptions()

@@ -20,6 +20,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadObject, Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import CONFIG_MAPS, PODS, path_of
+from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class Ledger:
     resourceVersion; the reservations are then read again.
     """
 
-    def __init__(self, api: Api, namespace: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, api: Api, namespace: str, monotonic: MonotonicClock = time.monotonic) -> None:
         self._api, self._path = api, path_of(CONFIG_MAPS, namespace, CONFIG_MAP)
         self._monotonic, self._cached_until_s = monotonic, 0.0
         self._object: Mapping[str, Any] | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from itertools import islice
 
 from extender.gangs.gang import NOT_READ_YET
@@ -12,6 +11,7 @@ from extender.gangs.member import Member
 from extender.gangs.reading import path_of_job, size_of_job
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadObject
+from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class JobSizes:
     """
 
     def __init__(
-        self, api: Api, ttl_s: float, no_size_ttl_s: float, monotonic: Callable[[], float] = time.monotonic
+        self, api: Api, ttl_s: float, no_size_ttl_s: float, monotonic: MonotonicClock = time.monotonic
     ) -> None:
         self._api, self._ttl_s, self._no_size_ttl_s, self._monotonic = api, ttl_s, no_size_ttl_s, monotonic
         self._known: dict[Job, tuple[int | None, float]] = {}

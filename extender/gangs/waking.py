@@ -17,6 +17,7 @@ from extender.watches import PeriodicTask
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict, Invalid, NotFound
 from recommender.cluster.paths import PODS, path_of
+from recommender.units import MonotonicClock, WallClock
 
 ANNOTATION = "retry.phasewise.dev/at"
 """Last wake-up, RFC 3339. Not below `phasewise.dev/`, which would make the pod one of ours."""
@@ -37,8 +38,6 @@ class Waker:
         The pods that wait because the extender refused nodes.
     retry_after_s
         Delay from the first refusal to the first wake-up, and between wake-ups.
-    clock, monotonic
-        Unix seconds for timestamps, monotonic seconds for delays.
     """
 
     def __init__(
@@ -48,8 +47,8 @@ class Waker:
         refused: Callable[[], Iterable[Member]],
         retry_after_s: float,
         *,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock: WallClock = time.time,
+        monotonic: MonotonicClock = time.monotonic,
     ) -> None:
         self._api, self._leads, self._retry_after_s = api, leads, retry_after_s
         self._clock, self._monotonic = clock, monotonic

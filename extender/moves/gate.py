@@ -27,6 +27,7 @@ from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import ApiError, Conflict, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import PODS, path_of
+from recommender.units import WallClock
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +80,6 @@ class MoveGate:
     ----------
     leads
         Whether we lead; called before every write.
-    clock
-        Unix seconds.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class MoveGate:
         leads: Callable[[], bool],
         store: MoveStore,
         limits: MoveLimits,
-        clock: Callable[[], float] = time.time,
+        clock: WallClock = time.time,
     ) -> None:
         self._api, self._ledger, self._leads, self._store = api, ledger, leads, store
         self._limits, self._clock = limits, clock

@@ -21,6 +21,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.growth import Category
+from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +71,8 @@ class Mover:
         planner: Planner,
         limits: MoveLimits | None = None,
         mover_options: MoverOptions | None = None,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock: WallClock = time.time,
+        monotonic: MonotonicClock = time.monotonic,
     ) -> None:
         self._leads, self._cluster, self._clock = leads, cluster, clock
         self._monotonic = monotonic

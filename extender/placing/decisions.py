@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from extender.scoring.scorers import SCORERS, NodeScores
 from extender.view.snapshot import Floats, Integers, NameTable
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.units import format_duration
+from recommender.units import WallClock, format_duration
 
 MAX_DECISIONS, MAX_VALUES = 5000, 4_000_000
 """Decisions kept, and numbers in all their arrays: 32 MB at most, beside the names of nodes, which they share."""
@@ -269,7 +269,7 @@ def event_text(decision: Decision) -> str:
 class EventWriter:
     """Writes events on a thread of its own; events that cannot be written in time are dropped and counted."""
 
-    def __init__(self, api: Api, clock: Callable[[], float]) -> None:
+    def __init__(self, api: Api, clock: WallClock) -> None:
         self._events = Events(api, "phasewise-extender", clock)
         self._waiting: queue.Queue[Decision | None] = queue.Queue(MAX_QUEUED)
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)

@@ -24,6 +24,7 @@ from extender.view.snapshot import Integers
 from extender.view.state import ClusterState, PodView
 from recommender.cluster.errors import BadObject
 from recommender.cluster.objects.reading import BadField, Fields
+from recommender.units import WallClock
 
 Json = Mapping[str, Any]
 
@@ -35,8 +36,6 @@ class Placer:
     ----------
     read_pod
         Reads a pod from its JSON.
-    clock
-        Unix seconds.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class Placer:
         settings: Settings,
         decisions: Decisions,
         read_pod: Callable[[Json], Pod],
-        clock: Callable[[], float],
+        clock: WallClock,
     ) -> None:
         self._state, self._settings, self.decisions = state, settings, decisions
         self._read_pod, self._clock = read_pod, clock

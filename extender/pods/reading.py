@@ -29,6 +29,7 @@ from recommender.cluster.objects.requests import (
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
 from recommender.cluster.workloads.workload_class import workload_class
+from recommender.records import or_nan
 
 OwnersOf = Callable[[ClusterPod], Sequence[Workload]]
 """The controllers of a pod, the nearest first."""
@@ -72,7 +73,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             gpu_type=_gpu_type(spec),
             annotations=annotations,
             ours=labelled or bool(annotations) or seen.scheduler_name in schedulers,
-            started_s=math.nan if seen.started_s is None else seen.started_s,
+            started_s=or_nan(seen.started_s),
             refused_since_s=math.nan if seen.node else _refused_since_s(raw.child("status")),
             refusal="" if seen.node else refusal_in(raw.child("status")).text("message"),
             priority=spec.integer("priority"),

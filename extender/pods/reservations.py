@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ import orjson
 
 from extender.pods.pod import Pod
 from recommender.cluster.objects.reading import BadField, Fields, reads
+from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 
@@ -138,14 +139,9 @@ class Reservations:
 
     When a reservation is first seen, its end is computed by the wall clock, as a restart must not extend it; from then
     on the monotonic clock counts.
-
-    Parameters
-    ----------
-    clock, monotonic
-        Unix seconds, and monotonic seconds.
     """
 
-    def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
+    def __init__(self, clock: WallClock, monotonic: MonotonicClock) -> None:
         self._clock, self._monotonic = clock, monotonic
         self._all: Sequence[_Active] = ()
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import TypeVar
 
 from extender.pods.footprint import ClassKey, PodName
 from extender.pods.pod import Pod
 from extender.view.node_table import Entry
+from recommender.units import MonotonicClock, WallClock
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -117,14 +118,9 @@ class Waiting:
 
     Each method performs one dictionary operation at a time, so threads need no lock. After a restart, waiting times
     are taken from the pods' conditions.
-
-    Parameters
-    ----------
-    clock, monotonic
-        Unix seconds for conditions, monotonic seconds for refusals seen here.
     """
 
-    def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
+    def __init__(self, clock: WallClock, monotonic: MonotonicClock) -> None:
         self._clock, self._monotonic = clock, monotonic
         self._pods: dict[str, Pod] = {}
         self._since_s: dict[str, float] = {}

@@ -16,6 +16,7 @@ from extender.settings import Settings
 from extender.view.node_table import NO_CATEGORY, Entry, NodeTable
 from extender.view.placed import Placed, Waiting
 from extender.view.snapshot import Floats, Snapshot
+from recommender.units import MonotonicClock, WallClock
 
 PROGRESSING = 0
 
@@ -38,15 +39,9 @@ class Resident(NamedTuple):
 
 
 class ClusterState:
-    """The state of the cluster. Thread-safe; methods take microseconds, except for building a new snapshot.
+    """The state of the cluster. Thread-safe; methods take microseconds, except for building a new snapshot."""
 
-    Parameters
-    ----------
-    clock, monotonic
-        Unix seconds for forecasts, monotonic seconds for timeouts.
-    """
-
-    def __init__(self, settings: Settings, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
+    def __init__(self, settings: Settings, clock: WallClock, monotonic: MonotonicClock) -> None:
         self._settings, self._clock, self._monotonic = settings, clock, monotonic
         self._lock = threading.RLock()
         self._table = NodeTable(settings.grid, settings.limits.variance_cells(settings.grid))

@@ -6,7 +6,6 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from hashlib import blake2b
 from sys import intern
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -14,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import orjson
 
 from extender.pods.pod import Pod
+from recommender.units import MonotonicClock, WallClock, format_time, parse_rfc3339_s
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -36,8 +36,6 @@ class BatchingReader(Generic[Given, Made]):
     ----------
     watching
         Whether the watch has started; a list is parsed without sleeping.
-    clock, sleep
-        Monotonic seconds, and a function that sleeps.
     """
 
     def __init__(
@@ -45,7 +43,7 @@ class BatchingReader(Generic[Given, Made]):
         read: Callable[[Given], Made],
         watching: Callable[[], bool],
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._read, self._watching, self._clock, self._sleep = read, watching, clock, sleep
@@ -67,20 +65,20 @@ MAX_CLOCK_SKEW_S = 60.0
 class TimestampingReader(Generic[Made]):
     """Parses like `read`, and records the time of the newest change, which tells how far we lag behind the cluster."""
 
-    def __init__(self, read: Callable[[Json], Made], clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, read: Callable[[Json], Made], clock: WallClock = time.time) -> None:
         self._read, self._clock, self._newest = read, clock, ""
 
     def __call__(self, raw: Json) -> Made:
         """Parse an object; raises what `read` raises."""
         made = self._read(raw)
-        latest = datetime.fromtimestamp(self._clock() + MAX_CLOCK_SKEW_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        latest = format_time(self._clock() + MAX_CLOCK_SKEW_S)
         self._newest = max(self._newest, changed_at(raw, latest))
         return made
 
     @property
     def newest_s(self) -> float:
         """Unix seconds; NaN before the first object."""
-        return datetime.fromisoformat(self._newest).timestamp() if self._newest else math.nan
+        return parse_rfc3339_s(self._newest) if self._newest else math.nan
 
 
 def changed_at(raw: Json, latest: str) -> str:

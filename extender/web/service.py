@@ -6,7 +6,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import orjson
@@ -22,6 +22,7 @@ from extender.view.state import ClusterState
 from extender.web.app import JSON, App, BodyLimits, ExtenderTelemetry, Post, create_pages, error_answer
 from recommender.cluster.access.connection import Api
 from recommender.cluster.lease import LeaderElection
+from recommender.units import MonotonicClock, WallClock
 
 DEFAULT_NODES = 50
 """Default of `?nodes=`, the largest number of nodes in an answer of `/explain`."""
@@ -83,21 +84,15 @@ class ServiceOptions:
 
 
 class Service:
-    """One replica. `app` answers 503 until everything has been listed and this replica leads.
-
-    Parameters
-    ----------
-    clock, monotonic
-        Unix seconds for forecasts and timestamps, monotonic seconds for timeouts.
-    """
+    """One replica. `app` answers 503 until everything has been listed and this replica leads."""
 
     def __init__(
         self,
         api: Api,
         options: ServiceOptions,
         *,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock: WallClock = time.time,
+        monotonic: MonotonicClock = time.monotonic,
     ) -> None:
         settings = options.settings
         self.telemetry = ExtenderTelemetry()

@@ -12,7 +12,7 @@ import base64
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -29,6 +29,7 @@ from extender.watches import PeriodicTask
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict
 from recommender.cluster.paths import path_of
+from recommender.units import WallClock
 
 VALID_S = 90 * 86400.0
 RENEW_BEFORE_S = 30 * 86400.0
@@ -181,9 +182,7 @@ class CertificateLocation:
 class CertificateKeeper:
     """Keeps the certificate valid: `loop` repeats `ensure`."""
 
-    def __init__(
-        self, api: Api, location: CertificateLocation, clock: Callable[[], float], period_s: float = PERIOD_S
-    ) -> None:
+    def __init__(self, api: Api, location: CertificateLocation, clock: WallClock, period_s: float = PERIOD_S) -> None:
         self._api, self._location, self._clock = api, location, clock
         self.loop = PeriodicTask("certificate", self.ensure, lambda: period_s)
 

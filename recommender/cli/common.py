@@ -36,6 +36,9 @@ class Parsed(click.ParamType[Any, Any]):
             self.fail(str(error), param, ctx)
 
 
+FILE = click.Path(path_type=Path)
+"""A file or folder, which need not exist."""
+
 DURATION = Parsed("duration", parse_duration_s)
 """`15s`, `10m`, `1h30m`, or bare seconds; the value is seconds."""
 
@@ -54,7 +57,7 @@ def comma_list(text: str | None) -> tuple[str, ...]:
 
 
 def source_argument(required: bool) -> Callable[[Command], Command]:
-    return click.argument("source", nargs=-1, required=required, type=click.Path(path_type=Path))
+    return click.argument("source", nargs=-1, required=required, type=FILE)
 
 
 def map_option(command: Command) -> Command:

@@ -18,8 +18,9 @@ import click
 
 from recommender import __version__
 from recommender import model as models
-from recommender.cli.common import DURATION, STEP, comma_list, map_option, progress_bar, say, source_argument
-from recommender.cli.simulated_cluster import ClusterOptions, cluster_options, runs_ended_before, simulated_policies
+from recommender.cli.common import DURATION, FILE, STEP, comma_list, map_option, progress_bar, say, source_argument
+from recommender.cli.grouped import settings_of
+from recommender.cli.simulated_cluster import CLUSTER_OPTIONS, ClusterOptions, runs_ended_before, simulated_policies
 from recommender.decisions import decisions_written
 from recommender.errors import Misuse, NotEnoughData
 from recommender.files import atomic_write_bytes, check_target
@@ -67,6 +68,39 @@ MAX_TIMELINES = 8
 """Containers with a timeline on the page and in the plots."""
 
 
+PRICE_OPTIONS = (
+    click.option("--cpu-price", "cpu_core_hour", type=float, help="Price per core-hour reserved."),
+    click.option("--memory-price", "memory_gib_hour", type=float, help="Price per GiB-hour reserved."),
+    click.option(
+        "--violation-price",
+        "violation_hour",
+        type=float,
+        help="Price per container-hour in violation; deducted from savings.",
+    ),
+    click.option(
+        "--oom-price", "oom_event", type=float, help="Price per OOM kill; replaces the price of memory violations."
+    ),
+)
+
+OUTPUT_OPTIONS = (
+    click.option("--json", metavar="FILE|-", help="Write the results as JSON; `-` is stdout, without the table."),
+    click.option("--csv", type=FILE, help="Write CSV, one row per container and policy."),
+    click.option("--html", type=FILE, help="Write a self-contained HTML page."),
+    click.option("--plots", type=FILE, help="Write pictures (PNG) to this folder."),
+    click.option("--decisions", type=FILE, help="Write all decisions as Parquet."),
+)
+
+Outputs = Mapping[str, str | Path]
+"""Path of each output asked for."""
+
+
+def make_outputs(
+    decisions: Path | None, json: str | None, csv: Path | None, html: Path | None, plots: Path | None
+) -> Outputs:
+    given = {"decisions": decisions, "JSON": json, "CSV": csv, "page": html, "plots": plots}
+    return {what: path for what, path in given.items() if path is not None}
+
+
 @click.command("dry-run")
 @source_argument(required=False)
 @click.option(
@@ -80,25 +114,16 @@ MAX_TIMELINES = 8
 @click.option("--policies", help=POLICIES_HELP)
 @map_option
 @click.option("--sample", type=click.IntRange(1), help="Replay only N containers, chosen by a hash of their names.")
-@click.option(
-    "--json", "json_to", metavar="FILE|-", help="Write the results as JSON; `-` is stdout, without the table."
-)
-@click.option("--csv", "csv_to", type=click.Path(path_type=Path), help="Write CSV, one row per container and policy.")
-@click.option("--html", "html_to", type=click.Path(path_type=Path), help="Write a self-contained HTML page.")
-@click.option("--plots", "plots_to", type=click.Path(path_type=Path), help="Write pictures (PNG) to this folder.")
-@click.option("--decisions", "decisions_to", type=click.Path(path_type=Path), help="Write all decisions as Parquet.")
-@click.option("--cpu-price", type=float, help="Price per core-hour reserved.")
-@click.option("--memory-price", type=float, help="Price per GiB-hour reserved.")
-@click.option("--violation-price", type=float, help="Price per container-hour in violation; deducted from savings.")
-@click.option("--oom-price", type=float, help="Price per OOM kill; replaces the price of memory violations.")
+@settings_of("outputs", OUTPUT_OPTIONS, make_outputs)
+@settings_of("prices", PRICE_OPTIONS, Prices)
 @click.option(
     "--history",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="Earlier runs in the formats of SOURCE, from which workload classes learn; they are not judged. Runs that end "
     "after SOURCE begins are left out. Repeatable. Default: none; for the bundled data the model's training runs.",
 )
-@cluster_options
+@settings_of("cluster", CLUSTER_OPTIONS, ClusterOptions)
 @click.option(
     "--jobs",
     default=1,
@@ -116,19 +141,12 @@ def command(
     policies: str | None,
     columns: tuple[ColumnMap, ...],
     sample: int | None,
-    json_to: str | None,
-    csv_to: Path | None,
-    html_to: Path | None,
-    plots_to: Path | None,
-    decisions_to: Path | None,
-    cpu_price: float | None,
-    memory_price: float | None,
-    violation_price: float | None,
-    oom_price: float | None,
+    outputs: Outputs,
+    prices: Prices,
     history: tuple[Path, ...],
+    cluster: ClusterOptions,
     jobs: int,
     seed: int,
-    **cluster: Any,
 ) -> None:
     """Replay recorded metrics and report the savings, violations and OOM kills of each policy.
 
@@ -147,9 +165,6 @@ def command(
         raise Misuse("--cycle and --cycle-samples exclude each other. Give one of them.")
     asked = comma_list(policies)
     REGISTRY.check(asked, ALL_ROWS)
-    prices = Prices(cpu_price, memory_price, violation_price, oom_price)
-    given = {"decisions": decisions_to, "JSON": json_to, "CSV": csv_to, "page": html_to, "plots": plots_to}
-    outputs = {what: path for what, path in given.items() if path is not None}
     _check_targets(outputs)
     with ExitStack() as stack:
         if bundled := not source:
@@ -163,8 +178,7 @@ def command(
         reading = ReadOptions(
             columns=columns,
             features=(*source_columns(features), *((LOSS,) if FLOWCON in asked else ())),
-            step_s=step_s or None,
-            without_grid=step_s == 0.0,
+            step_s=step_s,
         )
         progress = stack.enter_context(progress_bar())
         opened = stack.enter_context(open_source(source, reading, progress=progress))
@@ -178,7 +192,6 @@ def command(
         )
         jobs = jobs or os.cpu_count() or 1
         simulated, planner, notes = _plan(asked, model, series, options, seed, progress, jobs)
-        simulation = ClusterOptions(**cluster)
         history_files = history or ((data / "fit.parquet",) if bundled else ())
         # The bundled training runs were recorded at the same time as SOURCE, and count as earlier nevertheless.
         earlier, history_notes = _earlier_runs(series, history_files, reading, progress, check_times=bool(history))
@@ -186,20 +199,20 @@ def command(
             Cluster,
             planner.model_for,
             options,
-            simulation.cluster_rules(bundled=bundled),
-            engine=simulation.engine_options(bundled=bundled),
+            cluster.cluster_rules(bundled=bundled),
+            engine=cluster.engine_options(bundled=bundled),
             history=earlier,
         )
         played, simulation_notes = simulated_policies(simulated, series, make_cluster, progress)
         seen = seen_in_training(model, series, lambda: opened.data_hash)
         done = itertools.count(1)
-        with decisions_written(decisions_to) if decisions_to else nullcontext() as writer:
+        with decisions_written(Path(outputs["decisions"])) if "decisions" in outputs else nullcontext() as writer:
             result = replay(
                 series,
                 planner,
                 options,
                 decisions_to=writer,
-                timelines=MAX_TIMELINES if html_to or plots_to else 0,
+                timelines=MAX_TIMELINES if "page" in outputs or "plots" in outputs else 0,
                 progress=lambda _samples: progress("policies", next(done), len(series)),
                 model=model_facts(planner.model, seen),
                 rows=simulated,
@@ -265,7 +278,7 @@ def _plan(
     return simulated, Planner(tuple(name for name in usable if name not in ALL_ROWS), fitted), notes
 
 
-def _check_targets(outputs: Mapping[str, str | Path]) -> None:
+def _check_targets(outputs: Outputs) -> None:
     """Refuse paths that cannot be written, before anything is read."""
     for what, path in outputs.items():
         if what == "plots":
@@ -277,7 +290,7 @@ def _check_targets(outputs: Mapping[str, str | Path]) -> None:
 
 def _report(
     result: ReplayResult,
-    outputs: Mapping[str, str | Path],
+    outputs: Outputs,
     prices: Prices,
     model: PhaseModel | None,
     series: Sequence[UsageSeries],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import orjson
 from rich.console import Console
 
 from recommender import __version__
-from recommender.cli.common import MOMENT
-from recommender.cluster.access.connection import Api, connect
+from recommender.cli.common import FILE, MOMENT
+from recommender.cli.connection import connection_options
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import MOVE, PROFILES
@@ -32,13 +34,10 @@ Json = dict[str, Any]
 @click.command(name="explain")
 @click.argument("vpa", metavar="NAMESPACE/VPA")
 @click.option("--json", "as_json", is_flag=True, help="Print the status of the PhaseProfile and of the VPA as JSON.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, ~/.kube/config]")
-@click.option("--context", help="Context of the kubeconfig.  [default: the current context]")
-@click.option("--record", type=click.Path(path_type=Path), help="Read this record of `recommender --record` instead.")
+@connection_options
+@click.option("--record", type=FILE, help="Read this record of `recommender --record` instead.")
 @click.option("--at", "at_s", type=MOMENT, help="Time within the record.  [default: its end]")
-def command(
-    vpa: str, as_json: bool, kubeconfig: Path | None, context: str | None, record: Path | None, at_s: float | None
-) -> None:
+def command(vpa: str, as_json: bool, connect: Callable[..., Api], record: Path | None, at_s: float | None) -> None:
     """Show the phases and the forecast of a VPA's containers, and the reasons for the target.
 
     \b
@@ -53,16 +52,15 @@ def command(
     elif at_s is not None:
         raise Misuse("--at needs a record: add --record FILE, written by `phasewise recommender --record`.")
     else:
-        profile, status = _from_cluster(kubeconfig, context, namespace, name)
+        profile, status = _from_cluster(connect(user_agent=f"phasewise-explain/{__version__}"), namespace, name)
     if as_json:
         click.echo(orjson.dumps({"profile": profile, "vpa": status}, option=orjson.OPT_INDENT_2).decode())
     else:
         Console().print(render_profile(vpa, profile, status))
 
 
-def _from_cluster(kubeconfig: Path | None, context: str | None, namespace: str, name: str) -> tuple[Json, Json]:
+def _from_cluster(api: Api, namespace: str, name: str) -> tuple[Json, Json]:
     """The status of the PhaseProfile, with the latest message about a move, and that of the VPA."""
-    api = connect(kubeconfig, context, user_agent=f"phasewise-explain/{__version__}")
     vpa = f"{namespace}/{name}"
     found = _object(api, path_of(VPAS, namespace, name), f"there is no VPA {vpa}")
     profile = _object(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from recommender.cli.common import DURATION, progress_bar, say
+from recommender.cli.common import DURATION, FILE, progress_bar, say
 from recommender.cli.grouped import settings_of
 from recommender.cli.prometheus import ACCESS_OPTIONS, REQUESTS_OPTION, USAGE_OPTIONS, make_access, make_usage
 from recommender.cluster.workloads.workload_class import class_by_owners
@@ -39,7 +39,7 @@ _MIN_UNIX_S = 1e9
     "-o",
     "--output",
     required=True,
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="File to write; its suffix sets the format: .parquet, .csv or .csv.gz.",
 )
 @click.option(

@@ -10,7 +10,7 @@ import click
 import orjson
 from rich.table import Table
 
-from recommender.cli.common import say
+from recommender.cli.common import FILE, say
 from recommender.errors import BadArtifact, Misuse
 from recommender.files import atomic_write_bytes, write_or_print
 from recommender.phases import graph_io
@@ -22,8 +22,8 @@ from recommender.report.summary import counted
 from recommender.report.terminal import report_console
 from recommender.sources.sequences import read_sequences
 
-SEQUENCES = click.argument("sequences", type=click.Path(path_type=Path))
-GRAPH = click.argument("graph", metavar="GRAPH.json", type=click.Path(path_type=Path))
+SEQUENCES = click.argument("sequences", type=FILE)
+GRAPH = click.argument("graph", metavar="GRAPH.json", type=FILE)
 JSON = click.option("--json", "json_path", metavar="FILE|-", help="Write JSON to this file; `-` is stdout.")
 
 SHOWN_PROTOTYPES = 20
@@ -50,7 +50,7 @@ def command() -> None:
 
 @command.command("fit")
 @SEQUENCES
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The JSON file to write.")
+@click.option("-o", "--output", required=True, type=FILE, help="The JSON file to write.")
 def fit(sequences: Path, output: Path) -> None:
     """Count the phase transitions in SEQUENCES and write the graph."""
     graph = PhaseGraph.fit(_read(sequences))
@@ -81,7 +81,7 @@ def score_command(graph: Path, sequences: Path, json_path: str | None) -> None:
 
 @command.command("draw")
 @GRAPH
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="A .png, .dot or .graphml file.")
+@click.option("-o", "--output", required=True, type=FILE, help="A .png, .dot or .graphml file.")
 def draw(graph: Path, output: Path) -> None:
     """Draw the graph: a picture (.png), Graphviz (.dot), or all contexts and counts (.graphml)."""
     kind = output.suffix.lower()

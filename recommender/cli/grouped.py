@@ -11,6 +11,7 @@ from typing import Any
 import click
 import yaml
 
+from recommender.cli.common import FILE
 from recommender.errors import Misuse
 from recommender.units import format_duration
 
@@ -26,14 +27,9 @@ class GroupedOption(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """A command whose options are listed in groups.
+    """A command whose options are listed in groups, those without one under the heading `others`.
 
-    Parameters
-    ----------
-    environment
-        Prefix of the options' environment variables: `--log-level` is `PREFIX_LOG_LEVEL`.
-    others
-        The heading of options without a group.
+    `environment` is the prefix of the options' environment variables: `--log-level` is `PREFIX_LOG_LEVEL`.
     """
 
     def __init__(self, *arguments: Any, environment: str, others: str, **more: Any) -> None:
@@ -103,7 +99,7 @@ def config_option(group: str) -> Decorate:
     """`--config FILE`: a YAML file of other options by their names."""
     return grouped(group)(
         "--config",
-        type=click.Path(path_type=Path),
+        type=FILE,
         is_eager=True,
         expose_value=False,
         callback=_read_into_context,
@@ -119,10 +115,7 @@ def _read_into_context(ctx: click.Context, _: click.Parameter, file: Path | None
 def read_config(file: Path, ctx: click.Context) -> dict[str, Any]:
     """Read options from a YAML file, keyed by the name of the command's parameter.
 
-    Raises
-    ------
-    Misuse
-        The file cannot be read, or a key or value is invalid; the message names both.
+    `Misuse`, which names key and value, if the file cannot be read, or one of them is invalid.
     """
     options = {
         key: option

@@ -13,7 +13,8 @@ from pathlib import Path
 import click
 
 from recommender import __version__
-from recommender.cli.common import DURATION, STEP
+from recommender.cli.common import DURATION, FILE, STEP
+from recommender.cli.connection import CONTEXT_HELP, KUBECONFIG_HELP
 from recommender.cli.grouped import grouped
 from recommender.cluster.access.connection import Api, Observer, connect
 from recommender.cluster.usage.metrics_api import ContainerKey
@@ -136,11 +137,7 @@ ROUND_OPTIONS = (
         "pods/resize.",
     ),
     _round(
-        "--update-worker-count",
-        "workers",
-        default=10,
-        type=click.IntRange(1),
-        help="Statuses written in parallel.",
+        "--update-worker-count", "workers", default=10, type=click.IntRange(1), help="Statuses written in parallel."
     ),
 )
 
@@ -160,8 +157,8 @@ class ApiServer:
 
 
 SERVER_OPTIONS = (
-    _source("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]"),
-    _source("--context", help="Context of the kubeconfig.  [default: the current context]"),
+    _source("--kubeconfig", type=FILE, help=KUBECONFIG_HELP),
+    _source("--context", help=CONTEXT_HELP),
     _source(
         "--kube-api-qps", "qps", default=50.0, type=click.FloatRange(1), help="Requests per second to the API server."
     ),
@@ -223,13 +220,7 @@ PROMETHEUS_OPTIONS = (
         metavar="DURATION|none",
         help="History to load from Prometheus at the start; `none`: use checkpoints only.",
     ),
-    _source(
-        "--history-resolution",
-        "resolution_s",
-        type=DURATION,
-        default="1h",
-        help="Resolution of that history.",
-    ),
+    _source("--history-resolution", "resolution_s", type=DURATION, default="1h", help="Resolution of that history."),
 )
 
 
@@ -251,7 +242,7 @@ RECORD_OPTIONS = (
     _round(
         "--record",
         "file",
-        type=click.Path(path_type=Path),
+        type=FILE,
         help="Append inputs and targets of each round to this file, for `phasewise replay` and `explain --record`.",
     ),
     _round(

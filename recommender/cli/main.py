@@ -45,13 +45,7 @@ Help for each command: phasewise COMMAND --help
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported on first use.
-
-    Parameters
-    ----------
-    lazy
-        Name -> (module, one line of help), as `COMMANDS`.
-    """
+    """A group whose commands are imported on first use: name -> (module, one line of help), as `COMMANDS`."""
 
     def __init__(self, *arguments: Any, lazy: Mapping[str, tuple[str, str]] = COMMANDS, **options: Any) -> None:
         super().__init__(*arguments, **options)

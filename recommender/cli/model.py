@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from rich.table import Table
 
 from recommender import __version__, artifacts
 from recommender import model as models
-from recommender.cli.common import DURATION, comma_list, map_option, progress_bar, say
-from recommender.cluster.access.connection import connect
+from recommender.cli.common import DURATION, FILE, comma_list, map_option, progress_bar, say
+from recommender.cli.connection import connection_options
+from recommender.cluster.access.connection import Api
 from recommender.cluster.model_map import parse_key, publish_model_map
 from recommender.engine.warm_up import check_live
 from recommender.errors import Misuse
@@ -124,10 +126,10 @@ def _phase_facts(statistics: PhaseStatistics, phase: int) -> dict[str, Any]:
 
 @command.command()
 @click.argument("model_name", metavar="MODEL")
-@click.argument("source", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("source", nargs=-1, required=True, type=FILE)
 @click.option("--phase", required=True, type=int, help="Phase to split.")
 @click.option("--into", required=True, type=int, help="Number of parts.")
-@click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
+@click.option("-o", "--output", "folder", required=True, type=FILE, help="Model folder to write.")
 @click.option("--step", "step_s", type=DURATION, help="Grid step. Default: the median interval of the data.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the clustering.")
 @map_option
@@ -180,8 +182,8 @@ def split(
 
 
 @command.command("import")
-@click.argument("parameters", metavar="PARAMS.npz", type=click.Path(path_type=Path))
-@click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
+@click.argument("parameters", metavar="PARAMS.npz", type=FILE)
+@click.option("-o", "--output", "folder", required=True, type=FILE, help="Model folder to write.")
 @click.option("--features", required=True, help="Comma-separated columns of the arrays, in order.")
 def import_(parameters: Path, folder: Path, features: str) -> None:
     """Make a model folder from the arrays of a CRBM, k-means and scaler trained elsewhere.
@@ -201,11 +203,10 @@ def import_(parameters: Path, folder: Path, features: str) -> None:
 
 
 @command.command()
-@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="FOLDER", type=FILE)
 @click.option("--configmap", "target", required=True, metavar="NAMESPACE/NAME", help="ConfigMap to create or replace.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]")
-@click.option("--context", help="Context of the kubeconfig.  [default: the current context]")
-def publish(folder: Path, target: str, kubeconfig: Path | None, context: str | None) -> None:
+@connection_options
+def publish(folder: Path, target: str, connect: Callable[..., Api]) -> None:
     """Write a model to a ConfigMap, from which running recommenders load it.
 
     \b
@@ -218,5 +219,5 @@ def publish(folder: Path, target: str, kubeconfig: Path | None, context: str | N
     model = models.load(folder)
     check_live(model)
     files = {name: (folder / name).read_bytes() for name in (artifacts.MANIFEST, artifacts.ARRAYS)}
-    publish_model_map(connect(kubeconfig, context, user_agent=f"phasewise/{__version__}"), key, files, time.time())
+    publish_model_map(connect(user_agent=f"phasewise/{__version__}"), key, files, time.time())
     say(f"{key}: {model.detector.n_phases} phases, {sum(map(len, files.values())):,} bytes, from {folder}")

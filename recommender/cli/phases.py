@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recommender import model as models
-from recommender.cli.common import STEP, map_option, progress_bar, say, source_argument
+from recommender.cli.common import FILE, STEP, map_option, progress_bar, say, source_argument
 from recommender.errors import NotEnoughData
 from recommender.files import atomic_write
 from recommender.phases.features import source_columns
@@ -27,14 +27,10 @@ MAX_TRACES = 6
 @click.command("phases")
 @source_argument(required=True)
 @click.option("--model", "model_name", required=True, help="Model folder or `bundled`.")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Parquet file to write.")
+@click.option("-o", "--output", required=True, type=FILE, help="Parquet file to write.")
 @click.option("--step", "step_s", type=STEP, help="Grid step; `none`: samples as they are, without grid and gaps.")
-@click.option(
-    "--traces", type=click.Path(path_type=Path), help="Write a PNG of the first containers with their phases."
-)
-@click.option(
-    "--variance", type=click.Path(path_type=Path), help="Write a PNG of the usage distribution of each phase."
-)
+@click.option("--traces", type=FILE, help="Write a PNG of the first containers with their phases.")
+@click.option("--variance", type=FILE, help="Write a PNG of the usage distribution of each phase.")
 @map_option
 def command(
     source: tuple[Path, ...],
@@ -51,12 +47,7 @@ def command(
     gaps. Phase -1 is unknown: a window far from all phases. `phasewise graph` reads the file.
     """
     detector = models.load(model_name).detector
-    reading = ReadOptions(
-        columns=columns,
-        features=source_columns(detector.features),
-        step_s=step_s or None,
-        without_grid=step_s == 0.0,
-    )
+    reading = ReadOptions(columns=columns, features=source_columns(detector.features), step_s=step_s)
     drawn: list[tuple[UsageSeries, PhaseTrace]] = []
     samples = unknown = 0
     with progress_bar() as progress, open_source(source, reading, progress=progress) as opened:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from recommender.cli.common import DURATION
+from recommender.cli.common import DURATION, FILE
 from recommender.cli.grouped import grouped
 from recommender.cli.prometheus import parse_labels
 from recommender.cluster.access.connection import Api
@@ -59,11 +59,7 @@ PROGRESS_OPTIONS = (
     ),
     _progress("--progress-query", "query", help="PromQL with one series per pod: max by (namespace, pod) (loss)."),
     _progress(
-        "--progress-metric",
-        "metric",
-        default="loss",
-        type=click.Choice(METRICS),
-        help="Metric that the query returns.",
+        "--progress-metric", "metric", default="loss", type=click.Choice(METRICS), help="Metric that the query returns."
     ),
     _progress(
         "--progress-label",
@@ -88,7 +84,7 @@ PROGRESS_OPTIONS = (
     _progress(
         "--progress-token-file",
         "token_file",
-        type=click.Path(path_type=Path),
+        type=FILE,
         help="Accept POST /progress with the bearer token in this file.",
     ),
 )
@@ -121,10 +117,7 @@ def make_sources(
 ) -> tuple[Progress, PushedProgress | None]:
     """The sources of progress, and the receiver of pushed progress if there is one.
 
-    Raises
-    ------
-    Misuse
-        A query without --prometheus, or an unusable token file.
+    `Misuse` for a query without --prometheus, or an unusable token file.
     """
     sources: list[ProgressSource] = []
     pushed = PushedProgress(settings.token_file, leads) if settings.token_file is not None else None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from recommender.cli.common import DURATION
+from recommender.cli.common import DURATION, FILE
 from recommender.cli.grouped import Decorate
 from recommender.errors import Misuse
 from recommender.sources.prometheus_access import Access
@@ -23,15 +22,13 @@ def _option(name: str, help_text: str, **more: Any) -> Decorate:
     return click.option(name, help=help_text, envvar=variable, show_envvar=True, **more)
 
 
-_FILE = click.Path(path_type=Path)
-
 ACCESS_OPTIONS = (
-    _option("--bearer-token-file", "File with the bearer token, read again for each request.", type=_FILE),
+    _option("--bearer-token-file", "File with the bearer token, read again for each request.", type=FILE),
     _option("--user", "User for HTTP basic authentication."),
-    _option("--password-file", "File with the password of --user.", type=_FILE),
-    _option("--ca-file", "CA certificates (PEM) to verify the server with. Default: those of the system.", type=_FILE),
-    _option("--certificate-file", "Client certificate (PEM).", type=_FILE),
-    _option("--key-file", "Key of --certificate-file, if not in the same file.", type=_FILE),
+    _option("--password-file", "File with the password of --user.", type=FILE),
+    _option("--ca-file", "CA certificates (PEM) to verify the server with. Default: those of the system.", type=FILE),
+    _option("--certificate-file", "Client certificate (PEM).", type=FILE),
+    _option("--key-file", "Key of --certificate-file, if not in the same file.", type=FILE),
     _option("--insecure", "Do not verify the server's certificate. Attackers may read the credentials.", is_flag=True),
 )
 
@@ -98,13 +95,7 @@ def parse_labels(
     given: tuple[str, ...],
     allowed: tuple[str, ...] = _LABELS,
 ) -> Labels:
-    """Parse label names from texts OURS=THEIRS.
-
-    Raises
-    ------
-    Misuse
-        A text has another form, or OURS is not in `allowed`.
-    """
+    """Parse label names from texts OURS=THEIRS; `Misuse` for another form, or if OURS is not in `allowed`."""
     named = {}
     for text in given:
         ours, equals, theirs = (part.strip() for part in text.partition("="))

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
-from recommender.cli.common import MOMENT, say
+from recommender.cli.common import FILE, MOMENT, say
 from recommender.cli.recommender import command as recommender
 from recommender.engine.entries import Json, Start
 from recommender.engine.keys import Group
@@ -35,7 +35,7 @@ START_FIELDS = {
 
 
 @click.command("replay")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=FILE)
 @click.option("--from", "from_s", type=MOMENT, help="Compare only from this time on; earlier steps are still run.")
 @click.option("--until", "until_s", type=MOMENT, help="Stop at this time.")
 @click.option(
@@ -82,10 +82,7 @@ def command(
 def start_changes(given: tuple[str, ...]) -> Callable[[Start], Start]:
     """Parse options of `phasewise recommender` into a function that replaces the recorded ones.
 
-    Raises
-    ------
-    Misuse
-        An option does not exist, or no target depends on it.
+    `Misuse` if an option does not exist, or no target depends on it.
     """
     arguments = [f"--{text}" for text in given]
     parsed = recommender.make_context("recommender", arguments)

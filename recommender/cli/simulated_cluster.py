@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import click
 
-from recommender.cli.common import DURATION, Command
+from recommender.cli.common import DURATION
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.engine.options import Options, RailOptions
 from recommender.judging import ClusterRules, KillRules, Limits, interval_s
@@ -25,17 +25,7 @@ BUNDLED_DELAY_S, BUNDLED_RESIZES_PER_HOUR = 2.0, 120
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """The options of the simulated cluster as given.
-
-    Attributes
-    ----------
-    apply_delay_s
-        None for the default.
-    apply
-        `in-place` or `recreate`: how running containers are resized.
-    resizes_per_hour
-        None for the default.
-    """
+    """The options of the simulated cluster as given; None for a default that the bundled runs change."""
 
     apply_delay_s: float | None
     apply: str
@@ -47,81 +37,75 @@ class ClusterOptions:
     resizes_waiting: bool
 
     def engine_options(self, *, bundled: bool) -> Options:
-        """Options of the recommender under test; `bundled` selects the defaults for the bundled runs."""
+        """Options of the recommender under test."""
         default = BUNDLED_RESIZES_PER_HOUR if bundled else DEFAULT_RAILS.resizes_per_hour
-        resizes_per_hour = default if self.resizes_per_hour is None else self.resizes_per_hour
-        return Options(rails=RailOptions(resizes_per_hour=resizes_per_hour, target_kills=self.target_kills))
+        return Options(RailOptions(resizes_per_hour=self.resizes_per_hour or default, target_kills=self.target_kills))
 
     def cluster_rules(self, *, bundled: bool) -> ClusterRules:
-        """Rules by which the cluster applies recommendations and kills; `bundled` as for `engine_options`."""
+        """Rules by which the cluster applies recommendations and kills."""
         kills = KillRules(
             restart_s=self.restart_s,
-            checkpoint_every_s=math.inf if self.checkpoint_every_s is None else self.checkpoint_every_s,
+            checkpoint_every_s=self.checkpoint_every_s or math.inf,
             limits=self.limits,
             recreates=self.apply == "recreate",
         )
         default_s = BUNDLED_DELAY_S if bundled else DEFAULT_DELAY_S
-        delay_s = default_s if self.apply_delay_s is None else self.apply_delay_s
-        return ClusterRules(delay_s, kills, self.resizes_waiting)
+        return ClusterRules(self.apply_delay_s or default_s, kills, self.resizes_waiting)
 
 
-def cluster_options(command: Command) -> Command:
-    """Add the options of the simulated cluster, the fields of `ClusterOptions`."""
-    delays = f"{format_duration(DEFAULT_DELAY_S)}, as in live clusters; for the bundled data {BUNDLED_DELAY_S:g}s"
-    limits = "Memory limits: `follow` the requests, `stay` as declared, or `none`. Use above a limit is an OOM kill."
-    apply = "How running containers are resized; `recreate` loses as much work as a kill."
-    options = (
-        click.option(
-            "--apply-delay",
-            "apply_delay_s",
-            type=DURATION,
-            help=f"Time from a recommendation until it is in force. Default: {delays}.",
-        ),
-        click.option(
-            "--apply", type=click.Choice(["in-place", "recreate"]), default="in-place", show_default=True, help=apply
-        ),
-        click.option(
-            "--resize-waiting",
-            "resizes_waiting",
-            is_flag=True,
-            help="As for `phasewise recommender`: each run is seen before it gets a node, and starts with less "
-            "if recommended.",
-        ),
-        click.option(
-            "--checkpoint-every",
-            "checkpoint_every_s",
-            type=DURATION,
-            help="Interval of a run's checkpoints. Default: none, so that a kill loses the whole run.",
-        ),
-        click.option(
-            "--restart-time",
-            "restart_s",
-            type=DURATION,
-            default="2m",
-            show_default=True,
-            help="Time that a restart takes.",
-        ),
-        click.option(
-            "--limits", type=click.Choice(["follow", "stay", "none"]), default="follow", show_default=True, help=limits
-        ),
-        click.option(
-            "--resizes-per-hour",
-            type=click.IntRange(1),
-            help=f"Maximum changes per hour of a container's CPU, and of its memory, by `{PHASEWISE}`; raises count, "
-            "but are always allowed. "
-            f"Default: {DEFAULT_RAILS.resizes_per_hour}; for the bundled data {BUNDLED_RESIZES_PER_HOUR}.",
-        ),
-        click.option(
-            "--target-kills",
-            type=click.FloatRange(0.0, 0.5),
-            default=DEFAULT_RAILS.target_kills,
-            show_default=True,
-            help=f"Accepted share of OOM-killed runs under `{PHASEWISE}`; a tenth of it for runs with devices.",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+CLUSTER_OPTIONS = (
+    click.option(
+        "--apply-delay",
+        "apply_delay_s",
+        type=DURATION,
+        help=f"Time from a recommendation until it is in force. Default: {format_duration(DEFAULT_DELAY_S)}, as in "
+        f"live clusters; for the bundled data {BUNDLED_DELAY_S:g}s.",
+    ),
+    click.option(
+        "--apply",
+        type=click.Choice(["in-place", "recreate"]),
+        default="in-place",
+        show_default=True,
+        help="How running containers are resized; `recreate` loses as much work as a kill.",
+    ),
+    click.option(
+        "--resize-waiting",
+        "resizes_waiting",
+        is_flag=True,
+        help="As for `phasewise recommender`: each run is seen before it gets a node, and starts with less if "
+        "recommended.",
+    ),
+    click.option(
+        "--checkpoint-every",
+        "checkpoint_every_s",
+        type=DURATION,
+        help="Interval of a run's checkpoints. Default: none, so that a kill loses the whole run.",
+    ),
+    click.option(
+        "--restart-time", "restart_s", type=DURATION, default="2m", show_default=True, help="Time that a restart takes."
+    ),
+    click.option(
+        "--limits",
+        type=click.Choice(["follow", "stay", "none"]),
+        default="follow",
+        show_default=True,
+        help="Memory limits: `follow` the requests, `stay` as declared, or `none`. Use above a limit is an OOM kill.",
+    ),
+    click.option(
+        "--resizes-per-hour",
+        type=click.IntRange(1),
+        help=f"Maximum changes per hour of a container's CPU, and of its memory, by `{PHASEWISE}`; raises count, but "
+        f"are always allowed. Default: {DEFAULT_RAILS.resizes_per_hour}; for the bundled data "
+        f"{BUNDLED_RESIZES_PER_HOUR}.",
+    ),
+    click.option(
+        "--target-kills",
+        type=click.FloatRange(0.0, 0.5),
+        default=DEFAULT_RAILS.target_kills,
+        show_default=True,
+        help=f"Accepted share of OOM-killed runs under `{PHASEWISE}`; a tenth of it for runs with devices.",
+    ),
+)
 
 
 def runs_ended_before(

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from recommender import artifacts
-from recommender.cli.common import DURATION, comma_list, map_option, progress_bar, say, source_argument
+from recommender.cli.common import DURATION, FILE, comma_list, map_option, progress_bar, say, source_argument
 from recommender.cli.model import price_words
 from recommender.errors import Misuse
 from recommender.phases.detector import DetectorOptions
@@ -21,7 +21,7 @@ from recommender.units import format_duration
 
 @click.command("train")
 @source_argument(required=True)
-@click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
+@click.option("-o", "--output", "folder", required=True, type=FILE, help="Model folder to write.")
 @click.option("--features", help="Comma-separated columns to learn from. Default: made from CPU and memory.")
 @click.option("--lag", default=3, show_default=True, type=click.IntRange(1, 64), help="Past samples in a window.")
 @click.option("--hidden", default=10, show_default=True, type=click.IntRange(1, 256), help="Hidden units of the CRBM.")

@@ -114,15 +114,8 @@ class UpstreamCommand(GroupedCommand):
 def translated(arguments: Sequence[str], switches: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Translate the default recommender's flags in a command line to our options.
 
-    Parameters
-    ----------
-    switches
-        Our boolean options, each with its negative names.
-
-    Raises
-    ------
-    Misuse
-        A flag has no counterpart; the message says what to write instead.
+    `switches` are our boolean options, each with its negative names. `Misuse`, which says what to write instead, for a
+    flag without a counterpart.
     """
     storage: dict[str, str] = {}
     rest = list(arguments)

@@ -13,7 +13,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +22,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.errors import ApiError, BadCredentials, Conflict, NotFound
 from recommender.cluster.paths import LEASES, path_of
+from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +42,7 @@ class LeaseTimes:
 class LeaderElection:
     """A candidate for a Lease; tries to acquire and renew it on its own thread, also after losing it.
 
-    Parameters
-    ----------
-    api
-        Preferably with its own rate limit (`Api.with_rate_limit`), so that renewals never queue behind other requests.
-    identity
-        Unique among the candidates: host name, process ID and a random suffix.
-    clock, wall_clock
-        Monotonic seconds for decisions, Unix seconds for the times written into the Lease.
+    Its `api` should have a rate limit of its own, and its `identity` be unique among the candidates: see `join`.
     """
 
     def __init__(
@@ -59,8 +53,8 @@ class LeaderElection:
         identity: str,
         *,
         times: LeaseTimes | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
+        clock: MonotonicClock = time.monotonic,
+        wall_clock: WallClock = time.time,
     ) -> None:
         self._api, self._namespace, self._name = api, namespace, name
         self._identity, self._times = identity, times or LeaseTimes()
@@ -132,10 +126,7 @@ class LeaderElection:
     def try_acquire_or_renew(self) -> bool:
         """Acquire the lease if it is free, or renew it if it is ours; return whether we hold it now.
 
-        Raises
-        ------
-        ApiError
-            The request failed; `is_leader` keeps deciding by the time of the last renewal.
+        After an ApiError `is_leader` keeps deciding by the time of the last renewal.
         """
         requested_s = self._clock()  # not after the response: others may count from the earlier time
         try:

@@ -7,7 +7,6 @@ import binascii
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject, NotFound
@@ -15,6 +14,7 @@ from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import CONFIG_MAPS, path_of
 from recommender.errors import Misuse
+from recommender.units import format_time, parse_rfc3339_s
 
 PUBLISHED_AT = "phasewise.dev/published-at"
 
@@ -24,15 +24,8 @@ MAX_CONFIG_MAP_BYTES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ModelMap:
-    """The files of a ConfigMap, by name.
-
-    Attributes
-    ----------
-    digest
-        Of the files only; labels and annotations do not affect it.
-    written_s
-        When they were published, in Unix seconds; None if not annotated.
-    """
+    """The files of a ConfigMap, by name, and a digest of nothing else; `written_s` (unix seconds) is None if not
+    annotated."""
 
     key: ObjectKey
     files: Mapping[str, bytes]
@@ -42,7 +35,6 @@ class ModelMap:
 
 @reads("ConfigMap")
 def read_model_map(raw: Fields) -> ModelMap:
-    """Read the files from the JSON of a ConfigMap."""
     metadata = raw.child("metadata")
     key = read_key(metadata)
     files: dict[str, bytes] = {}
@@ -57,23 +49,14 @@ def read_model_map(raw: Fields) -> ModelMap:
 
 
 def publish_model_map(api: Api, key: ObjectKey, files: Mapping[str, bytes], now_s: float) -> None:
-    """Write files into a ConfigMap, creating it if needed; its other content stays.
-
-    Raises
-    ------
-    Misuse
-        The files are too large for a ConfigMap.
-    ApiError
-        The write failed.
-    """
+    """Write files into a ConfigMap, creating it if needed; its other content stays. `Misuse` if they are too large."""
     encoded = {name: base64.b64encode(content).decode() for name, content in files.items()}
     if (size := sum(map(len, encoded.values()))) > MAX_CONFIG_MAP_BYTES:
         raise Misuse(
             f"the model takes {size:,} bytes in base64, a ConfigMap holds {MAX_CONFIG_MAP_BYTES:,}. "
             "Mount its folder from a volume, or train with fewer --hidden or --phases."
         )
-    published = datetime.fromtimestamp(int(now_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    annotations = {PUBLISHED_AT: published}
+    annotations = {PUBLISHED_AT: format_time(now_s)}
     try:
         api.patch(path_of(CONFIG_MAPS, *key), {"metadata": {"annotations": annotations}, "binaryData": encoded})
     except NotFound:
@@ -83,13 +66,7 @@ def publish_model_map(api: Api, key: ObjectKey, files: Mapping[str, bytes], now_
 
 
 def parse_key(text: str) -> ObjectKey:
-    """Parse `NAMESPACE/NAME`.
-
-    Raises
-    ------
-    Misuse
-        The text has another form.
-    """
+    """Parse `NAMESPACE/NAME`; `Misuse` for anything else."""
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name) or "/" in name:
         raise Misuse(f"{text!r} names no ConfigMap. Write NAMESPACE/NAME.")
@@ -98,6 +75,6 @@ def parse_key(text: str) -> ObjectKey:
 
 def _unix_s(text: str | None) -> float | None:
     try:
-        return datetime.fromisoformat(text).timestamp() if text else None
+        return parse_rfc3339_s(text) if text else None
     except ValueError:
         return None

@@ -35,8 +35,6 @@ def path_of(
         parts += ["namespaces", namespace]
     parts += [part for part in (plural, name, subresource) if part]
     path = "/" + "/".join(parts)
-    return path if _PLAIN.fullmatch(path) and path.count("/") == len(parts) else _quoted(parts)
-
-
-def _quoted(parts: list[str]) -> str:
+    if _PLAIN.fullmatch(path) and path.count("/") == len(parts):
+        return path
     return "/" + "/".join(quote(part, safe="") for part in parts)

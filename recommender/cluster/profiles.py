@@ -30,14 +30,7 @@ CLEARED_FIELDS = ("phase", "since", "next", "when", "confidence", "category", "c
 class Profile:
     """A PhaseProfile: its owner, and the state it stores across restarts (unknown to the watch).
 
-    Attributes
-    ----------
-    owner_uid
-        UID of the VPA; empty for a workload class.
-    state
-        The stored state; None without one.
-    updated
-        When it was last written, as text; empty if unknown.
+    `owner_uid` is the UID of the VPA, empty for a workload class; `updated` when it was last written, as text.
     """
 
     key: ObjectKey
@@ -49,7 +42,6 @@ class Profile:
 
 @reads("PhaseProfile")
 def read_profile(raw: Fields) -> Profile:
-    """Read key and owner of a PhaseProfile from its JSON or its metadata."""
     metadata = raw.child("metadata")
     owners = [owner.text("uid") for owner in metadata.children("ownerReferences")]
     return Profile(read_key(metadata), owners[0] if owners else "")
@@ -57,7 +49,6 @@ def read_profile(raw: Fields) -> Profile:
 
 @reads("PhaseProfile")
 def read_stored_profile(raw: Fields) -> Profile:
-    """Read a PhaseProfile with its stored state from its JSON."""
     status = raw.child("status").raw
     state, updated = status.get("state"), status.get("updated")
     return replace(
@@ -82,17 +73,9 @@ class ProfileWriter:
     def write(self, vpa: Vpa, status: Mapping[str, Any], existing: Profile | None) -> bool:
         """Write the status of a profile; False when profile, VPA or namespace is being deleted.
 
-        Parameters
-        ----------
-        status
-            Fields of `CLEARED_FIELDS` that it lacks are removed; other missing fields (`state`) stay.
-        existing
-            The profile as last seen; None without one. A former VPA's profile of this name is adopted.
-
-        Raises
-        ------
-        ApiError
-            The write failed; `Invalid` if the name belongs to a workload class.
+        Fields of `CLEARED_FIELDS` that the status lacks are removed; other missing ones (`state`) stay. `existing` is
+        the profile as last seen; that of a former VPA is adopted, and `Invalid` raised if the name belongs to a
+        workload class.
         """
         path = path_of(PROFILES, *vpa.key)
         try:
@@ -107,13 +90,7 @@ class ProfileWriter:
         return True
 
     def write_class(self, key: ObjectKey, status: Mapping[str, Any]) -> None:
-        """Write the status of a workload class's profile, which has no owner.
-
-        Raises
-        ------
-        ApiError
-            The write failed.
-        """
+        """Write the status of a workload class's profile, which has no owner."""
         name = class_profile_key(key)
         body = {
             "apiVersion": PROFILES[0],
@@ -136,7 +113,6 @@ class ProfileWriter:
                 return
 
     def delete_class(self, key: ObjectKey) -> None:
-        """Delete the profile of a workload class, if it exists."""
         with suppress(NotFound):
             self._api.delete(path_of(PROFILES, *class_profile_key(key)))
 

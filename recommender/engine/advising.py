@@ -30,13 +30,7 @@ DEFAULT_INTERVAL_S = 60.0
 
 
 class Advising:
-    """Decides targets.
-
-    Attributes
-    ----------
-    targets
-        Target of each group that has one.
-    """
+    """Decides `targets`: the target of each group that has one."""
 
     def __init__(self, fleet: Fleet, groups: Groups, cold_starts: ColdStarts, shares: Shares, options: Options) -> None:
         self._fleet, self._groups, self._cold_starts, self._shares = fleet, groups, cold_starts, shares
@@ -46,7 +40,6 @@ class Advising:
         self._railed: RailedTargets | None = None
 
     def forget(self, group: Group) -> None:
-        """Forget a group that is gone."""
         self.targets.pop(group, None)
 
     def step(self, now_s: float, report: Report) -> None:

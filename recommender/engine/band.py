@@ -40,12 +40,9 @@ def in_whole_units(amounts: FloatArray) -> FloatArray:
 
 
 def with_deadband(wanted: FloatArray, applied: FloatArray, options: BandOptions) -> FloatArray:
-    """Targets to publish: per resource `applied` if the change is not worth it, else `wanted`.
+    """Targets to publish: per resource `applied` if the change is not worth it, else `wanted`; float64 (n, 2) each.
 
-    Parameters
-    ----------
-    wanted, applied
-        float64 (n, 2): cores and bytes; NaN in `applied` where nothing is in force.
+    `applied` is NaN where nothing is in force.
     """
     cpu, memory, had_cpu, had_memory = wanted[:, CPU], wanted[:, MEMORY], applied[:, CPU], applied[:, MEMORY]
     keeps_cpu = (had_cpu * (1.0 - options.hold_cpu) <= cpu) & (cpu <= had_cpu * (1.0 + options.rise_cpu))
@@ -68,16 +65,10 @@ def with_default_bounds(
     """Targets within the default recommender's bounds, which narrow with history, float64 (n, 3, 2).
 
     So no pod is disrupted for a guess. The upper bound is raised by as much as rails have raised the target. Bounds
-    within tolerance of those `before` are kept, per resource, but never narrower than the default recommender's, or
-    pods would be disrupted that it leaves alone. Where a change evicts, the default's own target is followed at once
-    and its bounds closely: a pod recreated at another time is due at another time, too.
-
-    Parameters
-    ----------
-    evicts
-        bool (n,): a change recreates pods.
-    estimate, before
-        float64 (n, 3, 2): the default recommender's estimate, and what was last published; NaN for nothing.
+    within tolerance of those `before`, which were last published (NaN for nothing), are kept, per resource, but never
+    narrower than the default recommender's, or pods would be disrupted that it leaves alone. Where a change evicts, the
+    default's own target is followed at once and its bounds closely: a pod recreated at another time is due at another
+    time, too.
     """
     own = estimate[:, TARGET]
     raised = np.divide(np.fmax(target, own), own, out=np.ones_like(own), where=own > 0.0)
@@ -95,16 +86,9 @@ def with_default_bounds(
 def banded_targets(
     target: FloatArray, as_default: BoolArray, evicts: BoolArray, groups: GroupArrays, options: BandOptions
 ) -> FloatArray:
-    """Advised targets of all groups with their bands, float64 (n, 3, 2).
+    """Advised targets of all groups with their bands, float64 (n, 3, 2), from those after all rails, float64 (n, 2).
 
-    Parameters
-    ----------
-    target
-        float64 (n, 2), after all rails.
-    as_default
-        bool (n, 2): within the default recommender's bounds.
-    evicts
-        bool (n,): a change recreates pods.
+    `as_default`, bool (n, 2): within the default recommender's bounds; `evicts`, bool (n,): a change recreates pods.
     """
     advised = with_band(with_deadband(in_whole_units(target), groups.published, options), options)
     if len(rows := np.flatnonzero(as_default.any(axis=1))):
@@ -122,13 +106,6 @@ def safe_value(
     Pods must not be created for a passing phase while no recommender runs. Running pods keep what they have: the bounds
     contain it, or the next process would have to undo the updates.
 
-    Parameters
-    ----------
-    running
-        The containers of the group.
-
-    Returns
-    -------
     None if the published target is as large already, or so close that an update is not worth it; and if a container is
     so old that it would be updated all the same.
     """

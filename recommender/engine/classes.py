@@ -19,7 +19,7 @@ from recommender.errors import BadInput
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, ClassMemory, RunMemory
-from recommender.records import CPU, MEMORY
+from recommender.records import CPU, MEMORY, or_nan
 from recommender.units import BYTES_PER_MIB, format_time
 
 DAY_S = 86400.0
@@ -43,10 +43,7 @@ class Classes:
     def load(self, key: WorkloadKey, state: str, used_s: float) -> None:
         """Load the kept state of a class profile; runs that ended since come after it.
 
-        Raises
-        ------
-        BadInput
-            It is damaged; the class starts from scratch.
+        `BadInput` if it is damaged; the class starts from scratch.
         """
         content = unpack(state, f"workload class {key}")
         try:
@@ -127,7 +124,6 @@ class Classes:
         ]
 
     def forget(self, key: WorkloadKey) -> None:
-        """Forget a class."""
         self._known.pop(key, None)
         self._used_s.pop(key, None)
         self.changed[key] = None
@@ -202,7 +198,7 @@ def decode_memory_runs(content: Mapping[str, Any]) -> list[RunMemory]:
     rises = np.array(content.get("of_late", np.zeros((len(peaks), AGES))), np.float64).reshape(-1, AGES)
     if peaks.shape != (len(rises),) or not (np.isfinite(peaks).all() and np.isfinite(rises).all()):
         raise ValueError("the memory of runs does not fit")
-    sizes = [math.nan if size is None else float(size) for size in content.get("inputs", [None] * len(peaks))]
+    sizes = [float(or_nan(size)) for size in content.get("inputs", [None] * len(peaks))]
     if any(size <= 0.0 or math.isinf(size) for size in sizes):
         raise ValueError("the size of an input is not positive")
     return [RunMemory(*run) for run in zip(peaks.tolist(), rises, map(bool, content["killed"]), sizes, strict=True)]

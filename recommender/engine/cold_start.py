@@ -32,19 +32,9 @@ _Query = tuple[str | None, float, float, bool]
 
 
 class ColdStarts:
-    """Targets of containers without samples, by the slot of their group.
+    """Targets of containers without samples, by the slot of their group: `expected`, where the class knows one.
 
-    Parameters
-    ----------
-    fleet, groups, classes, running
-        The engine's own, which it updates.
-    rails
-        The share of runs that may be killed.
-
-    Attributes
-    ----------
-    expected
-        Of the groups for which the class knows a target.
+    `fleet`, `groups`, `classes` and `running` are the engine's own, which it updates.
     """
 
     def __init__(
@@ -66,7 +56,6 @@ class ColdStarts:
         self._changed.add(slot)
 
     def forget(self, slot: int) -> None:
-        """Forget a group that is gone."""
         self._changed.discard(slot)
         self._watched.discard(slot)
         self.expected.pop(slot, None)

@@ -94,10 +94,7 @@ class ContainerArrays(SlotArrays):
     def follow_clock(self, latest_s: float, step_s: float) -> None:
         """After a clock was set back, shift what was seen by the old clock, or every new sample would look late.
 
-        Parameters
-        ----------
-        latest_s
-            No valid sample is later than this.
+        No valid sample is later than `latest_s`.
         """
         ahead = self.last_cell - int(latest_s // step_s)
         late = np.flatnonzero(self.alive & (ahead > 0))

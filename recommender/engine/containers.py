@@ -26,7 +26,7 @@ from recommender.policies.memory_runs import MemoryOfRuns
 from recommender.policies.own_past import OwnPast
 from recommender.policies.phase_plan import SHARED_TABLE
 from recommender.records import CPU, MEMORY, BoolArray, FloatArray, IntArray
-from recommender.slots import SlotArrays
+from recommender.slots import SlotArrays, take_slot
 
 MAX_GAP_CYCLES = 4
 """After a longer silence a container starts from scratch: its past says nothing of its present phase."""
@@ -42,21 +42,11 @@ MAX_CORES, MAX_BYTES = 1e5, 1e15
 
 
 class Containers:
-    """The live containers under one model.
+    """The live containers under one model, on a grid of `step_s`; a decision of the forecast holds for `cycle_samples`.
 
-    Parameters
-    ----------
-    model
-        Detector and demand.
-    step_s
-        Step of the grid.
-    cycle_samples
-        Number of cells for which a decision of the forecast holds.
-    introduce
-        Called for each container at its first sample, and at the first one after a long silence.
-    resume
-        Called with these containers, each new member and the cell of its first sample: may restore its state from
-        before a restart.
+    `introduce` is called for each container at its first sample, and at the first one after a long silence; `resume`
+    with these containers, each new member and the cell of its first sample: it may restore its state from before a
+    restart.
 
     Attributes
     ----------
@@ -66,8 +56,6 @@ class Containers:
         int64 (k,): positions of the plausible samples in that call.
     refused
         The other containers and the reasons.
-    by_slot
-        The live containers by slot.
     lead_s
         Delay until a decision is in force: decisions look so much further ahead.
 
@@ -102,10 +90,7 @@ class Containers:
     def adopt(self, model: PhaseModel) -> None:
         """Switch to another model: the kept rows are labelled again, everything else stays.
 
-        Raises
-        ------
-        PhasewiseError
-            The model cannot be used live; the old one stays.
+        If the model cannot be used live, a PhasewiseError is raised, and the old one stays.
         """
         foresight, tracker = PhaseForesight(model, self.step_s), PhaseTracker(model.detector)
         foresight.set_objectives(*self.foresight.objectives)
@@ -294,18 +279,12 @@ class Containers:
         return fresh
 
     def _parts(self) -> tuple[SlotArrays, ...]:
-        """All arrays by slot."""
         return self.rows, self.curves, self.memory, self.past, self.arrays, self.tracker.state, self.foresight.state
 
     def _slot(self) -> int:
         """A free slot, reset."""
         parts = self._parts()
-        if not self._free:
-            old, slots = len(self.rows), len(self.rows) + max(16, len(self.rows) // 4)
-            for part in parts:
-                part.grow(slots)
-            self._free = list(range(slots - 1, old - 1, -1))
-        slot = self._free.pop()
+        slot = take_slot(self._free, *parts)
         for part in parts:
             part.reset(slot)
         return slot

@@ -46,19 +46,8 @@ MakeFleet = Callable[[Callable[[Instance], NewContainer], Callable[[Containers, 
 class Engine:
     """The state between steps, and the step.
 
-    Parameters
-    ----------
-    lead_time
-        How long ahead to publish; by default the time between samples.
-    memory
-        What is known from before a restart.
-    classes
-        Earlier runs, if shared with others.
-
-    Attributes
-    ----------
-    classes
-        Earlier runs.
+    `lead_time` is how long ahead to publish, by default the time between samples; `memory` what is known from before a
+    restart; `classes` are earlier runs, which may be shared with other engines.
     """
 
     def __init__(
@@ -84,18 +73,12 @@ class Engine:
 
     @property
     def targets(self) -> Mapping[Group, Target]:
-        """Target of each group that has one."""
         return self._advising.targets
 
     def step(self, now_s: float, seen: Seen, report: Report) -> Mapping[Group, Target]:
-        """Take in what was observed, and return the target of each group.
+        """Take in what was observed, and return the target of each group; `now_s` in unix seconds.
 
         A failure of one object affects that object only, and is reported.
-
-        Parameters
-        ----------
-        now_s
-            Unix seconds.
         """
         if now_s < self._now_s:
             self.groups.arrays.follow_clock(slice(None), now_s)

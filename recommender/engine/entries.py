@@ -49,18 +49,9 @@ format."""
 
 
 class Start(NamedTuple):
-    """An engine starts.
+    """An engine starts, with these options, grid and cycle of the forecast; see `LeadTime`.
 
-    Attributes
-    ----------
-    options
-        Its options.
-    step_s, cycle_samples
-        The grid, and the cycle of the forecast.
-    lead_time_s, sample_s
-        See `LeadTime`.
-    model
-        Digest of its model, which an earlier entry holds.
+    `model` is the digest of its model, which an earlier entry holds.
     """
 
     options: Options
@@ -71,7 +62,6 @@ class Start(NamedTuple):
     model: str
 
     def content(self) -> Json:
-        """Ready for JSON."""
         return self._replace(options=asdict(self.options))  # type: ignore[arg-type]
 
 
@@ -88,7 +78,7 @@ def unpack_block(content: bytes) -> tuple[list[Json], io.BytesIO]:
 
 
 def decode(kind: Any, value: Any) -> Any:
-    """Decode a value of a type from JSON.
+    """Decode a value of a type from JSON; `TypeError`, `ValueError` or `KeyError` if it does not fit.
 
     Trailing fields that an older record lacks get their defaults.
 
@@ -97,11 +87,6 @@ def decode(kind: Any, value: Any) -> Any:
     >>> from recommender.engine.keys import Ended
     >>> decode(Ended | None, [0, 1.5, None])
     Ended(exit_code=0, started_s=1.5, finished_s=None)
-
-    Raises
-    ------
-    TypeError, ValueError, KeyError
-        It does not fit.
     """
     if get_origin(kind) is UnionType:
         if value is None:
@@ -131,10 +116,7 @@ def _types(kind: Any) -> dict[str, Any]:
 def encode_seen(seen: Seen, names: MutableMapping[Instance, int]) -> tuple[dict[str, Json], bytes]:
     """Encode `Seen`, with its samples in columns: container number (int32), seconds, cores, bytes (float64).
 
-    Parameters
-    ----------
-    names
-        Containers and their numbers in the record; new ones are added.
+    `names` are the containers and their numbers in the record; new ones are added.
     """
     known = len(names)
     numbers = np.array([names.setdefault(instance, len(names)) for instance in seen.samples.instances], "<i4")
@@ -180,7 +162,6 @@ def _unshuffle_bytes(shuffled: bytes, shape: tuple[int, int]) -> np.ndarray:
 
 
 def encode_start(start: GroupStart) -> Json:
-    """Encode what is known of a new group."""
     return [_encode_history(start.history.past), start.in_force, start.kept]
 
 

@@ -30,13 +30,7 @@ Amount = FloatArray | float
 
 
 class ClassTarget(NamedTuple):
-    """CPU of a container by the earlier runs of its class.
-
-    Attributes
-    ----------
-    rule
-        Explains the target.
-    """
+    """CPU of a container by the earlier runs of its class, and a function that explains it."""
 
     cpu_cores: float
     rule: Callable[[], str]
@@ -58,14 +52,10 @@ class Fleet(Containers):
         ]
 
     def decide(self, members: Sequence[Member], now_s: float) -> int:
-        """Decide the CPU of these: by their own past, the runs of their class, or the forecast.
+        """Decide the CPU of these, by their own past, the runs of their class, or the forecast; returns how often.
 
         Without new information the last decision stays. The forecast decides only where neither of the others does;
         between two queries the last answer of the class holds.
-
-        Returns
-        -------
-        Number of decisions made.
         """
         decided_by = self.arrays.decided_by
         unseen = slots_of([member for member in members if not self._class_resolves_stages(member)])

@@ -44,28 +44,14 @@ MAY_BE_NAN = ("asked", "lately")
 
 
 class PhaseForesight:
-    """Plans of live containers under one model, by slot.
-
-    Parameters
-    ----------
-    model
-        With phases, visits and demand.
-    step_s
-        Step of the grid.
+    """Plans of live containers under one model, by slot; `Misuse` if the model has no demand.
 
     Attributes
     ----------
-    state
-        State of the containers.
     objectives
         Accepted violation ratio per resource, and resizes of a container per hour.
     next_phase_hits
         For each phase change seen by `observe`, whether the most probable phase came. The caller clears it.
-
-    Raises
-    ------
-    Misuse
-        The model has no demand.
     """
 
     def __init__(self, model: PhaseModel, step_s: float) -> None:
@@ -185,13 +171,7 @@ class PhaseForesight:
         return forecast.followers[context[:2]], float(forecast.remaining_steps[context])
 
     def restore(self, slot: int, kept: Mapping[str, Any]) -> None:
-        """Restore what `state.of` returned.
-
-        Raises
-        ------
-        BadArtifact
-            Something is missing or does not fit this model.
-        """
+        """Restore what `state.of` returned; `BadArtifact` if something is missing or does not fit this model."""
         phases = self._trained.n_phases
         try:
             parts = {name: np.asarray(part, np.float64) for name, part in kept.items()}

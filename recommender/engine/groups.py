@@ -16,6 +16,7 @@ from recommender.errors import BadInput
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import CPU, MEMORY, FloatArray, IntArray
+from recommender.slots import take_slot
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +35,6 @@ class Groups:
 
     Attributes
     ----------
-    slots, by_slot
-        Slot of each group, and group at each slot.
     history
         By slot: the histograms of the default recommender.
     workload
@@ -64,11 +63,7 @@ class Groups:
         Without readable kept state it is derived from the target in force: its CPU counts as established, and its
         memory as the peak plus a margin, since a checkpoint lacks the peak of the current day.
         """
-        if not self._free:
-            old, slots = len(self.arrays), len(self.arrays) + max(16, len(self.arrays) // 4)
-            self.arrays.grow(slots)
-            self._free = list(range(slots - 1, old - 1, -1))
-        slot = self._free.pop()
+        slot = take_slot(self._free, self.arrays)
         self.arrays.alive[slot] = True
         self.slots[group], self.by_slot[slot] = slot, group
         self.history[slot], self.workload[slot], self.instances[slot] = start.history, None, {}
@@ -152,13 +147,7 @@ class Groups:
         return content | {"class": self.workload[slot], "costly": bool(self.arrays.costly[slot])}
 
     def _restore(self, slot: int, kept: Mapping[str, Any]) -> None:
-        """Restore what `kept` returned.
-
-        Raises
-        ------
-        BadInput
-            It does not fit; the group is unchanged.
-        """
+        """Restore what `kept` returned; `BadInput`, and no change, if it does not fit."""
         implied_peak_bytes = float(self.arrays.peak_bytes[slot, 0])
         try:
             parts = {name: kept[key] for name, key in _KEPT.items()}

@@ -44,12 +44,8 @@ class Block(NamedTuple):
 class Journal:
     """Appends blocks; no other process can meanwhile. Readable by its owner only.
 
-    Parameters
-    ----------
-    piece_bytes
-        Size from which a piece is continued in the next one.
-    max_pieces
-        Limit on pieces, after which appending fails: a record is replayed from its start, so no piece can be dropped.
+    A piece of `piece_bytes` is continued in the next one. After `max_pieces` appending fails: a record is replayed from
+    its start, so no piece can be dropped.
 
     Raises
     ------
@@ -88,7 +84,6 @@ class Journal:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
         self._lock.close()
 
@@ -129,10 +124,7 @@ def _lock(file: Path) -> IO[bytes]:
 class Reader:
     """Reads the blocks of a record, over all its pieces.
 
-    Attributes
-    ----------
-    cut_off
-        Bytes of an unfinished last block, which is skipped: the process was killed while writing it.
+    `cut_off` counts the bytes of an unfinished last block, which is skipped: the process was killed while writing it.
     """
 
     def __init__(self, file: Path) -> None:
@@ -147,10 +139,7 @@ class Reader:
     def of_piece(self, piece: Path, *, last: bool) -> Iterator[Block]:
         """The blocks of one piece; only the last piece may be truncated.
 
-        Raises
-        ------
-        BadInput
-            It is no record, or damaged; the message names piece and block.
+        `BadInput` if it is no record, or damaged; the message names piece and block.
         """
         with piece.open("rb") as file:
             magic = file.read(len(MAGIC))

@@ -34,18 +34,11 @@ def judge(
     report: Report,
     now_s: float,
 ) -> None:
-    """Judge the latest samples of containers that have what we published.
+    """Judge the latest samples of containers, int64 (m,), each once, that have what we published.
 
     Left out are containers without a target, those that never had it, and those whose resize is deferred. Where targets
     are not applied, samples are compared with the target itself. The report counts every shortage; the policies are
     charged only with those that they would have had without limits, see `_intended`.
-
-    Parameters
-    ----------
-    slots
-        int64 (m,): the containers, each once.
-    target_violation
-        Accepted share of samples above allocation x 1.05, per resource.
     """
     arrays, owner = fleet.arrays, fleet.arrays.group[slots]
     used, allocated, given = arrays.used[slots], arrays.requests[slots], groups.given[owner]

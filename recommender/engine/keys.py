@@ -130,20 +130,10 @@ class Running(NamedTuple):
 
 
 class Kill(NamedTuple):
-    """A container was OOM-killed.
+    """A container, which may be gone, was OOM-killed at `when_s` in unix seconds.
 
-    Attributes
-    ----------
-    group
-        Whose target it had.
-    instance
-        The container, which may be gone.
-    when_s
-        Unix seconds.
-    memory_bytes
-        Its request, or its usage when the node evicted it; 0 without a request.
-    ratio, least_bytes
-        `oomBumpUpRatio` and `oomMinBumpUp` of its policy; None for the defaults.
+    `memory_bytes` is its request, or its usage when the node evicted it; 0 without a request. `ratio` and `least_bytes`
+    are `oomBumpUpRatio` and `oomMinBumpUp` of its policy; None for the defaults.
     """
 
     group: Group

@@ -38,16 +38,10 @@ def bumped_memory_bytes(
 ) -> float:
     """Memory that a killed container is taken to have needed, in whole bytes.
 
-    Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/model/container.go`.
+    `memory_bytes` is as in `Kill`; `usage_peak_bytes` in the present window, without earlier bumps, which must not
+    compound.
 
-    Parameters
-    ----------
-    memory_bytes
-        Its request, or its usage when it was evicted.
-    usage_peak_bytes
-        Peak usage in the present window, without earlier bumps, which must not compound.
-    ratio, min_bump_bytes
-        `oomBumpUpRatio` and `oomMinBumpUp` of its policy; None for the defaults.
+    Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/model/container.go`.
     """
     used = max(memory_bytes, usage_peak_bytes)
     bump_bytes = MIN_BUMP_UP_BYTES if min_bump_bytes is None else min_bump_bytes
@@ -55,13 +49,7 @@ def bumped_memory_bytes(
 
 
 class Kills:
-    """Takes in OOM kills.
-
-    Parameters
-    ----------
-    memory_margin
-        Margin above the known peak, as a share of it.
-    """
+    """Takes in OOM kills; `memory_margin` is that above the known peak, as a share of it."""
 
     def __init__(self, fleet: Fleet, groups: Groups, classes: Classes, memory_margin: float) -> None:
         self._fleet, self._groups, self._classes, self._memory_margin = fleet, groups, classes, memory_margin
@@ -73,7 +61,6 @@ class Kills:
         return instance in self._learned
 
     def forget(self, instance: Instance) -> None:
-        """Forget a container whose pod is gone."""
         self._learned.discard(instance)
 
     def learn(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:

@@ -33,14 +33,9 @@ _CORES_TOLERANCE = 1e-3
 
 
 class LeadTime:
-    """The time to publish ahead, estimated from observed resizes.
+    """The time to publish ahead, estimated from observed resizes, or fixed to `configured_s`.
 
-    Parameters
-    ----------
-    configured_s
-        Fixed value; None to estimate it.
-    sample_s
-        Time between two samples: the start of a phase is seen this much late.
+    `sample_s` is the time between two samples: the start of a phase is seen this much late.
     """
 
     def __init__(self, configured_s: float | None, sample_s: float) -> None:
@@ -55,7 +50,6 @@ class LeadTime:
 
     @property
     def seconds(self) -> float:
-        """How long ahead to publish."""
         if self.configured_s is not None:
             return self.configured_s
         if (seen := len(self._delays_s)) < MIN_DELAYS:
@@ -67,18 +61,10 @@ class LeadTime:
         return min(delay_s + bias_s, MAX_DELAY_S) + self.sample_s
 
     def published(self, key: Hashable, target: Sequence[float], requests: Sequence[float], now_s: float) -> None:
-        """Record that a target is published for a container.
+        """Record that a target is published for a container, where it requests something else.
 
-        Called in each round, the first time counts. A target that the container has already is not measured.
-
-        Parameters
-        ----------
-        key
-            One live container.
-        target, requests
-            Cores and bytes, published and requested; NaN for a resource without a target or request.
-        now_s
-            Unix seconds.
+        Called in each round, the first time counts. `key` is one live container; amounts are cores and bytes, NaN for
+        none.
         """
         wanted = tuple(map(float, target))
         if _matches(requests, wanted):
@@ -92,10 +78,7 @@ class LeadTime:
     ) -> float | None:
         """Take in the requests of a container; returns the seconds since its target was published once it has it.
 
-        Parameters
-        ----------
-        deferred
-            The kubelet has deferred its resize because the node is full: that delay is not measured.
+        `deferred`: the kubelet has deferred its resize because the node is full, and that delay is not measured.
         """
         if key not in self._awaited:
             return None
@@ -111,7 +94,6 @@ class LeadTime:
         return None
 
     def keep_only(self, present: Container[Hashable]) -> None:
-        """Drop containers that are gone."""
         for key in [key for key in self._awaited if key not in present]:
             del self._awaited[key]
 

@@ -17,18 +17,8 @@ from recommender.records import IntArray
 class NewContainer(NamedTuple):
     """What must be known of a container at its first sample.
 
-    Attributes
-    ----------
-    workload
-        Its workload class.
-    history
-        The histogram session that it adds to.
-    runs
-        Finished runs of its class; may be empty.
-    started_s
-        Start, unix seconds; None if unknown.
-    group
-        Slot of its group.
+    `history` is the histogram session that it adds to, `runs` are the finished runs of its class, `group` is the slot
+    of its group; `started_s` in unix seconds, None if unknown.
     """
 
     workload: str | None
@@ -42,14 +32,7 @@ class NewContainer(NamedTuple):
 class Member:
     """One container of the fleet; its numbers are in `ContainerArrays`, at its slot.
 
-    Attributes
-    ----------
-    workload
-        Its workload class.
-    runs
-        Finished runs of that class.
-    class_rule
-        Explains its last decision by class, on demand.
+    `runs` are the finished runs of its workload class; `class_rule` explains its last decision by class, on demand.
     """
 
     instance: Instance

@@ -15,7 +15,7 @@ from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.memory_runs import AGES, memory_targets
-from recommender.records import MEMORY, FloatArray, IntArray
+from recommender.records import MEMORY, FloatArray, IntArray, or_nan
 from recommender.units import format_memory
 
 
@@ -92,6 +92,6 @@ def _class_bounds(fleet: Fleet, slots: IntArray, options: RailOptions) -> tuple[
         if runs is not None and len(runs.memory):
             members_of.setdefault((runs, None if math.isnan(size) else size, costly), []).append(place)
     for (runs, size, costly), places in members_of.items():
-        bounds = runs.memory.bounds(options.target_kills_of(costly=costly), math.nan if size is None else size)
+        bounds = runs.memory.bounds(options.target_kills_of(costly=costly), or_nan(size))
         peak_bytes[places], least_bytes[places], rises[places] = bounds.peak_bytes, bounds.least_bytes, bounds.rises
     return peak_bytes, least_bytes, rises

@@ -18,6 +18,7 @@ from recommender.engine.containers import MAX_GAP_CYCLES, Containers
 from recommender.engine.member import Member
 from recommender.errors import BadArtifact, BadInput
 from recommender.policies.demand_curve import DemandCurve
+from recommender.records import or_nan
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +42,7 @@ def pack(content: Mapping[str, Any]) -> str:
 
 
 def unpack(text: str, owner: str) -> dict[str, Any]:
-    """Reverse `pack`.
-
-    Raises
-    ------
-    BadInput
-        The text is damaged; the message names its `owner`.
-    """
+    """Reverse `pack`; `BadInput`, which names the `owner` of the text, if it is damaged."""
     try:
         unpacker = zlib.decompressobj()
         raw = unpacker.decompress(base64.b64decode(text, validate=True), MAX_JSON_BYTES)
@@ -75,7 +70,8 @@ def encode_curve(curve: DemandCurve) -> dict[str, Any]:
 def decode_curve(content: Mapping[str, Any]) -> DemandCurve:
     """Reverse `encode_curve`; `KeyError`, `TypeError` or `ValueError` if it is no curve."""
     cpu, memory = (np.array(content[name], dtype=np.float32) for name in ("millicores", "kib"))
-    step_s, used_cores = float(content["step_s"]), _or_nan(content.get("used_cores"))  # absent in earlier versions
+    step_s = float(content["step_s"])
+    used_cores = float(or_nan(content.get("used_cores")))  # absent in earlier versions
     if cpu.ndim != 1 or cpu.shape != memory.shape or not step_s > 0 or (cpu < 0).any() or (memory < 0).any():
         raise ValueError("a curve does not fit")
     if used_cores < 0 or math.isinf(used_cores):
@@ -84,7 +80,6 @@ def decode_curve(content: Mapping[str, Any]) -> DemandCurve:
 
 
 def keep(fleet: Containers, member: Member) -> dict[str, Any]:
-    """State of a member, ready for JSON."""
     return {
         **{name: int(getattr(fleet.arrays, name)[member.slot]) for name in _COUNTED},
         "step_s": fleet.step_s,
@@ -102,15 +97,12 @@ def keep(fleet: Containers, member: Member) -> dict[str, Any]:
 def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
     """Restore a new member from what `keep` returned; under another model its kept rows are labelled again.
 
-    Raises
-    ------
-    BadInput
-        It does not fit, and the member is unchanged.
+    `BadInput`, and no change, if it does not fit.
     """
     try:
         counted = {name: int(kept[name]) for name in _COUNTED}
         usage = np.array(kept["usage"], dtype=np.float64).reshape(-1, 2)[-fleet.rows.width :]
-        curve, free_cpu_cores = decode_curve(kept["curve"]), _or_nan(kept["free_cpu_cores"])
+        curve, free_cpu_cores = decode_curve(kept["curve"]), float(or_nan(kept["free_cpu_cores"]))  # JSON has no NaN
         if kept["step_s"] != fleet.step_s or not len(usage) or not counted["first_cell"] <= counted["last_cell"]:
             raise ValueError("another grid")
         same_model = kept["model"] == fleet.tracker.digest
@@ -148,11 +140,6 @@ def go_on(fleet: Containers, member: Member, kept: Mapping[str, Any], cell: int)
             restore(fleet, member, kept)
         except BadInput as error:
             log.warning("%s", error)
-
-
-def _or_nan(number: float | None) -> float:
-    """NaN for None, since JSON has no NaN."""
-    return math.nan if number is None else float(number)
 
 
 def _whole(numbers: NDArray[np.float32]) -> NDArray[np.float32]:

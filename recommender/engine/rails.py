@@ -38,15 +38,7 @@ Explain = Callable[[int, Situation, RailOptions], str]
 
 
 class Rail(NamedTuple):
-    """One rail.
-
-    Attributes
-    ----------
-    move
-        Returns the targets; its input is left unchanged.
-    explain
-        Why the target of a group, by its slot, was moved.
-    """
+    """One rail: `move` returns the targets, `explain` says why that of a group, by its slot, was moved."""
 
     name: str
     move: Move
@@ -55,13 +47,7 @@ class Rail(NamedTuple):
 
 @dataclass(frozen=True)
 class RailedTargets:
-    """Targets after all rails.
-
-    Attributes
-    ----------
-    stages
-        float64 (n, 2) each: the forecasts, and the targets after each rail; NaN where there is no target.
-    """
+    """The forecasts, and the targets after each rail: float64 (n, 2) each, NaN where there is no target."""
 
     stages: tuple[FloatArray, ...]
 

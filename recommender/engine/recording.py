@@ -39,12 +39,7 @@ from recommender.records import Amounts
 class Recorder:
     """Collects entries and writes them, one block a round.
 
-    If a block cannot be written, the record ends there and each round reports it; the recommender goes on.
-
-    Attributes
-    ----------
-    problem
-        Why recording has stopped; empty while it works.
+    If a block cannot be written, the record ends there and each round reports the `problem`; the recommender goes on.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -88,7 +83,6 @@ class Recorder:
         return content
 
     def flush(self) -> None:
-        """Write the collected entries as one block."""
         entries, columns = self._entries, self._columns
         self._entries, self._columns = [], b""
         if entries:
@@ -99,7 +93,6 @@ class Recorder:
                 self.close()
 
     def close(self) -> None:
-        """Stop recording."""
         if not self._closed:
             self.flush()
             self._closed = True

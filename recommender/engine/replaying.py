@@ -70,7 +70,6 @@ class Step(NamedTuple):
     replayed: Mapping[Group, RecordedTarget]
 
     def both(self, group: Group) -> tuple[RecordedTarget, RecordedTarget]:
-        """Targets of a group, then and now."""
         return self.recorded.get(group), self.replayed.get(group)
 
     def differs(self, group: Group) -> bool:
@@ -80,18 +79,10 @@ class Step(NamedTuple):
 
 
 class Replay:
-    """A record that is replayed.
+    """A record that is replayed; its `reader` knows what of the file was left out.
 
-    Parameters
-    ----------
-    change
-        Returns the options to use, given those of the record. With other options each new target is published within
-        the recorded limits; usage and requests stay as they were, since the recorded cluster does not react.
-
-    Attributes
-    ----------
-    reader
-        Knows what of the file was left out.
+    `change` returns the options to use, given those of the record. With other options each new target is published
+    within the recorded limits; usage and requests stay as they were, since the recorded cluster does not react.
     """
 
     def __init__(self, file: Path, change: Callable[[Start], Start] | None = None) -> None:
@@ -109,10 +100,7 @@ class Replay:
     def steps(self, until_s: float = math.inf) -> Iterator[Step]:
         """Each step up to a time, as soon as it has run.
 
-        Raises
-        ------
-        BadInput
-            The record is damaged or does not fit this version; steps before have been returned.
+        `BadInput` if the record is damaged or does not fit this version; the steps before have been returned.
         """
         for block in self.reader:
             try:
@@ -148,7 +136,6 @@ class Replay:
         return self._call_of(kind, content)
 
     def _call_of(self, kind: str, content: list[Any]) -> Callable[[], object]:
-        """Decode an entry other than a step."""
         if kind == PUBLISHED:
             return partial(self._publish, *decode(tuple[Group, Amounts, Amounts, float], content))
         if kind == ADOPTED:
@@ -240,7 +227,6 @@ class _ReplayedMemory:
         self._members: Mapping[Instance, Mapping[str, Any]] = {}
 
     def load(self, groups: Mapping[Group, GroupStart | None], members: Mapping[Instance, Mapping[str, Any]]) -> None:
-        """Set the answers of the next step."""
         self._groups, self._members = groups, members
 
     def group(self, group: Group) -> GroupStart:
@@ -262,13 +248,7 @@ def _incompatible(block: Block, why: str) -> BadInput:
 
 @dataclass(slots=True)
 class TargetHistory:
-    """The target of one group over time.
-
-    Attributes
-    ----------
-    changes
-        How often the target changed, the first one excluded.
-    """
+    """The target of one group over time, and how often it changed, the first one excluded."""
 
     changes: int = 0
     _target: FloatArray | None = None
@@ -311,14 +291,7 @@ class Difference(NamedTuple):
 class Comparison:
     """Histories of the targets of each group: as recorded, and as replayed.
 
-    Attributes
-    ----------
-    steps, starts
-        Numbers of steps and of engine starts.
-    first_s, last_s
-        Times of the first and the last step, unix seconds.
-    differing_steps
-        Steps in which a target changed, in the record or now, and the two differ.
+    `starts` counts engine starts; in `differing_steps` a target changed, in the record or now, and the two differ.
     """
 
     def __init__(self) -> None:

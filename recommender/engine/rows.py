@@ -12,15 +12,10 @@ from recommender.slots import SlotArrays
 
 
 class Rows(SlotArrays):
-    """Usage and phases by slot, newest row last.
+    """Usage and phases by slot, newest row last, `width` of each.
 
     The rows of a slot move through a wider array, so that an append writes one row instead of shifting all; rows that
     have reached its end are moved back to its start.
-
-    Parameters
-    ----------
-    width
-        Number of rows kept.
     """
 
     usage: FloatArray

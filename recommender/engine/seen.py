@@ -14,37 +14,21 @@ from recommender.records import Amounts, FloatArray, Sample
 
 
 class Samples(NamedTuple):
-    """Samples of containers, oldest first for each.
-
-    Attributes
-    ----------
-    instances
-        The container of each sample.
-    values
-        float64 (n, 3): the fields of `Sample`.
-    """
+    """Samples of containers, oldest first for each: the container, and float64 (n, 3), the fields of `Sample`."""
 
     instances: Sequence[Instance] = ()
     values: FloatArray = np.empty((0, 3))
 
     @classmethod
     def of(cls, samples: Iterable[tuple[Instance, Sample]]) -> Self:
-        """From pairs of container and sample."""
         placed = list(samples)
         return cls([instance for instance, _ in placed], np.array([one for _, one in placed], float).reshape(-1, 3))
 
 
 class Evaluation(NamedTuple):
-    """Latest evaluation of a training.
+    """Latest evaluation of a training: a loss or score.
 
-    Attributes
-    ----------
-    value, scale
-        A loss or score, and the scale that its changes are relative to; 0 if unknown.
-    evaluated_s
-        Unix seconds.
-    curve
-        Only values of the same curve are comparable.
+    `scale` is what its changes are relative to, 0 if unknown. Only values of the same `curve` are comparable.
     """
 
     value: float
@@ -57,20 +41,8 @@ class Evaluation(NamedTuple):
 class Seen:
     """What was observed since the last step.
 
-    Attributes
-    ----------
-    groups
-        Groups that are new or whose rules changed; None if gone.
-    containers
-        Containers that are new or changed; None if gone.
-    samples
-        Usage of containers.
-    kills
-        In the order of observation.
-    nodes
-        Nodes whose containers share CPU: the cores available to them, where that changed; None if no longer shared.
-    evaluations
-        Latest training evaluation of each container on a shared node.
+    `groups` and `containers` are new or changed, None if gone. `nodes` have the cores available to containers that
+    share their CPU, where that changed, None if no longer shared; `evaluations` are of the containers on them.
     """
 
     groups: Mapping[Group, Rules | None] = field(default_factory=dict)
@@ -82,17 +54,8 @@ class Seen:
 
 
 class GroupStart(NamedTuple):
-    """What is known of a new group.
-
-    Attributes
-    ----------
-    history
-        Histograms of the default recommender.
-    in_force
-        Cores and bytes: the published target, NaN for none.
-    kept
-        What `Engine.kept_of` returned before a restart; None if nothing was kept.
-    """
+    """What is known of a new group: its histograms, its published target in cores and bytes, NaN for none, and what
+    `Engine.kept_of` returned before a restart."""
 
     history: HistogramAggregate
     in_force: Amounts

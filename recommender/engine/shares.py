@@ -44,16 +44,8 @@ MIN_CORES = 0.001
 class SharedNode(NamedTuple):
     """A node whose containers share CPU.
 
-    Attributes
-    ----------
-    cpu_cores, declared_cores
-        Cores available to them, and cores that they may request together.
-    groups
-        int64 (m,): slot of the group of each container.
-    weights
-        One per container.
-    held_back
-        bool (m,): it uses all that it is entitled to, on a busy node.
+    `cpu_cores` are available to them, `declared_cores` they may request together. `groups`, int64 (m,), are the slots
+    of their groups; `held_back`, bool (m,), those that use all that they are entitled to, on a busy node.
     """
 
     cpu_cores: float
@@ -135,10 +127,7 @@ _OnNode = Sequence[tuple[Instance, _Container]]
 class Shares:
     """Shared nodes, and the training progress on them. Starts from scratch with each engine.
 
-    Parameters
-    ----------
-    work_of
-        Returns the work of a container; called where jobs share by `phasewise`.
+    `work_of` returns the work of a container; it is called where jobs share by `phasewise`.
     """
 
     def __init__(self, work_of: Callable[[Instance], Work], options: FlowConOptions | None = None) -> None:
@@ -187,7 +176,6 @@ class Shares:
             self._node_changed_s[node] = now_s
 
     def forget(self, instance: Instance, now_s: float) -> None:
-        """Forget a container that is gone."""
         if (gone := self._containers.pop(instance, None)) is not None:
             self._node_changed_s[gone.node] = now_s
 

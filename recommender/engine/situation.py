@@ -136,12 +136,8 @@ def assess(
 ) -> Situation:
     """Assess each group.
 
-    Parameters
-    ----------
-    cold_start
-        float64 (n, 2): what containers without samples are to have; NaN where that is unknown.
-    cold_start_promised
-        bool (n,): see `Situation.promised`.
+    `cold_start`, float64 (n, 2): what containers without samples are to have, NaN where that is unknown; for
+    `cold_start_promised`, bool (n,), see `Situation.promised`.
     """
     n, arrays = len(groups), fleet.arrays
     slots = np.flatnonzero(arrays.alive & (arrays.group != NO_GROUP))
@@ -203,12 +199,8 @@ def _doubt(
 ) -> IntArray:
     """int64 (n,): why the forecast of each group is not trusted, an index into `DOUBTS`; the gravest reason.
 
-    Parameters
-    ----------
-    running, demands, unknown
-        int64 (n,): numbers of containers, of those with a demand, and of those in an unknown phase.
-    far_over
-        bool (n, 2): see `_over_budget`.
+    `running`, `demands` and `unknown` are numbers of containers, of those with a demand, and of those in an unknown
+    phase, int64 (n,); for `far_over` see `_over_budget`.
     """
     doubt = np.full(len(running), NO_DOUBT)
     doubt[2 * unknown > demands] = PHASE_UNKNOWN

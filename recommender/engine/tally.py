@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TypeVar
@@ -19,16 +19,17 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Guard:
-    """A context in which one object may fail.
+def log_problems(logger: logging.Logger, problems: Mapping[str, str], logged: Mapping[str, str]) -> None:
+    """Log each problem by its object when it appears and when it is resolved, not whenever it is there."""
+    for about, words in problems.items():
+        if logged.get(about) != words:
+            logger.warning("%s: %s", about, words, extra={"about": about})
+    for about in logged.keys() - problems.keys():
+        logger.info("%s: resolved", about, extra={"about": about})
 
-    Parameters
-    ----------
-    report
-        Gets the failure.
-    about
-        The object; converted to text only when needed.
-    """
+
+class Guard:
+    """A context in which one object may fail; `about` is converted to text only when needed."""
 
     __slots__ = ("_about", "_report")
 
@@ -102,13 +103,7 @@ class Report:
         return Guard(self, about)
 
     def each(self, objects: Iterable[T], name: Callable[[T], object], do: Callable[[T], object]) -> None:
-        """Process thousands of objects, confining failures to the object.
-
-        Parameters
-        ----------
-        name
-            Name of an object in the report.
-        """
+        """Process thousands of objects, confining failures to the object, which has this name in the report."""
         for one in objects:
             try:
                 do(one)
@@ -116,7 +111,6 @@ class Report:
                 self.record_failure(name(one), error)
 
     def record_failure(self, about: object, error: Exception) -> None:
-        """Record the failure of an object."""
         if isinstance(error, PhasewiseError):
             self.problems[str(about)] = str(error)
         else:

@@ -14,16 +14,10 @@ from recommender.records import Amounts
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
-    """Target of a group; the identical object until something of it changes.
+    """Target of a group, before the user's limits; the identical object until something of it changes.
 
-    Attributes
-    ----------
-    estimate
-        Lower bound, target and upper bound before the user's limits.
-    doubt
-        Why the forecast is not trusted; empty if it is.
-    in_place_of
-        Of a safe value: the target that it replaces until a recommender runs again, in cores and bytes; else None.
+    `doubt` says why the forecast is not trusted, if it is not. Of a safe value, `in_place_of` is the target that it
+    replaces until a recommender runs again, in cores and bytes.
     """
 
     group: Group
@@ -38,8 +32,6 @@ class Why:
 
     Attributes
     ----------
-    policy
-        Name of the deciding policy.
     forecast
         Cores and bytes: largest demand among the containers, NaN without a forecast.
     leading

@@ -84,14 +84,9 @@ def job_run_of(pod: Pod) -> JobRun | None:
 
 
 class ContainerIndex:
-    """The containers of a round.
+    """The containers of a round; `version` changes with every update.
 
-    Attributes
-    ----------
-    version
-        Changes with every update.
-    contested
-        Several VPAs select the same container; the first one added owns it.
+    `contested`: several VPAs select the same container; the first one added owns it.
     """
 
     def __init__(self) -> None:
@@ -169,10 +164,7 @@ class ContainerIndex:
     def take_changes(self, ended: Iterable[Pod] = ()) -> dict[Instance, Running | None]:
         """Return what the engine does not know yet: containers that are new or changed; None for those that are gone.
 
-        Parameters
-        ----------
-        ended
-            Pods that have finished since the last call. If such a pod is already gone, its end is reported first.
+        If a pod that has `ended` since the last call is already gone, its end is reported first.
         """
         changes: dict[Instance, Running | None] = {}
         self._finished_pods |= {pod.uid: pod for pod in ended}
@@ -226,7 +218,6 @@ class ContainerIndex:
         return self._owned.get(instance)
 
     def workload_classes(self) -> set[ObjectKey]:
-        """The workload classes of all containers."""
         return {key for owned in self._owned.values() if (key := owned.workload_class) is not None}
 
 
@@ -239,13 +230,7 @@ class IndexedVpa(NamedTuple):
 
 
 class PodSelector:
-    """Selects the pods of all VPAs.
-
-    Parameters
-    ----------
-    index
-        Kept up to date.
-    """
+    """Selects the pods of all VPAs, and keeps the index up to date."""
 
     def __init__(self, view: View, index: ContainerIndex) -> None:
         self.index = index

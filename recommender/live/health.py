@@ -39,19 +39,8 @@ def serve(
 ) -> ThreadingHTTPServer:
     """Serve on `host:port` in a background thread until `shutdown` is called on the returned server.
 
-    Parameters
-    ----------
-    address
-        Such as `:8080` for every interface, or `127.0.0.1:0` for any free port of the loopback.
-    checks
-        Path -> whether it is healthy; evaluated at each request and answered by 200 or 503.
-    posts
-        Path -> handler of a POST.
-
-    Raises
-    ------
-    Misuse
-        The address is invalid or taken.
+    `:8080` stands for every interface; port 0 for any free one. A GET of a path in `checks` is answered by 200 or 503.
+    `Misuse` if the address is invalid or taken.
     """
 
     handlers = posts or {}

@@ -39,15 +39,10 @@ def raise_gc_threshold() -> None:
 
 
 class MemoryTrimmer:
-    """Releases memory periodically.
+    """Releases memory, at most every `every_s` seconds.
 
     Objects that survive a collection are frozen for an hour. A large cluster is millions of objects: traversing them in
     every other round would be a third of the cost of a round.
-
-    Parameters
-    ----------
-    every_s
-        Minimum interval.
     """
 
     def __init__(self, every_s: float = TRIM_INTERVAL_S) -> None:

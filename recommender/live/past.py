@@ -12,7 +12,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,10 +25,11 @@ from recommender.live.outside.cluster_view import ClusterView
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.policies.histogram_checkpoint import take_back_running_peaks
-from recommender.records import Block, FloatArray, Sample
+from recommender.records import Block, FloatArray, Sample, or_nan
 from recommender.sources.prometheus_faults import QueryRefused
 from recommender.sources.prometheus_past import Owner, Owners, PrometheusPast
 from recommender.sources.prometheus_usage import UsageBlock
+from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 
@@ -43,26 +43,10 @@ LOAD_TIMEOUT_S = 300.0
 """Loading is given up after this long."""
 
 
-class LoadedHistories(NamedTuple):
-    """What was found: number of histories, and of deleted pods that contributed to them."""
-
-    histories: int
-    gone: int
-
-
 class PriorHistory:
-    """Loads the history before the first round.
+    """Loads the history before the first round: `length_s` back, one value every `resolution_s`.
 
-    Parameters
-    ----------
-    length_s, resolution_s
-        How far back, and the interval between values.
-    step_s
-        The fleet's grid.
-    clock, stopwatch
-        Unix seconds, and a monotonic clock.
-    stopped
-        True once the process should end.
+    `step_s` is the fleet's grid; `stopped` becomes true once the process should end.
     """
 
     def __init__(
@@ -72,8 +56,8 @@ class PriorHistory:
         resolution_s: float,
         step_s: float,
         *,
-        clock: Callable[[], float],
-        stopwatch: Callable[[], float],
+        clock: WallClock,
+        stopwatch: MonotonicClock,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._past, self._length_s, self._resolution_s, self._step_s = past, length_s, resolution_s, step_s
@@ -81,13 +65,16 @@ class PriorHistory:
         self._deadline_s = -math.inf
         self._unread: tuple[set[str], float, float] | None = None
 
-    def load(self, view: ClusterView) -> LoadedHistories:
-        """Load the histories into the view; on failure log it and keep those of the checkpoints."""
+    def load(self, view: ClusterView) -> tuple[int, int]:
+        """Load the histories into the view; on failure log it and keep those of the checkpoints.
+
+        Returns the number of histories found, and of deleted pods that contributed to them.
+        """
         self._deadline_s, self._unread = self._stopwatch() + LOAD_TIMEOUT_S, None
         now_s = math.floor(self._clock() / self._step_s) * self._step_s
         lookup = VpaLookup.of(view)
         if not lookup.namespaces:
-            return LoadedHistories(0, 0)
+            return 0, 0
         start_s = now_s - math.floor(self._length_s / self._resolution_s) * self._resolution_s
         recent_s = max(start_s, _recent_start_s(lookup.ages_s(now_s), now_s, self._step_s))
         histories = HistoryBuilder(lookup, recent_s)
@@ -98,7 +85,7 @@ class PriorHistory:
                 self._check_deadline()
         except PhasewiseError as error:
             log.warning("history: none from Prometheus, going on from checkpoints: %s", error)
-            return LoadedHistories(0, 0)
+            return 0, 0
         known = {
             key: session
             for key, session in histories.build().items()
@@ -106,7 +93,7 @@ class PriorHistory:
         }
         view.adopt(known)
         self._unread = lookup.namespaces, recent_s, now_s
-        loaded = LoadedHistories(len(known), len(histories.gone))
+        loaded = len(known), len(histories.gone)
         log.info("history: %d containers of VPAs from Prometheus, including those of %d deleted pods", *loaded)
         return loaded
 
@@ -176,18 +163,9 @@ def _samples_in(block: UsageBlock) -> Iterator[tuple[ContainerKey, Sample]]:
 class VpaLookup:
     """Finds the VPAs of a pod, live or deleted.
 
-    Attributes
-    ----------
-    pods
-        VPAs by namespace and name of an existing pod.
-    live
-        Namespace and name of the pods among them that have not finished.
-    targets
-        VPAs by namespace and controller.
-    started_s
-        Start of each live container, unix seconds; NaN if unknown.
-    owners
-        Controllers of deleted pods.
+    `pods` are the VPAs of each existing pod, by its namespace and name; those in `live` have not finished. `targets`
+    are the VPAs by namespace and controller, `owners` the controllers of deleted pods. `started_s` has the start of
+    each live container, unix seconds, NaN if unknown.
     """
 
     pods: dict[tuple[str, str], list[ObjectKey]] = field(default_factory=lambda: defaultdict(list))
@@ -198,7 +176,6 @@ class VpaLookup:
 
     @classmethod
     def of(cls, view: ClusterView) -> VpaLookup:
-        """The lookup for the present state of a view."""
         lookup = cls()
         for vpa in view.vpas():
             lookup.targets[vpa.key.namespace, Owner(vpa.target.kind, vpa.target.name)].append(vpa.key)
@@ -211,13 +188,11 @@ class VpaLookup:
                 lookup.pods[pod.key.namespace, pod.key.name].append(vpa.key)
                 if not pod.finished:
                     lookup.live.add((pod.key.namespace, pod.key.name))
-                    started_s = math.nan if pod.started_s is None else pod.started_s
-                    lookup.started_s += [started_s] * len(pod.containers)
+                    lookup.started_s += [or_nan(pod.started_s)] * len(pod.containers)
         return lookup
 
     @property
     def namespaces(self) -> set[str]:
-        """Namespaces with VPAs of ours."""
         return {namespace for namespace, _ in self.targets}
 
     def ages_s(self, now_s: float) -> FloatArray:

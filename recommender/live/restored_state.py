@@ -11,6 +11,7 @@ from typing import Any
 
 from recommender.cluster.errors import ClusterError, Invalid
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pair import NOTHING
 from recommender.cluster.vpas.status import recommendations_in
 from recommender.engine.classes import Classes
 from recommender.engine.keys import Group, Instance, WorkloadKey
@@ -22,8 +23,6 @@ from recommender.live.vpa_state import VpaState
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import Amounts
 
-NOTHING: Amounts = (math.nan, math.nan)
-
 MAX_CLASSES_PER_NAMESPACE = 500
 """Above this the least recently used are forgotten: anybody who may create jobs can invent any number of classes."""
 
@@ -32,13 +31,7 @@ CLEANUP_INTERVAL_S = 3600.0
 
 
 class RestoredState:
-    """The engine's `Memory` in a cluster.
-
-    Parameters
-    ----------
-    states
-        The VPAs that are ours.
-    """
+    """The engine's `Memory` in a cluster."""
 
     def __init__(self, view: View, states: Mapping[ObjectKey, VpaState]) -> None:
         self._view, self._states = view, states
@@ -51,7 +44,6 @@ class RestoredState:
         return GroupStart(history, _target_in_force(state, group.container), state.pop_saved("groups", group.container))
 
     def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
-        """What the PhaseProfile saved of a container."""
         state = self._states[ObjectKey(group.namespace, group.vpa)]
         return state.pop_saved("members", f"{instance.pod_uid}/{instance.container}")
 
@@ -73,14 +65,9 @@ def _target_in_force(state: VpaState, container: str) -> Amounts:
 
 
 class ClassProfiles:
-    """Reads and writes the PhaseProfiles of the engine's workload classes.
+    """Reads and writes the PhaseProfiles of the engine's workload classes, `max_per_round` at most.
 
-    Parameters
-    ----------
-    ttl_s
-        A class that nothing has run of for this long is forgotten.
-    max_per_round
-        How many profiles are written in a round at most.
+    A class that nothing has run of for `ttl_s` is forgotten.
     """
 
     def __init__(self, view: View, classes: Classes, ttl_s: float, max_per_round: float = math.inf) -> None:

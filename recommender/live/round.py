@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from recommender.live.writing.profile import ProfilePublisher
 from recommender.live.writing.publisher import Publisher, WriterPool, by_urgency, set_safe_targets
 from recommender.live.writing.waiting import PendingPodResizer
 from recommender.policies.constraints import SharedLimits
+from recommender.units import MonotonicClock, WallClock
 
 
 class Recommender:
@@ -39,8 +40,6 @@ class Recommender:
 
     Parameters
     ----------
-    view
-        The cluster.
     lead_time
         How long ahead to publish; by default the time between samples.
     class_ttl_s
@@ -51,14 +50,6 @@ class Recommender:
         How many statuses are written concurrently.
     profiles_per_round
         How many PhaseProfiles of VPAs, and of classes, are written in a round at most, besides those with a new kill.
-    resizes_waiting
-        Resize pods that have no node yet to what is recommended.
-    observe_only
-        Nothing that is published gets applied.
-    recorder
-        Records the engine's input and output.
-    clock, stopwatch
-        Unix seconds for what is written; a monotonic clock for durations.
     """
 
     def __init__(
@@ -67,8 +58,8 @@ class Recommender:
         make_fleet: MakeFleet,
         options: Options,
         limits: SharedLimits,
-        clock: Callable[[], float],
-        stopwatch: Callable[[], float],
+        clock: WallClock,
+        stopwatch: MonotonicClock,
         lead_time: LeadTime | None = None,
         class_ttl_s: float = np.inf,
         progress: Progress | None = None,
@@ -100,7 +91,7 @@ class Recommender:
         pool = WriterPool(writers)
         self._publisher = Publisher(view, limits, self.engine, clock, pool)
         self._waiting = PendingPodResizer(view, self.index, self.engine, pool) if resizes_waiting else None
-        self._profiles = ProfilePublisher(view, self.engine, profiles_per_round)
+        self._profiles = ProfilePublisher(view, self.engine, lambda: self.refusal, profiles_per_round)
         self._pods, self._sharing = PodSelector(view, self.index), NodeSharing(view)
         self._steady_clock = SteadyClock(clock, stopwatch)
 
@@ -135,13 +126,9 @@ class Recommender:
     def publish_safe_values(self, values_until_s: float = np.inf, profiles_until_s: float = np.inf) -> Report:
         """Publish targets that are safe without supervision and save the state, before the process ends.
 
-        Time may be short. The order is: profiles that lack a kill for memory, then targets, those farthest below what
-        was used first, then the other profiles.
-
-        Parameters
-        ----------
-        values_until_s, profiles_until_s
-            Deadlines by the stopwatch: no target, no profile is started later.
+        Time may be short: by the stopwatch, no target and no profile is started after its deadline. The order is:
+        profiles that lack a kill for memory, then targets, those farthest below what was used first, then the other
+        profiles.
         """
         report, engine, states = Report(), self.engine, self._decided_states()
         if self._recorder is not None:
@@ -231,9 +218,7 @@ class Recommender:
 
     def _publish(self, report: Report) -> None:
         """Write the statuses that changed, and before each the kill that it answers: a crash must not lose it."""
-        self._publisher.publish(
-            self.vpas.values(), lambda state: self._profiles.save_kill(state, self.refusal, report), report
-        )
+        self._publisher.publish(self.vpas.values(), lambda state: self._profiles.save_kill(state, report), report)
 
     def _resize_waiting(self, report: Report) -> None:
         if self._waiting is not None:
@@ -241,7 +226,7 @@ class Recommender:
 
     def _show(self, report: Report) -> None:
         """Write the PhaseProfile of each VPA, and of each class, that changed."""
-        self._profiles.publish(self.vpas.values(), self.refusal, self.clock(), report)
+        self._profiles.publish(self.vpas.values(), self.clock(), report)
         if self._steady_clock.is_steady():
             self.classes.drop_unused(self.index, self.clock())
         self.classes.write_changed(report)
@@ -302,5 +287,5 @@ class Recommender:
         return Kill(group, instance, oom.when_s, oom.memory_bytes, ratio, least_bytes)
 
     def _write_profiles_until(self, until_s: float, states: Iterable[VpaState], report: Report) -> None:
-        profiles = self._profiles.final_writes(states, self.refusal, self.clock(), report)
+        profiles = self._profiles.final_writes(states, self.clock(), report)
         self._publisher.write_until(until_s, self.stopwatch, profiles, report)

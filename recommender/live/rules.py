@@ -20,15 +20,7 @@ IN_PLACE_MODES = frozenset({"InPlace", "InPlaceOrRecreate"})
 
 
 def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOTHING, *, observe_only: bool) -> Rules:
-    """Derive the rules of a container name.
-
-    Parameters
-    ----------
-    declared
-        What the owner's pod template requests.
-    observe_only
-        Nothing that is published gets applied.
-    """
+    """Derive the rules of a container name; `declared` is what the owner's pod template requests."""
     live = [pod for pod in pods if not pod.finished]
     policy = vpa.policy_for(container)
     advisory_only = observe_only or vpa.update_mode in ("Off", "Initial") or policy.mode == "Off"

@@ -13,7 +13,7 @@ from functools import partial
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.vpas.checkpoints import WriteReport
 from recommender.engine.engine import Engine
-from recommender.engine.tally import Report
+from recommender.engine.tally import Report, log_problems
 from recommender.live.auto.controller import AutoVpaController
 from recommender.live.memory import MemoryTrimmer, limit_malloc_arenas, raise_gc_threshold
 from recommender.live.outside.cluster_view import ClusterView
@@ -43,18 +43,9 @@ values and checkpoints may be written, and the process waits. The rest of ten se
 class Timing:
     """Settings of an operator, in seconds.
 
-    Attributes
-    ----------
-    interval_s
-        Between two rounds.
-    checkpoint_interval_s
-        Between the first checkpoints of a VPA; later ones are less frequent.
-    checkpoints_within_s
-        Time that a round may spend on writing them; the VPAs that have waited longest come first.
-    checkpoints_per_round
-        Approximately how many existing checkpoints are rewritten in a round.
-    clear_away_s
-        How often checkpoints of VPAs and containers that are gone are deleted.
+    A round may spend `checkpoints_within_s` on writing checkpoints, the longest waiting first, and rewrites about
+    `checkpoints_per_round`; later ones of a VPA are less frequent than `checkpoint_interval_s`. Those of VPAs and
+    containers that are gone are deleted every `clear_away_s`.
     """
 
     interval_s: float = 15.0
@@ -67,16 +58,8 @@ class Timing:
 class Service:
     """Runs rounds until it is stopped.
 
-    Parameters
-    ----------
-    make_recommender
-        Called whenever this process starts to lead: state from an earlier term is out of date.
-    models
-        Keeps the model up to date.
-    leads
-        Whether this process may write; always true without leader election.
-    auto
-        Creates VPAs for workloads that have none; None where that is off.
+    `make_recommender` is called whenever this process starts to lead: state from an earlier term is out of date.
+    `leads` says whether this process may write; `auto` creates VPAs for workloads that have none, unless that is off.
     """
 
     def __init__(
@@ -118,7 +101,6 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        """Everything watched has been listed."""
         return self._view.synced
 
     def run(self) -> None:
@@ -235,12 +217,7 @@ class Service:
             log.warning("checkpoints cannot be deleted: %s", error)
 
     def _log_problems(self, report: Report) -> None:
-        """Log each problem when it appears and when it is resolved, not in every round."""
-        for about, words in report.problems.items():
-            if self._logged.get(about) != words:
-                log.warning("%s: %s", about, words, extra={"about": about})
-        for about in self._logged.keys() - report.problems.keys():
-            log.info("%s: resolved", about, extra={"about": about})
+        log_problems(log, report.problems, self._logged)
         self._logged = report.problems
 
     def _checkpoint(self, recommender: Recommender, within_s: float, every_s: float, at_most: float) -> WriteReport:

@@ -15,8 +15,6 @@ from recommender.records import CPU
 
 
 class NodeSharing:
-    """Collects what the engine must know of shared nodes."""
-
     def __init__(self, view: View) -> None:
         self._view = view
         self._reported: Mapping[str, float] = {}

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+
+from recommender.units import MonotonicClock, WallClock
 
 STEADY_S = 3600.0
 """Nothing is deleted for its age within this time of the start, or of a jump of the clock by more than this."""
 
 
 class SteadyClock:
-    """Compares the wall clock with a monotonic one.
+    """Compares the wall clock with a monotonic one."""
 
-    Parameters
-    ----------
-    clock, stopwatch
-        Unix seconds; monotonic seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float], stopwatch: Callable[[], float]) -> None:
+    def __init__(self, clock: WallClock, stopwatch: MonotonicClock) -> None:
         self._clock, self._stopwatch = clock, stopwatch
         self._offset_s, self._since_s = -math.inf, 0.0
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -19,7 +19,8 @@ from recommender.engine.engine import Engine
 from recommender.engine.tally import Report
 from recommender.live.outside.model_source import Loaded
 from recommender.live.vpa_state import VpaState
-from recommender.records import RESOURCES
+from recommender.records import RESOURCES, or_nan
+from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 
@@ -33,21 +34,13 @@ UNSERVED_AFTER_S = 1800.0
 
 
 class Telemetry:
-    """The metrics of one recommender. Labels have few values: verbs, codes, steps, states, resources.
-
-    Parameters
-    ----------
-    clock, stopwatch
-        Unix seconds, and a monotonic clock.
-    shards
-        Among how many recommenders the namespaces are divided.
-    """
+    """The metrics of one of `shards` recommenders. Labels have few values: verbs, codes, steps, states, resources."""
 
     def __init__(
         self,
         registry: CollectorRegistry,
-        clock: Callable[[], float] = time.time,
-        stopwatch: Callable[[], float] = time.monotonic,
+        clock: WallClock = time.time,
+        stopwatch: MonotonicClock = time.monotonic,
         shards: int = 1,
     ) -> None:
         self.registry, self._clock, self._stopwatch = registry, clock, stopwatch
@@ -144,7 +137,6 @@ class Telemetry:
     # -- updates ---------------------------------------------------------------------------------------------------
 
     def round_done(self, report: Report, vpas: Collection[VpaState], engine: Engine) -> None:
-        """Update the metrics from the report of a round."""
         self._finished_s = self._stopwatch()
         self.rounds.inc()
         self.round_s.observe(sum(report.step_s.values()))
@@ -200,7 +192,6 @@ class Telemetry:
                 self.slack_ratio.labels(resource).set(float(report.slack[place] / report.used[place]))
 
     def checkpoints_written(self, written: int, failed: int, waiting: int) -> None:
-        """Count the checkpoints that a round wrote."""
         self.checkpoints.labels("written").inc(written)
         self.checkpoints.labels("failed").inc(failed)
         self.checkpoints_waiting.set(waiting)
@@ -211,7 +202,7 @@ class Telemetry:
         if loaded is not None:
             self.model_info.clear()
             self.model_info.labels(loaded.model.origin, loaded.digest[:12]).set(1)
-            self._written_s = float("nan") if loaded.written_s is None else loaded.written_s
+            self._written_s = or_nan(loaded.written_s)
 
     def api_request(self, method: str, status: int, duration_s: float) -> None:
         """Count a request to the API server; status 0 means no answer. Thread-safe."""
@@ -230,8 +221,6 @@ def _state_of(vpa: VpaState) -> str:
 
 
 class Unserved:
-    """Tracks VPAs without a recommendation."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self._since_s: dict[ObjectKey, float] = {}
         self._warned_s: dict[ObjectKey, float] = {}

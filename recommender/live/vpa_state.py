@@ -73,11 +73,9 @@ class VpaState:
     profile_pending: bool = False
 
     def name(self) -> ObjectKey:
-        """Namespace and name of its VPA."""
         return self.vpa.key
 
     def group(self, container: str) -> Group:
-        """The engine's group of a container name."""
         return Group(self.vpa.key.namespace, self.vpa.key.name, container)
 
     def restore(self, state: Mapping[str, Any]) -> None:

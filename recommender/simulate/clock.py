@@ -11,30 +11,23 @@ import numpy as np
 
 from recommender.records import ContainerRecommendation, FloatArray, IntArray, UsageSeries
 
-ROUNDING_TOLERANCE = 1e-9
+CONTAINER = "main"
+"""The only container of each simulated pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The run of one container.
-
-    Attributes
-    ----------
-    first
-        Index in the series of the first judged sample.
-    """
+    """The run of one container; `first` is the index in the series of its first judged sample."""
 
     series: UsageSeries
     first: int
 
 
 class Round(NamedTuple):
-    """One round.
+    """One round, at `now_s` in unix seconds.
 
     Attributes
     ----------
-    now_s
-        Unix seconds.
     numbers, positions
         int64 (m,): traces with a sample, each once, and the index of the sample in the series.
     began, ended
@@ -54,8 +47,6 @@ class RoundInput:
 
     Attributes
     ----------
-    round
-        Samples, starts and ends.
     usage
         float64 (m, 2): usage of the samples.
     changed
@@ -101,13 +92,13 @@ def rounds(traces: Sequence[Trace], step_s: float) -> Iterator[Round]:
     numbers = np.repeat(np.arange(len(traces)), [len(rows) for rows in present])
     positions = np.concatenate([*present, np.empty(0, np.int64)]).astype(np.int64)
     times = [trace.series.timestamps[rows] for trace, rows in zip(traces, present, strict=True)]
-    step = np.ceil(np.concatenate([*times, np.empty(0)]) / step_s - ROUNDING_TOLERANCE).astype(np.int64)
+    step = np.ceil(np.concatenate([*times, np.empty(0)]) / step_s).astype(np.int64)
     repeat = _repeats(numbers, step)
     order = np.lexsort((numbers, repeat, step))
     numbers, positions, step, repeat = numbers[order], positions[order], step[order], repeat[order]
     ending: dict[int, list[int]] = {}
     for number, of_trace in enumerate(times):
-        ending.setdefault(int(np.ceil(of_trace[-1] / step_s - ROUNDING_TOLERANCE)) + 1, []).append(number)
+        ending.setdefault(int(np.ceil(of_trace[-1] / step_s)) + 1, []).append(number)
     first = np.array([rows[0] for rows in present])
     edges = np.flatnonzero((np.diff(step, prepend=-1) != 0) | (np.diff(repeat, prepend=-1) != 0))
     samples = {

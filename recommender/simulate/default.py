@@ -12,9 +12,8 @@ from recommender.policies.constraints import NoRules, SharedLimits, constrain
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import NO_FLOORS
 from recommender.records import Block, ContainerRecommendation
-from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace
+from recommender.simulate.clock import CONTAINER, RoundInput, SimulatedRecommender, Trace
 
-CONTAINER = "main"
 INTERVAL_S = 60.0
 NO_POSITIONS = np.array([], np.int64)
 

@@ -15,11 +15,10 @@ import numpy as np
 
 from recommender.contention.flowcon import UNLIMITED, FlowCon, Measured
 from recommender.records import CPU, Amounts, ContainerRecommendation, amounts_of
-from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace
+from recommender.simulate.clock import CONTAINER, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.playing import declared_of
 
 LOSS = "loss"
-CONTAINER = "main"
 
 
 @dataclass(slots=True)

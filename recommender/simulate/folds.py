@@ -17,22 +17,13 @@ from recommender.slots import SlotArrays, fresh
 
 
 class FoldNumbers(SlotArrays):
-    """By slot: the model of a container."""
-
     number: IntArray = fresh(0)
 
 
 class FoldedFleet(Fleet):
     """A fleet under several models, stepped once: everything except phases and plans is computed for all together.
 
-    Parameters
-    ----------
-    models
-        Of one lag.
-    fold_of
-        Index of the model of each container.
-    step_s, cycle_samples, introduce
-        See `Containers`.
+    The models have one lag; `fold_of` is the index of the model of each container. For the rest see `Containers`.
     """
 
     def __init__(
@@ -50,7 +41,6 @@ class FoldedFleet(Fleet):
         self._foresights = [self.foresight, *(PhaseForesight(model, step_s) for model in models[1:])]
 
     def set_objectives(self, target_violation: tuple[float, float], resizes_per_hour: float) -> None:
-        """See `Containers`."""
         for foresight in self._foresights:
             foresight.set_objectives(target_violation, resizes_per_hour)
 

@@ -21,12 +21,8 @@ from recommender.simulate.clock import Round
 class Outcome:
     """What happened to one container.
 
-    Attributes
-    ----------
-    positions, amounts
-        Allocations in cores and bytes, and the sample from which each was in force.
-    marks
-        Times of other events, by name: unix seconds.
+    `amounts` are its allocations in cores and bytes, `positions` the sample from which each was in force; `marks` the
+    times of other events, by name, in unix seconds.
     """
 
     positions: list[int] = field(default_factory=list)
@@ -35,17 +31,9 @@ class Outcome:
 
 
 class InForce:
-    """The allocation of each container, by number.
+    """The allocation of each container, by number: `has`, float64 (n, 2).
 
-    Parameters
-    ----------
-    declared
-        float64 (n, 2): initial allocation; NaN where nothing was declared.
-
-    Attributes
-    ----------
-    has
-        float64 (n, 2).
+    At first it is what is declared, float64 (n, 2), NaN where nothing was.
     """
 
     def __init__(self, declared: FloatArray, rules: ClusterRules, step_s: float) -> None:
@@ -85,18 +73,10 @@ class InForce:
     def observe(
         self, now: Round, judged: BoolArray, memory_bytes: FloatArray, limit_bytes: FloatArray
     ) -> list[tuple[int, float]]:
-        """Take in the samples of a round.
+        """Take in the samples of a round; returns number and allocated bytes of each killed container, once per kill.
 
-        Parameters
-        ----------
-        judged
-            bool (m,): which of them count.
-        memory_bytes, limit_bytes
-            float64 (m,): usage, and the limit that stays, see `judging.fixed_limits`.
-
-        Returns
-        -------
-        Number and allocated bytes of each killed container, once per kill.
+        `judged`, bool (m,), says which of them count; `memory_bytes` and `limit_bytes`, float64 (m,), are usage, and
+        the limit that stays, see `judging.fixed_limits`.
         """
         self._record(now.numbers[judged], now.positions[judged])
         self._used_bytes[now.numbers] = memory_bytes
@@ -128,7 +108,6 @@ class InForce:
         self._check_bounds(numbers, now_s)
 
     def end(self, number: int) -> None:
-        """End a run."""
         self._pending.discard(number)
         self._deferred.discard(number)
 

@@ -21,31 +21,16 @@ from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
 from recommender.policies.constraints import Limits, NoRules, SharedLimits, constrain
 from recommender.records import CPU, MEMORY, ContainerRecommendation, FloatArray, UsageSeries, amounts_of
-from recommender.simulate.clock import Round, RoundInput, SimulatedRecommender, Trace
+from recommender.simulate.clock import CONTAINER, Round, RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.folds import FoldedFleet
 from recommender.simulate.playing import declared_of
-
-CONTAINER = "main"
 
 
 class Phasewise(SimulatedRecommender):
     """Each run is the only pod of a job with a VPA of its own; operators' limits are at their defaults.
 
-    Parameters
-    ----------
-    models
-        The model of each trace.
-    options
-        Options of the engine.
-    classes
-        Classes with earlier runs; more are learned.
-    fleet
-        Decides CPU, if there is one model.
-
-    Attributes
-    ----------
-    problems
-        Failures, by object.
+    There is a model for each trace; `fleet` decides CPU, if it is the same one for all. More is learned into `classes`;
+    `problems` are failures, by object.
     """
 
     def __init__(

@@ -40,18 +40,10 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """How the rows are played.
+    """How the rows are played, in rounds of `step_s`.
 
-    Attributes
-    ----------
-    model_for
-        The model of a container by name; required for the rows of `FLEETS`.
-    step_s
-        Between two rounds.
-    engine
-        Options of the engine.
-    history
-        Earlier runs: their classes learn from them, and they are not judged.
+    `model_for` returns the model of a container by name; it is required for the rows of `FLEETS`. Classes learn from
+    `history`, earlier runs that are not judged.
     """
 
     model_for: ModelFor
@@ -78,9 +70,7 @@ def play_rows(
 ) -> tuple[dict[str, dict[str, Played]], dict[str, str]]:
     """Play every container under each of these rows.
 
-    Returns
-    -------
-    Evaluations by container and row, where possible; and problems, by object.
+    Returns the evaluations by container and row, where possible; and problems, by object.
     """
     traces = _judgeable_traces(series, cluster.options)
     found: dict[str, dict[str, Played]] = {trace.series.container: {} for trace in traces}

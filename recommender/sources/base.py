@@ -45,16 +45,13 @@ class ReadOptions:
     features
         Further numeric columns to read, by their old or new name.
     step_s
-        Grid step in seconds; None takes the median interval of the data.
-    without_grid
-        `--step none`: keep the timestamps of the samples, without gaps.
+        Grid step in seconds; None takes the median interval of the data, 0 keeps the timestamps, without gaps.
     """
 
     columns: tuple[ColumnMap, ...] = ()
     all_mapped: bool = True
     features: tuple[str, ...] = ()
     step_s: float | None = None
-    without_grid: bool = False
 
 
 @dataclass(frozen=True, slots=True)

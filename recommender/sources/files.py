@@ -168,7 +168,7 @@ class SeriesSource:
                 self._series(at)
 
     def _chosen_step_s(self) -> float:
-        if self._options.without_grid:
+        if self._options.step_s == 0.0:
             return 0.0
         median_s = median_interval_s(interval_counts(table.times_s, table.starts) for table in self._tables)
         if self._options.step_s is not None:

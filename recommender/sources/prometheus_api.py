@@ -30,6 +30,7 @@ from recommender.sources.prometheus_faults import (
     error_from_html,
     error_from_response,
 )
+from recommender.units import MonotonicClock
 
 MAX_POINTS_PER_SERIES = 11_000
 """The limit of Prometheus for query_range."""
@@ -113,7 +114,7 @@ class PrometheusClient:
         retries: int = RETRIES,
         warn: Callable[[str], None] = lambda warning: None,
         sleep: Callable[[float], object] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = time.monotonic,
     ) -> None:
         self.url = _checked_url(url)
         self._access = access or Access()

@@ -35,16 +35,9 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 
 
 def error_from_status(request: str, status: int, body: object, retry_after: str | None = None) -> ApiError:
-    """The error for an HTTP status and a `Status` object.
+    """The error for an HTTP status; of `body`, parsed, only the message of a `Status` object is quoted.
 
-    Parameters
-    ----------
-    request
-        Method and path, for the message.
-    body
-        The parsed body; only a `Status` is quoted.
-    retry_after
-        The `Retry-After` header, in seconds.
+    `request` is method and path, for the message; `retry_after` the header of that name.
     """
     kind = _BY_STATUS.get(status) or (Invalid if 400 <= status < 500 else ServerFailed)
     if kind is Forbidden and NAMESPACE_TERMINATING in _causes(body):
@@ -88,13 +81,7 @@ def _reason(error: BaseException) -> str:
 
 
 def parse_object(request: str, body: bytes) -> dict[str, Any]:
-    """Parse the JSON object of a successful response.
-
-    Raises
-    ------
-    ServerFailed
-        The body is something else, usually a proxy's page.
-    """
+    """Parse the JSON object of a successful response; `ServerFailed` if it is anything else, usually a proxy's page."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:

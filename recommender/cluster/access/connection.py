@@ -17,6 +17,7 @@ from urllib3.exceptions import HTTPError
 from recommender.cluster.access.answers import error_from_exception, error_from_status, parse_object
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.errors import ApiError, BadCredentials, Throttled, Unauthorized, Unreachable
+from recommender.units import MonotonicClock
 
 if TYPE_CHECKING:
     from recommender.cluster.access.credentials import Credentials
@@ -53,14 +54,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 class Api:
     """A thread-safe client of the API server. Every method raises an `ApiError`.
 
-    Parameters
-    ----------
-    credentials
-        Address, trust and identity.
-    bucket
-        Rate limit on our own requests; repeated ones (429) count again.
-    observe
-        Called after each request.
+    `bucket` limits our own requests; repeated ones (429) count again. `observe` is called after each request.
     """
 
     def __init__(
@@ -70,7 +64,7 @@ class Api:
         *,
         user_agent: str,
         observe: Observer | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = time.monotonic,
     ) -> None:
         self._credentials, self._bucket = credentials, bucket
         self._user_agent, self._observe, self._clock = user_agent, observe, clock
@@ -156,15 +150,14 @@ class Api:
         """Replace an object; `Conflict` unless the body has the current resourceVersion."""
         return self._object("PUT", path, body=body, timeout_s=timeout_s)
 
-    def delete(self, path: str, *, uid: str = "", timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
+    def delete(self, path: str, *, uid: str = "") -> dict[str, Any]:
         """Delete an object, and its dependents in the background; with `uid` only that one, otherwise `Conflict`."""
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid:
             options["preconditions"] = {"uid": uid}
-        return self._object("DELETE", path, body=options, timeout_s=timeout_s)
+        return self._object("DELETE", path, body=options)
 
     def _object(self, method: str, path: str, query: Query | None = None, **how: Any) -> dict[str, Any]:
-        """Send a request and parse the object in the response."""
         return parse_object(f"{method} {path}", self._request(method, path, query, **how).data)
 
     def _request(
@@ -217,7 +210,6 @@ class Api:
         *,
         stream: bool,
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request once."""
         started_s, status = self._clock(), 0
         try:
             response = self._credentials.pool.urlopen(
@@ -257,13 +249,8 @@ class WatchLines:
         self._response.close()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield events until the server or `stop` ends the watch.
-
-        Raises
-        ------
-        Unreachable
-            The stream broke, or no data arrived in time.
-        """
+        """Yield events until the server or `stop` ends the watch; `Unreachable` if it breaks, or no data arrives in
+        time."""
         buffer = b""
         try:
             for chunk in self._response.stream(1 << 16, decode_content=True):
@@ -308,21 +295,10 @@ def connect(
     user_agent: str,
     observe: Observer | None = None,
 ) -> Api:
-    """A client for the API server of our pod, or of a kubeconfig; nothing is sent yet.
+    """A client for the API server of our pod, or of a kubeconfig; nothing is sent yet. For errors see `Credentials`.
 
-    Parameters
-    ----------
-    kubeconfig, context
-        See `Credentials`.
-    qps, burst
-        Requests per second, and at once after a pause (defaults of the default recommender).
-    user_agent
-        Our name in the audit log of the server.
-
-    Raises
-    ------
-    BadCredentials
-        There are no usable credentials.
+    The defaults of `qps` and `burst` are the default recommender's; `user_agent` names us in the audit log of the
+    server.
     """
     # Importing the client library is a third of the startup time; --help, --check and offline commands skip it.
     from recommender.cluster.access.credentials import Credentials  # noqa: PLC0415

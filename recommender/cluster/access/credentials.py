@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from kubernetes.config import ConfigException, load_incluster_config, load_kube_
 from urllib3.util import parse_url
 
 from recommender.cluster.errors import BadCredentials
+from recommender.units import MonotonicClock
 
 MAX_CONNECTIONS = 32
 """Pool size: one connection per watch, and the workers that write."""
@@ -32,27 +33,16 @@ class Credentials:
     The library itself renews service account tokens (once a minute) and tokens with an expiry (exec plugins, OIDC);
     `reload` covers replaced token files and certificates.
 
-    Parameters
-    ----------
-    kubeconfig
-        None for those in `$KUBECONFIG` or, without any, the service account of our pod or, outside a pod,
-        `~/.kube/config`.
-    context
-        A context of the kubeconfig; None for its current one.
-    clock
-        Monotonic seconds.
-
-    Raises
-    ------
-    BadCredentials
-        File, context or service account does not exist or is unusable. The message never quotes the file.
+    Without `kubeconfig` those in `$KUBECONFIG` count, else the service account of our pod, else `~/.kube/config`;
+    without `context` its current one. `BadCredentials` if they do not exist or are unusable; the message never quotes
+    the file.
     """
 
     def __init__(
         self,
         kubeconfig: Path | None = None,
         context: str | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = time.monotonic,
     ) -> None:
         self._kubeconfig, self._context, self._clock = kubeconfig, context, clock
         self._lock = threading.Lock()

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from recommender.units import MonotonicClock
+
 UNLIMITED = 1_000_000
 
 BATCH_S = 0.25
@@ -19,13 +21,6 @@ class TokenBucket:
     """A thread-safe token bucket: each request takes a token, refilled at `per_s`, at most `burst` of them.
 
     When it is empty, requests wait until a batch of tokens has been refilled.
-
-    Parameters
-    ----------
-    per_s, burst
-        Requests per second in the long run, and how many may go at once after a pause.
-    clock, sleep
-        Monotonic seconds, and a function that waits for some.
     """
 
     def __init__(
@@ -33,7 +28,7 @@ class TokenBucket:
         per_s: float,
         burst: int,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.per_s, self.burst = per_s, burst
@@ -74,6 +69,11 @@ class TokenBucket:
             self._tokens, self._batch_left = min(self._tokens, 1.0), 0
 
 
+def backed_off_s(first_s: float, failures: int, most_s: float) -> float:
+    """The wait after this many failures in a row: doubled with each, at most `most_s`."""
+    return min(first_s * 2.0 ** min(failures - 1, 30), most_s)  # higher powers overflow after days of failures
+
+
 class Backoff:
     """Exponential backoff with jitter.
 
@@ -85,11 +85,8 @@ class Backoff:
         self.failures = 0
 
     def next_s(self) -> float:
-        """The wait after one more failure."""
-        limit_s = min(self._min_s * 2.0 ** min(self.failures, 30), self._max_s)
         self.failures += 1
-        return limit_s * self._chance.uniform(0.5, 1.0)
+        return backed_off_s(self._min_s, self.failures, self._max_s) * self._chance.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """Start over after a success."""
         self.failures = 0

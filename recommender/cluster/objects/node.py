@@ -35,7 +35,6 @@ class Node:
 
 @reads("Node")
 def read_node(raw: Fields) -> Node:
-    """Read a node from its JSON."""
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     return Node(
         name=metadata.required("name"),
@@ -49,14 +48,7 @@ def read_node(raw: Fields) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A ResourceQuota.
-
-    Attributes
-    ----------
-    requests_left, limits_left
-        (cpu_cores, memory_bytes) of requests and of limits still available; negative if exceeded, infinite if not
-        limited.
-    """
+    """A ResourceQuota: what of its requests and limits is left, negative if exceeded, infinite if not limited."""
 
     key: ObjectKey
     requests_left: Pair

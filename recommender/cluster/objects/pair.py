@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from recommender.cluster.objects.reading import Fields
+from recommender.records import or_nan
 
 Pair = tuple[float, float]
 """(cpu_cores, memory_bytes), NaN where absent. Always `math.nan` itself, so that equal pairs compare equal."""
@@ -16,8 +17,7 @@ NOTHING: Pair = (math.nan, math.nan)
 
 def read_pair(resources: Fields) -> Pair:
     """CPU and memory of a resource map; NaN where absent."""
-    cpu, memory = resources.quantity("cpu"), resources.quantity("memory")
-    return _pair(math.nan if cpu is None else cpu, math.nan if memory is None else memory)
+    return _pair(or_nan(resources.quantity("cpu")), or_nan(resources.quantity("memory")))
 
 
 def pair_of(amounts: Mapping[str, float]) -> Pair:

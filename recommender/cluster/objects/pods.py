@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +12,7 @@ from recommender.cluster.objects.pair import Pair, pair_of, read_pair
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
 from recommender.cluster.objects.requests import counted, extra_requests
 from recommender.cluster.objects.resizability import Resizability, read_resizability
+from recommender.records import or_nan
 from recommender.units import parse_size
 
 PENDING = "Pending"
@@ -46,18 +46,8 @@ class Termination:
 class ContainerState:
     """One of `spec.containers` with its status.
 
-    Attributes
-    ----------
-    image, command
-        From the spec; `command` includes the arguments.
-    requests, limits
-        (cpu_cores, memory_bytes), NaN where absent: the actual ones once in the status, until then the spec's.
-    uses_devices
-        Whether it requests an extended resource, such as GPUs.
-    running, started_s
-        Whether it runs, and since when (Unix seconds).
-    terminated, last_terminated
-        How the current run (`state`) and the previous one (`lastState`) ended.
+    Requests and limits are the actual ones once they are in the status, until then the spec's. `command` includes the
+    arguments; `uses_devices` is for extended resources such as GPUs; times are in unix seconds.
     """
 
     name: str
@@ -101,20 +91,10 @@ class Toleration(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod.
+    """A pod; times are in unix seconds.
 
-    Attributes
-    ----------
-    owner
-        The owner that controls it.
-    generate_name
-        The prefix its name was generated from; empty if it was named.
-    containers
-        `spec.containers` only, in order: samples of init containers and native sidecars are ignored.
-    extra_requests, min_requests
-        (cpu_cores, memory_bytes) requested besides the containers, and the minimum that the sum counts for.
-    created_s, started_s
-        Unix seconds; `created_s` is NaN if absent.
+    `containers` are `spec.containers` only, in order: samples of init containers and native sidecars are ignored. See
+    `ExtraRequests` for `extra_requests` and `min_requests`.
     """
 
     key: ObjectKey
@@ -139,7 +119,6 @@ class Pod:
 
     @property
     def finished(self) -> bool:
-        """Whether it has succeeded or failed."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
@@ -166,9 +145,7 @@ class Pod:
 
 @reads("Pod")
 def read_pod(raw: Fields) -> Pod:
-    """Read a pod from its JSON."""
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
-    created_s = metadata.time_s("creationTimestamp")
     statuses = {one.text("name"): one for one in status.children("containerStatuses")}
     extra = extra_requests(spec)
     return Pod(
@@ -182,8 +159,11 @@ def read_pod(raw: Fields) -> Pod:
         node=spec.text("nodeName"),
         scheduler_name=spec.text("schedulerName"),
         node_selector=spec.string_map("nodeSelector"),
-        tolerations=tuple(_read_toleration(entry) for entry in spec.children("tolerations")),
-        created_s=math.nan if created_s is None else created_s,
+        tolerations=tuple(
+            _toleration(one.text("key"), one.text("operator") or "Equal", one.text("value"), one.text("effect"))
+            for one in spec.children("tolerations")
+        ),
+        created_s=or_nan(metadata.time_s("creationTimestamp")),
         started_s=status.time_s("startTime"),
         deleting="deletionTimestamp" in metadata,
         containers=tuple(
@@ -221,10 +201,6 @@ def _read_termination(state: Fields) -> Termination | None:
         return None
     end = state.child("terminated")
     return Termination(end.text("reason"), end.time_s("startedAt"), end.time_s("finishedAt"), end.integer("exitCode"))
-
-
-def _read_toleration(entry: Fields) -> Toleration:
-    return _toleration(entry.text("key"), entry.text("operator") or "Equal", entry.text("value"), entry.text("effect"))
 
 
 _toleration = lru_cache(maxsize=1024)(Toleration)

@@ -28,7 +28,7 @@ sums must stay finite."""
 
 @lru_cache(maxsize=8192, typed=True)
 def parse_quantity(text: str | int | float) -> float:
-    """The value of a quantity: cores, bytes or a bare number.
+    """The value of a quantity: cores, bytes or a bare number. `BadQuantity` if it is none.
 
     Equal values give equal floats however written: `1`, `1000m` and `1e0`; `0.587` and `587m`. Always finite.
 
@@ -36,11 +36,6 @@ def parse_quantity(text: str | int | float) -> float:
     --------
     >>> parse_quantity("250m"), parse_quantity("1Ki"), parse_quantity("1e3"), parse_quantity(2)
     (0.25, 1024.0, 1000.0, 2.0)
-
-    Raises
-    ------
-    BadQuantity
-        The text is not a quantity.
     """
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise BadQuantity(f"{text!r} is not a quantity")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from functools import wraps
 from sys import intern
 from typing import Any, TypeVar
 
 from recommender.cluster.errors import BadObject, BadQuantity
 from recommender.cluster.objects.quantities import parse_quantity
+from recommender.units import parse_rfc3339_s
 
 Read = TypeVar("Read")
 Json = Mapping[str, Any]
@@ -48,16 +48,15 @@ class Fields:
         return f"{self._parent.path}[{self._name}]" if type(self._name) is int else self._parent.at(str(self._name))
 
     def at(self, name: str) -> str:
-        """The path of a field."""
         return f"{path}.{name}" if (path := self.path) else name
 
     def __contains__(self, name: str) -> bool:
         return self.raw.get(name) is not None
 
-    def text(self, name: str, default: str = "") -> str:
+    def text(self, name: str) -> str:
         value = self.raw.get(name)
         if value is None:
-            return default
+            return ""
         if type(value) is not str:
             raise BadField(self.at(name), "is not a string")
         return intern(value)
@@ -117,10 +116,9 @@ class Fields:
         if not value:
             return None
         try:
-            moment = datetime.fromisoformat(value)
+            return parse_rfc3339_s(value)
         except ValueError as error:
             raise BadField(self.at(name), f"is not an RFC 3339 time: {value[:40]!r}") from error
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
     def quantity(self, name: str) -> float | None:
         """A quantity in cores or bytes; None if absent."""
@@ -142,10 +140,7 @@ class Fields:
 
 
 def reads(kind: str) -> Callable[[Callable[[Fields], Read]], Callable[[Json], Read]]:
-    """Decorate a parser of `Fields` to take plain JSON.
-
-    Raises `BadObject`, naming the field, for a field of the wrong type.
-    """
+    """Decorate a parser of `Fields` to take plain JSON, and to raise `BadObject` for a field of the wrong type."""
 
     def decorate(read: Callable[[Fields], Read]) -> Callable[[Json], Read]:
         @wraps(read)
@@ -170,5 +165,4 @@ def name_of(raw: object) -> str:
 
 
 def short_annotations(metadata: Fields) -> dict[str, str]:
-    """The annotations of at most `MAX_ANNOTATION_CHARS` characters."""
     return {key: text for key, text in metadata.string_map("annotations").items() if len(text) <= MAX_ANNOTATION_CHARS}

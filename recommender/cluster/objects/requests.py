@@ -18,12 +18,8 @@ it, and the node would look idle once that pod is gone."""
 class ExtraRequests(NamedTuple):
     """Requests of a pod besides those of `spec.containers`.
 
-    Attributes
-    ----------
-    added
-        Added to them: native sidecars and the pod's overhead.
-    minimum
-        Replaces the sum if larger: the largest init step, or pod-level requests; with the overhead.
+    `added` to them are native sidecars and the overhead; `minimum` replaces the sum if larger: the largest init step,
+    or pod-level requests, with the overhead.
     """
 
     added: Amounts

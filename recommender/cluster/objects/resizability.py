@@ -24,14 +24,8 @@ RESTART_CONTAINER = "RestartContainer"
 class Resizability(NamedTuple):
     """What decides on in-place resizes of a pod, or of the pods of a template.
 
-    Attributes
-    ----------
-    qos
-        The QoS class.
-    limits_only
-        Whether a container has limits but no requests, so that its requests default to its limits.
-    restarts
-        Whether the `resizePolicy` of a container restarts it on a resize.
+    `limits_only`: a container has limits but no requests, so that its requests default to its limits. `restarts`: the
+    `resizePolicy` of a container restarts it on a resize.
     """
 
     qos: str = BURSTABLE
@@ -92,13 +86,7 @@ NO_REQUESTS: Mapping[str, Pair] = MappingProxyType({})
 class Templates(NamedTuple):
     """What the pod templates of a controller say; a training job has one per role.
 
-    Attributes
-    ----------
-    resizability
-        Empty without a known template.
-    declared
-        Declared requests by container name, (cpu_cores, memory_bytes), NaN where absent. A name with different
-        requests in different templates is left out.
+    `declared` are requests by container name; a name with different ones in different templates is left out.
     """
 
     resizability: frozenset[Resizability] = frozenset()

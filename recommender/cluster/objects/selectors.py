@@ -50,7 +50,6 @@ class LabelSelector:
 
     @classmethod
     def of_labels(cls, labels: Mapping[str, str]) -> LabelSelector:
-        """A selector that requires all of these labels."""
         return cls(tuple(Requirement(key, IN, frozenset((value,))) for key, value in sorted(labels.items())))
 
     @classmethod
@@ -63,10 +62,7 @@ class LabelSelector:
     def of_text(cls, text: str) -> LabelSelector:
         """Parse the string form: `a=b,c!=d,e in (x,y),f notin (z),g,!h`.
 
-        Raises
-        ------
-        BadSelector
-            It cannot be parsed, or is empty: an empty string would select everything.
+        `BadSelector` also for an empty one, which would select everything.
         """
         if not text.strip():
             raise BadSelector("an empty label selector would select every pod")

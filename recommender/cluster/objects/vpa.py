@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +10,7 @@ import orjson
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
-from recommender.records import RESOURCES
+from recommender.records import RESOURCES, or_nan
 
 Bound = tuple[float | None, float | None]
 """(cpu_cores, memory_bytes), None where absent."""
@@ -38,20 +37,9 @@ class TargetRef:
 class ContainerPolicy:
     """An entry of `spec.resourcePolicy.containerPolicies`, or the default for a container without one.
 
-    Attributes
-    ----------
-    mode
-        `Auto` or `Off`.
-    min_allowed, max_allowed
-        (cpu_cores, memory_bytes); None where unset. Zero counts as unset, as in the default recommender.
-    controlled
-        The resources to recommend, out of `cpu` and `memory`; may be empty.
-    controlled_values
-        `RequestsAndLimits` or `RequestsOnly`.
-    oom_bump_up_ratio, oom_min_bump_up_bytes
-        None where unset.
-    memory_interval_s, memory_intervals
-        Length of the intervals for memory peaks in seconds, and their number; None where unset.
+    None stands for what is unset; as in the default recommender zero counts as unset in `min_allowed` and
+    `max_allowed`. Of memory peaks `memory_interval_s` is the length of an interval, and `memory_intervals` how many
+    count.
     """
 
     container: str
@@ -70,18 +58,8 @@ class ContainerPolicy:
 class Vpa:
     """A VerticalPodAutoscaler.
 
-    Attributes
-    ----------
-    created_s
-        Unix seconds, NaN if absent.
-    update_mode
-        As written; `Recreate` if absent.
-    recommenders
-        The names in `spec.recommenders`; empty means the default recommender.
-    status_json
-        `status` as JSON with sorted keys: as Python objects it would take ten times the memory.
-    resource_version
-        Ignored in comparisons.
+    `update_mode` is `Recreate` if absent; no `recommenders` means the default one. `status_json` has sorted keys: as
+    Python objects the status would take ten times the memory. Comparisons ignore `resource_version`.
     """
 
     key: ObjectKey
@@ -140,14 +118,13 @@ def _read_policy(policy: Fields) -> ContainerPolicy:
 
 @reads("VerticalPodAutoscaler")
 def read_vpa(raw: Fields) -> Vpa:
-    """Read a VPA from its JSON."""
     metadata, spec = raw.child("metadata"), raw.child("spec")
     target, update = spec.child("targetRef"), spec.child("updatePolicy")
     return Vpa(
         key=read_key(metadata),
         uid=metadata.text("uid"),
         generation=metadata.integer("generation"),
-        created_s=_or_nan(metadata.time_s("creationTimestamp")),
+        created_s=or_nan(metadata.time_s("creationTimestamp")),
         labels=metadata.string_map("labels"),
         annotations=short_annotations(metadata),
         target=TargetRef(target.text("apiVersion"), target.required("kind"), target.required("name")),
@@ -165,7 +142,3 @@ def read_vpa(raw: Fields) -> Vpa:
 def json_of(status: Mapping[str, Any]) -> bytes:
     """A status in the form of `Vpa.status_json`: equal for equal statuses."""
     return orjson.dumps(status, option=orjson.OPT_SORT_KEYS)
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value

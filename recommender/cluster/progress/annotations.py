@@ -21,7 +21,6 @@ class AnnotationProgress:
     name = "annotation"
 
     def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
-        """Read the current annotations."""
         readings: dict[PodName, list[Reading]] = {}
         stages: dict[PodName, list[Stage]] = {}
         problems: dict[str, str] = {}

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from recommender.cluster.access.connection import Api
+from recommender.cluster.access.rate import backed_off_s
 from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.progress.patterns import Search, SearchResult, search
 from recommender.readings import PodName, ProgressUpdate, Reading, Stage, reading_of, stage_of
+from recommender.units import MonotonicClock, format_time, parse_rfc3339_s
 
 LOG_ANNOTATION = "phasewise.dev/progress-log"
 """Annotation or label: `true`, or (annotation only) a regular expression with named groups."""
@@ -27,6 +28,9 @@ DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 LAST_LINES, MAX_BYTES, MAX_LINE_CHARS = 100, 64 << 10, 1000
 """Limits of one read: lines from the end, bytes, and characters searched per line."""
+
+READS_TIMEOUT_S = 2.0
+"""Per round for all reads."""
 
 LOG_READ_TIMEOUT_S = 2.0
 """A node that does not respond must not use up the time of the others."""
@@ -61,37 +65,19 @@ class _LogState:
 class LogProgress:
     """Reads new lines of the logs of pods that opt in, the longest waiting first, for a bounded time per round.
 
-    Parameters
-    ----------
-    default_pattern
-        For pods with `true`; None for `DEFAULT_PATTERN`.
-    every_s
-        Seconds between two reads of a log.
-    budget_s
-        Seconds per round for all reads.
-    stopwatch
-        Monotonic seconds.
+    `default_pattern` is for pods with `true`, None for `DEFAULT_PATTERN`; a log is read every `every_s` seconds.
     """
 
     name = "log"
 
-    def __init__(
-        self,
-        api: Api,
-        default_pattern: str | None,
-        every_s: float,
-        stopwatch: Callable[[], float],
-        budget_s: float = 2.0,
-    ) -> None:
-        self._api, self._default, self._every_s, self._budget_s = api, default_pattern, every_s, budget_s
-        self._stopwatch = stopwatch
+    def __init__(self, api: Api, default_pattern: str | None, every_s: float, stopwatch: MonotonicClock) -> None:
+        self._api, self._default, self._every_s, self._stopwatch = api, default_pattern, every_s, stopwatch
         self._logs: dict[str, _LogState] = {}
         # CPU time of pattern search by namespace, decaying by half per round.
         self._cpu_s: defaultdict[str, float] = defaultdict(float)
         self._blocked_until_s, self._problem = float("-inf"), ""
 
     def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
-        """Read progress from log lines since the last call."""
         self._logs = {pod.uid: self._state_of(pod) for pod in pods if _is_enabled(pod)}
         if self._stopwatch() < self._blocked_until_s:
             return ProgressUpdate({}, {"progress from logs": self._problem})
@@ -123,7 +109,7 @@ class LogProgress:
         self._problem = ""
         due = [state for state in self._logs.values() if state.next_read_s <= start_s]
         for state in sorted(due, key=lambda state: state.next_read_s):
-            left_s = self._budget_s - (self._stopwatch() - start_s)
+            left_s = READS_TIMEOUT_S - (self._stopwatch() - start_s)
             if left_s <= 0:
                 break
             if not _is_running(state.pod, state.container):
@@ -138,7 +124,7 @@ class LogProgress:
                 state.next_read_s = start_s + self._every_s
             except ApiError as error:
                 state.failures += 1
-                state.next_read_s = start_s + min(self._every_s * 2.0**state.failures, MAX_BACKOFF_S)
+                state.next_read_s = start_s + backed_off_s(2.0 * self._every_s, state.failures, MAX_BACKOFF_S)
                 state.problem = str(error)
             else:
                 state.failures, state.problem, state.next_read_s = 0, "", start_s + self._every_s
@@ -196,15 +182,12 @@ def _is_running(pod: Pod, container: str) -> bool:
 def read_log(api: Api, pod: ObjectKey, container: str, since_s: float | None, timeout_s: float) -> list[LogLine]:
     """Read the lines written after a time, only the last ones if too many, oldest first.
 
-    Raises
-    ------
-    ApiError
-        The log cannot be read; `Invalid` while the container is waiting to start.
+    `Invalid` while the container is waiting to start.
     """
     query: dict[str, str | int] = {"container": container, "timestamps": "true"}
     query |= {"tailLines": LAST_LINES, "limitBytes": MAX_BYTES}
     if since_s is not None:  # the server supports whole seconds only
-        query["sinceTime"] = datetime.fromtimestamp(math.floor(since_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        query["sinceTime"] = format_time(since_s)
     text = api.text(path_of(PODS, *pod, "log"), query, timeout_s=timeout_s)
     return [line for line in _lines(text) if since_s is None or line.time_s > since_s]
 
@@ -213,7 +196,7 @@ def _lines(text: str) -> Iterator[LogLine]:
     for stamped in text.split("\n"):
         stamp, _, message = stamped.partition(" ")
         try:
-            time_s = datetime.fromisoformat(stamp).timestamp()
+            time_s = parse_rfc3339_s(stamp)
         except ValueError:  # a truncated last line, or a message of the kubelet
             continue
         # A progress bar rewrites its line: keep its last state.

@@ -31,7 +31,6 @@ def named_groups(pattern: re.Pattern[str], line: str) -> dict[str, str]:
 
 
 def answer(request: str) -> dict[str, object]:
-    """Answer one request."""
     content = json.loads(request)
     try:
         pattern = re.compile(content["pattern"])

@@ -71,17 +71,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The result of a search.
-
-    Attributes
-    ----------
-    groups
-        By line: the matches of named groups. None if the search did not finish.
-    problem
-        Why the pattern cannot be used; empty if it can.
-    cpu_s
-        CPU time of the search in seconds.
-    """
+    """The named groups of each line, None if the search did not finish; or why the pattern cannot be used."""
 
     groups: Sequence[dict[str, str]] | None
     problem: str = ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,11 +14,10 @@ from recommender.cluster.objects.metadata import read_key
 from recommender.cluster.objects.reading import BadField, Fields, name_of, reads
 from recommender.cluster.paths import POD_METRICS, path_of
 from recommender.records import Sample
+from recommender.units import parse_rfc3339_s
 
 
 class ContainerKey(NamedTuple):
-    """A container of a pod."""
-
     namespace: str
     pod: str
     container: str
@@ -40,10 +38,7 @@ METRICS_READ_TIMEOUT_S = 5.0
 def read_usage(api: Api, namespace: str | None = None) -> UsageReport:
     """Read the usage of all containers, of one namespace or all, in one request (the API has no paging).
 
-    Raises
-    ------
-    ApiError
-        The request failed: `NotFound` if the API is not installed, `ServerFailed` while it is down.
+    `NotFound` if the API is not installed, `ServerFailed` while it is down.
     """
     return usage_of(api.get(path_of(POD_METRICS, namespace), timeout_s=METRICS_READ_TIMEOUT_S))
 
@@ -89,12 +84,7 @@ _new_tuple = tuple.__new__
 """Creates a NamedTuple in a third of the time."""
 
 
-@lru_cache(maxsize=1024)
-def _parse_time_s(text: str) -> float:
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(text)
-    return moment.timestamp()
+_parse_time_s = lru_cache(maxsize=1024)(parse_rfc3339_s)
 
 
 @reads("PodMetrics")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from recommender.cluster.objects.pods import ContainerState, Pod, Termination
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.objects.reading import BadField, Fields, reads
 from recommender.records import MEMORY
+from recommender.units import WallClock
 
 OOM_KILLED = "OOMKilled"
 EVICTED = "Evicted"
@@ -29,16 +30,9 @@ EVICTIONS = f"involvedObject.kind=Pod,reason={EVICTED}"
 
 @dataclass(frozen=True, slots=True)
 class OomObservation:
-    """An OOM kill, or an eviction for memory usage.
+    """An OOM kill, or an eviction for memory usage, at a time in unix seconds.
 
-    Attributes
-    ----------
-    pod
-        Namespace and name.
-    when_s
-        Unix seconds.
-    memory_bytes
-        Its request, or its usage when evicted; 0 without a request.
+    `memory_bytes` is its request, or its usage when evicted; 0 without a request.
     """
 
     pod: ObjectKey
@@ -48,14 +42,9 @@ class OomObservation:
 
 
 def ooms_of_change(old: Pod | None, new: Pod | None, seen_s: float) -> Iterator[OomObservation]:
-    """Yield the OOM kills of runs that ended with a change of a pod.
+    """Yield the OOM kills of runs that ended with a change of a pod, at `seen_s` where the status gives no time.
 
     None from the first sight of a pod: its last kill may be days old, and already in the checkpoint.
-
-    Parameters
-    ----------
-    seen_s
-        Unix seconds, for a kill without a timestamp.
     """
     if old is None or new is None or old.uid != new.uid:
         return
@@ -124,22 +113,17 @@ def _bytes(usage: str, metadata: Fields) -> float:
 
 
 class OomQueue:
-    """A queue of OOM kills between the watching threads and the round.
+    """A queue of OOM kills between the watching threads and the round; beyond `max_length` (upstream: 5000) the oldest
+    are dropped.
 
-    Parameters
-    ----------
-    clock
-        Unix seconds. Evictions from before the queue was created are already in the checkpoint.
-    max_length
-        The oldest kills are dropped beyond this (upstream: 5000).
+    Evictions from before the queue was created are already in the checkpoint.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time, max_length: int = 5000) -> None:
+    def __init__(self, clock: WallClock = time.time, max_length: int = 5000) -> None:
         self._clock, self._since_s = clock, clock()
         self._queue: deque[OomObservation] = deque(maxlen=max_length)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Change handler for pods."""
         self._add(ooms_of_change(old, new, self._clock()))
 
     def eviction_changed(self, old: Eviction | None, new: Eviction | None) -> None:

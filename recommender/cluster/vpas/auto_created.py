@@ -8,7 +8,6 @@ written again; one without the label is not ours.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, Bound, Contai
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
+from recommender.units import MonotonicClock
 
 RECOMMENDER_LABEL = "phasewise.dev/recommender"
 """Label: the name of the recommender that created the VPA."""
@@ -55,14 +55,8 @@ PROBE_NAME = "phasewise-probe-"
 class Settings:
     """The options of a VPA that we create; bounds in (cpu_cores, memory_bytes), for every container.
 
-    Attributes
-    ----------
-    controlled_values
-        `controlledValues`.
-    min_replicas
-        The updater does not evict with fewer replicas; None for its default.
-    shares
-        The policy by which its pods share the CPU of their nodes; empty for none.
+    The updater does not evict with fewer than `min_replicas`, None for its default. `shares` is the policy by which its
+    pods share the CPU of their nodes; empty for none.
     """
 
     mode: str = "InPlaceOrRecreate"
@@ -75,13 +69,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class WantedVpa:
-    """A VPA as it should be.
-
-    Attributes
-    ----------
-    problem
-        Value of the annotation `PROBLEM_ANNOTATION`; empty without a problem.
-    """
+    """A VPA as it should be; `problem` is what its `PROBLEM_ANNOTATION` says."""
 
     name: str
     workload: Workload
@@ -124,12 +112,10 @@ def is_managed_by(vpa: Vpa, recommender: str) -> bool:
 
 
 def is_edited(vpa: Vpa) -> bool:
-    """Whether the content differs from what we wrote."""
     return vpa.annotations.get(DIGEST_ANNOTATION) != _digest(_fields_of(vpa))
 
 
 def is_as_wanted(vpa: Vpa, wanted: WantedVpa) -> bool:
-    """Whether the VPA is up to date."""
     annotations = (vpa.annotations.get(PROBLEM_ANNOTATION, ""), vpa.annotations.get(SHARES, ""))
     as_wanted = annotations == (wanted.problem[:MAX_PROBLEM_CHARS], wanted.settings.shares)
     return as_wanted and _fields_of(vpa) == _wanted_fields(wanted)
@@ -175,14 +161,9 @@ class InPlaceMode:
 
     Older versions refuse the mode by their schema, and the admission controller while its feature gate is off. The
     updater has its own gate: if only that is off, it ignores such VPAs, which is harmless.
-
-    Parameters
-    ----------
-    clock
-        Monotonic seconds.
     """
 
-    def __init__(self, api: Api, clock: Callable[[], float]) -> None:
+    def __init__(self, api: Api, clock: MonotonicClock) -> None:
         self._api, self._clock = api, clock
         self._probed: tuple[bool, float] | None = None
         self._failed = ("", float("-inf"), "")

@@ -18,6 +18,7 @@ from recommender.cluster.errors import BadObject, ClusterError, Conflict, Invali
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import VPAS, path_of
+from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 
@@ -51,17 +52,7 @@ class CheckpointKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint object.
-
-    Attributes
-    ----------
-    name
-        Name of the object, in the VPA's namespace.
-    updated_s
-        Unix seconds of the last write; 0 if absent.
-    status
-        The unparsed `status`.
-    """
+    """A checkpoint object and its unparsed status; last written at `updated_s` (unix seconds), 0 if unknown."""
 
     key: CheckpointKey
     name: str
@@ -75,7 +66,6 @@ class Checkpoint:
 
 @reads("VerticalPodAutoscalerCheckpoint")
 def read_checkpoint(raw: Fields) -> Checkpoint:
-    """Read a checkpoint from its JSON."""
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     here = read_key(metadata)
     return Checkpoint(
@@ -99,17 +89,9 @@ class WriteReport:
 
 
 class Checkpoints:
-    """The checkpoint objects of our VPAs; raises an `ApiError` if they cannot be listed.
+    """The checkpoint objects of our VPAs, of one namespace or all; raises an `ApiError` if they cannot be listed."""
 
-    Parameters
-    ----------
-    clock
-        Monotonic seconds, for deadlines.
-    namespace
-        Restricts the lists; None for all namespaces.
-    """
-
-    def __init__(self, api: Api, clock: Callable[[], float], namespace: str | None = None) -> None:
+    def __init__(self, api: Api, clock: MonotonicClock, namespace: str | None = None) -> None:
         self._api, self._clock, self._namespace = api, clock, namespace
         self._names: dict[CheckpointKey, str] = {}  # known object names
         self._last_write_s: dict[ObjectKey, float] = {}
@@ -156,19 +138,12 @@ class Checkpoints:
         max_writes: float = math.inf,
         interval_s: float = 0.0,
     ) -> WriteReport:
-        """Write the checkpoints of VPAs, the longest waiting first, until the deadline.
+        """Write the checkpoints of VPAs, the longest waiting first, until a deadline on our clock.
 
-        Parameters
-        ----------
-        statuses
-            By VPA, a function that returns the statuses by container name; called only when needed.
-        deadline_s
-            On our clock; a VPA in progress is completed.
-        max_writes
-            After so many checkpoints write only VPAs never written before, whose whole history would be lost.
-        interval_s
-            Minimum time between writes of a VPA, or a tenth of the time it has been written for, up to ten minutes, if
-            longer; 0 writes all.
+        A VPA in progress is completed. After `max_writes` checkpoints only VPAs never written before are, whose whole
+        history would be lost. A VPA is due after `interval_s`, or a tenth of the time it has been written for, up to
+        ten minutes, if longer; 0 writes all. `statuses` has for each VPA a function, called only when needed, that
+        returns them by container.
         """
         report = WriteReport()
         for gone in self._last_write_s.keys() - statuses.keys():
@@ -267,16 +242,8 @@ class Checkpoints:
         """Delete checkpoints that nobody will read again; return their names.
 
         Of VPAs that are gone: all, as the default recommender does. Of our own VPAs: those not written by anybody for
-        `CONTAINER_UNUSED_S`. VPAs of other recommenders keep all of their checkpoints.
-
-        Parameters
-        ----------
-        existing, ours
-            Keys of all VPAs, and of those of this recommender; both from complete lists.
-        now_s
-            Unix seconds.
-        covers
-            Whether a namespace is in our scope.
+        `CONTAINER_UNUSED_S`. VPAs of other recommenders keep all of their checkpoints. `existing` (all VPAs) and `ours`
+        must be from complete lists; `covers` says whether a namespace is ours.
         """
         gone, listed = [], list(self._listed(self._namespace))
         self.listed_s, self._with_checkpoints = now_s, {checkpoint.key.vpa for checkpoint in listed}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity, parse_quantity
 from recommender.cluster.objects.vpa import Vpa
 from recommender.records import RESOURCES, Amounts, ContainerRecommendation
+from recommender.units import format_time
 
 Json = dict[str, Any]
 
@@ -37,18 +37,10 @@ def status_of(
     conditions: Mapping[str, Condition | None],
     now_s: float,
 ) -> Json:
-    """Build the complete new status of a VPA.
+    """Build the complete new status of a VPA, which is as last read: its other conditions and fields are kept.
 
-    Parameters
-    ----------
-    vpa
-        As last read. Its other conditions and fields are kept.
-    recommendations
-        In any order; containers without a target are left out.
-    conditions
-        By type; None removes it. `lastTransitionTime` changes only with `status`.
-    now_s
-        Unix seconds.
+    Containers without a target are left out. A condition that is None is removed; `lastTransitionTime` changes only
+    with `status`.
     """
     status = dict(vpa.status)
     status["observedGeneration"] = vpa.generation
@@ -88,11 +80,6 @@ def recommendations_in(status: Mapping[str, Any], exclude: Container[str] = ()) 
     return found
 
 
-def same_status(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two statuses are equal by value: `1` is `1000m`, and absent is empty."""
-    return _same(one, other)
-
-
 def _entry(recommendation: ContainerRecommendation) -> Json:
     amounts = recommendation.target, recommendation.lower, recommendation.upper, recommendation.uncapped
     resources = dict(zip(BOUNDS, map(_resources, amounts), strict=True))
@@ -122,13 +109,12 @@ def _conditions_in(status: Mapping[str, Any]) -> list[Json]:
 
 def _conditions(old: list[Json], new: Mapping[str, Condition | None], now_s: float) -> list[Json]:
     present = {str(one["type"]): one for one in old if one.get("type")}
-    moment = datetime.fromtimestamp(int(now_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     for kind, condition in new.items():
         before = present.pop(kind, None)
         if condition is None:
             continue
         kept = before.get("lastTransitionTime") if before and before.get("status") == condition.status else None
-        present[kind] = {"type": kind, "status": condition.status, "lastTransitionTime": kept or moment}
+        present[kind] = {"type": kind, "status": condition.status, "lastTransitionTime": kept or format_time(now_s)}
         present[kind] |= {name: text for name in ("reason", "message") if (text := getattr(condition, name))}
     return [present[kind] for kind in sorted(present)]
 
@@ -138,16 +124,17 @@ def _containers(status: Mapping[str, Any]) -> list[Any]:
     return _list(recommendation.get("containerRecommendations") if isinstance(recommendation, dict) else None)
 
 
-def _same(one: Any, other: Any, *, amounts: bool = False) -> bool:
-    """Whether two parts of a status are equal; with `amounts`, strings are quantities."""
+def same_status(one: Any, other: Any, *, amounts: bool = False) -> bool:
+    """Whether two statuses, or parts of them, are equal by value: absent is empty, and in `amounts` `1` is `1000m`."""
     if one == other:
         return True
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(_same(*pair, amounts=amounts) for pair in zip(one, other, strict=True))
+        pairs = zip(one, other, strict=False)
+        return len(one) == len(other) and all(same_status(*pair, amounts=amounts) for pair in pairs)
     if isinstance(one or {}, dict) and isinstance(other or {}, dict) and 0 not in (one, other):
         ours, theirs = one or {}, other or {}
         names = ours.keys() | theirs.keys()
-        return all(_same(ours.get(name), theirs.get(name), amounts=amounts or name in BOUNDS) for name in names)
+        return all(same_status(ours.get(name), theirs.get(name), amounts=amounts or name in BOUNDS) for name in names)
     try:
         return amounts and parse_quantity(one) == parse_quantity(other)
     except (BadQuantity, TypeError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from recommender.cluster.access.connection import Api
@@ -12,6 +12,7 @@ from recommender.cluster.objects.vpa import Vpa, json_of, read_vpa
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.vpas.status import Condition, same_status, status_of, status_without
 from recommender.records import ContainerRecommendation
+from recommender.units import WallClock
 
 MAX_ATTEMPTS = 2
 """Per round, when somebody else writes at the same time."""
@@ -24,7 +25,7 @@ class VpaWriter:
     the status rebuilt and sent once more.
     """
 
-    def __init__(self, api: Api, wall_clock: Callable[[], float]) -> None:
+    def __init__(self, api: Api, wall_clock: WallClock) -> None:
         self._api, self._wall_clock = api, wall_clock
         self._last_written: dict[ObjectKey, int] = {}
 
@@ -35,10 +36,7 @@ class VpaWriter:
     def remove_conditions(self, vpa: Vpa, conditions: Container[str]) -> None:
         """Remove conditions from the status of a VPA; nothing is sent if there are none.
 
-        Raises
-        ------
-        ClusterError
-            The write failed; a concurrent change by somebody else is kept.
+        A concurrent change by somebody else is kept, and raises a ClusterError.
         """
         wanted = status_without(vpa, conditions)
         if not same_status(wanted, vpa.status):
@@ -54,21 +52,9 @@ class VpaWriter:
         recommendations: Iterable[ContainerRecommendation],
         conditions: Mapping[str, Condition | None],
     ) -> None:
-        """Write the status of a VPA; nothing is sent if it is up to date, or if the VPA is gone.
+        """Write the status of a VPA, see `status_of`; nothing is sent if it is up to date, or if the VPA is gone.
 
-        After repeated conflicts it is left to the next round.
-
-        Parameters
-        ----------
-        vpa
-            As last seen by the reflector.
-        recommendations, conditions
-            See `status_of`.
-
-        Raises
-        ------
-        ClusterError
-            Any other failure (`Forbidden`, `Unreachable`, ...).
+        After repeated conflicts it is left to the next round; any other failure raises a ClusterError.
         """
         wanted = tuple(recommendations)
         for _ in range(MAX_ATTEMPTS):

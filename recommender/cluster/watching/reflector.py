@@ -15,6 +15,7 @@ from recommender.cluster.access.connection import PAGE_SIZE, Api, WatchLines
 from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import ApiError, BadCredentials, ClusterError, Gone, ReadTimeout, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +68,10 @@ class Store(Generic[T]):
             return self._broken.copy()
 
     def put(self, raw: Mapping[str, Any]) -> None:
-        """Add or update an object."""
         key = key_of(raw)
         self._set(key, self._read(key, raw))
 
     def drop(self, raw: Mapping[str, Any]) -> None:
-        """Remove an object."""
         key = key_of(raw)
         self._clear_broken(key)
         self._set(key, None)
@@ -126,22 +125,8 @@ class Store(Generic[T]):
 class Reflector(Store[T]):
     """A store of one resource, optionally filtered by selectors, kept up to date by its own thread.
 
-    Parameters
-    ----------
-    api, path
-        What to list and watch.
-    parse
-        Parses the JSON; None leaves the object out, an exception marks it as broken.
-    label_selector, field_selector
-        In the string form of the API.
-    metadata_only
-        Request only the metadata of each object.
-    on_change
-        Called with (old, new) on this thread, for the first list too; must be quick.
-    clock, chance
-        Monotonic seconds, and the random generator for jitter.
-    min_backoff_s, max_backoff_s
-        Limits of the backoff after failures.
+    `parse` leaves an object out by None, and marks it as broken by an exception. `on_change` is called with (old, new)
+    on this thread, for the first list too, and must be quick.
     """
 
     def __init__(
@@ -154,7 +139,7 @@ class Reflector(Store[T]):
         field_selector: str = "",
         metadata_only: bool = False,
         on_change: OnChange[T] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = time.monotonic,
         chance: random.Random | None = None,
         min_backoff_s: float = 0.5,
         max_backoff_s: float = 30.0,
@@ -186,7 +171,6 @@ class Reflector(Store[T]):
         return self._synced.is_set()
 
     def wait_synced(self, timeout_s: float) -> bool:
-        """Wait for the first complete list."""
         return self._synced.wait(timeout_s)
 
     def staleness_s(self) -> float:

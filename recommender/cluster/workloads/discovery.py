@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ClusterError, NotFound
 from recommender.cluster.objects.reading import Fields, reads
+from recommender.units import MonotonicClock
 
 CACHE_TTL_S = 300.0
 """As upstream's REST mapper."""
@@ -28,15 +29,9 @@ class Resource(NamedTuple):
 
 
 class Discovery:
-    """Looks up kinds, cached for five minutes. Raises a `ClusterError` without a readable answer.
+    """Looks up kinds, cached for five minutes. Raises a `ClusterError` without a readable answer."""
 
-    Parameters
-    ----------
-    clock
-        Monotonic seconds.
-    """
-
-    def __init__(self, api: Api, clock: Callable[[], float]) -> None:
+    def __init__(self, api: Api, clock: MonotonicClock) -> None:
         self._api, self._clock = api, clock
         self._cache: dict[str, tuple[Mapping[str, Resource], float]] = {}
         """The kinds of a version or group, and when the entry expires."""
@@ -78,10 +73,8 @@ class Discovery:
 
 
 def served_resources(api: Api, kinds: Collection[tuple[str, str]]) -> dict[tuple[str, str], Resource]:
-    """The resources of the given (group, kind) that the server has now; not cached.
-
-    A kind served in several versions is returned in the preferred one of the group, else in the first.
-    """
+    """The resources of the given (group, kind) that the server has now, in the preferred version of the group or the
+    first that has it; not cached."""
     groups = {group for group, _ in kinds}
     found: dict[tuple[str, str], Resource] = {}
     for group, versions in _read_groups(api.get("/apis")).items():

@@ -13,15 +13,7 @@ NAMESPACES = ("v1", "namespaces")
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A namespace.
-
-    Attributes
-    ----------
-    labels, annotations
-        Only those with the prefix `phasewise.dev/`.
-    deleting
-        It is terminating: nothing can be created in it.
-    """
+    """A namespace, with only those labels and annotations that have the prefix `phasewise.dev/`."""
 
     name: str
     labels: Mapping[str, str]
@@ -31,7 +23,6 @@ class Namespace:
 
 @reads("Namespace")
 def read_namespace(raw: Fields) -> Namespace:
-    """Read a namespace from its JSON."""
     metadata = raw.child("metadata")
     return Namespace(
         name=metadata.required("name"),

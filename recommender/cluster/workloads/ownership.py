@@ -56,24 +56,8 @@ class Ref(NamedTuple):
 class Workload:
     """A controller of a well-known kind, or a training job.
 
-    Attributes
-    ----------
-    labels, annotations
-        Only those with the prefix `phasewise.dev/`.
-    selector
-        Selects its pods (for a CronJob, by the labels of its pod template); None if empty.
-    owner
-        The owner that controls it.
-    api_version
-        apiVersion of its kind.
-    finished
-        Whether it is a job that has succeeded or failed.
-    deleting
-        Whether it is terminating.
-    templates
-        Its pod templates.
-    replicas
-        `spec.replicas`; 0 if absent.
+    Of its labels and annotations only those with the prefix `phasewise.dev/` are kept. `selector` selects its pods, for
+    a CronJob by the labels of its pod template. `finished` is for jobs that have succeeded or failed.
     """
 
     kind: str
@@ -102,10 +86,7 @@ class Workload:
 def workload_reader(kind: str, api_version: str = "") -> Callable[[Mapping[str, Any]], Workload]:
     """A function that reads a `Workload` of this kind from its JSON; it raises BadObject.
 
-    Parameters
-    ----------
-    api_version
-        apiVersion of a kind that is not well-known; its objects have no selector.
+    `api_version` is for a kind that is not well-known; its objects have no selector.
     """
 
     @reads(kind)
@@ -149,7 +130,6 @@ def _is_finished(status: Fields) -> bool:
 
 
 def phasewise_entries(entries: Mapping[str, str]) -> Mapping[str, str]:
-    """The labels or annotations with our prefix."""
     return {name: text for name, text in entries.items() if name.startswith(PHASEWISE_PREFIX)}
 
 
@@ -164,7 +144,6 @@ class Workloads:
         self._changes = 0
 
     def changed(self, old: Workload | None, new: Workload | None) -> None:
-        """Change handler for the reflectors of all kinds."""
         with self._lock:
             if old is not None:
                 self._remove(old)
@@ -186,7 +165,6 @@ class Workloads:
         return self._by_ref.get(namespace, {}).get(ref)
 
     def in_namespace(self, namespace: str) -> Mapping[Ref, Workload]:
-        """A copy of the controllers of a namespace."""
         with self._lock:
             return self._by_ref.get(namespace, {}).copy()
 

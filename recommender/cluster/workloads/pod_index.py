@@ -26,7 +26,6 @@ class PodIndex:
         self._changes = 0
 
     def changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Change handler for the reflector of pods."""
         with self._lock:
             if old is not None:
                 self._pods.pop(old.key, None)
@@ -48,12 +47,10 @@ class PodIndex:
         return self._pods.get(key)
 
     def all(self) -> list[Pod]:
-        """All pods, unordered."""
         with self._lock:
             return list(self._pods.values())
 
     def select(self, namespace: str, selector: LabelSelector) -> list[Pod]:
-        """The pods that match a selector."""
         with self._lock:
             candidates = [
                 set().union(*(self._keys_by.get((namespace, needed.key, value), ()) for value in needed.values))
@@ -64,7 +61,6 @@ class PodIndex:
         return sorted((pod for pod in pods if selector.matches(pod.labels)), key=_pod_name)
 
     def with_label(self, namespace: str, label: str, value: str) -> list[Pod]:
-        """The pods with a label of this value."""
         return self._indexed((namespace, label, value))
 
     def owned_by(self, namespace: str, owner: Ref) -> list[Pod]:

@@ -7,16 +7,17 @@ limited, so that a thousand new targets do not delay a round.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from recommender.cluster.access.connection import Api
+from recommender.cluster.access.rate import backed_off_s
 from recommender.cluster.errors import ClusterError, Forbidden, NotFound, Unreachable
 from recommender.cluster.objects.metadata import OwnerRef, read_controller
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import path_of
 from recommender.cluster.workloads.discovery import Discovery
+from recommender.units import MonotonicClock
 
 ANSWER_TTL_S = 300.0
 """Minimum age for a refresh; up to as much again is added at random, so that they do not all expire together."""
@@ -41,8 +42,6 @@ STALE_TTL_S = 1800.0
 
 
 class Outcome(Enum):
-    """Outcome of a request for a scale subresource."""
-
     FOUND = "found"
     NOT_SCALABLE = "its kind has no scale subresource"
     NO_OBJECT = "it does not exist"
@@ -57,17 +56,8 @@ FAILURES = frozenset({Outcome.FAILED, Outcome.FORBIDDEN})
 
 @dataclass(frozen=True, slots=True)
 class ScaleAnswer:
-    """What is known about a scale subresource.
-
-    Attributes
-    ----------
-    selector
-        `status.selector`, possibly empty.
-    owner
-        The controlling owner of the scaled object, if the subresource has it.
-    error
-        Message of the failure.
-    """
+    """What is known about a scale subresource: its selector, possibly empty, and the owner of the scaled object, if it
+    has it; or the message of a failure."""
 
     outcome: Outcome
     selector: str = ""
@@ -85,19 +75,9 @@ class _CacheEntry:
 
 
 class Scales:
-    """A cache of answers by namespace and controller.
+    """A cache of answers by namespace and controller, filled by at most `max_requests` within `WINDOW_S`."""
 
-    Parameters
-    ----------
-    clock
-        Monotonic seconds.
-    chance
-        Random generator for the spread of refreshes.
-    max_requests
-        Maximum requests within `WINDOW_S`.
-    """
-
-    def __init__(self, api: Api, clock: Callable[[], float], chance: random.Random, max_requests: int = 100) -> None:
+    def __init__(self, api: Api, clock: MonotonicClock, chance: random.Random, max_requests: int = 100) -> None:
         self._api, self._clock, self._chance, self._max_requests = api, clock, chance, max_requests
         self._discovery = Discovery(api, clock)
         self._cache: dict[tuple[str, str, str, str], _CacheEntry] = {}
@@ -134,7 +114,7 @@ class Scales:
             ttl_s = ANSWER_TTL_S if answer.selector or answer.outcome is Outcome.NOT_SCALABLE else ABSENT_TTL_S
             return _CacheEntry(answer, now_s, now_s + ttl_s * (1.0 + self._chance.random()), now_s)
         failures = 1 if entry is None else entry.failures + 1
-        next_request_s = now_s + min(FIRST_RETRY_S * 2.0 ** (failures - 1), ANSWER_TTL_S)
+        next_request_s = now_s + backed_off_s(FIRST_RETRY_S, failures, ANSWER_TTL_S)
         if entry is not None and entry.answer.outcome not in FAILURES and now_s - entry.succeeded_s < STALE_TTL_S:
             return replace(entry, next_request_s=next_request_s, failures=failures)
         return _CacheEntry(answer, now_s, next_request_s, now_s, failures)

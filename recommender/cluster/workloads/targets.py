@@ -14,7 +14,7 @@ from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pods import PENDING, Pod
 from recommender.cluster.objects.selectors import BadSelector, LabelSelector
 from recommender.cluster.objects.vpa import TargetRef
-from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workloads
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, Workloads
 from recommender.cluster.workloads.pod_index import PodIndex
 from recommender.cluster.workloads.scales import FAILURES, Outcome, ScaleAnswer, Scales
 
@@ -37,18 +37,10 @@ JOB_NAME_LABELS = (
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The pods of a VPA, or why they cannot be determined.
+    """The pods of a VPA, sorted by name, or why they cannot be determined.
 
-    Attributes
-    ----------
-    pods
-        Sorted by name; includes finished pods, but not pending ones.
-    pending
-        Pods that wait for a node or for their images, sorted by name.
-    problem
-        Message for people (`ConfigUnsupported`), without pods; empty if resolved.
-    transient
-        Temporarily unresolved: keep what was published before.
+    `pods` include finished ones; `pending` wait for a node or for their images. `problem` is a message for people
+    (`ConfigUnsupported`). `transient`: temporarily unresolved, keep what was published before.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -141,12 +133,16 @@ class Targets:
         return self._by_scale(namespace, target, ref)
 
     def _pods_of_well_known(self, namespace: str, ref: Ref) -> list[Pod]:
-        workload = self._workloads.get(namespace, ref)
-        if workload is None:
-            raise _Unresolved(f"{ref.kind} {namespace}/{ref.name} does not exist")
+        workload = self._well_known(namespace, ref)
         if workload.selector is None:
             return self.pods_controlled_by(namespace, ref)
         return self._pods.select(namespace, workload.selector)
+
+    def _well_known(self, namespace: str, ref: Ref) -> Workload:
+        workload = self._workloads.get(namespace, ref)
+        if workload is None:
+            raise _Unresolved(f"{ref.kind} {namespace}/{ref.name} does not exist")
+        return workload
 
     def _by_scale(self, namespace: str, target: TargetRef, ref: Ref) -> list[Pod]:
         answer = self._scale(namespace, target.api_version, ref)
@@ -212,10 +208,7 @@ class Targets:
     def _owner_of(self, namespace: str, ref: Ref, owner: OwnerRef) -> tuple[OwnerRef | None, bool]:
         """The owner of a controller, and whether the controller itself counts."""
         if ref.kind in WELL_KNOWN:
-            workload = self._workloads.get(namespace, ref)
-            if workload is None:
-                raise _Unresolved(f"{ref.kind} {namespace}/{ref.name} does not exist")
-            return workload.owner, True
+            return self._well_known(namespace, ref).owner, True
         if ref.kind in TRAINING_JOBS:
             return None, False
         answer = self._scale(namespace, owner.api_version, ref)

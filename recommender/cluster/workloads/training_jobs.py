@@ -31,16 +31,9 @@ DISCOVERY_INTERVAL_S = 10.0
 
 
 class TrainingJobs:
-    """Watches the objects of these kinds as `Workload`s, on its own threads.
+    """Watches the objects of these kinds as `Workload`s, on its own threads, in one namespace or all.
 
-    Parameters
-    ----------
-    on_change
-        Called with (old, new) on the threads of the reflectors.
-    namespace
-        Restricts the watches; None for all namespaces.
-    wrap_parser
-        Wraps the parser to skip objects that do not concern us.
+    `wrap_parser` may wrap the parser to skip objects that do not concern us.
     """
 
     def __init__(

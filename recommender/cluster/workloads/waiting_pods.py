@@ -18,19 +18,7 @@ REQUESTS, LIMITS = "requests", "limits"
 
 
 class Change(NamedTuple):
-    """A change of one amount in a pod.
-
-    Attributes
-    ----------
-    container
-        Index among the containers of the pod.
-    part
-        `requests` or `limits`.
-    resource
-        CPU or MEMORY.
-    amount
-        Cores or bytes.
-    """
+    """A change of one amount, in cores or bytes, of the requests or limits of a container, by its index in the pod."""
 
     container: int
     part: str
@@ -39,13 +27,7 @@ class Change(NamedTuple):
 
 
 def resize_waiting(api: Api, pod: Pod, changes: Sequence[Change]) -> None:
-    """Apply all changes or none: none if the pod has been scheduled or replaced in the meantime.
-
-    Raises
-    ------
-    ApiError
-        `Invalid` if the pod has been scheduled or replaced, or cannot be resized.
-    """
+    """Apply all changes or none: `Invalid` if the pod has been scheduled or replaced, or cannot be resized."""
     api.patch(f"{path_of(PODS, pod.key.namespace, pod.key.name)}/resize", resize_patch(pod, changes))
 
 

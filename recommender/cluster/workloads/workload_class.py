@@ -25,15 +25,11 @@ _INVALID_CHARS = re.compile(r"[^a-z0-9]+")
 
 
 def workload_class(pod: Pod, owners: Sequence[Workload]) -> str:
-    """The workload class, a valid object name, unique within its namespace.
+    """The workload class, a valid object name, unique within its namespace; `owners` are the controllers, nearest
+    first.
 
     The first of: the label `phasewise.dev/workload` of the pod or a controller above it; the CronJob; the generateName
     of the top controller, or its name without the counter; the generateName of a bare pod; its images and commands.
-
-    Parameters
-    ----------
-    owners
-        The controllers above the pod, nearest first.
     """
     for labels in (pod.labels, *(owner.labels for owner in owners)):
         if label := labels.get(WORKLOAD_LABEL):
@@ -47,10 +43,7 @@ def workload_class(pod: Pod, owners: Sequence[Workload]) -> str:
 def class_by_owners(owners: Sequence[tuple[str, str]], generated: str = "") -> str:
     """The class by (kind, name) of the controllers of a pod, nearest first, at least one.
 
-    Parameters
-    ----------
-    generated
-        Class from the generateName of the top controller; empty if unknown.
+    `generated` is the class from the generateName of the top controller; empty if unknown.
     """
     kind, name = next((owner for owner in owners if owner[0] == "CronJob"), owners[-1])
     if kind in STABLE_KINDS:

@@ -12,10 +12,13 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from recommender.cluster.access.connection import Api
+from recommender.cluster.access.rate import backed_off_s
 from recommender.cluster.errors import ApiError, Conflict, Unreachable
 from recommender.cluster.vpas.auto_created import VpaMaker
+from recommender.engine.tally import log_problems
 from recommender.live.auto.view import AutoView
 from recommender.live.auto.vpas import Planner, VpaChanges
+from recommender.units import MonotonicClock
 
 log = logging.getLogger(__name__)
 
@@ -35,16 +38,8 @@ QUOTA_USED_UP = "exceeded quota"
 class AutoVpaController:
     """Creates, changes and removes VPAs in a thread of its own, while this process leads.
 
-    Parameters
-    ----------
-    api
-        Preferably one of its own (`Api.with_rate_limit`), so that a thousand new jobs do not delay the statuses.
-    recommender
-        The name that the VPAs select.
-    leads
-        Whether this process may write; asked before every write.
-    clock
-        Monotonic seconds.
+    Its `api` should have a rate limit of its own (`Api.with_rate_limit`), so that a thousand new jobs do not delay the
+    statuses. `recommender` is the name that the VPAs select; `leads` is asked before every write.
     """
 
     def __init__(
@@ -54,7 +49,7 @@ class AutoVpaController:
         recommender: str,
         registry: CollectorRegistry,
         leads: Callable[[], bool] = lambda: True,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = time.monotonic,
     ) -> None:
         self._maker, self._view, self._recommender = VpaMaker(api), view, recommender
         self._leads, self._clock = leads, clock
@@ -127,9 +122,8 @@ class AutoVpaController:
             self._retry_s.pop(name, None)
 
     def _back_off(self, name: str, now_s: float) -> None:
-        failures, _ = self._retry_s.get(name, (0, 0.0))
-        wait_s = min(INITIAL_BACKOFF_S * 2.0 ** min(failures, 10), MAX_BACKOFF_S)
-        self._retry_s[name] = (failures + 1, now_s + wait_s)
+        failures = self._retry_s.get(name, (0, 0.0))[0] + 1
+        self._retry_s[name] = failures, now_s + backed_off_s(INITIAL_BACKOFF_S, failures, MAX_BACKOFF_S)
 
     def _apply(self, changes: VpaChanges) -> Iterator[tuple[str, str]]:
         """Write the changes; yields what failed and why, with an empty reason where our view was out of date."""
@@ -150,13 +144,8 @@ class AutoVpaController:
                 log.info("%s: %s (%s)", step.about, step.action, step.why, extra={"about": step.about})
 
     def _log_problems(self, namespace: str, problems: Mapping[str, str]) -> None:
-        """Log each problem when it appears and when it is resolved, not on every pass."""
-        logged, new = self._logged.pop(namespace, {}), {about: text for about, text in problems.items() if text}
-        for about, text in new.items():
-            if logged.get(about) != text:
-                log.warning("%s: %s", about, text, extra={"about": about})
-        for about in logged.keys() - new.keys():
-            log.info("%s: resolved", about, extra={"about": about})
+        new = {about: text for about, text in problems.items() if text}
+        log_problems(log, new, self._logged.pop(namespace, {}))
         if new:
             self._logged[namespace] = new
 

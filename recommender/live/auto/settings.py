@@ -51,13 +51,9 @@ ONLY_NEW_PODS = "only new pods get the recommended requests (mode Initial)"
 
 @dataclass(frozen=True, slots=True)
 class RequestedSettings:
-    """Settings requested by annotations.
+    """Settings requested by annotations, and what is wrong with these, each in one clause.
 
-    Attributes
-    ----------
-    problems
-        What is wrong with the annotations, each in one clause. While there are any the mode is `Off`: an invalid one
-        may have been meant to restrict us.
+    While there are problems the mode is `Off`: an invalid annotation may have been meant to restrict us.
     """
 
     settings: Settings
@@ -129,14 +125,8 @@ def safe_settings(
 ) -> tuple[Settings, str]:
     """Restrict the settings so that no pod is evicted whose work would be lost; also returns a note for the user.
 
-    Parameters
-    ----------
-    kind
-        Kind of the workload.
-    pods
-        Resizability of its templates and its live pods. Both count: admission may change some pods and not others.
-    has_in_place
-        Whether the cluster supports mode `InPlace`.
+    `pods` are those of the templates and the live ones: admission may change some and not others. `has_in_place` says
+    whether the cluster supports mode `InPlace`.
     """
     settings = (
         replace(requested, controlled_values=REQUESTS_AND_LIMITS)

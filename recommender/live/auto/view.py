@@ -23,13 +23,7 @@ from recommender.live.view.scope import Scope
 
 
 class AutoView:
-    """Listens to the watches of a `ClusterView` and watches namespaces itself. Create it before the view is started.
-
-    Parameters
-    ----------
-    scope
-        Where we may create VPAs: as for the view.
-    """
+    """Listens to the watches of a `ClusterView` and watches namespaces itself. Create it before the view is started."""
 
     def __init__(self, api: Api, view: ClusterView, scope: Scope) -> None:
         self._view, self._scope = view, scope
@@ -65,7 +59,6 @@ class AutoView:
     # -- changed namespaces ----------------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for a change, or for the timeout."""
         self._changed_event.wait(timeout_s)
 
     def changed(self) -> set[str]:
@@ -91,13 +84,7 @@ class AutoView:
             return self._vpas.get(namespace, {}).copy()
 
     def is_scalable(self, api_version: str, kind: str) -> bool:
-        """Whether a kind has a scale subresource.
-
-        Raises
-        ------
-        ClusterError
-            The server could not answer, or not in a form that can be read.
-        """
+        """Whether a kind has a scale subresource; a ClusterError where the server has no readable answer."""
         resource = self._discovery.find(api_version, kind)
         return resource is not None and resource.scalable
 

@@ -30,20 +30,10 @@ NOT_SCALABLE = "the updater acts on no kind without a scale subresource: this VP
 
 @dataclass(slots=True)
 class VpaChanges:
-    """Changes in a namespace, to be made in this order.
+    """Changes in a namespace, to be made in this order: removals with their reasons, changes, new VPAs.
 
-    Attributes
-    ----------
-    remove
-        VPAs of ours, and why each is removed.
-    change
-        VPAs of ours, and what they should be.
-    create
-        VPAs to be created.
-    notes
-        What a user should know, by the object it is about.
-    incomplete
-        For some workload it could not be determined whether it should have a VPA; to be tried again.
+    `notes` are what a user should know, by the object it is about. `incomplete`: for some workload it could not be
+    determined whether it should have a VPA; to be tried again.
     """
 
     remove: list[tuple[Vpa, str]] = field(default_factory=list)
@@ -56,14 +46,8 @@ class VpaChanges:
 class Planner:
     """Plans changes so that each labelled workload has one VPA, and none beside a VPA that a user wrote.
 
-    Parameters
-    ----------
-    workloads, vpas
-        All that are known in this namespace.
-    recommender
-        Our name, in `recommenders` and in the label of the VPAs that we created.
-    view
-        For further lookups. Where one raises a ClusterError, the VPA of that workload stays as it is.
+    `workloads` and `vpas` are all in this namespace; `recommender` is our name, in `recommenders` and in the label of
+    the VPAs that we created. Where a lookup by `view` raises a ClusterError, the VPA of that workload stays as it is.
     """
 
     def __init__(
@@ -89,7 +73,6 @@ class Planner:
         self._changes = VpaChanges()
 
     def plan(self) -> VpaChanges:
-        """Plan the changes."""
         self._check_label(f"Namespace {self._namespace.name}", self._namespace.labels)
         for workload in self._workloads.values():
             if (workload.ref.group, workload.kind) in COVERED_KINDS and workload.uid:

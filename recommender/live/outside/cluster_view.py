@@ -54,14 +54,8 @@ now, the rest of what is known of it must still be forgotten."""
 class ClusterView(View):
     """A real cluster as a round sees it, with additional methods for the service and for `AutoVpaController`.
 
-    Parameters
-    ----------
-    usage
-        Where samples come from: `metrics_api_usage(api)`, or a Prometheus.
-    observe_only
-        Compute everything, write no VPA.
-    leads
-        Whether this process may write, asked before each write: a round may outlast the lease.
+    With `observe_only` everything is computed, and no VPA written. `leads` is asked before each write: a round may
+    outlast the lease.
     """
 
     def __init__(
@@ -72,20 +66,19 @@ class ClusterView(View):
         *,
         observe_only: bool = False,
         leads: Callable[[], bool] = lambda: True,
-        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._api, self._scope, self._usage = api, scope, InterruptibleUsage(usage)
-        self._observe_only, self._leads, self._wall_clock = observe_only, leads, wall_clock
+        self._observe_only, self._leads = observe_only, leads
         self._unreadable_usage: Mapping[str, str] = {}
-        self._pods, self.workloads, self._ooms = PodIndex(), Workloads(), OomQueue(wall_clock)
+        self._pods, self.workloads, self._ooms = PodIndex(), Workloads(), OomQueue()
         self._finished: deque[Pod] = deque(maxlen=MAX_FINISHED_PODS)
         self._targets = Targets(
             self._pods,
             self.workloads,
             Scales(api, time.monotonic, random.Random()),  # noqa: S311 - jitter
         )
-        self._writer = VpaWriter(api, wall_clock)
-        self._checkpoints = CheckpointStore(api, scope, wall_clock)
+        self._writer = VpaWriter(api, time.time)
+        self._checkpoints = CheckpointStore(api, scope, time.time)
         self._loaded: dict[ObjectKey, str] = {}
         self._selected: dict[ObjectKey, tuple[Resolution, SelectedPods]] = {}
         within = scope.namespace
@@ -131,7 +124,6 @@ class ClusterView(View):
         return self._targets.pods_controlled_by(workload.key.namespace, workload.ref)
 
     def start(self) -> None:
-        """Start the watches."""
         self._training_jobs.start()
         for reflector in self._watched:
             reflector.start()
@@ -218,7 +210,7 @@ class ClusterView(View):
 
     def samples(self) -> Iterable[tuple[ContainerKey, Sample]]:
         """Recent samples of containers; unreadable metrics are logged once, and counted."""
-        used = self._usage.samples(self._wall_clock())
+        used = self._usage.samples(time.time())
         for about in used.broken.keys() - self._unreadable_usage.keys():
             log.warning("%s is skipped", used.broken[about])
         self._unreadable_usage = used.broken
@@ -242,7 +234,6 @@ class ClusterView(View):
         recommendations: Sequence[ContainerRecommendation],
         conditions: Mapping[str, Condition | None],
     ) -> None:
-        """Write the status of a VPA, unless we only observe."""
         self._require_lead()
         if not self._observe_only:
             self._writer.publish(vpa, recommendations, conditions)
@@ -263,8 +254,7 @@ class ClusterView(View):
         return self._profile_store.saved_state(vpa)
 
     def saved_classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
-        """The saved state of the workload classes of our namespaces, and when each was last used."""
-        return self._profile_store.saved_classes(self._wall_clock())
+        return self._profile_store.saved_classes(time.time())
 
     def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
         """Write the PhaseProfile of a workload class, also when we only observe."""
@@ -279,11 +269,9 @@ class ClusterView(View):
         return self._checkpoints.of(vpa, container)
 
     def containers_with_history(self, vpa: ObjectKey) -> Collection[str]:
-        """Container names with a history that is recent enough to count."""
         return self._checkpoints.containers(vpa)
 
     def adopt(self, histories: Mapping[CheckpointKey, HistogramSession]) -> None:
-        """Replace histories from checkpoints by those of another source."""
         self._checkpoints.adopt(histories)
 
     def write_checkpoints(self, statuses: Statuses, within_s: float, every_s: float, at_most: float) -> WriteReport:
@@ -303,7 +291,6 @@ class ClusterView(View):
         return list(filter(self._scope.claims, self._vpas.snapshot().values()))
 
     def _target_of(self, vpa: Vpa) -> Workload | None:
-        """The workload that a VPA targets, where it is watched."""
         target = vpa.target
         return self.workloads.get(vpa.key.namespace, Ref.of(target.api_version, target.kind, target.name))
 

@@ -34,14 +34,9 @@ INITIAL_SYNC_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model in use.
+    """A model in use, and when it was written (unix seconds), if known.
 
-    Attributes
-    ----------
-    digest
-        SHA-256 of its manifest, which contains the checksums of the rest; independent of where the files are.
-    written_s
-        When it was written, unix seconds; None if unknown.
+    `digest` is the SHA-256 of its manifest, which has the checksums of the rest; independent of where the files are.
     """
 
     model: PhaseModel
@@ -65,13 +60,7 @@ class ModelSource(ABC):
 
     @abstractmethod
     def load(self) -> Loaded:
-        """Load the present model.
-
-        Raises
-        ------
-        BadArtifact
-            It is missing or damaged.
-        """
+        """Load the present model; `BadArtifact` if it is missing or damaged."""
 
     def start(self) -> None:  # noqa: B027
         """Start watching, where the source needs that."""
@@ -161,13 +150,7 @@ class ModelConfigMap(ModelSource):
 
 
 def model_source(name: str, api: Callable[[], Api]) -> ModelSource:
-    """The source that `--model` names: `bundled`, `configmap:NAMESPACE/NAME`, or a folder.
-
-    Raises
-    ------
-    Misuse
-        It is no valid name of a ConfigMap.
-    """
+    """The source that `--model` names: `bundled`, `configmap:NAMESPACE/NAME`, or a folder."""
     if name == models.BUNDLED:
         return BundledModel()
     if name.startswith(CONFIG_MAP_PREFIX):
@@ -179,28 +162,12 @@ def model_source(name: str, api: Callable[[], Api]) -> ModelSource:
 class ModelWatch:
     """Keeps the model in use equal to that of its source.
 
-    Parameters
-    ----------
-    source
-        Where models come from.
-    on_change
-        Called with a model that is put into use, and with the reason why one was refused.
-    clock
-        Unix seconds.
-
-    Attributes
-    ----------
-    refusal
-        Why the source's model is not used; None while it is.
+    `on_change` is called with a model that is put into use, and with the reason why one was refused; `refusal` is why
+    the source's model is not used now.
     """
 
-    def __init__(
-        self,
-        source: ModelSource,
-        on_change: Callable[[Loaded | None, str], None],
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._source, self._on_change, self._clock = source, on_change, clock
+    def __init__(self, source: ModelSource, on_change: Callable[[Loaded | None, str], None]) -> None:
+        self._source, self._on_change = source, on_change
         self.refusal: Refusal | None = None
         self._seen_version: Hashable | None = None
         self.in_use: Loaded
@@ -208,10 +175,8 @@ class ModelWatch:
     def load_first(self) -> Loaded:
         """Start watching and return the first model: the bundled one while a ConfigMap has none.
 
-        Raises
-        ------
-        BadArtifact, Misuse
-            A folder is missing, damaged or unsuitable for live use: whoever started the process must know.
+        `BadArtifact` or `Misuse` if a folder is missing, damaged or unsuitable for live use: whoever started the
+        process must know.
         """
         self._source.start()
         self._seen_version = self._source.version()
@@ -232,18 +197,13 @@ class ModelWatch:
         return self.in_use
 
     def stop(self) -> None:
-        """Stop watching."""
         self._source.stop()
 
     def refresh(self, adopt: Callable[[PhaseModel], None]) -> None:
         """Adopt the source's model if it has changed; called between rounds.
 
-        A bad model is refused: the present one stays in use, and the refusal is reported once per change of the source.
-
-        Parameters
-        ----------
-        adopt
-            Puts a model into use; an error refuses it.
+        A bad model, or one at which `adopt` fails, is refused: the present one stays in use, and the refusal is
+        reported once per change of the source.
         """
         version = self._source.version()
         if version is None or version == self._seen_version:
@@ -266,7 +226,7 @@ class ModelWatch:
         self._on_change(loaded, "")
 
     def _refuse(self, problem: str) -> None:
-        self.refusal = Refusal(problem, self._clock())
+        self.refusal = Refusal(problem, time.time())
         self._on_change(None, problem)
 
 

@@ -9,7 +9,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
-from datetime import datetime
 from typing import Any
 
 from recommender.cluster.access.connection import Api
@@ -33,6 +32,7 @@ from recommender.live.steady_clock import SteadyClock
 from recommender.live.view.scope import Scope
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
+from recommender.units import MonotonicClock, WallClock, parse_rfc3339_s
 
 log = logging.getLogger(__name__)
 
@@ -44,29 +44,15 @@ Statuses = Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, object]]]]
 
 
 class CheckpointStore:
-    """The histograms of containers as of when their VPA became ours; raises `ApiError` where they cannot be listed.
+    """The histograms of containers as of when their VPA became ours; raises `ApiError` where they cannot be listed."""
 
-    Parameters
-    ----------
-    clock, stopwatch
-        Unix seconds; monotonic seconds.
-    """
-
-    def __init__(
-        self, api: Api, scope: Scope, clock: Callable[[], float], stopwatch: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, api: Api, scope: Scope, clock: WallClock, stopwatch: MonotonicClock = time.monotonic) -> None:
         self._scope, self._clock, self._steady_clock = scope, clock, SteadyClock(clock, stopwatch)
         self._checkpoints = Checkpoints(api, time.monotonic, scope.namespace)
         self._histories: dict[ObjectKey, dict[str, HistogramSession]] = {}
 
     def load(self, fresh: Mapping[ObjectKey, float], others: Collection[ObjectKey]) -> None:
-        """Load those of new VPAs, and keep those of others; broken ones are skipped.
-
-        Parameters
-        ----------
-        fresh
-            When each new VPA was created, unix seconds.
-        """
+        """Load those of new VPAs, created at these times, and keep those of others; broken ones are skipped."""
         self._histories = {vpa: past for vpa, past in self._histories.items() if vpa in others}
         asked = [vpa for vpa, created_s in fresh.items() if self._checkpoints.may_exist_for(vpa, created_s)]
         for checkpoint in self._checkpoints.load(asked) if asked else ():
@@ -80,11 +66,9 @@ class CheckpointStore:
         self._checkpoints.listed_s = math.inf
 
     def forget(self, vpa: ObjectKey) -> None:
-        """Forget a VPA that is gone, or that another recommender has taken over."""
         self._checkpoints.forget(vpa)
 
     def of(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
-        """The history of a container name; None where there is none."""
         return self._histories.get(vpa, {}).get(container)
 
     def containers(self, vpa: ObjectKey) -> Collection[str]:
@@ -119,12 +103,8 @@ class CheckpointStore:
 class ProfileStore:
     """State in PhaseProfiles: of each VPA of ours, and of each workload class.
 
-    It is read once, when a VPA becomes ours: in memory for good it would be a tenth of all we use.
-
-    Parameters
-    ----------
-    profiles
-        Watches which PhaseProfiles exist, and their owners.
+    It is read once, when a VPA becomes ours: in memory for good it would be a tenth of all we use. The watched
+    `profiles` show which exist, and their owners.
     """
 
     def __init__(self, api: Api, scope: Scope, profiles: Reflector[Profile]) -> None:
@@ -134,13 +114,7 @@ class ProfileStore:
         self._warned = False
 
     def load(self, vpas: Collection[ObjectKey]) -> None:
-        """Read the state of these VPAs; drop what was read for earlier ones.
-
-        Raises
-        ------
-        ApiError
-            It cannot be read.
-        """
+        """Read the state of these VPAs; drop what was read for earlier ones."""
         if len(vpas) <= MAX_SINGLE_READS:
             found = [profile for vpa in vpas for profile in self._list(vpa.namespace, f"metadata.name={vpa.name}")]
         else:
@@ -158,23 +132,20 @@ class ProfileStore:
         for profile in self._list(self._scope.namespace):
             if profile.is_class and profile.state is not None and profile.key.name.startswith(CLASS_PREFIX):
                 key = ObjectKey(profile.key.namespace, profile.key.name.removeprefix(CLASS_PREFIX))
-                found[key] = profile.state, _timestamp_of(profile.updated, now_s)
+                try:
+                    used_s = parse_rfc3339_s(profile.updated)
+                except ValueError:  # unknown
+                    used_s = now_s
+                found[key] = profile.state, used_s
         return found
 
     def write_profile(self, vpa: Vpa, status: Mapping[str, Any]) -> None:
-        """Write the profile of a VPA.
-
-        Raises
-        ------
-        Unreachable
-            The profiles have not been listed yet: the next round tries again.
-        """
+        """Write the profile of a VPA; `Unreachable` until the profiles have been listed: the next round tries again."""
         if not self._profiles.synced:
             raise Unreachable(f"PhaseProfiles cannot be listed: {self._profiles.problem or 'not yet'}")
         self._writer.write(vpa, status, self._profiles.snapshot().get(vpa.key))
 
     def write_class_profile(self, key: ObjectKey, status: Mapping[str, Any]) -> None:
-        """Write the profile of a workload class."""
         self._writer.write_class(key, status)
 
     def delete_class_profile(self, key: ObjectKey) -> None:
@@ -205,10 +176,3 @@ class ProfileStore:
             if not self._warned:
                 self._warned = True
                 log.warning("PhaseProfiles cannot be read, so learning starts from nothing: %s", error)
-
-
-def _timestamp_of(text: str, default_s: float) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return default_s

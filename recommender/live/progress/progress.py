@@ -42,10 +42,7 @@ class Progress:
     def take(self, states: Iterable[VpaState], version: object, now_s: float) -> dict[str, str]:
         """Update the growth of all pods, forget pods that are gone; returns what went wrong.
 
-        Parameters
-        ----------
-        version
-            Changes whenever a VPA or a pod was added, removed or changed: only then are all pods indexed again.
+        `version` changes whenever a VPA or a pod was added, removed or changed: only then are all pods indexed again.
         """
         problems = self._index_pods(states, now_s) if version != self._version else {}
         self._version = version

@@ -15,6 +15,7 @@ import orjson
 
 from recommender.errors import Misuse
 from recommender.readings import FIELDS, METRICS, PodName, ProgressUpdate, Reading, Stage, reading_of, stage_of
+from recommender.units import WallClock
 
 log = logging.getLogger(__name__)
 
@@ -28,23 +29,14 @@ MAX_NAME_CHARS = 253
 class PushedProgress:
     """An inbox that request threads fill and the round empties.
 
-    Parameters
-    ----------
-    token_file
-        Holds the token on one line; read at each request, so that a rotated token counts at once.
-    accepts
-        Whether this process leads: in a standby the readings would be lost.
-
-    Raises
-    ------
-    Misuse
-        The token file cannot be used.
+    The token is the one line of its file, read at each request, so that a rotated one counts at once; `Misuse` if the
+    file cannot be used. `accepts` says whether this process leads: in a standby the readings would be lost.
     """
 
     name = "push"
 
     def __init__(
-        self, token_file: Path, accepts: Callable[[], bool] = lambda: True, clock: Callable[[], float] = time.time
+        self, token_file: Path, accepts: Callable[[], bool] = lambda: True, clock: WallClock = time.time
     ) -> None:
         self._token_file, self._accepts, self._clock = token_file, accepts, clock
         self._lock = threading.Lock()

@@ -53,17 +53,12 @@ def shard_of(namespace: str, number: int) -> int:
 
 
 def parse_shard(text: str) -> Shard:
-    """Parse `I/N`, counted from 0.
+    """Parse `I/N`, counted from 0; `Misuse` for anything else.
 
     Examples
     --------
     >>> parse_shard("1/3")
     Shard(index=1, number=3)
-
-    Raises
-    ------
-    Misuse
-        The text has another form.
     """
     found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
     if found is None or not int(found[1]) < int(found[2]):
@@ -75,16 +70,8 @@ def parse_shard(text: str) -> Shard:
 class Scope:
     """The part of the cluster that is ours.
 
-    Attributes
-    ----------
-    recommender
-        The name by which VPAs select us.
-    namespace
-        The only namespace to look at; None for all.
-    ignored
-        Namespaces whose VPAs are left alone.
-    shard
-        Which of the remaining namespaces are ours.
+    VPAs select us by the name `recommender`. Only `namespace` is looked at, all if None; of these, namespaces that are
+    `ignored` or another shard's are left alone.
     """
 
     recommender: str = "phasewise"

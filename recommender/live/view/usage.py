@@ -52,13 +52,8 @@ class InterruptibleUsage:
         self._woken.set()
 
     def samples(self, now_s: float) -> RecentUsage:
-        """Read the source.
-
-        Raises
-        ------
-        Unreachable
-            It had not answered when the process was stopped. Errors of the source are raised, too.
-        """
+        """Read the source; `Unreachable` if it had not answered when the process was stopped. Its errors are raised,
+        too."""
         answer: Future[RecentUsage] = Future()
         self._woken.clear()
         if not self._stopped.is_set():

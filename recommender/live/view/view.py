@@ -34,7 +34,7 @@ class SelectedPods:
     workload
         The workload class of each pod by its UID: what makes runs comparable.
     problem
-        Why the pods cannot be determined, in words; None when they can.
+        Why the pods cannot be determined, in words.
     declared
         Cores and bytes that the owner's pod template requests, by container name, where known.
     pending
@@ -49,7 +49,6 @@ class SelectedPods:
 
     @cached_property
     def all_containers(self) -> Sequence[str]:
-        """The sorted container names of the pods."""
         return sorted({container.name for pod in self.pods for container in pod.containers})
 
     @cached_property

@@ -35,14 +35,8 @@ UPDATER_MIN_REPLICAS = 2
 class PendingIncrease:
     """A recommendation for the containers of a pod together that has not been applied yet.
 
-    Attributes
-    ----------
-    names, amounts
-        The containers; float64 (2,): cores and bytes recommended for each pod.
-    requested
-        float64 (2,): what all its pods requested together when it was published.
-    since_s
-        When it was first published, unix seconds; no request has changed since.
+    `amounts`, float64 (2,), are recommended for each pod, `requested` by all its pods together when it was first
+    published at `since_s`; no request has changed since.
     """
 
     names: frozenset[str]

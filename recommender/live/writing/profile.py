@@ -7,11 +7,11 @@ them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from heapq import nsmallest
 from math import isnan
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,13 +52,7 @@ as it keeps all conditions that it does not know."""
 
 
 class _PendingProfile(NamedTuple):
-    """A profile to be written; ordered so that unsaved state comes first, then the longest waiting.
-
-    Attributes
-    ----------
-    is_saved
-        The state that must not be lost is already saved.
-    """
+    """A profile to be written; ordered so that state that must not be lost comes first, then the longest waiting."""
 
     is_saved: bool
     profile_written_s: float
@@ -67,56 +61,46 @@ class _PendingProfile(NamedTuple):
 
 
 class ProfilePublisher:
-    """Writes the PhaseProfiles of VPAs.
+    """Writes the PhaseProfiles of VPAs, `max_per_round` at most, besides those with a new kill.
 
-    Parameters
-    ----------
-    max_per_round
-        How many are written in a round at most, besides those with a new kill.
+    `refusal` returns why a newer model is not used, if one is refused.
     """
 
-    def __init__(self, view: View, engine: Engine, max_per_round: float = math.inf) -> None:
-        self._view, self._engine, self._max_per_round = view, engine, max_per_round
+    def __init__(self, view: View, engine: Engine, refusal: Callable[[], Refusal | None], max_per_round: float) -> None:
+        self._view, self._engine, self._refusal, self._max_per_round = view, engine, refusal, max_per_round
 
-    def publish(self, states: Iterable[VpaState], refusal: Refusal | None, now_s: float, report: Report) -> None:
-        """Write as many changed profiles as allowed. The restart state is included where needed, at least once a cycle.
-
-        `refusal` says why a newer model is not used, if one is refused.
-        """
-        waiting = self._pending(states, refusal, now_s, report)
+    def publish(self, states: Iterable[VpaState], now_s: float, report: Report) -> None:
+        """Write as many changed profiles as allowed, with the restart state where needed, at least once a cycle."""
+        waiting = self._pending(states, now_s, report)
         selected = nsmallest(int(min(self._max_per_round, len(waiting))), waiting)
         report.unwritten_profiles = len(waiting) - len(selected)
         for profile in selected:
             profile.state.profile_written_s = now_s  # one that fails goes to the end of the queue
             with report.guard(_name_of(profile.state)):
                 with_state = len(waiting) <= SAVE_STATE_UP_TO or self._is_stale(profile, now_s)
-                if self._is_changed(profile, refusal, now_s):  # else it has changed back
-                    self._write(profile.state, refusal, now_s, with_state=with_state)
+                if self._is_changed(profile, now_s):  # else it has changed back
+                    self._write(profile.state, now_s, with_state=with_state)
                 profile.state.profile_pending = False
 
-    def final_writes(
-        self, states: Iterable[VpaState], refusal: Refusal | None, now_s: float, report: Report
-    ) -> list[Callable[[], None]]:
+    def final_writes(self, states: Iterable[VpaState], now_s: float, report: Report) -> list[Callable[[], None]]:
         """Functions that write each changed profile with the restart state, for the shutdown."""
         return [
-            partial(self._write, profile.state, refusal, now_s, with_state=True)
-            for profile in sorted(self._pending(states, refusal, now_s, report))
+            partial(self._write, profile.state, now_s, with_state=True)
+            for profile in sorted(self._pending(states, now_s, report))
         ]
 
-    def save_kill(self, state: VpaState, refusal: Refusal | None, report: Report) -> None:
+    def save_kill(self, state: VpaState, report: Report) -> None:
         """Write a kill for memory that the profile lacks; the profile remains to be written in its turn."""
         with report.guard(_name_of(state)):
             if self.has_unsaved_kill(state):
-                self._view.write_profile(state.vpa, profile_of(state, self._engine, refusal, with_state=True))
+                self._view.write_profile(state.vpa, profile_of(state, self._engine, self._refusal(), with_state=True))
                 state.saved_kill_s = self._engine.killed_s(state.groups.values())
 
     def has_unsaved_kill(self, state: VpaState) -> bool:
         """Whether its profile lacks a kill for memory, which must not be lost even on a hasty shutdown."""
         return self._engine.killed_s(state.groups.values()) > state.saved_kill_s
 
-    def _pending(
-        self, states: Iterable[VpaState], refusal: Refusal | None, now_s: float, report: Report
-    ) -> list[_PendingProfile]:
+    def _pending(self, states: Iterable[VpaState], now_s: float, report: Report) -> list[_PendingProfile]:
         """Profiles that changed.
 
         One that is pending stays so without being compared again: in a large cluster most are.
@@ -126,14 +110,15 @@ class ProfilePublisher:
         def update(state: VpaState) -> None:
             is_saved = state.saved_versions == self._state_versions(state)
             profile = _PendingProfile(is_saved, state.profile_written_s, state.vpa.key, state)
-            state.profile_pending = state.profile_pending or self._is_changed(profile, refusal, now_s)
+            state.profile_pending = state.profile_pending or self._is_changed(profile, now_s)
             if state.profile_pending:
                 waiting.append(profile)
 
         report.each(states, _name_of, update)
         return waiting
 
-    def _write(self, state: VpaState, refusal: Refusal | None, now_s: float, *, with_state: bool) -> None:
+    def _write(self, state: VpaState, now_s: float, *, with_state: bool) -> None:
+        refusal = self._refusal()
         signature = signature_of(state, self._engine, refusal)
         self._view.write_profile(state.vpa, profile_of(state, self._engine, refusal, with_state=with_state))
         state.profile_signature = signature
@@ -144,9 +129,9 @@ class ProfilePublisher:
     def _state_versions(self, state: VpaState) -> list[int]:
         return [version for _, version in self._engine.revisions_of(state.groups.values())]
 
-    def _is_changed(self, profile: _PendingProfile, refusal: Refusal | None, now_s: float) -> bool:
-        state = profile.state
-        return signature_of(state, self._engine, refusal) != state.profile_signature or self._is_stale(profile, now_s)
+    def _is_changed(self, profile: _PendingProfile, now_s: float) -> bool:
+        signature = signature_of(profile.state, self._engine, self._refusal())
+        return signature != profile.state.profile_signature or self._is_stale(profile, now_s)
 
     def _is_stale(self, profile: _PendingProfile, now_s: float) -> bool:
         """Whether the saved restart state is incomplete, or older than a cycle."""
@@ -185,7 +170,7 @@ def profile_of(state: VpaState, engine: Engine, refusal: Refusal | None, *, with
         "model": engine.fleet.model.origin,
         "containers": [
             container_entry(name, whys[name], engine.fleet) | _declared(name, state) | _demand(target, engine)
-            for name, target in sorted(chosen[:MAX_CONTAINERS], key=_name)
+            for name, target in sorted(chosen[:MAX_CONTAINERS], key=itemgetter(0))
         ],
         "pods": _pods(state, engine),
     }
@@ -200,10 +185,6 @@ def profile_of(state: VpaState, engine: Engine, refusal: Refusal | None, *, with
         status["cpu"], status["memory"] = format_cpu(targets[:, CPU].sum()), format_memory(targets[:, MEMORY].sum())
         status |= _headline(chosen[0][0], status["containers"], whys[chosen[0][0]])
     return status
-
-
-def _name(found: tuple[str, Target]) -> str:
-    return found[0]
 
 
 def _members(state: VpaState, engine: Engine) -> list[Member]:

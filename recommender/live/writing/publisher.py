@@ -29,6 +29,7 @@ from recommender.live.writing.node_room import UNBOUNDED, NodeRoom, requested_by
 from recommender.policies.constraints import SharedLimits, constrain, constrain_again, integer_cpu_containers
 from recommender.policies.room import Room, fit_room
 from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation
+from recommender.units import MonotonicClock, WallClock
 
 T = TypeVar("T")
 
@@ -42,13 +43,7 @@ STOPPED = "the recommender was stopped"
 
 
 class WriterPool:
-    """Daemon threads that write: a hanging request does not keep the process from ending, as a thread pool's would.
-
-    Parameters
-    ----------
-    number
-        Concurrent writes.
-    """
+    """Daemon threads that write: a hanging request does not keep the process from ending, as a thread pool's would."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -80,14 +75,9 @@ class WriterPool:
 
 
 class Status(NamedTuple):
-    """The status to be written to a VPA.
+    """The status to be written to a VPA, and what it was made from.
 
-    Attributes
-    ----------
-    signature
-        What it was made from.
-    recommendations
-        The new ones; `entries` also has retained ones, by container name.
+    `entries` has the new `recommendations` and retained ones, by container name.
     """
 
     state: VpaState
@@ -98,19 +88,9 @@ class Status(NamedTuple):
 
 
 class Publisher:
-    """Writes recommendations to the statuses of VPAs.
+    """Writes recommendations to the statuses of VPAs, and informs the engine of each."""
 
-    Parameters
-    ----------
-    engine
-        Informed of each target once it is published.
-    clock
-        Unix seconds.
-    """
-
-    def __init__(
-        self, view: View, limits: SharedLimits, engine: Engine, clock: Callable[[], float], writers: WriterPool
-    ) -> None:
+    def __init__(self, view: View, limits: SharedLimits, engine: Engine, clock: WallClock, writers: WriterPool) -> None:
         self._view, self._limits, self._engine = view, limits, engine
         self._clock, self._writers, self._nodes = clock, writers, NodeRoom(view)
 
@@ -141,7 +121,7 @@ class Publisher:
     def publish_until(
         self,
         until_s: float,
-        stopwatch: Callable[[], float],
+        stopwatch: MonotonicClock,
         states: Sequence[VpaState],
         advise: Callable[[VpaState], bool],
         report: Report,
@@ -171,7 +151,7 @@ class Publisher:
                 report.unwritten_statuses -= outcome()
 
     def write_until(
-        self, until_s: float, stopwatch: Callable[[], float], profiles: Sequence[Callable[[], None]], report: Report
+        self, until_s: float, stopwatch: MonotonicClock, profiles: Sequence[Callable[[], None]], report: Report
     ) -> None:
         """Write profiles until a deadline of the stopwatch; count the rest as `unwritten_profiles`."""
 

@@ -60,13 +60,7 @@ class RefusedResize(NamedTuple):
 
 
 class PendingPodResizer:
-    """Resizes pending pods.
-
-    Parameters
-    ----------
-    index
-        Says which VPA owns a container that several select.
-    """
+    """Resizes pending pods; the index says which VPA owns a container that several select."""
 
     def __init__(self, view: View, index: ContainerIndex, engine: Engine, writers: WriterPool) -> None:
         self._view, self._index, self._engine, self._writers = view, index, engine, writers
@@ -134,12 +128,7 @@ def changes_of(
 ) -> tuple[Change, ...]:
     """The changes to the requests and limits of a pod; none where they are too small, or would change its QoS class.
 
-    Parameters
-    ----------
-    targets
-        Cores and bytes by container name; NaN for no target.
-    declared
-        What its owner requests, by container name.
+    By container name, `targets` has cores and bytes, NaN for none, and `declared` what its owner requests.
     """
     changes: list[Change] = []
     is_worthwhile = False

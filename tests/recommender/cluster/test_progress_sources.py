@@ -169,6 +169,16 @@ def test_a_line_from_the_future_counts_as_written_now(server: FakeServer, api: A
     assert update.readings == {("ns", "p"): [Reading(NOW_S, 1.0, "loss")]}
 
 
+def test_a_log_that_has_failed_for_a_week_keeps_no_other_log_from_being_read(server: FakeServer, api: Api) -> None:
+    source, broken = TimedLogProgress(api), a_pod("broken")
+    server.answers = [status(500, "the kubelet does not answer")]
+    for minutes in range(0, 7 * 24 * 60, 8):
+        source.take([broken], NOW_S + 60.0 * minutes)
+    server.answers = [log_of("2026-01-01T00:00:00Z loss=1"), status(500, "the kubelet does not answer")]
+    update = source.take([broken, a_pod("good")], NOW_S + 7 * 86400.0)
+    assert update.readings["ns", "good"] and update.problems.keys() == {"progress of ns/broken"}
+
+
 def test_an_unreadable_log_is_reported_and_requested_with_backoff(server: FakeServer, api: Api) -> None:
     source = TimedLogProgress(api)
     server.answers = [status(500, "the kubelet does not answer")]

@@ -93,6 +93,14 @@ def test_the_last_good_answer_of_a_failing_server_is_kept_for_half_an_hour(world
     assert world.names("Rollout", "web", ROLLOUTS) == ["web-0"]
 
 
+def test_why_a_target_cannot_be_read_is_still_reported_after_a_week_without_the_right(world: World) -> None:
+    world.server.answers[rollout(world)] = Forbidden("no right to get its scale", status=403)
+    for _ in range(7 * 24 * 12):
+        found = world.resolve("Rollout", "web", ROLLOUTS)
+        world.now_s += 300.0
+    assert "no right to get its scale" in found.problem
+
+
 def test_a_deleted_target_is_reported_as_nonexistent(world: World) -> None:
     path = rollout(world)
     world.names("Rollout", "web", ROLLOUTS)

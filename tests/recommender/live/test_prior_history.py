@@ -19,7 +19,7 @@ from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.vpas.checkpoints import CheckpointKey
 from recommender.kernels import histogram as kernel
 from recommender.live import past as prior_history
-from recommender.live.past import LOAD_TIMEOUT_S, LoadedHistories, PriorHistory, _recent_start_s
+from recommender.live.past import LOAD_TIMEOUT_S, PriorHistory, _recent_start_s
 from recommender.live.view.view import SelectedPods
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Block, Sample
@@ -108,7 +108,7 @@ class Records:
 
     # loading
 
-    def load(self, length_s: float = 8 * DAY_S) -> LoadedHistories:
+    def load(self, length_s: float = 8 * DAY_S) -> tuple[int, int]:
         prior = PriorHistory(
             self,
             length_s,

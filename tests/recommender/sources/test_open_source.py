@@ -251,7 +251,7 @@ def test_containers_sampled_less_often_than_the_grid_are_noted(tmp_path: Path, b
         (note,) = source.notes
     assert "1 of 2 containers (slow)" in note and "`--step`" in note and "1m" in note
     assert open_source([file], ReadOptions(step_s=60.0)).notes == ()
-    assert open_source([file], ReadOptions(without_grid=True)).notes == ()
+    assert open_source([file], ReadOptions(step_s=0.0)).notes == ()
 
 
 def test_cpu_and_memory_of_one_time_may_be_in_different_rows(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_temporary_files_are_removed_on_close_and_on_failure(tmp_path: Path, mon
 
 def test_samples_without_a_grid_have_no_step(tmp_path: Path) -> None:
     file = write(tmp_path / "use.csv", csv_text([*plain_rows(2), [START_S + 999, "a", 1, 2e8]]))
-    source: SeriesSource = open_source([file], ReadOptions(without_grid=True))
+    source: SeriesSource = open_source([file], ReadOptions(step_s=0.0))
     (series,) = source
     assert (source.step_s, series.step_s, series.timestamps.tolist()) == (
         0.0,

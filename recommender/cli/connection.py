@@ -1,0 +1,28 @@
+"""Which cluster a command connects to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recommender.cli.common import FILE
+from recommender.cluster.access.connection import connect
+
+KUBECONFIG_HELP = "[default: KUBECONFIG, the pod's service account, ~/.kube/config]"
+CONTEXT_HELP = "Context of the kubeconfig.  [default: its current one]"
+
+
+def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--kubeconfig` and `--context`; the command gets `connect`, which connects to that cluster."""
+
+    @click.option("--kubeconfig", type=FILE, help=KUBECONFIG_HELP)
+    @click.option("--context", help=CONTEXT_HELP)
+    @wraps(command)
+    def with_connection(*arguments: Any, kubeconfig: Path | None, context: str | None, **options: Any) -> Any:
+        return command(*arguments, connect=partial(connect, kubeconfig, context), **options)
+
+    return with_connection
