@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import EVENTS, path_of
+from recommender.units import format_time
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class Events:
 
     def write(self, pod: ObjectKey, uid: str, reason: str, text: str, *, warning: bool = False) -> bool:
         """Write an event on a pod; False if that failed."""
-        now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = format_time(self._clock())
         on = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": uid}
         event = {
             "apiVersion": "v1",

@@ -6,7 +6,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from hashlib import blake2b
 from sys import intern
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import orjson
 
 from extender.pods.pod import Pod
+from recommender.units import format_time
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -73,7 +74,7 @@ class TimestampingReader(Generic[Made]):
     def __call__(self, raw: Json) -> Made:
         """Parse an object; raises what `read` raises."""
         made = self._read(raw)
-        latest = datetime.fromtimestamp(self._clock() + MAX_CLOCK_SKEW_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        latest = format_time(self._clock() + MAX_CLOCK_SKEW_S)
         self._newest = max(self._newest, changed_at(raw, latest))
         return made
 

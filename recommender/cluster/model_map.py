@@ -7,7 +7,7 @@ import binascii
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject, NotFound
@@ -15,6 +15,7 @@ from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import CONFIG_MAPS, path_of
 from recommender.errors import Misuse
+from recommender.units import format_time
 
 PUBLISHED_AT = "phasewise.dev/published-at"
 
@@ -72,7 +73,7 @@ def publish_model_map(api: Api, key: ObjectKey, files: Mapping[str, bytes], now_
             f"the model takes {size:,} bytes in base64, a ConfigMap holds {MAX_CONFIG_MAP_BYTES:,}. "
             "Mount its folder from a volume, or train with fewer --hidden or --phases."
         )
-    published = datetime.fromtimestamp(int(now_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    published = format_time(now_s)
     annotations = {PUBLISHED_AT: published}
     try:
         api.patch(path_of(CONFIG_MAPS, *key), {"metadata": {"annotations": annotations}, "binaryData": encoded})

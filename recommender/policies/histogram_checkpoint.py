@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from recommender.kernels import histogram as kernel
 from recommender.kernels.histogram import CPU_BUCKETS, ESTIMATION, MEMORY_BUCKETS
 from recommender.policies.histogram import FIRST_REFERENCE_S, HistogramSession
 from recommender.records import FloatArray
+from recommender.units import format_time
 
 VERSION = "v3"
 """The only version upstream writes and reads."""
@@ -169,13 +169,7 @@ def _encoded(histogram: kernel.Histogram) -> Status:
 
 def _text_of(time_s: float) -> str | None:
     """RFC 3339 in whole seconds, as the API server stores it; None for NaN."""
-    return None if math.isnan(time_s) else _text_of_whole(math.floor(time_s))
-
-
-@lru_cache(maxsize=1024)
-def _text_of_whole(time_s: int) -> str:
-    """Cached, since thousands of checkpoints share a few times."""
-    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if math.isnan(time_s) else format_time(math.floor(time_s))
 
 
 class _Reading:

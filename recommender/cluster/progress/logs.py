@@ -9,7 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 from recommender.cluster.access.connection import Api
@@ -19,6 +19,7 @@ from recommender.cluster.objects.pods import Pod
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.progress.patterns import Search, SearchResult, search
 from recommender.readings import PodName, ProgressUpdate, Reading, Stage, reading_of, stage_of
+from recommender.units import format_time
 
 LOG_ANNOTATION = "phasewise.dev/progress-log"
 """Annotation or label: `true`, or (annotation only) a regular expression with named groups."""
@@ -204,7 +205,7 @@ def read_log(api: Api, pod: ObjectKey, container: str, since_s: float | None, ti
     query: dict[str, str | int] = {"container": container, "timestamps": "true"}
     query |= {"tailLines": LAST_LINES, "limitBytes": MAX_BYTES}
     if since_s is not None:  # the server supports whole seconds only
-        query["sinceTime"] = datetime.fromtimestamp(math.floor(since_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        query["sinceTime"] = format_time(since_s)
     text = api.text(path_of(PODS, *pod, "log"), query, timeout_s=timeout_s)
     return [line for line in _lines(text) if since_s is None or line.time_s > since_s]
 

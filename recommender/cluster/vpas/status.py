@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity, parse_quantity
 from recommender.cluster.objects.vpa import Vpa
 from recommender.records import RESOURCES, Amounts, ContainerRecommendation
+from recommender.units import format_time
 
 Json = dict[str, Any]
 
@@ -122,7 +122,7 @@ def _conditions_in(status: Mapping[str, Any]) -> list[Json]:
 
 def _conditions(old: list[Json], new: Mapping[str, Condition | None], now_s: float) -> list[Json]:
     present = {str(one["type"]): one for one in old if one.get("type")}
-    moment = datetime.fromtimestamp(int(now_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    moment = format_time(now_s)
     for kind, condition in new.items():
         before = present.pop(kind, None)
         if condition is None:
