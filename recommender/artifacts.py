@@ -117,8 +117,7 @@ def load_npz(file: str | Path | io.BytesIO, name: object) -> dict[str, NDArray[A
     try:
         with zipfile.ZipFile(file) as bundle:
             _check_sizes(bundle)
-            members = {info.filename.removesuffix(".npy"): info for info in bundle.infolist()}
-            return {key: _read_member(bundle, info) for key, info in members.items()}
+            return {info.filename.removesuffix(".npy"): _read_member(bundle, info) for info in bundle.infolist()}
     except FileNotFoundError as error:
         raise BadArtifact(f"{name}: no such file. Check the path.") from error
     except (*_UNREADABLE, OSError, ValueError, EOFError, KeyError, AttributeError, RuntimeError) as error:

@@ -144,7 +144,7 @@ def _load(folder: Path, origin: str) -> PhaseModel:
                 raise BadArtifact(
                     f"graph has {graph.n_phases} phases, not {detector.n_phases} and the unknown. Train it again."
                 )
-        if learned := _with_prefix(arrays, "demand"):
+        if learned := {key.removeprefix("demand."): a for key, a in arrays.items() if key.startswith("demand.")}:
             demand = DemandModel.from_state(learned, detector.n_phases + 1)
         facts, trained_on = _checked_training(manifest["training"]), arrays.get(_TRAINED_ON)
         return PhaseModel(detector, statistics, graph, demand, facts, origin, trained_on)
@@ -175,11 +175,6 @@ def _checked_training(training: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _is_number(value: object) -> bool:
     return type(value) in (int, float)
-
-
-def _with_prefix(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
-    """The arrays below a dotted prefix, which is removed from their names."""
-    return {key.removeprefix(f"{name}."): array for key, array in arrays.items() if key.startswith(f"{name}.")}
 
 
 def import_parameters(path: str | Path, features: Sequence[str]) -> PhaseModel:

@@ -193,7 +193,12 @@ class ConditionalRBM:
             Not fitted yet.
         """
         data, borders = _checked_rows(values, segments, self.dtype)
-        self._check_width(data)
+        self._require_fit()
+        if data.shape[1] != self.weights_.shape[1]:
+            raise BadInput(
+                f"{data.shape[1]} features where the encoder was fitted on {self.weights_.shape[1]}",
+                remedy="Give the same features in the same order.",
+            )
         flat = np.empty(len(data) * self.n_hidden + LANES, dtype=data.dtype)  # the kernel writes whole SIMD lanes
         codes = flat[:-LANES].reshape(len(data), self.n_hidden)
         warm_up = self.lag + self.delay
@@ -316,14 +321,6 @@ class ConditionalRBM:
     def _require_fit(self) -> None:
         if not hasattr(self, "weights_"):
             raise Misuse("this ConditionalRBM has not been fitted. Call fit, or load its state.")
-
-    def _check_width(self, data: Floats) -> None:
-        self._require_fit()
-        if data.shape[1] != self.weights_.shape[1]:
-            raise BadInput(
-                f"{data.shape[1]} features where the encoder was fitted on {self.weights_.shape[1]}",
-                remedy="Give the same features in the same order.",
-            )
 
 
 def _checked_rows(values: ArrayLike, segments: ArrayLike, dtype: DTypeLike) -> tuple[Floats, Ints]:

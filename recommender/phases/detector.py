@@ -203,7 +203,8 @@ def fit_detector(
         seed=options.seed,
     )
     encoder.fit(values, segments, progress=None if progress is None else lambda done, of: progress("encoder", done, of))
-    unclustered = PhaseDetector(options.features, mean, scale, encoder, _no_centres(options.hidden))
+    no_centres = PhaseCentres(np.zeros((1, options.hidden)), (), np.full(1, np.inf))
+    unclustered = PhaseDetector(options.features, mean, scale, encoder, no_centres)
     codes, ages, outcomes, owners = _sample_codes(unclustered, series, cycle_samples, rng)
     if progress is not None:
         progress("phases", 0, 1)
@@ -284,7 +285,3 @@ def _held_out(owners: IntArray, ranks: IntArray) -> BoolArray:
     if size < target or len(ranks) < MIN_CONTAINERS_TO_HOLD_OUT:
         held_out = np.arange(len(owners)) % round(1.0 / HELD_OUT_SHARE) == 0
     return held_out
-
-
-def _no_centres(hidden: int) -> PhaseCentres:
-    return PhaseCentres(np.zeros((1, hidden)), (), np.full(1, np.inf))

@@ -253,16 +253,18 @@ class PhaseGraph:
         all_classes
             Graph of all classes, towards which this one is shrunk.
         """
-        return _foresight_from(self.hazard(all_classes), self.followers(all_classes), lead_steps, ahead_steps)
+        hazard, followers = self.hazard(all_classes), self.followers(all_classes)
+        occupancy = np.empty((*hazard.shape, self.n_phases))
+        occupancy_by_context(hazard, followers, lead_steps, ahead_steps, occupancy)
+        return Foresight(occupancy, _ends(hazard, lead_steps + 1), _remaining(hazard), followers)
 
     def foresight_for_plan(self, lead_steps: int, ahead_steps: int, all_classes: PhaseGraph | None = None) -> Foresight:
         """Forecast for a plan: the present phase has at least the probability that it goes on.
 
         So an allocation is raised before a phase begins, but not lowered before the present one is about to end.
         """
-        hazard = self.hazard(all_classes)
-        foresight = _foresight_from(hazard, self.followers(all_classes), lead_steps, ahead_steps)
-        goes_on = 1.0 - _ends(hazard, min(lead_steps, PERSISTENCE_STEPS) + 1)
+        foresight = self.foresight(lead_steps, ahead_steps, all_classes)
+        goes_on = 1.0 - _ends(self.hazard(all_classes), min(lead_steps, PERSISTENCE_STEPS) + 1)
         for phase in range(self.n_phases):
             present = foresight.occupancy[:, phase, :, phase]
             np.maximum(present, goes_on[:, phase], out=present)
@@ -295,12 +297,6 @@ def min_steps(half_bucket: int) -> int:
     [0, 2, 3, 14, 15]
     """
     return math.ceil(math.pow(2.0, half_bucket / 2))
-
-
-def _foresight_from(hazard: FloatArray, followers: FloatArray, lead_steps: int, ahead_steps: int) -> Foresight:
-    occupancy = np.empty((*hazard.shape, hazard.shape[1]))
-    occupancy_by_context(hazard, followers, lead_steps, ahead_steps, occupancy)
-    return Foresight(occupancy, _ends(hazard, lead_steps + 1), _remaining(hazard), followers)
 
 
 def _ends(hazard: FloatArray, within_steps: int) -> FloatArray:

@@ -231,17 +231,12 @@ def _floats(check: _RowCheck, raw: str) -> FloatArray:
         check.refuse(bad.to_numpy(), raw, "{} is not a number", text_remedy(raw))
         return np.asarray(numbers, dtype=np.float64)
     kind = column.type
-    if not is_number(kind):
+    numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
+    if not any(is_kind(kind) for is_kind in numeric):
         everywhere = np.ones(len(column), dtype=bool)
         check.refuse(everywhere, raw, f"a column of type {kind} holds {{}}, not a number", text_remedy(raw))
     numbers = column if kind == pa.float64() else column.cast(pa.float64(), safe=False)
     return np.asarray(numbers.to_numpy(), dtype=np.float64)
-
-
-def is_number(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds numbers (or only nulls)."""
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
-    return any(test(kind) for test in tests)
 
 
 def text_remedy(column: str) -> str:

@@ -135,7 +135,7 @@ class UsageQuery:
             False omits requests, half of the data.
         """
         queries = self.queries(start_s, end_s)
-        n_points = _points(start_s, end_s, step_s)
+        n_points = math.floor((end_s - start_s) / step_s) + 1
         coarse_s = step_s * max(1, math.ceil(n_points / _CONTAINER_COUNT_POINTS))
         containers = self.containers(start_s, end_s, coarse_s)
         total = max(1, round(sum(containers.values())))
@@ -186,11 +186,6 @@ class UsageQuery:
 
 def _by_namespace(result: QueryResult, settings: UsageSettings) -> dict[str, float]:
     return {namespace: count for (namespace,), count in result.largest([settings.labels.namespace]).items()}
-
-
-def _points(start_s: float, end_s: float, step_s: float) -> int:
-    """The number of points in a range, ends included."""
-    return math.floor((end_s - start_s) / step_s) + 1
 
 
 def container_name(labels: Mapping[str, str], names: Labels) -> ContainerName:
