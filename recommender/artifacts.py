@@ -48,10 +48,7 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
     manifest
         JSON-ready facts; `schema`, `kind` and the checksums are added.
 
-    Raises
-    ------
-    Misuse
-        `folder` exists and is not a model folder.
+    Raises Misuse: `folder` exists and is not a model folder.
     """
     target = Path(folder)
     check_target(target)
@@ -89,10 +86,7 @@ def load(folder: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     -------
     arrays, manifest
 
-    Raises
-    ------
-    BadArtifact
-        The folder is missing, incomplete, damaged, or written by a newer Phasewise.
+    Raises BadArtifact: the folder is missing, incomplete, damaged, or written by a newer Phasewise.
     """
     source = Path(folder)
     if not source.is_dir():

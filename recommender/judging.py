@@ -41,10 +41,7 @@ class ReplayOptions:
     violation_tolerance
         A sample violates when its use is above allocation x this.
 
-    Raises
-    ------
-    Misuse
-        The cycle is empty.
+    Raises Misuse: the cycle is empty.
     """
 
     cycle_s: float = 600.0

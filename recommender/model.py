@@ -118,10 +118,7 @@ def name_hashes(series: Iterable[UsageSeries]) -> NDArray[np.uint32]:
 def load(name: str | Path) -> PhaseModel:
     """Read a model folder; `bundled` is the one that ships with Phasewise.
 
-    Raises
-    ------
-    BadArtifact
-        Missing, damaged, newer, or inconsistent.
+    Raises BadArtifact: missing, damaged, newer, or inconsistent.
     """
     if str(name) == BUNDLED:
         with resources.as_file(resources.files("recommender.data") / "model") as folder:
@@ -189,10 +186,7 @@ def import_parameters(path: str | Path, features: Sequence[str]) -> PhaseModel:
     features
         Names of the n_vis columns, in the encoder's order.
 
-    Raises
-    ------
-    BadArtifact, Misuse
-        An array is missing or has a wrong shape, or the number of features does not match.
+    Raises BadArtifact, Misuse: an array is missing or has a wrong shape, or the number of features does not match.
     """
     arrays = artifacts.load_npz(path, path)
     missing = [name for name in PARAMETER_ARRAYS if name not in arrays]

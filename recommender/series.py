@@ -125,10 +125,7 @@ def to_series(samples: ContainerSamples, step_s: float | None) -> UsageSeries:
         if half-way). Of several in a cell, cpu and features are averaged, memory is the maximum, requests the last.
         An empty cell between samples less than two steps apart takes the values of the earlier one.
 
-    Raises
-    ------
-    BadInput
-        Two samples within one second and no grid, or far more cells than samples.
+    Raises BadInput: two samples within one second and no grid, or far more cells than samples.
     """
     if step_s is None:
         return _ungridded(samples)

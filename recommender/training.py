@@ -94,10 +94,7 @@ def train(
     progress
         Called with (what, done, of).
 
-    Raises
-    ------
-    NotEnoughData
-        No container is long enough.
+    Raises NotEnoughData: no container is long enough.
     """
     if not series:
         raise NotEnoughData(
@@ -185,10 +182,7 @@ def cross_fit(
     jobs
         Processes.
 
-    Raises
-    ------
-    NotEnoughData
-        There are fewer than two containers.
+    Raises NotEnoughData: there are fewer than two containers.
     """
     if len(containers) < 2:
         raise NotEnoughData("one container cannot be judged by a model of the others: there are none.")

@@ -190,10 +190,7 @@ class CertificateKeeper:
     def ensure(self) -> None:
         """Ensure that the certificate need not be renewed, and that Secret, configuration and file agree.
 
-        Raises
-        ------
-        ApiError
-            A request failed. The file is only written once the certificate is trusted.
+        Raises ApiError: a request failed. The file is only written once the certificate is trusted.
         """
         configuration = self._api.get(path_of(CONFIGURATIONS, None, self._location.configuration))
         bundle = self._shared_bundle()

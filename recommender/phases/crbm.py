@@ -138,14 +138,9 @@ class ConditionalRBM:
         -------
         self
 
-        Raises
-        ------
-        BadInput
-            Wrong shapes, a value that is not finite, or bounds that are not increasing.
-        NotEnoughData
-            No segment has lag + 1 rows.
-        Misuse
-            The training diverged.
+        Raises BadInput: wrong shapes, a value that is not finite, or bounds that are not increasing.
+        Raises NotEnoughData: no segment has lag + 1 rows.
+        Raises Misuse: the training diverged.
         """
         data, borders = _checked_rows(values, segments, self.dtype)
         if not window_starts(borders, self.lag).size:
@@ -185,12 +180,8 @@ class ConditionalRBM:
         float (n_samples, n_hidden), of `dtype`
             All zero in the first ``lag + delay`` rows of each segment, which have no full window.
 
-        Raises
-        ------
-        BadInput
-            As `fit`, or another number of features than fitted.
-        Misuse
-            Not fitted yet.
+        Raises BadInput: as `fit`, or another number of features than fitted.
+        Raises Misuse: not fitted yet.
         """
         data, borders = _checked_rows(values, segments, self.dtype)
         self._require_fit()
@@ -223,10 +214,7 @@ class ConditionalRBM:
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> ConditionalRBM:
         """Read the arrays of `to_state`.
 
-        Raises
-        ------
-        BadArtifact
-            An array is missing, not numeric, not finite, or its shape does not fit the others.
+        Raises BadArtifact: an array is missing, not numeric, not finite, or its shape does not fit the others.
         """
         missing = [name for name in (*PARAMETER_NAMES, "lag", "delay") if name not in state]
         if missing:
@@ -265,10 +253,7 @@ class ConditionalRBM:
         lag, delay, dtype
             As in the constructor. float32 may change the nearest centre of a window half-way between two.
 
-        Raises
-        ------
-        BadArtifact
-            A value is not numeric or not finite, or the shapes are inconsistent.
+        Raises BadArtifact: a value is not numeric or not finite, or the shapes are inconsistent.
         """
         arrays = (weights, visible_history, hidden_history, np.ravel(visible_bias), np.ravel(hidden_bias))
         parameters = _checked_parameters(arrays, lag, delay, dtype)

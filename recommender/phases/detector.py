@@ -124,10 +124,7 @@ class PhaseDetector:
     def from_state(cls, state: Mapping[str, NDArray[Any]], features: Sequence[str]) -> PhaseDetector:
         """Read the arrays of `to_state`.
 
-        Raises
-        ------
-        BadArtifact
-            An array is missing, not finite, or its shape does not fit the others.
+        Raises BadArtifact: an array is missing, not finite, or its shape does not fit the others.
         """
         try:
             encoder = ConditionalRBM.from_state(
@@ -182,10 +179,7 @@ def fit_detector(
     -------
     detector, and the choice of k (None if k was given)
 
-    Raises
-    ------
-    NotEnoughData
-        No container has a full window, or there are fewer distinct windows than phases.
+    Raises NotEnoughData: no container has a full window, or there are fewer distinct windows than phases.
     """
     matrices = [feature_matrix(s, options.features) for s in series]
     stacked = np.concatenate(matrices) if matrices else np.empty((0, len(options.features)))

@@ -53,10 +53,7 @@ def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:
     float64 (n, len(names))
         NaN wherever the sample or the column's value is missing.
 
-    Raises
-    ------
-    BadInput
-        A named column is not in the data.
+    Raises BadInput: a named column is not in the data.
     """
     computed: FloatArray | None = None
     columns: list[FloatArray] = []

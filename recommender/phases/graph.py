@@ -165,10 +165,7 @@ class PhaseGraph:
         ended
             False if the recording stops while the container is running, which censors its last run.
 
-        Raises
-        ------
-        BadInput
-            A phase that is not in the graph, a length below one, or two consecutive runs of one phase.
+        Raises BadInput: a phase that is not in the graph, a length below one, or two consecutive runs of one phase.
         """
         runs = checked_runs(sequence, self.n_phases)
         following = [*(phase for phase, _ in runs[1:]), ENDED if ended else CENSORED]

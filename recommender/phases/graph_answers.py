@@ -120,10 +120,7 @@ class GraphPredictor:
         (counts); then `next_phase`, `end_if_over` (probability that the container ends if the run ends now) and
         `expected_remaining_samples` (None for a phase that is not in the graph).
 
-        Raises
-        ------
-        BadInput
-            An empty history.
+        Raises BadInput: an empty history.
         """
         runs = checked_runs(history)
         if not runs:
@@ -143,10 +140,7 @@ class GraphPredictor:
         For every run but the last of a container, the next phase is predicted from all runs so far with their full
         lengths. Of equally likely phases the lowest number counts as predicted.
 
-        Raises
-        ------
-        NotEnoughData
-            No container has two runs.
+        Raises NotEnoughData: no container has two runs.
         """
         correct, losses = [], []
         for runs in sequences:

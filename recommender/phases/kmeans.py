@@ -112,12 +112,8 @@ class PhaseCentres:
     def split(self, phase: int, into: int, codes: NDArray[np.floating[Any]], seed: int) -> PhaseCentres:
         """Split one phase by k-means; existing numbers stay, new ones are appended.
 
-        Raises
-        ------
-        Misuse
-            There is no such phase, or `into` is below two.
-        NotEnoughData
-            The phase has fewer than `into` distinct windows.
+        Raises Misuse: there is no such phase, or `into` is below two.
+        Raises NotEnoughData: the phase has fewer than `into` distinct windows.
         """
         if not 0 <= phase < self.n_phases:
             raise Misuse(f"there is no phase {phase}; the model has 0 to {self.n_phases - 1}.")

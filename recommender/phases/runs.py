@@ -49,10 +49,7 @@ def runs_of(labels: ArrayLike) -> list[Run]:
 def checked_runs(runs: Iterable[Run], n_phases: int = MAX_PHASE + 1) -> list[Run]:
     """Validate runs of `n_phases` phases, and convert them to plain integers.
 
-    Raises
-    ------
-    BadInput
-        A phase out of range, a length below 1, or two consecutive runs of one phase.
+    Raises BadInput: a phase out of range, a length below 1, or two consecutive runs of one phase.
     """
     checked: list[Run] = []
     for phase, length in runs:

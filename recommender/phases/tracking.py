@@ -68,10 +68,7 @@ class PhaseTracker:
     digest
         Of the detector; computed once, since each container's kept state names it.
 
-    Raises
-    ------
-    Misuse
-        The detector needs columns that live metrics do not have.
+    Raises Misuse: the detector needs columns that live metrics do not have.
     """
 
     def __init__(self, detector: PhaseDetector) -> None:
@@ -128,10 +125,7 @@ class PhaseTracker:
     def restore(self, slot: int, saved: Mapping[str, Any]) -> None:
         """Restore the state of a container from `state.of`.
 
-        Raises
-        ------
-        BadArtifact
-            The state is incomplete or does not fit this model.
+        Raises BadArtifact: the state is incomplete or does not fit this model.
         """
         try:
             if not all(np.isfinite(np.asarray(part, np.float64)).all() for part in saved.values()):

@@ -39,10 +39,7 @@ def write_plots(
     -------
     The files written, in this order.
 
-    Raises
-    ------
-    Misuse
-        The folder cannot be created.
+    Raises Misuse: the folder cannot be created.
     """
     target = Path(folder)
     try:

@@ -95,10 +95,8 @@ def session_of(status: Mapping[str, Any], checkpoint: str) -> HistogramSession:
     checkpoint
         `namespace/name`, for error messages.
 
-    Raises
-    ------
-    BadInput
-        Another version, an invalid weight or bucket, or a field of the wrong type; names checkpoint and field.
+    Raises BadInput: another version, an invalid weight or bucket, or a field of the wrong type; names checkpoint and
+    field.
     """
     reading = _Reading(f"checkpoint {checkpoint}")
     if (version := status.get("version")) != VERSION:

@@ -53,10 +53,7 @@ class OwnPast(SlotArrays):
     def restore(self, slot: int, kept: Mapping[str, Any]) -> None:
         """Restore the state that `of` returned.
 
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            It does not fit; the slot is unchanged.
+        Raises ValueError, KeyError, TypeError: it does not fit; the slot is unchanged.
         """
         if not all((np.abs(np.asarray(part, np.float64)) < MAX_VALUE).all() for part in kept.values()):
             raise ValueError("a value is not a finite number, or too large")

@@ -118,10 +118,7 @@ class DemandModel:
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], phases: int) -> DemandModel:
         """Restore the model that `to_state` wrote.
 
-        Raises
-        ------
-        BadArtifact
-            An array is missing, has another shape, or does not hold finite numbers.
+        Raises BadArtifact: an array is missing, has another shape, or does not hold finite numbers.
         """
         shapes = {
             "staying": (2, len(HORIZONS), phases, QUANTILES),

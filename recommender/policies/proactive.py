@@ -22,10 +22,7 @@ def proactive(model: PolicyModel) -> PolicyFunction:
     model
         Its `demand` is a `DemandModel`.
 
-    Raises
-    ------
-    Misuse
-        The model has no demand.
+    Raises Misuse: the model has no demand.
     """
     demand = model.demand
     if not isinstance(demand, DemandModel):

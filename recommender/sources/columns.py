@@ -71,10 +71,7 @@ class Roles:
 def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
     """Resolve the roles of columns from a file's header.
 
-    Raises
-    ------
-    BadInput
-        A required or mapped column, or a feature, is missing; the closest existing name is suggested.
+    Raises BadInput: a required or mapped column, or a feature, is missing; the closest existing name is suggested.
     """
     raw: dict[str, tuple[str, float]] = {name: (name, 1.0) for name in header if name}
     for mapped in options.columns:
@@ -108,12 +105,8 @@ def check_maps(file: Path, foreign: Collection[str], options: ReadOptions) -> No
     foreign
         All column names in the source.
 
-    Raises
-    ------
-    Misuse
-        A mapping to a name that is not read.
-    BadInput
-        A mapping from a name that no file has.
+    Raises Misuse: a mapping to a name that is not read.
+    Raises BadInput: a mapping from a name that no file has.
     """
     read = ("timestamp", *NAME_COLUMNS, CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS, *LABEL_COLUMNS)
     for mapped in options.columns:
@@ -170,10 +163,7 @@ def table_reader(
 def normalise(table: pa.Table, roles: Roles, origins: Origins) -> RawSamples:
     """Convert a table of raw columns, which holds the next rows of the current file.
 
-    Raises
-    ------
-    BadInput
-        Text instead of a number, or a time or container name that is missing or invalid.
+    Raises BadInput: text instead of a number, or a time or container name that is missing or invalid.
     """
     check = _RowCheck(table, origins, origins.n_rows)
     rows = origins.next_rows(table.num_rows)

@@ -55,10 +55,7 @@ def open_source(
     progress
         Called with `reading (MiB)`, and MiB done and in total (estimated, in normal form).
 
-    Raises
-    ------
-    BadInput
-        The data cannot be used; names file, row, column and remedy.
+    Raises BadInput: the data cannot be used; names file, row, column and remedy.
     """
     options = options or ReadOptions()
     budget = available_memory_bytes() // 4 if memory_budget_bytes is None else memory_budget_bytes

@@ -181,10 +181,7 @@ def samples_per_ten_minutes(settings: UsageSettings) -> str:
 def queries_of(settings: UsageSettings, scrape_interval_s: float) -> UsageQueries:
     """The queries for a Prometheus with this scrape interval.
 
-    Raises
-    ------
-    Misuse
-        The rate window is shorter than two scrapes.
+    Raises Misuse: the rate window is shorter than two scrapes.
     """
     window_s = settings.rate_window_s
     if window_s is None:

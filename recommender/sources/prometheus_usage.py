@@ -100,12 +100,8 @@ class UsageQuery:
         at_s
             Unix time of now.
 
-        Raises
-        ------
-        PrometheusError
-            A query failed.
-        Misuse
-            A rate window shorter than two scrapes.
+        Raises PrometheusError: a query failed.
+        Raises Misuse: a rate window shorter than two scrapes.
         """
         if at_s - self._measured_s > REMEASURE_AFTER_S:
             self._queries = None
@@ -156,10 +152,7 @@ class UsageQuery:
     def queries(self, start_s: float, end_s: float) -> UsageQueries:
         """The queries, with windows for the scrape interval, which is measured once there are enough samples.
 
-        Raises
-        ------
-        Misuse
-            A rate window shorter than two scrapes.
+        Raises Misuse: a rate window shorter than two scrapes.
         """
         if self._queries is not None:
             return self._queries

@@ -37,11 +37,8 @@ def read_sequences(path: str | Path) -> dict[str, IntArray]:
     -------
     For each container with a known phase, by name: its phases in order of step, int64 (n,), n >= 1.
 
-    Raises
-    ------
-    BadInput
-        The file or a column is missing, a value is missing or not an integer, a phase is below -1, a (container, step)
-        occurs twice, no phase is known, or the file is damaged. Names file, row and column.
+    Raises BadInput: the file or a column is missing, a value is missing or not an integer, a phase is below -1, a
+    (container, step) occurs twice, no phase is known, or the file is damaged. Names file, row and column.
     """
     file = Path(path)
     table, order = _table(file)

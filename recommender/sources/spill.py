@@ -62,12 +62,8 @@ def spill(
     folder
         Folder for the temporary files.
 
-    Raises
-    ------
-    BadInput
-        As `build` does.
-    PhasewiseError
-        The disk is full.
+    Raises BadInput: as `build_table` does.
+    Raises PhasewiseError: the disk is full.
     """
     tables = []
     try:

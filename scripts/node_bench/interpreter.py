@@ -46,10 +46,7 @@ class Interpreter:
 def find(workload: str, path: str | None = None) -> Interpreter:
     """Find the interpreter for a workload: `path`, else the environment variable's, else the running one.
 
-    Raises
-    ------
-    NoInterpreter
-        It cannot be started or lacks a package.
+    Raises NoInterpreter: it cannot be started or lacks a package.
     """
     path = path or os.environ.get(ENVIRONMENT) or sys.executable
     try:

@@ -75,10 +75,7 @@ def bind_burst(bench: BenchCluster, kind: str, pods: int, number: int, share_per
     share_percent
         `percentageOfNodesToScore`; 0 for the default.
 
-    Raises
-    ------
-    RuntimeError
-        Ours was not called for every pod.
+    Raises RuntimeError: ours was not called for every pod.
     """
     _create(bench, pods, number)
     first = int(WARM_UP_SHARE * pods)

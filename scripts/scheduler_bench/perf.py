@@ -72,12 +72,8 @@ class PerfFailed(RuntimeError):
 def run_perf(kind: str, nodes: int, pods: int) -> list[Perf]:
     """Run both cases with one of `PERF_KINDS`.
 
-    Raises
-    ------
-    PerfFailed
-        The benchmark failed.
-    BuildFailed
-        It could not be built.
+    Raises PerfFailed: the benchmark failed.
+    Raises BuildFailed: it could not be built.
     """
     perf, cluster = building.build_one(servers.scheduler_perf()), building.build_all()
     with tempfile.TemporaryDirectory(prefix="scheduler-perf-") as made:
@@ -166,10 +162,7 @@ def cases(templates: Path, nodes: int, pods: int, *, batched: bool) -> list[Json
 def read_items(kind: str, items: Sequence[Mapping[str, Any]]) -> list[Perf]:
     """Read one result per case from the output of the benchmark.
 
-    Raises
-    ------
-    PerfFailed
-        All pods were bound before the first sample, which is taken after a second.
+    Raises PerfFailed: all pods were bound before the first sample, which is taken after a second.
     """
     found: dict[str, dict[str, Mapping[str, float]]] = {}
     for item in items:

@@ -83,10 +83,7 @@ class RunningServer:
     def answers(self, path: str) -> bool:
         """Whether a path is answered with status 200.
 
-        Raises
-        ------
-        ServerFailed
-            The process has ended; the message holds the end of its log.
+        Raises ServerFailed: the process has ended; the message holds the end of its log.
         """
         if not self.server.running:
             raise ServerFailed(f"{self.server.name} has ended.\n{self.server.tail()}")

@@ -47,10 +47,7 @@ def history_blocks(folder: Path, series: Iterable[HistorySeries], binaries: Bina
 
     Block boundaries are at most 30 days apart: two-hour blocks, the default, take four times as long.
 
-    Raises
-    ------
-    HistoryRefused
-        promtool failed.
+    Raises HistoryRefused: promtool failed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", suffix=".om", dir=folder.parent, encoding="utf-8") as text:

@@ -76,10 +76,7 @@ class Prometheus:
     def get(self, path: str, **parameters: str | float) -> Any:
         """Call its HTTP API v1, and return the data.
 
-        Raises
-        ------
-        AssertionError
-            It answered with an error.
+        Raises AssertionError: it answered with an error.
         """
         answer = self.request(f"/api/v1/{path}", **parameters)
         content = answer.json()
