@@ -123,10 +123,7 @@ def after_kill(had_bytes: float) -> float:
 def fixed_limits(declared_bytes: FloatArray, limits: Limits) -> FloatArray:
     """The fixed part of the memory limit, float64 (n,): use below it never kills.
 
-    Parameters
-    ----------
-    declared_bytes
-        float64 (n,): the limit where limits stay; NaN without one.
+    `declared_bytes`: float64 (n,): the limit where limits stay; NaN without one.
     """
     if limits == "follow":
         return np.zeros(len(declared_bytes))
@@ -161,10 +158,8 @@ def decision_positions(present: BoolArray, cycle_samples: int, lag: int) -> IntA
     lag
         History of a window, in samples.
 
-    Returns
-    -------
-    int64 (d,)
-        Increasing positions in 0..n-1, without those whose cycle has no sample. Empty for fewer than lag + 2 samples.
+    Returns int64 (d,): increasing positions in 0..n-1, without those whose cycle has no sample. Empty for fewer than
+    lag + 2 samples.
 
     Examples
     --------

@@ -41,10 +41,7 @@ BAR_WIDTH = 120.0
 def dashboard(watching: ClusterWatch, telemetry: Telemetry, access_check: AccessCheck | None) -> Flask:
     """The Flask application.
 
-    Parameters
-    ----------
-    access_check
-        Decides whether a caller may read; None lets in everybody.
+    `access_check`: decides whether a caller may read; None lets in everybody.
     """
     app = create_pages("web", telemetry, watching.not_ready)
     app.jinja_loader = PackageLoader("extender.dashboard")

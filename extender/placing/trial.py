@@ -30,10 +30,7 @@ Json = Mapping[str, Any]
 class Trial:
     """A listed cluster, without reservations for gangs, which only last for minutes.
 
-    Attributes
-    ----------
-    broken
-        Problems of malformed objects, which are ignored.
+    `broken`: problems of malformed objects, which are ignored.
     """
 
     settings: Settings

@@ -139,10 +139,7 @@ class Reservations:
     When a reservation is first seen, its end is computed by the wall clock, as a restart must not extend it; from then
     on the monotonic clock counts.
 
-    Parameters
-    ----------
-    clock, monotonic
-        Unix seconds, and monotonic seconds.
+    `clock`, `monotonic`: unix seconds, and monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:

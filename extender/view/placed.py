@@ -118,10 +118,7 @@ class Waiting:
     Each method performs one dictionary operation at a time, so threads need no lock. After a restart, waiting times
     are taken from the pods' conditions.
 
-    Parameters
-    ----------
-    clock, monotonic
-        Unix seconds for conditions, monotonic seconds for refusals seen here.
+    `clock`, `monotonic`: unix seconds for conditions, monotonic seconds for refusals seen here.
     """
 
     def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:

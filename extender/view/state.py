@@ -40,10 +40,7 @@ class Resident(NamedTuple):
 class ClusterState:
     """The state of the cluster. Thread-safe; methods take microseconds, except for building a new snapshot.
 
-    Parameters
-    ----------
-    clock, monotonic
-        Unix seconds for forecasts, monotonic seconds for timeouts.
+    `clock`, `monotonic`: unix seconds for forecasts, monotonic seconds for timeouts.
     """
 
     def __init__(self, settings: Settings, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:

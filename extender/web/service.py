@@ -85,10 +85,7 @@ class ServiceOptions:
 class Service:
     """One replica. `app` answers 503 until everything has been listed and this replica leads.
 
-    Parameters
-    ----------
-    clock, monotonic
-        Unix seconds for forecasts and timestamps, monotonic seconds for timeouts.
+    `clock`, `monotonic`: unix seconds for forecasts and timestamps, monotonic seconds for timeouts.
     """
 
     def __init__(

@@ -42,11 +42,8 @@ BACKDATED_S = 300.0
 class CertificateBundle:
     """A serving certificate with its key and authorities; PEM.
 
-    Attributes
-    ----------
-    authorities
-        Certificates of the authority and, while it is valid, of the previous one, so that old certificates stay trusted
-        during a renewal.
+    `authorities`: certificates of the authority and, while it is valid, of the previous one, so that old certificates
+    stay trusted during a renewal.
     """
 
     certificate: bytes

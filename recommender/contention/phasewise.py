@@ -181,10 +181,7 @@ def moves(
 ) -> list[Move]:
     """Choose moves greedily, the best first, each applied before the next is searched.
 
-    Parameters
-    ----------
-    ordered
-        Workers serve jobs in the order of `order_of`; otherwise all have equal shares.
+    `ordered`: workers serve jobs in the order of `order_of`; otherwise all have equal shares.
     """
     planned: list[Move] = []
     search = _Search(jobs, capacity_cores, now_s, options, ordered)

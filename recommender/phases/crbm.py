@@ -170,15 +170,10 @@ class ConditionalRBM:
     def transform(self, values: ArrayLike, segments: ArrayLike) -> Floats:
         """The code of every row: the hidden mean of its window.
 
-        Parameters
-        ----------
-        values, segments
-            As in `fit`.
+        `values`, `segments`: as in `fit`.
 
-        Returns
-        -------
-        float (n_samples, n_hidden), of `dtype`
-            All zero in the first ``lag + delay`` rows of each segment, which have no full window.
+        Returns float (n_samples, n_hidden), of `dtype`: all zero in the first ``lag + delay`` rows of each segment,
+        which have no full window.
 
         Raises BadInput: as `fit`, or another number of features than fitted.
         Raises Misuse: not fitted yet.

@@ -48,10 +48,7 @@ def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:
     names
         Members of `USAGE_FEATURES`, `cpu_cores`, `memory_bytes`, or numeric columns of the input.
 
-    Returns
-    -------
-    float64 (n, len(names))
-        NaN wherever the sample or the column's value is missing.
+    Returns float64 (n, len(names)): NaN wherever the sample or the column's value is missing.
 
     Raises BadInput: a named column is not in the data.
     """

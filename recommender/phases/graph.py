@@ -135,13 +135,7 @@ class Foresight(NamedTuple):
 
 
 class PhaseGraph:
-    """Counts of what followed each context.
-
-    Parameters
-    ----------
-    n_phases
-        Number of phases.
-    """
+    """Counts of what followed each context."""
 
     def __init__(self, n_phases: int) -> None:
         self.n_phases = n_phases
@@ -160,10 +154,7 @@ class PhaseGraph:
     def learn(self, sequence: Sequence[Run], *, ended: bool = True) -> None:
         """Count all runs of one container, oldest first.
 
-        Parameters
-        ----------
-        ended
-            False if the recording stops while the container is running, which censors its last run.
+        `ended`: False if the recording stops while the container is running, which censors its last run.
 
         Raises BadInput: a phase that is not in the graph, a length below one, or two consecutive runs of one phase.
         """
@@ -217,10 +208,7 @@ class PhaseGraph:
     def hazard(self, all_classes: PhaseGraph | None = None) -> FloatArray:
         """Probability that a visit ends with the next step; each context is shrunk towards shorter ones.
 
-        Parameters
-        ----------
-        all_classes
-            Graph of all classes, towards which one class is shrunk; None shrinks towards the mean over all.
+        `all_classes`: graph of all classes, towards which one class is shrunk; None shrinks towards the mean over all.
         """
         exposed, ended, _ = self.tables
         if all_classes is not None:
@@ -245,10 +233,7 @@ class PhaseGraph:
     def foresight(self, lead_steps: int, ahead_steps: int, all_classes: PhaseGraph | None = None) -> Foresight:
         """Forecast `ahead_steps` steps after the lead time, and whether the phase ends within the lead time.
 
-        Parameters
-        ----------
-        all_classes
-            Graph of all classes, towards which this one is shrunk.
+        `all_classes`: graph of all classes, towards which this one is shrunk.
         """
         hazard, followers = self.hazard(all_classes), self.followers(all_classes)
         occupancy = np.empty((*hazard.shape, self.n_phases))

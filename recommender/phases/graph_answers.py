@@ -73,11 +73,8 @@ class GraphPredictor:
     def next_phase(self, history: Sequence[Run]) -> dict[int, float]:
         """Predict the next phase, given that there is one.
 
-        Parameters
-        ----------
-        history
-            The container's runs, oldest first; the last one is taken to end with its present length. Empty: the first
-            phase is predicted.
+        `history`: the container's runs, oldest first; the last one is taken to end with its present length. Empty: the
+        first phase is predicted.
 
         Returns
         -------

@@ -112,10 +112,7 @@ def to_json(graph: PhaseGraph) -> bytes:
 def to_networkx(graph: PhaseGraph, unknown: int | None = None) -> nx.DiGraph[str]:
     """Convert a graph for networkx.
 
-    Parameters
-    ----------
-    unknown
-        The number of the unknown phase, if there is one.
+    `unknown`: number of the unknown phase, if there is one.
 
     Returns
     -------

@@ -73,10 +73,7 @@ class PhaseCentres:
     def predict_sequence(self, codes: NDArray[np.floating[Any]]) -> IntArray:
         """Predict the phases of one container with hysteresis; `UNKNOWN_PHASE` if a code is too far from every centre.
 
-        Parameters
-        ----------
-        codes : floating (n, n_hidden)
-            In time order. A label depends only on codes up to its own.
+        `codes`, floating (n, n_hidden): in time order. A label depends only on codes up to its own.
         """
         coded, at, label = np.zeros((3, 1), np.int64)
         splits = (1, len(self.splits))
@@ -227,10 +224,8 @@ def choose_k(
     candidates
         Values of k to try, in increasing order.
 
-    Returns
-    -------
-    PhaseCountChoice
-        `k` is the smallest within `FORECAST_TOLERANCE` of the least held-out loss; `elbow_k` is the paper's choice.
+    Returns PhaseCountChoice: `k` is the smallest within `FORECAST_TOLERANCE` of the least held-out loss; `elbow_k` is
+    the paper's choice.
     """
     squares: dict[int, float] = {}
     losses: dict[int, float] = {}

@@ -19,11 +19,8 @@ MAX_PHASE = 999
 def runs_of(labels: ArrayLike) -> list[Run]:
     """Encode one container's phase labels as runs.
 
-    Parameters
-    ----------
-    labels
-        int (n,), one phase number per sample in time order. Negative labels (unknown) continue the phase before;
-        at the start they are dropped.
+    `labels`: int (n,), one phase number per sample in time order. Negative labels (unknown) continue the phase before;
+    at the start they are dropped.
 
     Returns
     -------

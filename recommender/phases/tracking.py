@@ -58,10 +58,7 @@ class TrackState(SlotArrays):
 class PhaseTracker:
     """Tracks the phase of every live container.
 
-    Parameters
-    ----------
-    detector
-        A fitted detector whose features are computed from CPU and memory only.
+    `detector`: a fitted detector whose features are computed from CPU and memory only.
 
     Attributes
     ----------
@@ -108,10 +105,7 @@ class PhaseTracker:
         usage
             float64 (m, 2): cores and bytes; NaN in both is a gap.
 
-        Returns
-        -------
-        int64 (m,)
-            The phase of that sample, or `UNKNOWN_PHASE`.
+        Returns int64 (m,): the phase of that sample, or `UNKNOWN_PHASE`.
         """
         state, lag = self.state, self.detector.lag
         append_features(slots, usage, self._standard, state.arrays(Tracks))

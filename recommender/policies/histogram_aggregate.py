@@ -14,10 +14,7 @@ NO_FLOORS = (0.0, 0.0)
 class HistogramAggregate:
     """Shared histograms, and the memory windows of each container.
 
-    Parameters
-    ----------
-    past
-        Earlier history, as from a checkpoint.
+    `past`: earlier history, as from a checkpoint.
 
     Attributes
     ----------

@@ -41,10 +41,7 @@ class OwnPast(SlotArrays):
     def find_matches(self, slots: IntArray, ahead: IntArray) -> tuple[IntArray, FloatArray]:
         """Earlier matches of each present segment, int64 (m,), and peak use after them, float64 (m, w), or NaN.
 
-        Parameters
-        ----------
-        ahead
-            int64 (w,): how many samples to look ahead.
+        `ahead`: int64 (w,): how many samples to look ahead.
         """
         matches, peak_cores = np.empty(len(slots), np.int64), np.empty((len(slots), len(ahead)))
         peak_after_matches(slots, ahead, self.arrays(OwnPastArrays), matches, peak_cores)

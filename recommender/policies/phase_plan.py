@@ -138,10 +138,7 @@ class PhasePlan:
     def decide(self, slots: IntArray, tables: IntArray) -> FloatArray:
         """The requests, float64 (m, resources) cores and bytes, of containers with at least one sample.
 
-        Parameters
-        ----------
-        tables
-            int64 (m,): occupancy table of each.
+        `tables`: int64 (m,): occupancy table of each.
         """
         decide_each(slots, tables, self.state.arrays(PlanArrays), self.expected, self.weights)
         asked: FloatArray = self.state.chosen_request(slots) * self._floors
@@ -159,10 +156,7 @@ class PhasePlan:
         lead
             Samples from a decision until it is in force.
 
-        Returns
-        -------
-        float64 (n + 1, resources)
-            Request before each sample; NaN before the first decision.
+        Returns float64 (n + 1, resources): request before each sample; NaN before the first decision.
         """
         asked = np.empty((len(usage) + 1, len(self._floors)))
         replay_run(

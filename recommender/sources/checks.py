@@ -39,10 +39,7 @@ MIN_SUSPECT_SAMPLES = 3
 def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], str]) -> None:
     """Refuse negative and infinite numbers, and times outside 1970..2100.
 
-    Parameters
-    ----------
-    raw_name
-        Maps our name of a column to the name in the file.
+    `raw_name`: maps our name of a column to the name in the file.
 
     Raises BadInput: names file, row and column of the first such value.
     """

@@ -119,10 +119,7 @@ def export(
 
     Rows are sorted by time, then by container. After an error the finished parts are kept for the next attempt.
 
-    Parameters
-    ----------
-    class_of
-        Names the workload class of pods without a class label.
+    `class_of`: names the workload class of pods without a class label.
 
     Raises NotEnoughData: there is no sample.
     Raises PrometheusError: a query failed.

@@ -254,15 +254,8 @@ def _merged_curve(role: _Role, group: Sequence[AnswerSeries]) -> pd.Series:
 def rate(times_s: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The rate of a counter up to each sample; a falling counter was reset to zero.
 
-    Parameters
-    ----------
-    times_s, counts
-        float64 (n,), increasing seconds, and the counter.
-
-    Returns
-    -------
-    times_s, rates
-        float64 (n - 1,). NaN after a gap of at least two median intervals, whose rate would be a mean over the gap.
+    Returns times_s, rates: float64 (n - 1,). NaN after a gap of at least two median intervals, whose rate would be a
+    mean over the gap.
 
     Examples
     --------

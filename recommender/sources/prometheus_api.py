@@ -130,11 +130,8 @@ class PrometheusClient:
     def range(self, query: str, start_s: float, end_s: float, step_s: float, *, series: int = 1) -> QueryResult:
         """Run a range query at start_s, start_s + step_s, ... up to end_s, split as needed.
 
-        Parameters
-        ----------
-        series
-            Expected number of series, to keep responses below MAX_SAMPLES_PER_RESPONSE. If it is too low, a response
-            may be too large and its query is split further.
+        `series`: expected number of series, to keep responses below MAX_SAMPLES_PER_RESPONSE. If it is too low, a
+        response may be too large and its query is split further.
 
         Raises PrometheusError: the request failed; `QueryTooLarge` if even a single point is too much.
         """

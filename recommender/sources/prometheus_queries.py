@@ -101,10 +101,7 @@ class UsageSettings:
 class UsageQueries:
     """The queries for some settings. `batch` is a namespace matcher of `batches`, or empty.
 
-    Attributes
-    ----------
-    rate_window_s, staleness_s
-        As in UsageSettings, with values.
+    `rate_window_s`, `staleness_s`: as in UsageSettings, with values.
     """
 
     settings: UsageSettings

@@ -95,11 +95,6 @@ class UsageQuery:
 
         Containers whose latest sample is stale, or that have no rate yet, are left out.
 
-        Parameters
-        ----------
-        at_s
-            Unix time of now.
-
         Raises PrometheusError: a query failed.
         Raises Misuse: a rate window shorter than two scrapes.
         """

@@ -26,12 +26,9 @@ _LARGEST_STEP = 2**53
 def read_sequences(path: str | Path) -> dict[str, IntArray]:
     """Read phase sequences, rows in any order.
 
-    Parameters
-    ----------
-    path
-        Parquet (`.parquet`, `.pq`) or CSV (also `.gz`) with the columns `container` (any text), `step` or `timestamp`
-        (integer; only its order matters) and `phase` (integer 0..999, or -1 for unknown). Other columns are
-        ignored.
+    `path`: Parquet (`.parquet`, `.pq`) or CSV (also `.gz`) with the columns `container` (any text), `step` or
+    `timestamp` (integer; only its order matters) and `phase` (integer 0..999, or -1 for unknown). Other columns are
+    ignored.
 
     Returns
     -------

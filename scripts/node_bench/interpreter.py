@@ -27,10 +27,7 @@ class NoInterpreter(Exception):
 class Interpreter:
     """An interpreter that can run a workload.
 
-    Attributes
-    ----------
-    prefixes
-        Its `sys.base_prefix` and `sys.prefix`, which a pod needs.
+    `prefixes`: its `sys.base_prefix` and `sys.prefix`, which a pod needs.
     """
 
     path: str

@@ -70,10 +70,7 @@ def classes_of_bursts(pods: int) -> list[tuple[str, int]]:
 def bind_burst(bench: BenchCluster, kind: str, pods: int, number: int, share_percent: int) -> Round:
     """Create pods, start the scheduler, and measure until all are bound; then stop it and delete them.
 
-    Parameters
-    ----------
-    share_percent
-        `percentageOfNodesToScore`; 0 for the default.
+    `share_percent`: `percentageOfNodesToScore`; 0 for the default.
 
     Raises RuntimeError: ours was not called for every pod.
     """

@@ -146,10 +146,7 @@ def origin(recordings: Sequence[Recording], machine: dict[str, Any]) -> dict[str
 def pack(recordings: Sequence[Recording], machine: dict[str, Any], output: Path) -> None:
     """Write `fit.parquet`, `replay.parquet` and `origin.json` into `output`, each under a temporary name first.
 
-    Parameters
-    ----------
-    machine
-        Facts of machine, versions and parallel jobs (`machine.json` of the raw folder).
+    `machine`: facts of machine, versions and parallel jobs (`machine.json` of the raw folder).
 
     Raises PackError: if a part would be empty.
     """

@@ -30,10 +30,7 @@ class HistoryRefused(AssertionError):
 class HistorySeries:
     """One series as Prometheus stores it.
 
-    Attributes
-    ----------
-    times_s, values
-        float64 (n,): unix seconds, increasing, and the samples.
+    `times_s`, `values`: float64 (n,): unix seconds, increasing, and the samples.
     """
 
     name: str
@@ -91,11 +88,8 @@ def container_history(
     node
         Its node; None for the recorded node, else `node-0`.
 
-    Returns
-    -------
-    list
-        CPU counter, working set, and requests if the series has any. Gaps have no samples, and add nothing to the
-        counter.
+    Returns list: CPU counter, working set, and requests if the series has any. Gaps have no samples, and add nothing to
+    the counter.
     """
     node = node or series.node or "node-0"
     times_s = series.timestamps.astype(np.float64)

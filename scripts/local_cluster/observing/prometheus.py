@@ -24,10 +24,7 @@ QUERY_TIMEOUT_S = 60.0
 class BasicAuth:
     """A user of a Prometheus with basic auth.
 
-    Attributes
-    ----------
-    bcrypt
-        Hash of the password for Prometheus.
+    `bcrypt`: hash of the password for Prometheus.
     """
 
     user: str = "reader"
