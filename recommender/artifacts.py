@@ -82,10 +82,6 @@ def check_target(folder: str | Path) -> None:
 def load(folder: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Read a model folder and verify its checksums.
 
-    Returns
-    -------
-    arrays, manifest
-
     Raises BadArtifact: the folder is missing, incomplete, damaged, or written by a newer Phasewise.
     """
     source = Path(folder)

@@ -149,14 +149,7 @@ def durations_s(series: UsageSeries) -> FloatArray:
 def decision_positions(present: BoolArray, cycle_samples: int, lag: int) -> IntArray:
     """Positions at which a policy decides: after lag + 1 samples, then every cycle.
 
-    Parameters
-    ----------
-    present
-        bool (n,): True where there is a sample.
-    cycle_samples
-        Grid cells between decisions.
-    lag
-        History of a window, in samples.
+    `cycle_samples`: grid cells between decisions.
 
     Returns int64 (d,): increasing positions in 0..n-1, without those whose cycle has no sample. Empty for fewer than
     lag + 2 samples.

@@ -107,12 +107,6 @@ def replay(
 
     Parameters
     ----------
-    source
-        Series, read one at a time.
-    plan_for
-        Makes the plan of a container.
-    decisions_to
-        Writer of every decision, or None.
     timelines
         Number of containers kept whole for drawing.
     progress

@@ -42,10 +42,6 @@ class Mover:
     ----------
     cluster
         All pods and nodes; None while they are unknown.
-    ledger
-        For reservations of replacement pods.
-    planner
-        The policy.
     limits
         Limits of moves; None to plan only.
     """

@@ -31,12 +31,7 @@ Json = Mapping[str, Any]
 class Placer:
     """Answers a scheduler. Thread-safe; a pod may be asked about any number of times.
 
-    Parameters
-    ----------
-    read_pod
-        Reads a pod from its JSON.
-    clock
-        Unix seconds.
+    `clock`: unix seconds.
     """
 
     def __init__(

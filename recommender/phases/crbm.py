@@ -134,10 +134,6 @@ class ConditionalRBM:
         progress
             Called after each epoch with (epochs done, max_epochs).
 
-        Returns
-        -------
-        self
-
         Raises BadInput: wrong shapes, a value that is not finite, or bounds that are not increasing.
         Raises NotEnoughData: no segment has lag + 1 rows.
         Raises Misuse: the training diverged.

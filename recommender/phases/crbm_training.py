@@ -22,8 +22,6 @@ def hold_out(segments: Ints, lag: int, fraction: float, seed: int) -> tuple[Ints
     Parameters
     ----------
     segments : int64 (n_segments + 1,)
-    lag, fraction, seed
-        Parameters of the estimator.
 
     Returns train and held_out, int64 (n_windows,): first rows, increasing in `train`. With at least
     `MIN_SEGMENTS_TO_HOLD_OUT` segments, random whole ones are held out, of at most twice `fraction`; otherwise, or if
@@ -67,10 +65,6 @@ class Trainer:
     values : float (n_samples, n_features), contiguous
     starts
         First rows of the windows.
-    parameters
-        Initial parameters, of the dtype of `values`.
-    cd_steps, seed, sampled
-        As in `ConditionalRBM`.
     """
 
     def __init__(

@@ -166,10 +166,6 @@ def fit_detector(
 
     Parameters
     ----------
-    series
-        Training containers.
-    options
-        Features, sizes, seed.
     cycle_samples
         Horizon in samples of the forecasts by which k is chosen.
     progress

@@ -60,10 +60,7 @@ class PhaseTracker:
 
     `detector`: a fitted detector whose features are computed from CPU and memory only.
 
-    Attributes
-    ----------
-    digest
-        Of the detector; computed once, since each container's kept state names it.
+    `digest`: of the detector; computed once, since each container's kept state names it.
 
     Raises Misuse: the detector needs columns that live metrics do not have.
     """

@@ -16,10 +16,7 @@ class HistogramAggregate:
 
     `past`: earlier history, as from a checkpoint.
 
-    Attributes
-    ----------
-    memory_interval_s
-        Length of a memory window, for containers added from now on; None for upstream's default.
+    `memory_interval_s`: length of a memory window, for containers added from now on; None for upstream's default.
     """
 
     def __init__(self, past: HistogramSession | None = None) -> None:

@@ -176,10 +176,8 @@ class MemoryOfRuns(SlotArrays):
 class ClassMemory:
     """Memory of the latest runs of a class, oldest first.
 
-    Attributes
-    ----------
-    peaks_bytes, rises, killed, input_sizes
-        float64 (runs,) and (runs, AGES), bool (runs,), float64 (runs,): see `RunMemory`.
+    `peaks_bytes`, `rises`, `killed`, `input_sizes`: float64 (runs,) and (runs, AGES), bool (runs,), float64 (runs,):
+    see `RunMemory`.
     """
 
     def __init__(self, runs: Iterable[RunMemory] = ()) -> None:
@@ -240,12 +238,7 @@ def peaks_at_input(input_size: float, input_sizes: FloatArray, peaks_bytes: Floa
     Tibshirani, 2021): a line fitted to the run itself would flatter it. Where the least-squares line falls, or all
     others have one input, it is replaced by the mean; where it starts below zero, by the line through the origin.
 
-    Parameters
-    ----------
-    input_size
-        The other input.
-    input_sizes, peaks_bytes
-        float64 (n,): of at least three runs; sizes are positive.
+    `input_sizes`, `peaks_bytes`: float64 (n,): of at least three runs; sizes are positive.
 
     Returns float64 (n,), bytes.
     """

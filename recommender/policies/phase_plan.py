@@ -52,8 +52,6 @@ class PlanState(SlotArrays):
     ----------
     phases
         Number of phases, including the unknown one.
-    slots
-        Initial capacity.
     resources
         Number of resources: two, or CPU alone.
     """
@@ -113,12 +111,7 @@ class PlanState(SlotArrays):
 class PhasePlan:
     """The plan of many containers.
 
-    Parameters
-    ----------
-    state
-        Of the containers.
-    expected, weights
-        Forecast, and prices; both may be replaced at any time.
+    `expected`, `weights`: forecast, and prices; both may be replaced at any time.
     """
 
     def __init__(self, state: PlanState, expected: Expected, weights: Weights) -> None:

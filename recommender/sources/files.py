@@ -48,8 +48,6 @@ def open_source(
     ----------
     paths
         Files (CSV, plain or gzipped, Parquet, saved `query_range` answers), folders of them, or globs.
-    options
-        How to read foreign data.
     memory_budget_bytes
         Above it rows are spilled to temporary files; by default a quarter of the available memory.
     progress

@@ -129,15 +129,7 @@ def narrowed(settings: UsageSettings, namespaces: Collection[str]) -> UsageSetti
 
 
 class PrometheusPast:
-    """Past usage and owners from one Prometheus.
-
-    Parameters
-    ----------
-    client
-        The client, which retries.
-    settings
-        Selects the series.
-    """
+    """Past usage and owners from one Prometheus."""
 
     def __init__(self, client: PrometheusClient, settings: UsageSettings) -> None:
         self._client, self._settings = client, settings

@@ -75,14 +75,7 @@ class UsageBlock:
 class UsageQuery:
     """Queries the usage of all selected containers, with a number of queries that does not grow with containers.
 
-    Parameters
-    ----------
-    client
-        The client.
-    settings
-        Selects the series and limits their age.
-    queries
-        Queries with known windows; None measures the scrape interval.
+    `queries`: queries with known windows; None measures the scrape interval.
     """
 
     def __init__(self, client: PrometheusClient, settings: UsageSettings, queries: UsageQueries | None = None) -> None:
