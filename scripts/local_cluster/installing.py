@@ -18,7 +18,7 @@ from local_cluster.control_plane import feature_gates, serving_certificate
 from local_cluster.processes import Server
 from local_cluster.rig import LOOPBACK, Rig
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"
 
 OURS = ("extender", "controller", "webhook")

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+import click
+
 ENVIRONMENT = "PHASEWISE_BENCH_PYTHON"
 NEEDS = {"torch": ("torch", "numpy"), "numpy": ("numpy",)}
 """Packages that each workload imports."""
@@ -19,7 +21,7 @@ print(json.dumps({"found": found, "prefixes": [sys.base_prefix, sys.prefix]}))
 """
 
 
-class NoInterpreter(Exception):
+class NoInterpreter(click.ClickException):
     """The interpreter lacks packages of the workload; the message says what to install."""
 
 

@@ -23,10 +23,10 @@ import orjson
 import yaml
 
 from local_cluster import building, servers
-from local_cluster.installing import configuration, documents
+from local_cluster.installing import MANIFESTS, ROOT, configuration, documents
 from local_cluster.processes import Ports
 from local_cluster.rig import LOOPBACK
-from scheduler_bench.place import ROOT, STUB
+from scheduler_bench.place import STUB
 
 PERF_KINDS = ("none", "unbatched", "stub", "ours")
 """No extender; no extender and no batching of equal pods, which any extender turns off; equal scores from a stand-in;
@@ -184,6 +184,6 @@ def _extender(kind: str, port: int, cluster: building.Binaries) -> list[str]:
         return [f"-ready=http://{LOOPBACK}:{port}/constant/2", sys.executable, str(STUB), "bare", str(port)]
     serve = [sys.executable, "-m", "extender", "extender", "serve", "--scheduler-name", "default-scheduler"]
     serve += ["--address", f"{LOOPBACK}:{port}"]
-    crd = [str(cluster["kubectl"]), "apply", "-f", str(ROOT / "manifests" / "crd" / "phaseprofiles.yaml")]
+    crd = [str(cluster["kubectl"]), "apply", "-f", str(MANIFESTS / "crd" / "phaseprofiles.yaml")]
     both = f"{shlex.join(crd)} && exec {shlex.join(serve)}"
     return [f"-ready=http://{LOOPBACK}:{port}/readyz", "sh", "-c", both]

@@ -214,6 +214,6 @@ def _force_delete(rig: Rig, namespace: str, name: str) -> None:
         rig.core.delete_namespaced_pod(name, namespace, grace_period_seconds=0)
 
 
-def in_parallel(act: Callable[[T], None], these: Iterable[T]) -> None:
+def in_parallel(act: Callable[[T], object], these: Iterable[T]) -> None:
     with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
         list(pool.map(act, these))  # raises exceptions of the calls
