@@ -48,10 +48,7 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
     manifest
         JSON-ready facts; `schema`, `kind` and the checksums are added.
 
-    Raises
-    ------
-    Misuse
-        `folder` exists and is not a model folder.
+    Raises Misuse: `folder` exists and is not a model folder.
     """
     target = Path(folder)
     check_target(target)
@@ -85,14 +82,7 @@ def check_target(folder: str | Path) -> None:
 def load(folder: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Read a model folder and verify its checksums.
 
-    Returns
-    -------
-    arrays, manifest
-
-    Raises
-    ------
-    BadArtifact
-        The folder is missing, incomplete, damaged, or written by a newer Phasewise.
+    Raises BadArtifact: the folder is missing, incomplete, damaged, or written by a newer Phasewise.
     """
     source = Path(folder)
     if not source.is_dir():
@@ -117,8 +107,7 @@ def load_npz(file: str | Path | io.BytesIO, name: object) -> dict[str, NDArray[A
     try:
         with zipfile.ZipFile(file) as bundle:
             _check_sizes(bundle)
-            members = {info.filename.removesuffix(".npy"): info for info in bundle.infolist()}
-            return {key: _read_member(bundle, info) for key, info in members.items()}
+            return {info.filename.removesuffix(".npy"): _read_member(bundle, info) for info in bundle.infolist()}
     except FileNotFoundError as error:
         raise BadArtifact(f"{name}: no such file. Check the path.") from error
     except (*_UNREADABLE, OSError, ValueError, EOFError, KeyError, AttributeError, RuntimeError) as error:

@@ -24,10 +24,7 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     permissions of a replaced file are kept, and special files (`/dev/stdout`, a named pipe) are written to instead of
     being replaced.
 
-    Raises
-    ------
-    Misuse
-        The folder does not exist or is not writable, or `path` is a folder.
+    Raises Misuse: the folder does not exist or is not writable, or `path` is a folder.
     """
     if _is_special(Path(path)):
         with _copied_into(Path(path)) as temporary:

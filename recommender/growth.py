@@ -146,10 +146,7 @@ class Growth:
     def from_state(cls, state: Mapping[str, Any], source: str) -> Self:
         """Read what `to_state` wrote.
 
-        Raises
-        ------
-        BadInput
-            It is invalid; the message begins with `source`.
+        Raises BadInput: it is invalid; the message begins with `source`.
         """
         try:
             return cls(**{field.name: _checked_field(field.name, state[field.name]) for field in fields(cls)})

@@ -41,10 +41,7 @@ class ReplayOptions:
     violation_tolerance
         A sample violates when its use is above allocation x this.
 
-    Raises
-    ------
-    Misuse
-        The cycle is empty.
+    Raises Misuse: the cycle is empty.
     """
 
     cycle_s: float = 600.0
@@ -126,10 +123,7 @@ def after_kill(had_bytes: float) -> float:
 def fixed_limits(declared_bytes: FloatArray, limits: Limits) -> FloatArray:
     """The fixed part of the memory limit, float64 (n,): use below it never kills.
 
-    Parameters
-    ----------
-    declared_bytes
-        float64 (n,): the limit where limits stay; NaN without one.
+    `declared_bytes`: float64 (n,): the limit where limits stay; NaN without one.
     """
     if limits == "follow":
         return np.zeros(len(declared_bytes))
@@ -155,19 +149,10 @@ def durations_s(series: UsageSeries) -> FloatArray:
 def decision_positions(present: BoolArray, cycle_samples: int, lag: int) -> IntArray:
     """Positions at which a policy decides: after lag + 1 samples, then every cycle.
 
-    Parameters
-    ----------
-    present
-        bool (n,): True where there is a sample.
-    cycle_samples
-        Grid cells between decisions.
-    lag
-        History of a window, in samples.
+    `cycle_samples`: grid cells between decisions.
 
-    Returns
-    -------
-    int64 (d,)
-        Increasing positions in 0..n-1, without those whose cycle has no sample. Empty for fewer than lag + 2 samples.
+    Returns int64 (d,): increasing positions in 0..n-1, without those whose cycle has no sample. Empty for fewer than
+    lag + 2 samples.
 
     Examples
     --------

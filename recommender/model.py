@@ -118,10 +118,7 @@ def name_hashes(series: Iterable[UsageSeries]) -> NDArray[np.uint32]:
 def load(name: str | Path) -> PhaseModel:
     """Read a model folder; `bundled` is the one that ships with Phasewise.
 
-    Raises
-    ------
-    BadArtifact
-        Missing, damaged, newer, or inconsistent.
+    Raises BadArtifact: missing, damaged, newer, or inconsistent.
     """
     if str(name) == BUNDLED:
         with resources.as_file(resources.files("recommender.data") / "model") as folder:
@@ -144,7 +141,7 @@ def _load(folder: Path, origin: str) -> PhaseModel:
                 raise BadArtifact(
                     f"graph has {graph.n_phases} phases, not {detector.n_phases} and the unknown. Train it again."
                 )
-        if learned := _with_prefix(arrays, "demand"):
+        if learned := {key.removeprefix("demand."): a for key, a in arrays.items() if key.startswith("demand.")}:
             demand = DemandModel.from_state(learned, detector.n_phases + 1)
         facts, trained_on = _checked_training(manifest["training"]), arrays.get(_TRAINED_ON)
         return PhaseModel(detector, statistics, graph, demand, facts, origin, trained_on)
@@ -177,11 +174,6 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float)
 
 
-def _with_prefix(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
-    """The arrays below a dotted prefix, which is removed from their names."""
-    return {key.removeprefix(f"{name}."): array for key, array in arrays.items() if key.startswith(f"{name}.")}
-
-
 def import_parameters(path: str | Path, features: Sequence[str]) -> PhaseModel:
     """Make a model from the parameters of a CRBM, k-means centres and a scaler trained elsewhere.
 
@@ -194,10 +186,7 @@ def import_parameters(path: str | Path, features: Sequence[str]) -> PhaseModel:
     features
         Names of the n_vis columns, in the encoder's order.
 
-    Raises
-    ------
-    BadArtifact, Misuse
-        An array is missing or has a wrong shape, or the number of features does not match.
+    Raises BadArtifact, Misuse: an array is missing or has a wrong shape, or the number of features does not match.
     """
     arrays = artifacts.load_npz(path, path)
     missing = [name for name in PARAMETER_ARRAYS if name not in arrays]

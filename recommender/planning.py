@@ -65,10 +65,7 @@ def usable_policies(
     rows
         Those of the simulated cluster, and whether each needs a model.
 
-    Raises
-    ------
-    Misuse, BadArtifact
-        A name is unknown, or the model does not support a requested policy.
+    Raises Misuse, BadArtifact: a name is unknown, or the model does not support a requested policy.
     """
     REGISTRY.check(asked, tuple(rows))
     chosen = tuple(name for name in dict.fromkeys((*rows, *REGISTRY.names())) if not asked or name in asked)

@@ -16,10 +16,7 @@ Result = TypeVar("Result")
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], jobs: int) -> Generator[Result]:
     """Yield the function's result for each item, in order.
 
-    Parameters
-    ----------
-    jobs
-        Number of processes; 1 uses this process. At most one item per process is in progress.
+    `jobs`: number of processes; 1 uses this process. At most one item per process is in progress.
     """
     if jobs == 1:
         yield from map(function, items)

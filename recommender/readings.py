@@ -88,10 +88,7 @@ def stage_of(fields: Mapping[str, object], time_s: float, *, event: bool = True)
 def reading_of(fields: Mapping[str, object], time_s: float, *, event: bool = True) -> Reading:
     """The reading in fields whose values are numbers, or texts of numbers; other fields are ignored.
 
-    Raises
-    ------
-    ValueError
-        None of `METRICS` is there, or a value is not a number; names the field.
+    Raises ValueError: none of `METRICS` is there, or a value is not a number; names the field.
     """
     metric = next((name for name in METRICS if fields.get(name) is not None), None)
     if metric is None:
@@ -104,10 +101,7 @@ def reading_of(fields: Mapping[str, object], time_s: float, *, event: bool = Tru
 def parse_reading(text: str, source: str, time_s: float) -> Reading:
     """Parse an annotation: `loss=0.42 step=1200`, or a bare number, which is a loss.
 
-    Raises
-    ------
-    BadInput
-        It is anything else; the message begins with `source`.
+    Raises BadInput: it is anything else; the message begins with `source`.
     """
     try:
         if len(text) > MAX_TEXT_CHARS:

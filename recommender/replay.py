@@ -107,12 +107,6 @@ def replay(
 
     Parameters
     ----------
-    source
-        Series, read one at a time.
-    plan_for
-        Makes the plan of a container.
-    decisions_to
-        Writer of every decision, or None.
     timelines
         Number of containers kept whole for drawing.
     progress
@@ -123,10 +117,7 @@ def replay(
         Rows of the simulated cluster, and by container the results of those that could be simulated. A row without a
         result for every container is left out.
 
-    Raises
-    ------
-    NotEnoughData
-        No container has enough samples for a decision, or no policy could be judged.
+    Raises NotEnoughData: no container has enough samples for a decision, or no policy could be judged.
     """
     simulated = played or {}
     missing = {name: [container for container, of in simulated.items() if name not in of] for name in rows}

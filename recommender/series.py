@@ -60,10 +60,7 @@ def interval_counts(times_s: FloatArray, starts: IntArray) -> tuple[IntArray, In
     starts
         int64 (c + 1,), the first row of each container, and n.
 
-    Returns
-    -------
-    milliseconds, counts
-        int64 (u,) each, milliseconds increasing.
+    Returns milliseconds, counts: int64 (u,) each, milliseconds increasing.
     """
     inside = np.ones(max(len(times_s) - 1, 0), dtype=bool)
     last_rows = starts[1:-1] - 1
@@ -86,10 +83,7 @@ def _unique_counts(intervals_ms: IntArray) -> tuple[IntArray, IntArray]:
 def median_interval_s(counted: Iterable[tuple[IntArray, IntArray]]) -> float:
     """The median of the counted intervals in seconds; NaN if there are none.
 
-    Parameters
-    ----------
-    counted
-        Results of `interval_counts`, one per part of the data.
+    `counted`: results of `interval_counts`, one per part of the data.
 
     Examples
     --------
@@ -118,17 +112,11 @@ def to_series(samples: ContainerSamples, step_s: float | None) -> UsageSeries:
     step_s
         Grid step in seconds, at least 1; None keeps the samples without a grid and without gaps.
 
-    Returns
-    -------
-    UsageSeries
-        Cell i is at t0 + i * step, t0 being the first sample's time. A sample goes to the nearest cell (the later one
-        if half-way). Of several in a cell, cpu and features are averaged, memory is the maximum, requests the last.
-        An empty cell between samples less than two steps apart takes the values of the earlier one.
+    Returns UsageSeries: cell i is at t0 + i * step, t0 being the first sample's time. A sample goes to the nearest cell
+    (the later one if half-way). Of several in a cell, cpu and features are averaged, memory is the maximum, requests
+    the last. An empty cell between samples less than two steps apart takes the values of the earlier one.
 
-    Raises
-    ------
-    BadInput
-        Two samples within one second and no grid, or far more cells than samples.
+    Raises BadInput: two samples within one second and no grid, or far more cells than samples.
     """
     if step_s is None:
         return _ungridded(samples)

@@ -64,10 +64,8 @@ class SlotArrays:
     def put(self, slot: int, kept: Mapping[str, Any], names: Iterable[str] | None = None) -> None:
         """Set what `of` returned, for all arrays or some.
 
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            Something is missing, not a number or of another shape; the slot is unchanged.
+        Raises ValueError, KeyError, TypeError: something is missing, not a number or of another shape; the slot is
+        unchanged.
         """
         parts = {name: _like(self._fresh[name], kept[name], name) for name in names or self._fresh}
         for name, part in parts.items():

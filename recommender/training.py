@@ -56,14 +56,7 @@ class TrainingOptions:
 def gather(source: Iterable[UsageSeries], containers: Sequence[str], shortest: int) -> list[UsageSeries]:
     """Gather the containers to train on: all, or up to `TRAINING_SAMPLES` in the order of a hash of their names.
 
-    Parameters
-    ----------
-    source
-        Yields one series per container.
-    containers
-        Names that may be used.
-    shortest
-        Containers with fewer samples are left out: they have no decision to learn from.
+    `shortest`: containers with fewer samples are left out: they have no decision to learn from.
     """
     allowed = set(containers)
     kept: list[UsageSeries] = []
@@ -87,17 +80,10 @@ def train(
     ----------
     series
         Containers to train on, each with lag + 2 samples or more.
-    options
-        Sizes, cycle, target, seed.
     data_hash
         Of the source, for the manifest.
-    progress
-        Called with (what, done, of).
 
-    Raises
-    ------
-    NotEnoughData
-        No container is long enough.
+    Raises NotEnoughData: no container is long enough.
     """
     if not series:
         raise NotEnoughData(
@@ -174,21 +160,9 @@ def cross_fit(
 ) -> CrossFit:
     """Train one model per fold, on the containers of the other folds.
 
-    Parameters
-    ----------
-    source
-        Yields one series per container; read once per fold.
-    containers
-        All names, sorted.
-    options, progress
-        As in `train`.
-    jobs
-        Processes.
+    `source`: yields one series per container; read once per fold.
 
-    Raises
-    ------
-    NotEnoughData
-        There are fewer than two containers.
+    Raises NotEnoughData: there are fewer than two containers.
     """
     if len(containers) < 2:
         raise NotEnoughData("one container cannot be judged by a model of the others: there are none.")

@@ -121,10 +121,7 @@ def ask_server(
     certificate, key
         PEM files: client certificate, if the server requires one.
 
-    Raises
-    ------
-    NotAnswered
-        The server does not answer, or keeps no decision on this pod.
+    Raises NotAnswered: the server does not answer, or keeps no decision on this pod.
     """
     given = {"ca_certs": authority, "cert_file": certificate, "key_file": key}
     files: dict[str, Any] = {name: str(file) for name, file in given.items() if file is not None}

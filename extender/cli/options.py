@@ -94,10 +94,7 @@ def scoring_options(command: Command) -> Callable[..., Any]:
 def read_sizes(file: Path) -> Sizes:
     """Read T-shirt sizes from a JSON file.
 
-    Raises
-    ------
-    BadInput, Misuse
-        It is not such a table; says what is wrong.
+    Raises BadInput, Misuse: it is not such a table; says what is wrong.
     """
     remedy = 'Write {"2-V100": {"cpu": "42", "memory": "48Gi"}}.'
     try:

@@ -40,10 +40,8 @@ class AccessCheck:
 
     Tokens are cached as hashes and never logged.
 
-    Parameters
-    ----------
-    api
-        Preferably with its own rate limit (`Api.with_rate_limit`), so that invalid tokens do not delay other requests.
+    `api`: preferably with its own rate limit (`Api.with_rate_limit`), so that invalid tokens do not delay other
+    requests.
     """
 
     def __init__(self, api: Api, clock: MonotonicClock = time.monotonic) -> None:

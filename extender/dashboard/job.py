@@ -147,10 +147,7 @@ def jobs_of(
 ) -> dict[ObjectKey, Job]:
     """The VPAs that name the recommender or have a profile, each with the pods in its profile.
 
-    Parameters
-    ----------
-    saved_before
-        Time of the last checkpoint of a container before a time, minus infinity if none was seen.
+    `saved_before`: time of the last checkpoint of a container before a time, minus infinity if none was seen.
     """
     by_uid = {pod.uid: pod for pod in pods if not pod.finished}
     found = {}

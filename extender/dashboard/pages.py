@@ -41,10 +41,7 @@ BAR_WIDTH = 120.0
 def dashboard(watching: ClusterWatch, telemetry: Telemetry, access_check: AccessCheck | None) -> Flask:
     """The Flask application.
 
-    Parameters
-    ----------
-    access_check
-        Decides whether a caller may read; None lets in everybody.
+    `access_check`: decides whether a caller may read; None lets in everybody.
     """
     app = create_pages("web", telemetry, watching.not_ready)
     app.jinja_loader = PackageLoader("extender.dashboard")
@@ -54,7 +51,7 @@ def dashboard(watching: ClusterWatch, telemetry: Telemetry, access_check: Access
         "memory": _formatted(format_memory),
         "duration": _formatted(format_duration),
         "clock": _clock,
-        "colour": _colour,
+        "colour": lambda phase: phase % PHASE_COLOURS,
     }
     app.jinja_env.filters |= {**words, "lengths": lengths}
     app.jinja_env.globals |= words
@@ -167,10 +164,6 @@ def lengths(amounts: Mapping[str, float]) -> dict[str, float]:
 
 def _clock(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, UTC).strftime("%H:%M:%S UTC")
-
-
-def _colour(phase: int) -> int:
-    return phase % PHASE_COLOURS
 
 
 def _colours() -> str:

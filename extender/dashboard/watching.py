@@ -43,10 +43,7 @@ class ClusterWatch:
 
     Each page is rendered from one view, so it is consistent and costs the API server no request.
 
-    Parameters
-    ----------
-    recommender
-        VPAs that name it are shown even without a profile.
+    `recommender`: VPAs that name it are shown even without a profile.
     """
 
     def __init__(

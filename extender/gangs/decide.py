@@ -73,10 +73,7 @@ class Timeouts:
 class Note:
     """What an event says of a gang; the text stays the same while nothing changes.
 
-    Attributes
-    ----------
-    detail
-        Appended to the text. A change of it alone is no reason to write the event again, as it changes often.
+    `detail`: appended to the text. A change of it alone is no reason to write the event again, as it changes often.
     """
 
     gang: Gang

@@ -113,10 +113,7 @@ def plan(members: Sequence[Member], capacity: FreeCapacity, existing_nodes: Sequ
     A preference never prevents placement: if packing or spreading fails, best fit is tried. The answer is exact for
     members with equal requirements; for others, None may be wrong.
 
-    Parameters
-    ----------
-    existing_nodes
-        Nodes of members that are placed already.
+    `existing_nodes`: nodes of members that are placed already.
     """
     for strategy in (_spread if _should_spread(members, existing_nodes) else _pack, _best_fit):
         found = _assign(members, capacity.copy(), existing_nodes, strategy)

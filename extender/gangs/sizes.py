@@ -25,10 +25,7 @@ Job = tuple[str, str]
 class JobSizes:
     """Sizes of jobs. More than `MAX_READS` that are due wait for the next runs, the longest waiting first.
 
-    Parameters
-    ----------
-    ttl_s, no_size_ttl_s
-        How long a size is cached, and how long the lack of one.
+    `ttl_s`, `no_size_ttl_s`: how long a size is cached, and how long the lack of one.
     """
 
     def __init__(

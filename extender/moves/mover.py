@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from extender.gangs.ledger import Ledger, replacement_members, replacement_uid, with_reservations
 from extender.gangs.member import COMPONENT, Member, NodeCapacity
@@ -28,23 +28,12 @@ log = logging.getLogger(__name__)
 Seen = tuple[Collection[Member], Collection[NodeCapacity]]
 
 
-@dataclass(frozen=True, slots=True)
-class MoverOptions:
-    """Intervals and limits of the mover.
+PERIOD_S, ADVANCE_S = 30.0, 2.0
+"""Between plans: SpeCon's evaluation interval, within which categories do not change; and between checks of moves in
+progress."""
 
-    Attributes
-    ----------
-    period_s
-        Between plans: SpeCon's evaluation interval, within which categories do not change.
-    advance_s
-        Between checks of moves in progress.
-    max_events
-        Limit per plan; the rest follows with the next.
-    """
-
-    period_s: float = 30.0
-    advance_s: float = 2.0
-    max_events: int = 50
+MAX_EVENTS = 50
+"""Limit per plan; the rest follows with the next."""
 
 
 class Mover:
@@ -54,10 +43,6 @@ class Mover:
     ----------
     cluster
         All pods and nodes; None while they are unknown.
-    ledger
-        For reservations of replacement pods.
-    planner
-        The policy.
     limits
         Limits of moves; None to plan only.
     """
@@ -70,19 +55,19 @@ class Mover:
         ledger: Ledger,
         planner: Planner,
         limits: MoveLimits | None = None,
-        mover_options: MoverOptions | None = None,
+        period_s: float = PERIOD_S,
         clock: WallClock = time.time,
         monotonic: MonotonicClock = time.monotonic,
     ) -> None:
         self._leads, self._cluster, self._clock = leads, cluster, clock
         self._monotonic = monotonic
-        self._options, self._ledger = mover_options or MoverOptions(), ledger
+        self._period_s, self._ledger = period_s, ledger
         self._store = MoveStore(api)
         self._gate = MoveGate(api, ledger, leads, self._store, limits, clock) if limits else None
         self._planner, self._next_plan_s = planner, -math.inf
         self._texts_written: dict[str, str] = {}
         self._events = Events(api, COMPONENT, clock)
-        self._loop = PeriodicTask("moves", self._reconcile_if_leading, lambda: self._options.advance_s)
+        self._loop = PeriodicTask("moves", self._reconcile_if_leading, lambda: ADVANCE_S)
         self.watches = self._store.watches
         self.planned = 0
         """Moves in the last plan."""
@@ -114,7 +99,7 @@ class Mover:
             for event in self._gate.advance(self._store.jobs().values(), seen[0]):
                 self._write_event(event)
         if self._monotonic() >= self._next_plan_s:
-            self._next_plan_s = self._monotonic() + self._options.period_s
+            self._next_plan_s = self._monotonic() + self._period_s
             self._plan(*seen)
 
     def _plan(self, pods: Collection[Member], nodes: Collection[NodeCapacity]) -> None:
@@ -159,7 +144,7 @@ class Mover:
         written = self._texts_written
         self._texts_written = {each.uid: written[each.uid] for each in plans if each.uid in written}
         new = [each for each in plans if self._texts_written.get(each.uid) != each.text]
-        for event in new[: self._options.max_events]:
+        for event in new[:MAX_EVENTS]:
             if not self._write_event(event):
                 break
             self._texts_written[event.uid] = event.text

@@ -42,10 +42,7 @@ class RunningJob(NamedTuple):
 class PhasewisePlanner:
     """Plans by when jobs will end, see `recommender.contention.phasewise`.
 
-    Attributes
-    ----------
-    options
-        `cost_s` is used until the cost of a move has been measured.
+    `options`: `cost_s` is used until the cost of a move has been measured.
     """
 
     options: MoveOptions = field(default_factory=MoveOptions)

@@ -30,13 +30,7 @@ Json = Mapping[str, Any]
 
 
 class Placer:
-    """Answers a scheduler. Thread-safe; a pod may be asked about any number of times.
-
-    Parameters
-    ----------
-    read_pod
-        Reads a pod from its JSON.
-    """
+    """Answers a scheduler. Thread-safe; a pod may be asked about any number of times."""
 
     def __init__(
         self,

@@ -32,10 +32,8 @@ def sufficient_victims(
     its placements some milliseconds before the watch does. If such a pod went elsewhere, the scheduler gives up the
     preemption, as it would without victims.
 
-    Parameters
-    ----------
-    residents
-        Node -> its pods by UID. If a proposed victim is unknown, the node is accepted with the victims as proposed.
+    `residents`: node -> its pods by UID. If a proposed victim is unknown, the node is accepted with the victims as
+    proposed.
     """
     names = [request.snapshot.table.names[place] for place in request.places.tolist()]
     victims = [_known(proposed[node], residents[node]) for node in names]

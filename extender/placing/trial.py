@@ -30,10 +30,7 @@ Json = Mapping[str, Any]
 class Trial:
     """A listed cluster, without reservations for gangs, which only last for minutes.
 
-    Attributes
-    ----------
-    broken
-        Problems of malformed objects, which are ignored.
+    `broken`: problems of malformed objects, which are ignored.
     """
 
     settings: Settings
@@ -80,10 +77,7 @@ class Trial:
     def read_request(self, request: bytes, file: object) -> ExtenderArgs:
         """Read a request: ExtenderArgs, or a pod as printed by kubectl, for all nodes.
 
-        Raises
-        ------
-        BadInput
-            It is neither.
+        Raises BadInput: it is neither.
         """
         raw = _parsed(request, file)
         if isinstance(raw, dict) and raw.get("kind") == "Pod":
@@ -105,10 +99,7 @@ def list_cluster(api: Api) -> Iterable[Json]:
 def read_dump(file: Path) -> Iterable[Json]:
     """Read the objects of `kubectl get nodes,pods,phaseprofiles -A -o json`.
 
-    Raises
-    ------
-    BadInput
-        It is not such a dump.
+    Raises BadInput: it is not such a dump.
     """
     raw = _parsed(file.read_bytes(), file)
     items = raw.get("items") if isinstance(raw, dict) else None

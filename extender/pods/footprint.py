@@ -70,10 +70,7 @@ def _per_gpu(size: tuple[str, Pair]) -> tuple[float, float]:
 def checked_sizes(table: Mapping[str, Pair]) -> Sizes:
     """Validate a table of sizes.
 
-    Raises
-    ------
-    Misuse
-        A name is not `<GPUs>-<kind>`, or an amount is not positive.
+    Raises Misuse: a name is not `<GPUs>-<kind>`, or an amount is not positive.
     """
     for name, need in table.items():
         number, dash, kind = name.partition("-")

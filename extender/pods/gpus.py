@@ -46,10 +46,7 @@ NO_GPU, NO_GPUS = GpuRequest(), GpuOffer()
 def gpu_request(needs: Amounts, spec: Fields) -> GpuRequest:
     """The GPUs that a pod requests; of different shares in its containers, the largest.
 
-    Parameters
-    ----------
-    needs
-        Requests of the whole pod. Percentages refer to each GPU of a container; their sum is meaningless.
+    `needs`: requests of the whole pod. Percentages refer to each GPU of a container; their sum is meaningless.
 
     Examples
     --------

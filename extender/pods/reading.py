@@ -44,13 +44,7 @@ CATEGORY_NUMBERS = {"progressing": 0, "watching": 1, "converged": 2, "pc": 0, "w
 
 
 def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Mapping[str, Any]], Pod]:
-    """A function that reads a `Pod` from its JSON.
-
-    Parameters
-    ----------
-    schedulers
-        Names of our schedulers.
-    """
+    """A function that reads a `Pod` from its JSON."""
 
     @reads("Pod")
     def read(raw: Fields) -> Pod:

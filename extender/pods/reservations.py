@@ -160,7 +160,8 @@ class Reservations:
 
     def replacement_of(self, uid: str) -> Pod | None:
         """A placeholder for the replacement of a pod that is being moved; None for other pods."""
-        return next((_replacement(each.reservation) for each in self._active() if _moves(each.reservation, uid)), None)
+        active = (each.reservation for each in self._active())
+        return next((_replacement(each) for each in active if each.needs and uid in each.nodes), None)
 
     def by_node(self) -> Mapping[str, Sequence[str]]:
         """Node -> UIDs of the pods that it is reserved for, including bound ones."""
@@ -175,10 +176,6 @@ class Reservations:
             return ()
         now_s = self._monotonic()
         return [each for each in self._all if now_s < each.until_s]
-
-
-def _moves(reservation: Reservation, uid: str) -> bool:
-    return bool(reservation.needs) and uid in reservation.nodes
 
 
 def _replacement(reservation: Reservation) -> Pod:

@@ -75,10 +75,7 @@ class PreemptionArgs:
 def read_args(body: bytes) -> ExtenderArgs:
     """Read the body of `filter` and `prioritize`. Cached, as both usually get the same bytes.
 
-    Raises
-    ------
-    BadRequest
-        It is not an ExtenderArgs; says where.
+    Raises BadRequest: it is not an ExtenderArgs; says where.
     """
     args = _arguments(body)
     pod = _object(args, "pod")
@@ -107,10 +104,7 @@ def _names(values: object) -> list[str]:
 def read_preemption_args(body: bytes) -> PreemptionArgs:
     """Read the body of `preempt`: victims are full pods or UIDs, and null for none.
 
-    Raises
-    ------
-    BadRequest
-        It is not an ExtenderPreemptionArgs; says where.
+    Raises BadRequest: it is not an ExtenderPreemptionArgs; says where.
     """
     args = _arguments(body)
     pod = _object(args, "pod")

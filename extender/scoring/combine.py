@@ -25,10 +25,7 @@ MAX_WEIGHT = 1e6
 def parse_weights(text: str) -> dict[str, float]:
     """Parse weights such as `complement=3,specon=1`.
 
-    Raises
-    ------
-    Misuse
-        A scorer is unknown, or a weight is not a number from 0 to a million.
+    Raises Misuse: a scorer is unknown, or a weight is not a number from 0 to a million.
     """
     weights = {}
     for part in filter(None, (part.strip() for part in text.split(","))):

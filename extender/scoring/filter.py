@@ -46,10 +46,7 @@ class Refusals(NamedTuple):
 def refused(request: PlacementRequest, limits: Limits, freed: Floats | None = None) -> Refusals:
     """Which nodes are refused, and why. Guessed use, of the pod or of pods on a node, is no reason.
 
-    Parameters
-    ----------
-    freed
-        (2, cells, m) cores and bytes that evictions will free on each node; infinite if unknown.
+    `freed`: (2, cells, m) cores and bytes that evictions will free on each node; infinite if unknown.
     """
     if request.footprint.source in (GUESS, SIZE):
         return Refusals({})

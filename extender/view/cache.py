@@ -35,10 +35,7 @@ RETRY_S = 5.0
 class UsagePoller:
     """Polls the metrics API on a thread of its own, while there are pods with neither profile nor requests.
 
-    Attributes
-    ----------
-    failing
-        1 while the metrics API exists but fails or denies access, else 0.
+    `failing`: 1 while the metrics API exists but fails or denies access, else 0.
     """
 
     def __init__(self, api: Api, state: ClusterState) -> None:
@@ -92,10 +89,7 @@ class ClusterCache:
 
     Pods are listed last, as their workload class depends on their controllers, and their demand on profiles.
 
-    Parameters
-    ----------
-    controller_namespace
-        Namespace of the ConfigMap with reservations of `phasewise controller`.
+    `controller_namespace`: namespace of the ConfigMap with reservations of `phasewise controller`.
     """
 
     def __init__(

@@ -115,10 +115,7 @@ class NodeTable:
     Sums are kept in double precision by adding and subtracting the same numbers; the remaining rounding error is a few
     bytes and disappears when sums are rebuilt.
 
-    Parameters
-    ----------
-    variance_cells
-        Number of coming cells for which snapshots hold the variance of CPU use; 0 for none.
+    `variance_cells`: number of coming cells for which snapshots hold the variance of CPU use; 0 for none.
     """
 
     def __init__(self, grid: Grid, variance_cells: int = 0) -> None:

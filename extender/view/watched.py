@@ -106,12 +106,7 @@ class _CachedPod(NamedTuple):
 class CachingPodReader:
     """Parses pods like `read`, for one thread; a newly bound pod is usually derived from the cached pending one.
 
-    Parameters
-    ----------
-    read
-        Reads a pod from its JSON.
-    version_of
-        Namespace -> a number that changes with the controllers there.
+    `version_of`: namespace -> a number that changes with the controllers there.
     """
 
     def __init__(self, read: Callable[[Json], Pod], version_of: Callable[[str], int]) -> None:

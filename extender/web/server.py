@@ -215,10 +215,7 @@ class _Loop(uvloop.Loop):
 class Server:
     """Serves an application; the address is bound on construction.
 
-    Raises
-    ------
-    Misuse
-        The address is invalid or in use, or the certificate is invalid.
+    Raises Misuse: the address is invalid or in use, or the certificate is invalid.
     """
 
     def __init__(self, app: App, serving: Serving) -> None:

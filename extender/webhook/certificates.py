@@ -43,11 +43,8 @@ BACKDATED_S = 300.0
 class CertificateBundle:
     """A serving certificate with its key and authorities; PEM.
 
-    Attributes
-    ----------
-    authorities
-        Certificates of the authority and, while it is valid, of the previous one, so that old certificates stay trusted
-        during a renewal.
+    `authorities`: certificates of the authority and, while it is valid, of the previous one, so that old certificates
+    stay trusted during a renewal.
     """
 
     certificate: bytes
@@ -189,10 +186,7 @@ class CertificateKeeper:
     def ensure(self) -> None:
         """Ensure that the certificate need not be renewed, and that Secret, configuration and file agree.
 
-        Raises
-        ------
-        ApiError
-            A request failed. The file is only written once the certificate is trusted.
+        Raises ApiError: a request failed. The file is only written once the certificate is trusted.
         """
         configuration = self._api.get(path_of(CONFIGURATIONS, None, self._location.configuration))
         bundle = self._shared_bundle()

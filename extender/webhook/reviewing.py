@@ -27,10 +27,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 def handlers(scheduler: str) -> Mapping[str, Callable[[bytes], bytes]]:
     """The handlers of the API server's calls, by path.
 
-    Parameters
-    ----------
-    scheduler
-        Replaces the default scheduler; empty for no change.
+    `scheduler`: replaces the default scheduler; empty for no change.
     """
 
     def mutate(body: bytes) -> bytes:

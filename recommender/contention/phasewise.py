@@ -181,10 +181,7 @@ def moves(
 ) -> list[Move]:
     """Choose moves greedily, the best first, each applied before the next is searched.
 
-    Parameters
-    ----------
-    ordered
-        Workers serve jobs in the order of `order_of`; otherwise all have equal shares.
+    `ordered`: workers serve jobs in the order of `order_of`; otherwise all have equal shares.
     """
     planned: list[Move] = []
     search = _Search(jobs, capacity_cores, now_s, options, ordered)
@@ -237,7 +234,7 @@ class _Search:
                     continue
                 saved_s = sum(ends[worker]) - sum(self._finish_times([*jobs[:index], *jobs[index + 1 :]], worker))
                 for target in targets:
-                    if target == worker or saved_s <= best_s or not _may_use(job, target):
+                    if target == worker or saved_s <= best_s or (job.open_to is not None and target not in job.open_to):
                         continue
                     there = [*self._jobs_on[target], replace(job, delay_s=self._options.cost_s)]
                     after_s = self._finish_times(there, target)
@@ -283,7 +280,3 @@ class _Search:
             after <= before + ROUNDING_TOLERANCE_S or self._now_s + after <= job.due_s
             for job, before, after in zip(jobs, before_s, after_s, strict=True)
         )
-
-
-def _may_use(job: ForecastJob, worker: int) -> bool:
-    return job.open_to is None or worker in job.open_to

@@ -59,8 +59,6 @@ def finish_times(
 
     Parameters
     ----------
-    work
-        The remaining stages of each job.
     delays_s
         Time until each job runs, while it is being moved from another worker.
     order

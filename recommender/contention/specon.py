@@ -71,12 +71,7 @@ def asks_to_move(job: TrackedJob, with_learners: Collection[int]) -> bool:
 def destination(own: int, totals: Sequence[float], used_cores: Sequence[float]) -> int:
     """Algorithm 4: the worker of smallest S; of equal ones the job's own, otherwise the one with the lowest use.
 
-    Parameters
-    ----------
-    totals
-        S of each worker, the job included in its own.
-    used_cores
-        Present use of each worker.
+    `totals`: S of each worker, the job included in its own.
 
     Examples
     --------

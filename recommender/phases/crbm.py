@@ -134,18 +134,9 @@ class ConditionalRBM:
         progress
             Called after each epoch with (epochs done, max_epochs).
 
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        BadInput
-            Wrong shapes, a value that is not finite, or bounds that are not increasing.
-        NotEnoughData
-            No segment has lag + 1 rows.
-        Misuse
-            The training diverged.
+        Raises BadInput: wrong shapes, a value that is not finite, or bounds that are not increasing.
+        Raises NotEnoughData: no segment has lag + 1 rows.
+        Raises Misuse: the training diverged.
         """
         data, borders = _checked_rows(values, segments, self.dtype)
         if not window_starts(borders, self.lag).size:
@@ -175,25 +166,21 @@ class ConditionalRBM:
     def transform(self, values: ArrayLike, segments: ArrayLike) -> Floats:
         """The code of every row: the hidden mean of its window.
 
-        Parameters
-        ----------
-        values, segments
-            As in `fit`.
+        `values`, `segments`: as in `fit`.
 
-        Returns
-        -------
-        float (n_samples, n_hidden), of `dtype`
-            All zero in the first ``lag + delay`` rows of each segment, which have no full window.
+        Returns float (n_samples, n_hidden), of `dtype`: all zero in the first ``lag + delay`` rows of each segment,
+        which have no full window.
 
-        Raises
-        ------
-        BadInput
-            As `fit`, or another number of features than fitted.
-        Misuse
-            Not fitted yet.
+        Raises BadInput: as `fit`, or another number of features than fitted.
+        Raises Misuse: not fitted yet.
         """
         data, borders = _checked_rows(values, segments, self.dtype)
-        self._check_width(data)
+        self._require_fit()
+        if data.shape[1] != self.weights_.shape[1]:
+            raise BadInput(
+                f"{data.shape[1]} features where the encoder was fitted on {self.weights_.shape[1]}",
+                remedy="Give the same features in the same order.",
+            )
         flat = np.empty(len(data) * self.n_hidden + LANES, dtype=data.dtype)  # the kernel writes whole SIMD lanes
         codes = flat[:-LANES].reshape(len(data), self.n_hidden)
         warm_up = self.lag + self.delay
@@ -218,10 +205,7 @@ class ConditionalRBM:
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> ConditionalRBM:
         """Read the arrays of `to_state`.
 
-        Raises
-        ------
-        BadArtifact
-            An array is missing, not numeric, not finite, or its shape does not fit the others.
+        Raises BadArtifact: an array is missing, not numeric, not finite, or its shape does not fit the others.
         """
         missing = [name for name in (*PARAMETER_NAMES, "lag", "delay") if name not in state]
         if missing:
@@ -260,10 +244,7 @@ class ConditionalRBM:
         lag, delay, dtype
             As in the constructor. float32 may change the nearest centre of a window half-way between two.
 
-        Raises
-        ------
-        BadArtifact
-            A value is not numeric or not finite, or the shapes are inconsistent.
+        Raises BadArtifact: a value is not numeric or not finite, or the shapes are inconsistent.
         """
         arrays = (weights, visible_history, hidden_history, np.ravel(visible_bias), np.ravel(hidden_bias))
         parameters = _checked_parameters(arrays, lag, delay, dtype)
@@ -316,14 +297,6 @@ class ConditionalRBM:
     def _require_fit(self) -> None:
         if not hasattr(self, "weights_"):
             raise Misuse("this ConditionalRBM has not been fitted. Call fit, or load its state.")
-
-    def _check_width(self, data: Floats) -> None:
-        self._require_fit()
-        if data.shape[1] != self.weights_.shape[1]:
-            raise BadInput(
-                f"{data.shape[1]} features where the encoder was fitted on {self.weights_.shape[1]}",
-                remedy="Give the same features in the same order.",
-            )
 
 
 def _checked_rows(values: ArrayLike, segments: ArrayLike, dtype: DTypeLike) -> tuple[Floats, Ints]:

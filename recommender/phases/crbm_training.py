@@ -22,15 +22,11 @@ def hold_out(segments: Ints, lag: int, fraction: float, seed: int) -> tuple[Ints
     Parameters
     ----------
     segments : int64 (n_segments + 1,)
-    lag, fraction, seed
-        Parameters of the estimator.
 
-    Returns
-    -------
-    train, held_out : int64 (n_windows,)
-        First rows, increasing in `train`. With at least `MIN_SEGMENTS_TO_HOLD_OUT` segments, random whole ones are held
-        out, of at most twice `fraction`; otherwise, or if all are too large, the end of each segment, after a gap of
-        `lag` windows, so that no row of held-out windows is trained on. Segments too short for that are not split.
+    Returns train and held_out, int64 (n_windows,): first rows, increasing in `train`. With at least
+    `MIN_SEGMENTS_TO_HOLD_OUT` segments, random whole ones are held out, of at most twice `fraction`; otherwise, or if
+    all are too large, the end of each segment, after a gap of `lag` windows, so that no row of held-out windows is
+    trained on. Segments too short for that are not split.
     """
     parts: dict[int, Ints] = {}
     for i in range(len(segments) - 1):
@@ -69,10 +65,6 @@ class Trainer:
     values : float (n_samples, n_features), contiguous
     starts
         First rows of the windows.
-    parameters
-        Initial parameters, of the dtype of `values`.
-    cd_steps, seed, sampled
-        As in `ConditionalRBM`.
     """
 
     def __init__(

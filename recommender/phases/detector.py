@@ -124,10 +124,7 @@ class PhaseDetector:
     def from_state(cls, state: Mapping[str, NDArray[Any]], features: Sequence[str]) -> PhaseDetector:
         """Read the arrays of `to_state`.
 
-        Raises
-        ------
-        BadArtifact
-            An array is missing, not finite, or its shape does not fit the others.
+        Raises BadArtifact: an array is missing, not finite, or its shape does not fit the others.
         """
         try:
             encoder = ConditionalRBM.from_state(
@@ -169,10 +166,6 @@ def fit_detector(
 
     Parameters
     ----------
-    series
-        Training containers.
-    options
-        Features, sizes, seed.
     cycle_samples
         Horizon in samples of the forecasts by which k is chosen.
     progress
@@ -182,10 +175,7 @@ def fit_detector(
     -------
     detector, and the choice of k (None if k was given)
 
-    Raises
-    ------
-    NotEnoughData
-        No container has a full window, or there are fewer distinct windows than phases.
+    Raises NotEnoughData: no container has a full window, or there are fewer distinct windows than phases.
     """
     matrices = [feature_matrix(s, options.features) for s in series]
     stacked = np.concatenate(matrices) if matrices else np.empty((0, len(options.features)))
@@ -203,7 +193,8 @@ def fit_detector(
         seed=options.seed,
     )
     encoder.fit(values, segments, progress=None if progress is None else lambda done, of: progress("encoder", done, of))
-    unclustered = PhaseDetector(options.features, mean, scale, encoder, _no_centres(options.hidden))
+    no_centres = PhaseCentres(np.zeros((1, options.hidden)), (), np.full(1, np.inf))
+    unclustered = PhaseDetector(options.features, mean, scale, encoder, no_centres)
     codes, ages, outcomes, owners = _sample_codes(unclustered, series, cycle_samples, rng)
     if progress is not None:
         progress("phases", 0, 1)
@@ -284,7 +275,3 @@ def _held_out(owners: IntArray, ranks: IntArray) -> BoolArray:
     if size < target or len(ranks) < MIN_CONTAINERS_TO_HOLD_OUT:
         held_out = np.arange(len(owners)) % round(1.0 / HELD_OUT_SHARE) == 0
     return held_out
-
-
-def _no_centres(hidden: int) -> PhaseCentres:
-    return PhaseCentres(np.zeros((1, hidden)), (), np.full(1, np.inf))

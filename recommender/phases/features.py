@@ -41,22 +41,11 @@ MAX_HISTORY_SAMPLES = 2000
 def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:
     """Compute the named features of every sample.
 
-    Parameters
-    ----------
-    series
-        One container.
-    names
-        Members of `USAGE_FEATURES`, `cpu_cores`, `memory_bytes`, or numeric columns of the input.
+    `names`: members of `USAGE_FEATURES`, `cpu_cores`, `memory_bytes`, or numeric columns of the input.
 
-    Returns
-    -------
-    float64 (n, len(names))
-        NaN wherever the sample or the column's value is missing.
+    Returns float64 (n, len(names)): NaN wherever the sample or the column's value is missing.
 
-    Raises
-    ------
-    BadInput
-        A named column is not in the data.
+    Raises BadInput: a named column is not in the data.
     """
     computed: FloatArray | None = None
     columns: list[FloatArray] = []

@@ -135,13 +135,7 @@ class Foresight(NamedTuple):
 
 
 class PhaseGraph:
-    """Counts of what followed each context.
-
-    Parameters
-    ----------
-    n_phases
-        Number of phases.
-    """
+    """Counts of what followed each context."""
 
     def __init__(self, n_phases: int) -> None:
         self.n_phases = n_phases
@@ -160,15 +154,9 @@ class PhaseGraph:
     def learn(self, sequence: Sequence[Run], *, ended: bool = True) -> None:
         """Count all runs of one container, oldest first.
 
-        Parameters
-        ----------
-        ended
-            False if the recording stops while the container is running, which censors its last run.
+        `ended`: False if the recording stops while the container is running, which censors its last run.
 
-        Raises
-        ------
-        BadInput
-            A phase that is not in the graph, a length below one, or two consecutive runs of one phase.
+        Raises BadInput: a phase that is not in the graph, a length below one, or two consecutive runs of one phase.
         """
         runs = checked_runs(sequence, self.n_phases)
         following = [*(phase for phase, _ in runs[1:]), ENDED if ended else CENSORED]
@@ -220,10 +208,7 @@ class PhaseGraph:
     def hazard(self, all_classes: PhaseGraph | None = None) -> FloatArray:
         """Probability that a visit ends with the next step; each context is shrunk towards shorter ones.
 
-        Parameters
-        ----------
-        all_classes
-            Graph of all classes, towards which one class is shrunk; None shrinks towards the mean over all.
+        `all_classes`: graph of all classes, towards which one class is shrunk; None shrinks towards the mean over all.
         """
         exposed, ended, _ = self.tables
         if all_classes is not None:
@@ -248,21 +233,20 @@ class PhaseGraph:
     def foresight(self, lead_steps: int, ahead_steps: int, all_classes: PhaseGraph | None = None) -> Foresight:
         """Forecast `ahead_steps` steps after the lead time, and whether the phase ends within the lead time.
 
-        Parameters
-        ----------
-        all_classes
-            Graph of all classes, towards which this one is shrunk.
+        `all_classes`: graph of all classes, towards which this one is shrunk.
         """
-        return _foresight_from(self.hazard(all_classes), self.followers(all_classes), lead_steps, ahead_steps)
+        hazard, followers = self.hazard(all_classes), self.followers(all_classes)
+        occupancy = np.empty((*hazard.shape, self.n_phases))
+        occupancy_by_context(hazard, followers, lead_steps, ahead_steps, occupancy)
+        return Foresight(occupancy, _ends(hazard, lead_steps + 1), _remaining(hazard), followers)
 
     def foresight_for_plan(self, lead_steps: int, ahead_steps: int, all_classes: PhaseGraph | None = None) -> Foresight:
         """Forecast for a plan: the present phase has at least the probability that it goes on.
 
         So an allocation is raised before a phase begins, but not lowered before the present one is about to end.
         """
-        hazard = self.hazard(all_classes)
-        foresight = _foresight_from(hazard, self.followers(all_classes), lead_steps, ahead_steps)
-        goes_on = 1.0 - _ends(hazard, min(lead_steps, PERSISTENCE_STEPS) + 1)
+        foresight = self.foresight(lead_steps, ahead_steps, all_classes)
+        goes_on = 1.0 - _ends(self.hazard(all_classes), min(lead_steps, PERSISTENCE_STEPS) + 1)
         for phase in range(self.n_phases):
             present = foresight.occupancy[:, phase, :, phase]
             np.maximum(present, goes_on[:, phase], out=present)
@@ -295,12 +279,6 @@ def min_steps(half_bucket: int) -> int:
     [0, 2, 3, 14, 15]
     """
     return math.ceil(math.pow(2.0, half_bucket / 2))
-
-
-def _foresight_from(hazard: FloatArray, followers: FloatArray, lead_steps: int, ahead_steps: int) -> Foresight:
-    occupancy = np.empty((*hazard.shape, hazard.shape[1]))
-    occupancy_by_context(hazard, followers, lead_steps, ahead_steps, occupancy)
-    return Foresight(occupancy, _ends(hazard, lead_steps + 1), _remaining(hazard), followers)
 
 
 def _ends(hazard: FloatArray, within_steps: int) -> FloatArray:

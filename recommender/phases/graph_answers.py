@@ -73,11 +73,8 @@ class GraphPredictor:
     def next_phase(self, history: Sequence[Run]) -> dict[int, float]:
         """Predict the next phase, given that there is one.
 
-        Parameters
-        ----------
-        history
-            The container's runs, oldest first; the last one is taken to end with its present length. Empty: the first
-            phase is predicted.
+        `history`: the container's runs, oldest first; the last one is taken to end with its present length. Empty: the
+        first phase is predicted.
 
         Returns
         -------
@@ -120,10 +117,7 @@ class GraphPredictor:
         (counts); then `next_phase`, `end_if_over` (probability that the container ends if the run ends now) and
         `expected_remaining_samples` (None for a phase that is not in the graph).
 
-        Raises
-        ------
-        BadInput
-            An empty history.
+        Raises BadInput: an empty history.
         """
         runs = checked_runs(history)
         if not runs:
@@ -143,10 +137,7 @@ class GraphPredictor:
         For every run but the last of a container, the next phase is predicted from all runs so far with their full
         lengths. Of equally likely phases the lowest number counts as predicted.
 
-        Raises
-        ------
-        NotEnoughData
-            No container has two runs.
+        Raises NotEnoughData: no container has two runs.
         """
         correct, losses = [], []
         for runs in sequences:

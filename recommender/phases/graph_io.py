@@ -56,10 +56,7 @@ def to_document(graph: PhaseGraph) -> dict[str, Any]:
 def from_document(document: object) -> PhaseGraph:
     """Read the result of `to_document`.
 
-    Raises
-    ------
-    BadArtifact
-        Another schema or kind; a missing, unknown or invalid field; impossible counts.
+    Raises BadArtifact: another schema or kind; a missing, unknown or invalid field; impossible counts.
     """
     fields = _object(document, "the document")
     if (schema := fields.get("schema")) != SCHEMA or type(schema) is not int:
@@ -94,10 +91,7 @@ def _add_context(graph: PhaseGraph, name: str, entry: object) -> None:
 def load(path: str | Path) -> PhaseGraph:
     """Read a JSON file.
 
-    Raises
-    ------
-    BadArtifact
-        The file is missing, unreadable, not JSON, or not a graph.
+    Raises BadArtifact: the file is missing, unreadable, not JSON, or not a graph.
     """
     try:
         return from_document(orjson.loads(Path(path).read_bytes()))
@@ -118,10 +112,7 @@ def to_json(graph: PhaseGraph) -> bytes:
 def to_networkx(graph: PhaseGraph, unknown: int | None = None) -> nx.DiGraph[str]:
     """Convert a graph for networkx.
 
-    Parameters
-    ----------
-    unknown
-        The number of the unknown phase, if there is one.
+    `unknown`: number of the unknown phase, if there is one.
 
     Returns
     -------

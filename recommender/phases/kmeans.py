@@ -73,10 +73,7 @@ class PhaseCentres:
     def predict_sequence(self, codes: NDArray[np.floating[Any]]) -> IntArray:
         """Predict the phases of one container with hysteresis; `UNKNOWN_PHASE` if a code is too far from every centre.
 
-        Parameters
-        ----------
-        codes : floating (n, n_hidden)
-            In time order. A label depends only on codes up to its own.
+        `codes`, floating (n, n_hidden): in time order. A label depends only on codes up to its own.
         """
         coded, at, label = np.zeros((3, 1), np.int64)
         splits = (1, len(self.splits))
@@ -112,12 +109,8 @@ class PhaseCentres:
     def split(self, phase: int, into: int, codes: NDArray[np.floating[Any]], seed: int) -> PhaseCentres:
         """Split one phase by k-means; existing numbers stay, new ones are appended.
 
-        Raises
-        ------
-        Misuse
-            There is no such phase, or `into` is below two.
-        NotEnoughData
-            The phase has fewer than `into` distinct windows.
+        Raises Misuse: there is no such phase, or `into` is below two.
+        Raises NotEnoughData: the phase has fewer than `into` distinct windows.
         """
         if not 0 <= phase < self.n_phases:
             raise Misuse(f"there is no phase {phase}; the model has 0 to {self.n_phases - 1}.")
@@ -231,10 +224,8 @@ def choose_k(
     candidates
         Values of k to try, in increasing order.
 
-    Returns
-    -------
-    PhaseCountChoice
-        `k` is the smallest within `FORECAST_TOLERANCE` of the least held-out loss; `elbow_k` is the paper's choice.
+    Returns PhaseCountChoice: `k` is the smallest within `FORECAST_TOLERANCE` of the least held-out loss; `elbow_k` is
+    the paper's choice.
     """
     squares: dict[int, float] = {}
     losses: dict[int, float] = {}

@@ -49,10 +49,7 @@ class Prototype:
 def collapse(phases: Sequence[int]) -> Path:
     """Reduce one execution to its path.
 
-    Parameters
-    ----------
-    phases
-        Phase numbers in time order; repeats count once.
+    `phases`: phase numbers in time order; repeats count once.
 
     Examples
     --------

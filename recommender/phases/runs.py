@@ -19,11 +19,8 @@ MAX_PHASE = 999
 def runs_of(labels: ArrayLike) -> list[Run]:
     """Encode one container's phase labels as runs.
 
-    Parameters
-    ----------
-    labels
-        int (n,), one phase number per sample in time order. Negative labels (unknown) continue the phase before;
-        at the start they are dropped.
+    `labels`: int (n,), one phase number per sample in time order. Negative labels (unknown) continue the phase before;
+    at the start they are dropped.
 
     Returns
     -------
@@ -49,10 +46,7 @@ def runs_of(labels: ArrayLike) -> list[Run]:
 def checked_runs(runs: Iterable[Run], n_phases: int = MAX_PHASE + 1) -> list[Run]:
     """Validate runs of `n_phases` phases, and convert them to plain integers.
 
-    Raises
-    ------
-    BadInput
-        A phase out of range, a length below 1, or two consecutive runs of one phase.
+    Raises BadInput: a phase out of range, a length below 1, or two consecutive runs of one phase.
     """
     checked: list[Run] = []
     for phase, length in runs:

@@ -89,10 +89,7 @@ class PhaseStatistics:
     def from_state(cls, state: Mapping[str, NDArray[Any]], features: Sequence[str], phases: int) -> PhaseStatistics:
         """Read the arrays of `to_state`.
 
-        Raises
-        ------
-        BadArtifact
-            An array has the wrong shape.
+        Raises BadArtifact: an array has the wrong shape.
         """
         statistics = cls(tuple(features), *(state[f"phases.{name}"] for name in ARRAYS))
         shapes = [(phases, 2)] * 2 + [(phases, len(features))] * 2 + [(phases,)] * 2

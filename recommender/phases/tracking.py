@@ -58,20 +58,11 @@ class TrackState(SlotArrays):
 class PhaseTracker:
     """Tracks the phase of every live container.
 
-    Parameters
-    ----------
-    detector
-        A fitted detector whose features are computed from CPU and memory only.
+    `detector`: a fitted detector whose features are computed from CPU and memory only.
 
-    Attributes
-    ----------
-    digest
-        Of the detector; computed once, since each container's kept state names it.
+    `digest`: of the detector; computed once, since each container's kept state names it.
 
-    Raises
-    ------
-    Misuse
-        The detector needs columns that live metrics do not have.
+    Raises Misuse: the detector needs columns that live metrics do not have.
     """
 
     def __init__(self, detector: PhaseDetector) -> None:
@@ -111,10 +102,7 @@ class PhaseTracker:
         usage
             float64 (m, 2): cores and bytes; NaN in both is a gap.
 
-        Returns
-        -------
-        int64 (m,)
-            The phase of that sample, or `UNKNOWN_PHASE`.
+        Returns int64 (m,): the phase of that sample, or `UNKNOWN_PHASE`.
         """
         state, lag = self.state, self.detector.lag
         append_features(slots, usage, self._standard, state.arrays(Tracks))
@@ -128,10 +116,7 @@ class PhaseTracker:
     def restore(self, slot: int, saved: Mapping[str, Any]) -> None:
         """Restore the state of a container from `state.of`.
 
-        Raises
-        ------
-        BadArtifact
-            The state is incomplete or does not fit this model.
+        Raises BadArtifact: the state is incomplete or does not fit this model.
         """
         try:
             if not all(np.isfinite(np.asarray(part, np.float64)).all() for part in saved.values()):

@@ -26,23 +26,13 @@ def write_plots(
 ) -> list[Path]:
     """Write tradeoff.png, a picture of each timeline and, if given, the phase graph.
 
-    Parameters
-    ----------
-    timelines
-        Containers to draw.
-    folder
-        Created if it does not exist; pictures of the same name are replaced, other files stay.
-    phase_graph
-        As `graph_io.to_networkx` returns it.
+    `folder`: created if it does not exist; pictures of the same name are replaced, other files stay.
 
     Returns
     -------
     The files written, in this order.
 
-    Raises
-    ------
-    Misuse
-        The folder cannot be created.
+    Raises Misuse: the folder cannot be created.
     """
     target = Path(folder)
     try:

@@ -113,14 +113,7 @@ def constrain(
 ) -> tuple[ContainerRecommendation, ...]:
     """The recommendations of one VPA, in order of container names; none for a container without controlled resources.
 
-    Parameters
-    ----------
-    estimates
-        By container.
-    rules_of
-        Gives the policy of a container.
-    whole_cores
-        Containers whose CPU is rounded up to whole cores.
+    `whole_cores`: containers whose CPU is rounded up to whole cores.
     """
     names = sorted(name for name in estimates if rules_of(name).mode != OFF)
     minimum = pod_share(shared.pod_minimum, len(names))

@@ -54,10 +54,7 @@ class DemandCurve:
 class CurveRecorder(SlotArrays):
     """Demand curves of many live containers.
 
-    Parameters
-    ----------
-    step_s
-        Step of the grid, the smallest width of a bucket.
+    `step_s`: step of the grid, the smallest width of a bucket.
     """
 
     levels: NDArray[np.float32]

@@ -138,10 +138,7 @@ class HistogramSession:
     def estimate(self, floors: tuple[float, float] = FLOORS) -> Estimate:
         """The recommendation after the samples so far, see `kernels.histogram.estimate`.
 
-        Parameters
-        ----------
-        floors
-            Least millicores and bytes; by default those of a pod with one container.
+        `floors`: least millicores and bytes; by default those of a pod with one container.
         """
         requests = np.empty((3, 2))
         kernel.estimate(self.histograms, floors, requests)

@@ -14,15 +14,9 @@ NO_FLOORS = (0.0, 0.0)
 class HistogramAggregate:
     """Shared histograms, and the memory windows of each container.
 
-    Parameters
-    ----------
-    past
-        Earlier history, as from a checkpoint.
+    `past`: earlier history, as from a checkpoint.
 
-    Attributes
-    ----------
-    memory_interval_s
-        Length of a memory window, for containers added from now on; None for upstream's default.
+    `memory_interval_s`: length of a memory window, for containers added from now on; None for upstream's default.
     """
 
     def __init__(self, past: HistogramSession | None = None) -> None:

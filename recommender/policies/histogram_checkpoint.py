@@ -55,10 +55,7 @@ def merged(sessions: Sequence[HistogramSession]) -> HistogramSession:
 def checkpoint_status(sessions: Sequence[HistogramSession], now_s: float) -> Status:
     """The `status` of a checkpoint of these sessions, which are left unchanged.
 
-    Parameters
-    ----------
-    now_s
-        Unix seconds; a memory window that ends later is still open.
+    `now_s`: unix seconds; a memory window that ends later is still open.
     """
     whole = merged(sessions)
     take_back_running_peaks(whole.memory, sessions, now_s)
@@ -89,15 +86,10 @@ def take_back_running_peaks(memory: kernel.Histogram, sessions: Sequence[Histogr
 def session_of(status: Mapping[str, Any], checkpoint: str) -> HistogramSession:
     """Read a session from the `status` of a checkpoint.
 
-    Parameters
-    ----------
-    checkpoint
-        `namespace/name`, for error messages.
+    `checkpoint`: `namespace/name`, for error messages.
 
-    Raises
-    ------
-    BadInput
-        Another version, an invalid weight or bucket, or a field of the wrong type; names checkpoint and field.
+    Raises BadInput: another version, an invalid weight or bucket, or a field of the wrong type; names checkpoint and
+    field.
     """
     reading = _Reading(f"checkpoint {checkpoint}")
     if (version := status.get("version")) != VERSION:

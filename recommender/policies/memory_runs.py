@@ -176,15 +176,8 @@ class MemoryOfRuns(SlotArrays):
 class ClassMemory:
     """Memory of the latest runs of a class, oldest first.
 
-    Parameters
-    ----------
-    runs
-        As `add` takes them.
-
-    Attributes
-    ----------
-    peaks_bytes, rises, killed, input_sizes
-        float64 (runs,) and (runs, AGES), bool (runs,), float64 (runs,): see `RunMemory`.
+    `peaks_bytes`, `rises`, `killed`, `input_sizes`: float64 (runs,) and (runs, AGES), bool (runs,), float64 (runs,):
+    see `RunMemory`.
     """
 
     def __init__(self, runs: Iterable[RunMemory] = ()) -> None:
@@ -212,10 +205,7 @@ class ClassMemory:
     def bounds(self, target_kills: float, input_size: float = math.nan) -> MemoryBounds:
         """Bounds that the next run exceeds with a probability of at most `target_kills`.
 
-        Parameters
-        ----------
-        input_size
-            Of the next run; NaN if unknown, and then the peaks are not scaled.
+        `input_size`: of the next run; NaN if unknown, and then the peaks are not scaled.
         """
         key = target_kills, None if math.isnan(input_size) else input_size
         if key not in self._bounds:
@@ -248,17 +238,9 @@ def peaks_at_input(input_size: float, input_sizes: FloatArray, peaks_bytes: Floa
     Tibshirani, 2021): a line fitted to the run itself would flatter it. Where the least-squares line falls, or all
     others have one input, it is replaced by the mean; where it starts below zero, by the line through the origin.
 
-    Parameters
-    ----------
-    input_size
-        The other input.
-    input_sizes, peaks_bytes
-        float64 (n,): of at least three runs; sizes are positive.
+    `input_sizes`, `peaks_bytes`: float64 (n,): of at least three runs; sizes are positive.
 
-    Returns
-    -------
-    float64 (n,)
-        Bytes.
+    Returns float64 (n,), bytes.
     """
     scale, n = float(input_sizes.mean()), len(input_sizes) - 1
     x, y = np.maximum(input_sizes / scale, MIN_RELATIVE_INPUT), peaks_bytes
@@ -299,10 +281,7 @@ def memory_targets(
     margin
         Without bounds: ratio of the allocation to the run's own peak from then on.
 
-    Returns
-    -------
-    float64 (n,)
-        NaN without a declared request, a bound and a sample.
+    Returns float64 (n,): NaN without a declared request, a bound and a sample.
     """
     doublings = np.log2(np.maximum(age_steps, 1)).astype(np.int64)
     column = np.minimum(np.maximum(doublings - MAX_SLOWDOWN_DOUBLINGS, 0), AGES - 1)

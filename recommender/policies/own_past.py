@@ -41,10 +41,7 @@ class OwnPast(SlotArrays):
     def find_matches(self, slots: IntArray, ahead: IntArray) -> tuple[IntArray, FloatArray]:
         """Earlier matches of each present segment, int64 (m,), and peak use after them, float64 (m, w), or NaN.
 
-        Parameters
-        ----------
-        ahead
-            int64 (w,): how many samples to look ahead.
+        `ahead`: int64 (w,): how many samples to look ahead.
         """
         matches, peak_cores = np.empty(len(slots), np.int64), np.empty((len(slots), len(ahead)))
         peak_after_matches(slots, ahead, self.arrays(OwnPastArrays), matches, peak_cores)
@@ -53,10 +50,7 @@ class OwnPast(SlotArrays):
     def restore(self, slot: int, kept: Mapping[str, Any]) -> None:
         """Restore the state that `of` returned.
 
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            It does not fit; the slot is unchanged.
+        Raises ValueError, KeyError, TypeError: it does not fit; the slot is unchanged.
         """
         if not all((np.abs(np.asarray(part, np.float64)) < MAX_VALUE).all() for part in kept.values()):
             raise ValueError("a value is not a finite number, or too large")

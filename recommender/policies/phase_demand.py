@@ -62,10 +62,8 @@ class DemandModel:
     def fit(cls, usages: Sequence[FloatArray], labels: Sequence[IntArray], phases: int) -> DemandModel:
         """Fit the demand to finished runs; prices are learned in a replay (`recommender.pricing`).
 
-        Parameters
-        ----------
-        usages, labels
-            Of each run: float64 (n, 2) cores and bytes without gaps, and the phase of each sample, 0..phases - 1.
+        `usages`, `labels`: of each run: float64 (n, 2) cores and bytes without gaps, and the phase of each sample,
+        0..phases - 1.
         """
         by_resource = [_demand_quantiles([usage[:, r] / FLOORS[r] for usage in usages], labels, phases) for r in (0, 1)]
         staying, visiting, returning = (np.stack(both).astype(np.float32) for both in zip(*by_resource, strict=True))
@@ -118,10 +116,7 @@ class DemandModel:
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], phases: int) -> DemandModel:
         """Restore the model that `to_state` wrote.
 
-        Raises
-        ------
-        BadArtifact
-            An array is missing, has another shape, or does not hold finite numbers.
+        Raises BadArtifact: an array is missing, has another shape, or does not hold finite numbers.
         """
         shapes = {
             "staying": (2, len(HORIZONS), phases, QUANTILES),

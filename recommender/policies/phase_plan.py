@@ -52,8 +52,6 @@ class PlanState(SlotArrays):
     ----------
     phases
         Number of phases, including the unknown one.
-    slots
-        Initial capacity.
     resources
         Number of resources: two, or CPU alone.
     """
@@ -113,12 +111,7 @@ class PlanState(SlotArrays):
 class PhasePlan:
     """The plan of many containers.
 
-    Parameters
-    ----------
-    state
-        Of the containers.
-    expected, weights
-        Forecast, and prices; both may be replaced at any time.
+    `expected`, `weights`: forecast, and prices; both may be replaced at any time.
     """
 
     def __init__(self, state: PlanState, expected: Expected, weights: Weights) -> None:
@@ -138,10 +131,7 @@ class PhasePlan:
     def decide(self, slots: IntArray, tables: IntArray) -> FloatArray:
         """The requests, float64 (m, resources) cores and bytes, of containers with at least one sample.
 
-        Parameters
-        ----------
-        tables
-            int64 (m,): occupancy table of each.
+        `tables`: int64 (m,): occupancy table of each.
         """
         decide_each(slots, tables, self.state.arrays(PlanArrays), self.expected, self.weights)
         asked: FloatArray = self.state.chosen_request(slots) * self._floors
@@ -159,10 +149,7 @@ class PhasePlan:
         lead
             Samples from a decision until it is in force.
 
-        Returns
-        -------
-        float64 (n + 1, resources)
-            Request before each sample; NaN before the first decision.
+        Returns float64 (n + 1, resources): request before each sample; NaN before the first decision.
         """
         asked = np.empty((len(usage) + 1, len(self._floors)))
         replay_run(

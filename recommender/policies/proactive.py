@@ -17,15 +17,9 @@ from recommender.records import Block
 def proactive(model: PolicyModel) -> PolicyFunction:
     """The plan with one decision a cycle, in force at once, to compare it with the policies of the papers.
 
-    Parameters
-    ----------
-    model
-        Its `demand` is a `DemandModel`.
+    `model`: its `demand` is a `DemandModel`.
 
-    Raises
-    ------
-    Misuse
-        The model has no demand.
+    Raises Misuse: the model has no demand.
     """
     demand = model.demand
     if not isinstance(demand, DemandModel):

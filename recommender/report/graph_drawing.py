@@ -64,11 +64,8 @@ def draw_graph(graph: nx.DiGraph[Any]) -> GraphDrawing:
     Phases stand from left to right in their usual order; arcs above the row lead forward, arcs below lead back, and no
     arc passes through a node.
 
-    Parameters
-    ----------
-    graph
-        Edges carry `count`. Only nodes that are a phase number (int or text), `start` or `end` are drawn, not longer
-        contexts; shares are of the transitions between them.
+    `graph`: edges carry `count`. Only nodes that are a phase number (int or text), `start` or `end` are drawn, not
+    longer contexts; shares are of the transitions between them.
     """
     counts: dict[str, dict[str, int]] = defaultdict(dict)
     for source, target, count in graph.edges(data="count", default=1):

@@ -19,13 +19,8 @@ Json = Mapping[str, Any]
 def render_profile(name: str, profile: Json, vpa: Json) -> RenderableType:
     """Show the present phase, the forecast, the reasons for the target and what each guard rail did.
 
-    Parameters
-    ----------
-    name
-        `namespace/name`.
-    profile, vpa
-        The `status` of the PhaseProfile and of the VPA as JSON; `move` in the profile is the latest message of the
-        controller about a move of its pods.
+    `profile`, `vpa`: the `status` of the PhaseProfile and of the VPA as JSON; `move` in the profile is the latest
+    message of the controller about a move of its pods.
     """
     published = {entry.get("containerName"): entry for entry in _entries(vpa)}
     parts: list[RenderableType] = [Text(printable(name), style="bold")]

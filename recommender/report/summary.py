@@ -29,10 +29,7 @@ class Usage:
 class Outcome:
     """A tally in readable units.
 
-    Attributes
-    ----------
-    kills
-        Of policies run in the simulated cluster; None for others, which are not killed and restarted.
+    `kills`: of policies run in the simulated cluster; None for others, which are not killed and restarted.
     """
 
     samples: int

@@ -82,10 +82,7 @@ def render_table(
 ) -> None:
     """Print the comparison: policies, then the containers that would save or suffer most, then notes.
 
-    Parameters
-    ----------
-    written
-        Kinds and paths of the files written, such as ("page", "report.html"); listed at the end.
+    `written`: kinds and paths of the files written, such as ("page", "report.html"); listed at the end.
     """
     if not result.containers:
         console.print(Text("No container could be judged.", style="bold"))

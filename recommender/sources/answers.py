@@ -51,10 +51,7 @@ class AnswerSeries:
 def read_answer(file: Path) -> Iterator[AnswerSeries]:
     """Yield all series of one answer.
 
-    Raises
-    ------
-    BadInput
-        Invalid JSON, an error response, anything but a matrix, or a sample that is not a number.
+    Raises BadInput: invalid JSON, an error response, anything but a matrix, or a sample that is not a number.
     """
     answer = _load(file)
     if not isinstance(answer, dict) or "status" not in answer:

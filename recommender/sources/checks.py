@@ -39,15 +39,9 @@ MIN_SUSPECT_SAMPLES = 3
 def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], str]) -> None:
     """Refuse negative and infinite numbers, and times outside 1970..2100.
 
-    Parameters
-    ----------
-    raw_name
-        Maps our name of a column to the name in the file.
+    `raw_name`: maps our name of a column to the name in the file.
 
-    Raises
-    ------
-    BadInput
-        Names file, row and column of the first such value.
+    Raises BadInput: names file, row and column of the first such value.
     """
 
     def refuse(bad: BoolArray, column: str, value: FloatArray, problem: str, remedy: str) -> None:
@@ -72,12 +66,8 @@ def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], s
 def check_step(step_s: float, median_s: float, file: Path) -> None:
     """Refuse a grid finer than the data: most of its cells would be gaps or copies.
 
-    Raises
-    ------
-    Misuse
-        Below a second, since timestamps are whole seconds.
-    BadInput
-        Below half the median interval; the finest useful step is named.
+    Raises Misuse: below a second, since timestamps are whole seconds.
+    Raises BadInput: below half the median interval; the finest useful step is named.
     """
     if step_s < FINEST_STEP_S:
         raise Misuse(
@@ -136,10 +126,7 @@ class UnitsCheck:
     def verdict(self, origins: Origins) -> list[str]:
         """Return notes for the reader.
 
-        Raises
-        ------
-        BadInput
-            Two units in one source.
+        Raises BadInput: two units in one source.
         """
         notes = []
         least_bytes, most_bytes = self.least_ordinary_bytes / 8, self.largest_bytes * 8

@@ -71,10 +71,7 @@ class Roles:
 def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
     """Resolve the roles of columns from a file's header.
 
-    Raises
-    ------
-    BadInput
-        A required or mapped column, or a feature, is missing; the closest existing name is suggested.
+    Raises BadInput: a required or mapped column, or a feature, is missing; the closest existing name is suggested.
     """
     raw: dict[str, tuple[str, float]] = {name: (name, 1.0) for name in header if name}
     for mapped in options.columns:
@@ -108,12 +105,8 @@ def check_maps(file: Path, foreign: Collection[str], options: ReadOptions) -> No
     foreign
         All column names in the source.
 
-    Raises
-    ------
-    Misuse
-        A mapping to a name that is not read.
-    BadInput
-        A mapping from a name that no file has.
+    Raises Misuse: a mapping to a name that is not read.
+    Raises BadInput: a mapping from a name that no file has.
     """
     read = ("timestamp", *NAME_COLUMNS, CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS, *LABEL_COLUMNS)
     for mapped in options.columns:
@@ -170,10 +163,7 @@ def table_reader(
 def normalise(table: pa.Table, roles: Roles, origins: Origins) -> RawSamples:
     """Convert a table of raw columns, which holds the next rows of the current file.
 
-    Raises
-    ------
-    BadInput
-        Text instead of a number, or a time or container name that is missing or invalid.
+    Raises BadInput: text instead of a number, or a time or container name that is missing or invalid.
     """
     check = _RowCheck(table, origins, origins.n_rows)
     rows = origins.next_rows(table.num_rows)
@@ -231,17 +221,12 @@ def _floats(check: _RowCheck, raw: str) -> FloatArray:
         check.refuse(bad.to_numpy(), raw, "{} is not a number", text_remedy(raw))
         return np.asarray(numbers, dtype=np.float64)
     kind = column.type
-    if not is_number(kind):
+    numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
+    if not any(is_kind(kind) for is_kind in numeric):
         everywhere = np.ones(len(column), dtype=bool)
         check.refuse(everywhere, raw, f"a column of type {kind} holds {{}}, not a number", text_remedy(raw))
     numbers = column if kind == pa.float64() else column.cast(pa.float64(), safe=False)
     return np.asarray(numbers.to_numpy(), dtype=np.float64)
-
-
-def is_number(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds numbers (or only nulls)."""
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
-    return any(test(kind) for test in tests)
 
 
 def text_remedy(column: str) -> str:

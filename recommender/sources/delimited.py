@@ -59,10 +59,7 @@ class Header:
 def open_csv(file: Path, options: ReadOptions) -> Reader:
     """Make the reader of a CSV file.
 
-    Raises
-    ------
-    BadInput
-        As `read_header` and `resolve` do.
+    Raises BadInput: as `read_header` and `resolve` do.
     """
     header = read_header(file)
     text_bytes = file.stat().st_size * (GZIP_RATIO if is_gzip(file) else 1)
@@ -75,10 +72,8 @@ def open_csv(file: Path, options: ReadOptions) -> Reader:
 def read_header(file: Path) -> Header:
     """Read the header and the first row.
 
-    Raises
-    ------
-    BadInput
-        An empty file, a blank first line, a duplicate name, a wrong separator, or bytes that are not UTF-8.
+    Raises BadInput: an empty file, a blank first line, a duplicate name, a wrong separator, or bytes that are not
+    UTF-8.
     """
     head = b""
     try:

@@ -87,12 +87,8 @@ def plan_export(
     note
         Called with notes for the user.
 
-    Raises
-    ------
-    NotEnoughData
-        No container in that time; the message says what Prometheus has instead.
-    PrometheusError, Misuse
-        The query failed; the rate window is too short.
+    Raises NotEnoughData: no container in that time; the message says what Prometheus has instead.
+    Raises PrometheusError, Misuse: the query failed; the rate window is too short.
     """
     first_s, last_s = math.ceil(start_s / step_s) * step_s, math.floor(end_s / step_s) * step_s
     usage = UsageQuery(client, settings)
@@ -123,19 +119,11 @@ def export(
 
     Rows are sorted by time, then by container. After an error the finished parts are kept for the next attempt.
 
-    Parameters
-    ----------
-    class_of
-        Names the workload class of pods without a class label.
+    `class_of`: names the workload class of pods without a class label.
 
-    Raises
-    ------
-    NotEnoughData
-        There is no sample.
-    PrometheusError
-        A query failed.
-    Misuse
-        The folder is not writable, or another process exports to this file.
+    Raises NotEnoughData: there is no sample.
+    Raises PrometheusError: a query failed.
+    Raises Misuse: the folder is not writable, or another process exports to this file.
     """
     usage = UsageQuery(client, settings, UsageQueries(settings, plan.rate_window_s, plan.staleness_s))
     windows = plan.windows

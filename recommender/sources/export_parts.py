@@ -84,10 +84,7 @@ def parts_folder(output: Path) -> Path:
 def unfinished_plan(output: Path, asked: Mapping[str, str]) -> ExportPlan | None:
     """The plan of an interrupted export; None without one.
 
-    Raises
-    ------
-    Misuse
-        It was started with other options, or its folder is not one of an export.
+    Raises Misuse: it was started with other options, or its folder is not one of an export.
     """
     folder = parts_folder(output)
     if not folder.exists():
@@ -115,10 +112,7 @@ def unfinished_plan(output: Path, asked: Mapping[str, str]) -> ExportPlan | None
 def locked_parts(output: Path, plan: ExportPlan) -> Iterator[None]:
     """Create the folder of an export if needed, and lock it against other processes.
 
-    Raises
-    ------
-    Misuse
-        Another process holds the lock, or the folder cannot be created.
+    Raises Misuse: another process holds the lock, or the folder cannot be created.
     """
     folder = parts_folder(output)
     try:

@@ -48,17 +48,12 @@ def open_source(
     ----------
     paths
         Files (CSV, plain or gzipped, Parquet, saved `query_range` answers), folders of them, or globs.
-    options
-        How to read foreign data.
     memory_budget_bytes
         Above it rows are spilled to temporary files; by default a quarter of the available memory.
     progress
         Called with `reading (MiB)`, and MiB done and in total (estimated, in normal form).
 
-    Raises
-    ------
-    BadInput
-        The data cannot be used; names file, row, column and remedy.
+    Raises BadInput: the data cannot be used; names file, row, column and remedy.
     """
     options = options or ReadOptions()
     budget = available_memory_bytes() // 4 if memory_budget_bytes is None else memory_budget_bytes

@@ -33,10 +33,7 @@ def parse_map(text: str) -> ColumnMap:
 
     If the foreign name itself contains a colon, append one more colon.
 
-    Raises
-    ------
-    Misuse
-        No equals sign, an empty name, or an unknown unit; lists the known ones.
+    Raises Misuse: no equals sign, an empty name, or an unknown unit; lists the known ones.
 
     Examples
     --------

@@ -27,10 +27,7 @@ _HEAD_BYTES = 4096
 def find_files(paths: Sequence[str | Path]) -> tuple[dict[Path, Kind], list[str]]:
     """Find the files that paths refer to, each once, with their kinds, and notes on skipped files.
 
-    Raises
-    ------
-    BadInput
-        Nothing found, no usable file in a folder, no permission, or a file of unknown kind.
+    Raises BadInput: nothing found, no usable file in a folder, no permission, or a file of unknown kind.
     """
     files: dict[Path, tuple[Path, Kind]] = {}
     notes: list[str] = []

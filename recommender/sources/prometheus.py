@@ -72,10 +72,7 @@ class _Container:
 def open_answers(files: Sequence[Path], options: ReadOptions) -> Reader:
     """Make the reader of all saved answers of a source, which are read and joined at once.
 
-    Raises
-    ------
-    BadInput
-        An invalid answer, or no series for cpu or memory.
+    Raises BadInput: an invalid answer, or no series for cpu or memory.
     """
     containers: dict[str, _Container] = defaultdict(_Container)
     metrics: set[str] = set()
@@ -205,10 +202,7 @@ def _joined(name: str, container: _Container) -> pd.DataFrame:
 def _curve(name: str, role: _Role, series: Sequence[AnswerSeries]) -> pd.Series:
     """Join all series of a role to one curve: parts of one series, and new series after restarts.
 
-    Raises
-    ------
-    BadInput
-        Series that overlap with different values.
+    Raises BadInput: series that overlap with different values.
     """
     by_labels: dict[tuple[tuple[str, str], ...], list[AnswerSeries]] = defaultdict(list)
     for one in series:
@@ -230,10 +224,7 @@ def _curve(name: str, role: _Role, series: Sequence[AnswerSeries]) -> pd.Series:
 def _merged_curve(role: _Role, group: Sequence[AnswerSeries]) -> pd.Series:
     """Merge the parts of one series, sorted by time; a counter is converted to its rate.
 
-    Raises
-    ------
-    BadInput
-        Two answers have different values for one time, or usage is negative.
+    Raises BadInput: two answers have different values for one time, or usage is negative.
     """
     all_s, all_values = np.concatenate([one.times_s for one in group]), np.concatenate([one.values for one in group])
     order = np.lexsort((np.isnan(all_values), all_s))  # stable; NaN last
@@ -263,15 +254,8 @@ def _merged_curve(role: _Role, group: Sequence[AnswerSeries]) -> pd.Series:
 def rate(times_s: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The rate of a counter up to each sample; a falling counter was reset to zero.
 
-    Parameters
-    ----------
-    times_s, counts
-        float64 (n,), increasing seconds, and the counter.
-
-    Returns
-    -------
-    times_s, rates
-        float64 (n - 1,). NaN after a gap of at least two median intervals, whose rate would be a mean over the gap.
+    Returns times_s, rates: float64 (n - 1,). NaN after a gap of at least two median intervals, whose rate would be a
+    mean over the gap.
 
     Examples
     --------

@@ -31,10 +31,7 @@ class Access:
     verify
         False accepts any certificate.
 
-    Raises
-    ------
-    Misuse
-        Options that exclude or need each other.
+    Raises Misuse: options that exclude or need each other.
     """
 
     bearer_token_file: Path | None = None

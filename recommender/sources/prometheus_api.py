@@ -131,16 +131,10 @@ class PrometheusClient:
     def range(self, query: str, start_s: float, end_s: float, step_s: float, *, series: int = 1) -> QueryResult:
         """Run a range query at start_s, start_s + step_s, ... up to end_s, split as needed.
 
-        Parameters
-        ----------
-        series
-            Expected number of series, to keep responses below MAX_SAMPLES_PER_RESPONSE. If it is too low, a response
-            may be too large and its query is split further.
+        `series`: expected number of series, to keep responses below MAX_SAMPLES_PER_RESPONSE. If it is too low, a
+        response may be too large and its query is split further.
 
-        Raises
-        ------
-        PrometheusError
-            The request failed; `QueryTooLarge` if even a single point is too much.
+        Raises PrometheusError: the request failed; `QueryTooLarge` if even a single point is too much.
         """
         n_points = math.floor((end_s - start_s) / step_s + _STEP_TOLERANCE) + 1
         points_per_query = max(1, min(MAX_POINTS_PER_SERIES, MAX_SAMPLES_PER_RESPONSE // max(series, 1)))
@@ -276,10 +270,7 @@ class PrometheusClient:
 def _checked_url(url: str) -> str:
     """Validate an address, and remove trailing slashes.
 
-    Raises
-    ------
-    Misuse
-        It is not http or https, or has a password in it, which every user of the machine could see.
+    Raises Misuse: it is not http or https, or has a password in it, which every user of the machine could see.
     """
     stripped = url.strip().rstrip("/")
     try:
@@ -307,10 +298,7 @@ class InvalidResponse(Exception):
 def read_data(body: bytes | bytearray) -> tuple[Any, list[str]]:
     """Parse a response into its data and warnings.
 
-    Raises
-    ------
-    InvalidResponse
-        Not valid JSON, or not of Prometheus.
+    Raises InvalidResponse: not valid JSON, or not of Prometheus.
     """
     try:
         document = orjson.loads(body)
@@ -324,10 +312,8 @@ def read_data(body: bytes | bytearray) -> tuple[Any, list[str]]:
 def read_samples(data: Any) -> QueryResult:
     """Convert a vector or a matrix to arrays; native histograms are ignored.
 
-    Raises
-    ------
-    InvalidResponse
-        Neither a vector nor a matrix, a label that is not text, or a sample that is not a pair of time and number.
+    Raises InvalidResponse: neither a vector nor a matrix, a label that is not text, or a sample that is not a pair of
+    time and number.
     """
     labels: list[Mapping[str, str]] = []
     counts: list[int] = []

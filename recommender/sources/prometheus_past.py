@@ -24,11 +24,6 @@ class PastQueries(UsageQueries):
     """Queries over a whole interval rather than at its end, so that containers that ended in it are included.
 
     `rate_window_s` and `staleness_s` are the length of the interval.
-
-    Attributes
-    ----------
-    scrape_interval_s
-        Scrape interval of containers.
     """
 
     scrape_interval_s: float = UNKNOWN_SCRAPE_INTERVAL_S
@@ -134,15 +129,7 @@ def narrowed(settings: UsageSettings, namespaces: Collection[str]) -> UsageSetti
 
 
 class PrometheusPast:
-    """Past usage and owners from one Prometheus.
-
-    Parameters
-    ----------
-    client
-        The client, which retries.
-    settings
-        Selects the series.
-    """
+    """Past usage and owners from one Prometheus."""
 
     def __init__(self, client: PrometheusClient, settings: UsageSettings) -> None:
         self._client, self._settings = client, settings
@@ -157,10 +144,8 @@ class PrometheusPast:
     ) -> Iterator[UsageBlock]:
         """Yield mean cores and maximum bytes per container and interval of `stretch_s`, oldest first.
 
-        Parameters
-        ----------
-        start_s, end_s
-            Unix seconds, a multiple of `stretch_s` apart; intervals end at start_s, start_s + stretch_s, ... end_s.
+        `start_s`, `end_s`: unix seconds, a multiple of `stretch_s` apart; intervals end at start_s, start_s +
+        stretch_s, ... end_s.
         """
         if (settings := narrowed(self._settings, namespaces)) is None:
             return

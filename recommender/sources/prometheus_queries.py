@@ -101,10 +101,7 @@ class UsageSettings:
 class UsageQueries:
     """The queries for some settings. `batch` is a namespace matcher of `batches`, or empty.
 
-    Attributes
-    ----------
-    rate_window_s, staleness_s
-        As in UsageSettings, with values.
+    `rate_window_s`, `staleness_s`: as in UsageSettings, with values.
     """
 
     settings: UsageSettings
@@ -181,10 +178,7 @@ def samples_per_ten_minutes(settings: UsageSettings) -> str:
 def queries_of(settings: UsageSettings, scrape_interval_s: float) -> UsageQueries:
     """The queries for a Prometheus with this scrape interval.
 
-    Raises
-    ------
-    Misuse
-        The rate window is shorter than two scrapes.
+    Raises Misuse: the rate window is shorter than two scrapes.
     """
     window_s = settings.rate_window_s
     if window_s is None:

@@ -75,14 +75,7 @@ class UsageBlock:
 class UsageQuery:
     """Queries the usage of all selected containers, with a number of queries that does not grow with containers.
 
-    Parameters
-    ----------
-    client
-        The client.
-    settings
-        Selects the series and limits their age.
-    queries
-        Queries with known windows; None measures the scrape interval.
+    `queries`: queries with known windows; None measures the scrape interval.
     """
 
     def __init__(self, client: PrometheusClient, settings: UsageSettings, queries: UsageQueries | None = None) -> None:
@@ -95,17 +88,8 @@ class UsageQuery:
 
         Containers whose latest sample is stale, or that have no rate yet, are left out.
 
-        Parameters
-        ----------
-        at_s
-            Unix time of now.
-
-        Raises
-        ------
-        PrometheusError
-            A query failed.
-        Misuse
-            A rate window shorter than two scrapes.
+        Raises PrometheusError: a query failed.
+        Raises Misuse: a rate window shorter than two scrapes.
         """
         if at_s - self._measured_s > REMEASURE_AFTER_S:
             self._queries = None
@@ -135,7 +119,7 @@ class UsageQuery:
             False omits requests, half of the data.
         """
         queries = self.queries(start_s, end_s)
-        n_points = _points(start_s, end_s, step_s)
+        n_points = math.floor((end_s - start_s) / step_s) + 1
         coarse_s = step_s * max(1, math.ceil(n_points / _CONTAINER_COUNT_POINTS))
         containers = self.containers(start_s, end_s, coarse_s)
         total = max(1, round(sum(containers.values())))
@@ -156,10 +140,7 @@ class UsageQuery:
     def queries(self, start_s: float, end_s: float) -> UsageQueries:
         """The queries, with windows for the scrape interval, which is measured once there are enough samples.
 
-        Raises
-        ------
-        Misuse
-            A rate window shorter than two scrapes.
+        Raises Misuse: a rate window shorter than two scrapes.
         """
         if self._queries is not None:
             return self._queries
@@ -186,11 +167,6 @@ class UsageQuery:
 
 def _by_namespace(result: QueryResult, settings: UsageSettings) -> dict[str, float]:
     return {namespace: count for (namespace,), count in result.largest([settings.labels.namespace]).items()}
-
-
-def _points(start_s: float, end_s: float, step_s: float) -> int:
-    """The number of points in a range, ends included."""
-    return math.floor((end_s - start_s) / step_s) + 1
 
 
 def container_name(labels: Mapping[str, str], names: Labels) -> ContainerName:

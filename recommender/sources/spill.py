@@ -59,15 +59,9 @@ def spill(
         All columns; those that a batch lacks are empty.
     n_parts
         Number of parts; capped at MAX_PARTS.
-    folder
-        Folder for the temporary files.
 
-    Raises
-    ------
-    BadInput
-        As `build` does.
-    PhasewiseError
-        The disk is full.
+    Raises BadInput: as `build_table` does.
+    Raises PhasewiseError: the disk is full.
     """
     tables = []
     try:

@@ -109,10 +109,7 @@ class SampleTable:
 def build_table(parts: Sequence[RawSamples], origins: Origins) -> SampleTable:
     """Sort rows, drop duplicates, and turn samples without cpu or memory into gaps.
 
-    Raises
-    ------
-    BadInput
-        Two rows have different values for the same container and time.
+    Raises BadInput: two rows have different values for the same container and time.
     """
     raw = parts[0] if len(parts) == 1 else RawSamples.from_tables([part.as_table() for part in parts])
     names, codes = _name_ranks(raw.container)

@@ -41,10 +41,7 @@ class RecommenderUnderTest(Protocol):
 class Ours:
     """The live recommender with default options.
 
-    Parameters
-    ----------
-    step_s
-        Grid of samples, and interval between rounds.
+    `step_s`: grid of samples, and interval between rounds.
     """
 
     def __init__(self, cluster: Cluster, metrics: Metrics, model: PhaseModel, step_s: float = 15.0) -> None:
@@ -93,10 +90,7 @@ Contender = Literal["default", "ours"]
 class Play:
     """One cluster with one recommender.
 
-    Parameters
-    ----------
-    round_s
-        Interval between rounds of ours, and the grid of its samples.
+    `round_s`: interval between rounds of ours, and the grid of its samples.
     """
 
     def __init__(

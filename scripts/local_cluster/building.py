@@ -64,10 +64,7 @@ def build_all(say: Say = on_stderr) -> Binaries:
     The first one compiles the standard library. After it the sets, which share nothing else, are built in parallel: one
     that waits for a download or links on a single core leaves the machine to the other (a tenth of the time).
 
-    Raises
-    ------
-    BuildFailed
-        No Go toolchain could be had, or a build went wrong.
+    Raises BuildFailed: no Go toolchain could be had, or a build went wrong.
     """
     binaries = Binaries()
     (first, *others), *more = [
@@ -88,10 +85,7 @@ def build_all(say: Say = on_stderr) -> Binaries:
 def build_one(tools: Toolset, say: Say = on_stderr) -> Binaries:
     """Build the servers of one set.
 
-    Raises
-    ------
-    BuildFailed
-        As of `build_all`.
+    Raises BuildFailed: as of `build_all`.
     """
     binaries = Binaries()
     for module, folder in _all_built([(module, TOOLS / tools.name) for module in tools.modules], say):

@@ -18,7 +18,7 @@ from local_cluster.control_plane import feature_gates, serving_certificate
 from local_cluster.processes import Server
 from local_cluster.rig import LOOPBACK, Rig
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"
 
 OURS = ("extender", "controller", "webhook")
@@ -31,10 +31,7 @@ Json = Mapping[str, Any]
 class Extender:
     """The running processes.
 
-    Attributes
-    ----------
-    url
-        URL of the extender: `/explain/NAMESPACE/POD`, `/metrics`.
+    `url`: URL of the extender: `/explain/NAMESPACE/POD`, `/metrics`.
     """
 
     url: str
@@ -58,10 +55,7 @@ def documents(folder: Path = MANIFESTS / "extender") -> list[Json]:
 def install_extender(rig: Rig, *, own_ports: bool = False) -> Extender:
     """Install scheduler, extender, gang controller and webhook, and wait until they are ready.
 
-    Parameters
-    ----------
-    own_ports
-        Listen on the ports of the manifests (8943 to 8945) instead of free ones.
+    `own_ports`: listen on the ports of the manifests (8943 to 8945) instead of free ones.
     """
     objects = documents()
     commands = dict(_commands(objects))

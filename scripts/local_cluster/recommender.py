@@ -13,12 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from local_cluster.cluster import Cluster
+from local_cluster.installing import MANIFESTS, ROOT
 from local_cluster.processes import Server
 
-ROOT = Path(__file__).parents[2]
 NAME = "phasewise-recommender"
 USER = f"system:serviceaccount:kube-system:{NAME}"
-MANIFESTS = ROOT / "manifests"
 FAST = ("--interval", "1s", "--step", "10s", "--cycle", "5m")
 
 

@@ -68,10 +68,8 @@ class RecordingExtender:
 
     Connections stay open, as a real extender's should: schedulers do not repeat a call on a broken one.
 
-    Parameters
-    ----------
-    certificate
-        Certificate, key and authority files for https, which then requires client certificates of the authority.
+    `certificate`: certificate, key and authority files for https, which then requires client certificates of the
+    authority.
     """
 
     def __init__(self, port: int, certificate: tuple[Path, Path, Path] | None = None) -> None:

@@ -172,10 +172,7 @@ class Rig:
     def kubectl(self, *arguments: str | Path, stdin: str | None = None, identity: Path | str = "admin") -> str:
         """Run the real kubectl and return what it printed.
 
-        Raises
-        ------
-        KubectlFailed
-            Its exit code is not 0.
+        Raises KubectlFailed: its exit code is not 0.
         """
         file = identity if isinstance(identity, Path) else self.kubeconfig(identity)
         command = [self.binaries["kubectl"], f"--kubeconfig={file}", *arguments]

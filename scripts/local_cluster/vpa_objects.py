@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
 from local_cluster.rig import Rig
+from recommender.units import format_time
 
 Json = dict[str, Any]
 OURS = "phasewise"
@@ -69,7 +70,7 @@ def recommend(
 
     By default lower and upper bound equal the target, so that running pods are out of bounds at once.
     """
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = format_time(time.time())
     recommendation = {
         "containerName": "main",
         "target": dict(target),

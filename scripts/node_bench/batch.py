@@ -53,10 +53,7 @@ def run_batch(
 ) -> Observations:
     """Submit the jobs one after the other, each with a VPA if the row has VPAs, and wait until all are done.
 
-    Parameters
-    ----------
-    first
-        Number in the name of the first job; a second batch in a namespace needs new names.
+    `first`: number in the name of the first job; a second batch in a namespace needs new names.
     """
 
     def stage_began(name: str, stage: str) -> None:

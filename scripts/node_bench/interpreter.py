@@ -8,6 +8,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+import click
+
 ENVIRONMENT = "PHASEWISE_BENCH_PYTHON"
 NEEDS = {"torch": ("torch", "numpy"), "numpy": ("numpy",)}
 """Packages that each workload imports."""
@@ -19,7 +21,7 @@ print(json.dumps({"found": found, "prefixes": [sys.base_prefix, sys.prefix]}))
 """
 
 
-class NoInterpreter(Exception):
+class NoInterpreter(click.ClickException):
     """The interpreter lacks packages of the workload; the message says what to install."""
 
 
@@ -27,10 +29,7 @@ class NoInterpreter(Exception):
 class Interpreter:
     """An interpreter that can run a workload.
 
-    Attributes
-    ----------
-    prefixes
-        Its `sys.base_prefix` and `sys.prefix`, which a pod needs.
+    `prefixes`: its `sys.base_prefix` and `sys.prefix`, which a pod needs.
     """
 
     path: str
@@ -46,10 +45,7 @@ class Interpreter:
 def find(workload: str, path: str | None = None) -> Interpreter:
     """Find the interpreter for a workload: `path`, else the environment variable's, else the running one.
 
-    Raises
-    ------
-    NoInterpreter
-        It cannot be started or lacks a package.
+    Raises NoInterpreter: it cannot be started or lacks a package.
     """
     path = path or os.environ.get(ENVIRONMENT) or sys.executable
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -69,23 +69,12 @@ LEARNING_ROW = Row("learning", "ours, while it learns the class", recommender="p
 """Not in the table: the jobs that ours learns from."""
 
 
-def rows_named(keys: str, *, leaves_waiting: bool = False) -> list[Row]:
-    """Rows of a comma list of keys, in the order of the table.
+def rows_named(keys: Collection[str], *, leaves_waiting: bool = False) -> list[Row]:
+    """Rows by their keys, in the order of the table.
 
-    Parameters
-    ----------
-    leaves_waiting
-        Whether our recommender does not resize pods that wait for a node.
-
-    Raises
-    ------
-    ValueError
-        No such row; the message lists the known ones.
+    `leaves_waiting`: whether our recommender does not resize pods that wait for a node.
     """
-    chosen = keys.split(",")
-    if unknown := [key for key in chosen if key not in ROWS]:
-        raise ValueError(f"no row {', '.join(unknown)}; there are {', '.join(ROWS)}")
-    rows = [row for row in ROWS.values() if row.key in chosen]
+    rows = [row for row in ROWS.values() if row.key in keys]
     return [replace(row, leaves_waiting=leaves_waiting) if row.key in OUR_ROWS else row for row in rows]
 
 

@@ -9,11 +9,12 @@ from itertools import groupby
 
 import yaml
 
+from local_cluster.installing import MANIFESTS
 from local_cluster.moving import start_controller
 from local_cluster.processes import Server
 from local_cluster.simulated.nodes import SimulatedNodes
 from placement_bench.pace import Pace
-from placement_bench.place import ROOT, Bench, pod
+from placement_bench.place import Bench, pod
 from placement_bench.schedulers import LEAST, OURS, Contender, start_extender, start_stock, start_with_extender
 from placement_bench.watching import Bound, wait_for
 
@@ -95,7 +96,7 @@ def with_gangs(bench: Bench, nodes: SimulatedNodes, count: int, progress: Callab
 
 
 def _start_controller(bench: Bench) -> Server:
-    documents = yaml.safe_load_all((ROOT / "manifests" / "extender" / "controller.yaml").read_text())
+    documents = yaml.safe_load_all((MANIFESTS / "extender" / "controller.yaml").read_text())
     bench.cluster.apply(*(each for each in documents if each["kind"] != "Deployment"))
     return start_controller(bench.cluster, bench.cluster.service_account("kube-system", "phasewise-controller"))
 

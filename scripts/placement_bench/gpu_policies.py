@@ -119,10 +119,7 @@ def fragments(cpu_milli: Integers, memory_mib: Integers, gpu_milli: Integers, ki
     That is everything free if the pod does not fit, and otherwise what is free on GPUs with too little left for it
     (Weng and others, USENIX ATC 2023). Pods without GPUs are left out: no free GPU is of use to them.
 
-    Parameters
-    ----------
-    gpu_milli
-        (d, largest number of GPUs).
+    `gpu_milli`: (d, largest number of GPUs).
     """
     asking = kinds.gpus > 0
     milli, gpus, probability = kinds.gpu_milli[asking], kinds.gpus[asking], kinds.pods[asking] / kinds.pods.sum()

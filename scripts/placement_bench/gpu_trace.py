@@ -80,10 +80,7 @@ class GpuTrace:
 def read_trace(folder: Path | None) -> GpuTrace:
     """Read the lists as published, or as `openb_pods.parquet` and `openb_nodes.parquet`.
 
-    Raises
-    ------
-    BadInput
-        No folder is given, or a list or a column is missing.
+    Raises BadInput: no folder is given, or a list or a column is missing.
     """
     if folder is None:
         raise BadInput("the trace is not part of this project", remedy=REMEDY)

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from local_cluster.cluster import Cluster, lent_or_own
-from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.installing import MANIFESTS
+from local_cluster.simulated.nodes import PARALLEL_REQUESTS, SimulatedNodes
 from local_cluster.simulated.pods import template
 from placement_bench.recordings import demand_of_classes
 from placement_bench.watching import BENCH_LABEL, PodWatch, all_gone, wait_for
 from recommender.cluster.access.connection import Api
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.profiles import PROFILES
-from scale_bench.objects import PARALLEL_REQUESTS, fast_api
+from scale_bench.objects import fast_api
 
-ROOT = Path(__file__).resolve().parents[2]
 WORKLOAD_LABEL = "phasewise.dev/workload"
 Json = dict[str, Any]
 
@@ -94,8 +94,7 @@ def pod(
 def bench_cluster(lent: Cluster | None = None, logs_to: Path | None = None) -> Iterator[Bench]:
     """A cluster with our resources and roles: the one that is lent, or one that is stopped afterwards."""
     with lent_or_own(lent, f"bench-{os.getpid()}", logs_to) as cluster:
-        manifests = ROOT / "manifests"
-        cluster.apply(manifests / "crd" / "phaseprofiles.yaml", manifests / "extender" / "rbac.yaml")
+        cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", MANIFESTS / "extender" / "rbac.yaml")
         api = fast_api(cluster)
         watch = PodWatch(api).start()
         try:

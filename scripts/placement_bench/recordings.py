@@ -66,10 +66,7 @@ def demand_of_classes(speed: float) -> Mapping[str, Mapping[str, Any]]:
 
     Computed by the recommender's code: a curve of each run, recorded sample by sample, combined by `ClassRuns`.
 
-    Parameters
-    ----------
-    speed
-        Recorded seconds per second of the benchmark.
+    `speed`: recorded seconds per second of the benchmark.
     """
     runs: dict[str, list[DemandCurve]] = defaultdict(list)
     for recording in recordings(TRAINING_PART):

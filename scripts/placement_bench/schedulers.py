@@ -9,12 +9,13 @@ from typing import Any
 import yaml
 
 from local_cluster import moving
+from local_cluster.installing import MANIFESTS
 from local_cluster.processes import Server
 from local_cluster.recommender import address_of
 from local_cluster.recording_extender import Answers, RecordingExtender
 from local_cluster.scheduling import start_scheduler
 from placement_bench.pace import Pace
-from placement_bench.place import ROOT, Bench
+from placement_bench.place import Bench
 
 Json = Mapping[str, Any]
 
@@ -70,7 +71,7 @@ BIN_PACKING_PROFILE: Json = {
 
 def manifest_profile() -> tuple[Json, int]:
     """The scheduler's profile and the extender's weight in our manifests."""
-    for document in yaml.safe_load_all((ROOT / "manifests" / "extender" / "scheduler.yaml").read_text()):
+    for document in yaml.safe_load_all((MANIFESTS / "extender" / "scheduler.yaml").read_text()):
         if document and document["kind"] == "ConfigMap":
             configuration = yaml.safe_load(document["data"]["config.yaml"])
             profile = configuration["profiles"][0]

@@ -11,6 +11,7 @@ from recommender import model as models
 from recommender.engine.options import Options
 from recommender.judging import ClusterRules, ReplayOptions
 from recommender.records import CPU, VIOLATION_TOLERANCE, FloatArray, IntArray, UsageSeries
+from recommender.report.timeline_data import allocation_at
 from recommender.simulate.rows import CLASS_PEAK, CLASS_RUNS, PHASEWISE, STATIC, VPA, Cluster, play_rows
 
 START = 1_700_000_000
@@ -135,7 +136,7 @@ def judge(runs: Sequence[tuple[UsageSeries, Decisions]]) -> Result:
     ahead = late = kept = 0
     leads_s: list[float] = []
     for series, decisions in runs:
-        used, in_force = series.usage[:, CPU], _cores_in_force(series, decisions)
+        used, in_force = series.usage[:, CPU], allocation_at(series.timestamps, *decisions)[:, CPU]
         judged = ~np.isnan(in_force)
         declared, given = declared + DECLARED_CORES * int(judged.sum()), given + float(np.nansum(in_force))
         above, samples = above + int((used > in_force * VIOLATION_TOLERANCE)[judged].sum()), samples + int(judged.sum())
@@ -159,10 +160,3 @@ def judge(runs: Sequence[tuple[UsageSeries, Decisions]]) -> Result:
 def _training_before(begin: int, evaluates: np.ndarray) -> slice:
     before = np.flatnonzero(evaluates[:begin])
     return slice(int(before[-1]) + 1 if len(before) else 0, begin)
-
-
-def _cores_in_force(series: UsageSeries, decisions: Decisions) -> FloatArray:
-    """float64 (n,): cores in force at each sample; NaN before the first decision."""
-    since_s, amounts = decisions
-    place = np.searchsorted(since_s, series.timestamps, side="right") - 1
-    return np.where(place >= 0, amounts[np.maximum(place, 0), CPU], np.nan)

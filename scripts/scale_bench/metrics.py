@@ -7,7 +7,6 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from importlib.resources import as_file, files
 
 import numpy as np
@@ -20,6 +19,7 @@ from local_cluster.rig import Rig
 from local_cluster.waiting import wait_until
 from recommender.records import CPU, MEMORY, FloatArray
 from recommender.sources.files import open_source
+from recommender.units import format_time
 from scale_bench.objects import CONTAINERS
 
 PREFIX = f"/apis/{GROUP}/{VERSION}"
@@ -54,7 +54,7 @@ class RecordedUsage:
             return self._body
 
     def _list(self, tick: int) -> bytes:
-        at = datetime.fromtimestamp(tick * self._every_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        at = format_time(tick * self._every_s)
         items = [
             {
                 "metadata": {"namespace": namespace, "name": pod, "creationTimestamp": at},

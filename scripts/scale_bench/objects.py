@@ -7,20 +7,20 @@ server adds). They are created bound to a node, and their status says that they 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
 from local_cluster.rig import Rig
+from local_cluster.simulated.nodes import PARALLEL_REQUESTS, in_parallel
 from local_cluster.vpa_objects import vpa
 from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api, connect
 
 Json = dict[str, Any]
 
-PARALLEL_REQUESTS = 8
 PER_NAMESPACE = 100
 """Workloads in one namespace."""
 
@@ -65,24 +65,19 @@ def populate(rig: Rig, size: Size) -> int:
     """Create all objects; return the mean size of a pod in bytes of JSON. Controllers and scheduler stay paused."""
     api = fast_api(rig)
     namespaces = sorted({namespace_of(number) for number in range(size.vpas)})
+    in_parallel(lambda name: api.create("/api/v1/namespaces", _named(name)), namespaces)
+    for name in namespaces:
+        wait_until(lambda name=name: rig.core.read_namespaced_service_account("default", name), "a service account")
+    for controller in ("kube-controller-manager", "kube-scheduler"):
+        rig.servers[controller].pause()
+    in_parallel(lambda node: api.create("/api/v1/nodes", _node(node)), range(NODES))
     with ThreadPoolExecutor(PARALLEL_REQUESTS) as workers:
-        _done(workers.map(lambda name: api.create("/api/v1/namespaces", _named(name)), namespaces))
-        for name in namespaces:
-            wait_until(lambda name=name: rig.core.read_namespaced_service_account("default", name), "a service account")
-        for controller in ("kube-controller-manager", "kube-scheduler"):
-            rig.servers[controller].pause()
-        _done(workers.map(lambda node: api.create("/api/v1/nodes", _node(node)), range(NODES)))
         uids = dict(workers.map(lambda number: _workload(api, number), range(size.vpas)))
-        _done(workers.map(lambda number: _vpa(api, number), range(size.vpas)))
+        in_parallel(lambda number: _vpa(api, number), range(size.vpas))
         sizes = list(
             workers.map(lambda named: _pod(api, *named[1], uids[named[1][1]], named[0]), enumerate(size.pods()))
         )
     return sum(sizes) // len(sizes)
-
-
-def _done(results: Iterable[object]) -> None:
-    for _ in results:
-        pass
 
 
 def _named(name: str, **more: Any) -> Json:

@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +15,8 @@ import urllib3
 from local_cluster.installing import installed_environment, installed_profile
 from local_cluster.processes import GO_DEFAULTS, Server
 from local_cluster.scheduling import start_scheduler
-from local_cluster.simulated.nodes import listed
+from local_cluster.simulated.nodes import in_parallel, listed
 from local_cluster.waiting import wait_until
-from scale_bench.objects import PARALLEL_REQUESTS
 from scheduler_bench import objects
 from scheduler_bench.place import MIB, SCHEDULER, BackgroundLoad, BenchCluster, RunningServer
 
@@ -70,15 +68,9 @@ def classes_of_bursts(pods: int) -> list[tuple[str, int]]:
 def bind_burst(bench: BenchCluster, kind: str, pods: int, number: int, share_percent: int) -> Round:
     """Create pods, start the scheduler, and measure until all are bound; then stop it and delete them.
 
-    Parameters
-    ----------
-    share_percent
-        `percentageOfNodesToScore`; 0 for the default.
+    `share_percent`: `percentageOfNodesToScore`; 0 for the default.
 
-    Raises
-    ------
-    RuntimeError
-        Ours was not called for every pod.
+    Raises RuntimeError: ours was not called for every pod.
     """
     _create(bench, pods, number)
     first = int(WARM_UP_SHARE * pods)
@@ -206,9 +198,7 @@ def _create(bench: BenchCluster, pods: int, round_number: int) -> None:
     def create(number: int) -> None:
         bench.api.create(path, objects.pod(f"burst-{round_number}-{number}", _pod_number(number)))
 
-    with ThreadPoolExecutor(PARALLEL_REQUESTS) as workers:
-        for _ in workers.map(create, range(pods)):
-            pass
+    in_parallel(create, range(pods))
 
 
 def _clear(bench: BenchCluster) -> None:

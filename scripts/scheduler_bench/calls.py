@@ -48,10 +48,7 @@ class Caller:
     def post(self, verb: str, body: bytes) -> Response:
         """Call, and read the whole answer.
 
-        Raises
-        ------
-        ConnectionError
-            The connection was closed before the answer was complete.
+        Raises ConnectionError: the connection was closed before the answer was complete.
         """
         head = (
             f"POST /{verb} HTTP/1.1\r\nHost: {self._host}\r\nUser-Agent: Go-http-client/1.1\r\n"

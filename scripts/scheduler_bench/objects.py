@@ -14,8 +14,8 @@ from typing import Any
 
 from rich.progress import Progress
 
+from local_cluster.simulated.nodes import PARALLEL_REQUESTS, in_parallel
 from local_cluster.waiting import wait_until
-from scale_bench.objects import PARALLEL_REQUESTS
 from scheduler_bench.place import BenchCluster
 
 Json = dict[str, Any]
@@ -111,13 +111,13 @@ PROFILES = "/apis/phasewise.dev/v1alpha1/namespaces/{}/phaseprofiles"
 def prepare(bench: BenchCluster, namespaces: Iterable[str], classes: Iterable[tuple[str, int]]) -> None:
     """Create namespaces and workload classes with histories, and stop controllers and scheduler."""
     names = list(namespaces)
-    _all(lambda name: bench.api.create("/api/v1/namespaces", {"metadata": {"name": name}}), names)
+    in_parallel(lambda name: bench.api.create("/api/v1/namespaces", {"metadata": {"name": name}}), names)
     account = bench.cluster.core.read_namespaced_service_account
     for name in names:
         wait_until(lambda name=name: account("default", name), f"the account of {name}", every_s=0.02)
     for controller in STOPPED_SERVERS:
         bench.cluster.servers[controller].stop()
-    _all(lambda each: _publish_profile(bench, *each), classes)
+    in_parallel(lambda each: _publish_profile(bench, *each), classes)
 
 
 def fill(bench: BenchCluster, progress: Progress, nodes: range, pods: range, all_nodes: int) -> None:
@@ -159,9 +159,3 @@ def _with_progress(progress: Progress, what: str, numbers: range, make: Callable
         for _ in workers.map(make, numbers):
             progress.advance(task)
     progress.remove_task(task)
-
-
-def _all(make: Callable[..., object], these: Iterable[object]) -> None:
-    with ThreadPoolExecutor(PARALLEL_REQUESTS) as workers:
-        for _ in workers.map(make, these):
-            pass

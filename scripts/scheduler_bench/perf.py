@@ -23,10 +23,10 @@ import orjson
 import yaml
 
 from local_cluster import building, servers
-from local_cluster.installing import configuration, documents
+from local_cluster.installing import MANIFESTS, ROOT, configuration, documents
 from local_cluster.processes import Ports
 from local_cluster.rig import LOOPBACK
-from scheduler_bench.place import ROOT, STUB
+from scheduler_bench.place import STUB
 
 PERF_KINDS = ("none", "unbatched", "stub", "ours")
 """No extender; no extender and no batching of equal pods, which any extender turns off; equal scores from a stand-in;
@@ -72,12 +72,8 @@ class PerfFailed(RuntimeError):
 def run_perf(kind: str, nodes: int, pods: int) -> list[Perf]:
     """Run both cases with one of `PERF_KINDS`.
 
-    Raises
-    ------
-    PerfFailed
-        The benchmark failed.
-    BuildFailed
-        It could not be built.
+    Raises PerfFailed: the benchmark failed.
+    Raises BuildFailed: it could not be built.
     """
     perf, cluster = building.build_one(servers.scheduler_perf()), building.build_all()
     with tempfile.TemporaryDirectory(prefix="scheduler-perf-") as made:
@@ -166,10 +162,7 @@ def cases(templates: Path, nodes: int, pods: int, *, batched: bool) -> list[Json
 def read_items(kind: str, items: Sequence[Mapping[str, Any]]) -> list[Perf]:
     """Read one result per case from the output of the benchmark.
 
-    Raises
-    ------
-    PerfFailed
-        All pods were bound before the first sample, which is taken after a second.
+    Raises PerfFailed: all pods were bound before the first sample, which is taken after a second.
     """
     found: dict[str, dict[str, Mapping[str, float]]] = {}
     for item in items:
@@ -191,6 +184,6 @@ def _extender(kind: str, port: int, cluster: building.Binaries) -> list[str]:
         return [f"-ready=http://{LOOPBACK}:{port}/constant/2", sys.executable, str(STUB), "bare", str(port)]
     serve = [sys.executable, "-m", "extender", "extender", "serve", "--scheduler-name", "default-scheduler"]
     serve += ["--address", f"{LOOPBACK}:{port}"]
-    crd = [str(cluster["kubectl"]), "apply", "-f", str(ROOT / "manifests" / "crd" / "phaseprofiles.yaml")]
+    crd = [str(cluster["kubectl"]), "apply", "-f", str(MANIFESTS / "crd" / "phaseprofiles.yaml")]
     both = f"{shlex.join(crd)} && exec {shlex.join(serve)}"
     return [f"-ready=http://{LOOPBACK}:{port}/readyz", "sh", "-c", both]

@@ -14,12 +14,12 @@ import psutil
 import requests
 
 from local_cluster.cluster import Cluster
+from local_cluster.installing import MANIFESTS, ROOT
 from local_cluster.processes import Server, ServerFailed
 from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api
 from scale_bench.objects import fast_api
 
-ROOT = Path(__file__).resolve().parents[2]
 STUB = Path(__file__).with_name("stub.py")
 SCHEDULER = "phasewise"
 READY_WITHIN_S = 300.0
@@ -36,8 +36,7 @@ class BenchCluster:
     @classmethod
     def on(cls, cluster: Cluster) -> BenchCluster:
         """Apply our custom resources and roles to a running cluster."""
-        manifests = ROOT / "manifests"
-        cluster.apply(manifests / "crd" / "phaseprofiles.yaml", manifests / "extender" / "rbac.yaml")
+        cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", MANIFESTS / "extender" / "rbac.yaml")
         return cls(cluster, fast_api(cluster))
 
     @contextmanager
@@ -83,10 +82,7 @@ class RunningServer:
     def answers(self, path: str) -> bool:
         """Whether a path is answered with status 200.
 
-        Raises
-        ------
-        ServerFailed
-            The process has ended; the message holds the end of its log.
+        Raises ServerFailed: the process has ended; the message holds the end of its log.
         """
         if not self.server.running:
             raise ServerFailed(f"{self.server.name} has ended.\n{self.server.tail()}")

@@ -31,10 +31,7 @@ TIMEOUT_S = 10.0
 class SlowClients:
     """`count` connections of each kind, reopened when the server closes them.
 
-    Parameters
-    ----------
-    kinds
-        Keys of `FIRST_BYTES`.
+    `kinds`: keys of `FIRST_BYTES`.
     """
 
     def __init__(self, port: int, count: int, kinds: tuple[str, ...]) -> None:

@@ -29,10 +29,7 @@ TIE_DRAWS = 10
 class Task:
     """The `number`th setting of a row, with a seed.
 
-    Attributes
-    ----------
-    history
-        Earlier runs of each class that ours has seen.
+    `history`: earlier runs of each class that ours has seen.
     """
 
     row: str

@@ -52,10 +52,7 @@ class Recording:
 def read_recording(folder: Path, run: Run) -> Recording:
     """Read one finished run and check its samples.
 
-    Raises
-    ------
-    PackError
-        If the run is missing, failed, was recorded with other sizes or seeds, or has invalid samples.
+    Raises PackError: if the run is missing, failed, was recorded with other sizes or seeds, or has invalid samples.
     """
     again = "run `record_training run` on the folder again"
     facts_path = folder / f"{run.container}.json"
@@ -79,10 +76,7 @@ def read_recording(folder: Path, run: Run) -> Recording:
 def read_machine_facts(folder: Path) -> dict[str, Any]:
     """Read the facts of the machine on which the raw recordings were made.
 
-    Raises
-    ------
-    PackError
-        If the file is missing.
+    Raises PackError: if the file is missing.
     """
     path = folder / "machine.json"
     if not path.exists():
@@ -152,15 +146,9 @@ def origin(recordings: Sequence[Recording], machine: dict[str, Any]) -> dict[str
 def pack(recordings: Sequence[Recording], machine: dict[str, Any], output: Path) -> None:
     """Write `fit.parquet`, `replay.parquet` and `origin.json` into `output`, each under a temporary name first.
 
-    Parameters
-    ----------
-    machine
-        Facts of machine, versions and parallel jobs (`machine.json` of the raw folder).
+    `machine`: facts of machine, versions and parallel jobs (`machine.json` of the raw folder).
 
-    Raises
-    ------
-    PackError
-        If a part would be empty.
+    Raises PackError: if a part would be empty.
     """
     output.mkdir(parents=True, exist_ok=True)
     for part in PARTS:

@@ -98,10 +98,7 @@ class Run:
     def scaled(self, scale: float) -> Run:
         """Return the run with data and steps times `scale`, and with two epochs if `scale` is small.
 
-        Raises
-        ------
-        ValueError
-            If `scale` is not above zero.
+        Raises ValueError: if `scale` is not above zero.
         """
         if not scale > 0:
             raise ValueError(f"scale must be above 0, got {scale}")
@@ -115,10 +112,7 @@ class Run:
 def workload_named(name: str) -> Workload:
     """Return the class called `name`.
 
-    Raises
-    ------
-    KeyError
-        If there is none; the message lists the known ones.
+    Raises KeyError: if there is none; the message lists the known ones.
     """
     for workload in WORKLOADS:
         if workload.name == name:

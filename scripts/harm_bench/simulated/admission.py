@@ -25,10 +25,7 @@ def capped_recommendation(vpa: Autoscaler, container: str, current: Resources) -
 def resources_for(vpa: Autoscaler, container: str, current: Resources) -> Resources:
     """Requests and limits that a container gets: the target, and limits in proportion.
 
-    Parameters
-    ----------
-    current
-        Resources of its template, or of the running container.
+    `current`: resources of its template, or of the running container.
     """
     current = current.defaulted()
     found = capped_recommendation(vpa, container, current)

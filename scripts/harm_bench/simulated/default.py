@@ -35,13 +35,7 @@ class Name(NamedTuple):
 
 
 class DefaultRecommender:
-    """Recommends for all workloads of a cluster.
-
-    Parameters
-    ----------
-    metrics
-        Source of usage samples.
-    """
+    """Recommends for all workloads of a cluster."""
 
     def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
         self._cluster, self._metrics = cluster, metrics

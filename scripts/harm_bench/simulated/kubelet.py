@@ -17,10 +17,7 @@ BACKOFF_RESET_S = 600.0
 class Kill(NamedTuple):
     """A container killed for memory, or a pod evicted by a node short of memory.
 
-    Attributes
-    ----------
-    memory_bytes
-        Memory request (NaN without one) for a kill; memory in use for an eviction.
+    `memory_bytes`: memory request (NaN without one) for a kill; memory in use for an eviction.
     """
 
     namespace: str

@@ -30,10 +30,7 @@ class HistoryRefused(AssertionError):
 class HistorySeries:
     """One series as Prometheus stores it.
 
-    Attributes
-    ----------
-    times_s, values
-        float64 (n,): unix seconds, increasing, and the samples.
+    `times_s`, `values`: float64 (n,): unix seconds, increasing, and the samples.
     """
 
     name: str
@@ -47,10 +44,7 @@ def history_blocks(folder: Path, series: Iterable[HistorySeries], binaries: Bina
 
     Block boundaries are at most 30 days apart: two-hour blocks, the default, take four times as long.
 
-    Raises
-    ------
-    HistoryRefused
-        promtool failed.
+    Raises HistoryRefused: promtool failed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", suffix=".om", dir=folder.parent, encoding="utf-8") as text:
@@ -94,11 +88,8 @@ def container_history(
     node
         Its node; None for the recorded node, else `node-0`.
 
-    Returns
-    -------
-    list
-        CPU counter, working set, and requests if the series has any. Gaps have no samples, and add nothing to the
-        counter.
+    Returns list: CPU counter, working set, and requests if the series has any. Gaps have no samples, and add nothing to
+    the counter.
     """
     node = node or series.node or "node-0"
     times_s = series.timestamps.astype(np.float64)

@@ -83,10 +83,7 @@ def register(rig: Rig, port: int) -> None:
 def measured(rig: Rig, namespace: str, pod: str) -> dict[str, Measured]:
     """Present values of metrics.k8s.io, by container.
 
-    Raises
-    ------
-    kubernetes.client.ApiException
-        It does not know the pod (404), or has no values yet.
+    Raises kubernetes.client.ApiException: it does not know the pod (404), or has no values yet.
     """
     metrics = rig.custom.get_namespaced_custom_object(GROUP, VERSION, namespace, "pods", pod)
     end_s = datetime.fromisoformat(metrics["timestamp"]).timestamp()

@@ -24,10 +24,7 @@ QUERY_TIMEOUT_S = 60.0
 class BasicAuth:
     """A user of a Prometheus with basic auth.
 
-    Attributes
-    ----------
-    bcrypt
-        Hash of the password for Prometheus.
+    `bcrypt`: hash of the password for Prometheus.
     """
 
     user: str = "reader"
@@ -76,10 +73,7 @@ class Prometheus:
     def get(self, path: str, **parameters: str | float) -> Any:
         """Call its HTTP API v1, and return the data.
 
-        Raises
-        ------
-        AssertionError
-            It answered with an error.
+        Raises AssertionError: it answered with an error.
         """
         answer = self.request(f"/api/v1/{path}", **parameters)
         content = answer.json()

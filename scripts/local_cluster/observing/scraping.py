@@ -21,10 +21,8 @@ _CADVISOR, _RESOURCE = "/metrics/cadvisor", "/metrics/resource"
 def target_group(job: str, address: str) -> dict[str, object]:
     """An entry of a file of targets.
 
-    Parameters
-    ----------
-    address
-        `127.0.0.1:8080` for plain http at /metrics, or a whole URL; https is verified with the cluster's authority.
+    `address`: `127.0.0.1:8080` for plain http at /metrics, or a whole URL; https is verified with the cluster's
+    authority.
     """
     url = urlsplit(address if "://" in address else f"http://{address}")
     labels = {"job": job, "__scheme__": url.scheme, "__metrics_path__": url.path or "/metrics"}

@@ -141,10 +141,7 @@ def remove_cgroup(name: str) -> None:
 class Cgroup:
     """Values of the control group of a container, pod or node.
 
-    Attributes
-    ----------
-    name
-        Path below the mount point.
+    `name`: path below the mount point.
     """
 
     name: str

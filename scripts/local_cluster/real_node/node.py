@@ -205,11 +205,8 @@ def start_real_node(
 ) -> RealNode:
     """Start a node, and wait until it is Ready.
 
-    Parameters
-    ----------
-    cpu_cores, memory_bytes
-        Allocatable amounts of the node, and limits of all its pods together (by CPU quota, CPU set and memory limit of
-        their control group). None for the whole machine.
+    `cpu_cores`, `memory_bytes`: allocatable amounts of the node, and limits of all its pods together (by CPU quota, CPU
+    set and memory limit of their control group). None for the whole machine.
     """
     check_size(cpu_cores, memory_bytes)
     (rig.folder / name).mkdir()

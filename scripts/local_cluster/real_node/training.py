@@ -73,10 +73,7 @@ def training_pod(
 def with_host_python(pod: dict[str, Any], prefixes: Sequence[str] = OWN_PREFIXES) -> dict[str, Any]:
     """Mount a Python interpreter of the host with its packages, and this repository, into a pod's containers.
 
-    Parameters
-    ----------
-    prefixes
-        The interpreter's `sys.base_prefix` and `sys.prefix`; by default those of this process.
+    `prefixes`: the interpreter's `sys.base_prefix` and `sys.prefix`; by default those of this process.
     """
     folders = host_python_folders(prefixes)
     volumes = [{"name": f"host-{place}", "hostPath": {"path": str(path)}} for place, path in enumerate(folders)]

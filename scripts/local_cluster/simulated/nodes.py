@@ -28,10 +28,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from kubernetes.client.exceptions import NotFoundException
@@ -40,6 +40,7 @@ from local_cluster.rig import LOOPBACK, Rig
 from local_cluster.simulated.kwok import METRICS_PATH, SIMULATED_LABEL, kwok_port, kwok_server, metrics_url
 from local_cluster.versions import kubernetes_version
 from local_cluster.waiting import wait_until
+from recommender.units import format_time
 
 GROUP_LABEL = "phasewise.dev/group"
 MACHINE = {"os": "linux", "arch": "amd64"}
@@ -170,7 +171,7 @@ def _node(
 
 def _conditions() -> list[dict[str, str]]:
     """Conditions of a Ready node: one that first has to become Ready costs five times the requests."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = format_time(time.time())
     states = {
         "Ready": "True",
         **dict.fromkeys(("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"), "False"),
@@ -213,6 +214,6 @@ def _force_delete(rig: Rig, namespace: str, name: str) -> None:
         rig.core.delete_namespaced_pod(name, namespace, grace_period_seconds=0)
 
 
-def in_parallel(act: Callable[[T], None], these: Iterable[T]) -> None:
+def in_parallel(act: Callable[[T], object], these: Iterable[T]) -> None:
     with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
         list(pool.map(act, these))  # raises exceptions of the calls

@@ -81,10 +81,7 @@ class Usage:
     def recorded(cls, workload: str, *, run: int | None = None, **playing: Any) -> Self:
         """The bundled recording of a training job (`lstm-torch`), by default of its first run.
 
-        Parameters
-        ----------
-        playing
-            `time_factor`, `start_s`, `repeat`, `averaged_over_s`.
+        `playing`: `time_factor`, `start_s`, `repeat`, `averaged_over_s`.
         """
         runs = {name: one for name, one in _recordings().items() if one.workload == workload}
         name = f"{workload}-r{run:02}" if run is not None else min(runs, default="")

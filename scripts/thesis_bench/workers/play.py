@@ -84,10 +84,7 @@ class Decider(Protocol):
 class Play:
     """Workers, arriving jobs, and a decider.
 
-    Attributes
-    ----------
-    running, ended
-        Jobs that have arrived; a job that is being moved counts for its destination.
+    `running`, `ended`: jobs that have arrived; a job that is being moved counts for its destination.
     """
 
     workers: Sequence[Worker]

@@ -10,7 +10,7 @@ from extender.gangs.ledger import Ledger
 from extender.moves.board import Planner
 from extender.moves.gate import MoveLimits
 from extender.moves.job import Algorithm, read_job
-from extender.moves.mover import Mover, MoverOptions
+from extender.moves.mover import Mover
 from extender.moves.phasewise import PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
 from extender.moves.store import read_profile_facts
@@ -28,7 +28,6 @@ def mover_of(
     pods: Mapping[Any, Any],
     limits: MoveLimits | None = None,
     planner: Planner | None = None,
-    **options: Any,
 ) -> Mover:
     """A mover that plans in every run."""
     mover = Mover(
@@ -38,7 +37,7 @@ def mover_of(
         Ledger(cast(Api, api), "kube-system"),
         planner or SpeConPlanner(),
         limits,
-        MoverOptions(period_s=0.0, **options),
+        period_s=0.0,
         clock=lambda: NOON_S,
     )
     names = {PC: "Progressing", WC: "Watching", CC: "Converged"}
