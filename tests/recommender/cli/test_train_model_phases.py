@@ -130,6 +130,15 @@ def test_without_samples_an_existing_output_stays(phasewise: Phasewise, model_fo
     assert (tmp_path / "p.parquet").read_text() == "before"
 
 
+def test_a_picture_that_cannot_be_written_is_refused_before_phases_are_detected(
+    phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    output, picture = tmp_path / "p.parquet", tmp_path / "nowhere" / "t.png"
+    ended = phasewise("phases", runs_csv, "--model", model_folder, "-o", output, "--traces", picture)
+    assert ended.code == 2 and "there is no folder" in ended.err
+    assert not output.exists()
+
+
 @pytest.mark.option("phasewise phases", "--traces", "--variance")
 @pytest.mark.long
 def test_plots_of_traces_and_variance_are_written(
