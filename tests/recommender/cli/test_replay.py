@@ -94,8 +94,8 @@ def test_another_step_keeps_the_length_of_a_cycle() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--with", "interval=5s"), "--with interval_s: no target depends on it"),
-        (("--with", "nonsense=5s"), "No such option"),
+        (("--with", "interval=5s"), "--with interval: no target depends on it"),
+        (("--with", "nonsense=5s"), "Try 'phasewise recommender --help' for help.\n\nError: No such option"),
         (("--from", "noon"), "'noon' is not a time"),
         (("--until", "1970-01-01"), "it has no step in that period"),
     ],
