@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,6 +71,13 @@ def test_model_show_describes_every_phase(phasewise: Phasewise, model_folder: Pa
     assert facts["training"]["priced"] is True
     assert [phase["phase"] for phase in facts["phases"]] == [0, 1, 2, 3, 4]
     assert sum(phase["share"] for phase in facts["phases"]) == pytest.approx(1.0)
+
+
+def test_model_show_prints_the_name_of_a_folder_with_brackets(
+    phasewise: Phasewise, model_folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(model_folder, tmp_path / "model[v2]")
+    assert phasewise("model", "show", tmp_path / "model[v2]").out.startswith("model[v2]: 5 phases")
 
 
 @pytest.mark.option("phasewise model split", "-o", "--phase", "--into")
