@@ -19,7 +19,7 @@ from extender.watches import Watches
 from extender.web.app import App, Telemetry, create_pages
 from extender.web.server import Server, Serving
 from recommender import __version__
-from recommender.cli.common import DURATION
+from recommender.cli.common import DURATION, KUBECONFIG_HELP
 from recommender.cluster.access.connection import connect
 from recommender.cluster.lease import LeaderElection
 from recommender.contention.phasewise import MoveOptions
@@ -85,7 +85,7 @@ LEASE = "phasewise-controller"
 @click.option("--move-rest", "rest_s", type=DURATION, default="10m", help="Least time between moves of a job.")
 @click.option("--qps", type=click.FloatRange(0, min_open=True), default=50.0, help="Requests per second.")
 @click.option("--burst", type=click.IntRange(1), default=100, help="Requests at once after a pause.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help=KUBECONFIG_HELP)
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
 def command(
     address: str,

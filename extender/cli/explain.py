@@ -20,7 +20,7 @@ from extender.placing.trial import Trial, list_cluster, read_dump
 from extender.reasons import CPU_REASON
 from extender.settings import Settings
 from recommender import __version__
-from recommender.cli.common import say
+from recommender.cli.common import KUBECONFIG_HELP, say
 from recommender.cluster.access.connection import connect
 from recommender.errors import Misuse
 
@@ -62,7 +62,7 @@ UNKNOWN_POD_HINT = (
     help="Evaluate REQUEST on a dump: kubectl get nodes,pods,phaseprofiles -A -o json. Repeatable.  "
     "[default: on the live cluster]",
 )
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help=KUBECONFIG_HELP)
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
 @click.option("--nodes", "max_nodes", type=click.IntRange(1), default=20, help="How many nodes to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, like /explain of the server.")

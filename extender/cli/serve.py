@@ -13,7 +13,7 @@ from extender.web.app import BodyLimits
 from extender.web.server import Server, Serving, is_loopback
 from extender.web.service import Service, ServiceOptions
 from recommender import __version__
-from recommender.cli.common import DURATION
+from recommender.cli.common import DURATION, KUBECONFIG_HELP
 from recommender.cluster.access.connection import connect
 from recommender.errors import Misuse
 
@@ -30,7 +30,7 @@ PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--request-timeout", "request_s", type=DURATION, default="5s", help="Time limit to receive a request.")
 @click.option("--leader-elect", is_flag=True, help="Answer only while holding a Lease: for standby replicas.")
 @click.option("--lease-namespace", default="kube-system", help="Namespace of the Lease and of the reservations.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help=KUBECONFIG_HELP)
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
 @scoring_options
 def command(

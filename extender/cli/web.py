@@ -13,7 +13,7 @@ from extender.dashboard.watching import ClusterWatch
 from extender.web.app import App, Telemetry
 from extender.web.server import Server, Serving, is_loopback
 from recommender import __version__
-from recommender.cli.common import DURATION, say
+from recommender.cli.common import DURATION, KUBECONFIG_HELP, say
 from recommender.cluster.access.connection import connect
 from recommender.cluster.access.rate import TokenBucket
 from recommender.errors import Misuse
@@ -37,7 +37,7 @@ PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--tls-key", type=PEM, help="Its key (PEM).  [default: in the certificate's file]")
 @click.option("--name", default="phasewise", help="The recommender whose VPAs are shown.")
 @click.option("--period", "period_s", type=DURATION, default="15s", help="Time between updates of the pages.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, ~/.kube/config]")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help=KUBECONFIG_HELP)
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
 def command(
     address: str,

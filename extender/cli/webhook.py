@@ -14,6 +14,7 @@ from extender.web.server import Server, Serving
 from extender.webhook.certificates import CertificateKeeper, CertificateLocation
 from extender.webhook.reviewing import handlers
 from recommender import __version__
+from recommender.cli.common import KUBECONFIG_HELP
 from recommender.cluster.access.connection import connect
 
 
@@ -30,7 +31,7 @@ from recommender.cluster.access.connection import connect
 @click.option("--secret", default="phasewise-webhook", help="Name of that Secret, which must exist.")
 @click.option("--configuration", default="phasewise-webhook", help="The MutatingWebhookConfiguration to update.")
 @click.option("--scheduler-name", "scheduler", default="phasewise", help="Replaces the default; empty: no change.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help=KUBECONFIG_HELP)
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
 def command(
     address: str,

@@ -45,6 +45,8 @@ STEP = Parsed("duration|none", lambda text: 0.0 if text == "none" else parse_dur
 MOMENT = Parsed("moment", parse_time_s)
 """RFC 3339 or unix seconds; the value is unix seconds."""
 
+KUBECONFIG_HELP = "[default: KUBECONFIG, else the pod's service account, else ~/.kube/config]"
+
 MAP = Parsed("new=old[:unit]", parse_map)
 
 

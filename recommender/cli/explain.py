@@ -11,7 +11,7 @@ import orjson
 from rich.console import Console
 
 from recommender import __version__
-from recommender.cli.common import MOMENT
+from recommender.cli.common import KUBECONFIG_HELP, MOMENT
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import NotFound
 from recommender.cluster.paths import VPAS, path_of
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 @click.command(name="explain")
 @click.argument("vpa", metavar="NAMESPACE/VPA")
 @click.option("--json", "as_json", is_flag=True, help="Print the status of the PhaseProfile and of the VPA as JSON.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, ~/.kube/config]")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help=KUBECONFIG_HELP)
 @click.option("--context", help="Context of the kubeconfig.  [default: the current context]")
 @click.option("--record", type=click.Path(path_type=Path), help="Read this record of `recommender --record` instead.")
 @click.option("--at", "at_s", type=MOMENT, help="Time within the record.  [default: its end]")

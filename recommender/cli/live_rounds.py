@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from recommender import __version__
-from recommender.cli.common import DURATION, STEP
+from recommender.cli.common import DURATION, KUBECONFIG_HELP, STEP
 from recommender.cli.grouped import grouped
 from recommender.cluster.access.connection import Api, Observer, connect
 from recommender.cluster.usage.metrics_api import ContainerKey
@@ -160,7 +160,7 @@ class ApiServer:
 
 
 SERVER_OPTIONS = (
-    _source("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]"),
+    _source("--kubeconfig", type=click.Path(path_type=Path), help=KUBECONFIG_HELP),
     _source("--context", help="Context of the kubeconfig.  [default: the current context]"),
     _source(
         "--kube-api-qps", "qps", default=50.0, type=click.FloatRange(1), help="Requests per second to the API server."

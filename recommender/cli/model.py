@@ -15,7 +15,7 @@ from rich.text import Text
 
 from recommender import __version__, artifacts
 from recommender import model as models
-from recommender.cli.common import DURATION, comma_list, map_option, progress_bar, say
+from recommender.cli.common import DURATION, KUBECONFIG_HELP, comma_list, map_option, progress_bar, say
 from recommender.cluster.access.connection import connect
 from recommender.cluster.model_map import parse_key, publish_model_map
 from recommender.engine.warm_up import check_live
@@ -205,7 +205,7 @@ def import_(parameters: Path, folder: Path, features: str) -> None:
 @command.command()
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.option("--configmap", "target", required=True, metavar="NAMESPACE/NAME", help="ConfigMap to create or replace.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, the pod's service account]")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help=KUBECONFIG_HELP)
 @click.option("--context", help="Context of the kubeconfig.  [default: the current context]")
 def publish(folder: Path, target: str, kubeconfig: Path | None, context: str | None) -> None:
     """Write a model to a ConfigMap, from which running recommenders load it.
