@@ -1,4 +1,4 @@
-"""`python -m recommender` is the same as `phasewise`."""
+"""`python -m recommender` is `phasewise` without the commands of the extender."""
 
 from recommender.cli.main import main
 

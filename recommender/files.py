@@ -39,8 +39,10 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
             temporary.chmod(stat.S_IMODE(target.stat().st_mode))
         temporary.replace(target)
         _fsync(target.parent)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and not error.filename:
+            error.filename = str(target)  # a full disk is reported without one
         raise
 
 

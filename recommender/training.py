@@ -165,7 +165,10 @@ def cross_fit(
     Raises NotEnoughData: there are fewer than two containers.
     """
     if len(containers) < 2:
-        raise NotEnoughData("one container cannot be judged by a model of the others: there are none.")
+        raise NotEnoughData(
+            "one container cannot be judged by a model of the others: there are none. Replay more of them, or give a "
+            "--model, such as `bundled`."
+        )
     folds = min(FOLDS, len(containers))
     shuffled = np.random.default_rng(options.detector.seed).permutation(len(containers))
     fold_of = {containers[i]: int(position % folds) for position, i in enumerate(shuffled)}

@@ -35,8 +35,9 @@ MAX_NAMED_NODES = 4
 
 TIMEOUT_S = 10.0
 SERVER_HINT = (
-    "Give its URL with --server. If it only listens inside a pod, ask there: kubectl -n ITS-NAMESPACE exec "
-    "deploy/phasewise-scheduler -c extender -- phasewise extender explain NAMESPACE/POD"
+    "Give its URL with --server. If it only listens inside a pod, ask in the one beside the leading scheduler, which "
+    "`kubectl -n ITS-NAMESPACE get lease phasewise-scheduler` names before the `_`: kubectl -n ITS-NAMESPACE exec POD "
+    "-c extender -- phasewise extender explain NAMESPACE/POD"
 )
 UNKNOWN_POD_HINT = (
     "Decisions are kept for pods of its scheduler and pods with a label or annotation of phasewise.dev, for the last "

@@ -48,6 +48,7 @@ STEP = Parsed("duration|none", lambda text: 0.0 if text == "none" else parse_dur
 MOMENT = Parsed("moment", parse_time_s)
 """RFC 3339 or unix seconds; the value is unix seconds."""
 
+
 MAP = Parsed("new=old[:unit]", parse_map)
 
 
@@ -140,7 +141,8 @@ def run(cli: click.Command, arguments: Sequence[str] | None = None) -> int:
         sys.stdout = None
         return 1
     except OSError as error:
-        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        reason = error.strerror or str(error)
+        what = f"{error.filename}: {reason}" if error.filename else reason
         say(f"phasewise: {what}. Check the path, its permissions and the free disk space.")
         return 1
     return result if isinstance(result, int) else 0  # an int comes from `Context.exit`

@@ -12,8 +12,8 @@ import click
 from recommender.cli.common import FILE
 from recommender.cluster.access.connection import connect
 
-KUBECONFIG_HELP = "[default: KUBECONFIG, the pod's service account, ~/.kube/config]"
-CONTEXT_HELP = "Context of the kubeconfig.  [default: its current one]"
+KUBECONFIG_HELP = "[default: KUBECONFIG, else the pod's service account, else ~/.kube/config]"
+CONTEXT_HELP = "Context of the kubeconfig.  [default: the current context]"
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:

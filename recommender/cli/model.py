@@ -12,6 +12,7 @@ import click
 import numpy as np
 import orjson
 from rich.table import Table
+from rich.text import Text
 
 from recommender import __version__, artifacts
 from recommender import model as models
@@ -50,8 +51,9 @@ def show(model_name: str, as_json: bool) -> None:
         click.echo(orjson.dumps(_facts(model), option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY).decode())
         return
     facts, stdout = model.facts, report_console()
-    stdout.print(f"[bold]{model.origin}[/]: {model.detector.n_phases} phases, lag {model.detector.lag}, ", end="")
-    stdout.print(f"features {', '.join(model.detector.features)}", highlight=False)
+    features = ", ".join(model.detector.features)
+    detector = f": {model.detector.n_phases} phases, lag {model.detector.lag}, features {features}"
+    stdout.print(Text.assemble((model.origin, "bold"), detector))
     if "samples" in facts:
         stdout.print(
             f"trained on {facts['samples']} samples of {facts['containers']} containers, "

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from recommender import model as models
 from recommender.cli.common import FILE, STEP, map_option, progress_bar, say, source_argument
 from recommender.errors import NotEnoughData
-from recommender.files import atomic_write
+from recommender.files import atomic_write, check_target
 from recommender.phases.features import source_columns
 from recommender.records import PhaseTrace, UsageSeries
 from recommender.sources.files import ReadOptions, open_source
@@ -46,6 +46,8 @@ def command(
     Writes the columns container, timestamp (unix seconds) and phase, sorted by container and time, without rows for
     gaps. Phase -1 is unknown: a window far from all phases. `phasewise graph` reads the file.
     """
+    for path in filter(None, (output, traces, variance)):
+        check_target(path)
     detector = models.load(model_name).detector
     reading = ReadOptions(columns=columns, features=source_columns(detector.features), step_s=step_s)
     drawn: list[tuple[UsageSeries, PhaseTrace]] = []

@@ -119,7 +119,9 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
 @settings_of("logs", LOG_OPTIONS, dict)
 @settings_of("recording", RECORD_OPTIONS, Recording)
 @_operation("--check", is_flag=True, help="Check options and model, compile the kernels, and exit.")
+@click.pass_obj
 def command(
+    notes: list[str],
     scope: Scope,
     auto: bool,
     rounds: Rounds,
@@ -156,6 +158,8 @@ def command(
     releases the lease, within ten seconds.
     """
     set_up_logging(**logs)
+    for note in notes:
+        log.info("%s", note)
     telemetry = Telemetry(CollectorRegistry(), shards=replicas.shard.number)
     if check:
         source = model_source(model_name, lambda: api_server.connect(telemetry.api_request))

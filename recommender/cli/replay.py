@@ -85,17 +85,18 @@ def start_changes(given: tuple[str, ...]) -> Callable[[Start], Start]:
     `Misuse` if an option does not exist, or no target depends on it.
     """
     arguments = [f"--{text}" for text in given]
-    parsed = recommender.make_context("recommender", arguments)
+    parsed = recommender.make_context("phasewise recommender", arguments)
     named = {
         name: value
         for name, value in parsed.params.items()
         if parsed.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     parts = {field.name for field in fields(Options)}
-    for name in named:
-        if name not in START_FIELDS and name.partition(".")[0] not in parts:
-            option = name.rpartition(".")[2]
-            raise Misuse(f"--with {option}: no target depends on it. Name an option of a rail, the band or forecasts.")
+    for option in recommender.params:
+        name = str(option.name)
+        if name in named and name not in START_FIELDS and name.partition(".")[0] not in parts:
+            flag = option.opts[0].removeprefix("--")
+            raise Misuse(f"--with {flag}: no target depends on it. Name an option of a rail, the band or forecasts.")
     return lambda start: _changed(start, named)
 
 

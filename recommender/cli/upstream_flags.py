@@ -9,7 +9,6 @@ Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/config`
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
@@ -18,8 +17,6 @@ import click
 from recommender.cli.grouped import GroupedCommand
 from recommender.errors import Misuse
 from recommender.units import parse_duration_s
-
-log = logging.getLogger(__name__)
 
 BOOLEAN_FLAGS = frozenset(
     {"memory-saver", "humanize-memory", "profiling", "use-external-metrics", "prometheus-insecure"}
@@ -99,7 +96,7 @@ TRUE, FALSE = ("1", "t", "true"), ("0", "f", "false")
 
 
 class UpstreamCommand(GroupedCommand):
-    """A command that also accepts the default recommender's flags."""
+    """A command that also accepts the default recommender's flags; its object is what the log has to say about them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         switches = {
@@ -108,14 +105,16 @@ class UpstreamCommand(GroupedCommand):
             if isinstance(option, click.Option) and option.is_flag
             for name in option.opts
         }
-        return super().parse_args(ctx, list(translated(args, switches)))
+        notes: list[str] = []
+        ctx.obj = notes  # logged by the command: the options of the log have yet to be parsed
+        return super().parse_args(ctx, list(translated(args, switches, notes)))
 
 
-def translated(arguments: Sequence[str], switches: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def translated(arguments: Sequence[str], switches: Mapping[str, Sequence[str]], notes: list[str]) -> Iterator[str]:
     """Translate the default recommender's flags in a command line to our options.
 
-    `switches` are our boolean options, each with its negative names. `Misuse`, which says what to write instead, for a
-    flag without a counterpart.
+    `switches` are our boolean options, each with its negative names; `notes` is filled with flags that do nothing or
+    more than they say. `Misuse`, which says what to write instead, for a flag without a counterpart.
     """
     storage: dict[str, str] = {}
     rest = list(arguments)
@@ -135,13 +134,13 @@ def translated(arguments: Sequence[str], switches: Mapping[str, Sequence[str]]) 
             storage[name] = value
         elif name in IGNORED:
             _require_type(name, value)
-            log.info("--%s=%s has no effect: %s", name, value, IGNORED[name])
+            notes.append(f"--{name}={value} has no effect: {IGNORED[name]}")
         elif name in DEFAULT_ONLY:
             _require_default(name, value)
         elif value:
             ours, form = RENAMED[name]
             yield f"--{ours}={form.format(value)}"
-    yield from _prometheus(storage)
+    yield from _prometheus(storage, notes)
 
 
 def _boolean_option(dashed: str, value: str, negative: Sequence[str]) -> Iterator[str]:
@@ -169,13 +168,13 @@ def _require_default(name: str, value: str) -> None:
         raise Misuse(f"{flag} is a flag of the default recommender that has no counterpart here. {advice}")
 
 
-def _prometheus(storage: Mapping[str, str]) -> Iterator[str]:
+def _prometheus(storage: Mapping[str, str], notes: list[str]) -> Iterator[str]:
     """Options for --storage; as upstream, the address has an effect only with `--storage=prometheus`."""
     kind = storage.get("storage", "")
     if kind not in ("", "checkpoint", "prometheus"):
         raise Misuse(f"--storage={kind}: write checkpoint, or --prometheus URL.")
     if kind == "prometheus":
-        log.info("--storage=prometheus: history and present usage both come from Prometheus")
+        notes.append("--storage=prometheus: history and present usage both come from Prometheus")
         yield f"--prometheus={storage.get('prometheus-address', DEFAULT_PROMETHEUS_URL)}"
     if storage.get("prometheus-insecure", "false").lower() in TRUE:
         yield "--insecure"

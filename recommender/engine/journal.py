@@ -128,6 +128,8 @@ class Reader:
     """
 
     def __init__(self, file: Path) -> None:
+        if file.is_dir():
+            raise BadInput("this is a folder", remedy="Give the file name that --record was given.", file=file)
         self._pieces, self.cut_off = pieces_of(file), 0
         if not self._pieces:
             raise BadInput("there is no such file", remedy="Give the file name that --record was given.", file=file)

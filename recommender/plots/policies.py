@@ -64,16 +64,16 @@ def _scatter(axes: Axes, summary: Summary, resource: int) -> None:
     top = axis_top([violations for _, _, violations in points], at_least=2 * TARGET_VIOLATION)
     for row, slack, violations in points:
         look = look_of(row.name, names)
-        outside = slack > right or violations > top
         axes.scatter(
             min(slack, right), min(violations, top), s=95 if row.ours else 55, marker=look.marker, zorder=3 + row.ours,
             facecolor="white" if row.oracle else look.light, edgecolor=look.light, linewidth=1.2, clip_on=False,
             label=f"{row.name} (oracle)" if row.oracle else row.name,
         )  # fmt: skip
-        if outside:
+        if slack > right or violations > top:
+            beside = (-7, -10) if violations > top else (-7, 5)  # the title is above
             axes.annotate(
                 f"{slack:.2f} →" if slack > right else f"{percent(violations)} ↑",
-                (min(slack, right), min(violations, top)), xytext=(-7, 5), textcoords="offset points", ha="right",
+                (min(slack, right), min(violations, top)), xytext=beside, textcoords="offset points", ha="right",
                 fontsize=8,
             )  # fmt: skip
     axes.axhline(TARGET_VIOLATION, color=TARGET, linewidth=1, linestyle=(0, (5, 3)))

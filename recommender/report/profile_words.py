@@ -23,7 +23,8 @@ def render_profile(name: str, profile: Json, vpa: Json) -> RenderableType:
     message of the controller about a move of its pods.
     """
     published = {entry.get("containerName"): entry for entry in _entries(vpa)}
-    parts: list[RenderableType] = [Text(printable(name), style="bold")]
+    since = f", as of {profile['updated']}" if "updated" in profile else ""
+    parts: list[RenderableType] = [Text(printable(name + since), style="bold")]
     parts += [_cell(f"{kind}: {text}") for kind, text in (*_conditions(vpa), *_conditions(profile))]
     parts += [_cell(f"move: {profile['move']}")] if "move" in profile else []
     for container in profile.get("containers", []):

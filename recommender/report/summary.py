@@ -205,7 +205,7 @@ def _harm(outcome: Outcome) -> str:
 
 def percent(share: float | None, digits: int = 1) -> str:
     """A share in per cent; a dash for None."""
-    return "–" if share is None else f"{share * 100:.{digits}f} %".replace("-", "−")
+    return "–" if share is None else f"{share * 100:z.{digits}f} %".replace("-", "−")
 
 
 def number(value: float | None) -> str:
@@ -222,7 +222,7 @@ def number(value: float | None) -> str:
 
 def two_decimals(value: float | None) -> str:
     """A ratio or sum with two decimals, comparable in a column; a dash for None."""
-    return "–" if value is None else f"{value:,.2f}".replace("-", "−")
+    return "–" if value is None else f"{value:z,.2f}".replace("-", "−")
 
 
 def counted(count: int, noun: str) -> str:

@@ -158,7 +158,7 @@ def _legend(summary: Summary) -> Text:
     text = "slack = reserved but not used / used. viol. = samples whose use is above 1.05 × the allocation."
     if summary.baseline:
         text += f" saved: of what {summary.baseline}, {BASELINES[summary.baseline]}, reserved or lost by kills."
-    if any(row.outcome.kills is None for row in summary.policies) and summary.row(summary.focus).outcome.kills:
+    if len({row.outcome.kills is None for row in summary.policies}) == 2:
         text += " Policies without killed runs (–) apply decisions at once; a kill is only counted."
     if any(row.oracle for row in summary.policies):
         text += " An oracle knows the future: a bound for comparison, not a real policy."

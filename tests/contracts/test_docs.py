@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from recommender.cli.connection import KUBECONFIG_HELP
 from tests.contracts.metrics import metrics
 from tests.contracts.reading import MODULE_OF, imported, python_files, requirements
 
@@ -56,6 +57,11 @@ def test_the_readme_is_short_and_its_links_exist() -> None:
     assert len(README.splitlines()) <= 200
     for target in IN_MARKDOWN.findall(README):
         assert (ROOT / target).is_file(), target
+
+
+def test_every_command_says_where_it_looks_for_a_kubeconfig() -> None:
+    page = " ".join((ROOT / "docs" / "reference" / "commands.md").read_text().split())
+    assert set(re.findall(r"--kubeconfig PATH (\[default: [^]]*\])", page)) == {KUBECONFIG_HELP}
 
 
 def test_the_page_of_metrics_lists_exactly_those_of_our_programs() -> None:

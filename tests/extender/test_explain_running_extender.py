@@ -76,7 +76,7 @@ def test_a_pod_without_a_decision_is_an_error_that_says_for_which_pods_there_are
 def test_an_unreachable_extender_is_an_error_that_suggests_asking_inside_the_pod() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    with pytest.raises(NotAnswered, match=r"no extender answers at .* -c extender -- phasewise extender explain"):
+    with pytest.raises(NotAnswered, match=r"no extender answers at .* get lease .* -- phasewise extender explain"):
         ask_server(f"http://127.0.0.1:{port}", "team", "first", 5)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -37,6 +38,12 @@ def test_a_failure_or_ctrl_c_keeps_the_old_content_and_leaves_no_temporary_file(
         temporary.write_text("half")
         raise failure
     assert target.read_text() == "old" and [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_the_error_of_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(OSError, match=str(tmp_path / "a.csv")), atomic_write(tmp_path / "a.csv"):
+        raise full
 
 
 def test_a_new_file_has_default_permissions_and_a_replaced_one_keeps_its_own(tmp_path: Path) -> None:

@@ -120,7 +120,8 @@ class ProfilePublisher:
     def _write(self, state: VpaState, now_s: float, *, with_state: bool) -> None:
         refusal = self._refusal()
         signature = signature_of(state, self._engine, refusal)
-        self._view.write_profile(state.vpa, profile_of(state, self._engine, refusal, with_state=with_state))
+        status = profile_of(state, self._engine, refusal, with_state=with_state)
+        self._view.write_profile(state.vpa, status | {"updated": format_time(now_s)})
         state.profile_signature = signature
         if with_state:
             state.saved_versions, state.saved_s = self._state_versions(state), now_s

@@ -225,7 +225,15 @@ def test_one_container_is_replayed_without_policies_that_need_a_model(phasewise:
     simulated(0, containers=1).to_parquet(tmp_path / "one.parquet")
     report = figures(phasewise("dry-run", tmp_path / "one.parquet", *CYCLE, "--json", "-"))
     assert "phase.proactive" not in report["policies"]
-    assert any("phase.proactive" in note for note in report["notes"])
+    assert any("phase.proactive" in note and "give a --model" in note for note in report["notes"])
+
+
+def test_the_legend_explains_missing_shares_of_killed_runs_whatever_the_headline_is_about(
+    phasewise: Phasewise, tmp_path: Path
+) -> None:
+    simulated(0, containers=1).to_parquet(tmp_path / "one.parquet")
+    ended = phasewise("dry-run", tmp_path / "one.parquet", *CYCLE, "--policies", "vpa,prev.step.max")
+    assert "prev.step.max would have" in ended.out and "Policies without killed runs (–)" in ended.out
 
 
 def test_the_bundled_recordings_and_model_are_the_default(phasewise: Phasewise) -> None:

@@ -84,8 +84,9 @@ def raising(error: BaseException) -> click.Command:
         (BadInput("negative use", file="a.csv", row=3, column="cpu_cores", remedy="Remove it."), 2, "a.csv, row 3"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (PermissionError(13, "Permission denied", "x.csv"), 1, "x.csv: Permission denied"),
+        (OSError(28, "No space left on device"), 1, "phasewise: No space left on device. Check"),
     ],
-    ids=["bad input", "interrupted", "no permission"],
+    ids=["bad input", "interrupted", "no permission", "standard output on a full disk"],
 )
 def test_exceptions_set_the_exit_code_and_a_message(
     error: BaseException, code: int, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

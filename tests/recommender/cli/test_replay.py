@@ -94,8 +94,8 @@ def test_another_step_keeps_the_length_of_a_cycle() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--with", "interval=5s"), "--with interval_s: no target depends on it"),
-        (("--with", "nonsense=5s"), "No such option"),
+        (("--with", "interval=5s"), "--with interval: no target depends on it"),
+        (("--with", "nonsense=5s"), "Try 'phasewise recommender --help' for help.\n\nError: No such option"),
         (("--from", "noon"), "'noon' is not a time"),
         (("--until", "1970-01-01"), "it has no step in that period"),
     ],
@@ -131,6 +131,7 @@ def test_explain_at_shows_what_the_engine_knew_at_that_time(phasewise: Phasewise
     assert "killed" not in before
     assert "killed" in after
     assert "phase.proactive" in after
+    assert after.startswith("ns/job, as of 1970-01-12T13:47:21Z\n")
     document = orjson.loads(phasewise("explain", "ns/job", "--record", record, "--json").out)
     assert document["profile"]["updated"] == "1970-01-12T13:47:40Z"
     (entry,) = document["vpa"]["recommendation"]["containerRecommendations"]

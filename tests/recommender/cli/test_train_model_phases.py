@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,6 +73,13 @@ def test_model_show_describes_every_phase(phasewise: Phasewise, model_folder: Pa
     assert sum(phase["share"] for phase in facts["phases"]) == pytest.approx(1.0)
 
 
+def test_model_show_prints_the_name_of_a_folder_with_brackets(
+    phasewise: Phasewise, model_folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(model_folder, tmp_path / "model[v2]")
+    assert phasewise("model", "show", tmp_path / "model[v2]").out.startswith("model[v2]: 5 phases")
+
+
 @pytest.mark.option("phasewise model split", "-o", "--phase", "--into")
 @pytest.mark.option("phasewise phases", "-o", "--model")
 @pytest.mark.long
@@ -128,6 +136,15 @@ def test_without_samples_an_existing_output_stays(phasewise: Phasewise, model_fo
     ended = phasewise("phases", tmp_path / "empty.csv", "--model", model_folder, "-o", tmp_path / "p.parquet")
     assert ended.code == 2 and "no sample has both" in ended.err
     assert (tmp_path / "p.parquet").read_text() == "before"
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_phases_are_detected(
+    phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    output, picture = tmp_path / "p.parquet", tmp_path / "nowhere" / "t.png"
+    ended = phasewise("phases", runs_csv, "--model", model_folder, "-o", output, "--traces", picture)
+    assert ended.code == 2 and "there is no folder" in ended.err
+    assert not output.exists()
 
 
 @pytest.mark.option("phasewise phases", "--traces", "--variance")

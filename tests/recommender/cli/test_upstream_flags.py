@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import click
 import pytest
@@ -12,6 +13,7 @@ from recommender.cli.grouped import keys_of
 from recommender.cli.recommender import command
 from recommender.cli.upstream_flags import DEFAULT_ONLY, IGNORED, RENAMED, translated
 from recommender.errors import Misuse
+from tests.fakes.command_line import CommandResult
 
 SHIPPED = """--v=4 --stderrthreshold=info --recommender-interval=1m0s --storage=checkpoint --leader-elect=true
 --memory-saver --update-worker-count=10 --recommendation-margin-fraction=0.15 --target-cpu-percentile=0.90
@@ -42,7 +44,7 @@ BOOLEAN_FLAGS = {"--leader-elect": [], "--auto": ["--no-auto"]}
 
 
 def our_arguments(*arguments: str) -> list[str]:
-    return list(translated(arguments, BOOLEAN_FLAGS))
+    return list(translated(arguments, BOOLEAN_FLAGS, []))
 
 
 def test_every_flag_of_the_default_recommender_is_handled() -> None:
@@ -61,6 +63,15 @@ def test_the_arguments_of_the_upstream_deployment_are_accepted() -> None:
     assert values["rounds.workers"] == 10
     assert values["limits.least_millicores"] == 15.0
     assert values["prometheus.url"] is None  # its storage is a checkpoint: the address has no effect there either
+
+
+def test_the_log_says_which_flags_of_the_default_recommender_have_no_effect(
+    phasewise: Callable[..., CommandResult],
+) -> None:
+    ended = phasewise("recommender", "--memory-saver", "--storage=prometheus", "--log-format", "json", "--check")
+    messages = [json.loads(line)["message"] for line in ended.err.splitlines()]
+    assert messages[0].startswith("--memory-saver=true has no effect: ")
+    assert messages[1].startswith("--storage=prometheus: ")
 
 
 def test_prometheus_storage_and_its_flags_are_translated() -> None:

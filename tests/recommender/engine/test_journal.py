@@ -97,11 +97,13 @@ def test_a_file_of_another_kind_is_refused_and_left_unchanged(tmp_path: Path) ->
     assert file.read_text() == "not a record"
 
 
-def test_an_unwritable_or_missing_file_is_named_in_the_error(tmp_path: Path) -> None:
+def test_an_unwritable_or_missing_file_and_a_folder_are_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="nowhere/record: cannot write here"):
         Journal(tmp_path / "nowhere" / "record", LARGE)
     with pytest.raises(BadInput, match="there is no such file"):
         Reader(tmp_path / "record")
+    with pytest.raises(BadInput, match="this is a folder"):
+        Reader(Path())
 
 
 def test_a_second_process_cannot_record_to_the_file_of_a_running_one(tmp_path: Path) -> None:

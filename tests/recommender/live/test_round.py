@@ -228,6 +228,11 @@ def test_the_profile_shows_the_phase_the_next_phases_and_the_reasons(cluster: Fa
     assert profile["memory"].endswith("Gi")
 
 
+def test_the_profile_says_when_it_was_written(cluster: FakeView) -> None:
+    rounds(recommender(cluster), cluster, 1)
+    assert cluster.profiles["job"][-1]["updated"] == format_time(cluster.now_s)
+
+
 def test_the_profile_is_written_only_when_something_has_changed(cluster: FakeView) -> None:
     ours = recommender(cluster)
     rounds(ours, cluster, 60)

@@ -69,6 +69,15 @@ def test_an_outlier_does_not_compress_the_other_values() -> None:
     assert axis_top([], at_least=0.2) == pytest.approx(0.224)
 
 
+def test_the_label_of_an_outlier_does_not_cover_the_title() -> None:
+    summary = summarise(RUN.result)
+    row = summary.policies[-1]
+    outlier = replace(row, outcome=replace(row.outcome, cpu=replace(row.outcome.cpu, violation_ratio=0.9)))
+    cpu, _ = tradeoffs_for_page(replace(summary, policies=(outlier, row, row)))
+    label_y, title_y = (re.search(rf' y="([\d.]+)"[^>]*>{text}', cpu) for text in ("90.0 % ↑", "CPU: slack"))
+    assert label_y and title_y and float(label_y[1]) > float(title_y[1]) + 10  # y grows downwards
+
+
 def test_the_page_has_a_panel_per_resource_with_every_policy_in_the_colours_of_the_page() -> None:
     cpu, memory = tradeoffs_for_page(summarise(RUN.result))
     assert "CPU, slack against violations. static: slack" in cpu and "Memory, slack against violations" in memory

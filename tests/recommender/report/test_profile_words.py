@@ -46,6 +46,10 @@ def test_recommendations_are_shown_in_readable_units() -> None:
     assert "pods" not in text, "there are none"
 
 
+def test_the_age_of_the_profile_can_be_seen() -> None:
+    assert rendered(updated="2026-11-21T10:00:00Z").startswith("ns/job, as of 2026-11-21T10:00:00Z\n")
+
+
 def test_the_annotation_about_a_move_is_shown() -> None:
     assert "move: planned: from n0 to n1" in rendered(move="planned: from n0 to n1")
 

@@ -123,3 +123,4 @@ def test_numbers_keep_three_digits_and_their_sign(value: float | None, text: str
 
 def test_a_share_that_is_undefined_is_a_dash() -> None:
     assert (percent(None), percent(0.0412), percent(-0.5, 0)) == ("–", "4.1 %", "−50 %")
+    assert percent(-0.001, 0) == "0 %"
