@@ -88,16 +88,23 @@ class PhaseCentres:
     def arrays(self) -> Centres:
         """Convert to arrays for the kernels."""
         splits, hidden = self.splits, self.root.shape[1]
+        child_reach = [self._reach_of(split.children, splits[i + 1 :]) for i, split in enumerate(splits)]
         return Centres(
             root=self.root,
-            root_reach=np.full(len(self.root), np.inf) if splits else self.reach,
+            root_reach=self._reach_of(range(len(self.root)), splits),
             reach=self.reach,
             stay=self.stay,
             parents=np.array([split.parent for split in splits], np.int64),
             begins=np.cumsum([0, *(len(split.children) for split in splits)]),
             children=np.array([child for split in splits for child in split.children], np.int64),
             child_centres=np.concatenate([np.empty((0, hidden)), *(split.centres for split in splits)]),
+            child_reach=np.concatenate([np.empty(0), *child_reach]),
         )
+
+    def _reach_of(self, phases: Sequence[int], later: Sequence[Split]) -> FloatArray:
+        """Reach of phases before later splits; infinite where one divides a phase, whose reach is then a child's."""
+        divided = np.isin(phases, [split.parent for split in later])
+        return np.where(divided, np.inf, self.reach[np.asarray(phases)])
 
     def nearest(self, codes: NDArray[np.floating[Any]]) -> tuple[IntArray, FloatArray]:
         """Phase of the nearest centre and Euclidean distance of each code, never unknown."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recommender.errors import Misuse, NotEnoughData
-from recommender.phases.kmeans import PhaseCentres, choose_k, fit_centres
+from recommender.phases.kmeans import PhaseCentres, Split, choose_k, fit_centres
 from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
 
 CENTRES = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
@@ -75,6 +75,21 @@ def test_splitting_keeps_old_numbers_and_appends_new_ones(seed: int) -> None:
     assert split.n_phases == 5
     np.testing.assert_array_equal(after[before != 1], before[before != 1])
     assert set(after[before == 1]) == {1, 3, 4}
+
+
+def test_a_split_leaves_the_labels_of_the_other_phases() -> None:
+    """On a line: 1.2 is out of reach of phase 0 and within that of phase 1, but not clearly nearer to it."""
+    whole = PhaseCentres(np.array([[0.0], [2.0], [9.0]]), (), np.array([1.0, 1.0, 1.0]), stay=0.6)
+    once = PhaseCentres(whole.root, (Split(2, (2, 3), np.array([[8.8], [9.2]])),), np.ones(4), stay=0.6)
+    codes = np.array([[0.0], [1.2]])
+    assert whole.predict_sequence(codes).tolist() == once.predict_sequence(codes).tolist() == [0, 1]
+
+
+def test_a_second_split_of_a_phase_keeps_codes_from_changing_it_half_way() -> None:
+    """On a line: 5.1 is nearer to phase 1, but not clearly so; the reach of 0.5 is of what was split off phase 0."""
+    splits = (Split(0, (0, 1), np.array([[4.0], [6.0]])), Split(0, (0, 2), np.array([[3.0], [5.0]])))
+    phases = PhaseCentres(np.array([[5.0]]), splits, np.array([0.5, 2.0, 2.0]), stay=0.6)
+    assert phases.predict_sequence(np.array([[4.5], [5.1]])).tolist() == [2, 2]
 
 
 def test_a_split_phase_can_be_split_again(seed: int) -> None:
