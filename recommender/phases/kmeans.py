@@ -24,6 +24,10 @@ OUTLIER_FACTOR = 2.5
 """A window is unknown beyond 2.5 times the 99.9 % quantile of the distances of its phase's training windows, so that
 known workloads do not become unknown by noise."""
 
+MIN_REACH = 0.1
+"""Of a phase whose training windows are all alike, such as an idle start: codes are between 0 and 1, and a closer one
+differs by noise. Without it, rounding would make the training windows themselves unknown."""
+
 SWITCH_RATIO = 0.6
 """Hysteresis: a container changes phase when the new centre is nearer than 0.6 times the distance to the old one. On
 real runs phases lasted about twice as long at the same forecast loss; between 0.5 and 0.85 little changes."""
@@ -150,7 +154,8 @@ class PhaseCentres:
         reach = self.reach.copy()
         for phase in range(self.n_phases) if only is None else only:
             own = distances[labels == phase]
-            reach[phase] = OUTLIER_FACTOR * float(np.quantile(own, OUTLIER_QUANTILE)) if own.size else math.inf
+            outlier = OUTLIER_FACTOR * float(np.quantile(own, OUTLIER_QUANTILE)) if own.size else math.inf
+            reach[phase] = max(outlier, MIN_REACH)
         return reach
 
     def fits(self, hidden: int) -> bool:

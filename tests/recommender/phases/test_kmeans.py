@@ -66,6 +66,13 @@ def test_hardly_any_training_window_is_unknown_but_a_distant_code_is(seed: int) 
     assert phases.predict_sequence(np.array([[5.0, 5.0]])).tolist() == [UNKNOWN_PHASE]
 
 
+def test_a_phase_whose_training_windows_are_all_alike_is_not_unknown() -> None:
+    """The mean of ten equal numbers is not exactly that number."""
+    codes = np.repeat(np.array([[0.3, 0.1], [0.7, 0.9]], np.float32), 10, axis=0)
+    phases = fit_centres(codes, np.arange(20), 2, 0)
+    assert phases.predict_sequence(codes + np.float32(1e-3)).tolist() == [0] * 10 + [1] * 10
+
+
 def test_splitting_keeps_old_numbers_and_appends_new_ones(seed: int) -> None:
     rng = np.random.default_rng(seed)
     codes, ages = blobs(rng)
