@@ -81,7 +81,7 @@ class PhaseDetector:
     def trace(self, series: UsageSeries) -> PhaseTrace:
         """The phase of every sample.
 
-        The first lag + 1 samples of a container have the all-zero code, as in AI4DL's package, and form the warm-up.
+        Before its first full window a container has the all-zero code, as in AI4DL's package, which forms the warm-up.
         After a gap the last phase is carried on until there is a full window again.
         """
         codes, coded = self.codes(series)
@@ -100,7 +100,7 @@ class PhaseDetector:
             codes[rows] = self.encoder.transform(values[rows], segments)
             coded[rows] = True
             for start, stop in pairwise(segments[1:]):  # no full window after a gap
-                coded[rows[start : min(start + self.lag + 1, stop)]] = False
+                coded[rows[start : min(start + self.lag + self.encoder.delay, stop)]] = False
         return codes, coded
 
     def split(self, phase: int, into: int, series: Sequence[UsageSeries], seed: int) -> PhaseDetector:

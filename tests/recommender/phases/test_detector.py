@@ -82,7 +82,15 @@ def test_a_label_depends_on_the_past_only(detector: PhaseDetector) -> None:
 def test_after_a_gap_the_last_phase_continues_until_there_is_a_window(detector: PhaseDetector) -> None:
     series = with_gap(job(np.random.default_rng(2), "gap"), 50, 60)
     labels = detector.trace(series).labels
-    assert (labels[50 : 60 + detector.lag + 1] == labels[49]).all()
+    assert (labels[50 : 60 + detector.lag] == labels[49]).all()
+
+
+def test_phases_are_detected_where_every_fifth_sample_is_missing(detector: PhaseDetector) -> None:
+    """A window takes four samples."""
+    series = job(np.random.default_rng(2), "misses scrapes")
+    series.usage[4::5] = np.nan
+    labels = detector.trace(series).labels
+    assert labels[COMPUTE - 1] != labels[-1]
 
 
 def test_a_series_that_begins_with_a_gap_is_unknown_until_its_first_sample(detector: PhaseDetector) -> None:
