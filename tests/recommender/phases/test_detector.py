@@ -146,6 +146,20 @@ def test_splitting_a_phase_keeps_the_labels_of_the_others(detector: PhaseDetecto
     assert split.n_phases == detector.n_phases + 1
 
 
+@pytest.mark.parametrize("lag", [3, 10])
+def test_steady_services_with_a_rare_spike_can_be_trained_on(lag: int) -> None:
+    """The spike is 50 standard deviations high."""
+    rng = np.random.default_rng(0)
+    services = []
+    for number in range(6):
+        usage = np.array([0.2, 1e9]) * rng.normal(1.0, 0.001, (3000, 2))
+        usage[1500] *= (20.0, 8.0)
+        services.append(UsageSeries(f"service-{number}", np.arange(3000, dtype=np.int64) * 15, 15.0, usage))
+    options = DetectorOptions(USAGE_FEATURES, lag, phases=3, updates=200_000)
+    labels = fit_detector(services, options, cycle_samples=10)[0].trace(services[0]).labels
+    assert (labels[10:1500] == labels[10]).all() and labels[1500] != labels[10]
+
+
 def test_series_without_four_samples_in_a_row_are_refused() -> None:
     (series,) = jobs(0, 1)
     series.usage[3::4] = np.nan
