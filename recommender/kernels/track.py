@@ -132,15 +132,15 @@ class Centres(NamedTuple):
     root
         float64 (k, hidden).
     root_reach, reach
-        float64 (k,) and (phases,): infinite for the root where phases are split.
+        float64 (k,) and (phases,): infinite for a root centre that is split.
     stay
         See `centre_of`.
     parents
         int64 (splits,): the phase that each split divides.
     begins
         int64 (splits + 1,): range of children of each split.
-    children, child_centres
-        int64 (c,) and float64 (c, hidden): phases and centres of the children.
+    children, child_centres, child_reach
+        int64 (c,), float64 (c, hidden) and (c,): phases and centres of the children; infinite for one that is split.
     """
 
     root: NDArray[np.float64]
@@ -151,6 +151,7 @@ class Centres(NamedTuple):
     begins: NDArray[np.int64]
     children: NDArray[np.int64]
     child_centres: NDArray[np.float64]
+    child_reach: NDArray[np.float64]
 
 
 @njit(cache=True, nogil=True)
@@ -209,7 +210,7 @@ def _update_phase(k: int, code: NDArray[np.float32], centres: Centres, unknown: 
         of = slice(centres.begins[split], centres.begins[split + 1])
         children, distances = centres.children[of], _distances(code, centres.child_centres[of])
         continues = places.child_when[k, split] == coded - 1
-        child = centre_of(distances, places.child_at[k, split], continues, centres.reach[children], centres.stay)
+        child = centre_of(distances, places.child_at[k, split], continues, centres.child_reach[of], centres.stay)
         places.child_at[k, split], places.child_when[k, split] = child, coded
         label, distance = children[child], distances[child]
     places.coded[k] = coded + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -26,6 +27,10 @@ HELD_OUT_SHARE = 0.25
 
 MIN_CONTAINERS_TO_HOLD_OUT = 4
 """With fewer containers, single codes are held out instead."""
+
+MAX_SQUARED_LENGTH = 1000.0
+"""Of a training window; its values are clipped. A rare spike of otherwise steady use is hundreds of standard deviations
+high, and gradient descent diverges beyond 2 / learning rate, which is 2000."""
 
 MAX_CLUSTERED_CODES = 20_000
 """Maximum number of windows for k-means; more only take longer."""
@@ -81,7 +86,7 @@ class PhaseDetector:
     def trace(self, series: UsageSeries) -> PhaseTrace:
         """The phase of every sample.
 
-        The first lag + 1 samples of a container have the all-zero code, as in AI4DL's package, and form the warm-up.
+        Before its first full window a container has the all-zero code, as in AI4DL's package, which forms the warm-up.
         After a gap the last phase is carried on until there is a full window again.
         """
         codes, coded = self.codes(series)
@@ -100,7 +105,7 @@ class PhaseDetector:
             codes[rows] = self.encoder.transform(values[rows], segments)
             coded[rows] = True
             for start, stop in pairwise(segments[1:]):  # no full window after a gap
-                coded[rows[start : min(start + self.lag + 1, stop)]] = False
+                coded[rows[start : min(start + self.lag + self.encoder.delay, stop)]] = False
         return codes, coded
 
     def split(self, phase: int, into: int, series: Sequence[UsageSeries], seed: int) -> PhaseDetector:
@@ -233,13 +238,14 @@ def _training_windows(
     """Whole containers in random order until there are enough windows, split into gap-free segments."""
     kept: list[NDArray[np.floating[Any]]] = []
     bounds, total = [0], 0
+    highest = math.sqrt(MAX_SQUARED_LENGTH / (len(options.features) * (options.lag + 1)))
     for i in rng.permutation(len(matrices)):
         values = ((matrices[i] - mean) / scale).astype(np.float32)
         rows, segments = gap_free(values)
         for start, stop in pairwise(segments):
             length = min(stop - start, options.windows - total)
             if length > options.lag:
-                kept.append(values[rows[start : start + length]])
+                kept.append(values[rows[start : start + length]].clip(-highest, highest))
                 total += length
                 bounds.append(total)
     if not kept:

@@ -24,6 +24,10 @@ OUTLIER_FACTOR = 2.5
 """A window is unknown beyond 2.5 times the 99.9 % quantile of the distances of its phase's training windows, so that
 known workloads do not become unknown by noise."""
 
+MIN_REACH = 0.1
+"""Of a phase whose training windows are all alike, such as an idle start: codes are between 0 and 1, and a closer one
+differs by noise. Without it, rounding would make the training windows themselves unknown."""
+
 SWITCH_RATIO = 0.6
 """Hysteresis: a container changes phase when the new centre is nearer than 0.6 times the distance to the old one. On
 real runs phases lasted about twice as long at the same forecast loss; between 0.5 and 0.85 little changes."""
@@ -85,16 +89,23 @@ class PhaseCentres:
     def arrays(self) -> Centres:
         """Convert to arrays for the kernels."""
         splits, hidden = self.splits, self.root.shape[1]
+        child_reach = [self._reach_of(split.children, splits[i + 1 :]) for i, split in enumerate(splits)]
         return Centres(
             root=self.root,
-            root_reach=np.full(len(self.root), np.inf) if splits else self.reach,
+            root_reach=self._reach_of(range(len(self.root)), splits),
             reach=self.reach,
             stay=self.stay,
             parents=np.array([split.parent for split in splits], np.int64),
             begins=np.cumsum([0, *(len(split.children) for split in splits)]),
             children=np.array([child for split in splits for child in split.children], np.int64),
             child_centres=np.concatenate([np.empty((0, hidden)), *(split.centres for split in splits)]),
+            child_reach=np.concatenate([np.empty(0), *child_reach]),
         )
+
+    def _reach_of(self, phases: Sequence[int], later: Sequence[Split]) -> FloatArray:
+        """Reach of phases before later splits; infinite where one divides a phase, whose reach is then a child's."""
+        divided = np.isin(phases, [split.parent for split in later])
+        return np.where(divided, np.inf, self.reach[np.asarray(phases)])
 
     def nearest(self, codes: NDArray[np.floating[Any]]) -> tuple[IntArray, FloatArray]:
         """Phase of the nearest centre and Euclidean distance of each code, never unknown."""
@@ -136,7 +147,8 @@ class PhaseCentres:
         reach = self.reach.copy()
         for phase in range(self.n_phases) if only is None else only:
             own = distances[labels == phase]
-            reach[phase] = OUTLIER_FACTOR * float(np.quantile(own, OUTLIER_QUANTILE)) if own.size else math.inf
+            outlier = OUTLIER_FACTOR * float(np.quantile(own, OUTLIER_QUANTILE)) if own.size else math.inf
+            reach[phase] = max(outlier, MIN_REACH)
         return reach
 
     def fits(self, hidden: int) -> bool:

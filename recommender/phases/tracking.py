@@ -104,10 +104,10 @@ class PhaseTracker:
 
         Returns int64 (m,): the phase of that sample, or `UNKNOWN_PHASE`.
         """
-        state, lag = self.state, self.detector.lag
+        state = self.state
         append_features(slots, usage, self._standard, state.arrays(Tracks))
         position = state.in_row[slots] - 1
-        has_code = (position >= 0) & (~state.gapped[slots] | (position >= lag + 1))
+        has_code = (position >= 0) & (~state.gapped[slots] | (position >= self._window - 1))
         coded = slots[has_code]
         codes = self._codes(coded, position[has_code])
         update_phases(coded, codes, self._centres, UNKNOWN_PHASE, state.arrays(Places))

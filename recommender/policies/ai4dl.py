@@ -84,13 +84,15 @@ def previous_step(rule: CycleRule) -> PolicyFunction:
 def phase_rules(model: PolicyModel) -> PolicyFunction:
     """Allocate the mean plus two standard deviations of the phase detected right before the cycle.
 
-    An unknown phase falls back to the peak of the previous cycle; the explanation counts these decisions.
+    A phase that is unknown, or was not met in training, falls back to the peak of the previous cycle; the explanation
+    counts these decisions.
     """
     demand_of_phase = np.asarray(model.phase_mean, float) + RULE_SPREADS * np.asarray(model.phase_sd, float)
+    met_phases = np.flatnonzero(~np.isnan(demand_of_phase).any(axis=1))
 
     def decide(block: Block, cycle_samples: int) -> PolicyOutput:
         phases = np.append(UNKNOWN_PHASE, labels_of(block, "phase.rules"))[block.decisions]
-        known = (phases >= 0) & (phases < len(demand_of_phase))
+        known = np.isin(phases, met_phases)
         allocations = _cycles_before(block, cycle_samples).demand(CycleRule.MAX)
         allocations[known] = demand_of_phase[phases[known]]
         return _explained(

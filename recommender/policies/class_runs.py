@@ -172,6 +172,8 @@ class ClassRuns:
             at = (moments / run.step_s).astype(np.int64)
             known = at < len(run.levels)
             levels[number, known] = run.levels[at[known]]
+            # Of all buckets that begin within the step: a short run has narrower ones than a long one.
+            levels[number, known, MEMORY] = np.maximum.reduceat(run.levels[:, MEMORY], at[known])
         running = ~np.isnan(levels[:, :, CPU])
         cpu = np.where(running, levels[:, :, CPU], 0.0).sum(axis=0) / np.maximum(running.sum(axis=0), 1)
         wanted_core_s = sum(float(run.levels[:, CPU].sum()) * run.step_s for run in self.runs)

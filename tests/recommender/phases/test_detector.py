@@ -82,7 +82,15 @@ def test_a_label_depends_on_the_past_only(detector: PhaseDetector) -> None:
 def test_after_a_gap_the_last_phase_continues_until_there_is_a_window(detector: PhaseDetector) -> None:
     series = with_gap(job(np.random.default_rng(2), "gap"), 50, 60)
     labels = detector.trace(series).labels
-    assert (labels[50 : 60 + detector.lag + 1] == labels[49]).all()
+    assert (labels[50 : 60 + detector.lag] == labels[49]).all()
+
+
+def test_phases_are_detected_where_every_fifth_sample_is_missing(detector: PhaseDetector) -> None:
+    """A window takes four samples."""
+    series = job(np.random.default_rng(2), "misses scrapes")
+    series.usage[4::5] = np.nan
+    labels = detector.trace(series).labels
+    assert labels[COMPUTE - 1] != labels[-1]
 
 
 def test_a_series_that_begins_with_a_gap_is_unknown_until_its_first_sample(detector: PhaseDetector) -> None:
@@ -136,6 +144,20 @@ def test_splitting_a_phase_keeps_the_labels_of_the_others(detector: PhaseDetecto
         others = (before != 2) & (before >= 0)
         np.testing.assert_array_equal(after[others], before[others])
     assert split.n_phases == detector.n_phases + 1
+
+
+@pytest.mark.parametrize("lag", [3, 10])
+def test_steady_services_with_a_rare_spike_can_be_trained_on(lag: int) -> None:
+    """The spike is 50 standard deviations high."""
+    rng = np.random.default_rng(0)
+    services = []
+    for number in range(6):
+        usage = np.array([0.2, 1e9]) * rng.normal(1.0, 0.001, (3000, 2))
+        usage[1500] *= (20.0, 8.0)
+        services.append(UsageSeries(f"service-{number}", np.arange(3000, dtype=np.int64) * 15, 15.0, usage))
+    options = DetectorOptions(USAGE_FEATURES, lag, phases=3, updates=200_000)
+    labels = fit_detector(services, options, cycle_samples=10)[0].trace(services[0]).labels
+    assert (labels[10:1500] == labels[10]).all() and labels[1500] != labels[10]
 
 
 def test_series_without_four_samples_in_a_row_are_refused() -> None:

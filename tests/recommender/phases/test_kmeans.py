@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recommender.errors import Misuse, NotEnoughData
-from recommender.phases.kmeans import PhaseCentres, choose_k, fit_centres
+from recommender.phases.kmeans import PhaseCentres, Split, choose_k, fit_centres
 from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
 
 CENTRES = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
@@ -66,6 +66,13 @@ def test_hardly_any_training_window_is_unknown_but_a_distant_code_is(seed: int) 
     assert phases.predict_sequence(np.array([[5.0, 5.0]])).tolist() == [UNKNOWN_PHASE]
 
 
+def test_a_phase_whose_training_windows_are_all_alike_is_not_unknown() -> None:
+    """The mean of ten equal numbers is not exactly that number."""
+    codes = np.repeat(np.array([[0.3, 0.1], [0.7, 0.9]], np.float32), 10, axis=0)
+    phases = fit_centres(codes, np.arange(20), 2, 0)
+    assert phases.predict_sequence(codes + np.float32(1e-3)).tolist() == [0] * 10 + [1] * 10
+
+
 def test_splitting_keeps_old_numbers_and_appends_new_ones(seed: int) -> None:
     rng = np.random.default_rng(seed)
     codes, ages = blobs(rng)
@@ -75,6 +82,21 @@ def test_splitting_keeps_old_numbers_and_appends_new_ones(seed: int) -> None:
     assert split.n_phases == 5
     np.testing.assert_array_equal(after[before != 1], before[before != 1])
     assert set(after[before == 1]) == {1, 3, 4}
+
+
+def test_a_split_leaves_the_labels_of_the_other_phases() -> None:
+    """On a line: 1.2 is out of reach of phase 0 and within that of phase 1, but not clearly nearer to it."""
+    whole = PhaseCentres(np.array([[0.0], [2.0], [9.0]]), (), np.array([1.0, 1.0, 1.0]), stay=0.6)
+    once = PhaseCentres(whole.root, (Split(2, (2, 3), np.array([[8.8], [9.2]])),), np.ones(4), stay=0.6)
+    codes = np.array([[0.0], [1.2]])
+    assert whole.predict_sequence(codes).tolist() == once.predict_sequence(codes).tolist() == [0, 1]
+
+
+def test_a_second_split_of_a_phase_keeps_codes_from_changing_it_half_way() -> None:
+    """On a line: 5.1 is nearer to phase 1, but not clearly so; the reach of 0.5 is of what was split off phase 0."""
+    splits = (Split(0, (0, 1), np.array([[4.0], [6.0]])), Split(0, (0, 2), np.array([[3.0], [5.0]])))
+    phases = PhaseCentres(np.array([[5.0]]), splits, np.array([0.5, 2.0, 2.0]), stay=0.6)
+    assert phases.predict_sequence(np.array([[4.5], [5.1]])).tolist() == [2, 2]
 
 
 def test_a_split_phase_can_be_split_again(seed: int) -> None:

@@ -149,6 +149,14 @@ def test_the_expected_run_has_the_mean_cpu_of_unfinished_runs_and_the_peak_memor
     assert (expected.levels[:, 1] / MIB).tolist() == [200, 100, 50]
 
 
+def test_the_expected_run_keeps_a_short_peak_of_memory_whatever_the_length_of_the_longest_run() -> None:
+    """The longest run makes the steps of the expected one six times as wide as the buckets of the shortest."""
+    peaked = a_run([1.0] * 100, [100.0] * 41 + [900.0] + [100.0] * 58)
+    expected = ClassRuns([peaked, a_run([1.0] * 240, [50.0] * 240, step_s=60.0)]).expected()
+    assert expected is not None
+    assert (expected.levels[:, 1] / MIB).tolist() == [100] * 6 + [900] + [100] * 10 + [50] * 223
+
+
 @pytest.mark.parametrize("buckets", [123, 146, 200])
 def test_the_expected_run_of_long_runs_lasts_from_their_start_to_their_end(buckets: int) -> None:
     """The step of the expected run is then not a round number, which once added a bucket after the end."""

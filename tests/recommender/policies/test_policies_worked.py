@@ -80,6 +80,16 @@ def test_a_phase_that_the_model_does_not_have_is_unknown() -> None:
     assert decide("phase.rules", block([4], [0, 0, 0, 2, 0, 0, 0, 0, 0, 0])) == [[5, 30]]
 
 
+def test_a_phase_not_met_in_training_falls_back_as_an_unknown_one() -> None:
+    """As after `model split` with data that do not have all phases."""
+
+    class OnePhaseMet(TwoPhases):
+        phase_mean = np.array([[1.0, 10.0], [np.nan, np.nan]])
+
+    decide_by_phase = REGISTRY.make("phase.rules", OnePhaseMet).decide
+    assert decide_by_phase(block([4], [1] * 10), CYCLE_SAMPLES)[0].tolist() == [[5, 30]]
+
+
 def test_phase_rules_without_phases_is_a_misuse() -> None:
     with pytest.raises(Misuse, match="--model"):
         decide("phase.rules", block([4]))
