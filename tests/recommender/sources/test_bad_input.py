@@ -361,6 +361,20 @@ def test_a_parquet_name_or_label_that_is_no_text_is_refused(tmp_path: Path, colu
     assert (caught.value.file, caught.value.column) == (file, column)
 
 
+@pytest.mark.parametrize("column", ["timestamp", "container", "cpu_cores", "workload"])
+@pytest.mark.parametrize("budget_bytes", [None, 1])
+def test_parquet_text_that_is_not_utf8_is_refused_with_its_row(
+    tmp_path: Path, column: str, budget_bytes: int | None
+) -> None:
+    columns = {"timestamp": ["1", "2"], "container": ["a", "a"], "cpu_cores": ["1", "1"], "memory_bytes": ["1", "1"]}
+    cells = pa.array([b"1", b"\xff"])
+    not_utf8 = pa.StringArray.from_buffers(len(cells), *cells.buffers()[1:])
+    file = write_parquet(tmp_path / "use.parquet", columns | {column: not_utf8})
+    with pytest.raises(BadInput, match="not UTF-8 text") as caught:
+        open_source([file], memory_budget_bytes=budget_bytes)
+    assert (caught.value.file, caught.value.row, caught.value.column) == (file, 2, column)
+
+
 def test_folders_that_link_to_one_another_are_read_once(tmp_path: Path) -> None:
     write(tmp_path / "use.csv", csv_text(plain_rows()))
     for name in ("again", "once-more"):
