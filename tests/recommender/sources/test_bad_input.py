@@ -63,6 +63,9 @@ CASES = {
     "negative memory": Bad(changed(4, 3, -1), 4, "memory_bytes", "-1 is negative", "Leave the cell empty"),
     "infinite cpu": Bad(changed(5, 2, "inf"), 5, "cpu_cores", "inf is not a finite number", "Leave the cell empty"),
     "infinite memory, with a sign": Bad(changed(5, 3, "+Inf"), 5, "memory_bytes", "finite", "Leave the cell empty"),
+    "memory whose square overflows": Bad(
+        changed(5, 3, "1e308"), 5, "memory_bytes", "1e+308 is larger than anything measured", "Leave the cell empty"
+    ),
     "two cpu values for one time": Bad(
         csv_text([*plain_rows(), [START_S + 15, "a", 9.0, 100_004_096]]),
         7,
@@ -135,6 +138,13 @@ CASES = {
     ),
     "nanoseconds as seconds": Bad(
         csv_text([[START_S * 10**9, "a", 1, 1]]), 1, "timestamp", "after the year 2100", "timestamp:ns`"
+    ),
+    "the end of a run in milliseconds": Bad(
+        csv_text([[*row, (START_S + 90) * 1000] for row in plain_rows()], HEADER + ",finished_at"),
+        1,
+        "finished_at",
+        "after the year 2100",
+        "`--map finished_at=finished_at:ms`",
     ),
     "a time before 1970": Bad(changed(2, 0, -5), 2, "timestamp", "before 1970", "unix seconds"),
     "no time": Bad(changed(2, 0, ""), 2, "timestamp", "not a time", "RFC 3339"),
