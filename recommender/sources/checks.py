@@ -13,10 +13,9 @@ from recommender.records import BoolArray, FloatArray
 from recommender.series import FINEST_STEP_S
 from recommender.sources.base import (
     CPU_COLUMN,
-    FACT_COLUMNS,
     INPUT_COLUMN,
     MEMORY_COLUMN,
-    REQUEST_COLUMNS,
+    VALUE_COLUMNS,
     Origins,
     RawSamples,
 )
@@ -63,7 +62,7 @@ def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], s
         remedy = "Leave the cell empty where nothing was measured."
         refuse(np.isinf(column), name, column, "{} is not a finite number", remedy)
         refuse(np.abs(column) > LARGEST_NUMBER, name, column, "{:g} is larger than anything measured", remedy)
-        if name in (CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS):
+        if name in VALUE_COLUMNS:
             refuse(column < 0, name, column, "{:g} is negative", remedy)
         if name == INPUT_COLUMN:
             refuse(column == 0.0, name, column, "{:g} is not a size", "Leave the cell empty where it is unknown.")
