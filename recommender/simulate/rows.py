@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recommender.engine.classes import Classes
 from recommender.engine.fleet import ClassOnlyFleet, Fleet
@@ -76,8 +76,11 @@ def play_rows(
     found: dict[str, dict[str, Played]] = {trace.series.container: {} for trace in traces}
     problems: dict[str, str] = {}
     for name in names if traces else ():
+        rules = cluster.rules.kills
+        if name in (STATIC, CLASS_PEAK):  # nothing resizes there: a change that was declared happened as recorded
+            rules = replace(rules, recreates=False)
         for trace, outcome in zip(traces, _outcomes(name, traces, cluster, problems, progress), strict=True):
-            if (one := evaluate(trace, outcome, cluster.options, cluster.rules.kills)) is not None:
+            if (one := evaluate(trace, outcome, cluster.options, rules)) is not None:
                 found[trace.series.container][name] = one
     return found, problems
 

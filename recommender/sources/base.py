@@ -23,6 +23,9 @@ RUN_COLUMNS = ("started_at", "finished_at", "exit_code", "oom_killed_at", INPUT_
 FACT_COLUMNS = (*LIMIT_COLUMNS, *NODE_COLUMNS, *RUN_COLUMNS)
 """Facts about a run as a whole, see `records.RunFacts`; times in unix seconds."""
 
+VALUE_COLUMNS = (CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS)
+"""Numeric columns that we know, which are never negative; others are features, which may be."""
+
 LABEL_COLUMNS = ("workload", "node")
 NAME_COLUMNS = ("namespace", "pod", "container")
 

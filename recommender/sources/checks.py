@@ -13,14 +13,17 @@ from recommender.records import BoolArray, FloatArray
 from recommender.series import FINEST_STEP_S
 from recommender.sources.base import (
     CPU_COLUMN,
-    FACT_COLUMNS,
     INPUT_COLUMN,
     MEMORY_COLUMN,
-    REQUEST_COLUMNS,
+    VALUE_COLUMNS,
     Origins,
     RawSamples,
 )
+from recommender.sources.mapping import TIME_COLUMNS
 from recommender.units import BYTES_PER_GIB, BYTES_PER_MIB, format_cpu, format_duration, format_memory
+
+LARGEST_NUMBER = 1e30
+"""The sums and squares of larger ones may overflow. A limit of 2^64 bytes, which means none, is accepted."""
 
 YEAR_2100_S = 4_102_444_800.0
 _SUBSECOND_UNITS = (("ns", 1e17), ("us", 1e14), ("ms", 0.0))
@@ -37,7 +40,7 @@ MIN_SUSPECT_SAMPLES = 3
 
 
 def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], str]) -> None:
-    """Refuse negative and infinite numbers, and times outside 1970..2100.
+    """Refuse negative, infinite and impossibly large numbers, and times outside 1970..2100.
 
     `raw_name`: maps our name of a column to the name in the file.
 
@@ -49,18 +52,21 @@ def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], s
             at = int(np.argmax(bad))
             raise origins.bad_input(int(raw.rows[at]), raw_name(column), problem.format(value[at]), remedy)
 
-    times_s, latest_s = raw.times_s, float(raw.times_s.max())
-    unit = next((unit for unit, least in _SUBSECOND_UNITS if latest_s > least), "s")
-    remedy = f"If they are in {unit}, use `--map timestamp={raw_name('timestamp')}:{unit}`."
-    refuse(times_s > YEAR_2100_S, "timestamp", times_s, "{:.0f} s lies after the year 2100", remedy)
-    refuse(times_s < 0, "timestamp", times_s, "{:.0f} s lies before 1970", "Write unix seconds.")
     for name, column in raw.values.items():
         remedy = "Leave the cell empty where nothing was measured."
         refuse(np.isinf(column), name, column, "{} is not a finite number", remedy)
-        if name in (CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS):
+        refuse(np.abs(column) > LARGEST_NUMBER, name, column, "{:g} is larger than anything measured", remedy)
+        if name in VALUE_COLUMNS:
             refuse(column < 0, name, column, "{:g} is negative", remedy)
         if name == INPUT_COLUMN:
             refuse(column == 0.0, name, column, "{:g} is not a size", "Leave the cell empty where it is unknown.")
+    for name, times_s in {"timestamp": raw.times_s, **raw.values}.items():
+        if name in TIME_COLUMNS:
+            latest_s = np.fmax.reduce(times_s)
+            unit = next((unit for unit, least in _SUBSECOND_UNITS if latest_s > least), "s")
+            remedy = f"If they are in {unit}, use `--map {name}={raw_name(name)}:{unit}`."
+            refuse(times_s > YEAR_2100_S, name, times_s, "{:.0f} s lies after the year 2100", remedy)
+            refuse(times_s < 0, name, times_s, "{:.0f} s lies before 1970", "Write unix seconds.")
 
 
 def check_step(step_s: float, median_s: float, file: Path) -> None:

@@ -21,6 +21,7 @@ from recommender.sources.base import (
     MEMORY_COLUMN,
     NAME_COLUMNS,
     REQUEST_COLUMNS,
+    VALUE_COLUMNS,
     Origins,
     RawSamples,
     Reader,
@@ -108,7 +109,7 @@ def check_maps(file: Path, foreign: Collection[str], options: ReadOptions) -> No
     Raises Misuse: a mapping to a name that is not read.
     Raises BadInput: a mapping from a name that no file has.
     """
-    read = ("timestamp", *NAME_COLUMNS, CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS, *LABEL_COLUMNS)
+    read = ("timestamp", *NAME_COLUMNS, *VALUE_COLUMNS, *LABEL_COLUMNS)
     for mapped in options.columns:
         if mapped.new not in (*read, *options.features):
             raise Misuse(

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from recommender.errors import Misuse
 from recommender.units import CPU_UNITS, MEMORY_UNITS, TIME_UNITS
 
+TIME_COLUMNS = ("timestamp", "started_at", "finished_at", "oom_killed_at")
+
 _UNITS_OF: dict[str, Mapping[str, float]] = {
-    **dict.fromkeys(("timestamp", "started_at", "finished_at", "oom_killed_at"), TIME_UNITS),
+    **dict.fromkeys(TIME_COLUMNS, TIME_UNITS),
     **dict.fromkeys(("cpu_cores", "cpu_request_cores", "cpu_limit_cores", "node_cpu_cores"), CPU_UNITS),
     **dict.fromkeys(("memory_bytes", "memory_request_bytes", "memory_limit_bytes", "node_memory_bytes"), MEMORY_UNITS),
 }

@@ -16,6 +16,8 @@ from recommender.sources.columns import table_reader
 BATCH_ROWS = 1 << 18
 """Rows per batch when streaming: some 15 MB with six columns."""
 
+_TEXT_TYPES = (pa.string(), pa.large_string())
+
 
 @contextmanager
 def _errors_as_bad_input(file: Path) -> Iterator[None]:
@@ -48,13 +50,40 @@ def open_parquet(file: Path, options: ReadOptions) -> Reader:
 
 
 def read(file: Path, columns: list[str], batched: bool) -> Iterator[pa.Table]:
-    """Yield the named columns, in one table or in tables of at most BATCH_ROWS rows; text is dictionary-encoded."""
+    """Yield the named columns, in one table or in tables of at most BATCH_ROWS rows; text is dictionary-encoded.
+
+    Raises
+    ------
+    BadInput
+        A damaged file, or text that is not UTF-8.
+    """
     with _errors_as_bad_input(file):
         kinds = pq.read_schema(file)
-        texts = [name for name in columns if kinds.field(name).type in (pa.string(), pa.large_string())]
+        texts = [name for name in columns if kinds.field(name).type in _TEXT_TYPES]
     with _errors_as_bad_input(file), pq.ParquetFile(file, read_dictionary=texts) as parquet:
-        if not batched:
-            yield parquet.read(columns=columns, use_threads=False)
-            return
-        for batch in parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
-            yield pa.Table.from_batches([batch])
+        n_rows = 0
+        for table in _tables(parquet, columns, batched):
+            _refuse_invalid_text(table, file, n_rows)
+            yield table
+            n_rows += table.num_rows
+
+
+def _tables(parquet: pq.ParquetFile, columns: list[str], batched: bool) -> Iterator[pa.Table]:
+    if not batched:
+        yield parquet.read(columns=columns, use_threads=False)
+        return
+    for batch in parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
+        yield pa.Table.from_batches([batch])
+
+
+def _refuse_invalid_text(table: pa.Table, file: Path, first: int) -> None:
+    """Refuse text that is not UTF-8, which Parquet does not check; `first` is the number of the first row, from 0."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if not (column.type in _TEXT_TYPES or pa.types.is_dictionary(column.type)):
+            continue
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            cells = [cell or b"" for cell in column.cast(pa.binary()).to_pylist()]
+            row = first + 1 + [cell.decode(errors="ignore").encode() != cell for cell in cells].index(True)
+            raise BadInput("not UTF-8 text", remedy="Save it as UTF-8.", file=file, row=row, column=name) from error

@@ -24,6 +24,7 @@ from recommender.sources.base import (
     MEMORY_COLUMN,
     NAME_COLUMNS,
     REQUEST_COLUMNS,
+    VALUE_COLUMNS,
     Origins,
     RawSamples,
     Reader,
@@ -226,6 +227,12 @@ def _merged_curve(role: _Role, group: Sequence[AnswerSeries]) -> pd.Series:
 
     Raises BadInput: two answers have different values for one time, or usage is negative.
     """
+    for one in group:
+        negative = one.values < 0
+        if role.column in VALUE_COLUMNS and negative.any():
+            row = int(np.argmax(negative))
+            remedy = "Correct the query: usage cannot be negative."
+            raise one.bad_input(f"{one.values[row]:g} is negative", remedy, row + 1, role.column)
     all_s, all_values = np.concatenate([one.times_s for one in group]), np.concatenate([one.values for one in group])
     order = np.lexsort((np.isnan(all_values), all_s))  # stable; NaN last
     all_s, all_values = all_s[order], all_values[order]
@@ -243,11 +250,6 @@ def _merged_curve(role: _Role, group: Sequence[AnswerSeries]) -> pd.Series:
     if role.counter:
         times_s, values = rate(times_s[known], values[known])
         return pd.Series(values, times_s)
-    negative = values < 0
-    if negative.any():
-        row = int(np.argmax(negative))
-        remedy = "Correct the query: usage cannot be negative."
-        raise group[0].bad_input(f"{values[row]:g} is negative", remedy, row + 1, role.column)
     return pd.Series(values, times_s)
 
 

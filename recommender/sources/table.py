@@ -115,11 +115,9 @@ def build_table(parts: Sequence[RawSamples], origins: Origins) -> SampleTable:
     names, codes = _name_ranks(raw.container)
     labels, relabelled = _most_common_labels(raw, names, codes)
     order = _order(codes, raw.times_s)
-    times_s, rows = raw.times_s, raw.rows
-    values = dict(raw.values)
-    if order is not None:
-        codes, times_s, rows = codes[order], times_s[order], rows[order]
-        values = {name: column[order] for name, column in values.items()}
+    codes, times_s, rows = codes[order], raw.times_s[order], raw.rows[order]
+    # Adding zero turns -0.0 into 0.0: equal data must give equal hashes and decisions.
+    values = {name: column[order] + 0.0 for name, column in raw.values.items()}
     same = (np.diff(codes) == 0) & (np.diff(times_s) == 0)
     duplicates = int(np.count_nonzero(same))
     if duplicates:
@@ -142,11 +140,11 @@ def _name_ranks(container: pa.DictionaryArray) -> tuple[tuple[str, ...], IntArra
     return tuple(dictionary[by_name]), rank[codes]
 
 
-def _order(codes: IntArray, times_s: FloatArray) -> IntArray | None:
-    """The order of rows by container and time; None if they are sorted already."""
+def _order(codes: IntArray, times_s: FloatArray) -> IntArray | slice:
+    """The order of rows by container and time; all as they are if they are sorted already."""
     step = np.diff(codes)
     if not ((step < 0) | ((step == 0) & (np.diff(times_s) < 0))).any():
-        return None
+        return slice(None)
     fits_uint16 = int(codes.max()) < 1 << 16
     return np.lexsort((times_s, codes.astype(np.uint16) if fits_uint16 else codes))  # uint16 uses radix sort
 

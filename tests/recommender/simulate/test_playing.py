@@ -15,7 +15,7 @@ from recommender.records import CPU, MEMORY, ContainerRecommendation, Played, Ru
 from recommender.simulate.clock import Trace
 from recommender.simulate.in_force import Outcome
 from recommender.simulate.playing import as_declared, class_peaks, declared_of, evaluate, play
-from recommender.simulate.rows import STATIC, Cluster, play_rows
+from recommender.simulate.rows import CLASS_PEAK, STATIC, Cluster, play_rows
 from tests.examples import at_most
 from tests.recommender.simulate.worked import GIB, START, STEP_S, Scripted, recommended, rules, trace
 
@@ -220,6 +220,15 @@ def test_as_declared_follows_a_change_of_a_single_resource() -> None:
     one = trace([1] * 4)
     one.series.requests[2:, MEMORY] *= 2  # type: ignore[index]
     assert gib_from(as_declared(one)) == [(0, 4.0), (2, 8.0)]
+
+
+def test_a_declared_change_loses_nothing_under_static_also_where_a_resize_recreates() -> None:
+    """It happened as recorded, and the recorded run went on."""
+    one = trace([1] * 4)
+    one.series.requests[2:] *= 2  # type: ignore[index]
+    cluster = Cluster(lambda _: None, ReplayOptions(lag=0), rules(recreates=True), STEP_S, Options())
+    found, _ = play_rows([STATIC, CLASS_PEAK], [one.series], cluster)
+    assert [found["run"][row].run.lost for row in (STATIC, CLASS_PEAK)] == [(0.0, 0.0)] * 2
 
 
 @at_most(60)

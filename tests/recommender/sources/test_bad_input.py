@@ -63,6 +63,9 @@ CASES = {
     "negative memory": Bad(changed(4, 3, -1), 4, "memory_bytes", "-1 is negative", "Leave the cell empty"),
     "infinite cpu": Bad(changed(5, 2, "inf"), 5, "cpu_cores", "inf is not a finite number", "Leave the cell empty"),
     "infinite memory, with a sign": Bad(changed(5, 3, "+Inf"), 5, "memory_bytes", "finite", "Leave the cell empty"),
+    "memory whose square overflows": Bad(
+        changed(5, 3, "1e308"), 5, "memory_bytes", "1e+308 is larger than anything measured", "Leave the cell empty"
+    ),
     "two cpu values for one time": Bad(
         csv_text([*plain_rows(), [START_S + 15, "a", 9.0, 100_004_096]]),
         7,
@@ -135,6 +138,13 @@ CASES = {
     ),
     "nanoseconds as seconds": Bad(
         csv_text([[START_S * 10**9, "a", 1, 1]]), 1, "timestamp", "after the year 2100", "timestamp:ns`"
+    ),
+    "the end of a run in milliseconds": Bad(
+        csv_text([[*row, (START_S + 90) * 1000] for row in plain_rows()], HEADER + ",finished_at"),
+        1,
+        "finished_at",
+        "after the year 2100",
+        "`--map finished_at=finished_at:ms`",
     ),
     "a time before 1970": Bad(changed(2, 0, -5), 2, "timestamp", "before 1970", "unix seconds"),
     "no time": Bad(changed(2, 0, ""), 2, "timestamp", "not a time", "RFC 3339"),
@@ -359,6 +369,20 @@ def test_a_parquet_name_or_label_that_is_no_text_is_refused(tmp_path: Path, colu
     with pytest.raises(BadInput, match="is not text") as caught:
         open_source([file])
     assert (caught.value.file, caught.value.column) == (file, column)
+
+
+@pytest.mark.parametrize("column", ["timestamp", "container", "cpu_cores", "workload"])
+@pytest.mark.parametrize("budget_bytes", [None, 1])
+def test_parquet_text_that_is_not_utf8_is_refused_with_its_row(
+    tmp_path: Path, column: str, budget_bytes: int | None
+) -> None:
+    columns = {"timestamp": ["1", "2"], "container": ["a", "a"], "cpu_cores": ["1", "1"], "memory_bytes": ["1", "1"]}
+    cells = pa.array([b"1", b"\xff"])
+    not_utf8 = pa.StringArray.from_buffers(len(cells), *cells.buffers()[1:])
+    file = write_parquet(tmp_path / "use.parquet", columns | {column: not_utf8})
+    with pytest.raises(BadInput, match="not UTF-8 text") as caught:
+        open_source([file], memory_budget_bytes=budget_bytes)
+    assert (caught.value.file, caught.value.row, caught.value.column) == (file, 2, column)
 
 
 def test_folders_that_link_to_one_another_are_read_once(tmp_path: Path) -> None:

@@ -125,6 +125,15 @@ def test_a_changed_value_changes_the_hash(tmp_path: Path) -> None:
     assert len({one.data_hash, other.data_hash, renamed.data_hash}) == 3
 
 
+def test_a_negative_zero_is_a_zero(tmp_path: Path) -> None:
+    """Otherwise data that are equal would have another hash, and decisions of -0 cores."""
+    negative, plain = (
+        open_source([write(tmp_path / f"{zero}.csv", csv_text([[START_S, "a", zero, 1]]))]) for zero in ("-0.0", "0")
+    )
+    assert negative.data_hash == plain.data_hash
+    assert not any(np.signbit(series.usage).any() for series in negative)
+
+
 def test_csv_and_parquet_with_a_map_give_the_same_series(tmp_path: Path) -> None:
     """An index column without a name, foreign columns, and their names as features."""
     header = "timestamp,service,pod.id,cpu.usage.cores,mem.working.set"

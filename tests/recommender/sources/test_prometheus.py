@@ -205,6 +205,24 @@ def test_answers_with_different_values_for_one_time_are_refused(tmp_path: Path) 
     assert (Path(str(error.file)).name, error.row, error.column) == ("cpu-5m.json", 3, "cpu_cores")
 
 
+def test_a_negative_value_is_refused_with_the_answer_that_has_it(tmp_path: Path) -> None:
+    """Of a range that is saved in two parts, the second one."""
+    good_memory(tmp_path)
+    save(tmp_path / "cpu-1.json", [series(A, [1, 1])])
+    save(tmp_path / "cpu-2.json", [series(A, [1, -1], start_s=START_S + 30)])
+    with pytest.raises(BadInput, match="-1 is negative") as caught:
+        read(tmp_path)
+    assert (Path(str(caught.value.file)).name, caught.value.row) == ("cpu-2.json", 2)
+
+
+def test_a_loss_may_be_negative_as_in_files(tmp_path: Path) -> None:
+    good_memory(tmp_path)
+    save(tmp_path / "cpu.json", [series(A, [1, 1])])
+    save(tmp_path / "loss.json", [series(A, [0.5, -0.5], name="loss")])
+    (one,) = read(tmp_path, features=("loss",))
+    np.testing.assert_array_equal(one.features["loss"], [0.5, -0.5])
+
+
 @pytest.mark.parametrize("name", ["cpu_limits", "cpu-quota", "CPU_throttled"])
 def test_limits_and_throttling_are_not_taken_for_usage(tmp_path: Path, name: str) -> None:
     good_memory(tmp_path)
