@@ -367,7 +367,8 @@ class Engine:
         running = self.running[instance]
         slot = self.groups.slots.get(running.group, NO_GROUP)
         history, runs = self.groups.session(slot, instance), self._runs_of(instance, running)
-        return NewContainer(running.workload, history, runs, running.started_s, slot)
+        started_s = None if running.started_s is None else min(running.started_s, self._now_s)
+        return NewContainer(running.workload, history, runs, started_s, slot)
 
     def _runs_of(self, instance: Instance, running: Running) -> ClassRuns | None:
         if running.workload is None:
@@ -390,7 +391,6 @@ class Engine:
             kept = self._memory.container(member.instance, group)
             if kept is not None:
                 persistence.go_on(fleet, member, kept, cell)
-                self._detect_restart(member.instance)
             elif running.started_s is not None and running.started_s < self._began_s and group in self.groups.slots:
                 given = self.groups.arrays.given[self.groups.slots[group]]
                 if matches_given(np.array(running.requests), given):
