@@ -92,3 +92,9 @@ class VpaState:
     def pop_saved(self, part: str, name: str) -> Mapping[str, Any] | None:
         """Remove and return one entry of a part of `saved`; None where there is none."""
         return self.saved.get(part, {}).pop(name, None)
+
+    def unclaimed(self, part: str) -> dict[str, Mapping[str, Any]]:
+        """The entries of a part of `saved` that are still waiting for their pods: another restart may come first."""
+        uids = {pod.uid for pod in self.selection.pods}
+        entries = self.saved.get(part, {})
+        return {name: kept for name, kept in entries.items() if name.split("/")[0] in uids or not self.pods_resolved}

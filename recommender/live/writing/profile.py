@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from heapq import nsmallest
+from itertools import islice
 from math import isnan
 from typing import Any, NamedTuple
 
@@ -291,15 +292,17 @@ def _demand(target: Target, engine: Engine) -> Json:
 def _state(state: VpaState, engine: Engine) -> str:
     """The state needed to resume after a restart, of as many containers as fit."""
     decided_by = engine.fleet.arrays.decided_by
-    members = [member for member in _members(state, engine) if decided_by[member.slot] != UNDECIDED]
-    content: Json = {
+    members = [member for member in _members(state, engine) if decided_by[member.slot] != UNDECIDED][:MAX_PODS]
+    known: dict[str, Json] = {
         "groups": {name: engine.kept_of(group) for name, group in state.groups.items()},
         "members": {
-            f"{member.instance.pod_uid}/{member.instance.container}": engine.keep(member)
-            for member in members[:MAX_PODS]
+            f"{member.instance.pod_uid}/{member.instance.container}": engine.keep(member) for member in members
         },
-        "growth": {uid: growth.to_state() for uid, growth in list(state.growth.items())[:MAX_PODS]},
-        "stages": {uid: stages.to_state() for uid, stages in list(state.stages.items())[:MAX_PODS]},
+        "growth": {uid: growth.to_state() for uid, growth in state.growth.items()},
+        "stages": {uid: stages.to_state() for uid, stages in state.stages.items()},
+    }
+    content: Json = {
+        part: dict(islice((entries | state.unclaimed(part)).items(), MAX_PODS)) for part, entries in known.items()
     }
     while len(text := pack(content)) > MAX_TEXT_CHARS and content["members"]:
         content["members"] = dict(list(content["members"].items())[: len(content["members"]) // 2])
