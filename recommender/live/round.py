@@ -188,7 +188,8 @@ class Recommender:
         """State of a VPA that is new to us; a VPA that was recreated keeps what was learned."""
         saved, state = self.view.saved_state(vpa), VpaState(vpa)
         if before is not None:
-            state.absent_since_s, state.groups = before.absent_since_s, before.groups
+            state.absent_since_s, state.groups, state.saved = before.absent_since_s, before.groups, before.saved
+            state.growth, state.stages = before.growth, before.stages
         if saved is not None:
             with report.guard(f"PhaseProfile {vpa.key}"):
                 state.restore(persistence.unpack(saved, f"PhaseProfile {vpa.key}"))
