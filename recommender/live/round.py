@@ -242,7 +242,7 @@ class Recommender:
 
     def _show(self, report: Report) -> None:
         """Write the PhaseProfile of each VPA, and of each class, that changed."""
-        self._profiles.publish(self.vpas.values(), self.refusal, self.clock(), report)
+        self._profiles.publish(self.vpas.values(), self.refusal, self.stopwatch(), report)
         if self._steady_clock.is_steady():
             self.classes.drop_unused(self.index, self.clock())
         self.classes.write_changed(report)
@@ -303,5 +303,5 @@ class Recommender:
         return Kill(group, instance, oom.when_s, oom.memory_bytes, ratio, least_bytes)
 
     def _write_profiles_until(self, until_s: float, states: Iterable[VpaState], report: Report) -> None:
-        profiles = self._profiles.final_writes(states, self.refusal, self.clock(), report)
+        profiles = self._profiles.final_writes(states, self.refusal, self.stopwatch(), report)
         self._publisher.write_until(until_s, self.stopwatch, profiles, report)

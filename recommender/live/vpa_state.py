@@ -45,7 +45,7 @@ class VpaState:
     published_signature, published_to
         What its status was last made from once that was written, and the VPA object it was written to.
     profile_signature, profile_written_s
-        What its PhaseProfile was last made from, and when (unix seconds).
+        What its PhaseProfile was last made from, and when (monotonic seconds).
     saved_versions, saved_kill_s, saved_s
         The same for the restart state in the profile, and the time of the latest kill that it contains.
     profile_pending

@@ -82,7 +82,8 @@ class ProfilePublisher:
     def publish(self, states: Iterable[VpaState], refusal: Refusal | None, now_s: float, report: Report) -> None:
         """Write as many changed profiles as allowed. The restart state is included where needed, at least once a cycle.
 
-        `refusal` says why a newer model is not used, if one is refused.
+        `refusal` says why a newer model is not used, if one is refused. `now_s` is monotonic: a clock that is set back
+        must not hold up the profiles.
         """
         waiting = self._pending(states, refusal, now_s, report)
         selected = nsmallest(int(min(self._max_per_round, len(waiting))), waiting)

@@ -371,6 +371,16 @@ def test_what_was_learned_of_a_container_outlives_a_second_restart_before_its_ne
     assert ours.engine.fleet.arrays.samples[member.slot] == kept["samples"] + 1
 
 
+def test_what_is_learned_after_the_clock_was_set_back_is_saved_within_a_cycle(cluster: FakeView) -> None:
+    ours = recommender(cluster)
+    rounds(ours, cluster, 40)
+    cluster.now_s -= 3600.0
+    ours.stopwatch = lambda: cluster.now_s + 3600.0
+    rounds(ours, cluster, 32)
+    (kept,) = members_in(cluster).values()
+    assert cluster.now_s - 32.0 <= kept["last_cell"] <= cluster.now_s
+
+
 def test_what_was_learned_of_a_container_is_dropped_with_its_pod_also_if_no_sample_has_claimed_it(
     cluster: FakeView,
 ) -> None:
