@@ -204,28 +204,32 @@ def decode_memory_runs(content: Mapping[str, Any]) -> list[RunMemory]:
     return [RunMemory(*run) for run in zip(peaks.tolist(), rises, map(bool, content["killed"]), sizes, strict=True)]
 
 
-def _encode_memory_runs(runs: ClassMemory) -> dict[str, Any]:
-    """Ready for JSON, in a few digits, rounded up."""
-    inputs = {"inputs": runs.input_sizes} if not np.isnan(runs.input_sizes).all() else {}
+def _encode_memory_runs(runs: ClassMemory, latest: int) -> dict[str, Any]:
+    """The latest runs ready for JSON, in a few digits, rounded up."""
+    inputs = runs.input_sizes[-latest:]
     return {
-        "mib": np.ceil(runs.peaks_bytes / BYTES_PER_MIB * 100.0) / 100.0,
-        "of_late": np.ceil(runs.rises * 1e4) / 1e4,
-        "killed": runs.killed,
-        **inputs,
+        "mib": np.ceil(runs.peaks_bytes[-latest:] / BYTES_PER_MIB * 100.0) / 100.0,
+        "of_late": np.ceil(runs.rises[-latest:] * 1e4) / 1e4,
+        "killed": runs.killed[-latest:],
+        **({} if np.isnan(inputs).all() else {"inputs": inputs}),
     }
 
 
 def _packed(runs: Mapping[str, ClassRuns]) -> str:
-    """Pack the latest runs of each container, as many as fit."""
-    number = max(map(len, runs.values()), default=0)
+    """Pack the latest runs of each container, as many as fit: rather fewer curves than less of their memory."""
+    n_curves = max(map(len, runs.values()), default=0)
+    n_memory = max((len(known.memory) for known in runs.values()), default=0)
+    levels = {name: round(known.level, 4) for name, known in runs.items()}
     while True:
-        kept = {name: [encode_curve(run) for run in known.runs[-number:]] for name, known in runs.items()}
-        levels = {name: round(known.level, 4) for name, known in runs.items()}
-        memory = {name: _encode_memory_runs(known.memory) for name, known in runs.items()}
+        kept = {name: [encode_curve(run) for run in known.runs[-n_curves:]] for name, known in runs.items()}
+        memory = {name: _encode_memory_runs(known.memory, n_memory) for name, known in runs.items()}
         text = pack({"runs": kept, "levels": levels, "memory": memory})
-        if len(text) <= MAX_TEXT_CHARS or number <= 1:
+        if len(text) <= MAX_TEXT_CHARS or max(n_curves, n_memory) <= 1:
             return text
-        number //= 2
+        if n_curves > 1:
+            n_curves //= 2
+        else:
+            n_memory //= 2
 
 
 def _complete_curve(curve: DemandCurve, duration_s: float) -> DemandCurve | None:

@@ -45,8 +45,8 @@ class ContainerArrays(SlotArrays):
     start_cell: IntArray = fresh(0)
     last_cell: IntArray = fresh(0)
     """Grid cells of its first sample, its present start (of the first sample if unknown) and its latest row."""
-    restarted_s: FloatArray = fresh(-np.inf)
-    """Unix seconds of its latest restart that was noticed: earlier samples are of another run."""
+    started_s: FloatArray = fresh(-np.inf)
+    """Unix seconds of the latest known start of its container: earlier samples are of another run."""
     rows_since_decision: IntArray = fresh(0)
     rows_since_history: IntArray = fresh(0)
     """Latest rows that no decision, and the histogram history, has taken in yet."""
@@ -103,7 +103,7 @@ class ContainerArrays(SlotArrays):
         for cells in (self.first_cell, self.start_cell, self.last_cell, self.since_cell):
             cells[late] -= ahead[late] + int(MAX_CLOCK_SKEW_S // step_s) + 2
         self.sampled_s[late] = self.last_cell[late] * step_s
-        self.class_queried_s[late] = self.restarted_s[late] = -np.inf
+        self.class_queried_s[late] = self.started_s[late] = -np.inf
 
     def record_cycle_peak(self, slots: IntArray, cpu_cores: FloatArray, cycle: int) -> None:
         """Update the peak CPU of this clock cycle and of the previous one."""

@@ -154,7 +154,7 @@ class Containers:
     def reset_run(self, member: Member, started_s: float) -> None:
         """Reset age and usage of a container that was restarted."""
         self.arrays.start_cell[member.slot] = int(started_s // self.step_s)
-        self.arrays.restarted_s[member.slot] = started_s
+        self.arrays.started_s[member.slot] = started_s
         self.arrays.class_queried_s[member.slot], self.arrays.unsaturated_cpu_cores[member.slot] = -np.inf, np.nan
         self.arrays.throttled_samples[member.slot] = 0
         self.curves.reset(member.slot)
@@ -230,8 +230,7 @@ class Containers:
         """Take in samples of one cell, float64 (m, 3), new rows all together."""
         members = self._members_of(instances, cell)
         slots, usage = slots_of(members), values[:, 1:]
-        latest = self.arrays.last_cell[slots]
-        of_run = values[:, 0] >= self.arrays.restarted_s[slots]  # metrics lag behind the news of a restart
+        latest, of_run = self.arrays.last_cell[slots], self._of_present_run(members, values[:, 0])
         again, opens = of_run & (latest == cell), np.flatnonzero(of_run & (latest < cell))
         if again.any():
             self._raise_latest(slots[again], usage[again], cell)
@@ -248,6 +247,19 @@ class Containers:
         self._fill_gaps(slots, cell)
         self._append(slots, usage, at_s, cell)
         return members
+
+    def _of_present_run(self, members: Sequence[Member], at_s: FloatArray) -> BoolArray:
+        """Whether each sample is of the run that is followed, bool (m,).
+
+        Metrics lag behind the news of a restart; and a history that is loaded at the start of the recommender may begin
+        with the run before the last restart, which ends with the first sample after it.
+        """
+        slots, arrays = slots_of(members), self.arrays
+        began = at_s >= arrays.started_s[slots]
+        follows_earlier = arrays.started_s[slots] >= (arrays.start_cell[slots] + 1) * self.step_s
+        for at in np.flatnonzero(began & follows_earlier).tolist():
+            self.reset_run(members[at], float(arrays.started_s[slots[at]]))
+        return began | follows_earlier
 
     def _members_of(self, instances: Sequence[Instance], cell: int) -> list[Member]:
         """The members of these instances; unknown ones, and those silent for too long, are introduced."""
@@ -272,6 +284,7 @@ class Containers:
         arrays.alive[slot], arrays.group[slot] = True, new.group
         arrays.start_cell[slot], arrays.last_cell[slot] = start_cell, cell - 1
         arrays.first_cell[slot] = arrays.since_cell[slot] = cell
+        arrays.started_s[slot] = -np.inf if new.started_s is None else new.started_s
         fresh = Member(instance, slot, new.workload, new.history, new.runs)
         arrays.table[slot] = self._table_of(fresh)
         self.members[instance] = self.by_slot[slot] = fresh

@@ -350,7 +350,8 @@ class Engine:
         running = self.running[instance]
         slot = self.groups.slots.get(running.group, NO_GROUP)
         history, runs = self.groups.session(slot, instance), self._runs_of(instance, running)
-        return NewContainer(running.workload, history, runs, running.started_s, slot)
+        started_s = None if running.started_s is None else min(running.started_s, self._now_s)
+        return NewContainer(running.workload, history, runs, started_s, slot)
 
     def _runs_of(self, instance: Instance, running: Running) -> ClassRuns | None:
         if running.workload is None:
@@ -360,8 +361,8 @@ class Engine:
     def _resume(self, fleet: Containers, member: Member, cell: int) -> None:
         """Restore a container that was known before a restart.
 
-        Without kept state, one that started before us and has the published target counts as having enough CPU: its own
-        usage is followed until the plan would have been cheaper. Probing for more, or a new forecast, would cost
+        Without usable state, one that started before us and has the published target counts as having enough CPU: its
+        own usage is followed until the plan would have been cheaper. Probing for more, or a new forecast, would cost
         resizes.
         """
         self._place(member.instance)
@@ -370,12 +371,10 @@ class Engine:
         if group in self.groups.slots:
             self._cold_starts.changed(self.groups.slots[group])
         with self._report.guard(member.instance):
-            kept = self._memory.container(member.instance, group)
-            if kept is not None:
-                persistence.go_on(fleet, member, kept, cell)
-                self._detect_restart(member.instance)
-            elif running.started_s is not None and running.started_s < self._began_s and group in self.groups.slots:
-                given = self.groups.arrays.given[self.groups.slots[group]]
-                if matches_given(np.array(running.requests), given):
-                    fleet.arrays.unsaturated_cpu_cores[member.slot] = given[CPU]
-                    fleet.foresight.follow_own_use(member.slot)
+            restored = persistence.go_on(fleet, member, self._memory.container(member.instance, group), cell)
+            if restored or running.started_s is None or group not in self.groups.slots:
+                return
+            given = self.groups.arrays.given[self.groups.slots[group]]
+            if running.started_s < self._began_s and matches_given(np.array(running.requests), given):
+                fleet.arrays.unsaturated_cpu_cores[member.slot] = given[CPU]
+                fleet.foresight.follow_own_use(member.slot)

@@ -26,6 +26,7 @@ from recommender.engine.keys import Group, Instance, Kill, Rules, Running, Workl
 from recommender.engine.options import Options
 from recommender.engine.seen import Evaluation, GroupStart, Samples, Seen
 from recommender.engine.target import Target
+from recommender.errors import BadArtifact
 from recommender.model import PhaseModel
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
@@ -210,8 +211,11 @@ def encode_model(model: PhaseModel) -> tuple[str, Json]:
 
 
 def decode_model(origin: str, files: Mapping[str, str]) -> PhaseModel:
-    """The model of such an entry."""
+    """The model of such an entry; `ValueError` if this version cannot read it."""
     with tempfile.TemporaryDirectory() as folder:
         for name in (MANIFEST, ARRAYS):
             (Path(folder) / name).write_bytes(base64.b64decode(files[name]))
-        return replace(models.load(folder), origin=origin)
+        try:
+            return replace(models.load(folder), origin=origin)
+        except BadArtifact as error:
+            raise ValueError("its model is of another version") from error

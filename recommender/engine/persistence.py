@@ -129,17 +129,21 @@ def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
     fleet.arrays.unsaturated_cpu_cores[member.slot] = free_cpu_cores
 
 
-def go_on(fleet: Containers, member: Member, kept: Mapping[str, Any], cell: int) -> None:
-    """Restore a member unless its state is too old for a sample of this cell; log a warning if it does not fit.
+def go_on(fleet: Containers, member: Member, kept: Mapping[str, Any] | None, cell: int) -> bool:
+    """Restore a member; False if nothing was kept, if that is too old for a sample of this cell, or does not fit.
 
-    A sample from before the state was kept, as in the first hour read from Prometheus, is part of it already.
+    The last is logged. A sample from before the state was kept, as in the first hour read from Prometheus, is part of
+    it already.
     """
-    last_cell = kept.get("last_cell")
-    if isinstance(last_cell, int) and cell - last_cell <= MAX_GAP_CYCLES * fleet.cycle_samples:
-        try:
-            restore(fleet, member, kept)
-        except BadInput as error:
-            log.warning("%s", error)
+    last_cell = None if kept is None else kept.get("last_cell")
+    if kept is None or not isinstance(last_cell, int) or cell - last_cell > MAX_GAP_CYCLES * fleet.cycle_samples:
+        return False
+    try:
+        restore(fleet, member, kept)
+    except BadInput as error:
+        log.warning("%s", error)
+        return False
+    return True
 
 
 def _whole(numbers: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -91,7 +91,7 @@ class Recommender:
         pool = WriterPool(writers)
         self._publisher = Publisher(view, limits, self.engine, clock, pool)
         self._waiting = PendingPodResizer(view, self.index, self.engine, pool) if resizes_waiting else None
-        self._profiles = ProfilePublisher(view, self.engine, lambda: self.refusal, profiles_per_round)
+        self._profiles = ProfilePublisher(view, self.engine, lambda: self.refusal, clock, profiles_per_round)
         self._pods, self._sharing = PodSelector(view, self.index), NodeSharing(view)
         self._steady_clock = SteadyClock(clock, stopwatch)
 
@@ -175,7 +175,8 @@ class Recommender:
         """State of a VPA that is new to us; a VPA that was recreated keeps what was learned."""
         saved, state = self.view.saved_state(vpa), VpaState(vpa)
         if before is not None:
-            state.absent_since_s, state.groups = before.absent_since_s, before.groups
+            state.absent_since_s, state.groups, state.saved = before.absent_since_s, before.groups, before.saved
+            state.growth, state.stages = before.growth, before.stages
         if saved is not None:
             with report.guard(f"PhaseProfile {vpa.key}"):
                 state.restore(persistence.unpack(saved, f"PhaseProfile {vpa.key}"))
@@ -226,7 +227,7 @@ class Recommender:
 
     def _show(self, report: Report) -> None:
         """Write the PhaseProfile of each VPA, and of each class, that changed."""
-        self._profiles.publish(self.vpas.values(), self.clock(), report)
+        self._profiles.publish(self.vpas.values(), self.stopwatch(), report)
         if self._steady_clock.is_steady():
             self.classes.drop_unused(self.index, self.clock())
         self.classes.write_changed(report)
@@ -287,5 +288,5 @@ class Recommender:
         return Kill(group, instance, oom.when_s, oom.memory_bytes, ratio, least_bytes)
 
     def _write_profiles_until(self, until_s: float, states: Iterable[VpaState], report: Report) -> None:
-        profiles = self._profiles.final_writes(states, self.clock(), report)
+        profiles = self._profiles.final_writes(states, self.stopwatch(), report)
         self._publisher.write_until(until_s, self.stopwatch, profiles, report)

@@ -45,7 +45,7 @@ class VpaState:
     published_signature, published_to
         What its status was last made from once that was written, and the VPA object it was written to.
     profile_signature, profile_written_s
-        What its PhaseProfile was last made from, and when (unix seconds).
+        What its PhaseProfile was last made from, and when (monotonic seconds).
     saved_versions, saved_kill_s, saved_s
         The same for the restart state in the profile, and the time of the latest kill that it contains.
     profile_pending
@@ -90,3 +90,9 @@ class VpaState:
     def pop_saved(self, part: str, name: str) -> Mapping[str, Any] | None:
         """Remove and return one entry of a part of `saved`; None where there is none."""
         return self.saved.get(part, {}).pop(name, None)
+
+    def unclaimed(self, part: str) -> dict[str, Mapping[str, Any]]:
+        """The entries of a part of `saved` that are still waiting for their pods: another restart may come first."""
+        uids = {pod.uid for pod in self.selection.pods}
+        entries = self.saved.get(part, {})
+        return {name: kept for name, kept in entries.items() if name.split("/")[0] in uids or not self.pods_resolved}

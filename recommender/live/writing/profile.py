@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from heapq import nsmallest
+from itertools import islice
 from math import isnan
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ from recommender.live.progress.progress import category_of, progress_of
 from recommender.live.view.view import MAX_CONTAINERS, View
 from recommender.live.vpa_state import VpaState
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE
-from recommender.units import format_cpu, format_memory, format_time
+from recommender.units import WallClock, format_cpu, format_memory, format_time
 
 Json = dict[str, Any]
 
@@ -63,14 +64,25 @@ class _PendingProfile(NamedTuple):
 class ProfilePublisher:
     """Writes the PhaseProfiles of VPAs, `max_per_round` at most, besides those with a new kill.
 
-    `refusal` returns why a newer model is not used, if one is refused.
+    `refusal` returns why a newer model is not used, if one is refused; `clock` dates the profiles.
     """
 
-    def __init__(self, view: View, engine: Engine, refusal: Callable[[], Refusal | None], max_per_round: float) -> None:
-        self._view, self._engine, self._refusal, self._max_per_round = view, engine, refusal, max_per_round
+    def __init__(
+        self,
+        view: View,
+        engine: Engine,
+        refusal: Callable[[], Refusal | None],
+        clock: WallClock,
+        max_per_round: float,
+    ) -> None:
+        self._view, self._engine, self._refusal, self._clock = view, engine, refusal, clock
+        self._max_per_round = max_per_round
 
     def publish(self, states: Iterable[VpaState], now_s: float, report: Report) -> None:
-        """Write as many changed profiles as allowed, with the restart state where needed, at least once a cycle."""
+        """Write as many changed profiles as allowed, with the restart state where needed, at least once a cycle.
+
+        `now_s` is monotonic: a clock that is set back must not hold up the profiles.
+        """
         waiting = self._pending(states, now_s, report)
         selected = nsmallest(int(min(self._max_per_round, len(waiting))), waiting)
         report.unwritten_profiles = len(waiting) - len(selected)
@@ -121,7 +133,7 @@ class ProfilePublisher:
         refusal = self._refusal()
         signature = signature_of(state, self._engine, refusal)
         status = profile_of(state, self._engine, refusal, with_state=with_state)
-        self._view.write_profile(state.vpa, status | {"updated": format_time(now_s)})
+        self._view.write_profile(state.vpa, status | {"updated": format_time(self._clock())})
         state.profile_signature = signature
         if with_state:
             state.saved_versions, state.saved_s = self._state_versions(state), now_s
@@ -273,15 +285,17 @@ def _demand(target: Target, engine: Engine) -> Json:
 def _state(state: VpaState, engine: Engine) -> str:
     """The state needed to resume after a restart, of as many containers as fit."""
     decided_by = engine.fleet.arrays.decided_by
-    members = [member for member in _members(state, engine) if decided_by[member.slot] != UNDECIDED]
-    content: Json = {
+    members = [member for member in _members(state, engine) if decided_by[member.slot] != UNDECIDED][:MAX_PODS]
+    known: dict[str, Json] = {
         "groups": {name: engine.kept_of(group) for name, group in state.groups.items()},
         "members": {
-            f"{member.instance.pod_uid}/{member.instance.container}": engine.keep(member)
-            for member in members[:MAX_PODS]
+            f"{member.instance.pod_uid}/{member.instance.container}": engine.keep(member) for member in members
         },
-        "growth": {uid: growth.to_state() for uid, growth in list(state.growth.items())[:MAX_PODS]},
-        "stages": {uid: stages.to_state() for uid, stages in list(state.stages.items())[:MAX_PODS]},
+        "growth": {uid: growth.to_state() for uid, growth in state.growth.items()},
+        "stages": {uid: stages.to_state() for uid, stages in state.stages.items()},
+    }
+    content: Json = {
+        part: dict(islice((entries | state.unclaimed(part)).items(), MAX_PODS)) for part, entries in known.items()
     }
     while len(text := pack(content)) > MAX_TEXT_CHARS and content["members"]:
         content["members"] = dict(list(content["members"].items())[: len(content["members"]) // 2])

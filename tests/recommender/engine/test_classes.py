@@ -58,6 +58,22 @@ def test_a_profile_with_many_containers_keeps_their_latest_runs() -> None:
     assert [int(run.levels[0, 0]) // 10 for run in kept] == list(range(8 - len(kept), 8))
 
 
+def test_a_profile_with_many_containers_and_runs_keeps_the_memory_of_the_latest() -> None:
+    """The API server refuses a larger state, and would do so for ever."""
+    classes, again, rng = Classes(), Classes(), np.random.default_rng(1)
+    for number in range(24):
+        name = f"c{number}"
+        classes.learn(KEY, name, CURVE, MEMORY, 30.0, now_s=1.0)
+        runs = [RunMemory(rng.uniform(1e9, 2e9), rng.uniform(1.0, 5.0, AGES)) for _ in range(MAX_RUNS)]
+        classes.runs(KEY, name).memory = ClassMemory(runs)
+    state = classes.status(KEY)["state"]
+    assert len(state) <= 128 * 1024
+    again.load(KEY, state, 5.0)
+    before, after = (one.runs(KEY, "c23").memory.peaks_bytes for one in (classes, again))
+    assert 32 <= len(after) < MAX_RUNS
+    np.testing.assert_allclose(after, before[-len(after) :], rtol=1e-3)
+
+
 def test_a_profile_states_the_number_of_runs_of_the_container_with_the_most() -> None:
     classes = Classes()
     for container in ("main", "main", "main", "side"):

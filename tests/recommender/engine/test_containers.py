@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recommender.engine.container_arrays import MAX_CLOCK_SKEW_S
 from recommender.engine.containers import MAX_BYTES, MAX_CORES
 from recommender.engine.fleet import Fleet
-from recommender.engine.member import NewContainer
+from recommender.engine.member import NewContainer, slots_of
 from recommender.engine.seen import Samples
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import HistogramSession
@@ -177,6 +177,20 @@ def test_a_run_may_begin_in_the_cell_in_which_the_one_before_ended() -> None:
     fleet.observe(Samples.of([(A, sample_of(0.25, GIB / 2, NOW_S - 0.5))]), NOW_S)
     assert (fleet.memory.age_steps[member.slot], fleet.memory.largest_bytes[member.slot]) == (1, GIB / 2)
     assert fleet.curves.curve(member.slot).levels.tolist() == [[0.25, GIB / 2]]
+
+
+def test_loaded_samples_from_before_a_restart_are_no_part_of_the_present_run() -> None:
+    """A recommender that starts may load hours of samples of a container that was restarted minutes ago."""
+    began_s = NOW_S + 100.0
+    fleet = a_fleet(step_s=5.0, started_s=began_s)
+    runs = [(NOW_S + at, 2.0, 3 * GIB) for at in range(0, 90, 5)] + [(began_s + at, 0.5, GIB) for at in (2, 7, 12)]
+    fleet.observe(Samples.of([(A, sample_of(cpu, memory, at_s)) for at_s, cpu, memory in runs]), began_s + 12.0)
+    member = fleet.members[A]
+    assert fleet.ages_s(slots_of([member]), began_s + 12.0).tolist() == [12.0]
+    assert fleet.memory.largest_bytes[member.slot] == GIB
+    assert fleet.curves.curve(member.slot).levels.tolist() == [[0.5, GIB]] * 3
+    fleet.update_history(slots_of([member]))
+    assert fleet.recent(member)[0].tolist() == [2.0, 3 * GIB], "the histograms get all samples"
 
 
 def test_without_a_start_time_the_age_counts_from_the_first_sample() -> None:

@@ -418,12 +418,19 @@ def test_a_restarted_engine_continues_and_publishes_nothing_new() -> None:
     assert after.engine.groups.arrays.established[after.engine.groups.slots[MAIN]]
 
 
-def test_a_restart_without_kept_state_publishes_nothing_new_while_the_target_suffices() -> None:
+@pytest.mark.parametrize(
+    ("kept_member", "down_s"), [(None, 0.0), ({"curve": None}, 0.0), ({}, 150.0)], ids=["none", "no fit", "too old"]
+)
+def test_a_restart_without_usable_state_publishes_nothing_new_while_the_target_suffices(
+    kept_member: dict[str, Any] | None, down_s: float
+) -> None:
     before = EngineDriver()
     before.steps(90)
-    kept = Kept(before)
-    kept.content = {"group": None, "members": {}}
-    after = EngineDriver(kept, now_s=before.now_s, started_s=before.now_s - 90.0, requests=kept.in_force)
+    kept, members = Kept(before), {}
+    if kept_member is not None:
+        members[str(A)] = kept.content["members"][str(A)] | kept_member
+    kept.content = {"group": None, "members": members}
+    after = EngineDriver(kept, now_s=before.now_s + down_s, started_s=before.now_s - 90.0, requests=kept.in_force)
     after.steps(90)
     assert after.published == 0
     assert after.target() == before.target()

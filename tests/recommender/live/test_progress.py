@@ -141,6 +141,24 @@ def test_a_restarted_recommender_keeps_the_category(cluster: FakeView) -> None:
     assert shown(cluster)["job-1"]["category"] == "Progressing"
 
 
+def test_a_recreated_vpa_keeps_category_and_checkpoint_of_its_pods(
+    cluster: FakeView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = FakeSource()
+    ours = recommender(cluster, source)
+    rounds(ours, cluster, 3)
+    source.stages["ns", "job-1"] = [Stage(cluster.now_s, "checkpoint", passing=True)]
+    train(ours, cluster, source, LOSSES)
+    before = shown(cluster)["job-1"]
+    assert before["category"] == "Converged"
+    cluster.raw["job"] = a_vpa()
+    cluster.raw["job"]["metadata"]["uid"] = "another"
+    monkeypatch.setattr(cluster, "saved_state", lambda _: None)  # the profile is that of the VPA before
+    rounds(ours, cluster, 1)
+    for name in ("category", "categorySince", "checkpointAt"):
+        assert shown(cluster)["job-1"][name] == before[name]
+
+
 def test_a_pod_without_samples_is_still_reported(cluster: FakeView) -> None:
     source = FakeSource()
     ours = recommender(cluster, source)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from local_cluster.waiting import wait_until
+from recommender import artifacts
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.engine import advising
@@ -261,4 +262,15 @@ def test_a_record_of_another_version_is_reported_with_its_block(file: Path) -> N
     journal.append(len(text).to_bytes(4, "little") + text)
     journal.close()
     with pytest.raises(BadInput, match=r"record: block 1 does not fit .*replay it with that one"):
+        list(Replay(file).steps())
+
+
+def test_a_record_with_a_model_of_another_version_is_reported_as_such(
+    cluster: FakeView, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = recorder_of(file)
+    rounds(recommender(cluster, recorder=recorder), cluster, 1)
+    recorder.close()
+    monkeypatch.setattr(artifacts, "SCHEMA", artifacts.SCHEMA + 1)
+    with pytest.raises(BadInput, match=r"record: block 1 does not fit .*its model .*replay it with that one"):
         list(Replay(file).steps())

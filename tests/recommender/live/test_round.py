@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.vpas.status import status_of
+from recommender.engine.persistence import unpack
 from recommender.kernels import histogram as kernel
 from recommender.policies.histogram import HistogramSession
 from recommender.records import UNKNOWN_PHASE, ContainerRecommendation
@@ -26,6 +28,12 @@ def cluster() -> FakeView:
     records.raw["job"] = a_vpa()
     records.pods["job"] = [a_pod("job-1")]
     return records
+
+
+def members_in(cluster: FakeView) -> dict[str, Any]:
+    """What the profile keeps of each container."""
+    members: dict[str, Any] = unpack(cluster.profiles["job"][-1]["state"], "job")["members"]
+    return members
 
 
 def conditions_of(cluster: FakeView, name: str = "job") -> dict[str, str]:
@@ -350,6 +358,41 @@ def test_a_recreated_vpa_keeps_what_was_learned(cluster: FakeView) -> None:
     rounds(ours, cluster, 1)
     assert next(iter(ours.engine.fleet)) is member
     assert target_of(cluster) == before
+
+
+@pytest.mark.parametrize("resolved", [True, False], ids=["no samples", "no pods"])
+def test_what_was_learned_of_a_container_outlives_a_second_restart_before_its_next_sample(
+    cluster: FakeView, *, resolved: bool
+) -> None:
+    rounds(recommender(cluster), cluster, 40)
+    (kept,) = members_in(cluster).values()
+    cluster.broken = set() if resolved else {"job"}
+    cluster.now_s += 1.0
+    recommender(cluster).run()
+    cluster.broken = set()
+    ours = recommender(cluster)
+    rounds(ours, cluster, 1)
+    (member,) = ours.engine.fleet
+    assert ours.engine.fleet.arrays.samples[member.slot] == kept["samples"] + 1
+
+
+def test_what_is_learned_after_the_clock_was_set_back_is_saved_within_a_cycle(cluster: FakeView) -> None:
+    ours = recommender(cluster)
+    rounds(ours, cluster, 40)
+    cluster.now_s -= 3600.0
+    ours.stopwatch = lambda: cluster.now_s + 3600.0
+    rounds(ours, cluster, 32)
+    (kept,) = members_in(cluster).values()
+    assert cluster.now_s - 32.0 <= kept["last_cell"] <= cluster.now_s
+
+
+def test_what_was_learned_of_a_container_is_dropped_with_its_pod_also_if_no_sample_has_claimed_it(
+    cluster: FakeView,
+) -> None:
+    rounds(recommender(cluster), cluster, 40)
+    cluster.pods["job"] = [a_pod("job-2")]
+    rounds(recommender(cluster), cluster, 1)
+    assert members_in(cluster) == {}
 
 
 def test_a_new_vpa_in_a_round_that_is_cut_short_does_not_prevent_the_safe_values_of_others(
