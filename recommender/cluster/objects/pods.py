@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
+from recommender.cluster.objects.node import Taint
 from recommender.cluster.objects.pair import Pair, pair_of, read_pair
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
 from recommender.cluster.objects.requests import counted, extra_requests
@@ -97,6 +98,16 @@ class Toleration(NamedTuple):
     operator: str
     value: str
     effect: str
+
+    def tolerates(self, taint: Taint) -> bool:
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
+
+
+def tolerated(taints: Iterable[Taint], tolerations: Collection[Toleration]) -> set[Taint]:
+    """Those of the taints that any of the tolerations tolerates."""
+    return {taint for taint in taints if any(toleration.tolerates(taint) for toleration in tolerations)}
 
 
 @dataclass(frozen=True, slots=True)
