@@ -11,7 +11,7 @@ from typing import NamedTuple
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
 from recommender.cluster.objects.node import Taint
 from recommender.cluster.objects.pair import Pair, pair_of, read_pair
-from recommender.cluster.objects.reading import Fields, reads, short_annotations
+from recommender.cluster.objects.reading import Fields, first_labels, reads, short_annotations
 from recommender.cluster.objects.requests import counted, extra_requests
 from recommender.cluster.objects.resizability import Resizability, read_resizability
 from recommender.units import parse_size
@@ -186,7 +186,7 @@ def read_pod(raw: Fields) -> Pod:
         key=read_key(metadata),
         uid=metadata.text("uid"),
         generate_name=metadata.text("generateName"),
-        labels=metadata.string_map("labels"),
+        labels=first_labels(metadata),
         annotations=short_annotations(metadata),
         owner=read_controller(metadata),
         phase=status.text("phase"),

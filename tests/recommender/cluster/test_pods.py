@@ -115,6 +115,13 @@ def test_the_other_fields_of_a_pod_are_read() -> None:
     assert (read.containers[0].image, read.containers[0].command) == ("pytorch", ("python", "train.py"))
 
 
+def test_of_a_pod_with_thousands_of_labels_the_first_are_kept() -> None:
+    """Fifty pods with a hundred thousand each would fill the recommender's memory."""
+    labels = {f"k{number:04}": "" for number in range(3000)}
+    read = read_pod(pod([], metadata={"labels": {"z": "", **labels}}))
+    assert list(read.labels) == list(labels)[:200]
+
+
 def test_a_container_with_an_extended_resource_uses_devices() -> None:
     all_limits = ({"cpu": "1", "nvidia.com/gpu": "2"}, {"cpu": "1", "hugepages-2Mi": "1Gi"}, {})
     containers = [{"name": f"c{at}", "resources": {"limits": limits}} for at, limits in enumerate(all_limits)]
