@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
 from recommender.cluster.objects.node import Taint
-from recommender.cluster.objects.pair import Pair, pair_of, read_pair
+from recommender.cluster.objects.pair import Pair, pair_of, read_pair, without_zeros
 from recommender.cluster.objects.reading import Fields, first_labels, reads, short_annotations
 from recommender.cluster.objects.requests import counted, extra_requests
 from recommender.cluster.objects.resizability import Resizability, read_resizability
@@ -52,7 +52,8 @@ class ContainerState:
     image, command
         From the spec; `command` includes the arguments.
     requests, limits
-        (cpu_cores, memory_bytes), NaN where absent: the actual ones once in the status, until then the spec's.
+        (cpu_cores, memory_bytes), NaN where absent: the actual ones once in the status, until then the spec's. A limit
+        of 0 is none, as for the kubelet.
     uses_devices
         Whether it requests an extended resource, such as GPUs.
     running, started_s
@@ -217,7 +218,7 @@ def _read_container(spec: Fields, status: Fields) -> ContainerState:
         image=spec.text("image"),
         command=spec.texts("command") + spec.texts("args"),
         requests=read_pair((actual if actual.raw.get("requests") else resources).child("requests")),
-        limits=read_pair((actual if actual.raw else resources).child("limits")),
+        limits=without_zeros(read_pair((actual if actual.raw else resources).child("limits"))),
         uses_devices=any("/" in name for name in (*resources.child("requests").raw, *resources.child("limits").raw)),
         restart_count=status.integer("restartCount"),
         running="running" in state,

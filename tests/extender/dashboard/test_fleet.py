@@ -58,6 +58,13 @@ def test_the_risk_of_a_job_is_stated(pod: Any, use: Any, risk: str) -> None:
     assert page["atRisk"] == 1
 
 
+def test_a_memory_limit_of_zero_is_none_and_leaves_the_page_of_all_jobs_readable() -> None:
+    unlimited = scenes.pod()
+    unlimited["spec"]["containers"][0]["resources"]["limits"]["memory"] = "0"
+    page = fleet(view_of([scenes.vpa()], [scenes.profile()], [unlimited], usage=dict([scenes.use()])))
+    assert page["jobs"][0]["risks"] == []
+
+
 def test_the_job_with_the_worst_risk_comes_first() -> None:
     pods = [scenes.pod("a-0"), scenes.pod("b-0", **KILL), scenes.pod("c-0")]
     profiles = [scenes.profile(name, pods=[f"{name}-0"]) for name in "abc"]

@@ -46,6 +46,13 @@ def test_requests_are_those_of_the_status_while_a_resize_is_pending() -> None:
     assert read.resizes == (ResizeCondition("PodResizePending", "Deferred", "full", None),)
 
 
+def test_a_limit_of_zero_is_none_as_for_the_kubelet() -> None:
+    resources = {"requests": {"cpu": "0"}, "limits": {"cpu": "0", "memory": "1Gi"}}
+    (container,) = read_pod(pod([{"name": "app", "resources": resources}])).containers
+    assert math.isnan(container.limits[0])
+    assert (container.limits[1], container.requests[0]) == (2.0**30, 0.0)
+
+
 def test_init_containers_and_sidecars_are_not_among_the_containers() -> None:
     inits = [{"name": "setup"}, {"name": "proxy", "restartPolicy": "Always"}]
     read = read_pod(pod([{"name": "app"}], spec={"initContainers": inits}))
