@@ -177,6 +177,17 @@ def test_waiting_gangs_are_listed_with_their_number_of_pods() -> None:
     assert [(gang["gang"], gang["waiting"]) for gang in nodes(view_of(pods=members))["gangs"]] == [("g", 3)]
 
 
+def test_of_many_waiting_gangs_the_fifty_that_wait_longest_are_listed() -> None:
+    """Gated pods cost nothing, so one namespace may have thousands."""
+    members = [scenes.pod(f"g-{number}", node="") for number in range(60)]
+    for number, member in enumerate(members):
+        member["metadata"]["labels"] = {"phasewise.dev/gang": f"g{number}"}
+        member["metadata"]["creationTimestamp"] = f"2026-05-01T12:00:{59 - number:02}Z"
+    page = nodes(view_of(pods=members))
+    assert [gang["gang"] for gang in page["gangs"]] == [f"g{number}" for number in range(59, 9, -1)]
+    assert page["gangsWaiting"] == 60
+
+
 def test_a_class_has_its_peaks_and_the_chance_that_the_next_run_exceeds_them() -> None:
     (one,) = classes(view_of(profiles=[scenes.class_profile()]))["classes"]
     (main,) = one["containers"]
