@@ -25,7 +25,7 @@ MAX_PODS = 50
 
 
 def nodes(seen: ClusterView) -> Json:
-    """The load of nodes (the fullest first), pending pods and gangs, and moves.
+    """The load of nodes (the fullest first), pending pods and gangs (the longest waiting first), and moves.
 
     The forecast of a node is that of its pods' profiles; a pod without one counts by its requests.
     """
@@ -43,12 +43,14 @@ def nodes(seen: ClusterView) -> Json:
         for node in seen.nodes.values()
     ]
     rows.sort(key=lambda row: (-max(row["share"]["forecast"]), row["node"]))
+    gangs = sorted(_gangs(seen.pods), key=lambda gang: gang["since"])
     return {
         "now": seen.now_s,
         "count": len(rows),
         "nodes": rows[:MAX_NODES],
         "refused": _refused(seen.pods.values()),
-        "gangs": list(_gangs(seen.pods)),
+        "gangs": gangs[:MAX_PODS],
+        "gangsWaiting": len(gangs),
         "moves": [
             {"namespace": job.key.namespace, "name": job.key.name, "words": job.profile.move}
             for job in seen.jobs.values()

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from recommender.cluster.objects.node import Node, Taint
-from recommender.cluster.objects.pods import Toleration
+import numpy as np
+from numpy.typing import NDArray
+
+from recommender.cluster.objects.node import HARD_EFFECTS, Node, Taint
+from recommender.cluster.objects.pods import Toleration, tolerated
 from recommender.cluster.objects.reading import BadField, Fields
 from recommender.cluster.objects.selectors import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, Requirement
+
+Bools = NDArray[np.bool_]
 
 GREATER, LESS = "Gt", "Lt"
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 """As the scheduler parses integers; Python's `int` also accepts `1_0`, which is a valid label value."""
 NODE_NAME = "metadata.name"
-HARD = ("NoSchedule", "NoExecute")
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
@@ -27,27 +32,16 @@ class Comparison:
     operator: str
     bound: int
 
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        if not WHOLE_NUMBER.fullmatch(labels.get(self.key, "")):
-            return False
-        value = int(labels[self.key])
-        return value > self.bound if self.operator == GREATER else value < self.bound
+
+Condition = Requirement | Comparison
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
     """All conditions must be met; a term without conditions matches no node."""
 
-    labels: tuple[Requirement | Comparison, ...]
-    fields: tuple[Requirement | Comparison, ...]
-
-    def matches(self, node: Node) -> bool:
-        if not self.labels and not self.fields:
-            return False
-        named = {NODE_NAME: node.name}
-        return all(each.matches(node.labels) for each in self.labels) and all(
-            each.matches(named) for each in self.fields
-        )
+    labels: tuple[Condition, ...]
+    fields: tuple[Condition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +63,110 @@ class NodeConstraints:
     tolerations: tuple[Toleration, ...] = ()
     unchecked: tuple[str, ...] = ()
 
-    def allows(self, node: Node) -> bool:
-        """Whether the pod may run on a node, regardless of free capacity."""
-        if not node.ready or any(node.labels.get(name) != text for name, text in self.selector):
-            return False
-        if self.terms is not None and not any(term.matches(node) for term in self.terms):
-            return False
-        taints = (*node.taints, UNSCHEDULABLE) if node.unschedulable else node.taints
-        return all(self._tolerates(taint) for taint in taints if taint.effect in HARD)
 
-    def _tolerates(self, taint: Taint) -> bool:
-        return any(
-            toleration.effect in ("", taint.effect)
-            and toleration.key in ("", taint.key)
-            and (toleration.operator == EXISTS or (bool(toleration.key) and toleration.value == taint.value))
-            for toleration in self.tolerations
+class _Column(NamedTuple):
+    """A label of all nodes.
+
+    Attributes
+    ----------
+    place
+        int64 (n,): place of each node's value in `values`, -1 without the label.
+    values
+        Value -> place.
+    number, is_number
+        int64 and bool, by place: the value as an integer, and whether it is one.
+    """
+
+    place: NDArray[np.int64]
+    values: Mapping[str, int]
+    number: NDArray[np.int64]
+    is_number: Bools
+
+    @classmethod
+    def of(cls, texts: Sequence[str | None]) -> _Column:
+        values = {text: place for place, text in enumerate(dict.fromkeys(text for text in texts if text is not None))}
+        is_number = np.array([bool(WHOLE_NUMBER.fullmatch(text)) for text in values], dtype=bool)
+        number = np.array([int(text) if WHOLE_NUMBER.fullmatch(text) else 0 for text in values], dtype=np.int64)
+        return cls(
+            np.array([-1 if text is None else values[text] for text in texts], dtype=np.int64),
+            values,
+            number,
+            is_number,
         )
+
+
+class _Table:
+    """The labels of all nodes by column: whoever creates a pod may give it thousands of conditions, and asking every
+    node about each would keep all gangs waiting."""
+
+    def __init__(self, rows: Sequence[Mapping[str, str]]) -> None:
+        self._rows, self._known, self._columns = rows, frozenset[str]().union(*rows), dict[str, _Column]()
+
+    def matching(self, condition: Condition) -> Bools:
+        """(n,): the nodes that meet a condition. As in Kubernetes, `NotIn` is also met without the label."""
+        column = self._column(condition.key)
+        chosen = np.zeros(len(column.values) + 1, dtype=bool)  # by place; the last is that of nodes without the label
+        if isinstance(condition, Comparison):
+            beyond = (
+                column.number > condition.bound if condition.operator == GREATER else column.number < condition.bound
+            )
+            chosen[:-1] = beyond & column.is_number
+        elif condition.operator in (IN, NOT_IN):
+            chosen[[column.values[value] for value in condition.values if value in column.values]] = True
+        else:
+            chosen[:-1] = True
+        found: Bools = chosen[column.place]
+        negated = not isinstance(condition, Comparison) and condition.operator in (NOT_IN, DOES_NOT_EXIST)
+        return ~found if negated else found
+
+    def _column(self, key: str) -> _Column:
+        if key not in self._known:
+            key = ""  # no label has this name: one column stands for all that are missing
+        if key not in self._columns:
+            self._columns[key] = _Column.of([row.get(key) for row in self._rows])
+        return self._columns[key]
+
+
+class NodeFacts:
+    """What constraints ask of nodes: labels, names, taints, and whether they are ready."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._labels = _Table([node.labels for node in nodes])
+        self._fields = _Table([{NODE_NAME: node.name} for node in nodes])
+        self._ready = np.array([node.ready for node in nodes], dtype=bool)
+        hard = [_hard_taints(node) for node in nodes]
+        self._hard_taints = {taints: place for place, taints in enumerate(dict.fromkeys(hard))}
+        self._taints = np.array([self._hard_taints[taints] for taints in hard], dtype=np.int64)
+
+    def allowed(self, constraints: NodeConstraints) -> Bools:
+        """(n,): the nodes that a pod may run on, regardless of free capacity."""
+        found: Bools = self._ready & self._tolerated(constraints.tolerations)
+        for name, text in constraints.selector:
+            found &= self._labels.matching(Requirement(name, IN, frozenset((text,))))
+        if constraints.terms is not None:
+            matched = np.zeros(len(found), dtype=bool)
+            for term in constraints.terms:
+                matched |= self._matching(term)
+            found &= matched
+        return found
+
+    def _matching(self, term: Term) -> Bools:
+        found = np.full(len(self._ready), bool(term.labels or term.fields))
+        for table, conditions in ((self._labels, term.labels), (self._fields, term.fields)):
+            for condition in conditions:
+                found &= table.matching(condition)
+        return found
+
+    def _tolerated(self, tolerations: Sequence[Toleration]) -> Bools:
+        """(n,): the nodes all of whose hard taints are tolerated."""
+        among = tolerated({taint for taints in self._hard_taints for taint in taints}, tolerations)
+        found: Bools = np.array([among.issuperset(taints) for taints in self._hard_taints], dtype=bool)[self._taints]
+        return found
+
+
+def _hard_taints(node: Node) -> tuple[Taint, ...]:
+    taints = (*node.taints, UNSCHEDULABLE) if node.unschedulable else node.taints
+    return tuple(taint for taint in taints if taint.effect in HARD_EFFECTS)
 
 
 def read_constraints(spec: Fields, selector: Mapping[str, str], tolerations: tuple[Toleration, ...]) -> NodeConstraints:
@@ -123,7 +205,7 @@ def _term(entry: Fields) -> Term:
         return Term((), ())
 
 
-def _condition(entry: Fields) -> Requirement | Comparison:
+def _condition(entry: Fields) -> Condition:
     key, operator, values = entry.required("key"), entry.required("operator"), entry.texts("values")
     if operator in (GREATER, LESS):
         if len(values) != 1 or not WHOLE_NUMBER.fullmatch(values[0]):

@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 CACHE_TTL_S = 5.0
 """How long the last read or write is used: shorter than it takes another replica to become leader."""
 
+UNSEEN_S = 30.0
+"""How long a reservation is kept for pods that our watch does not show."""
+
 
 class Ledger:
     """The reservations, cached; every method raises `ApiError` if a request fails.
@@ -92,15 +95,20 @@ def with_reservations(pods: Iterable[Member], reservations: Iterable[Reservation
 def still_needed(
     reservations: Iterable[Reservation], pods: Iterable[Member], stale: Iterable[Member], now_s: float
 ) -> list[Reservation]:
-    """The reservations that have not expired and whose pods are not all bound or finished, without stale pods.
+    """The reservations that have not expired and whose pods are not all bound, finished or gone, without stale pods.
 
-    A pod that is not seen may be deleted, or our watch may lag behind that of a former leader. Keeping its reservation
-    costs nothing: the extender holds no node for a pod that it does not see.
+    A pod that is not seen may be deleted, or our watch may lag behind that of a former leader: it counts as gone
+    `UNSEEN_S` after its reservation. Otherwise pods that are created and deleted again and again would fill the object.
     """
-    placed = {pod.uid for pod in pods if pod.node or not pod.alive}
+    placed = {pod.uid: bool(pod.node) or not pod.alive for pod in pods}
     stale_uids = {pod.uid for pod in stale}
+
+    def needed(each: Reservation) -> bool:
+        gone = abs(now_s - each.since_s) >= UNSEEN_S
+        return bool(each.needs) or not all(placed.get(uid, gone) for uid in each.nodes)
+
     valid = (each.without(stale_uids) for each in reservations if each.remaining_s(now_s) > 0.0)
-    return [each for each in valid if each.needs or not each.nodes.keys() <= placed]
+    return [each for each in valid if needed(each)]
 
 
 def replacement_uid(uid: str) -> str:

@@ -10,7 +10,7 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.gangs.affinity import NodeConstraints
+from extender.gangs.affinity import Bools, NodeConstraints, NodeFacts
 from extender.gangs.member import Member, Needs, NodeCapacity, Requirements
 
 Floats = NDArray[np.float64]
@@ -35,12 +35,13 @@ class NodeArrays:
         for number, node in enumerate(self.nodes):
             for name, amount in node.allocatable:
                 self.allocatable[self.resources[name], number] = amount
-        self._allowed: dict[NodeConstraints, NDArray[np.bool_]] = {}
+        self._facts = NodeFacts([each.node for each in self.nodes])
+        self._allowed: dict[NodeConstraints, Bools] = {}
 
-    def allowed(self, constraints: NodeConstraints) -> NDArray[np.bool_]:
+    def allowed(self, constraints: NodeConstraints) -> Bools:
         """(n,): the nodes that a pod may run on, regardless of free capacity."""
         if constraints not in self._allowed:
-            self._allowed[constraints] = np.array([constraints.allows(each.node) for each in self.nodes], dtype=bool)
+            self._allowed[constraints] = self._facts.allowed(constraints)
         return self._allowed[constraints]
 
     @cached_property

@@ -102,7 +102,7 @@ class Engine:
         for instance in self.groups.instances[self.groups.slots[group]]:
             running = self.running[instance]
             if not running.finished and running.started_s is not None:
-                self.lead_time.published(instance, given, running.requests, now_s)
+                self.lead_time.published(instance, given, running.requests, now_s, (group.namespace, group.vpa))
         return changed
 
     def adopt(self, model: PhaseModel) -> None:

@@ -1,14 +1,16 @@
 """How long before a phase its target must be published, so that the resize is done when the phase begins.
 
 The delay from publishing to the resize is the updater's interval (`--updater-interval`, unknown to us) plus the resize
-itself. Only the sum is observed: when a target was published, and when its container was first seen with it.
+itself. Only the sum is observed: when a target was published, and when its container was first seen with it. All
+containers have one lead time, so neither a Deployment of many pods nor a namespace of many resizes may decide it alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter
 from collections.abc import Container, Hashable, Sequence
+from typing import NamedTuple
 
 from recommender.records import CPU
 
@@ -25,11 +27,27 @@ MIN_DELAYS = 3
 """With fewer observed delays the default is used."""
 
 MAX_DELAYS = 200
-"""Older delays are dropped, so that a reconfigured updater is learned after as many resizes."""
+"""Beyond them the oldest delay of the namespace with most is dropped, so that a reconfigured updater is learned."""
 
 _RELATIVE_TOLERANCE = 0.01
 _CORES_TOLERANCE = 1e-3
 """Published are whole millicores and bytes; a request within either tolerance has the target."""
+
+
+class _Awaited(NamedTuple):
+    """A published target not yet applied, since when (minus infinity if not to be measured), and its VPA."""
+
+    target: tuple[float, ...]
+    since_s: float
+    vpa: tuple[str, str] | None
+
+
+class _Delay(NamedTuple):
+    """The delay of targets of one VPA that were published together."""
+
+    vpa: tuple[str, str] | None
+    since_s: float
+    delay_s: float
 
 
 class LeadTime:
@@ -40,38 +58,44 @@ class LeadTime:
 
     def __init__(self, configured_s: float | None, sample_s: float) -> None:
         self.configured_s, self.sample_s = configured_s, sample_s
-        self._awaited: dict[Hashable, tuple[tuple[float, ...], float]] = {}
-        """Published targets not yet applied, and since when; minus infinity if not to be measured."""
-        self._delays_s: deque[float] = deque(maxlen=MAX_DELAYS)
+        self._awaited: dict[Hashable, _Awaited] = {}
+        self._delays: list[_Delay] = []
 
     def __len__(self) -> int:
         """Number of observed resizes."""
-        return len(self._delays_s)
+        return len(self._delays)
 
     @property
     def seconds(self) -> float:
         if self.configured_s is not None:
             return self.configured_s
-        if (seen := len(self._delays_s)) < MIN_DELAYS:
+        if (seen := len(self._delays)) < MIN_DELAYS:
             return DEFAULT_DELAY_S + self.sample_s
         rank = math.ceil(QUANTILE * (seen - 1))
-        delay_s = sorted(self._delays_s)[rank]
+        delay_s = sorted(each.delay_s for each in self._delays)[rank]
         # The maximum of n delays, uniform over the updater's interval, falls short of it by about an n-th of itself.
         bias_s = delay_s / seen if rank == seen - 1 else 0.0
         return min(delay_s + bias_s, MAX_DELAY_S) + self.sample_s
 
-    def published(self, key: Hashable, target: Sequence[float], requests: Sequence[float], now_s: float) -> None:
+    def published(
+        self,
+        key: Hashable,
+        target: Sequence[float],
+        requests: Sequence[float],
+        now_s: float,
+        vpa: tuple[str, str] | None = None,
+    ) -> None:
         """Record that a target is published for a container, where it requests something else.
 
         Called in each round, the first time counts. `key` is one live container; amounts are cores and bytes, NaN for
-        none.
+        none. Targets of one `vpa`, a namespace and a name, that are published together count once.
         """
         wanted = tuple(map(float, target))
         if _matches(requests, wanted):
             self._awaited.pop(key, None)
             return
-        if key not in self._awaited or not _matches(self._awaited[key][0], wanted):
-            self._awaited[key] = wanted, now_s
+        if key not in self._awaited or not _matches(self._awaited[key].target, wanted):
+            self._awaited[key] = _Awaited(wanted, now_s, vpa)
 
     def observe(
         self, key: Hashable, requests: Sequence[float], now_s: float, *, deferred: bool = False
@@ -82,16 +106,26 @@ class LeadTime:
         """
         if key not in self._awaited:
             return None
-        target, since_s = self._awaited[key]
-        if _matches(requests, target):
+        awaited = self._awaited[key]
+        if _matches(requests, awaited.target):
             del self._awaited[key]
-            delay_s = max(0.0, now_s - since_s)
+            delay_s = max(0.0, now_s - awaited.since_s)
             if delay_s <= MAX_DELAY_S:
-                self._delays_s.append(delay_s)
+                self._count(_Delay(awaited.vpa, awaited.since_s, delay_s))
             return delay_s
         if deferred:
-            self._awaited[key] = target, -math.inf
+            self._awaited[key] = awaited._replace(since_s=-math.inf)
         return None
+
+    def _count(self, new: _Delay) -> None:
+        """Count a delay, unless another container of its VPA got its target of the same time before."""
+        if new.vpa is not None and any(each[:2] == new[:2] for each in self._delays):
+            return
+        self._delays.append(new)
+        if len(self._delays) > MAX_DELAYS:
+            namespaces = [each.vpa and each.vpa[0] for each in self._delays]
+            (most, _), *_ = Counter(namespaces).most_common(1)
+            del self._delays[namespaces.index(most)]
 
     def keep_only(self, present: Container[Hashable]) -> None:
         for key in [key for key in self._awaited if key not in present]:

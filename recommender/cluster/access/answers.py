@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +26,14 @@ from recommender.cluster.errors import (
 
 MAX_MESSAGE_CHARS = 400
 """How much of the server's message we repeat: it quotes rejected values, however long or private."""
+
+MAX_DEPTH = 200
+"""Deeper parts are dropped from an answer that orjson refuses, as it does above 1,024 levels and where it is not UTF-8.
+We read nothing there, but owners can write anything into `managedFields`, and one object must not keep us from reading
+all others."""
+
+_STRUCTURE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+"""A string, or a bracket outside of strings."""
 
 NAMESPACE_TERMINATING = "NamespaceTerminating"
 """Cause of a 403 for creating something in a namespace that is being deleted: no permission is missing."""
@@ -83,9 +92,33 @@ def _reason(error: BaseException) -> str:
 def parse_object(request: str, body: bytes) -> dict[str, Any]:
     """Parse the JSON object of a successful response; `ServerFailed` if it is anything else, usually a proxy's page."""
     try:
-        value = orjson.loads(body)
+        value = _loads(body)
     except orjson.JSONDecodeError as error:
         raise ServerFailed(f"{request}: the answer is not JSON", status=200) from error
     if not isinstance(value, dict):
         raise ServerFailed(f"{request}: the answer is not a JSON object", status=200)
     return value
+
+
+def _loads(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return orjson.loads(_without_deep_parts(body).decode(errors="replace"))
+
+
+def _without_deep_parts(body: bytes) -> bytes:
+    """The JSON with null in place of whatever is nested deeper than `MAX_DEPTH`."""
+    kept: list[bytes] = []
+    depth = start = 0
+    for token in _STRUCTURE.finditer(body):
+        if token[0] in (b"{", b"["):
+            depth += 1
+            if depth == MAX_DEPTH + 1:
+                kept.append(body[start : token.start()])
+        elif token[0] in (b"}", b"]"):
+            if depth == MAX_DEPTH + 1:
+                kept.append(b"null")
+                start = token.end()
+            depth -= 1
+    return b"".join([*kept, body[start:]])

@@ -14,6 +14,10 @@ from recommender.records import RESOURCES
 QUOTAS = ("v1", "resourcequotas")
 
 
+HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+"""Effects of taints that keep pods off a node."""
+
+
 @dataclass(frozen=True, slots=True)
 class Taint:
     key: str

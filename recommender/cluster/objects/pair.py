@@ -25,6 +25,12 @@ def pair_of(amounts: Mapping[str, float]) -> Pair:
     return _pair(amounts.get("cpu", 0.0), amounts.get("memory", 0.0))
 
 
+def without_zeros(pair: Pair) -> Pair:
+    """The pair with NaN for amounts of 0."""
+    cpu_cores, memory_bytes = (math.nan if amount == 0.0 else amount for amount in pair)
+    return _pair(cpu_cores, memory_bytes)
+
+
 @lru_cache(maxsize=4096)
 def _pair(cpu_cores: float, memory_bytes: float) -> Pair:
     """Cached, since thousands of containers have equal requests."""

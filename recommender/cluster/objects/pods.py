@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
-from recommender.cluster.objects.pair import Pair, pair_of, read_pair
-from recommender.cluster.objects.reading import Fields, reads, short_annotations
+from recommender.cluster.objects.node import Taint
+from recommender.cluster.objects.pair import Pair, pair_of, read_pair, without_zeros
+from recommender.cluster.objects.reading import Fields, first_labels, reads, short_annotations
 from recommender.cluster.objects.requests import counted, extra_requests
 from recommender.cluster.objects.resizability import Resizability, read_resizability
 from recommender.records import or_nan
@@ -46,8 +47,9 @@ class Termination:
 class ContainerState:
     """One of `spec.containers` with its status.
 
-    Requests and limits are the actual ones once they are in the status, until then the spec's. `command` includes the
-    arguments; `uses_devices` is for extended resources such as GPUs; times are in unix seconds.
+    Requests and limits are the actual ones once they are in the status, until then the spec's; a limit of 0 is none, as
+    for the kubelet. `command` includes the arguments; `uses_devices` is for extended resources such as GPUs; times are
+    in unix seconds.
     """
 
     name: str
@@ -87,6 +89,16 @@ class Toleration(NamedTuple):
     operator: str
     value: str
     effect: str
+
+    def tolerates(self, taint: Taint) -> bool:
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
+
+
+def tolerated(taints: Iterable[Taint], tolerations: Collection[Toleration]) -> set[Taint]:
+    """Those of the taints that any of the tolerations tolerates."""
+    return {taint for taint in taints if any(toleration.tolerates(taint) for toleration in tolerations)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +164,7 @@ def read_pod(raw: Fields) -> Pod:
         key=read_key(metadata),
         uid=metadata.text("uid"),
         generate_name=metadata.text("generateName"),
-        labels=metadata.string_map("labels"),
+        labels=first_labels(metadata),
         annotations=short_annotations(metadata),
         owner=read_controller(metadata),
         phase=status.text("phase"),
@@ -186,7 +198,7 @@ def _read_container(spec: Fields, status: Fields) -> ContainerState:
         image=spec.text("image"),
         command=spec.texts("command") + spec.texts("args"),
         requests=read_pair((actual if actual.raw.get("requests") else resources).child("requests")),
-        limits=read_pair((actual if actual.raw else resources).child("limits")),
+        limits=without_zeros(read_pair((actual if actual.raw else resources).child("limits"))),
         uses_devices=any("/" in name for name in (*resources.child("requests").raw, *resources.child("limits").raw)),
         restart_count=status.integer("restartCount"),
         running="running" in state,

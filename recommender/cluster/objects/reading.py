@@ -17,6 +17,9 @@ Json = Mapping[str, Any]
 MAX_ANNOTATION_CHARS = 1024
 """Longer ones (such as `last-applied-configuration`) are not used here, and would be most of our memory."""
 
+MAX_LABELS = 200
+"""Of one pod: each is an entry of an index, and whoever creates a pod may give it a hundred thousand."""
+
 
 class BadField(ValueError):
     """A field of the wrong type. `reads` turns it into a BadObject that names the object."""
@@ -166,3 +169,9 @@ def name_of(raw: object) -> str:
 
 def short_annotations(metadata: Fields) -> dict[str, str]:
     return {key: text for key, text in metadata.string_map("annotations").items() if len(text) <= MAX_ANNOTATION_CHARS}
+
+
+def first_labels(metadata: Fields) -> dict[str, str]:
+    """The labels, at most the first `MAX_LABELS` by name."""
+    labels = metadata.string_map("labels")
+    return labels if len(labels) <= MAX_LABELS else dict(sorted(labels.items())[:MAX_LABELS])

@@ -18,6 +18,13 @@ _PRESENCE = re.compile(rf"\s*(!?)\s*({_NAME})\s*")
 _COMMA_OUTSIDE = re.compile(r",(?![^()]*\))")
 
 
+MAX_REQUIREMENTS = 100
+"""Of a selector: each is compared with each pod of the namespace, and whoever writes it decides how many there are."""
+
+MAX_TEXT_CHARS = 4096
+"""The time to split a text grows with the square of its length."""
+
+
 class BadSelector(ClusterError):
     """A selector string that cannot be parsed."""
 
@@ -56,17 +63,25 @@ class LabelSelector:
     def of_fields(cls, selector: Fields) -> LabelSelector:
         """Parse `matchLabels` and `matchExpressions`; raises BadField, so call it while parsing an object."""
         equalities = cls.of_labels(selector.string_map("matchLabels")).requirements
-        return cls(equalities + tuple(_expression(entry) for entry in selector.children("matchExpressions")))
+        found = cls(equalities + tuple(_expression(entry) for entry in selector.children("matchExpressions")))
+        if len(found.requirements) > MAX_REQUIREMENTS:
+            raise BadField(selector.path, f"has more than {MAX_REQUIREMENTS} requirements")
+        return found
 
     @classmethod
     def of_text(cls, text: str) -> LabelSelector:
         """Parse the string form: `a=b,c!=d,e in (x,y),f notin (z),g,!h`.
 
-        `BadSelector` also for an empty one, which would select everything.
+        `BadSelector` also for one that is too long, or empty, which would select everything.
         """
         if not text.strip():
             raise BadSelector("an empty label selector would select every pod")
-        return cls(tuple(_requirement(part) for part in _COMMA_OUTSIDE.split(text)))
+        if len(text) > MAX_TEXT_CHARS:
+            raise BadSelector(f"it is longer than {MAX_TEXT_CHARS} characters")
+        parts = _COMMA_OUTSIDE.split(text)
+        if len(parts) > MAX_REQUIREMENTS:
+            raise BadSelector(f"it has more than {MAX_REQUIREMENTS} requirements")
+        return cls(tuple(_requirement(part) for part in parts))
 
 
 def _expression(entry: Fields) -> Requirement:

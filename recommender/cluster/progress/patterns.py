@@ -17,7 +17,7 @@ from pathlib import Path
 import orjson
 
 from recommender.cluster.progress import pattern_worker
-from recommender.readings import CHECKPOINT, METRICS
+from recommender.readings import CHECKPOINT, FIELDS, METRICS
 
 MAX_PATTERN_CHARS = 512
 WORKER_TIMEOUT_S = 10.0
@@ -58,7 +58,10 @@ _HINTS = ("loss", "acc", "score", "reward", "stage", CHECKPOINT, "evaluat", "val
 """A line without any of them cannot match; checking is much faster than the pattern, which takes 0.1 ms."""
 
 KNOWN_GROUPS = (*METRICS, "stage", CHECKPOINT)
-"""Names of groups with a meaning; a pattern needs at least one."""
+"""Names of groups of which a pattern needs at least one."""
+
+READ_GROUPS = (*FIELDS, "stage", CHECKPOINT, "evaluate")
+"""Names of all groups with a meaning; what others match is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,8 @@ def search(searches: Sequence[Search]) -> list[SearchResult]:
 
 def _search_default(lines: Sequence[str]) -> SearchResult:
     start_s = time.thread_time()
-    groups = [pattern_worker.named_groups(_DEFAULT, line) if _has_hint(line.lower()) else {} for line in lines]
+    names = tuple(_DEFAULT.groupindex)
+    groups = [pattern_worker.named_groups(_DEFAULT, names, line) if _has_hint(line.lower()) else {} for line in lines]
     return SearchResult(groups, cpu_s=time.thread_time() - start_s)
 
 
@@ -123,7 +127,8 @@ def _pattern_problem(pattern: str) -> str:
 
 def _run_worker(searches: Sequence[Search], cpu_limit_s: float) -> tuple[list[SearchResult], str]:
     """The results received, and why the next search ended the worker; empty if none did."""
-    requests = b"".join(orjson.dumps({"pattern": each.pattern, "lines": list(each.lines)}) + b"\n" for each in searches)
+    contents = ({"pattern": each.pattern, "names": READ_GROUPS, "lines": list(each.lines)} for each in searches)
+    requests = b"".join(orjson.dumps(content) + b"\n" for content in contents)
     command = [sys.executable, "-I", "-S", str(Path(pattern_worker.__file__)), str(cpu_limit_s)]
     try:
         done = subprocess.run(command, input=requests, capture_output=True, timeout=WORKER_TIMEOUT_S, check=False)  # noqa: S603 - our own program

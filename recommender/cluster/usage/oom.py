@@ -8,6 +8,7 @@ Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/input/o
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -113,15 +114,17 @@ def _bytes(usage: str, metadata: Fields) -> float:
 
 
 class OomQueue:
-    """A queue of OOM kills between the watching threads and the round; beyond `max_length` (upstream: 5000) the oldest
-    are dropped.
+    """A queue of OOM kills between the watching threads and the round.
+
+    Beyond `max_length` the oldest of a namespace are dropped, not those of others: anybody can write events.
 
     Evictions from before the queue was created are already in the checkpoint.
     """
 
-    def __init__(self, clock: WallClock = time.time, max_length: int = 5000) -> None:
-        self._clock, self._since_s = clock, clock()
-        self._queue: deque[OomObservation] = deque(maxlen=max_length)
+    def __init__(self, clock: WallClock = time.time, max_length: int = 1000) -> None:
+        self._clock, self._since_s, self._max_length = clock, clock(), max_length
+        self._lock = threading.Lock()
+        self._by_namespace: dict[str, deque[OomObservation]] = {}
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         self._add(ooms_of_change(old, new, self._clock()))
@@ -132,8 +135,12 @@ class OomQueue:
             self._add(oom for oom in new.ooms if oom.when_s >= self._since_s)
 
     def drain(self) -> list[OomObservation]:
-        """Remove and return the kills since the last call, in order of observation."""
-        return [self._queue.popleft() for _ in range(len(self._queue))]
+        """Remove and return the kills since the last call, those of a namespace in order of observation."""
+        with self._lock:
+            queues, self._by_namespace = self._by_namespace, {}
+        return [oom for queue in queues.values() for oom in queue]
 
     def _add(self, ooms: Iterable[OomObservation]) -> None:
-        self._queue.extend(ooms)
+        with self._lock:
+            for oom in ooms:
+                self._by_namespace.setdefault(oom.pod.namespace, deque(maxlen=self._max_length)).append(oom)

@@ -31,6 +31,10 @@ FINISHED_CONDITIONS = frozenset({"Complete", "Completed", "Succeeded", "Failed"}
 """Condition types of a finished Job, JobSet or Kubeflow training job."""
 
 
+MAX_OWNERS = 16
+"""How many controllers above one another are followed: their owners may chain thousands, and each pod is asked for."""
+
+
 class Ref(NamedTuple):
     """A controller within a namespace, independent of its API version."""
 
@@ -174,9 +178,9 @@ class Workloads:
             return sorted(self._children.get((namespace, ref), ()))
 
     def chain(self, namespace: str, owner: OwnerRef | None) -> Iterator[tuple[Ref, Workload | None]]:
-        """Yield controllers from an owner upwards; an unknown one comes with None and ends the chain."""
+        """Yield controllers from an owner upwards, at most `MAX_OWNERS`; an unknown one comes with None and ends it."""
         visited: set[Ref] = set()
-        while owner is not None and (ref := Ref.of_owner(owner)) not in visited:
+        while owner is not None and (ref := Ref.of_owner(owner)) not in visited and len(visited) < MAX_OWNERS:
             visited.add(ref)
             workload = self.get(namespace, ref)
             yield ref, workload

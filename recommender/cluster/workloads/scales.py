@@ -1,12 +1,14 @@
 """Scale subresources: the selectors of controllers of other kinds.
 
 Answers are cached, refreshed now and then, and kept for a while when the server fails. Requests per time window are
-limited, so that a thousand new targets do not delay a round.
+limited, so that a thousand new targets do not delay a round, and are divided among the namespaces that had to wait, so
+that those of one namespace do not keep the others waiting.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -82,6 +84,9 @@ class Scales:
         self._discovery = Discovery(api, clock)
         self._cache: dict[tuple[str, str, str, str], _CacheEntry] = {}
         self._requests_left, self._window_ends_s = 0, float("-inf")
+        self._requests_of: Counter[str] = Counter()  # by namespace, in this window
+        self._had_to_wait: set[str] = set()  # namespaces, in this window
+        self._most_per_namespace = max_requests
         self.lookups = 0
         """Calls of `look_up` so far, cached or not."""
 
@@ -96,16 +101,21 @@ class Scales:
             entry.used_s = now_s
             if now_s < entry.next_request_s:
                 return entry.answer
-        if self._requests_left <= 0:
+        if self._requests_left <= 0 or self._requests_of[namespace] >= self._most_per_namespace:
+            self._had_to_wait.add(namespace)
             return ScaleAnswer(Outcome.NOT_ASKED) if entry is None else entry.answer
         self._requests_left -= 1
+        self._requests_of[namespace] += 1
         answer = self._fetch(namespace, api_version, kind, name)
         self._cache[key] = new = self._next_entry(entry, answer, now_s)
         return new.answer
 
     def _open_window(self, now_s: float) -> None:
-        """Reset the request limit, and drop unused entries."""
+        """Reset the request limits, and drop unused entries."""
         self._requests_left, self._window_ends_s = self._max_requests, now_s + WINDOW_S
+        self._most_per_namespace = max(1, self._max_requests // max(1, len(self._had_to_wait)))
+        self._requests_of.clear()
+        self._had_to_wait.clear()
         for key in [key for key, entry in self._cache.items() if now_s - entry.used_s > UNUSED_TTL_S]:
             del self._cache[key]
 

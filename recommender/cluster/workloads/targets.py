@@ -14,7 +14,7 @@ from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pods import PENDING, Pod
 from recommender.cluster.objects.selectors import BadSelector, LabelSelector
 from recommender.cluster.objects.vpa import TargetRef
-from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, Workloads
+from recommender.cluster.workloads.ownership import MAX_OWNERS, WELL_KNOWN, Ref, Workload, Workloads
 from recommender.cluster.workloads.pod_index import PodIndex
 from recommender.cluster.workloads.scales import FAILURES, Outcome, ScaleAnswer, Scales
 
@@ -198,6 +198,8 @@ class Targets:
                 raise _Unresolved(f"{top} is controlled by a node, which is no controller of pods")
             if above in visited:
                 raise _Unresolved(f"{above} is controlled by itself, through {top}")
+            if len(visited) > MAX_OWNERS:
+                raise _Unresolved(f"{ref} has more than {MAX_OWNERS} controllers above it")
             visited.add(above)
             owner, counts = self._owner_of(namespace, above, owner)
             if not counts:

@@ -11,7 +11,7 @@ from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.vpas.auto_created import WantedVpa, is_as_wanted, is_edited, is_managed_by, names_for
 from recommender.cluster.workloads.namespaces import Namespace
-from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload
+from recommender.cluster.workloads.ownership import MAX_OWNERS, WELL_KNOWN, Ref, Workload
 from recommender.cluster.workloads.targets import TRAINING_JOBS
 from recommender.cluster.workloads.training_jobs import TRAINING_JOB_KINDS
 from recommender.live.auto.settings import AUTO, safe_settings, settings_from
@@ -138,11 +138,11 @@ class Planner:
         return known or self._view.is_scalable(owner.api_version, owner.kind)
 
     def _ancestors(self, ref: Ref) -> Iterator[Ref]:
-        """The known chain of controllers above a controller."""
+        """The known chain of controllers above a controller, at most `MAX_OWNERS`."""
         seen = {ref}
         while (workload := self._workloads.get(ref)) is not None and workload.owner is not None:
             ref = Ref.of_owner(workload.owner)
-            if ref in seen:
+            if ref in seen or len(seen) > MAX_OWNERS:
                 return
             seen.add(ref)
             yield ref

@@ -37,7 +37,7 @@ from recommender.units import MonotonicClock, WallClock, parse_rfc3339_s
 log = logging.getLogger(__name__)
 
 MAX_SINGLE_READS = 20
-"""Up to this many VPAs are read one by one; for more, all profiles are listed."""
+"""Up to this many VPAs are read one by one, for more up to as many namespaces, and beyond that all profiles."""
 
 Statuses = Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, object]]]]
 """By VPA: a function that builds the statuses of its containers' checkpoints."""
@@ -115,8 +115,11 @@ class ProfileStore:
 
     def load(self, vpas: Collection[ObjectKey]) -> None:
         """Read the state of these VPAs; drop what was read for earlier ones."""
+        namespaces = sorted({vpa.namespace for vpa in vpas})
         if len(vpas) <= MAX_SINGLE_READS:
             found = [profile for vpa in vpas for profile in self._list(vpa.namespace, f"metadata.name={vpa.name}")]
+        elif len(namespaces) <= MAX_SINGLE_READS:
+            found = [profile for namespace in namespaces for profile in self._list(namespace)]
         else:
             found = list(self._list(self._scope.namespace))
         self._saved = {profile.key: profile for profile in found if profile.key in vpas and not profile.is_class}

@@ -7,15 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Sequence
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.node import Node, Quota
+from recommender.cluster.objects.node import HARD_EFFECTS, Node, Quota
 from recommender.cluster.objects.pair import Pair
-from recommender.cluster.objects.pods import Pod
+from recommender.cluster.objects.pods import Pod, tolerated
 from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, Vpa
 from recommender.cluster.watching.reflector import Reflector
 from recommender.policies.room import Room
 from recommender.records import CPU, MEMORY
-
-BLOCKING_TAINT_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 class Rooms:
@@ -60,10 +58,26 @@ class Rooms:
         found: dict[Pair, None] = {}
         for constraints, pod in {(tuple(pod.node_selector.items()), pod.tolerations): pod for pod in pods}.items():
             if constraints not in self._allocatable:
-                nodes = [node for node in self._nodes.snapshot().values() if _can_schedule(pod, node)]
-                self._allocatable[constraints] = tuple(dict.fromkeys(node.allocatable for node in nodes))
+                self._allocatable[constraints] = self._allocatable_for(pod)
             found |= dict.fromkeys(self._allocatable[constraints])
         return tuple(found)
+
+    def _allocatable_for(self, pod: Pod) -> tuple[Pair, ...]:
+        """Distinct allocatable of the nodes that node selector and taints allow.
+
+        Affinity is ignored, so that no node is excluded by mistake. A pod may have thousands of tolerations: each is
+        compared with each taint once, not on every node.
+        """
+        nodes = self._nodes.snapshot().values()
+        hard = {taint for node in nodes for taint in node.taints if taint.effect in HARD_EFFECTS}
+        forbidden, selector = hard - tolerated(hard, pod.tolerations), pod.node_selector.items()
+        return tuple(
+            dict.fromkeys(
+                node.allocatable
+                for node in nodes
+                if forbidden.isdisjoint(node.taints) and all(node.labels.get(key) == value for key, value in selector)
+            )
+        )
 
     def _quota_of(self, vpa: Vpa, pods: Sequence[Pod]) -> Pair:
         """What each pod may request: its part of what all have, and its part of what the quotas leave.
@@ -98,19 +112,3 @@ class Rooms:
 def _sum(amounts: Iterable[float]) -> float:
     """Sum without missing amounts."""
     return math.fsum(amount for amount in amounts if amount >= 0)
-
-
-def _can_schedule(pod: Pod, node: Node) -> bool:
-    """Whether node selector and taints allow it. Affinity is ignored, so that no node is excluded by mistake."""
-    if any(node.labels.get(key) != value for key, value in pod.node_selector.items()):
-        return False
-    return all(
-        taint.effect not in BLOCKING_TAINT_EFFECTS
-        or any(
-            toleration.key in ("", taint.key)
-            and toleration.effect in ("", taint.effect)
-            and (toleration.operator == "Exists" or toleration.value == taint.value)
-            for toleration in pod.tolerations
-        )
-        for taint in node.taints
-    )

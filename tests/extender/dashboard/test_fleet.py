@@ -58,6 +58,13 @@ def test_the_risk_of_a_job_is_stated(pod: Any, use: Any, risk: str) -> None:
     assert page["atRisk"] == 1
 
 
+def test_a_memory_limit_of_zero_is_none_and_leaves_the_page_of_all_jobs_readable() -> None:
+    unlimited = scenes.pod()
+    unlimited["spec"]["containers"][0]["resources"]["limits"]["memory"] = "0"
+    page = fleet(view_of([scenes.vpa()], [scenes.profile()], [unlimited], usage=dict([scenes.use()])))
+    assert page["jobs"][0]["risks"] == []
+
+
 def test_the_job_with_the_worst_risk_comes_first() -> None:
     pods = [scenes.pod("a-0"), scenes.pod("b-0", **KILL), scenes.pod("c-0")]
     profiles = [scenes.profile(name, pods=[f"{name}-0"]) for name in "abc"]
@@ -168,6 +175,17 @@ def test_waiting_gangs_are_listed_with_their_number_of_pods() -> None:
     for member in members:
         member["metadata"]["labels"] = {"phasewise.dev/gang": "g"}
     assert [(gang["gang"], gang["waiting"]) for gang in nodes(view_of(pods=members))["gangs"]] == [("g", 3)]
+
+
+def test_of_many_waiting_gangs_the_fifty_that_wait_longest_are_listed() -> None:
+    """Gated pods cost nothing, so one namespace may have thousands."""
+    members = [scenes.pod(f"g-{number}", node="") for number in range(60)]
+    for number, member in enumerate(members):
+        member["metadata"]["labels"] = {"phasewise.dev/gang": f"g{number}"}
+        member["metadata"]["creationTimestamp"] = f"2026-05-01T12:00:{59 - number:02}Z"
+    page = nodes(view_of(pods=members))
+    assert [gang["gang"] for gang in page["gangs"]] == [f"g{number}" for number in range(59, 9, -1)]
+    assert page["gangsWaiting"] == 60
 
 
 def test_a_class_has_its_peaks_and_the_chance_that_the_next_run_exceeds_them() -> None:

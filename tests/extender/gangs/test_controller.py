@@ -272,12 +272,16 @@ FREE, BOUND = pod("g-0", gang="g", size=2, gates=[]), pod("g-1", gang="g", size=
         pytest.param([FREE, BOUND], 9, True, id="partly bound"),
         pytest.param([replace(FREE, node="n0"), BOUND], 9, False, id="bound"),
         pytest.param([replace(FREE, phase="Failed"), BOUND], 9, False, id="finished"),
-        pytest.param([BOUND], 9, True, id="not seen"),
+        pytest.param([BOUND], 9, True, id="not seen yet"),
+        pytest.param([BOUND], 31, False, id="deleted"),
+        pytest.param([FREE, BOUND], 299, True, id="waiting for long"),
         pytest.param([replace(FREE, uid="new"), BOUND], 9, True, id="recreated"),
         pytest.param([FREE, BOUND], 301, False, id="expired"),
     ],
 )
-def test_a_reservation_is_kept_until_bound_or_expired(pods: Sequence[Member], at_s: float, kept: bool) -> None:
+def test_a_reservation_is_kept_until_its_pods_are_bound_or_gone_or_it_expires(
+    pods: Sequence[Member], at_s: float, kept: bool
+) -> None:
     api = FakeApi()
     admitter(api).admit(gang_of(*gang("g", 2)), RESERVED, NOON_S - at_s, 300.0)
     controller_of(api, *pods).reconcile()

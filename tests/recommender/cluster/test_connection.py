@@ -114,6 +114,22 @@ def test_a_successful_response_without_a_json_object_raises(api: Api, server: Fa
         api.get("/p")
 
 
+def test_an_object_nested_deeply_by_its_owner_does_not_keep_the_others_from_being_read(
+    api: Api, server: FakeServer
+) -> None:
+    """The API server stores what owners write into `managedFields`, up to ten thousand levels."""
+    deep = b'{"f:]\\"a":' * 5000 + b"{}" + b"}" * 5000
+    items = (
+        b'{"name": "a[{", "managedFields": [{"fieldsV1": %s}], "uid": "1"}, {"name": "b", "managedFields": "\xff"}'
+        % deep
+    )
+    server.answers[:] = [(200, {}, b'{"items": [%s]}' % items), chunks(b'{"object": %s, "type": "x"}\n' % deep)]
+    first, second = api.get("/p")["items"]
+    assert (first["name"], first["uid"], second) == ("a[{", "1", {"name": "b", "managedFields": "\ufffd"})
+    with api.watch_lines("/p", idle_timeout_s=5) as watch:
+        assert [event["type"] for event in watch] == ["x"]
+
+
 def test_throttled_requests_but_no_evictions_are_retried_after_a_short_wait(server: FakeServer, tmp_path: Path) -> None:
     slept: list[float] = []
     bucket = TokenBucket(10, 10, clock=lambda: sum(slept), sleep=slept.append)

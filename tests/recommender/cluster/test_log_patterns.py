@@ -77,6 +77,12 @@ def test_the_pattern_of_a_pod_is_searched_in_its_lines() -> None:
     assert found == [SearchResult([{"loss": "3", "step": "1"}, {}, {"loss": "2", "step": "2"}])]
 
 
+def test_a_pattern_returns_only_short_texts_of_groups_with_a_meaning() -> None:
+    """Otherwise a pattern with seventy groups, each of them the whole line, would fill the recommender's memory."""
+    found = search([Search("(?P<stage>(?P<a>(?P<b>(?P<c>.*))))", ["long " * 200])])
+    assert found == [SearchResult([{"stage": ("long " * 13)[:64]}])]
+
+
 def test_an_endless_search_is_aborted_and_the_others_have_results() -> None:
     endless = Search(r"(?P<loss>(a+)+)$", ["a" * 40 + "b"])
     good = Search(r"(?P<score>\d+)", ["7"])

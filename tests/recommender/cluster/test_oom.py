@@ -179,6 +179,15 @@ def test_the_queue_returns_each_kill_once_and_beyond_its_maximum_only_the_latest
     assert [oom.when_s for oom in queue.drain()] == [SECOND_END_S, SECOND_END_S + 300.0]
 
 
+def test_invented_evictions_in_one_namespace_do_not_drop_the_kills_of_another() -> None:
+    queue = OomQueue(clock=lambda: SEEN_S, max_length=2)
+    real = OomObservation(ObjectKey("team", "job"), "main", SEEN_S, 1.0)
+    invented = [OomObservation(ObjectKey("other", f"p{number}"), "main", SEEN_S, 1.0) for number in range(9)]
+    queue.eviction_changed(None, Eviction("e1", (real,)))
+    queue.eviction_changed(None, Eviction("e2", tuple(invented)))
+    assert queue.drain() == [real, *invented[-2:]]
+
+
 def test_evictions_before_the_start_and_repeated_ones_do_not_count() -> None:
     oom = OomObservation(ObjectKey("team", "job-0"), "main", SEEN_S - 1, 1.0)
     old, new = Eviction("e1", (oom,)), Eviction("e2", (OomObservation(oom.pod, "main", SEEN_S + 1, 1.0),))

@@ -46,6 +46,13 @@ def test_requests_are_those_of_the_status_while_a_resize_is_pending() -> None:
     assert read.resizes == (ResizeCondition("PodResizePending", "Deferred", "full", None),)
 
 
+def test_a_limit_of_zero_is_none_as_for_the_kubelet() -> None:
+    resources = {"requests": {"cpu": "0"}, "limits": {"cpu": "0", "memory": "1Gi"}}
+    (container,) = read_pod(pod([{"name": "app", "resources": resources}])).containers
+    assert math.isnan(container.limits[0])
+    assert (container.limits[1], container.requests[0]) == (2.0**30, 0.0)
+
+
 def test_init_containers_and_sidecars_are_not_among_the_containers() -> None:
     inits = [{"name": "setup"}, {"name": "proxy", "restartPolicy": "Always"}]
     read = read_pod(pod([{"name": "app"}], spec={"initContainers": inits}))
@@ -113,6 +120,13 @@ def test_the_other_fields_of_a_pod_are_read() -> None:
         False,
     )
     assert (read.containers[0].image, read.containers[0].command) == ("pytorch", ("python", "train.py"))
+
+
+def test_of_a_pod_with_thousands_of_labels_the_first_are_kept() -> None:
+    """Fifty pods with a hundred thousand each would fill the recommender's memory."""
+    labels = {f"k{number:04}": "" for number in range(3000)}
+    read = read_pod(pod([], metadata={"labels": {"z": "", **labels}}))
+    assert list(read.labels) == list(labels)[:200]
 
 
 def test_a_container_with_an_extended_resource_uses_devices() -> None:

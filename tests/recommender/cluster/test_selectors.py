@@ -31,6 +31,17 @@ def test_a_string_that_is_not_a_selector_is_refused(text: str) -> None:
         LabelSelector.of_text(text)
 
 
+def test_a_selector_that_would_slow_every_round_is_refused() -> None:
+    """Its owner decides how long it is, and all pods of the namespace are compared with it."""
+    with pytest.raises(BadSelector, match="longer than"):
+        LabelSelector.of_text("app in (" + "x," * 100_000)
+    with pytest.raises(BadSelector, match="more than 100"):
+        LabelSelector.of_text(",".join(["a"] * 101))
+    excluded = [{"key": f"k{n}", "operator": "DoesNotExist"} for n in range(101)]
+    with pytest.raises(BadField, match=r"spec\.selector has more than 100"):
+        LabelSelector.of_fields(Fields({"selector": {"matchExpressions": excluded}}, "spec").child("selector"))
+
+
 @pytest.mark.parametrize(
     ("raw", "matches", "text"),
     [

@@ -226,6 +226,19 @@ def test_the_chain_of_owners_is_followed_to_the_top_most_controller(world: World
     assert "is controlled by Rollout/web" in world.resolve("Job", "nightly-1", "batch/v1").problem
 
 
+def test_only_sixteen_controllers_above_one_another_are_followed(world: World) -> None:
+    """A namespace may chain thousands, for which each of its pods and VPAs would be asked in every round."""
+    for number in range(20):
+        world.controller("ReplicaSet", f"r{number}", APP, by=owner("ReplicaSet", f"r{number + 1}"))
+    world.controller("ReplicaSet", "r20", APP)
+    pod = world.pod("p", APP, by=owner("ReplicaSet", "r0"))
+    assert [each.name for each in world.workloads.controllers_of(pod)] == [f"r{number}" for number in range(16)]
+    assert "has more than 16 controllers above it" in world.resolve("ReplicaSet", "r0").problem
+    assert world.resolve("ReplicaSet", "r10", vpa="w").problem.endswith(
+        "is controlled by ReplicaSet/r20: targetRef must name that, the top-most controller"
+    )
+
+
 def test_an_owner_that_cannot_be_scaled_does_not_count(world: World) -> None:
     world.server.serve("example.com/v1", Thing=("things", False))
     world.controller("Deployment", "web", APP, by=owner("Thing", "x", "example.com/v1"))

@@ -131,6 +131,20 @@ def test_requests_for_many_new_targets_are_spread_over_rounds() -> None:
     assert resolved == [10, 20, 25]
 
 
+def test_targets_of_one_namespace_do_not_keep_those_of_another_waiting() -> None:
+    """A hundred that do not exist are asked for again before the last of them had its turn."""
+    world = World(per_window=10)
+    world.server.serve(ROLLOUTS, Rollout=("rollouts", True))
+    target = TargetRef(ROLLOUTS, "Rollout", "web")
+    waiting = True
+    for _ in range(3):
+        world.now_s += 15
+        for n in range(100):
+            world.resolve("Rollout", f"absent-{n}", ROLLOUTS, vpa=f"v{n}")
+        waiting = world.targets.resolve(ObjectKey("other", "v"), target).transient
+    assert not waiting
+
+
 def test_an_answer_unused_for_an_hour_is_forgotten(world: World) -> None:
     path = rollout(world)
     world.names("Rollout", "web", ROLLOUTS)

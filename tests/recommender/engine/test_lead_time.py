@@ -158,6 +158,28 @@ def test_an_updater_that_becomes_quicker_shortens_the_lead_time() -> None:
     assert (len(lead), lead.seconds) == (MAX_DELAYS, 5.0)
 
 
+def test_a_deployment_of_many_pods_counts_as_one_resize() -> None:
+    lead = LeadTime(None, 0.0)
+    for number in range(10):
+        resized(lead, after_s=60.0, key=str(number))
+    for number in range(200):
+        lead.published(("web", number), MUCH, LITTLE, 100.0, ("team", "web"))
+    for number in range(200):
+        lead.observe(("web", number), MUCH, 103.0)
+    assert (len(lead), lead.seconds) == (11, 60.0)
+
+
+def test_a_namespace_that_resizes_its_own_pods_at_once_does_not_shorten_the_lead_time_of_others() -> None:
+    lead = LeadTime(None, 0.0)
+    for number in range(MAX_DELAYS):
+        lead.published("a", MUCH, LITTLE, 100.0 * number, ("other", str(number)))
+        lead.observe("a", MUCH, 100.0 * number + 60.0)
+    for number in range(4 * MAX_DELAYS):
+        lead.published("a", MUCH, LITTLE, float(number), ("busy", str(number)))
+        lead.observe("a", MUCH, float(number))
+    assert (len(lead), lead.seconds) == (MAX_DELAYS, 60.0)
+
+
 def test_an_updater_that_runs_every_minute_gives_about_a_minute() -> None:
     lead = LeadTime(None, 15.0)
     for delay_s in np.random.default_rng(7).uniform(2.0, 62.0, MAX_DELAYS):

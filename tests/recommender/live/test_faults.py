@@ -94,6 +94,17 @@ def test_a_vpa_and_a_class_with_the_same_profile_name_do_not_overwrite_each_othe
     ]
 
 
+def test_many_new_vpas_of_a_namespace_do_not_have_the_profiles_of_all_others_listed(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    """A tenant could make a hundred in each round."""
+    api = connect(kubeconfig(tmp_path / "config", server.url), user_agent="t")
+    watch: Reflector[Profile] = Reflector(api, path_of(PROFILES), read_profile)
+    ProfileStore(api, Scope(), watch).load([ObjectKey("ns", f"job-{n}") for n in range(100)])
+    (path,) = [path for _, path, _, _ in server.requests]
+    assert path.startswith(path_of(PROFILES, "ns"))
+
+
 def test_a_forbidden_list_of_profiles_is_logged_once_and_counted_each_time(
     server: FakeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

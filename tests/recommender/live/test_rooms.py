@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -61,6 +62,25 @@ def test_the_room_of_a_vpa_covers_the_nodes_that_any_of_its_pods_selects() -> No
     assert found.of(VPA, [pod(pool="small"), pod(pool="large")]).nodes == ((4.0, 16 * GIB), (8.0, 64 * GIB))
     assert found.of(VPA, [pod(pool="small")]).nodes == ((4.0, 16 * GIB),)
     assert found.of(VPA, [pod(pool="elsewhere")]).nodes == ()
+
+
+def test_taints_exclude_nodes_and_thousands_of_tolerations_do_not_slow_the_round() -> None:
+    """Whoever may create a pod may give it as many tolerations as fit into the object."""
+    taints = [{"key": "gpu", "value": "a", "effect": "NoSchedule"}, {"key": "slow", "effect": "PreferNoSchedule"}]
+    status = {"allocatable": {"cpu": "4", "memory": "1Gi"}}
+    nodes = [
+        read_node({"metadata": {"name": f"n{n}"}, "spec": {"taints": taints}, "status": status}) for n in range(1000)
+    ]
+    found = Rooms(watched(nodes), watched([]))  # type: ignore[arg-type]
+    others = [{"key": f"k{n}", "operator": "Exists"} for n in range(5000)]
+    began_s = time.process_time()
+    assert found.of(VPA, [tolerating(others)]).nodes == ()
+    assert found.of(VPA, [tolerating([*others, {"key": "gpu", "value": "a"}])]).nodes == ((4.0, GIB),)
+    assert time.process_time() - began_s < 0.3
+
+
+def tolerating(tolerations: list[dict[str, str]]) -> Pod:
+    return read_pod({"metadata": {"namespace": "ns", "name": "p"}, "spec": {"tolerations": tolerations}})
 
 
 def quota_of(found: Rooms, pods: list[Pod], replicas: int = 0) -> tuple[float, float]:
