@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from recommender.engine.container_arrays import NO_GROUP
+from recommender.kernels.group_samples import count_violations, record_peaks
 from recommender.records import MEMORY, Amounts, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
 
@@ -104,10 +105,7 @@ class GroupArrays(SlotArrays):
 
     def judge(self, groups: IntArray, violates: BoolArray) -> None:
         """Count samples, bool (m, 2): whether each was above what its container had. Groups may repeat."""
-        for batch in _unique_batches(groups):
-            slots = groups[batch]
-            self.violations[slots] = self.violations[slots] * VIOLATION_DISCOUNT + violates[batch]
-            self.judged[slots] = self.judged[slots] * VIOLATION_DISCOUNT + 1.0
+        count_violations(groups, violates, VIOLATION_DISCOUNT, self.violations, self.judged)
 
     def record_memory(self, groups: IntArray, used_bytes: FloatArray, ages_s: FloatArray, now_s: float) -> None:
         """Record memory usage of containers of these ages, float64 (m,) each. Groups may repeat."""
@@ -116,11 +114,7 @@ class GroupArrays(SlotArrays):
             passed = min(today - int(self.peak_day[slot]), PEAK_DAYS)
             self.peak_bytes[slot] = np.concatenate([np.zeros(passed), self.peak_bytes[slot, : PEAK_DAYS - passed]])
             self.peak_day[slot] = today
-        for batch in _unique_batches(groups):
-            slots, used, age_s = groups[batch], used_bytes[batch], ages_s[batch]
-            higher = used > self.peak_bytes[slots].max(axis=1) * PEAK_FACTOR
-            self.peak_age_s[slots[higher]] = age_s[higher]
-            self.peak_bytes[slots, 0] = np.maximum(self.peak_bytes[slots, 0], used)
+        record_peaks(groups, used_bytes, ages_s, PEAK_FACTOR, self.peak_bytes, self.peak_age_s)
 
     def follow_clock(self, slots: int | slice, now_s: float) -> None:
         """After a clock was set back, move times that now lie in the future to now, or they would hold until then."""
@@ -189,14 +183,3 @@ class GroupArrays(SlotArrays):
         np.add.at(self.revision, changed, 1)
         if durable:
             np.add.at(self.durable_revision, changed, 1)
-
-
-def _unique_batches(groups: IntArray) -> list[IntArray]:
-    """Split positions into batches in which no group repeats, in order; int64 (m_i,) each."""
-    if len(groups) and np.bincount(groups).max() == 1:  # the usual case
-        return [np.arange(len(groups))]
-    order = np.argsort(groups, kind="stable")
-    ordered = groups[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(groups) else order
-    number = np.arange(len(order)) - np.repeat(starts, np.diff(np.concatenate([starts, [len(order)]])))
-    return [order[number == repeat] for repeat in range(int(number.max(initial=-1)) + 1)]

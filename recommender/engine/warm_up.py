@@ -6,6 +6,7 @@ import numpy as np
 
 from recommender.compiling import compile_in_subprocess
 from recommender.engine.fleet import Fleet
+from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.keys import Instance
 from recommender.engine.member import NewContainer, slots_of
 from recommender.engine.seen import Samples
@@ -36,9 +37,12 @@ def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
         now_s = cell * step_s
         fleet.observe(Samples(instances, rng.uniform((now_s, 0.1, 1e8), (now_s, 2.0, 4e9), (CONTAINERS, 3))))
         fleet.decide(fleet.due(now_s), now_s)
-    fleet.update_history(slots_of(list(fleet)))
+    fleet.update_history(slots := slots_of(list(fleet)))
     for member in fleet:
         member.history.estimate()
+    groups = GroupArrays(slots=CONTAINERS)
+    groups.judge(slots, np.zeros((CONTAINERS, 2), bool))
+    groups.record_memory(slots, np.zeros(CONTAINERS), np.zeros(CONTAINERS), now_s)
 
 
 def _introduce(_: Instance, runs: ClassRuns | None = None) -> NewContainer:

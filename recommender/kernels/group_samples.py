@@ -1,0 +1,56 @@
+"""Samples of containers taken in by their groups one after the other: many may belong to one."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+@njit(cache=True, nogil=True)
+def count_violations(
+    groups: NDArray[np.int64],
+    violates: NDArray[np.bool_],
+    discount: float,
+    violations: NDArray[np.float64],
+    judged: NDArray[np.float64],
+) -> None:
+    """Count samples, int64 (m,), and which of their resources violate, bool (m, 2).
+
+    Parameters
+    ----------
+    discount
+        Weight of a sample after one more of its group.
+    violations, judged
+        IN OUT float64 (n, 2) and (n,): discounted counts of violations, and of samples.
+    """
+    for k in range(len(groups)):
+        group = groups[k]
+        for resource in range(violates.shape[1]):
+            violations[group, resource] = violations[group, resource] * discount + violates[k, resource]
+        judged[group] = judged[group] * discount + 1.0
+
+
+@njit(cache=True, nogil=True)
+def record_peaks(
+    groups: NDArray[np.int64],
+    used_bytes: NDArray[np.float64],
+    ages_s: NDArray[np.float64],
+    factor: float,
+    peak_bytes: NDArray[np.float64],
+    peak_age_s: NDArray[np.float64],
+) -> None:
+    """Record memory usage, float64 (m,), of containers of these ages.
+
+    Parameters
+    ----------
+    factor
+        A peak that is exceeded by less is the same one.
+    peak_bytes, peak_age_s
+        IN OUT float64 (n, days) and (n,): peaks of each day, today's first, and the age at the largest.
+    """
+    for k in range(len(groups)):
+        group = groups[k]
+        if used_bytes[k] > peak_bytes[group].max() * factor:
+            peak_age_s[group] = ages_s[k]
+        peak_bytes[group, 0] = max(peak_bytes[group, 0], used_bytes[k])
