@@ -63,6 +63,7 @@ class SampleTable:
         if any(name in values for name in REQUEST_COLUMNS):
             empty = np.full(rows.stop - rows.start, np.nan)
             requests = np.column_stack([values[name][rows] if name in values else empty for name in REQUEST_COLUMNS])
+            requests[requests == 0.0] = np.nan  # none, as for Kubernetes
         return ContainerSamples(
             self.names[at],
             self.times_s[rows],
@@ -84,7 +85,9 @@ class SampleTable:
             return float(np.fmax.reduce(self.values[name][rows])) if name in self.values else math.nan
 
         started_s, finished_s, exit_code, oom_killed_s, input_size, devices = map(largest, RUN_COLUMNS)
-        limits, allocatable = ((largest(cpu), largest(memory)) for cpu, memory in (LIMIT_COLUMNS, NODE_COLUMNS))
+        limits, allocatable = (  # 0 is none
+            (largest(cpu) or math.nan, largest(memory) or math.nan) for cpu, memory in (LIMIT_COLUMNS, NODE_COLUMNS)
+        )
         return RunFacts(started_s, finished_s, exit_code, oom_killed_s, input_size, devices, limits, allocatable)
 
     def extents(self) -> FloatArray:

@@ -56,6 +56,15 @@ def test_a_small_file_is_read(tmp_path: Path) -> None:
     assert np.isnan(b.requests[:, 1]).all()
 
 
+def test_a_request_or_limit_of_zero_is_none_as_for_kubernetes(tmp_path: Path) -> None:
+    rows: list[Row] = [[START_S + 15 * at, "a", 0.5, 10, 0, 1000 * at, 0, 0] for at in range(3)]
+    header = HEADER + ",cpu_request_cores,memory_request_bytes,cpu_limit_cores,memory_limit_bytes"
+    with open_source([write(tmp_path / "use.csv", csv_text(rows, header))]) as source:
+        (series,) = source
+    np.testing.assert_array_equal(series.requests, [[np.nan, np.nan], [np.nan, 1000], [np.nan, 2000]])
+    np.testing.assert_array_equal(series.facts.limits, [np.nan, np.nan])
+
+
 def table_of(rows: Sequence[Row]) -> dict[str, Any]:
     names = [*HEADER.split(","), "workload", "gpu"]
     columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
