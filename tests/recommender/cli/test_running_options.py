@@ -263,7 +263,7 @@ def test_kubeconfig_and_context_choose_the_api_server(live: LiveCommand) -> None
 
 @pytest.mark.option("phasewise recommender", "--kube-api-qps", "--kube-api-burst")
 def test_qps_and_burst_limit_the_request_rate(live: LiveCommand) -> None:
-    """Measured over the initial lists and ten status writes; Lease, logs and auto VPAs have a limit each of their own."""
+    """Over the initial lists and ten status writes; Lease, logs and auto VPAs have a limit each of their own."""
     vpas, at_once = [a_vpa(f"vpa-{number}") for number in range(10)], 4
 
     def is_faster(than_qps: float, qps: int, burst: int) -> bool:
