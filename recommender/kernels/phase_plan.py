@@ -154,8 +154,8 @@ URGENT_STREAK = 3.0
 MIN_OCCUPANCY = 0.002
 """Phases expected for at most this share of the coming time are ignored."""
 
-LEAST_PRICE = 1.0
-"""Of a violation: below it, requesting nothing is cheaper than what is used."""
+LEAST_PRICE = 2.0
+"""To which calm lowers the price of a violation: near 1, it is cheapest to request less than what is used now."""
 
 LEVEL_PRICE_SHARE = 0.5
 """A violation is priced by the container's mean use, but at least by this share of the level now."""
@@ -225,7 +225,8 @@ def price_of_violation(
     """
     samples = state.samples[k]
     mean = (state.total[k, resource] + SIZE_PRIOR_SAMPLES * expected.mean[resource]) / (samples + SIZE_PRIOR_SAMPLES)
-    price = max(LEAST_PRICE, weights.price[resource] * state.price_factor[k, resource])
+    learned = weights.price[resource]
+    price = max(min(LEAST_PRICE, learned), learned * state.price_factor[k, resource])
     return float(price * max(mean, LEVEL_PRICE_SHARE * math.exp(now)))
 
 

@@ -273,8 +273,9 @@ def test_a_container_with_fewer_violations_than_allowed_is_not_given_what_it_may
     assert plan.decide(slot, slot)[0, CPU] == pytest.approx(1 / VIOLATION_TOLERANCE, rel=0.03)
 
 
-def test_the_price_never_falls_so_low_that_nothing_would_be_requested() -> None:
-    plan, slot = plan_of([1.0, 0.0], [1.0, 4.0], price=LEAST_PRICE), np.zeros(1, np.int64)
+@pytest.mark.parametrize("price", [LEAST_PRICE, 4.0])
+def test_the_price_never_falls_so_low_that_less_than_the_present_use_is_requested(price: float) -> None:
+    plan, slot = plan_of([1.0, 0.0], [1.0, 4.0], price=price), np.zeros(1, np.int64)
     plan.state = settled()
     plan.state.price_factor[0] = 1.0 / MAX_PRICE_FACTOR
     assert plan.decide(slot, slot)[0, CPU] == pytest.approx(1 / VIOLATION_TOLERANCE, rel=0.03)
