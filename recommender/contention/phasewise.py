@@ -211,6 +211,10 @@ class _Search:
         for job in jobs:
             self._jobs_on[job.worker].append(job)
         self._load_s = [self._load_of(worker) for worker in range(len(capacity_cores))]
+        self._ends_s: dict[int, list[float]] = {}
+        """By worker, when each of its jobs ends."""
+        self._saved_s: dict[int, list[float]] = {}
+        """By worker, how much earlier its jobs would end in sum without each of them."""
 
     def move(self, job: ForecastJob, target: int) -> None:
         """Apply a move."""
@@ -220,19 +224,23 @@ class _Search:
         self._jobs_on[target].append(moved)
         for worker in (job.worker, target):
             self._load_s[worker] = self._load_of(worker)
+            self._ends_s.pop(worker, None)
+            self._saved_s.pop(worker, None)
 
     def best(self) -> tuple[ForecastJob, int, float] | None:
         """The job, target and gain in seconds of the best move that exceeds the margin and delays no job."""
         sources, targets = self._sources_and_targets()
-        ends = {worker: self._finish_times(self._jobs_on[worker], worker) for worker in {*targets, *sources}}
+        for worker in {*targets, *sources} - self._ends_s.keys():
+            self._ends_s[worker] = self._finish_times(self._jobs_on[worker], worker)
+        for worker in set(sources) - self._saved_s.keys():
+            self._saved_s[worker] = self._saved_by_each(worker)
+        ends = self._ends_s
         found: tuple[ForecastJob, int, float] | None = None
         best_s = self._options.margin * self._options.cost_s
         for worker in sources:
-            jobs = self._jobs_on[worker]
-            for index, job in enumerate(jobs):
+            for index, (job, saved_s) in enumerate(zip(self._jobs_on[worker], self._saved_s[worker], strict=True)):
                 if not self._may_move(job):
                     continue
-                saved_s = sum(ends[worker]) - sum(self._finish_times([*jobs[:index], *jobs[index + 1 :]], worker))
                 for target in targets:
                     if target == worker or saved_s <= best_s or (job.open_to is not None and target not in job.open_to):
                         continue
@@ -274,6 +282,14 @@ class _Search:
         return finish_times(
             self._capacity_cores[worker], [job.left for job in jobs], [job.delay_s for job in jobs], order
         )
+
+    def _saved_by_each(self, worker: int) -> list[float]:
+        """How much earlier the jobs of a worker would end in sum without each of them; 0 for those that stay."""
+        jobs, all_s = self._jobs_on[worker], sum(self._ends_s[worker])
+        return [
+            all_s - sum(self._finish_times([*jobs[:index], *jobs[index + 1 :]], worker)) if self._may_move(job) else 0.0
+            for index, job in enumerate(jobs)
+        ]
 
     def _delays_no_job(self, jobs: Sequence[ForecastJob], before_s: Sequence[float], after_s: Sequence[float]) -> bool:
         return all(

@@ -76,7 +76,7 @@ def finish_times(
     ends_s, now_s = [math.inf if stages else 0.0 for stages in work], 0.0
     stage = [0] * len(work)
     left = [stages[0].core_s if stages else 0.0 for stages in work]
-    alive = [index for index, stages in enumerate(work) if stages]
+    alive, equal = [index for index, stages in enumerate(work) if stages], [1.0] * len(work)
     while alive and now_s < math.inf:
         demand = [0.0] * len(work)
         arrival_s = math.inf
@@ -86,7 +86,7 @@ def finish_times(
             else:
                 arrival_s = min(arrival_s, delays_s[index])
         if order is None:
-            cores = fair_shares(capacity_cores, demand, [1.0] * len(work))
+            cores = fair_shares(capacity_cores, demand, equal)
         else:
             cores = priority_shares(capacity_cores, demand, order)
         running = [index for index in alive if cores[index] > EPSILON]
