@@ -34,20 +34,16 @@ _CORES_TOLERANCE = 1e-3
 """Published are whole millicores and bytes; a request within either tolerance has the target."""
 
 
+Owner = tuple[str, Hashable]
+"""Namespace and name of a VPA."""
+
+
 class _Awaited(NamedTuple):
     """A published target not yet applied, since when (minus infinity if not to be measured), and its VPA."""
 
     target: tuple[float, ...]
     since_s: float
-    vpa: tuple[str, str] | None
-
-
-class _Delay(NamedTuple):
-    """The delay of targets of one VPA that were published together."""
-
-    vpa: tuple[str, str] | None
-    since_s: float
-    delay_s: float
+    owner: Owner
 
 
 class LeadTime:
@@ -59,20 +55,21 @@ class LeadTime:
     def __init__(self, configured_s: float | None, sample_s: float) -> None:
         self.configured_s, self.sample_s = configured_s, sample_s
         self._awaited: dict[Hashable, _Awaited] = {}
-        self._delays: list[_Delay] = []
+        self._delays_s: dict[tuple[Owner, float], float] = {}
+        """By VPA and time of publication: its pods get the target one after the other, and the last of them counts."""
 
     def __len__(self) -> int:
         """Number of observed resizes."""
-        return len(self._delays)
+        return len(self._delays_s)
 
     @property
     def seconds(self) -> float:
         if self.configured_s is not None:
             return self.configured_s
-        if (seen := len(self._delays)) < MIN_DELAYS:
+        if (seen := len(self._delays_s)) < MIN_DELAYS:
             return DEFAULT_DELAY_S + self.sample_s
         rank = math.ceil(QUANTILE * (seen - 1))
-        delay_s = sorted(each.delay_s for each in self._delays)[rank]
+        delay_s = sorted(self._delays_s.values())[rank]
         # The maximum of n delays, uniform over the updater's interval, falls short of it by about an n-th of itself.
         bias_s = delay_s / seen if rank == seen - 1 else 0.0
         return min(delay_s + bias_s, MAX_DELAY_S) + self.sample_s
@@ -83,19 +80,19 @@ class LeadTime:
         target: Sequence[float],
         requests: Sequence[float],
         now_s: float,
-        vpa: tuple[str, str] | None = None,
+        vpa: Owner | None = None,
     ) -> None:
         """Record that a target is published for a container, where it requests something else.
 
         Called in each round, the first time counts. `key` is one live container; amounts are cores and bytes, NaN for
-        none. Targets of one `vpa`, a namespace and a name, that are published together count once.
+        none. Targets of one `vpa` that are published together count once; without it each counts.
         """
         wanted = tuple(map(float, target))
         if _matches(requests, wanted):
             self._awaited.pop(key, None)
             return
         if key not in self._awaited or not _matches(self._awaited[key].target, wanted):
-            self._awaited[key] = _Awaited(wanted, now_s, vpa)
+            self._awaited[key] = _Awaited(wanted, now_s, vpa or ("", object()))
 
     def observe(
         self, key: Hashable, requests: Sequence[float], now_s: float, *, deferred: bool = False
@@ -111,21 +108,17 @@ class LeadTime:
             del self._awaited[key]
             delay_s = max(0.0, now_s - awaited.since_s)
             if delay_s <= MAX_DELAY_S:
-                self._count(_Delay(awaited.vpa, awaited.since_s, delay_s))
+                self._count((awaited.owner, awaited.since_s), delay_s)
             return delay_s
         if deferred:
             self._awaited[key] = awaited._replace(since_s=-math.inf)
         return None
 
-    def _count(self, new: _Delay) -> None:
-        """Count a delay, unless another container of its VPA got its target of the same time before."""
-        if new.vpa is not None and any(each[:2] == new[:2] for each in self._delays):
-            return
-        self._delays.append(new)
-        if len(self._delays) > MAX_DELAYS:
-            namespaces = [each.vpa and each.vpa[0] for each in self._delays]
-            (most, _), *_ = Counter(namespaces).most_common(1)
-            del self._delays[namespaces.index(most)]
+    def _count(self, batch: tuple[Owner, float], delay_s: float) -> None:
+        self._delays_s[batch] = max(delay_s, self._delays_s.get(batch, 0.0))
+        if len(self._delays_s) > MAX_DELAYS:
+            (most, _), *_ = Counter(namespace for (namespace, _), _ in self._delays_s).most_common(1)
+            del self._delays_s[next(each for each in self._delays_s if each[0][0] == most)]
 
     def keep_only(self, present: Container[Hashable]) -> None:
         for key in [key for key in self._awaited if key not in present]:

@@ -169,6 +169,16 @@ def test_a_deployment_of_many_pods_counts_as_one_resize() -> None:
     assert (len(lead), lead.seconds) == (11, 60.0)
 
 
+def test_of_the_pods_of_a_vpa_the_last_to_get_its_target_counts() -> None:
+    lead = LeadTime(None, 0.0)
+    for number in range(11):  # of two replicas the updater resizes one in each of its rounds
+        for replica in range(2):
+            lead.published((number, replica), MUCH, LITTLE, 100.0, ("team", str(number)))
+        for replica in range(2):
+            lead.observe((number, replica), MUCH, 160.0 + 60.0 * replica)
+    assert (len(lead), lead.seconds) == (11, 120.0)
+
+
 def test_a_namespace_that_resizes_its_own_pods_at_once_does_not_shorten_the_lead_time_of_others() -> None:
     lead = LeadTime(None, 0.0)
     for number in range(MAX_DELAYS):
