@@ -108,8 +108,11 @@ def untrained(rule: Rule) -> RuleFactory:
     return lambda *_: rule
 
 
-def phasewise_rule(expert: int | None = None, *, use_forecast: bool = True) -> Rule:
-    """Rule of Phasewise or of one of its experts; by the graph's forecast, or as if the present phase lasted."""
+def phasewise_rule(expert: int | None = None, *, use_forecast: bool = True, own_price: bool = True) -> Rule:
+    """Rule of Phasewise or of one of its experts; by the graph's forecast, or as if the present phase lasted.
+
+    Without `own_price` the price of a violation is the same for all containers.
+    """
 
     def decide(series: UsageSeries, learned: Learned, changes_per_step: float) -> FloatArray:
         table = learned.occupancy
@@ -124,6 +127,8 @@ def phasewise_rule(expert: int | None = None, *, use_forecast: bool = True) -> R
         requests = decided[:, 0].copy()
         for row in range(len(labels)):
             made.correct(slot, usage[row : row + 1], decided[row : row + 1])
+            if not own_price:
+                made.state.price_factor[slot] = 1.0
             made.observe(slot, usage[row : row + 1], labels[row : row + 1])
             if row + LEAD_SAMPLES + 1 < len(decided):
                 decided[row + LEAD_SAMPLES + 1] = made.decide(slot, slot)[0]
@@ -186,6 +191,7 @@ def oracle(series: UsageSeries, _learned: Learned, changes_per_step: float) -> F
 ROWS = {
     "Phasewise: the plan on the graph's forecast, beside two rules": Row(untrained(phasewise_rule())),
     'forecast replaced by "the present phase lasts"': Row(untrained(phasewise_rule(use_forecast=False))),
+    "one price of violations for all containers": Row(untrained(phasewise_rule(own_price=False))),
     "phases by k-means on six plain features": Row(untrained(phasewise_rule()), by_features),
     "no phases": Row(untrained(phasewise_rule()), no_phases),
     "the plan alone": Row(untrained(phasewise_rule(PLAN))),
