@@ -95,15 +95,16 @@ class ColdStarts:
     def next_run(self, slot: int, input_size: float = math.nan) -> ColdStart | None:
         """Target of the next container of a group at its start."""
         present_bytes = float(self._groups.arrays.in_force_or_requested()[slot, MEMORY])
-        return self._maximum(slot, present_bytes, [self._next_run(slot, input_size)])
+        return self._maximum(slot, present_bytes, [self._at_start(slot, input_size)])
 
-    def _next_run(self, slot: int, input_size: float = math.nan) -> _Query:
+    def _at_start(self, slot: int, input_size: float = math.nan) -> _Query:
+        """The query of a run that is about to start."""
         return self._groups.workload[slot], 0.0, input_size, bool(self._groups.arrays.costly[slot])
 
     def _target(self, slot: int, present_bytes: float, now_s: float) -> ColdStart | None:
         present = self._present(slot)
         if not present:  # the next run of a CronJob is created with the published target
-            return self._maximum(slot, present_bytes, [self._next_run(slot)])
+            return self._maximum(slot, present_bytes, [self._at_start(slot)])
         new = [self._running[instance] for instance in present if instance not in self._fleet.members]
         queries = [(one.workload, _age_s(one, now_s), one.input_size, one.costly) for one in new]
         return self._maximum(slot, present_bytes, queries)
