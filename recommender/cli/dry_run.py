@@ -19,8 +19,8 @@ import click
 from recommender import __version__
 from recommender import model as models
 from recommender.cli.common import DURATION, FILE, STEP, comma_list, map_option, progress_bar, say, source_argument
-from recommender.cli.grouped import settings_of
-from recommender.cli.simulated_cluster import CLUSTER_OPTIONS, ClusterOptions, runs_ended_before, simulated_policies
+from recommender.cli.grouped import settings_from, settings_of
+from recommender.cli.simulated_cluster import ClusterOptions, runs_ended_before, simulated_policies
 from recommender.decisions import decisions_written
 from recommender.errors import Misuse, NotEnoughData
 from recommender.files import atomic_write_bytes, check_target
@@ -123,7 +123,7 @@ def make_outputs(
     help="Earlier runs in the formats of SOURCE, from which workload classes learn; they are not judged. Runs that end "
     "after SOURCE begins are left out. Repeatable. Default: none; for the bundled data the model's training runs.",
 )
-@settings_of("cluster", CLUSTER_OPTIONS, ClusterOptions)
+@settings_from("cluster", ClusterOptions)
 @click.option(
     "--jobs",
     default=1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,21 @@ def settings_of(name: str, options: tuple[Decorate, ...], make: Callable[..., ob
         return decorated
 
     return decorate
+
+
+def setting(group: str = "") -> Callable[..., Any]:
+    """Fields of a settings class, each declared by the `click.option` that sets it, under a heading if there is one."""
+    grouping: dict[str, Any] = {"cls": GroupedOption, "group": group} if group else {}
+
+    def declared(*names: str, **more: Any) -> Any:
+        return field(metadata={"option": functools.partial(click.option, *names, **grouping, **more)})
+
+    return declared
+
+
+def settings_from(name: str, settings: type) -> Decorate:
+    """Pass a command an object of a class whose fields are made by `setting`, as the argument `name`."""
+    return settings_of(name, tuple(one.metadata["option"](one.name) for one in fields(settings)), settings)
 
 
 def config_option(group: str) -> Decorate:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from recommender.cli.common import DURATION, Parsed
-from recommender.cli.grouped import grouped
+from recommender.cli.grouped import grouped, setting
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.lease import LeaderElection, LeaseTimes
@@ -48,7 +48,7 @@ _RAIL, _LIMIT = RailOptions(), SharedLimits()
 _rail, _band, _limit = grouped(RAILS, _RAIL), grouped(BAND, BandOptions()), grouped(LIMITS, _LIMIT)
 _times = grouped(OPERATION, Timing())
 _LEASE = LeaseTimes()
-_lease = grouped("Several replicas", _LEASE)
+_lease = setting("Several replicas")
 
 RAIL_OPTIONS = (
     _rail(
@@ -187,60 +187,48 @@ TIMING_OPTIONS = (
 )
 
 
-LEASE_OPTIONS = (
-    _lease("--leader-elect", is_flag=True, help="Act only while holding a Lease; other replicas stand by."),
-    _lease(
-        "--leader-elect-resource-namespace",
-        "--lease-namespace",
-        "lease_namespace",
-        default="kube-system",
-        help="Namespace of the Lease.",
-    ),
-    _lease(
-        "--leader-elect-resource-name",
-        "lease_name",
-        default="phasewise-recommender",
-        help="Name of the Lease; a shard appends its number: phasewise-recommender-0-of-3.",
-    ),
-    _lease(
-        "--leader-elect-lease-duration",
-        "lease_duration_s",
-        default=format_duration(_LEASE.duration_s),
-        type=DURATION,
-        help="Other replicas may take the Lease if it was not renewed for this long.",
-    ),
-    _lease(
-        "--leader-elect-renew-deadline",
-        "renew_deadline_s",
-        type=DURATION,
-        help="A leader that cannot renew the Lease for this long stops acting.",
-    ),
-    _lease(
-        "--leader-elect-retry-period",
-        "retry_s",
-        type=DURATION,
-        help="Interval between attempts to renew or acquire the Lease.",
-    ),
-    _lease(
-        "--shard",
-        type=Parsed("I/N", parse_shard),
-        default="0/1",
-        help="Handle only the I-th of N groups of namespaces, from 0; each shard elects its own leader.",
-    ),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Replicas:
     """Leader election and sharding of several replicas."""
 
-    leader_elect: bool
-    lease_namespace: str
-    lease_name: str
-    lease_duration_s: float
-    renew_deadline_s: float
-    retry_s: float
-    shard: Shard
+    leader_elect: bool = _lease(
+        "--leader-elect", is_flag=True, help="Act only while holding a Lease; other replicas stand by."
+    )
+    lease_namespace: str = _lease(
+        "--leader-elect-resource-namespace",
+        "--lease-namespace",
+        default="kube-system",
+        help="Namespace of the Lease.",
+    )
+    lease_name: str = _lease(
+        "--leader-elect-resource-name",
+        default="phasewise-recommender",
+        help="Name of the Lease; a shard appends its number: phasewise-recommender-0-of-3.",
+    )
+    lease_duration_s: float = _lease(
+        "--leader-elect-lease-duration",
+        default=format_duration(_LEASE.duration_s),
+        type=DURATION,
+        help="Other replicas may take the Lease if it was not renewed for this long.",
+    )
+    renew_deadline_s: float = _lease(
+        "--leader-elect-renew-deadline",
+        default=format_duration(_LEASE.renew_deadline_s),
+        type=DURATION,
+        help="A leader that cannot renew the Lease for this long stops acting.",
+    )
+    retry_s: float = _lease(
+        "--leader-elect-retry-period",
+        default=format_duration(_LEASE.retry_s),
+        type=DURATION,
+        help="Interval between attempts to renew or acquire the Lease.",
+    )
+    shard: Shard = _lease(
+        "--shard",
+        type=Parsed("I/N", parse_shard),
+        default="0/1",
+        help="Handle only the I-th of N groups of namespaces, from 0; each shard elects its own leader.",
+    )
 
     def __post_init__(self) -> None:
         if not self.lease_duration_s > self.renew_deadline_s > 2 * self.retry_s:

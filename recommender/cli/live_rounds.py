@@ -15,7 +15,7 @@ import click
 from recommender import __version__
 from recommender.cli.common import DURATION, FILE, STEP
 from recommender.cli.connection import CONTEXT_HELP, KUBECONFIG_HELP
-from recommender.cli.grouped import grouped
+from recommender.cli.grouped import grouped, setting
 from recommender.cluster.access.connection import Api, Observer, connect
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.engine.journal import Journal
@@ -40,7 +40,7 @@ START_RETRIES = 7
 
 log = logging.getLogger(__name__)
 
-_scope, _round, _source = (grouped(group) for group in ("Which VPAs", "Rounds and forecasts", "Cluster and model"))
+_scope, _round, _source = grouped("Which VPAs"), setting("Rounds and forecasts"), setting("Cluster and model")
 
 
 SCOPE_OPTIONS = (
@@ -78,14 +78,40 @@ def make_scope(name: str, only_namespace: str | None, ignored: tuple[str, ...]) 
 class Rounds:
     """Timing of rounds and forecasts, and what is published."""
 
-    interval_s: float
-    step_s: float
-    cycle_s: float
-    lead_time_s: float | None
-    class_ttl_s: float
-    publish: str
-    resizes_waiting: bool
-    workers: int
+    interval_s: float = _round(
+        "--interval", "--recommender-interval", type=DURATION, default="15s", help="Time between rounds."
+    )
+    step_s: float = _round(
+        "--step", type=DURATION, default="15s", help="Sampling interval, not below that of the source."
+    )
+    cycle_s: float = _round("--cycle", type=DURATION, default="10m", help="Time that a forecast covers.")
+    lead_time_s: float | None = _round(
+        "--lead-time",
+        type=DURATION,
+        show_default="measured from past resizes",
+        help="How long before a phase to publish its target.",
+    )
+    class_ttl_s: float = _round(
+        "--profile-ttl",
+        type=DURATION,
+        default="30d",
+        help="Forget what was learned of a workload class after this long without a run.",
+    )
+    publish: str = _round(
+        "--publish",
+        type=click.Choice(["vpa", "observe"]),
+        default="vpa",
+        help="`observe` computes everything, but writes only PhaseProfiles.",
+    )
+    resizes_waiting: bool = _round(
+        "--resize-waiting",
+        is_flag=True,
+        help="Resize pods without a node to the recommendation if it is below their requests; needs the right to patch "
+        "pods/resize.",
+    )
+    workers: int = _round(
+        "--update-worker-count", default=10, type=click.IntRange(1), help="Statuses written in parallel."
+    )
 
     def __post_init__(self) -> None:
         if self.cycle_s < self.step_s:
@@ -103,76 +129,38 @@ class Rounds:
         return self.publish == "observe"
 
 
-ROUND_OPTIONS = (
-    _round(
-        "--interval", "--recommender-interval", "interval_s", type=DURATION, default="15s", help="Time between rounds."
-    ),
-    _round("--step", "step_s", type=DURATION, default="15s", help="Sampling interval, not below that of the source."),
-    _round("--cycle", "cycle_s", type=DURATION, default="10m", help="Time that a forecast covers."),
-    _round(
-        "--lead-time",
-        "lead_time_s",
-        type=DURATION,
-        show_default="measured from past resizes",
-        help="How long before a phase to publish its target.",
-    ),
-    _round(
-        "--profile-ttl",
-        "class_ttl_s",
-        type=DURATION,
-        default="30d",
-        help="Forget what was learned of a workload class after this long without a run.",
-    ),
-    _round(
-        "--publish",
-        type=click.Choice(["vpa", "observe"]),
-        default="vpa",
-        help="`observe` computes everything, but writes only PhaseProfiles.",
-    ),
-    _round(
-        "--resize-waiting",
-        "resizes_waiting",
-        is_flag=True,
-        help="Resize pods without a node to the recommendation if it is below their requests; needs the right to patch "
-        "pods/resize.",
-    ),
-    _round(
-        "--update-worker-count", "workers", default=10, type=click.IntRange(1), help="Statuses written in parallel."
-    ),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class ApiServer:
     """Address and rate limits of the API server."""
 
-    kubeconfig: Path | None
-    context: str | None
-    qps: float
-    burst: int
+    kubeconfig: Path | None = _source("--kubeconfig", type=FILE, help=KUBECONFIG_HELP)
+    context: str | None = _source("--context", help=CONTEXT_HELP)
+    qps: float = _source(
+        "--kube-api-qps", default=50.0, type=click.FloatRange(1), help="Requests per second to the API server."
+    )
+    burst: int = _source("--kube-api-burst", default=100, type=click.IntRange(1), help="Burst of such requests.")
 
     def connect(self, observe: Observer) -> Api:
         agent = f"phasewise-recommender/{__version__}"
         return connect(self.kubeconfig, self.context, qps=self.qps, burst=self.burst, user_agent=agent, observe=observe)
 
 
-SERVER_OPTIONS = (
-    _source("--kubeconfig", type=FILE, help=KUBECONFIG_HELP),
-    _source("--context", help=CONTEXT_HELP),
-    _source(
-        "--kube-api-qps", "qps", default=50.0, type=click.FloatRange(1), help="Requests per second to the API server."
-    ),
-    _source("--kube-api-burst", "burst", default=100, type=click.IntRange(1), help="Burst of such requests."),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class PrometheusOptions:
     """Address of Prometheus, if any, and how much history to load."""
 
-    url: str | None
-    history_s: float
-    resolution_s: float
+    url: str | None = _source("--prometheus", help="Take usage from this Prometheus.  [default: metrics.k8s.io]")
+    history_s: float = _source(
+        "--history",
+        "--history-length",
+        type=STEP,
+        default="8d",
+        metavar="DURATION|none",
+        help="History to load from Prometheus at the start; `none`: use checkpoints only.",
+    )
+    resolution_s: float = _source(
+        "--history-resolution", type=DURATION, default="1h", help="Resolution of that history."
+    )
 
     def sources(
         self, api: Api, only_namespace: str | None, access: Access, settings: UsageSettings, step_s: float
@@ -209,55 +197,30 @@ def _warn(text: str) -> None:
     log.warning("Prometheus warns: %s", text)
 
 
-PROMETHEUS_OPTIONS = (
-    _source("--prometheus", "url", help="Take usage from this Prometheus.  [default: metrics.k8s.io]"),
-    _source(
-        "--history",
-        "--history-length",
-        "history_s",
-        type=STEP,
-        default="8d",
-        metavar="DURATION|none",
-        help="History to load from Prometheus at the start; `none`: use checkpoints only.",
-    ),
-    _source("--history-resolution", "resolution_s", type=DURATION, default="1h", help="Resolution of that history."),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Recording:
     """Where rounds are recorded, if at all."""
 
-    file: Path | None
-    file_size_mib: float
-    max_files: int
+    file: Path | None = _round(
+        "--record",
+        type=FILE,
+        help="Append inputs and targets of each round to this file, for `phasewise replay` and `explain --record`.",
+    )
+    file_size_mib: float = _round(
+        "--record-size",
+        default=256.0,
+        type=click.FloatRange(0, min_open=True),
+        metavar="MIB",
+        help="Size in MiB at which the next file of the record begins: FILE.1, FILE.2, ...",
+    )
+    max_files: int = _round(
+        "--record-files",
+        default=8,
+        type=click.IntRange(1),
+        help="Maximum number of these files; when all are full, recording stops and each round logs it.",
+    )
 
     def recorder(self) -> Recorder | None:
         if self.file is None:
             return None
         return Recorder(Journal(self.file, round(self.file_size_mib * BYTES_PER_MIB), self.max_files))
-
-
-RECORD_OPTIONS = (
-    _round(
-        "--record",
-        "file",
-        type=FILE,
-        help="Append inputs and targets of each round to this file, for `phasewise replay` and `explain --record`.",
-    ),
-    _round(
-        "--record-size",
-        "file_size_mib",
-        default=256.0,
-        type=click.FloatRange(0, min_open=True),
-        metavar="MIB",
-        help="Size in MiB at which the next file of the record begins: FILE.1, FILE.2, ...",
-    ),
-    _round(
-        "--record-files",
-        "max_files",
-        default=8,
-        type=click.IntRange(1),
-        help="Maximum number of these files; when all are full, recording stops and each round logs it.",
-    ),
-)

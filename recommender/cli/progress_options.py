@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
 from recommender.cli.common import DURATION, FILE
-from recommender.cli.grouped import grouped
+from recommender.cli.grouped import grouped, setting
 from recommender.cli.prometheus import parse_labels
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
@@ -35,85 +34,81 @@ LOG_READ_SHARE = 0.4
 
 QUERY_TIMEOUT_S = 5.0
 
-_progress = grouped("Training progress of pods", GrowthOptions())
+_GROUP = "Training progress of pods"
+_growth, _progress = grouped(_GROUP, GrowthOptions()), setting(_GROUP)
 
-PROGRESS_OPTIONS = (
-    _progress(
+GROWTH_OPTIONS = (
+    _growth(
         "--progress-interval",
         "interval_s",
         type=DURATION,
         help="Interval at which growth, the change of a pod's loss or score, is computed.",
     ),
-    _progress(
+    _growth(
         "--progress-alpha",
         "alpha",
         type=click.FloatRange(0, min_open=True),
         help="Above this growth a pod is Progressing. Each interval of lower and falling growth makes it Watching, "
         "then Converged.",
     ),
-    _progress(
+    _growth(
         "--progress-normalise",
         "normalise",
         type=click.Choice(["first", "none"]),
         help="`first`: divide growth by the first magnitude of the metric; `none`: metrics are normalised already.",
-    ),
-    _progress("--progress-query", "query", help="PromQL with one series per pod: max by (namespace, pod) (loss)."),
-    _progress(
-        "--progress-metric", "metric", default="loss", type=click.Choice(METRICS), help="Metric that the query returns."
-    ),
-    _progress(
-        "--progress-label",
-        "labels",
-        multiple=True,
-        metavar="OURS=THEIRS",
-        help="Name of a label in the query's result: pod=pod_name. OURS: namespace, pod. Repeatable.",
-    ),
-    _progress(
-        "--progress-logs/--no-progress-logs",
-        "logs",
-        default=True,
-        help="Read the logs of pods with the annotation phasewise.dev/progress-log.",
-    ),
-    _progress(
-        "--progress-log-pattern",
-        "pattern",
-        show_default="loss=0.4 step=12, Epoch 3 - loss: 0.4, and the like",
-        help="Pattern for pods whose annotation is `true`: a regular expression with groups named loss, score or "
-        "accuracy, and step, epoch, stage, checkpoint.",
-    ),
-    _progress(
-        "--progress-token-file",
-        "token_file",
-        type=FILE,
-        help="Accept POST /progress with the bearer token in this file.",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressSettings:
-    """The settings made of these options."""
+    """Where jobs report their progress."""
 
-    growth: GrowthOptions
-    query: ProgressQuery | None
-    logs: bool
-    pattern: str | None
-    token_file: Path | None
+    query: str | None = _progress(
+        "--progress-query", help="PromQL with one series per pod: max by (namespace, pod) (loss)."
+    )
+    metric: str = _progress(
+        "--progress-metric", default="loss", type=click.Choice(METRICS), help="Metric that the query returns."
+    )
+    labels: tuple[str, ...] = _progress(
+        "--progress-label",
+        multiple=True,
+        metavar="OURS=THEIRS",
+        help="Name of a label in the query's result: pod=pod_name. OURS: namespace, pod. Repeatable.",
+    )
+    logs: bool = _progress(
+        "--progress-logs/--no-progress-logs",
+        default=True,
+        help="Read the logs of pods with the annotation phasewise.dev/progress-log.",
+    )
+    pattern: str | None = _progress(
+        "--progress-log-pattern",
+        show_default="loss=0.4 step=12, Epoch 3 - loss: 0.4, and the like",
+        help="Pattern for pods whose annotation is `true`: a regular expression with groups named loss, score or "
+        "accuracy, and step, epoch, stage, checkpoint.",
+    )
+    token_file: Path | None = _progress(
+        "--progress-token-file", type=FILE, help="Accept POST /progress with the bearer token in this file."
+    )
 
+    def __post_init__(self) -> None:
+        if self.pattern is not None and (problem := search([Search(self.pattern, [""])])[0].problem):
+            example = "Write a regular expression such as 'loss=(?P<loss>\\S+)'."
+            raise Misuse(f"--progress-log-pattern: {problem}. {example}")
+        self.prometheus_query()
 
-def make_progress(
-    query: str | None, metric: str, labels: tuple[str, ...], pattern: str | None, logs: bool, token_file: Path | None,
-    **growth: Any,
-) -> ProgressSettings:  # fmt: skip
-    if pattern is not None and (problem := search([Search(pattern, [""])])[0].problem):
-        raise Misuse(f"--progress-log-pattern: {problem}. Write a regular expression such as 'loss=(?P<loss>\\S+)'.")
-    labelled = parse_labels("--progress-label", labels, ("namespace", "pod"))
-    asked = None if query is None else ProgressQuery(query, metric, labelled)
-    return ProgressSettings(GrowthOptions(**growth), asked, logs, pattern, token_file)
+    def prometheus_query(self) -> ProgressQuery | None:
+        """The query, if there is one; `Misuse` for an invalid query or label."""
+        labels = parse_labels("--progress-label", self.labels, ("namespace", "pod"))
+        return None if self.query is None else ProgressQuery(self.query, self.metric, labels)
 
 
 def make_sources(
-    settings: ProgressSettings, api: Api, prometheus: tuple[str | None, Access], leads: Callable[[], bool]
+    settings: ProgressSettings,
+    growth: GrowthOptions,
+    api: Api,
+    prometheus: tuple[str | None, Access],
+    leads: Callable[[], bool],
 ) -> tuple[Progress, PushedProgress | None]:
     """The sources of progress, and the receiver of pushed progress if there is one.
 
@@ -126,12 +121,12 @@ def make_sources(
     sources.append(AnnotationProgress())
     if settings.logs:
         log_api = api.with_rate_limit(TokenBucket(LOG_QPS, LOG_BURST))
-        read_every_s = LOG_READ_SHARE * settings.growth.interval_s
+        read_every_s = LOG_READ_SHARE * growth.interval_s
         sources.append(LogProgress(log_api, settings.pattern, read_every_s, time.monotonic))
-    if settings.query is not None:
+    if (query := settings.prometheus_query()) is not None:
         url, access = prometheus
         if not url:
             raise Misuse("--progress-query needs a Prometheus: add --prometheus URL.")
         client = PrometheusClient(url, access, timeout_s=QUERY_TIMEOUT_S, retries=0)
-        sources.append(PrometheusProgress(client, settings.query))
-    return Progress(sources, settings.growth), pushed
+        sources.append(PrometheusProgress(client, query))
+    return Progress(sources, growth), pushed

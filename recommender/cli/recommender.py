@@ -14,10 +14,9 @@ import click
 from prometheus_client import CollectorRegistry
 
 from recommender import model as models
-from recommender.cli.grouped import config_option, grouped, settings_of
+from recommender.cli.grouped import config_option, grouped, settings_from, settings_of
 from recommender.cli.live_options import (
     BAND_OPTIONS,
-    LEASE_OPTIONS,
     LIMIT_OPTIONS,
     OPERATION,
     RAIL_OPTIONS,
@@ -28,11 +27,7 @@ from recommender.cli.live_options import (
 )
 from recommender.cli.live_rounds import (
     AUTO_OPTION,
-    PROMETHEUS_OPTIONS,
-    RECORD_OPTIONS,
-    ROUND_OPTIONS,
     SCOPE_OPTIONS,
-    SERVER_OPTIONS,
     ApiServer,
     PrometheusOptions,
     Recording,
@@ -40,7 +35,7 @@ from recommender.cli.live_rounds import (
     make_scope,
 )
 from recommender.cli.logs import LOG_OPTIONS, set_up_logging
-from recommender.cli.progress_options import PROGRESS_OPTIONS, ProgressSettings, make_progress, make_sources
+from recommender.cli.progress_options import GROWTH_OPTIONS, ProgressSettings, make_sources
 from recommender.cli.prometheus import ACCESS_OPTIONS, USAGE_OPTIONS, make_access, make_usage
 from recommender.cli.upstream_flags import UpstreamCommand
 from recommender.cluster.access.rate import TokenBucket
@@ -50,6 +45,7 @@ from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import BandOptions, Options, RailOptions
 from recommender.engine.recording import Recorder
 from recommender.engine.warm_up import warm_up
+from recommender.growth import GrowthOptions
 from recommender.live.auto.controller import AutoVpaController
 from recommender.live.auto.view import AutoView
 from recommender.live.health import serve
@@ -96,11 +92,12 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
 )
 @settings_of("scope", SCOPE_OPTIONS, make_scope)
 @AUTO_OPTION
-@settings_of("rounds", ROUND_OPTIONS, Rounds)
+@settings_from("rounds", Rounds)
 @settings_of("rails", RAIL_OPTIONS, make_rails)
 @settings_of("band", BAND_OPTIONS, BandOptions)
 @settings_of("limits", LIMIT_OPTIONS, make_limits)
-@settings_of("progress", PROGRESS_OPTIONS, make_progress)
+@settings_of("growth", GROWTH_OPTIONS, GrowthOptions)
+@settings_from("progress", ProgressSettings)
 @_source(
     "--model",
     "model_name",
@@ -108,16 +105,16 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
     metavar="bundled|FOLDER|configmap:NAMESPACE/NAME",
     help="Model of the forecasts; loaded again when it changes, refused if damaged.",
 )
-@settings_of("api_server", SERVER_OPTIONS, ApiServer)
-@settings_of("prometheus", PROMETHEUS_OPTIONS, PrometheusOptions)
+@settings_from("api_server", ApiServer)
+@settings_from("prometheus", PrometheusOptions)
 @settings_of("usage", USAGE_OPTIONS, make_usage)
 @settings_of("access", ACCESS_OPTIONS, make_access)
-@settings_of("replicas", LEASE_OPTIONS, Replicas)
+@settings_from("replicas", Replicas)
 @config_option(group=OPERATION)
 @_operation("--address", default=":8942", help="Listen address of /healthz, /readyz, /metrics and /progress.")
 @settings_of("checkpoints", TIMING_OPTIONS, dict)
 @settings_of("logs", LOG_OPTIONS, dict)
-@settings_of("recording", RECORD_OPTIONS, Recording)
+@settings_from("recording", Recording)
 @_operation("--check", is_flag=True, help="Check options and model, compile the kernels, and exit.")
 @click.pass_obj
 def command(
@@ -128,6 +125,7 @@ def command(
     rails: RailOptions,
     band: BandOptions,
     limits: SharedLimits,
+    growth: GrowthOptions,
     progress: ProgressSettings,
     model_name: str,
     api_server: ApiServer,
@@ -171,7 +169,7 @@ def command(
     election = replicas.election(api)
     leads = (lambda: election.is_leader) if election else lambda: True
     usage_source, prior, stopped = prometheus.sources(api, scope.namespace, access, usage, rounds.step_s)
-    progress_sources, pushed = make_sources(progress, api, (prometheus.url, access), leads)
+    progress_sources, pushed = make_sources(progress, growth, api, (prometheus.url, access), leads)
     scope = replace(scope, shard=replicas.shard)
     view = ClusterView(api, scope, usage_source, observe_only=rounds.observe_only, leads=leads)
     make = partial(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import click
 
 from recommender.cli.common import DURATION
+from recommender.cli.grouped import setting
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.engine.options import Options, RailOptions
 from recommender.judging import ClusterRules, KillRules, Limits, interval_s
@@ -23,18 +24,61 @@ BUNDLED_DELAY_S, BUNDLED_RESIZES_PER_HOUR = 2.0, 120
 """The bundled runs last minutes instead of hours, so their updater is faster and may act more often."""
 
 
+_option = setting()
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
     """The options of the simulated cluster as given; None for a default that the bundled runs change."""
 
-    apply_delay_s: float | None
-    apply: str
-    checkpoint_every_s: float | None
-    restart_s: float
-    limits: Limits
-    resizes_per_hour: int | None
-    target_kills: float
-    resizes_waiting: bool
+    apply_delay_s: float | None = _option(
+        "--apply-delay",
+        type=DURATION,
+        help=f"Time from a recommendation until it is in force. Default: {format_duration(DEFAULT_DELAY_S)}, as in "
+        f"live clusters; for the bundled data {BUNDLED_DELAY_S:g}s.",
+    )
+    apply: str = _option(
+        "--apply",
+        type=click.Choice(["in-place", "recreate"]),
+        default="in-place",
+        show_default=True,
+        help="How running containers are resized; `recreate` loses as much work as a kill.",
+    )
+    resizes_waiting: bool = _option(
+        "--resize-waiting",
+        is_flag=True,
+        help="As for `phasewise recommender`: each run is seen before it gets a node, and starts with less if "
+        "recommended.",
+    )
+    checkpoint_every_s: float | None = _option(
+        "--checkpoint-every",
+        type=DURATION,
+        help="Interval of a run's checkpoints. Default: none, so that a kill loses the whole run.",
+    )
+    restart_s: float = _option(
+        "--restart-time", type=DURATION, default="2m", show_default=True, help="Time that a restart takes."
+    )
+    limits: Limits = _option(
+        "--limits",
+        type=click.Choice(["follow", "stay", "none"]),
+        default="follow",
+        show_default=True,
+        help="Memory limits: `follow` the requests, `stay` as declared, or `none`. Use above a limit is an OOM kill.",
+    )
+    resizes_per_hour: int | None = _option(
+        "--resizes-per-hour",
+        type=click.IntRange(1),
+        help=f"Maximum changes per hour of a container's CPU, and of its memory, by `{PHASEWISE}`; raises count, but "
+        f"are always allowed. Default: {DEFAULT_RAILS.resizes_per_hour}; for the bundled data "
+        f"{BUNDLED_RESIZES_PER_HOUR}.",
+    )
+    target_kills: float = _option(
+        "--target-kills",
+        type=click.FloatRange(0.0, 0.5),
+        default=DEFAULT_RAILS.target_kills,
+        show_default=True,
+        help=f"Accepted share of OOM-killed runs under `{PHASEWISE}`; a tenth of it for runs with devices.",
+    )
 
     def engine_options(self, *, bundled: bool) -> Options:
         """Options of the recommender under test."""
@@ -51,61 +95,6 @@ class ClusterOptions:
         )
         default_s = BUNDLED_DELAY_S if bundled else DEFAULT_DELAY_S
         return ClusterRules(self.apply_delay_s or default_s, kills, self.resizes_waiting)
-
-
-CLUSTER_OPTIONS = (
-    click.option(
-        "--apply-delay",
-        "apply_delay_s",
-        type=DURATION,
-        help=f"Time from a recommendation until it is in force. Default: {format_duration(DEFAULT_DELAY_S)}, as in "
-        f"live clusters; for the bundled data {BUNDLED_DELAY_S:g}s.",
-    ),
-    click.option(
-        "--apply",
-        type=click.Choice(["in-place", "recreate"]),
-        default="in-place",
-        show_default=True,
-        help="How running containers are resized; `recreate` loses as much work as a kill.",
-    ),
-    click.option(
-        "--resize-waiting",
-        "resizes_waiting",
-        is_flag=True,
-        help="As for `phasewise recommender`: each run is seen before it gets a node, and starts with less if "
-        "recommended.",
-    ),
-    click.option(
-        "--checkpoint-every",
-        "checkpoint_every_s",
-        type=DURATION,
-        help="Interval of a run's checkpoints. Default: none, so that a kill loses the whole run.",
-    ),
-    click.option(
-        "--restart-time", "restart_s", type=DURATION, default="2m", show_default=True, help="Time that a restart takes."
-    ),
-    click.option(
-        "--limits",
-        type=click.Choice(["follow", "stay", "none"]),
-        default="follow",
-        show_default=True,
-        help="Memory limits: `follow` the requests, `stay` as declared, or `none`. Use above a limit is an OOM kill.",
-    ),
-    click.option(
-        "--resizes-per-hour",
-        type=click.IntRange(1),
-        help=f"Maximum changes per hour of a container's CPU, and of its memory, by `{PHASEWISE}`; raises count, but "
-        f"are always allowed. Default: {DEFAULT_RAILS.resizes_per_hour}; for the bundled data "
-        f"{BUNDLED_RESIZES_PER_HOUR}.",
-    ),
-    click.option(
-        "--target-kills",
-        type=click.FloatRange(0.0, 0.5),
-        default=DEFAULT_RAILS.target_kills,
-        show_default=True,
-        help=f"Accepted share of OOM-killed runs under `{PHASEWISE}`; a tenth of it for runs with devices.",
-    ),
-)
 
 
 def runs_ended_before(

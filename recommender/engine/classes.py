@@ -194,8 +194,7 @@ def encode_demand(runs: ClassRuns) -> dict[str, Any] | None:
 def decode_memory_runs(content: Mapping[str, Any]) -> list[RunMemory]:
     """Memory of runs from its JSON; `KeyError`, `TypeError` or `ValueError` if it is none."""
     peaks = np.array(content["mib"], np.float64) * BYTES_PER_MIB
-    # An earlier version kept no rises: its runs reached no age with a known rise.
-    rises = np.array(content.get("of_late", np.zeros((len(peaks), AGES))), np.float64).reshape(-1, AGES)
+    rises = np.array(content["of_late"], np.float64).reshape(-1, AGES)
     if peaks.shape != (len(rises),) or not (np.isfinite(peaks).all() and np.isfinite(rises).all()):
         raise ValueError("the memory of runs does not fit")
     sizes = [float(or_nan(size)) for size in content.get("inputs", [None] * len(peaks))]

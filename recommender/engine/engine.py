@@ -28,7 +28,7 @@ from recommender.engine.lead_time import LeadTime
 from recommender.engine.member import Member, NewContainer, slots_of
 from recommender.engine.memory import decide_memory
 from recommender.engine.options import Options
-from recommender.engine.seen import EmptyMemory, Memory, Samples, Seen
+from recommender.engine.seen import Memory, Samples, Seen
 from recommender.engine.shares import Shares, Work
 from recommender.engine.situation import MIN_SATURATED_SAMPLES
 from recommender.engine.tally import Report
@@ -58,7 +58,7 @@ class Engine:
         memory: Memory | None = None,
         classes: Classes | None = None,
     ) -> None:
-        self.options, self._memory = options, memory or EmptyMemory()
+        self.options, self._memory = options, memory or Memory()
         self.fleet, self.groups = make_fleet(self._introduce, self._resume), Groups()
         self.fleet.set_objectives(options.rails.target_violation, options.rails.resizes_per_hour)
         self.classes = Classes() if classes is None else classes

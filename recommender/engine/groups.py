@@ -21,13 +21,13 @@ from recommender.slots import take_slot
 log = logging.getLogger(__name__)
 
 _CHANGED = ("changed_cpu_s", "changed_memory_s")
-"""Keys under which the latest changes of both resources are kept; may be absent."""
+"""Keys under which the latest changes of both resources are kept."""
 
-_KEPT = {name: name for name in (
+_KEPT = (
     "peak_bytes", "violations", "peak_day", "peak_age_s", "less_memory_since_s", "judged", "kill_floor_bytes",
-    "killed_s",
-)} | {"established": "taught"}  # fmt: skip
-"""Arrays that survive a restart, and the key of each in the kept state."""
+    "killed_s", "established",
+)  # fmt: skip
+"""Arrays that survive a restart."""
 
 
 class Groups:
@@ -141,7 +141,7 @@ class Groups:
 
     def kept(self, slot: int) -> dict[str, Any]:
         """State that must survive a restart, ready for JSON (NaN is null); histograms have their own checkpoints."""
-        content = {key: getattr(self.arrays, name)[slot].tolist() for name, key in _KEPT.items()}
+        content = {name: getattr(self.arrays, name)[slot].tolist() for name in _KEPT}
         for name, times in zip(_CHANGED, self.arrays.changed_s[slot], strict=True):
             content[name] = times[np.isfinite(times)].tolist()
         return content | {"class": self.workload[slot], "costly": bool(self.arrays.costly[slot])}
@@ -150,10 +150,10 @@ class Groups:
         """Restore what `kept` returned; `BadInput`, and no change, if it does not fit."""
         implied_peak_bytes = float(self.arrays.peak_bytes[slot, 0])
         try:
-            parts = {name: kept[key] for name, key in _KEPT.items()}
+            parts = {name: kept[name] for name in _KEPT}
             if parts["killed_s"] is None:
                 parts["killed_s"] = -math.inf
-            parts["changed_s"] = [_latest(kept.get(name, [])) for name in _CHANGED]
+            parts["changed_s"] = [_latest(kept[name]) for name in _CHANGED]
             if any(np.isposinf(np.asarray(part, np.float64)).any() for part in parts.values()):
                 raise ValueError("an infinite number")
             self.arrays.put(slot, parts, parts)

@@ -71,7 +71,7 @@ def decode_curve(content: Mapping[str, Any]) -> DemandCurve:
     """Reverse `encode_curve`; `KeyError`, `TypeError` or `ValueError` if it is no curve."""
     cpu, memory = (np.array(content[name], dtype=np.float32) for name in ("millicores", "kib"))
     step_s = float(content["step_s"])
-    used_cores = float(or_nan(content.get("used_cores")))  # absent in earlier versions
+    used_cores = float(or_nan(content["used_cores"]))
     if cpu.ndim != 1 or cpu.shape != memory.shape or not step_s > 0 or (cpu < 0).any() or (memory < 0).any():
         raise ValueError("a curve does not fit")
     if used_cores < 0 or math.isinf(used_cores):
@@ -107,10 +107,8 @@ def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
             raise ValueError("another grid")
         same_model = kept["model"] == fleet.tracker.digest
         track, session = dict(kept["track"]), dict(kept["session"])
-        if (memory := kept.get("memory_of_late")) is not None:  # another key in earlier versions
-            fleet.memory.put(member.slot, memory)
-        if (past := kept.get("past")) is not None:  # absent in earlier versions
-            fleet.past.restore(member.slot, past)
+        fleet.memory.put(member.slot, kept["memory_of_late"])
+        fleet.past.restore(member.slot, kept["past"])
         fleet.arrays.put(member.slot, counted, counted)
     except (KeyError, TypeError, ValueError) as error:
         problem = f"{member.instance.container}: the kept state does not fit ({error!r})"

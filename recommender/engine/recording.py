@@ -31,7 +31,7 @@ from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import Options
 from recommender.engine.seen import GroupStart, Memory, Seen
 from recommender.engine.tally import Report
-from recommender.engine.target import Target
+from recommender.engine.target import Target, changed_targets
 from recommender.model import PhaseModel
 from recommender.records import Amounts
 
@@ -140,16 +140,12 @@ class RecordedEngine(Engine):
 
     def _changed_targets(self) -> list[tuple[Group, Any]]:
         """Targets that changed since the step before."""
-        changed = [
-            (group, encode_target(self.targets.get(group)))
-            for group in {**self._last_targets, **self.targets}
-            if self._last_targets.get(group) is not self.targets.get(group)
-        ]
+        changed = changed_targets(self._last_targets, self.targets)
         self._last_targets = dict(self.targets)
-        return changed
+        return [(group, encode_target(self.targets.get(group))) for group in changed]
 
 
-class _RecordedMemory:
+class _RecordedMemory(Memory):
     """A memory whose answers since the last `take` are kept; None for a failure."""
 
     def __init__(self, memory: Memory) -> None:

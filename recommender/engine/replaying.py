@@ -37,8 +37,9 @@ from recommender.engine.group_arrays import TARGET
 from recommender.engine.journal import Block, Reader
 from recommender.engine.keys import Group, Instance
 from recommender.engine.lead_time import LeadTime
-from recommender.engine.seen import GroupStart
+from recommender.engine.seen import GroupStart, Memory
 from recommender.engine.tally import Report
+from recommender.engine.target import changed_targets
 from recommender.errors import BadInput
 from recommender.model import PhaseModel
 from recommender.records import Amounts, FloatArray, amounts_of
@@ -194,7 +195,7 @@ class Replay:
         """The replayed step, compared with the record."""
         targets, begins, self._begins = self._current_engine.targets, self._begins, False
         last, self._last_targets = self._last_targets, dict(targets)
-        changed = [group for group in {**last, **targets} if last.get(group) is not targets.get(group)]
+        changed = changed_targets(last, targets)
         self._recorded |= recorded
         self._replayed |= {group: encode_target(targets.get(group)) for group in changed}
         if self._change is not None:
@@ -219,7 +220,7 @@ def _within(amount: float, target: float, given: float) -> float:
     return min(amount, given) if given < target else max(amount, given) if given > target else amount
 
 
-class _ReplayedMemory:
+class _ReplayedMemory(Memory):
     """The recorded state from before a restart."""
 
     def __init__(self) -> None:

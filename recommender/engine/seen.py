@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -62,21 +62,13 @@ class GroupStart(NamedTuple):
     kept: Mapping[str, Any] | None = None
 
 
-class Memory(Protocol):
-    """What is known from before a restart."""
+class Memory:
+    """What is known from before a restart: nothing, unless a subclass knows more."""
 
     def group(self, group: Group) -> GroupStart:
         """What is known of a new group."""
-
-    def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
-        """Kept state of a container; None if there is none."""
-
-
-class EmptyMemory:
-    """Nothing is known from before."""
-
-    def group(self, group: Group) -> GroupStart:
         return GroupStart(HistogramAggregate(), (float("nan"), float("nan")))
 
     def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
+        """Kept state of a container; None if there is none."""
         return None

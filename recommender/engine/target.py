@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from recommender.engine.keys import Group
@@ -50,3 +50,8 @@ class Why:
     rule: str
     rails: Sequence[tuple[str, str]]
     default: Amounts = (math.nan, math.nan)
+
+
+def changed_targets(before: Mapping[Group, Target], now: Mapping[Group, Target]) -> list[Group]:
+    """Groups whose target is new, another one, or gone."""
+    return [group for group in {**before, **now} if before.get(group) is not now.get(group)]

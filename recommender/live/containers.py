@@ -92,7 +92,6 @@ class ContainerIndex:
     def __init__(self) -> None:
         self._owned: dict[Instance, OwnedContainer] = {}
         self._by_key: dict[ContainerKey, Instance] = {}
-        self._finished: set[ContainerKey] = set()
         self._removed: dict[ContainerKey, tuple[Instance, Group, int]] = {}
         self._round = 0
         self._dirty: set[Instance] = set()
@@ -109,7 +108,6 @@ class ContainerIndex:
             self._removed[key] = instance, self._owned[instance].state.group(key.container), self._round
         self._owned.clear()
         self._by_key.clear()
-        self._finished.clear()
         self.version, self.contested = self.version + 1, False
 
     def add(self, state: VpaState, pod: Pod) -> None:
@@ -123,9 +121,7 @@ class ContainerIndex:
                 continue
             self._owned[instance] = OwnedContainer(state, pod, container, self._resumed_pod_uid(state, pod))
             self._dirty.add(instance)
-            key = ContainerKey(pod.key.namespace, pod.key.name, container.name)
-            self._by_key[key] = instance
-            (self._finished.add if pod.finished else self._finished.discard)(key)
+            self._by_key[ContainerKey(pod.key.namespace, pod.key.name, container.name)] = instance
         self.version += 1
 
     def _resumed_pod_uid(self, state: VpaState, pod: Pod) -> str:
@@ -156,7 +152,6 @@ class ContainerIndex:
                 key = ContainerKey(pod.key.namespace, pod.key.name, container.name)
                 if self._by_key.get(key) == instance:
                     del self._by_key[key]
-                    self._finished.discard(key)
                     self._removed.pop(key, None)
                     self._removed[key] = instance, state.group(container.name), self._round
         self.version += 1
@@ -208,9 +203,9 @@ class ContainerIndex:
 
         Metrics keep reporting finished pods for a while.
         """
-        by_key, finished = self._by_key, self._finished
+        by_key, owned = self._by_key, self._owned
         for key, sample in samples:
-            if (instance := by_key.get(key)) is not None and key not in finished:
+            if (instance := by_key.get(key)) is not None and not owned[instance].pod.finished:
                 yield instance, sample
 
     def get(self, instance: Instance) -> OwnedContainer | None:

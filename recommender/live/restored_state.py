@@ -15,7 +15,7 @@ from recommender.cluster.objects.pair import NOTHING
 from recommender.cluster.vpas.status import recommendations_in
 from recommender.engine.classes import Classes
 from recommender.engine.keys import Group, Instance, WorkloadKey
-from recommender.engine.seen import GroupStart
+from recommender.engine.seen import GroupStart, Memory
 from recommender.engine.tally import Report
 from recommender.live.containers import ContainerIndex
 from recommender.live.view.view import View
@@ -30,8 +30,8 @@ CLEANUP_INTERVAL_S = 3600.0
 """How often classes that nothing runs of are looked for."""
 
 
-class RestoredState:
-    """The engine's `Memory` in a cluster."""
+class RestoredState(Memory):
+    """What the cluster holds."""
 
     def __init__(self, view: View, states: Mapping[ObjectKey, VpaState]) -> None:
         self._view, self._states = view, states

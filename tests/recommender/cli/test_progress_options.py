@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from local_cluster.played_http import Played, Reply, played
-from recommender.cli.progress_options import ProgressSettings, make_progress, make_sources
+from recommender.cli.progress_options import ProgressSettings, make_sources
 from recommender.cli.recommender import command
 from recommender.cluster.access.connection import Api, connect
 from recommender.errors import Misuse
@@ -26,28 +26,32 @@ def api(tmp_path: Path) -> Api:
     return connect(kubeconfig(tmp_path / "config", "http://127.0.0.1:9"), user_agent="test")
 
 
-def settings(*arguments: str, **replaced: Any) -> ProgressSettings:
-    """The settings from the command line, some of them replaced."""
+def settings(part: str, *arguments: str) -> dict[str, Any]:
+    """The settings of a part of the command line."""
     parameters = command.make_context("recommender", list(arguments)).params
-    own = {name.removeprefix("progress."): value for name, value in parameters.items() if name.startswith("progress.")}
-    return make_progress(**own | replaced)
+    return {name.removeprefix(part): value for name, value in parameters.items() if name.startswith(part)}
+
+
+def growth_options(*arguments: str) -> GrowthOptions:
+    return GrowthOptions(**settings("growth.", *arguments))
 
 
 def sources(api: Api, *arguments: str, prometheus: str | None = None, **replaced: Any) -> list[Any]:
-    made, _ = make_sources(settings(*arguments, **replaced), api, (prometheus, Access()), lambda: True)
+    progress = ProgressSettings(**settings("progress.", *arguments) | replaced)
+    made, _ = make_sources(progress, growth_options(*arguments), api, (prometheus, Access()), lambda: True)
     return list(made.sources)
 
 
 def test_the_defaults_are_those_of_the_thesis() -> None:
-    assert settings().growth == GrowthOptions(interval_s=30.0, alpha=0.01, normalise="first")
+    assert growth_options() == GrowthOptions(interval_s=30.0, alpha=0.01, normalise="first")
 
 
 def categories(*arguments: str) -> list[str]:
     """The categories of a job whose loss falls more and more slowly."""
-    growth_options = settings(*arguments).growth
-    growth, found = Growth.begin("test", Reading(0.0, 40.0, "loss"), growth_options), []
+    options, found = growth_options(*arguments), []
+    growth = Growth.begin("test", Reading(0.0, 40.0, "loss"), options)
     for number in range(1, 40):
-        growth.observe("test", Reading(15.0 * number, 40.0 * (0.1 + 0.9 * 0.8**number), "loss"), growth_options)
+        growth.observe("test", Reading(15.0 * number, 40.0 * (0.1 + 0.9 * 0.8**number), "loss"), options)
         found.append(growth.category.value)
     return found
 

@@ -7,14 +7,14 @@ import math
 import numpy as np
 
 from recommender.engine.keys import Group, Rules
-from recommender.engine.seen import EmptyMemory, GroupStart
+from recommender.engine.seen import GroupStart, Memory
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import Amounts
 from tests.recommender.engine.driver import EngineDriver
 from tests.recommender.engine.worked import MAIN, MARGIN, NOTHING, NOW_S, SIDE, with_history
 
 
-class KnownHistory(EmptyMemory):
+class KnownHistory(Memory):
     """The same history and target for every group."""
 
     def __init__(self, history: HistogramAggregate, in_force: Amounts = NOTHING) -> None:
@@ -84,6 +84,6 @@ def test_a_group_added_since_the_last_step_has_no_explanation_yet() -> None:
     driver.usage.clear()
     driver.containers.clear()
     driver.step()
-    driver.engine.groups.add(SIDE, EmptyMemory().group(SIDE), driver.now_s, MARGIN)
+    driver.engine.groups.add(SIDE, Memory().group(SIDE), driver.now_s, MARGIN)
     assert len(driver.engine.groups) == 17, "its arrays are longer than those of the step"
     assert driver.engine.why(SIDE).policy == "none"

@@ -160,13 +160,6 @@ def test_memory_of_runs_that_is_not_finite_is_refused(mib: float, rise: float) -
         decode_memory_runs({"mib": [mib], "of_late": [[rise] * AGES], "killed": [False]})
 
 
-def test_a_profile_with_rises_of_the_old_definition_bounds_the_peak_only() -> None:
-    before = {"mib": [1.0, 2.0, 3.0], "rises": [[1.0] * 10] * 3, "killed": [False] * 3}
-    bounds = ClassMemory(decode_memory_runs(before)).bounds(0.01)
-    assert bounds.peak_bytes > 3 * 2**20
-    assert np.isinf(bounds.rises).all()
-
-
 def test_a_run_observed_for_a_quarter_of_its_duration_is_not_kept() -> None:
     assert not Classes().learn(KEY, "main", CURVE, MEMORY, 120.0, now_s=1.0)
 

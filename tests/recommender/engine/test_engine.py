@@ -14,7 +14,7 @@ from recommender.engine.container_arrays import BY_CLASS, NO_GROUP
 from recommender.engine.engine import Engine
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, WorkloadKey
 from recommender.engine.persistence import keep
-from recommender.engine.seen import EmptyMemory, GroupStart, Samples, Seen
+from recommender.engine.seen import GroupStart, Memory, Samples, Seen
 from recommender.engine.situation import DOUBTS, LITTLE_HISTORY, MIN_SATURATED_SAMPLES, SILENT
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
@@ -114,7 +114,7 @@ def test_the_same_steps_give_the_same_targets_to_the_last_bit() -> None:
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 
-class Broken(EmptyMemory):
+class Broken(Memory):
     """Fails for one group and for one container."""
 
     def group(self, group: Group) -> GroupStart:
@@ -379,7 +379,7 @@ def test_two_hours_without_samples_change_no_target_and_are_named_as_the_doubt()
 # -- restarts of the engine --------------------------------------------------------------------------------------------
 
 
-class Kept(EmptyMemory):
+class Kept(Memory):
     """What an engine kept, passed through JSON."""
 
     def __init__(self, driver: EngineDriver) -> None:
@@ -399,7 +399,7 @@ class Kept(EmptyMemory):
         return found
 
 
-class InForce(EmptyMemory):
+class InForce(Memory):
     """Half a core and 2 GiB are in force; nothing else is known."""
 
     def group(self, group: Group) -> GroupStart:
@@ -526,7 +526,7 @@ def test_changes_of_a_group_are_counted_and_durable_ones_separately() -> None:
 
 def test_nothing_is_known_of_a_new_group_before_the_first_step() -> None:
     engine = an_engine()
-    engine.groups.add(MAIN, EmptyMemory().group(MAIN), NOW_S, MARGIN)
+    engine.groups.add(MAIN, Memory().group(MAIN), NOW_S, MARGIN)
     assert engine.why(MAIN).policy == "none"
     assert np.isnan(engine.why(MAIN).forecast).all()
     assert np.isnan(engine.in_force(MAIN)).all()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recommender.engine.group_arrays import DAY_S, HOUR_S, KEPT_CHANGES, PEAK_DAYS, GroupArrays
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Rules
-from recommender.engine.seen import EmptyMemory, GroupStart
+from recommender.engine.seen import GroupStart, Memory
 from recommender.policies.histogram import empty_histograms
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import MEMORY, Block
@@ -159,7 +159,7 @@ def test_the_next_step_down_of_memory_waits_after_a_published_decrease_but_not_a
 
 
 def test_a_reused_slot_keeps_nothing_of_its_former_group() -> None:
-    groups, memory = Groups(), EmptyMemory()
+    groups, memory = Groups(), Memory()
     groups.add(MAIN, memory.group(MAIN), NOW_S, MARGIN)
     slot = groups.slots[MAIN]
     groups.arrays.killed_s[slot], groups.arrays.established[slot] = NOW_S, True
@@ -184,7 +184,7 @@ def test_each_of_many_groups_has_its_own_slot() -> None:
 def test_each_group_has_its_own_rules() -> None:
     groups = Groups()
     for group in (MAIN, SIDE):
-        groups.add(group, EmptyMemory().group(group), NOW_S, MARGIN)
+        groups.add(group, Memory().group(group), NOW_S, MARGIN)
     rules = Rules(applied=False, evicts=True, limits_follow=True, repeats=True, evictable=False, memory_interval_s=60.0)
     groups.set_rules(MAIN, rules)
     groups.set_rules(SIDE, Rules())
@@ -197,7 +197,7 @@ def test_each_group_has_its_own_rules() -> None:
 
 def test_requests_of_a_group_are_the_largest_among_its_running_containers() -> None:
     groups = Groups()
-    groups.add(MAIN, EmptyMemory().group(MAIN), NOW_S, MARGIN)
+    groups.add(MAIN, Memory().group(MAIN), NOW_S, MARGIN)
     slot = groups.slots[MAIN]
     groups.update_running(
         slot,
@@ -275,7 +275,7 @@ def test_without_kept_state_the_peak_is_the_published_memory_without_its_margin(
 def eventful_groups() -> Groups:
     """A group with changes, peaks, a violation and a kill."""
     groups = Groups()
-    groups.add(MAIN, EmptyMemory().group(MAIN), NOW_S, MARGIN)
+    groups.add(MAIN, Memory().group(MAIN), NOW_S, MARGIN)
     slot, kept = groups.slots[MAIN], groups.arrays
     for at in range(3):
         kept.publish(slot, (1.0 + at, (4 - at) * GIB), (1.0, GIB), NOW_S + at)
@@ -291,23 +291,13 @@ def eventful_groups() -> Groups:
 def test_kept_state_of_a_group_is_restored_after_a_restart(eventful: bool) -> None:
     before, after = eventful_groups() if eventful else Groups(), Groups()
     if not eventful:
-        before.add(MAIN, EmptyMemory().group(MAIN), NOW_S, MARGIN)
+        before.add(MAIN, Memory().group(MAIN), NOW_S, MARGIN)
     kept = orjson.loads(orjson.dumps(before.kept(before.slots[MAIN])))
     after.add(MAIN, GroupStart(HistogramAggregate(), NOTHING, kept), NOW_S + DAY_S, MARGIN)
     old, new = before.slots[MAIN], after.slots[MAIN]
-    for name in {"changed_s", "established", *kept} - {"class", "taught", "changed_cpu_s", "changed_memory_s"}:
+    for name in {"changed_s", *kept} - {"class", "changed_cpu_s", "changed_memory_s"}:
         np.testing.assert_array_equal(getattr(after.arrays, name)[new], getattr(before.arrays, name)[old], err_msg=name)
     assert after.workload[new] == before.workload[old]
-
-
-def test_older_state_with_changes_of_both_resources_together_is_restored_without_them() -> None:
-    before, after = eventful_groups(), Groups()
-    kept = before.kept(before.slots[MAIN])
-    kept["changed_s"] = kept.pop("changed_cpu_s")
-    del kept["changed_memory_s"]
-    after.add(MAIN, GroupStart(HistogramAggregate(), NOTHING, kept), NOW_S, MARGIN)
-    assert after.arrays.kill_floor(NOW_S)[after.slots[MAIN]] == 4.8 * GIB
-    assert changes(after.arrays, NOW_S)[after.slots[MAIN]] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -339,7 +329,7 @@ def test_a_group_without_kept_state_logs_nothing(caplog: pytest.LogCaptureFixtur
     assert not caplog.records
 
 
-def test_older_state_without_peaks_gets_those_of_the_history() -> None:
+def test_kept_state_without_peaks_gets_those_of_the_history() -> None:
     past = eventful_groups()
     kept = past.kept(past.slots[MAIN]) | {"peak_bytes": [0.0] * PEAK_DAYS}
     groups = Groups()
@@ -349,7 +339,7 @@ def test_older_state_without_peaks_gets_those_of_the_history() -> None:
 
 def test_a_container_that_leaves_adds_its_usage_to_the_history() -> None:
     groups = Groups()
-    groups.add(MAIN, EmptyMemory().group(MAIN), NOW_S, MARGIN)
+    groups.add(MAIN, Memory().group(MAIN), NOW_S, MARGIN)
     slot = groups.slots[MAIN]
     session = groups.session(slot, instance(0))
     session.advance(Block(pairs((0.5, GIB)), np.array([int(NOW_S)]), np.empty(0, np.int64)))

@@ -11,7 +11,7 @@ import pytest
 
 from recommender.engine.keys import Ended, Group, Kill, Rules, WorkloadKey
 from recommender.engine.kills import bumped_memory_bytes
-from recommender.engine.seen import EmptyMemory, GroupStart
+from recommender.engine.seen import GroupStart, Memory
 from recommender.policies.memory_runs import AGES, ClassMemory, RunMemory
 from tests.recommender.engine.driver import EngineDriver
 from tests.recommender.engine.worked import GIB, MAIN, NOW_S, SIDE, instance, running
@@ -256,7 +256,7 @@ def test_a_run_with_a_single_sample_is_raised_in_the_round_in_which_a_pod_of_its
     assert driver.target(other_vpa)[1] == pytest.approx(gib)
 
 
-class KeptGroup(EmptyMemory):
+class KeptGroup(Memory):
     """Group state kept by the former leader."""
 
     def __init__(self, kept: Mapping[str, Any]) -> None:

@@ -202,17 +202,6 @@ def test_after_a_restart_a_run_continues_with_its_peak_and_its_rises() -> None:
     np.testing.assert_allclose(after.fleet.memory.rises[again], before.fleet.memory.rises[slot])
 
 
-def test_older_state_without_recent_memory_and_own_past_is_restored_without_them() -> None:
-    before, after = World(), World()
-    slot, again = (a_run(world, None, 0, 0.0) for world in (before, after))
-    kept = keep(before.fleet, before.fleet.by_slot[slot])
-    kept["memory"] = {"age_steps": 40, "largest_bytes": 7.0, "rises": [1.0] * 10, "largest_before": [7.0] * 40}
-    del kept["memory_of_late"], kept["past"]
-    restore(after.fleet, after.fleet.by_slot[again], kept)
-    assert after.fleet.memory.age_steps[again] == 0
-    assert after.fleet.arrays.samples[again] == before.fleet.arrays.samples[slot], "everything else is restored"
-
-
 def test_a_memory_decision_is_explained_in_a_sentence() -> None:
     assert "no class" in explain_memory(None, math.nan, 0.01)
     assert "0 earlier runs of its class are too few" in explain_memory(ClassRuns(), math.nan, 0.01)
