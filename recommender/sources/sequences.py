@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from recommender.errors import BadInput
 from recommender.phases.runs import MAX_PHASE
-from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
+from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
 from recommender.sources import delimited, parquet
-from recommender.sources.columns import Roles, missing_column
+from recommender.sources.base import Origins, RawSamples
+from recommender.sources.columns import Roles, missing_column, normalise
 from recommender.sources.paths import os_errors_as_bad_input
 
 STEP, TIMESTAMP = "step", "timestamp"
@@ -21,6 +21,13 @@ STEP, TIMESTAMP = "step", "timestamp"
 
 _LARGEST_STEP = 2**53
 """Beyond it float64 cannot represent every integer."""
+
+_REMEDIES = {
+    "container": "Fill the cell or drop the row.",
+    STEP: "Write the sample's number in its container there.",
+    TIMESTAMP: "Write the sample's unix seconds there.",
+    "phase": f"Write phases as integers 0..{MAX_PHASE}, and {UNKNOWN_PHASE} where it is unknown.",
+}
 
 
 def read_sequences(path: str | Path) -> dict[str, IntArray]:
@@ -38,24 +45,61 @@ def read_sequences(path: str | Path) -> dict[str, IntArray]:
     (container, step) occurs twice, no phase is known, or the file is damaged. Names file, row and column.
     """
     file = Path(path)
-    table, order = _table(file)
-    if table.num_rows == 0:
+    try:
+        rows, order = _rows(file)
+    except BadInput as error:  # this command has no --map
+        remedy = _REMEDIES.get(error.column or "", "") if "--map" in error.remedy else error.remedy
+        raise BadInput(error.problem, remedy=remedy, file=file, row=error.row, column=error.column) from error
+    if rows is None or not len(rows):
         raise BadInput("there are no rows", remedy="Export at least one container's phases.", file=file)
-    names = _texts(table, "container")
-    _refuse(
-        file,
-        (names.isna() | (names.str.strip() == "")).to_numpy(),
-        names,
-        "container",
-        "a row without a container name",
-    )
-    step = _integers(file, table, order, -_LARGEST_STEP, _LARGEST_STEP)
-    phase = _integers(file, table, "phase", UNKNOWN_PHASE, MAX_PHASE)
-    found = _grouped(file, names, order, step, phase)
+    step = _integers(file, order, rows.values[order], -_LARGEST_STEP, _LARGEST_STEP)
+    phase = _integers(file, "phase", rows.values["phase"], UNKNOWN_PHASE, MAX_PHASE)
+    found = _grouped(file, rows.container.to_pandas().astype("str"), order, step, phase)
     known = {name: phases for name, phases in found.items() if (phases != UNKNOWN_PHASE).any()}
     if not known:
         raise BadInput("no phase is known", remedy="Use a model that fits the data.", file=file, column="phase")
     return known
+
+
+def _rows(file: Path) -> tuple[RawSamples | None, str]:
+    """The rows, None without any, and the name of the column that orders them."""
+    if not file.exists():
+        raise BadInput("there is no such file", remedy="Check the path.", file=file)
+    if file.is_dir():
+        raise BadInput("this is a folder", remedy="Name one Parquet or CSV file.", file=file)
+    with os_errors_as_bad_input(file):
+        header = None if file.suffix.lower() in (".parquet", ".pq") else delimited.read_header(file)
+        order = _ordered_by(file, parquet.schema_of(file)[0].names if header is None else header.columns)
+        roles = Roles(("container",), (order, 1.0), {order: (order, 1.0), "phase": ("phase", 1.0)}, {})
+        origins = Origins()
+        origins.begin_file(file)
+        tables = (
+            parquet.read(file, roles.raw_columns, batched=False)
+            if header is None
+            else delimited.read(file, header, roles, batched=False)
+        )
+        return next((normalise(table, roles, origins) for table in tables), None), order
+
+
+def _ordered_by(file: Path, columns: Sequence[str]) -> str:
+    order = TIMESTAMP if TIMESTAMP in columns and STEP not in columns else STEP
+    for name in ("container", order, "phase"):
+        if name not in columns:
+            raise missing_column(file, name, columns, "Sequences need the columns container, step and phase.")
+    return order
+
+
+def _integers(file: Path, column: str, numbers: FloatArray, lowest: int, highest: int) -> IntArray:
+    for bad, problem in (
+        (np.isnan(numbers), "an empty value"),
+        (np.isinf(numbers) | (numbers != np.floor(numbers)), "{:g} is not an integer"),
+        (numbers < lowest, f"{{:.0f}} is below {lowest}"),
+        (numbers > highest, f"{{:.0f}} is above {highest}"),
+    ):
+        if bad.any():
+            at = int(np.argmax(bad))
+            raise BadInput(problem.format(numbers[at]), remedy=_REMEDIES[column], file=file, row=at + 1, column=column)
+    return numbers.astype(np.int64)
 
 
 def _grouped(file: Path, names: pd.Series[str], column: str, step: IntArray, phase: IntArray) -> dict[str, IntArray]:
@@ -73,82 +117,3 @@ def _grouped(file: Path, names: pd.Series[str], column: str, step: IntArray, pha
         )
     starts = np.flatnonzero(np.diff(container[order])) + 1
     return dict(zip(map(str, unique), np.split(phase[order], starts), strict=True))
-
-
-def _table(file: Path) -> tuple[pa.Table, str]:
-    """Read the rows; also returns the name of the column that orders them."""
-    if not file.exists():
-        raise BadInput("there is no such file", remedy="Check the path.", file=file)
-    if file.is_dir():
-        raise BadInput("this is a folder", remedy="Name one Parquet or CSV file.", file=file)
-    with os_errors_as_bad_input(file):
-        if file.suffix.lower() in (".parquet", ".pq"):
-            schema, _ = parquet.schema_of(file)
-            order = _ordered_by(file, schema.names)
-            return pa.concat_tables(parquet.read(file, ["container", order, "phase"], batched=False)), order
-        header = delimited.read_header(file)
-        order = _ordered_by(file, header.columns)
-        roles = Roles(("container",), (order, 1.0), {order: (order, 1.0), "phase": ("phase", 1.0)}, {})
-        try:
-            tables = list(delimited.read(file, header, roles, batched=False))
-            return pa.concat_tables(tables) if tables else pa.table({}), order
-        except BadInput as error:  # this command has no --map
-            remedy = _REMEDIES.get(error.column or "", "") if "--map" in error.remedy else error.remedy
-            raise BadInput(error.problem, remedy=remedy, file=file, row=error.row, column=error.column) from error
-
-
-def _ordered_by(file: Path, columns: Sequence[str]) -> str:
-    order = TIMESTAMP if TIMESTAMP in columns and STEP not in columns else STEP
-    for name in ("container", order, "phase"):
-        if name not in columns:
-            raise missing_column(file, name, columns, "Sequences need the columns container, step and phase.")
-    return order
-
-
-def _texts(table: pa.Table, column: str) -> pd.Series[str]:
-    values = table.column(column)
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    texts: pd.Series[str] = values.cast(pa.string()).to_pandas().astype("str")
-    return texts
-
-
-def _integers(file: Path, table: pa.Table, column: str, lowest: int, highest: int) -> IntArray:
-    values = table.column(column)
-    if pa.types.is_nested(values.type) or pa.types.is_temporal(values.type) or pa.types.is_boolean(values.type):
-        problem = f"a column of type {values.type} where integers belong"
-        raise BadInput(problem, remedy="Write plain integers.", file=file, row=1, column=column)
-    texts = _texts(table, column)
-    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-        numbers: FloatArray = np.asarray(values.to_numpy(), dtype=np.float64)
-    else:
-        numbers = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64)
-    missing = np.isnan(numbers) & (texts.isna() | (texts.str.strip() == "")).to_numpy()
-    _refuse(file, missing, texts, column, "an empty value")
-    finite = np.isfinite(numbers)
-    whole = finite & (np.where(finite, numbers, 0.5) % 1 == 0)
-    _refuse(file, ~whole, texts, column, "{} is not an integer")
-    _refuse(file, (numbers < lowest), texts, column, f"{{}} is below {lowest}")
-    _refuse(file, (numbers > highest), texts, column, f"{{}} is above {highest}")
-    return numbers.astype(np.int64)
-
-
-_REMEDIES = {
-    "container": "Fill the cell or drop the row.",
-    STEP: "Write the sample's number in its container there.",
-    TIMESTAMP: "Write the sample's unix seconds there.",
-    "phase": f"Write phases as integers 0..{MAX_PHASE}, and {UNKNOWN_PHASE} where it is unknown.",
-}
-
-
-def _refuse(file: Path, bad: BoolArray, texts: pd.Series[str], column: str, problem: str) -> None:
-    """Raise BadInput for the first True of `bad`; `{}` in the problem is replaced by its value."""
-    if bad.any():
-        at = int(np.argmax(bad))
-        raise BadInput(
-            problem.format(repr(texts.iloc[at])),
-            remedy=_REMEDIES[column],
-            file=file,
-            row=at + 1,
-            column=column,
-        )
