@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import shutil
 import tempfile
 import zipfile
@@ -21,6 +20,7 @@ import orjson
 from numpy.typing import NDArray
 
 from recommender.errors import BadArtifact, Misuse
+from recommender.files import atomic_write_bytes
 
 SCHEMA = 2
 MANIFEST = "manifest.json"
@@ -65,8 +65,9 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
     staged = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         staged.chmod(0o755)  # mkdtemp makes it private
-        _write_synced(staged / ARRAYS, packed)
-        _write_synced(staged / MANIFEST, orjson.dumps(full, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
+        atomic_write_bytes(staged / ARRAYS, packed)
+        text = orjson.dumps(full, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+        atomic_write_bytes(staged / MANIFEST, text)
         _replace_folder(staged, target)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
@@ -194,13 +195,6 @@ def _array_specs(arrays: Arrays) -> dict[str, Any]:
         }
         for name, array in arrays.items()
     }
-
-
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _replace_folder(staged: Path, target: Path) -> None:

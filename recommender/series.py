@@ -66,18 +66,7 @@ def interval_counts(times_s: FloatArray, starts: IntArray) -> tuple[IntArray, In
     last_rows = starts[1:-1] - 1
     inside[last_rows[(last_rows >= 0) & (last_rows < len(inside))]] = False
     intervals_ms = np.rint(np.diff(times_s)[inside] * 1000.0).astype(np.int64)
-    return _unique_counts(intervals_ms)
-
-
-def _unique_counts(intervals_ms: IntArray) -> tuple[IntArray, IntArray]:
-    """np.unique with counts, faster where most intervals are equal."""
-    if not len(intervals_ms):
-        return intervals_ms, intervals_ms
-    usual = intervals_ms[len(intervals_ms) // 2]
-    rest = intervals_ms[intervals_ms != usual]
-    values, counts = np.unique(rest, return_counts=True)
-    at = int(np.searchsorted(values, usual))
-    return np.insert(values, at, usual), np.insert(counts, at, len(intervals_ms) - len(rest)).astype(np.int64)
+    return np.unique(intervals_ms, return_counts=True)
 
 
 def median_interval_s(counted: Iterable[tuple[IntArray, IntArray]]) -> float:

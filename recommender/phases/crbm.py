@@ -64,11 +64,8 @@ class ConditionalRBM:
 
     Attributes
     ----------
-    weights_ : (n_hidden, n_features)
-        W of the paper.
-    visible_history_, hidden_history_ : (n_features, n_features * lag), (n_hidden, n_features * lag)
-        A and B. Column ``feature * lag + age`` is for that feature's sample of that age, oldest first.
-    visible_bias_, hidden_bias_ : (n_features,), (n_hidden,)
+    parameters_ : Parameters
+        Those of the paper, of `dtype`.
     errors_ : float64 (n_epochs,)
         Reconstruction error of each epoch on the training windows, each before its own update.
     validation_errors_ : float64 (n_epochs,)
@@ -82,11 +79,7 @@ class ConditionalRBM:
     mean of v.
     """
 
-    weights_: Floats
-    visible_history_: Floats
-    hidden_history_: Floats
-    visible_bias_: Floats
-    hidden_bias_: Floats
+    parameters_: Parameters
     errors_: NDArray[np.float64]
     validation_errors_: NDArray[np.float64]
     n_epochs_: int
@@ -160,7 +153,7 @@ class ConditionalRBM:
                 progress(epoch + 1, self.max_epochs)
             if self.patience and since_best >= self.patience:
                 break
-        self._set_parameters(best)
+        self.parameters_ = best
         return self
 
     def transform(self, values: ArrayLike, segments: ArrayLike) -> Floats:
@@ -176,9 +169,10 @@ class ConditionalRBM:
         """
         data, borders = _checked_rows(values, segments, self.dtype)
         self._require_fit()
-        if data.shape[1] != self.weights_.shape[1]:
+        parameters = self.parameters_
+        if data.shape[1] != parameters.W.shape[1]:
             raise BadInput(
-                f"{data.shape[1]} features where the encoder was fitted on {self.weights_.shape[1]}",
+                f"{data.shape[1]} features where the encoder was fitted on {parameters.W.shape[1]}",
                 remedy="Give the same features in the same order.",
             )
         flat = np.empty(len(data) * self.n_hidden + LANES, dtype=data.dtype)  # the kernel writes whole SIMD lanes
@@ -186,8 +180,7 @@ class ConditionalRBM:
         warm_up = self.lag + self.delay
         if len(data) > warm_up:
             kernel = hidden_means_kernel(data.shape[1], self.n_hidden, self.lag, self._exact)
-            parameters, n = self._parameters(), len(data) - warm_up
-            taps = taps_of(parameters).ravel()
+            taps, n = taps_of(parameters).ravel(), len(data) - warm_up
             kernel(data.ravel(), taps, parameters.hidden_bias, n, flat[warm_up * self.n_hidden :])
         for age in range(min(warm_up, len(data))):
             row = borders[:-1] + age
@@ -197,7 +190,7 @@ class ConditionalRBM:
     def to_state(self) -> dict[str, NDArray[Any]]:
         """Arrays from which `from_state` restores an encoder with bit-identical codes."""
         self._require_fit()
-        arrays = dict(zip(PARAMETER_NAMES, self._parameters(), strict=True))
+        arrays = dict(zip(PARAMETER_NAMES, self.parameters_, strict=True))
         times = {"lag": np.array(self.lag, dtype=np.int64), "delay": np.array(self.delay, dtype=np.int64)}
         return {**arrays, **times, "errors": self.errors_, "validation_errors": self.validation_errors_}
 
@@ -238,7 +231,7 @@ class ConditionalRBM:
         Parameters
         ----------
         weights, visible_history, hidden_history
-            W, A, B with the shapes and column order of the attributes.
+            W, A, B with the shapes and column order of `Parameters`.
         visible_bias, hidden_bias
             One number per unit; may be a single column or row.
         lag, delay, dtype
@@ -249,21 +242,13 @@ class ConditionalRBM:
         arrays = (weights, visible_history, hidden_history, np.ravel(visible_bias), np.ravel(hidden_bias))
         parameters = _checked_parameters(arrays, lag, delay, dtype)
         encoder = cls(len(parameters.W), lag, delay=delay, dtype=dtype)
-        encoder._set_parameters(parameters)
+        encoder.parameters_ = parameters
         encoder._reset_errors()
         return encoder
 
     @property
     def _exact(self) -> bool:
         return np.dtype(self.dtype) == np.dtype(np.float64)
-
-    def _parameters(self) -> Parameters:
-        return Parameters(
-            self.weights_, self.visible_history_, self.hidden_history_, self.visible_bias_, self.hidden_bias_
-        )
-
-    def _set_parameters(self, parameters: Parameters) -> None:
-        self.weights_, self.visible_history_, self.hidden_history_, self.visible_bias_, self.hidden_bias_ = parameters
 
     def _reset_errors(self) -> None:
         self.errors_ = np.empty(0)
@@ -276,12 +261,12 @@ class ConditionalRBM:
         shapes = ((self.n_hidden, n_visible), (n_visible, history), (self.n_hidden, history))
         weights = [rng.normal(0.0, spread, shape).astype(self.dtype) for shape in shapes]
         biases = (np.zeros(n_visible, dtype=self.dtype), np.zeros(self.n_hidden, dtype=self.dtype))
-        self._set_parameters(Parameters._make((*weights, *biases)))
+        self.parameters_ = Parameters._make((*weights, *biases))
         self._reset_errors()
 
     def _trainer(self, data: Floats, starts: Ints) -> Trainer:
         sampled = self.hidden_states == "sampled"
-        return Trainer(data, starts, self._parameters(), self.cd_steps, self.seed, sampled=sampled)
+        return Trainer(data, starts, self.parameters_, self.cd_steps, self.seed, sampled=sampled)
 
     def _epoch(self, trainer: Trainer, epoch: int) -> float:
         error = trainer.epoch(epoch, self.learning_rate)
@@ -295,7 +280,7 @@ class ConditionalRBM:
         return error
 
     def _require_fit(self) -> None:
-        if not hasattr(self, "weights_"):
+        if not hasattr(self, "parameters_"):
             raise Misuse("this ConditionalRBM has not been fitted. Call fit, or load its state.")
 
 

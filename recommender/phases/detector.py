@@ -151,7 +151,7 @@ class PhaseDetector:
         shapes_fit = (
             detector.mean.shape == detector.scale.shape == (n,)
             and bool((detector.scale > 0.0).all())
-            and encoder.weights_.shape == (encoder.n_hidden, n)
+            and encoder.parameters_.W.shape == (encoder.n_hidden, n)
             and detector.centres.fits(encoder.n_hidden)
         )
         if not shapes_fit:

@@ -27,8 +27,6 @@ FEATURES = (
 USED = (0, 1, 4, 7)
 """Four features, as in detectors by default: kernels take seconds to compile for another number."""
 
-NAMES = ("weights_", "visible_history_", "hidden_history_", "visible_bias_", "hidden_bias_")
-
 
 def published() -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """Published parameters and phases, and their sample, standardised with the published scaler, by container."""
@@ -46,15 +44,15 @@ def walk(n: int, n_features: int, seed: int = 0) -> np.ndarray:
 
 
 def reference_of(encoder: ConditionalRBM) -> PlainCRBM:
-    return PlainCRBM(*(getattr(encoder, name).astype(np.float64) for name in NAMES), lag=encoder.lag)
+    return PlainCRBM(*(array.astype(np.float64) for array in encoder.parameters_), lag=encoder.lag)
 
 
 def untrained(n_features: int, **options: Any) -> ConditionalRBM:
     """An encoder with initial weights large enough for every term to matter."""
     encoder = ConditionalRBM(**options)
     encoder._initialise(n_features)
-    for name in NAMES[:3]:
-        setattr(encoder, name, 15 * getattr(encoder, name))
+    small = encoder.parameters_
+    encoder.parameters_ = small._replace(W=15 * small.W, A=15 * small.A, B=15 * small.B)
     return encoder
 
 
@@ -63,7 +61,7 @@ def train(encoder: ConditionalRBM, values: np.ndarray, segments: np.ndarray, epo
     trainer = encoder._trainer(values.astype(encoder.dtype), window_starts(segments, encoder.lag))
     for epoch in range(epochs):
         encoder._epoch(trainer, epoch)
-    encoder._set_parameters(trainer.parameters())
+    encoder.parameters_ = trainer.parameters()
 
 
 def windows_of(values: np.ndarray, segments: np.ndarray, lag: int, epoch: int = 0) -> list[np.ndarray]:
@@ -90,11 +88,12 @@ def test_one_window_of_one_feature_matches_a_calculation_by_hand() -> None:
     encoder.learning_rate = 0.1
     train(encoder, values, np.array([0, 3]))
     assert encoder.errors_ == pytest.approx([v_negative])
-    assert encoder.weights_[0, 0] == pytest.approx(2 - 0.1 * h_negative * v_negative)
-    assert encoder.visible_history_[0, 1] == pytest.approx(0.5 - 0.1 * v_negative)
-    assert encoder.hidden_history_[0, 1] == pytest.approx(1 + 0.1 * (h - h_negative))
-    assert encoder.visible_bias_[0] == pytest.approx(-0.1 * v_negative)
-    assert encoder.hidden_bias_[0] == pytest.approx(0.1 * (h - h_negative))
+    trained = encoder.parameters_
+    assert trained.W[0, 0] == pytest.approx(2 - 0.1 * h_negative * v_negative)
+    assert trained.A[0, 1] == pytest.approx(0.5 - 0.1 * v_negative)
+    assert trained.B[0, 1] == pytest.approx(1 + 0.1 * (h - h_negative))
+    assert trained.visible_bias[0] == pytest.approx(-0.1 * v_negative)
+    assert trained.hidden_bias[0] == pytest.approx(0.1 * (h - h_negative))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -120,8 +119,8 @@ def test_two_epochs_agree_with_the_reference(options: dict[str, Any]) -> None:
     windows = [windows_of(values, segments, 2, epoch) for epoch in range(2)]
     errors = [reference.epoch(epoch_windows, 0.05, **options) / len(epoch_windows) for epoch_windows in windows]
     assert encoder.errors_ == pytest.approx(errors, rel=1e-12)
-    for name, expected in zip(NAMES, reference.parameters(), strict=True):
-        assert getattr(encoder, name) == pytest.approx(expected, rel=1e-9, abs=1e-12), name
+    for found, expected in zip(encoder.parameters_, reference.parameters(), strict=True):
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 def test_sampled_states_agree_with_the_reference_on_the_same_draws() -> None:
@@ -135,7 +134,7 @@ def test_sampled_states_agree_with_the_reference_on_the_same_draws() -> None:
     uniform = rng.random((len(windows), 2, 3))
     error = reference.epoch(windows, 0.05, cd_steps=2, draws=list(uniform)) / len(windows)
     assert encoder.errors_ == pytest.approx([error], rel=1e-12)
-    assert encoder.weights_ == pytest.approx(reference.W, rel=1e-9)
+    assert np.allclose(encoder.parameters_.W, reference.W, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("delay", [0, 1])
@@ -155,8 +154,8 @@ def test_a_crbm_wider_than_a_group_of_columns_agrees_with_the_reference() -> Non
     train(encoder, values, segments)
     error = reference.epoch(windows_of(values, segments, 2), 0.01) / 18
     assert encoder.errors_ == pytest.approx([error], rel=1e-12)
-    for name, expected in zip(NAMES, reference.parameters(), strict=True):
-        assert getattr(encoder, name) == pytest.approx(expected, rel=1e-9, abs=1e-12), name
+    for found, expected in zip(encoder.parameters_, reference.parameters(), strict=True):
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
     assert encoder.transform(values, segments) == pytest.approx(reference.codes(values, 0), abs=1e-12)
 
 
@@ -170,8 +169,8 @@ def test_float32_codes_and_training_stay_near_float64() -> None:
     windows = [windows_of(values, segments, fast.lag, epoch) for epoch in range(2)]
     errors = [reference.epoch(epoch_windows, fast.learning_rate) / len(epoch_windows) for epoch_windows in windows]
     assert fast.errors_ == pytest.approx(errors, rel=1e-5)
-    for name, expected in zip(NAMES, reference.parameters(), strict=True):
-        assert getattr(fast, name) == pytest.approx(expected, abs=1e-5), name
+    for found, expected in zip(fast.parameters_, reference.parameters(), strict=True):
+        assert found == pytest.approx(expected, abs=1e-5)
 
 
 def test_online_training_reconstructs_no_worse_than_the_published_algorithm() -> None:
@@ -181,7 +180,7 @@ def test_online_training_reconstructs_no_worse_than_the_published_algorithm() ->
     segments = np.append(segments[segments < 100], 100)
     encoder = ConditionalRBM()
     encoder._initialise(len(USED))
-    baseline = PublishedCRBM(encoder.weights_, encoder.visible_history_, encoder.hidden_history_, encoder.learning_rate)
+    baseline = PublishedCRBM(*encoder.parameters_[:3], encoder.learning_rate)
     train(encoder, values, segments, 3)
     errors = [baseline.epoch(windows_of(values, segments, 3, epoch)) for epoch in range(3)]
     assert encoder.errors_ == pytest.approx(errors, rel=1e-4)
@@ -210,9 +209,11 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(options: di
         return ConditionalRBM(max_epochs=3, patience=0, seed=seed, **options).fit(values, segments)
 
     first, again, other = trained(4), trained(4), trained(5)
-    for name in (*NAMES, "errors_", "validation_errors_"):
-        assert np.array_equal(getattr(first, name), getattr(again, name)), name
-    assert not np.array_equal(first.weights_, other.weights_)
+    for found, repeated in zip(first.parameters_, again.parameters_, strict=True):
+        assert np.array_equal(found, repeated)
+    assert np.array_equal(first.errors_, again.errors_)
+    assert np.array_equal(first.validation_errors_, again.validation_errors_)
+    assert not np.array_equal(first.parameters_.W, other.parameters_.W)
 
 
 def test_fit_stops_after_patience_epochs_without_a_better_error_and_keeps_the_best() -> None:
