@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from recommender.kernels import histogram as kernel
-from recommender.policies.histogram import Estimate, HistogramSession
+from recommender.policies.histogram import HistogramSession
 from recommender.records import Amounts, FloatArray
 
 NO_FLOORS = (0.0, 0.0)
@@ -44,22 +42,14 @@ class HistogramAggregate:
         """Number of CPU samples so far."""
         return self.past.samples
 
-    def confidence(self) -> float:
-        """Days of history, or of samples at one a minute, whichever is less."""
-        return self.past.confidence()
-
-    def estimate(self) -> Estimate | None:
-        """The default recommendation before the pod minimum, which the containers of a pod share.
-
-        None before the first sample. A kill for memory counts as one: a container that is killed as soon as it has
-        started has no other.
-        """
-        requests = np.empty((3, 2))
-        self.estimate_into(requests)
-        return Estimate(*requests) if requests.any() else None
-
     def estimate_into(self, requests: FloatArray) -> float:
-        """Write the estimate into an array, OUT float64 (3, 2), 0 without a sample; returns the confidence."""
+        """Write the default recommendation into an array before the pod minimum, which the containers of a pod share.
+
+        `requests`: OUT float64 (3, 2), lower, target and upper; 0 before the first sample. A kill for memory counts as
+        one: a container that is killed as soon as it has started has no other.
+
+        Returns the confidence.
+        """
         return float(kernel.estimate(self.past.histograms, NO_FLOORS, requests))
 
     def most_used(self) -> Amounts:
