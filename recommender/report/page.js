@@ -115,6 +115,7 @@
     for (let i = 0; i < line.t.length; i += 1) {
       if (line.v[i] === null) { pen = "M"; continue; }
       path += `${pen}${x(line.t[i]).toFixed(1)},${y(line.v[i]).toFixed(1)}`;
+      if (pen === "M") path += "h0"; // a sample between two gaps is a dot
       pen = "L";
     }
     return path;
