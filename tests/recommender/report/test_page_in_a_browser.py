@@ -166,6 +166,12 @@ def test_pointing_and_arrow_keys_read_values(page: Page) -> None:
     assert readout.inner_text() != pointed
     page.keyboard.press("Home")
     assert readout.inner_text().startswith("0, phase unknown: used")
+    times = page.evaluate("""() => Array.from({length: 100}, () => {
+        const [drawn, read] = [document.querySelector('#drawing svg'), document.querySelector('#readout')];
+        drawn.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight'}));
+        return read.textContent.split(',')[0];
+    })""")
+    assert len(set(times)) == 100 and not [time for time in times if " 60 s" in time]
 
 
 @pytest.mark.parametrize(("table", "columns"), [("policy-table", 12), ("money-table", 6), ("container-table", 10)])
