@@ -85,7 +85,8 @@ def query_facts(client: PrometheusClient, settings: UsageSettings, start_s: floa
         return client.instant(f"max by ({', '.join(by)}) ({query})", end_s + REPORTING_DELAY_S).largest(by)
 
     columns = {name: largest(of_pods(metric), pod) for name, metric in _BY_POD.items()}
-    ended = largest(f"{of_pods(_ENDED)} == 1", (*key, "reason"))
+    # Of several reasons the last one counts: a container that completed may have failed and been restarted before.
+    ended = sorted(largest(f"{of_pods(_ENDED)} == 1", (*key, "reason")), key=lambda series: series[-1] == "Completed")
     columns["exit_code"] = {series[:-1]: _EXIT_CODES.get(series[-1], _OTHER_EXIT_CODE) for series in ended}
     killed = of_pods(_KILLED, 'reason="OOMKilled"')
     columns["oom_killed_at"] = largest(f"{of_pods(_KILLED_AT)} and on ({', '.join(key)}) ({killed} == 1)", key)

@@ -79,15 +79,20 @@ class SampleTable:
         return self.labels[label][at] if label in self.labels else None
 
     def _facts(self, rows: slice) -> RunFacts:
-        """The largest value of each column: limits may change, and an end is only in the last rows."""
+        """The last value of each column of the run, whose end is only in the last rows, and the largest limits."""
+
+        def known(name: str) -> FloatArray:
+            column = self.values[name][rows] if name in self.values else np.empty(0)
+            return column[~np.isnan(column)]
+
+        def last(name: str) -> float:
+            return float(known(name)[-1]) if len(known(name)) else math.nan
 
         def largest(name: str) -> float:
-            return float(np.fmax.reduce(self.values[name][rows])) if name in self.values else math.nan
+            return float(known(name).max(initial=0.0)) or math.nan  # 0 is none
 
-        started_s, finished_s, exit_code, oom_killed_s, input_size, devices = map(largest, RUN_COLUMNS)
-        limits, allocatable = (  # 0 is none
-            (largest(cpu) or math.nan, largest(memory) or math.nan) for cpu, memory in (LIMIT_COLUMNS, NODE_COLUMNS)
-        )
+        started_s, finished_s, exit_code, oom_killed_s, input_size, devices = map(last, RUN_COLUMNS)
+        limits, allocatable = ((largest(cpu), largest(memory)) for cpu, memory in (LIMIT_COLUMNS, NODE_COLUMNS))
         return RunFacts(started_s, finished_s, exit_code, oom_killed_s, input_size, devices, limits, allocatable)
 
     def extents(self) -> FloatArray:

@@ -111,7 +111,10 @@ def test_without_requests_their_columns_are_left_out_with_a_message(phasewise: P
 
 
 def test_facts_about_runs_from_kube_state_metrics_are_exported(phasewise: Phasewise, tmp_path: Path) -> None:
-    """Only the last rows of a run have its end; a run in progress has none."""
+    """Only the last rows of a run have its end; a run in progress has none.
+
+    Before a container completed it was killed and restarted: in the same part of the export, or in an earlier one.
+    """
     file, lives = tmp_path / "week.parquet", {**CLUSTER.lives, ("dev", "notebook"): (START_S + 60.0, 1e12)}
     with played(SmallCluster(lives, facts=True)) as server:
         assert phasewise(*options(server.url, file)).code == 0
@@ -121,6 +124,7 @@ def test_facts_about_runs_from_kube_state_metrics_are_exported(phasewise: Phasew
     assert (unfinished.started_s, unfinished.ended) == (START_S, False)
     assert (one.workload, one.facts.ended, one.facts.killed) == ("train", True, False)
     assert (one.facts.started_s, one.facts.finished_s, one.facts.exit_code) == (START_S + 940, START_S + 9000, 0)
+    assert series["ml/train-2/main"].facts.exit_code == 0
     assert one.facts.limits[1] == 2 * 2**30 and np.isnan(one.facts.limits[0])
     assert one.facts.allocatable == (32, 64e9)
 
