@@ -146,7 +146,7 @@ def export(
 
 def _write_part(blocks: Iterable[UsageBlock], facts: Facts, class_of: ClassOf, file: Path) -> None:
     with atomic_write(file) as temporary, pq.ParquetWriter(temporary, _SCHEMA, compression="zstd") as writer:
-        for block in blocks:
+        for block in (whole.without(facts.init_containers) for whole in blocks):
             if len(block):
                 writer.write_table(_table(block, facts, class_of))
 

@@ -20,7 +20,7 @@ from local_cluster.played_http import Asked, Played, Reply, played
 from recommender.sources import export as exporting
 from recommender.sources.files import open_source
 from tests.fakes.command_line import CommandResult
-from tests.fakes.prometheus import START_S, SmallCluster, cores, failure, memory_at
+from tests.fakes.prometheus import START_S, SmallCluster, cores, failure, memory_at, success
 
 Phasewise = Callable[..., CommandResult]
 
@@ -127,6 +127,20 @@ def test_facts_about_runs_from_kube_state_metrics_are_exported(phasewise: Phasew
     assert series["ml/train-2/main"].facts.exit_code == 0
     assert one.facts.limits[1] == 2 * 2**30 and np.isnan(one.facts.limits[0])
     assert one.facts.allocatable == (32, 64e9)
+
+
+def test_init_containers_and_native_sidecars_are_left_out(phasewise: Phasewise, tmp_path: Path) -> None:
+    """The VPA does not size them, and the metrics of requests and limits do not include theirs."""
+
+    def answer(request: Asked) -> Reply:
+        if request.parameters.get("match[]", "").startswith("kube_pod_init_container_info"):
+            return success([{"namespace": "ml", "pod": "train-2", "container": "main"}])
+        return CLUSTER(request)
+
+    with played(answer) as server:
+        ended = phasewise(*options(server.url, tmp_path / "a.csv"))
+    assert "of 2 containers" in ended.err
+    assert set(read(tmp_path / "a.csv")["pod"]) == {"notebook", "train-1"}
 
 
 def stops_after(count: int) -> Callable[[Asked], Reply]:
