@@ -349,7 +349,7 @@ class ReplayResult:
     Attributes
     ----------
     step_s, cycle_s
-        Grid step (the most common one where sources differ) and how long an allocation holds.
+        Grid step (the most common one where sources differ; 0 without a grid) and how long an allocation holds.
     containers
         One entry per judged container.
     left_out
