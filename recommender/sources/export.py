@@ -202,7 +202,8 @@ def _assemble(files: Sequence[Path], columns: list[str], output: Path, progress:
                 last_s = timestamps[-1].as_py()
                 rows += len(table)
             progress("joining parts", number, len(files))
-    return Exported(rows, len(containers), first_s, last_s, REQUEST_COLUMNS[0] in columns)
+    has_requests = not {*REQUEST_COLUMNS}.isdisjoint(columns)
+    return Exported(rows, len(containers), first_s, last_s, has_requests)
 
 
 @contextmanager

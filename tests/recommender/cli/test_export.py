@@ -20,7 +20,7 @@ from local_cluster.played_http import Asked, Played, Reply, played
 from recommender.sources import export as exporting
 from recommender.sources.files import open_source
 from tests.fakes.command_line import CommandResult
-from tests.fakes.prometheus import START_S, SmallCluster, cores, failure, memory_at, success
+from tests.fakes.prometheus import START_S, SmallCluster, cores, failure, matrix, memory_at, success
 
 Phasewise = Callable[..., CommandResult]
 
@@ -108,6 +108,20 @@ def test_without_requests_their_columns_are_left_out_with_a_message(phasewise: P
     assert list(read(tmp_path / "a.csv").columns) == [*COLUMNS, "node"]
     assert "no requests: " in ended.err
     assert ended.err.count("7 containers are scraped more than once") == 1
+
+
+def test_containers_that_request_only_memory_have_requests(phasewise: Phasewise, tmp_path: Path) -> None:
+    def answer(request: Asked) -> Reply:
+        reply = CLUSTER(request)
+        if "resource=~" not in request.query:
+            return reply
+        series = orjson.loads(reply.body)["data"]["result"]
+        return matrix(*((one["metric"], one["values"]) for one in series if one["metric"]["resource"] == "memory"))
+
+    with played(answer) as server:
+        ended = phasewise(*options(server.url, tmp_path / "a.csv"))
+    assert "no requests" not in ended.err
+    assert [name for name in read(tmp_path / "a.csv").columns if "request" in name] == ["memory_request_bytes"]
 
 
 def test_facts_about_runs_from_kube_state_metrics_are_exported(phasewise: Phasewise, tmp_path: Path) -> None:
