@@ -15,6 +15,7 @@ from recommender.records import BoolArray, FloatArray, IntArray, RunFacts
 from recommender.series import ContainerSamples
 from recommender.sources.base import (
     CPU_COLUMN,
+    FACT_COLUMNS,
     LIMIT_COLUMNS,
     MEMORY_COLUMN,
     NODE_COLUMNS,
@@ -177,10 +178,16 @@ def _most_common_labels(
 def _merged_duplicates(
     values: Mapping[str, FloatArray], first: IntArray, rows: IntArray, origins: Origins
 ) -> dict[str, FloatArray]:
-    """Merge rows of one timestamp, whose values must be equal or missing."""
+    """Merge rows of one timestamp, whose values must be equal or missing.
+
+    Of facts of a whole run the largest is taken: two exports know more or less of its end, and limits may change.
+    """
     merged: dict[str, FloatArray] = {}
     for name, column in values.items():
         lowest, highest = np.fmin.reduceat(column, first), np.fmax.reduceat(column, first)
+        if name in FACT_COLUMNS:
+            merged[name] = highest
+            continue
         differ = lowest != highest
         differ &= ~np.isnan(lowest)
         if differ.any():
