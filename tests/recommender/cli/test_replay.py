@@ -139,6 +139,9 @@ def test_a_truncated_record_is_replayed_and_a_damaged_one_up_to_the_damage(
     assert f"{damaged}: block 60 is damaged: its checksum" in ended.err
     assert "can be replayed: --until 1970-01-12T13:47:39Z" in ended.err
     assert phasewise("replay", damaged, "--until", "1970-01-12T13:47:39Z").code == 0
+    ended = phasewise("explain", "ns/job", "--record", damaged)
+    assert ended.code == 2 and "`explain --at`" in ended.err
+    assert phasewise("explain", "ns/job", "--record", damaged, "--at", "1970-01-12T13:47:39Z").code == 0
 
 
 @pytest.mark.option("phasewise explain", "--record", "--at", "--json")
