@@ -93,8 +93,11 @@ class RunFacts:
 
     @property
     def ended(self) -> bool:
-        """Whether the run had ended by the end of the data; it had not if only its start is known."""
-        return math.isnan(self.started_s) or not math.isnan(self.finished_s)
+        """Whether the run had ended by the end of the data: it had not if only its start is known.
+
+        An end before its start is that of an earlier pod of the same name.
+        """
+        return math.isnan(self.started_s) or self.finished_s >= self.started_s
 
     @property
     def succeeded(self) -> bool:
