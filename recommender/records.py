@@ -93,8 +93,11 @@ class RunFacts:
 
     @property
     def ended(self) -> bool:
-        """Whether the run had ended by the end of the data; it had not if only its start is known."""
-        return math.isnan(self.started_s) or not math.isnan(self.finished_s)
+        """Whether the run had ended by the end of the data: it had not if only its start is known.
+
+        An end before its start is that of an earlier pod of the same name.
+        """
+        return math.isnan(self.started_s) or self.finished_s >= self.started_s
 
     @property
     def succeeded(self) -> bool:
@@ -349,7 +352,7 @@ class ReplayResult:
     Attributes
     ----------
     step_s, cycle_s
-        Grid step (the most common one where sources differ) and how long an allocation holds.
+        Grid step (the most common one where sources differ; 0 without a grid) and how long an allocation holds.
     containers
         One entry per judged container.
     left_out

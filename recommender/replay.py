@@ -125,7 +125,7 @@ def replay(
     policies, oracles, choice = rows, frozenset[str](), TimelineChoice(timelines)
     containers: list[ContainerReplay] = []
     left_out: list[tuple[str, str]] = []
-    steps: Counter[float] = Counter()
+    steps: Counter[tuple[float, float]] = Counter()
     for series in source:
         results = {name: simulated[series.container][name] for name in rows} if series.container in simulated else {}
         plan = plan_for(series) if np.count_nonzero(series.present) >= options.fewest_samples else Plan(())
@@ -136,7 +136,7 @@ def replay(
             policies = (*rows, *(policy.name for policy in plan.policies))
             oracles = frozenset(policy.name for policy in plan.policies if policy.oracle)
             containers.append(judged.replay)
-            steps[interval_s(series)] += 1
+            steps[series.step_s, interval_s(series)] += 1
             if timelines:
                 choice.offer(judged.replay, _timeline(series, plan, judged, results), oracles)
             if decisions_to is not None:
@@ -152,8 +152,8 @@ def replay(
         )
     if not policies:
         raise NotEnoughData(" ".join(notes))
-    step_s = min(steps, key=lambda step: (-steps[step], step))
-    cycle_s = options.samples_per_cycle(step_s) * step_s
+    step_s, between_samples_s = min(steps, key=lambda step: (-steps[step], step))
+    cycle_s = options.samples_per_cycle(between_samples_s) * between_samples_s
     return ReplayResult(
         step_s, cycle_s, policies, oracles, tuple(containers), tuple(left_out), model or {}, notes, choice.timelines()
     )

@@ -86,7 +86,8 @@ def command(
     With kube-state-metrics there are also facts of runs for the dry run: cpu_limit_cores, memory_limit_bytes,
     node_cpu_cores, node_memory_bytes (allocatable), started_at, finished_at and oom_killed_at (unix seconds),
     exit_code, devices (such as GPUs), input_size (from the annotation phasewise.dev/input-size, if exposed), and
-    workload from the pod's owners, unless --label names one.
+    workload from the pod's owners, unless --label names one. Init containers and native sidecars, which the VPA does
+    not size, are then left out.
 
     CPU is a counter's rate over four scrape intervals (--rate-window), so shorter stages of a job blur. If labels have
     other names: --label pod=pod_name. If two jobs scrape the same containers, the larger value is taken;

@@ -132,7 +132,10 @@ def _print(comparison: Comparison, differences: list[Difference], *, courses: bo
 def _difference_table(differences: list[Difference]) -> Table:
     table = Table("at", "container", "recorded", "replayed", title="first differences", title_justify="left")
     for one in differences[:SHOWN]:
-        table.add_row(format_time(one.now_s), str(one.group), _target(one.recorded), _target(one.replayed))
+        recorded, replayed = _target(one.recorded), _target(one.replayed)
+        if recorded == replayed:
+            replayed = "the same target; bounds or doubts differ (--json)"
+        table.add_row(format_time(one.now_s), str(one.group), recorded, replayed)
     return table
 
 
@@ -148,7 +151,7 @@ def _target(target: Json) -> str:
     if target is None:
         return "none"
     (_, (cpu_cores, memory_bytes), _), doubt = target
-    return f"{cpu_cores:g} cores, {memory_bytes:g} bytes{' (low confidence)' if doubt else ''}"
+    return f"{cpu_cores!r} cores, {memory_bytes!r} bytes{' (low confidence)' if doubt else ''}"
 
 
 def _mean(course: TargetHistory) -> str:

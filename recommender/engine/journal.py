@@ -203,5 +203,5 @@ def _unpack(packed: bytes, number: int, piece: Path) -> bytes:
 
 
 def _damaged(piece: Path, number: int, why: str) -> BadInput:
-    remedy = "Copy the file again; blocks before it can be replayed with --until."
+    remedy = "Copy the file again, or read only what is before it: `replay --until`, `explain --at`."
     return BadInput(f"block {number} is damaged: {why}", remedy=remedy, file=piece)

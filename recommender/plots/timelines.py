@@ -111,7 +111,10 @@ def _plot_usage(
         axes.axvspan(begin / unit, end / unit, linewidth=0, zorder=0, **_fill(phase))
     since, used = (timestamps - timestamps[0]) / unit, usage[:, resource] / _UNITS[resource]
     kept = downsampled_indices(used, _MAX_POINTS)
-    axes.plot(since[kept], used[kept], color=USAGE.light, linewidth=0.9, zorder=3)
+    known = np.pad(~np.isnan(used[kept]), 1)
+    alone = known[1:-1] & ~known[:-2] & ~known[2:]  # between two gaps, where there is no line
+    drawn = {"color": USAGE.light, "linewidth": 0.9, "marker": ".", "markersize": 2, "markevery": alone}
+    axes.plot(since[kept], used[kept], zorder=3, **drawn)
     top = float(np.nanmax(used)) if np.isfinite(used).any() else 0.0
     axes.set(xlim=(0, max(float(since[-1]), 1e-9)), ylim=(0, (top or 1.0) * 1.06), ylabel=_LABELS[resource])
     grid(axes, "y")

@@ -86,9 +86,10 @@
     const step = TIMES.find((s) => length / s <= about) || Math.ceil(length / about / 604800) * 604800;
     return Array.from({ length: Math.floor(length / step) + 1 }, (_, i) => i * step);
   }
-  function duration(seconds) {
+  function duration(exact) {
+    const seconds = Math.round(exact);
     const d = Math.floor(seconds / 86400), h = Math.floor(seconds / 3600) % 24;
-    const m = Math.floor(seconds / 60) % 60, s = Math.round(seconds % 60);
+    const m = Math.floor(seconds / 60) % 60, s = seconds % 60;
     const parts = [[d, "d"], [h, "h"], [m, "min"], [s, "s"]].filter(([n]) => n > 0).slice(0, 2);
     return parts.length ? parts.map(([n, unit]) => `${n} ${unit}`).join(" ") : "0";
   }
@@ -115,6 +116,7 @@
     for (let i = 0; i < line.t.length; i += 1) {
       if (line.v[i] === null) { pen = "M"; continue; }
       path += `${pen}${x(line.t[i]).toFixed(1)},${y(line.v[i]).toFixed(1)}`;
+      if (pen === "M") path += "h0"; // a sample between two gaps is a dot
       pen = "L";
     }
     return path;

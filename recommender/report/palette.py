@@ -57,13 +57,15 @@ USAGE = Look("#1a1a1a", "#f2f2f2", ".")
 # Blue, orange, green, pink, yellow, …: pale backgrounds for dark lines, deep ones for light lines.
 _PHASES_LIGHT = (
     "#cfe3f5", "#f9dcb8", "#cdeadd", "#f3cfe2", "#f7f0b5", "#cdf1f6", "#ddd6f0", "#dcedb4", "#f6cfc6", "#e2e2e2",
+    "#f6c8fb", "#b8f5b8",
 )  # fmt: skip
 _PHASES_DARK = (
     "#1b3853", "#523917", "#154334", "#4c223b", "#474311", "#12444c", "#352b57", "#344a18", "#53271e", "#3a3d41",
+    "#5a185c", "#0d5510",
 )  # fmt: skip
 
 PHASE_COLOURS = len(_PHASES_LIGHT)
-"""Colours repeat after this many phases."""
+"""Colours repeat after this many phases: as many as `phasewise train` finds at most by itself."""
 
 
 def look_of(policy: str, policies: Sequence[str]) -> Look:

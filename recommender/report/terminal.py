@@ -111,7 +111,7 @@ def _opening(summary: Summary) -> RenderableType:
     origin, phases = result.model.get("origin"), result.model.get("phases")
     model = f"{origin}, {phases} phases" if isinstance(phases, int) else origin
     facts = (
-        f"{counted(len(result.containers), 'container')}, {summary.samples:,} samples of {step} "
+        f"{counted(len(result.containers), 'container')}, {counted(summary.samples, 'sample')} of {step} "
         f"({number(summary.hours)} container-hours), "
         f"one decision every {format_duration(result.cycle_s)}."
     )

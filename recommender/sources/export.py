@@ -146,7 +146,7 @@ def export(
 
 def _write_part(blocks: Iterable[UsageBlock], facts: Facts, class_of: ClassOf, file: Path) -> None:
     with atomic_write(file) as temporary, pq.ParquetWriter(temporary, _SCHEMA, compression="zstd") as writer:
-        for block in blocks:
+        for block in (whole.without(facts.init_containers) for whole in blocks):
             if len(block):
                 writer.write_table(_table(block, facts, class_of))
 
@@ -202,7 +202,8 @@ def _assemble(files: Sequence[Path], columns: list[str], output: Path, progress:
                 last_s = timestamps[-1].as_py()
                 rows += len(table)
             progress("joining parts", number, len(files))
-    return Exported(rows, len(containers), first_s, last_s, REQUEST_COLUMNS[0] in columns)
+    has_requests = not {*REQUEST_COLUMNS}.isdisjoint(columns)
+    return Exported(rows, len(containers), first_s, last_s, has_requests)
 
 
 @contextmanager

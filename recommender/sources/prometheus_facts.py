@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from recommender.sources.base import FACT_COLUMNS, LIMIT_COLUMNS, NODE_COLUMNS
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_past import Owner, Owners, past_owners
 from recommender.sources.prometheus_queries import UsageSettings, common_matchers, duration
-from recommender.sources.prometheus_usage import ContainerName
+from recommender.sources.prometheus_usage import ContainerName, container_name
 from recommender.units import parse_size
 
 ClassOf = Callable[[Sequence[Owner]], str]
@@ -28,6 +28,9 @@ _ENDED = "kube_pod_container_status_terminated_reason"
 _KILLED, _KILLED_AT = (f"kube_pod_container_status_last_terminated_{what}" for what in ("reason", "timestamp"))
 _REQUESTS, _DEVICES = "kube_pod_container_resource_requests", 'unit="integer"'
 """Extended resources, such as GPUs, have the unit `integer`."""
+
+_INIT_CONTAINERS = "kube_pod_init_container_info"
+"""Init containers, and native sidecars, which are init containers that go on running."""
 
 _ANNOTATIONS, _INPUT_SIZE = "kube_pod_annotations", "annotation_phasewise_dev_input_size"
 """kube-state-metrics exports annotations only if asked to: `--metric-annotations-allowlist`."""
@@ -49,10 +52,13 @@ class Facts:
         By column: value by (namespace, pod, container), (namespace, pod) or (node,).
     owners
         The controllers of pods.
+    init_containers
+        Containers that neither VPA nor recommender sizes.
     """
 
     columns: Mapping[str, Mapping[Key, float]]
     owners: Owners
+    init_containers: Collection[ContainerName]
 
     def of(self, containers: Sequence[ContainerName], nodes: Sequence[str | None]) -> dict[str, FloatArray]:
         """float64 (c,) for each of `FACT_COLUMNS`, NaN where unknown."""
@@ -70,7 +76,7 @@ class Facts:
 
 
 def query_facts(client: PrometheusClient, settings: UsageSettings, start_s: float, end_s: float) -> Facts:
-    """Query the facts of a time range: eight instant queries and three of the series index."""
+    """Query the facts of a time range: eight instant queries and four of the series index."""
     labels = settings.request_labels
     key, pod = labels.key, labels.key[:2]
     window = duration(end_s - start_s + REPORTING_DELAY_S)
@@ -85,7 +91,8 @@ def query_facts(client: PrometheusClient, settings: UsageSettings, start_s: floa
         return client.instant(f"max by ({', '.join(by)}) ({query})", end_s + REPORTING_DELAY_S).largest(by)
 
     columns = {name: largest(of_pods(metric), pod) for name, metric in _BY_POD.items()}
-    ended = largest(f"{of_pods(_ENDED)} == 1", (*key, "reason"))
+    # Of several reasons the last one counts: a container that completed may have failed and been restarted before.
+    ended = sorted(largest(f"{of_pods(_ENDED)} == 1", (*key, "reason")), key=lambda series: series[-1] == "Completed")
     columns["exit_code"] = {series[:-1]: _EXIT_CODES.get(series[-1], _OTHER_EXIT_CODE) for series in ended}
     killed = of_pods(_KILLED, 'reason="OOMKilled"')
     columns["oom_killed_at"] = largest(f"{of_pods(_KILLED_AT)} and on ({', '.join(key)}) ({killed} == 1)", key)
@@ -99,4 +106,6 @@ def query_facts(client: PrometheusClient, settings: UsageSettings, start_s: floa
     ):
         for name, resource in zip(names, RESOURCES, strict=True):
             columns[name] = {series[:-1]: value for series, value in amounts.items() if series[-1] == resource}
-    return Facts(columns, past_owners(client, settings, start_s, end_s))
+    initial = client.series(f"{_INIT_CONTAINERS}{{{', '.join(common_matchers(settings, labels))}}}", start_s, end_s)
+    init_containers = {container_name(series, labels) for series in initial}
+    return Facts(columns, past_owners(client, settings, start_s, end_s), init_containers)

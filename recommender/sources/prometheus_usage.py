@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -70,6 +70,12 @@ class UsageBlock:
 
     def __len__(self) -> int:
         return len(self.owner)
+
+    def without(self, names: Collection[ContainerName]) -> UsageBlock:
+        """The block without the rows of some containers."""
+        kept = np.array([name not in names for name in self.containers], bool)[self.owner]
+        rows = (column[kept] for column in (self.owner, self.timestamps, self.usage, self.requests))
+        return UsageBlock(self.containers, self.nodes, self.workloads, *rows)
 
 
 class UsageQuery:

@@ -15,6 +15,7 @@ from recommender.records import BoolArray, FloatArray, IntArray, RunFacts
 from recommender.series import ContainerSamples
 from recommender.sources.base import (
     CPU_COLUMN,
+    FACT_COLUMNS,
     LIMIT_COLUMNS,
     MEMORY_COLUMN,
     NODE_COLUMNS,
@@ -79,15 +80,20 @@ class SampleTable:
         return self.labels[label][at] if label in self.labels else None
 
     def _facts(self, rows: slice) -> RunFacts:
-        """The largest value of each column: limits may change, and an end is only in the last rows."""
+        """The last value of each column of the run, whose end is only in the last rows, and the largest limits."""
+
+        def known(name: str) -> FloatArray:
+            column = self.values[name][rows] if name in self.values else np.empty(0)
+            return column[~np.isnan(column)]
+
+        def last(name: str) -> float:
+            return float(known(name)[-1]) if len(known(name)) else math.nan
 
         def largest(name: str) -> float:
-            return float(np.fmax.reduce(self.values[name][rows])) if name in self.values else math.nan
+            return float(known(name).max(initial=0.0)) or math.nan  # 0 is none
 
-        started_s, finished_s, exit_code, oom_killed_s, input_size, devices = map(largest, RUN_COLUMNS)
-        limits, allocatable = (  # 0 is none
-            (largest(cpu) or math.nan, largest(memory) or math.nan) for cpu, memory in (LIMIT_COLUMNS, NODE_COLUMNS)
-        )
+        started_s, finished_s, exit_code, oom_killed_s, input_size, devices = map(last, RUN_COLUMNS)
+        limits, allocatable = ((largest(cpu), largest(memory)) for cpu, memory in (LIMIT_COLUMNS, NODE_COLUMNS))
         return RunFacts(started_s, finished_s, exit_code, oom_killed_s, input_size, devices, limits, allocatable)
 
     def extents(self) -> FloatArray:
@@ -172,10 +178,16 @@ def _most_common_labels(
 def _merged_duplicates(
     values: Mapping[str, FloatArray], first: IntArray, rows: IntArray, origins: Origins
 ) -> dict[str, FloatArray]:
-    """Merge rows of one timestamp, whose values must be equal or missing."""
+    """Merge rows of one timestamp, whose values must be equal or missing.
+
+    Of facts of a whole run the largest is taken: two exports know more or less of its end, and limits may change.
+    """
     merged: dict[str, FloatArray] = {}
     for name, column in values.items():
         lowest, highest = np.fmin.reduceat(column, first), np.fmax.reduceat(column, first)
+        if name in FACT_COLUMNS:
+            merged[name] = highest
+            continue
         differ = lowest != highest
         differ &= ~np.isnan(lowest)
         if differ.any():

@@ -112,7 +112,10 @@ class SmallCluster:
                 yield {"namespace": namespace, "pod": pod} | job
 
     def _facts(self, query: str, at_s: float) -> Iterator[tuple[dict[str, str], object]]:
-        """Every pod starts a minute before its first sample, completes with its last one, and has a limit of 2 GiB."""
+        """Every pod starts a minute before its first sample, and completes with its last one, after it was killed once.
+
+        Its limit is 2 GiB.
+        """
         if "kube_node_status_allocatable" in query:
             for node in ("node-0", "node-1") if self.facts else ():
                 yield {"node": node, "resource": "cpu"}, 32
@@ -127,8 +130,9 @@ class SmallCluster:
                 yield of_container | {"resource": "memory"}, 2 * 2**30
             elif last <= at_s and "kube_pod_completion_time" in query:
                 yield of_pod, last
-            elif last <= at_s and "_status_terminated_reason" in query:
-                yield of_container | {"reason": "Completed"}, 1
+            elif "_status_terminated_reason" in query:
+                reasons = ("Completed", "OOMKilled") if last <= at_s else ("OOMKilled",)
+                yield from ((of_container | {"reason": reason}, 1) for reason in reasons)
 
     def _values(self, query: str, number: int) -> list[tuple[dict[str, str], Callable[[float], object]]]:
         if "rate(" in query:

@@ -143,7 +143,9 @@ def test_a_sample_equal_to_the_allocation_ends_an_oom_event() -> None:
 def test_without_a_grid_a_sample_lasts_until_the_next_one() -> None:
     usage = [(1, 10)] * 4 + [(1, 10), (2, 20), (1, 10)]
     series = series_of(usage, step_s=0.0, timestamps=[0, 10, 20, 30, 40, 100, 110])
-    tally = replay([series], plans_with("ground.truth"), ReplayOptions(cycle_samples=2)).totals()["ground.truth"]
+    result = replay([series], plans_with("ground.truth"), ReplayOptions(cycle_samples=2))
+    tally = result.totals()["ground.truth"]
+    assert (result.step_s, result.cycle_s) == (0.0, 20.0)  # reports tell that there was no grid
     # 60 s, 10 s, and for the last one the median distance of 10 s.
     assert tally.judged_s == 80.0
     assert tally.used == (1 * 60 + 2 * 10 + 1 * 10, 10 * 60 + 20 * 10 + 10 * 10)

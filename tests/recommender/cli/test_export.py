@@ -20,7 +20,7 @@ from local_cluster.played_http import Asked, Played, Reply, played
 from recommender.sources import export as exporting
 from recommender.sources.files import open_source
 from tests.fakes.command_line import CommandResult
-from tests.fakes.prometheus import START_S, SmallCluster, cores, failure, memory_at
+from tests.fakes.prometheus import START_S, SmallCluster, cores, failure, matrix, memory_at, success
 
 Phasewise = Callable[..., CommandResult]
 
@@ -110,8 +110,25 @@ def test_without_requests_their_columns_are_left_out_with_a_message(phasewise: P
     assert ended.err.count("7 containers are scraped more than once") == 1
 
 
+def test_containers_that_request_only_memory_have_requests(phasewise: Phasewise, tmp_path: Path) -> None:
+    def answer(request: Asked) -> Reply:
+        reply = CLUSTER(request)
+        if "resource=~" not in request.query:
+            return reply
+        series = orjson.loads(reply.body)["data"]["result"]
+        return matrix(*((one["metric"], one["values"]) for one in series if one["metric"]["resource"] == "memory"))
+
+    with played(answer) as server:
+        ended = phasewise(*options(server.url, tmp_path / "a.csv"))
+    assert "no requests" not in ended.err
+    assert [name for name in read(tmp_path / "a.csv").columns if "request" in name] == ["memory_request_bytes"]
+
+
 def test_facts_about_runs_from_kube_state_metrics_are_exported(phasewise: Phasewise, tmp_path: Path) -> None:
-    """Only the last rows of a run have its end; a run in progress has none."""
+    """Only the last rows of a run have its end; a run in progress has none.
+
+    Before a container completed it was killed and restarted: in the same part of the export, or in an earlier one.
+    """
     file, lives = tmp_path / "week.parquet", {**CLUSTER.lives, ("dev", "notebook"): (START_S + 60.0, 1e12)}
     with played(SmallCluster(lives, facts=True)) as server:
         assert phasewise(*options(server.url, file)).code == 0
@@ -121,8 +138,23 @@ def test_facts_about_runs_from_kube_state_metrics_are_exported(phasewise: Phasew
     assert (unfinished.started_s, unfinished.ended) == (START_S, False)
     assert (one.workload, one.facts.ended, one.facts.killed) == ("train", True, False)
     assert (one.facts.started_s, one.facts.finished_s, one.facts.exit_code) == (START_S + 940, START_S + 9000, 0)
+    assert series["ml/train-2/main"].facts.exit_code == 0
     assert one.facts.limits[1] == 2 * 2**30 and np.isnan(one.facts.limits[0])
     assert one.facts.allocatable == (32, 64e9)
+
+
+def test_init_containers_and_native_sidecars_are_left_out(phasewise: Phasewise, tmp_path: Path) -> None:
+    """The VPA does not size them, and the metrics of requests and limits do not include theirs."""
+
+    def answer(request: Asked) -> Reply:
+        if request.parameters.get("match[]", "").startswith("kube_pod_init_container_info"):
+            return success([{"namespace": "ml", "pod": "train-2", "container": "main"}])
+        return CLUSTER(request)
+
+    with played(answer) as server:
+        ended = phasewise(*options(server.url, tmp_path / "a.csv"))
+    assert "of 2 containers" in ended.err
+    assert set(read(tmp_path / "a.csv")["pod"]) == {"notebook", "train-1"}
 
 
 def stops_after(count: int) -> Callable[[Asked], Reply]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -11,10 +13,11 @@ import pytest
 from recommender.cli.replay import start_changes
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.usage.oom import OomObservation
-from recommender.engine.entries import Start
+from recommender.engine.entries import Start, encode_target
 from recommender.engine.journal import Journal
 from recommender.engine.options import Options
 from recommender.engine.recording import Recorder
+from recommender.engine.target import Target
 from tests.fakes.command_line import CommandResult
 from tests.fakes.records import GIB, FakeView, a_pod, a_vpa, recommender, rounds
 
@@ -63,6 +66,20 @@ def test_a_replay_with_other_targets_reports_them_and_exits_with_1(
     after = phasewise("replay", record, "--from", KILLED_AT + 10, "--json")
     assert after.code == 1
     assert orjson.loads(after.out)["from_s"] == KILLED_AT + 10
+
+
+def test_targets_that_differ_in_one_bit_are_shown_as_different(
+    phasewise: Phasewise, record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_bit_more(target: Target | None) -> Any:
+        (lower, (cpu_cores, memory_bytes), upper), doubt = encode_target(target)
+        return [[lower, [math.nextafter(cpu_cores, math.inf), memory_bytes], upper], doubt]
+
+    monkeypatch.setattr("recommender.engine.replaying.encode_target", one_bit_more)
+    monkeypatch.setenv("COLUMNS", "200")
+    first = next(line for line in phasewise("replay", record).out.splitlines() if "ns/job" in line)
+    recorded, replayed = first.split("│")[3:5]
+    assert "cores" in recorded and recorded.strip() != replayed.strip()
 
 
 def test_a_record_of_endlessly_nested_lists_is_refused(phasewise: Phasewise, tmp_path: Path) -> None:
@@ -122,6 +139,9 @@ def test_a_truncated_record_is_replayed_and_a_damaged_one_up_to_the_damage(
     assert f"{damaged}: block 60 is damaged: its checksum" in ended.err
     assert "can be replayed: --until 1970-01-12T13:47:39Z" in ended.err
     assert phasewise("replay", damaged, "--until", "1970-01-12T13:47:39Z").code == 0
+    ended = phasewise("explain", "ns/job", "--record", damaged)
+    assert ended.code == 2 and "`explain --at`" in ended.err
+    assert phasewise("explain", "ns/job", "--record", damaged, "--at", "1970-01-12T13:47:39Z").code == 0
 
 
 @pytest.mark.option("phasewise explain", "--record", "--at", "--json")

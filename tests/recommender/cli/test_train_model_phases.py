@@ -101,6 +101,17 @@ def test_a_split_appends_phase_numbers_and_keeps_the_others(
     assert ended.code == 0 and "was trained on 14 of the 14" in " ".join(ended.out.split())
 
 
+def test_a_split_on_data_of_another_step_keeps_the_length_of_the_cycle(
+    phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    trained = models.load(model_folder).facts
+    options = ("--phase", 3, "--into", 2, "--step", f"{2 * trained['step_s']:g}s", "-o", tmp_path / "split")
+    ended = phasewise("model", "split", model_folder, runs_csv, *options)
+    assert ended.code == 0, ended.err
+    facts = models.load(tmp_path / "split").facts
+    assert (facts["cycle_s"], facts["cycle_samples"]) == (trained["cycle_s"], trained["cycle_samples"] / 2)
+
+
 def test_training_on_too_few_runs_assumes_a_price_of_violations(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=2).to_csv(tmp_path / "two.csv", index=False)
     ended = phasewise("train", tmp_path / "two.csv", "-o", tmp_path / "m", *MODEL_OPTIONS)

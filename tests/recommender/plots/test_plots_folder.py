@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.image import imread
 
 from recommender.errors import Misuse
 from recommender.phases.graph import PhaseGraph
@@ -61,6 +63,15 @@ def test_the_same_result_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_an_unusual_timeline_is_drawn_at_the_width_of_a_page(unusual: dict[str, Any], tmp_path: Path) -> None:
     draw_timeline(replace(RUN.timelines[0], **unusual), tmp_path / "unusual.png")
     assert size_of(tmp_path / "unusual.png")[0] >= 1200
+
+
+def test_samples_with_a_gap_on_either_side_are_drawn_as_dots(tmp_path: Path) -> None:
+    timeline = RUN.timelines[0]
+    usage = timeline.usage.copy()
+    usage[::2] = np.nan
+    draw_timeline(replace(timeline, usage=usage, labels=None, decisions={}), tmp_path / "sparse.png")
+    inside_cpu_panel = imread(tmp_path / "sparse.png")[80:320, 100:-20, :3]
+    assert (inside_cpu_panel.mean(axis=2) < 0.5).any()
 
 
 def test_an_outlier_does_not_compress_the_other_values() -> None:

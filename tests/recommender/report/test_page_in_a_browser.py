@@ -7,9 +7,11 @@ every step of a browser that is driven from outside costs a round trip.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from recommender.report.money import Prices
@@ -86,6 +88,22 @@ def test_the_chart_shows_use_phases_and_the_checked_policies_of_the_first_contai
     assert found["why"] == ["phasewise", "histogram"]
 
 
+def test_samples_with_a_gap_on_either_side_are_drawn_as_dots(browser: Browser, run: Simulated, tmp_path: Path) -> None:
+    usage = run.timelines[0].usage.copy()
+    usage[1::2] = np.nan
+    sparse = Simulated(run.result, (replace(run.timelines[0], usage=usage),))
+    (tmp_path / "sparse.html").write_text(page_of(sparse), encoding="utf-8")
+    page = browser.new_page()
+    page.goto((tmp_path / "sparse.html").as_uri())
+    inked = page.evaluate("""() => {
+        const path = document.querySelector('#drawing path.usage');
+        const [, x, y] = /^M([\\d.]+),([\\d.]+)/.exec(path.getAttribute('d'));
+        return path.isPointInStroke(new DOMPoint(x, y));
+    }""")
+    page.close()
+    assert inked
+
+
 def test_every_policy_checkbox_adds_and_removes_its_lines(page: Page) -> None:
     steps = page.evaluate("""() => [...document.querySelectorAll('#lines input[value]:not(#bands)')].flatMap((box) =>
         [1, 2].map(() => {
@@ -148,6 +166,12 @@ def test_pointing_and_arrow_keys_read_values(page: Page) -> None:
     assert readout.inner_text() != pointed
     page.keyboard.press("Home")
     assert readout.inner_text().startswith("0, phase unknown: used")
+    times = page.evaluate("""() => Array.from({length: 100}, () => {
+        const [drawn, read] = [document.querySelector('#drawing svg'), document.querySelector('#readout')];
+        drawn.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight'}));
+        return read.textContent.split(',')[0];
+    })""")
+    assert len(set(times)) == 100 and not [time for time in times if " 60 s" in time]
 
 
 @pytest.mark.parametrize(("table", "columns"), [("policy-table", 12), ("money-table", 6), ("container-table", 10)])

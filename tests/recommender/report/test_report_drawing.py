@@ -5,8 +5,9 @@ from __future__ import annotations
 import networkx as nx
 import pytest
 
+from recommender.phases.detector import CANDIDATE_PHASES
 from recommender.report.graph_drawing import WIDTH, draw_graph
-from recommender.report.palette import _LOOKS, look_of, phase_colour
+from recommender.report.palette import _LOOKS, PHASE_COLOURS, look_of, phase_colour
 
 
 def test_the_graph_of_a_typical_job_reads_from_left_to_right() -> None:
@@ -56,6 +57,12 @@ def _contrast(a: str, b: str) -> float:
 def test_every_line_contrasts_with_both_backgrounds_and_every_phase(policy: str) -> None:
     look = _LOOKS[policy]
     assert _contrast(look.light, "#ffffff") >= 3 and _contrast(look.dark, "#14171a") >= 3
-    for phase in range(10):
+    for phase in range(PHASE_COLOURS):
         assert _contrast(look.light, phase_colour(phase)) >= 2.9
         assert _contrast(look.dark, phase_colour(phase, dark=True)) >= 2.9
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_no_two_phases_of_a_model_share_a_colour(dark: bool) -> None:
+    most = max(CANDIDATE_PHASES)
+    assert len({phase_colour(phase, dark=dark) for phase in range(most)}) == most

@@ -163,6 +163,15 @@ def test_the_page_renders_without_model_timelines_or_baseline() -> None:
     assert "No container was left out." in text and 'id="timelines"' not in text and 'id="phases"' not in text
 
 
+def test_what_a_policy_adds_is_a_share_without_a_minus() -> None:
+    tallies = {"static": Tally(samples=10, allocated=(3600, 1e12)), "phasewise": Tally(samples=10, allocated=(5400, 0))}
+    policies = tuple(tallies)
+    worse = ReplayResult(15, 600, policies, frozenset(), (ContainerReplay("a", None, tallies),), (), {})
+    text = render_page(worse, (), generated_at=WHEN, version="0")
+    assert 'CPU added</dt><dd><b>0.50</b> core-hours</dd><dd class="sub">50\u00a0% of 1.00 under static' in text
+    assert "Memory saved" in text and ">100\u00a0% of" in text
+
+
 def test_with_no_judged_container_the_page_says_so() -> None:
     empty = ReplayResult(15, 600, ("static",), frozenset(), (), (("a", "too short"),), {})
     text = render_page(empty, (), generated_at=WHEN, version="0")

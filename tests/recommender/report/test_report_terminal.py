@@ -56,6 +56,12 @@ def test_without_a_judged_container_the_table_says_so() -> None:
     assert "No container could be judged." in text_of(empty) and "1 × too short" in text_of(empty)
 
 
+def test_a_single_container_and_sample_are_singular() -> None:
+    replay = ContainerReplay("a", None, {"mine": Tally(samples=1, judged_s=15.0)})
+    text = text_of(ReplayResult(15, 600, ("mine",), frozenset(), (replay,), (), {}))
+    assert "1 container, 1 sample of 15s" in text
+
+
 def test_escape_sequences_and_markup_in_names_stay_text() -> None:
     tally = Tally(samples=10, judged_s=150, violations=(5, 0))
     name = "a\x1b[2Jb\n[red]c"

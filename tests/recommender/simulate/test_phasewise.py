@@ -126,6 +126,7 @@ def learned(facts: RunFacts) -> bool:
 def test_a_class_learns_nothing_from_a_run_that_has_not_ended() -> None:
     assert learned(RunFacts()) and learned(RunFacts(started_s=START, finished_s=START + 400))
     assert not learned(RunFacts(started_s=START))
+    assert not learned(RunFacts(started_s=START, finished_s=START - 60)), "an earlier pod of the same name finished"
 
 
 @pytest.mark.parametrize(

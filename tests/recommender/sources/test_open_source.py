@@ -65,6 +65,20 @@ def test_a_request_or_limit_of_zero_is_none_as_for_kubernetes(tmp_path: Path) ->
     np.testing.assert_array_equal(series.facts.limits, [np.nan, np.nan])
 
 
+def test_overlapping_exports_may_know_different_facts_of_a_run(tmp_path: Path) -> None:
+    """The second one, made later, knows of another OOM kill, a larger limit, and the end."""
+    header = HEADER + ",memory_limit_bytes,oom_killed_at,exit_code"
+    earlier: list[Row] = [[START_S + 15 * at, "a", 0.5, 10, 1000, START_S, 137] for at in range(4)]
+    later: list[Row] = [[START_S + 15 * at, "a", 0.5, 10, 2000, START_S + 45, 0] for at in range(2, 6)]
+    files = [write(tmp_path / f"{name}.csv", csv_text(rows, header)) for name, rows in (("1", earlier), ("2", later))]
+    for order in (files, files[::-1]):
+        with open_source(order) as source:
+            (series,) = source
+        assert len(series) == 6
+        facts = series.facts
+        assert (facts.limits[1], facts.oom_killed_s, facts.exit_code) == (2000, START_S + 45, 0)
+
+
 def table_of(rows: Sequence[Row]) -> dict[str, Any]:
     names = [*HEADER.split(","), "workload", "gpu"]
     columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
