@@ -216,7 +216,9 @@ class ClassMemory:
 
     def _bound(self, target_kills: float, input_size: float) -> MemoryBounds:
         known = ~np.isnan(self.input_sizes)
-        by_input = not math.isnan(input_size) and int(np.count_nonzero(known & ~self.killed)) >= MIN_RUNS
+        # With fewer known inputs than a bound needs, the runs without one would be given up for nothing.
+        enough = int(np.count_nonzero(known & ~self.killed)) >= _min_runs(target_kills)
+        by_input = enough and not math.isnan(input_size)
         used = known if by_input else np.ones(len(self), bool)
         sizes, peaks_bytes = self.input_sizes[used], self.peaks_bytes[used]
         ended = int(np.count_nonzero(used & ~self.killed))
