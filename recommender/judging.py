@@ -26,6 +26,10 @@ ROUNDING = 1e-12
 """Relative excess that counts as equal: far above float64 rounding, far below any measurement error."""
 
 
+MAX_CYCLE_SAMPLES = 10_000
+"""Forecasts are computed step by step over a cycle, and training keeps arrays of its length."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
     """Rules of a dry run.
@@ -62,9 +66,19 @@ class ReplayOptions:
 
     def samples_per_cycle(self, step_s: float) -> int:
         """Number of grid cells in a cycle."""
-        if self.cycle_samples is not None:
-            return self.cycle_samples
-        return max(1, round(self.cycle_s / step_s))
+        return cycle_samples_on(step_s, self.cycle_s, self.cycle_samples)
+
+
+def cycle_samples_on(step_s: float, cycle_s: float, cycle_samples: int | None = None) -> int:
+    """Number of samples in a cycle on a grid of this step, at least one; `cycle_samples` overrides `cycle_s`.
+
+    Raises Misuse: there are more than `MAX_CYCLE_SAMPLES`.
+    """
+    samples = cycle_samples or cycle_s / step_s
+    if samples > MAX_CYCLE_SAMPLES:
+        problem = f"a cycle of {samples:.6g} samples is too long"
+        raise Misuse(f"{problem}. Give at most {MAX_CYCLE_SAMPLES} samples, or a coarser --step.")
+    return max(1, round(samples))
 
 
 Limits = Literal["follow", "stay", "none"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from recommender.cli.common import DURATION, FILE
+from recommender.cli.common import DURATION, FILE, FiniteRange
 from recommender.cli.grouped import grouped
 from recommender.cli.prometheus import parse_labels
 from recommender.cluster.access.connection import Api
@@ -47,7 +47,7 @@ PROGRESS_OPTIONS = (
     _progress(
         "--progress-alpha",
         "alpha",
-        type=click.FloatRange(0, min_open=True),
+        type=FiniteRange(0, min_open=True),
         help="Above this growth a pod is Progressing. Each interval of lower and falling growth makes it Watching, "
         "then Converged.",
     ),

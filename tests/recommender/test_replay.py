@@ -406,8 +406,10 @@ def test_saving_and_harm_of_a_steady_container_by_hand() -> None:
     [
         (lambda: ReplayOptions(cycle_samples=0), "0 samples"),
         (lambda: ReplayOptions(cycle_s=0.0), "0 seconds"),
+        (lambda: ReplayOptions(cycle_s=1e300).samples_per_cycle(15.0), "a cycle of 6.66667e\\+298 samples is too long"),
+        (lambda: ReplayOptions(cycle_samples=10**14).samples_per_cycle(15.0), "Give at most 10000 samples"),
     ],
 )
-def test_an_empty_cycle_is_refused(attempt: Callable[[], object], message: str) -> None:
+def test_an_empty_or_an_endless_cycle_is_refused(attempt: Callable[[], object], message: str) -> None:
     with pytest.raises(Misuse, match=message):
         attempt()
