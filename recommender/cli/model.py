@@ -161,7 +161,6 @@ def split(
         options = TrainingOptions(
             DetectorOptions(detector.features, lag=detector.lag, seed=seed),
             cycle_s=model.facts.get("cycle_s", 600.0),
-            cycle_samples=model.facts.get("cycle_samples"),
             target_violation=model.target_violation,
         )
         facts = {
