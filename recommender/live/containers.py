@@ -261,16 +261,15 @@ class PodSelector:
         state.pods_resolved = True
 
     def _reindex(self, now: Mapping[ObjectKey, IndexedVpa], changed: Collection[ObjectKey], report: Report) -> None:
-        """Index the changed pods again, or all of them where a pod has, or had, several VPAs."""
-        full = self.index.contested or not self._indexed or bool(self._indexed.keys() - now.keys())
-        if not full:
-            self.index.version += bool(changed)  # also where a changed VPA has no pods
-            for key in changed:
+        """Index the pods of changed and deleted VPAs again, or all pods where one has, or had, several VPAs."""
+        if not self.index.contested:
+            self.index.version += 1  # also where a changed VPA has no pods
+            for key in (*changed, *(self._indexed.keys() - now.keys())):
                 if (before := self._indexed.get(key)) is not None:
                     for pod in before.selection.pods:
                         self.index.drop(before.state, pod)
             self._add([now[key].state for key in changed], report)
-        if full or self.index.contested:
+        if self.index.contested:
             self.index.clear()
             self._add([vpa.state for vpa in now.values()], report)
 

@@ -24,6 +24,20 @@ from tests.fakes.records import GIB, FakeView, a_pod, a_vpa
 JOBS = ("a", "b", "c")
 
 
+class Steady(FakeView):
+    """Returns the same object while the pods are unchanged, as the real view does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[ObjectKey, SelectedPods] = {}
+
+    def select(self, vpa: Vpa) -> SelectedPods:
+        found = super().select(vpa)
+        if vpa.key not in self.known or self.known[vpa.key].pods is not found.pods:
+            self.known[vpa.key] = found
+        return self.known[vpa.key]
+
+
 def selector_of(records: FakeView) -> PodSelector:
     return PodSelector(records, ContainerIndex())
 
@@ -222,19 +236,6 @@ def test_the_kept_index_equals_one_that_is_built_from_scratch(rng_seed: int) -> 
 
 
 def test_the_index_is_updated_only_when_pods_change() -> None:
-    class Steady(FakeView):
-        """Returns the same object while the pods are unchanged, as the real view does."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.known: dict[ObjectKey, SelectedPods] = {}
-
-        def select(self, vpa: Vpa) -> SelectedPods:
-            found = super().select(vpa)
-            if vpa.key not in self.known or self.known[vpa.key].pods is not found.pods:
-                self.known[vpa.key] = found
-            return self.known[vpa.key]
-
     records = Steady()
     records.pods = {"a": [a_pod("pod-0")]}
     state = VpaState(read_vpa(a_vpa("a")))
