@@ -132,6 +132,8 @@ def _changes(judged: IntArray, amounts: FloatArray) -> Outcome:
 def limits_of(series: UsageSeries, rules: KillRules) -> FloatArray:
     """The memory limit that stays at each sample, float64 (n,): as recorded, else as declared."""
     recorded_bytes = series.facts.limits[MEMORY]
+    if math.isinf(recorded_bytes):  # no limit follows, either
+        return np.full(len(series), np.inf)
     declared = declared_of(series)[:, MEMORY] if math.isnan(recorded_bytes) else np.full(len(series), recorded_bytes)
     return fixed_limits(declared, rules.limits)
 

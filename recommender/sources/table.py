@@ -86,7 +86,8 @@ class SampleTable:
 
         started_s, finished_s, exit_code, oom_killed_s, input_size, devices = map(largest, RUN_COLUMNS)
         limits, allocatable = (  # 0 is none
-            (largest(cpu) or math.nan, largest(memory) or math.nan) for cpu, memory in (LIMIT_COLUMNS, NODE_COLUMNS)
+            (largest(cpu) or none, largest(memory) or none)
+            for (cpu, memory), none in ((LIMIT_COLUMNS, math.inf), (NODE_COLUMNS, math.nan))
         )
         return RunFacts(started_s, finished_s, exit_code, oom_killed_s, input_size, devices, limits, allocatable)
 

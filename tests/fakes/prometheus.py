@@ -112,7 +112,9 @@ class SmallCluster:
                 yield {"namespace": namespace, "pod": pod} | job
 
     def _facts(self, query: str, at_s: float) -> Iterator[tuple[dict[str, str], object]]:
-        """Every pod starts a minute before its first sample, completes with its last one, and has a limit of 2 GiB."""
+        """Every pod starts a minute before its first sample, completes with its last one.
+
+        Outside of `dev` it has a limit of 2 GiB."""
         if "kube_node_status_allocatable" in query:
             for node in ("node-0", "node-1") if self.facts else ():
                 yield {"node": node, "resource": "cpu"}, 32
@@ -123,7 +125,7 @@ class SmallCluster:
             of_container = of_pod | {"container": "main"}
             if "kube_pod_start_time" in query:
                 yield of_pod, first - 60
-            elif "resource_limits" in query:
+            elif "resource_limits" in query and namespace != "dev":
                 yield of_container | {"resource": "memory"}, 2 * 2**30
             elif last <= at_s and "kube_pod_completion_time" in query:
                 yield of_pod, last

@@ -119,6 +119,13 @@ def test_if_limits_stay_only_usage_above_the_declared_limit_kills() -> None:
         assert len(outcome.marks["killed"]) == judged(one, outcome, setup).run.kills == kills, limits
 
 
+@pytest.mark.parametrize("limits", ["follow", "stay"])
+def test_a_container_that_is_known_to_have_no_limit_is_not_killed_and_resized_below_its_usage(limits: Limits) -> None:
+    unlimited = replace(trace([3, 3, 5]).series, facts=RunFacts(limits=(np.inf, np.inf)))
+    (outcome,) = play([Trace(unlimited, 0)], Scripted({0: recommended(2)}), rules(limits=limits), STEP_S)
+    assert (gib_from(outcome), outcome.marks["killed"]) == ([(0, 4.0), (1, 2.0)], [])
+
+
 def test_a_limit_below_usage_is_deferred_until_usage_falls() -> None:
     outcome, _ = playing(trace([3, 3, 3, 1, 1]), {0: recommended(2)}, rules())
     assert gib_from(outcome) == [(0, 4.0), (4, 2.0)]
