@@ -42,8 +42,6 @@ class ReplayOptions:
         The same in samples, on every grid; overrides `cycle_s`.
     lag
         History of a CRBM window; the first decision comes after lag + 1 samples.
-    violation_tolerance
-        A sample violates when its use is above allocation x this.
 
     Raises Misuse: the cycle is empty.
     """
@@ -51,7 +49,6 @@ class ReplayOptions:
     cycle_s: float = 600.0
     cycle_samples: int | None = None
     lag: int = 3
-    violation_tolerance: float = VIOLATION_TOLERANCE
 
     def __post_init__(self) -> None:
         if self.cycle_samples is not None and self.cycle_samples < 1:
@@ -181,9 +178,7 @@ def decision_positions(present: BoolArray, cycle_samples: int, lag: int) -> IntA
     return positions[has_samples]
 
 
-def judge(
-    usage: FloatArray, positions: IntArray, allocations: FloatArray, sample_s: FloatArray, tolerance: float
-) -> Tally:
+def judge(usage: FloatArray, positions: IntArray, allocations: FloatArray, sample_s: FloatArray) -> Tally:
     """Compare a series with its allocations, from the first of them on.
 
     Parameters
@@ -194,13 +189,11 @@ def judge(
         int64 (d,) increasing, d >= 1, and float64 (d, 2) cores and bytes; each holds until the next.
     sample_s
         float64 (n,): duration of each sample.
-    tolerance
-        A sample violates when its use is above allocation x this.
     """
     sums, counts = np.empty(kernel.N_SUMS), np.empty(kernel.N_COUNTS, np.int64)
     kernel.tally_allocations(
         np.ascontiguousarray(usage), positions, np.ascontiguousarray(allocations), sample_s,
-        tolerance, ROUNDING, sums, counts,
+        VIOLATION_TOLERANCE, ROUNDING, sums, counts,
     )  # fmt: skip
 
     return Tally(
