@@ -20,8 +20,8 @@ BYTES_PER_MIB = float(1 << 20)
 BYTES_PER_GIB = float(1 << 30)
 SECONDS_PER_HOUR = 3600.0
 
-MAX_DURATION_S = 100 * 365 * 86400.0
-"""Waiting and adding to a time fail for durations not much longer."""
+MAX_DURATION_S = 9e9
+"""285 years, just below what Python can wait for; adding more to a time may fail."""
 
 _TIME_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
