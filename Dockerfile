@@ -60,6 +60,6 @@ COPY --from=build /ours /opt/phasewise
 COPY scripts/start-in-image /opt/phasewise/start/phasewise
 USER 65532:65532
 WORKDIR /tmp
-# Recommender, extender, gang controller, webhook.
-EXPOSE 8942 8943 8944 8945
+# Recommender, extender, gang controller, webhook, pages.
+EXPOSE 8942 8943 8944 8945 8946
 ENTRYPOINT ["phasewise"]

@@ -19,6 +19,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from recommender import files
 from recommender.errors import BadArtifact, Misuse
 from recommender.files import atomic_write_bytes
 
@@ -69,6 +70,9 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
         text = orjson.dumps(full, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
         atomic_write_bytes(staged / MANIFEST, text)
         _replace_folder(staged, target)
+    except OSError as error:
+        error.filename = error.filename or str(target)  # a full disk is reported without one
+        raise
     finally:
         shutil.rmtree(staged, ignore_errors=True)
 
@@ -78,6 +82,7 @@ def check_target(folder: str | Path) -> None:
     target = Path(folder)
     if target.exists() and not _is_replaceable(target):
         raise Misuse(f"{target} exists and is not a model folder. Choose another name for -o, or remove it.")
+    files.check_target(next(folder for folder in target.absolute().parents if folder.exists()) / MANIFEST)
 
 
 def load(folder: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

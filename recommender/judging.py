@@ -26,6 +26,10 @@ ROUNDING = 1e-12
 """Relative excess that counts as equal: far above float64 rounding, far below any measurement error."""
 
 
+MAX_CYCLE_SAMPLES = 10_000
+"""Forecasts are computed step by step over a cycle, and training keeps arrays of its length."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
     """Rules of a dry run.
@@ -38,8 +42,6 @@ class ReplayOptions:
         The same in samples, on every grid; overrides `cycle_s`.
     lag
         History of a CRBM window; the first decision comes after lag + 1 samples.
-    violation_tolerance
-        A sample violates when its use is above allocation x this.
 
     Raises Misuse: the cycle is empty.
     """
@@ -47,7 +49,6 @@ class ReplayOptions:
     cycle_s: float = 600.0
     cycle_samples: int | None = None
     lag: int = 3
-    violation_tolerance: float = VIOLATION_TOLERANCE
 
     def __post_init__(self) -> None:
         if self.cycle_samples is not None and self.cycle_samples < 1:
@@ -62,9 +63,19 @@ class ReplayOptions:
 
     def samples_per_cycle(self, step_s: float) -> int:
         """Number of grid cells in a cycle."""
-        if self.cycle_samples is not None:
-            return self.cycle_samples
-        return max(1, round(self.cycle_s / step_s))
+        return cycle_samples_on(step_s, self.cycle_s, self.cycle_samples)
+
+
+def cycle_samples_on(step_s: float, cycle_s: float, cycle_samples: int | None = None) -> int:
+    """Number of samples in a cycle on a grid of this step, at least one; `cycle_samples` overrides `cycle_s`.
+
+    Raises Misuse: there are more than `MAX_CYCLE_SAMPLES`.
+    """
+    samples = cycle_samples or cycle_s / step_s
+    if samples > MAX_CYCLE_SAMPLES:
+        problem = f"a cycle of {samples:.6g} samples is too long"
+        raise Misuse(f"{problem}. Give at most {MAX_CYCLE_SAMPLES} samples, or a coarser --step.")
+    return max(1, round(samples))
 
 
 Limits = Literal["follow", "stay", "none"]
@@ -167,9 +178,7 @@ def decision_positions(present: BoolArray, cycle_samples: int, lag: int) -> IntA
     return positions[has_samples]
 
 
-def judge(
-    usage: FloatArray, positions: IntArray, allocations: FloatArray, sample_s: FloatArray, tolerance: float
-) -> Tally:
+def judge(usage: FloatArray, positions: IntArray, allocations: FloatArray, sample_s: FloatArray) -> Tally:
     """Compare a series with its allocations, from the first of them on.
 
     Parameters
@@ -180,13 +189,11 @@ def judge(
         int64 (d,) increasing, d >= 1, and float64 (d, 2) cores and bytes; each holds until the next.
     sample_s
         float64 (n,): duration of each sample.
-    tolerance
-        A sample violates when its use is above allocation x this.
     """
     sums, counts = np.empty(kernel.N_SUMS), np.empty(kernel.N_COUNTS, np.int64)
     kernel.tally_allocations(
         np.ascontiguousarray(usage), positions, np.ascontiguousarray(allocations), sample_s,
-        tolerance, ROUNDING, sums, counts,
+        VIOLATION_TOLERANCE, ROUNDING, sums, counts,
     )  # fmt: skip
 
     return Tally(

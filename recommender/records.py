@@ -79,7 +79,7 @@ class RunFacts:
     devices
         Number of devices requested, such as GPUs.
     limits, allocatable
-        Cores and bytes: the container's limits, and what its node can give to pods.
+        Cores and bytes: the container's limits, infinite without one, and what its node can give to pods.
     """
 
     started_s: float = math.nan

@@ -84,7 +84,7 @@ def replay_container(
         positions = per_sample if policy.every_sample else per_cycle
         block = Block(series.usage, series.timestamps, positions, plan.phases, series.requests)
         allocations, explanations[policy.name] = policy.decide(block, cycle_samples)
-        tallies[policy.name] = judge(series.usage, positions, allocations, sample_s, options.violation_tolerance)
+        tallies[policy.name] = judge(series.usage, positions, allocations, sample_s)
         first_covered = samples[np.searchsorted(samples, positions)]
         decisions[policy.name] = (series.timestamps[first_covered], allocations)
     runs = {name: one.run for name, one in simulated.items()}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from recommender.errors import NotEnoughData
+from recommender.judging import cycle_samples_on
 from recommender.model import PhaseModel, name_hashes
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.statistics import phase_statistics
@@ -48,9 +49,7 @@ class TrainingOptions:
 
     def cycle_on(self, step_s: float) -> int:
         """Number of samples in a cycle on a grid of this step."""
-        if self.cycle_samples is not None:
-            return self.cycle_samples
-        return max(1, round(self.cycle_s / step_s)) if step_s > 0 else 40
+        return cycle_samples_on(step_s, self.cycle_s, self.cycle_samples) if step_s > 0 else self.cycle_samples or 40
 
 
 def gather(source: Iterable[UsageSeries], containers: Sequence[str], shortest: int) -> list[UsageSeries]:

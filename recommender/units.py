@@ -20,6 +20,9 @@ BYTES_PER_MIB = float(1 << 20)
 BYTES_PER_GIB = float(1 << 30)
 SECONDS_PER_HOUR = 3600.0
 
+MAX_DURATION_S = 9e9
+"""285 years, just below what Python can wait for; adding more to a time may fail."""
+
 _TIME_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
@@ -51,7 +54,7 @@ def parse_duration_s(text: str) -> float:
             seconds = float(stripped)
         except ValueError:
             seconds = math.nan
-    if not (math.isfinite(seconds) and seconds > 0):
+    if not 0.0 < seconds <= MAX_DURATION_S:
         raise Misuse(f"{text!r} is not a duration. Write a positive one such as 15s, 10m or 1h30m.")
     return seconds
 

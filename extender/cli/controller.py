@@ -19,7 +19,7 @@ from extender.watches import Watches
 from extender.web.app import App, Telemetry, create_pages
 from extender.web.server import Server, Serving
 from recommender import __version__
-from recommender.cli.common import DURATION
+from recommender.cli.common import DURATION, FiniteRange
 from recommender.cli.connection import connection_options
 from recommender.cluster.access.connection import Api
 from recommender.cluster.lease import LeaderElection
@@ -68,7 +68,7 @@ LEASE = "phasewise-controller"
 )
 @click.option(
     "--move-margin",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     default=2.0,
     help="With phasewise: a move must gain more than so many times its cost.",
 )
@@ -84,7 +84,7 @@ LEASE = "phasewise-controller"
     help="A job that does not run again within this time is late: neither it nor its class is moved again.",
 )
 @click.option("--move-rest", "rest_s", type=DURATION, default="10m", help="Least time between moves of a job.")
-@click.option("--qps", type=click.FloatRange(0, min_open=True), default=50.0, help="Requests per second.")
+@click.option("--qps", type=FiniteRange(0, min_open=True), default=50.0, help="Requests per second.")
 @click.option("--burst", type=click.IntRange(1), default=100, help="Requests at once after a pause.")
 @connection_options
 def command(

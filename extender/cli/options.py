@@ -14,7 +14,7 @@ from extender.pods.curves import Grid
 from extender.pods.footprint import FFDL, Sizes, checked_sizes
 from extender.scoring.combine import parse_weights
 from extender.settings import DEFAULT_WEIGHTS, Limits, Settings
-from recommender.cli.common import DURATION
+from recommender.cli.common import DURATION, FiniteRange
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.errors import BadInput
@@ -33,13 +33,13 @@ def scoring_options(command: Command) -> Callable[..., Any]:
     @click.option("--cycle", "cycle_s", type=DURATION, default="10m", help="How far ahead the filter looks.")
     @click.option(
         "--memory-limit",
-        type=click.FloatRange(0, 100),
+        type=FiniteRange(0, 100),
         default=1.0,
         help="Refuse nodes whose forecast memory exceeds this share of allocatable; 0: no limit.",
     )
     @click.option(
         "--cpu-overload",
-        type=click.FloatRange(0, 1),
+        type=FiniteRange(0, 1),
         default=0.0,
         help="Refuse nodes where a pod is expected to add more overload (core-seconds above allocatable in the coming "
         "cycle) than this share of its own demand, such as 0.01; 0: no limit.",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from extender.dashboard.job import Job
 from extender.dashboard.watching import ClusterView
@@ -12,6 +13,7 @@ from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.records import CPU, MEMORY
 
 Json = dict[str, Any]
+Row = TypeVar("Row")
 
 PAGE_ROWS = 100
 """With ten thousand containers the first page stays below 300 kB."""
@@ -29,25 +31,32 @@ def fleet(seen: ClusterView, words: str = "", page: int = 1) -> Json:
     page
         From 1; numbers beyond the last page mean the last.
     """
-    wanted = words.lower().split()
-    chosen = [job for job in seen.jobs.values() if all(word in str(job.key).lower() for word in wanted)]
+    chosen = [job for job in seen.jobs.values() if _matches(str(job.key), words)]
     ranked = sorted(((job, job.risks(seen.now_s)) for job in chosen), key=_rank)
-    pages = max(1, -(-len(ranked) // PAGE_ROWS))
-    page = min(max(1, page), pages)
+    shown, place = _page_of(ranked, page)
     saved = [job.saved(seen.now_s) for job in chosen]
     return {
         "now": seen.now_s,
-        "jobs": [row(job, risks, seen.now_s) for job, risks in ranked[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]],
-        "count": len(ranked),
+        "jobs": [row(job, risks, seen.now_s) for job, risks in shown],
+        **place,
         "all": len(seen.jobs),
         "containers": sum(len(job.containers) for job in chosen),
         "saved": {"cpuCores": _sum(one[CPU] for one in saved), "memoryBytes": _sum(one[MEMORY] for one in saved)},
         "atRisk": sum(bool(risks and risks[0][0] > 1) for _, risks in ranked),
-        "page": page,
-        "pages": pages,
         "words": words,
         "troubles": list(seen.troubles[:5]),
     }
+
+
+def _matches(name: str, words: str) -> bool:
+    return all(word in name.lower() for word in words.lower().split())
+
+
+def _page_of(rows: Sequence[Row], page: int) -> tuple[Sequence[Row], Json]:
+    """The rows of a page, and which of how many it is."""
+    pages = max(1, -(-len(rows) // PAGE_ROWS))
+    page = min(max(1, page), pages)
+    return rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS], {"count": len(rows), "page": page, "pages": pages}
 
 
 def _sum(amounts: Iterable[float]) -> float:
@@ -96,18 +105,21 @@ def warnings(seen: ClusterView) -> Json:
     }
 
 
-def classes(seen: ClusterView) -> Json:
-    """All workload classes, by name."""
+def classes(seen: ClusterView, words: str = "", page: int = 1) -> Json:
+    """One page of workload classes, by name; `words` and `page` as for `fleet`."""
+    named = [((one.key.namespace, one.key.name.removeprefix(CLASS_PREFIX)), one) for one in seen.classes.values()]
+    chosen = sorted((one for one in named if _matches("/".join(one[0]), words)), key=itemgetter(0))
+    shown, place = _page_of(chosen, page)
     rows = [
         {
-            "namespace": profile.key.namespace,
-            "name": profile.key.name.removeprefix(CLASS_PREFIX),
+            "namespace": namespace,
+            "name": name,
             "updated": profile.status.get("updated", ""),
-            "containers": [_container(name, entry) for name, entry in profile.containers.items()],
+            "containers": [_container(container, entry) for container, entry in profile.containers.items()],
         }
-        for profile in seen.classes.values()
+        for (namespace, name), profile in shown
     ]
-    return {"now": seen.now_s, "classes": sorted(rows, key=lambda one: (one["namespace"], one["name"]))}
+    return {"now": seen.now_s, "classes": rows, **place, "words": words}
 
 
 def _container(name: str, entry: Mapping[str, Any]) -> Json:

@@ -97,8 +97,7 @@ def _guard(app: Flask, watching: ClusterWatch, access_check: AccessCheck | None)
 def _add_pages(app: Flask, watching: ClusterWatch) -> None:
     @app.get("/")
     def show_fleet() -> Response:
-        words, page = request.args.get("q", "")[:200], request.args.get("page", 1, type=int)
-        return _answer("fleet.html.j2", fleet(watching.seen, words, page))
+        return _answer("fleet.html.j2", fleet(watching.seen, *_words_and_page()))
 
     @app.get("/jobs/<namespace>/<name>")
     def show_job(namespace: str, name: str) -> Response:
@@ -112,7 +111,7 @@ def _add_pages(app: Flask, watching: ClusterWatch) -> None:
 
     @app.get("/classes")
     def show_classes() -> Response:
-        return _answer("classes.html.j2", classes(watching.seen))
+        return _answer("classes.html.j2", classes(watching.seen, *_words_and_page()))
 
     @app.get("/nodes")
     def show_nodes() -> Response:
@@ -121,6 +120,10 @@ def _add_pages(app: Flask, watching: ClusterWatch) -> None:
     @app.get("/warnings")
     def show_warnings() -> Response:
         return _answer("warnings.html.j2", warnings(watching.seen))
+
+
+def _words_and_page() -> tuple[str, int]:
+    return request.args.get("q", "")[:200], request.args.get("page", 1, type=int)
 
 
 def _answer(template: str, page: Json, **more: Any) -> Response:

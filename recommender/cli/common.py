@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -35,6 +36,19 @@ class Parsed(click.ParamType[Any, Any]):
         except Misuse as error:
             self.fail(str(error), param, ctx)
 
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers without NaN, which click takes to be in any range, and without infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+SEED = click.IntRange(0, 2**32 - 1)
+"""The seeds of scikit-learn."""
 
 FILE = click.Path(path_type=Path)
 """A file or folder, which need not exist."""

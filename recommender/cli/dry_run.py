@@ -18,13 +18,24 @@ import click
 
 from recommender import __version__
 from recommender import model as models
-from recommender.cli.common import DURATION, FILE, STEP, comma_list, map_option, progress_bar, say, source_argument
+from recommender.cli.common import (
+    DURATION,
+    FILE,
+    SEED,
+    STEP,
+    FiniteRange,
+    comma_list,
+    map_option,
+    progress_bar,
+    say,
+    source_argument,
+)
 from recommender.cli.grouped import settings_from, settings_of
 from recommender.cli.simulated_cluster import ClusterOptions, runs_ended_before, simulated_policies
 from recommender.decisions import decisions_written
 from recommender.errors import Misuse, NotEnoughData
 from recommender.files import atomic_write_bytes, check_target
-from recommender.judging import ReplayOptions
+from recommender.judging import MAX_CYCLE_SAMPLES, ReplayOptions
 from recommender.model import BUNDLED, PhaseModel
 from recommender.phases import graph_io
 from recommender.phases.detector import DetectorOptions
@@ -69,16 +80,19 @@ MAX_TIMELINES = 8
 
 
 PRICE_OPTIONS = (
-    click.option("--cpu-price", "cpu_core_hour", type=float, help="Price per core-hour reserved."),
-    click.option("--memory-price", "memory_gib_hour", type=float, help="Price per GiB-hour reserved."),
+    click.option("--cpu-price", "cpu_core_hour", type=FiniteRange(0), help="Price per core-hour reserved."),
+    click.option("--memory-price", "memory_gib_hour", type=FiniteRange(0), help="Price per GiB-hour reserved."),
     click.option(
         "--violation-price",
         "violation_hour",
-        type=float,
+        type=FiniteRange(0),
         help="Price per container-hour in violation; deducted from savings.",
     ),
     click.option(
-        "--oom-price", "oom_event", type=float, help="Price per OOM kill; replaces the price of memory violations."
+        "--oom-price",
+        "oom_event",
+        type=FiniteRange(0),
+        help="Price per OOM kill; replaces the price of memory violations.",
     ),
 )
 
@@ -107,7 +121,9 @@ def make_outputs(
     "--model", "model_name", help="Model folder or `bundled`. Default: models cross-fitted on SOURCE by container."
 )
 @click.option("--cycle", type=DURATION, help="Time between decisions. Default: 10m; for the bundled data 30s.")
-@click.option("--cycle-samples", type=click.IntRange(1), help="The cycle in samples, instead of --cycle.")
+@click.option(
+    "--cycle-samples", type=click.IntRange(1, MAX_CYCLE_SAMPLES), help="The cycle in samples, instead of --cycle."
+)
 @click.option(
     "--step", "step_s", type=STEP, help="Grid step. Default: the median interval. `none`: samples as they are."
 )
@@ -131,7 +147,7 @@ def make_outputs(
     type=click.IntRange(0),
     help="Processes for training if no --model is given; 0: one per core.",
 )
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the cross-fitted models.")
+@click.option("--seed", default=0, show_default=True, type=SEED, help="Seed of the cross-fitted models.")
 def command(
     source: tuple[Path, ...],
     model_name: str | None,

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from recommender.cli.common import DURATION, Parsed
+from recommender.cli.common import DURATION, FiniteRange, Parsed
 from recommender.cli.grouped import grouped, setting
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadQuantity
@@ -21,7 +21,7 @@ from recommender.live.view.scope import Shard, parse_shard
 from recommender.policies.constraints import Limits, SharedLimits
 from recommender.units import BYTES_PER_MIB, format_duration
 
-SHARE = click.FloatRange(0.0, 1.0)
+SHARE = FiniteRange(0.0, 1.0)
 
 RAILS, BAND, LIMITS, OPERATION = (
     "Guard rails: corrections of the forecast before it is published",
@@ -53,7 +53,7 @@ _lease = setting("Several replicas")
 RAIL_OPTIONS = (
     _rail(
         "--memory-margin",
-        type=click.FloatRange(0),
+        type=FiniteRange(0),
         help="Margin of memory above the present working set, as a share of it.",
     ),
     _rail(
@@ -66,17 +66,17 @@ RAIL_OPTIONS = (
     _rail(
         "--target-violation",
         default=_RAIL.target_violation[0],
-        type=click.FloatRange(0, 0.5),
+        type=FiniteRange(0, 0.5),
         help="Accepted share of samples with use above request x 1.05, for CPU and for memory. Above it, margins are "
         "widened; above twice this share, the default recommender's values are published.",
     ),
     _rail(
         "--target-kills",
-        type=click.FloatRange(0, 0.5),
+        type=FiniteRange(0, 0.5),
         help="Accepted share of OOM-killed runs, estimated from earlier runs of the class. A tenth of it for pods that "
         "request devices such as GPUs or cannot resume.",
     ),
-    _rail("--widen", type=click.FloatRange(1), help="Factor by which margins are widened."),
+    _rail("--widen", type=FiniteRange(1), help="Factor by which margins are widened."),
     _rail(
         "--resizes-per-hour",
         type=click.IntRange(0),
@@ -132,14 +132,14 @@ LIMIT_OPTIONS = (
         "--pod-recommendation-min-cpu-millicores",
         "least_millicores",
         default=round(_LIMIT.pod_minimum[0] * 1000),
-        type=click.FloatRange(0),
+        type=FiniteRange(0),
         help="Minimum CPU of a pod, divided among its containers.",
     ),
     _limit(
         "--pod-recommendation-min-memory-mb",
         "least_mib",
         default=round(_LIMIT.pod_minimum[1] / BYTES_PER_MIB),
-        type=click.FloatRange(0),
+        type=FiniteRange(0),
         help="Minimum memory of a pod in MiB, divided among its containers.",
     ),
     _limit("--round-cpu-millicores", default=1, type=click.IntRange(1), help="Round CPU up to a multiple of this."),
@@ -153,13 +153,13 @@ LIMIT_OPTIONS = (
     _limit(
         "--oom-bump-up-ratio",
         default=BUMP_UP_RATIO,
-        type=click.FloatRange(1),
+        type=FiniteRange(1),
         help="After an OOM kill, memory is at least this multiple of what the container had ...",
     ),
     _limit(
         "--oom-min-bump-up-bytes",
         default=MIN_BUMP_UP_BYTES,
-        type=click.FloatRange(0),
+        type=FiniteRange(0),
         help="... and at least this many bytes more; a VPA may override both.",
     ),
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from recommender import __version__
-from recommender.cli.common import DURATION, FILE, STEP
+from recommender.cli.common import DURATION, FILE, STEP, FiniteRange
 from recommender.cli.connection import CONTEXT_HELP, KUBECONFIG_HELP
 from recommender.cli.grouped import grouped, setting
 from recommender.cluster.access.connection import Api, Observer, connect
@@ -21,6 +21,7 @@ from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.engine.journal import Journal
 from recommender.engine.recording import Recorder
 from recommender.errors import Misuse
+from recommender.judging import cycle_samples_on
 from recommender.live.past import PriorHistory
 from recommender.live.view.scope import Scope
 from recommender.live.view.usage import RecentUsage, Usage, metrics_api_usage
@@ -122,7 +123,7 @@ class Rounds:
 
     @property
     def cycle_samples(self) -> int:
-        return round(self.cycle_s / self.step_s)
+        return cycle_samples_on(self.step_s, self.cycle_s)
 
     @property
     def observe_only(self) -> bool:
@@ -136,7 +137,7 @@ class ApiServer:
     kubeconfig: Path | None = _source("--kubeconfig", type=FILE, help=KUBECONFIG_HELP)
     context: str | None = _source("--context", help=CONTEXT_HELP)
     qps: float = _source(
-        "--kube-api-qps", default=50.0, type=click.FloatRange(1), help="Requests per second to the API server."
+        "--kube-api-qps", default=50.0, type=FiniteRange(1), help="Requests per second to the API server."
     )
     burst: int = _source("--kube-api-burst", default=100, type=click.IntRange(1), help="Burst of such requests.")
 
@@ -209,7 +210,7 @@ class Recording:
     file_size_mib: float = _round(
         "--record-size",
         default=256.0,
-        type=click.FloatRange(0, min_open=True),
+        type=FiniteRange(0, min_open=True),
         metavar="MIB",
         help="Size in MiB at which the next file of the record begins: FILE.1, FILE.2, ...",
     )

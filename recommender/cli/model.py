@@ -16,7 +16,7 @@ from rich.text import Text
 
 from recommender import __version__, artifacts
 from recommender import model as models
-from recommender.cli.common import DURATION, FILE, comma_list, map_option, progress_bar, say
+from recommender.cli.common import DURATION, FILE, SEED, comma_list, map_option, progress_bar, say
 from recommender.cli.connection import connection_options
 from recommender.cluster.access.connection import Api
 from recommender.cluster.model_map import parse_key, publish_model_map
@@ -133,7 +133,7 @@ def _phase_facts(statistics: PhaseStatistics, phase: int) -> dict[str, Any]:
 @click.option("--into", required=True, type=int, help="Number of parts.")
 @click.option("-o", "--output", "folder", required=True, type=FILE, help="Model folder to write.")
 @click.option("--step", "step_s", type=DURATION, help="Grid step. Default: the median interval of the data.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the clustering.")
+@click.option("--seed", default=0, show_default=True, type=SEED, help="Seed of the clustering.")
 @map_option
 def split(
     model_name: str,

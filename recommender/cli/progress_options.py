@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from recommender.cli.common import DURATION, FILE
+from recommender.cli.common import DURATION, FILE, FiniteRange
 from recommender.cli.grouped import grouped, setting
 from recommender.cli.prometheus import parse_labels
 from recommender.cluster.access.connection import Api
@@ -47,7 +47,7 @@ GROWTH_OPTIONS = (
     _growth(
         "--progress-alpha",
         "alpha",
-        type=click.FloatRange(0, min_open=True),
+        type=FiniteRange(0, min_open=True),
         help="Above this growth a pod is Progressing. Each interval of lower and falling growth makes it Watching, "
         "then Converged.",
     ),

@@ -21,6 +21,7 @@ from recommender.engine.keys import Group
 from recommender.engine.options import Options
 from recommender.engine.replaying import Comparison, Difference, Replay, TargetHistory
 from recommender.errors import BadInput, Misuse
+from recommender.judging import cycle_samples_on
 from recommender.units import format_cpu, format_memory, format_time
 
 SHOWN = 20
@@ -112,7 +113,7 @@ def _changed(start: Start, named: Mapping[str, Any]) -> Start:
             options = replace(start.options, **{part: replace(getattr(start.options, part), **{field: both})})
             start = start._replace(options=options)
     # A cycle is counted in steps, so another step changes the count.
-    return start._replace(cycle_samples=max(1, round(cycle_s / step_s)))
+    return start._replace(cycle_samples=cycle_samples_on(step_s, cycle_s))
 
 
 # -- output ------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import click
 
-from recommender.cli.common import DURATION
+from recommender.cli.common import DURATION, FiniteRange
 from recommender.cli.grouped import setting
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.engine.options import Options, RailOptions
@@ -74,7 +74,7 @@ class ClusterOptions:
     )
     target_kills: float = _option(
         "--target-kills",
-        type=click.FloatRange(0.0, 0.5),
+        type=FiniteRange(0.0, 0.5),
         default=DEFAULT_RAILS.target_kills,
         show_default=True,
         help=f"Accepted share of OOM-killed runs under `{PHASEWISE}`; a tenth of it for runs with devices.",

@@ -7,9 +7,20 @@ from pathlib import Path
 import click
 
 from recommender import artifacts
-from recommender.cli.common import DURATION, FILE, comma_list, map_option, progress_bar, say, source_argument
+from recommender.cli.common import (
+    DURATION,
+    FILE,
+    SEED,
+    FiniteRange,
+    comma_list,
+    map_option,
+    progress_bar,
+    say,
+    source_argument,
+)
 from recommender.cli.model import price_words
 from recommender.errors import Misuse
+from recommender.judging import MAX_CYCLE_SAMPLES
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
 from recommender.pricing import is_priced
@@ -27,17 +38,17 @@ from recommender.units import format_duration
 @click.option("--hidden", default=10, show_default=True, type=click.IntRange(1, 256), help="Hidden units of the CRBM.")
 @click.option("--phases", default="auto", show_default=True, metavar="auto|K", help="Number of phases.")
 @click.option("--cycle", default=600.0, show_default="10m", type=DURATION, help="Time between decisions.")
-@click.option("--cycle-samples", type=click.IntRange(1), help="The cycle in samples, instead of --cycle.")
+@click.option(
+    "--cycle-samples", type=click.IntRange(1, MAX_CYCLE_SAMPLES), help="The cycle in samples, instead of --cycle."
+)
 @click.option(
     "--target-violation",
     default=0.05,
     show_default=True,
-    type=click.FloatRange(0, 0.5, min_open=True),
+    type=FiniteRange(0, 0.5, min_open=True),
     help="Accepted share of samples with use above allocation x 1.05, for CPU and for memory.",
 )
-@click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(0), help="The same data and seed give the same model."
-)
+@click.option("--seed", default=0, show_default=True, type=SEED, help="The same data and seed give the same model.")
 @click.option("--step", "step_s", type=DURATION, help="Grid step. Default: the median interval of the data.")
 @map_option
 def command(

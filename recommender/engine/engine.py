@@ -39,6 +39,9 @@ from recommender.policies.histogram import Estimate
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import CPU, Amounts, FloatArray, IntArray, amounts_of
 
+MAX_LEAD_STEPS = 600
+"""Longer lead times count as this long: forecasts are computed step by step."""
+
 MakeFleet = Callable[[Callable[[Instance], NewContainer], Callable[[Containers, Member, int], None]], Fleet]
 """Makes the fleet, given the callbacks for each new container and each new member."""
 
@@ -88,7 +91,7 @@ class Engine:
         self._kills.learn(seen.kills, now_s, report)
         self._take_containers(seen.containers, now_s, report)
         self._shares.take_nodes(seen.nodes)
-        self.fleet.lead_s = self.lead_time.seconds
+        self.fleet.lead_s = min(self.lead_time.seconds, MAX_LEAD_STEPS * self.fleet.step_s)
         self._take_samples(seen, now_s, report)
         self._kills.apply(seen.kills, now_s, report)
         self._forecast(now_s, report)

@@ -117,6 +117,8 @@ class Replay:
                     yield run()
                     if now_s == until_s:  # the rest need not even be readable
                         return
+                elif kind == START:  # without it nothing can be replayed
+                    act()
                 else:
                     with Report().guard(f"{block.piece}, block {block.number}, {kind}"):
                         act()

@@ -24,7 +24,7 @@ RETENTION_ROUNDS = 40
 """For how many rounds a removed container can still be looked up: a kill may be reported after its pod is gone."""
 
 MAX_RUNS = 100_000
-"""At most this many resumable runs are tracked."""
+"""At most this many resumable runs are tracked: those whose pods changed last."""
 
 JobRun = tuple[str, str, str]
 """Namespace, UID of a Job, and completion index: a run that replacement pods continue. The namespace is part of it
@@ -98,7 +98,6 @@ class ContainerIndex:
         self._reported: dict[Instance, Running] = {}
         self._finished_pods: dict[str, Pod] = {}
         self._first_pods: dict[JobRun, str] = {}
-        self._resumed_from: dict[str, str] = {}
         self.version, self.contested = 0, False
 
     def clear(self) -> None:
@@ -132,15 +131,13 @@ class ContainerIndex:
         run = job_run_of(pod)
         if run is None or pod.annotations.get(CHECKPOINTABLE) != "true":
             return ""
+        first_uid = self._first_pods[run] = self._first_pods.pop(run, pod.uid)
         if len(self._first_pods) > MAX_RUNS:
-            self._first_pods.clear()
-            self._resumed_from.clear()
-        first_uid = self._first_pods.setdefault(run, pod.uid)
-        if first_uid != pod.uid and pod.uid not in self._resumed_from:
-            first = next((other for other in state.selection.pods if other.uid == first_uid), None)
-            if first is None or first.deleting or first.phase == "Failed":
-                self._resumed_from[pod.uid] = first_uid
-        return self._resumed_from.get(pod.uid, "")
+            del self._first_pods[next(iter(self._first_pods))]
+        if first_uid == pod.uid:
+            return ""
+        first = next((other for other in state.selection.pods if other.uid == first_uid), None)
+        return first_uid if first is None or first.deleting or first.phase == "Failed" else ""
 
     def drop(self, state: VpaState, pod: Pod) -> None:
         """Remove the containers of a pod that is gone or has changed, except those that another VPA owns."""
@@ -256,16 +253,15 @@ class PodSelector:
         state.pods_resolved = True
 
     def _reindex(self, now: Mapping[ObjectKey, IndexedVpa], changed: Collection[ObjectKey], report: Report) -> None:
-        """Index the changed pods again, or all of them where a pod has, or had, several VPAs."""
-        full = self.index.contested or not self._indexed or bool(self._indexed.keys() - now.keys())
-        if not full:
-            self.index.version += bool(changed)  # also where a changed VPA has no pods
-            for key in changed:
+        """Index the pods of changed and deleted VPAs again, or all pods where one has, or had, several VPAs."""
+        if not self.index.contested:
+            self.index.version += 1  # also where a changed VPA has no pods
+            for key in (*changed, *(self._indexed.keys() - now.keys())):
                 if (before := self._indexed.get(key)) is not None:
                     for pod in before.selection.pods:
                         self.index.drop(before.state, pod)
             self._add([now[key].state for key in changed], report)
-        if full or self.index.contested:
+        if self.index.contested:
             self.index.clear()
             self._add([vpa.state for vpa in now.values()], report)
 

@@ -102,7 +102,7 @@ class MemoryBounds(NamedTuple):
     least_bytes
         Without a bound: what killed runs are known to need; 0 without any.
     by_input
-        Whether the peaks were scaled to the input of the run.
+        Whether the peaks were scaled to the input of the run; without a bound, whether that is too large for one.
     """
 
     runs: int
@@ -216,13 +216,16 @@ class ClassMemory:
 
     def _bound(self, target_kills: float, input_size: float) -> MemoryBounds:
         known = ~np.isnan(self.input_sizes)
-        by_input = not math.isnan(input_size) and int(np.count_nonzero(known & ~self.killed)) >= MIN_RUNS
-        used = known if by_input else np.ones(len(self), bool)
+        with_input = 0 if math.isnan(input_size) else int(np.count_nonzero(known & ~self.killed))
+        too_large = with_input >= MIN_RUNS and input_size > MAX_EXTRAPOLATION * self.input_sizes[known].max()
+        # With fewer known inputs than a bound needs, the runs without one would be given up for nothing.
+        by_input = with_input >= _min_runs(target_kills)
+        used = known if by_input or too_large else np.ones(len(self), bool)
         sizes, peaks_bytes = self.input_sizes[used], self.peaks_bytes[used]
         ended = int(np.count_nonzero(used & ~self.killed))
-        if ended < _min_runs(target_kills) or (by_input and input_size > MAX_EXTRAPOLATION * sizes.max()):
+        if too_large or ended < _min_runs(target_kills):
             least_bytes = float(self.peaks_bytes[self.killed].max(initial=0.0))
-            return NO_BOUNDS._replace(runs=ended, least_bytes=least_bytes, by_input=by_input)
+            return NO_BOUNDS._replace(runs=ended, least_bytes=least_bytes, by_input=too_large)
         if by_input:
             scaled = peaks_at_input(max(input_size, float(sizes.min()) / MAX_EXTRAPOLATION), sizes, peaks_bytes)
             # A nonsensical size such as 1e-300 must not be extrapolated to almost nothing, or to infinity.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from recommender.errors import Misuse
 from recommender.records import CPU, MEMORY, RunTally, Tally
 from recommender.units import BYTES_PER_GIB, SECONDS_PER_HOUR
 
@@ -35,12 +34,6 @@ class Prices:
     memory_gib_hour: float | None = None
     violation_hour: float | None = None
     oom_event: float | None = None
-
-    def __post_init__(self) -> None:
-        for name, price in asdict(self).items():
-            if price is not None and not 0 <= price < float("inf"):
-                option = f"--{name.partition('_')[0]}-price"
-                raise Misuse(f"{option} {price} is not a price. Give a number of zero or more.")
 
     @property
     def any_given(self) -> bool:

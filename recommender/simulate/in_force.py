@@ -79,7 +79,8 @@ class InForce:
         the limit that stays, see `judging.fixed_limits`.
         """
         self._record(now.numbers[judged], now.positions[judged])
-        self._used_bytes[now.numbers] = memory_bytes
+        # Without a limit, nothing keeps the kubelet from a request below the usage.
+        self._used_bytes[now.numbers] = np.where(np.isinf(limit_bytes), 0.0, memory_bytes)
         killing_bytes = np.maximum(self.has[now.numbers, MEMORY], limit_bytes) * (1.0 + ROUNDING)
         kills: list[tuple[int, float]] = []
         for at in np.flatnonzero(judged & (memory_bytes > killing_bytes)).tolist():

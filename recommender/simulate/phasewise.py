@@ -47,8 +47,9 @@ class Phasewise(SimulatedRecommender):
         self._traces, self._limits, self._policy = traces, SharedLimits(maximum=_largest_node(traces)), NoRules()
         self._at_s = np.concatenate([trace.series.timestamps for trace in traces]).astype(np.float64)
         self._offsets = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
-        self._limits_follow = rules.kills.limits == "follow"
-        self._rules = Rules(evicts=rules.kills.recreates, limits_follow=self._limits_follow, repeats=False)
+        follow = rules.kills.limits == "follow"
+        self._limits_follow = [follow and not math.isinf(trace.series.facts.limits[MEMORY]) for trace in traces]
+        self._rules = Rules(evicts=rules.kills.recreates, repeats=False)
         self._instances = [Instance("", f"{number:09d}", CONTAINER) for number in range(len(traces))]
         self._groups = [Group(*instance) for instance in self._instances]
         self._declared_cores = [float(declared_of(trace.series)[0, CPU]) for trace in traces]
@@ -94,7 +95,9 @@ class Phasewise(SimulatedRecommender):
 
     def _new_groups(self, now: Round) -> dict[Group, Rules]:
         return {
-            self._groups[number]: self._rules._replace(declared_cores=self._declared_cores[number])
+            self._groups[number]: self._rules._replace(
+                declared_cores=self._declared_cores[number], limits_follow=self._limits_follow[number]
+            )
             for number in now.began
         }
 
@@ -112,7 +115,7 @@ class Phasewise(SimulatedRecommender):
     def _running(self, number: int, has: FloatArray) -> Running:
         series, requests = self._traces[number].series, amounts_of(has[number])
         # No simulated CPU limit: the recorded usage was not throttled by it.
-        limits = (math.nan, requests[MEMORY] if self._limits_follow else math.nan)
+        limits = (math.nan, requests[MEMORY] if self._limits_follow[number] else math.nan)
         group, began_s, facts = self._groups[number], self._started_s[number], series.facts
         costly = facts.devices > 0.0
         return Running(group, series.workload, began_s, requests, limits, input_size=facts.input_size, costly=costly)

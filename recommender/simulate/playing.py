@@ -11,7 +11,6 @@ from recommender.judging import (
     ROUNDING,
     ClusterRules,
     KillRules,
-    ReplayOptions,
     after_kill,
     durations_s,
     fixed_limits,
@@ -56,7 +55,7 @@ def play(
     return in_force.outcomes
 
 
-def evaluate(trace: Trace, outcome: Outcome, options: ReplayOptions, rules: KillRules) -> Played | None:
+def evaluate(trace: Trace, outcome: Outcome, rules: KillRules) -> Played | None:
     """Evaluate one container by its allocations; None if these are not known for every sample."""
     series, positions = trace.series, np.array(outcome.positions, np.int64)
     amounts = np.array(outcome.amounts).reshape(-1, 2)
@@ -64,7 +63,7 @@ def evaluate(trace: Trace, outcome: Outcome, options: ReplayOptions, rules: Kill
         return None
     lasting_s = durations_s(series)
     return Played(
-        tally=judge(series.usage, positions, amounts, lasting_s, options.violation_tolerance),
+        tally=judge(series.usage, positions, amounts, lasting_s),
         run=judge_run(
             series.usage, declared_of(series), positions, amounts, lasting_s, rules, limits_of(series, rules)
         ),
@@ -132,6 +131,8 @@ def _changes(judged: IntArray, amounts: FloatArray) -> Outcome:
 def limits_of(series: UsageSeries, rules: KillRules) -> FloatArray:
     """The memory limit that stays at each sample, float64 (n,): as recorded, else as declared."""
     recorded_bytes = series.facts.limits[MEMORY]
+    if math.isinf(recorded_bytes):  # no limit follows, either
+        return np.full(len(series), np.inf)
     declared = declared_of(series)[:, MEMORY] if math.isnan(recorded_bytes) else np.full(len(series), recorded_bytes)
     return fixed_limits(declared, rules.limits)
 

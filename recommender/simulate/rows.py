@@ -80,7 +80,7 @@ def play_rows(
         if name in (STATIC, CLASS_PEAK):  # nothing resizes there: a change that was declared happened as recorded
             rules = replace(rules, recreates=False)
         for trace, outcome in zip(traces, _outcomes(name, traces, cluster, problems, progress), strict=True):
-            if (one := evaluate(trace, outcome, cluster.options, rules)) is not None:
+            if (one := evaluate(trace, outcome, rules)) is not None:
                 found[trace.series.container][name] = one
     return found, problems
 

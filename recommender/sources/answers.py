@@ -13,6 +13,7 @@ import pandas as pd
 
 from recommender.errors import BadInput
 from recommender.records import FloatArray
+from recommender.sources.checks import LARGEST_NUMBER
 from recommender.sources.paths import damaged_gzip, is_gzip, open_decompressed
 
 _REMEDY = "Save the answer of /api/v1/query_range (start, end, step) again."
@@ -109,6 +110,7 @@ def _series(file: Path, number: int, entry: Any) -> AnswerSeries:
     for bad, problem, remedy in (
         (np.isnan(values) & (texts.notna() & (texts != "NaN")).to_numpy(), "is not a number", _REMEDY),
         (np.isinf(values), "is not a finite number", fix_query),
+        (np.abs(values) > LARGEST_NUMBER, "is larger than anything measured", fix_query),
     ):
         if bad.any():
             row = int(np.argmax(bad))

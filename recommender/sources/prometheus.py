@@ -6,6 +6,7 @@ container and time. `--map`, the metric name or, since rate() drops that, the fi
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -95,7 +96,9 @@ def open_answers(files: Sequence[Path], options: ReadOptions) -> Reader:
                 raise series.bad_input("no label names the container", remedy, None, "container")
             containers[name].series[role].append(series)
             containers[name].texts.update({label: labels[label] for label in LABEL_COLUMNS if label in labels})
-    _check_columns(containers, files[0], metrics, options)
+    # A row of the join is of no one file.
+    place = files[0] if len(files) == 1 else Path(os.path.commonpath([file.absolute() for file in files]))
+    _check_columns(containers, place, metrics, options)
     rows = _rows(containers)
 
     def samples(origins: Origins, batched: bool) -> Iterator[RawSamples]:
@@ -103,7 +106,7 @@ def open_answers(files: Sequence[Path], options: ReadOptions) -> Reader:
         yield replace(rows, rows=origins.next_rows(len(rows)))
 
     kinds = schema(rows.values, rows.labels)
-    return Reader(files[0], sorted(foreign), kinds, rows.as_table().nbytes, lambda column: column, samples)
+    return Reader(place, sorted(foreign), kinds, rows.as_table().nbytes, lambda column: column, samples)
 
 
 def _labels(series: AnswerSeries, options: ReadOptions) -> dict[str, str]:

@@ -61,12 +61,15 @@ class Facts:
     init_containers: Collection[ContainerName]
 
     def of(self, containers: Sequence[ContainerName], nodes: Sequence[str | None]) -> dict[str, FloatArray]:
-        """float64 (c,) for each of `FACT_COLUMNS`, NaN where unknown."""
+        """float64 (c,) for each of `FACT_COLUMNS`, NaN where unknown; 0 for no limit."""
         found = {}
         for column in FACT_COLUMNS:
             known = self.columns.get(column, {})
             keys = [(node or "",) for node in nodes] if column in NODE_COLUMNS else containers
             found[column] = np.array([known.get(key, known.get(key[:2], np.nan)) for key in keys])
+        for column in LIMIT_COLUMNS:
+            if self.columns.get(column):  # where limits are exported, a known pod without one has none
+                found[column] = np.where(np.isnan(found[column]) & ~np.isnan(found["started_at"]), 0.0, found[column])
         return found
 
     def classes(self, containers: Sequence[ContainerName], class_of: ClassOf) -> tuple[str | None, ...]:

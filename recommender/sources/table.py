@@ -90,10 +90,13 @@ class SampleTable:
             return float(known(name)[-1]) if len(known(name)) else math.nan
 
         def largest(name: str) -> float:
-            return float(known(name).max(initial=0.0)) or math.nan  # 0 is none
+            return float(known(name).max()) if len(known(name)) else math.nan
 
         started_s, finished_s, exit_code, oom_killed_s, input_size, devices = map(last, RUN_COLUMNS)
-        limits, allocatable = ((largest(cpu), largest(memory)) for cpu, memory in (LIMIT_COLUMNS, NODE_COLUMNS))
+        limits, allocatable = (  # 0 is none
+            (largest(cpu) or none, largest(memory) or none)
+            for (cpu, memory), none in ((LIMIT_COLUMNS, math.inf), (NODE_COLUMNS, math.nan))
+        )
         return RunFacts(started_s, finished_s, exit_code, oom_killed_s, input_size, devices, limits, allocatable)
 
     def extents(self) -> FloatArray:

@@ -18,7 +18,7 @@ from extender.cli.main import cli
 ROOT = Path(__file__).parents[2]
 
 
-def options_of(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
+def options_of(command: click.Command, path: str) -> Iterator[tuple[str, click.Option]]:
     """(command, option) of a command and those below it."""
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -26,7 +26,7 @@ def options_of(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
             below = command.get_command(context, name)
             assert below is not None
             yield from options_of(below, f"{path} {name}")
-    yield from ((path, option.opts[0]) for option in command.params if isinstance(option, click.Option))
+    yield from ((path, option) for option in command.params if isinstance(option, click.Option))
 
 
 @cache
@@ -43,7 +43,8 @@ def marked() -> set[tuple[str, str]]:
     return found
 
 
-ALL = sorted(options_of(cli, "phasewise"))
+OPTIONS = list(options_of(cli, "phasewise"))
+ALL = sorted((command, option.opts[0]) for command, option in OPTIONS)
 
 
 @pytest.mark.parametrize(("command", "option"), ALL, ids=[f"{command} {option}" for command, option in ALL])
@@ -53,3 +54,12 @@ def test_each_option_is_named_by_a_test(command: str, option: str) -> None:
 
 def test_no_test_names_an_option_that_does_not_exist() -> None:
     assert marked() <= set(ALL)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf"])
+def test_no_option_takes_a_number_that_is_not_finite(text: str) -> None:
+    numbers = [option for _, option in OPTIONS if isinstance(option.type, click.types.FloatParamType)]
+    assert len(numbers) > 20
+    for option in numbers:
+        with pytest.raises(click.BadParameter):
+            option.type.convert(text, option, None)

@@ -114,7 +114,7 @@ class SmallCluster:
     def _facts(self, query: str, at_s: float) -> Iterator[tuple[dict[str, str], object]]:
         """Every pod starts a minute before its first sample, and completes with its last one, after it was killed once.
 
-        Its limit is 2 GiB.
+        Outside of `dev` it has a limit of 2 GiB.
         """
         if "kube_node_status_allocatable" in query:
             for node in ("node-0", "node-1") if self.facts else ():
@@ -126,7 +126,7 @@ class SmallCluster:
             of_container = of_pod | {"container": "main"}
             if "kube_pod_start_time" in query:
                 yield of_pod, first - 60
-            elif "resource_limits" in query:
+            elif "resource_limits" in query and namespace != "dev":
                 yield of_container | {"resource": "memory"}, 2 * 2**30
             elif last <= at_s and "kube_pod_completion_time" in query:
                 yield of_pod, last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import zipfile
@@ -42,6 +43,25 @@ def test_saving_again_replaces_the_model_and_leaves_no_other_file(folder: Path) 
     artifacts.save(folder, {"w": np.ones(1)}, {"lag": 1})
     assert artifacts.load(folder)[1]["lag"] == 1
     assert os.listdir(folder.parent) == ["model"]  # noqa: PTH208  includes hidden files
+
+
+def test_a_full_disk_is_reported_with_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        artifacts.save(folder, ARRAYS, {})
+    assert raised.value.filename == str(folder)
+    assert artifacts.load(folder)[1]["lag"] == 3
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Misuse, match="cannot write here"):
+        artifacts.check_target(tmp_path / "file" / "models" / "model")
+    artifacts.check_target(tmp_path / "models" / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_folder_that_is_not_a_model_is_never_overwritten(tmp_path: Path) -> None:

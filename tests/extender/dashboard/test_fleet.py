@@ -196,6 +196,14 @@ def test_a_class_has_its_peaks_and_the_chance_that_the_next_run_exceeds_them() -
     assert main["chanceAbovePeak"] == 0.25
 
 
+def test_classes_are_listed_in_pages_of_a_hundred() -> None:
+    seen = view_of(profiles=[scenes.class_profile(f"ml.train-{number:03d}") for number in range(250)])
+    page = classes(seen, page=3)
+    assert (page["pages"], page["count"], len(page["classes"])) == (3, 250, 50)
+    assert [one["name"] for one in page["classes"]][-1] == "ml.train-249"
+    assert [one["name"] for one in classes(seen, "ML/ 249")["classes"]] == ["ml.train-249"]
+
+
 def test_bars_are_relative_to_the_largest_amount_and_omit_unknown_amounts() -> None:
     bars = lengths({"use": 0.5, "request": 1.0, "limit": 2.0, "target": math.nan})
     assert bars == {"use": 30.0, "request": 60.0, "limit": 120.0}

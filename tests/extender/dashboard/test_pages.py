@@ -54,7 +54,8 @@ def test_markup_in_names_and_messages_is_escaped() -> None:
     hostile = view_of([scenes.vpa(HOSTILE, conditions=[{"type": "X", "status": "True", "message": HOSTILE}])])
     for path in ("/", "/warnings", f"/jobs/ml/{HOSTILE.replace('/', '%2F')}"):
         assert "<script>alert" not in client(hostile).get(path, **HTML).text
-    assert "<script>alert" not in client(a_job()).get(f"/?q={HOSTILE}", **HTML).text
+    for path in ("/", "/classes"):
+        assert "<script>alert" not in client(a_job()).get(f"{path}?q={HOSTILE}", **HTML).text
 
 
 def test_an_unknown_job_is_404_a_wrong_page_number_is_ignored_and_post_is_405() -> None:

@@ -140,6 +140,7 @@ def test_facts_about_runs_from_kube_state_metrics_are_exported(phasewise: Phasew
     assert (one.facts.started_s, one.facts.finished_s, one.facts.exit_code) == (START_S + 940, START_S + 9000, 0)
     assert series["ml/train-2/main"].facts.exit_code == 0
     assert one.facts.limits[1] == 2 * 2**30 and np.isnan(one.facts.limits[0])
+    assert unfinished.limits[1] == np.inf, "a known pod without a limit has none"
     assert one.facts.allocatable == (32, 64e9)
 
 

@@ -113,6 +113,7 @@ def test_another_step_keeps_the_length_of_a_cycle() -> None:
     [
         (("--with", "interval=5s"), "--with interval: no target depends on it"),
         (("--with", "nonsense=5s"), "Try 'phasewise recommender --help' for help.\n\nError: No such option"),
+        (("--with", "step=0.000001"), "a cycle of 3e+07 samples is too long"),
         (("--from", "noon"), "'noon' is not a time"),
         (("--until", "1970-01-01"), "it has no step in that period"),
     ],

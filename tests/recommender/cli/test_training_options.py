@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pandas as pd
 import pytest
 
@@ -86,14 +87,16 @@ def test_another_value_changes_the_split(
     data = pd.read_csv(runs_csv)
     data["other"] = data["cpu_cores"] * np.random.default_rng(0).uniform(0.8, 1.2, len(data))
     data.to_csv(tmp_path / "runs.csv", index=False)
-    hashes = []
+    hashes, cycles_s = [], set()
     for number, options in enumerate(((), ("--step", "30s"), ("--seed", "1"), ("--map", "cpu_cores=other"))):
         folder = tmp_path / str(number)
         split = ("model", "split", model_folder, tmp_path / "runs.csv", "--phase", 3, "--into", 8)
         ended = phasewise(*split, "-o", folder, *options)
         assert ended.code == 0, ended.err
         hashes.append(hashlib.sha256((folder / "arrays.npz").read_bytes()).hexdigest())
+        cycles_s.add(orjson.loads(phasewise("model", "show", folder, "--json").out)["training"]["cycle_s"])
     assert hashes[0] not in hashes[1:], hashes
+    assert len(cycles_s) == 1, "a coarser step keeps the duration of the cycle"
 
 
 @pytest.mark.option("phasewise model publish", "--configmap", "--kubeconfig", "--context")

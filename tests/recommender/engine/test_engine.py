@@ -11,8 +11,9 @@ import orjson
 import pytest
 
 from recommender.engine.container_arrays import BY_CLASS, NO_GROUP
-from recommender.engine.engine import Engine
+from recommender.engine.engine import MAX_LEAD_STEPS, Engine
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, WorkloadKey
+from recommender.engine.lead_time import LeadTime
 from recommender.engine.persistence import keep
 from recommender.engine.seen import GroupStart, Memory, Samples, Seen
 from recommender.engine.situation import DOUBTS, LITTLE_HISTORY, MIN_SATURATED_SAMPLES, SILENT
@@ -509,6 +510,13 @@ def test_a_changed_target_is_recognised_and_its_resize_delay_sets_the_lead_time(
     driver.containers = {A: running(requests=target)}
     assert driver.step().resizes_s == [20.0]
     assert engine.lead_time.seconds > 1.0
+
+
+def test_a_lead_time_of_a_year_does_not_take_a_year_of_forecasts() -> None:
+    driver = EngineDriver()
+    driver.engine.lead_time = LeadTime(365 * 86400.0, 1.0)
+    driver.step()
+    assert driver.engine.fleet.lead_steps == MAX_LEAD_STEPS
 
 
 def test_changes_of_a_group_are_counted_and_durable_ones_separately() -> None:

@@ -24,6 +24,20 @@ from tests.fakes.records import GIB, FakeView, a_pod, a_vpa
 JOBS = ("a", "b", "c")
 
 
+class Steady(FakeView):
+    """Returns the same object while the pods are unchanged, as the real view does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[ObjectKey, SelectedPods] = {}
+
+    def select(self, vpa: Vpa) -> SelectedPods:
+        found = super().select(vpa)
+        if vpa.key not in self.known or self.known[vpa.key].pods is not found.pods:
+            self.known[vpa.key] = found
+        return self.known[vpa.key]
+
+
 def selector_of(records: FakeView) -> PodSelector:
     return PodSelector(records, ContainerIndex())
 
@@ -222,19 +236,6 @@ def test_the_kept_index_equals_one_that_is_built_from_scratch(rng_seed: int) -> 
 
 
 def test_the_index_is_updated_only_when_pods_change() -> None:
-    class Steady(FakeView):
-        """Returns the same object while the pods are unchanged, as the real view does."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.known: dict[ObjectKey, SelectedPods] = {}
-
-        def select(self, vpa: Vpa) -> SelectedPods:
-            found = super().select(vpa)
-            if vpa.key not in self.known or self.known[vpa.key].pods is not found.pods:
-                self.known[vpa.key] = found
-            return self.known[vpa.key]
-
     records = Steady()
     records.pods = {"a": [a_pod("pod-0")]}
     state = VpaState(read_vpa(a_vpa("a")))
@@ -247,6 +248,18 @@ def test_the_index_is_updated_only_when_pods_change() -> None:
     selector.select([state], Report())
     assert selector.index.version != version
     assert owners(selector, 2) == {"pod-0": None, "pod-1": "a"}
+
+
+def test_a_deleted_vpa_leaves_the_pods_of_the_others_as_they_are() -> None:
+    records = Steady()
+    records.pods = {"a": [a_pod("pod-0")], "b": [a_pod("pod-1")]}
+    states = [VpaState(read_vpa(a_vpa(name))) for name in ("a", "b")]
+    selector = selector_of(records)
+    selector.select(states, Report())
+    before = selector.index.get(instance("pod-0"))
+    selector.select(states[:1], Report())
+    assert selector.index.get(instance("pod-0")) is before
+    assert owners(selector, 2) == {"pod-0": "a", "pod-1": None}
 
 
 def test_the_input_size_of_a_run_is_read_and_an_invalid_one_is_reported() -> None:
@@ -311,3 +324,23 @@ def test_a_pod_that_replaces_another_one_of_its_job_is_a_resumed_run() -> None:
     owned = selector.index.get(instance("pod-1"))
     assert owned is not None
     assert owned.running().resumed_pod_uid == ""
+
+
+def test_a_run_that_still_changes_stays_resumed_however_many_others_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recommender.live.containers.MAX_RUNS", 2)
+    records, state = FakeView(), VpaState(read_vpa(a_vpa("a")))
+    selector = selector_of(records)
+
+    def pod_of(job: str, name: str, cpu: str = "2") -> Pod:
+        owner = OwnerRef("batch/v1", "Job", job, f"uid-{job}")
+        return replace(a_pod(name, cpu=cpu), owner=owner, annotations={"phasewise.dev/checkpointable": "true"})
+
+    records.pods = {"a": [pod_of("train", "pod-0")]}
+    selector.select([state], Report())
+    for number in range(1, 6):
+        other = pod_of(f"other-{number}", f"pod-{number + 1}")
+        records.pods = {"a": [pod_of("train", "pod-1", cpu=str(number)), other]}
+        selector.select([state], Report())
+    owned = selector.index.get(instance("pod-1"))
+    assert owned is not None
+    assert owned.running().resumed_pod_uid == "uid-pod-0"

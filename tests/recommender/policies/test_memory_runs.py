@@ -196,6 +196,14 @@ def test_fewer_than_three_input_sizes_are_ignored() -> None:
     assert memory.bounds(0.01, 1e6).peak_bytes < memory.bounds(0.01).peak_bytes
 
 
+def test_a_class_keeps_its_bound_while_too_few_of_its_runs_declare_an_input_for_a_strict_one() -> None:
+    memory = with_inputs([math.nan] * 20 + [1e6, 2e6, 3e6], [10.0] * 23)
+    bounds = memory.bounds(0.001, 2e6)
+    assert (bounds.runs, bounds.by_input) == (23, False) and not math.isnan(bounds.peak_bytes)
+    far = memory.bounds(0.001, 13e6)
+    assert far.by_input and math.isnan(far.peak_bytes), "an input far larger than those known"
+
+
 def test_memory_that_does_not_follow_the_input_has_a_larger_bound() -> None:
     """Each earlier run counts by its distance from the line through the others."""
     straight, apart = (with_inputs([1e6, 2e6, 3e6, 4e6], [4.0, 7.0, third, 13.0]) for third in (10.0, 30.0))

@@ -15,7 +15,7 @@ from recommender.errors import Misuse
 from recommender.judging import judge
 from recommender.policies.base import Policy
 from recommender.policies.registry import REGISTRY
-from recommender.records import VIOLATION_TOLERANCE, Block, FloatArray, PhaseTrace
+from recommender.records import Block, FloatArray, PhaseTrace
 
 Maker = Callable[..., Block]
 CYCLE_SAMPLES = 8
@@ -157,7 +157,7 @@ def test_steady_use_is_never_violated_after_the_first_cycle(policy: Policy, mode
     labels = PhaseTrace(np.ones(len(usage), np.int64), block.phases.n_phases)
     steady = replace(block, usage=usage, phases=labels)
     allocations = allocated(policy, steady)
-    tally = judge(usage, steady.decisions[1:], allocations[1:], np.ones(len(usage)), VIOLATION_TOLERANCE)
+    tally = judge(usage, steady.decisions[1:], allocations[1:], np.ones(len(usage)))
     assert tally.violations == (0, 0)
 
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.errors import Misuse
 from recommender.records import Tally
 from recommender.report.money import Bill, Prices, bill_of
 
@@ -50,9 +49,3 @@ def test_violations_are_never_charged_for_more_than_the_whole_time(
 
 def test_a_tally_without_samples_costs_nothing() -> None:
     assert bill_of([(Tally(), None)], Prices(1, 1, 1, 1)) == Bill()
-
-
-@pytest.mark.parametrize("price", [-1.0, float("nan"), float("inf")])
-def test_an_invalid_price_is_refused_with_its_option_named(price: float) -> None:
-    with pytest.raises(Misuse, match="--memory-price"):
-        Prices(memory_gib_hour=price)

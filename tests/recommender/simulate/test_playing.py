@@ -29,7 +29,7 @@ def playing(one: Trace, lines: dict[int, ContainerRecommendation], setup: Cluste
 
 
 def judged(one: Trace, outcome: Outcome, setup: ClusterRules) -> Played:
-    found = evaluate(one, outcome, ReplayOptions(), setup.kills)
+    found = evaluate(one, outcome, setup.kills)
     assert found is not None
     return found
 
@@ -119,6 +119,13 @@ def test_if_limits_stay_only_usage_above_the_declared_limit_kills() -> None:
         assert len(outcome.marks["killed"]) == judged(one, outcome, setup).run.kills == kills, limits
 
 
+@pytest.mark.parametrize("limits", ["follow", "stay"])
+def test_a_container_that_is_known_to_have_no_limit_is_not_killed_and_resized_below_its_usage(limits: Limits) -> None:
+    unlimited = replace(trace([3, 3, 5]).series, facts=RunFacts(limits=(np.inf, np.inf)))
+    (outcome,) = play([Trace(unlimited, 0)], Scripted({0: recommended(2)}), rules(limits=limits), STEP_S)
+    assert (gib_from(outcome), outcome.marks["killed"]) == ([(0, 4.0), (1, 2.0)], [])
+
+
 def test_a_limit_below_usage_is_deferred_until_usage_falls() -> None:
     outcome, _ = playing(trace([3, 3, 3, 1, 1]), {0: recommended(2)}, rules())
     assert gib_from(outcome) == [(0, 4.0), (4, 2.0)]
@@ -146,12 +153,12 @@ def test_without_declared_requests_allocations_begin_with_the_first_recommendati
     one = trace([1] * 6, declared=None, first=2)
     outcome, _ = playing(one, {0: recommended(2)}, rules(1000.0))
     assert gib_from(outcome) == [(2, 2.0)]
-    assert evaluate(one, playing(one, {}, rules())[0], ReplayOptions(), rules().kills) is None
+    assert evaluate(one, playing(one, {}, rules())[0], rules().kills) is None
 
 
 def test_a_run_without_declared_memory_is_not_judged() -> None:
     one = trace([1] * 3, declared=(1.0, NAN))
-    assert evaluate(one, playing(one, {}, rules())[0], ReplayOptions(), rules().kills) is None
+    assert evaluate(one, playing(one, {}, rules())[0], rules().kills) is None
 
 
 def test_samples_before_the_first_judged_one_cause_no_kill() -> None:
@@ -259,7 +266,7 @@ def test_a_limit_that_stays_is_the_recorded_one_if_it_is_known(recorded_gib: flo
     limited = Trace(replace(one.series, facts=RunFacts(limits=(np.nan, recorded_gib * GIB))), 0)
     setup = rules(limits="stay")
     (outcome,) = play([limited], Scripted({}), setup, STEP_S)
-    found = evaluate(limited, outcome, ReplayOptions(cycle_samples=1), setup.kills)
+    found = evaluate(limited, outcome, setup.kills)
     assert found is not None
     assert (found.run.kills, len(found.marks["killed"])) == (kills, kills)
 
@@ -275,7 +282,9 @@ def test_a_container_with_its_declared_requests_keeps_the_memory_that_a_kill_gav
     """It fares as in the simulated cluster under a recommender that never recommends anything."""
     one = trace([1.0] * 5 + memory + [1.0], declared=(1.0, 1.0), first=4)
     setup = rules(limits=limits)
-    found, _ = play_rows([STATIC], [one.series], Cluster(lambda _: None, ReplayOptions(), setup, STEP_S, Options()))
+    found, _ = play_rows(
+        [STATIC], [one.series], Cluster(lambda _: None, ReplayOptions(cycle_samples=1), setup, STEP_S, Options())
+    )
     static, idle = found["run"][STATIC], judged(one, playing(one, {}, setup)[0], setup)
     assert (static.tally, static.run) == (idle.tally, idle.run)
     assert static.decisions[1].tolist() == idle.decisions[1].tolist()

@@ -62,7 +62,7 @@ def test_a_request_or_limit_of_zero_is_none_as_for_kubernetes(tmp_path: Path) ->
     with open_source([write(tmp_path / "use.csv", csv_text(rows, header))]) as source:
         (series,) = source
     np.testing.assert_array_equal(series.requests, [[np.nan, np.nan], [np.nan, 1000], [np.nan, 2000]])
-    np.testing.assert_array_equal(series.facts.limits, [np.nan, np.nan])
+    np.testing.assert_array_equal(series.facts.limits, [np.inf, np.inf])
 
 
 def test_overlapping_exports_may_know_different_facts_of_a_run(tmp_path: Path) -> None:

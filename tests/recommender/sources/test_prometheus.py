@@ -215,6 +215,23 @@ def test_a_negative_value_is_refused_with_the_answer_that_has_it(tmp_path: Path)
     assert (Path(str(caught.value.file)).name, caught.value.row) == ("cpu-2.json", 2)
 
 
+def test_what_only_the_joined_answers_show_is_refused_with_their_folder(tmp_path: Path) -> None:
+    others = {**A, "pod": "train-2"}
+    save(tmp_path / "cpu.json", [series(labels, [1, 1, 1, 1]) for labels in (A, others)])
+    save(tmp_path / "memory.json", [series(A, [1e9, 2e9, 3e9, 4e9]), series(others, [1000, 2000, 3000, 4000])])
+    with pytest.raises(BadInput, match="mixed units: container 'ml/train-2/main'") as caught:
+        list(read(tmp_path))
+    assert caught.value.file == tmp_path
+
+
+def test_a_value_above_anything_measured_is_refused_with_the_answer_that_has_it(tmp_path: Path) -> None:
+    good_memory(tmp_path)
+    save(tmp_path / "cpu.json", [series(A, [1, 1e31])])
+    with pytest.raises(BadInput, match="larger than anything measured") as caught:
+        read(tmp_path)
+    assert (Path(str(caught.value.file)).name, caught.value.row) == ("cpu.json", 2)
+
+
 def test_a_loss_may_be_negative_as_in_files(tmp_path: Path) -> None:
     good_memory(tmp_path)
     save(tmp_path / "cpu.json", [series(A, [1, 1])])
