@@ -62,6 +62,13 @@ def test_once_all_jobs_have_converged_the_latest_goes_to_a_node_without_training
     assert moves[0].text == "rebalance: an even spread is 2 jobs per worker"
 
 
+def test_the_only_training_job_of_a_node_is_not_moved_to_one_without_any() -> None:
+    planner, others = SpeConPlanner(), {training(f"job-{number}", "n0"): CC for number in range(3)}
+    planned(others, nodes(1), planner)
+    moves = planned({**others, training("late", "n1"): CC}, nodes(3), planner, NOON_S + 60.0)
+    assert names(moves) == [("job-0", "n2")], "without it, n1 would take the place of n2"
+
+
 def test_rebalancing_never_plans_more_than_fits() -> None:
     jobs = {training(f"job-{number}", "n0", cpu="2"): CC for number in range(4)}
     moves = planned(jobs, [node("n0"), node("n1", cpu="3")])
