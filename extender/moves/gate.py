@@ -11,7 +11,7 @@ import logging
 import math
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -114,14 +114,16 @@ class MoveGate:
         if not open_moves:
             return
         by_uid = {pod.uid: pod for pod in pods}
-        running = {(pod.owner.uid, pod.completion_index): pod for pod in pods if pod.owner is not None and pod.alive}
+        running: defaultdict[str, dict[str, Member]] = defaultdict(dict)
+        for pod in pods:
+            if pod.owner is not None and pod.owner.uid in jobs_moving and pod.alive:
+                running[pod.owner.uid][pod.completion_index] = pod
         for job, record in open_moves:
             if job.uid in self._retries and self._clock() < self._retries[job.uid][1]:
                 continue
-            replacement = running.get((job.uid, record.index))
             try:
                 if self._leads():
-                    yield from self._advance(job, record, by_uid.get(record.uid), replacement)
+                    yield from self._advance(job, record, by_uid.get(record.uid), running[job.uid])
             except ApiError as error:  # of one Job must not stop the others
                 log.warning("%s: its move cannot continue: %s", job, error)
                 backoff, _ = self._retries.get(job.uid, (Backoff(MIN_RETRY_S, MAX_RETRY_S, self._jitter), 0.0))
@@ -130,16 +132,19 @@ class MoveGate:
                 self._retries.pop(job.uid, None)
 
     def _advance(
-        self, job: MovingJob, record: MoveRecord, old: Member | None, replacement: Member | None
+        self, job: MovingJob, record: MoveRecord, old: Member | None, running: Mapping[str, Member]
     ) -> Iterator[MoveEvent]:
+        """Continue one move; `running` are the pods of the Job by completion index."""
         age_s = self._clock() - record.since_s
         gone = old is None or not old.alive
+        replacement = running.get(record.index)
         new = replacement if replacement is not None and replacement.uid != record.uid else None
+        at_next_index = gone and replacement is None and bool(running)
         if new is not None and new.node and new.phase == "Running":
             self._record_end(job, with_outcome(record, Outcome.BACK, new.node, age_s))
             elsewhere = "" if new.node == record.node else f"; {record.node} was reserved for it"
             yield MoveEvent(new.key, new.uid, MOVED, f"runs on {new.node} {age_s:.0f} s after it was moved{elsewhere}")
-        elif job.finished:
+        elif job.finished or at_next_index:  # the pod or its replacement has succeeded
             self._record_end(job, with_outcome(record, Outcome.ENDED))
         elif not gone and record.uid in self._evicted:
             return  # the watch lags behind
