@@ -107,6 +107,7 @@ class MoveGate:
         uids = {record.uid for _, record in open_moves}
         self._release_reservations(uids)
         self._evicted = {uid: evicted for uid, evicted in self._evicted.items() if uid in uids}
+        self._eviction_errors = {uid: why for uid, why in self._eviction_errors.items() if uid in uids}
         oldest_s = self._clock() - self._limits.cool_down_s
         self._failed_writes = {uid: each for uid, each in self._failed_writes.items() if each[0] > oldest_s}
         jobs_moving = {job.uid for job, _ in open_moves}
@@ -150,7 +151,7 @@ class MoveGate:
             return  # the watch lags behind
         elif not gone and age_s > self._limits.eviction_timeout_s:
             self._record_end(job, with_outcome(record, Outcome.REFUSED))
-            why = self._eviction_errors.pop(record.uid, "it could not be requested in time")
+            why = self._eviction_errors.get(record.uid, "it could not be requested in time")
             yield MoveEvent(_key(job, record), record.uid, REFUSED, f"was not evicted: {why}")
         elif not gone:
             yield from self._evict(job, record)
@@ -253,7 +254,6 @@ class MoveGate:
             log.info("%s is not evicted yet: %s", _key(job, record), error)
         else:
             self._evicted[record.uid] = job.key.namespace, self._clock()
-            self._eviction_errors.pop(record.uid, None)
             text = f"is being moved to {record.node} ({record.algorithm})"
             yield MoveEvent(_key(job, record), record.uid, MOVING, text)
 
