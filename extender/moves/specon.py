@@ -46,7 +46,7 @@ class _Workers:
 
     def __init__(self, board: Board, inputs: MoveInputs, staying: Collection[Job]) -> None:
         self._board, self.staying = board, set[Job]()
-        training = [pod for pod in board.running if pod.uid in inputs.categories]
+        training = [pod for pod in board.running if pod.identity in inputs.categories]
         self._pods = {board.job_of(pod): pod for pod in training}
         self.watched = {}
         for job, pod in self._pods.items():
@@ -54,7 +54,7 @@ class _Workers:
             self.watched[job] = TrackedJob(
                 pod.uid,
                 worker,
-                inputs.categories[pod.uid],
+                inputs.categories[pod.identity],
                 migrated=Algorithm.REALLOCATE in by or job in staying,
                 rebalanced=Algorithm.REBALANCE in by,
             )
