@@ -94,10 +94,15 @@ def path_of_job(member: Member) -> str | None:
 @reads("job")
 def size_of_job(raw: Fields) -> JobSize | None:
     """The size of a job; None if it says that no pod runs, BadObject if it is malformed."""
-    pods, status = _pods_at_once(raw.child("spec")), raw.child("status")
-    roles = status.child("replicaStatuses")
-    succeeded = status.integer("succeeded") + sum(roles.child(role).integer("succeeded") for role in roles.raw)
-    return JobSize(pods, succeeded + _indexes(status.text("failedIndexes"))) if pods > 0 else None
+    spec, status = raw.child("spec"), raw.child("status")
+    pods, roles = _pods_at_once(spec), status.child("replicaStatuses")
+    of_job = {entry.text("name"): _pods_of_child(entry) for entry in spec.children("replicatedJobs")}
+    ended = status.integer("succeeded") + _indexes(status.text("failedIndexes"))
+    ended += sum(roles.child(role).integer("succeeded") for role in roles.raw)
+    ended += sum(
+        jobs.integer("succeeded") * of_job.get(jobs.text("name"), 0) for jobs in status.children("replicatedJobsStatus")
+    )
+    return JobSize(pods, ended) if pods > 0 else None
 
 
 def _indexes(ranges: str) -> int:
@@ -107,15 +112,17 @@ def _indexes(ranges: str) -> int:
 
 def _pods_at_once(spec: Fields) -> int:
     if "replicatedJobs" in spec:
-        return sum(
-            entry.integer("replicas", 1) * parallel_pods(entry.child("template").child("spec"))
-            for entry in spec.children("replicatedJobs")
-        )
+        return sum(entry.integer("replicas", 1) * _pods_of_child(entry) for entry in spec.children("replicatedJobs"))
     if replicas := [name for name in spec.raw if name.endswith("ReplicaSpecs")]:
         minimum = spec.child("runPolicy").child("schedulingPolicy").integer("minAvailable")
         roles: Mapping[str, Any] = spec.child(replicas[0]).raw
         return minimum or sum(spec.child(replicas[0]).child(role).integer("replicas", 1) for role in roles)
     return parallel_pods(spec)
+
+
+def _pods_of_child(entry: Fields) -> int:
+    """The number of pods of one of the Jobs of a JobSet."""
+    return parallel_pods(entry.child("template").child("spec"))
 
 
 def parallel_pods(spec: Fields) -> int:

@@ -70,8 +70,8 @@ def test_the_size_of_a_gang_is_looked_up_in_its_jobset_or_kubeflow_job() -> None
 
 
 def test_the_size_of_a_job_is_the_number_of_pods_that_run_at_once() -> None:
-    workers = {"replicas": 2, "template": {"spec": {"parallelism": 4, "completions": 4}}}
-    driver = {"template": {"spec": {}}}
+    workers = {"name": "w", "replicas": 2, "template": {"spec": {"parallelism": 4, "completions": 4}}}
+    driver = {"name": "d", "template": {"spec": {}}}
     assert size_of_job({"spec": {"replicatedJobs": [workers, driver]}}) == JobSize(9)
     roles = {"Master": {"replicas": 1}, "Worker": {"replicas": 3}}
     assert size_of_job({"spec": {"pytorchReplicaSpecs": roles}}) == JobSize(4)
@@ -82,6 +82,8 @@ def test_the_size_of_a_job_is_the_number_of_pods_that_run_at_once() -> None:
     assert size_of_job(indexed) == JobSize(8, ended=5)
     ended = {"replicaStatuses": {"Master": {}, "Worker": {"active": 1, "succeeded": 2}}}
     assert size_of_job({"spec": {"pytorchReplicaSpecs": roles}, "status": ended}) == JobSize(4, ended=2)
+    jobs = {"replicatedJobsStatus": [{"name": "w", "succeeded": 1, "ready": 1}, {"name": "d", "succeeded": 0}]}
+    assert size_of_job({"spec": {"replicatedJobs": [workers, driver]}, "status": jobs}) == JobSize(9, ended=4)
     assert size_of_job({"spec": {"parallelism": 0}}) is None
     with pytest.raises(BadObject, match="parallelism is not a whole number"):
         size_of_job({"metadata": {"name": "j"}, "spec": {"parallelism": "many"}})
