@@ -66,10 +66,16 @@ class AccessCheck:
             return Refusal(503, f"the API server could not be asked about the token: {error}")
         finally:
             self._asking.release()
-        if len(self._cached) >= MAX_CACHED:
-            self._cached.clear()
+        while len(self._cached) >= MAX_CACHED:
+            self._evict()
         self._cached[key] = now_s + CACHE_TTL_S, refusal
         return refusal
+
+    def _evict(self) -> None:
+        """Drop the oldest refusal, else the oldest answer: anyone may send invalid tokens, so they evict no reader."""
+        answers = list(self._cached.items())
+        oldest = next((key for key, (_, refusal) in answers if refusal is not None), answers[0][0])
+        self._cached.pop(oldest, None)
 
     def _judge(self, token: str) -> Refusal | None:
         review = self._api.create(AUTHENTICATION, _body("authentication", "TokenReview", {"token": token}))

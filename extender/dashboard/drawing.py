@@ -22,11 +22,15 @@ HISTORY_LENGTH = 240
 
 
 class History:
-    """Ring buffers of float32 with a common position; a container that is gone for a whole turn is dropped."""
+    """Ring buffers of float32 with a common position.
+
+    A container is dropped once it has been gone for a whole turn, or for as long as it was there: one that is recreated
+    under its name keeps its past, and thousands of short pods do not add up.
+    """
 
     def __init__(self, length: int = HISTORY_LENGTH) -> None:
         self._moments = np.full(length, np.nan)
-        self._rings: dict[ContainerKey, tuple[FloatArray, int]] = {}
+        self._rings: dict[ContainerKey, tuple[FloatArray, int, int]] = {}
         self._turn = 0
 
     def add(self, now_s: float, running: Iterable[Running]) -> None:
@@ -34,7 +38,7 @@ class History:
         column = self._turn % len(self._moments)
         self._moments[column] = now_s
         for one in running:
-            ring, _ = self._rings.get(one.key, (None, 0))
+            ring, first, _ = self._rings.get(one.key, (None, self._turn, 0))
             if ring is None:
                 ring = np.full((len(self._moments), ROW_LENGTH), np.nan, dtype=np.float32)
             pairs = (one.use, one.request, one.limit, one.target)
@@ -42,7 +46,7 @@ class History:
                 *(amount for pair in pairs for amount in pair), one.phase, one.killed_s - now_s,
                 bool(one.deferred), one.value, one.reverted, one.saved_s - now_s,
             ]  # fmt: skip
-            self._rings[one.key] = ring, self._turn
+            self._rings[one.key] = ring, first, self._turn
         self._forget(column)
         self._turn += 1
 
@@ -63,8 +67,8 @@ class History:
         return float(saved_s[saved_s <= moment_s].max(initial=-np.inf))
 
     def _forget(self, column: int) -> None:
-        for key, (ring, last) in [*self._rings.items()]:
-            if self._turn - last >= len(self._moments):
+        for key, (ring, first, last) in [*self._rings.items()]:
+            if self._turn - last >= min(len(self._moments), 1 + last - first):
                 del self._rings[key]
             elif last != self._turn:
                 ring[column] = np.nan

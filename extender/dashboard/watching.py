@@ -11,7 +11,7 @@ from extender.dashboard.job import Job, jobs_of
 from extender.dashboard.profile import Profile, read_profile, read_shown_pod
 from extender.watches import PeriodicTask, Watches
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import ApiError
+from recommender.cluster.errors import ApiError, BadCredentials
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import Node, read_node
 from recommender.cluster.objects.pods import Pod
@@ -101,7 +101,7 @@ class ClusterWatch:
     def _usage(self) -> tuple[Mapping[ContainerKey, Sample], list[str]]:
         try:
             report = read_usage(self._api)
-        except ApiError as error:
+        except (ApiError, BadCredentials) as error:
             return {}, [f"use is unknown: {error}"]
         return report.samples, [f"metrics of {pod}: {problem}" for pod, problem in report.broken.items()]
 

@@ -257,11 +257,11 @@ class _AdmissionRound:
     def _is_ready(self, gang: Gang) -> bool:
         if gang.problem:
             self._note(gang, INVALID, gang.problem)
-        elif gang.size == NOT_READ_YET:
+        elif gang.size == NOT_READ_YET.pods:
             self._note(gang, WAITING, "the size of its job has not been read yet")
         elif gang.missing:
             if self._now_s - gang.complete_s >= self._timeouts.incomplete_s:
-                self._note(gang, INCOMPLETE, f"{len(gang.members) + gang.succeeded} of {gang.size} pods exist")
+                self._note(gang, INCOMPLETE, f"{len(gang.members) + gang.ended} of {gang.size} pods exist")
         elif gang.other_gates:
             self._note(gang, WAITING, f"held by other scheduling gates: {', '.join(gang.other_gates)}")
         elif gang.key in self._backed_off:

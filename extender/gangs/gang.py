@@ -6,14 +6,23 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from extender.gangs.member import GATE, Member
 from extender.pods.pod import GANG_LABEL
 
-SizeOf = Callable[[Member], int | None]
-"""Look up the number of pods of the job that owns a pod; None if unknown."""
 
-NOT_READ_YET = -1
+class JobSize(NamedTuple):
+    """How many pods of a job run at once, and how many have succeeded (deleted ones included) or failed for good."""
+
+    pods: int
+    ended: int = 0
+
+
+SizeOf = Callable[[Member], JobSize | None]
+"""Look up the size of the job that owns a pod; None if unknown."""
+
+NOT_READ_YET = JobSize(-1)
 """What a `SizeOf` returns for a job that it has yet to read."""
 
 MAX_MEMBERS = 10_000
@@ -27,9 +36,9 @@ class Gang:
     Attributes
     ----------
     size
-        Number of pods required; None if unknown, `NOT_READ_YET` for the present.
-    succeeded
-        Succeeded pods that count towards `size`: those of the job whose other pods are still gated.
+        Number of pods required; None if unknown, that of `NOT_READ_YET` for the present.
+    ended
+        Pods that have ended and count towards `size`: those of the job whose other pods are still gated.
     problem
         Why the gang cannot be admitted until its pods change; empty if it can.
     """
@@ -38,7 +47,7 @@ class Gang:
     name: str
     members: tuple[Member, ...]
     size: int | None
-    succeeded: int = 0
+    ended: int = 0
     problem: str = ""
 
     @cached_property
@@ -59,7 +68,7 @@ class Gang:
     @property
     def missing(self) -> int:
         """Number of pods that do not exist yet."""
-        return max(0, (self.size or 0) - len(self.members) - self.succeeded)
+        return max(0, (self.size or 0) - len(self.members) - self.ended)
 
     @property
     def priority(self) -> int:
@@ -149,18 +158,24 @@ def _gang(namespace: str, name: str, pods: list[Member], size_of: SizeOf) -> Gan
         problem = "its pods have different priorities"
     elif len({pod.membership.scheduler for pod in members}) > 1:
         problem = "its pods name different schedulers"
-    return Gang(namespace, name, members, size, succeeded, problem)
+    if size is None:
+        return Gang(namespace, name, members, None, succeeded, problem)
+    return Gang(namespace, name, members, size.pods, max(succeeded, size.ended), problem)
 
 
-def _size(members: tuple[Member, ...], size_of: SizeOf) -> tuple[int | None, str]:
+def _size(members: tuple[Member, ...], size_of: SizeOf) -> tuple[JobSize | None, str]:
+    waiting = min(members, key=lambda member: GATE not in member.gates)
     declared = {member.membership.declared_size for member in members}
     if len(declared) > 1:
         return None, "its pods declare different sizes"
     text = next(iter(declared))
     if text:
         number = int(text) if text.isdecimal() and len(text) < 6 else 0
-        return (number, "") if number else (None, f"its size is {text[:20]!r}, not a positive integer")
+        if not number:
+            return None, f"its size is {text[:20]!r}, not a positive integer"
+        job = size_of(waiting) if number > len(members) else None  # how many have ended matters only then
+        return (job or JobSize(number))._replace(pods=number), ""
     if not members[0].membership.name:
-        return 1, ""
-    size = size_of(members[0])
-    return size, "" if size else "its size is unknown: label its pods phasewise.dev/gang-size"
+        return JobSize(1), ""
+    size = size_of(waiting)
+    return size, "" if size is not None else "its size is unknown: label its pods phasewise.dev/gang-size"

@@ -112,6 +112,11 @@ class Member:
     reserved_since_s: float = math.nan
 
     @property
+    def identity(self) -> tuple[str, str]:
+        """Namespace and UID: a PhaseProfile only describes pods of its own namespace."""
+        return self.key.namespace, self.uid
+
+    @property
     def finished(self) -> bool:
         """Whether it has succeeded or failed."""
         return self.phase in ("Succeeded", "Failed")

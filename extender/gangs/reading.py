@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from extender.gangs.affinity import read_constraints
+from extender.gangs.gang import JobSize
 from extender.gangs.member import RESERVED_NODE, GangMembership, Member, Needs, NodeCapacity, Requirements
 from extender.pods.gpus import allocatable_in_gpus, requests_in_gpus
 from extender.pods.pod import PLACEMENT_ANNOTATION, group_of
@@ -70,6 +72,7 @@ def read_node_capacity(raw: Fields) -> NodeCapacity:
     return NodeCapacity(node, _sorted(in_gpus))
 
 
+RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 JOBSET = ("jobset.x-k8s.io/v1alpha2", "jobsets")
 KUBEFLOW = "kubeflow.org/v1"
 KUBEFLOW_KINDS = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
@@ -89,19 +92,37 @@ def path_of_job(member: Member) -> str | None:
 
 
 @reads("job")
-def size_of_job(raw: Fields) -> int | None:
-    """The number of pods of a job that run at once; None if it does not say, BadObject if it is malformed."""
-    spec = raw.child("spec")
+def size_of_job(raw: Fields) -> JobSize | None:
+    """The size of a job; None if it says that no pod runs, BadObject if it is malformed."""
+    spec, status = raw.child("spec"), raw.child("status")
+    pods, roles = _pods_at_once(spec), status.child("replicaStatuses")
+    of_job = {entry.text("name"): _pods_of_child(entry) for entry in spec.children("replicatedJobs")}
+    ended = status.integer("succeeded") + _indexes(status.text("failedIndexes"))
+    ended += sum(roles.child(role).integer("succeeded") for role in roles.raw)
+    ended += sum(
+        jobs.integer("succeeded") * of_job.get(jobs.text("name"), 0) for jobs in status.children("replicatedJobsStatus")
+    )
+    return JobSize(pods, ended) if pods > 0 else None
+
+
+def _indexes(ranges: str) -> int:
+    """How many indexes there are in ranges such as `1,3-5`."""
+    return sum(max(0, int(last or first) - int(first) + 1) for first, last in RANGE.findall(ranges))
+
+
+def _pods_at_once(spec: Fields) -> int:
     if "replicatedJobs" in spec:
-        return sum(
-            entry.integer("replicas", 1) * parallel_pods(entry.child("template").child("spec"))
-            for entry in spec.children("replicatedJobs")
-        )
+        return sum(entry.integer("replicas", 1) * _pods_of_child(entry) for entry in spec.children("replicatedJobs"))
     if replicas := [name for name in spec.raw if name.endswith("ReplicaSpecs")]:
         minimum = spec.child("runPolicy").child("schedulingPolicy").integer("minAvailable")
         roles: Mapping[str, Any] = spec.child(replicas[0]).raw
         return minimum or sum(spec.child(replicas[0]).child(role).integer("replicas", 1) for role in roles)
     return parallel_pods(spec)
+
+
+def _pods_of_child(entry: Fields) -> int:
+    """The number of pods of one of the Jobs of a JobSet."""
+    return parallel_pods(entry.child("template").child("spec"))
 
 
 def parallel_pods(spec: Fields) -> int:

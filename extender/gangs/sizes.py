@@ -6,7 +6,7 @@ import logging
 import time
 from itertools import islice
 
-from extender.gangs.gang import NOT_READ_YET
+from extender.gangs.gang import NOT_READ_YET, JobSize
 from extender.gangs.member import Member
 from extender.gangs.reading import path_of_job, size_of_job
 from recommender.cluster.access.connection import Api
@@ -32,7 +32,7 @@ class JobSizes:
         self, api: Api, ttl_s: float, no_size_ttl_s: float, monotonic: MonotonicClock = time.monotonic
     ) -> None:
         self._api, self._ttl_s, self._no_size_ttl_s, self._monotonic = api, ttl_s, no_size_ttl_s, monotonic
-        self._known: dict[Job, tuple[int | None, float]] = {}
+        self._known: dict[Job, tuple[JobSize | None, float]] = {}
         self._due: dict[Job, None] = {}  # in order of arrival
         self._asked: set[Job] = set()
         self._reads_left = 0
@@ -47,7 +47,7 @@ class JobSizes:
             del self._due[job]
             self._read(job)
 
-    def of(self, member: Member) -> int | None:
+    def of(self, member: Member) -> JobSize | None:
         """The size of a pod's job; None if it has none, `NOT_READ_YET` if it is not its turn."""
         path = path_of_job(member)
         if path is None:
@@ -65,8 +65,8 @@ class JobSizes:
     def _read(self, job: Job) -> None:
         self._reads_left -= 1
         try:
-            size = max(0, size_of_job(self._api.get(job[0])) or 0) or None
+            size = size_of_job(self._api.get(job[0]))
         except (ApiError, BadObject) as error:
-            log.warning("the size of a gang is unknown: %s", error)
+            log.warning("the job of a gang cannot be read: %s", error)
             size = None
         self._known[job] = size, self._monotonic() + (self._ttl_s if size else self._no_size_ttl_s)

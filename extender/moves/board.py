@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from extender.gangs.member import Member, NodeCapacity
 from extender.gangs.plan import Floats, FreeCapacity, NodeArrays
 from extender.moves.job import Algorithm, MovingJob
+from extender.pods.footprint import PodKey
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.contention.sharing import Stage
 from recommender.growth import Category
@@ -52,17 +53,17 @@ class MoveInputs:
     Attributes
     ----------
     categories
-        By pod UID; pods that report no progress have none.
+        Of pods that report progress.
     rates
-        By pod UID.
+        Of pods.
     classes
         Stages of a whole run, by workload class.
     jobs
         By UID.
     """
 
-    categories: Mapping[str, Category] = field(default_factory=dict)
-    rates: Mapping[str, Rate] = field(default_factory=dict)
+    categories: Mapping[PodKey, Category] = field(default_factory=dict)
+    rates: Mapping[PodKey, Rate] = field(default_factory=dict)
     classes: Mapping[ObjectKey, Sequence[Stage]] = field(default_factory=dict)
     jobs: Mapping[str, MovingJob] = field(default_factory=dict)
 

@@ -11,7 +11,7 @@ import logging
 import math
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -107,6 +107,7 @@ class MoveGate:
         uids = {record.uid for _, record in open_moves}
         self._release_reservations(uids)
         self._evicted = {uid: evicted for uid, evicted in self._evicted.items() if uid in uids}
+        self._eviction_errors = {uid: why for uid, why in self._eviction_errors.items() if uid in uids}
         oldest_s = self._clock() - self._limits.cool_down_s
         self._failed_writes = {uid: each for uid, each in self._failed_writes.items() if each[0] > oldest_s}
         jobs_moving = {job.uid for job, _ in open_moves}
@@ -114,14 +115,16 @@ class MoveGate:
         if not open_moves:
             return
         by_uid = {pod.uid: pod for pod in pods}
-        running = {(pod.owner.uid, pod.completion_index): pod for pod in pods if pod.owner is not None and pod.alive}
+        running: defaultdict[str, dict[str, Member]] = defaultdict(dict)
+        for pod in pods:
+            if pod.owner is not None and pod.owner.uid in jobs_moving and pod.alive:
+                running[pod.owner.uid][pod.completion_index] = pod
         for job, record in open_moves:
             if job.uid in self._retries and self._clock() < self._retries[job.uid][1]:
                 continue
-            replacement = running.get((job.uid, record.index))
             try:
                 if self._leads():
-                    yield from self._advance(job, record, by_uid.get(record.uid), replacement)
+                    yield from self._advance(job, record, by_uid.get(record.uid), running[job.uid])
             except ApiError as error:  # of one Job must not stop the others
                 log.warning("%s: its move cannot continue: %s", job, error)
                 backoff, _ = self._retries.get(job.uid, (Backoff(MIN_RETRY_S, MAX_RETRY_S, self._jitter), 0.0))
@@ -130,22 +133,25 @@ class MoveGate:
                 self._retries.pop(job.uid, None)
 
     def _advance(
-        self, job: MovingJob, record: MoveRecord, old: Member | None, replacement: Member | None
+        self, job: MovingJob, record: MoveRecord, old: Member | None, running: Mapping[str, Member]
     ) -> Iterator[MoveEvent]:
+        """Continue one move; `running` are the pods of the Job by completion index."""
         age_s = self._clock() - record.since_s
         gone = old is None or not old.alive
+        replacement = running.get(record.index)
         new = replacement if replacement is not None and replacement.uid != record.uid else None
+        at_next_index = gone and replacement is None and bool(running)
         if new is not None and new.node and new.phase == "Running":
             self._record_end(job, with_outcome(record, Outcome.BACK, new.node, age_s))
             elsewhere = "" if new.node == record.node else f"; {record.node} was reserved for it"
             yield MoveEvent(new.key, new.uid, MOVED, f"runs on {new.node} {age_s:.0f} s after it was moved{elsewhere}")
-        elif job.finished:
+        elif job.finished or at_next_index:  # the pod or its replacement has succeeded
             self._record_end(job, with_outcome(record, Outcome.ENDED))
         elif not gone and record.uid in self._evicted:
             return  # the watch lags behind
         elif not gone and age_s > self._limits.eviction_timeout_s:
             self._record_end(job, with_outcome(record, Outcome.REFUSED))
-            why = self._eviction_errors.pop(record.uid, "it could not be requested in time")
+            why = self._eviction_errors.get(record.uid, "it could not be requested in time")
             yield MoveEvent(_key(job, record), record.uid, REFUSED, f"was not evicted: {why}")
         elif not gone:
             yield from self._evict(job, record)
@@ -248,7 +254,6 @@ class MoveGate:
             log.info("%s is not evicted yet: %s", _key(job, record), error)
         else:
             self._evicted[record.uid] = job.key.namespace, self._clock()
-            self._eviction_errors.pop(record.uid, None)
             text = f"is being moved to {record.node} ({record.algorithm})"
             yield MoveEvent(_key(job, record), record.uid, MOVING, text)
 

@@ -15,6 +15,7 @@ from extender.moves.gate import LATE, MOVED, MOVING, PLANNED, REFUSED, MoveEvent
 from extender.moves.job import MovingJob
 from extender.moves.store import MoveStore
 from extender.pods.event import Events
+from extender.pods.footprint import PodKey
 from extender.pods.reservations import Reservation
 from extender.watches import PeriodicTask
 from recommender.cluster.access.connection import Api
@@ -164,11 +165,16 @@ class Mover:
 
 
 def keyed_by_replacement(
-    categories: Mapping[str, Category], reservations: Iterable[Reservation]
-) -> dict[str, Category]:
-    """Categories by pod UID, with pods being moved replaced by their placeholders on the new node."""
-    moving = {uid for each in reservations if each.needs for uid in each.nodes}
-    return {replacement_uid(uid) if uid in moving else uid: category for uid, category in categories.items()}
+    categories: Mapping[PodKey, Category], reservations: Iterable[Reservation]
+) -> dict[PodKey, Category]:
+    """The categories, with pods being moved replaced by their placeholders on the new node."""
+    placeholders = {
+        (each.namespace, uid): (each.namespace, replacement_uid(uid))
+        for each in reservations
+        if each.needs
+        for uid in each.nodes
+    }
+    return {placeholders.get(pod, pod): category for pod, category in categories.items()}
 
 
 def _event_of(plan: PlannedMove) -> MoveEvent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -45,7 +46,7 @@ class _Workers:
 
     def __init__(self, board: Board, inputs: MoveInputs, staying: Collection[Job]) -> None:
         self._board, self.staying = board, set[Job]()
-        training = [pod for pod in board.running if pod.uid in inputs.categories]
+        training = [pod for pod in board.running if pod.identity in inputs.categories]
         self._pods = {board.job_of(pod): pod for pod in training}
         self.watched = {}
         for job, pod in self._pods.items():
@@ -53,7 +54,7 @@ class _Workers:
             self.watched[job] = TrackedJob(
                 pod.uid,
                 worker,
-                inputs.categories[pod.uid],
+                inputs.categories[pod.identity],
                 migrated=Algorithm.REALLOCATE in by or job in staying,
                 rebalanced=Algorithm.REBALANCE in by,
             )
@@ -96,14 +97,12 @@ class _Workers:
             workers.update(np.flatnonzero(board.free.pods_that_fit(requirements)).tolist())
         numbers = {worker: number for number, worker in enumerate(sorted(workers))}
         by_number = {number: worker for worker, number in numbers.items()}
-        jobs = [
-            replace(
-                watched,
-                worker=numbers[watched.worker],
-                rebalanced=watched.rebalanced or not self._pods[job].checkpointable,
-            )
-            for job, watched in self.watched.items()
-        ]
+        held = Counter(watched.worker for watched in self.watched.values())
+        jobs = []
+        for job, watched in self.watched.items():
+            # algorithm 5 does not exclude the only job of a worker, but a move would leave that one idle instead
+            stays = watched.rebalanced or not self._pods[job].checkpointable or held[watched.worker] == 1
+            jobs.append(replace(watched, worker=numbers[watched.worker], rebalanced=stays))
         by_uid = {pod.uid: pod for pod in self._pods.values()}
         free = board.free.copy()
         for move in specon.rebalance(jobs, len(numbers), now_s):

@@ -110,8 +110,8 @@ class MoveStore:
         """The inputs of planners."""
         profiles = self._profiles.snapshot().values()
         return MoveInputs(
-            {uid: category for profile in profiles for uid, category in profile.categories.items()},
-            {uid: rate for profile in profiles for uid, rate in profile.rates.items()},
+            {(each.key.namespace, uid): category for each in profiles for uid, category in each.categories.items()},
+            {(each.key.namespace, uid): rate for each in profiles for uid, rate in each.rates.items()},
             {_class_of(profile.key): profile.run for profile in profiles if profile.run},
             self.jobs(),
         )

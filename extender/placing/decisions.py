@@ -22,7 +22,8 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.units import WallClock, format_duration
 
 MAX_DECISIONS, MAX_VALUES = 5000, 4_000_000
-"""Decisions kept, and numbers in all their arrays: 32 MB at most, beside the names of nodes, which they share."""
+"""Decisions kept, and numbers in all their arrays: 32 MB at most, beside a list of nodes for each set of nodes, whose
+names they share."""
 
 UNTIL_BOUND, AGREED, OUTVOTED, ONLY_ONE, ELSEWHERE = (
     "not bound yet",

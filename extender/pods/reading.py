@@ -136,7 +136,7 @@ def read_node(raw: Fields) -> Node:
     }
     extended = extended_resources(amounts(allocatable))
     gpus = gpu_offer(extended, labels, metadata.string_map("annotations"))
-    return Node(metadata.required("name"), read_pair(allocatable), data, extended, gpus)
+    return Node(intern(metadata.required("name")), read_pair(allocatable), data, extended, gpus)
 
 
 def _share(text: str) -> float:

@@ -95,6 +95,11 @@ class Placed:
         """The UIDs of pods that were expected to have ended by a cell."""
         return [uid for end_cell, uids in self._ends.items() if end_cell <= cell for uid in uids]
 
+    @property
+    def overdue(self) -> list[str]:
+        """The UIDs of pods that have outlived what was expected of them."""
+        return [uid for uid, entry in self.entries.items() if entry.overdue]
+
     def with_lower_priority(self, priority: int) -> set[str]:
         """The nodes with a pod of our scheduler of lower priority."""
         return {node for each, nodes in self._ours.items() if each < priority for node in nodes}

@@ -29,9 +29,9 @@ class NameTable:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        # copied to contiguous memory, which makes looking up thousands of names a third faster
-        self.names: Sequence[str] = tuple(orjson.loads(orjson.dumps(list(names))))
-        self.index: Mapping[str, int] = {name: place for place, name in enumerate(self.names)}
+        self.names: Sequence[str] = tuple(names)  # not copied: kept decisions hold those of many tables
+        # keys in contiguous memory make looking up thousands of names a third faster
+        self.index: Mapping[str, int] = {name: n for n, name in enumerate(orjson.loads(orjson.dumps(self.names)))}
         self.everywhere = np.arange(len(self.names))
         self.rank = np.empty(len(self.names), dtype=np.intp)
         self.rank[[self.index[name] for name in sorted(self.names)]] = self.everywhere

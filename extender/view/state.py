@@ -53,6 +53,7 @@ class ClusterState:
         self._placed = Placed()
         self._profiles = ProfileIndex(settings.sizes)
         self._snapshot: Snapshot | None = None
+        self._marked_cell = settings.grid.cell(clock())
         self.waiting = Waiting(clock, monotonic)
         self.reservations = Reservations(clock, monotonic)
 
@@ -263,9 +264,10 @@ class ClusterState:
             self._count(entry, -1)
 
     def _mark_overdue(self, cell: int) -> None:
-        """Recount pods that should have ended by now."""
-        if ended := self._placed.ended_by(cell):
-            self._recount(ended)
+        """Recount pods that should have ended by now, and those that should not, after the clock was set back."""
+        overdue = self._placed.overdue if cell < self._marked_cell else ()
+        self._marked_cell = cell
+        self._recount([*self._placed.ended_by(cell), *overdue])
 
     def _count(self, entry: Entry, sign: int) -> None:
         self._snapshot = None

@@ -114,6 +114,7 @@ class _Container:
 class _Node:
     cpu_cores: float
     flowcon: FlowCon
+    containers_changed_s: float = -math.inf
     limits: Mapping[str, float] = field(default_factory=dict)
     queue: FairQueue = field(default_factory=FairQueue)
 
@@ -134,7 +135,6 @@ class Shares:
         self._work_of, self._options = work_of, options or FlowConOptions()
         self._nodes: dict[str, _Node] = {}
         self._containers: dict[Instance, _Container] = {}
-        self._node_changed_s: dict[str, float] = {}
         self._done_core_s: dict[Instance, float] = {}
         self._stages_cache = WeakKeyDictionary[ClassRuns, tuple[Sequence[DemandCurve], RunsOfClass]]()
 
@@ -143,7 +143,6 @@ class Shares:
         for name, cpu_cores in changed.items():
             if cpu_cores is None:
                 self._nodes.pop(name, None)
-                self._node_changed_s.pop(name, None)
             elif name in self._nodes:
                 self._nodes[name].cpu_cores = max(0.0, cpu_cores)
             else:
@@ -153,9 +152,9 @@ class Shares:
         """After a clock was set back, move times that now lie in the future to now, or they would hold until then."""
         for node in self._nodes.values():
             node.flowcon.follow_clock(now_s)
+            node.containers_changed_s = min(node.containers_changed_s, now_s)
         for known in self._containers.values():
             known.changed_s, known.evaluated_s = min(known.changed_s, now_s), min(known.evaluated_s, now_s)
-        self._node_changed_s = {name: min(changed_s, now_s) for name, changed_s in self._node_changed_s.items()}
 
     def place(self, instance: Instance, running: Running, declared_cores: float, now_s: float) -> None:
         """Update where a container runs and what it requests; NaN if its owner's request is unknown."""
@@ -173,11 +172,15 @@ class Shares:
             self._containers[instance] = _Container(
                 run, node, running.shares_by, running.group, cap_cores, request_cores, now_s, evaluated_s=now_s
             )
-            self._node_changed_s[node] = now_s
+            self._containers_changed(node, now_s)
 
     def forget(self, instance: Instance, now_s: float) -> None:
         if (gone := self._containers.pop(instance, None)) is not None:
-            self._node_changed_s[gone.node] = now_s
+            self._containers_changed(gone.node, now_s)
+
+    def _containers_changed(self, node: str, now_s: float) -> None:
+        if node in self._nodes:
+            self._nodes[node].containers_changed_s = now_s
 
     def observe(self, samples: Samples, evaluations: Mapping[Instance, Evaluation], now_s: float) -> None:
         """Take in samples, and the latest training evaluations.
@@ -219,7 +222,7 @@ class Shares:
 
     def _shared(self, name: str, on_node: _OnNode, now_s: float, slots: Mapping[Group, int]) -> SharedNode:
         node, containers = self._nodes[name], [container for _, container in on_node]
-        held_back = _held_back(node.cpu_cores, containers, self._node_changed_s.get(name, -math.inf))
+        held_back = _held_back(node.cpu_cores, containers, node.containers_changed_s)
         if all(container.by == PHASEWISE for container in containers):
             weights = self._phasewise_weights(node, on_node, held_back, now_s)
         else:  # at least one asks for FlowCon
@@ -274,14 +277,14 @@ class Shares:
         return [max(node.limits.get(name, UNLIMITED), floor) for name in names]
 
 
-def _held_back(cpu_cores: float, on_node: Sequence[_Container], node_changed_s: float) -> BoolArray:
+def _held_back(cpu_cores: float, on_node: Sequence[_Container], containers_changed_s: float) -> BoolArray:
     """Whether each container uses all it is entitled to on a busy node; assumed until a sample can show it.
 
     A sample is a mean over an interval: the first one after a change of requests or containers covers the time before.
     """
     entitled_to = np.fmax(np.array([one.request_cores for one in on_node]), MIN_CORES)
     entitled_to *= cpu_cores / entitled_to.sum()
-    valid = np.array([one.previous_s > max(one.changed_s, node_changed_s) for one in on_node])
+    valid = np.array([one.previous_s > max(one.changed_s, containers_changed_s) for one in on_node])
     used = np.where(valid, [one.used_cores for one in on_node], entitled_to)
     held_back: BoolArray = (used.sum() >= BUSY_SHARE * cpu_cores) & (used >= HELD_BACK_SHARE * entitled_to)
     return held_back

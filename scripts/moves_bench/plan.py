@@ -48,9 +48,9 @@ def measure(policy: str, nodes: int, pods: int, seed: int) -> Planned:
     places = [_place(number) for number in range(nodes)]
     members = [_member(number, f"node-{chance.randrange(nodes)}") for number in range(pods)]
     words = list(Category)
-    categories = {pod.uid: words[chance.randrange(3)] for pod in members if chance.random() < TRAINING}
+    categories = {pod.identity: words[chance.randrange(3)] for pod in members if chance.random() < TRAINING}
     jobs = {f"job-{number}": _job(number) for number in range(pods)}
-    rates = {uid: Rate(1.0, -3600.0 * chance.random()) for uid in categories}
+    rates = {pod: Rate(1.0, -3600.0 * chance.random()) for pod in categories}
     known = MoveInputs(categories, rates, {job.key: RUN for job in jobs.values()}, jobs)
     gc.collect()
     rounds_s, moves, planner = [], 0, POLICIES[policy]()

@@ -217,6 +217,16 @@ def test_clock_steps_neither_lose_nor_double_a_pod(step: float) -> None:
     assert set(cpu_on(world, "a")) == {1.0}
 
 
+@pytest.mark.parametrize("step", [900.0, 1e6])
+def test_a_pod_that_was_overdue_only_by_a_wrong_clock_is_expected_to_end_again(step: float) -> None:
+    world = World(None, node_json("a"), class_json("ramp", [1.0, 2.0, 3.0], [1.0] * 3))
+    world.put(pod_json("p", node="a", workload="ramp"))
+    world.clock.now_s += step
+    assert set(cpu_on(world, "a")) == {3.0}
+    world.clock.now_s -= step
+    assert cpu_on(world, "a")[:4] == [1.0, 2.0, 3.0, 0.0]
+
+
 def test_a_snapshot_never_changes() -> None:
     world = World(None, node_json("a")).put(pod_json("p", node="a"))
     before = world.state.snapshot()

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from extender.dashboard.access import AUTHENTICATION, AUTHORIZATION, CACHE_TTL_S, REQUIRED_ACCESS, AccessCheck, Refusal
+from extender.dashboard.access import (
+    AUTHENTICATION,
+    AUTHORIZATION,
+    CACHE_TTL_S,
+    MAX_CACHED,
+    REQUIRED_ACCESS,
+    AccessCheck,
+    Refusal,
+)
 from recommender.cluster.errors import BadCredentials
 from tests.extender.dashboard.scenes import FakeReviewApi
 
@@ -56,6 +64,17 @@ def test_an_answer_is_cached_for_a_minute_but_not_the_token() -> None:
     assert b"right" not in repr(check._cached).encode()
     api.allowed, now_s[0] = False, CACHE_TTL_S + 1.0
     assert check.refusal("Bearer right") is not None
+
+
+def test_readers_with_known_tokens_are_not_asked_about_again_however_many_invalid_ones_come() -> None:
+    api = FakeReviewApi()
+    check = check_of(api)
+    assert check.refusal("Bearer right") is None
+    for number in range(MAX_CACHED + 1):
+        check.refusal(f"Bearer wrong-{number}")
+    asked = len(api.reviews)
+    assert check.refusal("Bearer right") is None
+    assert (len(api.reviews), len(check._cached)) == (asked, MAX_CACHED)
 
 
 def test_while_the_api_server_is_away_new_tokens_are_refused_and_that_is_not_cached() -> None:

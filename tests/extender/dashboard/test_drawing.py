@@ -42,12 +42,20 @@ def test_only_the_latest_samples_are_kept_the_oldest_first() -> None:
 
 
 def test_a_container_that_is_gone_for_a_whole_turn_is_dropped() -> None:
-    history = recorded(2, length=4)
+    history = recorded(4, length=4)
     for number in range(3):
         history.add(NOON_S + 100.0 + number, [])
-        assert len(history.of(ONE.key)[0]) == max(0, 2 - max(0, number - 1))
+        assert len(history.of(ONE.key)[0]) == 3 - number
     history.add(NOON_S + 200.0, [])
     assert ONE.key not in history._rings
+
+
+def test_short_pods_that_come_and_go_do_not_add_up() -> None:
+    history = History()
+    for number in range(200):
+        pods = [replace(ONE, key=ONE.key._replace(pod=f"p{max(0, number - age)}")) for age in (0, 1, 2)]
+        history.add(NOON_S + 15.0 * number, pods)
+        assert len(history._rings) <= 6, "three that run, and three that have run as long as they are gone"
 
 
 def test_the_chart_shows_use_phases_marks_and_the_forecast() -> None:

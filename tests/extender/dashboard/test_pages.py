@@ -6,8 +6,9 @@ import pytest
 
 from extender.dashboard.access import AccessCheck
 from extender.dashboard.watching import ClusterView
+from recommender.cluster.errors import BadCredentials
 from tests.extender.dashboard import scenes
-from tests.extender.dashboard.scenes import HTML, FakeReviewApi, a_job, client, view_of
+from tests.extender.dashboard.scenes import HTML, FakeReviewApi, a_job, client, view_of, watch_of
 
 PATHS = ("/", "/jobs/ml/train", "/classes", "/nodes", "/warnings")
 HOSTILE = '<script>alert("1")</script>'
@@ -102,3 +103,14 @@ def test_the_style_sheet_and_the_script_are_served() -> None:
     pages = client(a_job())
     assert b".hour" in pages.get("/page.css").data
     assert b"setInterval" in pages.get("/page.js").data
+
+
+def test_pages_are_updated_while_our_own_credentials_cannot_be_read_and_say_so() -> None:
+    class WithoutCredentials:
+        def get(self, path: str, **_: object) -> object:
+            raise BadCredentials("the token can no longer be read")
+
+    watching = watch_of(a_job())
+    watching._api = WithoutCredentials()  # type: ignore[assignment]
+    watching.refresh()
+    assert watching.seen.troubles == ("use is unknown: the token can no longer be read",)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from extender.gangs.affinity import NodeConstraints
-from extender.gangs.gang import gangs_of
+from extender.gangs.gang import JobSize, gangs_of
 from extender.gangs.member import GATE, NodeCapacity
 from extender.gangs.plan import NodeArrays
 from extender.gangs.reading import path_of_job, size_of_job
@@ -57,7 +57,7 @@ def test_the_pods_of_a_kubernetes_job_are_a_gang_of_the_size_of_the_job() -> Non
         pod(f"j-{n}", labels={"batch.kubernetes.io/job-name": "j"}, gates=[GATE], owner=("Job", "j")) for n in (0, 1)
     ]
     assert path_of_job(members[0]) == "/apis/batch/v1/namespaces/team/jobs/j"
-    (found,) = gangs_of(members, lambda _: 2)
+    (found,) = gangs_of(members, lambda _: JobSize(2))
     assert (found.size, found.missing) == (2, 0)
 
 
@@ -70,14 +70,21 @@ def test_the_size_of_a_gang_is_looked_up_in_its_jobset_or_kubeflow_job() -> None
 
 
 def test_the_size_of_a_job_is_the_number_of_pods_that_run_at_once() -> None:
-    workers = {"replicas": 2, "template": {"spec": {"parallelism": 4, "completions": 4}}}
-    driver = {"template": {"spec": {}}}
-    assert size_of_job({"spec": {"replicatedJobs": [workers, driver]}}) == 9
+    workers = {"name": "w", "replicas": 2, "template": {"spec": {"parallelism": 4, "completions": 4}}}
+    driver = {"name": "d", "template": {"spec": {}}}
+    assert size_of_job({"spec": {"replicatedJobs": [workers, driver]}}) == JobSize(9)
     roles = {"Master": {"replicas": 1}, "Worker": {"replicas": 3}}
-    assert size_of_job({"spec": {"pytorchReplicaSpecs": roles}}) == 4
+    assert size_of_job({"spec": {"pytorchReplicaSpecs": roles}}) == JobSize(4)
     least = {"schedulingPolicy": {"minAvailable": 3}}
-    assert size_of_job({"spec": {"pytorchReplicaSpecs": roles, "runPolicy": least}}) == 3
-    assert size_of_job({"spec": {"parallelism": 8, "completions": 5}}) == 5
+    assert size_of_job({"spec": {"pytorchReplicaSpecs": roles, "runPolicy": least}}) == JobSize(3)
+    assert size_of_job({"spec": {"parallelism": 8, "completions": 5}}) == JobSize(5)
+    indexed = {"spec": {"parallelism": 8}, "status": {"succeeded": 1, "failedIndexes": "1,3-5"}}
+    assert size_of_job(indexed) == JobSize(8, ended=5)
+    ended = {"replicaStatuses": {"Master": {}, "Worker": {"active": 1, "succeeded": 2}}}
+    assert size_of_job({"spec": {"pytorchReplicaSpecs": roles}, "status": ended}) == JobSize(4, ended=2)
+    jobs = {"replicatedJobsStatus": [{"name": "w", "succeeded": 1, "ready": 1}, {"name": "d", "succeeded": 0}]}
+    assert size_of_job({"spec": {"replicatedJobs": [workers, driver]}, "status": jobs}) == JobSize(9, ended=4)
+    assert size_of_job({"spec": {"parallelism": 0}}) is None
     with pytest.raises(BadObject, match="parallelism is not a whole number"):
         size_of_job({"metadata": {"name": "j"}, "spec": {"parallelism": "many"}})
 
@@ -106,6 +113,17 @@ def test_succeeded_pods_of_the_same_job_count_and_those_of_an_earlier_job_do_not
     assert gangs_of([*succeeded, waiting], unknown_size)[0].missing == 0
     of_later_job = pod("g-2", gang="g", size=3, owner=("Job", "j-again"))
     assert gangs_of([*succeeded, of_later_job], unknown_size)[0].missing == 2
+
+
+@pytest.mark.parametrize("declared", ["", 3])
+def test_pods_of_a_job_that_were_deleted_with_their_node_after_they_succeeded_are_not_waited_for(
+    declared: int | str,
+) -> None:
+    """Otherwise the pod that replaces the last one of the job would wait for ever."""
+    label = {"batch.kubernetes.io/job-name": "j"}
+    replacement = pod("j-2", labels=label, gates=[GATE], owner=("Job", "j"), size=declared)
+    (found,) = gangs_of([replacement], lambda _: JobSize(3, ended=2))
+    assert (found.size, found.missing) == (3, 0)
 
 
 def test_native_pod_groups_of_kubernetes_are_left_out() -> None:

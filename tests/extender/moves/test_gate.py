@@ -349,6 +349,27 @@ def test_a_job_that_completes_during_its_move_is_no_longer_waited_for() -> None:
     assert world.outcomes() == [Outcome.ENDED]
 
 
+def test_nothing_is_kept_of_a_move_whose_job_completed_before_its_pod_could_be_evicted() -> None:
+    world = World()
+    world.api.fails["evict"] = [BUDGET]
+    world.start_move()
+    assert world.api.jobs is not None
+    del world.api.jobs.objects["a"]
+    world.advance()
+    assert world.gate._eviction_errors == {}
+
+
+def test_a_job_that_goes_on_with_its_next_index_is_no_longer_waited_for() -> None:
+    """The evicted pod of the first index saved its work and succeeded."""
+    world = World()
+    first, next_one = ({**ADMITTED, "batch.kubernetes.io/job-completion-index": index} for index in "01")
+    world.pods["a"] = training("a", "n3", annotations=first)
+    world.start_move()
+    world.pods["a"] = replace(training("a", "n3", annotations=next_one), uid="uid-next")
+    assert world.advance(after_s=301.0) == []
+    assert world.outcomes() == [Outcome.ENDED]
+
+
 def test_a_controller_that_no_longer_leads_evicts_no_pod() -> None:
     world = World()
     move = world.move()

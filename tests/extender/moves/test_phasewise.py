@@ -46,7 +46,7 @@ def inputs_of(
     """Inputs with jobs of one class, each of which has used one core for `used_s`."""
     names = [pod.owner.name for pod in pods if pod.owner]
     jobs = {name: read_job(job_json(name, annotations.get(name), **SAME_CLASS)) for name in names}
-    rates = {pod.uid: Rate(1.0, NOON_S - used_s) for pod in pods}
+    rates = {pod.identity: Rate(1.0, NOON_S - used_s) for pod in pods}
     return MoveInputs(rates=rates, classes={ObjectKey("team", "vae"): ONE_CORE if run is None else run}, jobs=jobs)
 
 
@@ -170,7 +170,7 @@ def test_one_namespace_does_not_determine_the_cost_of_a_move() -> None:
 
 def test_an_idle_job_that_has_done_more_than_any_run_does_not_stall_planning() -> None:
     inputs = inputs_of(pair(), a=past_move(10.0, done_core_s=1e12))
-    idle = replace(inputs, rates={pod.uid: Rate(0.0, NOON_S) for pod in pair()})
+    idle = replace(inputs, rates={pod.identity: Rate(0.0, NOON_S) for pod in pair()})
     assert planned(pair(), idle) == []
 
 

@@ -17,7 +17,7 @@ from tests.extender.moves.trainings import CC, CHECKPOINTABLE, PC, job_json, the
 def planned(
     pods: Mapping[Member, Category | None], candidates: Any, planner: SpeConPlanner | None = None, at_s: float = NOON_S
 ) -> list[PlannedMove]:
-    categories = {each.uid: category for each, category in pods.items() if category is not None}
+    categories = {each.identity: category for each, category in pods.items() if category is not None}
     return (planner or SpeConPlanner()).plan(pods, candidates, MoveInputs(categories), at_s)
 
 
@@ -60,6 +60,13 @@ def test_once_all_jobs_have_converged_the_latest_goes_to_a_node_without_training
     moves = planned(last, nodes(2), planner, NOON_S + 60.0)
     assert names(moves) == [("late", "n1"), ("job-0", "n1")]
     assert moves[0].text == "rebalance: an even spread is 2 jobs per worker"
+
+
+def test_the_only_training_job_of_a_node_is_not_moved_to_one_without_any() -> None:
+    planner, others = SpeConPlanner(), {training(f"job-{number}", "n0"): CC for number in range(3)}
+    planned(others, nodes(1), planner)
+    moves = planned({**others, training("late", "n1"): CC}, nodes(3), planner, NOON_S + 60.0)
+    assert names(moves) == [("job-0", "n2")], "without it, n1 would take the place of n2"
 
 
 def test_rebalancing_never_plans_more_than_fits() -> None:
@@ -109,7 +116,7 @@ def test_the_state_of_a_job_is_kept_while_it_has_no_pod() -> None:
     planner, old, other = SpeConPlanner(), training("old", "n0"), training("b", "n0")
     jobs = {name: read_job(job_json(name)) for name in ("old", "b")}
     for at_s, running in ((0.0, [old]), (60.0, [other]), (120.0, [old, other])):
-        inputs = MoveInputs({pod.uid: CC for pod in running}, jobs=jobs)
+        inputs = MoveInputs({pod.identity: CC for pod in running}, jobs=jobs)
         moves = planner.plan(running, nodes(2 if len(running) == 2 else 1), inputs, NOON_S + at_s)
     assert names(moves) == [("b", "n1")], "it converged last"
 

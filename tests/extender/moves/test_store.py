@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
+from extender.moves.job import read_job
 from extender.moves.store import MoveStore, read_profile_facts
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.profiles import MOVE
-from tests.extender.moves.fakes import FakeApi
+from tests.extender.moves.fakes import FakeApi, FakeReflector
+from tests.extender.moves.trainings import training
 
 
 class CountingReflector:
@@ -38,6 +41,15 @@ def test_the_profile_of_a_pod_is_found_without_reading_all_profiles_unless_one_c
     watch.put("q", "c")
     assert [store.profile_of("team", uid) for uid in ("a", "c")] == [None, q]
     assert watch.reads == 2
+
+
+def test_a_profile_says_nothing_about_the_pods_of_another_namespace() -> None:
+    """Otherwise whoever writes one could have the jobs of others moved."""
+    store = MoveStore(cast(Api, FakeApi()))
+    store._profiles, store._jobs = cast(Any, CountingReflector("uid-a")), cast(Any, FakeReflector(read_job))
+    here, elsewhere = training("a", "n0"), replace(training("a", "n0"), key=ObjectKey("other", "a"))
+    assert here.identity in store.known().categories
+    assert elsewhere.identity not in store.known().categories
 
 
 def test_the_text_on_a_move_is_not_written_to_a_profile_of_another_namespace() -> None:
