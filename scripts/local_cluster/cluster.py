@@ -79,21 +79,10 @@ class Cluster(Rig):
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
-    def start_nodes(
-        self,
-        count: int,
-        *,
-        cpu: str = "32",
-        memory: str = "128Gi",
-        labels: Mapping[str, str] | None = None,
-        taints: Sequence[Mapping[str, str]] = (),
-        extended: Mapping[str, str] | None = None,
-    ) -> SimulatedNodes:
+    def start_nodes(self, count: int, *, cpu: str = "32", memory: str = "128Gi") -> SimulatedNodes:
         """Start simulated nodes (kwok) and wait until they are Ready; see `SimulatedNodes` for what they can do."""
         self._groups += 1
-        return start_simulated_nodes(
-            self, f"sim-{self._groups}", count, cpu=cpu, memory=memory, labels=labels, taints=taints, extended=extended
-        )
+        return start_simulated_nodes(self, f"sim-{self._groups}", count, cpu, memory)
 
     def drive_usage(self, namespace: str, pod: str, usage: Usage | Mapping[str, Usage]) -> None:
         """Set the use of CPU and memory of a pod on a simulated node, for all containers or by container name."""

@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from importlib.resources import as_file, files
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import requests
 
 from local_cluster import observing
 from local_cluster.cluster import Cluster
-from local_cluster.identities import Authority
 from local_cluster.observing import BasicAuth, Prometheus, history
 from local_cluster.observing.exporter import exporter
 from local_cluster.waiting import patience
@@ -83,47 +80,6 @@ def test_queries_return_the_values_of_the_history(
         bytes_, cores = (_values(answer, f"job-{number}") for answer in (memory, cpu))
         np.testing.assert_array_equal(bytes_, run.usage[:, MEMORY])
         np.testing.assert_allclose(cores[-SAMPLES + 2 :], run.usage[2:, CPU], rtol=1e-6, atol=1e-9)
-
-
-def test_requests_are_part_of_the_history(with_history: Prometheus, recorded: list[UsageSeries]) -> None:
-    requested = with_history.query(f'{history.REQUESTS}{{namespace="{NAMESPACE}", pod="job-0"}}')
-    assert recorded[0].requests is not None
-    by_resource = {(one["labels"]["resource"], one["labels"]["unit"]): one["value"] for one in requested}
-    assert by_resource == {
-        ("cpu", "core"): recorded[0].requests[-1, CPU],
-        ("memory", "byte"): recorded[0].requests[-1, MEMORY],
-    }
-
-
-def test_the_recommenders_file_source_reads_a_real_answer(
-    with_history: Prometheus, recorded: list[UsageSeries], end_s: float, tmp_path: Path
-) -> None:
-    window = {"start": end_s - SAMPLES + 1, "end": end_s, "step": 1}
-    for name in (history.CPU_SECONDS, history.WORKING_SET, history.REQUESTS):
-        query = f'{name}{{namespace="{NAMESPACE}", pod=~"job-[01]"}}'
-        answer = with_history.request("/api/v1/query_range", query=query, **window)
-        (tmp_path / f"{name}.json").write_bytes(answer.content)
-    with open_source([tmp_path]) as source:
-        read = list(source)
-    assert [one.container for one in read] == [f"{NAMESPACE}/job-{number}/training" for number in (0, 1)]
-    for one, run in zip(read, recorded, strict=False):
-        assert one.step_s == 1.0
-        assert one.requests is not None and run.requests is not None
-        np.testing.assert_allclose(one.usage, run.usage[-len(one) :], rtol=1e-6, atol=1e-9)
-        np.testing.assert_array_equal(one.requests, run.requests[-len(one) :])
-        assert len(run) - len(one) <= 1  # a counter's first sample has no rate yet
-
-
-def test_a_protected_prometheus_answers_only_its_user(with_history: Prometheus, tmp_path: Path) -> None:
-    url = f"{with_history.url}/api/v1/query?query=1"
-    verify = str(with_history.authority)
-    login = with_history.access
-    assert login is not None
-    assert requests.get(url, verify=verify, timeout=10).status_code == 401
-    assert requests.get(url, verify=verify, auth=(login.user, "guessed"), timeout=10).status_code == 401
-    assert requests.get(url, verify=verify, auth=(login.user, login.password), timeout=10).status_code == 200
-    with pytest.raises(requests.exceptions.SSLError):
-        requests.get(url, verify=str(Authority(tmp_path / "foreign").file), timeout=10)
 
 
 def test_a_killed_prometheus_restarts_with_its_data(

@@ -15,8 +15,6 @@ from local_cluster.cluster import Cluster
 from local_cluster.identities import Authority
 from local_cluster.observing import Prometheus
 from local_cluster.observing.exporter import exporter
-from local_cluster.real_node.node import RealNode
-from local_cluster.rig import KubectlFailed
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import Usage, cpu_seconds, demand_at
 from local_cluster.waiting import wait_until
@@ -100,33 +98,6 @@ def test_container_series_have_the_labels_of_cadvisor_and_of_the_kubelet_job(
     }
 
 
-def test_requests_come_from_kube_state_metrics(prometheus: Prometheus, jobs: Jobs) -> None:
-    selector = f'{{namespace="{jobs.namespace}", pod="cnn-jax", container="training", job="kube-state-metrics"}}'
-    requested = prometheus.wait_for(f"kube_pod_container_resource_requests{selector}", "the job's requests")
-    assert {(one["labels"]["resource"], one["labels"]["unit"], one["value"]) for one in requested} == {
-        ("cpu", "core", 0.25),
-        ("memory", "byte", 64 * 2**20),
-    }
-
-
-def test_containers_of_a_real_node_are_reported_by_its_kubelet(
-    cluster: Cluster, prometheus: Prometheus, real_node: RealNode, namespace: str
-) -> None:
-    busy = real_node.pod("busy", "while true; do :; done", cpu="100m", limits={"cpu": "200m", "memory": "32Mi"})
-    real_node.run(namespace, busy)
-    for path in ("/metrics/cadvisor", "/metrics/resource"):
-        series = f'{{namespace="{namespace}", pod="busy", container="main", metrics_path="{path}"}}'
-        (rate,) = prometheus.wait_for(
-            f"rate(container_cpu_usage_seconds_total{series}[4s]) > 0.02", f"a busy container at {path}"
-        )
-        assert rate["labels"]["node"] == real_node.name
-        assert rate["value"] < 0.3  # its limit is 0.2, enforced per tenth of a second
-    (throttled,) = prometheus.wait_for(
-        f'container_cpu_cfs_throttled_periods_total{{namespace="{namespace}", container="main"}} > 0', "throttling"
-    )
-    assert throttled["labels"].keys() >= {"id", "image", "name", "namespace", "pod", "container", "node"}
-
-
 def test_a_target_is_scraped_only_when_its_certificate_verifies(
     cluster: Cluster, prometheus: Prometheus, tmp_path: Path
 ) -> None:
@@ -139,13 +110,6 @@ def test_a_target_is_scraped_only_when_its_certificate_verifies(
         assert ours.asked and not theirs.asked
         assert [one["value"] for one in prometheus.query("exported_answer")] == [42.0]
         prometheus.scrape("exporters")
-
-
-def test_prometheus_may_read_nodes_but_not_pods(cluster: Cluster, prometheus: Prometheus) -> None:
-    del prometheus
-    assert cluster.kubectl("get", "nodes", identity="prometheus") is not None
-    with pytest.raises(KubectlFailed, match="forbidden"):
-        cluster.kubectl("get", "pods", "--all-namespaces", identity="prometheus")
 
 
 def _pod(name: str, selector: dict[str, str]) -> dict[str, Any]:

@@ -14,10 +14,10 @@ import requests
 from extender.web.service import Service, ServiceOptions
 from local_cluster.cluster import Cluster
 from local_cluster.installing import Extender, installed_environment
-from local_cluster.recording_extender import Json
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import create, read
 from local_cluster.waiting import wait_until
+from local_cluster.workloads import Json
 from placement_bench.worlds import Clock
 from recommender.cluster.access.connection import connect
 from tests.extender.asgi import Client

@@ -16,9 +16,9 @@ from rich.console import Console
 from benches import write_json
 from extender.pods.curves import Grid
 from local_cluster.cluster import Cluster
-from local_cluster.recording_extender import Call
 from local_cluster.rig import clusters_folder
 from local_cluster.waiting import NotInTime, wait_until
+from local_cluster.workloads import Json
 from placement_bench import output, plots
 from placement_bench.burst import Burst, demand_on, judge_burst
 from placement_bench.choices import MAX_NODES, Choice, Tally, below_capacity, tally_of, without_histories
@@ -110,14 +110,14 @@ def test_a_pod_requests_a_share_of_the_declared_amounts() -> None:
 # -- scorers -----------------------------------------------------------------------------------------------------------
 
 
-def prioritize(pod: str, *names: str) -> Call:
-    return Call("prioritize", {"Pod": {"metadata": {"name": pod, "namespace": "n"}}, "NodeNames": list(names)})
+def prioritize(pod: str, *names: str) -> Json:
+    return {"Pod": {"metadata": {"name": pod, "namespace": "n"}}, "NodeNames": list(names)}
 
 
 def test_random_scores_favour_either_node() -> None:
     at_random = RandomScorer(np.random.default_rng(0))
-    answers = [at_random.of(prioritize(f"p{number}", "a", "b")) for number in range(20)]
-    assert {max(scores, key=lambda each: each["Score"])["Host"] for scores in answers} == {"a", "b"}  # type: ignore[arg-type, return-value]
+    answers = [at_random.scores(prioritize(f"p{number}", "a", "b")) for number in range(20)]
+    assert {max(scores, key=lambda each: each["Score"])["Host"] for scores in answers} == {"a", "b"}
 
 
 def test_current_use_favours_the_least_used_node_and_remembers_its_favourites() -> None:
@@ -128,11 +128,11 @@ def test_current_use_favours_the_least_used_node_and_remembers_its_favourites() 
         return np.array([[1.0, 2.0], [GIB, GIB]])
 
     by_use = CurrentUseScorer(uses, (4.0, 8 * GIB))
-    assert by_use.of(prioritize("p", "a", "b")) == [{"Host": "a", "Score": 10}, {"Host": "b", "Score": 0}]
-    by_use.of(prioritize("q", "a", "b"))
-    by_use.of(prioritize("p", "a", "b"))
+    assert by_use.scores(prioritize("p", "a", "b")) == [{"Host": "a", "Score": 10}, {"Host": "b", "Score": 0}]
+    by_use.scores(prioritize("q", "a", "b"))
+    by_use.scores(prioritize("p", "a", "b"))
     by_use.forget("n")
-    by_use.of(prioritize("r", "a", "b"))
+    by_use.scores(prioritize("r", "a", "b"))
     assert received == [{}, {"p": "a"}, {"q": "a"}, {}]
 
 
