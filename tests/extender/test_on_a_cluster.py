@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,53 +108,6 @@ def test_pods_are_placed_within_capacity_though_the_extender_is_killed_in_a_burs
     create(cluster, namespace, "after", job(twenty_nodes))
     after = wait_bound(cluster, namespace, 61)["after"]
     assert explain(extender, namespace, "after")["advised"] == after
-
-
-def test_a_pod_refused_every_node_for_memory_waits_without_a_hot_loop(
-    cluster: Cluster, namespace: str, extender: str
-) -> None:
-    nodes = cluster.start_nodes(2, cpu="4", memory="8Gi")
-    put_profile(cluster, namespace, "eater", [1.0] * 24, [2.0**30] * 2 + [7 * 2.0**30] * 22)
-    wait_until(lambda: has_history(extender, namespace, "eater"), "the extender to see the profile")
-    for name in ("eater-0", "eater-1"):
-        create(cluster, namespace, name, job(nodes, "eater"))
-        wait_bound(cluster, namespace, int(name[-1]) + 1)
-    create(cluster, namespace, "third", job(nodes, "eater"))
-
-    def refused() -> bool:
-        conditions = cluster.core.read_namespaced_pod("third", namespace).status.conditions or []
-        return any("2 forecast memory exceeds the limit" in (condition.message or "") for condition in conditions)
-
-    wait_until(refused, "the third to be refused with a reason", timeout_s=30)
-    calls = 'phasewise_extender_calls_total{status="200",verb="filter"}'
-
-    def quiet() -> bool:
-        """Every change of a bound pod causes a retry; a hot loop would never end."""
-        before, until_s = metric(extender, calls), time.monotonic() + 2.0
-        wait_until(lambda: time.monotonic() > until_s, "two seconds")
-        return metric(extender, calls) - before < 10
-
-    wait_until(quiet, "the retries to end", timeout_s=60)
-    assert set(explain(extender, namespace, "third")["refused"]) == set(nodes.names)
-    nodes.remove()
-
-
-def test_two_schedulers_that_call_at_the_same_time_share_one_view(
-    cluster: Cluster, namespace: str, twenty_nodes: SimulatedNodes, extender: str
-) -> None:
-    put_profile(cluster, namespace, "early", EARLY)
-    wait_until(lambda: has_history(extender, namespace, "early"), "the extender to see the profile")
-    second = start_scheduler(cluster, "phasewise-b", extender=extender, verbs=VERBS, weight=20)
-    try:
-        for count in range(10):
-            for scheduler in ("phasewise", "phasewise-b"):
-                pod = job(twenty_nodes, "early")
-                pod["spec"]["schedulerName"] = scheduler
-                create(cluster, namespace, f"{scheduler}-{count}", pod)
-        node_of = wait_bound(cluster, namespace, 20)
-        assert max_per_node(node_of, "phasewise") == 1, "each has a node of its own: two would need 24 of 16 cores"
-    finally:
-        second.stop()
 
 
 def test_nodes_added_and_removed_in_a_burst_are_followed(

@@ -180,22 +180,6 @@ def test_the_final_stage_of_the_image_builds_nothing_and_is_not_root() -> None:
     assert {spec["securityContext"]["runAsUser"] for _, spec in pod_specs()} == {65532}
 
 
-def test_the_image_lacks_the_libraries_of_the_dry_run_unless_built_with_them() -> None:
-    text = (ROOT / "Dockerfile").read_text()
-    assert "\nARG REQUIREMENTS=requirements-cluster.txt\n" in text
-    assert "\nRUN pip install -r ${REQUIREMENTS}\n" in text
-    assert "--build-arg REQUIREMENTS=requirements.txt" in text
-    assert "!requirements*.txt" in (ROOT / ".dockerignore").read_text().splitlines()
-
-
-def test_the_image_has_a_layer_of_dependencies_below_that_of_the_program() -> None:
-    stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
-    copies = [line for line in stages[-1].splitlines() if line.startswith("COPY --from=")]
-    assert [line.split()[1] for line in copies] == ["--from=dependencies-alone", "--from=build"]
-    (dependencies,) = (stage for stage in stages if stage.startswith("dependencies AS dependencies-alone\n"))
-    assert "COPY" not in dependencies
-
-
 def test_the_image_starts_with_the_kernels_compiled_at_its_build() -> None:
     """The start copies them from where the build put them to a folder that the pods may write to."""
     stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
