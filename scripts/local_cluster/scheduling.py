@@ -29,6 +29,7 @@ def start_scheduler(
     ignorable: bool = False,
     percentage_of_nodes_to_score: int = 100,
     profile: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Server:
     """Start a kube-scheduler for pods with `schedulerName: <name>`; restart a running one if its configuration differs.
 
@@ -47,6 +48,8 @@ def start_scheduler(
         Share of the nodes that the extender is called with, in clusters of more than a hundred.
     profile
         `plugins` and `pluginConfig` of its profile, if they differ from upstream's.
+    environment
+        Variables in addition to those of all Go servers.
     """
     file = rig.folder / "schedulers" / f"{name}.yaml"
     kubeconfig = rig.kubeconfig(f"scheduler-{name}", SCHEDULER_USER)
@@ -57,13 +60,15 @@ def start_scheduler(
         given = {"urlPrefix": extender, "weight": weight, "httpTimeout": CALL_TIMEOUT, "ignorable": ignorable}
         trust = _tls(rig, name) if extender.startswith("https://") else {}
         configuration["extenders"] = [{**given, **offered, **trust, "nodeCacheCapable": True}]
-    return _start_with(rig, f"scheduler-{name}", file, yaml.safe_dump(configuration), kubeconfig)
+    return _start_with(rig, f"scheduler-{name}", file, yaml.safe_dump(configuration), kubeconfig, environment or {})
 
 
-def _start_with(rig: Rig, server: str, file: Path, configuration: str, kubeconfig: Path) -> Server:
+def _start_with(
+    rig: Rig, server: str, file: Path, configuration: str, kubeconfig: Path, environment: Mapping[str, str]
+) -> Server:
     running = rig.servers.get(server)
     if running is not None:
-        if running.running and file.read_text() == configuration:
+        if running.running and file.read_text() == configuration and running.environment == environment:
             return running
         running.stop()
     file.parent.mkdir(exist_ok=True)
@@ -79,7 +84,7 @@ def _start_with(rig: Rig, server: str, file: Path, configuration: str, kubeconfi
         *serving_certificate(rig),
     ]
     ready = rig.answers(f"https://{LOOPBACK}:{port}/readyz")
-    return rig.start(server, command, ready=ready)
+    return rig.start(server, command, ready=ready, environment=environment)
 
 
 def _configuration(name: str, kubeconfig: Path, percentage_of_nodes_to_score: int) -> dict[str, Any]:

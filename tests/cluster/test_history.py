@@ -55,7 +55,6 @@ def with_history(cluster: Cluster, recorded: list[UsageSeries], end_s: float) ->
     blocks = observing.history_blocks(cluster.folder / "history", series, cluster.binaries)
     started = observing.start_prometheus(
         cluster,
-        targets={},
         scrape_interval_s=0.5,
         history=blocks,
         name="prometheus-with-history",

@@ -20,7 +20,7 @@ from local_cluster.played_http import Played
 from local_cluster.real_node.node import RealNode, what_is_missing
 from local_cluster.rig import LOOPBACK
 from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.usage import Usage, cpu_seconds, demand_at
+from local_cluster.simulated.usage import Usage, cpu_seconds, demand_at, drive_usage
 from local_cluster.waiting import wait_until
 
 WORKLOADS = ("gru-torch", "cnn-jax", "forest-sklearn")
@@ -64,7 +64,7 @@ def watched(
     usage = {name: Usage.recorded(name, time_factor=2.0, start_s=start_s) for name in WORKLOADS}
     namespace = cluster.namespace("watched")
     for name, played in usage.items():
-        cluster.drive_usage(namespace, name, played)
+        drive_usage(cluster, namespace, name, played)
         cluster.core.create_namespaced_pod(namespace, _pod(name, simulated_nodes.selector))
     if real_node:
         busy = real_node.pod("busy", "while true; do :; done", limits={"cpu": "200m", "memory": "32Mi"})

@@ -16,7 +16,7 @@ from local_cluster.identities import Authority
 from local_cluster.observing import Prometheus
 from local_cluster.observing.exporter import exporter
 from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.usage import Usage, cpu_seconds, demand_at
+from local_cluster.simulated.usage import Usage, cpu_seconds, demand_at, drive_usage
 from local_cluster.waiting import wait_until
 
 WATCHED_S = 8.0
@@ -46,7 +46,7 @@ def jobs(cluster: Cluster, prometheus: Prometheus, simulated_nodes: SimulatedNod
     played = {name: Usage.recorded(name, time_factor=5.0, start_s=start_s, repeat=True) for name in WORKLOADS}
     created = Jobs(cluster.namespace("jobs"), played, start_s)
     for name, usage in played.items():
-        cluster.drive_usage(created.namespace, name, usage)
+        drive_usage(cluster, created.namespace, name, usage)
         cluster.core.create_namespaced_pod(created.namespace, _pod(name, simulated_nodes.selector))
     yield created
     cluster.core.delete_namespace(created.namespace)

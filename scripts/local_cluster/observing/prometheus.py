@@ -102,9 +102,8 @@ class Prometheus:
 def start_prometheus(
     rig: Rig,
     *,
-    targets: Mapping[str, Sequence[str]],
     scrape_interval_s: float,
-    history: Path | None,
+    history: Path | None = None,
     name: str = "prometheus",
     access: BasicAuth | None = None,
     tls: bool = False,
@@ -113,6 +112,8 @@ def start_prometheus(
 
     Parameters
     ----------
+    history
+        A folder of blocks (`history_blocks`) that it starts with.
     name
         Name, unique in the cluster.
     access
@@ -140,8 +141,6 @@ def start_prometheus(
     ]
     server = rig.start(name, command, ready=lambda: started.request("/-/ready").ok, wait=False)
     started = Prometheus(f"{'https' if tls else 'http'}://{address}", server, found, rig.authority.file, access)
-    for job, addresses in targets.items():
-        started.scrape(job, *addresses)
     server.wait_ready()
     return started
 

@@ -105,7 +105,6 @@ def filled(cluster: Cluster, runs: list[UsageSeries], end_s: int) -> Iterator[Pr
         series.append(replace(line, labels=labels | {"cluster": "b"}))
     started = observing.start_prometheus(
         cluster,
-        targets={},
         scrape_interval_s=60,
         history=observing.history_blocks(cluster.folder / "usage-history", series, cluster.binaries),
         name="prometheus-to-export",
