@@ -122,19 +122,6 @@ def test_cadvisor_reports_throttling_and_resident_memory(scrape: Scrape, busy_po
     assert 4 * MIB < sample(text, "container_memory_rss", namespace, "busy") <= cgroup.memory_usage_bytes
 
 
-def test_only_authorized_users_can_read_the_kubelets_metrics(
-    cluster: Cluster, real_node: RealNode, scrape: Scrape
-) -> None:
-    url = f"{real_node.url}/metrics/resource"
-    verified = str(cluster.authority.file)
-    assert "node_cpu_usage_seconds_total" in scrape("/metrics/resource")
-    assert requests.get(url, verify=verified, timeout=10).status_code == 401
-    stranger = tuple(map(str, cluster.certificate("stranger")))
-    assert requests.get(url, verify=verified, cert=stranger, timeout=10).status_code == 403
-    with pytest.raises(requests.exceptions.SSLError):  # only this cluster's authority signs the node's certificate
-        requests.get(url, timeout=10)
-
-
 def test_a_node_reports_its_size_and_is_limited_to_it(cluster: Cluster, capped_node: RealNode) -> None:
     allocatable = cluster.core.read_node(capped_node.name).status.allocatable
     assert (allocatable["cpu"], allocatable["memory"]) == ("200m", "64Mi")
@@ -184,16 +171,6 @@ def test_an_overcommitted_node_kills_a_pod_even_if_no_pod_has_a_limit(
     assert terminated.exit_code == 137
     pods = cluster.core.list_namespaced_pod(namespace).items
     assert not any(pod.spec.containers[0].resources.limits for pod in pods)
-
-
-def test_pods_survive_a_crash_of_the_kubelet(cluster: Cluster, real_node: RealNode, namespace: str) -> None:
-    before = real_node.run(namespace, real_node.pod("stays")).status.container_statuses[0]
-    cgroup = real_node.cgroup_of(namespace, "stays")
-    with cluster.without(f"{real_node.name}-kubelet"):
-        assert cgroup.exists
-    wait_until(lambda: real_node.execute(namespace, "stays", "echo", "here") == "here\n", "the kubelet to answer again")
-    after = cluster.core.read_namespaced_pod("stays", namespace).status.container_statuses[0]
-    assert (after.container_id, after.restart_count) == (before.container_id, 0)
 
 
 def test_a_node_cannot_be_larger_than_the_machine(cluster: Cluster, real_node: RealNode) -> None:
