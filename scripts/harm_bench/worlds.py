@@ -44,9 +44,9 @@ def steady(cpu_cores: float, memory_bytes: float) -> Use:
     return lambda age_s, now_s, replica: (cpu_cores, memory_bytes)
 
 
-def periodic(low: Amounts, high: Amounts, period_s: float, busy_share: float = 0.5) -> Use:
-    """`high` at the beginning of each period of the clock, `low` for the rest."""
-    return lambda age_s, now_s, replica: high if now_s % period_s < busy_share * period_s else low
+def periodic(low: Amounts, high: Amounts, period_s: float) -> Use:
+    """`high` in the first half of each period of the clock, `low` in the second."""
+    return lambda age_s, now_s, replica: high if now_s % period_s < 0.5 * period_s else low
 
 
 def wave(low: Amounts, high: Amounts, period_s: float) -> Use:

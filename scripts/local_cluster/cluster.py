@@ -6,12 +6,12 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from local_cluster import autoscaling, installing, observing, scheduling
+from local_cluster import autoscaling, installing, observing
 from local_cluster.building import Binaries, build_all
 from local_cluster.control_plane import NODE_GRACE_S, start_control_plane
 from local_cluster.observing import Prometheus
@@ -19,7 +19,6 @@ from local_cluster.processes import ProcessRecord, Server, signals_ignored
 from local_cluster.real_node.node import RealNode, clear_real_nodes, start_real_node
 from local_cluster.rig import Rig, clusters_folder, end_recorded, remove_folder
 from local_cluster.simulated.nodes import SimulatedNodes, start_simulated_nodes
-from local_cluster.simulated.usage import Usage, drive_usage
 
 SLOW_TO_RECONNECT = (
     "kube-controller-manager",
@@ -79,25 +78,10 @@ class Cluster(Rig):
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
-    def start_nodes(
-        self,
-        count: int,
-        *,
-        cpu: str = "32",
-        memory: str = "128Gi",
-        labels: Mapping[str, str] | None = None,
-        taints: Sequence[Mapping[str, str]] = (),
-        extended: Mapping[str, str] | None = None,
-    ) -> SimulatedNodes:
+    def start_nodes(self, count: int, *, cpu: str = "32", memory: str = "128Gi") -> SimulatedNodes:
         """Start simulated nodes (kwok) and wait until they are Ready; see `SimulatedNodes` for what they can do."""
         self._groups += 1
-        return start_simulated_nodes(
-            self, f"sim-{self._groups}", count, cpu=cpu, memory=memory, labels=labels, taints=taints, extended=extended
-        )
-
-    def drive_usage(self, namespace: str, pod: str, usage: Usage | Mapping[str, Usage]) -> None:
-        """Set the use of CPU and memory of a pod on a simulated node, for all containers or by container name."""
-        drive_usage(self, namespace, pod, usage)
+        return start_simulated_nodes(self, f"sim-{self._groups}", count, cpu, memory)
 
     def real_node(
         self, name: str = "real-1", *, cpu_cores: float | None = None, memory_bytes: int | None = None
@@ -124,28 +108,10 @@ class Cluster(Rig):
         """The real kube-state-metrics; see `observing.kube_state_metrics_url` for its URL."""
         return self.servers.get("kube-state-metrics") or observing.start_kube_state_metrics(self)
 
-    def prometheus(
-        self,
-        *,
-        targets: Mapping[str, Sequence[str]] | None = None,
-        scrape_interval_s: float = 1.0,
-        history: Path | None = None,
-    ) -> Prometheus:
-        """A real Prometheus that scrapes all nodes, kube-state-metrics if it runs, and `targets`.
-
-        Parameters
-        ----------
-        targets
-            Job name -> further addresses to scrape (`127.0.0.1:8080`, or https URLs).
-        history
-            A folder of blocks (`observing.history_blocks`) that it starts with.
-        """
+    def prometheus(self) -> Prometheus:
+        """A real Prometheus that scrapes all nodes each second, and kube-state-metrics if it runs."""
         if self._prometheus is None:
-            self._prometheus = observing.start_prometheus(
-                self, targets={}, scrape_interval_s=scrape_interval_s, history=history
-            )
-        for job, addresses in (targets or {}).items():
-            self._prometheus.scrape(job, *addresses)
+            self._prometheus = observing.start_prometheus(self, scrape_interval_s=1.0)
         return self._prometheus
 
     def remove_prometheus(self) -> None:
@@ -175,12 +141,6 @@ class Cluster(Rig):
     def vpa_resources(self) -> None:
         """Apply the VPA's custom resources and roles."""
         autoscaling.apply_resources(self)
-
-    def scheduler(
-        self, name: str = "phasewise", *, extender: str | None = None, verbs: Sequence[str] = ("filter", "prioritize")
-    ) -> Server:
-        """A second kube-scheduler for pods with `schedulerName: <name>`, calling the HTTP extender at the URL given."""
-        return scheduling.start_scheduler(self, name, extender=extender, verbs=verbs)
 
     def extender(self, *, own_ports: bool = False) -> installing.Extender:
         """Our scheduler, extender, gang controller and webhook, as `manifests/extender` installs them."""

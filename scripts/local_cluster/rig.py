@@ -133,7 +133,7 @@ class Rig:
             kubeconfig(file, self.url, self.authority, client=self.certificate(name, user, group))
         return file
 
-    def service_account(self, namespace: str, name: str, valid_s: int = 24 * 3600) -> Path:
+    def service_account(self, namespace: str, name: str) -> Path:
         """Kubeconfig of a service account with a token; the account is created if it is missing.
 
         It has the rights of the roles that are bound to it.
@@ -143,7 +143,7 @@ class Rig:
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
-            "spec": {"expirationSeconds": valid_s},
+            "spec": {"expirationSeconds": 24 * 3600},
         }
         answer = self.core.create_namespaced_service_account_token(name, namespace, request)
         file = self.folder / "kubeconfig" / f"{namespace}.{name}"

@@ -15,6 +15,9 @@ from local_cluster.rig import LOOPBACK, Rig
 SCHEDULER_USER = "system:kube-scheduler"
 """User with the built-in rights of a scheduler; each scheduler has its own certificate for it."""
 
+CALL_TIMEOUT = "30s"
+"""Upstream: 5 s. Calls must not fail on a busy machine."""
+
 
 def start_scheduler(
     rig: Rig,
@@ -23,7 +26,6 @@ def start_scheduler(
     extender: str | None,
     verbs: Sequence[str],
     weight: int = 5,
-    http_timeout_s: float = 30.0,
     ignorable: bool = False,
     percentage_of_nodes_to_score: int = 100,
     profile: Mapping[str, Any] | None = None,
@@ -40,8 +42,6 @@ def start_scheduler(
         Verbs that the extender offers under paths of the same names: `filter`, `prioritize`, `preempt`, `bind`.
     weight
         A tenth of what one point of `prioritize` counts beside the scheduler's own scores (some hundred in all).
-    http_timeout_s
-        Timeout of a call (upstream: 5 s); long, so that calls do not fail on a busy machine.
     ignorable
         Whether pods are placed without the extender if `filter` fails; `prioritize` may always fail.
     percentage_of_nodes_to_score
@@ -56,9 +56,8 @@ def start_scheduler(
     configuration = _configuration(name, kubeconfig, percentage_of_nodes_to_score)
     configuration["profiles"][0] |= profile or {}
     if extender is not None:
-        timeout = f"{round(http_timeout_s * 1000)}ms"
         offered = {f"{verb}Verb": verb for verb in verbs}
-        given = {"urlPrefix": extender, "weight": weight, "httpTimeout": timeout, "ignorable": ignorable}
+        given = {"urlPrefix": extender, "weight": weight, "httpTimeout": CALL_TIMEOUT, "ignorable": ignorable}
         trust = _tls(rig, name) if extender.startswith("https://") else {}
         configuration["extenders"] = [{**given, **offered, **trust, "nodeCacheCapable": True}]
     return _start_with(rig, f"scheduler-{name}", file, yaml.safe_dump(configuration), kubeconfig, environment or {})

@@ -82,12 +82,3 @@ def running_pods(rig: Rig, namespace: str, app: str, count: int = 1) -> list[Any
         return running if len(running) == count else []
 
     return wait_until(as_many, f"{count} running pods of {app} in {namespace}", timeout_s=90)
-
-
-def node_of(rig: Rig, namespace: str, pod: str) -> str:
-    """Wait until a pod is bound to a node and return the node's name."""
-    return wait_until(
-        lambda: str(rig.core.read_namespaced_pod(pod, namespace).spec.node_name or ""),
-        f"pod {pod} in {namespace} to be bound to a node",
-        timeout_s=60,
-    )

@@ -27,10 +27,10 @@ from placement_bench.schedulers import (
     STRICT,
     WAITS,
     Contender,
+    scored_by,
     start_extender,
     start_stock,
     start_with_extender,
-    start_with_fake_extender,
 )
 from placement_bench.scorers import CurrentUseScorer, RandomScorer
 from recommender.cluster.errors import ApiError
@@ -135,11 +135,11 @@ def _placing(
     bench: Bench, placed_by: Sequence[Contender], pace: Pace, by_use: CurrentUseScorer, seed: int
 ) -> Iterator[None]:
     """Run schedulers and extenders; extenders of the benchmark stop with the block, all else with the cluster."""
-    scorers = {RANDOM: RandomScorer(np.random.default_rng(seed)), CURRENT: by_use}
+    scores = {RANDOM: RandomScorer(np.random.default_rng(seed)).scores, CURRENT: by_use.scores}
     with ExitStack() as stack:
         for who in placed_by:
-            if who in scorers:
-                stack.callback(start_with_fake_extender(bench, who, scorers[who]).stop)
+            if who in scores:
+                stack.enter_context(scored_by(bench, who, scores[who]))
             elif who in (OURS, *OVERLOAD_LIMITED):
                 start_with_extender(bench, who, start_extender(bench, who, pace, *_limits(who, pace)))
             else:

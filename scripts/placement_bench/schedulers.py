@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 import yaml
 
 from local_cluster import moving
 from local_cluster.installing import MANIFESTS
+from local_cluster.played_http import Asked, Reply, played
 from local_cluster.processes import Server
 from local_cluster.recommender import address_of
-from local_cluster.recording_extender import Answers, RecordingExtender
 from local_cluster.scheduling import start_scheduler
 from placement_bench.pace import Pace
 from placement_bench.place import Bench
+from placement_bench.scorers import Scores
 
 Json = Mapping[str, Any]
 
@@ -85,16 +88,19 @@ def start_stock(bench: Bench, who: Contender) -> Server:
     return start_scheduler(bench.cluster, who.scheduler, extender=None, verbs=(), profile=profile)
 
 
-def start_with_fake_extender(bench: Bench, who: Contender, answers: Answers) -> RecordingExtender:
-    """Start a kube-scheduler with an extender of the benchmark, with the profile and weight of ours."""
-    extender = RecordingExtender(bench.cluster.ports.free())
-    extender.answers = answers
-    extender.start()
+@contextmanager
+def scored_by(bench: Bench, who: Contender, scores: Scores) -> Iterator[None]:
+    """Start a kube-scheduler with the profile of ours and, during the block, an extender that answers these scores."""
     profile, weight = manifest_profile()
-    start_scheduler(
-        bench.cluster, who.scheduler, extender=extender.url, verbs=("prioritize",), weight=weight, profile=profile
-    )
-    return extender
+
+    def answer(asked: Asked) -> Reply:
+        return Reply(body=orjson.dumps(scores(orjson.loads(asked.body))))
+
+    with played(answer, port=bench.cluster.ports.free()) as extender:
+        start_scheduler(
+            bench.cluster, who.scheduler, extender=extender.url, verbs=("prioritize",), weight=weight, profile=profile
+        )
+        yield
 
 
 def start_extender(bench: Bench, who: Contender, pace: Pace, *options: str) -> str:

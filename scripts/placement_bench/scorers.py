@@ -8,27 +8,28 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from extender.scoring.combine import scaled_scores
-from local_cluster.recording_extender import Answers, Call, Json
+from local_cluster.workloads import Json
 
+Scores = Callable[[Json], list[Json]]
+"""Body of a `prioritize` call -> points of its nodes."""
 Pair = tuple[float, float]
 NodeUse = Callable[[str, str, Sequence[str], Mapping[str, str]], np.ndarray]
 """(namespace, pod, node names, pod -> node of earlier favourites) -> (2, nodes): cores and bytes in use on each node
 now, including the pod itself."""
 
 
-class RandomScorer(Answers):
+class RandomScorer:
     """Favours a random node."""
 
     def __init__(self, chance: np.random.Generator) -> None:
-        super().__init__()
         self._chance = chance
 
-    def of(self, call: Call) -> Json | list[Json]:
-        names = call.body["NodeNames"]
+    def scores(self, call: Json) -> list[Json]:
+        names = call["NodeNames"]
         return _with_favourite(names, self._chance.random(len(names)))[1]
 
 
-class CurrentUseScorer(Answers):
+class CurrentUseScorer:
     """Favours the node of lowest present use with the pod on it, by the larger of the shares of CPU and memory.
 
     Follows Trimaran's load-aware scoring: measured use, and requests for pods too young to be measured, including the
@@ -38,16 +39,16 @@ class CurrentUseScorer(Answers):
     """
 
     def __init__(self, uses: NodeUse, capacity: Pair) -> None:
-        super().__init__()
         self._uses, self._capacity = uses, np.array(capacity)[:, None]
         self._favoured: dict[str, dict[str, str]] = defaultdict(dict)
 
-    def of(self, call: Call) -> Json | list[Json]:
-        names, namespace = call.body["NodeNames"], call.body["Pod"]["metadata"]["namespace"]
+    def scores(self, call: Json) -> list[Json]:
+        names, metadata = call["NodeNames"], call["Pod"]["metadata"]
+        namespace, pod = metadata["namespace"], metadata["name"]
         before = self._favoured[namespace]
-        before.pop(call.pod, None)
-        use = self._uses(namespace, call.pod, names, before)
-        before[call.pod], scores = _with_favourite(names, 1.0 - (use / self._capacity).max(axis=0))
+        before.pop(pod, None)
+        use = self._uses(namespace, pod, names, before)
+        before[pod], scores = _with_favourite(names, 1.0 - (use / self._capacity).max(axis=0))
         return scores
 
     def forget(self, namespace: str) -> None:

@@ -195,9 +195,6 @@ ROWS = {
     "phases by k-means on six plain features": Row(untrained(phasewise_rule()), by_features),
     "no phases": Row(untrained(phasewise_rule()), no_phases),
     "the plan alone": Row(untrained(phasewise_rule(PLAN))),
-    'the plan alone, forecast replaced by "the present phase lasts"': Row(
-        untrained(phasewise_rule(PLAN, use_forecast=False))
-    ),
     "the plan alone, no phases": Row(untrained(phasewise_rule(PLAN)), no_phases),
     "the rule of ten samples alone": Row(untrained(phasewise_rule(SHORT_WINDOW))),
     "the rule of forty samples alone": Row(untrained(phasewise_rule(LONG_WINDOW))),

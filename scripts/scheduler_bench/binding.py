@@ -21,16 +21,14 @@ from scheduler_bench import objects
 from scheduler_bench.place import MIB, SCHEDULER, BackgroundLoad, BenchCluster, RunningServer
 
 NAMESPACE = "bursts"
-KINDS = ("none", "flask", "bare", "bare-scores", "served", "scores", "ours", "tuned", "installed")
-"""No extender; stand-ins that answer nothing or equal scores, by Flask under gunicorn, a bare socket and our server;
-and ours. `tuned` and `installed` are `served` and `ours` with the scheduler of our manifests, all others have one with
-default settings.
+KINDS = ("none", "flask", "served", "scores", "ours", "tuned", "installed")
+"""No extender; stand-ins that answer nothing or equal scores, by Flask under gunicorn and by our server; and ours.
+`tuned` and `installed` are `served` and `ours` with the scheduler of our manifests, all others have one with default
+settings.
 """
 
 STUBS = {
     "flask": ("flask", ""),
-    "bare": ("bare", ""),
-    "bare-scores": ("bare", "/scores"),
     "served": ("served", ""),
     "scores": ("served", "/scores"),
     "tuned": ("served", ""),

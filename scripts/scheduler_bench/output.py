@@ -24,8 +24,6 @@ PSS_MIB = 400e6 / 2**20
 TITLES = {
     "none": "no extender",
     "flask": "answers nothing: Flask under gunicorn",
-    "bare": "answers nothing: bare socket",
-    "bare-scores": "equal scores: bare socket",
     "served": "answers nothing: our server",
     "scores": "equal scores: our server",
     "ours": "Phasewise",

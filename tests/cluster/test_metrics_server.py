@@ -18,9 +18,9 @@ from local_cluster.observing import Measured, Prometheus, measured, wait_for_met
 from local_cluster.observing.exporter import exporter
 from local_cluster.played_http import Played
 from local_cluster.real_node.node import RealNode, what_is_missing
-from local_cluster.rig import LOOPBACK, KubectlFailed
+from local_cluster.rig import LOOPBACK
 from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.usage import Usage, cpu_seconds, demand_at
+from local_cluster.simulated.usage import Usage, cpu_seconds, demand_at, drive_usage
 from local_cluster.waiting import wait_until
 
 WORKLOADS = ("gru-torch", "cnn-jax", "forest-sklearn")
@@ -64,7 +64,7 @@ def watched(
     usage = {name: Usage.recorded(name, time_factor=2.0, start_s=start_s) for name in WORKLOADS}
     namespace = cluster.namespace("watched")
     for name, played in usage.items():
-        cluster.drive_usage(namespace, name, played)
+        drive_usage(cluster, namespace, name, played)
         cluster.core.create_namespaced_pod(namespace, _pod(name, simulated_nodes.selector))
     if real_node:
         busy = real_node.pod("busy", "while true; do :; done", limits={"cpu": "200m", "memory": "32Mi"})
@@ -107,17 +107,6 @@ def test_a_recorded_series_is_read_back_within_five_percent(cluster: Cluster, wa
     wait_until(agreed, "a round of metrics-server that agrees with the series", timeout_s=60.0, every_s=1.0)
 
 
-def test_kubectl_top_shows_pods_containers_and_nodes(
-    cluster: Cluster, watched: Watched, pod_metrics: Mapping[str, Measured], simulated_nodes: SimulatedNodes
-) -> None:
-    pods = cluster.kubectl("top", "pods", "--containers", "--no-headers", f"--namespace={watched.namespace}")
-    rows = {tuple(line.split()[:2]) for line in pods.splitlines()}
-    assert rows >= {(name, "training") for name in pod_metrics}
-    nodes = {line.split()[0] for line in cluster.kubectl("top", "nodes", "--no-headers").splitlines()}
-    assert nodes >= {cluster.core.read_namespaced_pod(name, watched.namespace).spec.node_name for name in pod_metrics}
-    assert nodes & set(simulated_nodes.names)
-
-
 def test_a_busy_real_container_is_reported_within_its_limits(cluster: Cluster, watched: Watched) -> None:
     if watched.real_node is None:
         pytest.skip(f"no real node on this machine: {what_is_missing()}")
@@ -139,18 +128,6 @@ def test_a_kubelet_with_a_foreign_certificate_is_refused_and_gets_no_request(
     down = prometheus.wait_for('up{job="kubelet", node="impostor"} == 0', "Prometheus to find the impostor down")
     assert {one["labels"]["metrics_path"] for one in down} <= {"/metrics/cadvisor", "/metrics/resource"}
     assert watched.impostor.asked == []
-
-
-def test_only_users_bound_to_the_reader_role_may_read_metrics(
-    cluster: Cluster, watched: Watched, pod_metrics: Mapping[str, Measured]
-) -> None:
-    del pod_metrics  # there is something to read
-    command = ("get", "pods.metrics.k8s.io", f"--namespace={watched.namespace}", "--output=name")
-    reader = cluster.kubeconfig("metrics-reader")
-    with pytest.raises(KubectlFailed, match="forbidden"):
-        cluster.kubectl(*command, identity=reader)
-    cluster.apply(_reader_binding("metrics-reader", watched.namespace))
-    assert "cnn-jax" in cluster.kubectl(*command, identity=reader)
 
 
 def _all_run(cluster: Cluster, namespace: str) -> bool:
@@ -186,14 +163,3 @@ def _impostor(cluster: Cluster, folder: Path) -> Iterator[Played]:
 def _pod(name: str, selector: Mapping[str, str]) -> dict[str, Any]:
     container = {"name": "training", "image": "training"}
     return {"metadata": {"name": name}, "spec": {"nodeSelector": selector, "containers": [container]}}
-
-
-def _reader_binding(user: str, namespace: str) -> dict[str, Any]:
-    group = "rbac.authorization.k8s.io"
-    return {
-        "apiVersion": f"{group}/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": user, "namespace": namespace},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "system:aggregated-metrics-reader"},
-        "subjects": [{"kind": "User", "apiGroup": group, "name": user}],
-    }

@@ -78,11 +78,6 @@ def sample(text: str, series: str, namespace: str, pod: str) -> float:
     return next(float(line.split()[-2]) for line in lines if all(label in line for label in labels))
 
 
-def test_a_pod_runs_and_its_log_is_read_through_the_api_server(real_node: RealNode, namespace: str) -> None:
-    real_node.run(namespace, real_node.pod("speaks", "echo hello from $(hostname); sleep 3600"))
-    wait_until(lambda: real_node.log(namespace, "speaks") == "hello from speaks\n", "the pod's output in its log")
-
-
 def test_a_command_in_a_pod_sees_only_the_pods_processes_and_no_default_route(
     real_node: RealNode, namespace: str
 ) -> None:
@@ -90,21 +85,6 @@ def test_a_command_in_a_pod_sees_only_the_pods_processes_and_no_default_route(
     processes = real_node.execute(namespace, "alone", "ps", "-o", "args").splitlines()
     assert processes == ["COMMAND", "sleep 3600", "ps -o args"]
     assert "default" not in real_node.execute(namespace, "alone", "ip", "route")  # no way out of the machine
-
-
-def test_a_failed_pod_reports_its_exit_code(real_node: RealNode, namespace: str) -> None:
-    real_node.run(namespace, real_node.pod("fails", "exit 3"))
-    pod = real_node.wait_for_phase(namespace, "fails", "Failed")
-    assert pod.status.container_statuses[0].state.terminated.exit_code == 3
-
-
-def test_a_cpu_limit_throttles(real_node: RealNode, namespace: str) -> None:
-    real_node.run(namespace, real_node.pod("busy", BUSY, limits={"cpu": "200m"}))
-    cgroup = real_node.cgroup_of(namespace, "busy")
-    assert cgroup.cpu_limit_cores == pytest.approx(0.2)
-    began, used_s, throttled = time.monotonic(), cgroup.cpu_usage_s, cgroup.throttled_periods
-    wait_until(lambda: cgroup.throttled_periods >= throttled + 10, "ten throttled periods", timeout_s=60)
-    assert (cgroup.cpu_usage_s - used_s) / (time.monotonic() - began) < 0.2 * 1.25
 
 
 def test_a_pod_above_its_memory_limit_is_oom_killed(cluster: Cluster, real_node: RealNode, namespace: str) -> None:
@@ -117,33 +97,6 @@ def test_a_pod_above_its_memory_limit_is_oom_killed(cluster: Cluster, real_node:
 
     killed = wait_until(restarted, "the container to be killed and started again", timeout_s=90).last_state.terminated
     assert (killed.reason, killed.exit_code) == ("OOMKilled", 137)
-
-
-def test_a_resize_changes_quota_and_memory_limit_in_place(
-    cluster: Cluster, real_node: RealNode, namespace: str
-) -> None:
-    pod = real_node.pod("resized", cpu="100m", memory="32Mi", limits={"cpu": "200m", "memory": "64Mi"})
-    before = real_node.run(namespace, pod).status.container_statuses[0]
-    cgroup = real_node.cgroup_of(namespace, "resized")
-    assert (cgroup.cpu_limit_cores, cgroup.memory_limit_bytes) == (0.2, 64 * MIB)
-    weight = cgroup.cpu_weight
-
-    wanted = {"requests": {"cpu": "300m", "memory": "48Mi"}, "limits": {"cpu": "400m", "memory": "96Mi"}}
-    patch = {"spec": {"containers": [{"name": "main", "resources": wanted}]}}
-    cluster.core.patch_namespaced_pod_resize("resized", namespace, patch)
-    wait_until(
-        lambda: (cgroup.cpu_limit_cores, cgroup.memory_limit_bytes) == (0.4, 96 * MIB),
-        "the new limits in the control group",
-        timeout_s=60,
-    )
-    assert cgroup.cpu_weight > weight
-
-    def acknowledged() -> Any:
-        status = cluster.core.read_namespaced_pod("resized", namespace).status.container_statuses[0]
-        return status if status.resources.limits == wanted["limits"] else None
-
-    after = wait_until(acknowledged, "the new limits in the pod's status", timeout_s=60)
-    assert (after.restart_count, after.container_id) == (0, before.container_id)
 
 
 @pytest.mark.parametrize("path", ["/metrics/resource", "/metrics/cadvisor"])
@@ -167,19 +120,6 @@ def test_cadvisor_reports_throttling_and_resident_memory(scrape: Scrape, busy_po
     text = scrape("/metrics/cadvisor")
     assert 0 < sample(text, "container_cpu_cfs_throttled_periods_total", namespace, "busy") <= cgroup.throttled_periods
     assert 4 * MIB < sample(text, "container_memory_rss", namespace, "busy") <= cgroup.memory_usage_bytes
-
-
-def test_only_authorized_users_can_read_the_kubelets_metrics(
-    cluster: Cluster, real_node: RealNode, scrape: Scrape
-) -> None:
-    url = f"{real_node.url}/metrics/resource"
-    verified = str(cluster.authority.file)
-    assert "node_cpu_usage_seconds_total" in scrape("/metrics/resource")
-    assert requests.get(url, verify=verified, timeout=10).status_code == 401
-    stranger = tuple(map(str, cluster.certificate("stranger")))
-    assert requests.get(url, verify=verified, cert=stranger, timeout=10).status_code == 403
-    with pytest.raises(requests.exceptions.SSLError):  # only this cluster's authority signs the node's certificate
-        requests.get(url, timeout=10)
 
 
 def test_a_node_reports_its_size_and_is_limited_to_it(cluster: Cluster, capped_node: RealNode) -> None:
@@ -231,16 +171,6 @@ def test_an_overcommitted_node_kills_a_pod_even_if_no_pod_has_a_limit(
     assert terminated.exit_code == 137
     pods = cluster.core.list_namespaced_pod(namespace).items
     assert not any(pod.spec.containers[0].resources.limits for pod in pods)
-
-
-def test_pods_survive_a_crash_of_the_kubelet(cluster: Cluster, real_node: RealNode, namespace: str) -> None:
-    before = real_node.run(namespace, real_node.pod("stays")).status.container_statuses[0]
-    cgroup = real_node.cgroup_of(namespace, "stays")
-    with cluster.without(f"{real_node.name}-kubelet"):
-        assert cgroup.exists
-    wait_until(lambda: real_node.execute(namespace, "stays", "echo", "here") == "here\n", "the kubelet to answer again")
-    after = cluster.core.read_namespaced_pod("stays", namespace).status.container_statuses[0]
-    assert (after.container_id, after.restart_count) == (before.container_id, 0)
 
 
 def test_a_node_cannot_be_larger_than_the_machine(cluster: Cluster, real_node: RealNode) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
 import numpy as np
 import pytest
 from kubernetes import client
-from kubernetes.client.exceptions import ApiException
 
 from local_cluster.cluster import Cluster
 from local_cluster.simulated.nodes import SimulatedNodes
@@ -39,91 +37,6 @@ def running(cluster: Cluster, namespace: str, name: str, pod: dict[str, Any]) ->
 def resize(cluster: Cluster, namespace: str, name: str, **resources: dict[str, str]) -> None:
     wanted = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
     cluster.core.patch_namespaced_pod_resize(name, namespace, wanted)
-
-
-def start_job(cluster: Cluster, namespace: str, selector: dict[str, str], **fields: Any) -> None:
-    annotations = {"phasewise.dev/runs-for-s": "1", "phasewise.dev/exit-code": fields.pop("exit_code", "0")}
-    pods = template(selector, annotations=annotations, restartPolicy=fields.pop("restart"))
-    job = {"metadata": {"name": "training"}, "spec": {"template": pods, **fields}}
-    client.BatchV1Api(cluster.client()).create_namespaced_job(namespace, job)
-
-
-def job_condition(cluster: Cluster, namespace: str, kind: str) -> Any:
-    conditions = client.BatchV1Api(cluster.client()).read_namespaced_job("training", namespace).status.conditions or ()
-    return next((one for one in conditions if one.type == kind and one.status == "True"), None)
-
-
-def test_a_job_completes(cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes) -> None:
-    start_job(cluster, namespace, simulated_nodes.selector, restart="Never", completions=4, parallelism=2)
-    wait_until(lambda: job_condition(cluster, namespace, "Complete"), "the job to complete", timeout_s=90)
-    pods = cluster.core.list_namespaced_pod(namespace).items
-    assert [pod.status.phase for pod in pods] == ["Succeeded"] * 4
-    ended = [pod.status.container_statuses[0].state.terminated for pod in pods]
-    assert {(one.reason, one.exit_code) for one in ended} == {("Completed", 0)}
-    assert all((one.finished_at - one.started_at).total_seconds() >= 1 for one in ended)
-
-
-def test_a_failing_job_is_retried_and_then_fails(
-    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
-) -> None:
-    start_job(cluster, namespace, simulated_nodes.selector, restart="OnFailure", exit_code="3", backoffLimit=1)
-
-    def restarts() -> int:
-        pods = cluster.core.list_namespaced_pod(namespace).items
-        return sum(status.restart_count for pod in pods for status in pod.status.container_statuses or ())
-
-    wait_until(restarts, "its container to be started again", timeout_s=60, every_s=0.05)
-    failed = wait_until(lambda: job_condition(cluster, namespace, "Failed"), "the job to fail", timeout_s=90)
-    assert failed.reason == "BackoffLimitExceeded"
-
-
-def test_an_eviction_that_a_disruption_budget_forbids_gets_429_and_its_cause(
-    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
-) -> None:
-    for name in ("kept-1", "kept-2"):
-        running(cluster, namespace, name, template(simulated_nodes.selector))
-    policy = client.PolicyV1Api(cluster.client())
-    budget = {
-        "metadata": {"name": "both"},
-        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "simulated"}}},
-    }
-    policy.create_namespaced_pod_disruption_budget(namespace, budget)
-    wait_until(
-        lambda: policy.read_namespaced_pod_disruption_budget("both", namespace).status.current_healthy == 2,
-        "the budget to count its pods",
-        timeout_s=60,
-    )
-    eviction = {"metadata": {"name": "kept-1"}}
-    with pytest.raises(ApiException) as refused:
-        cluster.core.create_namespaced_pod_eviction("kept-1", namespace, eviction)
-    assert refused.value.status == 429
-    assert [cause["reason"] for cause in json.loads(refused.value.body)["details"]["causes"]] == ["DisruptionBudget"]
-    assert status_of(cluster, namespace, "kept-1")["ready"]
-
-    policy.patch_namespaced_pod_disruption_budget("both", namespace, {"spec": {"minAvailable": 1}})
-
-    def evicted() -> bool:
-        cluster.core.create_namespaced_pod_eviction("kept-1", namespace, eviction)
-        return True
-
-    wait_until(evicted, "the wider budget to let it go", timeout_s=60)
-
-
-def test_a_resize_in_place_is_acknowledged_in_the_status(
-    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
-) -> None:
-    made = template(simulated_nodes.selector, requests={"cpu": "500m", "memory": "128Mi"}, limits={"memory": "256Mi"})
-    running(cluster, namespace, "small", made)
-    before = status_of(cluster, namespace, "small")
-    resize(cluster, namespace, "small", requests={"cpu": "700m", "memory": "256Mi"}, limits={"memory": "512Mi"})
-
-    wanted = {"requests": {"cpu": "700m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}}
-    wait_until(lambda: status_of(cluster, namespace, "small")["resources"] == wanted, "the new resources", timeout_s=60)
-    after, pod = status_of(cluster, namespace, "small"), read(cluster, namespace, "small")
-    assert after["allocatedResources"] == wanted["requests"]
-    assert after["containerID"] == before["containerID"]
-    assert after["restartCount"] == 0
-    assert pod["status"]["observedGeneration"] == pod["metadata"]["generation"] == 2
 
 
 @pytest.mark.parametrize("reason", ["Infeasible", "Deferred"])

@@ -12,20 +12,11 @@ from kubernetes.utils.quantity import parse_quantity
 from local_cluster.cluster import Cluster
 from local_cluster.real_node.node import RealNode
 from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.versions import kubernetes_version
 from local_cluster.vpa_objects import create_vpa, recommend, recommendation
 from local_cluster.waiting import wait_until
-from local_cluster.workloads import pod_spec, pods_of, resources, roll_out, running_pods
+from local_cluster.workloads import pod_spec, pods_of, resources, roll_out
 
 MEBIBYTE = 1 << 20
-BEFORE = resources({"cpu": "500m", "memory": "256Mi"}, {"cpu": "1", "memory": "512Mi"})
-TARGET = {"cpu": "250m", "memory": "512Mi"}
-TWICE_THE_TARGET = {"cpu": "500m", "memory": "1Gi"}
-
-
-def wanted(pod: Any) -> Any:
-    """The resources in a pod's spec."""
-    return pod.spec.containers[0].resources
 
 
 def granted(pod: Any) -> Any:
@@ -42,38 +33,6 @@ def wait_for_grant(cluster: Cluster, namespace: str, app: str, requests: dict[st
         return pod
 
     return wait_until(resized, f"the pod of {app} to be granted {requests}", timeout_s=60)
-
-
-def wait_for_successor(cluster: Cluster, namespace: str, app: str, before: Any) -> Any:
-    """Wait until another pod runs in the place of a Deployment's only pod and return it."""
-
-    def gone() -> bool:
-        return before.metadata.uid not in {pod.metadata.uid for pod in pods_of(cluster, namespace, app)}
-
-    wait_until(gone, f"pod {before.metadata.name} to go", timeout_s=60)
-    (after,) = running_pods(cluster, namespace, app)
-    return after
-
-
-def event_reasons(cluster: Cluster, namespace: str, pod: Any) -> set[str]:
-    chosen = f"involvedObject.uid={pod.metadata.uid}"
-    return {event.reason for event in cluster.core.list_namespaced_event(namespace, field_selector=chosen).items}
-
-
-def test_the_updater_resizes_a_simulated_pod_in_place_without_eviction(
-    vpa: Cluster, namespace: str, simulated_nodes: SimulatedNodes
-) -> None:
-    (before,) = roll_out(vpa, namespace, "job", pod_spec(simulated_nodes.selector, BEFORE))
-    create_vpa(vpa, namespace, "job")
-    recommend(vpa, namespace, "job", TARGET)
-
-    after = wait_for_grant(vpa, namespace, "job", TARGET)
-    assert after.metadata.uid == before.metadata.uid
-    assert after.status.container_statuses[0].restart_count == 0
-    assert wanted(after).limits == TWICE_THE_TARGET, "limits keep their ratio to the requests"
-    resized = "InPlaceResizedByVPA"
-    wait_until(lambda: resized in event_reasons(vpa, namespace, before), "an event of the updater")
-    assert "EvictedByVPA" not in event_reasons(vpa, namespace, before)
 
 
 @pytest.fixture(scope="module")
@@ -119,88 +78,6 @@ def test_the_updater_resizes_a_real_pod_and_its_control_group_in_place(
     assert (group.cpu_limit_cores, group.memory_limit_bytes) == (0.2, 128 * MEBIBYTE)
     assert after.metadata.uid == before.metadata.uid
     assert after.status.container_statuses[0].container_id == before.status.container_statuses[0].container_id
-
-
-def test_a_pod_gets_the_target_when_it_is_created(
-    vpa: Cluster, namespace: str, simulated_nodes: SimulatedNodes
-) -> None:
-    (old,) = roll_out(vpa, namespace, "job", pod_spec(simulated_nodes.selector, BEFORE))
-    create_vpa(vpa, namespace, "job", update_mode="Initial")
-    recommend(vpa, namespace, "job", TARGET)
-
-    def created_with_the_target() -> Any:
-        """The first new pod may come before the admission controller has read the recommendation."""
-        (pod,) = running_pods(vpa, namespace, "job")
-        if wanted(pod).requests == TARGET:
-            return pod
-        vpa.core.delete_namespaced_pod(pod.metadata.name, namespace)
-        return wait_for_successor(vpa, namespace, "job", pod) and None
-
-    new = wait_until(created_with_the_target, "a pod that was created with the target", timeout_s=60)
-    assert new.metadata.uid != old.metadata.uid, "Initial leaves running pods alone"
-    assert wanted(new).limits == TWICE_THE_TARGET
-    assert new.metadata.annotations["vpaObservedContainers"] == "main"
-    assert "cpu request" in new.metadata.annotations["vpaUpdates"]
-
-
-def test_requests_only_leaves_limits_unchanged(vpa: Cluster, namespace: str, simulated_nodes: SimulatedNodes) -> None:
-    roll_out(vpa, namespace, "job", pod_spec(simulated_nodes.selector, BEFORE))
-    create_vpa(vpa, namespace, "job", container_policy={"controlledValues": "RequestsOnly"})
-    recommend(vpa, namespace, "job", {"cpu": "250m", "memory": "300Mi"})
-
-    after = wait_for_grant(vpa, namespace, "job", {"cpu": "250m", "memory": "300Mi"})
-    assert granted(after).limits == BEFORE["limits"]
-
-
-def test_a_vpa_in_mode_off_changes_nothing(vpa: Cluster, namespace: str, simulated_nodes: SimulatedNodes) -> None:
-    spec = pod_spec(simulated_nodes.selector, BEFORE)
-    (off,) = roll_out(vpa, namespace, "off", spec)
-    roll_out(vpa, namespace, "on", spec)
-    create_vpa(vpa, namespace, "off", update_mode="Off")
-    create_vpa(vpa, namespace, "on")
-    recommend(vpa, namespace, "off", TARGET)
-    recommend(vpa, namespace, "on", TARGET)
-    wait_for_grant(vpa, namespace, "on", TARGET)  # the updater had its round
-
-    (still,) = pods_of(vpa, namespace, "off")
-    assert still.metadata.uid == off.metadata.uid
-    assert wanted(still).requests == BEFORE["requests"]
-    vpa.core.delete_namespaced_pod(off.metadata.name, namespace)
-    assert wanted(wait_for_successor(vpa, namespace, "off", off)).requests == BEFORE["requests"]
-
-
-def test_an_infeasible_resize_ends_in_an_eviction(
-    vpa: Cluster, namespace: str, simulated_nodes: SimulatedNodes
-) -> None:
-    refusing = {"phasewise.dev/resize": "Infeasible"}
-    spec = pod_spec(simulated_nodes.selector, BEFORE)
-    (before,) = roll_out(vpa, namespace, "job", spec, annotations=refusing)
-    create_vpa(vpa, namespace, "job")
-    recommend(vpa, namespace, "job", TARGET)
-
-    after = wait_for_successor(vpa, namespace, "job", before)
-    assert wanted(after).requests == TARGET, "it is recreated with the target that was infeasible in place"
-    assert event_reasons(vpa, namespace, before) >= {"InPlaceResizedByVPA", "EvictedByVPA"}
-
-
-@pytest.mark.skipif(
-    kubernetes_version().startswith("1.35."),
-    reason="before 1.36 only a kubelet refuses a resize that does not fit its node, and simulated nodes have none",
-)
-def test_a_pod_that_outgrows_its_node_is_evicted_and_recreated_on_a_larger_one(vpa: Cluster, namespace: str) -> None:
-    room = {"phasewise.dev/room": namespace}
-    small = vpa.start_nodes(1, cpu="2", labels=room)
-    (before,) = roll_out(vpa, namespace, "job", pod_spec(room, BEFORE))
-    large = vpa.start_nodes(1, cpu="8", labels=room)
-    create_vpa(vpa, namespace, "job")
-    recommend(vpa, namespace, "job", {"cpu": "4", "memory": "512Mi"})
-
-    after = wait_for_successor(vpa, namespace, "job", before)
-    assert (before.spec.node_name, after.spec.node_name) == (small.names[0], large.names[0])
-    assert wanted(after).requests == {"cpu": "4", "memory": "512Mi"}
-    assert "EvictedByVPA" in event_reasons(vpa, namespace, before)
-    small.remove()
-    large.remove()
 
 
 def test_the_default_recommender_recommends_the_measured_usage_and_a_margin(

@@ -36,12 +36,12 @@ class Response:
         return orjson.loads(self.data)
 
 
-def extender_app(world: World, not_ready: Callable[[], str] = lambda: "", largest_bytes: int = 1 << 20) -> App:
+def extender_app(world: World, not_ready: Callable[[], str] = lambda: "") -> App:
     """The extender's application over a small world."""
     telemetry = ExtenderTelemetry()
     pages = create_pages("extender", telemetry, not_ready)
     add_explain(pages, world.placer)
-    return App(pages, verbs_of(world.placer, telemetry), telemetry, not_ready, BodyLimits(largest_bytes))
+    return App(pages, verbs_of(world.placer, telemetry), telemetry, not_ready, BodyLimits(1 << 20))
 
 
 class Client:

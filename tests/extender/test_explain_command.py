@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -109,17 +107,3 @@ def test_a_file_that_is_not_an_extender_request_exits_with_2_and_a_reason(
     file.write_text(text)
     assert run(cli, ["extender", "explain", str(file), "--cluster", str(dump)]) == 2
     assert reason in capsys.readouterr().err
-
-
-def test_explain_runs_as_a_module() -> None:
-    command = [sys.executable, "-m", "extender", "extender", "explain", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "--weights" in done.stdout
-
-
-def test_sizes_are_read_from_a_file(dump: Path, tmp_path: Path) -> None:
-    sizes = tmp_path / "sizes.json"
-    sizes.write_text('{"1-H100": {"cpu": "6", "memory": "20Gi"}}')
-    pod = pod_json("new", cpu=None, memory=None, limits={"nvidia.com/gpu": "1"})
-    output = explain(tmp_path, pod, "--cluster", dump, "--sizes", sizes)
-    assert "expected use from T-shirt size" in output

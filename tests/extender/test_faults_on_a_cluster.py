@@ -4,24 +4,17 @@ for a minute; and no pod is evicted in vain or waits longer than needed."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import psutil
 import pytest
 import requests
 
-from extender.web.service import Service, ServiceOptions
 from local_cluster.cluster import Cluster
 from local_cluster.installing import Extender, installed_environment
-from local_cluster.recording_extender import Json
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import create, read
 from local_cluster.waiting import wait_until
-from placement_bench.worlds import Clock
-from recommender.cluster.access.connection import connect
-from tests.extender.asgi import Client
-from tests.extender.placing import explain, has_history, job, metric, put_profile, set_status, wait_bound
+from tests.extender.placing import explain, has_history, job, metric, put_profile, wait_bound
 
 GIB = 2.0**30
 MEGABYTE = 1_200_000
@@ -170,79 +163,6 @@ def test_a_pod_refused_every_node_is_bound_soon_after_the_forecast_allows_it(
     assert time.monotonic() - began_s < 90
     assert metric(installed.url, FILTER_CALLS) - calls < 5, "no hot loop"
     nodes.remove()
-
-
-INVALID_DEMANDS: dict[str, Json] = {
-    "of-no-length": {"stepSeconds": 150, "cpuCores": [], "memoryBytes": []},
-    "without-a-step": {"stepSeconds": 0, "cpuCores": [1.0], "memoryBytes": [GIB]},
-    "of-endless-steps": {"stepSeconds": 1e300, "cpuCores": [1.0], "memoryBytes": [GIB]},
-    "beyond-all-nodes": {"stepSeconds": 150, "cpuCores": [1.0], "memoryBytes": [1e30]},
-    "without-memory": {"stepSeconds": 150, "cpuCores": [1.0]},
-    "empty": {},
-}
-
-
-def test_pods_with_an_invalid_or_deleted_profile_are_judged_by_their_requests(
-    cluster: Cluster, namespace: str, ten_nodes: SimulatedNodes, installed: Extender
-) -> None:
-    for workload, demand in INVALID_DEMANDS.items():
-        put_profile(cluster, namespace, workload, [1.0])
-        pods = [{"name": "long-gone", "uid": "nobody", "category": "???"}]
-        status = {"updated": "2020-01-01T00:00:00Z", "pods": pods, "containers": [{"name": "main", "demand": demand}]}
-        set_status(cluster, namespace, workload, status)
-        create(cluster, namespace, workload, job(ten_nodes, workload))
-    put_known_profile(cluster, installed.url, namespace, "gone", [4.0] * 24)
-    cluster.custom.delete_namespaced_custom_object(
-        "phasewise.dev", "v1alpha1", namespace, "phaseprofiles", "class.gone"
-    )
-    wait_until(lambda: not has_history(installed.url, namespace, "gone"), "the profile to be forgotten")
-    create(cluster, namespace, "gone", job(ten_nodes, "gone"))
-    wait_bound(cluster, namespace, len(INVALID_DEMANDS) + 1)
-    for workload in ("gone", *INVALID_DEMANDS):
-        decision = explain(installed.url, namespace, workload)
-        assert decision["demandFrom"] == ("history" if workload == "of-endless-steps" else "requests"), workload
-        assert decision["bound"] == decision["advised"] or not decision["bound"]
-    assert failed_calls(installed.url) == 0
-
-
-@pytest.fixture
-def extender_with_clock(cluster: Cluster, installed: Extender) -> Iterator[tuple[Service, Clock]]:
-    """An extender in this process, and its clock, which a test may step; monotonic time is not affected."""
-    account = cluster.service_account("kube-system", "phasewise-extender")
-    clock = Clock(time.time())
-    service = Service(connect(account, user_agent="stepped"), ServiceOptions(), clock=clock).start()
-    wait_until(lambda: not service.not_ready(), "the extender to be ready")
-    yield service, clock
-    service.stop()
-
-
-def test_clock_steps_affect_neither_advice_nor_profiles(
-    cluster: Cluster, namespace: str, ten_nodes: SimulatedNodes, extender_with_clock: tuple[Service, Clock]
-) -> None:
-    service, clock = extender_with_clock
-    call = Client(service.app)
-    put_profile(cluster, namespace, "long", [6.0] * 24, [8 * GIB] * 24)
-
-    def ask(name: str) -> dict[str, Any]:
-        pod = job(ten_nodes, "long")
-        pod["metadata"] |= {"name": name, "namespace": namespace, "uid": f"uid-{name}"}
-        for verb in ("filter", "prioritize"):
-            answer = call.post(f"/{verb}", json={"Pod": pod, "NodeNames": list(ten_nodes.names)})
-            assert answer.status_code == 200
-        decision: dict[str, Any] = call.get(f"/explain/{namespace}/{name}").get_json()
-        return decision
-
-    wait_until(lambda: ask("first")["demandFrom"] == "history", "the profile to be seen")
-    used = {ask("first")["advised"]}
-    for step, step_s in enumerate((3600.0, -7200.0, 86400.0 * 400, -86400.0 * 800)):
-        clock.now_s += step_s
-        decision = ask(f"after-{step}")
-        assert decision["demandFrom"] == "history"
-        assert decision["advised"] not in used, "advice from before the step still counts"
-        used.add(decision["advised"])
-        assert service.state.advised == len(used)
-    assert not service.not_ready()
-    assert service.cache.staleness_s() < 120
 
 
 def test_calls_are_answered_during_a_minute_without_the_api_server_and_watches_resume(

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import socket
-import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
-import yaml
-from click.testing import CliRunner
 
-from extender.cli.main import cli
 from local_cluster.cluster import Cluster
-from local_cluster.installing import MANIFESTS, configuration, documents, installed_profile
+from local_cluster.installing import installed_profile
 from local_cluster.processes import Server
-from local_cluster.rights import rights_in, roles_in
 from local_cluster.scheduling import start_scheduler
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import create
@@ -102,23 +94,6 @@ def test_forty_jobs_are_placed_so_that_peaks_do_not_coincide_and_are_explained(
     assert wait_until(event_message, "the event").startswith(f"{node_of['early-7']}: bound where advised, 10 of 10")
 
 
-def test_the_explain_command_works_without_the_server(
-    cluster: Cluster, namespace: str, twenty_nodes: SimulatedNodes, extender: str, account: Path, tmp_path: Path
-) -> None:
-    create(cluster, namespace, "asked", job(twenty_nodes))
-    node_of = wait_bound(cluster, namespace, 1)
-    pod = json.loads(cluster.kubectl("get", "pod", "asked", "-n", namespace, "-o", "json"))
-    # as the scheduler asks
-    (tmp_path / "request.json").write_text(json.dumps({"Pod": pod, "NodeNames": twenty_nodes.names}))
-    dump = tmp_path / "cluster.json"
-    dump.write_text(cluster.kubectl("get", "nodes,pods,phaseprofiles", "-A", "-o", "json"))
-    for source in (("--cluster", dump), ("--kubeconfig", account)):
-        command = ["extender", "explain", str(tmp_path / "request.json"), *map(str, source)]
-        done = CliRunner().invoke(cli, command, env={"COLUMNS": "120"}, catch_exceptions=False)
-        assert f"{namespace}/asked: workload" in done.stdout
-        assert node_of["asked"] in done.stdout
-
-
 def test_pods_are_placed_within_capacity_though_the_extender_is_killed_in_a_burst(
     cluster: Cluster, namespace: str, twenty_nodes: SimulatedNodes, extender: str
 ) -> None:
@@ -133,53 +108,6 @@ def test_pods_are_placed_within_capacity_though_the_extender_is_killed_in_a_burs
     create(cluster, namespace, "after", job(twenty_nodes))
     after = wait_bound(cluster, namespace, 61)["after"]
     assert explain(extender, namespace, "after")["advised"] == after
-
-
-def test_a_pod_refused_every_node_for_memory_waits_without_a_hot_loop(
-    cluster: Cluster, namespace: str, extender: str
-) -> None:
-    nodes = cluster.start_nodes(2, cpu="4", memory="8Gi")
-    put_profile(cluster, namespace, "eater", [1.0] * 24, [2.0**30] * 2 + [7 * 2.0**30] * 22)
-    wait_until(lambda: has_history(extender, namespace, "eater"), "the extender to see the profile")
-    for name in ("eater-0", "eater-1"):
-        create(cluster, namespace, name, job(nodes, "eater"))
-        wait_bound(cluster, namespace, int(name[-1]) + 1)
-    create(cluster, namespace, "third", job(nodes, "eater"))
-
-    def refused() -> bool:
-        conditions = cluster.core.read_namespaced_pod("third", namespace).status.conditions or []
-        return any("2 forecast memory exceeds the limit" in (condition.message or "") for condition in conditions)
-
-    wait_until(refused, "the third to be refused with a reason", timeout_s=30)
-    calls = 'phasewise_extender_calls_total{status="200",verb="filter"}'
-
-    def quiet() -> bool:
-        """Every change of a bound pod causes a retry; a hot loop would never end."""
-        before, until_s = metric(extender, calls), time.monotonic() + 2.0
-        wait_until(lambda: time.monotonic() > until_s, "two seconds")
-        return metric(extender, calls) - before < 10
-
-    wait_until(quiet, "the retries to end", timeout_s=60)
-    assert set(explain(extender, namespace, "third")["refused"]) == set(nodes.names)
-    nodes.remove()
-
-
-def test_two_schedulers_that_call_at_the_same_time_share_one_view(
-    cluster: Cluster, namespace: str, twenty_nodes: SimulatedNodes, extender: str
-) -> None:
-    put_profile(cluster, namespace, "early", EARLY)
-    wait_until(lambda: has_history(extender, namespace, "early"), "the extender to see the profile")
-    second = start_scheduler(cluster, "phasewise-b", extender=extender, verbs=VERBS, weight=20)
-    try:
-        for count in range(10):
-            for scheduler in ("phasewise", "phasewise-b"):
-                pod = job(twenty_nodes, "early")
-                pod["spec"]["schedulerName"] = scheduler
-                create(cluster, namespace, f"{scheduler}-{count}", pod)
-        node_of = wait_bound(cluster, namespace, 20)
-        assert max_per_node(node_of, "phasewise") == 1, "each has a node of its own: two would need 24 of 16 cores"
-    finally:
-        second.stop()
 
 
 def test_nodes_added_and_removed_in_a_burst_are_followed(
@@ -201,26 +129,6 @@ def test_nodes_added_and_removed_in_a_burst_are_followed(
         create(cluster, namespace, f"after-{count}", pod)
     node_of = wait_bound(cluster, namespace, 5, "after-")
     assert not set(node_of.values()) & set(added.names)
-
-
-def test_too_large_slow_and_truncated_bodies_do_not_block_the_extender(extender: str, port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as slow:
-        slow.sendall(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
-        began_s = time.monotonic()
-        assert b"408" in slow.recv(1000).splitlines()[0]
-        assert time.monotonic() - began_s < 10.0
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as large:
-        large.sendall(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (17 << 20))
-        large.sendall(b" " * (17 << 20))
-        assert b"413" in large.recv(1000).splitlines()[0]
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as short:
-        short.sendall(b'POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"Pod"')
-        short.shutdown(socket.SHUT_WR)
-        assert short.recv(1000) == b""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as chunked:
-        chunked.sendall(b"POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
-        assert b"400" in chunked.recv(1000).splitlines()[0]
-    assert requests.get(f"{extender}/readyz", timeout=5).status_code == 200
 
 
 @pytest.fixture(scope="module")
@@ -284,12 +192,6 @@ def test_a_standby_answers_no_call_until_it_leads(cluster: Cluster, account: Pat
         second.stop()
 
 
-def test_the_extender_requests_nothing_but_what_its_role_allows(cluster: Cluster, extender: str) -> None:
-    requested = cluster.requests_of("system:serviceaccount:kube-system:phasewise-extender", "phasewise-extender/")
-    allowed = rights_in(roles_in(MANIFESTS / "extender" / "rbac.yaml"))
-    assert requested <= {(right.verb, right.group, right.resource) for right in allowed}
-
-
 def test_while_the_extender_is_away_pods_are_spread_by_the_scheduler_alone(cluster: Cluster, namespace: str) -> None:
     """With the profile of the manifests. Without any score plugin, the same node would be taken each time."""
     nodes = cluster.start_nodes(4, cpu="16", memory="64Gi")
@@ -306,14 +208,3 @@ def test_while_the_extender_is_away_pods_are_spread_by_the_scheduler_alone(clust
     finally:
         scheduler.stop()
         nodes.remove()
-
-
-def test_kube_scheduler_accepts_the_installed_configuration(cluster: Cluster, tmp_path: Path) -> None:
-    config = configuration(documents())
-    config["clientConnection"]["kubeconfig"] = str(cluster.kubeconfig("admin"))
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    command = [cluster.binaries["kube-scheduler"], f"--config={tmp_path / 'config.yaml'}", "--secure-port=0"]
-    subprocess.run([*command, f"--write-config-to={tmp_path / 'taken.yaml'}"], check=True, capture_output=True)
-    accepted = yaml.safe_load((tmp_path / "taken.yaml").read_text())
-    assert accepted["extenders"] == config["extenders"]
-    assert config["clientConnection"].items() <= accepted["clientConnection"].items()

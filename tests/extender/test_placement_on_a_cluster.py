@@ -12,11 +12,11 @@ import pytest
 
 from extender.reasons import MEMORY_REASON
 from local_cluster.cluster import Cluster
-from local_cluster.recording_extender import Json
 from local_cluster.scheduling import start_scheduler
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import create, read
 from local_cluster.waiting import wait_until
+from local_cluster.workloads import Json
 from tests.extender.placing import EARLY, explain, has_history, job, metric, put_profile, tries_until_bound, wait_bound
 
 ROOT = Path(__file__).parents[2]

@@ -292,9 +292,9 @@ def authority() -> trustme.CA:
     return trustme.CA()
 
 
-def write_certificate(authority: trustme.CA, file: Path, name: str = "127.0.0.1") -> Path:
+def write_certificate(authority: trustme.CA, file: Path) -> Path:
     """Certificate and key in one file."""
-    certificate = authority.issue_cert(name)
+    certificate = authority.issue_cert("127.0.0.1")
     file.write_bytes(b"".join(each.bytes() for each in (certificate.private_key_pem, *certificate.cert_chain_pems)))
     return file
 

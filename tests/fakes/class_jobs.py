@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.vpa import Vpa
 from recommender.live.view.view import SelectedPods
-from tests.fakes.records import FakeView, a_vpa, use
+from tests.fakes.records import FakeView, a_container, a_vpa, pod_of, use
 
 
 def a_run(
@@ -23,15 +23,8 @@ def a_run(
         state["running"] = {"startedAt": _time(started_s)}
     if ended is not None:
         state = {"terminated": dict(ended)}
-    status = {"phase": phase, "containerStatuses": [{"name": "main", "state": state}] if state else []}
-    requests = {"requests": {"cpu": "2", "memory": "4Gi"}}
-    return read_pod(
-        {
-            "metadata": {"namespace": "ns", "name": pod, "uid": f"uid-{pod}"},
-            "spec": {"containers": [{"name": "main", "image": "i", "resources": requests}]},
-            "status": status,
-        }
-    )
+    status = {"containerStatuses": [{"name": "main", "state": state}] if state else []}
+    return pod_of(pod, a_container(cpu="2", memory="4Gi"), phase=phase, status=status)
 
 
 def _time(unix_s: float) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pods import Pod, Termination, read_pod
+from recommender.cluster.objects.pods import Pod, Termination
 from recommender.cluster.objects.vpa import Vpa, json_of, read_vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
@@ -16,7 +16,7 @@ from recommender.cluster.vpas.status import Condition, status_of
 from recommender.live.view.view import SelectedPods
 from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
-from tests.fakes.records import GIB, FakeView, a_vpa
+from tests.fakes.records import GIB, FakeView, a_pod, a_vpa
 
 HOUR_S, ROUND_S = 3600.0, 240.0
 START_S = 500_000 * HOUR_S
@@ -71,7 +71,7 @@ class Day(FakeView):
         raw = a_vpa(name)
         raw["metadata"]["uid"] = f"vpa-{slot}-{hour}"
         vpa = read_vpa(raw)
-        pods = [pod_of(f"{name}-{number}-{hour}", self.now_s) for number in range(1 + slot % 2)]
+        pods = [started(a_pod(f"{name}-{number}-{hour}"), self.now_s) for number in range(1 + slot % 2)]
         workload_class = "recurring" if slot % 3 == 1 else name
         return Tenant(vpa, pods, workload_class, seen=slot % 7 != 6)
 
@@ -134,16 +134,9 @@ class Day(FakeView):
         del self.class_states[key]
 
 
-def pod_of(name: str, now_s: float) -> Pod:
-    resources = {"requests": {"cpu": "2", "memory": "4Gi"}}
-    pod = read_pod(
-        {
-            "metadata": {"namespace": "ns", "name": name, "uid": f"uid-{name}"},
-            "spec": {"containers": [{"name": "main", "image": "i", "resources": resources}]},
-            "status": {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {}}}]},
-        }
-    )
-    return replace(pod, containers=(replace(pod.containers[0], started_s=now_s),))
+def started(pod: Pod, now_s: float) -> Pod:
+    (container,) = pod.containers
+    return replace(pod, containers=(replace(container, running=True, started_s=now_s),))
 
 
 def ended(pod: Pod, now_s: float, exit_code: int) -> Pod:

@@ -15,6 +15,7 @@ from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.objects.vpa import Vpa, json_of, read_vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
+from recommender.cluster.vpas.checkpoints import CheckpointKey
 from recommender.cluster.vpas.status import Condition, status_of
 from recommender.cluster.workloads.waiting_pods import Change
 from recommender.engine.fleet import Fleet
@@ -46,15 +47,30 @@ def a_vpa(name: str = "job", **spec: Any) -> dict[str, Any]:
     }
 
 
-def a_pod(name: str, cpu: str = "2", memory: str = "4Gi", containers: Sequence[str] = ("main",)) -> Pod:
-    resources = {"requests": {"cpu": cpu, "memory": memory}}
+def a_container(name: str = "main", limits: Mapping[str, str] | None = None, **requests: str) -> dict[str, Any]:
+    return {"name": name, "image": "i", "resources": {"requests": requests, "limits": dict(limits or {})}}
+
+
+def pod_of(
+    name: str,
+    *containers: Mapping[str, Any],
+    phase: str = "Running",
+    annotations: Mapping[str, str] | None = None,
+    status: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> Pod:
+    """A pod of these containers as it is read from the API server; `status` and `spec` have further fields."""
     return read_pod(
         {
-            "metadata": {"namespace": "ns", "name": name, "uid": f"uid-{name}"},
-            "spec": {"containers": [{"name": c, "image": "i", "resources": resources} for c in containers]},
-            "status": {"phase": "Running"},
+            "metadata": {"namespace": "ns", "name": name, "uid": f"uid-{name}", "annotations": dict(annotations or {})},
+            "spec": {"containers": list(containers), **spec},
+            "status": {"phase": phase, **(status or {})},
         }
     )
+
+
+def a_pod(name: str, cpu: str = "2", memory: str = "4Gi", containers: Sequence[str] = ("main",)) -> Pod:
+    return pod_of(name, *(a_container(each, cpu=cpu, memory=memory) for each in containers))
 
 
 class FakeView:
@@ -141,6 +157,9 @@ class FakeView:
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         return self.past.get(container)
+
+    def adopt(self, histories: Mapping[CheckpointKey, HistogramSession]) -> None:
+        self.past.update({key.container: history for key, history in histories.items()})
 
     def saved_state(self, vpa: Vpa) -> str | None:
         profiles = self.profiles.get(vpa.key.name, [])

@@ -84,11 +84,9 @@ def test_the_jobs_are_runs_of_one_class_and_their_vpas_resize_in_place() -> None
     assert "recommenders" not in vpa("train-007", None)["spec"]
 
 
-def test_rows_are_in_the_order_of_the_table_and_an_unknown_row_is_refused() -> None:
+def test_rows_are_in_the_order_of_the_table() -> None:
     assert [row.key for row in rows_named(["ours", "static"])] == ["static", "ours"]
     assert [row.leaves_waiting for row in rows_named(["static", "ours"], leaves_waiting=True)] == [False, True]
-    done = invoke(NAME, "--rows", "static,best")
-    assert done.exit_code == 2 and "no best; there are static, default, script, unseen, ours" in done.output
 
 
 # -- records of pods ---------------------------------------------------------------------------------------------------

@@ -80,9 +80,3 @@ def test_the_tables_are_printed_with_the_figures_of_the_thesis_and_every_play_is
     assert len(first["plays"]) == 2
     means = [one["phasewise"]["mean"] for one in first["plays"]]
     assert first["summary"]["phasewise"]["mean"]["mean"] == pytest.approx(sum(means) / 2)
-
-
-def test_an_unknown_row_is_misuse() -> None:
-    done = invoke("bench_thesis", "--rows", "specom")
-    assert done.exit_code == 2
-    assert "no specom" in done.output

@@ -263,12 +263,6 @@ class TestRecording:
 
 
 class TestScript:
-    def test_an_unknown_class_is_misuse(self, tmp_path: Path) -> None:
-        done = invoke(NAME, "run", "-o", tmp_path / "raw", "--only", "lstm-fortran")
-        assert done.exit_code == 2
-        assert "there are" in done.stderr
-        assert not (tmp_path / "raw").exists()
-
     @pytest.mark.real
     def test_ctrl_c_ends_the_jobs_and_leaves_no_partial_files(self, tmp_path: Path) -> None:
         command = [sys.executable, str(SCRIPTS / NAME), "run", "-o", str(tmp_path), "--quick", "--only", "text-sklearn"]

@@ -99,12 +99,12 @@ def measured(rig: Rig, namespace: str, pod: str) -> dict[str, Measured]:
     }
 
 
-def wait_for_metrics(rig: Rig, namespace: str, pod: str, *, timeout_s: float = 90.0) -> dict[str, Measured]:
+def wait_for_metrics(rig: Rig, namespace: str, pod: str) -> dict[str, Measured]:
     """Wait until metrics.k8s.io has values of a pod: two scrapes after its start, 10 to 20 s."""
     return wait_until(
         lambda: measured(rig, namespace, pod),
         f"metrics.k8s.io to know pod {namespace}/{pod}",
-        timeout_s=timeout_s,
+        timeout_s=90.0,
         every_s=0.25,
     )
 

@@ -58,14 +58,6 @@ class Prometheus:
         result = self.get("query", query=promql)["result"]
         return [{"labels": series["metric"], "value": float(series["value"][1])} for series in result]
 
-    def query_range(self, promql: str, start_s: float, end_s: float, step_s: float) -> list[dict[str, Any]]:
-        """Run a range query; return `labels` and `values` (pairs of unix time and value) of each series."""
-        result = self.get("query_range", query=promql, start=start_s, end=end_s, step=step_s)["result"]
-        return [
-            {"labels": series["metric"], "values": [(float(at_s), float(value)) for at_s, value in series["values"]]}
-            for series in result
-        ]
-
     def wait_for(self, promql: str, what: str, *, timeout_s: float = 60.0) -> list[dict[str, Any]]:
         """Wait until a query has a non-empty result, and return it."""
         return wait_until(lambda: self.query(promql), f"{what} ({promql})", timeout_s=timeout_s)
@@ -102,9 +94,8 @@ class Prometheus:
 def start_prometheus(
     rig: Rig,
     *,
-    targets: Mapping[str, Sequence[str]],
     scrape_interval_s: float,
-    history: Path | None,
+    history: Path | None = None,
     name: str = "prometheus",
     access: BasicAuth | None = None,
     tls: bool = False,
@@ -113,6 +104,8 @@ def start_prometheus(
 
     Parameters
     ----------
+    history
+        A folder of blocks (`history_blocks`) that it starts with.
     name
         Name, unique in the cluster.
     access
@@ -140,8 +133,6 @@ def start_prometheus(
     ]
     server = rig.start(name, command, ready=lambda: started.request("/-/ready").ok, wait=False)
     started = Prometheus(f"{'https' if tls else 'http'}://{address}", server, found, rig.authority.file, access)
-    for job, addresses in targets.items():
-        started.scrape(job, *addresses)
     server.wait_ready()
     return started
 

@@ -164,21 +164,16 @@ class Cgroup:
         return None if quota_us < 0 else quota_us / int(self._read("cpu", "cpu.cfs_period_us"))
 
     @property
-    def cpu_weight(self) -> int:
-        """CPU shares (v1, 1024 per core) or weight (v2, 1 to 10000)."""
-        return int(self._read("cpu", "cpu.weight" if unified() else "cpu.shares"))
-
-    @property
     def cpu_usage_s(self) -> float:
         """CPU seconds used since its creation."""
         if unified():
-            return self._statistic("cpu.stat", "usage_usec") / 1e6
+            return self._cpu_statistic("usage_usec") / 1e6
         return int(self._read("cpuacct", "cpuacct.usage")) / 1e9
 
     @property
     def throttled_periods(self) -> int:
         """Number of throttled periods."""
-        return self._statistic("cpu.stat", "nr_throttled")
+        return self._cpu_statistic("nr_throttled")
 
     @property
     def memory_limit_bytes(self) -> int | None:
@@ -205,6 +200,6 @@ class Cgroup:
     def _read(self, controller: str, file: str) -> str:
         return (self.folder(controller) / file).read_text().strip()
 
-    def _statistic(self, file: str, name: str) -> int:
-        lines = (line.split() for line in self._read("cpu", file).splitlines())
+    def _cpu_statistic(self, name: str) -> int:
+        lines = (line.split() for line in self._read("cpu", "cpu.stat").splitlines())
         return next(int(value) for key, value in lines if key == name)

@@ -111,7 +111,6 @@ class RealNode:
         memory: str | None = "16Mi",
         limits: Mapping[str, str] | None = None,
         restart: str = "Never",
-        labels: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """A pod for this node with one container, `main`.
 
@@ -143,8 +142,7 @@ class RealNode:
             "automountServiceAccountToken": False,
             "containers": [container],
         }
-        metadata = {"name": name, "labels": dict(labels or {})}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
     def run(self, namespace: str, pod: Mapping[str, Any]) -> V1Pod:
         """Create a pod and wait until it runs (or has run)."""
@@ -161,13 +159,13 @@ class RealNode:
 
         return wait_until(there, f"pod {namespace}/{name} to be {' or '.join(phases)}", timeout_s=timeout_s)
 
-    def cgroup_of(self, namespace: str, pod: str, container: str = "main") -> Cgroup:
-        """Control group of a running container."""
-        return self.cgroup_in(self._rig.core.read_namespaced_pod(pod, namespace), container)
+    def cgroup_of(self, namespace: str, pod: str) -> Cgroup:
+        """Control group of the container of a running pod."""
+        return self.cgroup_in(self._rig.core.read_namespaced_pod(pod, namespace))
 
-    def cgroup_in(self, pod: V1Pod, container: str = "main") -> Cgroup:
-        """Control group of a running container, given its pod."""
-        status = next(status for status in pod.status.container_statuses if status.name == container)
+    def cgroup_in(self, pod: V1Pod) -> Cgroup:
+        """Control group of the container of a running pod as it was read."""
+        (status,) = pod.status.container_statuses
         identity = status.container_id.removeprefix("containerd://")
         return Cgroup(f"{self.pod_cgroup(pod).name}/{identity}")
 
@@ -176,9 +174,9 @@ class RealNode:
         quality = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}[pod.status.qos_class]
         return Cgroup(f"{self.cgroup.name}/kubepods/{quality}pod{pod.metadata.uid}")
 
-    def log(self, namespace: str, pod: str, *, previous: bool = False) -> str:
+    def log(self, namespace: str, pod: str) -> str:
         """Log of the pod's container, through the API server."""
-        return self._rig.kubectl("logs", f"--namespace={namespace}", pod, *(["--previous"] if previous else []))
+        return self._rig.kubectl("logs", f"--namespace={namespace}", pod)
 
     def execute(self, namespace: str, pod: str, *command: str) -> str:
         """Run a command in the pod's container, through the API server."""

@@ -29,7 +29,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -91,34 +91,14 @@ class SimulatedNodes:
         in_parallel(lambda pod: _force_delete(self.rig, *pod), self.pods())
 
 
-def start_simulated_nodes(
-    rig: Rig,
-    group: str,
-    count: int,
-    *,
-    cpu: str,
-    memory: str,
-    labels: Mapping[str, str] | None = None,
-    taints: Sequence[Mapping[str, str]] = (),
-    extended: Mapping[str, str] | None = None,
-) -> SimulatedNodes:
-    """Create a group of `count` nodes, and wait until pods can be scheduled to all of them.
-
-    Parameters
-    ----------
-    cpu, memory
-        Capacity and allocatable amounts of each node, as quantities.
-    labels, taints
-        In addition to those that every node has.
-    extended
-        Extended resources of each node (`{"nvidia.com/gpu": "4"}`).
-    """
+def start_simulated_nodes(rig: Rig, group: str, count: int, cpu: str, memory: str) -> SimulatedNodes:
+    """Create a group of `count` nodes of this size (quantities), and wait until pods can be scheduled to all."""
     kwok_server(rig)
-    capacity = {"cpu": cpu, "memory": memory, "pods": "250", "ephemeral-storage": "100Gi", **(extended or {})}
+    capacity = {"cpu": cpu, "memory": memory, "pods": "250", "ephemeral-storage": "100Gi"}
     nodes = SimulatedNodes(rig, group, tuple(f"{group}-{number}" for number in range(count)))
 
     def create(name: str) -> None:
-        rig.core.create_node(_node(name, group, kwok_port(rig), capacity, labels or {}, taints))
+        rig.core.create_node(_node(name, group, kwok_port(rig), capacity))
 
     in_parallel(create, nodes.names)
     wait_until(
@@ -130,14 +110,7 @@ def start_simulated_nodes(
     return nodes
 
 
-def _node(
-    name: str,
-    group: str,
-    port: int,
-    capacity: Mapping[str, str],
-    labels: Mapping[str, str],
-    taints: Sequence[Mapping[str, str]],
-) -> dict[str, Any]:
+def _node(name: str, group: str, port: int, capacity: Mapping[str, str]) -> dict[str, Any]:
     architecture = {f"{beta}kubernetes.io/{what}": value for beta in ("", "beta.") for what, value in MACHINE.items()}
     own = {SIMULATED_LABEL: "true", GROUP_LABEL: group, "kubernetes.io/hostname": name}
     return {
@@ -145,10 +118,9 @@ def _node(
         "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": {**architecture, **labels, **own},
+            "labels": {**architecture, **own},
             "annotations": {"metrics.k8s.io/resource-metrics-path": METRICS_PATH.format(node=name)},
         },
-        "spec": {"taints": [dict(taint) for taint in taints]},
         "status": {
             "capacity": dict(capacity),
             "allocatable": dict(capacity),

@@ -54,12 +54,12 @@ def status_of(rig: Rig, namespace: str, name: str, container: str = "main") -> d
     return next((status for status in statuses if status["name"] == container), {})
 
 
-def container_metrics(rig: Rig, namespace: str, pod: str, container: str = "main") -> dict[str, float]:
-    """Metrics of a container by name, from one scrape of its node."""
+def container_metrics(rig: Rig, namespace: str, pod: str) -> dict[str, float]:
+    """Metrics of the container `main` by name, from one scrape of its node."""
     url = metrics_url(rig, read(rig, namespace, pod)["spec"]["nodeName"])
     answer = requests.get(url, verify=str(rig.authority.file), timeout=10)
     answer.raise_for_status()
-    wanted = {"namespace": namespace, "pod": pod, "container": container}
+    wanted = {"namespace": namespace, "pod": pod, "container": "main"}
     return {
         found["metric"]: float(found["value"])
         for found in SERIES.finditer(answer.text)

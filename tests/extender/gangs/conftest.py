@@ -12,8 +12,8 @@ from local_cluster.cluster import Cluster
 from local_cluster.installing import MANIFESTS
 from local_cluster.moving import SCHEDULER, extender_with_scheduler, start_controller
 from local_cluster.processes import Server
-from local_cluster.recording_extender import Json
 from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.workloads import Json
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from typing import Any
 
 from extender.pods.reservations import CONFIG_MAP, read_reservations
 from local_cluster.cluster import Cluster
-from local_cluster.recording_extender import Json
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import create, template
+from local_cluster.workloads import Json
 
 GATE = "phasewise.dev/gang"
 RESERVED_NODE = "phasewise.dev/gang-node"

@@ -13,11 +13,10 @@ from local_cluster.cluster import Cluster
 from local_cluster.installing import ROOT
 from local_cluster.moving import start_controller
 from local_cluster.processes import Server
-from local_cluster.recording_extender import Json
-from local_cluster.rights import rights_in, roles_in
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import create, template
 from local_cluster.waiting import wait_until
+from local_cluster.workloads import Json
 from tests.extender.gangs.running import (
     GATE,
     RESERVED_NODE,
@@ -30,8 +29,6 @@ from tests.extender.gangs.running import (
     pods,
     reserved,
 )
-
-NEVER_FITS = "GangNeverFits: gang huge: even when all jobs have ended, 0 of 3 pods fit"
 
 
 def test_after_a_kill_between_two_gates_the_next_controller_completes_the_admission(
@@ -73,17 +70,6 @@ def test_two_gangs_that_each_need_60_percent_of_the_cluster_both_finish(
         "an event that says that it was admitted",
     )
     finish(cluster, namespace, second)
-
-
-def test_a_gang_that_never_fits_gets_an_event_and_does_not_hold_up_others(
-    cluster: Cluster, namespace: str, five: SimulatedNodes, controller: Server
-) -> None:
-    huge = gang(cluster, namespace, five, "huge", 3, cpu="11")
-    small = gang(cluster, namespace, five, "small", 2, cpu="1")
-    wait_until(lambda: bound(cluster, namespace, "small") == 2, "the gang behind it to be bound", timeout_s=60)
-    wait_until(lambda: any(line.startswith(NEVER_FITS) for line in events(cluster, namespace, "huge-0")), "its event")
-    assert gated(cluster, namespace, "huge") == 3
-    finish(cluster, namespace, huge + small)
 
 
 def test_with_the_extender_every_member_is_bound_to_its_reserved_node(
@@ -150,12 +136,6 @@ def test_one_replica_leads_and_the_other_takes_over(
     gang(cluster, namespace, five, "late", 2, cpu="1")
     wait_until(lambda: bound(cluster, namespace, "late") == 2, "the second replica to take over", timeout_s=60)
     second.stop()
-
-
-def test_the_controller_makes_only_requests_that_its_role_allows(cluster: Cluster, controller: Server) -> None:
-    requests = cluster.requests_of("system:serviceaccount:kube-system:phasewise-controller")
-    allowed = rights_in(roles_in(ROOT / "manifests" / "extender" / "controller.yaml"))
-    assert requests <= {(right.verb, right.group, right.resource) for right in allowed}
 
 
 def test_the_webhook_sets_gate_and_scheduler_in_labelled_namespaces(

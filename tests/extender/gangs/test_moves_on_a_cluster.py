@@ -15,11 +15,11 @@ import pytest
 
 from local_cluster.cluster import Cluster
 from local_cluster.moving import CONTROLLER_RIGHTS, MOVES_RIGHTS, mover_account, start_controller
-from local_cluster.recording_extender import Json
 from local_cluster.rights import Account, rights_in, roles_in
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import template
 from local_cluster.waiting import wait_until
+from local_cluster.workloads import Json
 from tests.extender.gangs.running import GATE, pods, reserved
 
 PROFILES = ("phasewise.dev", "v1alpha1")

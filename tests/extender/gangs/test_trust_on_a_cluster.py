@@ -18,10 +18,10 @@ from local_cluster.cluster import Cluster
 from local_cluster.installing import MANIFESTS
 from local_cluster.moving import start_controller
 from local_cluster.processes import Server
-from local_cluster.recording_extender import Json
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import create, read, template
 from local_cluster.waiting import wait_until
+from local_cluster.workloads import Json
 from tests.extender.gangs.running import (
     GATE,
     RESERVED_NODE,

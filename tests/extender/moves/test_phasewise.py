@@ -114,8 +114,8 @@ def test_a_node_that_is_full_by_requests_takes_no_pod_though_it_has_idle_cores()
     assert PhasewisePlanner(OPTIONS).plan(pods, candidates, inputs_of(pair()), NOON_S) == []
 
 
-def past_move(downtime_s: float, outcome: Outcome = Outcome.BACK, done_core_s: float = 30.0) -> dict[str, str]:
-    record = MoveRecord("", Algorithm.SOONER, "old", "old", "n0", NOON_S - 500.0, outcome, done_core_s, downtime_s)
+def past_move(downtime_s: float, done_core_s: float = 30.0) -> dict[str, str]:
+    record = MoveRecord("", Algorithm.SOONER, "old", "old", "n0", NOON_S - 500.0, Outcome.BACK, done_core_s, downtime_s)
     return {"phasewise.dev/moves": records_json([record])}
 
 

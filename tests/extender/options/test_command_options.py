@@ -13,11 +13,9 @@ from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pytest
 import urllib3
-from click.testing import CliRunner
 from cryptography import x509
 
 from extender.cli.main import cli
@@ -38,7 +36,6 @@ from recommender.cli.common import run
 from recommender.contention.phasewise import MoveOptions
 from tests.extender.dashboard import scenes
 from tests.extender.gangs.herds import NOON_S, decided, gang, messages, node, pod_json
-from tests.extender.options.every_scoring_option import scoring_command
 from tests.extender.options.stage import COMMANDS, LATE_S, SOON_S, Stage, requested, requested_soon, servers_called
 from tests.fakes.served_commands import FakeApi
 
@@ -391,14 +388,6 @@ CASES: Mapping[str, Mapping[str, Callable[[Stage], None]]] = {
         "period_s": look_period_s,
     },
 }
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_there_is_a_case_for_every_option(name: str) -> None:
-    command: click.Command = COMMANDS[name][0]
-    tested_elsewhere = {option.name for option in scoring_command.params} if name == "serve" else set()
-    assert {option.name for option in command.params} == CASES[name].keys() | tested_elsewhere
-    assert CliRunner().invoke(command, ["--help"]).exit_code == 0
 
 
 def names_of(name: str) -> list[str]:

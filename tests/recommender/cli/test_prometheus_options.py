@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,10 @@ import trustme
 
 from local_cluster.played_http import Asked, Played, Reply, played
 from recommender.cli.live_rounds import PrometheusOptions
-from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.errors import Misuse, PhasewiseError
-from recommender.live.view.view import SelectedPods
 from tests.fakes.command_line import CommandResult
 from tests.fakes.prometheus import START_S, SmallCluster, success
-from tests.fakes.records import a_pod, a_vpa
+from tests.fakes.records import FakeView, a_pod, a_vpa
 
 Phasewise = Callable[..., CommandResult]
 Send = Callable[..., list[Asked]]
@@ -68,22 +65,6 @@ def sender(
     return sender_to
 
 
-class OneJob:
-    """The view for which history is loaded: a VPA and its pod."""
-
-    def vpas(self) -> Sequence[Vpa]:
-        return [read_vpa(a_vpa())]
-
-    def select(self, vpa: Vpa) -> SelectedPods:
-        return SelectedPods([a_pod("train-1")], {})
-
-    def history(self, vpa: ObjectKey, container: str) -> None:
-        return None
-
-    def adopt(self, histories: Mapping[Any, Any]) -> None:
-        """Ignored."""
-
-
 def query_live(phasewise: Phasewise, monkeypatch: pytest.MonkeyPatch, folder: Path, *options: object) -> None:
     """Send the queries that the recommender sends at its start and in its first round."""
     kubeconfig = folder / "kubeconfig"
@@ -105,7 +86,9 @@ def query_live(phasewise: Phasewise, monkeypatch: pytest.MonkeyPatch, folder: Pa
     prometheus, server, *rest = calls[0]
     usage, prior, _ = prometheus.sources(server, *rest)
     if prior is not None:
-        prior.load(OneJob())
+        one_job = FakeView()
+        one_job.raw["job"], one_job.pods["job"] = a_vpa(), [a_pod("train-1")]
+        prior.load(one_job)
     with contextlib.suppress(PhasewiseError):  # only the requests matter
         list(usage(float(START_S)).samples)
 

@@ -51,15 +51,6 @@ class Running:
         host, port = self.endpoints.server_address[:2]
         return requests.get(f"http://{host!s}:{port}{path}", timeout=10)
 
-    def status_of(self, name: str = "job") -> Json:
-        """The status of a VPA, once one is written."""
-
-        def written() -> Json:
-            found = [body for _, path, body in self.api.written if f"/verticalpodautoscalers/{name}/status" in path]
-            return found[-1] if found else {}
-
-        return wait_until(written, f"the status of {name}", timeout_s=60, every_s=0.02)
-
     def rounds(self, number: int = 3) -> None:
         """Wait for that many rounds."""
         wait_until(

@@ -7,10 +7,6 @@ from typing import Any
 
 import pytest
 
-from local_cluster.cluster import Cluster
-from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.simulated.usage import Usage
-from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound
 from recommender.cluster.usage.metrics_api import ContainerKey, UsageReport, read_usage, usage_of
@@ -97,25 +93,3 @@ def test_a_cluster_without_the_metrics_api_raises_not_found(api: Api, monkeypatc
     monkeypatch.setattr("recommender.cluster.usage.metrics_api.POD_METRICS", nowhere)
     with pytest.raises(NotFound):
         read_usage(api)
-
-
-def test_usage_is_read_from_the_real_metrics_server(
-    metrics_server: Cluster, simulated_nodes: SimulatedNodes, api: Api, namespace: str
-) -> None:
-    api.create(
-        f"/api/v1/namespaces/{namespace}/pods",
-        {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]}},
-    )
-    metrics_server.drive_usage(
-        namespace, "p", {"a": Usage(cpu_cores=0.5, memory_bytes=2**28), "b": Usage(cpu_cores=0.1, memory_bytes=2**20)}
-    )
-
-    def settled() -> bool:
-        return read_usage(api, namespace).samples[ContainerKey(namespace, "p", "a")].memory_bytes == 2**28
-
-    wait_until(settled, "the usage", timeout_s=60, every_s=1)
-    for scope in (namespace, None):
-        found = read_usage(api, scope).samples
-        a, b = (found[ContainerKey(namespace, "p", name)] for name in "ab")
-        assert a.cpu_cores == pytest.approx(0.5, rel=0.1)
-        assert (a.memory_bytes, b.memory_bytes) == (2**28, 2**20)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -104,29 +103,6 @@ def test_a_reflector_lists_in_pages_and_then_follows_every_change(api: Api, maps
     assert reflector.lists == 1
 
 
-def test_a_metadata_only_reflector_receives_no_data(api: Api, maps: str, start: Any) -> None:
-    api.create(maps, config_map("listed", "private"))
-    reflector = start(maps, lambda raw: (raw["kind"], raw["metadata"].get("labels"), "data" in raw), metadata_only=True)
-    named = {"metadata": {"labels": {"a": "b"}}, "data": {"text": "changed"}}
-    changed = api.patch(f"{maps}/listed", named, metadata_only=True)
-    assert changed["metadata"]["labels"] == {"a": "b"} and "data" not in changed
-    api.create(maps, config_map("watched", "private"))
-    wait_until(lambda: "watched" in texts(reflector), "the new one", timeout_s=5)
-    kind = "PartialObjectMetadata"
-    assert texts(reflector) == {"listed": (kind, {"a": "b"}, False), "watched": (kind, None, False)}
-
-
-def test_a_broken_object_is_reported_by_name_and_the_others_are_read(api: Api, maps: str, start: Any) -> None:
-    api.create(maps, config_map("bad", "broken"))
-    api.create(maps, config_map("good", "fine"))
-    reflector = start(maps, some_text)
-    assert texts(reflector) == {"good": "fine"}
-    assert {key.name: why for key, why in reflector.broken.items()} == {"bad": "ValueError while reading it"}
-    api.patch(f"{maps}/bad", {"data": {"text": "mended"}})
-    wait_until(lambda: "bad" in texts(reflector), "the mended one", timeout_s=5)
-    assert not reflector.broken
-
-
 def test_changes_and_deletions_around_an_outage_are_seen_afterwards(
     cluster: Cluster, api: Api, maps: str, start: Any, flaky: FlakyApi
 ) -> None:
@@ -155,25 +131,6 @@ def test_changes_and_deletions_around_an_outage_are_seen_afterwards(
         assert reflector.staleness_s() < 20 * patience()
     assert late.lists == 2, "after a 410 it had to list again"
     assert sorted(map(str, changes)) == ["('old', 'new')", "('old', None)", "(None, 'late')"]
-
-
-def test_a_reflector_continues_after_an_outage_of_etcd(cluster: Cluster, api: Api, maps: str, start: Any) -> None:
-    api.create(maps, config_map("one", "old"))
-    reflector = start(maps, some_text)
-    with cluster.without("etcd"):
-        time.sleep(0.5)
-        assert texts(reflector) == {"one": "old"}
-    wait_until(lambda: api.patch(f"{maps}/one", {"data": {"text": "new"}}), "the store", timeout_s=30)
-    wait_until(lambda: texts(reflector) == {"one": "new"}, "the change", timeout_s=30)
-
-
-def test_stop_ends_an_idle_watch_within_a_second(maps: str, start: Any) -> None:
-    reflector = start(maps, some_text)
-    wait_until(lambda: reflector._watch is not None, "the watch")
-    began_s = time.monotonic()
-    reflector.stop()
-    assert time.monotonic() - began_s < patience()
-    assert not reflector._thread.is_alive()
 
 
 def test_label_and_field_selectors_are_applied_by_the_server(api: Api, namespace: str, start: Any) -> None:

@@ -15,7 +15,6 @@ from recommender.engine.containers import MAX_BYTES, MAX_CORES
 from recommender.engine.fleet import Fleet
 from recommender.engine.member import NewContainer, slots_of
 from recommender.engine.seen import Samples
-from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Sample
 from tests.recommender.engine.worked import CYCLE, GIB, MODEL, NOW_S, instance
@@ -23,8 +22,8 @@ from tests.recommender.engine.worked import CYCLE, GIB, MODEL, NOW_S, instance
 A, B = instance(0), instance(1)
 
 
-def a_fleet(step_s: float = 1.0, runs: ClassRuns | None = None, started_s: float | None = None) -> Fleet:
-    return Fleet(MODEL, step_s, CYCLE, lambda _: NewContainer(None, HistogramSession(), runs, started_s))
+def a_fleet(step_s: float = 1.0, started_s: float | None = None) -> Fleet:
+    return Fleet(MODEL, step_s, CYCLE, lambda _: NewContainer(None, HistogramSession(), None, started_s))
 
 
 def sample_of(cpu_cores: float = 0.5, memory_bytes: float = GIB, at_s: float = NOW_S) -> Sample:
@@ -103,9 +102,9 @@ def test_a_spike_in_the_second_sample_of_a_cell_counts_as_one_in_the_first() -> 
 # -- a clock that is set back ------------------------------------------------------------------------------------------
 
 
-def feed_until(fleet: Fleet, until_s: float, samples: int = 10) -> None:
-    for at in range(samples):
-        now_s = until_s - samples + 1 + at
+def feed_until(fleet: Fleet, until_s: float) -> None:
+    for at in range(10):
+        now_s = until_s - 9 + at
         fleet.observe(Samples.of([(A, sample_of(at_s=now_s))]), now_s)
 
 

@@ -142,15 +142,6 @@ def test_a_failing_group_and_a_failing_container_affect_only_themselves() -> Non
     assert driver.targets.keys() == {MAIN}
 
 
-def test_a_refused_sample_is_reported_and_the_others_of_the_step_count() -> None:
-    driver = EngineDriver()
-    driver.containers[B], driver.usage[B] = running(), (-1.0, 1.0)
-    report = driver.step()
-    assert report.samples == 1
-    assert report.refused == {"negative use": 1}
-    assert report.problems == {str(B): "refused: negative use"}
-
-
 def test_a_failing_forecast_of_one_container_leaves_the_others_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     sound, failing = EngineDriver(), EngineDriver()
     for driver in (sound, failing):
@@ -185,16 +176,6 @@ def test_a_removed_group_has_no_target_and_its_containers_have_no_group() -> Non
     driver.containers = {A: running()}
     driver.steps(2)
     assert MAIN in driver.targets
-
-
-def test_a_removed_container_leaves_its_samples_in_the_history() -> None:
-    driver = EngineDriver()
-    driver.steps(10)
-    driver.usage, driver.containers = {}, {A: None}
-    driver.step()
-    assert not driver.engine.fleet.members and not driver.engine.running
-    assert driver.engine.history(MAIN).samples == 10
-    assert driver.engine.members_of(MAIN) == []
 
 
 @pytest.mark.parametrize("old_is_removed", [True, False], ids=["renamed", "both exist"])
@@ -233,15 +214,6 @@ def test_a_class_learns_only_from_complete_and_successful_runs(
     assert not driver.engine.fleet.members
 
 
-def test_a_run_that_began_long_before_its_first_sample_is_not_learned() -> None:
-    driver = EngineDriver(workload="bert")
-    driver.steps(30)
-    ended = Ended(0, NOW_S - 970.0, driver.now_s)
-    driver.containers = {A: running(workload="bert", finished=True, ended=ended)}
-    assert driver.step().runs == 0
-    assert driver.engine.classes.known(BERT, "main") is None
-
-
 def test_a_run_with_an_unknown_start_counts_as_long_as_it_was_observed() -> None:
     driver = EngineDriver(workload="bert")
     driver.steps(30)
@@ -249,17 +221,6 @@ def test_a_run_with_an_unknown_start_counts_as_long_as_it_was_observed() -> None
     driver.containers = {A: running(workload="bert", finished=True, ended=ended)}
     report = driver.step()
     assert (report.runs, report.problems) == (1, {})
-
-
-def test_a_restart_resets_the_age_of_a_container() -> None:
-    """A container restarted in place needs what a start needs, however old its pod is."""
-    driver = EngineDriver()
-    driver.steps(30)
-    slot = np.array([driver.engine.fleet.members[A].slot])
-    assert driver.engine.fleet.ages_s(slot, driver.now_s)[0] == 30.0
-    driver.containers = {A: running(started_s=driver.now_s, restarts=1)}
-    driver.step()
-    assert driver.engine.fleet.ages_s(slot, driver.now_s)[0] == 1.0
 
 
 @pytest.mark.parametrize(("first_seen_s", "peaks"), [(100.0, 1), (150.0, 0)])

@@ -171,10 +171,10 @@ def test_all_kills_before_the_first_sample_count_in_one_session() -> None:
 BERT = WorkloadKey("ns", "bert")
 
 
-def a_class_at_one_gib(driver: EngineDriver, runs: int = 20) -> ClassMemory:
-    """A class whose runs needed one GiB; its memory, to which further runs are added."""
+def a_class_at_one_gib(driver: EngineDriver) -> ClassMemory:
+    """A class whose twenty runs needed one GiB; its memory, to which further runs are added."""
     memory = RunMemory(GIB, np.where(np.arange(AGES) < 8, 1.0, 0.0))
-    for _ in range(runs):
+    for _ in range(20):
         driver.engine.classes.learn_memory(BERT, "main", memory, NOW_S)
     return driver.engine.classes.runs(BERT, "main").memory
 

@@ -56,21 +56,6 @@ def test_a_run_gets_the_memory_bound_of_its_class() -> None:
     assert world.fleet.arrays.promised[[young, grown, large]].all()
 
 
-def test_runs_of_a_class_get_memory_for_the_size_of_their_input() -> None:
-    world, runs = World(), ClassRuns()
-    # Two GiB for each million rows.
-    runs.memory = ClassMemory(RunMemory(2 * m * GIB, np.ones(AGES), input_size=m * 1e6) for m in (1.0, 2.0, 3.0, 4.0))
-    small, large, unknown, huge = (a_run(world, runs, 2, 0.5) for _ in range(4))
-    world.fleet.arrays.input_size[[small, large, huge]] = 1e6, 3e6, 50e6
-    assert wanted_gib(world, small) == pytest.approx(2 * MARGIN_OF_FOUR)
-    assert wanted_gib(world, large) == pytest.approx(6 * MARGIN_OF_FOUR)
-    assert wanted_gib(world, unknown) == pytest.approx(8 * MARGIN_OF_FOUR)
-    assert wanted_gib(world, huge) == pytest.approx(0.55), "no run of its class was nearly as large"
-    assert world.fleet.arrays.promised[[small, large, unknown]].all() and not world.fleet.arrays.promised[huge]
-    assert "scaled to its input of 3e+06: with a probability" in explain_memory(runs, 3e6, 0.01)
-    assert "its input of 5e+07 is far larger than that of the 4 earlier runs" in explain_memory(runs, 50e6, 0.01)
-
-
 def test_a_costly_run_gets_a_larger_margin_and_needs_more_earlier_runs() -> None:
     world, runs = World(), four_runs()
     plain, costly = (a_run(world, runs, 2, 0.5) for _ in range(2))
@@ -147,16 +132,6 @@ def test_a_peak_of_more_than_a_week_ago_is_forgotten() -> None:
     slot = a_run(world, None, 40, 6.0)
     world.groups.peak_bytes[0] = 2 * GIB
     assert wanted_gib(world, slot) == pytest.approx(2.2)
-
-
-def test_with_many_runs_the_bound_follows_the_accepted_share_of_kills() -> None:
-    world, runs = World(), ClassRuns()
-    runs.memory = ClassMemory(RunMemory(peak * GIB, np.ones(AGES)) for peak in np.linspace(1.0, 2.0, 199))
-    slot = a_run(world, runs, 2, 0.5)
-    strict, half = (wanted_gib(world, slot, RailOptions(target_kills=share)) for share in (0.01, 0.5))
-    assert strict > 1.98 * (1 + MARGIN)
-    # A quarter may exceed the bound of their peak, and a quarter that of their rises.
-    assert half == pytest.approx(1.75 * (1 + SMALL_SAMPLE_MARGIN / 199), rel=0.01)
 
 
 def test_the_declared_request_stays_for_ten_minutes_and_usage_above_it_raises_it_at_once() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from local_cluster.cluster import Cluster
@@ -29,10 +28,6 @@ def make(cluster: Cluster, namespace: str, api_version: str, kind: str, name: st
     return created
 
 
-def change(cluster: Cluster, namespace: str, api_version: str, kind: str, name: str, patch: Json) -> None:
-    cluster.custom.patch_namespaced_custom_object(*_path(api_version, namespace, kind), name, patch)
-
-
 def remove(cluster: Cluster, namespace: str, api_version: str, kind: str, name: str) -> None:
     """Delete an object and its dependents."""
     path = _path(api_version, namespace, kind)
@@ -53,11 +48,6 @@ def make_job(cluster: Cluster, namespace: str, name: str, **metadata: Any) -> Js
     return make(cluster, namespace, "batch/v1", "Job", name, job_spec(NO_SUCH_NODE), **metadata)
 
 
-def change_job(cluster: Cluster, namespace: str, name: str, **metadata: Mapping[str, str | None]) -> None:
-    """Change its labels or annotations; None removes one."""
-    change(cluster, namespace, "batch/v1", "Job", name, {"metadata": metadata})
-
-
 def vpas(cluster: Cluster, namespace: str) -> dict[str, Json]:
     path = _path(VPA_VERSION, namespace, VPA)
     return {vpa["metadata"]["name"]: vpa for vpa in cluster.custom.list_namespaced_custom_object(*path)["items"]}
@@ -72,17 +62,3 @@ def wait_for_vpas(cluster: Cluster, namespace: str, *names: str, timeout_s: floa
         return found or {"none": {}}
 
     return wait_until(exactly_these, f"the VPAs {names} and no others", timeout_s=timeout_s)
-
-
-def assert_vpas_stay(cluster: Cluster, namespace: str, *names: str) -> None:
-    """Check that exactly these VPAs exist and none follows: a job created later has its own by then."""
-    make_job(cluster, namespace, "later", labels={AUTO: "true"})
-    wait_for_vpas(cluster, namespace, *names, "later.job")
-
-
-def create_user_vpa(cluster: Cluster, namespace: str, name: str, kind: str, target: str) -> None:
-    spec = {
-        "targetRef": {"apiVersion": "batch/v1", "kind": kind, "name": target},
-        "updatePolicy": {"updateMode": "Off"},
-    }
-    make(cluster, namespace, VPA_VERSION, VPA, name, spec)

@@ -154,5 +154,5 @@ def a_workload(
     )
 
 
-def foreign_owner(kind: str, name: str = "x", api_version: str = RAY) -> OwnerRef:
-    return OwnerRef(api_version, kind, name, f"{kind}-{name}")
+def foreign_owner(kind: str) -> OwnerRef:
+    return OwnerRef(RAY, kind, "x", f"{kind}-x")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
 from dataclasses import replace
 
-from local_cluster.waiting import wait_until
 from tests.recommender.cluster.custom_kinds import definition
-from tests.recommender.live.behaviours import CASES, INITIAL_MODE, PLENTY, Case, Container, policy
+from tests.recommender.live.behaviours import CASES, INITIAL_MODE, Case, Container, policy
 from tests.recommender.live.scene import Json, Scene
 
 GROUP = "targets.test"
@@ -39,10 +36,8 @@ NAMES = {name: f"case-{number}" for number, name in enumerate(CASES)}
 WARNED = Case({"main": Container(requests={})}, spec=INITIAL_MODE)
 """Its VPA has a condition of ours while it is ours."""
 
-STEADY = dict.fromkeys(("renamed", "remade", "capped", "scaled", "later", "clockwork"), Case()) | {"moved": WARNED}
-"""Deployments for changes over time; `later` is created later."""
-CONTESTED = "contested"
-"""A Deployment that two VPAs target."""
+STEADY = {"clockwork": Case(), "moved": WARNED}
+"""Deployments for changes over time."""
 
 HALF = {"cpu": "500m", "memory": "3Gi"}
 FIXED = {"minAllowed": HALF, "maxAllowed": HALF}
@@ -64,16 +59,12 @@ def applied_by_updater(case: Case) -> Case:
 def make_workloads(scene: Scene) -> None:
     """Create the Deployments of all cases, of changes over time, and for the updater."""
     cases = {NAMES[name]: case for name, case in CASES.items()}
-    steady = {name: case for name, case in STEADY.items() if name != "later"} | {CONTESTED: Case()}
     resized = dict.fromkeys(RESIZED, LIMITED)
-    scene.cluster.apply(*(scene.deployment(name, case) for name, case in (cases | steady | resized).items()))
+    scene.cluster.apply(*(scene.deployment(name, case) for name, case in (cases | STEADY | resized).items()))
 
 
 def make_vpas(scene: Scene) -> None:
-    """Create the VPAs of those Deployments, in the order that matters."""
-    older, younger = (contesting_vpa(name, amounts) for name, amounts in (("older", HALF), ("a-younger-one", PLENTY)))
-    scene.create_vpa(older)
-    created_s = time.time()
+    """Create the VPAs of those Deployments."""
     for name, case in CASES.items():
         if not case.gated:
             scene.create_vpa(case.vpa(NAMES[name]), case.status_before)
@@ -85,14 +76,6 @@ def make_vpas(scene: Scene) -> None:
         for name, case in CASES.items():
             if case.gated:
                 scene.create_vpa(case.vpa(NAMES[name]), case.status_before)
-    wait_until(lambda: time.time() >= int(created_s) + 1, "the next second: creation times are in whole seconds")
-    scene.create_vpa(younger)
-
-
-def contesting_vpa(name: str, amounts: Mapping[str, str]) -> Json:
-    body = applied_by_updater(Case(policies=[policy(minAllowed=amounts, maxAllowed=amounts)])).vpa(name)
-    body["spec"]["targetRef"]["name"] = CONTESTED
-    return body
 
 
 def make_custom_kinds(scene: Scene) -> None:

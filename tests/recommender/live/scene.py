@@ -111,9 +111,6 @@ class Scene:
         patched = custom.patch_namespaced_custom_object_status if status else custom.patch_namespaced_custom_object
         patched(API_GROUP, API_VERSION, self.namespace, AUTOSCALERS, name, patch)
 
-    def delete_vpa(self, name: str) -> None:
-        self.cluster.custom.delete_namespaced_custom_object(API_GROUP, API_VERSION, self.namespace, AUTOSCALERS, name)
-
     # -- results ---------------------------------------------------------------------------------------------------
 
     def wait(self, condition: Callable[[], object], what: str) -> Any:

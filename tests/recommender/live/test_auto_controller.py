@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 
 from recommender.cluster.errors import ApiError, Conflict, Forbidden, Invalid, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.workloads.namespaces import Namespace
 from recommender.cluster.workloads.ownership import Ref, Workload
@@ -25,7 +24,8 @@ class Setup:
     """A controller, and its `AutoView` replaced by a `World`."""
 
     def __init__(self, server: Server | None = None) -> None:
-        self.world = World(server=server or Server())
+        self.world = world = World(server=server or Server())
+        self.is_scalable, self.has_in_place, self.live_pods = world.is_scalable, world.has_in_place, world.live_pods
         self.now_s, self.leads, self.changed_namespaces = 0.0, True, {TEAM}
         self.outdated_vpas: dict[ObjectKey, Vpa] | None = None
         self.registry = CollectorRegistry()
@@ -53,15 +53,6 @@ class Setup:
 
     def vpas(self, _: str) -> Mapping[ObjectKey, Vpa]:
         return self.world.vpas if self.outdated_vpas is None else self.outdated_vpas
-
-    def is_scalable(self, api_version: str, kind: str) -> bool:
-        return self.world.is_scalable(api_version, kind)
-
-    def has_in_place(self, namespace: str) -> bool:
-        return self.world.has_in_place(namespace)
-
-    def live_pods(self, workload: Workload) -> Collection[Resizability]:
-        return self.world.live_pods(workload)
 
     def reconcile_at(self, at_s: float, *, changed: bool = False) -> list[str]:
         """Reconcile at this time; returns the VPAs that exist afterwards."""

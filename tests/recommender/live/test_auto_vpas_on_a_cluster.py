@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import pytest
-import yaml
 
 from local_cluster.clearing import clear_namespace
 from local_cluster.cluster import Cluster
 from local_cluster.observing import measured
 from local_cluster.processes import Server
-from local_cluster.recommender import MANIFESTS, USER, install, start_recommender
+from local_cluster.recommender import MANIFESTS, install, start_recommender
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import Usage, drive_usage
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec, resources
 from recommender.cluster.objects.quantities import parse_quantity
-from recommender.cluster.workloads.training_jobs import TRAINING_JOB_KINDS
-from recommender.live.auto.settings import AUTO, IN_PLACE_REFUSED, MAX_MIN_REPLICAS
+from recommender.live.auto.settings import MAX_MIN_REPLICAS
 from tests.recommender.cluster.custom_kinds import definition, serve, stop_serving
 from tests.recommender.live.auto_cluster import (
     NO_SUCH_NODE,
-    VPA,
-    VPA_VERSION,
     Json,
-    assert_vpas_stay,
-    change,
-    change_job,
-    create_user_vpa,
     job_spec,
     label,
     make,
@@ -102,74 +93,6 @@ def test_a_job_gets_a_vpa_within_a_second_and_the_vpa_is_deleted_with_the_job(cl
     assert created["spec"]["recommenders"] == [{"name": "phasewise"}]
     remove(cluster, team, "batch/v1", "Job", "bert-7")
     wait_for_vpas(cluster, team, "first.job", timeout_s=60)
-
-
-def test_a_cron_job_has_one_vpa_for_all_its_jobs(cluster: Cluster, team: str) -> None:
-    spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": job_spec(NO_SUCH_NODE)}}
-    make(cluster, team, "batch/v1", "CronJob", "nightly", spec)
-    cluster.kubectl("-n", team, "create", "job", "nightly-1", "--from=cronjob/nightly")
-    assert_vpas_stay(cluster, team, "nightly.cronjob")
-
-
-def test_no_vpa_is_created_beside_a_users_and_ours_gives_way_to_it(cluster: Cluster, team: str) -> None:
-    create_user_vpa(cluster, team, "theirs", "Job", "bert")
-    make_job(cluster, team, "bert")
-    assert_vpas_stay(cluster, team, "theirs")
-    remove(cluster, team, VPA_VERSION, VPA, "theirs")
-    wait_for_vpas(cluster, team, "bert.job", "later.job")
-    create_user_vpa(cluster, team, "theirs-again", "Job", "bert")
-    wait_for_vpas(cluster, team, "theirs-again", "later.job")
-
-
-def test_vpas_follow_the_labels_of_jobs_and_namespace(cluster: Cluster, namespace: str, recommender: Server) -> None:
-    make_job(cluster, namespace, "a")
-    make_job(cluster, namespace, "b", labels={AUTO: "true"})
-    wait_for_vpas(cluster, namespace, "b.job")
-    label(cluster, namespace)
-    wait_for_vpas(cluster, namespace, "a.job", "b.job")
-    change_job(cluster, namespace, "b", labels={AUTO: "false"})
-    wait_for_vpas(cluster, namespace, "a.job")
-    label(cluster, namespace, None)
-    wait_for_vpas(cluster, namespace)
-    label(cluster, namespace)
-    wait_for_vpas(cluster, namespace, "a.job")
-
-
-def test_annotations_are_followed_and_an_invalid_one_sets_off(cluster: Cluster, team: str, recommender: Server) -> None:
-    def current() -> tuple[str, Json, str]:
-        vpa = vpas(cluster, team)["a.job"]
-        (policy,) = vpa["spec"]["resourcePolicy"]["containerPolicies"]
-        bounds = {name: policy[name] for name in ("minAllowed", "maxAllowed") if name in policy}
-        mode = vpa["spec"]["updatePolicy"]["updateMode"]
-        return mode, bounds, vpa["metadata"]["annotations"].get("phasewise.dev/problem", "")
-
-    make_job(cluster, team, "a", annotations={"phasewise.dev/mode": "Initial", "phasewise.dev/max-memory": "4Gi"})
-    wait_until(lambda: current() == ("Initial", {"maxAllowed": {"memory": "4Gi"}}, ""), "the settings requested")
-    change_job(cluster, team, "a", annotations={"phasewise.dev/max-memory": "4GB"})
-    problem = "phasewise.dev/max-memory: '4GB' is no quantity"
-    wait_until(lambda: current() == ("Off", {}, problem), "mode Off and the problem")
-    wait_until(lambda: problem in recommender.log.read_text(), "the problem to be logged")
-    change_job(cluster, team, "a", annotations={"phasewise.dev/max-memory": None, "phasewise.dev/mode": None})
-    wait_until(lambda: current() == ("InPlaceOrRecreate", {}, IN_PLACE_REFUSED), "the defaults")
-
-
-def test_a_users_edit_of_our_vpa_stays(cluster: Cluster, team: str) -> None:
-    make_job(cluster, team, "a")
-    wait_for_vpas(cluster, team, "a.job")
-    change(cluster, team, VPA_VERSION, VPA, "a.job", {"spec": {"updatePolicy": {"updateMode": "Off"}}})
-    change_job(cluster, team, "a", annotations={"phasewise.dev/max-cpu": "2"})
-    assert_vpas_stay(cluster, team, "a.job")
-    assert vpas(cluster, team)["a.job"]["spec"]["updatePolicy"] == {
-        "updateMode": "Off",
-        "minReplicas": MAX_MIN_REPLICAS,
-    }
-    remove(cluster, team, VPA_VERSION, VPA, "a.job")
-    wait_until(
-        lambda: (
-            vpas(cluster, team)["a.job"]["spec"]["resourcePolicy"]["containerPolicies"][0]["maxAllowed"] == {"cpu": "2"}
-        ),
-        "a new VPA with the bound of the annotation",
-    )
 
 
 @pytest.fixture(scope="module")
@@ -246,30 +169,3 @@ def test_the_examples_are_accepted_and_the_one_without_a_vpa_gets_one(cluster: C
     finally:
         for namespace in ("training", "training-by-hand"):
             clear_namespace(cluster, namespace)
-
-
-def test_the_rights_of_the_manifests_suffice_and_are_used(cluster: Cluster, team: str, recommender: Server) -> None:
-    make_job(cluster, team, "a")
-    wait_for_vpas(cluster, team, "a.job")
-    change_job(cluster, team, "a", annotations={"phasewise.dev/mode": "Off"})
-    wait_until(lambda: vpas(cluster, team)["a.job"]["spec"]["updatePolicy"]["updateMode"] == "Off", "the new mode")
-    change_job(cluster, team, "a", labels={AUTO: "false"})
-    wait_for_vpas(cluster, team)
-    requests = cluster.requests_of(USER)
-    autoscalers = {(verb, "autoscaling.k8s.io", "verticalpodautoscalers") for verb in ("create", "patch", "delete")}
-    assert autoscalers | {(verb, "", "namespaces") for verb in ("list", "watch")} <= requests
-    assert not re.search("(?i)forbidden", recommender.log.read_text())
-
-
-def test_the_manifests_grant_exactly_the_training_job_kinds_that_are_watched() -> None:
-    documents = list(yaml.safe_load_all((MANIFESTS / "recommender" / "rbac.yaml").read_text()))
-    (role,) = [document for document in documents if document["kind"] == "ClusterRole"]
-    groups = {group for group, _ in TRAINING_JOB_KINDS}
-    granted = {
-        (group, resource, *rule["verbs"])
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        if group in groups
-    }
-    assert granted == {(group, f"{kind.lower()}s", "list", "watch") for group, kind in TRAINING_JOB_KINDS}

@@ -5,30 +5,16 @@ from __future__ import annotations
 import pytest
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.usage.oom import OomObservation
 from recommender.live.round import Recommender
-from tests.fakes.records import FakeView, recommender, use
+from tests.fakes.records import FakeView, pod_of, recommender, use
 from tests.recommender.live.behaviours import CASES, Case
 from tests.recommender.live.checking import check
 
 GIB = 2.0**30
 COLD, WARM = 3, 40
 """Rounds, one second apart: before the first forecast, and after it."""
-
-
-def pod_of(case: Case) -> Pod:
-    return read_pod(
-        {
-            "metadata": {"namespace": "ns", "name": "job-1", "uid": "uid-1", "annotations": dict(case.pod_annotations)},
-            "spec": {
-                "containers": [container.spec(name) for name, container in case.containers.items()],
-                "initContainers": list(case.init_containers),
-            },
-            "status": {"phase": "Running"},
-        }
-    )
 
 
 def cluster_of(case: Case) -> FakeView:
@@ -40,7 +26,9 @@ def cluster_of(case: Case) -> FakeView:
     if (target := raw["spec"]["targetRef"]["name"]) != "job":
         records.problems["job"] = f"Cannot read targetRef. Reason: Deployment ns/{target} does not exist"
     elif case.replicas:
-        records.pods["job"] = [pod_of(case)]
+        containers = (container.spec(name) for name, container in case.containers.items())
+        pod = pod_of("job-1", *containers, annotations=case.pod_annotations, initContainers=list(case.init_containers))
+        records.pods["job"] = [pod]
     return records
 
 

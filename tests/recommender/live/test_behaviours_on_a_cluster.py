@@ -16,7 +16,7 @@ from local_cluster.recommender import install, writes
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.workloads import pods_of
 from recommender.cluster.vpas.status import PHASEWISE_CONDITIONS
-from tests.recommender.live.behaviours import CASES, PLENTY, Case, Container, policy, published_status
+from tests.recommender.live.behaviours import CASES, Case, Container, published_status
 from tests.recommender.live.checking import check
 from tests.recommender.live.crowd import (
     HALF,
@@ -30,7 +30,7 @@ from tests.recommender.live.crowd import (
     make_vpas_of_others,
     make_workloads,
 )
-from tests.recommender.live.scene import Json, Scene
+from tests.recommender.live.scene import Scene
 
 
 @pytest.fixture(scope="module")
@@ -97,19 +97,6 @@ def test_the_pods_of_every_kind_of_target_are_found(scene: Scene, kind: str) -> 
     scene.wait(lambda: scene.provided(kind.lower()), f"a recommendation for {kind}")
 
 
-def test_a_target_below_the_top_most_controller_is_refused_with_its_name(scene: Scene) -> None:
-    sets = scene.cluster.kubectl("-n", scene.namespace, "get", "rs", "-l", "app=clockwork", "-o", "name")
-    name = sets.strip().removeprefix("replicaset.apps/")
-    scene.create_vpa(scene.vpa_of("ReplicaSet", name))
-    condition = scene.wait(lambda: scene.conditions(name).get("ConfigUnsupported"), "the refusal")
-    assert condition["message"] == (
-        f"apps/v1.ReplicaSet/{name} is controlled by Deployment/clockwork: targetRef must name that, "
-        "the top-most controller"
-    )
-    assert scene.conditions(name)["RecommendationProvided"]["status"] == "False"
-    scene.delete_vpa(name)
-
-
 def test_vpas_of_other_recommenders_and_in_ignored_namespaces_are_never_written(scene: Scene) -> None:
     scene.wait(lambda: scene.provided("clockwork"), "the first recommendations")
     scene.wait_for_a_full_round()
@@ -132,71 +119,6 @@ def test_a_vpa_given_to_another_recommender_is_left_alone_until_it_comes_back(sc
     scene.patch_vpa("moved", {"spec": {"recommenders": [{"name": "phasewise"}]}})
     scene.wait(lambda: scene.vpa("moved")["status"]["observedGeneration"] > observed, "a status of ours")
     scene.wait(lambda: scene.target("moved")["cpu"] < 3.0, "a target of our own again")
-
-
-def test_a_renamed_vpa_gets_its_recommendation_and_the_old_profile_is_deleted(scene: Scene) -> None:
-    scene.wait(lambda: scene.provided("renamed"), "a recommendation")
-    scene.delete_vpa("renamed")
-    scene.create_vpa(Case(spec={"targetRef": target("renamed")}).vpa("new-name"))
-    scene.wait(lambda: scene.provided("new-name"), "a recommendation under the new name")
-    scene.wait(
-        lambda: profiles(scene).keys() & {"renamed", "new-name"} == {"new-name"}, "its profile instead of the old one"
-    )
-
-
-def test_a_recreated_vpa_gets_a_recommendation_and_owns_its_profile(scene: Scene) -> None:
-    scene.wait(lambda: scene.provided("remade"), "a recommendation")
-    scene.delete_vpa("remade")
-    scene.create_vpa(Case().vpa("remade"))
-    scene.wait(lambda: scene.provided("remade"), "a recommendation for the new one")
-    uid = scene.vpa("remade")["metadata"]["uid"]
-    scene.wait(lambda: profiles(scene)["remade"]["metadata"]["ownerReferences"][0]["uid"] == uid, "its profile")
-
-
-def test_a_changed_policy_applies_from_the_next_round_on(scene: Scene) -> None:
-    scene.wait(lambda: scene.provided("capped"), "a recommendation")
-    policies = {"containerPolicies": [policy(minAllowed=PLENTY, controlledResources=["cpu"])]}
-    scene.patch_vpa("capped", {"spec": {"resourcePolicy": policies}})
-    scene.wait(lambda: scene.target("capped") == {"cpu": 3.0}, "the new minimum, and CPU alone")
-    found = scene.vpa("capped")
-    assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
-    scene.patch_vpa(
-        "capped",
-        {"spec": {"resourcePolicy": {"containerPolicies": [policy(mode="Off", controlledValues="RequestsOnly")]}}},
-    )
-    scene.wait(lambda: not scene.target("capped"), "no recommendation")
-    assert scene.conditions("capped")["RecommendationProvided"]["status"] == "False"
-
-
-def test_scaling_to_zero_is_reported_and_the_recommendation_stays(scene: Scene) -> None:
-    scene.wait(lambda: scene.provided("scaled"), "a recommendation")
-    scene.cluster.kubectl("-n", scene.namespace, "scale", "deployment", "scaled", "--replicas=0")
-    scene.wait(lambda: "NoPodsMatched" in scene.conditions("scaled"), "the absence of pods to be reported")
-    assert scene.provided("scaled")
-    scene.cluster.kubectl("-n", scene.namespace, "scale", "deployment", "scaled", "--replicas=1")
-    scene.wait(lambda: "NoPodsMatched" not in scene.conditions("scaled"), "the new pod to be found")
-
-
-def test_finished_pods_count_as_matched(scene: Scene) -> None:
-    scene.wait(lambda: scene.provided("job"), "a recommendation")
-    (pod,) = scene.cluster.core.list_namespaced_pod(scene.namespace, label_selector="app=job").items
-    scene.cluster.core.patch_namespaced_pod(
-        pod.metadata.name, scene.namespace, {"metadata": {"annotations": {"phasewise.dev/runs-for-s": "1"}}}
-    )
-    scene.wait(
-        lambda: scene.cluster.core.read_namespaced_pod(pod.metadata.name, scene.namespace).status.phase == "Succeeded",
-        "the job's pod to finish",
-    )
-    scene.wait_for_a_full_round()
-    assert scene.provided("job")
-    assert "NoPodsMatched" not in scene.conditions("job")
-
-
-def test_a_target_that_is_created_later_is_found(scene: Scene) -> None:
-    condition = scene.wait(lambda: scene.conditions("later").get("ConfigUnsupported"), "the missing target")
-    assert condition["message"] == f"Cannot read targetRef. Reason: Deployment {scene.namespace}/later does not exist"
-    scene.cluster.apply(scene.deployment("later", Case()))
-    scene.wait(lambda: "ConfigUnsupported" not in scene.conditions("later"), "the target to be found")
 
 
 @pytest.mark.parametrize("name", RESIZED)
@@ -244,24 +166,3 @@ def test_a_quota_binds_the_recommendation_so_that_an_evicted_pod_can_be_recreate
     bounded.wait(recreated_with_the_whole_quota, "the next pod")
     assert bounded.target("hungry")["memory"] == 3 * 2.0**30
     assert bounded.target("hungry", bound="uncappedTarget")["memory"] > 3.5 * 2.0**30
-
-
-def test_the_older_of_two_vpas_for_one_pod_counts(scene: Scene) -> None:
-    scene.wait(lambda: scene.target("older"), "a recommendation for the older one")
-
-    def resized() -> bool:
-        (pod,) = pods_of(scene.cluster, scene.namespace, "contested")
-        return bool(pod.status.container_statuses[0].resources.requests == HALF)
-
-    scene.wait(resized, "the older one's amounts")
-
-
-def target(name: str) -> Json:
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
-
-
-def profiles(scene: Scene) -> dict[str, Any]:
-    listed = scene.cluster.custom.list_namespaced_custom_object(
-        "phasewise.dev", "v1alpha1", scene.namespace, "phaseprofiles"
-    )
-    return {found["metadata"]["name"]: found for found in listed["items"]}

@@ -1,4 +1,4 @@
-"""What the recommender survives: SIGKILL at any moment, loss of the API server or Prometheus, and missing rights."""
+"""What the recommender survives: SIGKILL at any moment, and loss of the API server, Prometheus or a CRD."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from local_cluster.cluster import Cluster
 from local_cluster.observing import Prometheus
 from local_cluster.processes import Server
 from local_cluster.recommender import FAST, MANIFESTS, NAME, ROOT, Requests, install, start_recommender, writes
-from local_cluster.rights import roles_in
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import Usage, drive_usage
 from local_cluster.waiting import NotInTime, wait_until
@@ -41,10 +40,8 @@ QUICK = ("--step", "2s", "--cycle", "20s", "--rate-window", "10s", "--history", 
 does not shrink during a test."""
 
 OUR_VPAS, FOREIGN_VPA = ("phased", "clockwork"), "theirs"
-MISSING_RIGHT = 'cannot list resource "pods"'
 
 Logged = Callable[[str], bool]
-Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -197,37 +194,11 @@ def assert_nothing_wrong_was_written(scene: Scene, *answers: int) -> None:
     assert scene.target(FOREIGN_VPA) == {name: parse_quantity(amount) for name, amount in PLENTY.items()}
 
 
-@contextlib.contextmanager
-def without(scene: Scene, verb: str, resource: str) -> Iterator[None]:
-    """Take one verb on one resource from the role of the manifests."""
-    (role,) = (one for one in roles_in(MANIFESTS / "recommender" / "rbac.yaml") if one["kind"] == "ClusterRole")
-    rbac, name = client.RbacAuthorizationV1Api(scene.cluster.client()), role["metadata"]["name"]
-    rbac.patch_cluster_role(name, {"rules": rules_without(role["rules"], verb, resource)})
-    try:
-        yield
-    finally:
-        rbac.patch_cluster_role(name, {"rules": role["rules"]})
-
-
-def rules_without(rules: list[Json], verb: str, resource: str) -> list[Json]:
-    reduced = []
-    for rule in rules:
-        others = [one for one in rule["resources"] if one != resource]
-        reduced.append(rule | {"resources": others})
-        if len(others) < len(rule["resources"]):
-            reduced.append(rule | {"resources": [resource], "verbs": [one for one in rule["verbs"] if one != verb]})
-    return [rule for rule in reduced if rule["resources"] and rule["verbs"]]
-
-
 @pytest.fixture(scope="module")
 def running(scene: Scene, prometheus: Prometheus) -> Iterator[Server]:
-    """A running recommender. At its start it had to wait for the right to list pods."""
-    with without(scene, "list", "pods"):
-        server = start_recommender(
-            scene.cluster, scene.account, "--prometheus", prometheus.url, *QUICK, name=f"{NAME}-late", wait=False
-        )
-        wait_until(lambda: MISSING_RIGHT in server.log.read_text(), "the missing right to be logged", timeout_s=60)
-    server.wait_ready()
+    server = start_recommender(
+        scene.cluster, scene.account, "--prometheus", prometheus.url, *QUICK, name=f"{NAME}-late"
+    )
     scene.wait(lambda: scene.provided("phased"), "a recommendation")
     yield server
     server.stop()
@@ -263,26 +234,6 @@ def test_without_prometheus_targets_stay_and_rounds_continue(
         assert scene.target("phased")["memory"] >= before
         assert scene.provided("phased")
     wait_until(lambda: logged("metrics: resolved"), "samples again", timeout_s=90)
-
-
-@pytest.mark.parametrize(
-    ("verb", "resource"),
-    [("patch", "verticalpodautoscalers/status"), ("patch", "phaseprofiles/status")],
-)
-def test_a_missing_right_to_write_is_logged_and_writing_resumes_once_it_is_granted(
-    scene: Scene, logged: Logged, verb: str, resource: str
-) -> None:
-    with without(scene, verb, resource):
-        scene.patch_vpa("phased", {"spec": {"updatePolicy": {"updateMode": "Off", "minReplicas": 3}}})
-        wait_until(lambda: logged(f'cannot {verb} resource "{resource}"'), "the missing right", timeout_s=60)
-    resolved = rf"{scene.namespace}/\S+: resolved"  # for any of the VPAs that was due meanwhile
-    wait_until(lambda: logged(resolved), "the problem to be resolved", timeout_s=60)
-    scene.wait_for_a_full_round()
-
-
-def test_a_missing_right_to_read_is_logged_and_rounds_begin_once_it_is_granted(scene: Scene, running: Server) -> None:
-    assert MISSING_RIGHT in running.log.read_text()
-    scene.wait_for_a_full_round()
 
 
 def test_without_the_crd_of_profiles_rounds_continue_and_profiles_return_with_it(

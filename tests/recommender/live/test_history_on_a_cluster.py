@@ -102,7 +102,6 @@ def past(cluster: Cluster, vpa: Cluster, simulated_nodes: SimulatedNodes, scrape
         series += container_history(LAB, f"job-{number}", observing.repeated(job, RUN_S), int(time.time()) - 600)
     started = observing.start_prometheus(
         cluster,
-        targets={},
         scrape_interval_s=HOUR_S,
         history=observing.history_blocks(cluster.folder / "past", series, cluster.binaries),
         name="prometheus-with-a-past",

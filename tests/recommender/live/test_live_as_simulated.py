@@ -6,13 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pods import Pod, Termination, read_pod
+from recommender.cluster.objects.pods import Termination
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
@@ -30,7 +29,7 @@ from recommender.simulate.clock import RoundInput, SimulatedRecommender, Trace
 from recommender.simulate.in_force import Outcome
 from recommender.simulate.phasewise import Phasewise
 from recommender.simulate.playing import play
-from tests.fakes.records import MODEL, FakeView, a_vpa
+from tests.fakes.records import MODEL, FakeView, a_container, a_vpa, pod_of
 from tests.recommender.simulate.worked import START, STEP_S, rules, trace
 
 CYCLE_SAMPLES = 6
@@ -93,7 +92,8 @@ class Live:
         requests, limited = amounts_of(observed.has[number]), self._rules.kills.limits == "follow"
         start_s = float(series.timestamps[0])
         end = Termination("Completed", start_s, float(series.timestamps[-1]) + STEP_S, 0)
-        pod = a_pod(name, limited=limited)
+        limits = {"memory": "4Gi"} if limited else {}
+        pod = pod_of(name, a_container(limits=limits, cpu="1", memory="4Gi"), status={"qosClass": "Burstable"})
         container = replace(
             pod.containers[0],
             requests=requests,
@@ -105,24 +105,11 @@ class Live:
         before = self.view.running.get(name)
         mode = "Recreate" if self._rules.kills.recreates else "InPlaceOrRecreate"
         vpa = before[0] if before else read_vpa(a_vpa(name, updatePolicy={"updateMode": mode}))
-        return vpa, SelectedPods([pod], {name: series.workload})
+        return vpa, SelectedPods([pod], {pod.uid: series.workload})
 
 
 def name_of(number: int) -> str:
     return f"{number:09d}"
-
-
-def a_pod(name: str, *, limited: bool) -> Pod:
-    resources: dict[str, Any] = {"requests": {"cpu": "1", "memory": "4Gi"}}
-    if limited:
-        resources["limits"] = {"memory": "4Gi"}
-    return read_pod(
-        {
-            "metadata": {"namespace": "ns", "name": name, "uid": name},
-            "spec": {"containers": [{"name": "main", "image": "i", "resources": resources}]},
-            "status": {"phase": "Running", "qosClass": "Burstable"},
-        }
-    )
 
 
 def jobs_of_three_classes() -> list[Trace]:

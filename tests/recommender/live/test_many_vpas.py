@@ -20,7 +20,7 @@ from recommender.live.round import Recommender
 from recommender.live.writing.profile import SAVE_STATE_UP_TO
 from recommender.live.writing.publisher import WriterPool, by_urgency
 from recommender.policies.histogram import Estimate
-from recommender.records import CPU, MEMORY, ContainerRecommendation, FloatArray, Sample
+from recommender.records import MEMORY, ContainerRecommendation, FloatArray, Sample
 from tests.fakes.records import GIB, FakeView, a_pod, a_vpa, recommender
 
 VPAS = 30
@@ -201,27 +201,6 @@ def test_targets_that_are_safe_or_nearly_so_are_not_written(many: Many) -> None:
     report = ours.publish_safe_values(profiles_until_s=many.now_s - 1.0)
     assert sorted(many.written("status")) == sorted(many.names()[2::4] + many.names()[3::4])
     assert report.unwritten_statuses == 0
-
-
-@pytest.mark.parametrize(
-    ("cpu_cores", "memory_gib", "safe_cores", "safe_gib"),
-    [
-        (0.2, 0.2, 1.0, 0.5),  # its requests: more than it ever used
-        (2.0, 1.0, 2.0 * 1.15, 1.0 * 1.15),  # its use with the margin: more than its requests
-    ],
-)
-def test_with_little_history_a_safe_value_is_no_multiple_of_what_was_used(
-    many: Many, cpu_cores: float, memory_gib: float, safe_cores: float, safe_gib: float
-) -> None:
-    """A minute of history: the default recommender's upper bound is more than a thousand times its target."""
-    ours = recommender(many)
-    run_rounds(ours, many, 60, cpu_cores, memory_gib)
-    for name in many.names():
-        publish_almost_nothing(ours, name)
-        safe = safe_value(ours, name)
-        assert (safe.upper > 100.0 * safe.target).all()
-        assert safe.target[CPU] == pytest.approx(safe_cores, rel=0.07)  # a bucket's width
-        assert safe.target[MEMORY] / GIB == pytest.approx(safe_gib, rel=0.07)
 
 
 def test_the_largest_shortage_comes_first_and_memory_counts_more_than_cpu(many: Many) -> None:

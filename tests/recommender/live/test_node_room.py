@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.cluster.objects.pair import Pair
-from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.engine.rails import POD_LIFETIME_THRESHOLD_S
 from recommender.live.view.view import SelectedPods
@@ -22,7 +22,7 @@ from recommender.live.vpa_state import VpaState
 from recommender.live.writing.node_room import UNTOUCHED_AFTER_S, NodeRoom
 from recommender.policies.room import Room
 from recommender.records import CPU, MEMORY, ContainerRecommendation
-from tests.fakes.records import GIB, FakeView, a_pod, a_vpa, recommender, target_of, use
+from tests.fakes.records import GIB, FakeView, a_container, a_pod, a_vpa, pod_of, recommender, target_of, use
 
 NOW_S = 1_000_000.0
 
@@ -31,18 +31,10 @@ def pod(
     node: str, cores: float | None, name: str = "p", phase: str = "Running", age_s: float = 60.0, **limits: str
 ) -> Pod:
     """A pod with one container that requests these cores and 1 GiB."""
-    requests = {"memory": "1Gi"} | ({} if cores is None else {"cpu": f"{cores * 1000:.0f}m"})
+    cpu = {} if cores is None else {"cpu": f"{cores * 1000:.0f}m"}
     started = f"1970-01-12T{13 - int(age_s // 3600):02}:46:40Z"
-    return read_pod(
-        {
-            "metadata": {"namespace": "ns", "name": name, "uid": name},
-            "spec": {
-                "nodeName": node,
-                "containers": [{"name": "main", "resources": {"requests": requests, "limits": limits}}],
-            },
-            "status": {"phase": phase, "startTime": started},
-        }
-    )
+    container = a_container(limits=limits, memory="1Gi", **cpu)
+    return pod_of(name, container, phase=phase, status={"startTime": started}, nodeName=node)
 
 
 def with_pods(*pods: Pod, name: str = "job", mode: str = "InPlaceOrRecreate", **policy: int) -> VpaState:

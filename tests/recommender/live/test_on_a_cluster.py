@@ -11,16 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
 from local_cluster.clearing import clear_namespace, clear_ours
 from local_cluster.cluster import Cluster
 from local_cluster.processes import Server
-from local_cluster.recommender import MANIFESTS, NAME, ROOT, install, start_recommender
+from local_cluster.recommender import ROOT, install, start_recommender
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import Usage, drive_usage
-from local_cluster.vpa_objects import OURS, create_vpa, recommendation
+from local_cluster.vpa_objects import create_vpa, recommendation
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec, resources, roll_out, running_pods
 from recommender.cluster.objects.quantities import parse_quantity
@@ -31,20 +30,14 @@ from tests.recommender.live.written import profile_of, samples_of, status_of, wa
 def team(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[str]:
     """A namespace with all workloads from the start, so that their first samples are waited for once.
 
-    Each requests two cores and uses 0.4 cores and 1 GiB: one is resized by the updater, one is not, and one belongs to
-    another recommender. A further VPA targets a Deployment that does not exist.
+    Each requests two cores and uses 0.4 cores and 1 GiB: one is resized by the updater, one is not.
     """
     name = vpa.namespace("team")
     spec = pod_spec(simulated_nodes.selector, resources({"cpu": "2", "memory": "8Gi"}))
-    for workload, mode, recommender in (
-        ("resized", "InPlaceOrRecreate", OURS),
-        ("steady", "Off", OURS),
-        ("theirs", "InPlaceOrRecreate", "another-recommender"),
-    ):
+    for workload, mode in (("resized", "InPlaceOrRecreate"), ("steady", "Off")):
         (pod,) = roll_out(vpa, name, workload, spec)
         drive_usage(vpa, name, pod.metadata.name, Usage(0.4, 2.0**30, averaged_over_s=10))
-        create_vpa(vpa, name, workload, update_mode=mode, recommender=recommender)
-    create_vpa(vpa, name, "nowhere")
+        create_vpa(vpa, name, workload, update_mode=mode)
     yield name
     clear_namespace(vpa, name)
 
@@ -105,71 +98,12 @@ def test_the_real_updater_resizes_our_workload_in_place_and_its_profile_gives_th
     profile = profile_of(cluster, team, "resized")
     assert profile["metadata"]["ownerReferences"][0]["name"] == "resized"
     assert profile["status"]["pods"][0]["uid"] == pod.metadata.uid
+    assert not re.search("(?i)forbidden", ours.log.read_text()), "the rights of the manifests suffice"
     assert "for the coming cycle" in run_plugin(cluster, tmp_path, "explain", f"{team}/resized")
 
     cluster.custom.delete_namespaced_custom_object(API_GROUP, API_VERSION, team, AUTOSCALERS, "resized")
 
     wait_for_no_profile(cluster, team, "resized")
-
-
-def test_the_vpa_of_another_recommender_is_left_alone(cluster: Cluster, team: str, ours: Server) -> None:
-    wait_until(lambda: status_of(cluster, team, "nowhere"), "a status of our VPA", timeout_s=60)
-    assert status_of(cluster, team, "theirs") == {}
-    conditions = {c["type"]: c for c in status_of(cluster, team, "nowhere")["conditions"]}
-    assert "does not exist" in conditions["ConfigUnsupported"]["message"]
-
-
-RARELY_USED = {
-    ("get", "autoscaling.k8s.io", "verticalpodautoscalers"): "read again after a conflicting write",
-    ("delete", "autoscaling.k8s.io", "verticalpodautoscalercheckpoints"): "the history of a deleted VPA",
-    ("get", "", "pods/log"): "training progress of annotated pods",
-    ("get", "*", "*/scale"): "targets of kinds that are not watched",
-    **{
-        (verb, "autoscaling.k8s.io", "verticalpodautoscalers"): "of labelled workloads without one"
-        for verb in ("create", "patch", "delete")
-    },
-    **{
-        (verb, group, resource): "a kind that may not be installed"
-        for verb in ("list", "watch")
-        for group, resource in (
-            ("kubeflow.org", "pytorchjobs"),
-            ("kubeflow.org", "tfjobs"),
-            ("kubeflow.org", "mpijobs"),
-            ("jobset.x-k8s.io", "jobsets"),
-        )
-    },
-    ("patch", "phasewise.dev", "phaseprofiles"): "a VPA takes over the profile of an earlier one with its name",
-    ("delete", "phasewise.dev", "phaseprofiles"): "a workload class that is no longer run",
-}
-"""Rights that a quiet quarter of a minute does not use, and their purposes."""
-
-
-def granted(*kinds: str) -> set[tuple[str, str, str]]:
-    """(verb, group, resource) of every role in the manifests."""
-    documents = yaml.safe_load_all((MANIFESTS / "recommender" / "rbac.yaml").read_text())
-    return {
-        (verb, group, resource)
-        for document in documents
-        if document["kind"] in kinds
-        for rule in document["rules"]
-        for verb in rule["verbs"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
-
-
-def test_the_recommender_uses_all_its_rights_and_needs_no_others(cluster: Cluster, ours: Server) -> None:
-    user = f"system:serviceaccount:kube-system:{NAME}"
-    rights = granted("ClusterRole", "Role")
-    assert not any("*" in verb for verb, _, _ in rights)
-
-    def all_are_used() -> bool:
-        unused = rights - cluster.requests_of(user) - RARELY_USED.keys()
-        assert not unused, unused
-        return True
-
-    wait_until(all_are_used, "every right to be used except those for rare cases", timeout_s=120, every_s=1.0)
-    assert not re.search("(?i)forbidden", ours.log.read_text())
 
 
 def test_it_continues_after_a_kill_and_publishes_safe_values_when_stopped(

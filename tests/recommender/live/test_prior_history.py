@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.vpas.checkpoints import CheckpointKey
@@ -26,6 +26,7 @@ from recommender.records import Block, Sample
 from recommender.sources.prometheus_faults import QueryRefused, Unavailable
 from recommender.sources.prometheus_past import Owner, Owners
 from recommender.sources.prometheus_usage import ContainerName, UsageBlock
+from tests.fakes.records import a_container, pod_of
 
 HOUR_S, DAY_S, GIB = 3600.0, 86400.0, 2.0**30
 NOW_S = 1_000_000 * 60.0
@@ -130,13 +131,7 @@ class Records:
 
 def a_pod(name: str, phase: str = "Running", age_s: float = DAY_S) -> Pod:
     started = np.datetime_as_string(np.datetime64(int(NOW_S - age_s), "s")) + "Z"
-    return read_pod(
-        {
-            "metadata": {"namespace": "ns", "name": name, "uid": f"uid-{name}"},
-            "spec": {"containers": [{"name": "main", "image": "i"}]},
-            "status": {"phase": phase, "startTime": started},
-        }
-    )
+    return pod_of(name, a_container(), phase=phase, status={"startTime": started})
 
 
 def test_deleted_pods_fill_the_histogram_of_their_vpa() -> None:

@@ -17,8 +17,6 @@ import pytest
 
 from local_cluster.waiting import wait_until
 from recommender import artifacts
-from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.usage.oom import OomObservation
 from recommender.engine import advising
 from recommender.engine.engine import Engine
 from recommender.engine.journal import Journal, Reader
@@ -30,7 +28,7 @@ from recommender.errors import BadInput
 from recommender.slots import SlotArrays
 from tests.fakes.day import START_S
 from tests.fakes.recorded import PIECE_BYTES, Outage, live, recorder_of
-from tests.fakes.records import GIB, MAIN, FakeView, a_pod, a_vpa, recommender, rounds, target_of
+from tests.fakes.records import GIB, MAIN, FakeView, a_pod, a_vpa, recommender, rounds
 
 
 @pytest.fixture
@@ -61,36 +59,6 @@ def last_step(file: Path, **options: float) -> Step:
 
 
 # -- one container -----------------------------------------------------------------------------------------------------
-
-
-def test_a_replay_shows_target_and_guard_rails_of_a_container_at_each_time(cluster: FakeView, file: Path) -> None:
-    recorder = recorder_of(file)
-    ours = recommender(cluster, recorder=recorder)
-    rounds(ours, cluster, 40)
-    calm_s, calm = cluster.now_s, ours.engine.why(MAIN)
-    cluster.killed = [OomObservation(ObjectKey("ns", "job-1"), "main", cluster.now_s, 4 * GIB)]
-    rounds(ours, cluster, 1)
-    killed = ours.engine.why(MAIN)
-    recorder.close()
-    steps, _, differences = replayed(file)
-    assert (steps, differences) == (41, [])
-    assert last_step(file, until_s=calm_s).engine.why(MAIN).rails == calm.rails
-    after = last_step(file, until_s=calm_s + 1.0)
-    assert after.engine.why(MAIN).rails == killed.rails != calm.rails
-    assert "killed" in str(killed.rails)
-    assert after.engine.targets[MAIN].estimate.target[1] == ours.engine.targets[MAIN].estimate.target[1]
-
-
-def test_a_replay_with_another_margin_publishes_another_target(cluster: FakeView, file: Path) -> None:
-    recorder = recorder_of(file)
-    ours = recommender(cluster, recorder=recorder)
-    rounds(ours, cluster, 40, memory_gib=3.9)
-    recorder.close()
-    wide = Options(RailOptions(memory_margin=0.5))
-    *_, last = Replay(file, lambda start: start._replace(options=wide)).steps()
-    assert last.differs(MAIN)
-    assert last.engine.targets[MAIN].estimate.target[1] == pytest.approx(1.5 * 3.9 * GIB, rel=0.01)
-    assert target_of(cluster)[1] < 1.4 * 3.9
 
 
 def test_the_users_limits_bound_targets_of_a_replay_with_other_options(cluster: FakeView, file: Path) -> None:

@@ -20,7 +20,7 @@ from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.room import Rooms
 from recommender.live.view.scope import Scope
 from recommender.live.view.usage import RecentUsage
-from tests.fakes.records import a_vpa
+from tests.fakes.records import a_container, a_vpa, pod_of
 
 GIB, INF = 2.0**30, math.inf
 JOB, OTHER = ObjectKey("ns", "job"), ObjectKey("ns", "other")
@@ -28,11 +28,9 @@ VPA = read_vpa(a_vpa())
 
 
 def pod(memory_gib: float = 2.0, pool: str = "", phase: str = "Running", limit_gib: float = 0.0) -> Pod:
-    requests = {"cpu": "1", "memory": f"{round(memory_gib * 1024)}Mi"}
     limits = {"memory": f"{round(limit_gib * 1024)}Mi"} if limit_gib else {}
-    containers = [{"name": "main", "resources": {"requests": requests, "limits": limits}}]
-    spec = {"containers": containers, **({"nodeSelector": {"pool": pool}} if pool else {})}
-    return read_pod({"metadata": {"namespace": "ns", "name": "p"}, "spec": spec, "status": {"phase": phase}})
+    container = a_container(limits=limits, cpu="1", memory=f"{round(memory_gib * 1024)}Mi")
+    return pod_of("p", container, phase=phase, nodeSelector={"pool": pool} if pool else {})
 
 
 def quota(name: str = "q", used: dict[str, str] | None = None, **spec: Any) -> Quota | None:
@@ -146,21 +144,9 @@ def test_a_quota_that_bounds_neither_requests_nor_limits_is_ignored(spec: dict[s
 def test_the_free_capacity_of_a_node_is_what_its_running_pods_leave() -> None:
     """Of 4 cores and 1 GiB one pod takes 1.5 cores, 0.5 GiB and 0.25 cores of overhead; the others none."""
     known = rooms(n0=(4.0, 1.0), n1=(4.0, 1.0))
+    containers = a_container(cpu="1500m", memory="512Mi"), a_container("free")
     web, done, other = (
-        read_pod(
-            {
-                "metadata": {"namespace": "ns", "name": name, "uid": name},
-                "spec": {
-                    "nodeName": node,
-                    "overhead": {"cpu": "250m"},
-                    "containers": [
-                        {"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "512Mi"}}},
-                        {"name": "free"},
-                    ],
-                },
-                "status": {"phase": phase},
-            }
-        )
+        pod_of(name, *containers, phase=phase, nodeName=node, overhead={"cpu": "250m"})
         for name, node, phase in (("web", "n0", "Running"), ("done", "n0", "Succeeded"), ("other", "n1", "Running"))
     )
     assert known.spare({"n0", "gone"}, [web, done, other]) == {"n0": (2.25, 0.5 * GIB)}

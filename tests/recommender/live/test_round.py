@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.vpas.status import status_of
@@ -49,61 +46,11 @@ def test_a_container_with_constant_usage_gets_about_that_usage(cluster: FakeView
     assert conditions_of(cluster) == {"RecommendationProvided": "True"}
 
 
-def test_memory_is_lowered_late_in_steps_and_never_below_usage(cluster: FakeView) -> None:
-    ours = recommender(cluster)
-    rounds(ours, cluster, 40)
-    targets = []
-    for _ in range(12):
-        rounds(ours, cluster, 31, every_s=20.0)
-        targets.append(target_of(cluster)[1])
-    assert targets[0] == pytest.approx(3.2, rel=1e-3)
-    assert targets == sorted(targets, reverse=True)
-    assert 1.1 <= targets[-1] < 2.0
-
-
-def test_the_target_does_not_move_while_usage_is_constant(cluster: FakeView) -> None:
-    ours = recommender(cluster)
-    rounds(ours, cluster, 60)
-    before = target_of(cluster)
-    report = rounds(ours, cluster, 10)
-    assert target_of(cluster) == before
-    assert report.published == 0
-
-
-def test_phase_changes_and_whether_they_were_forecast_are_counted(cluster: FakeView) -> None:
-    ours = recommender(cluster)
-    reports = [rounds(ours, cluster, 1, *use) for use in ((0.5, 1.0), (3.0, 2.0), (0.05, 0.2)) * 2 for _ in range(20)]
-    changes, judged = sum(r.phase_changes for r in reports), sum(r.forecast_hits + r.forecast_misses for r in reports)
-    assert changes >= judged >= 5
-
-
 def test_a_published_recommendation_is_kept_until_the_first_samples(cluster: FakeView) -> None:
     recommendation = ContainerRecommendation("main", (3.0, 5 * GIB), (3.0, 5 * GIB), (3.0, 5 * GIB), (3.0, 5 * GIB))
     cluster.raw["job"]["status"] = status_of(read_vpa(cluster.raw["job"]), [recommendation], {}, 0.0)
     recommender(cluster).run()
     assert target_of(cluster) == (3.0, 5.0)
-
-
-def test_without_samples_nothing_is_recommended(cluster: FakeView) -> None:
-    recommender(cluster).run()
-    assert cluster.raw["job"]["status"]["recommendation"] == {}
-    assert conditions_of(cluster) == {"RecommendationProvided": "False"}
-
-
-def test_a_vpa_without_pods_has_the_condition_no_pods_matched(cluster: FakeView) -> None:
-    cluster.pods["job"] = []
-    recommender(cluster).run()
-    assert conditions_of(cluster) == {"NoPodsMatched": "True", "RecommendationProvided": "False"}
-
-
-def test_an_unreadable_target_ref_is_reported_and_the_recommendation_is_kept(cluster: FakeView) -> None:
-    ours = recommender(cluster)
-    rounds(ours, cluster, 40)
-    before = target_of(cluster)
-    cluster.problems["job"], cluster.pods["job"] = "Cannot read targetRef", []
-    ours.run()
-    assert target_of(cluster) == before
-    assert conditions_of(cluster)["ConfigUnsupported"] == "True"
 
 
 def test_one_broken_vpa_does_not_stop_the_others(cluster: FakeView) -> None:
@@ -136,62 +83,6 @@ def test_pods_in_different_phases_get_what_the_most_demanding_one_needs(cluster:
     cpu_cores, memory_gib = target_of(cluster)
     assert cpu_cores * 1.05 >= 1.5
     assert memory_gib >= 3.3
-
-
-def test_max_allowed_bounds_the_target_but_not_the_uncapped_target(cluster: FakeView) -> None:
-    policy = {"containerName": "*", "maxAllowed": {"cpu": "300m", "memory": "1Gi"}}
-    cluster.raw["job"] = a_vpa(resourcePolicy={"containerPolicies": [policy]})
-    rounds(recommender(cluster), cluster, 40)
-    assert target_of(cluster) == (0.3, 1.0)
-    entry = cluster.raw["job"]["status"]["recommendation"]["containerRecommendations"][0]
-    assert entry["uncappedTarget"]["memory"] != "1Gi"
-
-
-def test_the_recommendation_of_a_container_in_mode_off_is_removed(cluster: FakeView) -> None:
-    ours = recommender(cluster)
-    rounds(ours, cluster, 40)
-    spec = {"containerPolicies": [{"containerName": "main", "mode": "Off"}]}
-    cluster.raw["job"]["spec"]["resourcePolicy"] = spec
-    rounds(ours, cluster, 1)
-    assert cluster.raw["job"]["status"]["recommendation"] == {}
-
-
-def test_no_target_is_larger_than_the_largest_node(cluster: FakeView) -> None:
-    cluster.largest = [(0.6, 2 * GIB), (0.5, 4 * GIB)]
-    rounds(recommender(cluster), cluster, 40)
-    cpu_cores, memory_gib = target_of(cluster)
-    assert (cpu_cores <= 0.6 and memory_gib <= 2) or (cpu_cores <= 0.5 and memory_gib <= 4)
-
-
-def test_a_small_node_does_not_lower_the_target_below_usage(cluster: FakeView) -> None:
-    cluster.largest = [(0.2, 0.5 * GIB)]
-    ours = recommender(cluster)
-    rounds(ours, cluster, 40)
-    assert target_of(cluster) == (0.5, 1.0)
-    rounds(ours, cluster, 1, memory_gib=1.5)
-    assert target_of(cluster)[1] == 1.5, "decided again while the node bounds the target"
-
-
-def test_the_target_is_limited_to_what_is_free_on_the_node_of_the_pod(cluster: FakeView) -> None:
-    cluster.pods["job"] = [replace(a_pod("job-1", cpu="200m"), node="n0")]
-    cluster.left = {"n0": (0.3, 8 * GIB)}
-    ours = recommender(cluster)
-    rounds(ours, cluster, 60, cpu_cores=1.0)
-    assert target_of(cluster)[0] == pytest.approx(0.5)
-    cluster.left = {"n0": (3.0, 8 * GIB)}
-    rounds(ours, cluster, 1, cpu_cores=1.0)
-    assert target_of(cluster)[0] >= 0.95, "as soon as there is room"
-
-
-def test_the_target_is_limited_to_what_the_quota_leaves(cluster: FakeView) -> None:
-    cluster.quota = (math.inf, 3 * GIB)
-    cluster.pods["job"] = [a_pod("job-1", memory="2Gi")]
-    ours = recommender(cluster)
-    rounds(ours, cluster, 40, memory_gib=3.5)
-    assert target_of(cluster)[1] == 3.0
-    cluster.quota = (math.inf, 3.25 * GIB)
-    rounds(ours, cluster, 1, memory_gib=3.5)
-    assert target_of(cluster)[1] == 3.25
 
 
 def test_in_an_unknown_phase_the_target_is_the_default_recommenders_once_there_is_history(
@@ -272,27 +163,6 @@ def test_a_profile_of_more_containers_than_it_can_hold_has_those_with_the_larges
     assert [container["name"] for container in cluster.profiles["job"][-1]["containers"]] == ["b", "c"]
 
 
-def test_a_deleted_pod_is_dropped_but_its_history_and_the_target_are_kept(cluster: FakeView) -> None:
-    ours = recommender(cluster)
-    rounds(ours, cluster, 40)
-    before = target_of(cluster)
-    cluster.pods["job"] = []
-    ours.run()
-    assert not ours.engine.fleet.members
-    assert ours.engine.history(MAIN).samples == 40
-    assert target_of(cluster) == before
-
-
-def test_a_new_container_adds_to_the_history_of_the_checkpoint(cluster: FakeView) -> None:
-    past = HistogramSession()
-    past.observe_oom(cluster.now_s - 3600, 2 * GIB)
-    cluster.past["main"] = past
-    ours = recommender(cluster)
-    rounds(ours, cluster, 5)
-    assert ours.engine.history(MAIN).past is past
-    assert ours.engine.history(MAIN).samples == 5
-
-
 def test_a_container_that_is_throttled_to_its_request_is_raised_to_what_it_needs(cluster: FakeView) -> None:
     ours, needed, requested = recommender(cluster), 1.0, 0.2
     for _ in range(60):
@@ -300,20 +170,6 @@ def test_a_container_that_is_throttled_to_its_request_is_raised_to_what_it_needs
         rounds(ours, cluster, 1, cpu_cores=min(needed, requested))  # its node is full
         requested = target_of(cluster)[0]
     assert requested * 1.05 >= needed
-
-
-def test_a_container_is_judged_only_with_a_request_and_after_its_target_is_in_force(cluster: FakeView) -> None:
-    """The recommender does not answer for what others declared."""
-    metadata = {"metadata": {"namespace": "ns", "name": "no-requests", "uid": "u"}}
-    bare = read_pod({**metadata, "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Running"}})
-    cluster.pods["job"] = [a_pod("job-1", cpu="0.1"), bare]
-    ours = recommender(cluster)
-    assert [rounds(ours, cluster, 1).judged for _ in range(40)] == [0] * 40
-    cpu_cores, memory_gib = target_of(cluster)
-    cluster.pods["job"] = [a_pod("job-1", cpu=str(cpu_cores), memory=f"{memory_gib}Gi"), bare]
-    assert rounds(ours, cluster, 1, cpu_cores=2.5).judged == 1
-    groups = ours.engine.groups
-    assert groups.arrays.violation_ratio()[groups.slots[MAIN]].tolist() == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(("mode", "observe_only"), [("Off", False), ("Initial", False), ("InPlaceOrRecreate", True)])

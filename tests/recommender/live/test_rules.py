@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.engine.keys import Rules
 from recommender.live.rules import retention_s, rules_of
-from tests.fakes.records import a_vpa
+from tests.fakes.records import a_vpa, pod_of
 
 REQUESTED = {"cpu": "1", "memory": "2Gi"}
 BURSTABLE, GUARANTEED = {"requests": REQUESTED}, {"requests": REQUESTED, "limits": REQUESTED}
@@ -27,9 +26,7 @@ def in_mode(mode: str, **spec: Any) -> Vpa:
 
 def rules(vpa: Vpa, resources: dict[str, Any] = BURSTABLE, *, observe_only: bool = False, **container: Any) -> Rules:
     """The rules of a VPA with one pod of one container."""
-    spec = {"containers": [{"name": "main", "resources": resources, **container}]}
-    metadata = {"namespace": "ns", "name": "p", "uid": "u"}
-    pod = read_pod({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
+    pod = pod_of("p", {"name": "main", "resources": resources, **container})
     return rules_of(vpa, [pod], "main", observe_only=observe_only)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound, Unreachable
-from recommender.cluster.objects.pods import PENDING, Pod, read_pod
+from recommender.cluster.objects.pods import PENDING, Pod
 from recommender.cluster.objects.vpa import REQUESTS_ONLY, ContainerPolicy
 from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change, resize_patch
 from recommender.engine.keys import Group
@@ -19,7 +19,7 @@ from recommender.live.round import Recommender
 from recommender.live.writing.waiting import MAX_RESIZES_PER_ROUND, RETRY_AFTER_S, changes_of
 from recommender.records import CPU, MEMORY, Amounts
 from tests.fakes.class_jobs import STAGES, Jobs, a_run, run_to_completion
-from tests.fakes.records import GIB, a_vpa, recommender, target_of, use
+from tests.fakes.records import GIB, a_container, a_vpa, pod_of, recommender, target_of, use
 
 NAN = math.nan
 
@@ -27,10 +27,8 @@ NAN = math.nan
 def pending(
     requests: Mapping[str, str], limits: Mapping[str, str] | None = None, qos: str = "Burstable", **annotations: str
 ) -> Pod:
-    resources = {"requests": dict(requests)} | ({"limits": dict(limits)} if limits else {})
-    metadata = {"namespace": "ns", "name": "waits", "uid": "uid", "annotations": annotations}
-    spec = {"containers": [{"name": "main", "image": "i", "resources": resources}]}
-    return read_pod({"metadata": metadata, "spec": spec, "status": {"phase": "Pending", "qosClass": qos}})
+    container = a_container(limits=limits, **requests)
+    return pod_of("waits", container, phase="Pending", annotations=annotations, status={"qosClass": qos})
 
 
 def changed(
@@ -117,7 +115,7 @@ def test_a_changed_request_moves_towards_its_target_and_not_above_the_declared_o
 
 def test_the_patch_applies_only_to_the_same_pod_and_while_it_has_no_node() -> None:
     assert resize_patch(pending({"cpu": "1"}), [Change(0, REQUESTS, CPU, 0.37), Change(0, LIMITS, MEMORY, GIB)]) == [
-        {"op": "test", "path": "/metadata/uid", "value": "uid"},
+        {"op": "test", "path": "/metadata/uid", "value": "uid-waits"},
         {"op": "test", "path": "/spec/nodeName", "value": None},
         {"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": "370m"},
         {"op": "replace", "path": "/spec/containers/0/resources/limits/memory", "value": "1Gi"},

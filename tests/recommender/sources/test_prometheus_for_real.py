@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,10 +21,9 @@ from recommender.sources.files import open_source
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_faults import AccessRefused, QueryRefused, QueryTooLarge, Unavailable
-from recommender.sources.prometheus_queries import Labels, UsageSettings
+from recommender.sources.prometheus_queries import UsageSettings
 from recommender.sources.prometheus_usage import UsageQuery
 from tests.fakes.command_line import CommandResult
-from tests.recommender.sources.as_series import series_of
 
 Phasewise = Callable[..., CommandResult]
 
@@ -110,7 +105,6 @@ def filled(cluster: Cluster, runs: list[UsageSeries], end_s: int) -> Iterator[Pr
         series.append(replace(line, labels=labels | {"cluster": "b"}))
     started = observing.start_prometheus(
         cluster,
-        targets={},
         scrape_interval_s=60,
         history=observing.history_blocks(cluster.folder / "usage-history", series, cluster.binaries),
         name="prometheus-to-export",
@@ -191,32 +185,6 @@ def test_an_export_has_the_facts_about_runs(
     assert (first.facts.ended, second.facts.ended) == (True, False)
 
 
-def test_an_export_killed_halfway_continues_to_the_same_file(
-    phasewise: Phasewise, filled: Prometheus, access: Access, end_s: int, tmp_path: Path
-) -> None:
-    complete, resumed = tmp_path / "complete.parquet", tmp_path / "resumed.parquet"
-    assert phasewise(*options(filled, access, end_s, complete)).code == 0
-    parts = tmp_path / "resumed.parquet.parts"
-    for number in (signal.SIGKILL, signal.SIGINT):
-        done = len(list(parts.glob("[0-9]*.parquet")))
-        command = [sys.executable, "-m", "recommender", *options(filled, access, end_s, resumed)]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        while len(list(parts.glob("[0-9]*.parquet"))) <= done:  # it has written one itself
-            assert process.poll() is None
-        filled.server.pause()  # or a fast machine would finish before the signal
-        try:
-            process.send_signal(number)
-            process.wait(30)
-        finally:
-            filled.server.resume()
-        assert not resumed.exists()
-    ended = phasewise(*options(filled, access, end_s, resumed))
-    assert ended.code == 0, ended.err
-    assert "continuing" in ended.err
-    pd.testing.assert_frame_equal(pd.read_parquet(resumed), pd.read_parquet(complete))
-    assert not parts.exists()
-
-
 def test_a_month_is_exported_across_counter_resets(
     phasewise: Phasewise, filled: Prometheus, access: Access, end_s: int, tmp_path: Path
 ) -> None:
@@ -232,21 +200,6 @@ def test_a_month_is_exported_across_counter_resets(
     assert rows["cpu_cores"].between(0, 0.5 + 1e-6).all()
 
 
-def test_other_label_names_can_be_mapped(
-    phasewise: Phasewise, filled: Prometheus, access: Access, runs: list[UsageSeries], end_s: int, tmp_path: Path
-) -> None:
-    labels = {"namespace": "kube_ns", "pod": "pod_name", "container": "container_name"}
-    renamed = [word for ours, label in labels.items() for word in ("--label", f"{ours}={label}")]
-    requests = [word.replace("--label", "--request-label") for word in renamed]
-    file = tmp_path / "old.parquet"
-    ended = phasewise(*options(filled, access, end_s, file, *renamed, *requests, "--selector", 'cluster="b"'))
-    assert ended.code == 0, ended.err
-    rows = pd.read_parquet(file)
-    assert set(rows["namespace"]) == {"old"}
-    np.testing.assert_array_equal(rows["memory_bytes"], runs[1].usage[-len(rows) :, MEMORY])
-    assert rows["cpu_request_cores"].notna().all()
-
-
 def test_current_usage_omits_ended_containers(client: PrometheusClient, runs: list[UsageSeries], end_s: int) -> None:
     usage = UsageQuery(client, UsageSettings(namespaces=(NAMESPACE,)))
     now_s = end_s - 10
@@ -257,16 +210,6 @@ def test_current_usage_omits_ended_containers(client: PrometheusClient, runs: li
     assert one.memory_bytes == runs[0].usage[-2, MEMORY]
     assert usage.current_usage(end_s + 30).keys() == found.keys()
     assert usage.current_usage(end_s + 90) == {}  # Prometheus itself would carry them on for five minutes
-
-
-def test_blocks_of_a_range_have_the_recorded_usage(
-    client: PrometheusClient, runs: list[UsageSeries], end_s: int
-) -> None:
-    usage = UsageQuery(client, UsageSettings(namespaces=(NAMESPACE,), rate_window_s=30, staleness_s=14))
-    series = list(series_of(list(usage.blocks(end_s - DAY_S, end_s, STEP_S)), STEP_S))
-    assert len(series) == RUNS
-    for one, run in zip(series, runs, strict=True):
-        assert_same_usage(one, run)
 
 
 def test_limits_and_refusals_of_prometheus_are_recognised(
@@ -283,23 +226,3 @@ def test_limits_and_refusals_of_prometheus_are_recognised(
         other.instant("1", end_s)
     with PrometheusClient(filled.url) as other, pytest.raises(Unavailable, match="--ca-file"):
         other.instant("1", end_s)
-
-
-def test_a_missing_namespace_metric_or_label_is_named(
-    phasewise: Phasewise, filled: Prometheus, access: Access, end_s: int, tmp_path: Path
-) -> None:
-    for arguments, message in (
-        (("--namespace", "prod"), f"Namespaces here are {NAMESPACE}, month"),
-        (("--memory-metric", "rss"), "container_memory_working_set_bytes"),
-        (("--label", "pod=nobody"), "--label pod=LABEL"),
-    ):
-        ended = phasewise(*options(filled, access, end_s, tmp_path / "a.csv", *arguments))
-        assert ended.code == 2
-        assert message in ended.err
-    assert os.listdir(tmp_path) == ["password"]  # noqa: PTH208
-
-
-def test_the_workload_class_comes_from_the_chosen_label(client: PrometheusClient, end_s: int) -> None:
-    settings = UsageSettings(namespaces=(NAMESPACE,), labels=Labels(workload="image"))
-    one = next(series_of(list(UsageQuery(client, settings).blocks(end_s - 600, end_s, STEP_S)), STEP_S))
-    assert one.workload == "phasewise.test/training:1"

@@ -1,0 +1,51 @@
+"""No pod of the manifests needs or can get more rights than the strictest standard allows, or unlimited memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from local_cluster.cluster import Cluster
+from local_cluster.installing import documents
+from tests.manifests.reading import MANIFESTS
+
+
+def pod_specs() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for each in (found for folder in ("recommender", "extender", "web") for found in documents(MANIFESTS / folder)):
+        if each["kind"] in ("Deployment", "CronJob"):
+            controller = each["spec"]["jobTemplate"] if each["kind"] == "CronJob" else each
+            yield each["metadata"]["name"], controller["spec"]["template"]["spec"]
+
+
+SPECS = [pytest.param(spec, id=name) for name, spec in pod_specs()]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_no_container_may_become_root_and_each_has_requests_and_a_memory_limit(spec: Mapping[str, Any]) -> None:
+    """Except kube-scheduler: its memory depends on the cluster. A CPU limit would only make answers late."""
+    containers = (*spec.get("initContainers", ()), *spec["containers"])
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    for container in containers:
+        security = container["securityContext"]
+        assert security["readOnlyRootFilesystem"] is True
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"]["drop"] == ["ALL"]
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+        limited = {"memory"} if container["name"] != "scheduler" else set()
+        assert container["resources"].get("limits", {}).keys() == limited
+    mounted = {mount["name"] for container in containers for mount in container.get("volumeMounts", ())}
+    assert mounted == {volume["name"] for volume in spec.get("volumes", ())}
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_pods_are_allowed_under_the_restricted_pod_security_standard(
+    cluster: Cluster, spec: Mapping[str, Any], namespace: str
+) -> None:
+    cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    reduced = {key: value for key, value in spec.items() if key not in ("serviceAccountName", "priorityClassName")}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ours", "namespace": namespace}, "spec": reduced}
+    created = cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(pod))
+    assert json.loads(created)["metadata"]["name"] == "ours"
