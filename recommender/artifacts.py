@@ -71,7 +71,7 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
         atomic_write_bytes(staged / MANIFEST, text)
         _replace_folder(staged, target)
     except OSError as error:
-        error.filename = error.filename or str(target)  # a full disk is reported without one
+        error.filename = str(target)  # not that of the file beside it, which is removed
         raise
     finally:
         shutil.rmtree(staged, ignore_errors=True)

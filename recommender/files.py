@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from recommender.errors import Misuse
+
+CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EROFS)
 
 
 @contextmanager
@@ -100,10 +102,12 @@ def _copied_into(target: Path) -> Iterator[Path]:
 
 
 def _fsync(path: Path) -> None:
-    """Sync a file or folder to disk; errors are ignored, since some file systems do not support it."""
+    """Sync a file or folder to disk where the file system supports it; some report a full disk only now."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):
-            os.fsync(descriptor)
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in CANNOT_SYNC:
+            raise
     finally:
         os.close(descriptor)

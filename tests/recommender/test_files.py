@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,22 @@ def test_the_error_of_a_full_disk_names_the_file(tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with pytest.raises(OSError, match=str(tmp_path / "a.csv")), atomic_write(tmp_path / "a.csv"):
         raise full
+
+
+@pytest.mark.parametrize(("fault", "kept"), [(errno.ENOSPC, "old"), (errno.EIO, "old"), (errno.EINVAL, "new")])
+def test_a_disk_that_is_full_when_synced_keeps_the_old_content_and_one_that_cannot_sync_takes_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int, kept: str
+) -> None:
+    def fails(_: int) -> None:
+        raise OSError(fault, os.strerror(fault))
+
+    target = tmp_path / "out"
+    target.write_text("old")
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OSError, match=str(target)) if kept == "old" else nullcontext():
+        atomic_write_bytes(target, b"new")
+    assert target.read_text() == kept
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_a_new_file_has_default_permissions_and_a_replaced_one_keeps_its_own(tmp_path: Path) -> None:
