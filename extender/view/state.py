@@ -31,7 +31,7 @@ class PodView(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """A pod on a node with its expected `use` (2, cells); if not `seen`, it was only advised to go there."""
+    """A pod on a node with its expected `use`: (2, cells), or (2, 1) if constant; if not `seen`, only advised there."""
 
     pod: Pod
     use: Floats
