@@ -30,15 +30,16 @@ DEFAULT_NODES = 50
 
 def verbs_of(placer: Placer, telemetry: ExtenderTelemetry) -> Mapping[str, Post]:
     """The handlers of the scheduler's calls, by path."""
+    read_args = wire.ArgsReader()
 
     def filter_nodes(body: bytes) -> bytes:
-        args = wire.read_args(body)
+        args = read_args(body)
         filtered = placer.filter(args)
         telemetry.nodes_refused.inc(len(filtered.refused))
         return wire.filter_answer(args, filtered)
 
     def prioritize(body: bytes) -> bytes:
-        return wire.priority_answer(placer.prioritize(wire.read_args(body)))
+        return wire.priority_answer(placer.prioritize(read_args(body)))
 
     def preempt(body: bytes) -> bytes:
         args = wire.read_preemption_args(body)
