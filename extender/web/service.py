@@ -147,12 +147,11 @@ class Service:
         return ""
 
     def _tune_garbage_collection(self) -> None:
-        """Shorten pauses by garbage collection: listed objects are frozen, and parsing a pod triggers no collection."""
+        """Shorten pauses by garbage collection: listed objects are frozen."""
         while not self.cache.synced:
             time.sleep(0.1)
         gc.collect()
         gc.freeze()
-        gc.set_threshold(100_000)
         log.info("ready: %d nodes listed", len(self.state.snapshot().table.index))
 
     def _pod_bound(self, pod: Pod) -> None:
