@@ -274,7 +274,7 @@ class ClusterState:
             self._table.count(place, entry, sign)
 
     def _rebuild_sums(self, cell: int) -> None:
-        """Rebuild all sums; takes a tenth of a second with fifty thousand pods, once per horizon."""
+        """Rebuild all sums; takes half a second with fifty thousand pods, once per horizon."""
         self._snapshot = None
         self._table.clear_pods(cell)
         for node in self._placed.nodes:
