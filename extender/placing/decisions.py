@@ -54,6 +54,8 @@ class RefusedNodes(NamedTuple):
     @classmethod
     def read(cls, reasons: Mapping[str, str], table: NameTable) -> RefusedNodes:
         """From node -> reason; nodes that the table does not know are left out."""
+        if not reasons:
+            return cls(table.names)
         number_of = {reason: number for number, reason in enumerate(dict.fromkeys(reasons.values()))}
         numbers = np.fromiter(map(number_of.__getitem__, reasons.values()), np.intp, len(reasons))
         places = np.fromiter(map(table.index.get, reasons, repeat(-1)), np.intp, len(reasons))

@@ -81,7 +81,7 @@ class Placer:
         if not self._state.is_ours(pod):
             snapshot = self._state.snapshot()
             places, unknown = snapshot.table.find(args.names)
-            return HostPriorities(snapshot.table.names, places, np.full(len(places), NEUTRAL), unknown)
+            return HostPriorities(snapshot.table, places, np.full(len(places), NEUTRAL), unknown)
         with self._advising:  # concurrent calls must not all be sent to the same node
             request, unknown = self._request_on(pod, args.names)
             if not len(request.places):
@@ -94,7 +94,7 @@ class Placer:
             decision.refused, decision.waited_s = former.refused, former.waited_s
             decision.added_overload = former.added_overload
         self.decisions.put(decision, attempts=0 if former is not None else 1)
-        return HostPriorities(decision.nodes, decision.places, decision.scores, unknown)
+        return HostPriorities(request.snapshot.table, decision.places, decision.scores, unknown)
 
     def preempt(self, args: PreemptionArgs) -> Victims:
         """The candidate nodes of a preemption with their victims: those proposed, and more of ours where they do not

@@ -120,4 +120,4 @@ def additional_victims(
 
 
 def _use(pods: Sequence[Resident], cells: int) -> Floats:
-    return np.sum([pod.use for pod in pods], axis=0) if pods else np.zeros((2, cells))
+    return sum((pod.use for pod in pods), np.zeros((2, cells)))

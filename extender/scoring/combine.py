@@ -74,11 +74,10 @@ class ScaledScores(NamedTuple):
 
 def weighted_mean(by_scorer: Mapping[str, NodeScores], weights: Mapping[str, float], nodes: int) -> NDArray[np.float64]:
     """(nodes,): the weighted mean of the scorers' values; 0 if no scorer applies."""
-    total, weight_in_all = np.zeros(nodes), 0.0
-    for name, scores in by_scorer.items():
-        total += weights[name] * scores.values
-        weight_in_all += weights[name]
-    return (total / weight_in_all).round(TOTAL_DECIMALS) if weight_in_all > 0.0 else total
+    if not by_scorer:
+        return np.zeros(nodes)
+    total = sum(weights[name] * scores.values for name, scores in by_scorer.items())
+    return np.asarray(total / sum(weights[name] for name in by_scorer)).round(TOTAL_DECIMALS)
 
 
 def scaled_scores(totals: NDArray[np.float64], use: Floats, rank: Integers) -> ScaledScores:

@@ -70,12 +70,15 @@ def _memory_peaks(request: PlacementRequest, limits: Limits, freed: Floats | Non
     """(m,): peak memory use of each node with the pod, as a share of allocatable."""
     snapshot = request.snapshot
     cells, per_unit = snapshot.grid.cells_of(limits.cycle_s), request.per_unit[MEMORY]
-    shares = (request.load[MEMORY, :cells] + request.demand[MEMORY, :cells, None]) * per_unit
-    if freed is not None:
+    used = request.load[MEMORY, :cells] + request.demand[MEMORY, :cells, None]
+    if freed is None:
+        shares = used.max(axis=0) * per_unit
+    else:
         gone = freed[MEMORY, :cells]
-        shares = shares - np.multiply(gone, per_unit, out=np.zeros_like(gone), where=per_unit > 0.0)
+        left = used * per_unit - np.multiply(gone, per_unit, out=np.zeros_like(gone), where=per_unit > 0.0)
+        shares = left.max(axis=0)
     guessed = request.at_nodes(snapshot.guessed)[MEMORY] + request.footprint.guessed[MEMORY]
-    peaks: Floats = shares.max(axis=0) - guessed * per_unit
+    peaks: Floats = shares - guessed * per_unit
     return peaks
 
 

@@ -31,7 +31,7 @@ class PodView(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """A pod on a node with its expected `use` (2, cells); if not `seen`, it was only advised to go there."""
+    """A pod on a node with its expected `use`: (2, cells), or (2, 1) if constant; if not `seen`, only advised there."""
 
     pod: Pod
     use: Floats
@@ -276,7 +276,7 @@ class ClusterState:
             self._table.count(place, entry, sign)
 
     def _rebuild_sums(self, cell: int) -> None:
-        """Rebuild all sums; takes a tenth of a second with fifty thousand pods, once per horizon."""
+        """Rebuild all sums; takes half a second with fifty thousand pods, once per horizon."""
         self._snapshot = None
         self._table.clear_pods(cell)
         for node in self._placed.nodes:

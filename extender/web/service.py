@@ -30,15 +30,16 @@ DEFAULT_NODES = 50
 
 def verbs_of(placer: Placer, telemetry: ExtenderTelemetry) -> Mapping[str, Post]:
     """The handlers of the scheduler's calls, by path."""
+    read_args = wire.ArgsReader()
 
     def filter_nodes(body: bytes) -> bytes:
-        args = wire.read_args(body)
+        args = read_args(body)
         filtered = placer.filter(args)
         telemetry.nodes_refused.inc(len(filtered.refused))
         return wire.filter_answer(args, filtered)
 
     def prioritize(body: bytes) -> bytes:
-        return wire.priority_answer(placer.prioritize(wire.read_args(body)))
+        return wire.priority_answer(placer.prioritize(read_args(body)))
 
     def preempt(body: bytes) -> bytes:
         args = wire.read_preemption_args(body)
@@ -146,12 +147,11 @@ class Service:
         return ""
 
     def _tune_garbage_collection(self) -> None:
-        """Shorten pauses by garbage collection: listed objects are frozen, and parsing a pod triggers no collection."""
+        """Shorten pauses by garbage collection: listed objects are frozen."""
         while not self.cache.synced:
             time.sleep(0.1)
         gc.collect()
         gc.freeze()
-        gc.set_threshold(100_000)
         log.info("ready: %d nodes listed", len(self.state.snapshot().table.index))
 
     def _pod_bound(self, pod: Pod) -> None:

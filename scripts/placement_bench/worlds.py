@@ -133,7 +133,7 @@ def profile_json(name: str, categories: Mapping[str, str]) -> Json:
 def scores_by_name(scored: HostPriorities) -> dict[str, int]:
     """Node -> score."""
     judged = zip(scored.places.tolist(), scored.scores.tolist(), strict=True)
-    return dict.fromkeys(scored.neutral, NEUTRAL) | {scored.known[place]: score for place, score in judged}
+    return dict.fromkeys(scored.neutral, NEUTRAL) | {scored.known.names[place]: score for place, score in judged}
 
 
 class World:

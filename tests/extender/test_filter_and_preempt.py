@@ -198,6 +198,12 @@ def test_other_pods_of_lower_priority_are_evicted_if_the_proposed_victims_do_not
     assert world.placer.preempt(PreemptionArgs(low, {"a": ("uid-a-0",)}, {"a": 0})) == {}, "one alone does not help"
 
 
+def test_pods_with_and_without_a_history_can_be_victims_on_the_same_node() -> None:
+    world = world_with_growing_memory().put(pod_json("flat", node="full", memory="1Gi"))
+    both = {"full": ["uid-a", "uid-flat"]}
+    assert world.placer.preempt(PreemptionArgs(pod_json("new", memory="8Gi"), both, {"full": 0})) == both
+
+
 def test_among_equal_priorities_the_pod_that_will_use_most_memory_is_evicted_first() -> None:
     """One will use up to 20 of 48 GiB, the other 12; evicting one suffices for 30 GiB."""
     world = World(None, node_json("a", memory="48Gi"), class_json("spiky", [1.0] * 24, [4.0] * 2 + [20.0] * 22))

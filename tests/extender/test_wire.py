@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from extender.errors import BadRequest
 from extender.protocol import wire
+from extender.view.snapshot import NameTable
 
 POD = {"metadata": {"name": "p", "uid": "u"}, "spec": {}}
 
@@ -58,7 +59,7 @@ def test_every_host_gets_one_integer_score(hosts: list[str], draw: st.DataObject
     scores = [draw.draw(st.integers(0, 10)) for _ in judged]
     neutral = [f"{host}-new" for host in hosts if draw.draw(st.booleans())]
     scored = wire.HostPriorities(
-        tuple(hosts), np.array(judged, dtype=np.intp), np.array(scores, dtype=np.intp), neutral
+        NameTable(hosts), np.array(judged, dtype=np.intp), np.array(scores, dtype=np.intp), neutral
     )
     answer = wire.priority_answer(scored)
     assert b"." not in answer.translate(None, delete=json.dumps(hosts + neutral, ensure_ascii=False).encode())
@@ -71,13 +72,13 @@ def test_every_host_gets_one_integer_score(hosts: list[str], draw: st.DataObject
 
 
 def test_a_priority_answer_has_exactly_these_bytes() -> None:
-    scored = wire.HostPriorities(("a", "node-b"), np.array([1, 0]), np.array([10, 7]), ["c", 'd","'])
+    scored = wire.HostPriorities(NameTable(("a", "node-b")), np.array([1, 0]), np.array([10, 7]), ["c", 'd","'])
     assert wire.priority_answer(scored) == (
         b'[{"Host":"node-b","Score":10},{"Host":"a","Score":      7},'
         b'{"Host":"c","Score":5},{"Host":"d\\",\\"","Score":5}]'
     )
     assert wire.priority_answer(wire.HostPriorities()) == b"[]"
-    odd = wire.HostPriorities(("50%d",), np.array([0]), np.array([3]))
+    odd = wire.HostPriorities(NameTable(("50%d",)), np.array([0]), np.array([3]))
     assert wire.priority_answer(odd) == b'[{"Host":"50%d","Score": 3}]'
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from extender.pods.pod import PLACEMENT_ANNOTATION
 from extender.scoring.request import Facts, NodeScores, PlacementRequest
+from extender.view.snapshot import Floats, Integers
 from recommender.records import CPU, MEMORY
 
 FIT_MIN_VALUE = 0.8
@@ -35,27 +35,29 @@ def score(request: PlacementRequest) -> NodeScores | None:
     Peaks count only if demand was learned, as kube-scheduler scores requests itself, and not for pods that ask to be
     packed.
     """
-    peak, overload = request.peak, _overload(request)
-    values = OVERLOAD_MAX_VALUE / (1.0 + STEEPNESS * overload)
-    fits = overload == 0.0
-    if fits.any():
+    peak = request.peak
+    height = peak.max(axis=0)
+    values, overload = np.ones(len(height)), np.zeros(len(height))
+    fits: Integers | slice = slice(None)
+    if len(full := np.flatnonzero(height > 1.0 + ROUNDING_TOLERANCE)):
+        overload[full] = _overload(request, full)
+        fits = np.flatnonzero(overload == 0.0)
+        values = OVERLOAD_MAX_VALUE / (1.0 + STEEPNESS * overload)
         values[fits] = 1.0
-        if request.learned and request.pod.annotations.get(PLACEMENT_ANNOTATION) != "pack":
-            height = peak.max(axis=0)[fits].clip(0.0, 1.0)
-            above = height - height.min()
-            values[fits] -= (1.0 - FIT_MIN_VALUE) * np.where(above < PEAK_TOLERANCE, 0.0, above)
+        height = height[fits]
+    if len(height) and request.learned and request.pod.annotations.get(PLACEMENT_ANNOTATION) != "pack":
+        height = np.minimum(np.maximum(height, 0.0), 1.0)
+        above = height - height.min()
+        values[fits] -= (1.0 - FIT_MIN_VALUE) * np.where(above < PEAK_TOLERANCE, 0.0, above)
     return NodeScores(values, {"cpu": peak[CPU], "memory": peak[MEMORY], "overload": overload})
 
 
-def _overload(request: PlacementRequest) -> NDArray[np.float64]:
-    """(m,): overload as a share of each node: mean over the hour for CPU, maximum for memory."""
-    cpu, memory = request.peak
-    overload = np.zeros(len(cpu))
-    candidates = np.flatnonzero((cpu > 1.0 + ROUNDING_TOLERANCE) | (memory > 1.0 + ROUNDING_TOLERANCE))
-    if len(candidates):
-        excess = request.use[CPU][:, candidates] * request.per_unit[CPU, candidates] - 1.0
-        missing = np.where(memory[candidates] > 1.0 + ROUNDING_TOLERANCE, memory[candidates] - 1.0, 0.0)
-        overload[candidates] = np.where(excess > ROUNDING_TOLERANCE, excess, 0.0).mean(axis=0) + MEMORY_WEIGHT * missing
+def _overload(request: PlacementRequest, nodes: Integers) -> Floats:
+    """Overload of these nodes as a share of each: mean over the hour for CPU, maximum for memory."""
+    excess = request.use[CPU][:, nodes] * request.per_unit[CPU, nodes] - 1.0
+    memory = request.peak[MEMORY, nodes]
+    missing = np.where(memory > 1.0 + ROUNDING_TOLERANCE, memory - 1.0, 0.0)
+    overload: Floats = np.where(excess > ROUNDING_TOLERANCE, excess, 0.0).mean(axis=0) + MEMORY_WEIGHT * missing
     return overload
 
 

@@ -21,7 +21,7 @@ def score(request: PlacementRequest) -> NodeScores | None:
     """
     counts = request.at_nodes(request.snapshot.categories)
     sums = np.dot(WEIGHTS, counts)
-    values = 1.0 - ((sums - sums.min()) / SCORE_RANGE).clip(0.0, 1.0)
+    values = 1.0 - np.minimum((sums - sums.min()) / SCORE_RANGE, 1.0)
     return NodeScores(values, {"S": sums, **dict(zip(("pc", "wc", "cc"), counts.copy(), strict=True))})
 
 
