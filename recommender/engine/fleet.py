@@ -64,7 +64,7 @@ class Fleet(Containers):
         of_class = [member for member in members if member.slot not in by_past and self._class_due(member, now_s)]
         made += sum(self._decide_by_class(member, now_s) for member in of_class)
         slots = slots_of(members)
-        slots = slots[~np.isin(decided_by[slots], BY_EXPERIENCE)]
+        slots = slots[decided_by[slots] < BY_EXPERIENCE]
         slots = slots[self._has_new_rows(slots)]
         self._decide_by_forecast(slots)
         return made + len(slots)
@@ -162,7 +162,7 @@ class Fleet(Containers):
         current_cores = arrays.wanted[slot, CPU] if arrays.decided_by[slot] == BY_CLASS else np.nan
         found = self._from_class(member.runs, Progress(observed, seen_s, max(seen_s, now_s - start_s)), current_cores)
         if found is None:
-            if arrays.decided_by[slot] in BY_EXPERIENCE:
+            if arrays.decided_by[slot] >= BY_EXPERIENCE:
                 arrays.decided_by[slot] = BY_FORECAST
                 arrays.rows_since_decision[slot] = max(1, arrays.rows_since_decision[slot])
             return False

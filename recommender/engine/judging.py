@@ -51,7 +51,7 @@ def judge(
     report.judge(used[judged], allocated[judged])
     intended, demand = _intended(allocated, given, groups.published[owner]), arrays.demand(slots, used)
     groups.judge(owner[judged], used[judged] > intended[judged] * VIOLATION_TOLERANCE)
-    forecast = judged[~np.isin(arrays.decided_by[slots[judged]], BY_EXPERIENCE)]
+    forecast = judged[arrays.decided_by[slots[judged]] < BY_EXPERIENCE]
     fleet.judge(slots[forecast], demand[forecast], intended[forecast])
     short, has_target = demand[:, CPU] > intended[:, CPU] * VIOLATION_TOLERANCE, ~np.isnan(intended[:, CPU])
     for at in judged[(has_target & (arrays.decided_by[slots] == BY_CLASS))[judged]].tolist():
