@@ -137,7 +137,7 @@ class Containers:
             self.arrays.follow_clock(now_s + max(MAX_CLOCK_SKEW_S, 2.0 * self.step_s), self.step_s)
         cells = (values[usable, 0] // self.step_s).astype(np.int64)
         self.owners, fresh = np.empty(len(usable), np.int64), [np.empty(0, np.int64)]
-        for cell in np.unique(cells).tolist():
+        for cell in sorted(set(cells.tolist())):
             of_cell = cells == cell
             which = usable[of_cell]
             slots = self.owners[of_cell] = self._slots_of([instances[at] for at in which.tolist()], cell)
@@ -348,7 +348,8 @@ class Containers:
 
     def _by_model(self, slots: IntArray) -> Iterator[tuple[PhaseTracker, PhaseForesight, IntArray | slice]]:
         """Tracker, forecast and positions for each model among these; here all are under one."""
-        yield self.tracker, self.foresight, slice(None)
+        if len(slots):
+            yield self.tracker, self.foresight, slice(None)
 
     def _label(self, slots: IntArray, usage: FloatArray) -> IntArray:
         """Label the next sample of each, float64 (m, 2); NaN is a gap."""

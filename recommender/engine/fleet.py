@@ -117,6 +117,8 @@ class Fleet(Containers):
 
     def _decide_by_past(self, slots: IntArray) -> int:
         """Decide those of these, int64 (m,), whose own past predicts what comes; returns how many. Others are freed."""
+        if not len(slots):
+            return 0
         arrays = self.arrays
         times, (soon_cores, cpu_cores) = self._match_past(slots)
         was = arrays.decided_by[slots] == BY_PAST
@@ -188,8 +190,6 @@ class Fleet(Containers):
     def _decide_by_forecast(self, slots: IntArray) -> None:
         """Let the forecast decide after the latest sample of each, int64 (m,)."""
         arrays = self.arrays
-        if not len(slots):
-            return
         for _, foresight, of_it in self._by_model(slots):
             planned = slots[of_it]
             arrays.wanted[planned, CPU] = foresight.decide(planned, arrays.table[planned], self.lead_s)

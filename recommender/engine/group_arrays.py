@@ -179,6 +179,8 @@ class GroupArrays(SlotArrays):
 
     def bump_revision(self, slots: IntArray | Sequence[int], *, durable: bool = False) -> None:
         """Mark groups as changed; `NO_GROUP` is ignored."""
+        if not len(slots):  # as in most steps
+            return
         changed = np.asarray(slots, np.int64)
         changed = changed[changed != NO_GROUP]
         np.add.at(self.revision, changed, 1)

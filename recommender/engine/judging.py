@@ -89,7 +89,7 @@ def _count_saturated(fleet: Fleet, slots: IntArray) -> None:
     enough = used <= UNSATURATED_FACTOR * arrays.unsaturated_cpu_cores[slots]
     enough &= ~arrays.is_throttled(slots, used)
     counts = arrays.saturated_samples[slots] + np.where(saturated & ~enough, 1, -1)
-    arrays.saturated_samples[slots] = np.clip(counts, 0, MAX_SATURATED_SAMPLES)
+    arrays.saturated_samples[slots] = np.minimum(np.maximum(counts, 0), MAX_SATURATED_SAMPLES)
 
 
 def is_saturated(cpu_cores: FloatArray, requests: FloatArray, limits: FloatArray) -> BoolArray:
