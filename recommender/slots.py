@@ -55,7 +55,7 @@ class SlotArrays:
 
     def arrays(self, kind: type[Arrays]) -> Arrays:
         """The arrays that a kernel takes as a named tuple, by its field names: not copies."""
-        return kind(*(getattr(self, name) for name in kind._fields))
+        return kind(*map(vars(self).__getitem__, kind._fields))
 
     def of(self, slot: int) -> dict[str, Any]:
         """The values of a slot, by array name; views where they are arrays."""

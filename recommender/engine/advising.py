@@ -66,8 +66,9 @@ class Advising:
         groups = self._groups.arrays
         holds_s = np.minimum(DEFAULT_INTERVAL_S, 0.1 * DAY_S * groups.history_days[slots])
         due = slots[now_s >= groups.default_asked_s[slots] + holds_s]
-        self.update_histories(due.tolist())
-        self._groups.query_default(due, now_s)
+        if len(due):
+            self.update_histories(due.tolist())
+            self._groups.query_default(due, now_s)
 
     def update_histories(self, slots: Iterable[int]) -> None:
         """Bring the histograms of groups up to the latest samples."""

@@ -10,8 +10,8 @@ from recommender.slots import SlotArrays, fresh
 UNDECIDED, BY_FORECAST, BY_CLASS, BY_PAST = range(4)
 """What decided the CPU of a container: nothing yet, the phase forecast, earlier runs of its class, or its own past."""
 
-BY_EXPERIENCE = (BY_CLASS, BY_PAST)
-"""Decisions that rest on usage seen before; the forecast is suspended meanwhile."""
+BY_EXPERIENCE = BY_CLASS
+"""This and those after it rest on usage seen before; the forecast is suspended meanwhile."""
 
 POLICIES = ("none", "phase.proactive", "class.runs", "own.past")
 """Policy name of each, as in the dry run."""

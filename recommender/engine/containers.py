@@ -52,8 +52,8 @@ class Containers:
     ----------
     phase_changed
         int64 (m,): slots of the containers that entered another phase in the last call of `observe`.
-    usable
-        int64 (k,): positions of the plausible samples in that call.
+    usable, owners
+        int64 (k,) each: positions of the plausible samples in that call, and the slots of their containers.
     refused
         The other containers and the reasons.
     lead_s
@@ -80,7 +80,7 @@ class Containers:
         self.lead_s = step_s
         self.members: dict[Instance, Member] = {}
         self.by_slot: dict[int, Member] = {}
-        self.phase_changed = self.usable = np.empty(0, np.int64)
+        self.phase_changed = self.usable = self.owners = np.empty(0, np.int64)
         self.refused: list[tuple[Instance, str]] = []
         self._free: list[int] = []
 
@@ -123,8 +123,8 @@ class Containers:
         arrays.phase[changed] = labels[differs]
         arrays.since_cell[changed] = arrays.last_cell[changed]
 
-    def observe(self, samples: Samples, now_s: float = math.inf) -> list[Member]:
-        """Take in samples; returns the members, once for each new row.
+    def observe(self, samples: Samples, now_s: float = math.inf) -> IntArray:
+        """Take in samples; returns the slots, int64 (m,), once for each new row.
 
         A further sample of the latest cell can only raise its usage; an earlier one, or one from before a restart, is
         dropped, an implausible one refused.
@@ -136,11 +136,13 @@ class Containers:
         if math.isfinite(now_s):
             self.arrays.follow_clock(now_s + max(MAX_CLOCK_SKEW_S, 2.0 * self.step_s), self.step_s)
         cells = (values[usable, 0] // self.step_s).astype(np.int64)
-        fresh: list[Member] = []
-        for cell in np.unique(cells).tolist():
-            which = usable[cells == cell]
-            fresh += self._observe_cell(cell, [instances[at] for at in which.tolist()], values[which])
-        return fresh
+        self.owners, fresh = np.empty(len(usable), np.int64), [np.empty(0, np.int64)]
+        for cell in sorted(set(cells.tolist())):
+            of_cell = cells == cell
+            which = usable[of_cell]
+            slots = self.owners[of_cell] = self._slots_of([instances[at] for at in which.tolist()], cell)
+            fresh.append(self._observe_cell(cell, slots, values[which]))
+        return np.concatenate(fresh)
 
     def set_objectives(self, target_violation: tuple[float, float], resizes_per_hour: float) -> None:
         """Set the violation ratio and the resizes per container that the forecast aims at."""
@@ -226,51 +228,47 @@ class Containers:
             good &= ~wrong
         return np.flatnonzero(good)
 
-    def _observe_cell(self, cell: int, instances: Sequence[Instance], values: FloatArray) -> list[Member]:
-        """Take in samples of one cell, float64 (m, 3), new rows all together."""
-        members = self._members_of(instances, cell)
-        slots, usage = slots_of(members), values[:, 1:]
-        latest, of_run = self.arrays.last_cell[slots], self._of_present_run(members, values[:, 0])
+    def _observe_cell(self, cell: int, slots: IntArray, values: FloatArray) -> IntArray:
+        """Take in samples of one cell, float64 (m, 3), new rows all together; returns the slots of these."""
+        usage = values[:, 1:]
+        latest, of_run = self.arrays.last_cell[slots], self._of_present_run(slots, values[:, 0])
         again, opens = of_run & (latest == cell), np.flatnonzero(of_run & (latest < cell))
         if again.any():
             self._raise_latest(slots[again], usage[again], cell)
         if not len(opens):
-            return []
-        members, slots = [members[at] for at in opens.tolist()], slots[opens]
-        usage, at_s = usage[opens], values[opens, 0]
+            return opens
+        slots, usage, at_s = slots[opens], usage[opens], values[opens, 0]
         if len(set(slots.tolist())) < len(slots):  # several of one container: take the maximum of each resource
             _, first, which = np.unique(slots, return_index=True, return_inverse=True)
             np.maximum.at(usage, first[which], usage.copy())
             order = np.sort(first)
-            members, slots = [members[at] for at in order.tolist()], slots[order]
-            usage, at_s = usage[order], at_s[order]
+            slots, usage, at_s = slots[order], usage[order], at_s[order]
         self._fill_gaps(slots, cell)
         self._append(slots, usage, at_s, cell)
-        return members
+        return slots
 
-    def _of_present_run(self, members: Sequence[Member], at_s: FloatArray) -> BoolArray:
+    def _of_present_run(self, slots: IntArray, at_s: FloatArray) -> BoolArray:
         """Whether each sample is of the run that is followed, bool (m,).
 
         Metrics lag behind the news of a restart; and a history that is loaded at the start of the recommender may begin
         with the run before the last restart, which ends with the first sample after it.
         """
-        slots, arrays = slots_of(members), self.arrays
+        arrays = self.arrays
         began = at_s >= arrays.started_s[slots]
         follows_earlier = arrays.started_s[slots] >= (arrays.start_cell[slots] + 1) * self.step_s
         for at in np.flatnonzero(began & follows_earlier).tolist():
-            self.reset_run(members[at], float(arrays.started_s[slots[at]]))
+            self.reset_run(self.by_slot[int(slots[at])], float(arrays.started_s[slots[at]]))
         return began | follows_earlier
 
-    def _members_of(self, instances: Sequence[Instance], cell: int) -> list[Member]:
-        """The members of these instances; unknown ones, and those silent for too long, are introduced."""
+    def _slots_of(self, instances: Sequence[Instance], cell: int) -> IntArray:
+        """The slots of these instances; unknown ones, and those silent for too long, are introduced."""
         found = [self.members.get(instance) for instance in instances]
-        known = np.array([member is not None for member in found], bool)
-        silent = cell - self.arrays.last_cell[slots_of([member for member in found if member is not None])]
-        new = ~known
-        new[known] = silent > MAX_GAP_CYCLES * self.cycle_samples
+        slots = np.array([-1 if member is None else member.slot for member in found], np.int64)
+        new = slots < 0
+        new[~new] = cell - self.arrays.last_cell[slots[~new]] > MAX_GAP_CYCLES * self.cycle_samples
         for at in np.flatnonzero(new).tolist():
-            found[at] = self._member(instances[at], cell)
-        return [member for member in found if member is not None]
+            slots[at] = self._member(instances[at], cell).slot
+        return slots
 
     def _member(self, instance: Instance, cell: int) -> Member:
         member, arrays = self.members.get(instance), self.arrays
@@ -350,7 +348,8 @@ class Containers:
 
     def _by_model(self, slots: IntArray) -> Iterator[tuple[PhaseTracker, PhaseForesight, IntArray | slice]]:
         """Tracker, forecast and positions for each model among these; here all are under one."""
-        yield self.tracker, self.foresight, slice(None)
+        if len(slots):
+            yield self.tracker, self.foresight, slice(None)
 
     def _label(self, slots: IntArray, usage: FloatArray) -> IntArray:
         """Label the next sample of each, float64 (m, 2); NaN is a gap."""

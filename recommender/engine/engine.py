@@ -275,12 +275,11 @@ class Engine:
             for instance, why in self.fleet.refused:
                 report.refuse(instance, why)
             self.groups.arrays.bump_revision(self.fleet.arrays.group[self.fleet.phase_changed])
-            slots = np.unique(slots_of(fresh))
+            slots = np.unique(fresh)
             slots = slots[self.fleet.arrays.group[slots] != NO_GROUP]
             judge(self.fleet, self.groups.arrays, slots, self.options.rails.target_violation, report, now_s)
-            usable = self.fleet.usable
-            owners = slots_of([self.fleet.members[samples.instances[at]] for at in usable.tolist()])
-            self._record_memory(owners, samples.values[usable, 2], samples.values[usable, 0])
+            at_s, _, memory_bytes = samples.values[self.fleet.usable].T
+            self._record_memory(self.fleet.owners, memory_bytes, at_s)
 
     def _of_ours(self, samples: Samples) -> Samples:
         """Samples of running containers that have a group."""
@@ -304,7 +303,8 @@ class Engine:
 
     def _forecast(self, now_s: float, report: Report) -> None:
         due, arrays = self.fleet.due(now_s), self.fleet.arrays
-        undecided = slots_of(due)[arrays.decided_by[slots_of(due)] == UNDECIDED]
+        slots = slots_of(due)
+        undecided = slots[arrays.decided_by[slots] == UNDECIDED]
         try:
             report.decisions += self.fleet.decide(due, now_s)
         except Exception:  # noqa: BLE001  # retry one by one, so that only the faulty container gets no decision

@@ -64,7 +64,7 @@ class Fleet(Containers):
         of_class = [member for member in members if member.slot not in by_past and self._class_due(member, now_s)]
         made += sum(self._decide_by_class(member, now_s) for member in of_class)
         slots = slots_of(members)
-        slots = slots[~np.isin(decided_by[slots], BY_EXPERIENCE)]
+        slots = slots[decided_by[slots] < BY_EXPERIENCE]
         slots = slots[self._has_new_rows(slots)]
         self._decide_by_forecast(slots)
         return made + len(slots)
@@ -117,6 +117,8 @@ class Fleet(Containers):
 
     def _decide_by_past(self, slots: IntArray) -> int:
         """Decide those of these, int64 (m,), whose own past predicts what comes; returns how many. Others are freed."""
+        if not len(slots):
+            return 0
         arrays = self.arrays
         times, (soon_cores, cpu_cores) = self._match_past(slots)
         was = arrays.decided_by[slots] == BY_PAST
@@ -162,7 +164,7 @@ class Fleet(Containers):
         current_cores = arrays.wanted[slot, CPU] if arrays.decided_by[slot] == BY_CLASS else np.nan
         found = self._from_class(member.runs, Progress(observed, seen_s, max(seen_s, now_s - start_s)), current_cores)
         if found is None:
-            if arrays.decided_by[slot] in BY_EXPERIENCE:
+            if arrays.decided_by[slot] >= BY_EXPERIENCE:
                 arrays.decided_by[slot] = BY_FORECAST
                 arrays.rows_since_decision[slot] = max(1, arrays.rows_since_decision[slot])
             return False
@@ -188,8 +190,6 @@ class Fleet(Containers):
     def _decide_by_forecast(self, slots: IntArray) -> None:
         """Let the forecast decide after the latest sample of each, int64 (m,)."""
         arrays = self.arrays
-        if not len(slots):
-            return
         for _, foresight, of_it in self._by_model(slots):
             planned = slots[of_it]
             arrays.wanted[planned, CPU] = foresight.decide(planned, arrays.table[planned], self.lead_s)

@@ -106,9 +106,11 @@ class PhaseForesight:
         """Take in a sample of each container, float64 (m, 2), and its phase; classes learn visits that ended."""
         state, unknown = self.state, self._trained.n_phases - 1
         now = np.where(labels < 0, unknown, labels)
-        for at in np.flatnonzero((state.dwell[slots] > 0) & (state.phase[slots] != now)).tolist():
-            table, following = int(tables[at]), int(now[at])
-            before, phase, dwell = (int(part[slots[at]]) for part in (state.before, state.phase, state.dwell))
+        ended = (state.dwell[slots] > 0) & (state.phase[slots] != now)
+        left = [part[slots[ended]].tolist() for part in (state.before, state.phase, state.dwell)]
+        for table, following, before, phase, dwell in zip(
+            tables[ended].tolist(), now[ended].tolist(), *left, strict=True
+        ):
             if unknown not in (phase, following):
                 likeliest = int(self._forecasts[table].followers[before, phase, :unknown].argmax())
                 self.next_phase_hits.append(following == likeliest)

@@ -169,8 +169,9 @@ class GroupArrays(SlotArrays):
         if not moved:
             return False
         if not all(map(math.isnan, before)):
-            self.changed_s[slot, moved, 1:] = self.changed_s[slot, moved, :-1].copy()
-            self.changed_s[slot, moved, 0] = now_s
+            for resource in moved:
+                times = self.changed_s[slot, resource]
+                times[1:], times[0] = times[:-1].copy(), now_s
         if target[MEMORY] < before[MEMORY]:
             self.less_memory_since_s[slot] = now_s  # the next step down waits again
         self.published[slot] = target
@@ -178,6 +179,8 @@ class GroupArrays(SlotArrays):
 
     def bump_revision(self, slots: IntArray | Sequence[int], *, durable: bool = False) -> None:
         """Mark groups as changed; `NO_GROUP` is ignored."""
+        if not len(slots):  # as in most steps
+            return
         changed = np.asarray(slots, np.int64)
         changed = changed[changed != NO_GROUP]
         np.add.at(self.revision, changed, 1)

@@ -51,7 +51,7 @@ def judge(
     report.judge(used[judged], allocated[judged])
     intended, demand = _intended(allocated, given, groups.published[owner]), arrays.demand(slots, used)
     groups.judge(owner[judged], used[judged] > intended[judged] * VIOLATION_TOLERANCE)
-    forecast = judged[~np.isin(arrays.decided_by[slots[judged]], BY_EXPERIENCE)]
+    forecast = judged[arrays.decided_by[slots[judged]] < BY_EXPERIENCE]
     fleet.judge(slots[forecast], demand[forecast], intended[forecast])
     short, has_target = demand[:, CPU] > intended[:, CPU] * VIOLATION_TOLERANCE, ~np.isnan(intended[:, CPU])
     for at in judged[(has_target & (arrays.decided_by[slots] == BY_CLASS))[judged]].tolist():
@@ -89,7 +89,7 @@ def _count_saturated(fleet: Fleet, slots: IntArray) -> None:
     enough = used <= UNSATURATED_FACTOR * arrays.unsaturated_cpu_cores[slots]
     enough &= ~arrays.is_throttled(slots, used)
     counts = arrays.saturated_samples[slots] + np.where(saturated & ~enough, 1, -1)
-    arrays.saturated_samples[slots] = np.clip(counts, 0, MAX_SATURATED_SAMPLES)
+    arrays.saturated_samples[slots] = np.minimum(np.maximum(counts, 0), MAX_SATURATED_SAMPLES)
 
 
 def is_saturated(cpu_cores: FloatArray, requests: FloatArray, limits: FloatArray) -> BoolArray:

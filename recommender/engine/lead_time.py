@@ -107,7 +107,7 @@ class LeadTime:
         if _matches(requests, awaited.target):
             del self._awaited[key]
             delay_s = max(0.0, now_s - awaited.since_s)
-            if delay_s <= MAX_DELAY_S:
+            if delay_s <= MAX_DELAY_S and self.configured_s is None:
                 self._count((awaited.owner, awaited.since_s), delay_s)
             return delay_s
         if deferred:

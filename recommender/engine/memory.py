@@ -84,13 +84,11 @@ def _class_bounds(fleet: Fleet, slots: IntArray, options: RailOptions) -> tuple[
     m = len(slots)
     peak_bytes, least_bytes, rises = np.full(m, np.nan), np.zeros(m), np.full((m, AGES), np.inf)
     members_of: dict[tuple[ClassRuns, float | None, bool], list[int]] = {}
-    queries = zip(
-        slots.tolist(), fleet.arrays.input_size[slots].tolist(), fleet.arrays.costly[slots].tolist(), strict=True
-    )
-    for place, (slot, size, costly) in enumerate(queries):
+    for place, slot in enumerate(slots.tolist()):
         runs = fleet.by_slot[slot].runs
         if runs is not None and len(runs.memory):
-            members_of.setdefault((runs, None if math.isnan(size) else size, costly), []).append(place)
+            input_size, costly = float(fleet.arrays.input_size[slot]), bool(fleet.arrays.costly[slot])
+            members_of.setdefault((runs, None if math.isnan(input_size) else input_size, costly), []).append(place)
     for (runs, size, costly), places in members_of.items():
         bounds = runs.memory.bounds(options.target_kills_of(costly=costly), or_nan(size))
         peak_bytes[places], least_bytes[places], rises[places] = bounds.peak_bytes, bounds.least_bytes, bounds.rises

@@ -188,8 +188,8 @@ class Shares:
         An evaluation is passed again until there is a new one, and counts once. CPU time up to an evaluation is counted
         only from when the container was first seen here.
         """
-        rows = zip(samples.instances, samples.values.tolist(), strict=True)
-        for instance, (at_s, cpu_cores, _) in rows if self._containers else ():
+        rows = zip(samples.instances, samples.values.tolist(), strict=True) if self._containers else ()
+        for instance, (at_s, cpu_cores, _) in rows:
             known = self._containers.get(instance)
             if known is None or not cpu_cores >= 0.0 or at_s > now_s + MAX_CLOCK_SKEW_S:
                 continue

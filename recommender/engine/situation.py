@@ -143,7 +143,7 @@ def assess(
     slots = np.flatnonzero(arrays.alive & (arrays.group != NO_GROUP))
     owner = arrays.group[slots]
     decided = arrays.decided_by[slots] != UNDECIDED
-    from_experience = np.isin(arrays.decided_by[slots], BY_EXPERIENCE)
+    from_experience = arrays.decided_by[slots] >= BY_EXPERIENCE
     wanted, keeps_published_cpu = _wanted_by_containers(fleet, groups, slots, decided, from_experience)
     has_demand = ~np.isnan(wanted).any(axis=1)
     unknown_phase = decided & ~from_experience & (arrays.phase[slots] == UNKNOWN_PHASE)

@@ -155,7 +155,7 @@ class ClassRuns:
         if not alike.any():
             return None
         weights, n_alike = np.exp(-0.5 * squared[alike]), int(alike.sum())
-        soon_cores, cpu_cores = (_weighted_quantile(cores, weights, self.level) for cores in peak_cores[alike].T)
+        soon_cores, cpu_cores = _weighted_quantiles(peak_cores[alike], weights, self.level).tolist()
         if n_alike < MIN_RUNS_TO_FALL:
             soon_cores, cpu_cores = (_own_use_if_above(used_cores, cores) for cores in (soon_cores, cpu_cores))
         return ClassForecast(cpu_cores, soon_cores, n_alike, len(self.runs))
@@ -218,24 +218,25 @@ def without_gaps(run: DemandCurve) -> DemandCurve:
 
 
 def _features_of(run: DemandCurve, seen_s: float | None = None) -> NDArray[np.float32]:
-    """float32 (n, 6): features of a run after each bucket, divided by `SCALES`."""
+    """float32 (n, 6): features of a run after each bucket, divided by `SCALES`; or (1, 6): of one now, at its age."""
     cpu, memory = run.levels[:, CPU].astype(np.float64), run.levels[:, MEMORY].astype(np.float64)
     age = run.step_s * np.arange(1.0, len(cpu) + 1.0)
-    if seen_s is not None:
-        age[-1] = seen_s
     work = np.cumsum(cpu) * run.step_s
     # The width of one bucket is added to times and work: differences below it are chance.
     features = np.column_stack(
         [
-            np.log(age + run.step_s),
-            np.log(work + run.step_s * CPU_FLOOR_CORES * 10.0),
-            np.log(cpu + CPU_FLOOR_CORES),
-            np.log(memory + MEMORY_FLOOR_BYTES),
-            np.log(np.maximum.accumulate(memory) + MEMORY_FLOOR_BYTES),
-            np.log(run.step_s * _samples_since_jump(cpu) + run.step_s),
+            age + run.step_s,
+            work + run.step_s * CPU_FLOOR_CORES * 10.0,
+            cpu + CPU_FLOOR_CORES,
+            memory + MEMORY_FLOOR_BYTES,
+            np.maximum.accumulate(memory) + MEMORY_FLOOR_BYTES,
+            run.step_s * _samples_since_jump(cpu) + run.step_s,
         ]
     )
-    scaled: NDArray[np.float32] = (features / SCALES).astype(np.float32)
+    if seen_s is not None:
+        features = features[-1:]
+        features[0, 0] = seen_s + run.step_s
+    scaled: NDArray[np.float32] = (np.log(features) / SCALES).astype(np.float32)
     return scaled
 
 
@@ -258,8 +259,11 @@ def _own_use_if_above(used_cores: NDArray[np.float32], cpu_cores: float) -> floa
     return cpu_cores if used_cores[-1] <= cpu_cores * VIOLATION_TOLERANCE else float(used_cores.max())
 
 
-def _weighted_quantile(values: NDArray[np.float64], weights: NDArray[np.float64], share: float) -> float:
-    """The smallest value at or below which lies at least `share` of the weight."""
-    order = np.argsort(values, kind="stable")
-    cumulative = np.cumsum(weights[order]) / weights.sum()
-    return float(values[order][min(int(np.searchsorted(cumulative, share - 1e-12)), len(values) - 1)])
+def _weighted_quantiles(values: FloatArray, weights: FloatArray, share: float) -> FloatArray:
+    """float64 (w,): in each column of (n, w) the smallest value with at least `share` of the weight at or below it."""
+    order = values.argsort(axis=0, kind="stable")
+    below = weights[order].cumsum(axis=0) / weights.sum() < share - 1e-12
+    place = np.minimum(below.sum(axis=0), len(values) - 1)
+    columns = np.arange(len(place))
+    quantiles: FloatArray = values[order[place, columns], columns]
+    return quantiles

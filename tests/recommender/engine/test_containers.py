@@ -48,7 +48,7 @@ def test_an_impossible_sample_is_refused_and_the_others_are_taken_in(sample: Sam
     samples = [(A, sample_of(at_s=NOW_S - 1.0)), (A, sample), (B, sample_of()), (A, sample_of())]
     fresh = fleet.observe(Samples.of(samples), NOW_S)
     assert fleet.refused == [(A, why)]
-    assert [member.instance for member in fresh] == [A, B, A]
+    assert [fleet.by_slot[slot].instance for slot in fresh.tolist()] == [A, B, A]
     assert fleet.arrays.used[fleet.members[A].slot].tolist() == [0.5, GIB]
     fleet.observe(Samples.of([(A, sample_of(at_s=NOW_S + 1.0))]), NOW_S + 1.0)
     assert fleet.refused == [], "only refusals of the last call"

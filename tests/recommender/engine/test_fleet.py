@@ -233,8 +233,8 @@ def test_two_containers_do_not_disturb_each_other() -> None:
 def test_a_missed_sample_is_a_gap_and_a_late_one_is_dropped() -> None:
     fleet = Fleet(MODEL, 15.0, CYCLE, introduce)
     for t in (0, 15, 45):
-        assert fleet.observe(Samples.of([(A, Sample(t, 1.0, 1e9))])) == [fleet.members[A]]
-    assert fleet.observe(Samples.of([(A, Sample(30, 1.0, 1e9))])) == []
+        assert fleet.observe(Samples.of([(A, Sample(t, 1.0, 1e9))])).tolist() == [fleet.members[A].slot]
+    assert not len(fleet.observe(Samples.of([(A, Sample(30, 1.0, 1e9))])))
     rows = fleet.recent(fleet.members[A])
     assert np.isnan(rows[:, 0]).tolist() == [False, False, True, False]
 
@@ -257,7 +257,7 @@ def test_samples_taken_in_together_count_as_one_by_one(drawn: list[tuple[int, in
     ]
     together, apart = Fleet(MODEL, 15.0, 2, introduce), Fleet(MODEL, 15.0, 2, introduce)
     fresh = together.observe(Samples.of(samples))
-    assert [member.instance for member in fresh] == [instance for instance, _ in samples]
+    assert [together.by_slot[slot].instance for slot in fresh.tolist()] == [instance for instance, _ in samples]
     for one in samples:
         apart.observe(Samples.of([one]))
     assert [state_of(together, member) for member in together] == [state_of(apart, member) for member in apart]
