@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from recommender import files
 from recommender.errors import BadArtifact, Misuse
-from recommender.files import atomic_write_bytes
 
 SCHEMA = 2
 MANIFEST = "manifest.json"
@@ -66,9 +65,9 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
     staged = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         staged.chmod(0o755)  # mkdtemp makes it private
-        atomic_write_bytes(staged / ARRAYS, packed)
+        files.atomic_write_bytes(staged / ARRAYS, packed)
         text = orjson.dumps(full, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
-        atomic_write_bytes(staged / MANIFEST, text)
+        files.atomic_write_bytes(staged / MANIFEST, text)
         _replace_folder(staged, target)
     except OSError as error:
         error.filename = str(target)  # not that of the file beside it, which is removed

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from extender.gangs.affinity import NodeConstraints
+from extender.pods.footprint import PodKey
 from extender.pods.pod import PREFIX
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.node import Node
@@ -112,8 +113,8 @@ class Member:
     reserved_since_s: float = math.nan
 
     @property
-    def identity(self) -> tuple[str, str]:
-        """Namespace and UID: a PhaseProfile only describes pods of its own namespace."""
+    def identity(self) -> PodKey:
+        """By which PhaseProfiles name it."""
         return self.key.namespace, self.uid
 
     @property
