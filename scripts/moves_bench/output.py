@@ -27,8 +27,8 @@ PANEL_INCHES = 1.5
 def table(batches: Batches) -> Table:
     """A row per policy, relative to the default scheduler on the same jobs."""
     headers = (
-        "mean completion", "relative to default, by seed", "makespan, relative", "slower by more than 10 %",
-        "moves", "late",
+        "mean completion", "relative to default, by seed", "makespan, relative", "node time, relative",
+        "slower by more than 10 %", "moves", "late",
     )  # fmt: skip
     rows = benches.table("jobs on three real nodes of half a core", "who", *headers)
     default = batches.get("default", {})
@@ -37,6 +37,7 @@ def table(batches: Batches) -> Table:
         both = [(ran, default[seed]) for seed, ran in seeds.items() if seed in default]
         of_default = [_mean(ran) / _mean(theirs) for ran, theirs in both]
         makespans = [_last(ran) / _last(theirs) for ran, theirs in both]
+        node_times = [_node_time_s(ran) / _node_time_s(theirs) for ran, theirs in both]
         slower = [
             mine.duration_s > (1.0 + SLOWDOWN_TOLERANCE) * other.duration_s
             for ran, theirs in both
@@ -48,6 +49,7 @@ def table(batches: Batches) -> Table:
             f"{mean_s:.0f} s",
             ", ".join(f"{share:.2f}" for share in of_default) + (f" ({np.mean(of_default):.2f})" if both else ""),
             f"{np.mean(makespans):.2f}" if both else "",
+            f"{np.mean(node_times):.2f}" if both else "",
             f"{sum(slower)} of {len(slower)}",
             str(len(moves)),
             str(sum(move["outcome"] == "late" for move in moves)),
@@ -61,6 +63,19 @@ def _mean(ran: Sequence[JobRecord]) -> float:
 
 def _last(ran: Sequence[JobRecord]) -> float:
     return max(each.ended_s for each in ran)
+
+
+def _node_time_s(ran: Sequence[JobRecord]) -> float:
+    """Sum over the nodes of the time in which any job ran.
+
+    The jobs of a batch are the same for all policies and keep a node busy, so this shows whether the machine was as
+    fast as before.
+    """
+    total_s, node_of_last, end_s = 0.0, "", 0.0
+    for node, from_s, to_s in sorted(stay for each in ran for stay in each.stays):
+        begin_s = max(from_s, end_s) if node == node_of_last else from_s
+        total_s, node_of_last, end_s = total_s + max(0.0, to_s - begin_s), node, max(begin_s, to_s)
+    return total_s
 
 
 def write_json(path: Path, facts: Mapping[str, Any], batches: Batches) -> None:

@@ -80,14 +80,16 @@ def cells(batches: output.Batches) -> list[list[str]]:
 
 
 def test_the_table_compares_the_same_jobs_with_the_default_scheduler() -> None:
-    """Means 150 and 110 s, ends 210 and 120 s; the small one takes 120 s instead of 100."""
+    """Means 150 and 110 s, ends 210 and 120 s, nodes in use for 209 s, and for 119 and 50 s.
+
+    The small one takes 120 s instead of 100."""
     default, moved = cells(BATCHES)
-    assert default == [ROWS["default"].title, "150 s", "1.00 (1.00)", "1.00", "0 of 2", "0", "0"]
-    assert moved == [ROWS["moves"].title, "110 s", "0.73 (0.73)", "0.57", "1 of 2", "2", "1"]
+    assert default == [ROWS["default"].title, "150 s", "1.00 (1.00)", "1.00", "1.00", "0 of 2", "0", "0"]
+    assert moved == [ROWS["moves"].title, "110 s", "0.73 (0.73)", "0.57", "0.81", "1 of 2", "2", "1"]
 
 
 def test_a_policy_that_was_run_alone_is_not_compared() -> None:
-    assert cells({"moves": {1: MOVED}}) == [[ROWS["moves"].title, "110 s", "", "", "0 of 0", "2", "1"]]
+    assert cells({"moves": {1: MOVED}}) == [[ROWS["moves"].title, "110 s", "", "", "", "0 of 0", "2", "1"]]
 
 
 def test_stays_and_moves_are_written_and_drawn(tmp_path: Path) -> None:
