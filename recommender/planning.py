@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from recommender.errors import BadArtifact
-from recommender.model import BUNDLED, PhaseModel, name_hashes
+from recommender.model import PhaseModel, name_hashes
 from recommender.phases.features import source_columns
 from recommender.policies.base import Policy
 from recommender.policies.registry import REGISTRY
@@ -88,18 +88,15 @@ def _why_unusable(name: str, model: PhaseModel | None, rows: Mapping[str, bool])
     return ""
 
 
-def seen_in_training(
-    model: PhaseModel | None, series: Sequence[UsageSeries], data_hash: Callable[[], str]
-) -> int | None:
+def seen_in_training(model: PhaseModel | None, series: Sequence[UsageSeries]) -> int | None:
     """Number of these series that the model was trained on: same container name, starting before its data ended.
 
-    None if the model does not record it.
+    None if the model does not record it: it was imported.
     """
     if model is None:
         return 0
-    if model.trained_on is None:  # written by an earlier version, with only a hash of all data
-        own = model.facts.get("data_sha256") == data_hash()
-        return len(series) if own else 0 if model.origin == BUNDLED else None
+    if model.trained_on is None:
+        return None
     before = [one for one in series if one.timestamps[0] <= model.facts.get("until_s", math.inf)]
     return int(np.isin(name_hashes(before), model.trained_on).sum())
 

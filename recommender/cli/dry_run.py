@@ -220,7 +220,7 @@ def command(
             history=earlier,
         )
         played, simulation_notes = simulated_policies(simulated, series, make_cluster, progress)
-        seen = seen_in_training(model, series, lambda: opened.data_hash)
+        seen = seen_in_training(model, series)
         done = itertools.count(1)
         with decisions_written(Path(outputs["decisions"])) if "decisions" in outputs else nullcontext() as writer:
             result = replay(

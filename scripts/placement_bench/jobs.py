@@ -17,15 +17,13 @@ from placement_bench.place import Bench
 from placement_bench.played import CurrentUse, Lane, Outcome, Shape, play
 from placement_bench.recordings import Arrival, in_groups, scattered
 from placement_bench.schedulers import (
-    CAUTIOUS,
-    CPU_OVERLOADS,
+    CPU_OVERLOAD,
     CURRENT,
     LEAST,
     MOST,
     OURS,
     RANDOM,
     STRICT,
-    WAITS,
     Contender,
     scored_by,
     start_extender,
@@ -37,15 +35,12 @@ from recommender.cluster.errors import ApiError
 from recommender.cluster.paths import PODS, path_of
 
 BASELINES = (LEAST, MOST, CURRENT, RANDOM)
-OVERLOAD_LIMITED = (WAITS, STRICT)
 CONTENDERS: Mapping[str, Contender] = {
     "least": LEAST,
     "most": MOST,
     "current": CURRENT,
     "random": RANDOM,
-    "cautious": CAUTIOUS,
     "ours": OURS,
-    "waits": WAITS,
     "strict": STRICT,
 }
 """By the names that `--placed-by` takes."""
@@ -116,13 +111,13 @@ def run_jobs(
             for who in plan.placed_by
         ]
         for lane in lanes:
-            if lane.who in (OURS, *OVERLOAD_LIMITED):
+            if lane.who in (OURS, STRICT):
                 bench.publish(lane.namespace, pace.speed)
         for seed in plan.seeds:
             for pattern in plan.patterns:
                 jobs = plan.arrivals(pattern, seed)
                 use.jobs = {job.name: job for job in jobs}
-                with retrying_unschedulable(bench, [lane.namespace for lane in lanes if lane.who in OVERLOAD_LIMITED]):
+                with retrying_unschedulable(bench, [lane.namespace for lane in lanes if lane.who is STRICT]):
                     played = play(bench, lanes, jobs, pace, shape, np.random.default_rng(seed))
                 for lane in lanes:
                     by_use.forget(lane.namespace)
@@ -140,7 +135,7 @@ def _placing(
         for who in placed_by:
             if who in scores:
                 stack.enter_context(scored_by(bench, who, scores[who]))
-            elif who in (OURS, *OVERLOAD_LIMITED):
+            elif who in (OURS, STRICT):
                 start_with_extender(bench, who, start_extender(bench, who, pace, *_limits(who, pace)))
             else:
                 start_stock(bench, who)
@@ -149,9 +144,9 @@ def _placing(
 
 def _limits(who: Contender, pace: Pace) -> tuple[str, ...]:
     """Options that let our extender keep pods waiting."""
-    if who not in OVERLOAD_LIMITED:
+    if who is not STRICT:
         return ()
-    return "--cpu-overload", f"{CPU_OVERLOADS[who]}", "--patience", f"{pace.patience_s}"
+    return "--cpu-overload", f"{CPU_OVERLOAD}", "--patience", f"{pace.patience_s}"
 
 
 def some_nodes(bench: Bench, count: int, shape: Shape) -> SimulatedNodes:
@@ -226,7 +221,7 @@ def fewer_nodes(lines: Sequence[Line]) -> list[str]:
         if not others:
             continue
         best = min(others, key=lambda line: (line.cpu_core_s, line.ooms))
-        for who in (OURS, *OVERLOAD_LIMITED):
+        for who in (OURS, STRICT):
             no_worse = [line for line in of_pattern if line.who == who
                         and line.cpu_core_s <= best.cpu_core_s and line.ooms <= best.ooms]  # fmt: skip
             if no_worse:

@@ -33,7 +33,7 @@ def burst_table(bursts: Sequence[Burst], title: str) -> Table:
 
 
 def jobs_table(lines: Sequence[Line], title: str) -> Table:
-    """Table of rows jobs and offline."""
+    """Table of row jobs."""
     headers = (
         "CPU above capacity, core-s ± standard deviation", "relative to the best baseline", "OOMs", "nodes busy",
         "mean wait (longest)", "makespan",

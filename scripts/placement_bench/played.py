@@ -39,10 +39,9 @@ class Shape:
     node: Pair
     requested: Pair
 
-    def needs(self, recording: Recording, share: float | None = None) -> Pair:
-        """Requests of a job's pod; `share` replaces `requested`."""
-        cores, memory_bytes = recording.declared
-        of_cores, of_memory = self.requested if share is None else (share, share)
+    def needs(self, recording: Recording) -> Pair:
+        """Requests of a job's pod."""
+        (cores, memory_bytes), (of_cores, of_memory) = recording.declared, self.requested
         return cores * of_cores, memory_bytes * of_memory
 
 
@@ -128,7 +127,7 @@ def _submit(bench: Bench, lane: Lane, jobs: Sequence[Arrival], pace: Pace, shape
             job.name,
             lane.who.scheduler,
             lane.nodes,
-            shape.needs(job.recording, lane.who.requested),
+            shape.needs(job.recording),
             workload=job.recording.workload,
             annotations={"phasewise.dev/runs-for-s": str(runs_for_s)},
         )

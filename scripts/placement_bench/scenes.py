@@ -1,4 +1,4 @@
-"""Scenes for single pods: in process, and on a control plane with a real kube-scheduler."""
+"""The scene for single pods: a control plane with a real kube-scheduler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from placement_bench.choices import NODE, Pair, PlacedPod, specon_sums
 from placement_bench.place import Bench, Json, pod
 from placement_bench.schedulers import Contender, start_extender, start_with_extender
 from placement_bench.watching import wait_for
-from placement_bench.worlds import GIB, World, class_json, node_json, pod_json, profile_json
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.profiles import PROFILES
 
@@ -24,41 +23,6 @@ MIN_CELL_LEFT_S = 40.0
 """Seconds left of a cell of the forecast, so that all pods of a cluster start in the same cell."""
 MAX_PROFILE_PODS = 64
 """Pods per PhaseProfile."""
-
-
-class InProcess:
-    """The extender's code, called as by a scheduler."""
-
-    def __init__(self, nodes: int) -> None:
-        self._world = World()
-        self._names = [f"n{number:03}" for number in range(nodes)]
-        self._uids: list[str] = []
-        self._world.put(*(node_json(name, f"{NODE[0]:g}", f"{NODE[1]:.0f}") for name in self._names))
-
-    def learn(self, workload: str, demand: np.ndarray) -> None:
-        self._world.put(class_json(workload, demand[0].tolist(), (demand[1] / GIB).tolist()))
-
-    def fill(self, nodes: int, held: Sequence[PlacedPod]) -> None:
-        for number, each in enumerate(held):
-            self._put(f"held-{number}", self._names[each.node], each.workload, each.requests)
-            self._world.put(profile_json(f"of-{number}", {f"uid-held-{number}": each.category}))
-
-    def place(self, name: str, nodes: int, workload: str, requests: Pair) -> int:
-        asks = pod_json(name, cpu=f"{requests[0]}", memory=f"{requests[1]:.0f}", workload=workload)
-        names = self._names[:nodes]
-        node = self._world.place(asks, names)
-        self._put(name, node, workload, requests)
-        return names.index(node)
-
-    def clear(self) -> None:
-        for uid in self._uids:
-            self._world.state.drop_pod(uid)
-        self._uids.clear()
-
-    def _put(self, name: str, node: str, workload: str, requests: Pair) -> None:
-        self._uids.append(f"uid-{name}")
-        cpu, memory = f"{requests[0]}", f"{requests[1]:.0f}"
-        self._world.put(pod_json(name, cpu=cpu, memory=memory, workload=workload, node=node))
 
 
 class OnCluster:

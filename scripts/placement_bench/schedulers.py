@@ -25,21 +25,10 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Contender:
-    """A scheduler of the table.
-
-    Attributes
-    ----------
-    scheduler
-        Its `schedulerName`.
-    title
-        Name in the table.
-    requested
-        Share of the declared CPU and memory that its pods request, if it differs from the others'.
-    """
+    """A scheduler of the table: its `schedulerName`, and its name there."""
 
     scheduler: str
     title: str
-    requested: float | None = None
 
 
 LEAST = Contender("least", "default (LeastAllocated)")
@@ -47,12 +36,9 @@ MOST = Contender("most", "MostAllocated")
 CURRENT = Contender("current", "load-aware, current use")
 RANDOM = Contender("random", "random")
 OURS = Contender("ours", "Phasewise")
-CAUTIOUS = Contender("least", "default, 40 % requested", 0.4)
-"""The alternative to a forecast: higher requests, so that pods wait."""
-WAITS = Contender("waits", "Phasewise, --cpu-overload 0.05")
 STRICT = Contender("strict", "Phasewise, --cpu-overload 0.01")
-CPU_OVERLOADS = {WAITS: 0.05, STRICT: 0.01}
-"""Pods wait while they would overload every node by more than this share of their own demand."""
+CPU_OVERLOAD = 0.01
+"""Of `STRICT`: pods wait while they would overload every node by more than this share of their own demand."""
 
 BIN_PACKING_PROFILE: Json = {
     "pluginConfig": [

@@ -211,7 +211,7 @@ def test_a_missing_list_is_named_with_its_source_and_a_missing_column_by_name(tm
 
 
 def test_without_a_trace_its_source_is_named_before_anything_runs() -> None:
-    done = invoke("bench_placement", "--rows", "offline,gpus")
+    done = invoke("bench_placement", "--rows", "burst,gpus")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "--gpu-trace" in done.stderr
     assert "github.com/alibaba/clusterdata" in done.stderr

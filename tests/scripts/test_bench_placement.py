@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,21 +17,27 @@ from rich.console import Console
 from benches import write_json
 from extender.pods.curves import Grid
 from local_cluster.cluster import Cluster
-from local_cluster.waiting import NotInTime
 from local_cluster.workloads import Json
-from placement_bench import output, plots
+from placement_bench import output
 from placement_bench.burst import Burst, demand_on, judge_burst
-from placement_bench.choices import MAX_NODES, Choice, Tally, below_capacity, tally_of, without_histories
+from placement_bench.choices import (
+    MAX_NODES,
+    NODE,
+    Choice,
+    PlacedPod,
+    Tally,
+    below_capacity,
+    tally_of,
+    without_histories,
+)
 from placement_bench.gangs import Gangs, Repetition, judge_bindings
 from placement_bench.jobs import GROUPS, Plan, Result, fewer_nodes, summary_lines
 from placement_bench.load import Run, load, overload
-from placement_bench.offline import RETRY_S, NodePool, by_current_use, by_requests, play_offline, policy_of, run_offline
 from placement_bench.pace import Pace
 from placement_bench.played import Outcome, Shape
 from placement_bench.recordings import (
     REPLAY_PART,
     TRAINING_PART,
-    Arrival,
     Recording,
     curve_of,
     demand_of_classes,
@@ -38,10 +45,10 @@ from placement_bench.recordings import (
     recordings,
     scattered,
 )
-from placement_bench.scenes import InProcess
-from placement_bench.schedulers import CAUTIOUS, CURRENT, LEAST, MOST, OURS, RANDOM, STRICT, Contender, manifest_profile
-from placement_bench.scorers import CurrentUseScorer, RandomScorer
+from placement_bench.schedulers import LEAST, OURS, manifest_profile
+from placement_bench.scorers import CurrentUseScorer, Pair, RandomScorer
 from placement_bench.watching import Bound
+from placement_bench.worlds import World, class_json, node_json, pod_json, profile_json
 from tests.scripts.benches import invoke
 
 NAME = "bench_placement"
@@ -103,7 +110,6 @@ def test_overload_is_demand_above_the_capacity_of_a_node_and_an_oom_counts_once(
 def test_a_pod_requests_a_share_of_the_declared_amounts() -> None:
     shape = Shape((4.0, 8 * GIB), (0.25, 0.5))
     assert shape.needs(recording([1.0], [1.0])) == (0.5, 2 * GIB)
-    assert shape.needs(recording([1.0], [1.0]), CAUTIOUS.requested) == (0.8, 1.6 * GIB)
 
 
 # -- scorers -----------------------------------------------------------------------------------------------------------
@@ -179,81 +185,6 @@ def test_a_gang_is_bound_in_part_if_another_comes_between_or_it_stays_incomplete
     assert Gangs(LEAST, [stuck, between], 1).deadlocks == 1
 
 
-# -- without servers ---------------------------------------------------------------------------------------------------
-
-SMALL = Shape((4.0, 8 * GIB), (0.5, 0.5))
-
-
-def job(number: int, at_s: float, cores: list[float]) -> Arrival:
-    """A job of an unknown class that requests half of the declared two cores and 4 GiB."""
-    return Arrival(number, at_s, recording(cores, [1.0] * len(cores)))
-
-
-class FirstNode:
-    """Takes the first node, and none before `from_s`."""
-
-    def __init__(self, from_s: float = 0.0) -> None:
-        self.from_s, self.events = from_s, list[str]()
-
-    def choose(self, pool: NodePool, job: Arrival, nodes: list[int]) -> int | None:
-        return nodes[0] if pool.at_s >= self.from_s else None
-
-    def bound(self, pool: NodePool, job: Arrival, node: int) -> None:
-        self.events.append(f"{job.name} on {node} at {pool.at_s:g}")
-
-    def ended(self, pool: NodePool, job: Arrival) -> None:
-        self.events.append(f"{job.name} ended at {pool.at_s:g}")
-
-
-def test_a_job_without_room_waits_for_another_to_end_and_a_refused_job_is_retried() -> None:
-    first = FirstNode()
-    played = play_offline([job(number, 0.0, [1.0] * 10) for number in range(5)], NodePool(1, SMALL), first)
-    assert first.events[:4] == [f"job-{number:03} on 0 at 0" for number in range(4)], "four of these jobs fill a node"
-    assert first.events[4:6] == ["job-000 ended at 10", "job-004 on 0 at 10"]
-    assert played.waited_s == [0.0] * 4 + [10.0]
-    late = FirstNode(from_s=4.0)
-    assert play_offline([job(0, 0.0, [1.0])], NodePool(1, SMALL), late).waited_s == [2 * RETRY_S]
-
-
-def test_a_job_larger_than_any_node_ends_the_play() -> None:
-    with pytest.raises(NotInTime, match="job-000 finds no room on 3 empty nodes"):
-        play_offline([job(0, 0.0, [1.0])], NodePool(3, Shape((0.5, GIB), (0.5, 0.5))), FirstNode())
-
-
-def test_scores_of_the_other_schedulers_by_hand() -> None:
-    """A pod of 1 core and 2 GiB; node 0 has two like it: one uses 3 cores, one is too young to be measured."""
-    pool, new = NodePool(2, SMALL, at_s=10.0), job(2, 10.0, [1.0])
-    pool.running = {"a": Run("a", recording([3.0] * 20, [1.0] * 20), 0, 0.0), "b": Run("b", new.recording, 0, 9.5)}
-    pool.needs = {"a": (1.0, 2 * GIB), "b": (1.0, 2 * GIB), new.name: (1.0, 2 * GIB)}
-    assert pool.with_room((2.0, 4 * GIB)) == [0, 1]
-    assert pool.with_room((2.1, 4 * GIB)) == [1]
-    assert by_requests(pool, new, most=False).tolist() == [25.0 + 100.0, 75.0 + 100.0]
-    assert by_requests(pool, new, most=True).tolist() == [75.0 + 100.0, 25.0 + 100.0]
-    assert by_current_use(pool, new, Pace()).tolist() == [1.0 - 5.0 / 4.0, 1.0 - 1.0 / 4.0]
-
-
-@pytest.mark.parametrize("contender", [LEAST, MOST, CURRENT, RANDOM, OURS])
-def test_every_scheduler_has_an_offline_policy_that_depends_on_the_seed_alone(contender: Contender) -> None:
-    def play() -> list[Run]:
-        policy = policy_of(contender, 3, SMALL, Pace(), 1)
-        return list(play_offline(in_groups(6, 3, 60.0, 1), NodePool(3, SMALL), policy).runs)
-
-    runs = play()
-    assert len(runs) == 6
-    assert [run.node for run in play()] == [run.node for run in runs]
-
-
-def test_a_strict_limit_makes_pods_wait_and_lowers_the_overload_offline() -> None:
-    shape = Shape((2.0, 100 * GIB), (0.25, 0.25))
-    plan = Plan(6, 6, 60.0, (1,), (0,), (OURS, STRICT))
-    found: list[Result] = []
-    run_offline(plan, Pace(), shape, found, lambda _: None)
-    ours, strict = (result for result in found if result.pattern == GROUPS)
-    assert (ours.who, strict.who) == (OURS, STRICT)
-    assert strict.overload.cpu_core_s < ours.overload.cpu_core_s
-    assert strict.waited_s > ours.waited_s
-
-
 # -- output ------------------------------------------------------------------------------------------------------------
 
 
@@ -273,7 +204,7 @@ def test_the_mean_over_seeds_is_compared_with_the_best_other_scheduler() -> None
     assert (ours.cpu_core_s, ours.ratio, ours.nodes_busy) == (0.0, 0.0, 2.0)
 
 
-def test_results_are_printed_written_and_plotted(tmp_path: Path) -> None:
+def test_results_are_printed_and_written(tmp_path: Path) -> None:
     console, lines = Console(width=150, record=True, file=io.StringIO()), summary_lines(results())
     gangs = [Gangs(OURS, [Repetition(2, 0, 1.5, 0.1)], 1)]
     for table in (output.jobs_table(lines, "jobs"), output.gangs_table(gangs, "gangs")):
@@ -286,23 +217,12 @@ def test_results_are_printed_written_and_plotted(tmp_path: Path) -> None:
     write_json(tmp_path / "r.json", {"plays": plays, "jobs": lines, "gangs": gangs})
     read = orjson.loads((tmp_path / "r.json").read_bytes())
     assert [play["who"] for play in read["plays"]] == [LEAST.title] * 2 + [OURS.title] * 2
-    plots.draw(plots.shown(results(), GROUPS, 2), 3.0, tmp_path / "r.png")
-    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
-    assert {each.seed for each in plots.shown(results(), GROUPS, 2)} == {1}
 
 
 def test_both_arrival_patterns_of_a_plan_take_the_same_time() -> None:
     plan = Plan(jobs=20, group=5, every_s=30.0, nodes=(2,), seeds=(0,))
     assert plan.arrivals(GROUPS, 0)[-1].at_s == 90.0
     assert plan.arrivals("one by one", 0)[-1].at_s < 120.0
-
-
-def test_one_pattern_alone_can_be_played() -> None:
-    sizes = ["--jobs", "3", "--group", "2", "--nodes", "2", "--orders", "1", "--placed-by", "least"]
-    done = invoke(NAME, "--rows", "offline", "--patterns", "one by one", *sizes)
-    assert done.exit_code == 0, done.output
-    assert "one by one" in done.stdout
-    assert "in groups" not in done.stdout
 
 
 def test_the_fewest_nodes_that_match_the_best_other_scheduler_on_the_most_are_reported() -> None:
@@ -334,8 +254,42 @@ def test_choices_are_counted_by_peak_or_by_s_where_peaks_are_similar() -> None:
     assert tally_of("x", choices) == Tally("x", 1, 2, 1, 3)
 
 
+class InProcess:
+    """The extender's code, called as by a scheduler."""
+
+    def __init__(self, nodes: int) -> None:
+        self._world = World()
+        self._names = [f"n{number:03}" for number in range(nodes)]
+        self._uids: list[str] = []
+        self._world.put(*(node_json(name, f"{NODE[0]:g}", f"{NODE[1]:.0f}") for name in self._names))
+
+    def learn(self, workload: str, demand: np.ndarray) -> None:
+        self._world.put(class_json(workload, demand[0].tolist(), (demand[1] / GIB).tolist()))
+
+    def fill(self, nodes: int, held: Sequence[PlacedPod]) -> None:
+        for number, each in enumerate(held):
+            self._put(f"held-{number}", self._names[each.node], each.workload, each.requests)
+            self._world.put(profile_json(f"of-{number}", {f"uid-held-{number}": each.category}))
+
+    def place(self, name: str, nodes: int, workload: str, requests: Pair) -> int:
+        asks = pod_json(name, cpu=f"{requests[0]}", memory=f"{requests[1]:.0f}", workload=workload)
+        names = self._names[:nodes]
+        node = self._world.place(asks, names)
+        self._put(name, node, workload, requests)
+        return names.index(node)
+
+    def clear(self) -> None:
+        for uid in self._uids:
+            self._world.state.drop_pod(uid)
+        self._uids.clear()
+
+    def _put(self, name: str, node: str, workload: str, requests: Pair) -> None:
+        self._uids.append(f"uid-{name}")
+        cpu, memory = f"{requests[0]}", f"{requests[1]:.0f}"
+        self._world.put(pod_json(name, cpu=cpu, memory=memory, workload=workload, node=node))
+
+
 def test_below_capacity_the_lowest_peak_is_chosen_and_without_histories_the_smallest_s() -> None:
-    """The same holds for all of 1,000 clusters (`--rows offline --clusters 1000`)."""
     learned = below_capacity(InProcess(MAX_NODES), 60, 5, lambda _: None)
     assert learned.distinct_peaks > 5
     assert (learned.lowest, learned.smallest) == (learned.distinct_peaks, learned.similar_peaks)
@@ -348,15 +302,12 @@ def test_below_capacity_the_lowest_peak_is_chosen_and_without_histories_the_smal
 
 def test_a_small_run_covers_all_rows(borrowed: Cluster, tmp_path: Path) -> None:
     sizes = ["--pods", "6", "--burst-nodes", "3", "--jobs", "3", "--group", "2", "--every", "10", "--nodes", "2"]
-    sizes += ["--seeds", "1", "--orders", "1", "--speed", "32", "--repetitions", "1", "--clusters", "2"]
-    files = ["--json", str(tmp_path / "r.json"), "--plot", str(tmp_path / "r.png")]
-    done = invoke(NAME, *sizes, *files, on=borrowed)
+    sizes += ["--seeds", "1", "--speed", "32", "--repetitions", "1", "--clusters", "2"]
+    done = invoke(NAME, *sizes, "--json", str(tmp_path / "r.json"), on=borrowed)
     assert done.exit_code == 0, done.output
     read = orjson.loads((tmp_path / "r.json").read_bytes())
     assert [row["pods"] for row in read["burst"]] == [6] * 2
     assert all(len(play["runs"]) == 3 for play in read["plays"])
-    assert {(line["pattern"], line["nodes"]) for line in read["offline"]} == {("in groups", 2), ("one by one", 2)}
     assert [row["repetitions"][0]["finished"] for row in read["gangs"]] == [0, 2]
     assert [row["title"].split(",")[0] for row in read["choices"]] == ["histories", *["no histories"] * 3]
     assert [row["lowest"] + row["smallest"] for row in read["choices"][1:]] == [2, 2, 2]
-    assert (tmp_path / "r.png").exists()

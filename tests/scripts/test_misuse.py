@@ -18,7 +18,7 @@ from tests.scripts.benches import invoke
         ("bench_placement --patterns all", "no all; there are in groups, one by one"),
         (
             "bench_placement --placed-by ours,best",
-            "no best; there are least, most, current, random, cautious, ours, waits, strict",
+            "no best; there are least, most, current, random, ours, strict",
         ),
         ("bench_scheduler --sizes 1", "--sizes"),
         ("bench_scheduler --sizes a", "--sizes"),
