@@ -210,6 +210,17 @@ def test_a_profile_takes_effect_when_it_is_added_changed_or_removed() -> None:
     assert world.state.snapshot().categories[0].sum() == 1
 
 
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_of_two_profiles_that_name_a_pod_the_first_by_name_counts(order: str) -> None:
+    """Two VPAs select it. Whatever the order of the events, the next one counts once that profile is gone."""
+    world = World(None, node_json("a")).put(pod_json("p", node="a"))
+    categories = {"a": "converged", "b": "watching"}
+    world.put(*(profile_json(name, {"uid-p": categories[name]}) for name in order))
+    assert world.state.snapshot().categories[:, 0].tolist() == [0, 0, 1]
+    world.state.drop_profile(world.read_profile(profile_json("a", {})))
+    assert world.state.snapshot().categories[:, 0].tolist() == [0, 1, 0]
+
+
 @pytest.mark.parametrize("step", [1e9, -1e9, 3600.0, -150.0])
 def test_clock_steps_neither_lose_nor_double_a_pod(step: float) -> None:
     world = World(None, node_json("a")).put(pod_json("p", node="a"))
