@@ -244,9 +244,9 @@ class ProfileIndex:
         self._use = {name: use[name] if name in changed else self._use.get(name, NO_USE) for name in use}
         return changed
 
-    def lacks_demand(self, pod: Pod) -> bool:
-        """Whether a container has neither learned demand nor full requests."""
-        known = self._known(pod).curves
+    def lacks_demand(self, pod: Pod, footprint: Footprint) -> bool:
+        """Whether a container has neither learned demand that counts nor full requests."""
+        known = self._known(pod).curves if footprint.source in LEARNED else NO_CURVES.curves
         return any(math.isnan(request) for c in pod.containers if c.name not in known for request in c.requests)
 
     def knows(self, pod: Pod) -> bool:

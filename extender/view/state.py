@@ -256,7 +256,7 @@ class ClusterState:
         self._enter(self._entry(pod, node, started_s))
 
     def _enter(self, entry: Entry) -> None:
-        self._placed.enter(entry, without_demand=self._profiles.lacks_demand(entry.pod))
+        self._placed.enter(entry, without_demand=self._profiles.lacks_demand(entry.pod, entry.footprint))
         self._count(entry, 1)
 
     def _remove(self, uid: str) -> None:

@@ -78,6 +78,15 @@ def test_the_metrics_api_is_polled_only_while_some_demand_is_neither_learned_nor
     assert use_on(world, "a") == [1.0 + 1.0 + 1.0, 3.0 * 2**30], "for its CPU the request counts"
 
 
+def test_a_pod_whose_learned_demand_is_larger_than_any_node_is_measured_if_it_requests_nothing() -> None:
+    """Its class is said to need 40 GiB; the node has 32."""
+    world, api = World(None, node_json("a"), class_json("k", [1.0], [40.0])), MetricsApi()
+    world.put(pod_json("p", **SILENT, node="a", workload="k"))
+    api.use = {"p": ("5", "16Gi")}
+    poller_of(world, api).poll()
+    assert use_on(world, "a") == [5.0, 16.0 * 2**30]
+
+
 def test_a_small_change_of_use_is_ignored() -> None:
     world, api = World(None, node_json("a")).put(pod_json("silent", **SILENT, node="a")), MetricsApi()
     api.use = {"silent": ("2000000000n", "1048576Ki")}
