@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from extender.pods.footprint import Footprint, PodName, ProfileIndex, Use
-from extender.pods.pod import Node, Pod, Profile
+from extender.pods.pod import Node, Pair, Pod, Profile
 from extender.pods.reservations import Reservations
 from extender.settings import Settings
 from extender.view.node_table import NO_CATEGORY, Entry, NodeTable
@@ -63,19 +63,29 @@ class ClusterState:
         """Add or update a node."""
         with self._lock:
             self._snapshot = None
-            former_gpus = self._table.gpus_of(node.name)
+            former_gpus, largest = self._table.gpus_of(node.name), self._table.largest
             if self._table.put_node(node):
                 self._rebuild_sums(self._table.base)
             elif former_gpus is None:
                 self._table.count_all(self._table.index[node.name], self._placed.on(node.name))
             elif former_gpus != node.gpus:  # as while its device plugin restarts
                 self._recount([entry.pod.uid for entry in self._placed.on(node.name) if entry.pod.gpu.number])
+            self._recount_if_changed(largest)
 
     def drop_node(self, name: str) -> None:
         """Remove a node; its pods stay until the watch removes them."""
         with self._lock:
             self._snapshot = None
+            largest = self._table.largest
             self._table.drop_node(name)
+            self._recount_if_changed(largest)
+
+    def _recount_if_changed(self, largest: Pair) -> None:
+        """Count pods again whose learned demand the largest node, if it has changed, can now hold or no longer can."""
+        if self._table.largest == largest:
+            return
+        entries = self._placed.entries.items()
+        self._recount([uid for uid, entry in entries if self._footprint(entry.pod).source != entry.footprint.source])
 
     def put_pod(self, pod: Pod) -> None:
         """Add or update a pod."""

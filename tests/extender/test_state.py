@@ -221,6 +221,21 @@ def test_of_two_profiles_that_name_a_pod_the_first_by_name_counts(order: str) ->
     assert world.state.snapshot().categories[:, 0].tolist() == [0, 1, 0]
 
 
+def test_pods_are_judged_anew_when_the_largest_node_comes_or_goes() -> None:
+    """Their class is said to need 40 GiB, which is implausible where no node has more than 32."""
+    world = World(None, node_json("a"), class_json("k", [1.0], [40.0])).put(pod_json("p", node="a", workload="k"))
+
+    def memory_gib() -> float:
+        snapshot = world.state.snapshot()
+        return float(snapshot.load[1, 0, snapshot.table.index["a"]]) / GIB
+
+    assert memory_gib() == 1.0
+    world.put(node_json("b", memory="64Gi"))
+    assert memory_gib() == 40.0
+    world.state.drop_node("b")
+    assert memory_gib() == 1.0
+
+
 @pytest.mark.parametrize("step", [1e9, -1e9, 3600.0, -150.0])
 def test_clock_steps_neither_lose_nor_double_a_pod(step: float) -> None:
     world = World(None, node_json("a")).put(pod_json("p", node="a"))
