@@ -49,7 +49,7 @@ def read_profile(raw: Fields) -> Profile:
         key,
         raw.child("spec").flag("class") and key.name.startswith(CLASS_PREFIX),
         {name: value for name, value in status.raw.items() if name != STATE},
-        metadata.string_map("annotations").get(MOVE, ""),
+        metadata.string_map("annotations").get(MOVE, "")[:MAX_MESSAGE],
     )
 
 

@@ -188,6 +188,16 @@ def test_of_many_waiting_gangs_the_fifty_that_wait_longest_are_listed() -> None:
     assert page["gangsWaiting"] == 60
 
 
+def test_of_many_moves_two_hundred_are_listed() -> None:
+    """With thousands of jobs the page would take megabytes."""
+    names = [f"train-{number}" for number in range(250)]
+    profiles = [scenes.profile(name, pods=()) for name in names]
+    for profile in profiles:
+        profile["metadata"]["annotations"] = {"phasewise.dev/move": "would be moved"}
+    page = nodes(view_of([scenes.vpa(name) for name in names], profiles))
+    assert (len(page["moves"]), page["movesCount"]) == (200, 250)
+
+
 def test_a_class_has_its_peaks_and_the_chance_that_the_next_run_exceeds_them() -> None:
     (one,) = classes(view_of(profiles=[scenes.class_profile()]))["classes"]
     (main,) = one["containers"]
