@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from extender.pods.curves import MAX_CELLS, Grid, constant, resampled, total
 from extender.pods.pod import Pod
 from extender.settings import Settings
-from extender.view.node_table import HORIZONS_KEPT
+from extender.view.node_table import HORIZONS_KEPT, Entry, NodeTable
 from extender.view.state import PodView
 from placement_bench.worlds import GIB, NOON_S, World, class_json, node_json, pod_json, profile_json
 from tests.reference import extender as reference
@@ -297,6 +298,24 @@ def test_sums_after_a_thousand_changes_equal_those_from_scratch(seed: int) -> No
     for node, place in snapshot.table.index.items():
         expected = reference.load_of(node, list(residents.values()), snapshot.first_cell, grid.cells)
         assert np.allclose(snapshot.load[:, :, place].T, expected, rtol=1e-5, atol=1e-3), node
+
+
+def test_of_many_nodes_few_are_summed_up_anew_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fifty thousand pods, all of them would hold up calls for half a second."""
+    world = World(None, *(node_json(f"n{number}") for number in range(240)))
+    renew, renewed = NodeTable.renew, list[str]()
+
+    def count_and_renew(table: NodeTable, name: str, cell: int, entries: Sequence[Entry]) -> None:
+        renewed.append(name)
+        renew(table, name, cell, entries)
+
+    monkeypatch.setattr(NodeTable, "renew", count_and_renew)
+    for _ in range(48):
+        before = len(renewed)
+        world.clock.now_s += 150.0
+        world.state.snapshot()
+        assert len(renewed) - before <= 10
+    assert len(set(renewed)) == 240
 
 
 @pytest.mark.parametrize("step_s", [15.0, 150.0, 400.0, 37.5, 149.0])
