@@ -11,7 +11,7 @@ from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_contr
 from recommender.cluster.objects.node import Taint
 from recommender.cluster.objects.pair import Pair, pair_of, read_pair, without_zeros
 from recommender.cluster.objects.reading import Fields, first_labels, reads, short_annotations
-from recommender.cluster.objects.requests import counted, extra_requests
+from recommender.cluster.objects.requests import Resizes, counted, extra_requests
 from recommender.cluster.objects.resizability import Resizability, read_resizability
 from recommender.records import or_nan
 from recommender.units import parse_size
@@ -159,7 +159,7 @@ class Pod:
 def read_pod(raw: Fields) -> Pod:
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     statuses = {one.text("name"): one for one in status.children("containerStatuses")}
-    extra = extra_requests(spec)
+    extra = extra_requests(spec, Resizes(status))
     return Pod(
         key=read_key(metadata),
         uid=metadata.text("uid"),
