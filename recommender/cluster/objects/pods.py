@@ -48,8 +48,8 @@ class ContainerState:
     """One of `spec.containers` with its status.
 
     Requests and limits are the actual ones once they are in the status, until then the spec's; a limit of 0 is none, as
-    for the kubelet. `command` includes the arguments; `uses_devices` is for extended resources such as GPUs; times are
-    in unix seconds.
+    for the kubelet. `command` includes the arguments; `uses_devices` is for extended resources such as GPUs and
+    for resource claims; times are in unix seconds.
     """
 
     name: str
@@ -199,7 +199,8 @@ def _read_container(spec: Fields, status: Fields) -> ContainerState:
         command=spec.texts("command") + spec.texts("args"),
         requests=read_pair((actual if actual.raw.get("requests") else resources).child("requests")),
         limits=without_zeros(read_pair((actual if actual.raw else resources).child("limits"))),
-        uses_devices=any("/" in name for name in (*resources.child("requests").raw, *resources.child("limits").raw)),
+        uses_devices=bool(resources.raw.get("claims"))
+        or any("/" in name for name in (*resources.child("requests").raw, *resources.child("limits").raw)),
         restart_count=status.integer("restartCount"),
         running="running" in state,
         started_s=running.time_s("startedAt"),
