@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from recommender.cluster.objects.node import HARD_EFFECTS, Node, Taint
 from recommender.cluster.objects.pods import Toleration, tolerated
 from recommender.cluster.objects.reading import BadField, Fields
+from recommender.cluster.objects.requests import DEVICE_CLASSES
 from recommender.cluster.objects.selectors import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, Requirement
 
 Bools = NDArray[np.bool_]
@@ -187,11 +188,17 @@ def _unchecked(spec: Fields, affinity: Fields) -> list[str]:
         found.append("topology spread")
     if any("persistentVolumeClaim" in entry or "ephemeral" in entry for entry in spec.children("volumes")):
         found.append("volumes")
-    if spec.raw.get("resourceClaims"):
+    if spec.raw.get("resourceClaims") or any(name.startswith(DEVICE_CLASSES) for name in _requested(spec)):
         found.append("resource claims")
     if any(port.integer("hostPort") for each in spec.children("containers") for port in each.children("ports")):
         found.append("host ports")
     return found
+
+
+def _requested(spec: Fields) -> Iterator[str]:
+    """The resources that the containers request."""
+    for container in (*spec.children("initContainers"), *spec.children("containers")):
+        yield from container.child("resources").child("requests").raw
 
 
 def _term(entry: Fields) -> Term:

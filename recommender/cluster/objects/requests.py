@@ -16,6 +16,10 @@ MAX_CORES, MAX_BYTES = 2.0**20, 2.0**50
 it, and the node would look idle once that pod is gone."""
 
 
+DEVICE_CLASSES = "deviceclass.resource.kubernetes.io/"
+"""Prefix of extended resources that stand for a claim of devices of a class (DRA, Kubernetes 1.36)."""
+
+
 class ExtraRequests(NamedTuple):
     """Requests of a pod besides those of `spec.containers`.
 
@@ -65,13 +69,14 @@ class Resizes:
 def requests_of(spec: Fields, status: Fields) -> dict[str, float]:
     """Sum of the containers, or the largest init step if larger, plus the overhead; nothing negative.
 
-    Pod-level requests replace those of the containers.
+    Pod-level requests replace those of the containers. Devices of `DEVICE_CLASSES` are left out: no node lists them as
+    allocatable.
     """
     resizes = Resizes(status)
     extra = extra_requests(spec, resizes)
     running = (resizes.requests_of(one) for one in spec.children("containers"))
     total = _maximum(_sum(extra.added, *running), extra.minimum)
-    return {name: counted(name, amount) for name, amount in total.items()}
+    return {name: counted(name, amount) for name, amount in total.items() if not name.startswith(DEVICE_CLASSES)}
 
 
 def extra_requests(spec: Fields, resizes: Resizes) -> ExtraRequests:
