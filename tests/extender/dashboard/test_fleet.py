@@ -170,6 +170,13 @@ def test_unschedulable_pods_are_listed_with_the_message_of_the_scheduler_the_old
     ]
 
 
+def test_a_pod_with_a_scheduling_gate_is_not_listed_as_unschedulable() -> None:
+    """The scheduler has not considered it; pods of gangs that wait would hide those that fit on no node."""
+    gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "Scheduling is blocked"}
+    pods = [scenes.pod("g", node="") | {"status": {"phase": "Pending", "conditions": [gated]}}]
+    assert nodes(view_of(pods=pods))["refused"] == []
+
+
 def test_waiting_gangs_are_listed_with_their_number_of_pods() -> None:
     members = [scenes.pod(f"g-{number}", node="") for number in range(3)]
     for member in members:
