@@ -23,6 +23,7 @@ WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 """As the scheduler parses integers; Python's `int` also accepts `1_0`, which is a valid label value."""
 NODE_NAME = "metadata.name"
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+VOLUMES = "volumes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ def _unchecked(spec: Fields, affinity: Fields) -> list[str]:
     if any(entry.text("whenUnsatisfiable") != "ScheduleAnyway" for entry in spec.children("topologySpreadConstraints")):
         found.append("topology spread")
     if any("persistentVolumeClaim" in entry or "ephemeral" in entry for entry in spec.children("volumes")):
-        found.append("volumes")
+        found.append(VOLUMES)
     if spec.raw.get("resourceClaims") or any(name.startswith(DEVICE_CLASSES) for name in _requested(spec)):
         found.append("resource claims")
     if any(port.integer("hostPort") for each in spec.children("containers") for port in each.children("ports")):
