@@ -22,6 +22,7 @@ HORIZON_S = 3600.0
 MAX_NODES = 200
 MAX_PEAKS = 3
 MAX_PODS = 50
+MAX_MOVES = 200
 
 
 def nodes(seen: ClusterView) -> Json:
@@ -44,6 +45,11 @@ def nodes(seen: ClusterView) -> Json:
     ]
     rows.sort(key=lambda row: (-max(row["share"]["forecast"]), row["node"]))
     gangs = sorted(_gangs(seen.pods), key=lambda gang: gang["since"])
+    moves = [
+        {"namespace": job.key.namespace, "name": job.key.name, "words": job.profile.move}
+        for job in seen.jobs.values()
+        if job.profile.move
+    ]
     return {
         "now": seen.now_s,
         "count": len(rows),
@@ -51,11 +57,8 @@ def nodes(seen: ClusterView) -> Json:
         "refused": _refused(seen.pods.values()),
         "gangs": gangs[:MAX_PODS],
         "gangsWaiting": len(gangs),
-        "moves": [
-            {"namespace": job.key.namespace, "name": job.key.name, "words": job.profile.move}
-            for job in seen.jobs.values()
-            if job.profile.move
-        ],
+        "moves": moves[:MAX_MOVES],
+        "movesCount": len(moves),
     }
 
 

@@ -37,6 +37,11 @@ HEADERS = {
 }
 BAR_WIDTH = 120.0
 
+DIRECTION_CONTROLS = {
+    number: f"\\u{number:04x}" for number in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+"""Characters that change the direction of text, by which one name could pass for another, as escapes."""
+
 
 def dashboard(watching: ClusterWatch, telemetry: Telemetry, access_check: AccessCheck | None) -> Flask:
     """The Flask application.
@@ -46,6 +51,7 @@ def dashboard(watching: ClusterWatch, telemetry: Telemetry, access_check: Access
     app = create_pages("web", telemetry, watching.not_ready)
     app.jinja_loader = PackageLoader("extender.dashboard")
     app.jinja_env.autoescape = True  # Flask does so for names that end in .html alone
+    app.jinja_env.finalize = _with_visible_controls
     words = {
         "cpu": _formatted(format_cpu),
         "memory": _formatted(format_memory),
@@ -163,6 +169,11 @@ def lengths(amounts: Mapping[str, float]) -> dict[str, float]:
     known = {what: amount for what, amount in amounts.items() if math.isfinite(amount)}
     largest = max(known.values(), default=0.0) or 1.0
     return {what: round(BAR_WIDTH * amount / largest, 1) for what, amount in known.items()}
+
+
+def _with_visible_controls(value: Any) -> Any:
+    """Anything that a template writes, with `DIRECTION_CONTROLS` as escapes."""
+    return value.translate(DIRECTION_CONTROLS) if isinstance(value, str) else value
 
 
 def _clock(unix_s: float) -> str:

@@ -15,6 +15,9 @@ from recommender.records import or_nan
 
 MAX_MESSAGE = 400
 
+GATED = "SchedulingGated"
+"""Reason of a pod that the scheduler has not considered yet, as a gang that waits."""
+
 STATE = "state"
 """The recommender's private state in a profile: most of its bytes, and not needed here."""
 
@@ -49,7 +52,7 @@ def read_profile(raw: Fields) -> Profile:
         key,
         raw.child("spec").flag("class") and key.name.startswith(CLASS_PREFIX),
         {name: value for name, value in status.raw.items() if name != STATE},
-        metadata.string_map("annotations").get(MOVE, ""),
+        metadata.string_map("annotations").get(MOVE, "")[:MAX_MESSAGE],
     )
 
 
@@ -65,7 +68,7 @@ def read_shown_pod(raw: Mapping[str, Any]) -> Pod:
     """Read a pod from its JSON; BadObject if a field is malformed."""
     pod = read_pod(raw)
     condition = Fields({}) if pod.node or pod.finished else refusal_in(Fields(raw).child("status"))
-    if not condition.raw:
+    if not condition.raw or condition.text("reason") == GATED:
         return pod
     since_s = condition.time_s("lastTransitionTime")
     known = {field.name: getattr(pod, field.name) for field in fields(Pod)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from recommender.cluster.objects.node import HARD_EFFECTS, Node, Taint
 from recommender.cluster.objects.pods import Toleration, tolerated
 from recommender.cluster.objects.reading import BadField, Fields
+from recommender.cluster.objects.requests import DEVICE_CLASSES
 from recommender.cluster.objects.selectors import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, Requirement
 
 Bools = NDArray[np.bool_]
@@ -22,6 +23,7 @@ WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 """As the scheduler parses integers; Python's `int` also accepts `1_0`, which is a valid label value."""
 NODE_NAME = "metadata.name"
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+VOLUMES = "volumes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +188,18 @@ def _unchecked(spec: Fields, affinity: Fields) -> list[str]:
     if any(entry.text("whenUnsatisfiable") != "ScheduleAnyway" for entry in spec.children("topologySpreadConstraints")):
         found.append("topology spread")
     if any("persistentVolumeClaim" in entry or "ephemeral" in entry for entry in spec.children("volumes")):
-        found.append("volumes")
-    if spec.raw.get("resourceClaims"):
+        found.append(VOLUMES)
+    if spec.raw.get("resourceClaims") or any(name.startswith(DEVICE_CLASSES) for name in _requested(spec)):
         found.append("resource claims")
     if any(port.integer("hostPort") for each in spec.children("containers") for port in each.children("ports")):
         found.append("host ports")
     return found
+
+
+def _requested(spec: Fields) -> Iterator[str]:
+    """The resources that the containers request."""
+    for container in (*spec.children("initContainers"), *spec.children("containers")):
+        yield from container.child("resources").child("requests").raw
 
 
 def _term(entry: Fields) -> Term:

@@ -39,6 +39,8 @@ ADMITTED, WAITING, NEVER_FITS, INCOMPLETE, INVALID, UNBOUND, UNGATED = (
 
 WITHOUT_GATE = f"created without the scheduling gate {GATE}: it does not wait for its gang and gets no reservation"
 BEHIND = "waits behind "
+MAX_NAMED = 3
+"""Names of resources in a text."""
 
 BackedOff = Mapping[tuple[str, str], str]
 """(namespace, name) of gangs in back-off -> why."""
@@ -345,12 +347,15 @@ class _AdmissionRound:
         return gang, reserved_nodes
 
     def _shortage(self, gang: Gang, capacity: FreeCapacity | None = None) -> str:
-        allowed = np.zeros(len(self._node_arrays.nodes), dtype=bool)
+        allowed, needs = np.zeros(len(self._node_arrays.nodes), dtype=bool), set[str]()
         for requirements in {member.requirements for member in gang.gated}:
             allowed |= self._node_arrays.allowed(requirements.constraints)
+            needs |= {name for name, amount in requirements.needs if amount > 0.0}
         ruled_out = int((~allowed).sum())
         fit = len(best_fit(gang.gated, capacity or self._free(gang.priority)))
         text = f"{fit} of {len(gang.gated)} pods fit"
+        if missing := sorted(needs - self._node_arrays.offered):
+            text += f"; no node offers {', '.join(missing[:MAX_NAMED])}"
         return f"{text}; {ruled_out} of {len(allowed)} nodes are ruled out" if ruled_out else text
 
     def _note(self, gang: Gang, reason: str, text: str, detail: str = "") -> None:

@@ -50,6 +50,11 @@ class NodeArrays:
         largest: Floats = np.maximum(self.allocatable.max(axis=1, keepdims=True, initial=0.0), 1.0)
         return largest
 
+    @cached_property
+    def offered(self) -> frozenset[str]:
+        """The resources of which any node has some."""
+        return frozenset(name for name, number in self.resources.items() if self.allocatable[number].any())
+
     def dominant_share(self, needs: Needs) -> float:
         """A pod's largest request of any resource, as a share of the largest node."""
         known = [(self.resources[name], amount) for name, amount in needs if name in self.resources]

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from extender.gangs.affinity import VOLUMES
 from extender.gangs.member import Member, NodeCapacity
 from extender.gangs.plan import Floats, FreeCapacity, NodeArrays
 from extender.moves.job import Algorithm, MovingJob
@@ -108,6 +109,8 @@ class Board:
             return f"it belongs to a group of {others + 1} pods, which is never moved in part"
         if pod.owner is None:
             return "it has no owner that would recreate it"
+        if unchecked := [word for word in pod.requirements.constraints.unchecked if word != VOLUMES]:
+            return f"only the scheduler knows which nodes suit its {', '.join(unchecked)}"
         return ""
 
     def job_of(self, pod: Member) -> Job:

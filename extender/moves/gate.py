@@ -27,7 +27,7 @@ from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import ApiError, Conflict, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import PODS, path_of
-from recommender.units import WallClock
+from recommender.units import MonotonicClock, WallClock
 
 log = logging.getLogger(__name__)
 
@@ -90,9 +90,12 @@ class MoveGate:
         store: MoveStore,
         limits: MoveLimits,
         clock: WallClock = time.time,
+        monotonic: MonotonicClock = time.monotonic,
     ) -> None:
         self._api, self._ledger, self._leads, self._store = api, ledger, leads, store
-        self._limits, self._clock = limits, clock
+        self._limits, self._clock, self._monotonic = limits, clock, monotonic
+        self._began_s: dict[tuple[str, str], float] = {}
+        """(UID of the Job, of the pod) -> when its move began, by the monotonic clock."""
         self._evicted: dict[str, tuple[str, float]] = {}  # pod UID -> namespace and time
         self._eviction_errors: dict[str, str] = {}
         self._failed_writes: dict[str, tuple[float, str]] = {}
@@ -108,7 +111,9 @@ class MoveGate:
         self._release_reservations(uids)
         self._evicted = {uid: evicted for uid, evicted in self._evicted.items() if uid in uids}
         self._eviction_errors = {uid: why for uid, why in self._eviction_errors.items() if uid in uids}
-        oldest_s = self._clock() - self._limits.cool_down_s
+        moves = {(job.uid, record.uid) for job, record in open_moves}
+        self._began_s = {move: began_s for move, began_s in self._began_s.items() if move in moves}
+        oldest_s = self._monotonic() - self._limits.cool_down_s
         self._failed_writes = {uid: each for uid, each in self._failed_writes.items() if each[0] > oldest_s}
         jobs_moving = {job.uid for job, _ in open_moves}
         self._retries = {uid: retry for uid, retry in self._retries.items() if uid in jobs_moving}
@@ -120,7 +125,7 @@ class MoveGate:
             if pod.owner is not None and pod.owner.uid in jobs_moving and pod.alive:
                 running[pod.owner.uid][pod.completion_index] = pod
         for job, record in open_moves:
-            if job.uid in self._retries and self._clock() < self._retries[job.uid][1]:
+            if job.uid in self._retries and self._monotonic() < self._retries[job.uid][1]:
                 continue
             try:
                 if self._leads():
@@ -128,7 +133,7 @@ class MoveGate:
             except ApiError as error:  # of one Job must not stop the others
                 log.warning("%s: its move cannot continue: %s", job, error)
                 backoff, _ = self._retries.get(job.uid, (Backoff(MIN_RETRY_S, MAX_RETRY_S, self._jitter), 0.0))
-                self._retries[job.uid] = backoff, self._clock() + backoff.next_s()
+                self._retries[job.uid] = backoff, self._monotonic() + backoff.next_s()
             else:
                 self._retries.pop(job.uid, None)
 
@@ -136,7 +141,7 @@ class MoveGate:
         self, job: MovingJob, record: MoveRecord, old: Member | None, running: Mapping[str, Member]
     ) -> Iterator[MoveEvent]:
         """Continue one move; `running` are the pods of the Job by completion index."""
-        age_s = self._clock() - record.since_s
+        age_s = self._age_s(job, record)
         gone = old is None or not old.alive
         replacement = running.get(record.index)
         new = replacement if replacement is not None and replacement.uid != record.uid else None
@@ -161,6 +166,12 @@ class MoveGate:
             within = f"within {self._limits.return_timeout_s:.0f} s"
             text = f"did not run again {within}: neither it nor its class {job.workload} will be moved again"
             yield MoveEvent(_key(job, record), record.uid, LATE, text, warning=True)
+
+    def _age_s(self, job: MovingJob, record: MoveRecord) -> float:
+        """Time since a move began; once we have seen it, no step of the clock changes that."""
+        now_s = self._monotonic()
+        began_s = now_s - max(0.0, self._clock() - record.since_s)
+        return now_s - self._began_s.setdefault((job.uid, record.uid), began_s)
 
     def _record_end(self, job: MovingJob, record: MoveRecord) -> None:
         log.info("%s: move of %s to %s: %s", job, record.pod, record.node, record.outcome)
@@ -187,7 +198,7 @@ class MoveGate:
         if job.obstacle:
             return job.obstacle
         failed_s, why = self._failed_writes.get(pod.uid, (-math.inf, ""))
-        if self._clock() - failed_s < self._limits.cool_down_s:
+        if self._monotonic() - failed_s < self._limits.cool_down_s:
             return f"its Job could not be annotated: {why}"
         if job.late or ObjectKey(job.key.namespace, job.workload) in late_classes:
             return f"a job of its class {job.workload} once did not run again in time"
@@ -205,7 +216,7 @@ class MoveGate:
 
         It counts reservations and our own evictions. Records on Jobs do not count: forged ones would block all moves.
         """
-        limits, late_s = self._limits, self._clock() - self._limits.return_timeout_s
+        limits, late_s = self._limits, self._monotonic() - self._limits.return_timeout_s
         reserved = {uid: each.namespace for each in self._ledger.cached() if each.needs for uid in each.nodes}
         evicted = {uid: namespace for uid, (namespace, at_s) in self._evicted.items() if at_s > late_s}
         active = Counter((reserved | evicted).values())
@@ -223,9 +234,9 @@ class MoveGate:
 
     def start(self, move: PlannedMove, job: MovingJob) -> Iterator[MoveEvent]:
         """Record the move on the Job and evict the pod, whose replacement has a reservation."""
-        pod, since_s = move.pod, self._clock()
+        pod = move.pod
         record = MoveRecord(
-            pod.completion_index, move.algorithm, pod.key.name, pod.uid, move.node, since_s,
+            pod.completion_index, move.algorithm, pod.key.name, pod.uid, move.node, self._clock(),
             done_core_s=move.done_core_s,
         )  # fmt: skip
         if not self._leads():
@@ -235,7 +246,7 @@ class MoveGate:
         except Conflict:
             raise  # the Job has changed: decide again in the next run
         except ApiError as error:  # the next plan reports it, and its reservation is released
-            self._failed_writes[pod.uid] = since_s, str(error)
+            self._failed_writes[pod.uid] = self._monotonic(), str(error)
             log.warning("%s: not moved: %s", pod, error)
         else:
             yield from self._evict(annotated, record)
@@ -253,7 +264,7 @@ class MoveGate:
             self._eviction_errors[record.uid] = str(error)
             log.info("%s is not evicted yet: %s", _key(job, record), error)
         else:
-            self._evicted[record.uid] = job.key.namespace, self._clock()
+            self._evicted[record.uid] = job.key.namespace, self._monotonic()
             text = f"is being moved to {record.node} ({record.algorithm})"
             yield MoveEvent(_key(job, record), record.uid, MOVING, text)
 

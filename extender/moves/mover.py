@@ -64,7 +64,7 @@ class Mover:
         self._monotonic = monotonic
         self._period_s, self._ledger = period_s, ledger
         self._store = MoveStore(api)
-        self._gate = MoveGate(api, ledger, leads, self._store, limits, clock) if limits else None
+        self._gate = MoveGate(api, ledger, leads, self._store, limits, clock, monotonic) if limits else None
         self._planner, self._next_plan_s = planner, -math.inf
         self._texts_written: dict[str, str] = {}
         self._events = Events(api, COMPONENT, clock)

@@ -108,7 +108,7 @@ class MoveStore:
 
     def known(self) -> MoveInputs:
         """The inputs of planners."""
-        profiles = self._profiles.snapshot().values()
+        profiles = self._read_profiles()
         return MoveInputs(
             {(each.key.namespace, uid): category for each in profiles for uid, category in each.categories.items()},
             {(each.key.namespace, uid): rate for each in profiles for uid, rate in each.rates.items()},
@@ -116,13 +116,16 @@ class MoveStore:
             self.jobs(),
         )
 
+    def _read_profiles(self) -> list[ProfileFacts]:
+        """All profiles, the first by name last: of several that name a pod, it counts."""
+        return sorted(self._profiles.snapshot().values(), key=lambda each: each.key, reverse=True)
+
     def profile_of(self, namespace: str, uid: str) -> ObjectKey | None:
         """The PhaseProfile with the category of a pod, in its namespace: a record on a Job may name any UID."""
         version = self._profiles.version
         if version != self._indexed_version:
-            profiles = self._profiles.snapshot().values()
             self._profile_by_pod = {
-                (profile.key.namespace, uid): profile.key for profile in profiles for uid in profile.categories
+                (each.key.namespace, uid): each.key for each in self._read_profiles() for uid in each.categories
             }
             self._indexed_version = version
         return self._profile_by_pod.get((namespace, uid))

@@ -199,7 +199,8 @@ class ProfileIndex:
         self._sizes = sizes
         self._footprints: dict[Hashable, tuple[DemandCurves, Use, Footprint]] = {}
         self._classes: dict[ClassKey, DemandCurves] = {}
-        self._of_pod: dict[PodKey, Profile] = {}
+        self._of_pod: dict[PodKey, tuple[Profile, ...]] = {}
+        """The profiles that name a pod, in order of their names: the first one counts."""
         self._known_of: dict[tuple[str, str], tuple[DemandCurves, DemandCurves]] = {}
         self._named_by: dict[tuple[str, str], frozenset[str]] = {}
         self._use: dict[PodName, Use] = {}
@@ -209,7 +210,9 @@ class ProfileIndex:
         if profile.workload:
             self._classes[profile.namespace, profile.workload] = DemandCurves(profile.curves, HISTORY)
         named_before = self._forget(profile)
-        self._of_pod.update({(profile.namespace, uid): profile for uid in profile.categories})
+        for uid in profile.categories:
+            naming = (*self._of_pod.get((profile.namespace, uid), ()), profile)
+            self._of_pod[profile.namespace, uid] = tuple(sorted(naming, key=lambda each: each.name))
         name = (profile.namespace, profile.name)
         self._known_of[name] = DemandCurves(profile.curves, HISTORY), DemandCurves(profile.forecasts, FORECAST)
         self._named_by[name] = frozenset(profile.categories)
@@ -227,9 +230,9 @@ class ProfileIndex:
         self._known_of.pop(name, None)
         uids = self._named_by.pop(name, frozenset())
         for uid in uids:
-            cached = self._of_pod.get((profile.namespace, uid))
-            if cached is not None and cached.name == profile.name:
-                del self._of_pod[profile.namespace, uid]
+            naming = self._of_pod.pop((profile.namespace, uid))
+            if others := tuple(each for each in naming if each.name != profile.name):
+                self._of_pod[profile.namespace, uid] = others
         return uids
 
     def put_use(self, use: Mapping[PodName, Use]) -> Set[PodName]:
@@ -241,9 +244,9 @@ class ProfileIndex:
         self._use = {name: use[name] if name in changed else self._use.get(name, NO_USE) for name in use}
         return changed
 
-    def lacks_demand(self, pod: Pod) -> bool:
-        """Whether a container has neither learned demand nor full requests."""
-        known = self._known(pod).curves
+    def lacks_demand(self, pod: Pod, footprint: Footprint) -> bool:
+        """Whether a container has neither learned demand that counts nor full requests."""
+        known = self._known(pod).curves if footprint.source in LEARNED else NO_CURVES.curves
         return any(math.isnan(request) for c in pod.containers if c.name not in known for request in c.requests)
 
     def knows(self, pod: Pod) -> bool:
@@ -266,7 +269,7 @@ class ProfileIndex:
 
     def _known(self, pod: Pod) -> DemandCurves:
         """The learned demand of a pod; the same object until it changes."""
-        own = self._of_pod.get((pod.namespace, pod.uid))
+        own = self._profile(pod)
         demand, forecast = NO_CURVES, NO_CURVES
         if own is not None:
             demand, forecast = self._known_of[own.namespace, own.name]
@@ -275,8 +278,12 @@ class ProfileIndex:
 
     def category(self, pod: Pod) -> int | None:
         """The number of a pod's category; None if unknown."""
-        profile = self._of_pod.get((pod.namespace, pod.uid))
+        profile = self._profile(pod)
         return profile.categories.get(pod.uid) if profile is not None else None
+
+    def _profile(self, pod: Pod) -> Profile | None:
+        """The profile that counts for a pod."""
+        return next(iter(self._of_pod.get((pod.namespace, pod.uid), ())), None)
 
 
 def _nearly_equal(one: Use, other: Use) -> bool:

@@ -8,7 +8,7 @@ GPUs are extended resources named `<vendor>/gpu`. These ways of sharing are supp
   each GPU several times; an annotation lists the physical ones.
 
 A pod that requests only device memory in MiB (`nvidia.com/gpumem`) counts as using the whole GPU. MIG devices
-(`nvidia.com/mig-1g.5gb`) are resources of their own. Resource claims (DRA) are ignored.
+(`nvidia.com/mig-1g.5gb`) are resources of their own. Devices allocated by DRA are ignored.
 """
 
 from __future__ import annotations

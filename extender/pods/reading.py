@@ -11,7 +11,7 @@ from typing import Any
 
 from extender.pods.curves import Curve, Grid, constant, resampled
 from extender.pods.gpus import gpu_offer, gpu_request
-from extender.pods.pod import PREFIX, Container, Node, Pod, Profile, group_of
+from extender.pods.pod import PREFIX, Container, Node, Pair, Pod, Profile, group_of
 from extender.reasons import TEMPORARY_REASONS
 from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pair import read_pair
@@ -52,6 +52,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
         spec = raw.child("spec")
         needs = requests_of(spec, raw.child("status"))
         annotations = {name: text for name, text in seen.annotations.items() if name.startswith(PREFIX)}
+        of_pod = read_pair(spec.child("resources").child("requests"))
         labelled = any(name.startswith(PREFIX) for name in seen.labels)
         return Pod(
             namespace=seen.key.namespace,
@@ -62,7 +63,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             job=_job_of(seen),
             workload=intern(workload_class(seen, owners_of(seen))),
             requests=(needs.get("cpu", 0.0), needs.get("memory", 0.0)),
-            containers=tuple(_container(c.name, c.requests, c.limits) for c in seen.containers),
+            containers=tuple(_container(c.name, _filled(c.requests, of_pod), c.limits) for c in seen.containers),
             gpus=counted("gpu", math.fsum(map(_gpus_of, spec.children("containers")))),
             gpu_type=_gpu_type(spec),
             annotations=annotations,
@@ -83,6 +84,14 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
 
 _container = lru_cache(maxsize=16384)(Container)
 """Pods of one job share the objects."""
+
+
+def _filled(requests: Pair, of_pod: Pair) -> Pair:
+    """The requests of a container, 0 where it has none but the pod as a whole does (`spec.resources`)."""
+    cpu_cores, memory_bytes = (
+        0.0 if math.isnan(own) and not math.isnan(whole) else own for own, whole in zip(requests, of_pod, strict=True)
+    )
+    return cpu_cores, memory_bytes
 
 
 def _job_of(pod: ClusterPod) -> str:

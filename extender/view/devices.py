@@ -85,12 +85,11 @@ class DeviceTable:
         self._gpus, self._used = (np.pad(each, ((0, 0), (0, more))) for each in (self._gpus, self._used))
         self._amounts = {name: np.pad(each, ((0, 0), (0, more))) for name, each in self._amounts.items()}
 
-    def clear_pods(self) -> None:
-        """Remove all pods."""
-        self._used[:] = 0.0
-        self._of_pod.clear()
+    def clear(self, place: int) -> None:
+        """Remove all pods of a node, which are then counted again."""
+        self._used[:, place] = 0.0
         for each in self._amounts.values():
-            each[1] = 0.0
+            each[1, place] = 0.0
 
     def put_node(self, place: int, extended: Mapping[str, float], gpus: GpuOffer) -> bool:
         """Add or update a node; True if it offers a new resource, for which no pod has been counted yet."""

@@ -26,7 +26,7 @@ REQUESTED, GUESSED, CATEGORIES, LEARNED, ROWS = slice(0, 2), slice(2, 4), slice(
 NO_CATEGORY = -1
 INITIAL_PLACES = 64
 HORIZONS_KEPT = 2
-"""Load is kept for so many horizons from `base` on, so that sums are rebuilt only once per horizon."""
+"""Load of a node is kept for so many horizons from its `base` on, so that its pods are summed up once per horizon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,7 @@ class Entry:
 @lru_cache(maxsize=4096)
 def _use(curve: Curve, first: int, cells: int, overdue: bool) -> NDArray[np.float64]:
     """As `Entry.use`, as a contiguous copy; cached, as most new pods belong to a few jobs and have the same age."""
-    return np.array(
-        curve.values if curve.steady else (curve.over if overdue else curve.expected)(first, cells), order="C"
-    )
+    return np.array((curve.over if overdue else curve.expected)(first, cells), order="C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,35 +111,31 @@ class NodeTable:
     """Nodes with contiguous indices ("places"), and sums over their pods. Not thread-safe.
 
     Sums are kept in double precision by adding and subtracting the same numbers; the remaining rounding error is a few
-    bytes and disappears when sums are rebuilt.
+    bytes and disappears when they are renewed: for each node once per horizon, and at any time for a few nodes only.
 
     `variance_cells`: number of coming cells for which snapshots hold the variance of CPU use; 0 for none.
     """
 
     def __init__(self, grid: Grid, variance_cells: int = 0) -> None:
-        self.grid, self.base, self._variance_cells = grid, 0, variance_cells
+        self.grid, self._variance_cells = grid, variance_cells
         self.index: dict[str, int] = {}
         self.mix = DemandMix()
         self._nodes: list[Node] = []
         self._allocatable = np.full((2, INITIAL_PLACES), np.nan)
         self._devices = DeviceTable(INITIAL_PLACES)
-        self._clear(INITIAL_PLACES)
-        self._names = NameTable(())
-        self._static: _StaticArrays | None = None
-        self._invalidate()
-
-    def _clear(self, places: int) -> None:
-        self._load = np.zeros((2, HORIZONS_KEPT * self.grid.cells, places))
-        self._counts = np.zeros((ROWS, places))
-        self._variance = np.zeros((HORIZONS_KEPT * self.grid.cells if self._variance_cells else 0, places))
-        self._devices.clear_pods()
-        self._latest: Snapshot | None = None
+        kept = HORIZONS_KEPT * grid.cells
+        self._bases = np.zeros(INITIAL_PLACES, dtype=np.int64)
+        self._load = np.zeros((2, kept, INITIAL_PLACES))
+        self._counts = np.zeros((ROWS, INITIAL_PLACES))
+        self._variance = np.zeros((kept if variance_cells else 0, INITIAL_PLACES))
         self._dirty: set[int] = set()
+        self._names = NameTable(())
+        self._invalidate()
 
     def _invalidate(self) -> None:
         self._largest: Pair | None = None
-        self._static = None
-        self._latest = None
+        self._static: _StaticArrays | None = None
+        self._latest: Snapshot | None = None
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
@@ -160,27 +154,27 @@ class NodeTable:
         return None if place is None else self._nodes[place].gpus
 
     def put_node(self, node: Node) -> bool:
-        """Add or update a node; True if all sums must be rebuilt."""
-        place, grown = self.index.get(node.name), False
+        """Add or update a node; True if it offers a new resource, for which no pod has been counted yet."""
+        place = self.index.get(node.name)
         if place is not None and self._nodes[place] == node:
             return False  # a heartbeat
         if place is None:
             place = self.index[node.name] = len(self._nodes)
             self._nodes.append(node)
-            if grown := place >= self._allocatable.shape[1]:
+            if place >= len(self._bases):
                 self._grow()
         self._nodes[place] = node
         self._allocatable[:, place] = node.allocatable
-        grown |= self._devices.put_node(place, node.extended, node.gpus)
         self._invalidate()
-        return grown
+        return self._devices.put_node(place, node.extended, node.gpus)
 
     def _grow(self) -> None:
-        places = self._allocatable.shape[1]
-        larger = places + max(INITIAL_PLACES, places // 4)
-        self._allocatable = np.pad(self._allocatable, ((0, 0), (0, larger - places)), constant_values=np.nan)
-        self._devices.grow(larger)
-        self._clear(larger)
+        more = max(INITIAL_PLACES, len(self._bases) // 4)
+        self._allocatable = np.pad(self._allocatable, ((0, 0), (0, more)), constant_values=np.nan)
+        self._bases, self._counts = np.pad(self._bases, (0, more)), np.pad(self._counts, ((0, 0), (0, more)))
+        self._load = np.pad(self._load, ((0, 0), (0, 0), (0, more)))
+        self._variance = np.pad(self._variance, ((0, 0), (0, more)))
+        self._devices.grow(len(self._bases))
 
     def drop_node(self, name: str) -> None:
         """Remove a node with its sums; the last node takes its index."""
@@ -190,7 +184,7 @@ class NodeTable:
         mover = self._nodes.pop()
         if place != last:
             self._nodes[place], self.index[mover.name] = mover, place
-        for numbers in (self._allocatable, self._load, self._counts, self._variance):
+        for numbers in (self._allocatable, self._bases, self._load, self._counts, self._variance):
             numbers[..., place] = numbers[..., last]
         self._devices.move(place, last)
         self._allocatable[:, last] = np.nan
@@ -200,55 +194,69 @@ class NodeTable:
 
     # -- pods ------------------------------------------------------------------------------------------------------
 
-    def outside_window(self, cell: int) -> bool:
-        """Whether the horizon from `cell` on is not fully kept: time has passed, or the clock was set."""
-        return not self.base <= cell <= self.base + (HORIZONS_KEPT - 1) * self.grid.cells
+    def outdated(self, cell: int) -> list[str]:
+        """The nodes whose sums do not cover the horizon from `cell` on: time has passed, or the clock was set."""
+        if self._latest is not None and self._latest.first_cell == cell:
+            return []  # no node has come or changed since
+        bases = self._bases[: len(self._nodes)]
+        outside = (cell < bases) | (cell > bases + (HORIZONS_KEPT - 1) * self.grid.cells)
+        return [self._nodes[place].name for place in np.flatnonzero(outside).tolist()]
 
-    def clear_pods(self, cell: int) -> None:
-        """Remove all pods, and start at a cell."""
-        self.base = cell
-        self._clear(self._allocatable.shape[1])
+    def renew(self, name: str, cell: int, entries: Sequence[Entry]) -> None:
+        """Sum up all pods of a node from a new base on, at most a horizon before `cell`.
+
+        Bases are spread over the cells of a horizon, so that few nodes are outdated at a time."""
+        place = self.index[name]
+        self._bases[place] = cell - (cell - place) % self.grid.cells
+        for sums in (self._load, self._counts, self._variance):
+            sums[..., place] = 0.0
+        self._devices.clear(place)
+        self._dirty.add(place)
+        if entries:
+            self._count_all(place, entries)
 
     def count(self, place: int, entry: Entry, sign: int) -> None:
         """Add a pod to its node (`sign` 1), or take it away (-1)."""
         self._dirty.add(place)
         self._devices.count(place, entry.pod.uid, entry.pod.extended, entry.pod.gpu, sign)
-        use = _use(entry.footprint.curve, self.base - entry.start_cell, HORIZONS_KEPT * self.grid.cells, entry.overdue)
+        curve, base = entry.footprint.curve, int(self._bases[place])
+        use = curve.values if curve.steady else _use(curve, base - entry.start_cell, self._load.shape[1], entry.overdue)
         self._load[:, :, place] += sign * use
         self._counts[:, place] += sign * entry.counts
-        if self._variance_cells and not entry.footprint.curve.steady:
-            self._variance[:, place] += sign * entry.variance(self.base, len(self._variance))
+        if self._variance_cells and not curve.steady:
+            self._variance[:, place] += sign * entry.variance(base, len(self._variance))
 
-    def count_all(self, place: int, entries: Sequence[Entry]) -> None:
+    def _count_all(self, place: int, entries: Sequence[Entry]) -> None:
         """Add many pods to one node, several times faster than one by one."""
-        if not entries:
-            return
-        self._dirty.add(place)
+        base = int(self._bases[place])
         steady, load = np.zeros((2, 1)), np.zeros((2, HORIZONS_KEPT * self.grid.cells))
         for entry in entries:
             self._devices.count(place, entry.pod.uid, entry.pod.extended, entry.pod.gpu, 1)
             if entry.footprint.curve.steady:
                 steady += entry.footprint.curve.values
             else:
-                load += entry.use(self.base, HORIZONS_KEPT * self.grid.cells)
+                load += entry.use(base, HORIZONS_KEPT * self.grid.cells)
                 if self._variance_cells:
-                    self._variance[:, place] += entry.variance(self.base, len(self._variance))
+                    self._variance[:, place] += entry.variance(base, len(self._variance))
         self._load[:, :, place] += load + steady
         self._counts[:, place] += np.sum([entry.counts for entry in entries], axis=0)
 
     # -- snapshots -------------------------------------------------------------------------------------------
 
     def snapshot(self, cell: int) -> Snapshot:
-        """A snapshot of the present state; `cell` must be inside the window."""
+        """A snapshot of the present state, from `cell` on; no node may be outdated."""
         if self._static is None:
             self._static = self._build_static()
         static, nodes = self._static, len(self._nodes)
-        latest, begins = self._latest, cell - self.base
+        latest = self._latest
         if latest is not None and latest.first_cell == cell:  # copy only the nodes that changed
-            load, dirty = latest.load.copy(), list(self._dirty)
-            load[:, :, dirty] = self._load[:, begins : begins + self.grid.cells, dirty]
+            places, load, variance = np.fromiter(self._dirty, np.intp), latest.load.copy(), latest.variance.copy()
         else:
-            load = self._load[:, begins : begins + self.grid.cells, :nodes].astype(np.float32)
+            places, load = np.arange(nodes), np.empty((2, self.grid.cells, nodes), dtype=np.float32)
+            variance = np.empty((self._variance_cells, nodes), dtype=np.float32)
+        coming = cell - self._bases[places] + np.arange(self.grid.cells)[:, None]
+        load[:, :, places] = self._load[:, coming, places]
+        variance[:, places] = self._variance[coming[: self._variance_cells], places]
         counts = self._counts[:, :nodes].copy()
         self._dirty.clear()
         self._latest = Snapshot(
@@ -260,7 +268,7 @@ class NodeTable:
             requested=counts[REQUESTED],
             guessed=counts[GUESSED],
             load=load,
-            variance=self._variance[begins : begins + self._variance_cells, :nodes].astype(np.float32),
+            variance=variance,
             categories=counts[CATEGORIES],
             learned=counts[LEARNED],
             data=static.data,

@@ -74,11 +74,6 @@ class Placed:
             del self.without_demand[pod.namespace, pod.name]
         return entry
 
-    @property
-    def nodes(self) -> Collection[str]:
-        """Nodes with pods."""
-        return self._on.keys()
-
     def on(self, node: str) -> list[Entry]:
         """The pods of a node."""
         return [self.entries[uid] for uid in self._on.get(node, ())]

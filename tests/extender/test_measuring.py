@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.pods.footprint import FORECAST, GUESS, MEASURED
+from extender.pods.footprint import FORECAST, GUESS, MEASURED, REQUESTS
 from extender.pods.pod import CATEGORIES
 from extender.view.cache import UsagePoller
 from placement_bench.worlds import World, class_json, node_json, pod_json, profile_json
@@ -76,6 +76,29 @@ def test_the_metrics_api_is_polled_only_while_some_demand_is_neither_learned_nor
     poller_of(world, api).poll()
     assert api.asked == 1
     assert use_on(world, "a") == [1.0 + 1.0 + 1.0, 3.0 * 2**30], "for its CPU the request counts"
+
+
+def test_a_pod_whose_learned_demand_is_larger_than_any_node_is_measured_if_it_requests_nothing() -> None:
+    """Its class is said to need 40 GiB; the node has 32."""
+    world, api = World(None, node_json("a"), class_json("k", [1.0], [40.0])), MetricsApi()
+    world.put(pod_json("p", **SILENT, node="a", workload="k"))
+    api.use = {"p": ("5", "16Gi")}
+    poller_of(world, api).poll()
+    assert use_on(world, "a") == [5.0, 16.0 * 2**30]
+
+
+def test_requests_for_the_pod_as_a_whole_stand_for_those_that_its_containers_lack() -> None:
+    """Its use of 6 GiB is not added to them, and what it does not request for the whole is measured as before."""
+    world, api = World(None, node_json("a")), MetricsApi()
+    whole = {"requests": {"cpu": "4", "memory": "8Gi"}}
+    world.put(pod_json("p", **SILENT, node="a", resources=whole))
+    api.use = {"p": ("3", "6Gi")}
+    poller_of(world, api).poll()
+    assert (api.asked, use_on(world, "a")) == (0, [4.0, 8.0 * 2**30])
+    assert world.request(pod_json("p", **SILENT, resources=whole)).footprint.source == REQUESTS
+    world.put(pod_json("p", **SILENT, node="a", resources={"requests": {"cpu": "4"}}))
+    poller_of(world, api).poll()
+    assert use_on(world, "a") == [4.0, 6.0 * 2**30]
 
 
 def test_a_small_change_of_use_is_ignored() -> None:

@@ -44,6 +44,24 @@ def test_resources_that_a_node_allocates_above_the_spec_count() -> None:
     assert read_pod({**pod, "status": {"containerStatuses": statuses}}).requests[0] == 4.0 + 2.0
 
 
+def test_a_resize_that_a_node_can_never_grant_does_not_count() -> None:
+    """Otherwise whoever may resize a pod could make its node look full."""
+    statuses = [{"name": "c8", "allocatedResources": {"cpu": "1"}, "resources": {"requests": {"cpu": "2"}}}]
+    pending = {"type": "PodResizePending", "status": "True"}
+    for reason, cores in (("Infeasible", 2.0), ("Deferred", 8.0)):
+        status = {"containerStatuses": statuses, "conditions": [{**pending, "reason": reason}]}
+        assert read_pod({**pod_with(containers=[container("8")]), "status": status}).requests[0] == cores
+
+
+def test_sidecars_and_pods_as_a_whole_count_with_what_is_allocated_to_them() -> None:
+    sidecar = pod_with(containers=[container("2")], initContainers=[container("1", restartPolicy="Always")])
+    status: Json = {"initContainerStatuses": [{"name": "c1", "allocatedResources": {"cpu": "3"}}]}
+    assert read_pod({**sidecar, "status": status}).requests[0] == 2.0 + 3.0
+    whole = pod_with(containers=[{"name": "main"}], resources={"requests": {"cpu": "4"}}, overhead={"cpu": "500m"})
+    assert read_pod({**whole, "status": {"allocatedResources": {"cpu": "6500m"}}}).requests[0] == 6.5
+    assert read_pod({**whole, "status": {"allocatedResources": {"cpu": "3"}}}).requests[0] == 4.5
+
+
 @pytest.mark.parametrize(
     ("cpu", "memory", "requests"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from extender.pods.curves import MAX_CELLS, Grid, constant, resampled, total
 from extender.pods.pod import Pod
 from extender.settings import Settings
-from extender.view.node_table import HORIZONS_KEPT
+from extender.view.node_table import HORIZONS_KEPT, Entry, NodeTable
 from extender.view.state import PodView
 from placement_bench.worlds import GIB, NOON_S, World, class_json, node_json, pod_json, profile_json
 from tests.reference import extender as reference
@@ -210,6 +211,32 @@ def test_a_profile_takes_effect_when_it_is_added_changed_or_removed() -> None:
     assert world.state.snapshot().categories[0].sum() == 1
 
 
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_of_two_profiles_that_name_a_pod_the_first_by_name_counts(order: str) -> None:
+    """Two VPAs select it. Whatever the order of the events, the next one counts once that profile is gone."""
+    world = World(None, node_json("a")).put(pod_json("p", node="a"))
+    categories = {"a": "converged", "b": "watching"}
+    world.put(*(profile_json(name, {"uid-p": categories[name]}) for name in order))
+    assert world.state.snapshot().categories[:, 0].tolist() == [0, 0, 1]
+    world.state.drop_profile(world.read_profile(profile_json("a", {})))
+    assert world.state.snapshot().categories[:, 0].tolist() == [0, 1, 0]
+
+
+def test_pods_are_judged_anew_when_the_largest_node_comes_or_goes() -> None:
+    """Their class is said to need 40 GiB, which is implausible where no node has more than 32."""
+    world = World(None, node_json("a"), class_json("k", [1.0], [40.0])).put(pod_json("p", node="a", workload="k"))
+
+    def memory_gib() -> float:
+        snapshot = world.state.snapshot()
+        return float(snapshot.load[1, 0, snapshot.table.index["a"]]) / GIB
+
+    assert memory_gib() == 1.0
+    world.put(node_json("b", memory="64Gi"))
+    assert memory_gib() == 40.0
+    world.state.drop_node("b")
+    assert memory_gib() == 1.0
+
+
 @pytest.mark.parametrize("step", [1e9, -1e9, 3600.0, -150.0])
 def test_clock_steps_neither_lose_nor_double_a_pod(step: float) -> None:
     world = World(None, node_json("a")).put(pod_json("p", node="a"))
@@ -271,6 +298,24 @@ def test_sums_after_a_thousand_changes_equal_those_from_scratch(seed: int) -> No
     for node, place in snapshot.table.index.items():
         expected = reference.load_of(node, list(residents.values()), snapshot.first_cell, grid.cells)
         assert np.allclose(snapshot.load[:, :, place].T, expected, rtol=1e-5, atol=1e-3), node
+
+
+def test_of_many_nodes_few_are_summed_up_anew_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fifty thousand pods, all of them would hold up calls for half a second."""
+    world = World(None, *(node_json(f"n{number}") for number in range(240)))
+    renew, renewed = NodeTable.renew, list[str]()
+
+    def count_and_renew(table: NodeTable, name: str, cell: int, entries: Sequence[Entry]) -> None:
+        renewed.append(name)
+        renew(table, name, cell, entries)
+
+    monkeypatch.setattr(NodeTable, "renew", count_and_renew)
+    for _ in range(48):
+        before = len(renewed)
+        world.clock.now_s += 150.0
+        world.state.snapshot()
+        assert len(renewed) - before <= 10
+    assert len(set(renewed)) == 240
 
 
 @pytest.mark.parametrize("step_s", [15.0, 150.0, 400.0, 37.5, 149.0])

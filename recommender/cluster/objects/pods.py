@@ -11,7 +11,7 @@ from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_contr
 from recommender.cluster.objects.node import Taint
 from recommender.cluster.objects.pair import Pair, pair_of, read_pair, without_zeros
 from recommender.cluster.objects.reading import Fields, first_labels, reads, short_annotations
-from recommender.cluster.objects.requests import counted, extra_requests
+from recommender.cluster.objects.requests import Resizes, counted, extra_requests
 from recommender.cluster.objects.resizability import Resizability, read_resizability
 from recommender.records import or_nan
 from recommender.units import parse_size
@@ -48,8 +48,8 @@ class ContainerState:
     """One of `spec.containers` with its status.
 
     Requests and limits are the actual ones once they are in the status, until then the spec's; a limit of 0 is none, as
-    for the kubelet. `command` includes the arguments; `uses_devices` is for extended resources such as GPUs; times are
-    in unix seconds.
+    for the kubelet. `command` includes the arguments; `uses_devices` is for extended resources such as GPUs and
+    for resource claims; times are in unix seconds.
     """
 
     name: str
@@ -159,7 +159,7 @@ class Pod:
 def read_pod(raw: Fields) -> Pod:
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     statuses = {one.text("name"): one for one in status.children("containerStatuses")}
-    extra = extra_requests(spec)
+    extra = extra_requests(spec, Resizes(status))
     return Pod(
         key=read_key(metadata),
         uid=metadata.text("uid"),
@@ -199,7 +199,8 @@ def _read_container(spec: Fields, status: Fields) -> ContainerState:
         command=spec.texts("command") + spec.texts("args"),
         requests=read_pair((actual if actual.raw.get("requests") else resources).child("requests")),
         limits=without_zeros(read_pair((actual if actual.raw else resources).child("limits"))),
-        uses_devices=any("/" in name for name in (*resources.child("requests").raw, *resources.child("limits").raw)),
+        uses_devices=bool(resources.raw.get("claims"))
+        or any("/" in name for name in (*resources.child("requests").raw, *resources.child("limits").raw)),
         restart_count=status.integer("restartCount"),
         running="running" in state,
         started_s=running.time_s("startedAt"),

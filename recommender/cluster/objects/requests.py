@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 from recommender.cluster.objects.reading import Fields
@@ -13,6 +14,10 @@ Amounts = Mapping[str, float]
 MAX_CORES, MAX_BYTES = 2.0**20, 2.0**50
 """No pod needs more. Anyone may request an absurd amount; a double-precision sum would lose the other requests beside
 it, and the node would look idle once that pod is gone."""
+
+
+DEVICE_CLASSES = "deviceclass.resource.kubernetes.io/"
+"""Prefix of extended resources that stand for a claim of devices of a class (DRA, Kubernetes 1.36)."""
 
 
 class ExtraRequests(NamedTuple):
@@ -26,35 +31,67 @@ class ExtraRequests(NamedTuple):
     minimum: Amounts
 
 
+class Resizes:
+    """What a pod counts with while it is resized in place: the largest of what is requested, allocated and in force; a
+    request that its node can never grant does not count."""
+
+    def __init__(self, status: Fields) -> None:
+        self._pod = status
+
+    @cached_property
+    def _containers(self) -> Mapping[str, Fields]:
+        statuses = (*self._pod.children("initContainerStatuses"), *self._pod.children("containerStatuses"))
+        return {one.text("name"): one for one in statuses}
+
+    @cached_property
+    def _infeasible(self) -> bool:
+        return any(
+            one.text("type") == "PodResizePending" and one.text("reason") == "Infeasible"
+            for one in self._pod.children("conditions")
+        )
+
+    def requests_of(self, container: Fields) -> Amounts:
+        """The requests of a container that count."""
+        requested = _requests(container.child("resources"))
+        status = self._containers.get(container.text("name"))
+        return requested if status is None else self._counted(requested, status)
+
+    def of_pod(self, requested: Amounts) -> Amounts:
+        """The pod-level requests that count, with the overhead."""
+        return self._counted(requested, self._pod)
+
+    def _counted(self, requested: Amounts, status: Fields) -> Amounts:
+        present = _maximum(_requests(status.child("resources")), _declared(status.child("allocatedResources")))
+        without, larger = {**requested, **present}, _maximum(requested, present)
+        return without if larger != without and self._infeasible else larger
+
+
 def requests_of(spec: Fields, status: Fields) -> dict[str, float]:
     """Sum of the containers, or the largest init step if larger, plus the overhead; nothing negative.
 
-    Pod-level requests replace those of the containers. During a resize a container counts with the larger of what it
-    requests and what is still allocated to it.
+    Pod-level requests replace those of the containers. Devices of `DEVICE_CLASSES` are left out: no node lists them as
+    allocatable.
     """
-    extra = extra_requests(spec)
-    allocated = {one.text("name"): _requests(one.child("resources")) for one in status.children("containerStatuses")}
-    running = (
-        _maximum(_requests(one.child("resources")), allocated.get(one.text("name"), {}))
-        for one in spec.children("containers")
-    )
+    resizes = Resizes(status)
+    extra = extra_requests(spec, resizes)
+    running = (resizes.requests_of(one) for one in spec.children("containers"))
     total = _maximum(_sum(extra.added, *running), extra.minimum)
-    return {name: counted(name, amount) for name, amount in total.items()}
+    return {name: counted(name, amount) for name, amount in total.items() if not name.startswith(DEVICE_CLASSES)}
 
 
-def extra_requests(spec: Fields) -> ExtraRequests:
+def extra_requests(spec: Fields, resizes: Resizes) -> ExtraRequests:
     """The extra requests in a pod's `spec`; nothing negative, but possibly absurd amounts."""
     starting: dict[str, float] = {}
     sidecars: dict[str, float] = {}
     for container in spec.children("initContainers"):
-        requests = _requests(container.child("resources"))
+        requests = resizes.requests_of(container)
         for resource, amount in _sum(sidecars, requests).items():
             starting[resource] = max(starting.get(resource, 0.0), amount)
         if container.text("restartPolicy") == "Always":
             sidecars = _sum(sidecars, requests)
-    overhead, whole = _declared(spec.child("overhead")), starting | _requests(spec.child("resources"))
-    minimum = {name: amount + overhead.get(name, 0.0) for name, amount in whole.items()}
-    return ExtraRequests(_sum(sidecars, overhead), minimum)
+    overhead, of_pod = _declared(spec.child("overhead")), _requests(spec.child("resources"))
+    minimum = {name: amount + overhead.get(name, 0.0) for name, amount in (starting | of_pod).items()}
+    return ExtraRequests(_sum(sidecars, overhead), resizes.of_pod(minimum) if of_pod else minimum)
 
 
 def amounts(resources: Fields) -> dict[str, float]:

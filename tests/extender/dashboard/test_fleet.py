@@ -170,6 +170,13 @@ def test_unschedulable_pods_are_listed_with_the_message_of_the_scheduler_the_old
     ]
 
 
+def test_a_pod_with_a_scheduling_gate_is_not_listed_as_unschedulable() -> None:
+    """The scheduler has not considered it; pods of gangs that wait would hide those that fit on no node."""
+    gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "Scheduling is blocked"}
+    pods = [scenes.pod("g", node="") | {"status": {"phase": "Pending", "conditions": [gated]}}]
+    assert nodes(view_of(pods=pods))["refused"] == []
+
+
 def test_waiting_gangs_are_listed_with_their_number_of_pods() -> None:
     members = [scenes.pod(f"g-{number}", node="") for number in range(3)]
     for member in members:
@@ -186,6 +193,16 @@ def test_of_many_waiting_gangs_the_fifty_that_wait_longest_are_listed() -> None:
     page = nodes(view_of(pods=members))
     assert [gang["gang"] for gang in page["gangs"]] == [f"g{number}" for number in range(59, 9, -1)]
     assert page["gangsWaiting"] == 60
+
+
+def test_of_many_moves_two_hundred_are_listed() -> None:
+    """With thousands of jobs the page would take megabytes."""
+    names = [f"train-{number}" for number in range(250)]
+    profiles = [scenes.profile(name, pods=()) for name in names]
+    for profile in profiles:
+        profile["metadata"]["annotations"] = {"phasewise.dev/move": "would be moved"}
+    page = nodes(view_of([scenes.vpa(name) for name in names], profiles))
+    assert (len(page["moves"]), page["movesCount"]) == (200, 250)
 
 
 def test_a_class_has_its_peaks_and_the_chance_that_the_next_run_exceeds_them() -> None:

@@ -59,6 +59,15 @@ def test_markup_in_names_and_messages_is_escaped() -> None:
         assert "<script>alert" not in client(a_job()).get(f"{path}?q={HOSTILE}", **HTML).text
 
 
+def test_characters_that_reverse_text_are_shown_as_escapes() -> None:
+    """Otherwise one name could look like another."""
+    reversing = view_of([scenes.vpa(conditions=[{"type": "X", "status": "True", "message": "\u202eniart\u2069"}])])
+    for path in ("/", "/warnings", "/jobs/ml/train"):
+        html = client(reversing).get(path, **HTML).text
+        assert "\\u202eniart\\u2069" in html
+        assert not {"\u202e", "\u2069"} & set(html)
+
+
 def test_an_unknown_job_is_404_a_wrong_page_number_is_ignored_and_post_is_405() -> None:
     pages = client(a_job())
     assert pages.get("/jobs/ml/none").status_code == 404

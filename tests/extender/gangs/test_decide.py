@@ -288,6 +288,14 @@ def test_nodes_that_are_ruled_out_are_counted() -> None:
     )
 
 
+def test_a_resource_that_no_node_offers_is_named() -> None:
+    """A device of DRA, or a typing error."""
+    all_nodes = [*nodes(3), node("without", resources={"example.com/fpga": "0"})]
+    assert messages(decided(gang("g", 2, requests={"example.com/fpga": "1"}), all_nodes))["g"] == (
+        "GangNeverFits: even when all jobs have ended, 0 of 2 pods fit; no node offers example.com/fpga"
+    )
+
+
 @pytest.mark.parametrize("spread", [False, True])
 def test_an_admitted_gang_is_placed_in_what_running_pods_leave_free(spread: bool) -> None:
     annotations = {"phasewise.dev/placement": "spread"} if spread else {}

@@ -226,6 +226,13 @@ def test_constraints_that_only_the_scheduler_checks_are_listed() -> None:
     )
 
 
+def test_a_device_requested_by_its_class_is_left_to_the_scheduler_like_a_claim() -> None:
+    """No node lists it as allocatable, so its gang would never fit."""
+    requirements = pod("p", requests={"deviceclass.resource.kubernetes.io/gpu.example.com": "1"}).requirements
+    assert requirements.constraints.unchecked == ("resource claims",)
+    assert requirements.needs == pod("q").requirements.needs
+
+
 def test_requests_are_counted_as_the_scheduler_counts_them() -> None:
     def requesting(cpu: str, **others: object) -> dict[str, object]:
         return {"resources": {"requests": {"cpu": cpu, **others}}}

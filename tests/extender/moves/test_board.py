@@ -20,6 +20,15 @@ def test_a_finished_pod_neither_counts_in_its_group_nor_uses_capacity() -> None:
     assert one.running == [first]
 
 
+def test_a_pod_whose_nodes_only_the_scheduler_knows_is_not_moved() -> None:
+    """It would be evicted for a node that may not suit it. Its volumes are assumed to follow it."""
+    claims = training("a", "n0", resourceClaims=[{"name": "gpu"}])
+    volumes = training("b", "n0", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}])
+    board = Board([claims, volumes], nodes(2))
+    assert board.refusal(claims) == "only the scheduler knows which nodes suit its resource claims"
+    assert board.refusal(volumes) == ""
+
+
 def test_a_job_is_identified_by_owner_and_index_or_else_by_pod_if_pods_share_them() -> None:
     alone, indexed, ownerless = (
         training("a", "n0"),

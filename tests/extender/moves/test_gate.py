@@ -49,6 +49,8 @@ class World:
     api: FakeApi = field(default_factory=FakeApi)
     at_s: float = 0.0
     leads: bool = True
+    ahead_s: float = 0.0
+    """By how much the clock is set forward."""
 
     def __post_init__(self) -> None:
         self.api.jobs = FakeReflector(read_job, job_json("a"), job_json("b"), job_json("c"))
@@ -62,8 +64,8 @@ class World:
         self.ledger = Ledger(api, "kube-system", monotonic=lambda: 10.0 * self.at_s)
         self.store = MoveStore(api)
         self.store._jobs, self.store._profiles = cast(Any, self.api.jobs), cast(Any, self.profiles)
-        clock = lambda: NOON_S + self.at_s  # noqa: E731
-        self.gate = MoveGate(api, self.ledger, lambda: self.leads, self.store, LIMITS, clock)
+        clocks = (lambda: NOON_S + self.at_s + self.ahead_s, lambda: self.at_s)
+        self.gate = MoveGate(api, self.ledger, lambda: self.leads, self.store, LIMITS, *clocks)
 
     def move(self, name: str = "a", algorithm: Algorithm = Algorithm.REALLOCATE) -> PlannedMove:
         return PlannedMove(self.pods[name], "n1", "because", algorithm)
@@ -201,6 +203,20 @@ def test_a_late_job_and_its_class_are_not_moved_again_even_after_the_job_is_dele
     profile = {"metadata": {"name": "class.resnet", "namespace": "team", **patch["metadata"]}}
     world.profiles.objects["class.resnet"] = profile
     assert world.refusal("b") == reason
+
+
+def test_a_clock_that_is_set_forward_makes_no_move_late() -> None:
+    """Otherwise the class would be barred from moves for good."""
+    world = World()
+    world.start_move()
+    world.pod_ends()
+    world.advance()
+    world.ahead_s = 3600.0
+    assert world.advance() == []
+    world.replacement_runs()
+    (event,) = world.advance()
+    assert (event.reason, event.text) == ("MoveDone", "runs on n1 6 s after it was moved")
+    assert world.refusal("b") == ""
 
 
 @pytest.mark.parametrize("error", [Invalid("annotations: Too long"), Forbidden("a policy"), ServerFailed("a hook")])

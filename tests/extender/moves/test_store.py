@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
+import pytest
+
 from extender.moves.job import read_job
 from extender.moves.store import MoveStore, read_profile_facts
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.profiles import MOVE
+from recommender.growth import Category
 from tests.extender.moves.fakes import FakeApi, FakeReflector
 from tests.extender.moves.trainings import training
 
@@ -61,3 +64,20 @@ def test_the_text_on_a_move_is_not_written_to_a_profile_of_another_namespace() -
     assert api.patched == []
     store.annotate_move("team", "a", "x was not evicted")
     assert api.patched == [("phaseprofiles/p", {"metadata": {"annotations": {MOVE: "x was not evicted"}}})]
+
+
+@pytest.mark.parametrize("order", ["pq", "qp"])
+def test_of_two_profiles_that_name_a_pod_the_first_by_name_counts(order: str) -> None:
+    categories = {"p": "Converged", "q": "Watching"}
+    profiles = [
+        {
+            "metadata": {"name": name, "namespace": "team"},
+            "status": {"pods": [{"uid": "uid-a", "category": categories[name]}]},
+        }
+        for name in order
+    ]
+    store = MoveStore(cast(Api, FakeApi()))
+    store._profiles = cast(Any, FakeReflector(read_profile_facts, *profiles))
+    store._jobs = cast(Any, FakeReflector(read_job))
+    assert store.known().categories == {("team", "uid-a"): Category.CONVERGED}
+    assert store.profile_of("team", "uid-a") == ObjectKey("team", "p")

@@ -129,10 +129,11 @@ def test_of_a_pod_with_thousands_of_labels_the_first_are_kept() -> None:
     assert list(read.labels) == list(labels)[:200]
 
 
-def test_a_container_with_an_extended_resource_uses_devices() -> None:
+def test_a_container_with_an_extended_resource_or_a_resource_claim_uses_devices() -> None:
     all_limits = ({"cpu": "1", "nvidia.com/gpu": "2"}, {"cpu": "1", "hugepages-2Mi": "1Gi"}, {})
     containers = [{"name": f"c{at}", "resources": {"limits": limits}} for at, limits in enumerate(all_limits)]
-    assert [container.uses_devices for container in read_pod(pod(containers)).containers] == [True, False, False]
+    containers.append({"name": "c3", "resources": {"claims": [{"name": "gpu"}]}})
+    assert [one.uses_devices for one in read_pod(pod(containers)).containers] == [True, False, False, True]
 
 
 def test_reading_the_same_pod_twice_gives_equal_pods() -> None:
