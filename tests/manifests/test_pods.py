@@ -1,4 +1,4 @@
-"""No pod of the manifests needs or can get more rights than the strictest standard allows, or unlimited memory."""
+"""Pods of the manifests fit the strictest security standard and have limits, and drains of nodes respect them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,30 @@ from local_cluster.cluster import Cluster
 from local_cluster.installing import documents
 from tests.manifests.reading import MANIFESTS
 
+OBJECTS = [each for folder in ("recommender", "extender", "web") for each in documents(MANIFESTS / folder)]
+
 
 def pod_specs() -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for each in (found for folder in ("recommender", "extender", "web") for found in documents(MANIFESTS / folder)):
+    for each in OBJECTS:
         if each["kind"] in ("Deployment", "CronJob"):
             controller = each["spec"]["jobTemplate"] if each["kind"] == "CronJob" else each
             yield each["metadata"]["name"], controller["spec"]["template"]["spec"]
 
 
 SPECS = [pytest.param(spec, id=name) for name, spec in pod_specs()]
+
+
+def test_the_drain_of_a_node_takes_one_replica_at_a_time_and_waits_for_none_that_is_not_ready() -> None:
+    replicated = {
+        each["metadata"]["name"]: each["spec"]["selector"]
+        for each in OBJECTS
+        if each["kind"] == "Deployment" and each["spec"]["replicas"] > 1
+    }
+    budgets = {each["metadata"]["name"]: each["spec"] for each in OBJECTS if each["kind"] == "PodDisruptionBudget"}
+    assert budgets == {
+        name: {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow", "selector": selector}
+        for name, selector in replicated.items()
+    }
 
 
 @pytest.mark.parametrize("spec", SPECS)
