@@ -161,6 +161,11 @@ def test_a_wrong_value_is_rejected_by_the_schema(helm: Helm, value: str) -> None
     assert WRONG[value] in str(refused.value)
 
 
+def test_moves_without_the_controller_that_makes_them_are_rejected(helm: Helm) -> None:
+    with pytest.raises(AssertionError, match=r"controller\.moves needs extender\.enabled=true"):
+        helm("template", "phasewise", MANIFESTS, "--set", "controller.moves=plan")
+
+
 def test_the_chart_has_the_version_of_the_program() -> None:
     chart = yaml.safe_load((MANIFESTS / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
