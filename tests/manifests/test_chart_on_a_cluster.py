@@ -120,6 +120,17 @@ def test_in_another_namespace_all_objects_and_options_name_that_namespace(helm: 
     assert (webhook["namespace"], webhook["names"]) == (ELSEWHERE, (f"phasewise-webhook.{ELSEWHERE}.svc",))
 
 
+def test_a_quota_allows_the_priority_of_the_pods_outside_kube_system(helm: Helm) -> None:
+    """GKE refuses them otherwise. In kube-system they are allowed."""
+    documents = template(helm, *ALL_PARTS, namespace=ELSEWHERE)
+    (quota,) = (each["spec"] for each in documents if each["kind"] == "ResourceQuota")
+    (scope,) = quota["scopeSelector"]["matchExpressions"]
+    pods = [each["spec"]["template"]["spec"] for each in documents if each["kind"] == "Deployment"]
+    priorities = {pod["priorityClassName"] for pod in pods if "priorityClassName" in pod}
+    assert (scope["scopeName"], set(scope["values"])) == ("PriorityClass", priorities)
+    assert "ResourceQuota" not in {each["kind"] for each in template(helm, *ALL_PARTS)}
+
+
 def test_the_scheduler_image_has_the_version_of_the_cluster(helm: Helm) -> None:
     text = helm("template", "phasewise", MANIFESTS, *ALL_PARTS, "--kube-version", "v1.35.4-gke.100")
     programs = containers([document for document in yaml.safe_load_all(text) if document])
