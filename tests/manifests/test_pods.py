@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from local_cluster.cluster import Cluster
 from local_cluster.installing import documents
-from tests.manifests.reading import MANIFESTS
+from tests.manifests.reading import MANIFESTS, ROOT
 
 OBJECTS = [each for folder in ("recommender", "extender", "web") for each in documents(MANIFESTS / folder)]
 
@@ -64,3 +65,9 @@ def test_pods_are_allowed_under_the_restricted_pod_security_standard(
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ours", "namespace": namespace}, "spec": reduced}
     created = cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(pod))
     assert json.loads(created)["metadata"]["name"] == "ours"
+
+
+def test_the_page_about_security_lists_the_rights_of_every_account() -> None:
+    accounts = {each["metadata"]["name"] for each in OBJECTS if each["kind"] == "ServiceAccount"}
+    programs = re.findall(r"^\| (\w+) \|", (ROOT / "SECURITY.md").read_text(), re.MULTILINE)
+    assert {f"phasewise-{program}" for program in programs[1:]} == accounts
