@@ -4,6 +4,7 @@ resource definition; the annotation policy refuses typos; promtool tests the ale
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -110,6 +111,23 @@ def test_each_overlay_replaces_the_previous_one_and_all_but_the_crd_is_removed(o
     own.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=listing)
     wait_until(lambda: not left_behind(own, removed), "all of it to be deleted", timeout_s=60)
     assert left_behind(own, crds) == ["customresourcedefinition.apiextensions.k8s.io/phaseprofiles.phasewise.dev"]
+
+
+def test_the_documented_combination_of_overlays_has_their_options_and_the_images_it_names(
+    own: Cluster, tmp_path: Path
+) -> None:
+    page = (MANIFESTS.parent / "docs" / "how-to" / "install-recommender.md").read_text()
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "kustomization.yaml").write_text(example)
+    shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    combined = [each for each in yaml.safe_load_all(own.kubectl("kustomize", tmp_path)) if each]
+    assert {"--prometheus=http://prometheus.monitoring.svc:9090", "--resize-waiting"} < set(arguments(combined))
+    pods = [each["spec"]["template"]["spec"] for each in combined if each["kind"] == "Deployment"]
+    images = {container["image"] for pod in pods for container in pod["containers"]}
+    assert images == {"registry.example/phasewise:0.1.0", "registry.k8s.io/kube-scheduler:v1.35.4"}
+    folders = ("base",), ("extender",), ("web",), ("monitoring",), ("overlays", "waiting")
+    names = {(each["kind"], each["metadata"]["name"]) for below in folders for each in rendered(own, *below)}
+    assert {(each["kind"], each["metadata"]["name"]) for each in combined} == names
 
 
 def test_overlays_differ_by_the_options_they_are_named_for(own: Cluster) -> None:
