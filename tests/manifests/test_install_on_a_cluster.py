@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from local_cluster.cluster import Cluster
 from local_cluster.rig import KubectlFailed
 from local_cluster.waiting import wait_until
 from tests.manifests.installing import OPERATOR, left_behind, rendered
-from tests.manifests.reading import MANIFESTS, OVERLAYS, alert_rules, queries
+from tests.manifests.reading import MANIFESTS, OVERLAYS, ROOT, alert_rules, queries
 
 TYPOS = {
     "phasewise.dev/min-cpus": ("1", "no annotation of Phasewise: phasewise.dev/min-cpus"),
@@ -113,21 +114,37 @@ def test_each_overlay_replaces_the_previous_one_and_all_but_the_crd_is_removed(o
     assert left_behind(own, crds) == ["customresourcedefinition.apiextensions.k8s.io/phaseprofiles.phasewise.dev"]
 
 
-def test_the_documented_combination_of_overlays_has_their_options_and_the_images_it_names(
+def documented(own: Cluster, page: str, folder: Path) -> list[dict[str, Any]]:
+    """What the kustomization in a page renders beside the folder of the manifests."""
+    (example,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "how-to" / page).read_text(), re.DOTALL)
+    (folder / "kustomization.yaml").write_text(textwrap.dedent(example))
+    shutil.copytree(MANIFESTS, folder / "manifests")
+    return [each for each in yaml.safe_load_all(own.kubectl("kustomize", folder)) if each]
+
+
+def test_the_documented_combination_of_overlays_has_their_objects_their_options_and_its_images(
     own: Cluster, tmp_path: Path
 ) -> None:
-    page = (MANIFESTS.parent / "docs" / "how-to" / "install-recommender.md").read_text()
-    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "kustomization.yaml").write_text(example)
-    shutil.copytree(MANIFESTS, tmp_path / "manifests")
-    combined = [each for each in yaml.safe_load_all(own.kubectl("kustomize", tmp_path)) if each]
+    combined = documented(own, "install-recommender.md", tmp_path)
     assert {"--prometheus=http://prometheus.monitoring.svc:9090", "--resize-waiting"} < set(arguments(combined))
     pods = [each["spec"]["template"]["spec"] for each in combined if each["kind"] == "Deployment"]
     images = {container["image"] for pod in pods for container in pod["containers"]}
     assert images == {"registry.example/phasewise:0.1.0", "registry.k8s.io/kube-scheduler:v1.35.4"}
-    folders = ("base",), ("extender",), ("web",), ("monitoring",), ("overlays", "waiting")
-    names = {(each["kind"], each["metadata"]["name"]) for below in folders for each in rendered(own, *below)}
-    assert {(each["kind"], each["metadata"]["name"]) for each in combined} == names
+    parts = ("extender", "prometheus", "waiting", "web")
+    named = {(each["kind"], each["metadata"]["name"]) for part in parts for each in rendered(own, "overlays", part)}
+    assert {(each["kind"], each["metadata"]["name"]) for each in combined} == named
+
+
+def test_the_documented_patch_serves_the_pages_by_https_and_probes_them_so(own: Cluster, tmp_path: Path) -> None:
+    patched = [each for each in documented(own, "web.md", tmp_path) if each["metadata"]["name"] == "phasewise-web"]
+    by_kind = {each["kind"]: each["spec"] for each in patched if "spec" in each}
+    pod = by_kind["Deployment"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["command"][-2:] == ["--tls-certificate=/tls/tls.crt", "--tls-key=/tls/tls.key"]
+    assert [each["name"] for each in container["volumeMounts"]] == [each["name"] for each in pod["volumes"]]
+    schemes = {container[kind]["httpGet"]["scheme"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert schemes == {"HTTPS"}
+    assert by_kind["Service"]["ports"] == [{"name": "http", "port": 443, "targetPort": "http"}]
 
 
 def test_overlays_differ_by_the_options_they_are_named_for(own: Cluster) -> None:
