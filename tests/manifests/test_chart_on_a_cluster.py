@@ -104,7 +104,14 @@ def test_helm_lint_finds_no_fault_in_the_chart(helm: Helm) -> None:
 def test_the_chart_renders_what_kustomize_renders(helm: Helm, control_plane: Cluster, overlay: str) -> None:
     below = ("base",) if overlay == "base" else ("overlays", overlay)
     values = () if overlay == "base" else ("--values", MANIFESTS / "overlays" / overlay / "values.yaml")
-    assert by_name(template(helm, *values)) == by_name(rendered(control_plane, *below))
+    documents = template(helm, *values, "--set", "image.tag=latest")
+    assert by_name(documents) == by_name(rendered(control_plane, *below))
+
+
+def test_the_default_image_is_that_of_the_release_of_the_chart(helm: Helm) -> None:
+    """A tag that moves would not be pulled again where a node has an older image."""
+    images = {name: container["image"] for name, container in containers(template(helm, *ALL_PARTS)).items()}
+    assert {image for name, image in images.items() if name != "scheduler"} == {f"phasewise:{__version__}"}
 
 
 def test_in_another_namespace_all_objects_and_options_name_that_namespace(helm: Helm) -> None:
