@@ -19,7 +19,7 @@ ROOT = SCRIPTS.parent
 ENGINE = """#!/bin/sh
 # Stands in for a container engine: an image holds one library, named after the requirements it was built with.
 case $1 in
-  build) echo "${3#REQUIREMENTS=}" > "$0-$5" ;;
+  build) echo "${3#REQUIREMENTS=}" > "$0-$5"; echo "$*" >> "$0.builds" ;;
   create) echo "$0-$2" ;;
   cp)
     image=${2%:/opt/phasewise/lib}
@@ -91,6 +91,10 @@ def test_a_release_is_complete_and_signed(source: Path, engine: Path, key: str, 
     (component,) = bill["components"]
     assert component["purl"] == "pkg:pypi/requirements.txt@1.0"
     assert component["licenses"] == [{"license": {"id": "MIT"}}]
+    commit = run(source, "git", "rev-parse", "HEAD").stdout.strip()
+    for build in Path(f"{engine}.builds").read_text().splitlines():
+        assert f"--label=org.opencontainers.image.version={__version__} " in build
+        assert f"--label=org.opencontainers.image.revision={commit} " in build
 
     def verifies() -> bool:
         return (
