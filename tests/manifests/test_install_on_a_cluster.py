@@ -147,6 +147,16 @@ def test_the_documented_patch_serves_the_pages_by_https_and_probes_them_so(own: 
     assert by_kind["Service"]["ports"] == [{"name": "http", "port": 443, "targetPort": "http"}]
 
 
+def test_the_documented_patch_mounts_the_token_for_pushed_progress_where_the_recommender_reads_it(
+    own: Cluster, tmp_path: Path
+) -> None:
+    patched = documented(own, "training-progress.md", tmp_path)
+    assert arguments(patched)[-1] == "--progress-token-file=/progress/token"
+    (pod,) = (each["spec"]["template"]["spec"] for each in patched if each["kind"] == "Deployment")
+    assert {"name": "progress", "mountPath": "/progress", "readOnly": True} in pod["containers"][0]["volumeMounts"]
+    assert {"name": "progress", "secret": {"secretName": "phasewise-progress"}} in pod["volumes"]
+
+
 def test_overlays_differ_by_the_options_they_are_named_for(own: Cluster) -> None:
     options = {overlay: set(arguments(rendered(own, "overlays", overlay))) for overlay in OVERLAYS}
     assert options["observe"] - options["extender"] == {"--publish=observe"}
