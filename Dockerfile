@@ -18,7 +18,7 @@ ENV PATH=/opt/phasewise/bin:$PATH
 WORKDIR /src
 COPY requirements*.txt ./
 ARG REQUIREMENTS
-RUN pip install -r ${REQUIREMENTS}
+RUN pip install --constraint requirements-lock.txt -r ${REQUIREMENTS}
 
 FROM dependencies AS build
 COPY pyproject.toml README.md LICENSE ./

@@ -53,7 +53,7 @@ def command(
 
     \b
       phasewise web                                             http://127.0.0.1:8946, with your own rights
-      phasewise web --address 0.0.0.0:8946 --access token       in a cluster: each reader with a token
+      phasewise web --address :8946 --access token              in a cluster: each reader with a token
 
     Nothing is written. Programs get the same as JSON at the same paths. The last hour only covers the time since this
     process started. Options may also be set in the environment: PHASEWISE_WEB_PERIOD=30s.

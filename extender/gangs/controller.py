@@ -160,7 +160,9 @@ class Controller:
         self._loop.wake()
 
     def _reconcile_if_leading(self) -> None:
-        if self.watches.synced and self._leads():
+        if not self._leads():
+            self.waiting, self.ledger.problem = 0, ""  # the leader reports them; we may be able to lead again
+        elif self.watches.synced:
             self.reconcile()
 
     def reconcile(self) -> None:

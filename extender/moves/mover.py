@@ -88,7 +88,9 @@ class Mover:
         self.watches.stop()
 
     def _reconcile_if_leading(self) -> None:
-        if self.watches.synced and not self.watches.failing and self._leads():
+        if not self._leads():
+            self.planned = self.refused = 0  # the leader reports them
+        elif self.watches.synced and not self.watches.failing:
             self.reconcile()
 
     def reconcile(self) -> None:

@@ -302,9 +302,12 @@ def _files_limit() -> int:
 
 
 def _listening_socket(address: str) -> socket.socket:
-    """A bound socket; clients cannot connect before `run` listens on it."""
+    """A bound socket; clients cannot connect before `run` listens on it. Without a host: of IPv4 and IPv6."""
     host, _, port = address.rpartition(":")
-    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    both = not host and socket.has_dualstack_ipv6()
+    bound = socket.socket(socket.AF_INET6 if both or ":" in host else socket.AF_INET)
+    if both:
+        bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # Without it the second of two writes waits 40 ms. Accepted sockets inherit the option.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

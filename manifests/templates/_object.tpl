@@ -33,7 +33,7 @@
 {{- $version := regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" $release.Capabilities.KubeVersion.Version }}
 {{- $_ := set $container "image" (default (printf "registry.k8s.io/kube-scheduler:%s" $version) $values.image) }}
 {{- else }}
-{{- $_ := set $container "image" (printf "%s:%s" $release.Values.image.repository $release.Values.image.tag) }}
+{{- $_ := set $container "image" (printf "%s:%s" $release.Values.image.repository (default $release.Chart.AppVersion $release.Values.image.tag)) }}
 {{- $_ := set $container "imagePullPolicy" $release.Values.image.pullPolicy }}
 {{- $taken := ternary "args" "command" (hasKey $container "args") }}
 {{- $given := include "phasewise.arguments" (dict "name" $container.name "release" $release) | fromYamlArray }}

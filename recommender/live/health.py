@@ -99,7 +99,14 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: dict[Any, None] = {}
         self._open_lock = threading.Lock()
+        if not address[0] and socket.has_dualstack_ipv6():
+            self.address_family = socket.AF_INET6  # and IPv4, see `server_bind`: a cluster may have either
         super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread; above the limit close the oldest connection, so that probes still get through."""

@@ -4,12 +4,15 @@ a warning."""
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from recommender.cli.connection import KUBECONFIG_HELP
 from tests.contracts.metrics import metrics
@@ -86,6 +89,19 @@ def test_every_requirement_is_pinned(file: Path) -> None:
         assert (
             not line or line.startswith(("#", "-r ")) or re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line)
         ), line
+
+
+def test_what_an_image_installs_is_pinned_down_to_the_last_library() -> None:
+    named = [*requirements("requirements-cluster.txt"), *requirements("requirements-offline.txt")]
+    needed, todo = set(), list(named)
+    while todo:
+        name = canonicalize_name(todo.pop())
+        if name not in needed:
+            needed.add(name)
+            further = (Requirement(line) for line in importlib.metadata.requires(name) or ())
+            todo += [each.name for each in further if each.marker is None or each.marker.evaluate({"extra": ""})]
+    assert needed == {*map(canonicalize_name, named), *requirements("requirements-lock.txt")}
+    assert "pip install --constraint requirements-lock.txt -r" in (ROOT / "Dockerfile").read_text()
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"\bscripts/[\w-]+(?:\.\w+)?", DOCS))))

@@ -75,3 +75,9 @@ def test_a_command_that_needs_a_left_out_library_names_the_image_with_it(run_pyt
     assert done.returncode == 2
     assert "phasewise-offline" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", {**EXTENDER, **TOP_LEVEL_COMMANDS})
+def test_programs_of_the_extender_need_no_compiled_kernels_and_no_folder_for_them(command: str) -> None:
+    module, _ = {**EXTENDER, **TOP_LEVEL_COMMANDS}[command]
+    assert not {each for each in reached_from(module) if each.startswith("recommender.kernels")}

@@ -20,6 +20,7 @@ from extender.web.server import CorkedTransport, Server, Serving
 from local_cluster.waiting import wait_until
 from recommender.errors import Misuse
 from tests.extender.asgi import serving
+from tests.fakes.loopback import HOSTS
 
 PARTIAL_HEAD = b"POST /echo HTTP/1.1\r\nHost: x\r\n"
 PARTIAL_BODY = PARTIAL_HEAD + b"Content-Length: 10\r\n\r\n12345"
@@ -277,6 +278,13 @@ def test_an_endless_head_and_invalid_http_end_their_connection_and_are_counted(c
 def test_an_invalid_address_is_refused_with_the_expected_form(address: str) -> None:
     with pytest.raises(Misuse, match="host:port"):
         Server(app(), Serving(address))
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_without_a_host_in_the_address_clients_are_answered_by_ipv4_and_ipv6(host: str) -> None:
+    """A pod of a cluster has either or both."""
+    with serving(app(), Serving(":0")) as server, socket.create_connection((host, server.port), timeout=5.0) as client:
+        assert ask(client) == b"body"
 
 
 def test_an_address_in_use_is_refused_with_a_reason(server: Server) -> None:

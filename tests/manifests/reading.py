@@ -12,7 +12,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
 OVERLAYS = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
-METRICS_OF_OTHERS = {"kube_deployment_status_replicas_available"}
+METRICS_OF_OTHERS = {"kube_deployment_status_replicas_available", "kube_deployment_status_replicas_unavailable"}
 """Metrics of kube-state-metrics."""
 
 METRIC = re.compile(r"\b((?:phasewise|kube)_\w+)(?=[\s{)\[]|$)")

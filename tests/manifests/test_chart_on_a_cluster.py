@@ -104,7 +104,14 @@ def test_helm_lint_finds_no_fault_in_the_chart(helm: Helm) -> None:
 def test_the_chart_renders_what_kustomize_renders(helm: Helm, control_plane: Cluster, overlay: str) -> None:
     below = ("base",) if overlay == "base" else ("overlays", overlay)
     values = () if overlay == "base" else ("--values", MANIFESTS / "overlays" / overlay / "values.yaml")
-    assert by_name(template(helm, *values)) == by_name(rendered(control_plane, *below))
+    documents = template(helm, *values, "--set", "image.tag=latest")
+    assert by_name(documents) == by_name(rendered(control_plane, *below))
+
+
+def test_the_default_image_is_that_of_the_release_of_the_chart(helm: Helm) -> None:
+    """A tag that moves would not be pulled again where a node has an older image."""
+    images = {name: container["image"] for name, container in containers(template(helm, *ALL_PARTS)).items()}
+    assert {image for name, image in images.items() if name != "scheduler"} == {f"phasewise:{__version__}"}
 
 
 def test_in_another_namespace_all_objects_and_options_name_that_namespace(helm: Helm) -> None:
@@ -118,6 +125,17 @@ def test_in_another_namespace_all_objects_and_options_name_that_namespace(helm: 
         assert (options.get("replicas.lease_namespace") or options["lease_namespace"]) == ELSEWHERE
     webhook = options_of(programs["webhook"])
     assert (webhook["namespace"], webhook["names"]) == (ELSEWHERE, (f"phasewise-webhook.{ELSEWHERE}.svc",))
+
+
+def test_a_quota_allows_the_priority_of_the_pods_outside_kube_system(helm: Helm) -> None:
+    """GKE refuses them otherwise. In kube-system they are allowed."""
+    documents = template(helm, *ALL_PARTS, namespace=ELSEWHERE)
+    (quota,) = (each["spec"] for each in documents if each["kind"] == "ResourceQuota")
+    (scope,) = quota["scopeSelector"]["matchExpressions"]
+    pods = [each["spec"]["template"]["spec"] for each in documents if each["kind"] == "Deployment"]
+    priorities = {pod["priorityClassName"] for pod in pods if "priorityClassName" in pod}
+    assert (scope["scopeName"], set(scope["values"])) == ("PriorityClass", priorities)
+    assert "ResourceQuota" not in {each["kind"] for each in template(helm, *ALL_PARTS)}
 
 
 def test_the_scheduler_image_has_the_version_of_the_cluster(helm: Helm) -> None:
@@ -159,6 +177,11 @@ def test_a_wrong_value_is_rejected_by_the_schema(helm: Helm, value: str) -> None
     with pytest.raises(AssertionError, match="values don't meet the specifications") as refused:
         helm("template", "phasewise", MANIFESTS, "--set", value)
     assert WRONG[value] in str(refused.value)
+
+
+def test_moves_without_the_controller_that_makes_them_are_rejected(helm: Helm) -> None:
+    with pytest.raises(AssertionError, match=r"controller\.moves needs extender\.enabled=true"):
+        helm("template", "phasewise", MANIFESTS, "--set", "controller.moves=plan")
 
 
 def test_the_chart_has_the_version_of_the_program() -> None:

@@ -4,8 +4,10 @@ resource definition; the annotation policy refuses typos; promtool tests the ale
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from local_cluster.cluster import Cluster
 from local_cluster.rig import KubectlFailed
 from local_cluster.waiting import wait_until
 from tests.manifests.installing import OPERATOR, left_behind, rendered
-from tests.manifests.reading import MANIFESTS, OVERLAYS, alert_rules, queries
+from tests.manifests.reading import MANIFESTS, OVERLAYS, ROOT, alert_rules, queries
 
 TYPOS = {
     "phasewise.dev/min-cpus": ("1", "no annotation of Phasewise: phasewise.dev/min-cpus"),
@@ -110,6 +112,49 @@ def test_each_overlay_replaces_the_previous_one_and_all_but_the_crd_is_removed(o
     own.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=listing)
     wait_until(lambda: not left_behind(own, removed), "all of it to be deleted", timeout_s=60)
     assert left_behind(own, crds) == ["customresourcedefinition.apiextensions.k8s.io/phaseprofiles.phasewise.dev"]
+
+
+def documented(own: Cluster, page: str, folder: Path) -> list[dict[str, Any]]:
+    """What the kustomization in a page renders beside the folder of the manifests."""
+    (example,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "how-to" / page).read_text(), re.DOTALL)
+    (folder / "kustomization.yaml").write_text(textwrap.dedent(example))
+    shutil.copytree(MANIFESTS, folder / "manifests")
+    return [each for each in yaml.safe_load_all(own.kubectl("kustomize", folder)) if each]
+
+
+def test_the_documented_combination_of_overlays_has_their_objects_their_options_and_its_images(
+    own: Cluster, tmp_path: Path
+) -> None:
+    combined = documented(own, "install-recommender.md", tmp_path)
+    assert {"--prometheus=http://prometheus.monitoring.svc:9090", "--resize-waiting"} < set(arguments(combined))
+    pods = [each["spec"]["template"]["spec"] for each in combined if each["kind"] == "Deployment"]
+    images = {container["image"] for pod in pods for container in pod["containers"]}
+    assert images == {"registry.example/phasewise:0.1.0", "registry.k8s.io/kube-scheduler:v1.35.4"}
+    parts = ("extender", "prometheus", "waiting", "web")
+    named = {(each["kind"], each["metadata"]["name"]) for part in parts for each in rendered(own, "overlays", part)}
+    assert {(each["kind"], each["metadata"]["name"]) for each in combined} == named
+
+
+def test_the_documented_patch_serves_the_pages_by_https_and_probes_them_so(own: Cluster, tmp_path: Path) -> None:
+    patched = [each for each in documented(own, "web.md", tmp_path) if each["metadata"]["name"] == "phasewise-web"]
+    by_kind = {each["kind"]: each["spec"] for each in patched if "spec" in each}
+    pod = by_kind["Deployment"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["command"][-2:] == ["--tls-certificate=/tls/tls.crt", "--tls-key=/tls/tls.key"]
+    assert [each["name"] for each in container["volumeMounts"]] == [each["name"] for each in pod["volumes"]]
+    schemes = {container[kind]["httpGet"]["scheme"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert schemes == {"HTTPS"}
+    assert by_kind["Service"]["ports"] == [{"name": "http", "port": 443, "targetPort": "http"}]
+
+
+def test_the_documented_patch_mounts_the_token_for_pushed_progress_where_the_recommender_reads_it(
+    own: Cluster, tmp_path: Path
+) -> None:
+    patched = documented(own, "training-progress.md", tmp_path)
+    assert arguments(patched)[-1] == "--progress-token-file=/progress/token"
+    (pod,) = (each["spec"]["template"]["spec"] for each in patched if each["kind"] == "Deployment")
+    assert {"name": "progress", "mountPath": "/progress", "readOnly": True} in pod["containers"][0]["volumeMounts"]
+    assert {"name": "progress", "secret": {"secretName": "phasewise-progress"}} in pod["volumes"]
 
 
 def test_overlays_differ_by_the_options_they_are_named_for(own: Cluster) -> None:

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from local_cluster.installing import documents
 from tests.contracts.metrics import metrics
-from tests.manifests.reading import METRICS_OF_OTHERS, ROOT, alert_rules, dashboards, metrics_of, queries
+from tests.manifests.reading import MANIFESTS, METRICS_OF_OTHERS, ROOT, alert_rules, dashboards, metrics_of, queries
 
 ALERTS = {rule["alert"]: rule for rule in alert_rules()}
 
@@ -69,3 +70,10 @@ def test_an_override_of_a_panel_matches_some_of_its_series_and_gives_them_their_
         matched = [line for line in legends if re.search(each["matcher"]["options"].strip("/"), line)]
         assert 0 < len(matched) < len(legends), panel["title"]
         assert {"id": "custom.axisPlacement", "value": "right"} in each["properties"]
+
+
+def test_the_documented_label_for_the_operator_is_set_on_every_monitor_and_rule() -> None:
+    page = (ROOT / "docs" / "how-to" / "monitoring.md").read_text()
+    (command,) = re.findall(r"kubectl -n kube-system label (?:.*\\\n)*.*", page)
+    objects = {f"{each['kind'].lower()}/{each['metadata']['name']}" for each in documents(MANIFESTS / "monitoring")}
+    assert set(re.findall(r"[a-z]+/[a-z-]+", command)) == objects

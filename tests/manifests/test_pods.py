@@ -1,8 +1,9 @@
-"""No pod of the manifests needs or can get more rights than the strictest standard allows, or unlimited memory."""
+"""Pods of the manifests fit the strictest security standard and have limits, and drains of nodes respect them."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,17 +11,32 @@ import pytest
 
 from local_cluster.cluster import Cluster
 from local_cluster.installing import documents
-from tests.manifests.reading import MANIFESTS
+from tests.manifests.reading import MANIFESTS, ROOT
+
+OBJECTS = [each for folder in ("recommender", "extender", "web") for each in documents(MANIFESTS / folder)]
 
 
 def pod_specs() -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for each in (found for folder in ("recommender", "extender", "web") for found in documents(MANIFESTS / folder)):
+    for each in OBJECTS:
         if each["kind"] in ("Deployment", "CronJob"):
             controller = each["spec"]["jobTemplate"] if each["kind"] == "CronJob" else each
             yield each["metadata"]["name"], controller["spec"]["template"]["spec"]
 
 
 SPECS = [pytest.param(spec, id=name) for name, spec in pod_specs()]
+
+
+def test_the_drain_of_a_node_takes_one_replica_at_a_time_and_waits_for_none_that_is_not_ready() -> None:
+    replicated = {
+        each["metadata"]["name"]: each["spec"]["selector"]
+        for each in OBJECTS
+        if each["kind"] == "Deployment" and each["spec"]["replicas"] > 1
+    }
+    budgets = {each["metadata"]["name"]: each["spec"] for each in OBJECTS if each["kind"] == "PodDisruptionBudget"}
+    assert budgets == {
+        name: {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow", "selector": selector}
+        for name, selector in replicated.items()
+    }
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -49,3 +65,9 @@ def test_pods_are_allowed_under_the_restricted_pod_security_standard(
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ours", "namespace": namespace}, "spec": reduced}
     created = cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(pod))
     assert json.loads(created)["metadata"]["name"] == "ours"
+
+
+def test_the_page_about_security_lists_the_rights_of_every_account() -> None:
+    accounts = {each["metadata"]["name"] for each in OBJECTS if each["kind"] == "ServiceAccount"}
+    programs = re.findall(r"^\| (\w+) \|", (ROOT / "SECURITY.md").read_text(), re.MULTILINE)
+    assert {f"phasewise-{program}" for program in programs[1:]} == accounts

@@ -17,15 +17,17 @@ from tests.scripts.benches import SCRIPTS, invoke
 
 ROOT = SCRIPTS.parent
 ENGINE = """#!/bin/sh
-# Stands in for a container engine: an image holds one library, named after the requirements it was built with.
+# Stands in for a container engine: an image holds two libraries, one named after the requirements it was built with.
 case $1 in
-  build) echo "${3#REQUIREMENTS=}" > "$0-$5" ;;
+  build) echo "${3#REQUIREMENTS=}" > "$0-$5"; echo "$*" >> "$0.builds" ;;
   create) echo "$0-$2" ;;
   cp)
     image=${2%:/opt/phasewise/lib}
-    site=$3/lib/python3.11/site-packages/it-1.0.dist-info
-    mkdir -p "$site"
-    printf 'Name: %s\\nVersion: 1.0\\nLicense-Expression: MIT\\n' "$(cat "$image")" > "$site/METADATA" ;;
+    site=$3/lib/python3.11/site-packages
+    mkdir -p "$site/it-1.0.dist-info" "$site/text-2.0.dist-info"
+    printf 'Name: %s\\nVersion: 1.0\\nLicense-Expression: MIT\\n' "$(cat "$image")" > "$site/it-1.0.dist-info/METADATA"
+    printf 'Name: text\\nVersion: 2.0\\nLicense: Copyright\\n    All rights\\n%s\\n' \\
+      'Classifier: License :: OSI Approved :: BSD License' > "$site/text-2.0.dist-info/METADATA" ;;
   save) echo "$4" > "$3" ;;
 esac
 """
@@ -88,9 +90,14 @@ def test_a_release_is_complete_and_signed(source: Path, engine: Path, key: str, 
     ]
     bill = json.loads((made / f"phasewise-offline-{__version__}.cdx.json").read_text())
     assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "phasewise-offline")
-    (component,) = bill["components"]
-    assert component["purl"] == "pkg:pypi/requirements.txt@1.0"
-    assert component["licenses"] == [{"license": {"id": "MIT"}}]
+    own_licence, classified = sorted(bill["components"], key=lambda component: component["version"])
+    assert own_licence["purl"] == "pkg:pypi/requirements.txt@1.0"
+    assert own_licence["licenses"] == [{"license": {"id": "MIT"}}]
+    assert classified["licenses"] == [{"license": {"name": "BSD License"}}]  # not the first line of its text
+    commit = run(source, "git", "rev-parse", "HEAD").stdout.strip()
+    for build in Path(f"{engine}.builds").read_text().splitlines():
+        assert f"--label=org.opencontainers.image.version={__version__} " in build
+        assert f"--label=org.opencontainers.image.revision={commit} " in build
 
     def verifies() -> bool:
         return (

@@ -129,6 +129,21 @@ def test_a_controller_that_no_longer_leads_stops_between_two_writes(writes: int)
     assert [each for each in api.written if each[0] != "get"] == done[:writes]
 
 
+def test_a_former_leader_reports_nothing_of_its_term_and_is_ready_to_lead_again() -> None:
+    """As after an outage of the API server, in which it lost the Lease: its standby leads now."""
+    now_s, leads, api = [100.0], [True], FakeApi()
+    controller = controller_of(api, *gang("huge", 3, cpu="99"), clock=lambda: now_s[0])
+    controller._leads = lambda: leads[0]
+    controller._reconcile_if_leading()
+    api.fails, now_s[0] = {("get", CONFIG_MAP): [ServerFailed("down")]}, 200.0
+    with pytest.raises(ServerFailed):
+        controller._reconcile_if_leading()
+    assert (controller.not_ready(), controller.waiting) == ("down", 1)
+    leads[0] = False
+    controller._reconcile_if_leading()
+    assert (controller.not_ready(), controller.waiting) == ("", 0)
+
+
 def test_a_former_leader_that_still_believes_it_leads_overwrites_nothing() -> None:
     """Both have read the same reservations; the successor writes first."""
     api = FakeApi()

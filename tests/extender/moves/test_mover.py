@@ -100,6 +100,7 @@ def test_only_the_leader_plans_and_only_while_its_watches_are_synced_and_in_cont
         (True, 1, True, 0),
         (False, 0, True, 0),
         (True, 0, True, 1),
+        (True, 0, False, 0),  # another leads now, and reports what it plans
     ):
         mover.watches = cast(Any, SimpleNamespace(synced=synced, failing=failing))
         mover._leads = lambda leads=leads: leads

@@ -161,6 +161,19 @@ def test_name_and_namespaces_choose_the_vpas(live: LiveCommand) -> None:
     assert live.run(lambda running: running.wait_for("GET", "/namespaces/ns/pods"), "--only-namespace", "ns")
 
 
+def test_for_one_namespace_only_nodes_and_that_namespace_are_read_outside_of_it(live: LiveCommand) -> None:
+    """So that a RoleBinding and two small ClusterRoles suffice, as documented."""
+
+    def outside(running: Running) -> set[str]:
+        running.rounds()
+        running.wait_for("GET", "/api/v1/namespaces?")
+        return {path for _, path in running.api.requests if "/namespaces/ns/" not in path}
+
+    paths = live.run(outside, "--only-namespace", "ns")
+    assert {path.partition("?")[0] for path in paths} <= {"/apis", "/api/v1/nodes", "/api/v1/namespaces"}
+    assert all("?fieldSelector=metadata.name%3Dns&" in path for path in paths if path.startswith("/api/v1/namespaces"))
+
+
 @pytest.mark.option("phasewise recommender", "--auto")
 def test_auto_enables_automatic_vpas(live: LiveCommand) -> None:
     def reports_auto_problems(running: Running) -> bool:

@@ -17,6 +17,7 @@ from recommender.errors import Misuse
 from recommender.live.health import MAX_CONNECTIONS, PostHandler, serve
 from recommender.live.progress.push import MAX_BODY_BYTES, MAX_READINGS, PushedProgress
 from recommender.readings import Reading, Stage
+from tests.fakes.loopback import HOSTS
 
 TOKEN = "s3cr3t-of-the-jobs"  # noqa: S105 - an invented one
 BODY = {"namespace": "ns", "pod": "p", "loss": 0.42, "step": 7}
@@ -171,3 +172,14 @@ def test_an_unusable_token_file_is_reported_at_the_start(tmp_path: Path) -> None
     (tmp_path / "two").write_text("a\nb\n")
     with pytest.raises(Misuse, match="one line"):
         PushedProgress(tmp_path / "two")
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_without_a_host_in_the_address_clients_are_answered_by_ipv4_and_ipv6(host: str) -> None:
+    """A pod of a cluster has either or both."""
+    server = serve(":0", CollectorRegistry(), {})
+    with socket.create_connection((host, server.server_port), timeout=5.0) as client:
+        client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert b" 200 OK" in client.recv(100)
+    server.shutdown()
+    server.server_close()
