@@ -230,6 +230,10 @@ class PhaseGraph:
         marginal /= np.maximum(marginal.sum(axis=1, keepdims=True), 1e-300)
         return _shrunk_shares(transitions, _shrunk_shares(first_order, marginal[np.newaxis]))
 
+    def remaining_steps(self) -> FloatArray:
+        """Expected further dwell in each context, as in `Foresight`."""
+        return _remaining(self.hazard())
+
     def foresight(self, lead_steps: int, ahead_steps: int) -> Foresight:
         """Forecast `ahead_steps` steps after the lead time, and whether the phase ends within the lead time."""
         return _foresight(self.hazard(), self.followers(), lead_steps, ahead_steps)
