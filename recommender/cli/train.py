@@ -23,6 +23,7 @@ from recommender.errors import Misuse
 from recommender.judging import MAX_CYCLE_SAMPLES
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
+from recommender.phases.kmeans import MAX_PHASES
 from recommender.pricing import is_priced
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
@@ -36,7 +37,13 @@ from recommender.units import format_duration
 @click.option("--features", help="Comma-separated columns to learn from. Default: made from CPU and memory.")
 @click.option("--lag", default=3, show_default=True, type=click.IntRange(1, 64), help="Past samples in a window.")
 @click.option("--hidden", default=10, show_default=True, type=click.IntRange(1, 256), help="Hidden units of the CRBM.")
-@click.option("--phases", default="auto", show_default=True, metavar="auto|K", help="Number of phases.")
+@click.option(
+    "--phases",
+    default="auto",
+    show_default=True,
+    metavar="auto|K",
+    help=f"Number of phases, {MAX_PHASES} at most.",
+)
 @click.option("--cycle", default=600.0, show_default="10m", type=DURATION, help="Time between decisions.")
 @click.option(
     "--cycle-samples", type=click.IntRange(1, MAX_CYCLE_SAMPLES), help="The cycle in samples, instead of --cycle."
@@ -108,6 +115,6 @@ def phase_count(text: str) -> int | None:
     """Parse --phases; None for auto."""
     if text == "auto":
         return None
-    if not text.isdigit() or int(text) < 2:
-        raise Misuse(f"--phases {text}: give `auto` or a whole number of at least 2.")
+    if not text.isdecimal() or not 2 <= int(text) <= MAX_PHASES:
+        raise Misuse(f"--phases {text}: give `auto` or a whole number from 2 to {MAX_PHASES}.")
     return int(text)
