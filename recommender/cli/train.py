@@ -28,7 +28,7 @@ from recommender.pricing import is_priced
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
 from recommender.training import TRAINING_SAMPLES, TrainingOptions, gather, train
-from recommender.units import format_duration
+from recommender.units import counted, format_duration
 
 
 @click.command("train")
@@ -101,14 +101,15 @@ def command(
         left_out = len(opened.containers) - len(series)
     facts = model.facts
     say(
-        f"{folder}: {model.detector.n_phases} phases from {facts['samples']} samples of "
-        f"{facts['containers']} containers, step {format_duration(facts['step_s'])}, "
-        f"cycle {format_duration(facts['cycle_s'])}, {facts['epochs']} epochs"
+        f"{folder}: {model.detector.n_phases} phases from {counted(facts['samples'], 'sample')} of "
+        f"{counted(facts['containers'], 'container')}, step {format_duration(facts['step_s'])}, "
+        f"cycle {format_duration(facts['cycle_s'])}, {counted(facts['epochs'], 'epoch')}"
     )
     if model.demand is not None and not is_priced(model.demand):
         say(f"note: the price of a violation is {price_words(model.demand)}")
     if left_out:
-        say(f"{left_out} containers were left out: too short, or beyond the limit of {TRAINING_SAMPLES} samples")
+        reason = f"too short, or beyond the limit of {TRAINING_SAMPLES:,} samples"
+        say(f"left out: {counted(left_out, 'container')}, {reason}")
 
 
 def phase_count(text: str) -> int | None:
