@@ -77,13 +77,13 @@ def fit_demand(
     violated = np.zeros((SCHEDULES, 2, len(PRICES)))
     judged = 0
     for fold in range(FOLDS if len(distinct) >= FOLDS else 0):
+        if progress is not None:
+            progress("prices", fold, FOLDS)
         trained = _fit_unpriced([run for run, name in zip(runs, names, strict=True) if fold_of[name] != fold], phases)
         held_out = sample_for_pricing([run for run, name in zip(runs, names, strict=True) if fold_of[name] == fold])
         for schedule in (EVERY_SAMPLE, ONCE_A_CYCLE):
             violated[schedule] += _violations(held_out, schedule, *trained, cycle_samples, lag)
         judged += sum(max(0, len(run.usage) - lag - 1) for run in held_out)
-        if progress is not None:
-            progress("prices", fold + 1, FOLDS)
     demand, graph = _fit_unpriced(runs, phases)
     return replace(demand, violations=violated / judged if judged else _assumed_violations()), graph
 

@@ -25,6 +25,7 @@ from recommender.records import (
     UsageSeries,
 )
 from recommender.timelines import TimelineChoice
+from recommender.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +177,7 @@ def _timeline(series: UsageSeries, plan: Plan, judged: Judged, played: Mapping[s
 
 def _too_short(series: UsageSeries, options: ReplayOptions) -> str:
     samples = int(np.count_nonzero(series.present))
-    count = f"{samples} sample{'s' if samples != 1 else ''}"
-    return f"{count}, a decision that can be judged needs {options.fewest_samples}"
+    return f"{counted(samples, 'sample')}, a decision that can be judged needs {options.fewest_samples}"
 
 
 def _incomplete(name: str, containers: Sequence[str], of: int) -> str:

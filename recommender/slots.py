@@ -18,7 +18,7 @@ def fresh(part: Any) -> Any:
 
 
 class SlotArrays:
-    """State by slot. A subclass declares its arrays by annotations.
+    """State by slot. A subclass declares its arrays by annotations, or kernels do by the fields of their named tuples.
 
     Parameters
     ----------

@@ -9,6 +9,9 @@ from typing import Any, Self
 
 from recommender.readings import Reading, Stage
 
+MAX_LATE_S = 600.0
+"""How late a report may come. After an earlier one the clock was set back, and the present stage is the older one."""
+
 
 @dataclass(slots=True)
 class Stages:
@@ -34,7 +37,7 @@ class Stages:
     def observe(self, stage: Stage) -> None:
         """Take in a stage, unless it is older than the present one or polled and unchanged."""
         is_new = stage.event or stage.name != self.name
-        if stage.time_s < self.since_s or not is_new:
+        if not is_new or 0.0 < self.since_s - stage.time_s <= MAX_LATE_S:
             return
         if stage.is_checkpoint:
             self.saved_s = stage.time_s
@@ -45,7 +48,7 @@ class Stages:
 
     def observe_reading(self, reading: Reading) -> None:
         """Return from a passing stage, which ends with the next loss."""
-        if self.name != self.lasting and reading.time_s > self.since_s:
+        if self.name != self.lasting and not 0.0 <= self.since_s - reading.time_s <= MAX_LATE_S:
             self.name, self.since_s = self.lasting, reading.time_s
 
     def to_state(self) -> dict[str, Any]:

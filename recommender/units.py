@@ -165,3 +165,14 @@ def format_memory(memory_bytes: float) -> str:
     if memory_bytes >= BYTES_PER_MIB:
         return f"{memory_bytes / BYTES_PER_MIB:.0f}Mi"
     return f"{memory_bytes / 1024:.0f}Ki"
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun in the singular or plural.
+
+    Examples
+    --------
+    >>> counted(1, "run"), counted(2000, "run")
+    ('1 run', '2,000 runs')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -25,6 +25,7 @@ import numpy as np
 from extender.gangs.gang import NOT_READ_YET, Gang, SizeOf, gangs_of, ungated
 from extender.gangs.member import ENDLESS_OWNERS, GATE, Member, NodeCapacity
 from extender.gangs.plan import Assignment, FreeCapacity, NodeArrays, best_fit, plan
+from recommender.units import counted
 
 ADMITTED, WAITING, NEVER_FITS, INCOMPLETE, INVALID, UNBOUND, UNGATED = (
     "GangAdmitted",
@@ -338,12 +339,12 @@ class _AdmissionRound:
 
     def _pending_detail(self, gang: Gang) -> str:
         pods = len(self._placed_before(gang.priority))
-        return f"; capacity is set aside for {pods} pods not scheduled yet" if pods else ""
+        return f"; capacity is set aside for {counted(pods, 'pod')} not scheduled yet" if pods else ""
 
     def _admit(self, gang: Gang, reserved_nodes: Assignment, why: str) -> tuple[Gang, Assignment]:
         unchecked = f"; left to the scheduler: {', '.join(gang.unchecked)}" if gang.unchecked else ""
-        where = f"on {len(set(reserved_nodes.values()))} nodes"
-        self._note(gang, ADMITTED, f"{len(reserved_nodes)} pods admitted together {where}: {why}{unchecked}")
+        where = f"on {counted(len(set(reserved_nodes.values())), 'node')}"
+        self._note(gang, ADMITTED, f"{counted(len(reserved_nodes), 'pod')} admitted together {where}: {why}{unchecked}")
         return gang, reserved_nodes
 
     def _shortage(self, gang: Gang, capacity: FreeCapacity | None = None) -> str:

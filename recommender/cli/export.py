@@ -19,7 +19,7 @@ from recommender.sources.export_parts import ExportPlan, discard, parts_folder, 
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import RETRIES, PrometheusClient
 from recommender.sources.prometheus_queries import UsageSettings
-from recommender.units import format_duration, format_time, parse_duration_s, parse_time_s
+from recommender.units import counted, format_duration, format_time, parse_duration_s, parse_time_s
 
 _MIN_UNIX_S = 1e9
 """A bare number from here on (31 years as a duration) is read as unix seconds."""
@@ -118,7 +118,7 @@ def command(
             say(f"{output}: continuing the export of {span} (or --restart)")
         exported = _run_export(client, settings, plan, output)
     span = format_duration(max(1, exported.last_s - exported.first_s))
-    rows = f"{exported.rows} rows of {exported.containers} containers"
+    rows = f"{counted(exported.rows, 'row')} of {counted(exported.containers, 'container')}"
     say(
         f"{output}: {rows}, {span} from {format_time(exported.first_s)}, "
         f"one sample every {format_duration(step_s)}, CPU over {format_duration(plan.rate_window_s)}"

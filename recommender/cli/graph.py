@@ -18,9 +18,9 @@ from recommender.phases.graph import PhaseGraph
 from recommender.phases.graph_answers import GraphPredictor
 from recommender.phases.prototypes import prototypes
 from recommender.phases.runs import Run, runs_of
-from recommender.report.summary import counted
 from recommender.report.terminal import report_console
 from recommender.sources.sequences import read_sequences
+from recommender.units import counted
 
 SEQUENCES = click.argument("sequences", type=FILE)
 GRAPH = click.argument("graph", metavar="GRAPH.json", type=FILE)
@@ -56,7 +56,8 @@ def fit(sequences: Path, output: Path) -> None:
     graph = PhaseGraph.fit(_read(sequences))
     atomic_write_bytes(output, graph_io.to_json(graph))
     phases = {context.phases[0] for context in graph.contexts}
-    say(f"{graph.containers} containers, {len(phases)} phases, {len(graph.contexts)} contexts: {output}")
+    found = (graph.containers, "container"), (len(phases), "phase"), (len(graph.contexts), "context")
+    say(f"{', '.join(counted(*one) for one in found)}: {output}")
 
 
 @command.command("score")
@@ -106,7 +107,7 @@ def prototypes_command(sequences: Path, json_path: str | None) -> None:
     if json_path is not None:
         listed = [{**asdict(one), "path": list(one.path)} for one in found]
         return _write_json({"executions": len(runs), "prototypes": listed}, json_path)
-    table = Table(title=f"{len(found)} prototypes of {len(runs)} executions")
+    table = Table(title=f"{counted(len(found), 'prototype')} of {counted(len(runs), 'execution')}")
     table.add_column("path")
     for name in ("executions", "share", "cumulative"):
         table.add_column(name, justify="right")

@@ -33,7 +33,7 @@ from recommender.report.terminal import report_console
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
 from recommender.training import TrainingOptions, gather, with_forecasts
-from recommender.units import format_duration
+from recommender.units import counted, format_duration
 
 
 @click.group("model")
@@ -56,7 +56,7 @@ def show(model_name: str, as_json: bool) -> None:
     stdout.print(Text.assemble((model.origin, "bold"), detector))
     if "samples" in facts:
         stdout.print(
-            f"trained on {facts['samples']} samples of {facts['containers']} containers, "
+            f"trained on {counted(facts['samples'], 'sample')} of {counted(facts['containers'], 'container')}, "
             f"step {format_duration(facts['step_s'])}, cycle {format_duration(facts['cycle_s'])}, "
             f"target violation {facts['target_violation'][0]:.1%} CPU and {facts['target_violation'][1]:.1%} memory",
             highlight=False,

@@ -17,6 +17,7 @@ from recommender.phases.features import source_columns
 from recommender.records import PhaseTrace, UsageSeries
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
+from recommender.units import counted
 
 SCHEMA = pa.schema([("container", pa.string()), ("timestamp", pa.int64()), ("phase", pa.int64())])
 
@@ -75,4 +76,4 @@ def command(
         from recommender.plots.timelines import draw_variance  # noqa: PLC0415
 
         draw_variance(drawn, variance)
-    say(f"{output}: {samples} samples, {unknown} of unknown phase")
+    say(f"{output}: {counted(samples, 'sample')}, {unknown:,} of unknown phase")

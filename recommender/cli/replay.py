@@ -22,7 +22,7 @@ from recommender.engine.options import Options
 from recommender.engine.replaying import Comparison, Difference, Replay, TargetHistory
 from recommender.errors import BadInput, Misuse
 from recommender.judging import cycle_samples_on
-from recommender.units import format_cpu, format_memory, format_time
+from recommender.units import counted, format_cpu, format_memory, format_time
 
 SHOWN = 20
 """Differences shown in the table; JSON has a hundred times as many."""
@@ -122,11 +122,11 @@ def _changed(start: Start, named: Mapping[str, Any]) -> Start:
 def _print(comparison: Comparison, differences: list[Difference], *, courses: bool) -> None:
     console = Console()
     span = f"{format_time(comparison.first_s)} to {format_time(comparison.last_s)}"
-    console.print(f"{comparison.steps} steps, {span}; starts: {comparison.starts}")
+    console.print(f"{counted(comparison.steps, 'step')}, {span}; starts: {comparison.starts}")
     if not differences:
         console.print("all targets are equal, bit for bit")
         return
-    console.print(f"targets differ in {comparison.differing_steps} steps")
+    console.print(f"targets differ in {counted(comparison.differing_steps, 'step')}")
     console.print(_course_table(comparison) if courses else _difference_table(differences))
 
 

@@ -16,7 +16,7 @@ from recommender.engine.options import Options, RailOptions
 from recommender.judging import ClusterRules, KillRules, Limits, interval_s
 from recommender.records import OOM_EXIT_CODE, Played, UsageSeries
 from recommender.simulate.rows import PHASEWISE, Cluster, Progress, play_rows
-from recommender.units import format_duration
+from recommender.units import counted, format_duration
 
 DEFAULT_RAILS = RailOptions()
 
@@ -112,7 +112,7 @@ def runs_ended_before(
             others += 1
         else:
             ended.append(one)
-    note = f"{others} runs of --history are left out: they are in SOURCE, or ended after its first sample."
+    note = f"left out of --history: {counted(others, 'run')} in SOURCE, or ended after its first sample."
     return ended, (note,) if others else ()
 
 
@@ -134,11 +134,12 @@ def simulated_policies(
     found, problems = play_rows(names, series, simulated, progress)
     notes = [_describe_rules(simulated.rules)]
     if killed := sum(one.facts.killed for one in series):
-        notes.append(f"{killed} of the recorded runs were OOM-killed: they needed more memory than was measured.")
+        notes.append(f"OOM-killed when recorded: {counted(killed, 'run')}; more memory was needed than was measured.")
     if ended := sum(one.facts.exit_code == OOM_EXIT_CODE and not one.facts.killed for one in series):
-        notes.append(f"{ended} of the recorded runs ended with exit code {OOM_EXIT_CODE}, most likely OOM-killed.")
-    if simulated.history:
-        notes.append(f"{len(simulated.history)} earlier runs were known to their classes; they are not judged.")
+        notes.append(f"{counted(ended, 'run')} ended with exit code {OOM_EXIT_CODE}, most likely OOM-killed.")
+    if earlier := len(simulated.history):
+        many = f"{earlier} earlier runs were known to their classes; they are not judged."
+        notes.append("1 earlier run was known to its class; it is not judged." if earlier == 1 else many)
     notes += [f"{PHASEWISE}: {about}: {text}" for about, text in problems.items()]
     return found, tuple(notes)
 

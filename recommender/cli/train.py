@@ -23,11 +23,12 @@ from recommender.errors import Misuse
 from recommender.judging import MAX_CYCLE_SAMPLES
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
+from recommender.phases.kmeans import MAX_PHASES
 from recommender.pricing import is_priced
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
 from recommender.training import TRAINING_SAMPLES, TrainingOptions, gather, train
-from recommender.units import format_duration
+from recommender.units import counted, format_duration
 
 
 @click.command("train")
@@ -36,7 +37,13 @@ from recommender.units import format_duration
 @click.option("--features", help="Comma-separated columns to learn from. Default: made from CPU and memory.")
 @click.option("--lag", default=3, show_default=True, type=click.IntRange(1, 64), help="Past samples in a window.")
 @click.option("--hidden", default=10, show_default=True, type=click.IntRange(1, 256), help="Hidden units of the CRBM.")
-@click.option("--phases", default="auto", show_default=True, metavar="auto|K", help="Number of phases.")
+@click.option(
+    "--phases",
+    default="auto",
+    show_default=True,
+    metavar="auto|K",
+    help=f"Number of phases, {MAX_PHASES} at most.",
+)
 @click.option("--cycle", default=600.0, show_default="10m", type=DURATION, help="Time between decisions.")
 @click.option(
     "--cycle-samples", type=click.IntRange(1, MAX_CYCLE_SAMPLES), help="The cycle in samples, instead of --cycle."
@@ -94,20 +101,21 @@ def command(
         left_out = len(opened.containers) - len(series)
     facts = model.facts
     say(
-        f"{folder}: {model.detector.n_phases} phases from {facts['samples']} samples of "
-        f"{facts['containers']} containers, step {format_duration(facts['step_s'])}, "
-        f"cycle {format_duration(facts['cycle_s'])}, {facts['epochs']} epochs"
+        f"{folder}: {model.detector.n_phases} phases from {counted(facts['samples'], 'sample')} of "
+        f"{counted(facts['containers'], 'container')}, step {format_duration(facts['step_s'])}, "
+        f"cycle {format_duration(facts['cycle_s'])}, {counted(facts['epochs'], 'epoch')}"
     )
     if model.demand is not None and not is_priced(model.demand):
         say(f"note: the price of a violation is {price_words(model.demand)}")
     if left_out:
-        say(f"{left_out} containers were left out: too short, or beyond the limit of {TRAINING_SAMPLES} samples")
+        reason = f"too short, or beyond the limit of {TRAINING_SAMPLES:,} samples"
+        say(f"left out: {counted(left_out, 'container')}, {reason}")
 
 
 def phase_count(text: str) -> int | None:
     """Parse --phases; None for auto."""
     if text == "auto":
         return None
-    if not text.isdigit() or int(text) < 2:
-        raise Misuse(f"--phases {text}: give `auto` or a whole number of at least 2.")
+    if not text.isdecimal() or not 2 <= int(text) <= MAX_PHASES:
+        raise Misuse(f"--phases {text}: give `auto` or a whole number from 2 to {MAX_PHASES}.")
     return int(text)

@@ -20,7 +20,7 @@ from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, ClassMemory, RunMemory
 from recommender.records import CPU, MEMORY, or_nan
-from recommender.units import BYTES_PER_MIB, format_time
+from recommender.units import BYTES_PER_MIB, counted, format_time
 
 DAY_S = 86400.0
 
@@ -138,7 +138,7 @@ class Classes:
         demand = [(name, encode_demand(known), known.memory) for name, known in runs.items()]
         return {
             "updated": format_time(self._used_s[key]),
-            "why": f"workload class: {kept} runs kept, {typical_s:.0f} s each (median)",
+            "why": f"workload class: {counted(kept, 'run')} kept, {typical_s:.0f} s each (median)",
             "containers": [
                 {"name": name, "demand": content, "peaksMemoryBytes": [round(peak) for peak in memory.peaks_bytes]}
                 for name, content, memory in demand

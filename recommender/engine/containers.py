@@ -19,6 +19,7 @@ from recommender.engine.rows import Rows
 from recommender.engine.seen import Samples
 from recommender.kernels.phase_plan import BLOCKS
 from recommender.kernels.plan_steps import SHORT_WINDOW_SAMPLES
+from recommender.kernels.track import Places
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
 from recommender.policies.demand_curve import CurveRecorder
@@ -187,7 +188,7 @@ class Containers:
 
     def confidence(self, member: Member) -> float:
         """How far inside its phase a container is: 1 at the centre, 0 at the border and beyond."""
-        return float(self.tracker.state.confidence[member.slot])
+        return float(self.tracker.state.arrays(Places).confidence[member.slot])
 
     def recent(self, member: Member) -> FloatArray:
         """float64 (k, 2): the kept rows, oldest first; NaN in gaps."""

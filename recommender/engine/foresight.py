@@ -104,7 +104,7 @@ class PhaseForesight:
 
     def observe(self, slots: IntArray, usage: FloatArray, labels: IntArray, tables: IntArray) -> None:
         """Take in a sample of each container, float64 (m, 2), and its phase; classes learn visits that ended."""
-        state, unknown = self.state, self._trained.n_phases - 1
+        state, unknown = self.state.now, self._trained.n_phases - 1
         now = np.where(labels < 0, unknown, labels)
         ended = (state.dwell[slots] > 0) & (state.phase[slots] != now)
         left = [part[slots[ended]].tolist() for part in (state.before, state.phase, state.dwell)]
@@ -126,7 +126,7 @@ class PhaseForesight:
 
     def follow_own_use(self, slot: int) -> None:
         """Let the rule of the latest samples decide for a container until the plan would have been cheaper."""
-        self.state.chosen[slot, CPU] = SHORT_WINDOW
+        self.state.now.chosen[slot, CPU] = SHORT_WINDOW
 
     def judge(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
         """Judge the latest sample of each by what it had, float64 (m, 2)."""
@@ -134,7 +134,8 @@ class PhaseForesight:
 
     def suspend(self, slots: IntArray) -> None:
         """Something else decides for these: the plan's decision no longer holds, and is not judged by later samples."""
-        self.state.asked[slots] = self.state.lately[slots] = np.nan
+        state = self.state.now
+        state.asked[slots] = state.lately[slots] = np.nan
 
     def decide(self, slots: IntArray, tables: IntArray, lead_s: float) -> FloatArray:
         """Cores to request, float64 (m,), that will be in force only `lead_s` later."""
@@ -143,8 +144,8 @@ class PhaseForesight:
 
     def explain(self, slot: int, table: int) -> str:
         """Explain the decision for a container."""
-        state = self.state
-        correction = float(np.exp(state.chosen_correction(np.array([slot]))[0, CPU]))
+        state = self.state.now
+        correction = float(np.exp(self.state.chosen_correction(np.array([slot]))[0, CPU]))
         times = f"{correction:.2f} times " if correction > 1.005 else ""
         if (rule := state.chosen[slot, CPU]) != PLAN:
             followed = SHORT_WINDOW_SAMPLES if rule == SHORT_WINDOW else BLOCKS * SHORT_WINDOW_SAMPLES
@@ -189,7 +190,7 @@ class PhaseForesight:
 
     def _context(self, slot: int) -> tuple[int, int, int]:
         """Index of a container into the tables."""
-        state = self.state
+        state = self.state.now
         return int(state.before[slot]), int(state.phase[slot]), int(bucket_of(np.maximum(state.dwell[slot], 1)))
 
     def _name(self, phase: int) -> str:
@@ -197,7 +198,7 @@ class PhaseForesight:
 
     def _raised_for(self, slot: int, cores: float) -> bool:
         """Whether the request is above its recent usage, and covers this demand."""
-        asked, recent = self.state.chosen_request(np.array([slot]))[0, CPU], self.state.recent[slot, :, CPU].max()
+        asked, recent = self.state.chosen_request(np.array([slot]))[0, CPU], self.state.now.recent[slot, :, CPU].max()
         return bool(asked * FLOORS[CPU] >= cores / VIOLATION_TOLERANCE > recent * FLOORS[CPU])
 
     # -- tables ----------------------------------------------------------------------------------------------------

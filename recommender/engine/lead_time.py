@@ -34,7 +34,7 @@ _CORES_TOLERANCE = 1e-3
 """Published are whole millicores and bytes; a request within either tolerance has the target."""
 
 
-Owner = tuple[str, Hashable]
+Owner = tuple[str, str]
 """Namespace and name of a VPA."""
 
 
@@ -80,19 +80,19 @@ class LeadTime:
         target: Sequence[float],
         requests: Sequence[float],
         now_s: float,
-        vpa: Owner | None = None,
+        vpa: Owner,
     ) -> None:
         """Record that a target is published for a container, where it requests something else.
 
         Called in each round, the first time counts. `key` is one live container; amounts are cores and bytes, NaN for
-        none. Targets of one `vpa` that are published together count once; without it each counts.
+        none. Targets of one `vpa` that are published together count once.
         """
         wanted = tuple(map(float, target))
         if _matches(requests, wanted):
             self._awaited.pop(key, None)
             return
         if key not in self._awaited or not _matches(self._awaited[key].target, wanted):
-            self._awaited[key] = _Awaited(wanted, now_s, vpa or ("", object()))
+            self._awaited[key] = _Awaited(wanted, now_s, vpa)
 
     def observe(
         self, key: Hashable, requests: Sequence[float], now_s: float, *, deferred: bool = False

@@ -16,7 +16,7 @@ from recommender.engine.options import RailOptions
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.memory_runs import AGES, memory_targets
 from recommender.records import MEMORY, FloatArray, IntArray, or_nan
-from recommender.units import format_memory
+from recommender.units import counted, format_memory
 
 
 def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> None:
@@ -48,14 +48,15 @@ def explain_memory(runs: ClassRuns | None, input_size: float, target_kills: floa
     if runs is None:
         return "memory follows its own peak: it has no class"
     bounds = runs.memory.bounds(target_kills, input_size)
+    known = f"{counted(bounds.runs, 'earlier run')} of its class"
     if np.isnan(bounds.peak_bytes):
-        few = f"{bounds.runs} earlier runs of its class are too few for a bound"
-        far = f"its input of {input_size:g} is far larger than that of the {bounds.runs} earlier runs of its class"
+        few = f"a bound needs more than {known}"
+        far = f"its input of {input_size:g} is far larger than that of {known}"
         return f"memory follows its own peak: {far if bounds.by_input else few}"
     chance = bounds.runs / (bounds.runs + 1.0)
     scaled = f", scaled to its input of {input_size:g}" if bounds.by_input else ""
     return (
-        f"memory by {bounds.runs} earlier runs of its class{scaled}: with a probability of {chance:.0%} the rest of "
+        f"memory by {known}{scaled}: with a probability of {chance:.0%} the rest of "
         f"the run stays within their rises above its recent usage, and below {format_memory(bounds.peak_bytes)}"
     )
 

@@ -25,7 +25,7 @@ from recommender.engine.situation import (
     Situation,
 )
 from recommender.records import CPU, MEMORY, RESOURCES, BoolArray, FloatArray
-from recommender.units import BYTES_PER_MIB
+from recommender.units import BYTES_PER_MIB, counted
 
 MIN_HISTORY_DAYS = 1.0 / 24.0
 
@@ -227,7 +227,7 @@ def _resize_limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArra
 
 def _explain_resize_limit(group: int, s: Situation, options: RailOptions) -> str:
     which = " and ".join(name for name, limited in zip(RESOURCES, s.resizes_exhausted[group], strict=True) if limited)
-    return f"{which}: changed {options.resizes_per_hour} times within the last hour, as often as allowed"
+    return f"{which}: {counted(options.resizes_per_hour, 'change')} within the last hour, as many as allowed"
 
 
 def _room(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:

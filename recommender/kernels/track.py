@@ -81,7 +81,19 @@ def centre_of(
 
 
 class Tracks(NamedTuple):
-    """Feature state per container (slot), see `phases.tracking.TrackState`."""
+    """Feature state per container (slot).
+
+    Attributes
+    ----------
+    mean_level
+        float64 (n, 2): mean log2 of its usage.
+    seen, in_row
+        int64 (n,): samples so far, up to `Standard.longest`, and samples since the last gap.
+    gapped
+        bool (n,): True after a gap, when a code needs a full window again.
+    rows
+        float (n, window, n_features): the latest standardised samples, the newest last.
+    """
 
     mean_level: NDArray[np.float64]
     seen: NDArray[np.int64]
@@ -91,7 +103,19 @@ class Tracks(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Phase state per container (slot), see `phases.tracking.TrackState`."""
+    """Phase state per container (slot).
+
+    Attributes
+    ----------
+    coded
+        int64 (n,): samples with a code.
+    at, label
+        int64 (n,): present centre, and last phase.
+    child_at, child_when
+        int64 (n, splits): the present centre in each split phase, and the number of the coded sample it is from.
+    confidence
+        float64 (n,): 1 at the centre of the phase, 0 at its reach or in an unknown phase.
+    """
 
     coded: NDArray[np.int64]
     at: NDArray[np.int64]

@@ -223,7 +223,7 @@ class Recommender:
 
     def _resize_waiting(self, report: Report) -> None:
         if self._waiting is not None:
-            self._waiting.resize(self.vpas.values(), self.clock(), report)
+            self._waiting.resize(self.vpas.values(), self.stopwatch(), report)
 
     def _show(self, report: Report) -> None:
         """Write the PhaseProfile of each VPA, and of each class, that changed."""

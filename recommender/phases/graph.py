@@ -230,23 +230,24 @@ class PhaseGraph:
         marginal /= np.maximum(marginal.sum(axis=1, keepdims=True), 1e-300)
         return _shrunk_shares(transitions, _shrunk_shares(first_order, marginal[np.newaxis]))
 
-    def foresight(self, lead_steps: int, ahead_steps: int, all_classes: PhaseGraph | None = None) -> Foresight:
-        """Forecast `ahead_steps` steps after the lead time, and whether the phase ends within the lead time.
+    def remaining_steps(self) -> FloatArray:
+        """Expected further dwell in each context, as in `Foresight`."""
+        return _remaining(self.hazard())
 
-        `all_classes`: graph of all classes, towards which this one is shrunk.
-        """
-        hazard, followers = self.hazard(all_classes), self.followers(all_classes)
-        occupancy = np.empty((*hazard.shape, self.n_phases))
-        occupancy_by_context(hazard, followers, lead_steps, ahead_steps, occupancy)
-        return Foresight(occupancy, _ends(hazard, lead_steps + 1), _remaining(hazard), followers)
+    def foresight(self, lead_steps: int, ahead_steps: int) -> Foresight:
+        """Forecast `ahead_steps` steps after the lead time, and whether the phase ends within the lead time."""
+        return _foresight(self.hazard(), self.followers(), lead_steps, ahead_steps)
 
     def foresight_for_plan(self, lead_steps: int, ahead_steps: int, all_classes: PhaseGraph | None = None) -> Foresight:
         """Forecast for a plan: the present phase has at least the probability that it goes on.
 
         So an allocation is raised before a phase begins, but not lowered before the present one is about to end.
+
+        `all_classes`: graph of all classes, towards which this one is shrunk.
         """
-        foresight = self.foresight(lead_steps, ahead_steps, all_classes)
-        goes_on = 1.0 - _ends(self.hazard(all_classes), min(lead_steps, PERSISTENCE_STEPS) + 1)
+        hazard = self.hazard(all_classes)
+        foresight = _foresight(hazard, self.followers(all_classes), lead_steps, ahead_steps)
+        goes_on = 1.0 - _ends(hazard, min(lead_steps, PERSISTENCE_STEPS) + 1)
         for phase in range(self.n_phases):
             present = foresight.occupancy[:, phase, :, phase]
             np.maximum(present, goes_on[:, phase], out=present)
@@ -279,6 +280,12 @@ def min_steps(half_bucket: int) -> int:
     [0, 2, 3, 14, 15]
     """
     return math.ceil(math.pow(2.0, half_bucket / 2))
+
+
+def _foresight(hazard: FloatArray, followers: FloatArray, lead_steps: int, ahead_steps: int) -> Foresight:
+    occupancy = np.empty((*hazard.shape, hazard.shape[1]))
+    occupancy_by_context(hazard, followers, lead_steps, ahead_steps, occupancy)
+    return Foresight(occupancy, _ends(hazard, lead_steps + 1), _remaining(hazard), followers)
 
 
 def _ends(hazard: FloatArray, within_steps: int) -> FloatArray:

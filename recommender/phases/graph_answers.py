@@ -123,7 +123,7 @@ class GraphPredictor:
         if not runs:
             raise BadInput("an empty history has no context", remedy="Give at least the present run.")
         known = all(phase < self.graph.n_phases for phase in Context.of(runs).phases[:2])
-        remaining = self.graph.foresight(1, 1).remaining_steps
+        remaining = self.graph.remaining_steps()
         return {
             "steps": [_step_document(step) for step in self.steps(runs)],
             "next_phase": {str(phase): share for phase, share in self.next_phase(runs).items()},

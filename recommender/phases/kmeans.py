@@ -19,6 +19,10 @@ from recommender.errors import Misuse, NotEnoughData
 from recommender.kernels.track import Centres, Places, label_codes
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 
+MAX_PHASES = 64
+"""Most phases of a model: the memory and time that its forecasts take grow with the third power. At 64 the forecasts of
+each workload class take 18 MB, at 256 a gigabyte."""
+
 OUTLIER_QUANTILE = 0.999
 OUTLIER_FACTOR = 2.5
 """A window is unknown beyond 2.5 times the 99.9 % quantile of the distances of its phase's training windows, so that
@@ -120,13 +124,15 @@ class PhaseCentres:
     def split(self, phase: int, into: int, codes: NDArray[np.floating[Any]], seed: int) -> PhaseCentres:
         """Split one phase by k-means; existing numbers stay, new ones are appended.
 
-        Raises Misuse: there is no such phase, or `into` is below two.
+        Raises Misuse: there is no such phase, `into` is below two, or there would be more than `MAX_PHASES`.
         Raises NotEnoughData: the phase has fewer than `into` distinct windows.
         """
         if not 0 <= phase < self.n_phases:
             raise Misuse(f"there is no phase {phase}; the model has 0 to {self.n_phases - 1}.")
         if into < 2:
             raise Misuse(f"--into {into}: a phase is split into two or more.")
+        if self.n_phases + into - 1 > MAX_PHASES:
+            raise Misuse(f"--into {into}: the model would have more than {MAX_PHASES} phases.")
         labels, _ = self.nearest(codes)
         own = np.asarray(codes[labels == phase], dtype=np.float64)
         if len(np.unique(own, axis=0)) < into:

@@ -15,44 +15,10 @@ from recommender.errors import BadArtifact, Misuse
 from recommender.kernels.track import Places, Standard, Tracks, append_features, update_phases
 from recommender.phases.detector import PhaseDetector
 from recommender.phases.features import CPU_FLOOR_CORES, MAX_HISTORY_SAMPLES, MEMORY_FLOOR_BYTES, USAGE_FEATURES
-from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
+from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
 FLOORS = np.array([CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES])
-
-
-class TrackState(SlotArrays):
-    """The state of each container.
-
-    Attributes
-    ----------
-    mean_level
-        float64 (n, 2): mean log2 of its usage.
-    seen, in_row, coded
-        int64 (n,): samples so far (up to `MAX_HISTORY_SAMPLES`), samples since the last gap, samples with a code.
-    gapped
-        bool (n,): True after a gap, when a code needs a full window again.
-    rows
-        float (n, window, n_features): the latest standardised samples, the newest last.
-    at, label
-        int64 (n,): present centre, and last phase.
-    child_at, child_when
-        int64 (n, splits): the present centre in each split phase, and the number of the coded sample it is from.
-    confidence
-        float64 (n,): 1 at the centre of the phase, 0 at its reach or in an unknown phase.
-    """
-
-    mean_level: FloatArray
-    seen: IntArray
-    in_row: IntArray
-    coded: IntArray
-    gapped: BoolArray
-    rows: NDArray[np.floating[Any]]
-    at: IntArray
-    label: IntArray
-    child_at: IntArray
-    child_when: IntArray
-    confidence: FloatArray
 
 
 class PhaseTracker:
@@ -60,7 +26,7 @@ class PhaseTracker:
 
     `detector`: a fitted detector whose features are computed from CPU and memory only.
 
-    `digest`: of the detector; computed once, since each container's kept state names it.
+    `state`: the arrays of `Tracks` and `Places`. `digest`: of the detector, which the kept state of a container names.
 
     Raises Misuse: the detector needs columns that live metrics do not have.
     """
@@ -76,7 +42,7 @@ class PhaseTracker:
         self._standard, self._centres = _standard(detector), detector.centres.arrays()
         self._window = detector.lag + 1 + detector.encoder.delay
         features, splits = len(detector.features), len(detector.centres.splits)
-        self.state = TrackState(
+        self.state = SlotArrays(
             {
                 "mean_level": np.zeros(2),
                 "seen": 0,
@@ -104,14 +70,14 @@ class PhaseTracker:
 
         Returns int64 (m,): the phase of that sample, or `UNKNOWN_PHASE`.
         """
-        state = self.state
-        append_features(slots, usage, self._standard, state.arrays(Tracks))
-        position = state.in_row[slots] - 1
-        has_code = (position >= 0) & (~state.gapped[slots] | (position >= self._window - 1))
+        tracks, places = self.state.arrays(Tracks), self.state.arrays(Places)
+        append_features(slots, usage, self._standard, tracks)
+        position = tracks.in_row[slots] - 1
+        has_code = (position >= 0) & (~tracks.gapped[slots] | (position >= self._window - 1))
         coded = slots[has_code]
         codes = self._codes(coded, position[has_code])
-        update_phases(coded, codes, self._centres, UNKNOWN_PHASE, state.arrays(Places))
-        return state.label[slots]
+        update_phases(coded, codes, self._centres, UNKNOWN_PHASE, places)
+        return places.label[slots]
 
     def restore(self, slot: int, saved: Mapping[str, Any]) -> None:
         """Restore the state of a container from `state.of`.
@@ -131,14 +97,14 @@ class PhaseTracker:
 
     def _check_places(self, slot: int) -> None:
         """Raise `ValueError` if the state of a slot is out of bounds, which kernels do not check."""
-        state, centres = self.state, self._centres
-        counts = (state.seen, state.in_row, state.coded)
+        tracks, places, centres = self.state.arrays(Tracks), self.state.arrays(Places), self._centres
+        counts = (tracks.seen, tracks.in_row, places.coded)
         children = np.diff(centres.begins)
         if not (
             all(count[slot] >= 0 for count in counts)
-            and 0 <= state.at[slot] < len(centres.root)
-            and UNKNOWN_PHASE <= state.label[slot] < len(centres.reach)
-            and ((state.child_at[slot] >= 0) & (state.child_at[slot] < children)).all()
+            and 0 <= places.at[slot] < len(centres.root)
+            and UNKNOWN_PHASE <= places.label[slot] < len(centres.reach)
+            and ((places.child_at[slot] >= 0) & (places.child_at[slot] < children)).all()
         ):
             raise ValueError("no such phase, or a negative count")
 
@@ -148,7 +114,7 @@ class PhaseTracker:
         codes = np.zeros((len(slots), encoder.n_hidden), encoder.dtype)
         full = position >= self._window - 1
         if full.any():
-            rows = self.state.rows[slots[full]].reshape(-1, len(self.detector.features))
+            rows = self.state.arrays(Tracks).rows[slots[full]].reshape(-1, len(self.detector.features))
             borders = np.arange(0, len(rows) + 1, self._window, dtype=np.int64)
             codes[full] = encoder.transform(rows, borders)[self._window - 1 :: self._window]
         return codes

@@ -15,6 +15,7 @@ from recommender.phases.graph_io import START
 from recommender.plots.style import DPI, INK, SOFT, save
 from recommender.report.graph_drawing import MIN_SHARE, WIDTH, Arrow, GraphDrawing, Node, draw_graph
 from recommender.report.palette import phase_colour
+from recommender.units import counted
 
 _UNITS_PER_INCH = 76.0
 """Layout units per inch."""
@@ -55,7 +56,7 @@ def draw_on(graph: nx.DiGraph[Any], drawing: GraphDrawing, axes: Axes) -> None:
                 bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85},
             )  # fmt: skip
     containers = sum(count for _, _, count in graph.out_edges(START, data="count"))
-    axes.text(10, -22, f"How phases follow one another ({containers} containers)", color=INK, fontsize=12)
+    axes.text(10, -22, f"How phases follow one another ({counted(containers, 'container')})", color=INK, fontsize=12)
     legend = f"Arrow: probability of the next phase or the end (below {MIN_SHARE:.0%} not drawn). "
     legend += "Below a phase: share of time, and mean length of a run in samples."
     axes.text(10, drawing.height + 40, legend, fontsize=7.5, color=SOFT)

@@ -175,7 +175,7 @@ def _constrained(
             band = _recorded(applied, "PodMinimum", resource, band, [max(amount, minimum[i]) for amount in band])
         multiple, units = multiples[i], WHOLE_UNITS[i]
         # The next multiple in whole units, not counting what float arithmetic adds.
-        band = [math.ceil(amount * units / multiple - ROUNDING_TOLERANCE) * multiple / units for amount in band]
+        band = [math.ceil((amount * units - ROUNDING_TOLERANCE) / multiple) * multiple / units for amount in band]
         if whole_cores and i == CPU:
             band = _recorded(applied, "IntegerCpu", resource, band, [float(math.ceil(amount)) for amount in band])
         uncapped[i] = band[0]

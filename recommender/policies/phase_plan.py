@@ -56,25 +56,6 @@ class PlanState(SlotArrays):
         Number of resources: two, or CPU alone.
     """
 
-    phase: IntArray
-    before: IntArray
-    dwell: IntArray
-    samples: IntArray
-    total: FloatArray
-    recent: FloatArray
-    peaks: FloatArray
-    own_sum: FloatArray
-    own_samples: FloatArray
-    asked: FloatArray
-    correction: FloatArray
-    gain: FloatArray
-    streak: FloatArray
-    price_factor: FloatArray
-    budget: FloatArray
-    lately: FloatArray
-    record: FloatArray
-    chosen: IntArray
-
     def __init__(self, phases: int, slots: int = 0, resources: int = len(RESOURCES)) -> None:
         counts = dict.fromkeys(("phase", "before", "dwell", "samples"), 0)
         each, experts = np.zeros(resources), np.zeros((EXPERTS, resources))
@@ -94,17 +75,22 @@ class PlanState(SlotArrays):
         record = {"record": experts, "chosen": each.astype(np.int64)}
         super().__init__({**counts, **amounts, **own, **control, **asked, **record}, slots)
 
+    @property
+    def now(self) -> PlanArrays:
+        """The arrays, not copies; others once there are more slots."""
+        return self.arrays(PlanArrays)
+
     def chosen_request(self, slots: IntArray) -> FloatArray:
         """float64 (m, resources): request of the chosen expert, in floors."""
-        return self._of_chosen(self.asked, slots)
+        return self._of_chosen(self.now.asked, slots)
 
     def chosen_correction(self, slots: IntArray) -> FloatArray:
         """float64 (m, resources): correction of the chosen expert, a logarithm."""
-        return self._of_chosen(self.correction, slots)
+        return self._of_chosen(self.now.correction, slots)
 
     def _of_chosen(self, of_experts: FloatArray, slots: IntArray) -> FloatArray:
         resources = np.arange(of_experts.shape[-1])
-        chosen: FloatArray = of_experts[slots[:, np.newaxis], self.chosen[slots], resources]
+        chosen: FloatArray = of_experts[slots[:, np.newaxis], self.now.chosen[slots], resources]
         return chosen
 
 
@@ -116,24 +102,22 @@ class PhasePlan:
 
     def __init__(self, state: PlanState, expected: Expected, weights: Weights) -> None:
         self.state, self.expected, self.weights = state, expected, weights
-        self._floors = FLOORS[: state.total.shape[1]]
+        self._floors = FLOORS[: state.now.total.shape[1]]
 
     def observe(self, slots: IntArray, usage: FloatArray, phases: IntArray) -> None:
         """Add a sample of each container, float64 (m, resources), and its phase; negative means unknown."""
-        observe_each(slots, usage / self._floors, phases, self.state.arrays(PlanArrays), self.expected, self.weights)
+        observe_each(slots, usage / self._floors, phases, self.state.now, self.expected, self.weights)
 
     def correct(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
         """Correct by the latest sample of each and what was in force, float64 (m, resources), or NaN if unknown."""
-        update_corrections(
-            slots, usage / self._floors, in_force / self._floors, self.weights, self.state.arrays(PlanArrays)
-        )
+        update_corrections(slots, usage / self._floors, in_force / self._floors, self.weights, self.state.now)
 
     def decide(self, slots: IntArray, tables: IntArray) -> FloatArray:
         """The requests, float64 (m, resources) cores and bytes, of containers with at least one sample.
 
         `tables`: int64 (m,): occupancy table of each.
         """
-        decide_each(slots, tables, self.state.arrays(PlanArrays), self.expected, self.weights)
+        decide_each(slots, tables, self.state.now, self.expected, self.weights)
         asked: FloatArray = self.state.chosen_request(slots) * self._floors
         return asked
 
@@ -154,7 +138,7 @@ class PhasePlan:
         asked = np.empty((len(usage) + 1, len(self._floors)))
         replay_run(
             slot, SHARED_TABLE, usage / self._floors, phases, decisions, lead,
-            self.state.arrays(PlanArrays), self.expected, self.weights, asked,
+            self.state.now, self.expected, self.weights, asked,
         )  # fmt: skip
         asked *= self._floors
         return asked

@@ -38,11 +38,11 @@ def proactive(model: PolicyModel) -> PolicyFunction:
         decisions[block.decisions] = True
         plan = PhasePlan(state, expected_in(cycle_samples), weights)
         allocations = plan.follow(0, block.usage, labels_of(block, "phase.proactive"), decisions)[block.decisions]
-        phase = int(state.phase[0])
+        phase = int(state.now.phase[0])
         return allocations, {
             "rule": "cheapest for the phases that are expected in the coming cycle",
             "phase": None if phase == phases - 1 else phase,
-            "dwell_samples": int(state.dwell[0]),
+            "dwell_samples": int(state.now.dwell[0]),
             "correction": np.exp(state.chosen_correction(np.zeros(1, np.int64))[0]).round(3).tolist(),
             "cpu_cores": float(allocations[-1, 0]),
             "memory_bytes": float(allocations[-1, 1]),

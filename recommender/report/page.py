@@ -27,7 +27,6 @@ from recommender.report.summary import (
     ContainerRow,
     Summary,
     comparison,
-    counted,
     headline,
     number,
     percent,
@@ -36,6 +35,7 @@ from recommender.report.summary import (
 )
 from recommender.report.timeline_data import MAX_CHANGES, MAX_POINTS, timeline_data
 from recommender.timelines import BASELINES
+from recommender.units import counted
 
 MAX_CONTAINERS = 2000
 MAX_LEFT_OUT = 500

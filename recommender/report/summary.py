@@ -9,7 +9,7 @@ from recommender.records import CPU, MEMORY, ContainerReplay, ReplayResult, RunT
 from recommender.report.money import Bill, Prices, bill_of
 from recommender.report.palette import OURS
 from recommender.timelines import BASELINES, baseline_of, focus_of
-from recommender.units import BYTES_PER_GIB, SECONDS_PER_HOUR
+from recommender.units import BYTES_PER_GIB, SECONDS_PER_HOUR, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +223,6 @@ def number(value: float | None) -> str:
 def two_decimals(value: float | None) -> str:
     """A ratio or sum with two decimals, comparable in a column; a dash for None."""
     return "–" if value is None else f"{value:z,.2f}".replace("-", "−")
-
-
-def counted(count: int, noun: str) -> str:
-    """A count with its noun in the singular or plural."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _compared(summary: Summary, row: PolicyRow, baseline: str) -> str:

@@ -18,7 +18,6 @@ from recommender.report.summary import (
     ContainerRow,
     PolicyRow,
     Summary,
-    counted,
     headline,
     number,
     percent,
@@ -26,7 +25,7 @@ from recommender.report.summary import (
     two_decimals,
 )
 from recommender.timelines import BASELINES
-from recommender.units import format_duration
+from recommender.units import counted, format_duration
 
 PLAIN_WIDTH = 100
 """Columns when the output is no terminal."""

@@ -30,7 +30,7 @@ from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_facts import ClassOf, Facts, query_facts
 from recommender.sources.prometheus_queries import UsageQueries, UsageSettings, memory_series
 from recommender.sources.prometheus_usage import UsageBlock, UsageQuery
-from recommender.units import format_time
+from recommender.units import counted, format_time
 
 ENDINGS = (".parquet", ".csv", ".csv.gz")
 
@@ -94,16 +94,16 @@ def plan_export(
     usage = UsageQuery(client, settings)
     queries = usage.queries(first_s, last_s)
     coarse_s = max(step_s, math.ceil((last_s - first_s) / _COUNT_POINTS))
-    counted = sum(usage.containers(first_s, last_s, coarse_s).values())
-    if not counted and not client.label_values(settings.labels.namespace, memory_series(settings), first_s, last_s):
+    found = sum(usage.containers(first_s, last_s, coarse_s).values())
+    if not found and not client.label_values(settings.labels.namespace, memory_series(settings), first_s, last_s):
         raise NotEnoughData(explain_no_data(client, settings, first_s, last_s))
     scraped_twice = client.range(queries.scraped_twice(), first_s, last_s, coarse_s).values
     if len(scraped_twice):
         note(
-            f"{scraped_twice.max():.0f} containers are scraped more than once (by two jobs?): the largest value is "
-            "taken. Choose one by --usage-selector 'job=\"...\"'"
+            f"scraped more than once (by two jobs?): {counted(round(scraped_twice.max()), 'container')}; the largest "
+            "value is taken. Choose one by --usage-selector 'job=\"...\"'"
         )
-    points = min(PART_ROWS // max(1, round(counted)), PART_S // step_s)
+    points = min(PART_ROWS // max(1, round(found)), PART_S // step_s)
     return ExportPlan(asked, first_s, last_s, step_s, max(1, points), queries.rate_window_s, queries.staleness_s)
 
 

@@ -25,7 +25,7 @@ from recommender.sources.paths import find_files, os_errors_as_bad_input
 from recommender.sources.prometheus import open_answers
 from recommender.sources.spill import available_memory_bytes, spill
 from recommender.sources.table import SampleTable, build_table
-from recommender.units import BYTES_PER_MIB, format_duration
+from recommender.units import BYTES_PER_MIB, counted, format_duration
 
 __all__ = ["ReadOptions", "SeriesSource", "open_source"]
 
@@ -182,7 +182,7 @@ class SeriesSource:
     def _duplicate_notes(self) -> Iterator[str]:
         """Notes on duplicate rows and changing labels."""
         if duplicates := sum(table.duplicates for table in self._tables):
-            yield f"{duplicates} rows repeat a timestamp of their container; each timestamp counts once"
+            yield f"{counted(duplicates, 'row')} with a repeated timestamp; each timestamp of a container counts once"
         relabelled = [changed for table in self._tables for changed in table.relabelled]
         for label in dict.fromkeys(label for label, _ in relabelled):
             names = _listed([container for changed, container in relabelled if changed == label])
@@ -196,9 +196,9 @@ class SeriesSource:
         names = _listed([self.containers[at] for at in sparse.tolist()])
         widest = format_duration(float(interval_s[sparse].max()))
         return (
-            f"{len(sparse)} of {len(self)} containers ({names}) have a sample in at most every second step of "
-            f"{format_duration(self.step_s)}, and only these count; a `--step` as long as theirs (up to {widest}) "
-            "counts all",
+            f"in {len(sparse)} of {counted(len(self), 'container')} ({names}) at most every second step of "
+            f"{format_duration(self.step_s)} has a sample, and only these count; a `--step` as long as theirs (up to "
+            f"{widest}) counts all",
         )
 
     @cached_property

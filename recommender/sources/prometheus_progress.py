@@ -48,17 +48,17 @@ class PrometheusProgress:
 
     def __init__(self, client: PrometheusClient, query: ProgressQuery) -> None:
         self._client, self._query = client, query
-        self._retry_at_s, self._problem = float("-inf"), ""
+        self._failed_s, self._problem = float("-inf"), ""
 
     def take(self, pods: Sequence[object], now_s: float) -> ProgressUpdate:
         """The latest value of every pod in the query result."""
         if not pods:
             return ProgressUpdate({})
-        if now_s >= self._retry_at_s:
+        if not 0.0 <= now_s - self._failed_s < RETRY_INTERVAL_S:  # also after the clock was set back
             try:
                 return self._update(self._client.instant(self._query.query, now_s), now_s)
             except PhasewiseError as error:
-                self._retry_at_s, self._problem = now_s + RETRY_INTERVAL_S, str(error)
+                self._failed_s, self._problem = now_s, str(error)
         return ProgressUpdate({}, {"progress from Prometheus": self._problem})
 
     def _update(self, result: QueryResult, now_s: float) -> ProgressUpdate:

@@ -20,6 +20,15 @@ def test_a_stage_lasts_until_another_is_reported() -> None:
     assert stages.name == "train", "an older stage is ignored"
 
 
+def test_after_a_clock_is_set_back_by_an_hour_stages_are_followed_at_once() -> None:
+    stages = Stages("train", 10_000.0, None, "train")
+    stages.observe(Stage(6400.0, "checkpoint", passing=True))
+    assert (stages.name, stages.since_s, stages.saved_s) == ("checkpoint", 6400.0, 6400.0)
+    stages.since_s = 10_000.0
+    stages.observe_reading(Reading(6401.0, 0.5, "loss"))
+    assert (stages.name, stages.since_s) == ("train", 6401.0)
+
+
 def test_a_passing_stage_ends_with_the_next_loss_and_a_named_one_does_not() -> None:
     stages = Stages()
     stages.observe(Stage(10.0, "checkpoint", passing=True))

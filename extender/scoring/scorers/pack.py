@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from extender.scoring.request import Facts, NodeScores, PlacementRequest
+from recommender.units import counted
 
 
 def score(request: PlacementRequest) -> NodeScores | None:
@@ -25,4 +26,4 @@ def score(request: PlacementRequest) -> NodeScores | None:
 
 def explain(facts: Facts) -> str:
     """Such as `2 pods of its job, 60% requested`."""
-    return f"{facts['peers']:g} pods of its job, {facts['full']:.0%} requested"
+    return f"{counted(int(facts['peers']), 'pod')} of its job, {facts['full']:.0%} requested"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from extender.scoring.request import Facts, NodeScores, PlacementRequest
+from recommender.units import counted
 
 
 def score(request: PlacementRequest) -> NodeScores | None:
@@ -13,4 +14,4 @@ def score(request: PlacementRequest) -> NodeScores | None:
 
 def explain(facts: Facts) -> str:
     """Such as `2 pods of its job`."""
-    return f"{facts['peers']:g} pods of its job"
+    return f"{counted(int(facts['peers']), 'pod')} of its job"

@@ -52,7 +52,7 @@ Resize = tuple[Pod, tuple[Change, ...]]
 
 
 class RefusedResize(NamedTuple):
-    """A refused resize of a pod: the changes, the reason, and when (unix seconds)."""
+    """A refused resize of a pod: the changes, the reason, and when (monotonic seconds)."""
 
     changes: tuple[Change, ...]
     why: str
@@ -67,7 +67,10 @@ class PendingPodResizer:
         self._refused: dict[str, RefusedResize] = {}
 
     def resize(self, states: Iterable[VpaState], now_s: float, report: Report) -> None:
-        """Resize each pending pod to what is published for its containers; skip those that were refused recently."""
+        """Resize each pending pod to what is published for its containers; skip those that were refused recently.
+
+        `now_s` is monotonic: a clock that is set back must not put off the next attempt.
+        """
         resizes: list[Resize] = []
         report.each(states, VpaState.name, lambda state: resizes.extend(self._resizes(state)))
         before = self._refused

@@ -44,7 +44,7 @@ def test_a_gang_that_never_fits_is_reported_and_does_not_hold_up_others() -> Non
     assert str(decision.admit) == "team/small"
     assert messages(decision) == {
         "huge": "GangNeverFits: even when all jobs have ended, 0 of 2 pods fit",
-        "small": "GangAdmitted: 2 pods admitted together on 1 nodes: all pods fit",
+        "small": "GangAdmitted: 2 pods admitted together on 1 node: all pods fit",
     }
 
 

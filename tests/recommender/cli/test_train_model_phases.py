@@ -217,10 +217,12 @@ def test_an_imported_model_cannot_run_phase_proactive(phasewise: Phasewise, tmp_
     ("arguments", "message"),
     [
         (("--phases", "some"), "--phases some"),
+        (("--phases", "65"), "from 2 to 64"),
+        (("--phases", "²"), "from 2 to 64"),
         (("--features", "gpu"), "gpu"),
         (("--target-violation", "0"), "target-violation"),
     ],
-    ids=["phases", "features", "target"],
+    ids=["phases", "many phases", "no decimal", "features", "target"],
 )
 def test_misuse_of_train_exits_with_2(
     phasewise: Phasewise, runs_csv: Path, tmp_path: Path, arguments: tuple[str, ...], message: str

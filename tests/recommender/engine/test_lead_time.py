@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -14,11 +15,19 @@ from recommender.engine.lead_time import DEFAULT_DELAY_S, MAX_DELAY_S, MAX_DELAY
 GIB = 2.0**30
 LITTLE, MUCH = (0.1, 1 * GIB), (0.9, 2 * GIB)
 NOTHING = (math.nan, math.nan)
+VPAS = itertools.count()
+
+
+def published(
+    lead: LeadTime, key: object, target: tuple[float, float], requests: tuple[float, float], at_s: float
+) -> None:
+    """Publish a target of a container that is the only one of its VPA."""
+    lead.published(key, target, requests, at_s, ("team", str(next(VPAS))))
 
 
 def resized(lead: LeadTime, after_s: float, key: str = "a", at_s: float = 0.0) -> None:
     """One container gets its target `after_s` after it was published, observed every second."""
-    lead.published(key, MUCH, LITTLE, at_s)
+    published(lead, key, MUCH, LITTLE, at_s)
     for second in range(math.ceil(after_s)):
         lead.observe(key, LITTLE, at_s + second)
     lead.observe(key, MUCH, at_s + after_s)
@@ -56,7 +65,7 @@ def test_a_delay_counts_from_the_first_time_a_target_was_published() -> None:
     lead = LeadTime(None, 0.0)
     for at_s in range(0, MIN_DELAYS * 100, 100):
         for round_s in (0.0, 15.0, 30.0):
-            lead.published("a", MUCH, LITTLE, at_s + round_s)
+            published(lead, "a", MUCH, LITTLE, at_s + round_s)
             lead.observe("a", LITTLE, at_s + round_s)
         lead.observe("a", MUCH, at_s + 45.0)
     assert lead.seconds == 45.0 * (MIN_DELAYS + 1) / MIN_DELAYS
@@ -65,17 +74,17 @@ def test_a_delay_counts_from_the_first_time_a_target_was_published() -> None:
 def test_another_target_restarts_the_measurement() -> None:
     lead = LeadTime(None, 0.0)
     for _ in range(MIN_DELAYS):
-        lead.published("a", (0.5, GIB), LITTLE, 0.0)
-        lead.published("a", MUCH, LITTLE, 40.0)
+        published(lead, "a", (0.5, GIB), LITTLE, 0.0)
+        published(lead, "a", MUCH, LITTLE, 40.0)
         lead.observe("a", MUCH, 50.0)
     assert lead.seconds == 10.0 * (MIN_DELAYS + 1) / MIN_DELAYS
 
 
 def test_the_delay_of_a_target_that_was_withdrawn_counts_from_its_next_publication() -> None:
     lead = LeadTime(None, 0.0)
-    lead.published("a", MUCH, LITTLE, 0.0)
-    lead.published("a", LITTLE, LITTLE, 10.0)
-    lead.published("a", MUCH, LITTLE, 20.0)
+    published(lead, "a", MUCH, LITTLE, 0.0)
+    published(lead, "a", LITTLE, LITTLE, 10.0)
+    published(lead, "a", MUCH, LITTLE, 20.0)
     assert lead.observe("a", MUCH, 30.0) == 10.0
 
 
@@ -90,7 +99,7 @@ def test_the_delay_of_a_target_that_was_withdrawn_counts_from_its_next_publicati
 )
 def test_a_target_that_is_already_met_is_no_resize(target: tuple[float, float], requests: tuple[float, float]) -> None:
     lead = LeadTime(None, 0.0)
-    lead.published("a", target, requests, 0.0)
+    published(lead, "a", target, requests, 0.0)
     lead.observe("a", requests, 1.0)
     assert len(lead) == 0
 
@@ -103,14 +112,14 @@ def test_a_request_within_one_percent_or_a_millicore_of_the_target_meets_it(
     cores: float, requests: float, resizes: int
 ) -> None:
     lead = LeadTime(None, 0.0)
-    lead.published("a", (cores, GIB), (requests, GIB), 0.0)
+    published(lead, "a", (cores, GIB), (requests, GIB), 0.0)
     lead.observe("a", (cores, GIB), 1.0)
     assert len(lead) == resizes
 
 
 def test_a_container_without_requests_is_resized_once_it_has_them() -> None:
     lead = LeadTime(None, 0.0)
-    lead.published("a", MUCH, NOTHING, 0.0)
+    published(lead, "a", MUCH, NOTHING, 0.0)
     lead.observe("a", NOTHING, 1.0)
     assert len(lead) == 0
     lead.observe("a", MUCH, 2.0)
@@ -119,16 +128,16 @@ def test_a_container_without_requests_is_resized_once_it_has_them() -> None:
 
 def test_a_resize_of_cpu_alone_does_not_reach_the_target() -> None:
     lead = LeadTime(None, 0.0)
-    lead.published("a", MUCH, LITTLE, 0.0)
+    published(lead, "a", MUCH, LITTLE, 0.0)
     lead.observe("a", (MUCH[0], LITTLE[1]), 5.0)
     assert len(lead) == 0
 
 
 def test_the_wait_for_room_on_a_full_node_is_not_measured() -> None:
     lead = LeadTime(None, 0.0)
-    lead.published("a", MUCH, LITTLE, 0.0)
+    published(lead, "a", MUCH, LITTLE, 0.0)
     lead.observe("a", LITTLE, 5.0, deferred=True)
-    lead.published("a", MUCH, LITTLE, 15.0)
+    published(lead, "a", MUCH, LITTLE, 15.0)
     lead.observe("a", MUCH, 100.0)
     assert len(lead) == 0
 
@@ -143,7 +152,7 @@ def test_a_delay_above_the_maximum_is_not_measured() -> None:
 
 def test_a_removed_container_is_not_measured() -> None:
     lead = LeadTime(None, 0.0)
-    lead.published("a", MUCH, LITTLE, 0.0)
+    published(lead, "a", MUCH, LITTLE, 0.0)
     lead.keep_only({"b"})
     lead.observe("a", MUCH, 5.0)
     assert len(lead) == 0
@@ -201,19 +210,19 @@ def test_an_updater_that_runs_every_minute_gives_about_a_minute() -> None:
 def test_the_lead_time_is_bounded_for_all_delays(delays_s: list[float], sample_s: float) -> None:
     lead = LeadTime(None, sample_s)
     for number, delay_s in enumerate(delays_s):
-        lead.published(number, MUCH, LITTLE, 0.0)
+        published(lead, number, MUCH, LITTLE, 0.0)
         lead.observe(number, MUCH, delay_s)
     assert sample_s <= lead.seconds <= MAX_DELAY_S + sample_s
 
 
 def test_a_clock_that_is_set_back_does_not_lengthen_the_lead_time() -> None:
     lead = LeadTime(None, 0.0)
-    lead.published("a", MUCH, LITTLE, 100.0)
+    published(lead, "a", MUCH, LITTLE, 100.0)
     lead.observe("a", MUCH, 50.0)
     assert (len(lead), lead.seconds <= DEFAULT_DELAY_S) == (1, True)
 
 
 def test_after_a_clock_is_set_back_a_resize_has_no_delay() -> None:
     lead = LeadTime(None, 0.0)
-    lead.published("a", MUCH, LITTLE, 100.0)
+    published(lead, "a", MUCH, LITTLE, 100.0)
     assert lead.observe("a", MUCH, 50.0) == 0.0

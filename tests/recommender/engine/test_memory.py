@@ -179,6 +179,6 @@ def test_after_a_restart_a_run_continues_with_its_peak_and_its_rises() -> None:
 
 def test_a_memory_decision_is_explained_in_a_sentence() -> None:
     assert "no class" in explain_memory(None, math.nan, 0.01)
-    assert "0 earlier runs of its class are too few" in explain_memory(ClassRuns(), math.nan, 0.01)
+    assert "a bound needs more than 0 earlier runs" in explain_memory(ClassRuns(), math.nan, 0.01)
     explanation = explain_memory(four_runs(), math.nan, 0.01)
     assert "4 earlier runs" in explanation and "80%" in explanation

@@ -300,7 +300,7 @@ EXPLANATIONS = {
     "memory falls in steps": ["20% at a time"],
     "memory stays above the floor after an OOM kill": ["a container was killed for memory: at least 3072 MiB"],
     "after too many changes memory still rises": [
-        "cpu and memory: changed 12 times within the last hour, as often as allowed"
+        "cpu and memory: 12 changes within the last hour, as many as allowed"
     ],
     "a resize that a full node deferred for long is withdrawn": [
         "no room on the node for 200 s: not above its present requests",

@@ -236,6 +236,16 @@ def test_a_refused_resize_is_reported_while_the_pod_waits_and_retried_only_later
     assert (ours.run().problems, len(cluster.resizes)) == ({}, 3)
 
 
+def test_a_refused_resize_is_retried_in_time_although_the_clock_is_set_back(cluster: Jobs) -> None:
+    ours = after_runs(cluster)
+    cluster.refusals["waits"] = Forbidden("not this one")
+    ours.run()
+    cluster.now_s -= 3600.0
+    ours.stopwatch = lambda: cluster.now_s + 3600.0 + RETRY_AFTER_S
+    ours.run()
+    assert len(cluster.resizes) == 2
+
+
 def test_a_failed_resize_is_reported_for_its_pod_and_does_not_stop_the_others(cluster: Jobs) -> None:
     ours = after_runs(cluster)
     cluster.pods["next"].append(a_run("other", PENDING))

@@ -121,7 +121,7 @@ def test_the_next_phase_depends_on_the_previous_one() -> None:
 
 def test_a_phase_that_always_lasts_four_steps_is_expected_to_end_then() -> None:
     graph = alternating(200, *[0, 1] * 5)
-    hazard, remaining = graph.hazard(), graph.foresight(1, 1).remaining_steps
+    hazard, remaining = graph.hazard(), graph.remaining_steps()
     assert hazard[2, 0, 2] == pytest.approx(1, abs=0.05)
     assert hazard[2, 0, 0] < 0.03
     assert remaining[2, 0, 2] < 0.1
@@ -132,7 +132,7 @@ def test_the_remaining_time_of_a_memoryless_phase_is_the_same_at_any_age() -> No
     graph = PhaseGraph(2)
     for length in np.random.default_rng(4).geometric(0.2, 20_000):
         graph.learn([(0, int(length)), (1, 1)])
-    assert graph.foresight(1, 1).remaining_steps[0, 0, :4] == pytest.approx(np.full(4, 4.0), rel=0.1)
+    assert graph.remaining_steps()[0, 0, :4] == pytest.approx(np.full(4, 4.0), rel=0.1)
 
 
 def test_the_remaining_time_of_a_phase_never_seen_to_end_is_bounded() -> None:
@@ -141,7 +141,7 @@ def test_the_remaining_time_of_a_phase_never_seen_to_end_is_bounded() -> None:
         graph.learn([(4, 3), (0, 2880)], ended=False)
     for _ in range(60):
         graph.learn([(1, 20), (0, 10), (2, 20)])
-    assert graph.foresight(1, 1).remaining_steps.max() <= MAX_REMAINING_STEPS
+    assert graph.remaining_steps().max() <= MAX_REMAINING_STEPS
 
 
 def test_a_class_with_few_runs_is_shrunk_towards_all_classes() -> None:

@@ -136,3 +136,9 @@ def test_an_empty_history_graph_or_score_is_refused() -> None:
         GraphPredictor(PhaseGraph(3))
     with pytest.raises(NotEnoughData, match="no transition"):
         fit(EXAMPLES).score([[(0, 3)]])
+
+
+def test_a_graph_with_hundreds_of_phases_is_explained_at_once() -> None:
+    """A forecast of all its contexts would take gigabytes, and minutes."""
+    answers = GraphPredictor(PhaseGraph.fit([[(300, 4), (0, 2)]] * 2))
+    assert answers.explain([(300, 2)])["expected_remaining_samples"] > 0.0

@@ -144,7 +144,8 @@ def test_more_phases_than_distinct_windows_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "into", "message"), [(7, 2, "no phase 7"), (-1, 2, "no phase -1"), (0, 1, "--into 1")]
+    ("phase", "into", "message"),
+    [(7, 2, "no phase 7"), (-1, 2, "no phase -1"), (0, 1, "--into 1"), (0, 63, "more than 64 phases")],
 )
 def test_an_invalid_split_is_refused(phase: int, into: int, message: str) -> None:
     codes, ages = blobs(np.random.default_rng(0))

@@ -128,6 +128,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Amounts], list[str]]] = {
         },
         ["MaxAllowed: cpu 600m -> 590m"],
     ),
+    "rounding up to a multiple far above all amounts": (
+        {"shared": SharedLimits(round_cpu_millicores=10**9, round_memory_bytes=2**60)},
+        {"target": (1e6, 2.0**60)},
+        [],
+    ),
     "rounding to zero or less has no effect": (
         {"shared": SharedLimits(round_cpu_millicores=0, round_memory_bytes=-5)},
         {"target": (0.587, 600 * MIB)},

@@ -272,7 +272,7 @@ def test_equal_rows_count_once_and_are_noted(tmp_path: Path) -> None:
     source = open_source([write(tmp_path / "use.csv", csv_text([*plain_rows(), *plain_rows(2)]))])
     (series,) = source
     assert len(series) == 6
-    assert source.notes == ("2 rows repeat a timestamp of their container; each timestamp counts once",)
+    assert source.notes == ("2 rows with a repeated timestamp; each timestamp of a container counts once",)
 
 
 @pytest.mark.parametrize("budget_bytes", [None, 0])

@@ -73,6 +73,15 @@ def test_an_unavailable_prometheus_is_not_queried_for_a_minute() -> None:
     assert not progress.take([POD], 61.0).problems
 
 
+def test_after_a_failure_and_a_clock_that_is_set_back_prometheus_is_queried_again() -> None:
+    client = FakeClient(({"namespace": "ns", "pod": "a"}, 0.4))
+    client.fault = Unavailable("nothing listens there", retryable=True)
+    progress = source(client)
+    progress.take([POD], 10_000.0)
+    client.fault = None
+    assert progress.take([POD], 6400.0).readings
+
+
 def test_without_pods_nothing_is_queried() -> None:
     client = FakeClient()
     assert source(client).take([], 0.0).readings == {}
