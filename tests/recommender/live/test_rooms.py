@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -60,6 +61,19 @@ def test_the_room_of_a_vpa_covers_the_nodes_that_any_of_its_pods_selects() -> No
     assert found.of(VPA, [pod(pool="small"), pod(pool="large")]).nodes == ((4.0, 16 * GIB), (8.0, 64 * GIB))
     assert found.of(VPA, [pod(pool="small")]).nodes == ((4.0, 16 * GIB),)
     assert found.of(VPA, [pod(pool="elsewhere")]).nodes == ()
+
+
+def test_the_node_on_which_a_pod_is_resized_counts_although_it_is_cordoned_by_now() -> None:
+    taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
+    nodes = [
+        read_node({"metadata": {"name": name}, "spec": spec, "status": {"allocatable": {"cpu": cpu, "memory": memory}}})
+        for name, spec, cpu, memory in (("small", {}, "4", "16Gi"), ("large", {"taints": taints}, "8", "64Gi"))
+    ]
+    found, running = Rooms(watched(nodes), watched([])), replace(pod(), node="large")  # type: ignore[arg-type]
+    assert found.of(VPA, [running]).nodes == ((4.0, 16 * GIB), (8.0, 64 * GIB))
+    recreating = read_vpa(a_vpa(updatePolicy={"updateMode": "Recreate"}))
+    assert found.of(recreating, [running]).nodes == ((4.0, 16 * GIB),)
+    assert found.of(VPA, [replace(running, phase="Failed"), pod()]).nodes == ((4.0, 16 * GIB),)
 
 
 def test_taints_exclude_nodes_and_thousands_of_tolerations_do_not_slow_the_round() -> None:

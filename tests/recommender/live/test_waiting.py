@@ -172,6 +172,19 @@ def test_a_placed_finished_or_deleted_pod_is_not_resized(cluster: Jobs, change: 
     assert cluster.resizes == []
 
 
+def test_a_waiting_pod_is_not_cut_to_the_present_nodes_below_what_its_owner_declares(cluster: Jobs) -> None:
+    """An autoscaler adds a larger node only while a pod asks for it; on a smaller one the pod would be killed."""
+    ours = after_runs(cluster)
+    ours.run()
+    needed = target_of(cluster, "next")
+    cluster.largest, cluster.declared = [(0.5, 0.5 * GIB)], {"main": (2.0, 4.0 * GIB)}
+    ours.run()
+    assert target_of(cluster, "next") == needed
+    cluster.pods["next"] = [replace(a_run("waits", started_s=cluster.now_s), node="n1")]
+    ours.run()
+    assert target_of(cluster, "next") == (0.5, 0.5), "it runs, and used nothing yet"
+
+
 def test_pods_of_a_vpa_in_mode_off_are_not_resized(cluster: Jobs) -> None:
     ours = after_runs(cluster)
     cluster.raw["next"]["spec"]["updatePolicy"] = {"updateMode": "Off"}
