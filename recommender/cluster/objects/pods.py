@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
-from recommender.cluster.objects.node import Taint
+from recommender.cluster.objects.node import NOT_TERMINATING, PRIORITY_CLASS, TERMINATING, Taint
 from recommender.cluster.objects.pair import Pair, pair_of, read_pair, without_zeros
 from recommender.cluster.objects.reading import Fields, first_labels, reads, short_annotations
 from recommender.cluster.objects.requests import counted, extra_requests
@@ -128,6 +128,8 @@ class Pod:
     min_requests: Pair
     resizes: tuple[ResizeCondition, ...]
     resizability: Resizability
+    priority_class: str
+    has_deadline: bool
 
     @property
     def finished(self) -> bool:
@@ -141,6 +143,12 @@ class Pod:
             for i, (minimum, extra) in enumerate(zip(self.min_requests, self.extra_requests, strict=True))
         )
         return counted("cpu", cpu_cores), counted("memory", memory_bytes)
+
+    @property
+    def scopes(self) -> Mapping[str, str]:
+        """The scopes of ResourceQuotas that it is in; the value of `PriorityClass` is the name of the class."""
+        priority = {PRIORITY_CLASS: self.priority_class} if self.priority_class else {}
+        return {TERMINATING if self.has_deadline else NOT_TERMINATING: "", **priority}
 
     @property
     def input_size(self) -> float:
@@ -186,6 +194,8 @@ def read_pod(raw: Fields) -> Pod:
         min_requests=pair_of(extra.minimum),
         resizes=tuple(_read_resizes(status)),
         resizability=read_resizability(spec, status.text("qosClass")),
+        priority_class=spec.text("priorityClassName"),
+        has_deadline="activeDeadlineSeconds" in spec,
     )
 
 

@@ -93,7 +93,8 @@ class Rooms:
         A replica that is missing just now keeps its share, else it could not be recreated. Where limits move with
         requests, the remaining quota of limits counts by their ratio.
         """
-        quotas, replicas = self._quotas_in(vpa.key.namespace), self._replicas.get(vpa.key, 0)
+        quotas = [quota for quota in self._quotas_in(vpa.key.namespace) if _is_for(quota, pods)]
+        replicas = self._replicas.get(vpa.key, 0)
         if not quotas or not replicas:
             return math.inf, math.inf
         containers = [container for pod in pods if not pod.finished for container in pod.containers]
@@ -115,6 +116,12 @@ class Rooms:
             for quota in self._quotas.snapshot().values():
                 self._by_namespace[quota.key.namespace].append(quota)
         return self._by_namespace.get(namespace, ())
+
+
+def _is_for(quota: Quota, pods: Sequence[Pod]) -> bool:
+    """Whether any of these pods is in the scope of a quota, or it has none; true where there are no pods."""
+    everything = not (pods and quota.scopes.requirements)
+    return everything or any(quota.scopes.matches(pod.scopes) for pod in pods)
 
 
 def _sum(amounts: Iterable[float]) -> float:

@@ -155,6 +155,29 @@ def test_a_quota_that_bounds_neither_requests_nor_limits_is_ignored(spec: dict[s
     assert quota(**spec) is None
 
 
+OF_LOW = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["low"]}]}
+
+
+@pytest.mark.parametrize(
+    ("scopes", "inside", "outside"),
+    [
+        ({"scopeSelector": OF_LOW}, {"priorityClassName": "low"}, {"priorityClassName": "high"}),
+        ({"scopeSelector": OF_LOW}, {"priorityClassName": "low"}, {}),
+        ({"scopes": ["PriorityClass"]}, {"priorityClassName": "low"}, {}),
+        ({"scopes": ["Terminating"]}, {"activeDeadlineSeconds": 60}, {}),
+        ({"scopes": ["NotTerminating"]}, {}, {"activeDeadlineSeconds": 60}),
+    ],
+)
+def test_a_quota_bounds_only_the_pods_in_its_scope(
+    scopes: dict[str, Any], inside: dict[str, Any], outside: dict[str, Any]
+) -> None:
+    """A full quota for jobs of low priority must not keep memory from one of high priority, which would be killed."""
+    found = rooms([quota(hard={"memory": "9Gi"}, used={"memory": "9Gi"}, **scopes)])
+    container = a_container(memory="2Gi")
+    assert quota_of(found, [pod_of("p", container, **inside)])[1] == 2 * GIB
+    assert quota_of(found, [pod_of("p", container, **outside)])[1] == INF
+
+
 def test_the_free_capacity_of_a_node_is_what_its_running_pods_leave() -> None:
     """Of 4 cores and 1 GiB one pod takes 1.5 cores, 0.5 GiB and 0.25 cores of overhead; the others none."""
     known = rooms(n0=(4.0, 1.0), n1=(4.0, 1.0))
