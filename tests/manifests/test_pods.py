@@ -12,9 +12,15 @@ from local_cluster.cluster import Cluster
 from local_cluster.installing import documents
 from tests.manifests.reading import MANIFESTS
 
+OBJECTS = [each for folder in ("recommender", "extender", "web") for each in documents(MANIFESTS / folder)]
+BUDGETS = [each["spec"] for each in OBJECTS if each["kind"] == "PodDisruptionBudget"]
+DEPLOYMENTS = [
+    pytest.param(each["spec"], id=each["metadata"]["name"]) for each in OBJECTS if each["kind"] == "Deployment"
+]
+
 
 def pod_specs() -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for each in (found for folder in ("recommender", "extender", "web") for found in documents(MANIFESTS / folder)):
+    for each in OBJECTS:
         if each["kind"] in ("Deployment", "CronJob"):
             controller = each["spec"]["jobTemplate"] if each["kind"] == "CronJob" else each
             yield each["metadata"]["name"], controller["spec"]["template"]["spec"]
@@ -38,6 +44,14 @@ def test_no_container_may_become_root_and_each_has_requests_and_a_memory_limit(s
         assert container["resources"].get("limits", {}).keys() == limited
     mounted = {mount["name"] for container in containers for mount in container.get("volumeMounts", ())}
     assert mounted == {volume["name"] for volume in spec.get("volumes", ())}
+
+
+@pytest.mark.parametrize("spec", DEPLOYMENTS)
+def test_nodes_with_our_pods_can_be_drained_and_removed_one_replica_at_a_time(spec: Mapping[str, Any]) -> None:
+    """cluster-autoscaler keeps a node with a pod of kube-system without a budget, or with a volume on its disk."""
+    assert {"maxUnavailable": 1, "selector": spec["selector"]} in BUDGETS
+    folders = [volume["emptyDir"] for volume in spec["template"]["spec"].get("volumes", ()) if "emptyDir" in volume]
+    assert all(folder.get("medium") == "Memory" for folder in folders)
 
 
 @pytest.mark.parametrize("spec", SPECS)
