@@ -167,12 +167,12 @@ class Pod:
 def read_pod(raw: Fields) -> Pod:
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     statuses = {one.text("name"): one for one in status.children("containerStatuses")}
-    extra = extra_requests(spec)
+    extra, labels = extra_requests(spec), first_labels(metadata)
     return Pod(
         key=read_key(metadata),
         uid=metadata.text("uid"),
         generate_name=metadata.text("generateName"),
-        labels=first_labels(metadata),
+        labels=labels,
         annotations=short_annotations(metadata),
         owner=read_controller(metadata),
         phase=status.text("phase"),
@@ -193,7 +193,7 @@ def read_pod(raw: Fields) -> Pod:
         extra_requests=pair_of(extra.added),
         min_requests=pair_of(extra.minimum),
         resizes=tuple(_read_resizes(status)),
-        resizability=read_resizability(spec, status.text("qosClass")),
+        resizability=read_resizability(spec, status.text("qosClass"), labels),
         priority_class=spec.text("priorityClassName"),
         has_deadline="activeDeadlineSeconds" in spec,
     )

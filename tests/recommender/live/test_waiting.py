@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound, Unreachable
 from recommender.cluster.objects.pods import PENDING, Pod
+from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import REQUESTS_ONLY, ContainerPolicy
 from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change, resize_patch
 from recommender.engine.keys import Group
@@ -164,8 +165,11 @@ def test_a_pod_of_a_new_class_is_not_resized(cluster: Jobs) -> None:
     assert cluster.resizes == []
 
 
-@pytest.mark.parametrize("change", [{"node": "n1"}, {"phase": "Succeeded"}, {"deleting": True}])
-def test_a_placed_finished_or_deleted_pod_is_not_resized(cluster: Jobs, change: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [{"node": "n1"}, {"phase": "Succeeded"}, {"deleting": True}, {"resizability": Resizability(queued=True)}],
+)
+def test_a_placed_finished_deleted_or_queued_pod_is_not_resized(cluster: Jobs, change: dict[str, object]) -> None:
     ours = after_runs(cluster)
     cluster.pods["next"] = [replace(a_run("waits", PENDING), **change)]  # type: ignore[arg-type]
     ours.run()
