@@ -16,12 +16,15 @@ import orjson
 
 from extender.errors import BadRequest
 from extender.gangs.member import GATE
-from extender.pods.pod import group_of
+from extender.pods.pod import GANG_LABEL, group_of
 from recommender.cluster.objects.reading import BadField, Fields
 
 log = logging.getLogger(__name__)
 
 DEFAULT_SCHEDULER = "default-scheduler"
+
+EXCLUSIVE, BY_NODE_LABELS = "alpha.jobset.sigs.k8s.io/exclusive-topology", "alpha.jobset.sigs.k8s.io/node-selector"
+"""Annotations: a JobSet creates most pods of a Job once the first has a node, except with the second one."""
 
 
 def handlers(scheduler: str) -> Mapping[str, Callable[[bytes], bytes]]:
@@ -50,9 +53,13 @@ def review_response(review: Any, scheduler: str) -> dict[str, Any]:
 
 
 def pod_patch(pod: Fields, scheduler: str) -> list[Mapping[str, Any]]:
-    """The JSON patch for a pod of a gang; empty for other pods, bound pods and pods of Kubernetes PodGroups."""
+    """The JSON patch for a pod of a gang; empty for other pods, bound pods, pods of Kubernetes PodGroups, and pods of
+    JobSets with exclusive placement."""
     metadata, spec = pod.child("metadata"), pod.child("spec")
-    name, _ = group_of({**metadata.string_map("annotations"), **metadata.string_map("labels")})
+    words = {**metadata.string_map("annotations"), **metadata.string_map("labels")}
+    name, _ = group_of(words)
+    if EXCLUSIVE in words and not words.keys() & {BY_NODE_LABELS, GANG_LABEL}:
+        return []  # its gang would never be complete
     if not name or spec.text("nodeName") or "schedulingGroup" in spec or "workloadRef" in spec:
         return []
     found: list[Mapping[str, Any]] = []

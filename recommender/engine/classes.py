@@ -151,13 +151,13 @@ class Classes:
 def learn_finished_run(
     classes: Classes, fleet: Containers, member: Member, running: Running, now_s: float, *, killed: bool = False
 ) -> bool:
-    """Learn a run that completed and was whole; False for another one.
+    """Learn a run that completed and was whole; False for another one, as one that was stopped and then exited with 0.
 
     If it was OOM-killed and restarted on the way, it is known now how much memory was enough. One whose start was not
     seen may have had its peak before: a lower one would get the next runs killed.
     """
     ended, whole = running.ended, not (running.restarts or running.resumed_pod_uid)
-    if running.workload is None or ended is None or ended.exit_code != 0:
+    if running.workload is None or ended is None or ended.exit_code != 0 or running.terminating:
         return False
     key, container = WorkloadKey(member.instance.namespace, running.workload), member.instance.container
     memory = None

@@ -164,6 +164,8 @@ class ContainerIndex:
         for instance in sorted(dirty):
             owned, reported = self._owned.get(instance), self._reported.get(instance)
             running = self._final_report(instance, reported) if owned is None else owned.running()
+            if running is not None and instance.pod_uid in self._finished_pods:
+                running = running._replace(terminating=False)  # it was deleted after it had finished by itself
             if running != reported:
                 changes[instance] = running
                 if running is None:

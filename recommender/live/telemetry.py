@@ -225,7 +225,9 @@ class Unserved:
         self._since_s: dict[ObjectKey, float] = {}
         self._warned_s: dict[ObjectKey, float] = {}
         self._gauge = Gauge(
-            "phasewise_vpas_unserved", "VPAs without any recommendation for half an hour or more.", registry=registry
+            "phasewise_vpas_unserved",
+            "VPAs of running pods without any recommendation for half an hour or more.",
+            registry=registry,
         )
 
     def update(self, states: Iterable[VpaState], now_s: float) -> None:
@@ -242,24 +244,17 @@ class Unserved:
             if now_s - self._warned_s.get(key, -UNSERVED_AFTER_S) >= UNSERVED_AFTER_S:
                 self._warned_s[key] = now_s
                 minutes = (now_s - self._since_s[key]) / 60.0
-                log.warning("%s: no recommendation for %.0f minutes: %s", key, minutes, _reason(state))
+                why = state.selection.problem or "there are no usage metrics of its pods"
+                log.warning("%s: no recommendation for %.0f minutes: %s", key, minutes, why)
         self._gauge.set(number)
 
 
 def _is_unserved(state: VpaState) -> bool:
-    """There is no recommendation, although the user has not turned recommendations off."""
+    """There is no recommendation, although pods run or cannot be determined, and the user has not turned it off."""
     if state.published or b'"containerName"' in state.vpa.status_json:  # while observing, the status stays empty
         return False
+    if not state.selection.problem and all(pod.finished or pod.phase == PENDING for pod in state.selection.pods):
+        return False  # as of a queued job, of one that waits for a node, and of a workload that is scaled to zero
     names = state.selection.containers or ("*",)
     policies = [state.vpa.policy_for(name) for name in names]
     return any(policy.mode != "Off" and policy.controlled for policy in policies)
-
-
-def _reason(state: VpaState) -> str:
-    if state.selection.problem:
-        return state.selection.problem
-    if not state.selection.pods:
-        return "no pods match it"
-    if all(pod.phase == PENDING for pod in state.selection.pods):
-        return "its pods have not started"
-    return "there are no usage metrics of its pods"

@@ -43,21 +43,21 @@ def fit_room(
     others: Amounts,
     room: Room,
     rules_of: Callable[[str], ContainerRules],
-    used: Mapping[str, Amounts],
+    needed: Mapping[str, Amounts],
 ) -> tuple[ContainerRecommendation, ...]:
     """Cut the targets of one pod so that it fits at least one of the nodes, the quota, and the node it runs on.
 
     All targets of a resource shrink by the same share, for the node that needs the smallest cut, and lower bounds
     follow. None shrinks below its minAllowed, to which the updater would raise it again; to fit a node, none shrinks
-    below the current use of its container either. The quota may cut below that: a pod beyond it could not be recreated
+    below what its container needs either. The quota may cut below that: a pod beyond it could not be recreated
     at all. For the node it runs on only raises are cut: no container loses what it has to the raise of another.
 
     Parameters
     ----------
     others
         What else the pod requests: containers without a target, the pod overhead.
-    used
-        By container, its current use.
+    needed
+        By container, what is not cut to fit a node.
     """
 
     def least(name: str, in_use: Amounts) -> Amounts:
@@ -65,7 +65,7 @@ def fit_room(
         return cpu_cores, memory_bytes
 
     shares = _smallest_cut(_wanted(recommendations), others, room.nodes)
-    fitted = [_cut(one, "LargestNode", shares, least(one.container, used.get(one.container, NO_USE)))
+    fitted = [_cut(one, "LargestNode", shares, least(one.container, needed.get(one.container, NO_USE)))
               for one in recommendations]  # fmt: skip
     shares = _shares(_wanted(fitted), others, room.quota)
     fitted = [_cut(one, "Quota", shares, least(one.container, NO_USE)) for one in fitted]

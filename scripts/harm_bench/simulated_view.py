@@ -215,6 +215,8 @@ def _pod_of(workload: Workload, pod: Pod) -> ApiPod:
             limits_only=any(_has_limits_only(container) for container in workload.containers),
             restarts=any(container.restart_for for container in workload.containers),
         ),
+        priority_class="",
+        has_deadline=False,
     )
 
 

@@ -46,8 +46,13 @@ STAGES = [(0.1, 0.3)] * 10 + [(1.0, 0.3)] * 10 + [(0.2, 0.8)] * 20
 """40 s: loading, computing, and waiting with more memory."""
 
 
-def run_to_completion(cluster: Jobs, ours: Any, name: str, exit_code: int = 0, *, deleted: bool = False) -> None:
-    """One run of the class, a round each second; if `deleted`, its pod and VPA are gone before the last round."""
+def run_to_completion(
+    cluster: Jobs, ours: Any, name: str, exit_code: int = 0, *, deleted: bool = False, stopped: bool = False
+) -> None:
+    """One run of the class, a round each second.
+
+    If `deleted`, its pod and VPA are gone before the last round; if `stopped`, its pod is being deleted when it ends.
+    """
     began_s = cluster.now_s
     cluster.add(name, a_run(f"{name}-pod", started_s=began_s))
     for cpu_cores, memory_gib in STAGES:
@@ -55,7 +60,8 @@ def run_to_completion(cluster: Jobs, ours: Any, name: str, exit_code: int = 0, *
         ours.run()
         cluster.now_s += 1.0
     ended = {"startedAt": _time(began_s), "finishedAt": _time(cluster.now_s), "exitCode": exit_code, "reason": "x"}
-    cluster.finished = cluster.pods[name] = [a_run(f"{name}-pod", "Failed" if exit_code else "Succeeded", ended=ended)]
+    end = a_run(f"{name}-pod", "Failed" if exit_code else "Succeeded", ended=ended)
+    cluster.finished, cluster.pods[name] = ([], [replace(end, deleting=True)]) if stopped else ([end], [end])
     if deleted:
         del cluster.pods[name], cluster.raw[name]
     ours.run()

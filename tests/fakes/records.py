@@ -85,6 +85,7 @@ class FakeView:
         self.killed: list[OomObservation] = []
         self.finished: list[Pod] = []
         self.largest: list[Pair] = []
+        self.declared: dict[str, Pair] = {}
         self.quota: Pair = (math.inf, math.inf)
         self.left: dict[str, Pair] = {}
         self.past: dict[str, HistogramSession] = {}
@@ -110,7 +111,8 @@ class FakeView:
         selected = self.pods.get(vpa.key.name, [])
         pending = [pod for pod in selected if pod.phase == PENDING]
         pods = [pod for pod in selected if pod.phase != PENDING] if pending else selected
-        return SelectedPods(pods_to_recommend_for(pods, pending), {}, self.problems.get(vpa.key.name), pending=pending)
+        problem, declared = self.problems.get(vpa.key.name), dict(self.declared)
+        return SelectedPods(pods_to_recommend_for(pods, pending), {}, problem, declared, pending)
 
     def samples(self) -> Iterable[tuple[ContainerKey, Sample]]:
         taken, self.used = self.used, []

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.pair import Pair, read_pair
 from recommender.cluster.objects.reading import Fields, reads
+from recommender.cluster.objects.selectors import EXISTS, LabelSelector, Requirement
 from recommender.records import RESOURCES
 
 QUOTAS = ("v1", "resourcequotas")
+
+TERMINATING, NOT_TERMINATING, PRIORITY_CLASS = "Terminating", "NotTerminating", "PriorityClass"
+SCOPES = (TERMINATING, NOT_TERMINATING, PRIORITY_CLASS)
+"""Scopes of quotas that are respected. Others are ignored: at worst we request less than allowed."""
 
 
 HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
@@ -52,26 +57,36 @@ def read_node(raw: Fields) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A ResourceQuota: what of its requests and limits is left, negative if exceeded, infinite if not limited."""
+    """A ResourceQuota: what of its requests and limits is left, negative if exceeded, infinite if not limited.
+
+    `scopes` selects the pods that it is for, by `Pod.scopes`.
+    """
 
     key: ObjectKey
     requests_left: Pair
     limits_left: Pair
+    scopes: LabelSelector = field(default_factory=LabelSelector)
 
 
 @reads("ResourceQuota")
 def read_quota(raw: Fields) -> Quota | None:
-    """Read a quota; None if it limits neither requests nor limits, or applies to BestEffort pods, which have none.
-
-    Other scopes are ignored: at worst we request less than allowed.
-    """
+    """Read a quota; None if it limits neither requests nor limits, or applies to BestEffort pods, which have none."""
     spec, status = raw.child("spec"), raw.child("status")
     hard, used = spec.child("hard"), status.child("used")
     requests = _remaining(hard, used, "", "requests.")  # `cpu` and `requests.cpu` are the same
     limits = _remaining(hard, used, "limits.")
-    if "BestEffort" in spec.texts("scopes") or min(*requests, *limits) == math.inf:
+    scopes = [
+        *(Requirement(name, EXISTS) for name in spec.texts("scopes")),
+        *map(_scope, spec.child("scopeSelector").children("matchExpressions")),
+    ]
+    if any(one.key == "BestEffort" for one in scopes) or min(*requests, *limits) == math.inf:
         return None
-    return Quota(read_key(raw.child("metadata")), requests, limits)
+    known = LabelSelector(tuple(one for one in scopes if one.key in SCOPES))
+    return Quota(read_key(raw.child("metadata")), requests, limits, known)
+
+
+def _scope(entry: Fields) -> Requirement:
+    return Requirement(entry.required("scopeName"), entry.required("operator"), frozenset(entry.texts("values")))
 
 
 def _remaining(hard: Fields, used: Fields, *prefixes: str) -> Pair:

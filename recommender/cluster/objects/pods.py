@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
-from recommender.cluster.objects.node import Taint
+from recommender.cluster.objects.node import NOT_TERMINATING, PRIORITY_CLASS, TERMINATING, Taint
 from recommender.cluster.objects.pair import Pair, pair_of, read_pair, without_zeros
 from recommender.cluster.objects.reading import Fields, first_labels, reads, short_annotations
 from recommender.cluster.objects.requests import Resizes, counted, extra_requests
@@ -128,6 +128,8 @@ class Pod:
     min_requests: Pair
     resizes: tuple[ResizeCondition, ...]
     resizability: Resizability
+    priority_class: str
+    has_deadline: bool
 
     @property
     def finished(self) -> bool:
@@ -141,6 +143,12 @@ class Pod:
             for i, (minimum, extra) in enumerate(zip(self.min_requests, self.extra_requests, strict=True))
         )
         return counted("cpu", cpu_cores), counted("memory", memory_bytes)
+
+    @property
+    def scopes(self) -> Mapping[str, str]:
+        """The scopes of ResourceQuotas that it is in; the value of `PriorityClass` is the name of the class."""
+        priority = {PRIORITY_CLASS: self.priority_class} if self.priority_class else {}
+        return {TERMINATING if self.has_deadline else NOT_TERMINATING: "", **priority}
 
     @property
     def input_size(self) -> float:
@@ -159,12 +167,12 @@ class Pod:
 def read_pod(raw: Fields) -> Pod:
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     statuses = {one.text("name"): one for one in status.children("containerStatuses")}
-    extra = extra_requests(spec, Resizes(status))
+    extra, labels = extra_requests(spec, Resizes(status)), first_labels(metadata)
     return Pod(
         key=read_key(metadata),
         uid=metadata.text("uid"),
         generate_name=metadata.text("generateName"),
-        labels=first_labels(metadata),
+        labels=labels,
         annotations=short_annotations(metadata),
         owner=read_controller(metadata),
         phase=status.text("phase"),
@@ -185,7 +193,9 @@ def read_pod(raw: Fields) -> Pod:
         extra_requests=pair_of(extra.added),
         min_requests=pair_of(extra.minimum),
         resizes=tuple(_read_resizes(status)),
-        resizability=read_resizability(spec, status.text("qosClass")),
+        resizability=read_resizability(spec, status.text("qosClass"), labels),
+        priority_class=spec.text("priorityClassName"),
+        has_deadline="activeDeadlineSeconds" in spec,
     )
 
 

@@ -20,17 +20,25 @@ BEST_EFFORT, BURSTABLE, GUARANTEED = "BestEffort", "Burstable", "Guaranteed"
 
 RESTART_CONTAINER = "RestartContainer"
 
+KUEUE_POD, KUEUE_GROUP = "kueue.x-k8s.io/managed", "kueue.x-k8s.io/pod-group-name"
+"""Labels of pods that Kueue admits one by one, and of those that it admits as a group."""
+
+QUEUED = "Kueue admits its pods one by one, and deletes an admitted one whose requests change"
+
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
 
 class Resizability(NamedTuple):
     """What decides on in-place resizes of a pod, or of the pods of a template.
 
     `limits_only`: a container has limits but no requests, so that its requests default to its limits. `restarts`: the
-    `resizePolicy` of a container restarts it on a resize.
+    `resizePolicy` of a container restarts it on a resize. `queued`: Kueue admits it by itself.
     """
 
     qos: str = BURSTABLE
     limits_only: bool = False
     restarts: bool = False
+    queued: bool = False
 
 
 def resize_refusal(pods: Collection[Resizability]) -> str:
@@ -41,11 +49,13 @@ def resize_refusal(pods: Collection[Resizability]) -> str:
         return "a container has limits but no requests, so that setting requests may change the pod's QoS class"
     if any(pod.restarts for pod in pods):
         return f"a container's resizePolicy is {RESTART_CONTAINER}: each resize restarts it"
+    if any(pod.queued for pod in pods):
+        return QUEUED
     return ""
 
 
-def read_resizability(spec: Fields, qos: str = "") -> Resizability:
-    """Read the spec of a pod or a template; `qos` is the `qosClass` in the status of a pod."""
+def read_resizability(spec: Fields, qos: str = "", labels: Mapping[str, str] = NO_LABELS) -> Resizability:
+    """Read the spec of a pod or a template; `qos`, the `qosClass` in the status, and `labels` are those of a pod."""
     containers = [container.child("resources") for container in spec.children("containers")]
     initial = [container.child("resources") for container in spec.children("initContainers")]
     return _shared(
@@ -56,6 +66,7 @@ def read_resizability(spec: Fields, qos: str = "") -> Resizability:
             for container in spec.children("containers")
             for policy in container.children("resizePolicy")
         ),
+        labels.get(KUEUE_POD) == "true" and KUEUE_GROUP not in labels,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from recommender.cluster.objects.pods import Pod
-from recommender.cluster.objects.resizability import BEST_EFFORT, GUARANTEED, RESTART_CONTAINER
+from recommender.cluster.objects.resizability import BEST_EFFORT, GUARANTEED, QUEUED, RESTART_CONTAINER
 from recommender.cluster.objects.vpa import REQUESTS_ONLY, Vpa
 from recommender.cluster.vpas.status import Condition
 
@@ -40,6 +40,9 @@ def _warnings(vpa: Vpa, pod: Pod) -> list[str]:
         if requests_only:
             only = f"{', '.join(requests_only)}: controlledValues {REQUESTS_ONLY}"
             found.append(f"with limits left as they are ({only}), {GUARANTEED} pods become Burstable: {effect}")
-    if pod.resizability.restarts and vpa.update_mode in ("InPlace", "InPlaceOrRecreate"):
+    in_place = vpa.update_mode in ("InPlace", "InPlaceOrRecreate")
+    if pod.resizability.restarts and in_place:
         found.append(f"a container's resizePolicy is {RESTART_CONTAINER}: each resize restarts it")
+    if pod.resizability.queued and in_place:
+        found.append(QUEUED)
     return found

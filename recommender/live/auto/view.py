@@ -16,6 +16,7 @@ from recommender.cluster.paths import path_of
 from recommender.cluster.vpas.auto_created import InPlaceMode
 from recommender.cluster.watching.reflector import Reflector
 from recommender.cluster.workloads.discovery import Discovery
+from recommender.cluster.workloads.horizontal import HPAS, Scaler, read_scaler
 from recommender.cluster.workloads.namespaces import NAMESPACES, Namespace, read_namespace
 from recommender.cluster.workloads.ownership import Ref, Workload
 from recommender.live.outside.cluster_view import ClusterView
@@ -35,6 +36,8 @@ class AutoView:
             field_selector=f"metadata.name={scope.namespace}" if scope.namespace else "",
             on_change=self._namespace_changed,
         )
+        path, read = path_of(HPAS, scope.namespace), scope.only(read_scaler)
+        self._scalers = Reflector(api, path, read, on_change=self._scaler_changed)
         self._lock = threading.Lock()
         self._vpas: dict[str, dict[ObjectKey, Vpa]] = defaultdict(dict)
         self._changed: set[str] = set()
@@ -43,18 +46,22 @@ class AutoView:
 
     def start(self) -> None:
         self._namespaces.start()
+        self._scalers.start()
 
     def stop(self) -> None:
         self._changed_event.set()
         self._namespaces.stop(0.0)
+        self._scalers.stop(0.0)
 
     @property
     def synced(self) -> bool:
         """Whether everything was listed once: before that, a VPA of a user may not have been seen yet.
 
-        Training jobs are exempt: nothing is decided about a job that has not been seen.
+        Training jobs are exempt: nothing is decided about a job that has not been seen. HorizontalPodAutoscalers that
+        may not be read count as none.
         """
-        return self._namespaces.synced and self._view.synced
+        scalers_known = self._scalers.synced or bool(self._scalers.problem)
+        return scalers_known and self._namespaces.synced and self._view.synced
 
     # -- changed namespaces ----------------------------------------------------------------------------------------
 
@@ -83,6 +90,10 @@ class AutoView:
         with self._lock:
             return self._vpas.get(namespace, {}).copy()
 
+    def scalers(self, namespace: str) -> Mapping[Ref, str]:
+        """The names of the HorizontalPodAutoscalers that scale by utilization, by what they scale."""
+        return {one.target: key.name for key, one in self._scalers.snapshot().items() if key.namespace == namespace}
+
     def is_scalable(self, api_version: str, kind: str) -> bool:
         """Whether a kind has a scale subresource; a ClusterError where the server has no readable answer."""
         resource = self._discovery.find(api_version, kind)
@@ -103,6 +114,9 @@ class AutoView:
 
     def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
         self._mark_changed(*(workload.key.namespace for workload in (old, new) if workload is not None))
+
+    def _scaler_changed(self, old: Scaler | None, new: Scaler | None) -> None:
+        self._mark_changed(*(scaler.key.namespace for scaler in (old, new) if scaler is not None))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Mark a pod that differs from its owners' templates: admission may have changed it."""

@@ -70,6 +70,7 @@ class Planner:
         self._foreign_vpas = {Ref.of(v.target.api_version, v.target.kind, v.target.name): v.key.name for v in foreign}
         self._vpa_below = {upper: name for ref, name in self._foreign_vpas.items() for upper in self._ancestors(ref)}
         self._foreign_names = {vpa.key.name for vpa in foreign}
+        self._scalers = view.scalers(namespace.name)
         self._changes = VpaChanges()
 
     def plan(self) -> VpaChanges:
@@ -107,6 +108,11 @@ class Planner:
         about = _describe(workload)
         if not self._is_labelled(workload):
             return f"{about} is not labelled {AUTO}=true, nor is its namespace"
+        if scaler := self._scalers.get(workload.ref):
+            reason = f"HorizontalPodAutoscaler {scaler} scales {about} by utilization, which a VPA changes"
+            if AUTO in workload.labels:
+                self._changes.notes[about] = f"gets no VPA: {reason}"
+            return reason
         if workload.kind == JOB_SET and not self._view.is_scalable(workload.api_version, workload.kind):
             return f"the updater acts on no {JOB_SET}: each of the Jobs of {about} has one"
         if (owner := workload.owner) is not None and self._can_have_vpa(owner):

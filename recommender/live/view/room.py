@@ -12,6 +12,7 @@ from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod, tolerated
 from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, Vpa
 from recommender.cluster.watching.reflector import Reflector
+from recommender.live.rules import IN_PLACE_MODES
 from recommender.policies.room import Room
 from recommender.records import CPU, MEMORY
 
@@ -21,6 +22,7 @@ class Rooms:
 
     def __init__(self, nodes: Reflector[Node], quotas: Reflector[Quota]) -> None:
         self._nodes, self._nodes_version = nodes, -1
+        self._allocatable_of: dict[str, Pair] = {}
         self._allocatable: dict[Hashable, tuple[Pair, ...]] = {}
         self._quotas, self._quotas_version = quotas, -1
         self._by_namespace: dict[str, list[Quota]] = {}
@@ -36,7 +38,12 @@ class Rooms:
 
     def of(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
         """The room for each of the pods of a VPA."""
-        return Room(self._nodes_for(pods), self._quota_of(vpa, pods))
+        nodes = self._nodes_for(pods)
+        if vpa.update_mode in IN_PLACE_MODES:  # they stay where they are, also on a node that is cordoned by now
+            names = {pod.node for pod in pods if not pod.finished}
+            here = [self._allocatable_of[name] for name in sorted(names & self._allocatable_of.keys())]
+            nodes = tuple(dict.fromkeys((*nodes, *here)))
+        return Room(nodes, self._quota_of(vpa, pods))
 
     def spare(self, nodes: Collection[str], pods: Iterable[Pod]) -> dict[str, Pair]:
         """Allocatable capacity of these nodes that these pods do not request; unknown nodes are left out."""
@@ -55,6 +62,7 @@ class Rooms:
         """
         if self._nodes_version != self._nodes.version:
             self._allocatable, self._nodes_version = {}, self._nodes.version
+            self._allocatable_of = {node.name: node.allocatable for node in self._nodes.snapshot().values()}
         found: dict[Pair, None] = {}
         for constraints, pod in {(tuple(pod.node_selector.items()), pod.tolerations): pod for pod in pods}.items():
             if constraints not in self._allocatable:
@@ -85,7 +93,8 @@ class Rooms:
         A replica that is missing just now keeps its share, else it could not be recreated. Where limits move with
         requests, the remaining quota of limits counts by their ratio.
         """
-        quotas, replicas = self._quotas_in(vpa.key.namespace), self._replicas.get(vpa.key, 0)
+        quotas = [quota for quota in self._quotas_in(vpa.key.namespace) if _is_for(quota, pods)]
+        replicas = self._replicas.get(vpa.key, 0)
         if not quotas or not replicas:
             return math.inf, math.inf
         containers = [container for pod in pods if not pod.finished for container in pod.containers]
@@ -107,6 +116,12 @@ class Rooms:
             for quota in self._quotas.snapshot().values():
                 self._by_namespace[quota.key.namespace].append(quota)
         return self._by_namespace.get(namespace, ())
+
+
+def _is_for(quota: Quota, pods: Sequence[Pod]) -> bool:
+    """Whether any of these pods is in the scope of a quota, or it has none; true where there are no pods."""
+    everything = not (pods and quota.scopes.requirements)
+    return everything or any(quota.scopes.matches(pod.scopes) for pod in pods)
 
 
 def _sum(amounts: Iterable[float]) -> float:

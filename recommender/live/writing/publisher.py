@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from recommender.cluster.errors import Unreachable
+from recommender.cluster.objects.pair import NOTHING
 from recommender.cluster.objects.pods import PENDING
 from recommender.cluster.vpas.status import DISRUPTIVE, LOW_CONFIDENCE, Condition, recommendations_in
 from recommender.cluster.vpas.warning import disruption_warning
@@ -28,7 +29,7 @@ from recommender.live.vpa_state import VpaState
 from recommender.live.writing.node_room import UNBOUNDED, NodeRoom, requested_by_container
 from recommender.policies.constraints import SharedLimits, constrain, constrain_again, integer_cpu_containers
 from recommender.policies.room import Room, fit_room
-from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation
+from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation, amounts_of
 from recommender.units import MonotonicClock, WallClock
 
 T = TypeVar("T")
@@ -174,15 +175,25 @@ class Publisher:
             return None
         limits = self._limits.within(state.vpa.key.namespace)
         wanted = _constrained(state, limits)
-        used = {each.container: self._engine.used(state.groups[each.container]) for each in wanted}
+        needed = {each.container: self._needed(state, each.container) for each in wanted}
         most = self._nodes.limit(state, wanted, self._clock())
         if most != UNBOUNDED:
             room = replace(room, where_it_runs=most, has=requested_by_container(state))
-        recommendations = fit_room(wanted, unmanaged_requests(state), room, state.vpa.policy_for, used)
+        recommendations = fit_room(wanted, unmanaged_requests(state), room, state.vpa.policy_for, needed)
         if recommendations != wanted:
             signature = None  # it also depends on use, and must be computed again in the next round
         entries = retained_entries(state, limits) | {entry.container: entry for entry in recommendations}
         return Status(state, signature, recommendations, entries, conditions_of(state, entries))
+
+    def _needed(self, state: VpaState, container: str) -> Amounts:
+        """What is not cut to fit a node: current use; of a pod that waits for a node what its owner declares.
+
+        An autoscaler may be about to add a node for that, larger than all others.
+        """
+        used = self._engine.used(state.groups[container])
+        if any(pod.node and not pod.finished for pod in state.selection.pods):
+            return used
+        return amounts_of(np.fmax(used, state.selection.declared.get(container, NOTHING)))
 
     def _is_unchanged(self, state: VpaState) -> bool:
         """Whether the VPA is as it was when its status was written, apart from that status."""

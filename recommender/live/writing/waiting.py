@@ -96,7 +96,8 @@ class PendingPodResizer:
                     log.info("%s: resized while it waits: %s", pod.key, _describe(pod, changes))
 
     def _resizes(self, state: VpaState) -> Iterable[Resize]:
-        waiting = [pod for pod in state.selection.pending if not pod.node and not pod.deleting]
+        pending = state.selection.pending
+        waiting = [pod for pod in pending if not (pod.node or pod.deleting or pod.resizability.queued)]
         if not waiting or state.vpa.update_mode == "Off" or not self._is_in_charge(state):
             return
         alone = all(pod.finished or pod.phase == PENDING for pod in state.selection.pods)

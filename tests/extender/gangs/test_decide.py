@@ -104,6 +104,14 @@ def test_unscheduled_pods_hold_no_capacity_against_a_gang_of_higher_priority() -
     assert messages(behind)["equal"] == f"GangWaiting: 4 of 6 pods fit; {detail}"
 
 
+def test_pods_of_lower_priority_on_nodes_keep_their_room_from_a_gang() -> None:
+    """Gated pods preempt nobody: placeholders that hold nodes for an autoscaler have to be deleted first."""
+    placeholders = [pod(f"p{n}", cpu="10", on=f"n{n}", priority=-10) for n in range(5)]
+    urgent = gang("urgent", 6, cpu="5", priority=7)
+    assert decided([*placeholders, *urgent], FIVE).admit is None
+    assert decided([*placeholders[:2], *urgent], FIVE).admit is not None
+
+
 def test_a_gang_in_back_off_releases_its_reservations_and_does_not_hold_up_others() -> None:
     stuck, younger = (
         [reserved(member, "n0") for member in gang("stuck", 2, cpu="5", age_s=9)],

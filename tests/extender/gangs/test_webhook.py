@@ -56,6 +56,18 @@ def test_pods_without_a_gang_bound_pods_and_native_pod_groups_are_not_patched(fi
     assert patch_of(gates=[], **fields) == []
 
 
+def test_pods_of_a_jobset_that_wait_until_the_first_of_them_has_a_node_are_not_patched() -> None:
+    """With the gate it would never get one. A gang that the pods name themselves is up to their owner."""
+    jobset, exclusive = (
+        {"jobset.sigs.k8s.io/jobset-name": "llm"},
+        {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"},
+    )
+    by_labels = {"alpha.jobset.sigs.k8s.io/node-selector": "true"}
+    assert patch_of(gates=[], labels=jobset, annotations=exclusive) == []
+    assert patch_of(gates=[], labels=jobset, annotations={**exclusive, **by_labels}) != []
+    assert patch_of(gates=[], gang="first", labels=jobset, annotations=exclusive) != []
+
+
 def test_only_created_pods_are_patched() -> None:
     assert patch_of(operation="UPDATE", gang="g", gates=[]) == []
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.reading import Fields
 from recommender.cluster.objects.resizability import (
     BEST_EFFORT,
@@ -62,6 +63,17 @@ def test_limits_without_requests_and_restart_policies_are_detected() -> None:
     assert read(container(BOTH, resizePolicy=policies)).restarts
 
 
+def test_a_pod_that_kueue_admits_by_itself_is_detected_by_its_labels() -> None:
+    """Kueue deletes an admitted one whose containers request something else; of a group it compares only the number."""
+    alone = {"kueue.x-k8s.io/managed": "true", "kueue.x-k8s.io/queue-name": "team"}
+    in_group = {**alone, "kueue.x-k8s.io/pod-group-name": "bert"}
+    found = [
+        read_pod({"metadata": {"name": "p", "labels": labels}, "spec": {"containers": [container(BOTH)]}})
+        for labels in (alone, in_group, {})
+    ]
+    assert [pod.resizability.queued for pod in found] == [True, False, False]
+
+
 @pytest.mark.parametrize(
     ("pod", "reason"),
     [
@@ -70,6 +82,7 @@ def test_limits_without_requests_and_restart_policies_are_detected() -> None:
         (Resizability(BEST_EFFORT), "BestEffort"),
         (Resizability(limits_only=True), "no requests"),
         (Resizability(restarts=True), "resizePolicy"),
+        (Resizability(queued=True), "Kueue"),
     ],
 )
 def test_one_pod_that_cannot_be_resized_is_the_reason_for_all(pod: Resizability, reason: str) -> None:

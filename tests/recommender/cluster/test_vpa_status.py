@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.vpas.status import (
     PHASEWISE_CONDITIONS,
@@ -17,7 +19,9 @@ from recommender.cluster.vpas.status import (
     status_of,
     status_without,
 )
+from recommender.cluster.vpas.warning import disruption_warning
 from recommender.records import ContainerRecommendation
+from tests.fakes.records import a_pod, a_vpa
 
 NOON = 1_787_400_000.9
 
@@ -126,3 +130,11 @@ def test_is_fetching_history_depends_on_its_condition() -> None:
         vpa({"conditions": [{"type": "Other", "status": "True", "reason": "FetchingHistory"}]})
     )
     assert not is_fetching_history(vpa())
+
+
+def test_a_vpa_that_resizes_pods_which_kueue_admits_one_by_one_warns_that_they_are_deleted() -> None:
+    pod = replace(a_pod("serves"), resizability=Resizability(queued=True))
+    warning = disruption_warning(read_vpa(a_vpa()), [pod])
+    assert warning is not None
+    assert "Kueue" in warning.message
+    assert disruption_warning(read_vpa(a_vpa(updatePolicy={"updateMode": "Initial"})), [pod]) is None

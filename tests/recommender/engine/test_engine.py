@@ -198,8 +198,14 @@ def test_a_container_that_moves_to_another_vpa_brings_its_peak_and_adds_to_that_
 
 @pytest.mark.parametrize(
     ("exit_code", "fields", "learned"),
-    [(0, {}, 1), (137, {}, 0), (0, {"restarts": 1}, 0), (0, {"resumed_pod_uid": "uid-first"}, 0)],
-    ids=["succeeded", "failed", "restarted", "resumed"],
+    [
+        (0, {}, 1),
+        (137, {}, 0),
+        (0, {"restarts": 1}, 0),
+        (0, {"resumed_pod_uid": "uid-first"}, 0),
+        (0, {"terminating": True}, 0),
+    ],
+    ids=["succeeded", "failed", "restarted", "resumed", "stopped"],
 )
 def test_a_class_learns_only_from_complete_and_successful_runs(
     exit_code: int, fields: Mapping[str, Any], learned: int

@@ -71,6 +71,7 @@ class World:
     scalable: frozenset[str] = frozenset()
     in_place: bool = True
     pods: dict[Ref, Collection[Resizability]] = field(default_factory=dict)
+    scaled: dict[Ref, str] = field(default_factory=dict)
 
     def add(self, *workloads: Workload) -> World:
         self.workloads |= {workload.ref: workload for workload in workloads}
@@ -86,6 +87,9 @@ class World:
 
     def plan(self) -> VpaChanges:
         return Planner(self.namespace, self.workloads, self.vpas, "phasewise", self).plan()
+
+    def scalers(self, _: str) -> Mapping[Ref, str]:
+        return self.scaled
 
     def is_scalable(self, _: str, kind: str) -> bool:
         return kind in self.scalable

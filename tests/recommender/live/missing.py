@@ -101,7 +101,7 @@ def run_watches(stage: Stage) -> Iterator[Callable[[], bool]]:
     auto.start()
     view.start()
     optional = stage.right.group in ("kubeflow.org", "jobset.x-k8s.io", PHASEWISE)
-    optional = optional or stage.right.resource == "resourcequotas"
+    optional = optional or stage.right.resource in ("resourcequotas", "horizontalpodautoscalers")
     blocks_start = stage.right.verb == "list" and not optional
 
     def refused() -> bool:

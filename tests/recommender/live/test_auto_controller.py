@@ -26,6 +26,7 @@ class Setup:
     def __init__(self, server: Server | None = None) -> None:
         self.world = world = World(server=server or Server())
         self.is_scalable, self.has_in_place, self.live_pods = world.is_scalable, world.has_in_place, world.live_pods
+        self.scalers = world.scalers
         self.now_s, self.leads, self.changed_namespaces = 0.0, True, {TEAM}
         self.outdated_vpas: dict[ObjectKey, Vpa] | None = None
         self.registry = CollectorRegistry()

@@ -108,6 +108,17 @@ def test_no_vpa_is_created_for_a_workload_that_is_being_deleted() -> None:
     assert World().add(replace(a_workload("Job", "a"), deleting=True)).vpa_names() == []
 
 
+def test_a_workload_that_is_scaled_by_utilization_gets_no_vpa_and_loses_one_that_we_made() -> None:
+    world = World().add(WEB, a_workload("Job", "a"))
+    assert world.vpa_names() == ["a.job", "web.deployment"]
+    world.scaled = {WEB.ref: "scaler"}
+    assert world.vpa_names() == ["a.job"]
+    assert world.add(replace(WEB, labels=ON)).reconcile().notes == {
+        "Deployment team/web": "gets no VPA: HorizontalPodAutoscaler scaler scales Deployment team/web by utilization, "
+        "which a VPA changes"
+    }
+
+
 def test_a_misplaced_or_invalid_label_is_reported() -> None:
     world = World(Namespace(TEAM, {AUTO: "on"}, {}))
     world.add(

@@ -58,6 +58,13 @@ def test_a_run_whose_pod_is_deleted_as_soon_as_it_finishes_is_still_learned(clus
     assert not ours.engine.running and not ours.engine.fleet.members
 
 
+def test_a_run_that_is_stopped_teaches_nothing_although_it_exits_with_0(cluster: Jobs) -> None:
+    """A program that saves itself on SIGTERM may do so; finalizers keep its pod until a round sees it."""
+    ours = recommender(cluster)
+    run_to_completion(cluster, ours, "bert-1", stopped=True)
+    assert ours.engine.classes.known(CLASS, "main") is None
+
+
 def test_what_the_class_needs_next_is_published_one_lead_time_ahead(cluster: Jobs) -> None:
     ours = recommender(cluster)
     for number in range(1, 4):

@@ -18,6 +18,7 @@ PODS = (
     Resizability(BEST_EFFORT),
     Resizability(GUARANTEED, limits_only=True),
     Resizability(restarts=True),
+    Resizability(queued=True),
 )
 EVICTS = ("Recreate", "InPlaceOrRecreate")
 
@@ -41,7 +42,7 @@ def test_limits_follow_the_requests_of_guaranteed_pods() -> None:
     assert chosen("CronJob", Resizability(GUARANTEED), in_place=False, mode="Initial")[1] == "RequestsAndLimits"
 
 
-@pytest.mark.parametrize("pod", PODS[2:], ids=["BestEffort", "limits only", "restarts"])
+@pytest.mark.parametrize("pod", PODS[2:], ids=["BestEffort", "limits only", "restarts", "queued by Kueue"])
 @pytest.mark.parametrize("kind", ["Job", "StatefulSet"])
 def test_pods_that_cannot_be_resized_get_mode_initial_with_a_reason(kind: str, pod: Resizability) -> None:
     settings, reason = safe_settings(Settings(), kind, [BURSTABLE, pod], has_in_place=True)

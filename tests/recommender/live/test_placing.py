@@ -211,6 +211,17 @@ def test_the_end_of_a_run_is_reported_once_even_if_its_pod_is_gone_by_then() -> 
     assert changes_with(selector, state, []) == {instance("pod-0"): None}, "a round has seen it"
 
 
+def test_a_pod_that_is_deleted_once_it_has_finished_by_itself_was_not_stopped() -> None:
+    state, selector = VpaState(read_vpa(a_vpa("a"))), selector_of(FakeView())
+    ended = replace(a_pod("pod-0"), phase="Succeeded")
+    leaving = replace(ended, deleting=True)
+    state.selection = SelectedPods([leaving], {})
+    selector.index.add(state, leaving)
+    running = selector.index.take_changes([ended])[instance("pod-0")]
+    assert running is not None
+    assert (running.finished, running.terminating) == (True, False)
+
+
 @pytest.mark.parametrize("rng_seed", range(4))
 def test_the_kept_index_equals_one_that_is_built_from_scratch(rng_seed: int) -> None:
     rng, records, pods = np.random.default_rng(rng_seed), FakeView(), 6

@@ -57,6 +57,7 @@ ROLES = roles_in(MANIFESTS / "recommender" / "rbac.yaml", MANIFESTS / "overlays"
 WATCHED = [
     *(("", resource) for resource in ("pods", "nodes", "namespaces", "replicationcontrollers", "events")),
     ("", "resourcequotas"),
+    ("autoscaling", "horizontalpodautoscalers"),
     *(("apps", resource) for resource in ("deployments", "statefulsets", "daemonsets", "replicasets")),
     *(("batch", resource) for resource in ("jobs", "cronjobs")),
     *((group, f"{kind.lower()}s") for group, kind in sorted(TRAINING_JOB_KINDS)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -60,6 +61,19 @@ def test_the_room_of_a_vpa_covers_the_nodes_that_any_of_its_pods_selects() -> No
     assert found.of(VPA, [pod(pool="small"), pod(pool="large")]).nodes == ((4.0, 16 * GIB), (8.0, 64 * GIB))
     assert found.of(VPA, [pod(pool="small")]).nodes == ((4.0, 16 * GIB),)
     assert found.of(VPA, [pod(pool="elsewhere")]).nodes == ()
+
+
+def test_the_node_on_which_a_pod_is_resized_counts_although_it_is_cordoned_by_now() -> None:
+    taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
+    nodes = [
+        read_node({"metadata": {"name": name}, "spec": spec, "status": {"allocatable": {"cpu": cpu, "memory": memory}}})
+        for name, spec, cpu, memory in (("small", {}, "4", "16Gi"), ("large", {"taints": taints}, "8", "64Gi"))
+    ]
+    found, running = Rooms(watched(nodes), watched([])), replace(pod(), node="large")  # type: ignore[arg-type]
+    assert found.of(VPA, [running]).nodes == ((4.0, 16 * GIB), (8.0, 64 * GIB))
+    recreating = read_vpa(a_vpa(updatePolicy={"updateMode": "Recreate"}))
+    assert found.of(recreating, [running]).nodes == ((4.0, 16 * GIB),)
+    assert found.of(VPA, [replace(running, phase="Failed"), pod()]).nodes == ((4.0, 16 * GIB),)
 
 
 def test_taints_exclude_nodes_and_thousands_of_tolerations_do_not_slow_the_round() -> None:
@@ -139,6 +153,29 @@ NO_BOUNDS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("spec", NO_BOUNDS)
 def test_a_quota_that_bounds_neither_requests_nor_limits_is_ignored(spec: dict[str, Any]) -> None:
     assert quota(**spec) is None
+
+
+OF_LOW = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["low"]}]}
+
+
+@pytest.mark.parametrize(
+    ("scopes", "inside", "outside"),
+    [
+        ({"scopeSelector": OF_LOW}, {"priorityClassName": "low"}, {"priorityClassName": "high"}),
+        ({"scopeSelector": OF_LOW}, {"priorityClassName": "low"}, {}),
+        ({"scopes": ["PriorityClass"]}, {"priorityClassName": "low"}, {}),
+        ({"scopes": ["Terminating"]}, {"activeDeadlineSeconds": 60}, {}),
+        ({"scopes": ["NotTerminating"]}, {}, {"activeDeadlineSeconds": 60}),
+    ],
+)
+def test_a_quota_bounds_only_the_pods_in_its_scope(
+    scopes: dict[str, Any], inside: dict[str, Any], outside: dict[str, Any]
+) -> None:
+    """A full quota for jobs of low priority must not keep memory from one of high priority, which would be killed."""
+    found = rooms([quota(hard={"memory": "9Gi"}, used={"memory": "9Gi"}, **scopes)])
+    container = a_container(memory="2Gi")
+    assert quota_of(found, [pod_of("p", container, **inside)])[1] == 2 * GIB
+    assert quota_of(found, [pod_of("p", container, **outside)])[1] == INF
 
 
 def test_the_free_capacity_of_a_node_is_what_its_running_pods_leave() -> None:

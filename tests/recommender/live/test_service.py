@@ -26,6 +26,7 @@ from recommender.live import telemetry
 from recommender.live.outside.model_source import Refusal
 from recommender.live.service import Service, Timing, checkpoint_statuses
 from recommender.live.telemetry import Telemetry
+from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from tests.fakes.records import FakeView, a_pod, a_vpa, recommender, use
 
@@ -330,7 +331,7 @@ def test_each_round_counts_vpas_that_have_long_had_no_recommendation(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(telemetry, "UNSERVED_AFTER_S", 0.0)
-    state = VpaState(read_vpa(a_vpa()))
+    state = VpaState(read_vpa(a_vpa()), SelectedPods([a_pod("p")], {}))
     running.next.vpas = {state.vpa.key: state}
     running.start()
     wait_until(lambda: running.registry.get_sample_value("phasewise_vpas_unserved") == 1.0, "it to be counted")

@@ -43,8 +43,6 @@ def test_a_vpa_without_a_recommendation_is_counted_and_logged_every_half_hour(ca
 @pytest.mark.parametrize(
     ("selection", "reason"),
     [
-        (SelectedPods((), {}), "no pods match it"),
-        (SelectedPods([replace(a_pod("p"), phase=PENDING)], {}), "its pods have not started"),
         (SelectedPods([a_pod("p")], {}), "there are no usage metrics of its pods"),
         (SelectedPods((), {}, "Cannot read targetRef"), "Cannot read targetRef"),
     ],
@@ -54,6 +52,18 @@ def test_the_reason_is_logged(selection: SelectedPods, reason: str, caplog: pyte
     for at_s in (0.0, UNSERVED_AFTER_S):
         unserved.update([VpaState(read_vpa(a_vpa()), selection)], at_s)
     assert caplog.messages == [f"ns/job: no recommendation for 30 minutes: {reason}"]
+
+
+@pytest.mark.parametrize("phase", ["", PENDING, "Succeeded"], ids=["queued or scaled to zero", "waiting", "finished"])
+def test_a_vpa_without_running_pods_is_not_counted(phase: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Jobs may wait for hours in a queue or for a node, and workloads be scaled to zero: nothing is wrong then."""
+    pods = [replace(a_pod("p"), phase=phase)] if phase else []
+    registry = CollectorRegistry()
+    unserved = Unserved(registry)
+    for at_s in (0.0, UNSERVED_AFTER_S):
+        unserved.update([VpaState(read_vpa(a_vpa()), SelectedPods(pods, {}))], at_s)
+    assert not caplog.records
+    assert registry.get_sample_value("phasewise_vpas_unserved") == 0.0
 
 
 def test_a_vpa_whose_containers_are_all_off_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound, Unreachable
 from recommender.cluster.objects.pods import PENDING, Pod
+from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import REQUESTS_ONLY, ContainerPolicy
 from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change, resize_patch
 from recommender.engine.keys import Group
@@ -164,12 +165,28 @@ def test_a_pod_of_a_new_class_is_not_resized(cluster: Jobs) -> None:
     assert cluster.resizes == []
 
 
-@pytest.mark.parametrize("change", [{"node": "n1"}, {"phase": "Succeeded"}, {"deleting": True}])
-def test_a_placed_finished_or_deleted_pod_is_not_resized(cluster: Jobs, change: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [{"node": "n1"}, {"phase": "Succeeded"}, {"deleting": True}, {"resizability": Resizability(queued=True)}],
+)
+def test_a_placed_finished_deleted_or_queued_pod_is_not_resized(cluster: Jobs, change: dict[str, object]) -> None:
     ours = after_runs(cluster)
     cluster.pods["next"] = [replace(a_run("waits", PENDING), **change)]  # type: ignore[arg-type]
     ours.run()
     assert cluster.resizes == []
+
+
+def test_a_waiting_pod_is_not_cut_to_the_present_nodes_below_what_its_owner_declares(cluster: Jobs) -> None:
+    """An autoscaler adds a larger node only while a pod asks for it; on a smaller one the pod would be killed."""
+    ours = after_runs(cluster)
+    ours.run()
+    needed = target_of(cluster, "next")
+    cluster.largest, cluster.declared = [(0.5, 0.5 * GIB)], {"main": (2.0, 4.0 * GIB)}
+    ours.run()
+    assert target_of(cluster, "next") == needed
+    cluster.pods["next"] = [replace(a_run("waits", started_s=cluster.now_s), node="n1")]
+    ours.run()
+    assert target_of(cluster, "next") == (0.5, 0.5), "it runs, and used nothing yet"
 
 
 def test_pods_of_a_vpa_in_mode_off_are_not_resized(cluster: Jobs) -> None:

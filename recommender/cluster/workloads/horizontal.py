@@ -1,0 +1,36 @@
+"""HorizontalPodAutoscalers that scale by utilization: by use as a share of requests.
+
+A VPA for the same pods would drive them: lower requests mean a higher utilization, so more pods, each with less use, so
+still lower requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recommender.cluster.objects.metadata import ObjectKey, read_key
+from recommender.cluster.objects.reading import Fields, reads
+from recommender.cluster.workloads.ownership import Ref
+from recommender.records import RESOURCES
+
+HPAS = ("autoscaling/v2", "horizontalpodautoscalers")
+
+
+@dataclass(frozen=True, slots=True)
+class Scaler:
+    """An autoscaler by utilization, and what it scales."""
+
+    key: ObjectKey
+    target: Ref
+
+
+@reads("HorizontalPodAutoscaler")
+def read_scaler(raw: Fields) -> Scaler | None:
+    """Read a HorizontalPodAutoscaler; None if none of its metrics is the utilization of CPU or memory."""
+    spec = raw.child("spec")
+    target, metrics = spec.child("scaleTargetRef"), list(spec.children("metrics"))
+    measured = [metric.child(source) for metric in metrics for source in ("resource", "containerResource")]
+    if not any(one.text("name") in RESOURCES and "averageUtilization" in one.child("target") for one in measured):
+        return None
+    ref = Ref.of(target.text("apiVersion"), target.required("kind"), target.required("name"))
+    return Scaler(read_key(raw.child("metadata")), ref)
