@@ -104,7 +104,7 @@ def _rows(
             for raw in reader.samples(origins, batched):
                 if len(raw):
                     check_samples(raw, origins, reader.raw_name)
-                    units.add(raw)
+                    units.add(raw, reader.raw_name)
                     read_bytes += raw.as_table().nbytes
                     report(done_bytes + min(read_bytes, reader.estimated_bytes))
                     yield raw

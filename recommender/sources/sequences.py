@@ -47,8 +47,9 @@ def read_sequences(path: str | Path) -> dict[str, IntArray]:
     file = Path(path)
     try:
         rows, order = _rows(file)
-    except BadInput as error:  # this command has no --map
-        remedy = _REMEDIES.get(error.column or "", "") if "--map" in error.remedy else error.remedy
+    except BadInput as error:  # this command has no --map, and its numbers are integers
+        replaced = "--map" in error.remedy or "plain numbers" in error.remedy
+        remedy = _REMEDIES.get(error.column or "", "") if replaced else error.remedy
         raise BadInput(error.problem, remedy=remedy, file=file, row=error.row, column=error.column) from error
     if rows is None or not len(rows):
         raise BadInput("there are no rows", remedy="Export at least one container's phases.", file=file)

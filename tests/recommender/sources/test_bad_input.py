@@ -44,6 +44,14 @@ CASES = {
     "text in cpu": Bad(changed(3, 2, "much"), 3, "cpu_cores", "'much' is not a number", "plain numbers"),
     "a unit after cpu": Bad(changed(2, 2, "500m"), 2, "cpu_cores", "'500m'", "--map cpu_cores=cpu_cores:UNIT"),
     "a unit after memory": Bad(changed(6, 3, "95Mi"), 6, "memory_bytes", "'95Mi'", ":UNIT"),
+    "a unit after cpu in a column of another name": Bad(
+        csv_text([[START_S, "a", "500m", 1e8]], HEADER.replace("cpu_cores", "usage")),
+        1,
+        "usage",
+        "'500m'",
+        "`--map cpu_cores=usage:UNIT`",
+        ReadOptions(columns=(parse_map("cpu_cores=usage"),)),
+    ),
     "text in a request": Bad(
         csv_text([[*row, "lots"] for row in plain_rows()], HEADER + ",cpu_request_cores"),
         1,
@@ -185,6 +193,17 @@ CASES = {
         "memory_bytes",
         "mixed units: container 'b' has values from 95.5 to 98.5",
         "memory_bytes:MiB`",
+    ),
+    "memory in MiB and in bytes in a column of another name": Bad(
+        csv_text(
+            [*plain_rows(), *([START_S + 15 * at, "b", 0.5, 95.5 + at] for at in range(4))],
+            HEADER.replace("memory_bytes", "rss"),
+        ),
+        7,
+        "rss",
+        "mixed units",
+        "`--map memory_bytes=rss:MiB`",
+        ReadOptions(columns=(parse_map("memory_bytes=rss"),)),
     ),
     "memory in GiB and in bytes": Bad(
         csv_text([*plain_rows(), *([START_S + 15 * at, "b", 0.5, 0.11 + at / 100] for at in range(4))]),

@@ -359,6 +359,15 @@ def test_values_that_look_like_another_unit_are_noted_but_accepted(tmp_path: Pat
     assert "cpu_cores=cpu_cores:m" in milli.notes[0]
 
 
+def test_the_hint_at_another_unit_names_the_column_of_the_file_and_its_other_units(tmp_path: Path) -> None:
+    rows: list[Row] = [[START_S + at, "a", 250_000_000 + at, 500_000 + at] for at in range(9)]
+    file = write(tmp_path / "use.csv", csv_text(rows, "timestamp,container,usage,rss"))
+    mapped = ReadOptions(columns=(parse_map("cpu_cores=usage"), parse_map("memory_bytes=rss")))
+    memory, cpu = open_source([file], mapped).notes
+    assert "memory_bytes=rss:MiB" in memory and "`:KiB`" in memory
+    assert "cpu_cores=usage:m" in cpu and "`:n`" in cpu
+
+
 def plausible_sources() -> dict[str, list[Row]]:
     """Data that look odd but are correct."""
     rng = np.random.default_rng(5)
