@@ -38,6 +38,8 @@ IMPOSSIBLE_CORES = 1024.0
 MIN_SUSPECT_SAMPLES = 3
 """Samples (and distinct values) needed to suspect another unit; fewer may be a container that is starting."""
 
+COUNTER_REMEDY = "if it counts CPU seconds, as container_cpu_usage_seconds_total does, export its rate instead"
+
 
 def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], str]) -> None:
     """Refuse negative, infinite and impossibly large numbers, and times outside 1970..2100.
@@ -187,10 +189,12 @@ def _suspects(raw: RawSamples, odd: BoolArray, between: BoolArray, column: Float
 
 def _mixed_units(suspect: _Suspect, origins: Origins, column: str, unit: str, ordinary: str) -> BadInput:
     where = "others of the source" if suspect.whole_container else "others of the same container"
+    counter = f" Or, {COUNTER_REMEDY}." if column == CPU_COLUMN else ""
     return origins.bad_input(
         suspect.row,
         suspect.column,
         f"mixed units: container {suspect.container!r} has values from {suspect.low:g} to {suspect.high:g}, "
         f"{where} reach {ordinary}",
-        f"If these rows are in {unit}, convert them, or read them alone: `--map {column}={suspect.column}:{unit}`.",
+        f"If these rows are in {unit}, convert them, or read them alone: `--map {column}={suspect.column}:{unit}`."
+        + counter,
     )

@@ -219,6 +219,13 @@ CASES = {
         "others of the same container",
         "convert them",
     ),
+    "a counter of cpu seconds beside a rate": Bad(
+        csv_text([*plain_rows(), *([START_S + 15 * at, "b", 5000.5 + at, 1e8] for at in range(4))]),
+        7,
+        "cpu_cores",
+        "mixed units: container 'b' has values from 5000.5 to 5003.5",
+        "if it counts CPU seconds, as container_cpu_usage_seconds_total does, export its rate",
+    ),
     "cpu in millicores and in cores": Bad(
         csv_text([*plain_rows(), *([START_S + 15 * at, "b", 500 + at, 1e8] for at in range(4))]),
         7,

@@ -368,6 +368,13 @@ def test_the_hint_at_another_unit_names_the_column_of_the_file_and_its_other_uni
     assert "cpu_cores=usage:m" in cpu and "`:n`" in cpu
 
 
+def test_a_counter_in_place_of_cpu_is_noted(tmp_path: Path) -> None:
+    """It starts anew once in each of two containers."""
+    rows: list[Row] = [[START_S + 15 * at, name, 9.5 * (at % 40), 1e9] for name in ("a", "b") for at in range(60)]
+    (note,) = open_source([write(tmp_path / "use.csv", csv_text(rows))]).notes
+    assert "if it counts CPU seconds" in note
+
+
 def plausible_sources() -> dict[str, list[Row]]:
     """Data that look odd but are correct."""
     rng = np.random.default_rng(5)
