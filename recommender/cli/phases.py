@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from recommender import model as models
 from recommender.cli.common import FILE, STEP, map_option, progress_bar, say, source_argument
-from recommender.errors import NotEnoughData
 from recommender.files import atomic_write, check_target
 from recommender.phases.features import source_columns
 from recommender.records import PhaseTrace, UsageSeries
@@ -63,8 +62,6 @@ def command(
                 if len(drawn) < MAX_TRACES or variance is not None:
                     drawn.append((series, trace))
                 progress("containers", done, len(opened.containers))
-            if not samples:
-                raise NotEnoughData("no sample has both CPU and memory.")
         for note in opened.notes:
             say(f"note: {note}")
     if traces is not None:

@@ -34,6 +34,8 @@ SORT_MEMORY_FACTOR = 3
 
 MAX_NAMES_LISTED = 5
 
+BOTH_REMEDY = "Give both in one row, or in two rows of the same time."
+
 MIN_RISES, RISES_PER_FALL = 50, 50
 """So many rises of CPU, and so many for each fall, are those of a counter: usage falls as often as it rises, a counter
 only where it starts anew."""
@@ -139,7 +141,7 @@ class SeriesSource:
     cells
         Total length of all series, gaps included.
     notes
-        Notes on the data for reports: duplicate rows, changing labels, suspicious units.
+        Notes on the data for reports: duplicate rows, gaps, changing labels, suspicious units.
     """
 
     def __init__(
@@ -151,6 +153,8 @@ class SeriesSource:
         folder: tempfile.TemporaryDirectory[str] | None,
     ) -> None:
         self._tables, self._readers, self._options, self._folder = tables, readers, options, folder
+        if all(np.isnan(table.values[CPU_COLUMN]).all() for table in tables):
+            raise BadInput("no sample has both CPU and memory", remedy=BOTH_REMEDY, file=readers[0].file)
         places = sorted((name, table, at) for table in tables for at, name in enumerate(table.names))
         self.containers = tuple(name for name, _, _ in places)
         self._places = [(table, at) for _, table, at in places]
@@ -158,7 +162,7 @@ class SeriesSource:
         extents = {name: extent for table in tables for name, extent in zip(table.names, table.extents(), strict=True)}
         first_s, last_s, count, interval_s = np.array([extents[name] for name in self.containers]).T
         self.cells = int(count.sum())
-        self.notes = (*notes, *self._duplicate_notes(), *self._counter_note())
+        self.notes = (*notes, *self._row_notes(), *self._counter_note())
         if self.step_s:
             cells = (last_s - first_s) / self.step_s + 1
             self.cells = int(cells.sum())
@@ -183,10 +187,12 @@ class SeriesSource:
             file = self._readers[0].file if len(self._readers) == 1 else None
             raise BadInput(error.problem, remedy=error.remedy, file=file, row=error.row, column=error.column) from error
 
-    def _duplicate_notes(self) -> Iterator[str]:
-        """Notes on duplicate rows and changing labels."""
+    def _row_notes(self) -> Iterator[str]:
+        """Notes on duplicate rows, samples with half of the data, and changing labels."""
         if duplicates := sum(table.duplicates for table in self._tables):
             yield f"{duplicates} rows repeat a timestamp of their container; each timestamp counts once"
+        if partial := sum(table.partial for table in self._tables):
+            yield f"{partial} samples have only one of CPU and memory, and are gaps. {BOTH_REMEDY}"
         relabelled = [changed for table in self._tables for changed in table.relabelled]
         for label in dict.fromkeys(label for label, _ in relabelled):
             names = _listed([container for changed, container in relabelled if changed == label])

@@ -180,6 +180,13 @@ CASES = {
         "0 is not a size",
         "Leave the cell empty",
     ),
+    "cpu and memory at different times": Bad(
+        csv_text([[START_S + at, "a", *((1, "") if at % 15 else ("", 1e9))] for at in range(0, 90, 5) if at % 15 < 10]),
+        None,
+        None,
+        "no sample has both CPU and memory",
+        "rows of the same time",
+    ),
     "no container name": Bad(changed(2, 1, ""), 2, "container", "without a name", "Fill the cell"),
     "a step finer than the data": Bad(
         csv_text(plain_rows()), None, "timestamp", "--step 5s is finer", "useful step is 15s", ReadOptions(step_s=5.0)

@@ -292,6 +292,12 @@ def test_cpu_and_memory_of_one_time_may_be_in_different_rows(tmp_path: Path) -> 
     np.testing.assert_array_equal(series.usage, [[1, 2**30], [2, 2**30]])
 
 
+def test_samples_with_only_cpu_or_memory_are_noted(tmp_path: Path) -> None:
+    rows: list[Row] = [[START_S + 15 * at, "a", 1, 2**30 if at % 4 == 0 else ""] for at in range(8)]
+    (note,) = open_source([write(tmp_path / "use.csv", csv_text(rows))]).notes
+    assert note.startswith("6 samples have only one of CPU and memory")
+
+
 def test_the_last_line_break_may_be_missing(tmp_path: Path) -> None:
     (series,) = open_source([write(tmp_path / "use.csv", csv_text(plain_rows()).rstrip())])
     assert len(series) == 6
