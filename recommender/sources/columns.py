@@ -34,6 +34,8 @@ _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 NULL_VALUES = ("", "NaN", "nan", "NAN", "null", "NULL", "None", "NA", "N/A", "n/a", "#N/A", "-nan", "-NaN")
 """Texts that are read as missing in numeric columns."""
 
+_SHAPE = "Each row is a container at a moment, with its CPU and memory: reshape other tables, or"
+
 
 @dataclass(frozen=True, slots=True)
 class Roles:
@@ -88,7 +90,7 @@ def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
             raise missing_column(file, mapped.old, header, f"`--map {mapped}` names it.")
     for name in ("timestamp", "container", CPU_COLUMN, MEMORY_COLUMN):
         if name not in raw:
-            raise missing_column(file, name, header, f"Name the column that holds it: `--map {name}=COLUMN`.")
+            raise missing_column(file, name, header, f"{_SHAPE} name the column that holds it: `--map {name}=COLUMN`.")
     for name in options.features:
         if name not in raw:
             raise missing_column(file, name, header, "Name features that the data have.")

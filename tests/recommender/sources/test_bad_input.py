@@ -121,6 +121,13 @@ CASES = {
         "no column 'cpu_cores'",
         "`--map cpu_cores=COLUMN`. The closest name is 'cpu.usage.cores'",
     ),
+    "a column per container": Bad(
+        csv_text([[START_S, 0.5, 0.7]], "timestamp,job-a,job-b"),
+        None,
+        "container",
+        "no column 'container' among timestamp, job-a, job-b",
+        "Each row is a container at a moment, with its CPU and memory: reshape other tables",
+    ),
     "a missing mapped column": Bad(
         csv_text(plain_rows(), HEADER.replace("cpu_cores", "cpu")),
         None,
