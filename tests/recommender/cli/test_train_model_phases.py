@@ -131,6 +131,15 @@ def test_phases_of_a_container_do_not_depend_on_other_containers(
     pd.testing.assert_frame_equal(everything[everything["container"] == "job-02"].reset_index(drop=True), one)
 
 
+def test_data_at_another_step_than_the_models_are_noted(
+    phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    options = ("--model", model_folder, "-o", tmp_path / "phases.parquet")
+    assert "trained at a step" not in phasewise("phases", runs_csv, *options).err
+    step_s = 2 * models.load(model_folder).facts["step_s"]
+    assert "trained at a step" in phasewise("phases", runs_csv, *options, "--step", f"{step_s:g}s").err
+
+
 def test_graph_fit_reads_the_output_of_phases(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
