@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recommender import model as models
-from recommender.cli.common import FILE, STEP, map_option, progress_bar, say, source_argument
+from recommender.cli.common import FILE, STEP, check_parquet_target, map_option, progress_bar, say, source_argument
 from recommender.files import atomic_write, check_target
 from recommender.phases.features import source_columns
 from recommender.planning import mismatch_notes
@@ -46,7 +46,8 @@ def command(
     Writes the columns container, timestamp (unix seconds) and phase, sorted by container and time, without rows for
     gaps. Phase -1 is unknown: a window far from all phases. `phasewise graph` reads the file.
     """
-    for path in filter(None, (output, traces, variance)):
+    check_parquet_target(output)
+    for path in filter(None, (traces, variance)):
         check_target(path)
     model = models.load(model_name)
     detector = model.detector

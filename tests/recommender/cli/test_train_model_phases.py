@@ -158,6 +158,14 @@ def test_without_samples_an_existing_output_stays(phasewise: Phasewise, model_fo
     assert (tmp_path / "p.parquet").read_text() == "before"
 
 
+@pytest.mark.parametrize("command", [("phases", "--model", "bundled", "-o"), ("dry-run", "--decisions")])
+def test_parquet_is_not_written_under_the_name_of_another_format(
+    phasewise: Phasewise, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    ended = phasewise(command[0], tmp_path / "missing.csv", *command[1:], tmp_path / "out.csv")
+    assert ended.code == 2 and "Name a .parquet file" in ended.err
+
+
 def test_a_picture_that_cannot_be_written_is_refused_before_phases_are_detected(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
