@@ -238,7 +238,7 @@ class PhaseGraph:
         hazard, followers = self.hazard(all_classes), self.followers(all_classes)
         occupancy = np.empty((*hazard.shape, self.n_phases))
         occupancy_by_context(hazard, followers, lead_steps, ahead_steps, occupancy)
-        return Foresight(occupancy, _ends(hazard, lead_steps + 1), _remaining(hazard), followers)
+        return Foresight(occupancy, _ends(hazard, lead_steps + 1), remaining_steps(hazard), followers)
 
     def foresight_for_plan(self, lead_steps: int, ahead_steps: int, all_classes: PhaseGraph | None = None) -> Foresight:
         """Forecast for a plan: the present phase has at least the probability that it goes on.
@@ -288,7 +288,7 @@ def _ends(hazard: FloatArray, within_steps: int) -> FloatArray:
     return ends
 
 
-def _remaining(hazard: FloatArray) -> FloatArray:
+def remaining_steps(hazard: FloatArray) -> FloatArray:
     """float64 (1 + phases, phases, DWELL_BUCKETS): expected further steps; one in 2**b steps in bucket b leaves it."""
     stays = 1.0 - hazard
     remaining = np.minimum(stays / hazard, MAX_REMAINING_STEPS)

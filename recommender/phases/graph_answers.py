@@ -18,7 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recommender.errors import BadInput, NotEnoughData
-from recommender.phases.graph import CENSORED, DWELL_BUCKETS, FOLLOWER_PRIOR_COUNT, Context, PhaseGraph, min_steps
+from recommender.phases.graph import (
+    CENSORED,
+    DWELL_BUCKETS,
+    FOLLOWER_PRIOR_COUNT,
+    Context,
+    PhaseGraph,
+    min_steps,
+    remaining_steps,
+)
 from recommender.phases.runs import Run, checked_runs
 from recommender.records import FloatArray
 
@@ -123,7 +131,7 @@ class GraphPredictor:
         if not runs:
             raise BadInput("an empty history has no context", remedy="Give at least the present run.")
         known = all(phase < self.graph.n_phases for phase in Context.of(runs).phases[:2])
-        remaining = self.graph.foresight(1, 1).remaining_steps
+        remaining = remaining_steps(self.graph.hazard())
         return {
             "steps": [_step_document(step) for step in self.steps(runs)],
             "next_phase": {str(phase): share for phase, share in self.next_phase(runs).items()},

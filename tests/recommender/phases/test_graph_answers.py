@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -53,6 +54,15 @@ def test_probabilities_sum_to_one(fitted: list[list[Run]], history: list[Run]) -
 
 def test_an_empty_history_gives_the_first_phase() -> None:
     assert fit([[(1, 2)], [(1, 2), (0, 1)], [(3, 1)]]).next_phase([]) == pytest.approx({1: 2 / 3, 3: 1 / 3})
+
+
+def test_explaining_a_graph_of_many_phases_takes_little_memory() -> None:
+    predictor = fit([[(0, 2), (150, 3)]])
+    tracemalloc.start()
+    assert predictor.explain([(0, 1)])["next_phase"]["150"] > 0.5
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 2e7
 
 
 def test_a_graph_of_one_phase_predicts_no_other() -> None:
