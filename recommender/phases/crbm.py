@@ -76,7 +76,7 @@ class ConditionalRBM:
     Notes
     -----
     The reconstruction error is the L2 norm of v - v', averaged over windows, v' being the visible mean of the hidden
-    mean of v.
+    mean of v; in `errors_`, of the last hidden state of the Gibbs chain.
     """
 
     parameters_: Parameters
