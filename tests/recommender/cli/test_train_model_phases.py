@@ -203,8 +203,9 @@ def test_training_ignores_columns_other_than_usage_and_workload(
         ({"W": None}, "lacks the arrays W"),
         ({"A": np.ones((2, 2))}, "array A has shape (2, 2), expected"),
         ({"centers": np.full((5, 10), np.nan)}, "centers holds values that are not finite numbers"),
+        ({"scaler_scale": np.zeros(8)}, "Give 1 for a constant feature"),
     ],
-    ids=["missing", "wrong shape", "not finite"],
+    ids=["missing", "wrong shape", "not finite", "no spread"],
 )
 def test_imported_arrays_that_fit_no_encoder_are_refused(
     phasewise: Phasewise, tmp_path: Path, change: dict[str, np.ndarray | None], message: str
