@@ -54,7 +54,7 @@ def draw_timeline(timeline: Timeline, path: str | Path) -> None:
             for row, name in enumerate(chosen):
                 _plot_allocation(panels[resource], timeline, resource, name, row, unit)
             panels[resource].tick_params(axis="x", pad=4 + 4 * len(chosen))
-        panels[MEMORY].set_xlabel(label)
+        panels[MEMORY].set_xlabel(f"{label} (bars below a panel: use above allocation x 1.05)")
         handles: list[Line2D | Patch] = [Line2D([], [], color=USAGE.light, linewidth=0.9, label="used")]
         for name in chosen:
             look = look_of(name, names)
@@ -98,7 +98,7 @@ def draw_variance(traced: Sequence[tuple[UsageSeries, PhaseTrace]], path: str | 
             )  # fmt: skip
             for box, phase in zip(drawn["boxes"], phases, strict=True):
                 box.set(**{"edgecolor": SOFT} | _fill(phase))
-            axes.set(title=_LABELS[resource], xlabel="phase and its share of time")
+            axes.set(title=f"{_LABELS[resource]} (whiskers: 5 % and 95 %)", xlabel="phase and its share of time")
             axes.set_xticks(range(1, len(phases) + 1), shares)
             grid(axes, "y")
         save(figure, path)
