@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -266,6 +267,16 @@ def test_timestamps_may_have_several_formats(
 def test_parquet_timestamps_may_have_any_unit_zone_and_fraction(tmp_path: Path, timestamps: pa.Array) -> None:
     (series,) = open_source([write_parquet(tmp_path / "use.parquet", {"timestamp": timestamps, **REST})])
     assert series.timestamps.tolist() == [START_S, START_S + 15]
+
+
+def test_times_in_an_unnamed_index_of_pandas_can_be_mapped(tmp_path: Path) -> None:
+    index = pd.DatetimeIndex(["2024-05-01T12:00:00", "2024-05-01T12:00:15"])
+    frame = pd.DataFrame({"container": "a", "cpu_cores": 1.0, "memory_bytes": 1e9}, index)
+    frame.to_parquet(tmp_path / "use.parquet")
+    with pytest.raises(BadInput, match=r"no column .timestamp. among .*__index_level_0__"):
+        open_source([tmp_path])
+    (series,) = open_source([tmp_path], ReadOptions(columns=(parse_map("timestamp=__index_level_0__"),)))
+    assert series.timestamps.tolist() == [1_714_564_800, 1_714_564_815]
 
 
 def test_equal_rows_count_once_and_are_noted(tmp_path: Path) -> None:
