@@ -292,7 +292,8 @@ def _nearest(codes: NDArray[np.floating[Any]], centres: FloatArray) -> tuple[Int
 def _k_means(codes: FloatArray, k: int, seed: int) -> tuple[FloatArray, IntArray]:
     """Centres and labels of k-means; scikit-learn is imported here, since only training needs it.
 
-    Runs on one thread, since the order of summation on several is random, to give the same phases on every machine.
+    Runs on one thread, since the order of summation on several is random: the phases do not depend on the number of
+    cores. Another kind of processor may change last digits.
     """
     from sklearn.cluster import KMeans  # noqa: PLC0415
     from threadpoolctl import threadpool_limits  # noqa: PLC0415
