@@ -208,6 +208,8 @@ def import_parameters(path: str | Path, features: Sequence[str]) -> PhaseModel:
                 f"{path}: array {name} has shape {arrays[name].shape}, expected {shape}. "
                 "See `phasewise model import --help` for the shapes."
             )
+    if not (arrays["scaler_scale"] > 0.0).all():
+        raise BadArtifact(f"{path}: scaler_scale is not above zero everywhere. Give 1 for a constant feature.")
     if len(features) != n_visible:
         raise Misuse(f"--features names {len(features)} columns, the arrays are for {n_visible}. Name one for each.")
     encoder = ConditionalRBM.from_parameters(

@@ -133,7 +133,7 @@ def model_facts(model: PhaseModel | CrossFit | None, seen: int | None) -> dict[s
     }
 
 
-def mismatch_notes(model: PhaseModel | None, step_s: float, cycle_s: float) -> tuple[str, ...]:
+def mismatch_notes(model: PhaseModel | None, step_s: float, cycle_s: float = 0.0) -> tuple[str, ...]:
     """A warning where the sampling rate or the cycle differs from those of training."""
     if model is None or "step_s" not in model.facts:
         return ()
@@ -141,7 +141,7 @@ def mismatch_notes(model: PhaseModel | None, step_s: float, cycle_s: float) -> t
     for what, trained, here in (("step", model.facts["step_s"], step_s), ("cycle", model.facts["cycle_s"], cycle_s)):
         if here > 0 and trained > 0 and not 0.8 <= here / trained <= 1.25:
             notes.append(
-                f"the model was trained at a {what} of {format_duration(trained)}, and the data are replayed at "
-                f"{format_duration(here)}: its phases and forecasts may not fit. Train on similar data."
+                f"the model was trained at a {what} of {format_duration(trained)}, here it is {format_duration(here)}: "
+                "its phases and forecasts may not fit. Train on similar data."
             )
     return tuple(notes)

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from recommender.errors import Misuse, PhasewiseError
+from recommender.files import check_target
 from recommender.sources.mapping import parse_map
 from recommender.units import parse_duration_s, parse_time_s
 
@@ -83,6 +84,13 @@ def map_option(command: Command) -> Command:
         multiple=True,
         help="Read a column under another name: cpu_cores=cpu.usage.cores, memory_bytes=mem:MiB. Repeatable.",
     )(command)
+
+
+def check_parquet_target(path: str | Path) -> None:
+    """Refuse a file that cannot be written, or whose name promises another format than Parquet."""
+    if str(path).endswith((".csv", ".csv.gz", ".json")):
+        raise Misuse(f"{path}: this is written as Parquet. Name a .parquet file.")
+    check_target(path)
 
 
 @contextmanager

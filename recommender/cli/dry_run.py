@@ -24,6 +24,7 @@ from recommender.cli.common import (
     SEED,
     STEP,
     FiniteRange,
+    check_parquet_target,
     comma_list,
     map_option,
     progress_bar,
@@ -300,6 +301,8 @@ def _check_targets(outputs: Outputs) -> None:
         if what == "plots":
             existing = next(folder for folder in (Path(path), *Path(path).parents) if folder.exists())
             check_target(existing / "plot.png")
+        elif what == "decisions":
+            check_parquet_target(path)
         elif path != "-":
             check_target(path)
 

@@ -52,7 +52,10 @@ def command() -> None:
 @SEQUENCES
 @click.option("-o", "--output", required=True, type=FILE, help="The JSON file to write.")
 def fit(sequences: Path, output: Path) -> None:
-    """Count the phase transitions in SEQUENCES and write the graph."""
+    """Count the phase transitions in SEQUENCES and write the graph.
+
+    Each container counts as ended with its last row.
+    """
     graph = PhaseGraph.fit(_read(sequences))
     atomic_write_bytes(output, graph_io.to_json(graph))
     phases = {context.phases[0] for context in graph.contexts}

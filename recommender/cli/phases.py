@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recommender import model as models
-from recommender.cli.common import FILE, STEP, map_option, progress_bar, say, source_argument
-from recommender.errors import NotEnoughData
+from recommender.cli.common import FILE, STEP, check_parquet_target, map_option, progress_bar, say, source_argument
 from recommender.files import atomic_write, check_target
 from recommender.phases.features import source_columns
+from recommender.planning import mismatch_notes
 from recommender.records import PhaseTrace, UsageSeries
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
@@ -47,9 +47,11 @@ def command(
     Writes the columns container, timestamp (unix seconds) and phase, sorted by container and time, without rows for
     gaps. Phase -1 is unknown: a window far from all phases. `phasewise graph` reads the file.
     """
-    for path in filter(None, (output, traces, variance)):
+    check_parquet_target(output)
+    for path in filter(None, (traces, variance)):
         check_target(path)
-    detector = models.load(model_name).detector
+    model = models.load(model_name)
+    detector = model.detector
     reading = ReadOptions(columns=columns, features=source_columns(detector.features), step_s=step_s)
     drawn: list[tuple[UsageSeries, PhaseTrace]] = []
     samples = unknown = 0
@@ -64,9 +66,7 @@ def command(
                 if len(drawn) < MAX_TRACES or variance is not None:
                     drawn.append((series, trace))
                 progress("containers", done, len(opened.containers))
-            if not samples:
-                raise NotEnoughData("no sample has both CPU and memory.")
-        for note in opened.notes:
+        for note in (*opened.notes, *mismatch_notes(model, opened.step_s)):
             say(f"note: {note}")
     if traces is not None:
         from recommender.plots.timelines import draw_traces  # noqa: PLC0415  matplotlib takes a second to import

@@ -55,7 +55,13 @@ from recommender.units import counted, format_duration
     type=FiniteRange(0, 0.5, min_open=True),
     help="Accepted share of samples with use above allocation x 1.05, for CPU and for memory.",
 )
-@click.option("--seed", default=0, show_default=True, type=SEED, help="The same data and seed give the same model.")
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=SEED,
+    help="The same data and seed give the same model on one kind of machine.",
+)
 @click.option("--step", "step_s", type=DURATION, help="Grid step. Default: the median interval of the data.")
 @map_option
 def command(

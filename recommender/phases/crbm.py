@@ -76,7 +76,7 @@ class ConditionalRBM:
     Notes
     -----
     The reconstruction error is the L2 norm of v - v', averaged over windows, v' being the visible mean of the hidden
-    mean of v.
+    mean of v; in `errors_`, of the last hidden state of the Gibbs chain.
     """
 
     parameters_: Parameters
@@ -129,8 +129,9 @@ class ConditionalRBM:
 
         Raises BadInput: wrong shapes, a value that is not finite, or bounds that are not increasing.
         Raises NotEnoughData: no segment has lag + 1 rows.
-        Raises Misuse: the training diverged.
+        Raises Misuse: an option is out of its range, or the training diverged; the encoder is not fitted then.
         """
+        self._check_options()
         data, borders = _checked_rows(values, segments, self.dtype)
         if not window_starts(borders, self.lag).size:
             raise NotEnoughData(
@@ -139,6 +140,7 @@ class ConditionalRBM:
         self._initialise(data.shape[1])
         train, held_out = hold_out(borders, self.lag, HELD_OUT_FRACTION, self.seed)
         trainer = self._trainer(data, train)
+        del self.parameters_  # until they are trained
         best, best_error, since_best = trainer.parameters(), np.inf, 0
         for epoch in range(self.max_epochs):
             error = self._epoch(trainer, epoch)
@@ -278,6 +280,22 @@ class ConditionalRBM:
         self.errors_ = np.append(self.errors_, error)
         self.n_epochs_ += 1
         return error
+
+    def _check_options(self) -> None:
+        possible = {
+            "n_hidden": self.n_hidden >= 1,
+            "lag": self.lag >= 1,
+            "learning_rate": self.learning_rate > 0.0,
+            "cd_steps": self.cd_steps >= 1,
+            "hidden_states": self.hidden_states in ("mean", "sampled"),
+            "max_epochs": self.max_epochs >= 1,
+            "patience": self.patience >= 0,
+            "delay": 0 <= self.delay <= MAX_DELAY,
+            "dtype": np.dtype(self.dtype) in DTYPES,
+        }
+        for name, is_possible in possible.items():
+            if not is_possible:
+                raise Misuse(f"{name} cannot be {getattr(self, name)!r}. See the parameters of ConditionalRBM.")
 
     def _require_fit(self) -> None:
         if not hasattr(self, "parameters_"):

@@ -38,7 +38,7 @@ MAX_CLUSTERED_CODES = 20_000
 
 @dataclass(frozen=True, slots=True)
 class DetectorOptions:
-    """How a detector is trained; every field is an option of `phasewise train`."""
+    """How a detector is trained; options of `phasewise train` set the first five."""
 
     features: tuple[str, ...]
     lag: int = 3

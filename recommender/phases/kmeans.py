@@ -298,11 +298,12 @@ def _nearest(codes: NDArray[np.floating[Any]], centres: FloatArray) -> tuple[Int
 def _k_means(codes: FloatArray, k: int, seed: int) -> tuple[FloatArray, IntArray]:
     """Centres and labels of k-means; scikit-learn is imported here, since only training needs it.
 
-    Runs on one thread, since the order of summation on several is random, to give the same phases on every machine.
+    Runs on one thread, since the order of summation on several is random: the phases do not depend on the number of
+    cores. Another kind of processor may change last digits.
     """
     from sklearn.cluster import KMeans  # noqa: PLC0415
     from threadpoolctl import threadpool_limits  # noqa: PLC0415
 
-    with threadpool_limits(1):
-        result = KMeans(n_clusters=k, n_init=4, random_state=seed).fit(codes)
+    with threadpool_limits(1):  # a seed of scikit-learn has 32 bits, and cross-fitting adds to the given one
+        result = KMeans(n_clusters=k, n_init=4, random_state=seed % 2**32).fit(codes)
     return np.ascontiguousarray(result.cluster_centers_), result.labels_.astype(np.int64)

@@ -13,7 +13,7 @@ Run = tuple[int, int]
 """(phase number, length in samples)."""
 
 MAX_PHASE = 999
-"""Largest phase number accepted; tables grow with its square, and no clustering here makes more."""
+"""Largest phase number accepted; tables grow with its cube, and no clustering here makes more."""
 
 
 def runs_of(labels: ArrayLike) -> list[Run]:

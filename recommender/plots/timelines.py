@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from recommender.plots.style import SETTINGS, SOFT, grid, new_figure, save
-from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, FloatArray, IntArray, PhaseTrace, Timeline, UsageSeries
+from recommender.records import CPU, MEMORY, FloatArray, IntArray, PhaseTrace, Timeline, UsageSeries
 from recommender.report.palette import OURS, USAGE, look_of, phase_colour
 from recommender.report.terminal import printable, shortened
 from recommender.report.timeline_data import (
@@ -54,7 +54,7 @@ def draw_timeline(timeline: Timeline, path: str | Path) -> None:
             for row, name in enumerate(chosen):
                 _plot_allocation(panels[resource], timeline, resource, name, row, unit)
             panels[resource].tick_params(axis="x", pad=4 + 4 * len(chosen))
-        panels[MEMORY].set_xlabel(label)
+        panels[MEMORY].set_xlabel(f"{label} (bars below a panel: use above allocation x 1.05)")
         handles: list[Line2D | Patch] = [Line2D([], [], color=USAGE.light, linewidth=0.9, label="used")]
         for name in chosen:
             look = look_of(name, names)
@@ -85,7 +85,8 @@ def draw_variance(traced: Sequence[tuple[UsageSeries, PhaseTrace]], path: str | 
     """Draw box plots of CPU and memory per phase (whiskers at 5 % and 95 %), with the phase's share of time."""
     usage = np.concatenate([series.usage[series.present] for series, _ in traced]) / _UNITS
     labels = np.concatenate([trace.labels[series.present] for series, trace in traced])
-    phases = [int(phase) for phase in np.unique(labels) if phase != UNKNOWN_PHASE]
+    phases = [int(phase) for phase in np.unique(labels)]
+    shares = [f"{phase if phase >= 0 else 'unknown'}\n{np.mean(labels == phase):.0%}" for phase in phases]
     with rc_context(SETTINGS):
         figure = new_figure(3.6)
         panels = figure.subplots(1, 2)
@@ -96,9 +97,9 @@ def draw_variance(traced: Sequence[tuple[UsageSeries, PhaseTrace]], path: str | 
                 whis=(5, 95), showfliers=False, patch_artist=True, widths=0.6, medianprops={"color": USAGE.light},
             )  # fmt: skip
             for box, phase in zip(drawn["boxes"], phases, strict=True):
-                box.set(facecolor=phase_colour(phase), edgecolor=SOFT)
-            axes.set(title=_LABELS[resource], xlabel="phase and its share of time")
-            axes.set_xticks(range(1, len(phases) + 1), [f"{phase}\n{np.mean(labels == phase):.0%}" for phase in phases])
+                box.set(**{"edgecolor": SOFT} | _fill(phase))
+            axes.set(title=f"{_LABELS[resource]} (whiskers: 5 % and 95 %)", xlabel="phase and its share of time")
+            axes.set_xticks(range(1, len(phases) + 1), shares)
             grid(axes, "y")
         save(figure, path)
 

@@ -38,6 +38,8 @@ IMPOSSIBLE_CORES = 1024.0
 MIN_SUSPECT_SAMPLES = 3
 """Samples (and distinct values) needed to suspect another unit; fewer may be a container that is starting."""
 
+COUNTER_REMEDY = "if it counts CPU seconds, as container_cpu_usage_seconds_total does, export its rate instead"
+
 
 def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], str]) -> None:
     """Refuse negative, infinite and impossibly large numbers, and times outside 1970..2100.
@@ -94,6 +96,8 @@ class _Suspect:
 
     container: str
     row: int
+    column: str
+    """Its name in the file."""
     low: float
     high: float
     whole_container: bool
@@ -111,23 +115,28 @@ class UnitsCheck:
 
     memory: list[_Suspect] = field(default_factory=list)
     cpu: list[_Suspect] = field(default_factory=list)
+    small_column: str = ""
+    """Name in the file of a column of memory with small values; empty without one."""
     largest_bytes: float = 0.0
     least_ordinary_bytes: float = np.inf
     largest_fractional_cores: float = 0.0
 
-    def add(self, raw: RawSamples) -> None:
-        """Take in the next rows."""
+    def add(self, raw: RawSamples, raw_name: Callable[[str], str]) -> None:
+        """Take in the next rows; `raw_name` as in `check_samples`."""
         memory, cpu = raw.values[MEMORY_COLUMN], raw.values[CPU_COLUMN]
         ordinary = memory[memory >= ORDINARY_BYTES]
         self.largest_bytes = max(self.largest_bytes, float(ordinary.max(initial=0.0)))
         self.least_ordinary_bytes = min(self.least_ordinary_bytes, float(ordinary.min(initial=np.inf)))
-        tiny = (memory > 0) & (memory < TINY_BYTES)
-        self.memory += _suspects(raw, tiny, (memory >= TINY_BYTES) & (memory < ORDINARY_BYTES), memory)
+        small = (memory > 0) & (memory < ORDINARY_BYTES)
+        if np.count_nonzero(small) >= MIN_SUSPECT_SAMPLES:
+            self.small_column = raw_name(MEMORY_COLUMN)
+        tiny = small & (memory < TINY_BYTES)
+        self.memory += _suspects(raw, tiny, small & ~tiny, memory, raw_name(MEMORY_COLUMN))
         whole, many = cpu == np.floor(cpu), cpu > MANY_CORES
         fractional = cpu[~whole & (cpu <= IMPOSSIBLE_CORES)]
         self.largest_fractional_cores = max(self.largest_fractional_cores, float(fractional.max(initial=0.0)))
         odd = many & (whole | (cpu > IMPOSSIBLE_CORES))
-        self.cpu += _suspects(raw, odd, many & ~odd, cpu)
+        self.cpu += _suspects(raw, odd, many & ~odd, cpu, raw_name(CPU_COLUMN))
 
     def verdict(self, origins: Origins) -> list[str]:
         """Return notes for the reader.
@@ -140,23 +149,23 @@ class UnitsCheck:
             for unit, size in (("MiB", BYTES_PER_MIB), ("GiB", BYTES_PER_GIB)):
                 if suspect.high * size >= least_bytes and suspect.low * size <= most_bytes:
                     raise _mixed_units(suspect, origins, MEMORY_COLUMN, unit, format_memory(self.largest_bytes))
-        if self.memory and not self.largest_bytes:
+        if self.small_column and not self.largest_bytes:
             notes.append(
-                f"memory is below {format_memory(TINY_BYTES)}, and never above {format_memory(ORDINARY_BYTES)}: "
-                f"if it is in MiB, use `--map {MEMORY_COLUMN}={MEMORY_COLUMN}:MiB`"
+                f"memory is never above {format_memory(ORDINARY_BYTES)}: if it is in MiB, use "
+                f"`--map {MEMORY_COLUMN}={self.small_column}:MiB` (for KiB and GiB `:KiB` and `:GiB`)"
             )
         if self.cpu and 0 < self.largest_fractional_cores <= MANY_CORES:
             ordinary = format_cpu(self.largest_fractional_cores) + " cores"
             raise _mixed_units(self.cpu[0], origins, CPU_COLUMN, "m", ordinary)
         if self.cpu:
             notes.append(
-                f"cpu reaches {max(suspect.high for suspect in self.cpu):g} cores, in whole numbers: "
-                f"if it is in millicores, use `--map {CPU_COLUMN}={CPU_COLUMN}:m`"
+                f"cpu reaches {max(suspect.high for suspect in self.cpu):g} cores: if it is in millicores, use "
+                f"`--map {CPU_COLUMN}={self.cpu[0].column}:m` (for nanocores and percent of a core `:n` and `:percent`)"
             )
         return notes
 
 
-def _suspects(raw: RawSamples, odd: BoolArray, between: BoolArray, column: FloatArray) -> list[_Suspect]:
+def _suspects(raw: RawSamples, odd: BoolArray, between: BoolArray, column: FloatArray, name: str) -> list[_Suspect]:
     """Containers with enough odd values and none between these and the ordinary ones, as a real rise would have."""
     if not odd.any():
         return []
@@ -173,17 +182,19 @@ def _suspects(raw: RawSamples, odd: BoolArray, between: BoolArray, column: Float
         whole_container = bool(n_odd[code] == n_positive[code])
         if len(np.unique(values)) < MIN_SUSPECT_SAMPLES and (column is raw.values[CPU_COLUMN] or not whole_container):
             continue
-        name = raw.container.dictionary[code].as_py()
-        found.append(_Suspect(name, int(raw.rows[rows[0]]), float(values.min()), float(values.max()), whole_container))
+        container, row = raw.container.dictionary[code].as_py(), int(raw.rows[rows[0]])
+        found.append(_Suspect(container, row, name, float(values.min()), float(values.max()), whole_container))
     return found
 
 
 def _mixed_units(suspect: _Suspect, origins: Origins, column: str, unit: str, ordinary: str) -> BadInput:
     where = "others of the source" if suspect.whole_container else "others of the same container"
+    counter = f" Or, {COUNTER_REMEDY}." if column == CPU_COLUMN else ""
     return origins.bad_input(
         suspect.row,
-        column,
+        suspect.column,
         f"mixed units: container {suspect.container!r} has values from {suspect.low:g} to {suspect.high:g}, "
         f"{where} reach {ordinary}",
-        f"If these rows are in {unit}, convert them, or read them alone: `--map {column}={column}:{unit}`.",
+        f"If these rows are in {unit}, convert them, or read them alone: `--map {column}={suspect.column}:{unit}`."
+        + counter,
     )

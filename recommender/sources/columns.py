@@ -28,10 +28,13 @@ from recommender.sources.base import (
     ReadOptions,
     schema,
 )
+from recommender.sources.mapping import UNITS_OF
 
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 NULL_VALUES = ("", "NaN", "nan", "NAN", "null", "NULL", "None", "NA", "N/A", "n/a", "#N/A", "-nan", "-NaN")
 """Texts that are read as missing in numeric columns."""
+
+_SHAPE = "Each row is a container at a moment, with its CPU and memory: reshape other tables, or"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,11 @@ class Roles:
         """The name in the file of our column."""
         return self.time[0] if column == "timestamp" else self.values.get(column, (column, 1.0))[0]
 
+    def our_name(self, raw: str) -> str:
+        """Our name of a raw column of numbers; the first if it is read under several."""
+        named = (("timestamp", self.time[0]), *((name, column) for name, (column, _) in self.values.items()))
+        return next(name for name, column in named if column == raw)
+
     @property
     def number_columns(self) -> list[str]:
         """Raw columns that must hold numbers."""
@@ -82,7 +90,7 @@ def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
             raise missing_column(file, mapped.old, header, f"`--map {mapped}` names it.")
     for name in ("timestamp", "container", CPU_COLUMN, MEMORY_COLUMN):
         if name not in raw:
-            raise missing_column(file, name, header, f"Name the column that holds it: `--map {name}=COLUMN`.")
+            raise missing_column(file, name, header, f"{_SHAPE} name the column that holds it: `--map {name}=COLUMN`.")
     for name in options.features:
         if name not in raw:
             raise missing_column(file, name, header, "Name features that the data have.")
@@ -166,7 +174,7 @@ def normalise(table: pa.Table, roles: Roles, origins: Origins) -> RawSamples:
 
     Raises BadInput: text instead of a number, or a time or container name that is missing or invalid.
     """
-    check = _RowCheck(table, origins, origins.n_rows)
+    check = _RowCheck(table, roles, origins, origins.n_rows)
     rows = origins.next_rows(table.num_rows)
     container = _container_names(check, roles)
     times_s = _unix_seconds(check, *roles.time)
@@ -180,9 +188,10 @@ def normalise(table: pa.Table, roles: Roles, origins: Origins) -> RawSamples:
 
 @dataclass(frozen=True, slots=True)
 class _RowCheck:
-    """A table and the number of its first row, to name bad rows."""
+    """A table with the roles of its columns and the number of its first row, to name bad rows."""
 
     table: pa.Table
+    roles: Roles
     origins: Origins
     first: int
 
@@ -219,23 +228,23 @@ def _floats(check: _RowCheck, raw: str) -> FloatArray:
         texts = column.to_pandas().str.strip()
         numbers = pd.to_numeric(texts.where(~texts.isin(NULL_VALUES)), errors="coerce")
         bad = numbers.isna() & texts.notna() & ~texts.isin(NULL_VALUES)
-        check.refuse(bad.to_numpy(), raw, "{} is not a number", text_remedy(raw))
+        check.refuse(bad.to_numpy(), raw, "{} is not a number", text_remedy(check.roles, raw))
         return np.asarray(numbers, dtype=np.float64)
     kind = column.type
     numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
     if not any(is_kind(kind) for is_kind in numeric):
-        everywhere = np.ones(len(column), dtype=bool)
-        check.refuse(everywhere, raw, f"a column of type {kind} holds {{}}, not a number", text_remedy(raw))
+        everywhere, problem = np.ones(len(column), dtype=bool), f"a column of type {kind} holds {{}}, not a number"
+        check.refuse(everywhere, raw, problem, text_remedy(check.roles, raw))
     numbers = column if kind == pa.float64() else column.cast(pa.float64(), safe=False)
     return np.asarray(numbers.to_numpy(), dtype=np.float64)
 
 
-def text_remedy(column: str) -> str:
+def text_remedy(roles: Roles, raw: str) -> str:
     """The remedy for text in a numeric column."""
-    return (
-        "Write plain numbers there (empty for a gap) without a unit; "
-        f"the unit of the whole column can be given: `--map {column}={column}:UNIT`."
-    )
+    remedy, ours = "Write plain numbers there (empty for a gap) without a unit", roles.our_name(raw)
+    if ours not in UNITS_OF:
+        return f"{remedy}."
+    return f"{remedy}; the unit of the whole column can be given: `--map {ours}={raw}:UNIT`."
 
 
 def _unix_seconds(check: _RowCheck, raw: str, factor: float) -> FloatArray:

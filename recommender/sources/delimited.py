@@ -131,7 +131,7 @@ def read(file: Path, header: Header, roles: Roles, batched: bool) -> Iterator[pa
             n_rows += table.num_rows
             last = table if table.num_rows else last
     except (pa.ArrowException, OSError) as error:
-        raise _unreadable(file, header, error) from error
+        raise _unreadable(file, header, error, roles) from error
     last_column = header.arrow_names[-1]
     if last.num_rows and last_column in roles.number_columns:
         _refuse_truncated(last, roles.names[-1], last_column, file, n_rows)
@@ -190,8 +190,8 @@ def _types(header: Header, roles: Roles) -> dict[str, pa.DataType]:
     return types
 
 
-def _unreadable(file: Path, header: Header | None, error: Exception) -> BadInput:
-    """Translate an error of Arrow, which counts rows from 1 with the header."""
+def _unreadable(file: Path, header: Header | None, error: Exception, roles: Roles | None = None) -> BadInput:
+    """Translate an error of Arrow, which counts rows from 1 with the header; None before that is read."""
     message = str(error)
     if isinstance(error, OSError) and is_gzip(file):
         return damaged_gzip(file)
@@ -199,10 +199,10 @@ def _unreadable(file: Path, header: Header | None, error: Exception) -> BadInput
         return _not_utf8(file, int(bad_utf8[1]) - 1)
     if header is not None and (found := _WRONG_LENGTH.search(message)):
         return _wrong_length(file, header.arrow_names, int(found[1]) - 1, int(found[2]), found[3])
-    if header is not None and (found := _NOT_A_NUMBER.search(message)):
+    if header is not None and roles is not None and (found := _NOT_A_NUMBER.search(message)):
         column = header.arrow_names[int(found[1])]
         problem, row = f"{found[3]!r} is not a number", int(found[2]) - 1
-        return BadInput(problem, remedy=text_remedy(column), file=file, row=row, column=column)
+        return BadInput(problem, remedy=text_remedy(roles, column), file=file, row=row, column=column)
     return BadInput(
         f"cannot be read ({' '.join(message.split())[:160]})", remedy="Correct it or export it again.", file=file
     )

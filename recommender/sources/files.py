@@ -16,8 +16,8 @@ import pyarrow as pa
 from recommender.errors import BadInput
 from recommender.records import FloatArray, UsageSeries
 from recommender.series import FINEST_STEP_S, grid_is_too_sparse, interval_counts, median_interval_s, to_series
-from recommender.sources.base import Origins, Progress, RawSamples, Reader, ReadOptions
-from recommender.sources.checks import UnitsCheck, check_samples, check_step
+from recommender.sources.base import CPU_COLUMN, Origins, Progress, RawSamples, Reader, ReadOptions
+from recommender.sources.checks import COUNTER_REMEDY, UnitsCheck, check_samples, check_step
 from recommender.sources.columns import check_maps
 from recommender.sources.delimited import open_csv
 from recommender.sources.parquet import open_parquet
@@ -33,6 +33,12 @@ SORT_MEMORY_FACTOR = 3
 """Peak memory of reading and sorting, relative to the size of the rows."""
 
 MAX_NAMES_LISTED = 5
+
+BOTH_REMEDY = "Give both in one row, or in two rows of the same time."
+
+MIN_RISES, RISES_PER_FALL = 50, 50
+"""So many rises of CPU, and so many for each fall, are those of a counter: usage falls as often as it rises, a counter
+only where it starts anew."""
 
 
 def open_source(
@@ -104,7 +110,7 @@ def _rows(
             for raw in reader.samples(origins, batched):
                 if len(raw):
                     check_samples(raw, origins, reader.raw_name)
-                    units.add(raw)
+                    units.add(raw, reader.raw_name)
                     read_bytes += raw.as_table().nbytes
                     report(done_bytes + min(read_bytes, reader.estimated_bytes))
                     yield raw
@@ -135,7 +141,7 @@ class SeriesSource:
     cells
         Total length of all series, gaps included.
     notes
-        Notes on the data for reports: duplicate rows, changing labels, suspicious units.
+        Notes on the data for reports: duplicate rows, gaps, changing labels, suspicious units.
     """
 
     def __init__(
@@ -147,6 +153,8 @@ class SeriesSource:
         folder: tempfile.TemporaryDirectory[str] | None,
     ) -> None:
         self._tables, self._readers, self._options, self._folder = tables, readers, options, folder
+        if all(np.isnan(table.values[CPU_COLUMN]).all() for table in tables):
+            raise BadInput("no sample has both CPU and memory", remedy=BOTH_REMEDY, file=readers[0].file)
         places = sorted((name, table, at) for table in tables for at, name in enumerate(table.names))
         self.containers = tuple(name for name, _, _ in places)
         self._places = [(table, at) for _, table, at in places]
@@ -154,7 +162,7 @@ class SeriesSource:
         extents = {name: extent for table in tables for name, extent in zip(table.names, table.extents(), strict=True)}
         first_s, last_s, count, interval_s = np.array([extents[name] for name in self.containers]).T
         self.cells = int(count.sum())
-        self.notes = (*notes, *self._duplicate_notes())
+        self.notes = (*notes, *self._row_notes(), *self._counter_note())
         if self.step_s:
             cells = (last_s - first_s) / self.step_s + 1
             self.cells = int(cells.sum())
@@ -179,14 +187,27 @@ class SeriesSource:
             file = self._readers[0].file if len(self._readers) == 1 else None
             raise BadInput(error.problem, remedy=error.remedy, file=file, row=error.row, column=error.column) from error
 
-    def _duplicate_notes(self) -> Iterator[str]:
-        """Notes on duplicate rows and changing labels."""
+    def _row_notes(self) -> Iterator[str]:
+        """Notes on duplicate rows, samples with half of the data, and changing labels."""
         if duplicates := sum(table.duplicates for table in self._tables):
             yield f"{counted(duplicates, 'row')} with a repeated timestamp; each timestamp of a container counts once"
+        if partial := sum(table.partial for table in self._tables):
+            yield f"only one of CPU and memory, thus a gap: {counted(partial, 'sample')}. {BOTH_REMEDY}"
         relabelled = [changed for table in self._tables for changed in table.relabelled]
         for label in dict.fromkeys(label for label, _ in relabelled):
             names = _listed([container for changed, container in relabelled if changed == label])
             yield f"{label} changes within a container ({names}); the most common one is taken"
+
+    def _counter_note(self) -> Iterator[str]:
+        """A note if the CPU of containers hardly ever falls."""
+        rises = falls = 0
+        for table in self._tables:
+            grown = np.diff(table.values[CPU_COLUMN])
+            grown[table.starts[1:-1] - 1] = 0.0  # from one container to the next
+            rises += int(np.count_nonzero(grown > 0.0))
+            falls += int(np.count_nonzero(grown < 0.0))
+        if rises >= max(MIN_RISES, RISES_PER_FALL * falls):
+            yield f"cpu hardly ever falls: {COUNTER_REMEDY}"
 
     def _sparse_container_notes(self, interval_s: FloatArray) -> tuple[str, ...]:
         """A note on containers whose interval is at least twice the grid's."""

@@ -10,11 +10,12 @@ from recommender.units import CPU_UNITS, MEMORY_UNITS, TIME_UNITS
 
 TIME_COLUMNS = ("timestamp", "started_at", "finished_at", "oom_killed_at")
 
-_UNITS_OF: dict[str, Mapping[str, float]] = {
+UNITS_OF: dict[str, Mapping[str, float]] = {
     **dict.fromkeys(TIME_COLUMNS, TIME_UNITS),
     **dict.fromkeys(("cpu_cores", "cpu_request_cores", "cpu_limit_cores", "node_cpu_cores"), CPU_UNITS),
     **dict.fromkeys(("memory_bytes", "memory_request_bytes", "memory_limit_bytes", "node_memory_bytes"), MEMORY_UNITS),
 }
+"""Known units and their factors, of the columns that have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def parse_map(text: str) -> ColumnMap:
         return ColumnMap(new, foreign)
     if not unit:
         return ColumnMap(new, old)
-    known = _UNITS_OF.get(new)
+    known = UNITS_OF.get(new)
     if known is None:
         raise Misuse(
             f"in --map {text!r}, column {new!r} has no unit. Write `--map {new}={old}`, "

@@ -34,11 +34,9 @@ def _errors_as_bad_input(file: Path) -> Iterator[None]:
 
 
 def schema_of(file: Path) -> tuple[pa.Schema, int]:
-    """The schema of a file without pandas' index columns, and its number of rows."""
+    """The schema of a file, and its number of rows."""
     with _errors_as_bad_input(file), pq.ParquetFile(file) as parquet:
-        schema = parquet.schema_arrow
-        kept = [field for field in schema if not field.name.startswith("__index_level_")]
-        return pa.schema(kept), parquet.metadata.num_rows
+        return parquet.schema_arrow, parquet.metadata.num_rows
 
 
 def open_parquet(file: Path, options: ReadOptions) -> Reader:

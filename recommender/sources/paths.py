@@ -37,7 +37,7 @@ def find_files(paths: Sequence[str | Path]) -> tuple[dict[Path, Kind], list[str]
                 notes.append(f"{file} was skipped: an unfinished export")
                 continue
             with os_errors_as_bad_input(file):
-                kind = _kind(file)
+                kind = kind_of(file)
             if kind is None and in_folder:
                 notes.append(f"{file} was skipped: not an answer of the Prometheus API")
             elif kind is None:
@@ -106,8 +106,8 @@ def _files_in(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def _kind(file: Path) -> Kind | None:
-    """Detect the kind by content, or by name if the content is unreadable; None if unknown."""
+def kind_of(file: Path) -> Kind | None:
+    """Detect the kind of a file by content, or by name if the content is unreadable; None if unknown."""
     with file.open("rb") as stream:
         if stream.read(4) == b"PAR1" or file.suffix in (".parquet", ".pq"):
             return "parquet"

@@ -219,7 +219,8 @@ def _curve(name: str, role: _Role, series: Sequence[AnswerSeries]) -> pd.Series:
         differ = int((curve[common] != later[common]).sum())
         if differ > max(1.0, MAX_RESTART_OVERLAP * min(len(curve), len(later))):
             problem = f"{name} has several overlapping series, different at {differ} of {len(common)} times"
-            remedy = "Sum them in the query: `sum by (namespace, pod, container) (...)`."
+            remedy = "Sum parts such as cores in the query: `sum by (namespace, pod, container) (...)`. "
+            remedy += "If two Prometheus or two jobs measured the same, take the largest: `max by`."
             raise one.bad_input(problem, remedy, int(later.index.searchsorted(common[0])) + 1, role.column)
         curve = later.combine_first(curve)
     return curve * role.factor

@@ -14,7 +14,7 @@ from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
 from recommender.sources import delimited, parquet
 from recommender.sources.base import Origins, RawSamples
 from recommender.sources.columns import Roles, missing_column, normalise
-from recommender.sources.paths import os_errors_as_bad_input
+from recommender.sources.paths import kind_of, os_errors_as_bad_input
 
 STEP, TIMESTAMP = "step", "timestamp"
 """Columns that order the samples of a container; `step` is preferred."""
@@ -33,9 +33,8 @@ _REMEDIES = {
 def read_sequences(path: str | Path) -> dict[str, IntArray]:
     """Read phase sequences, rows in any order.
 
-    `path`: Parquet (`.parquet`, `.pq`) or CSV (also `.gz`) with the columns `container` (any text), `step` or
-    `timestamp` (integer; only its order matters) and `phase` (integer 0..999, or -1 for unknown). Other columns are
-    ignored.
+    `path`: Parquet or CSV (also `.gz`) with the columns `container` (any text), `step` or `timestamp` (integer; only
+    its order matters) and `phase` (integer 0..999, or -1 for unknown). Other columns are ignored.
 
     Returns
     -------
@@ -47,8 +46,9 @@ def read_sequences(path: str | Path) -> dict[str, IntArray]:
     file = Path(path)
     try:
         rows, order = _rows(file)
-    except BadInput as error:  # this command has no --map
-        remedy = _REMEDIES.get(error.column or "", "") if "--map" in error.remedy else error.remedy
+    except BadInput as error:  # this command has no --map, and its numbers are integers
+        replaced = "--map" in error.remedy or "plain numbers" in error.remedy
+        remedy = _REMEDIES.get(error.column or "", "") if replaced else error.remedy
         raise BadInput(error.problem, remedy=remedy, file=file, row=error.row, column=error.column) from error
     if rows is None or not len(rows):
         raise BadInput("there are no rows", remedy="Export at least one container's phases.", file=file)
@@ -68,7 +68,7 @@ def _rows(file: Path) -> tuple[RawSamples | None, str]:
     if file.is_dir():
         raise BadInput("this is a folder", remedy="Name one Parquet or CSV file.", file=file)
     with os_errors_as_bad_input(file):
-        header = None if file.suffix.lower() in (".parquet", ".pq") else delimited.read_header(file)
+        header = None if kind_of(file) == "parquet" else delimited.read_header(file)
         order = _ordered_by(file, parquet.schema_of(file)[0].names if header is None else header.columns)
         roles = Roles(("container",), (order, 1.0), {order: (order, 1.0), "phase": ("phase", 1.0)}, {})
         origins = Origins()

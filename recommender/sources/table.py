@@ -46,6 +46,8 @@ class SampleTable:
         Number of rows that repeat another one.
     relabelled
         Label and container of each label that changes over time; its most common value is used.
+    partial
+        Number of samples with only one of cpu and memory, which are gaps.
     """
 
     names: tuple[str, ...]
@@ -55,6 +57,7 @@ class SampleTable:
     labels: Mapping[str, tuple[str | None, ...]]
     duplicates: int = 0
     relabelled: tuple[tuple[str, str], ...] = ()
+    partial: int = 0
 
     def samples(self, at: int, features: Sequence[str]) -> ContainerSamples:
         """The samples of container number `at`."""
@@ -136,9 +139,9 @@ def build_table(parts: Sequence[RawSamples], origins: Origins) -> SampleTable:
         first = np.flatnonzero(np.concatenate([[True], ~same]))
         values = _merged_duplicates(values, first, rows, origins)
         codes, times_s = codes[first], times_s[first]
-    _mask_partial_samples(values)
+    partial = _mask_partial_samples(values)
     starts = np.searchsorted(codes, np.arange(len(names) + 1)).astype(np.int64)
-    return SampleTable(names, starts, times_s, values, labels, duplicates, relabelled)
+    return SampleTable(names, starts, times_s, values, labels, duplicates, relabelled, partial)
 
 
 def _name_ranks(container: pa.DictionaryArray) -> tuple[tuple[str, ...], IntArray]:
@@ -216,10 +219,11 @@ def _conflict(name: str, column: FloatArray, group: int, first: IntArray, rows: 
     )
 
 
-def _mask_partial_samples(values: dict[str, FloatArray]) -> None:
-    """Make a sample without cpu or without memory a gap in both."""
+def _mask_partial_samples(values: dict[str, FloatArray]) -> int:
+    """Make a sample without cpu or without memory a gap in both; returns how many have one of them."""
     cpu, memory = values[CPU_COLUMN], values[MEMORY_COLUMN]
     gap: BoolArray = np.isnan(cpu) | np.isnan(memory)
     if gap.any():
         values[CPU_COLUMN] = np.where(gap, np.nan, cpu)
         values[MEMORY_COLUMN] = np.where(gap, np.nan, memory)
+    return int(np.count_nonzero(np.isnan(cpu) != np.isnan(memory)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,10 +113,11 @@ def test_the_same_rows_in_any_order_and_format_give_the_same_file(
     frame = pd.DataFrame(rows, columns=["container", "step", "phase"])
     frame["extra"] = "x"
     frame.astype({"step": "int16", "phase": "int8"}).to_parquet(tmp_path / "s.parquet")
+    shutil.copy(tmp_path / "s.parquet", tmp_path / "phases")
     with gzip.open(tmp_path / "s.csv.gz", "wt") as stream:
         frame[["phase", "extra", "container", "step"]].to_csv(stream, index=False)
     frame.astype({"phase": "float64"}).to_csv(tmp_path / "index.csv")
-    for name in ("s.parquet", "s.csv.gz", "index.csv"):
+    for name in ("s.parquet", "phases", "s.csv.gz", "index.csv"):
         other = tmp_path / "other.json"
         assert phasewise("graph", "fit", tmp_path / name, "-o", other).code == 0
         assert other.read_bytes() == graph.read_bytes(), name

@@ -131,6 +131,15 @@ def test_phases_of_a_container_do_not_depend_on_other_containers(
     pd.testing.assert_frame_equal(everything[everything["container"] == "job-02"].reset_index(drop=True), one)
 
 
+def test_data_at_another_step_than_the_models_are_noted(
+    phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    options = ("--model", model_folder, "-o", tmp_path / "phases.parquet")
+    assert "trained at a step" not in phasewise("phases", runs_csv, *options).err
+    step_s = 2 * models.load(model_folder).facts["step_s"]
+    assert "trained at a step" in phasewise("phases", runs_csv, *options, "--step", f"{step_s:g}s").err
+
+
 def test_graph_fit_reads_the_output_of_phases(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
@@ -147,6 +156,14 @@ def test_without_samples_an_existing_output_stays(phasewise: Phasewise, model_fo
     ended = phasewise("phases", tmp_path / "empty.csv", "--model", model_folder, "-o", tmp_path / "p.parquet")
     assert ended.code == 2 and "no sample has both" in ended.err
     assert (tmp_path / "p.parquet").read_text() == "before"
+
+
+@pytest.mark.parametrize("command", [("phases", "--model", "bundled", "-o"), ("dry-run", "--decisions")])
+def test_parquet_is_not_written_under_the_name_of_another_format(
+    phasewise: Phasewise, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    ended = phasewise(command[0], tmp_path / "missing.csv", *command[1:], tmp_path / "out.csv")
+    assert ended.code == 2 and "Name a .parquet file" in ended.err
 
 
 def test_a_picture_that_cannot_be_written_is_refused_before_phases_are_detected(
@@ -186,8 +203,9 @@ def test_training_ignores_columns_other_than_usage_and_workload(
         ({"W": None}, "lacks the arrays W"),
         ({"A": np.ones((2, 2))}, "array A has shape (2, 2), expected"),
         ({"centers": np.full((5, 10), np.nan)}, "centers holds values that are not finite numbers"),
+        ({"scaler_scale": np.zeros(8)}, "Give 1 for a constant feature"),
     ],
-    ids=["missing", "wrong shape", "not finite"],
+    ids=["missing", "wrong shape", "not finite", "no spread"],
 )
 def test_imported_arrays_that_fit_no_encoder_are_refused(
     phasewise: Phasewise, tmp_path: Path, change: dict[str, np.ndarray | None], message: str

@@ -324,5 +324,18 @@ def test_transform_needs_a_fitted_encoder_and_its_features() -> None:
 
 
 def test_a_learning_rate_that_diverges_is_named() -> None:
+    encoder = ConditionalRBM(learning_rate=50.0, max_epochs=50, patience=0)
     with np.errstate(all="ignore"), pytest.raises(Misuse, match="learning_rate"):
-        ConditionalRBM(learning_rate=50.0, max_epochs=50, patience=0).fit(walk(60, 4), [0, 60])
+        encoder.fit(walk(60, 4), [0, 60])
+    with pytest.raises(Misuse, match="not been fitted"):
+        encoder.transform(walk(60, 4), [0, 60])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"hidden_states": "sample"}, {"cd_steps": 0}, {"delay": -1}, {"lag": 0}, {"dtype": "float16"}],
+    ids=str,
+)
+def test_an_option_out_of_its_range_is_named(options: dict[str, Any]) -> None:
+    with pytest.raises(Misuse, match=f"{next(iter(options))} cannot be"):
+        ConditionalRBM(**options).fit(walk(20, 2), [0, 20])

@@ -59,6 +59,12 @@ def test_phases_are_numbered_in_the_order_of_their_age(seed: int, fit_seed: int)
     np.testing.assert_allclose(phases.root, CENTRES[[2, 0, 1]], atol=0.03)
 
 
+def test_a_fold_may_add_to_the_largest_seed_of_scikit_learn() -> None:
+    codes, ages = blobs(np.random.default_rng(0))
+    first, beyond = fit_centres(codes, ages, 3, 0), fit_centres(codes, ages, 3, 2**32)
+    np.testing.assert_array_equal(first.root, beyond.root)
+
+
 def test_hardly_any_training_window_is_unknown_but_a_distant_code_is(seed: int) -> None:
     codes, ages = blobs(np.random.default_rng(seed))
     phases = fit_centres(codes, ages, 3, seed)

@@ -18,8 +18,8 @@ from recommender.phases.graph import PhaseGraph
 from recommender.phases.graph_io import to_networkx
 from recommender.plots.folder import file_name_of, write_plots
 from recommender.plots.policies import axis_top, draw_tradeoff, tradeoffs_for_page
-from recommender.plots.timelines import draw_timeline
-from recommender.records import ReplayResult
+from recommender.plots.timelines import draw_timeline, draw_variance
+from recommender.records import UNKNOWN_PHASE, PhaseTrace, ReplayResult, UsageSeries
 from recommender.report.summary import summarise
 from tests.recommender.report.simulation import runs_of, simulated_run
 
@@ -44,6 +44,12 @@ def test_a_dry_run_writes_every_picture_at_the_width_of_a_page(tmp_path: Path) -
     ]  # fmt: skip
     assert sorted(written) == sorted((tmp_path / "new" / "plots").iterdir())
     assert all(size_of(path)[0] >= 1200 for path in written)
+
+
+def test_the_usage_of_a_container_of_unknown_phase_is_drawn(tmp_path: Path) -> None:
+    series = UsageSeries("a", np.arange(8) * 15, 15.0, np.ones((8, 2)))
+    draw_variance([(series, PhaseTrace(np.full(8, UNKNOWN_PHASE), 3))], tmp_path / "v.png")
+    assert size_of(tmp_path / "v.png")[0] >= 1200
 
 
 def test_the_same_result_gives_the_same_bytes(tmp_path: Path) -> None:

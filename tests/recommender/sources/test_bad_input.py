@@ -44,6 +44,14 @@ CASES = {
     "text in cpu": Bad(changed(3, 2, "much"), 3, "cpu_cores", "'much' is not a number", "plain numbers"),
     "a unit after cpu": Bad(changed(2, 2, "500m"), 2, "cpu_cores", "'500m'", "--map cpu_cores=cpu_cores:UNIT"),
     "a unit after memory": Bad(changed(6, 3, "95Mi"), 6, "memory_bytes", "'95Mi'", ":UNIT"),
+    "a unit after cpu in a column of another name": Bad(
+        csv_text([[START_S, "a", "500m", 1e8]], HEADER.replace("cpu_cores", "usage")),
+        1,
+        "usage",
+        "'500m'",
+        "`--map cpu_cores=usage:UNIT`",
+        ReadOptions(columns=(parse_map("cpu_cores=usage"),)),
+    ),
     "text in a request": Bad(
         csv_text([[*row, "lots"] for row in plain_rows()], HEADER + ",cpu_request_cores"),
         1,
@@ -113,6 +121,13 @@ CASES = {
         "no column 'cpu_cores'",
         "`--map cpu_cores=COLUMN`. The closest name is 'cpu.usage.cores'",
     ),
+    "a column per container": Bad(
+        csv_text([[START_S, 0.5, 0.7]], "timestamp,job-a,job-b"),
+        None,
+        "container",
+        "no column 'container' among timestamp, job-a, job-b",
+        "Each row is a container at a moment, with its CPU and memory: reshape other tables",
+    ),
     "a missing mapped column": Bad(
         csv_text(plain_rows(), HEADER.replace("cpu_cores", "cpu")),
         None,
@@ -172,6 +187,13 @@ CASES = {
         "0 is not a size",
         "Leave the cell empty",
     ),
+    "cpu and memory at different times": Bad(
+        csv_text([[START_S + at, "a", *((1, "") if at % 15 else ("", 1e9))] for at in range(0, 90, 5) if at % 15 < 10]),
+        None,
+        None,
+        "no sample has both CPU and memory",
+        "rows of the same time",
+    ),
     "no container name": Bad(changed(2, 1, ""), 2, "container", "without a name", "Fill the cell"),
     "a step finer than the data": Bad(
         csv_text(plain_rows()), None, "timestamp", "--step 5s is finer", "useful step is 15s", ReadOptions(step_s=5.0)
@@ -186,6 +208,17 @@ CASES = {
         "mixed units: container 'b' has values from 95.5 to 98.5",
         "memory_bytes:MiB`",
     ),
+    "memory in MiB and in bytes in a column of another name": Bad(
+        csv_text(
+            [*plain_rows(), *([START_S + 15 * at, "b", 0.5, 95.5 + at] for at in range(4))],
+            HEADER.replace("memory_bytes", "rss"),
+        ),
+        7,
+        "rss",
+        "mixed units",
+        "`--map memory_bytes=rss:MiB`",
+        ReadOptions(columns=(parse_map("memory_bytes=rss"),)),
+    ),
     "memory in GiB and in bytes": Bad(
         csv_text([*plain_rows(), *([START_S + 15 * at, "b", 0.5, 0.11 + at / 100] for at in range(4))]),
         7,
@@ -199,6 +232,13 @@ CASES = {
         "memory_bytes",
         "others of the same container",
         "convert them",
+    ),
+    "a counter of cpu seconds beside a rate": Bad(
+        csv_text([*plain_rows(), *([START_S + 15 * at, "b", 5000.5 + at, 1e8] for at in range(4))]),
+        7,
+        "cpu_cores",
+        "mixed units: container 'b' has values from 5000.5 to 5003.5",
+        "if it counts CPU seconds, as container_cpu_usage_seconds_total does, export its rate",
     ),
     "cpu in millicores and in cores": Bad(
         csv_text([*plain_rows(), *([START_S + 15 * at, "b", 500 + at, 1e8] for at in range(4))]),

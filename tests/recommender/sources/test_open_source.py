@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -268,6 +269,16 @@ def test_parquet_timestamps_may_have_any_unit_zone_and_fraction(tmp_path: Path, 
     assert series.timestamps.tolist() == [START_S, START_S + 15]
 
 
+def test_times_in_an_unnamed_index_of_pandas_can_be_mapped(tmp_path: Path) -> None:
+    index = pd.DatetimeIndex(["2024-05-01T12:00:00", "2024-05-01T12:00:15"])
+    frame = pd.DataFrame({"container": "a", "cpu_cores": 1.0, "memory_bytes": 1e9}, index)
+    frame.to_parquet(tmp_path / "use.parquet")
+    with pytest.raises(BadInput, match=r"no column .timestamp. among .*__index_level_0__"):
+        open_source([tmp_path])
+    (series,) = open_source([tmp_path], ReadOptions(columns=(parse_map("timestamp=__index_level_0__"),)))
+    assert series.timestamps.tolist() == [1_714_564_800, 1_714_564_815]
+
+
 def test_equal_rows_count_once_and_are_noted(tmp_path: Path) -> None:
     source = open_source([write(tmp_path / "use.csv", csv_text([*plain_rows(), *plain_rows(2)]))])
     (series,) = source
@@ -290,6 +301,12 @@ def test_cpu_and_memory_of_one_time_may_be_in_different_rows(tmp_path: Path) -> 
     rows: list[Row] = [[START_S, "a", 1, ""], [START_S, "a", "", 2**30], [START_S + 15, "a", 2, 2**30]]
     (series,) = open_source([write(tmp_path / "use.csv", csv_text(rows))])
     np.testing.assert_array_equal(series.usage, [[1, 2**30], [2, 2**30]])
+
+
+def test_samples_with_only_cpu_or_memory_are_noted(tmp_path: Path) -> None:
+    rows: list[Row] = [[START_S + 15 * at, "a", 1, 2**30 if at % 4 == 0 else ""] for at in range(8)]
+    (note,) = open_source([write(tmp_path / "use.csv", csv_text(rows))]).notes
+    assert note.startswith("only one of CPU and memory, thus a gap: 6 samples")
 
 
 def test_the_last_line_break_may_be_missing(tmp_path: Path) -> None:
@@ -357,6 +374,22 @@ def test_values_that_look_like_another_unit_are_noted_but_accepted(tmp_path: Pat
     milli = open_source([write(tmp_path / "2.csv", csv_text([[START_S + at, "a", 500 + at, 1e9] for at in range(9)]))])
     assert "memory_bytes=memory_bytes:MiB" in mib.notes[0]
     assert "cpu_cores=cpu_cores:m" in milli.notes[0]
+
+
+def test_the_hint_at_another_unit_names_the_column_of_the_file_and_its_other_units(tmp_path: Path) -> None:
+    rows: list[Row] = [[START_S + at, "a", 250_000_000 + at, 500_000 + at] for at in range(9)]
+    file = write(tmp_path / "use.csv", csv_text(rows, "timestamp,container,usage,rss"))
+    mapped = ReadOptions(columns=(parse_map("cpu_cores=usage"), parse_map("memory_bytes=rss")))
+    memory, cpu = open_source([file], mapped).notes
+    assert "memory_bytes=rss:MiB" in memory and "`:KiB`" in memory
+    assert "cpu_cores=usage:m" in cpu and "`:n`" in cpu
+
+
+def test_a_counter_in_place_of_cpu_is_noted(tmp_path: Path) -> None:
+    """It starts anew once in each of two containers."""
+    rows: list[Row] = [[START_S + 15 * at, name, 9.5 * (at % 40), 1e9] for name in ("a", "b") for at in range(60)]
+    (note,) = open_source([write(tmp_path / "use.csv", csv_text(rows))]).notes
+    assert "if it counts CPU seconds" in note
 
 
 def plausible_sources() -> dict[str, list[Row]]:

@@ -176,6 +176,10 @@ REFUSED: dict[str, tuple[Any, int | None, str | None, str, str]] = {
         lambda file: save(file, [series(A | {"cpu": "0"}, [1] * 9), series(A | {"cpu": "1"}, [2] * 9)]),
         1, "cpu_cores", "several overlapping series, different at 9 of 9", "sum by (namespace, pod, container)",
     ),
+    "the same container measured by two Prometheus": (
+        lambda file: save(file, [series(A | {"replica": "0"}, [1] * 9), series(A | {"replica": "1"}, [1.1] * 9)]),
+        1, "cpu_cores", "several overlapping series, different at 9 of 9", "take the largest: `max by`",
+    ),
     "no label with a name": (
         lambda file: save(file, [series({"instance": "x"}, [1] * 3)]), None, "container", "no label", "container=LABEL"
     ),
