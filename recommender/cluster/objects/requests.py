@@ -15,6 +15,10 @@ MAX_CORES, MAX_BYTES = 2.0**20, 2.0**50
 it, and the node would look idle once that pod is gone."""
 
 
+INFEASIBLE = "Infeasible"
+"""Reason of the condition PodResizePending: the node can never do the resize."""
+
+
 class ExtraRequests(NamedTuple):
     """Requests of a pod besides those of `spec.containers`.
 
@@ -30,14 +34,15 @@ def requests_of(spec: Fields, status: Fields) -> dict[str, float]:
     """Sum of the containers, or the largest init step if larger, plus the overhead; nothing negative.
 
     Pod-level requests replace those of the containers. During a resize a container counts with the larger of what it
-    requests and what is still allocated to it.
+    requests and what is still allocated to it; with the latter alone once its node has found the resize infeasible.
     """
     extra = extra_requests(spec)
+    infeasible = any(one.text("reason") == INFEASIBLE for one in status.children("conditions"))
     allocated = {one.text("name"): _requests(one.child("resources")) for one in status.children("containerStatuses")}
-    running = (
-        _maximum(_requests(one.child("resources")), allocated.get(one.text("name"), {}))
-        for one in spec.children("containers")
-    )
+    running = []
+    for container in spec.children("containers"):
+        wanted, has = _requests(container.child("resources")), allocated.get(container.text("name"), {})
+        running.append(has if infeasible and has else _maximum(wanted, has))
     total = _maximum(_sum(extra.added, *running), extra.minimum)
     return {name: counted(name, amount) for name, amount in total.items()}
 

@@ -238,3 +238,13 @@ def test_requests_are_counted_as_the_scheduler_counts_them() -> None:
     assert requests_of(Fields(spec), Fields({})) == {"cpu": 6.5, "nvidia.com/gpu": 1.0}
     pod_level = {"containers": [requesting("2")], "resources": {"requests": {"cpu": "8"}}}
     assert requests_of(Fields(pod_level), Fields({})) == {"cpu": 8.0}
+
+
+@pytest.mark.parametrize(("reason", "cores"), [("Deferred", 4.0), ("Infeasible", 1.0)])
+def test_a_resize_that_its_node_can_never_do_does_not_count_as_for_the_scheduler(reason: str, cores: float) -> None:
+    spec = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "4"}}}]}
+    status = {
+        "containerStatuses": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
+        "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}],
+    }
+    assert requests_of(Fields(spec), Fields(status)) == {"cpu": cores}
