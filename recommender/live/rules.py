@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from recommender.cluster.objects.pair import NOTHING, Pair
 from recommender.cluster.objects.pods import Pod
-from recommender.cluster.objects.resizability import GUARANTEED, resize_refusal
+from recommender.cluster.objects.resizability import BURSTABLE, GUARANTEED, resize_refusal
 from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, SHARING_POLICIES, ContainerPolicy, Vpa
 from recommender.cluster.workloads.targets import JOBS
 from recommender.engine.keys import Rules
@@ -17,6 +17,9 @@ DEFAULT_MEMORY_INTERVAL_S, DEFAULT_MEMORY_INTERVALS = 86400.0, 8
 """Of memory peaks: length of an interval, and how many intervals count (upstream's flags at their defaults)."""
 
 IN_PLACE_MODES = frozenset({"InPlace", "InPlaceOrRecreate"})
+
+MILLICORE = 0.001
+UNLIMITED: Pair = (math.inf, math.inf)
 
 
 def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOTHING, *, observe_only: bool) -> Rules:
@@ -35,6 +38,23 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
         shares=bool(sharing_policy(vpa)),
         evictable=vpa.update_mode != "InPlace" and len(live) >= (vpa.min_replicas or 0),
     )
+
+
+def most_requested(vpa: Vpa, pods: Sequence[Pod], container: str) -> Pair:
+    """The most that a container name can request: with `RequestsOnly` its limits, to which the updater cuts targets.
+
+    CPU of Burstable pods stays a millicore below. Requests that equal all limits would make a pod Guaranteed, and for
+    that the API server refuses the whole resize. In mode `Off` a person reads the target, and may raise the limits.
+    """
+    found = [
+        (each.limits, MILLICORE if pod.resizability.qos == BURSTABLE else 0.0)
+        for pod in pods
+        if not pod.finished and (each := pod.container(container)) is not None
+    ]
+    if not found or vpa.update_mode == "Off" or vpa.policy_for(container).controlled_values != REQUESTS_ONLY:
+        return UNLIMITED
+    cpu_cores = max(math.inf if math.isnan(limits[CPU]) else limits[CPU] - below for limits, below in found)
+    return cpu_cores, max(math.inf if math.isnan(limits[MEMORY]) else limits[MEMORY] for limits, _ in found)
 
 
 def limit_follows(vpa: Vpa, pods: Sequence[Pod], container: str) -> bool:

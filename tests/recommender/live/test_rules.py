@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.engine.keys import Rules
-from recommender.live.rules import retention_s, rules_of
-from tests.fakes.records import a_vpa, pod_of
+from recommender.live.rules import most_requested, retention_s, rules_of
+from tests.fakes.records import GIB, a_vpa, pod_of
 
 REQUESTED = {"cpu": "1", "memory": "2Gi"}
 BURSTABLE, GUARANTEED = {"requests": REQUESTED}, {"requests": REQUESTED, "limits": REQUESTED}
+LIMITED = {"requests": REQUESTED, "limits": {"cpu": "2", "memory": "4Gi"}}
 DAY_S = 86400.0
 
 
@@ -85,6 +87,26 @@ def test_a_memory_limit_follows_its_request_unless_only_requests_are_controlled(
     assert rules(in_mode("InPlace"), GUARANTEED).limits_follow
     assert not rules(in_mode("InPlace")).limits_follow
     assert not rules(in_mode("InPlace", **a_policy(controlledValues="RequestsOnly")), GUARANTEED).limits_follow
+
+
+@pytest.mark.parametrize(
+    ("mode", "resources", "values", "most"),
+    [
+        ("InPlace", LIMITED, "RequestsOnly", (1.999, 4 * GIB)),
+        ("InPlace", GUARANTEED, "RequestsOnly", (1.0, 2 * GIB)),
+        ("InPlace", {"limits": {"memory": "4Gi"}}, "RequestsOnly", (math.inf, 4 * GIB)),
+        ("InPlace", BURSTABLE, "RequestsOnly", (math.inf, math.inf)),
+        ("InPlace", LIMITED, "RequestsAndLimits", (math.inf, math.inf)),
+        ("Off", LIMITED, "RequestsOnly", (math.inf, math.inf)),
+    ],
+)
+def test_requests_stay_within_limits_that_stay_and_a_burstable_pod_does_not_become_guaranteed(
+    mode: str, resources: dict[str, Any], values: str, most: tuple[float, float]
+) -> None:
+    pod = pod_of("p", {"name": "main", "resources": resources})
+    vpa = in_mode(mode, **a_policy(controlledValues=values))
+    assert most_requested(vpa, [pod], "main") == pytest.approx(most)
+    assert most_requested(vpa, [], "main") == (math.inf, math.inf)
 
 
 @pytest.mark.parametrize(
