@@ -20,17 +20,22 @@ BEST_EFFORT, BURSTABLE, GUARANTEED = "BestEffort", "Burstable", "Guaranteed"
 
 RESTART_CONTAINER = "RestartContainer"
 
+OS_LABEL = "kubernetes.io/os"
+
 
 class Resizability(NamedTuple):
     """What decides on in-place resizes of a pod, or of the pods of a template.
 
     `limits_only`: a container has limits but no requests, so that its requests default to its limits. `restarts`: the
-    `resizePolicy` of a container restarts it on a resize.
+    `resizePolicy` of a container restarts it on a resize. `pod_level`: the pod has requests or limits of its own, which
+    those of its containers must not exceed. `windows`: it runs on Windows.
     """
 
     qos: str = BURSTABLE
     limits_only: bool = False
     restarts: bool = False
+    pod_level: bool = False
+    windows: bool = False
 
 
 def resize_refusal(pods: Collection[Resizability]) -> str:
@@ -41,6 +46,10 @@ def resize_refusal(pods: Collection[Resizability]) -> str:
         return "a container has limits but no requests, so that setting requests may change the pod's QoS class"
     if any(pod.restarts for pod in pods):
         return f"a container's resizePolicy is {RESTART_CONTAINER}: each resize restarts it"
+    if any(pod.pod_level for pod in pods):
+        return "its pods have pod-level resources, and the API server refuses more than these for their containers"
+    if any(pod.windows for pod in pods):
+        return "its pods run on Windows: the API server refuses to resize them"
     return ""
 
 
@@ -56,6 +65,8 @@ def read_resizability(spec: Fields, qos: str = "") -> Resizability:
             for container in spec.children("containers")
             for policy in container.children("resizePolicy")
         ),
+        any(spec.child("resources").raw.get(part) for part in ("requests", "limits")),
+        "windows" in (spec.child("os").text("name"), spec.child("nodeSelector").text(OS_LABEL)),
     )
 
 

@@ -62,6 +62,14 @@ def test_limits_without_requests_and_restart_policies_are_detected() -> None:
     assert read(container(BOTH, resizePolicy=policies)).restarts
 
 
+def test_pod_level_resources_and_pods_for_windows_are_detected() -> None:
+    assert read(container(BOTH), resources={"limits": {"cpu": "2"}}).pod_level
+    assert not read(container(BOTH), resources={}).pod_level
+    assert read(container(BOTH), os={"name": "windows"}).windows
+    assert read(container(BOTH), nodeSelector={"kubernetes.io/os": "windows"}).windows
+    assert not read(container(BOTH), os={"name": "linux"}, nodeSelector={"kubernetes.io/os": "linux"}).windows
+
+
 @pytest.mark.parametrize(
     ("pod", "reason"),
     [
@@ -70,6 +78,8 @@ def test_limits_without_requests_and_restart_policies_are_detected() -> None:
         (Resizability(BEST_EFFORT), "BestEffort"),
         (Resizability(limits_only=True), "no requests"),
         (Resizability(restarts=True), "resizePolicy"),
+        (Resizability(pod_level=True), "pod-level"),
+        (Resizability(windows=True), "Windows"),
     ],
 )
 def test_one_pod_that_cannot_be_resized_is_the_reason_for_all(pod: Resizability, reason: str) -> None:

@@ -17,7 +17,9 @@ from recommender.cluster.vpas.status import (
     status_of,
     status_without,
 )
+from recommender.cluster.vpas.warning import disruption_warning
 from recommender.records import ContainerRecommendation
+from tests.fakes.records import a_container, a_vpa, pod_of
 
 NOON = 1_787_400_000.9
 
@@ -126,3 +128,10 @@ def test_is_fetching_history_depends_on_its_condition() -> None:
         vpa({"conditions": [{"type": "Other", "status": "True", "reason": "FetchingHistory"}]})
     )
     assert not is_fetching_history(vpa())
+
+
+def test_pod_level_resources_that_the_containers_may_outgrow_are_reported() -> None:
+    pod = pod_of("p", a_container(cpu="1"), resources={"requests": {"cpu": "2"}})
+    warning = disruption_warning(read_vpa(a_vpa()), [pod])
+    assert warning is not None
+    assert warning.message.startswith("its pods have pod-level resources")
