@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 from recommender.cluster.objects.pair import NOTHING, Pair
-from recommender.cluster.objects.pods import Pod
+from recommender.cluster.objects.pods import RESIZE_ERROR, Pod
+from recommender.cluster.objects.requests import INFEASIBLE
 from recommender.cluster.objects.resizability import BURSTABLE, GUARANTEED, resize_refusal
 from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, SHARING_POLICIES, ContainerPolicy, Vpa
 from recommender.cluster.workloads.targets import JOBS
@@ -27,16 +28,21 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
     live = [pod for pod in pods if not pod.finished]
     policy = vpa.policy_for(container)
     advisory_only = observe_only or vpa.update_mode in ("Off", "Initial") or policy.mode == "Off"
+    evictable = vpa.update_mode != "InPlace" and len(live) >= (vpa.min_replicas or 0)
     return Rules(
         applied=not advisory_only,
         evicts=vpa.update_mode != "Off"
-        and (vpa.update_mode not in IN_PLACE_MODES or any(_needs_eviction(pod, policy) for pod in live)),
+        and (
+            vpa.update_mode not in IN_PLACE_MODES
+            or any(_needs_eviction(pod, policy) for pod in live)
+            or (evictable and any(_is_refused(pod) for pod in live))
+        ),
         limits_follow=limit_follows(vpa, live, container),
         repeats=vpa.target.kind not in JOBS,
         memory_interval_s=policy.memory_interval_s,
         declared_cores=declared[CPU],
         shares=bool(sharing_policy(vpa)),
-        evictable=vpa.update_mode != "InPlace" and len(live) >= (vpa.min_replicas or 0),
+        evictable=evictable,
     )
 
 
@@ -81,6 +87,15 @@ def _needs_eviction(pod: Pod, policy: ContainerPolicy) -> bool:
     """Whether a resize in place is impossible: it would change the QoS class, or restart the container."""
     changes_qos = pod.resizability.qos == GUARANTEED and policy.controlled_values == REQUESTS_ONLY
     return changes_qos or bool(resize_refusal([pod.resizability]))
+
+
+def _is_refused(pod: Pod) -> bool:
+    """Whether its node has refused a resize, for which the updater evicts the pod at once instead of waiting for room.
+
+    A kubelet refuses them all for Guaranteed pods under the static CPU manager and for containers with swap, and a
+    memory limit below what is in use, page cache included.
+    """
+    return any(each.reason in (INFEASIBLE, RESIZE_ERROR) for each in pod.resizes)
 
 
 def _has_memory_limit(pod: Pod, container: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -26,9 +27,16 @@ def in_mode(mode: str, **spec: Any) -> Vpa:
     return read_vpa(a_vpa(updatePolicy={"updateMode": mode}, **spec))
 
 
-def rules(vpa: Vpa, resources: dict[str, Any] = BURSTABLE, *, observe_only: bool = False, **container: Any) -> Rules:
+def rules(
+    vpa: Vpa,
+    resources: dict[str, Any] = BURSTABLE,
+    *,
+    observe_only: bool = False,
+    status: Mapping[str, Any] | None = None,
+    **container: Any,
+) -> Rules:
     """The rules of a VPA with one pod of one container."""
-    pod = pod_of("p", {"name": "main", "resources": resources, **container})
+    pod = pod_of("p", {"name": "main", "resources": resources, **container}, status=status)
     return rules_of(vpa, [pod], "main", observe_only=observe_only)
 
 
@@ -69,6 +77,27 @@ def test_in_place_or_recreate_evicts_where_the_qos_class_changes_or_a_resize_res
     assert rules(in_mode("InPlaceOrRecreate"), {}).evicts
     assert rules(in_mode("InPlaceOrRecreate"), {"limits": REQUESTED}).evicts
     assert rules(in_mode("InPlaceOrRecreate"), resizePolicy=restarts).evicts
+
+
+@pytest.mark.parametrize(
+    ("mode", "condition", "reason", "evicts"),
+    [
+        ("InPlaceOrRecreate", "PodResizePending", "Infeasible", True),
+        ("InPlaceOrRecreate", "PodResizeInProgress", "Error", True),
+        ("InPlaceOrRecreate", "PodResizePending", "Deferred", False),
+        ("InPlaceOrRecreate", "PodResizeInProgress", "", False),
+        ("InPlace", "PodResizePending", "Infeasible", False),
+        ("Off", "PodResizePending", "Infeasible", False),
+    ],
+)
+def test_a_change_evicts_where_a_node_has_refused_a_resize(
+    mode: str, condition: str, reason: str, evicts: bool
+) -> None:
+    """The updater evicts such a pod at once, and with `minReplicas` that it has not, never."""
+    status = {"conditions": [{"type": condition, "status": "True", "reason": reason}]}
+    assert rules(in_mode(mode), status=status).evicts is evicts
+    below = read_vpa(a_vpa(updatePolicy={"updateMode": mode, "minReplicas": 2}))
+    assert not rules(below, status=status).evicts
 
 
 @pytest.mark.parametrize(
