@@ -9,7 +9,7 @@ from recommender.cluster.objects.pair import NOTHING, Pair
 from recommender.cluster.objects.pods import RESIZE_ERROR, Pod
 from recommender.cluster.objects.requests import INFEASIBLE
 from recommender.cluster.objects.resizability import BURSTABLE, GUARANTEED, resize_refusal
-from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, SHARING_POLICIES, ContainerPolicy, Vpa
+from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, SHARING_POLICIES, Vpa
 from recommender.cluster.workloads.targets import JOBS
 from recommender.engine.keys import Rules
 from recommender.records import CPU, MEMORY
@@ -34,7 +34,7 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
         evicts=vpa.update_mode != "Off"
         and (
             vpa.update_mode not in IN_PLACE_MODES
-            or any(_needs_eviction(pod, policy) for pod in live)
+            or any(_needs_eviction(vpa, pod) for pod in live)
             or (evictable and any(_is_refused(pod) for pod in live))
         ),
         limits_follow=limit_follows(vpa, live, container),
@@ -83,10 +83,16 @@ def retention_s(vpa: Vpa, container: str) -> float:
     return interval_s * (policy.memory_intervals or DEFAULT_MEMORY_INTERVALS)
 
 
-def _needs_eviction(pod: Pod, policy: ContainerPolicy) -> bool:
-    """Whether a resize in place is impossible: it would change the QoS class, or restart the container."""
-    changes_qos = pod.resizability.qos == GUARANTEED and policy.controlled_values == REQUESTS_ONLY
-    return changes_qos or bool(resize_refusal([pod.resizability]))
+def _needs_eviction(vpa: Vpa, pod: Pod) -> bool:
+    """Whether a resize in place is impossible: it would change the QoS class, or restart a container.
+
+    The updater resizes all containers of a pod together, so those without a change of their own count as well.
+    """
+    policies = [policy for _, policy in vpa.controlling(container.name for container in pod.containers)]
+    if pod.resizability.qos == GUARANTEED and any(one.controlled_values == REQUESTS_ONLY for one in policies):
+        return True
+    restarts = pod.resizability.restarts & frozenset[str]().union(*(one.controlled for one in policies))
+    return bool(resize_refusal([pod.resizability._replace(restarts=restarts)]))
 
 
 def _is_refused(pod: Pod) -> bool:

@@ -27,13 +27,13 @@ class Resizability(NamedTuple):
     """What decides on in-place resizes of a pod, or of the pods of a template.
 
     `limits_only`: a container has limits but no requests, so that its requests default to its limits. `restarts`: the
-    `resizePolicy` of a container restarts it on a resize. `pod_level`: the pod has requests or limits of its own, which
-    those of its containers must not exceed. `windows`: it runs on Windows.
+    resources whose resize restarts a container, by its `resizePolicy`. `pod_level`: the pod has requests or limits of
+    its own, which those of its containers must not exceed. `windows`: it runs on Windows.
     """
 
     qos: str = BURSTABLE
     limits_only: bool = False
-    restarts: bool = False
+    restarts: frozenset[str] = frozenset()
     pod_level: bool = False
     windows: bool = False
 
@@ -60,10 +60,11 @@ def read_resizability(spec: Fields, qos: str = "") -> Resizability:
     return _shared(
         qos or _qos_of([_requests_and_limits(resources) for resources in (*containers, *initial)]),
         any("limits" in resources and not resources.child("requests").raw for resources in containers),
-        any(
-            policy.text("restartPolicy") == RESTART_CONTAINER
+        frozenset(
+            policy.text("resourceName")
             for container in spec.children("containers")
             for policy in container.children("resizePolicy")
+            if policy.text("restartPolicy") == RESTART_CONTAINER
         ),
         any(spec.child("resources").raw.get(part) for part in ("requests", "limits")),
         "windows" in (spec.child("os").text("name"), spec.child("nodeSelector").text(OS_LABEL)),

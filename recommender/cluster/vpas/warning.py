@@ -28,8 +28,7 @@ def disruption_warning(vpa: Vpa, pods: Iterable[Pod]) -> Condition | None:
 
 
 def _warnings(vpa: Vpa, pod: Pod) -> list[str]:
-    policies = [(container.name, vpa.policy_for(container.name)) for container in pod.containers]
-    controlled = [(name, policy) for name, policy in policies if policy.mode != "Off" and policy.controlled]
+    controlled = vpa.controlling(container.name for container in pod.containers)
     if not controlled:
         return []
     effect, found = EFFECT_BY_MODE.get(vpa.update_mode, EVICTION_EFFECT), []
@@ -42,6 +41,7 @@ def _warnings(vpa: Vpa, pod: Pod) -> list[str]:
         if requests_only:
             only = f"{', '.join(requests_only)}: controlledValues {REQUESTS_ONLY}"
             found.append(f"with limits left as they are ({only}), {GUARANTEED} pods become Burstable: {effect}")
-    if pod.resizability.restarts and vpa.update_mode in ("InPlace", "InPlaceOrRecreate"):
+    restarts = any(pod.resizability.restarts & policy.controlled for _, policy in controlled)
+    if restarts and vpa.update_mode in ("InPlace", "InPlaceOrRecreate"):
         found.append(f"a container's resizePolicy is {RESTART_CONTAINER}: each resize restarts it")
     return found

@@ -59,7 +59,7 @@ def test_limits_without_requests_and_restart_policies_are_detected() -> None:
     policies = [{"resourceName": "cpu", "restartPolicy": "NotRequired"}]
     assert not read(container(BOTH, resizePolicy=policies)).restarts
     policies.append({"resourceName": "memory", "restartPolicy": "RestartContainer"})
-    assert read(container(BOTH, resizePolicy=policies)).restarts
+    assert read(container(BOTH, resizePolicy=policies)).restarts == {"memory"}
 
 
 def test_pod_level_resources_and_pods_for_windows_are_detected() -> None:
@@ -77,7 +77,7 @@ def test_pod_level_resources_and_pods_for_windows_are_detected() -> None:
         (Resizability(GUARANTEED), ""),
         (Resizability(BEST_EFFORT), "BestEffort"),
         (Resizability(limits_only=True), "no requests"),
-        (Resizability(restarts=True), "resizePolicy"),
+        (Resizability(restarts=frozenset({"memory"})), "resizePolicy"),
         (Resizability(pod_level=True), "pod-level"),
         (Resizability(windows=True), "Windows"),
     ],

@@ -17,7 +17,7 @@ PODS = (
     Resizability(GUARANTEED),
     Resizability(BEST_EFFORT),
     Resizability(GUARANTEED, limits_only=True),
-    Resizability(restarts=True),
+    Resizability(restarts=frozenset({"memory"})),
     Resizability(windows=True),
     Resizability(pod_level=True),
 )
@@ -63,7 +63,7 @@ def test_no_job_is_evicted_whatever_mode_its_annotation_requests(kind: str, in_p
 def test_a_daemon_set_is_not_evicted_unless_its_annotation_requests_it() -> None:
     assert chosen("DaemonSet", BURSTABLE, in_place=True) == ("InPlace", "RequestsOnly", 1)
     assert chosen("DaemonSet", BURSTABLE, in_place=False) == ("InPlaceOrRecreate", "RequestsOnly", MAX_MIN_REPLICAS)
-    assert chosen("DaemonSet", Resizability(restarts=True), in_place=True)[0] == "Initial"
+    assert chosen("DaemonSet", Resizability(restarts=frozenset({"memory"})), in_place=True)[0] == "Initial"
     assert chosen("DaemonSet", BURSTABLE, in_place=False, mode="Recreate") == ("Recreate", "RequestsOnly", None)
 
 

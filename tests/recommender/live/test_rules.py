@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.vpas.warning import disruption_warning
 from recommender.engine.keys import Rules
 from recommender.live.rules import most_requested, retention_s, rules_of
 from tests.fakes.records import GIB, a_vpa, pod_of
@@ -77,6 +78,24 @@ def test_in_place_or_recreate_evicts_where_the_qos_class_changes_or_a_resize_res
     assert rules(in_mode("InPlaceOrRecreate"), {}).evicts
     assert rules(in_mode("InPlaceOrRecreate"), {"limits": REQUESTED}).evicts
     assert rules(in_mode("InPlaceOrRecreate"), resizePolicy=restarts).evicts
+
+
+def test_a_restart_for_memory_does_not_matter_where_only_cpu_is_controlled() -> None:
+    restarts = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    pod = pod_of("p", {"name": "main", "resources": BURSTABLE, "resizePolicy": restarts})
+    for controlled, evicts in ((["cpu"], False), (["cpu", "memory"], True)):
+        vpa = in_mode("InPlaceOrRecreate", **a_policy(controlledResources=controlled))
+        assert rules_of(vpa, [pod], "main", observe_only=False).evicts is evicts
+        assert (disruption_warning(vpa, [pod]) is not None) is evicts
+
+
+def test_a_change_evicts_where_that_of_another_container_of_the_pod_would() -> None:
+    """The updater resizes all containers of a pod at once."""
+    pod = pod_of("p", *({"name": name, "resources": GUARANTEED} for name in ("main", "side")))
+    for values, evicts in (("RequestsOnly", True), ("RequestsAndLimits", False)):
+        policies = [{"containerName": "side", "controlledValues": values}]
+        vpa = in_mode("InPlaceOrRecreate", resourcePolicy={"containerPolicies": policies})
+        assert rules_of(vpa, [pod], "main", observe_only=False).evicts is evicts
 
 
 @pytest.mark.parametrize(
