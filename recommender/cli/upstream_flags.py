@@ -2,7 +2,7 @@
 
 Many flags have the same name here. Each of the others is renamed to an option of ours, or ignored with a log message,
 or has no counterpart: then only its default is accepted, and the error for other values says what to write instead.
-Flags may be written as in Go: `-v=4`, `--leader-elect=true`.
+Flags may be written as in Go: `-v=4`, `--leader-elect=true`, `--log_dir` for `--log-dir`.
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/config`.
 """
@@ -18,9 +18,21 @@ from recommender.cli.grouped import GroupedCommand
 from recommender.errors import Misuse
 from recommender.units import parse_duration_s
 
-BOOLEAN_FLAGS = frozenset(
-    {"memory-saver", "humanize-memory", "profiling", "use-external-metrics", "prometheus-insecure"}
-)
+LOG_SWITCHES = frozenset(
+    {
+        "logtostderr", "alsologtostderr", "legacy-stderr-threshold-behavior", "add-dir-header", "skip-headers",
+        "skip-log-headers", "one-output",
+    }
+)  # fmt: skip
+LOG_FLAGS = LOG_SWITCHES | {
+    "v", "vmodule", "stderrthreshold", "alsologtostderrthreshold", "log-dir", "log-file", "log-file-max-size",
+    "log-backtrace-at",
+}  # fmt: skip
+"""All flags of klog; `LOG_SWITCHES` are those that need no value."""
+
+BOOLEAN_FLAGS = LOG_SWITCHES | {
+    "memory-saver", "humanize-memory", "profiling", "use-external-metrics", "prometheus-insecure",
+}  # fmt: skip
 """Flags that need no value."""
 
 RENAMED: Mapping[str, tuple[str, str]] = {
@@ -48,7 +60,7 @@ IGNORED: Mapping[str, str] = {
     "metric-for-pod-labels": _OWNERS,
     "pod-namespace-label": _OWNERS,
     "pod-name-label": _OWNERS,
-    **dict.fromkeys(("v", "vmodule", "stderrthreshold", "logtostderr", "alsologtostderr", "log-dir", "log_dir"), _LOGS),
+    **dict.fromkeys(LOG_FLAGS, _LOGS),
 }
 
 PARSERS: Mapping[str, tuple[Callable[[str], object], str]] = {
@@ -121,7 +133,7 @@ def translated(arguments: Sequence[str], switches: Mapping[str, Sequence[str]], 
     while rest:
         argument = rest.pop(0)
         dashed, equals, value = argument.partition("=")
-        name = dashed.lstrip("-") if argument.startswith("-") else ""
+        name = dashed.lstrip("-").replace("_", "-") if argument.startswith("-") else ""
         if dashed in switches and equals:
             yield from _boolean_option(dashed, value, switches[dashed])
             continue

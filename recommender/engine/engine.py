@@ -104,7 +104,8 @@ class Engine:
         changed = self.groups.arrays.publish(self.groups.slots[group], target, given, now_s)
         for instance in self.groups.instances[self.groups.slots[group]]:
             running = self.running[instance]
-            if not running.finished and running.started_s is not None:
+            boosted = math.isnan(running.requests[CPU]) and not math.isnan(given[CPU])  # resized once that ends
+            if not (running.finished or boosted) and running.started_s is not None:
                 self.lead_time.published(instance, given, running.requests, now_s, (group.namespace, group.vpa))
         return changed
 

@@ -12,6 +12,7 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Instance, Kill, WorkloadKey
 from recommender.engine.tally import Report
+from recommender.kernels.histogram import ESTIMATION
 from recommender.records import MEMORY
 from recommender.units import BYTES_PER_MIB
 
@@ -36,7 +37,7 @@ def reason_to_refuse(when_s: float, memory_bytes: float, now_s: float) -> str:
 def bumped_memory_bytes(
     memory_bytes: float, usage_peak_bytes: float, ratio: float | None = None, min_bump_bytes: float | None = None
 ) -> float:
-    """Memory that a killed container is taken to have needed, in whole bytes.
+    """Memory that a killed container is taken to have needed, in whole bytes, at most 10^14 as upstream.
 
     `memory_bytes` is as in `Kill`; `usage_peak_bytes` in the present window, without earlier bumps, which must not
     compound.
@@ -45,7 +46,8 @@ def bumped_memory_bytes(
     """
     used = max(memory_bytes, usage_peak_bytes)
     bump_bytes = MIN_BUMP_UP_BYTES if min_bump_bytes is None else min_bump_bytes
-    return float(math.floor(max(used + bump_bytes, used * (BUMP_UP_RATIO if ratio is None else ratio))))
+    bumped = max(used + bump_bytes, used * (BUMP_UP_RATIO if ratio is None else ratio))
+    return float(math.floor(min(bumped, ESTIMATION.ceiling)))
 
 
 class Kills:

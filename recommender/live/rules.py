@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 
 from recommender.cluster.objects.pair import NOTHING, Pair
-from recommender.cluster.objects.pods import Pod
-from recommender.cluster.objects.resizability import GUARANTEED, resize_refusal
-from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, SHARING_POLICIES, ContainerPolicy, Vpa
+from recommender.cluster.objects.pods import RESIZE_ERROR, Pod
+from recommender.cluster.objects.requests import INFEASIBLE
+from recommender.cluster.objects.resizability import BURSTABLE, GUARANTEED, resize_refusal
+from recommender.cluster.objects.vpa import REQUESTS_ONLY, SHARES, SHARING_POLICIES, Vpa
 from recommender.cluster.workloads.targets import JOBS
 from recommender.engine.keys import Rules
 from recommender.records import CPU, MEMORY
@@ -18,23 +19,48 @@ DEFAULT_MEMORY_INTERVAL_S, DEFAULT_MEMORY_INTERVALS = 86400.0, 8
 
 IN_PLACE_MODES = frozenset({"InPlace", "InPlaceOrRecreate"})
 
+MILLICORE = 0.001
+UNLIMITED: Pair = (math.inf, math.inf)
+
 
 def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOTHING, *, observe_only: bool) -> Rules:
     """Derive the rules of a container name; `declared` is what the owner's pod template requests."""
     live = [pod for pod in pods if not pod.finished]
     policy = vpa.policy_for(container)
     advisory_only = observe_only or vpa.update_mode in ("Off", "Initial") or policy.mode == "Off"
+    evictable = vpa.update_mode != "InPlace" and len(live) >= (vpa.min_replicas or 0)
     return Rules(
         applied=not advisory_only,
         evicts=vpa.update_mode != "Off"
-        and (vpa.update_mode not in IN_PLACE_MODES or any(_needs_eviction(pod, policy) for pod in live)),
+        and (
+            vpa.update_mode not in IN_PLACE_MODES
+            or any(_needs_eviction(vpa, pod) for pod in live)
+            or (evictable and any(_is_refused(pod) for pod in live))
+        ),
         limits_follow=limit_follows(vpa, live, container),
         repeats=vpa.target.kind not in JOBS,
         memory_interval_s=policy.memory_interval_s,
         declared_cores=declared[CPU],
         shares=bool(sharing_policy(vpa)),
-        evictable=vpa.update_mode != "InPlace" and len(live) >= (vpa.min_replicas or 0),
+        evictable=evictable,
     )
+
+
+def most_requested(vpa: Vpa, pods: Sequence[Pod], container: str) -> Pair:
+    """The most that a container name can request: with `RequestsOnly` its limits, to which the updater cuts targets.
+
+    CPU of Burstable pods stays a millicore below. Requests that equal all limits would make a pod Guaranteed, and for
+    that the API server refuses the whole resize. In mode `Off` a person reads the target, and may raise the limits.
+    """
+    found = [
+        (each.limits, MILLICORE if pod.resizability.qos == BURSTABLE else 0.0)
+        for pod in pods
+        if not pod.finished and (each := pod.container(container)) is not None
+    ]
+    if not found or vpa.update_mode == "Off" or vpa.policy_for(container).controlled_values != REQUESTS_ONLY:
+        return UNLIMITED
+    cpu_cores = max(math.inf if math.isnan(limits[CPU]) else limits[CPU] - below for limits, below in found)
+    return cpu_cores, max(math.inf if math.isnan(limits[MEMORY]) else limits[MEMORY] for limits, _ in found)
 
 
 def limit_follows(vpa: Vpa, pods: Sequence[Pod], container: str) -> bool:
@@ -57,10 +83,25 @@ def retention_s(vpa: Vpa, container: str) -> float:
     return interval_s * (policy.memory_intervals or DEFAULT_MEMORY_INTERVALS)
 
 
-def _needs_eviction(pod: Pod, policy: ContainerPolicy) -> bool:
-    """Whether a resize in place is impossible: it would change the QoS class, or restart the container."""
-    changes_qos = pod.resizability.qos == GUARANTEED and policy.controlled_values == REQUESTS_ONLY
-    return changes_qos or bool(resize_refusal([pod.resizability]))
+def _needs_eviction(vpa: Vpa, pod: Pod) -> bool:
+    """Whether a resize in place is impossible: it would change the QoS class, or restart a container.
+
+    The updater resizes all containers of a pod together, so those without a change of their own count as well.
+    """
+    policies = [policy for _, policy in vpa.controlling(container.name for container in pod.containers)]
+    if pod.resizability.qos == GUARANTEED and any(one.controlled_values == REQUESTS_ONLY for one in policies):
+        return True
+    restarts = pod.resizability.restarts & frozenset[str]().union(*(one.controlled for one in policies))
+    return bool(resize_refusal([pod.resizability._replace(restarts=restarts)]))
+
+
+def _is_refused(pod: Pod) -> bool:
+    """Whether its node has refused a resize, for which the updater evicts the pod at once instead of waiting for room.
+
+    A kubelet refuses them all for Guaranteed pods under the static CPU manager and for containers with swap, and a
+    memory limit below what is in use, page cache included.
+    """
+    return any(each.reason in (INFEASIBLE, RESIZE_ERROR) for each in pod.resizes)
 
 
 def _has_memory_limit(pod: Pod, container: str) -> bool:

@@ -2,7 +2,7 @@
 
 1 containers with mode Off are dropped; 2 the pod minimum is shared among the rest; 3 resources that are not controlled
 are dropped; 4 amounts are rounded up to whole units; 5 CPU of annotated containers to whole cores; 6 minAllowed, then
-maxAllowed or the global maximum. The uncapped target has all but the last step. `room.fit_room` follows, per pod.
+maxAllowed or the global maximum. The uncapped target has all but the last step. `at_most` and `room.fit_room` follow.
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/logic` and `pkg/utils/vpa/capping.go`.
 """
@@ -139,6 +139,19 @@ def constrain_again(
             uncapped[i] = published.uncapped[i]
     amounts = _pair(target), _pair(lower), _pair(upper), _pair(uncapped)
     return ContainerRecommendation(published.container, *amounts, tuple(applied))
+
+
+def at_most(recommendation: ContainerRecommendation, most: Amounts, why: str) -> ContainerRecommendation:
+    """Cut the target and its lower bound to the most that a container can have.
+
+    Not the upper bound: a container that has a little more is not updated for it.
+    """
+    target, lower, applied = list(recommendation.target), list(recommendation.lower), list(recommendation.limits)
+    for i, resource in enumerate(RESOURCES):
+        if target[i] > most[i]:
+            applied.append(AppliedLimit(why, resource, target[i], most[i]))
+            target[i], lower[i] = most[i], min(lower[i], most[i])
+    return replace(recommendation, target=_pair(target), lower=_pair(lower), limits=tuple(applied))
 
 
 def pod_share(pod_minimum: Amounts, containers: int) -> Amounts:

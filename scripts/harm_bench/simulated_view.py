@@ -213,7 +213,7 @@ def _pod_of(workload: Workload, pod: Pod) -> ApiPod:
         resizability=Resizability(
             pod.qos(),
             limits_only=any(_has_limits_only(container) for container in workload.containers),
-            restarts=any(container.restart_for for container in workload.containers),
+            restarts=frozenset[str]().union(*(container.restart_for for container in workload.containers)),
         ),
         priority_class="",
         has_deadline=False,

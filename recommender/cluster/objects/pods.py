@@ -71,6 +71,9 @@ STARTUP_BOOST_PREFIX = "vpaCpuStartupBoost/"
 DEFERRED = "Deferred"
 """Reason of the condition PodResizePending while the node lacks capacity."""
 
+RESIZE_ERROR = "Error"
+"""Reason of the condition PodResizeInProgress after an attempt has failed."""
+
 
 @dataclass(frozen=True, slots=True)
 class ResizeCondition:

@@ -16,6 +16,9 @@ MAX_CORES, MAX_BYTES = 2.0**20, 2.0**50
 it, and the node would look idle once that pod is gone."""
 
 
+INFEASIBLE = "Infeasible"
+"""Reason of the condition PodResizePending: the node can never do the resize."""
+
 DEVICE_CLASSES = "deviceclass.resource.kubernetes.io/"
 """Prefix of extended resources that stand for a claim of devices of a class (DRA, Kubernetes 1.36)."""
 
@@ -46,7 +49,7 @@ class Resizes:
     @cached_property
     def _infeasible(self) -> bool:
         return any(
-            one.text("type") == "PodResizePending" and one.text("reason") == "Infeasible"
+            one.text("type") == "PodResizePending" and one.text("reason") == INFEASIBLE
             for one in self._pod.children("conditions")
         )
 

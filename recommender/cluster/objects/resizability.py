@@ -20,6 +20,8 @@ BEST_EFFORT, BURSTABLE, GUARANTEED = "BestEffort", "Burstable", "Guaranteed"
 
 RESTART_CONTAINER = "RestartContainer"
 
+OS_LABEL = "kubernetes.io/os"
+
 KUEUE_POD, KUEUE_GROUP = "kueue.x-k8s.io/managed", "kueue.x-k8s.io/pod-group-name"
 """Labels of pods that Kueue admits one by one, and of those that it admits as a group."""
 
@@ -32,12 +34,16 @@ class Resizability(NamedTuple):
     """What decides on in-place resizes of a pod, or of the pods of a template.
 
     `limits_only`: a container has limits but no requests, so that its requests default to its limits. `restarts`: the
-    `resizePolicy` of a container restarts it on a resize. `queued`: Kueue admits it by itself.
+    resources whose resize restarts a container, by its `resizePolicy`. `pod_level`: the pod has requests or limits of
+    its own, which those of its containers must not exceed. `windows`: it runs on Windows. `queued`: Kueue admits it by
+    itself.
     """
 
     qos: str = BURSTABLE
     limits_only: bool = False
-    restarts: bool = False
+    restarts: frozenset[str] = frozenset()
+    pod_level: bool = False
+    windows: bool = False
     queued: bool = False
 
 
@@ -49,6 +55,10 @@ def resize_refusal(pods: Collection[Resizability]) -> str:
         return "a container has limits but no requests, so that setting requests may change the pod's QoS class"
     if any(pod.restarts for pod in pods):
         return f"a container's resizePolicy is {RESTART_CONTAINER}: each resize restarts it"
+    if any(pod.pod_level for pod in pods):
+        return "its pods have pod-level resources, and the API server refuses more than these for their containers"
+    if any(pod.windows for pod in pods):
+        return "its pods run on Windows: the API server refuses to resize them"
     if any(pod.queued for pod in pods):
         return QUEUED
     return ""
@@ -61,11 +71,14 @@ def read_resizability(spec: Fields, qos: str = "", labels: Mapping[str, str] = N
     return _shared(
         qos or _qos_of([_requests_and_limits(resources) for resources in (*containers, *initial)]),
         any("limits" in resources and not resources.child("requests").raw for resources in containers),
-        any(
-            policy.text("restartPolicy") == RESTART_CONTAINER
+        frozenset(
+            policy.text("resourceName")
             for container in spec.children("containers")
             for policy in container.children("resizePolicy")
+            if policy.text("restartPolicy") == RESTART_CONTAINER
         ),
+        any(spec.child("resources").raw.get(part) for part in ("requests", "limits")),
+        "windows" in (spec.child("os").text("name"), spec.child("nodeSelector").text(OS_LABEL)),
         labels.get(KUEUE_POD) == "true" and KUEUE_GROUP not in labels,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,6 +93,11 @@ class Vpa:
             if policy.container == "*":
                 wildcard = policy
         return wildcard or ContainerPolicy(container)
+
+    def controlling(self, containers: Iterable[str]) -> list[tuple[str, ContainerPolicy]]:
+        """Those of the containers that get a recommendation, with their policies."""
+        found = [(container, self.policy_for(container)) for container in containers]
+        return [(container, policy) for container, policy in found if policy.mode != "Off" and policy.controlled]
 
 
 def _read_bound(resources: Fields) -> Bound:

@@ -1,4 +1,4 @@
-"""A condition that warns of side effects of applying a VPA: QoS class changes and restarts."""
+"""A condition that warns of side effects of applying a VPA: QoS class changes, restarts and refused pods."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVICTION_EFFECT = "pods are evicted to apply it"
 
 
 def disruption_warning(vpa: Vpa, pods: Iterable[Pod]) -> Condition | None:
-    """Warn of unintended effects of the updater on running pods; None without any, or in mode `Off`."""
+    """Warn of unintended effects of the updates on pods; None without any, or in mode `Off`."""
     if vpa.update_mode == "Off":
         return None
     found = sorted({words for pod in pods if not pod.finished for words in _warnings(vpa, pod)})
@@ -28,20 +28,21 @@ def disruption_warning(vpa: Vpa, pods: Iterable[Pod]) -> Condition | None:
 
 
 def _warnings(vpa: Vpa, pod: Pod) -> list[str]:
-    policies = [(container.name, vpa.policy_for(container.name)) for container in pod.containers]
-    controlled = [(name, policy) for name, policy in policies if policy.mode != "Off" and policy.controlled]
+    controlled = vpa.controlling(container.name for container in pod.containers)
     if not controlled:
         return []
     effect, found = EFFECT_BY_MODE.get(vpa.update_mode, EVICTION_EFFECT), []
-    if pod.resizability.qos == BEST_EFFORT:
+    if pod.resizability.pod_level:
+        found.append("its pods have pod-level resources: with containers that request more, new pods are refused")
+    elif pod.resizability.qos == BEST_EFFORT:
         found.append(f"with requests, {BEST_EFFORT} pods become Burstable: {effect}")
-    if pod.resizability.qos == GUARANTEED:
+    elif pod.resizability.qos == GUARANTEED:
         requests_only = [name for name, policy in controlled if policy.controlled_values == REQUESTS_ONLY]
         if requests_only:
             only = f"{', '.join(requests_only)}: controlledValues {REQUESTS_ONLY}"
             found.append(f"with limits left as they are ({only}), {GUARANTEED} pods become Burstable: {effect}")
     in_place = vpa.update_mode in ("InPlace", "InPlaceOrRecreate")
-    if pod.resizability.restarts and in_place:
+    if in_place and any(pod.resizability.restarts & policy.controlled for _, policy in controlled):
         found.append(f"a container's resizePolicy is {RESTART_CONTAINER}: each resize restarts it")
     if pod.resizability.queued and in_place:
         found.append(QUEUED)

@@ -11,7 +11,9 @@ from recommender.cluster.workloads.ownership import Workload
 
 WORKLOAD_LABEL = "phasewise.dev/workload"
 
-STABLE_KINDS = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "CronJob"})
+STABLE_KINDS = frozenset(
+    {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "CronJob", "Rollout"}
+)
 """Controllers that are updated, not created per run: their names have no counter (`resnet-50` is a name)."""
 
 _COUNTER = re.compile(r"-\d+$")

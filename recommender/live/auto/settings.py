@@ -47,6 +47,10 @@ IN_PLACE_REFUSED = (
     "pods if it runs with --in-place-skip-disruption-budget, else it leaves them as they are; it never evicts them"
 )
 ONLY_NEW_PODS = "only new pods get the recommended requests (mode Initial)"
+POD_LEVEL = (
+    "its pods have pod-level resources: the API server would refuse new pods whose containers request more than these "
+    "(mode Off)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,8 @@ def _short(text: str) -> str:
 def safe_settings(
     requested: Settings, kind: str, pods: Collection[Resizability], has_in_place: bool
 ) -> tuple[Settings, str]:
-    """Restrict the settings so that no pod is evicted whose work would be lost; also returns a note for the user.
+    """Restrict the settings so that no pod is evicted whose work would be lost, or refused; also returns a note for the
+    user.
 
     `pods` are those of the templates and the live ones: admission may change some and not others. `has_in_place` says
     whether the cluster supports mode `InPlace`.
@@ -133,6 +138,8 @@ def safe_settings(
         if any(pod.qos == GUARANTEED for pod in pods)
         else requested
     )
+    if settings.mode != "Off" and any(pod.pod_level for pod in pods):
+        return replace(settings, mode="Off"), POD_LEVEL
     if settings.mode == RECREATE and kind in JOBS:
         return replace(settings, mode=INITIAL), f"a {kind}'s pods are not evicted for a resize: {ONLY_NEW_PODS}"
     if settings.mode not in (IN_PLACE, IN_PLACE_OR_RECREATE):

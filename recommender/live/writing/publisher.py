@@ -24,10 +24,11 @@ from recommender.cluster.vpas.warning import disruption_warning
 from recommender.engine.engine import Engine
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
+from recommender.live.rules import most_requested
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.node_room import UNBOUNDED, NodeRoom, requested_by_container
-from recommender.policies.constraints import SharedLimits, constrain, constrain_again, integer_cpu_containers
+from recommender.policies.constraints import SharedLimits, at_most, constrain, constrain_again, integer_cpu_containers
 from recommender.policies.room import Room, fit_room
 from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation, amounts_of
 from recommender.units import MonotonicClock, WallClock
@@ -222,9 +223,13 @@ def _constrained(state: VpaState, limits: SharedLimits) -> tuple[ContainerRecomm
     vpa = state.vpa
     whole = integer_cpu_containers(vpa.annotations, state.targets) if limits.integer_cpu else frozenset[str]()
     estimates = {name: target.estimate for name, target in state.targets.items()}
+    constrained = constrain(estimates, vpa.policy_for, limits, whole)
     return tuple(
-        _with_target_in_force(one, state.targets[one.container].in_place_of)
-        for one in constrain(estimates, vpa.policy_for, limits, whole)
+        _with_target_in_force(
+            at_most(one, most_requested(vpa, state.selection.pods, one.container), "ContainerLimit"),
+            state.targets[one.container].in_place_of,
+        )
+        for one in constrained
     )
 
 

@@ -89,6 +89,7 @@ def test_prometheus_storage_and_its_flags_are_translated() -> None:
         (("--auto=F",), ["--no-auto"]),
         (("-v=4", "-v", "2", "--name", "a"), ["--name", "a"]),
         (("--memory-saver", "--name=a"), ["--name=a"]),
+        (("--logtostderr", "--name", "a", "--log_file=x", "--skip_headers"), ["--name", "a"]),
         (("--config=x", "word", "-", "--interval", "1s"), ["--config=x", "word", "-", "--interval", "1s"]),
     ],
 )

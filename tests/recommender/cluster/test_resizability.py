@@ -60,7 +60,15 @@ def test_limits_without_requests_and_restart_policies_are_detected() -> None:
     policies = [{"resourceName": "cpu", "restartPolicy": "NotRequired"}]
     assert not read(container(BOTH, resizePolicy=policies)).restarts
     policies.append({"resourceName": "memory", "restartPolicy": "RestartContainer"})
-    assert read(container(BOTH, resizePolicy=policies)).restarts
+    assert read(container(BOTH, resizePolicy=policies)).restarts == {"memory"}
+
+
+def test_pod_level_resources_and_pods_for_windows_are_detected() -> None:
+    assert read(container(BOTH), resources={"limits": {"cpu": "2"}}).pod_level
+    assert not read(container(BOTH), resources={}).pod_level
+    assert read(container(BOTH), os={"name": "windows"}).windows
+    assert read(container(BOTH), nodeSelector={"kubernetes.io/os": "windows"}).windows
+    assert not read(container(BOTH), os={"name": "linux"}, nodeSelector={"kubernetes.io/os": "linux"}).windows
 
 
 def test_a_pod_that_kueue_admits_by_itself_is_detected_by_its_labels() -> None:
@@ -81,7 +89,9 @@ def test_a_pod_that_kueue_admits_by_itself_is_detected_by_its_labels() -> None:
         (Resizability(GUARANTEED), ""),
         (Resizability(BEST_EFFORT), "BestEffort"),
         (Resizability(limits_only=True), "no requests"),
-        (Resizability(restarts=True), "resizePolicy"),
+        (Resizability(restarts=frozenset({"memory"})), "resizePolicy"),
+        (Resizability(pod_level=True), "pod-level"),
+        (Resizability(windows=True), "Windows"),
         (Resizability(queued=True), "Kueue"),
     ],
 )

@@ -21,7 +21,7 @@ from recommender.cluster.vpas.status import (
 )
 from recommender.cluster.vpas.warning import disruption_warning
 from recommender.records import ContainerRecommendation
-from tests.fakes.records import a_pod, a_vpa
+from tests.fakes.records import a_container, a_pod, a_vpa, pod_of
 
 NOON = 1_787_400_000.9
 
@@ -138,3 +138,10 @@ def test_a_vpa_that_resizes_pods_which_kueue_admits_one_by_one_warns_that_they_a
     assert warning is not None
     assert "Kueue" in warning.message
     assert disruption_warning(read_vpa(a_vpa(updatePolicy={"updateMode": "Initial"})), [pod]) is None
+
+
+def test_pod_level_resources_that_the_containers_may_outgrow_are_reported() -> None:
+    pod = pod_of("p", a_container(cpu="1"), resources={"requests": {"cpu": "2"}})
+    warning = disruption_warning(read_vpa(a_vpa()), [pod])
+    assert warning is not None
+    assert warning.message.startswith("its pods have pod-level resources")

@@ -63,6 +63,11 @@ def test_names_of_controllers_that_are_not_jobs_keep_their_numbers(world: World,
     assert class_of(world, by=owner(kind, "resnet-50")) == "resnet-50"
 
 
+def test_the_name_of_an_argo_rollout_keeps_its_number(world: World) -> None:
+    world.controller("ReplicaSet", "resnet-50-5d4f8c", {"u": "1"}, by=owner("Rollout", "resnet-50", "argoproj.io/v1"))
+    assert class_of(world, by=owner("ReplicaSet", "resnet-50-5d4f8c")) == "resnet-50"
+
+
 def test_a_pod_without_owner_is_classified_by_generate_name_or_image_and_command(world: World) -> None:
     assert class_of(world, generateName="sweep-") == "sweep"
     named = class_of(world)

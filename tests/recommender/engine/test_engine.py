@@ -479,6 +479,18 @@ def test_a_changed_target_is_recognised_and_its_resize_delay_sets_the_lead_time(
     assert engine.lead_time.seconds > 1.0
 
 
+def test_the_time_until_a_startup_boost_ends_is_not_measured_as_a_resize() -> None:
+    """Its boosted CPU counts as unknown, and the updater leaves the pod alone until then."""
+    driver = EngineDriver(requests=(math.nan, 4 * GIB))
+    driver.publishes = False
+    driver.steps(10)
+    target = (1.0, 5 * GIB)
+    driver.engine.published(MAIN, target, target, driver.now_s)
+    driver.now_s += 299.0
+    driver.containers = {A: running(requests=target)}
+    assert driver.step().resizes_s == []
+
+
 def test_a_lead_time_of_a_year_does_not_take_a_year_of_forecasts() -> None:
     driver = EngineDriver()
     driver.engine.lead_time = LeadTime(365 * 86400.0, 1.0)

@@ -43,6 +43,12 @@ def test_bumped_memory_is_in_whole_bytes() -> None:
     assert bumped_memory_bytes(1e9 + 1.0, 0.0) == 1_200_000_001.0
 
 
+def test_an_absurd_bump_of_a_policy_is_bounded_as_by_the_default_recommender() -> None:
+    """`oomBumpUpRatio: 1e300` passes the validation of the VPA."""
+    assert bumped_memory_bytes(4 * GIB, 0.0, 1e300) == 1e14
+    assert bumped_memory_bytes(4 * GIB, 0.0, None, 1e300) == 1e14
+
+
 def oom_kill(driver: EngineDriver, had_gib: float, age_s: float = 0.0, **fields: Any) -> Kill:
     """A kill for the next step to take in."""
     return Kill(MAIN, instance(), driver.now_s + 1.0 - age_s, had_gib * GIB, **fields)

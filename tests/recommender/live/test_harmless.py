@@ -17,8 +17,10 @@ PODS = (
     Resizability(GUARANTEED),
     Resizability(BEST_EFFORT),
     Resizability(GUARANTEED, limits_only=True),
-    Resizability(restarts=True),
+    Resizability(restarts=frozenset({"memory"})),
     Resizability(queued=True),
+    Resizability(windows=True),
+    Resizability(pod_level=True),
 )
 EVICTS = ("Recreate", "InPlaceOrRecreate")
 
@@ -42,7 +44,7 @@ def test_limits_follow_the_requests_of_guaranteed_pods() -> None:
     assert chosen("CronJob", Resizability(GUARANTEED), in_place=False, mode="Initial")[1] == "RequestsAndLimits"
 
 
-@pytest.mark.parametrize("pod", PODS[2:], ids=["BestEffort", "limits only", "restarts", "queued by Kueue"])
+@pytest.mark.parametrize("pod", PODS[2:-1], ids=["BestEffort", "limits only", "restarts", "queued by Kueue", "Windows"])
 @pytest.mark.parametrize("kind", ["Job", "StatefulSet"])
 def test_pods_that_cannot_be_resized_get_mode_initial_with_a_reason(kind: str, pod: Resizability) -> None:
     settings, reason = safe_settings(Settings(), kind, [BURSTABLE, pod], has_in_place=True)
@@ -62,7 +64,7 @@ def test_no_job_is_evicted_whatever_mode_its_annotation_requests(kind: str, in_p
 def test_a_daemon_set_is_not_evicted_unless_its_annotation_requests_it() -> None:
     assert chosen("DaemonSet", BURSTABLE, in_place=True) == ("InPlace", "RequestsOnly", 1)
     assert chosen("DaemonSet", BURSTABLE, in_place=False) == ("InPlaceOrRecreate", "RequestsOnly", MAX_MIN_REPLICAS)
-    assert chosen("DaemonSet", Resizability(restarts=True), in_place=True)[0] == "Initial"
+    assert chosen("DaemonSet", Resizability(restarts=frozenset({"memory"})), in_place=True)[0] == "Initial"
     assert chosen("DaemonSet", BURSTABLE, in_place=False, mode="Recreate") == ("Recreate", "RequestsOnly", None)
 
 
@@ -85,6 +87,16 @@ def test_the_pod_template_decides_before_there_is_a_pod_and_the_vpa_has_the_reas
     vpa = World().add(job({})).only_vpa()
     assert vpa.update_mode == "Initial"
     assert vpa.annotations[PROBLEM_ANNOTATION].startswith("its pods are BestEffort")
+
+
+def test_a_workload_with_pod_level_resources_is_only_recommended_for() -> None:
+    """The API server refuses a pod whose containers request more than the pod, so admission must not change it."""
+    pod = {"resources": {"requests": {"memory": "2Gi"}}, "containers": [{"name": "main"}]}
+    vpa = World().add(a_workload("Job", "bert", spec={"template": {"spec": pod}})).only_vpa()
+    assert vpa.update_mode == "Off"
+    assert vpa.annotations[PROBLEM_ANNOTATION].startswith("its pods have pod-level resources")
+    for mode in MODES:
+        assert chosen("Deployment", Resizability(pod_level=True), in_place=True, mode=mode)[0] == "Off"
 
 
 def test_a_pod_that_admission_made_guaranteed_counts_once_it_is_seen() -> None:

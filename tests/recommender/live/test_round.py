@@ -16,7 +16,20 @@ from recommender.kernels import histogram as kernel
 from recommender.policies.histogram import HistogramSession
 from recommender.records import UNKNOWN_PHASE, ContainerRecommendation
 from recommender.units import format_time
-from tests.fakes.records import GIB, MAIN, MODEL, FakeView, a_pod, a_vpa, recommender, rounds, target_of, use
+from tests.fakes.records import (
+    GIB,
+    MAIN,
+    MODEL,
+    FakeView,
+    a_container,
+    a_pod,
+    a_vpa,
+    pod_of,
+    recommender,
+    rounds,
+    target_of,
+    use,
+)
 
 
 @pytest.fixture
@@ -170,6 +183,20 @@ def test_a_container_that_is_throttled_to_its_request_is_raised_to_what_it_needs
         rounds(ours, cluster, 1, cpu_cores=min(needed, requested))  # its node is full
         requested = target_of(cluster)[0]
     assert requested * 1.05 >= needed
+
+
+@pytest.mark.parametrize(("declared_cpu", "expected_cores"), [("500m", 0.999), ("1", 1.0)])
+def test_a_target_above_a_limit_that_stays_is_that_limit_and_keeps_the_qos_class(
+    cluster: FakeView, declared_cpu: str, expected_cores: float
+) -> None:
+    """The updater cuts it all the same; a Burstable pod whose requests came to equal its limits would be evicted."""
+    policies = [{"containerName": "*", "controlledValues": "RequestsOnly"}]
+    cluster.raw["job"] = a_vpa(resourcePolicy={"containerPolicies": policies})
+    memory = "1Gi" if declared_cpu == "500m" else "2Gi"
+    limits = {"cpu": "1", "memory": "2Gi"}
+    cluster.pods["job"] = [pod_of("job-1", a_container(cpu=declared_cpu, memory=memory, limits=limits))]
+    rounds(recommender(cluster), cluster, 60, cpu_cores=1.0, memory_gib=1.95)
+    assert target_of(cluster) == (expected_cores, 2.0)
 
 
 @pytest.mark.parametrize(("mode", "observe_only"), [("Off", False), ("Initial", False), ("InPlaceOrRecreate", True)])

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.vpas.warning import disruption_warning
 from recommender.engine.keys import Rules
-from recommender.live.rules import retention_s, rules_of
-from tests.fakes.records import a_vpa, pod_of
+from recommender.live.rules import most_requested, retention_s, rules_of
+from tests.fakes.records import GIB, a_vpa, pod_of
 
 REQUESTED = {"cpu": "1", "memory": "2Gi"}
 BURSTABLE, GUARANTEED = {"requests": REQUESTED}, {"requests": REQUESTED, "limits": REQUESTED}
+LIMITED = {"requests": REQUESTED, "limits": {"cpu": "2", "memory": "4Gi"}}
 DAY_S = 86400.0
 
 
@@ -24,9 +28,16 @@ def in_mode(mode: str, **spec: Any) -> Vpa:
     return read_vpa(a_vpa(updatePolicy={"updateMode": mode}, **spec))
 
 
-def rules(vpa: Vpa, resources: dict[str, Any] = BURSTABLE, *, observe_only: bool = False, **container: Any) -> Rules:
+def rules(
+    vpa: Vpa,
+    resources: dict[str, Any] = BURSTABLE,
+    *,
+    observe_only: bool = False,
+    status: Mapping[str, Any] | None = None,
+    **container: Any,
+) -> Rules:
     """The rules of a VPA with one pod of one container."""
-    pod = pod_of("p", {"name": "main", "resources": resources, **container})
+    pod = pod_of("p", {"name": "main", "resources": resources, **container}, status=status)
     return rules_of(vpa, [pod], "main", observe_only=observe_only)
 
 
@@ -69,6 +80,45 @@ def test_in_place_or_recreate_evicts_where_the_qos_class_changes_or_a_resize_res
     assert rules(in_mode("InPlaceOrRecreate"), resizePolicy=restarts).evicts
 
 
+def test_a_restart_for_memory_does_not_matter_where_only_cpu_is_controlled() -> None:
+    restarts = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    pod = pod_of("p", {"name": "main", "resources": BURSTABLE, "resizePolicy": restarts})
+    for controlled, evicts in ((["cpu"], False), (["cpu", "memory"], True)):
+        vpa = in_mode("InPlaceOrRecreate", **a_policy(controlledResources=controlled))
+        assert rules_of(vpa, [pod], "main", observe_only=False).evicts is evicts
+        assert (disruption_warning(vpa, [pod]) is not None) is evicts
+
+
+def test_a_change_evicts_where_that_of_another_container_of_the_pod_would() -> None:
+    """The updater resizes all containers of a pod at once."""
+    pod = pod_of("p", *({"name": name, "resources": GUARANTEED} for name in ("main", "side")))
+    for values, evicts in (("RequestsOnly", True), ("RequestsAndLimits", False)):
+        policies = [{"containerName": "side", "controlledValues": values}]
+        vpa = in_mode("InPlaceOrRecreate", resourcePolicy={"containerPolicies": policies})
+        assert rules_of(vpa, [pod], "main", observe_only=False).evicts is evicts
+
+
+@pytest.mark.parametrize(
+    ("mode", "condition", "reason", "evicts"),
+    [
+        ("InPlaceOrRecreate", "PodResizePending", "Infeasible", True),
+        ("InPlaceOrRecreate", "PodResizeInProgress", "Error", True),
+        ("InPlaceOrRecreate", "PodResizePending", "Deferred", False),
+        ("InPlaceOrRecreate", "PodResizeInProgress", "", False),
+        ("InPlace", "PodResizePending", "Infeasible", False),
+        ("Off", "PodResizePending", "Infeasible", False),
+    ],
+)
+def test_a_change_evicts_where_a_node_has_refused_a_resize(
+    mode: str, condition: str, reason: str, evicts: bool
+) -> None:
+    """The updater evicts such a pod at once, and with `minReplicas` that it has not, never."""
+    status = {"conditions": [{"type": condition, "status": "True", "reason": reason}]}
+    assert rules(in_mode(mode), status=status).evicts is evicts
+    below = read_vpa(a_vpa(updatePolicy={"updateMode": mode, "minReplicas": 2}))
+    assert not rules(below, status=status).evicts
+
+
 @pytest.mark.parametrize(
     ("mode", "min_replicas", "evictable"),
     [("InPlaceOrRecreate", None, True), ("InPlaceOrRecreate", 1, True), ("InPlaceOrRecreate", 2, False),
@@ -85,6 +135,26 @@ def test_a_memory_limit_follows_its_request_unless_only_requests_are_controlled(
     assert rules(in_mode("InPlace"), GUARANTEED).limits_follow
     assert not rules(in_mode("InPlace")).limits_follow
     assert not rules(in_mode("InPlace", **a_policy(controlledValues="RequestsOnly")), GUARANTEED).limits_follow
+
+
+@pytest.mark.parametrize(
+    ("mode", "resources", "values", "most"),
+    [
+        ("InPlace", LIMITED, "RequestsOnly", (1.999, 4 * GIB)),
+        ("InPlace", GUARANTEED, "RequestsOnly", (1.0, 2 * GIB)),
+        ("InPlace", {"limits": {"memory": "4Gi"}}, "RequestsOnly", (math.inf, 4 * GIB)),
+        ("InPlace", BURSTABLE, "RequestsOnly", (math.inf, math.inf)),
+        ("InPlace", LIMITED, "RequestsAndLimits", (math.inf, math.inf)),
+        ("Off", LIMITED, "RequestsOnly", (math.inf, math.inf)),
+    ],
+)
+def test_requests_stay_within_limits_that_stay_and_a_burstable_pod_does_not_become_guaranteed(
+    mode: str, resources: dict[str, Any], values: str, most: tuple[float, float]
+) -> None:
+    pod = pod_of("p", {"name": "main", "resources": resources})
+    vpa = in_mode(mode, **a_policy(controlledValues=values))
+    assert most_requested(vpa, [pod], "main") == pytest.approx(most)
+    assert most_requested(vpa, [], "main") == (math.inf, math.inf)
 
 
 @pytest.mark.parametrize(

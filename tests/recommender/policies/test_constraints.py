@@ -15,6 +15,7 @@ from recommender.policies.constraints import (
     NO_LIMITS,
     Limits,
     SharedLimits,
+    at_most,
     constrain,
     constrain_again,
     integer_cpu_containers,
@@ -287,3 +288,11 @@ def test_the_oom_bump_of_a_vpa_overrides_the_operators_and_that_the_default() ->
     assert operator.oom_bump(OomPolicy()) == (1.5, 10.0)
     assert operator.oom_bump(OomPolicy(2.0, 0.0)) == (2.0, 0.0)
     assert SharedLimits().oom_bump(OomPolicy(2.0)) == (2.0, None)
+
+
+def test_a_target_is_cut_to_the_most_that_a_container_can_have_but_not_its_upper_bound() -> None:
+    one = ContainerRecommendation("main", (3.0, math.nan), (2.0, math.nan), (4.0, math.nan), (3.0, math.nan))
+    cut = at_most(one, (1.5, 1.0), "ContainerLimit")
+    assert (cut.target[0], cut.lower[0], cut.upper[0], cut.uncapped[0]) == (1.5, 1.5, 4.0, 3.0)
+    assert list(map(str, cut.limits)) == ["ContainerLimit: cpu 3.00 -> 1.50"]
+    assert at_most(one, (3.0, 1.0), "ContainerLimit").limits == ()
