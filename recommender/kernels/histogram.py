@@ -12,7 +12,7 @@ takes longer than adding a sample: `Histogram` has views of a row.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -94,6 +94,10 @@ IN_FORCE_CPU, IN_FORCE_MEMORY, IN_OOM_RUN, OOM_EVENTS, N_STATE = 3, 4, 5, 6, 7
 
 TIE_TOLERANCE = 1e-9
 """A running sum this close to the threshold, relative to the total, is summed again: the order of addition decides."""
+
+OF_USE: Any = np.bool_(False)
+OF_OOM: Any = np.bool_(True)
+"""What a memory sample is of; no literals, for which Numba would compile `add_memory` once more each."""
 
 NANOCORES_PER_MILLICORE = 1e6
 
@@ -321,14 +325,14 @@ def observe(
         sums[LAST_S] = time_s
     sums[SAMPLES] += 1.0
     whole_bytes = float(math.ceil(memory_bytes))  # a float, or Numba compiles `add_memory` twice
-    add_memory(memory, window_s, state, whole_bytes, time_s, False)
+    add_memory(memory, window_s, state, whole_bytes, time_s, OF_USE)
     over = whole_bytes > state[IN_FORCE_MEMORY]
     if over and state[IN_OOM_RUN] == 0.0:
         state[OOM_EVENTS] += 1.0
         # The bump starts from request and use, not from earlier bumps, so that it cannot run away.
         used = max(state[IN_FORCE_MEMORY], state[USAGE_PEAK])
         bumped = float(math.floor(max(used + ESTIMATION.oom_bump_bytes, used * ESTIMATION.oom_bump_ratio)))
-        add_memory(memory, window_s, state, bumped, time_s, True)
+        add_memory(memory, window_s, state, bumped, time_s, OF_OOM)
     state[IN_OOM_RUN] = 1.0 if over else 0.0
 
 

@@ -8,6 +8,7 @@ than under the better of the two rules, whatever data the plan was trained on. D
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -54,6 +55,9 @@ PRICE_GAIN, MAX_PRICE_FACTOR = 0.05, math.e
 
 MAX_BUDGET = 2.0
 """Resizes that can be saved up."""
+
+DECIDED: Any = np.bool_(True)
+"""That there was a decision; no literal, for which Numba would compile `update_correction` once more."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -183,7 +187,7 @@ def score_experts(
             cost = in_force + (VIOLATION_FACTOR * price if violated else 0.0)
             state.record[k, expert, resource] = DISCOUNT * state.record[k, expert, resource] + cost
             if expert != state.chosen[k, resource]:
-                update_correction(k, expert, resource, amounts[resource], in_force, True, weights, state)
+                update_correction(k, expert, resource, amounts[resource], in_force, DECIDED, weights, state)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -284,7 +288,7 @@ def update_corrections(
             if not math.isnan(in_force[row, resource]):
                 amount, allocated = amounts[row, resource], in_force[row, resource]
                 chosen = state.chosen[slots[row], resource]
-                update_correction(slots[row], chosen, resource, amount, allocated, True, weights, state)
+                update_correction(slots[row], chosen, resource, amount, allocated, DECIDED, weights, state)
                 adjust_price(slots[row], resource, amount, allocated, weights, state)
 
 

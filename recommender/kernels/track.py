@@ -181,21 +181,20 @@ def append_features(slots: NDArray[np.int64], usage: NDArray[np.float64], standa
 
 @njit(cache=True, nogil=True)
 def update_phases(
-    slots: NDArray[np.int64], codes: NDArray[np.float32], centres: Centres, unknown: int, places: Places
+    slots: NDArray[np.int64],
+    codes: NDArray[np.float32],
+    centres: Centres,
+    unknown: int,
+    places: Places,
+    labels: NDArray[np.int64],
 ) -> None:
-    """Update the phase of each container by its latest code, (m, hidden)."""
+    """Update the phase of each container by its next code, (m, hidden); a slot may repeat.
+
+    `labels`, int64 (m,), is OUT: the phase after each.
+    """
     for row in range(len(slots)):
         _update_phase(slots[row], codes[row], centres, unknown, places)
-
-
-@njit(cache=True, nogil=True)
-def label_codes(
-    codes: NDArray[np.float32], centres: Centres, unknown: int, places: Places, labels: NDArray[np.int64]
-) -> None:
-    """Label all codes, (n, hidden), of the one container at slot 0; `labels`, int64 (n,), is OUT."""
-    for row in range(len(codes)):
-        _update_phase(0, codes[row], centres, unknown, places)
-        labels[row] = places.label[0]
+        labels[row] = places.label[slots[row]]
 
 
 @njit(cache=True, nogil=True)
