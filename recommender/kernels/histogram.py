@@ -112,14 +112,14 @@ CPU_STARTS, MEMORY_STARTS = _starts_of(CPU_BUCKETS), _starts_of(MEMORY_BUCKETS)
 """float64 (number,): where each bucket starts, in cores and bytes."""
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def histogram_of(histograms: NDArray[np.float64], resource: int) -> Histogram:
     """Views of the row of a resource."""
     row, number = histograms[resource], CPU_BUCKETS.number
     return Histogram(row[:number], row[number : number + N_SUMS], row[number + N_SUMS :].view(np.int64))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def bucket_of(value: float, buckets: Buckets) -> int:
     """The bucket that holds a value of at least zero."""
     if value < buckets.first:
@@ -216,14 +216,14 @@ def percentile(histogram: Histogram, starts: NDArray[np.float64], epsilon: float
     return float(starts[min(pointer + 1, len(weights) - 1)])
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def request_of(amount: float, margin: float, floor: float, ceiling: float) -> float:
     """A percentile in millicores or bytes plus the margin, between floor and ceiling, in whole units."""
     whole = min(math.floor(amount), ceiling)
     return max(min(whole + math.floor(margin * whole), ceiling), floor)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def confidence_of(sums: NDArray[np.float64]) -> float:
     """Days of history, or of samples at one a minute, whichever is less; from the sums of CPU."""
     if sums[SAMPLES] == 0.0:

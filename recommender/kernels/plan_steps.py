@@ -60,7 +60,7 @@ DECIDED: Any = np.bool_(True)
 """That there was a decision; no literal, for which Numba would compile `update_correction` once more."""
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, inline="always", error_model="numpy")
 def updated_correction(
     correction: float, gain: float, streak: float, violated: bool, short: bool, target: float
 ) -> tuple[float, float, float]:
@@ -100,7 +100,7 @@ def updated_correction(
     return correction, gain, streak
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, inline="always", error_model="numpy")
 def updated_price_factor(factor: float, violated: bool, target: float) -> float:
     """A container's own factor on the price of a violation, after one more sample.
 
@@ -235,7 +235,7 @@ def observe_sample(
             state.budget[k, expert, resource] = min(budget, MAX_BUDGET)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, inline="always", error_model="numpy")
 def chosen_request(k: int, resource: int, state: PlanArrays) -> float:
     """Request of the chosen expert, in floors."""
     return float(state.asked[k, state.chosen[k, resource], resource])

@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def levels_of(used: float, floor: float, mean_level: float, seen: int) -> tuple[float, float]:
     """Log2 of a sample, and the running mean of `seen` such levels, given that of the ones before."""
     level = math.log2(used + floor)
@@ -197,7 +197,7 @@ def update_phases(
         labels[row] = places.label[slots[row]]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _update_phase(k: int, code: NDArray[np.float32], centres: Centres, unknown: int, places: Places) -> None:
     coded = places.coded[k]
     distances = _distances(code, centres.root)
