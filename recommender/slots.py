@@ -42,11 +42,12 @@ class SlotArrays:
 
     def grow(self, slots: int) -> None:
         """Grow to slots 0..slots - 1, keeping the present ones."""
-        more = max(0, slots - self._slots)
+        old, self._slots = self._slots, max(slots, self._slots)
         for name, part in self._fresh.items():
-            fresh = np.broadcast_to(part, (more, *part.shape))
-            setattr(self, name, np.concatenate([getattr(self, name), fresh]))
-        self._slots += more
+            # Not np.concatenate, whose order of axes may differ: kernels would be compiled once more.
+            grown = np.empty((self._slots, *part.shape), part.dtype)
+            grown[:old], grown[old:] = getattr(self, name), part
+            setattr(self, name, grown)
 
     def reset(self, slots: int | Sequence[int] | IntArray) -> None:
         """Reset slots to their initial values."""

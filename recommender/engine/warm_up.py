@@ -37,8 +37,12 @@ def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
         now_s = cell * step_s
         fleet.observe(Samples(instances, rng.uniform((now_s, 0.1, 1e8), (now_s, 2.0, 4e9), (CONTAINERS, 3))))
         fleet.decide(fleet.due(now_s), now_s)
-    fleet.update_history(slots := slots_of(list(fleet)))
-    for member in fleet:
+    members, ones = list(fleet), np.ones((CONTAINERS, 2))
+    fleet.judge(slots := slots_of(members), ones, ones)
+    fleet.relabel(members)  # as after a restart
+    fleet.update_history(slots)
+    for member in members:
+        member.history.observe_oom(now_s, 1e9)
         member.history.estimate()
     groups = GroupArrays(slots=CONTAINERS)
     groups.judge(slots, np.zeros((CONTAINERS, 2), bool))

@@ -12,7 +12,7 @@ takes longer than adding a sample: `Histogram` has views of a row.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -95,6 +95,10 @@ IN_FORCE_CPU, IN_FORCE_MEMORY, IN_OOM_RUN, OOM_EVENTS, N_STATE = 3, 4, 5, 6, 7
 TIE_TOLERANCE = 1e-9
 """A running sum this close to the threshold, relative to the total, is summed again: the order of addition decides."""
 
+OF_USE: Any = np.bool_(False)
+OF_OOM: Any = np.bool_(True)
+"""What a memory sample is of; no literals, for which Numba would compile `add_memory` once more each."""
+
 NANOCORES_PER_MILLICORE = 1e6
 
 
@@ -108,14 +112,14 @@ CPU_STARTS, MEMORY_STARTS = _starts_of(CPU_BUCKETS), _starts_of(MEMORY_BUCKETS)
 """float64 (number,): where each bucket starts, in cores and bytes."""
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def histogram_of(histograms: NDArray[np.float64], resource: int) -> Histogram:
     """Views of the row of a resource."""
     row, number = histograms[resource], CPU_BUCKETS.number
     return Histogram(row[:number], row[number : number + N_SUMS], row[number + N_SUMS :].view(np.int64))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def bucket_of(value: float, buckets: Buckets) -> int:
     """The bucket that holds a value of at least zero."""
     if value < buckets.first:
@@ -212,14 +216,14 @@ def percentile(histogram: Histogram, starts: NDArray[np.float64], epsilon: float
     return float(starts[min(pointer + 1, len(weights) - 1)])
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def request_of(amount: float, margin: float, floor: float, ceiling: float) -> float:
     """A percentile in millicores or bytes plus the margin, between floor and ceiling, in whole units."""
     whole = min(math.floor(amount), ceiling)
     return max(min(whole + math.floor(margin * whole), ceiling), floor)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def confidence_of(sums: NDArray[np.float64]) -> float:
     """Days of history, or of samples at one a minute, whichever is less; from the sums of CPU."""
     if sums[SAMPLES] == 0.0:
@@ -321,14 +325,14 @@ def observe(
         sums[LAST_S] = time_s
     sums[SAMPLES] += 1.0
     whole_bytes = float(math.ceil(memory_bytes))  # a float, or Numba compiles `add_memory` twice
-    add_memory(memory, window_s, state, whole_bytes, time_s, False)
+    add_memory(memory, window_s, state, whole_bytes, time_s, OF_USE)
     over = whole_bytes > state[IN_FORCE_MEMORY]
     if over and state[IN_OOM_RUN] == 0.0:
         state[OOM_EVENTS] += 1.0
         # The bump starts from request and use, not from earlier bumps, so that it cannot run away.
         used = max(state[IN_FORCE_MEMORY], state[USAGE_PEAK])
         bumped = float(math.floor(max(used + ESTIMATION.oom_bump_bytes, used * ESTIMATION.oom_bump_ratio)))
-        add_memory(memory, window_s, state, bumped, time_s, True)
+        add_memory(memory, window_s, state, bumped, time_s, OF_OOM)
     state[IN_OOM_RUN] = 1.0 if over else 0.0
 
 

@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _begin(now: NDArray[np.float64], occupancy: NDArray[np.float64]) -> None:
     """Initialise at step 0: each context is in its phase with certainty; both OUT.
 

@@ -144,7 +144,7 @@ def peak_after_matches(
             peak_cores[k] = math.nan
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, inline="always", error_model="numpy")
 def differ_by_factor(one: float, other: float, factor: float) -> bool:
     """Whether two CPU levels differ by more than a factor."""
     one, other = one + FLOOR_CORES, other + FLOOR_CORES

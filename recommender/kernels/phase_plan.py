@@ -230,7 +230,7 @@ def price_of_violation(
     return float(price * max(mean, LEVEL_PRICE_SHARE * math.exp(now)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, inline="always", error_model="numpy")
 def occupancy_of(k: int, table: int, state: PlanArrays, expected: Expected) -> NDArray[np.float64]:
     """float64 (phases,): expected share of the coming time in each phase, by the container's context."""
     buckets = expected.occupancy.shape[3]
@@ -291,7 +291,7 @@ def time_above(resource: int, level: float, demands: Demands, expected: Expected
     return share
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, inline="always", error_model="numpy")
 def resize_allowed(k: int, expert: int, resource: int, state: PlanArrays) -> bool:
     """Whether the budget has a resize left, or the violations are too urgent to wait for one."""
     budget, streak = state.budget[k, expert, resource], state.streak[k, expert, resource]

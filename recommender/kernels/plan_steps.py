@@ -8,6 +8,7 @@ than under the better of the two rules, whatever data the plan was trained on. D
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -55,8 +56,11 @@ PRICE_GAIN, MAX_PRICE_FACTOR = 0.05, math.e
 MAX_BUDGET = 2.0
 """Resizes that can be saved up."""
 
+DECIDED: Any = np.bool_(True)
+"""That there was a decision; no literal, for which Numba would compile `update_correction` once more."""
 
-@njit(cache=True, nogil=True, error_model="numpy")
+
+@njit(cache=True, nogil=True, inline="always", error_model="numpy")
 def updated_correction(
     correction: float, gain: float, streak: float, violated: bool, short: bool, target: float
 ) -> tuple[float, float, float]:
@@ -96,7 +100,7 @@ def updated_correction(
     return correction, gain, streak
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, inline="always", error_model="numpy")
 def updated_price_factor(factor: float, violated: bool, target: float) -> float:
     """A container's own factor on the price of a violation, after one more sample.
 
@@ -183,7 +187,7 @@ def score_experts(
             cost = in_force + (VIOLATION_FACTOR * price if violated else 0.0)
             state.record[k, expert, resource] = DISCOUNT * state.record[k, expert, resource] + cost
             if expert != state.chosen[k, resource]:
-                update_correction(k, expert, resource, amounts[resource], in_force, True, weights, state)
+                update_correction(k, expert, resource, amounts[resource], in_force, DECIDED, weights, state)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -231,7 +235,7 @@ def observe_sample(
             state.budget[k, expert, resource] = min(budget, MAX_BUDGET)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, inline="always", error_model="numpy")
 def chosen_request(k: int, resource: int, state: PlanArrays) -> float:
     """Request of the chosen expert, in floors."""
     return float(state.asked[k, state.chosen[k, resource], resource])
@@ -284,7 +288,7 @@ def update_corrections(
             if not math.isnan(in_force[row, resource]):
                 amount, allocated = amounts[row, resource], in_force[row, resource]
                 chosen = state.chosen[slots[row], resource]
-                update_correction(slots[row], chosen, resource, amount, allocated, True, weights, state)
+                update_correction(slots[row], chosen, resource, amount, allocated, DECIDED, weights, state)
                 adjust_price(slots[row], resource, amount, allocated, weights, state)
 
 

@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def levels_of(used: float, floor: float, mean_level: float, seen: int) -> tuple[float, float]:
     """Log2 of a sample, and the running mean of `seen` such levels, given that of the ones before."""
     level = math.log2(used + floor)
@@ -205,24 +205,23 @@ def append_features(slots: NDArray[np.int64], usage: NDArray[np.float64], standa
 
 @njit(cache=True, nogil=True)
 def update_phases(
-    slots: NDArray[np.int64], codes: NDArray[np.float32], centres: Centres, unknown: int, places: Places
+    slots: NDArray[np.int64],
+    codes: NDArray[np.float32],
+    centres: Centres,
+    unknown: int,
+    places: Places,
+    labels: NDArray[np.int64],
 ) -> None:
-    """Update the phase of each container by its latest code, (m, hidden)."""
+    """Update the phase of each container by its next code, (m, hidden); a slot may repeat.
+
+    `labels`, int64 (m,), is OUT: the phase after each.
+    """
     for row in range(len(slots)):
         _update_phase(slots[row], codes[row], centres, unknown, places)
+        labels[row] = places.label[slots[row]]
 
 
-@njit(cache=True, nogil=True)
-def label_codes(
-    codes: NDArray[np.float32], centres: Centres, unknown: int, places: Places, labels: NDArray[np.int64]
-) -> None:
-    """Label all codes, (n, hidden), of the one container at slot 0; `labels`, int64 (n,), is OUT."""
-    for row in range(len(codes)):
-        _update_phase(0, codes[row], centres, unknown, places)
-        labels[row] = places.label[0]
-
-
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _update_phase(k: int, code: NDArray[np.float32], centres: Centres, unknown: int, places: Places) -> None:
     coded = places.coded[k]
     distances = _distances(code, centres.root)

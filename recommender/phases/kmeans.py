@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.errors import Misuse, NotEnoughData
-from recommender.kernels.track import Centres, Places, label_codes
+from recommender.kernels.track import Centres, Places, update_phases
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 
 MAX_PHASES = 64
@@ -86,8 +86,8 @@ class PhaseCentres:
         coded, at, label = np.zeros((3, 1), np.int64)
         splits = (1, len(self.splits))
         places = Places(coded, at, label, np.zeros(splits, np.int64), np.full(splits, -2), np.zeros(1))
-        labels = np.empty(len(codes), np.int64)
-        label_codes(codes, self.arrays(), UNKNOWN_PHASE, places, labels)
+        slots, labels = np.zeros((2, len(codes)), np.int64)
+        update_phases(slots, codes, self.arrays(), UNKNOWN_PHASE, places, labels)
         return labels
 
     def arrays(self) -> Centres:

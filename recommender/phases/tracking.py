@@ -76,7 +76,8 @@ class PhaseTracker:
         has_code = (position >= 0) & (~tracks.gapped[slots] | (position >= self._window - 1))
         coded = slots[has_code]
         codes = self._codes(coded, position[has_code])
-        update_phases(coded, codes, self._centres, UNKNOWN_PHASE, places)
+        labels = np.empty(len(coded), np.int64)
+        update_phases(coded, codes, self._centres, UNKNOWN_PHASE, places, labels)
         return places.label[slots]
 
     def restore(self, slot: int, saved: Mapping[str, Any]) -> None:

@@ -337,6 +337,13 @@ def test_a_model_trained_on_unlike_usage_does_no_lasting_harm(seed: int) -> None
     assert violations(use, 1.0)[20:].mean() <= 0.08
 
 
+def test_a_state_that_grows_from_one_container_keeps_its_layout() -> None:
+    # Numba compiles all kernels of the plan once more for another one.
+    state = PlanState(2, 1)
+    state.grow(3)
+    assert all(part.flags.c_contiguous for part in state.arrays(kernel.PlanArrays))
+
+
 def test_containers_decided_step_by_step_are_decided_as_each_alone() -> None:
     generator = np.random.default_rng(0)
     shares, cores = [0.6, 0.4], [1.0, 3.0]
