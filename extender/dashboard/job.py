@@ -10,7 +10,8 @@ from typing import Any
 from extender.dashboard.profile import NO_PROFILE, Profile
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pair import Pair
-from recommender.cluster.objects.pods import DEFERRED, RESIZE_PENDING, ContainerState, Pod
+from recommender.cluster.objects.pods import DEFERRED, ContainerState, Pod
+from recommender.cluster.objects.requests import RESIZE_PENDING
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.vpas.status import LOW_CONFIDENCE, recommendations_in

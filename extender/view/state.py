@@ -56,6 +56,11 @@ class ClusterState:
         self.waiting = Waiting(clock, monotonic)
         self.reservations = Reservations(clock, monotonic)
 
+    @property
+    def _cell(self) -> int:
+        """The present cell."""
+        return self._settings.grid.cell(self._clock())
+
     # -- updates from watches --------------------------------------------------------------------------------------
 
     def put_node(self, node: Node) -> None:
@@ -64,9 +69,9 @@ class ClusterState:
             self._snapshot = None
             former_gpus, largest = self._table.gpus_of(node.name), self._table.largest
             if self._table.put_node(node):
-                self._renew_sums(list(self._table.index), self._settings.grid.cell(self._clock()))
+                self._renew_sums(list(self._table.index), self._cell)
             elif former_gpus is None:
-                self._renew_sums([node.name], self._settings.grid.cell(self._clock()))
+                self._renew_sums([node.name], self._cell)
             elif former_gpus != node.gpus:  # as while its device plugin restarts
                 self._recount([entry.pod.uid for entry in self._placed.on(node.name) if entry.pod.gpu.number])
             self._recount_if_changed(largest)
@@ -202,7 +207,7 @@ class ClusterState:
         with self._lock:
             while self._unseen_deadlines_s and next(iter(self._unseen_deadlines_s.values())) <= self._monotonic():
                 self.withdraw(next(iter(self._unseen_deadlines_s)))
-            cell = self._settings.grid.cell(self._clock())
+            cell = self._cell
             if self._snapshot is None or self._snapshot.first_cell != cell:
                 self._renew_sums(self._table.outdated(cell), cell)
                 self._mark_overdue(cell)
@@ -212,7 +217,7 @@ class ClusterState:
     def residents(self, node: str) -> dict[str, Resident]:
         """The pods of a node by UID."""
         with self._lock:
-            cell, cells = self._settings.grid.cell(self._clock()), self._settings.grid.cells
+            cell, cells = self._cell, self._settings.grid.cells
             return {
                 entry.pod.uid: Resident(entry.pod, entry.use(cell, cells), entry.pod.uid not in self._advised)
                 for entry in self._placed.on(node)
@@ -259,7 +264,7 @@ class ClusterState:
     def _entry(self, pod: Pod, node: str, started_s: float) -> Entry:
         grid = self._settings.grid
         entry = Entry(pod, node, self._footprint(pod), grid.cell(started_s), self._category(pod))
-        ended = (end_cell := entry.end_cell) is not None and end_cell <= grid.cell(self._clock())
+        ended = (end_cell := entry.end_cell) is not None and end_cell <= self._cell
         return replace(entry, overdue=True) if ended else entry
 
     def _add(self, pod: Pod, node: str, started_s: float) -> None:
@@ -288,5 +293,4 @@ class ClusterState:
     def _renew_sums(self, nodes: Sequence[str], cell: int) -> None:
         """Sum up all pods of these nodes anew. That of all nodes takes half a second with fifty thousand pods."""
         for node in nodes:
-            self._snapshot = None
             self._table.renew(node, cell, self._placed.on(node))

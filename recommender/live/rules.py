@@ -17,8 +17,6 @@ from recommender.records import CPU, MEMORY
 DEFAULT_MEMORY_INTERVAL_S, DEFAULT_MEMORY_INTERVALS = 86400.0, 8
 """Of memory peaks: length of an interval, and how many intervals count (upstream's flags at their defaults)."""
 
-IN_PLACE_MODES = frozenset({"InPlace", "InPlaceOrRecreate"})
-
 MILLICORE = 0.001
 UNLIMITED: Pair = (math.inf, math.inf)
 
@@ -33,7 +31,7 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
         applied=not advisory_only,
         evicts=vpa.update_mode != "Off"
         and (
-            vpa.update_mode not in IN_PLACE_MODES
+            not vpa.resizes_in_place
             or any(_needs_eviction(vpa, pod) for pod in live)
             or (evictable and any(_is_refused(pod) for pod in live))
         ),

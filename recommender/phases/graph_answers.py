@@ -18,14 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recommender.errors import BadInput, NotEnoughData
-from recommender.phases.graph import (
-    CENSORED,
-    DWELL_BUCKETS,
-    FOLLOWER_PRIOR_COUNT,
-    Context,
-    PhaseGraph,
-    min_steps,
-)
+from recommender.phases.graph import CENSORED, DWELL_BUCKETS, FOLLOWER_PRIOR_COUNT, Context, PhaseGraph, min_steps
 from recommender.phases.runs import Run, checked_runs
 from recommender.records import FloatArray
 

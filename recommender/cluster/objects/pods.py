@@ -11,16 +11,13 @@ from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_contr
 from recommender.cluster.objects.node import NOT_TERMINATING, PRIORITY_CLASS, TERMINATING, Taint
 from recommender.cluster.objects.pair import Pair, pair_of, read_pair, without_zeros
 from recommender.cluster.objects.reading import Fields, first_labels, reads, short_annotations
-from recommender.cluster.objects.requests import Resizes, counted, extra_requests
+from recommender.cluster.objects.requests import RESIZE_IN_PROGRESS, RESIZE_PENDING, Resizes, counted, extra_requests
 from recommender.cluster.objects.resizability import Resizability, read_resizability
 from recommender.records import or_nan
 from recommender.units import parse_size
 
 PENDING = "Pending"
 """The phase of a pod that waits for a node or for its images."""
-
-RESIZE_PENDING, RESIZE_IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
-"""Condition types of a pod whose resources are being changed in place (Kubernetes 1.33)."""
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation: the index of a pod of an Indexed Job."""

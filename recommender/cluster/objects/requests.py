@@ -16,6 +16,9 @@ MAX_CORES, MAX_BYTES = 2.0**20, 2.0**50
 it, and the node would look idle once that pod is gone."""
 
 
+RESIZE_PENDING, RESIZE_IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
+"""Condition types of a pod whose resources are being changed in place (Kubernetes 1.33)."""
+
 INFEASIBLE = "Infeasible"
 """Reason of the condition PodResizePending: the node can never do the resize."""
 
@@ -49,7 +52,7 @@ class Resizes:
     @cached_property
     def _infeasible(self) -> bool:
         return any(
-            one.text("type") == "PodResizePending" and one.text("reason") == INFEASIBLE
+            one.text("type") == RESIZE_PENDING and one.text("reason") == INFEASIBLE
             for one in self._pod.children("conditions")
         )
 

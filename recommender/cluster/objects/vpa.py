@@ -84,6 +84,11 @@ class Vpa:
         status: dict[str, Any] = orjson.loads(self.status_json)
         return status
 
+    @property
+    def resizes_in_place(self) -> bool:
+        """Whether the updater resizes running pods in place, in one mode before it would evict them."""
+        return self.update_mode in ("InPlace", "InPlaceOrRecreate")
+
     def policy_for(self, container: str) -> ContainerPolicy:
         """The first policy of this name, else the last `*` policy, else the default; nothing is merged."""
         wildcard = None

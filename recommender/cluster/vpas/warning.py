@@ -41,9 +41,8 @@ def _warnings(vpa: Vpa, pod: Pod) -> list[str]:
         if requests_only:
             only = f"{', '.join(requests_only)}: controlledValues {REQUESTS_ONLY}"
             found.append(f"with limits left as they are ({only}), {GUARANTEED} pods become Burstable: {effect}")
-    in_place = vpa.update_mode in ("InPlace", "InPlaceOrRecreate")
-    if in_place and any(pod.resizability.restarts & policy.controlled for _, policy in controlled):
+    if vpa.resizes_in_place and any(pod.resizability.restarts & policy.controlled for _, policy in controlled):
         found.append(f"a container's resizePolicy is {RESTART_CONTAINER}: each resize restarts it")
-    if pod.resizability.queued and in_place:
+    if vpa.resizes_in_place and pod.resizability.queued:
         found.append(QUEUED)
     return found

@@ -12,7 +12,6 @@ from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod, tolerated
 from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, Vpa
 from recommender.cluster.watching.reflector import Reflector
-from recommender.live.rules import IN_PLACE_MODES
 from recommender.policies.room import Room
 from recommender.records import CPU, MEMORY
 
@@ -39,7 +38,7 @@ class Rooms:
     def of(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
         """The room for each of the pods of a VPA."""
         nodes = self._nodes_for(pods)
-        if vpa.update_mode in IN_PLACE_MODES:  # they stay where they are, also on a node that is cordoned by now
+        if vpa.resizes_in_place:  # they stay where they are, also on a node that is cordoned by now
             names = {pod.node for pod in pods if not pod.finished}
             here = [self._allocatable_of[name] for name in sorted(names & self._allocatable_of.keys())]
             nodes = tuple(dict.fromkeys((*nodes, *here)))

@@ -16,7 +16,7 @@ import numpy as np
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.engine.rails import POD_LIFETIME_THRESHOLD_S
-from recommender.live.rules import IN_PLACE_MODES, limit_follows
+from recommender.live.rules import limit_follows
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.records import MEMORY, RESOURCES, Amounts, ContainerRecommendation, FloatArray, amounts_of
@@ -137,7 +137,7 @@ def _is_resized(
     state: VpaState, pods: Sequence[Pod], requests: FloatArray, wanted: Sequence[ContainerRecommendation], now_s: float
 ) -> bool:
     """Whether the updater raises any of the pods in place."""
-    if state.vpa.update_mode not in IN_PLACE_MODES or len(pods) < (state.vpa.min_replicas or 1):
+    if not state.vpa.resizes_in_place or len(pods) < (state.vpa.min_replicas or 1):
         return False
     total = _total(wanted)
     return any(
