@@ -164,11 +164,12 @@ def test_values_reach_the_program_they_are_for(helm: Helm) -> None:
     assert programs["scheduler"]["resources"] != programs["extender"]["resources"]
 
 
-def test_a_controller_that_only_plans_moves_may_only_read_profiles_and_jobs(helm: Helm) -> None:
+def test_a_controller_that_only_plans_moves_may_write_its_plans_on_profiles_and_nothing_else(helm: Helm) -> None:
     role = by_name(template(helm, *ALL_PARTS))["ClusterRole", "phasewise-controller-moves"]
     assert role["rules"] == [
         {"apiGroups": ["phasewise.dev"], "resources": ["phaseprofiles"], "verbs": ["list", "watch"]},
         {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["phasewise.dev"], "resources": ["phaseprofiles"], "verbs": ["patch"]},
     ]
 
 
