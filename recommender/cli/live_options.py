@@ -80,7 +80,8 @@ RAIL_OPTIONS = (
     _rail(
         "--resizes-per-hour",
         type=click.IntRange(0),
-        help="Maximum changes per hour of a container's CPU, and of its memory; raises count, but are always allowed.",
+        help="Maximum changes per hour, up to 64, of a container's CPU, and of its memory; raises count, but are "
+        "always allowed.",
     ),
     _rail(
         "--wait-for-room",

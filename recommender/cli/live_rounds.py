@@ -107,8 +107,8 @@ class Rounds:
     resizes_waiting: bool = _round(
         "--resize-waiting",
         is_flag=True,
-        help="Resize pods without a node to the recommendation if it is below their requests; needs the right to patch "
-        "pods/resize.",
+        help="Resize pods without a node to the recommendation, but not above what their owner declares; needs the "
+        "right to patch pods/resize.",
     )
     workers: int = _round(
         "--update-worker-count", default=10, type=click.IntRange(1), help="Statuses written in parallel."

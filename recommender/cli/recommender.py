@@ -152,7 +152,7 @@ def command(
     --config. Flags of the default recommender are accepted; those without a counterpart are refused with advice what to
     write instead.
 
-    On SIGTERM or Ctrl-C it finishes the round, publishes values that are safe without a running recommender, and
+    On SIGTERM or Ctrl-C it breaks off the round, publishes values that are safe without a running recommender, and
     releases the lease, within ten seconds.
     """
     set_up_logging(**logs)

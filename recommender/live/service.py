@@ -84,7 +84,7 @@ class Service:
         self._memory = MemoryTrimmer()
 
     def stop(self) -> None:
-        """Stop after the running round. May be called in a signal handler, and repeatedly."""
+        """Break off the running round and stop. May be called in a signal handler, and repeatedly."""
         if not self._stop.is_set():
             self._stopped_s = time.monotonic()
             self._view.hurry(self._stopped_s + ROUND_DEADLINE_S)
