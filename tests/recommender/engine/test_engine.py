@@ -22,7 +22,7 @@ from recommender.engine.target import Target
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.policies.memory_runs import AGES, RunMemory
-from recommender.records import CPU, FloatArray, IntArray, Sample
+from recommender.records import CPU, MEMORY, FloatArray, IntArray, Sample
 from tests.recommender.engine.driver import EngineDriver
 from tests.recommender.engine.worked import GIB, MAIN, MARGIN, NOW_S, SIDE, an_engine, instance, running
 
@@ -63,6 +63,29 @@ def test_a_forecast_is_explained_and_an_unchanged_target_is_the_same_object() ->
     assert why.forecast[CPU] > 0.4
     driver.step()
     assert driver.targets[MAIN] is target
+
+
+@pytest.mark.long
+def test_the_example_of_docs_concepts_deciding_is_what_the_engine_does() -> None:
+    """Twenty minutes on half a core, five on one and a half, again and again; the job asks for 2 cores and 4 GiB."""
+    driver, seen = EngineDriver(), dict[int, tuple[tuple[float, ...], str, list[str]]]()
+    driver.engine = an_engine(step_s=15.0)
+    for sample in range(1, 481):
+        driver.usage = {instance(): (1.5 if sample % 100 >= 80 else 0.5, 1.0)}
+        driver.step(15.0)
+        why = driver.engine.why(MAIN)
+        seen[sample] = (
+            tuple(round(amount, 2) for amount in driver.target()),
+            why.policy,
+            [name for name, _ in why.rails],
+        )
+    assert seen[1] == ((2.0, 4.0), "histogram", ["fallback", "no shrinking on a guess"])
+    assert seen[4] == ((0.96, 4.0), "phase.proactive", ["slow shrink"])
+    memory_gib = [seen[sample][0][MEMORY] for sample in (13, 41, 81, 121, 161, 201, 241)]
+    assert (seen[13][0][CPU], memory_gib) == (0.5, [4.0, 3.2, 2.56, 2.05, 1.64, 1.31, 1.1])
+    assert [seen[sample][0][CPU] for sample in (176, 179, 180)] == [0.5, 0.5, 1.5]  # raised when it begins
+    assert [seen[sample][0][CPU] for sample in (476, 479, 480)] == [1.5, 1.5, 1.5]  # ahead of it
+    assert seen[476][1] == "own.past"
 
 
 @pytest.mark.parametrize(("cores", "saturated"), [(1.25, MIN_SATURATED_SAMPLES - 1), (0.8, 7), (1.0, 7)])
