@@ -21,7 +21,7 @@ SHARES = {
 
 def table(compared: Sequence[Comparison], facts: dict[str, Any]) -> Table:
     """A row per world and mode: default / ours; red if ours is worse in a cell."""
-    headers = ("world", "mode", *COUNTS.values(), "updated", *SHARES.values(), "cells worse")
+    headers = ("world", "mode", *COUNTS.values(), "resized in place", *SHARES.values(), "cells worse")
     rows = benches.table(f"default / ours; {facts['date']}, {facts['machine']}", *headers, text_columns=2)
     last = None
     for world, mode in dict.fromkeys((one.world.name, one.cell.mode) for one in compared):

@@ -27,7 +27,7 @@ PANEL_INCHES = 1.5
 def table(batches: Batches) -> Table:
     """A row per policy, relative to the default scheduler on the same jobs."""
     headers = (
-        "mean completion", "relative to default, by seed", "makespan, relative", "node time, relative",
+        "mean completion", "relative to default, by seed (mean)", "makespan, relative", "node time, relative",
         "slower by more than 10 %", "moves", "late",
     )  # fmt: skip
     rows = benches.table("jobs on three real nodes of half a core", "who", *headers)

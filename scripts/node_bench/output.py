@@ -16,8 +16,8 @@ OF_A_ROW: Columns = {
     "duration of a job, mean (max)": lambda row: f"{row.job_mean_s:.0f} s ({row.job_max_s:.0f} s)",
     "jobs at a time": lambda row: f"{row.jobs_at_a_time:.1f}",
     "CPU / memory slack": lambda row: f"{row.cpu.slack_ratio:.1f} / {row.memory.slack_ratio:.1f}",
-    "violations, seconds": lambda row: f"{row.cpu.violation_ratio:.1%} / {row.memory.violation_ratio:.1%}",
-    "violations, samples": lambda row: (
+    "CPU / memory violations, seconds": lambda row: f"{row.cpu.violation_ratio:.1%} / {row.memory.violation_ratio:.1%}",
+    "CPU / memory violations, samples": lambda row: (
         f"{row.cpu_sampled.violation_ratio:.1%} / {row.memory_sampled.violation_ratio:.1%}"
     ),
     "stages raised ahead / late / never": lambda row: f"{row.rises.ahead} / {row.rises.late} / {row.rises.never}",

@@ -71,7 +71,7 @@ def _binding(rounds: Sequence[Round], facts: Mapping[str, Any]) -> Table:
     scored = f"{facts['share_percent']} % of them passed" if facts["share_percent"] else "passed as by default"
     title = f"pods bound per second, {facts['nodes']} nodes, {scored}, bursts of {facts['pods']}; medians of the rounds"
     shares = [kind for kind in KINDS if kind not in OURS and kind in middle]
-    numbers = ("pods/s", "rounds", *(f"of {TITLES[kind]}" for kind in shares), "other cores")
+    numbers = ("pods/s", "by round", *(f"of {TITLES[kind]}" for kind in shares), "cores of others")
     rows = benches.table(title, "extender", *numbers)
     for kind, rate in middle.items():
         own = [each for each in rounds if each.kind == kind]
@@ -100,7 +100,7 @@ def _cpu(rounds: Sequence[Round]) -> Table:
 
 def _calls(times: Sequence[Times]) -> Table:
     title = "latency of a call, milliseconds; the constant answer has the same size"
-    headers = ("calls", "p50", "p90", "p99", "max", "p99, goal", "other cores")
+    headers = ("calls", "p50", "p90", "p99", "max", "p99, goal", "cores of others")
     rows = benches.table(title, "node names", "slow clients", "server", "verb", *headers, text_columns=4)
     for one in times:
         goals = P99_BESIDE_SLOW_MS if one.slow_clients else P99_MS
@@ -134,7 +134,7 @@ def _memory(memory: Sequence[ServiceMemory]) -> Table:
 def _perf(perf: Sequence[Perf], facts: Mapping[str, Any]) -> Table:
     title = f"scheduler_perf, {facts['nodes']} nodes, {facts['pods']} pods; medians of the rounds"
     rows = benches.table(
-        title, "case", "extender", "pods/s", "rounds", "attempt, ms: p50", "p90", "p99", text_columns=2
+        title, "case", "extender", "pods/s", "by round", "attempt, ms: p50", "p90", "p99", text_columns=2
     )
     for case, kind in dict.fromkeys((each.case, each.kind) for each in sorted(perf, key=lambda one: one.case)):
         own = [each for each in perf if (each.case, each.kind) == (case, kind)]

@@ -47,8 +47,9 @@ def tables(played: Played) -> list[Table]:
 
 def _compared(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]], title: str) -> Table:
     rows = table(
-        title, "setting", "who", "mean s", "mean completion", "thesis", "vs. it", "makespan s", "makespan", "thesis",
-        "best job", "thesis", "worst job", "jobs faster", "> 10 % slower", "than usual", "moves", text_columns=2,
+        title, "setting", "who", "mean s", "mean completion", "thesis", f"vs. {settings[0][0].system}", "makespan s",
+        "makespan", "thesis", "best job", "thesis", "worst job", "jobs faster", "> 10 % slower",
+        "> 10 % slower than usual", "moves", text_columns=2,
     )  # fmt: skip
     for setting, plays in settings:
         reported = setting.reported

@@ -62,6 +62,22 @@ def test_the_readme_is_short_and_its_links_exist() -> None:
         assert (ROOT / target).is_file(), target
 
 
+def test_the_readme_and_the_page_on_harm_have_the_same_figures() -> None:
+    """The page has further columns."""
+    page = {row["world"]: row for row in _rows((ROOT / "docs" / "benchmarks" / "harm.md").read_text(), "world")}
+    rows = _rows(README, "world")
+    assert len(rows) == len(page) > 10
+    for row in rows:
+        assert row.items() <= page[row["world"]].items()
+
+
+def _rows(page: str, first_header: str) -> list[dict[str, str]]:
+    """Rows of the table whose first header this is."""
+    table = page[page.index(f"| {first_header} |") :].split("\n\n", maxsplit=1)[0].splitlines()
+    headers, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    return [dict(zip(headers, row, strict=True)) for row in rows]
+
+
 def test_every_command_says_where_it_looks_for_a_kubeconfig() -> None:
     page = " ".join((ROOT / "docs" / "reference" / "commands.md").read_text().split())
     assert set(re.findall(r"--kubeconfig PATH (\[default: [^]]*\])", page)) == {KUBECONFIG_HELP}
