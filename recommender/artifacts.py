@@ -5,6 +5,7 @@ This module knows no model classes: it stores and returns arrays and facts (see 
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import io
 import shutil
@@ -77,8 +78,13 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
 
 
 def check_target(folder: str | Path) -> None:
-    """Raise Misuse early if `save` could not replace `folder`."""
+    """Raise Misuse early if `save` could not replace `folder`; finish a `save` that was killed while it did."""
     target = Path(folder)
+    old = next(target.parent.glob(f".{glob.escape(target.name)}.????????.old"), None)
+    if old is not None and not target.exists():
+        new = old.with_suffix("")
+        (new if new.exists() else old).rename(target)
+        shutil.rmtree(old, ignore_errors=True)
     if target.exists() and not _is_replaceable(target):
         raise Misuse(f"{target} exists and is not a model folder. Choose another name for -o, or remove it.")
     files.check_target(next(folder for folder in target.absolute().parents if folder.exists()) / MANIFEST)
@@ -203,7 +209,7 @@ def _array_specs(arrays: Arrays) -> dict[str, Any]:
 
 def _replace_folder(staged: Path, target: Path) -> None:
     """Move `staged` to `target`. A folder cannot be replaced atomically, so the old one is renamed first; after a crash
-    in between, both are complete on disk."""
+    in between, both are complete on disk, and `check_target` goes on from there."""
     if not target.exists():
         staged.rename(target)
         return

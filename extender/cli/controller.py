@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 import click
@@ -21,11 +20,10 @@ from extender.web.server import Server, Serving
 from recommender import __version__
 from recommender.cli.common import DURATION, FiniteRange
 from recommender.cli.connection import connection_options
+from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
 from recommender.cluster.lease import LeaderElection
 from recommender.contention.phasewise import MoveOptions
-
-log = logging.getLogger(__name__)
 
 LEASE = "phasewise-controller"
 
@@ -86,6 +84,7 @@ LEASE = "phasewise-controller"
 @click.option("--move-rest", "rest_s", type=DURATION, default="10m", help="Least time between moves of a job.")
 @click.option("--qps", type=FiniteRange(0, min_open=True), default=50.0, help="Requests per second.")
 @click.option("--burst", type=click.IntRange(1), default=100, help="Requests at once after a pause.")
+@with_log_options
 @connection_options
 def command(
     address: str,
@@ -115,7 +114,6 @@ def command(
     --moves act, pods of Jobs are moved, each to a node that is reserved for its replacement. Options may also be set in
     the environment: PHASEWISE_CONTROLLER_QPS=20.
     """
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     agent = f"phasewise-controller/{__version__}"
     api = connect(qps=qps, burst=burst, user_agent=agent)
     elected = LeaderElection.join(api, lease_namespace, LEASE) if leader_elect else None

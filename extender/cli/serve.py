@@ -16,6 +16,7 @@ from extender.web.service import Service, ServiceOptions
 from recommender import __version__
 from recommender.cli.common import DURATION
 from recommender.cli.connection import connection_options
+from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
 from recommender.errors import Misuse
 
@@ -32,6 +33,7 @@ PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--request-timeout", "request_s", type=DURATION, default="5s", help="Time limit to receive a request.")
 @click.option("--leader-elect", is_flag=True, help="Answer only while holding a Lease: for standby replicas.")
 @click.option("--lease-namespace", default="kube-system", help="Namespace of the Lease and of the reservations.")
+@with_log_options
 @connection_options
 @scoring_options
 def command(
@@ -51,7 +53,6 @@ def command(
     Also serves /healthz, /readyz and /metrics. Options may also be set in the environment:
     PHASEWISE_EXTENDER_ADDRESS=127.0.0.1:8943.
     """
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     if client_authority is not None and tls_certificate is None:
         raise Misuse("--client-authority needs --tls-certificate: without TLS there are no client certificates.")
     if client_authority is None and not is_loopback(address):

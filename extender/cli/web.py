@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from extender.web.server import Server, Serving, is_loopback
 from recommender import __version__
 from recommender.cli.common import DURATION, say
 from recommender.cli.connection import connection_options
+from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
 from recommender.errors import Misuse
@@ -39,6 +39,7 @@ PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--tls-key", type=PEM, help="Its key (PEM).  [default: in the certificate's file]")
 @click.option("--name", default="phasewise", help="The recommender whose VPAs are shown.")
 @click.option("--period", "period_s", type=DURATION, default="15s", help="Time between updates of the pages.")
+@with_log_options
 @connection_options
 def command(
     address: str,
@@ -58,7 +59,6 @@ def command(
     Nothing is written. Programs get the same as JSON at the same paths. The last hour only covers the time since this
     process started. Options may also be set in the environment: PHASEWISE_WEB_PERIOD=30s.
     """
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     if access == "local" and not is_loopback(address):
         raise Misuse(
             f"--address {address} can be reached from outside, and --access local does not authenticate. "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from extender.webhook.certificates import CertificateKeeper, CertificateLocation
 from extender.webhook.reviewing import handlers
 from recommender import __version__
 from recommender.cli.connection import connection_options
+from recommender.cli.logs import with_log_options
 from recommender.cluster.access.connection import Api
 
 
@@ -32,6 +32,7 @@ from recommender.cluster.access.connection import Api
 @click.option("--secret", default="phasewise-webhook", help="Name of that Secret, which must exist.")
 @click.option("--configuration", default="phasewise-webhook", help="The MutatingWebhookConfiguration to update.")
 @click.option("--scheduler-name", "scheduler", default="phasewise", help="Replaces the default; empty: no change.")
+@with_log_options
 @connection_options
 def command(
     address: str,
@@ -47,8 +48,6 @@ def command(
     It manages its own certificate: created, shared by its replicas in a Secret, trusted by the webhook configuration,
     and renewed a month before it expires.
     """
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
-
     api = connect(user_agent=f"phasewise-webhook/{__version__}")
     telemetry = Telemetry("webhook")
     app = App(create_pages("webhook", telemetry, lambda: ""), handlers(scheduler), telemetry, lambda: "")

@@ -18,7 +18,7 @@ Row = TypeVar("Row")
 PAGE_ROWS = 100
 """With ten thousand containers the first page stays below 300 kB."""
 
-MAX_RISKS = 3
+MAX_RISKS, MAX_TROUBLES = 3, 5
 
 
 def fleet(seen: ClusterView, words: str = "", page: int = 1) -> Json:
@@ -44,7 +44,7 @@ def fleet(seen: ClusterView, words: str = "", page: int = 1) -> Json:
         "saved": {"cpuCores": _sum(one[CPU] for one in saved), "memoryBytes": _sum(one[MEMORY] for one in saved)},
         "atRisk": sum(bool(risks and risks[0][0] > 1) for _, risks in ranked),
         "words": words,
-        "troubles": list(seen.troubles[:5]),
+        "troubles": _first(seen.troubles, MAX_TROUBLES),
     }
 
 
@@ -57,6 +57,11 @@ def _page_of(rows: Sequence[Row], page: int) -> tuple[Sequence[Row], Json]:
     pages = max(1, -(-len(rows) // PAGE_ROWS))
     page = min(max(1, page), pages)
     return rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS], {"count": len(rows), "page": page, "pages": pages}
+
+
+def _first(troubles: Sequence[str], most: int) -> list[str]:
+    rest = troubles[most:]
+    return [*troubles[:most], *([f"and {len(rest)} more"] if rest else [])]
 
 
 def _sum(amounts: Iterable[float]) -> float:
@@ -96,7 +101,7 @@ def warnings(seen: ClusterView) -> Json:
     found.sort(key=lambda one: (-one[0], str(one[2]), one[1]))
     return {
         "now": seen.now_s,
-        "troubles": list(seen.troubles),
+        "troubles": _first(seen.troubles, PAGE_ROWS),
         "count": len(found),
         "warnings": [
             {"namespace": key.namespace, "name": key.name, "weight": weight, "words": words}

@@ -22,7 +22,7 @@ from recommender.cluster.objects.requests import (
     MAX_BYTES,
     MAX_CORES,
     amounts,
-    counted,
+    counted_amount,
     extended_resources,
     requests_of,
 )
@@ -64,7 +64,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             workload=intern(workload_class(seen, owners_of(seen))),
             requests=(needs.get("cpu", 0.0), needs.get("memory", 0.0)),
             containers=tuple(_container(c.name, _filled(c.requests, of_pod), c.limits) for c in seen.containers),
-            gpus=counted("gpu", math.fsum(map(_gpus_of, spec.children("containers")))),
+            gpus=counted_amount("gpu", math.fsum(map(_gpus_of, spec.children("containers")))),
             gpu_type=_gpu_type(spec),
             annotations=annotations,
             ours=labelled or bool(annotations) or seen.scheduler_name in schedulers,

@@ -139,11 +139,13 @@ class ApiServer:
     qps: float = _source(
         "--kube-api-qps", default=50.0, type=FiniteRange(1), help="Requests per second to the API server."
     )
-    burst: int = _source("--kube-api-burst", default=100, type=click.IntRange(1), help="Burst of such requests.")
+    burst: float = _source("--kube-api-burst", default=100.0, type=FiniteRange(1), help="Burst of such requests.")
 
     def connect(self, observe: Observer) -> Api:
         agent = f"phasewise-recommender/{__version__}"
-        return connect(self.kubeconfig, self.context, qps=self.qps, burst=self.burst, user_agent=agent, observe=observe)
+        return connect(
+            self.kubeconfig, self.context, qps=self.qps, burst=int(self.burst), user_agent=agent, observe=observe
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import wraps
+from typing import Any
 
 import click
 import orjson
@@ -48,17 +51,25 @@ def set_up_logging(log_format: str, log_level: str) -> None:
 
 _operation = grouped("Operation")
 
-LOG_OPTIONS = (
-    _operation(
+
+def with_log_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--log-format` and `--log-level` to a long-running command, and set up its log before it runs."""
+
+    @_operation(
         "--log-format",
         type=click.Choice(["text", "json"]),
         default="text",
         help="`json`: one object per line with time, level, logger, message and fields.",
-    ),
-    _operation(
+    )
+    @_operation(
         "--log-level",
         type=click.Choice(LEVELS, case_sensitive=False),
         default="info",
         help="Lowest level that is logged.",
-    ),
-)
+    )
+    @wraps(command)
+    def logged(*arguments: Any, log_format: str, log_level: str, **options: Any) -> Any:
+        set_up_logging(log_format, log_level)
+        return command(*arguments, **options)
+
+    return logged

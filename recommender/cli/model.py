@@ -174,6 +174,7 @@ def split(
             "data_sha256": opened.data_hash,
             "split": [*model.facts.get("split", []), {"phase": phase, "into": into, "seed": seed}],
         }
+        facts.pop("phases_chosen", None)  # how the number before the split was chosen
         new = with_forecasts(new_detector, series, options, facts, progress)
         before = model.trained_on  # None: unknown, and then unknown for the new model too
         new = replace(new, trained_on=None if before is None else np.union1d(before, name_hashes(series)))

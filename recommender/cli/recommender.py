@@ -34,7 +34,7 @@ from recommender.cli.live_rounds import (
     Rounds,
     make_scope,
 )
-from recommender.cli.logs import LOG_OPTIONS, set_up_logging
+from recommender.cli.logs import with_log_options
 from recommender.cli.progress_options import GROWTH_OPTIONS, ProgressSettings, make_sources
 from recommender.cli.prometheus import ACCESS_OPTIONS, USAGE_OPTIONS, make_access, make_usage
 from recommender.cli.upstream_flags import UpstreamCommand
@@ -113,7 +113,7 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
 @config_option(group=OPERATION)
 @_operation("--address", default=":8942", help="Listen address of /healthz, /readyz, /metrics and /progress.")
 @settings_of("checkpoints", TIMING_OPTIONS, dict)
-@settings_of("logs", LOG_OPTIONS, dict)
+@with_log_options
 @settings_from("recording", Recording)
 @_operation("--check", is_flag=True, help="Check options and model, compile the kernels, and exit.")
 @click.pass_obj
@@ -135,7 +135,6 @@ def command(
     replicas: Replicas,
     address: str,
     checkpoints: dict[str, float],
-    logs: dict[str, str],
     recording: Recording,
     check: bool,
 ) -> None:
@@ -155,7 +154,6 @@ def command(
     On SIGTERM or Ctrl-C it breaks off the round, publishes values that are safe without a running recommender, and
     releases the lease, within ten seconds.
     """
-    set_up_logging(**logs)
     for note in notes:
         log.info("%s", note)
     telemetry = Telemetry(CollectorRegistry(), shards=replicas.shard.number)

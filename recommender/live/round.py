@@ -219,6 +219,8 @@ class Recommender:
 
     def _publish(self, report: Report) -> None:
         """Write the statuses that changed, and before each the kill that it answers: a crash must not lose it."""
+        if report.kills:
+            self.classes.write_changed(report)
         self._publisher.publish(self.vpas.values(), lambda state: self._profiles.save_kill(state, report), report)
 
     def _resize_waiting(self, report: Report) -> None:

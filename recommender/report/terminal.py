@@ -29,6 +29,8 @@ from recommender.units import counted, format_duration
 
 PLAIN_WIDTH = 100
 """Columns when the output is no terminal."""
+MIN_WIDTH = 60
+"""In fewer columns tables would lose names and numbers; a narrower terminal wraps their lines instead."""
 _MIN_WIDTH_OF_ONE_TABLE = 92
 _TOP_CONTAINERS = 5
 _MAX_NOTES = 12
@@ -62,13 +64,14 @@ _MONEY_COLUMNS: _Columns = (
 
 
 def report_console(file: TextIO | None = None) -> Console:
-    """A console as wide as the terminal, or `PLAIN_WIDTH` wide and plain for a pipe.
+    """A console as wide as the terminal, but at least `MIN_WIDTH`; for a pipe `PLAIN_WIDTH` wide and plain.
 
     Rich honours `NO_COLOR`, `FORCE_COLOR` and `COLUMNS`.
     """
     console = Console(file=file, highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PLAIN_WIDTH
+    console.width = max(MIN_WIDTH, console.width)
     return console
 
 

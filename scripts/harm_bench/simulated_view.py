@@ -21,7 +21,7 @@ from recommender.cluster.objects.vpa import ContainerPolicy, TargetRef, Vpa, jso
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OOM_KILLED, OomObservation
 from recommender.cluster.vpas.status import Condition, same_status, status_of
-from recommender.live.view.view import SelectedPods
+from recommender.live.view.view import SelectedPods, View
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
 from recommender.policies.room import Room
@@ -33,7 +33,7 @@ OWNERS = {"Deployment": ("apps/v1", "ReplicaSet")}
 ENDED = {"Succeeded": ("Completed", 0), "Failed": ("Error", 1)}
 
 
-class SimulatedView:
+class SimulatedView(View):
     """Implements `View` on a simulated cluster.
 
     Attributes

@@ -93,6 +93,14 @@ def test_a_failed_save_leaves_the_old_model(folder: Path) -> None:
     assert os.listdir(folder.parent) == ["model"]  # noqa: PTH208
 
 
+def test_a_save_that_was_killed_between_its_two_renames_is_finished_by_the_next(folder: Path) -> None:
+    artifacts.save(folder.with_name(".model.a1b2c3d4"), ARRAYS, {"lag": 4})
+    folder.rename(folder.with_name(".model.a1b2c3d4.old"))
+    artifacts.check_target(folder)
+    assert artifacts.load(folder)[1]["lag"] == 4
+    assert os.listdir(folder.parent) == ["model"]  # noqa: PTH208
+
+
 def test_a_model_folder_is_readable_by_other_users(folder: Path) -> None:
     assert folder.stat().st_mode & 0o055 == 0o055
 

@@ -11,7 +11,13 @@ from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_contr
 from recommender.cluster.objects.node import NOT_TERMINATING, PRIORITY_CLASS, TERMINATING, Taint
 from recommender.cluster.objects.pair import Pair, pair_of, read_pair, without_zeros
 from recommender.cluster.objects.reading import Fields, first_labels, reads, short_annotations
-from recommender.cluster.objects.requests import RESIZE_IN_PROGRESS, RESIZE_PENDING, Resizes, counted, extra_requests
+from recommender.cluster.objects.requests import (
+    RESIZE_IN_PROGRESS,
+    RESIZE_PENDING,
+    Resizes,
+    counted_amount,
+    extra_requests,
+)
 from recommender.cluster.objects.resizability import Resizability, read_resizability
 from recommender.records import or_nan
 from recommender.units import parse_size
@@ -142,7 +148,7 @@ class Pod:
             max(minimum, extra + sum(one.requests[i] for one in self.containers if one.requests[i] >= 0))
             for i, (minimum, extra) in enumerate(zip(self.min_requests, self.extra_requests, strict=True))
         )
-        return counted("cpu", cpu_cores), counted("memory", memory_bytes)
+        return counted_amount("cpu", cpu_cores), counted_amount("memory", memory_bytes)
 
     @property
     def scopes(self) -> Mapping[str, str]:

@@ -82,7 +82,7 @@ def requests_of(spec: Fields, status: Fields) -> dict[str, float]:
     extra = extra_requests(spec, resizes)
     running = (resizes.requests_of(one) for one in spec.children("containers"))
     total = _maximum(_sum(extra.added, *running), extra.minimum)
-    return {name: counted(name, amount) for name, amount in total.items() if not name.startswith(DEVICE_CLASSES)}
+    return {name: counted_amount(name, amount) for name, amount in total.items() if not name.startswith(DEVICE_CLASSES)}
 
 
 def extra_requests(spec: Fields, resizes: Resizes) -> ExtraRequests:
@@ -105,7 +105,7 @@ def amounts(resources: Fields) -> dict[str, float]:
     return {name: _clipped(name, amount) for name, amount in _declared(resources).items()}
 
 
-def counted(resource: str, amount: float) -> float:
+def counted_amount(resource: str, amount: float) -> float:
     """What a pod counts for that requests this amount in total.
 
     From 2^63 millicores, bytes or units on it counts as nothing: the integers of the scheduler and the kubelet overflow

@@ -27,6 +27,8 @@ KUEUE_POD, KUEUE_GROUP = "kueue.x-k8s.io/managed", "kueue.x-k8s.io/pod-group-nam
 
 QUEUED = "Kueue admits its pods one by one, and deletes an admitted one whose requests change"
 
+POD_LEVEL = "its pods have pod-level resources: the API server refuses any whose containers request more than these"
+
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -56,7 +58,7 @@ def resize_refusal(pods: Collection[Resizability]) -> str:
     if any(pod.restarts for pod in pods):
         return f"a container's resizePolicy is {RESTART_CONTAINER}: each resize restarts it"
     if any(pod.pod_level for pod in pods):
-        return "its pods have pod-level resources, and the API server refuses more than these for their containers"
+        return POD_LEVEL
     if any(pod.windows for pod in pods):
         return "its pods run on Windows: the API server refuses to resize them"
     if any(pod.queued for pod in pods):

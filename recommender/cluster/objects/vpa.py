@@ -39,7 +39,7 @@ class ContainerPolicy:
 
     None stands for what is unset; as in the default recommender zero counts as unset in `min_allowed` and
     `max_allowed`. Of memory peaks `memory_interval_s` is the length of an interval, and `memory_intervals` how many
-    count.
+    count. `boosts_startup`: it has a `startupBoost`, which updater and admission controller act on.
     """
 
     container: str
@@ -52,6 +52,7 @@ class ContainerPolicy:
     oom_min_bump_up_bytes: float | None = None
     memory_interval_s: int | None = None
     memory_intervals: int | None = None
+    boosts_startup: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ def _read_policy(policy: Fields) -> ContainerPolicy:
         oom_min_bump_up_bytes=policy.quantity("oomMinBumpUp"),
         memory_interval_s=policy.integer("memoryAggregationIntervalSeconds") or None,
         memory_intervals=policy.integer("memoryAggregationIntervalCount") or None,
+        boosts_startup="startupBoost" in policy,
     )
 
 

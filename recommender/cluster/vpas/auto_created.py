@@ -261,8 +261,9 @@ def _digest(fields: _VpaFields) -> str:
 def _policy_fields(policy: ContainerPolicy) -> tuple[Any, ...]:
     bounds = (_quantities(policy.min_allowed), _quantities(policy.max_allowed))
     bumps = (policy.oom_bump_up_ratio, policy.oom_min_bump_up_bytes)
-    newer = [number for number in (policy.memory_interval_s, policy.memory_intervals) if number is not None]
-    return (policy.container, policy.mode, *bounds, sorted(policy.controlled), policy.controlled_values, *bumps, *newer)
+    newer = (policy.memory_interval_s, policy.memory_intervals, policy.boosts_startup or None)
+    rest = (*bumps, *(each for each in newer if each is not None))
+    return (policy.container, policy.mode, *bounds, sorted(policy.controlled), policy.controlled_values, *rest)
 
 
 def _quantities(bound: Bound) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from recommender.cluster.objects.pods import Pod
-from recommender.cluster.objects.resizability import BEST_EFFORT, GUARANTEED, QUEUED, RESTART_CONTAINER
+from recommender.cluster.objects.resizability import BEST_EFFORT, GUARANTEED, POD_LEVEL, QUEUED, RESTART_CONTAINER
 from recommender.cluster.objects.vpa import REQUESTS_ONLY, Vpa
 from recommender.cluster.vpas.status import Condition
 
@@ -33,7 +33,7 @@ def _warnings(vpa: Vpa, pod: Pod) -> list[str]:
         return []
     effect, found = EFFECT_BY_MODE.get(vpa.update_mode, EVICTION_EFFECT), []
     if pod.resizability.pod_level:
-        found.append("its pods have pod-level resources: with containers that request more, new pods are refused")
+        found.append(POD_LEVEL)
     elif pod.resizability.qos == BEST_EFFORT:
         found.append(f"with requests, {BEST_EFFORT} pods become Burstable: {effect}")
     elif pod.resizability.qos == GUARANTEED:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import millicores, parse_quantity, whole_bytes
-from recommender.cluster.objects.resizability import GUARANTEED, Resizability, resize_refusal
+from recommender.cluster.objects.resizability import GUARANTEED, POD_LEVEL, Resizability, resize_refusal
 from recommender.cluster.objects.vpa import REQUESTS_AND_LIMITS, SHARES, SHARING_POLICIES, Bound
 from recommender.cluster.vpas.auto_created import Settings
 from recommender.cluster.workloads.targets import JOBS
@@ -47,10 +47,6 @@ IN_PLACE_REFUSED = (
     "pods if it runs with --in-place-skip-disruption-budget, else it leaves them as they are; it never evicts them"
 )
 ONLY_NEW_PODS = "only new pods get the recommended requests (mode Initial)"
-POD_LEVEL = (
-    "its pods have pod-level resources: the API server would refuse new pods whose containers request more than these "
-    "(mode Off)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +135,7 @@ def safe_settings(
         else requested
     )
     if settings.mode != "Off" and any(pod.pod_level for pod in pods):
-        return replace(settings, mode="Off"), POD_LEVEL
+        return replace(settings, mode="Off"), f"{POD_LEVEL}; the VPA only recommends (mode Off)"
     if settings.mode == RECREATE and kind in JOBS:
         return replace(settings, mode=INITIAL), f"a {kind}'s pods are not evicted for a resize: {ONLY_NEW_PODS}"
     if settings.mode not in (IN_PLACE, IN_PLACE_OR_RECREATE):

@@ -225,3 +225,12 @@ def test_bars_are_relative_to_the_largest_amount_and_omit_unknown_amounts() -> N
     bars = lengths({"use": 0.5, "request": 1.0, "limit": 2.0, "target": math.nan})
     assert bars == {"use": 30.0, "request": 60.0, "limit": 120.0}
     assert lengths(dict.fromkeys(("use", "request", "limit", "target"), 0.0))["limit"] == 0.0
+
+
+def test_of_thousands_of_unreadable_objects_a_page_lists_the_first_and_counts_the_others() -> None:
+    seen = a_job()._replace(troubles=tuple(f"metrics of ml/pod-{number}: no CPU" for number in range(5000)))
+    assert fleet(seen)["troubles"][4:] == ["metrics of ml/pod-4: no CPU", "and 4995 more"]
+    assert warnings(seen)["troubles"][PAGE_ROWS - 1 :] == [
+        f"metrics of ml/pod-{PAGE_ROWS - 1}: no CPU",
+        "and 4900 more",
+    ]

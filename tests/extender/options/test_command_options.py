@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import socket
 import ssl
 import time
@@ -33,6 +34,7 @@ from local_cluster.waiting import wait_until
 from placement_bench.worlds import node_json
 from placement_bench.worlds import pod_json as worlds_pod
 from recommender.cli.common import run
+from recommender.cli.logs import JsonLines
 from recommender.contention.phasewise import MoveOptions
 from tests.extender.dashboard import scenes
 from tests.extender.gangs.herds import NOON_S, decided, gang, messages, node, pod_json
@@ -60,6 +62,20 @@ def kubeconfig_(stage: Stage) -> None:
 
 def context(stage: Stage) -> None:
     assert servers_called(stage, "--context", "two") == (False, True)
+
+
+def log_format(stage: Stage) -> None:
+    def of_log(*_: object) -> type:
+        return type(logging.getLogger().handlers[0].formatter)
+
+    assert (stage.run(of_log), stage.run(of_log, "--log-format", "json")) == (logging.Formatter, JsonLines)
+
+
+def log_level(stage: Stage) -> None:
+    def of_log(*_: object) -> int:
+        return logging.getLogger().level
+
+    assert (stage.run(of_log), stage.run(of_log, "--log-level", "error")) == (logging.INFO, logging.ERROR)
 
 
 def leader_elect(stage: Stage) -> None:
@@ -363,7 +379,13 @@ def look_period_s(stage: Stage) -> None:
     assert stage.run(soon) <= 2
 
 
-SHARED = {"address": address, "kubeconfig": kubeconfig_, "context": context}
+SHARED = {
+    "address": address,
+    "kubeconfig": kubeconfig_,
+    "context": context,
+    "log_format": log_format,
+    "log_level": log_level,
+}
 LEADING = {"leader_elect": leader_elect, "lease_namespace": lease_namespace}
 CASES: Mapping[str, Mapping[str, Callable[[Stage], None]]] = {
     "serve": {

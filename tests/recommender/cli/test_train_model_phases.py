@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,18 @@ def test_a_split_on_data_of_another_step_keeps_the_length_of_the_cycle(
     assert ended.code == 0, ended.err
     facts = models.load(tmp_path / "split").facts
     assert (facts["cycle_s"], facts["cycle_samples"]) == (trained["cycle_s"], trained["cycle_samples"] / 2)
+
+
+def test_a_split_model_does_not_say_that_its_number_of_phases_was_chosen_in_training(
+    phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    model, chosen, split = models.load(model_folder), tmp_path / "chosen", tmp_path / "split"
+    facts = {**model.facts, "phases_chosen": {"by": "held-out forecast", "elbow": 5}}
+    replace(model, facts=facts).save(chosen)
+    assert "number of phases by held-out forecast" in phasewise("model", "show", chosen).out
+    ended = phasewise("model", "split", chosen, runs_csv, "--phase", 3, "--into", 2, "-o", split)
+    assert ended.code == 0, ended.err
+    assert "number of phases by" not in phasewise("model", "show", split).out
 
 
 def test_training_on_too_few_runs_assumes_a_price_of_violations(phasewise: Phasewise, tmp_path: Path) -> None:

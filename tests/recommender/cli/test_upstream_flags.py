@@ -65,6 +65,11 @@ def test_the_arguments_of_the_upstream_deployment_are_accepted() -> None:
     assert values["prometheus.url"] is None  # its storage is a checkpoint: the address has no effect there either
 
 
+def test_rate_limits_may_have_a_fraction_as_in_the_default_recommender() -> None:
+    values = command.make_context("recommender", ["--kube-api-qps=20.5", "--kube-api-burst=60.0"]).params
+    assert (values["api_server.qps"], values["api_server.burst"]) == (20.5, 60.0)
+
+
 def test_the_log_says_which_flags_of_the_default_recommender_have_no_effect(
     phasewise: Callable[..., CommandResult],
 ) -> None:

@@ -237,6 +237,17 @@ def test_a_users_edit_of_our_vpa_is_reported_and_left_alone_until_the_vpa_is_del
     assert world.only_vpa().policy_for("main").max_allowed == (2.0, None)
 
 
+def test_a_startup_boost_that_a_user_added_to_our_vpa_outlives_new_annotations() -> None:
+    world = World().add(a_workload("Job", "a"))
+    world.reconcile()
+    boost = {"cpu": {"type": "Factor", "factor": 2}}
+    policy = {"containerName": "*", "controlledValues": "RequestsOnly", "startupBoost": boost}
+    world.edit("a.job", resourcePolicy={"containerPolicies": [policy]})
+    world.add(a_workload("Job", "a", annotations={"phasewise.dev/max-cpu": "2"}))
+    assert "was changed by hand" in world.reconcile().notes["VPA team/a.job"]
+    assert world.server.vpas["a.job"]["spec"]["resourcePolicy"]["containerPolicies"] == [policy]
+
+
 def test_an_edited_vpa_of_ours_is_still_removed_with_the_label() -> None:
     world = World().add(a_workload("Job", "a"))
     world.reconcile()

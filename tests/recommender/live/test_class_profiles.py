@@ -14,6 +14,7 @@ from recommender.cluster.usage.oom import OomObservation
 from recommender.engine.keys import Group, WorkloadKey
 from recommender.engine.member import Member
 from recommender.engine.persistence import pack, unpack
+from recommender.engine.tally import Report
 from recommender.live import restored_state
 from recommender.live.round import Recommender
 from recommender.policies.demand_curve import DemandCurve
@@ -124,6 +125,27 @@ def test_a_restarted_recommender_knows_the_classes_and_the_state_of_each_run(clu
     floors = restarted.engine.groups.arrays.kill_floor(cluster.now_s)
     assert floors[restarted.engine.groups.slots[Group("ns", "bert-2", "main")]] == 3 * GIB
     assert target_of(cluster, "bert-2")[1] >= 3.0
+
+
+def test_a_kill_is_in_the_profile_of_its_class_before_its_target_is_published(
+    cluster: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise SystemExit
+
+    ours = recommender(cluster)
+    cluster.add("bert-1", a_run("bert-1-pod", started_s=cluster.now_s))
+    for cpu_cores, memory_gib in STAGES[:31]:
+        use(cluster, "bert-1-pod", cpu_cores, memory_gib)
+        ours.run()
+        cluster.now_s += 1.0
+    cluster.killed = [OomObservation(ObjectKey("ns", "bert-1-pod"), "main", cluster.now_s, 4 * GIB)]
+    monkeypatch.setattr(cluster, "publish", crash)
+    with pytest.raises(SystemExit):
+        ours.run()
+    restarted = recommender(cluster)
+    restarted.classes.load(Report())
+    assert restarted.engine.classes.runs(CLASS, "main").memory.killed.tolist() == [True]
 
 
 class FailingJobs(Jobs):

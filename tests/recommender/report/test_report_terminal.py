@@ -84,6 +84,15 @@ def test_a_pipe_gets_plain_text_of_100_columns(run: Simulated, monkeypatch: pyte
     assert console.width == 100 and "\x1b" not in file.getvalue()
 
 
+def test_a_terminal_narrower_than_the_tables_wraps_their_lines_and_hides_no_column(
+    run: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    file = io.StringIO()
+    render_table(run.result, console=report_console(file))
+    assert "judged" in file.getvalue(), "the last column of the table of containers"
+
+
 def test_no_color_is_honoured_on_a_terminal(run: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("FORCE_COLOR", "1")
