@@ -176,8 +176,10 @@ class ClusterState:
                 self._remove(uid)
 
     def hold_nominated(self, pod: Pod) -> None:
-        """Count a pod on the node that its preemption frees; other pods could take the memory as its victims end."""
-        if pod.nominated_node and pod.uid not in self._advised:
+        """Count a pod on the node that its preemption frees; other pods could take the memory as its victims end.
+
+        Nominations by other schedulers do not count: they may be forgotten, and our scheduler ignores them, too."""
+        if pod.nominated_node and pod.of_our_scheduler and pod.uid not in self._advised:
             self.advise(pod, pod.nominated_node)
 
     def _forget_advice(self, uid: str) -> None:

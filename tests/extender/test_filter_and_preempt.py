@@ -285,3 +285,9 @@ def test_a_nominated_pod_does_not_count_twice_against_itself_and_no_longer_when_
     assert world.filter(pod_json("other", memory="6Gi"), ["a"]) == {}
     world.put(nominated("", "4"))
     assert world.filter(pod_json("another", memory="28Gi"), ["b"]) == {}
+
+
+def test_a_nomination_by_another_scheduler_does_not_count() -> None:
+    theirs = nominated("a", "2")
+    theirs["spec"]["schedulerName"] = "theirs"
+    assert World(None, node_json("a"), theirs).filter(pod_json("new", memory="28Gi")) == {}
