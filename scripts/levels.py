@@ -2,7 +2,7 @@
 
 LEVELS = {
     "recommender": [
-        ("base", ("units", "records", "errors", "files", "processes")),
+        ("base", ("units", "records", "errors", "files", "listening", "processes")),
         ("kernels", ("kernels",)),
         ("domain", ("readings", "growth", "stages", "series", "slots", "phases", "policies", "contention")),
         ("adapters", ("sources", "artifacts", "cluster", "compiling")),

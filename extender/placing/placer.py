@@ -68,6 +68,7 @@ class Placer:
         if found and not passed:
             self._state.waiting.refused(pod.uid)
             resolvable = node_worth_evicting(request, self._state, self._settings.limits)
+            self._state.hold_nominated(pod)
         if len(passed) == 1:  # then the scheduler does not ask for scores
             decision.favourite = passed[0]
             self._state.advise(pod, passed[0])
@@ -102,6 +103,7 @@ class Placer:
         pod = self._pod(args.pod)
         if not self._state.is_ours(pod):
             return {node: uids for node, uids in args.victims.items() if uids}
+        self._state.withdraw(pod.uid)  # as it may be nominated
         residents = {node: self._state.residents(node) for node in args.victims}
         request, unknown = self._request_on(pod, list(args.victims))
         judged = sufficient_victims(request, args.victims, residents, self._settings.limits)
@@ -112,6 +114,7 @@ class Placer:
             if residents[node].keys() >= set(uids)
         }
         held = reserved_for_others(pod, list(leaving), self._state, leaving)
+        self._state.hold_nominated(pod)
         return {node: uids for node, uids in chosen.items() if uids and node not in held}
 
     def _request_on(self, pod: Pod, names: Sequence[str]) -> tuple[PlacementRequest, list[str]]:

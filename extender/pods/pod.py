@@ -67,6 +67,8 @@ class Pod:
         Since when it is unschedulable, unix seconds, if we refused nodes in the last attempt; else NaN.
     refusal
         The scheduler's message on the last failed attempt; empty for none.
+    nominated_node
+        The node where the scheduler has made room for it by preemption, while its victims end; empty for none.
     priority, may_preempt
         As in its spec; whether it may preempt pods of lower priority.
     of_our_scheduler
@@ -93,6 +95,7 @@ class Pod:
     started_s: float = math.nan
     refused_since_s: float = math.nan
     refusal: str = ""
+    nominated_node: str = ""
     priority: int = 0
     may_preempt: bool = True
     of_our_scheduler: bool = False

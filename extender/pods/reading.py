@@ -71,6 +71,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             started_s=or_nan(seen.started_s),
             refused_since_s=math.nan if seen.node else _refused_since_s(raw.child("status")),
             refusal="" if seen.node else refusal_in(raw.child("status")).text("message"),
+            nominated_node="" if seen.node else raw.child("status").text("nominatedNodeName"),
             priority=spec.integer("priority"),
             may_preempt=spec.text("preemptionPolicy") != "Never",
             of_our_scheduler=seen.scheduler_name in schedulers,

@@ -9,13 +9,10 @@ from numpy.typing import NDArray
 
 from extender.pods.footprint import GUESS, SIZE
 from extender.reasons import CPU_REASON, MEMORY_REASON
-from extender.scoring.request import PlacementRequest
+from extender.scoring.request import ROUNDING_TOLERANCE, PlacementRequest
 from extender.settings import Limits
 from extender.view.snapshot import Floats
 from recommender.records import CPU, MEMORY
-
-ROUNDING_TOLERANCE = 1e-4
-"""A pod that fits exactly must fit, in spite of single precision sums over some hundred pods."""
 
 
 class Refusals(NamedTuple):

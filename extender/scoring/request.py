@@ -18,6 +18,9 @@ from recommender.records import CPU
 
 Number = TypeVar("Number", bound=np.generic)
 
+ROUNDING_TOLERANCE = 1e-4
+"""A pod that fits exactly must fit, in spite of single precision sums over some hundred pods."""
+
 
 @lru_cache(maxsize=4096)
 def _expected_demand(curve: Curve, cells: int) -> Floats:

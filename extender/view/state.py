@@ -99,9 +99,10 @@ class ClusterState:
             self._table.mix.see(pod.uid, pod.requests, pod.gpu)
             if not pod.node and not pod.finished:
                 self.waiting.put(pod)
-                if self._refused_since_advised(pod):
+                if self._placed_otherwise_since_advised(pod):
                     self.withdraw(pod.uid)
                 self._unseen_deadlines_s.pop(pod.uid, None)
+                self.hold_nominated(pod)
                 return
             self.waiting.drop(pod.uid)
             self._forget_advice(pod.uid)
@@ -118,13 +119,13 @@ class ClusterState:
             self._forget_advice(uid)
             self._remove(uid)
 
-    def _refused_since_advised(self, pod: Pod) -> bool:
-        """Whether a newer version of the pod says that the scheduler found no node after our advice."""
+    def _placed_otherwise_since_advised(self, pod: Pod) -> bool:
+        """Whether a newer version of the pod says that the scheduler found no node after our advice, or another."""
         if pod.uid not in self._advised:
             return False
         asked = self._placed.entries[pod.uid].pod
         later = pod.version.isdigit() and asked.version.isdigit() and int(pod.version) > int(asked.version)
-        return later and pod.refusal not in ("", asked.refusal)
+        return later and (pod.refusal not in ("", asked.refusal) or pod.nominated_node != asked.nominated_node)
 
     def put_use(self, use: Mapping[PodName, Use]) -> None:
         """Replace the measured use of pods."""
@@ -173,6 +174,13 @@ class ClusterState:
             if uid in self._advised:
                 self._forget_advice(uid)
                 self._remove(uid)
+
+    def hold_nominated(self, pod: Pod) -> None:
+        """Count a pod on the node that its preemption frees; other pods could take the memory as its victims end.
+
+        Nominations by other schedulers do not count: they may be forgotten, and our scheduler ignores them, too."""
+        if pod.nominated_node and pod.of_our_scheduler and pod.uid not in self._advised:
+            self.advise(pod, pod.nominated_node)
 
     def _forget_advice(self, uid: str) -> None:
         self._advised.discard(uid)

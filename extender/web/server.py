@@ -28,6 +28,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from extender.web.app import App
 from recommender.errors import Misuse
+from recommender.listening import bound_socket
 
 log = logging.getLogger(__name__)
 
@@ -246,7 +247,9 @@ class Server:
             raise Misuse(f"--tls-certificate: not a valid certificate with its key ({error}).") from error
         self._loaded_mtime_ns = self._file_mtime_ns()
         self._server = uvicorn.Server(self._config)
-        self._socket = _listening_socket(serving.address)
+        self._socket = bound_socket(serving.address)
+        # Without it the second of two writes waits 40 ms. Accepted sockets inherit the option.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port: int = self._socket.getsockname()[1]
 
     def run(self) -> None:
@@ -299,22 +302,3 @@ def _files_limit() -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most if most != resource.RLIM_INFINITY else sys.maxsize
-
-
-def _listening_socket(address: str) -> socket.socket:
-    """A bound socket; clients cannot connect before `run` listens on it. Without a host: of IPv4 and IPv6."""
-    host, _, port = address.rpartition(":")
-    both = not host and socket.has_dualstack_ipv6()
-    bound = socket.socket(socket.AF_INET6 if both or ":" in host else socket.AF_INET)
-    if both:
-        bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Without it the second of two writes waits 40 ms. Accepted sockets inherit the option.
-    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
-        bound.bind((host.strip("[]"), int(port)))
-    except (OSError, ValueError, OverflowError) as error:
-        bound.close()
-        remedy = "Give a free host:port, as in 127.0.0.1:8943."
-        raise Misuse(f"--address {address}: cannot listen there ({error}). {remedy}") from error
-    return bound

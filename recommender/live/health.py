@@ -14,7 +14,7 @@ from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from recommender.errors import Misuse
+from recommender.listening import bound_socket
 
 log = logging.getLogger(__name__)
 
@@ -83,12 +83,7 @@ def serve(
         def log_message(self, *_: object) -> None:
             """Log nothing: probes arrive every few seconds."""
 
-    host, _, port = address.rpartition(":")
-    try:
-        server = _Server((host, int(port)), Handler)
-    except (OSError, ValueError, OverflowError) as error:
-        raise Misuse(f"--address {address}: cannot listen there ({error}). Give a free host:port.") from error
-    server.daemon_threads = True
+    server = _Server(address, Handler)
     threading.Thread(target=server.serve_forever, name="endpoints", daemon=True).start()
     return server
 
@@ -96,17 +91,15 @@ def serve(
 class _Server(ThreadingHTTPServer):
     request_queue_size = 128  # jobs push at the same time; the default backlog of five would make them wait
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(self, address: str, handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: dict[Any, None] = {}
         self._open_lock = threading.Lock()
-        if not address[0] and socket.has_dualstack_ipv6():
-            self.address_family = socket.AF_INET6  # and IPv4, see `server_bind`: a cluster may have either
-        super().__init__(address, handler)
-
-    def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        super().server_bind()
+        super().__init__(("", 0), handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = bound_socket(address)
+        self.server_address = self.socket.getsockname()
+        self.server_port = self.server_address[1]
+        self.server_activate()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread; above the limit close the oldest connection, so that probes still get through."""

@@ -58,6 +58,18 @@ def serving_certificate(rig: Rig) -> tuple[str, str]:
     )
 
 
+def scheduler_flags(rig: Rig, file: Path, kubeconfig: Path, port: int) -> tuple[str, ...]:
+    """Flags of a further scheduler with its own configuration file."""
+    return (
+        f"--config={file}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={port}",
+        *serving_certificate(rig),
+    )
+
+
 def feature_gates(rig: Rig) -> tuple[str, ...]:
     """The feature gate flag of Kubernetes servers, if any gates are set."""
     return (f"--feature-gates={','.join(f'{name}=true' for name in rig.features)}",) if rig.features else ()

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from local_cluster.control_plane import feature_gates, serving_certificate
+from local_cluster.control_plane import feature_gates, scheduler_flags
 from local_cluster.processes import Server
 from local_cluster.rig import LOOPBACK, Rig
 
@@ -144,17 +144,8 @@ def start_scheduler(rig: Rig, objects: Sequence[Json], file: Path, kubeconfig: P
     command = dict(_commands(objects))["scheduler"]
     given = [each for each in command[1:] if not each.startswith("--config=")]
     port = rig.ports.free()
-    whole: list[str | Path] = [
-        rig.binaries[command[0]],
-        *given,
-        f"--config={file}",
-        f"--authentication-kubeconfig={kubeconfig}",
-        f"--authorization-kubeconfig={kubeconfig}",
-        f"--bind-address={LOOPBACK}",
-        f"--secure-port={port}",
-        *serving_certificate(rig),
-        *feature_gates(rig),
-    ]
+    flags = (*given, *scheduler_flags(rig, file, kubeconfig, port), *feature_gates(rig))
+    whole = [rig.binaries[command[0]], *flags]
     ready = rig.answers(f"https://{LOOPBACK}:{port}/readyz")
     environment = _environment(objects, "scheduler")
     return rig.start("phasewise-scheduler", whole, ready=ready, environment=environment, wait=False)

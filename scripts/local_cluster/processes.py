@@ -19,7 +19,7 @@ import psutil
 from local_cluster.waiting import NotInTime, wait_until
 
 TAIL_LINES = 25
-STOP_TIMEOUT_S = 10.0
+READY_TIMEOUT_S, STOP_TIMEOUT_S = 60.0, 10.0
 
 
 class ServerFailed(AssertionError):
@@ -93,7 +93,6 @@ class Server:
         ready: Callable[[], object] | None = None,
         environment: Mapping[str, str] | None = None,
         inside: Sequence[str | Path] = (),
-        ready_within_s: float = 60.0,
     ) -> None:
         self.name = name
         self.command = [*map(str, inside), *map(str, command)]
@@ -101,7 +100,6 @@ class Server:
         self._record_file = folder / "processes" / f"{name}.json"
         self._passing = folder / "tmp"
         self._ready = ready
-        self._ready_within_s = ready_within_s
         self.environment = dict(environment or {})
         """Variables in addition to the common ones."""
         self._process: subprocess.Popen[bytes] | None = None
@@ -135,7 +133,7 @@ class Server:
             return not self.running or ready()
 
         try:
-            wait_until(ready_or_ended, f"{self.name} to become ready", timeout_s=self._ready_within_s, every_s=0.05)
+            wait_until(ready_or_ended, f"{self.name} to become ready", timeout_s=READY_TIMEOUT_S, every_s=0.05)
         except NotInTime as error:
             raise ServerFailed(f"{error}\n{self.tail()}") from error
         if not self.running:
@@ -186,9 +184,9 @@ class Server:
         """Send SIGHUP, on which many servers reload their configuration."""
         self._signal(signal.SIGHUP)
 
-    def tail(self, lines: int = TAIL_LINES) -> str:
+    def tail(self) -> str:
         """The end of its log, under the log's name."""
-        text = self.log.read_text(errors="replace").splitlines()[-lines:] if self.log.exists() else ["(no log)"]
+        text = self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:] if self.log.exists() else ["(no log)"]
         return "\n".join([f"--- {self.log}", *text])
 
     def _signal(self, number: int) -> None:

@@ -216,10 +216,10 @@ class Rig:
                 raise
             self.kubectl(*command, stdin=listing)  # what was applied already stays as it is
 
-    def namespace(self, prefix: str = "test", labels: Mapping[str, str] | None = None) -> str:
+    def namespace(self, prefix: str = "test") -> str:
         """Create a namespace, wait until pods can be created in it, and return its name."""
         name = f"{prefix}-{secrets.token_hex(3)}"
-        self.core.create_namespace({"metadata": {"name": name, "labels": dict(labels or {})}})
+        self.core.create_namespace({"metadata": {"name": name}})
         wait_until(
             lambda: self.core.read_namespaced_service_account("default", name),
             f"the default service account of namespace {name}",

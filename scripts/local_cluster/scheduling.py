@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from local_cluster.control_plane import serving_certificate
+from local_cluster.control_plane import scheduler_flags
 from local_cluster.processes import Server
 from local_cluster.rig import LOOPBACK, Rig
 
@@ -74,15 +74,7 @@ def _start_with(
     file.parent.mkdir(exist_ok=True)
     file.write_text(configuration)
     port = rig.ports.free()
-    command: list[str | Path] = [
-        rig.binaries["kube-scheduler"],
-        f"--config={file}",
-        f"--authentication-kubeconfig={kubeconfig}",
-        f"--authorization-kubeconfig={kubeconfig}",
-        f"--bind-address={LOOPBACK}",
-        f"--secure-port={port}",
-        *serving_certificate(rig),
-    ]
+    command = [rig.binaries["kube-scheduler"], *scheduler_flags(rig, file, kubeconfig, port)]
     ready = rig.answers(f"https://{LOOPBACK}:{port}/readyz")
     return rig.start(server, command, ready=ready, environment=environment)
 

@@ -46,10 +46,9 @@ def vpa(
     return {"apiVersion": version, "kind": "VerticalPodAutoscaler", "metadata": {"name": name}, "spec": spec}
 
 
-def create_vpa(rig: Rig, namespace: str, deployment: str, *, container_policy: Json | None = None, **more: Any) -> None:
-    """Create a VPA for a Deployment; `container_policy` is for its container `main`, `more` as for `vpa`."""
-    policy = None if container_policy is None else {"containerName": "main", **container_policy}
-    create(rig, namespace, vpa("Deployment", deployment, container_policy=policy, **more))
+def create_vpa(rig: Rig, namespace: str, deployment: str, **more: Any) -> None:
+    """Create a VPA for a Deployment; `more` as for `vpa`."""
+    create(rig, namespace, vpa("Deployment", deployment, **more))
 
 
 def create(rig: Rig, namespace: str, body: Json) -> None:

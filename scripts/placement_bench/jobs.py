@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
+from extender.watches import PeriodicTask
 from local_cluster.simulated.nodes import SimulatedNodes
 from placement_bench.load import Overload, overload
 from placement_bench.pace import Pace
@@ -239,23 +240,19 @@ RETRY_ANNOTATION = "placement-bench/woken"
 @contextmanager
 def retrying_unschedulable(bench: Bench, namespaces: Sequence[str]) -> Iterator[None]:
     """Annotate unschedulable pods of these namespaces again and again, so that the scheduler retries them."""
-    ended = threading.Event()
+    numbers = count(1)
 
     def annotate() -> None:
-        number = 0
-        while not ended.wait(RETRY_INTERVAL_S):
-            number += 1
-            for namespace in namespaces:
-                for name, pod in bench.watch.pods(namespace).items():
-                    if pod.unschedulable and not pod.node:
-                        with contextlib.suppress(ApiError):  # it was deleted
-                            body = {"metadata": {"annotations": {RETRY_ANNOTATION: str(number)}}}
-                            bench.api.patch(path_of(PODS, namespace, name), body)
+        body = {"metadata": {"annotations": {RETRY_ANNOTATION: str(next(numbers))}}}
+        for namespace in namespaces:
+            for name, pod in bench.watch.pods(namespace).items():
+                if pod.unschedulable and not pod.node:
+                    with contextlib.suppress(ApiError):  # it was deleted
+                        bench.api.patch(path_of(PODS, namespace, name), body)
 
-    thread = threading.Thread(target=annotate, name="retry", daemon=True)
-    thread.start()
+    retrying = PeriodicTask("retry", annotate, lambda: RETRY_INTERVAL_S)
+    retrying.start()
     try:
         yield
     finally:
-        ended.set()
-        thread.join()
+        retrying.stop()

@@ -65,12 +65,9 @@ def losses(
 ) -> dict[str, float]:
     """Loss of trees that predict the coming peak of held-out containers from levels only, and from levels and phases
     of each of `ways`: the phase alone, and with the graph's forecast."""
-    groups = folds(series, by_program=by_program, seed=seed)
     total: dict[str, float] = {}
     count = 0
-    for group in sorted(set(groups)):
-        training = [one for one, of in zip(series, groups, strict=True) if of != group]
-        kept_out = [one for one, of in zip(series, groups, strict=True) if of == group]
+    for training, kept_out in folds(series, by_program=by_program, seed=seed):
         learned = {way: learn(training, phases, by_program=by_program, seed=seed) for way, phases in ways.items()}
         for name, facts in _by_name(learned, resource).items():
             trees = fit_trees(training, facts, resource, LOSS_SAMPLES, QUANTILE, seed)

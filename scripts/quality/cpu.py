@@ -5,7 +5,7 @@ Models are fitted on containers other than the judged ones, or on another data s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -234,18 +234,13 @@ def compare(
     series: Sequence[UsageSeries], changes_per_hour: float, more: Mapping[str, Row], *, by_program: bool, seed: int
 ) -> dict[str, Result]:
     """Judge all rows, and `more`, on each container, fitted on other programs (`by_program`) or other containers."""
-    groups, rows = folds(series, by_program=by_program, seed=seed), rows_for(series) | more
-    in_force: dict[str, list[FloatArray]] = {name: [np.empty(0)] * len(series) for name in rows}
-    for group in sorted(set(groups)):
-        training = [one for one, of in zip(series, groups, strict=True) if of != group]
-        kept_out = [number for number, of in enumerate(groups) if of == group]
-        found = cores_in_force(
-            [series[number] for number in kept_out], training, changes_per_hour, rows, by_program, seed
-        )
-        for name, cores in found.items():
-            for number, of_one in zip(kept_out, cores, strict=True):
-                in_force[name][number] = of_one
-    return {name: judge(series, in_force[name]) for name in rows}
+    rows, judged = rows_for(series) | more, list[UsageSeries]()
+    in_force: dict[str, list[FloatArray]] = {name: [] for name in rows}
+    for training, kept_out in folds(series, by_program=by_program, seed=seed):
+        judged += kept_out
+        for name, cores in cores_in_force(kept_out, training, changes_per_hour, rows, by_program, seed).items():
+            in_force[name] += cores
+    return {name: judge(judged, in_force[name]) for name in rows}
 
 
 def compare_unseen(
@@ -282,9 +277,16 @@ def cores_in_force(
     return found
 
 
-def folds(series: Sequence[UsageSeries], *, by_program: bool, seed: int) -> list[int]:
-    """Fold of each container: whole programs share a fold with `by_program`."""
+def folds(
+    series: Sequence[UsageSeries], *, by_program: bool, seed: int
+) -> Iterator[tuple[list[UsageSeries], list[UsageSeries]]]:
+    """(containers to fit on, containers kept out) of each fold; whole programs share a fold with `by_program`."""
     if by_program:
         programs = sorted({one.workload or one.container for one in series})
-        return [programs.index(one.workload or one.container) % FOLDS for one in series]
-    return [int(place) % FOLDS for place in np.random.default_rng(seed).permutation(len(series))]
+        places = [programs.index(one.workload or one.container) for one in series]
+    else:
+        places = np.random.default_rng(seed).permutation(len(series)).tolist()
+    groups = [place % FOLDS for place in places]
+    for group in sorted(set(groups)):
+        training = [one for one, of in zip(series, groups, strict=True) if of != group]
+        yield training, [one for one, of in zip(series, groups, strict=True) if of == group]

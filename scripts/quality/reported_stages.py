@@ -74,13 +74,11 @@ def agreement(
     series: Sequence[UsageSeries], stages: ReportedStages, phases: Phases, *, by_program: bool, seed: int
 ) -> tuple[float, float]:
     """Adjusted mutual information of phases and reported stages: over held-out containers, and mean within a class."""
-    groups = folds(series, by_program=by_program, seed=seed)
     found: dict[str | None, list[tuple[IntArray, IntArray]]] = {}
-    for group in sorted(set(groups)):
-        label, _ = phases([one for one, of in zip(series, groups, strict=True) if of != group], seed)
-        for one, of in zip(series, groups, strict=True):
-            if of == group:
-                found.setdefault(one.workload, []).append((stages.of(one), label(one)))
+    for training, kept_out in folds(series, by_program=by_program, seed=seed):
+        label, _ = phases(training, seed)
+        for one in kept_out:
+            found.setdefault(one.workload, []).append((stages.of(one), label(one)))
     within = [_shared(pairs) for pairs in found.values()]
     return _shared([pair for pairs in found.values() for pair in pairs]), float(np.mean(within))
 

@@ -252,3 +252,42 @@ def test_unknown_victims_are_left_to_the_scheduler(victims: tuple[str, ...]) -> 
     assert set(world.placer.preempt(args)) == {"full", "strange"}
     theirs = PreemptionArgs(pod_json("new", scheduler="x"), {"full": victims, "free": ()}, {"full": 0, "free": 0})
     assert list(world.placer.preempt(theirs)) == ["full"]
+
+
+def nominated(node: str, version: str, refusal: str = NO_MEMORY) -> dict[str, Any]:
+    """A version of a pod that has preempted others on `node`."""
+    pod = urgent()
+    pod["metadata"]["resourceVersion"] = version
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": refusal}
+    pod["status"] |= {"nominatedNodeName": node, "conditions": [condition]}
+    return pod
+
+
+def test_no_other_pod_takes_the_memory_that_a_preemption_frees() -> None:
+    """The victim has 30 of 32 GiB. Afterwards the nominated pod is tried again later than one of lower priority."""
+    world = World(None, node_json("a"), pod_json("victim", node="a", memory="30Gi"), urgent())
+    args = ExtenderArgs(urgent(), ["a"], None)
+    assert world.placer.filter(args) == FilterResult([], {"a": NO_MEMORY}, "a")
+    world.put(nominated("a", "2"))
+    assert world.filter(nominated("a", "2")) == {"a": NO_MEMORY}, "its victim is still there"
+    world.state.drop_pod("uid-victim")
+    assert world.filter(pod_json("low", memory="28Gi")) == {"a": NO_MEMORY}
+    assert world.filter(nominated("a", "2")) == {}
+
+
+def test_a_nominated_pod_does_not_count_twice_against_itself_and_no_longer_when_its_nomination_is_cleared() -> None:
+    world = World(None, node_json("a"), node_json("b"))
+    world.put(pod_json("there", node="a", memory="2Gi"), pod_json("more", node="a", memory="22Gi"), nominated("a", "2"))
+    proposed = PreemptionArgs(nominated("a", "2"), {"a": ("uid-there",)}, {"a": 0})
+    assert world.placer.preempt(proposed) == {"a": ["uid-there"]}
+    assert world.filter(pod_json("other", memory="6Gi"), ["a"]) == {"a": NO_MEMORY}
+    world.put(nominated("b", "3"))
+    assert world.filter(pod_json("other", memory="6Gi"), ["a"]) == {}
+    world.put(nominated("", "4"))
+    assert world.filter(pod_json("another", memory="28Gi"), ["b"]) == {}
+
+
+def test_a_nomination_by_another_scheduler_does_not_count() -> None:
+    theirs = nominated("a", "2")
+    theirs["spec"]["schedulerName"] = "theirs"
+    assert World(None, node_json("a"), theirs).filter(pod_json("new", memory="28Gi")) == {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +22,7 @@ from extender.web.app import BodyLimits
 from extender.web.server import Serving
 from extender.web.service import LEASE as EXTENDER_LEASE
 from local_cluster.installing import MANIFESTS, ROOT, configuration, documents
+from local_cluster.played_http import Reply, played
 from local_cluster.rights import rights_in, roles_in
 from recommender.cluster.objects.quantities import parse_quantity
 
@@ -60,6 +63,15 @@ def test_each_command_is_valid_and_listens_on_the_probed_port(container: Mapping
             assert probe["httpGet"]["port"] in {each["name"] for each in container["ports"]}
             assert [str(each["containerPort"]) for each in container["ports"]] == [port]
     assert port in re.findall(r"^EXPOSE (.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)[0].split()
+
+
+@pytest.mark.parametrize("kind", ["startupProbe", "livenessProbe", "readinessProbe"])
+def test_a_probe_by_a_command_asks_the_extender_and_not_a_proxy_of_the_environment(kind: str) -> None:
+    with played(lambda _: Reply()) as extender:
+        *_, code = CONTAINERS["extender"][kind]["exec"]["command"]
+        code = re.sub(r":[0-9]+/", f":{extender.port}/", code)
+        subprocess.run([sys.executable, "-c", code], env={"HTTP_PROXY": "http://127.0.0.1:9"}, check=True)
+    assert [each.path for each in extender.asked] == ["/readyz" if kind == "readinessProbe" else "/healthz"]
 
 
 @pytest.mark.parametrize("container", OURS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from extender.pods.pod import PLACEMENT_ANNOTATION
-from extender.scoring.request import Facts, NodeScores, PlacementRequest
+from extender.scoring.request import ROUNDING_TOLERANCE, Facts, NodeScores, PlacementRequest
 from extender.view.snapshot import Floats, Integers
 from recommender.records import CPU, MEMORY
 
@@ -24,9 +24,6 @@ MEMORY_WEIGHT = 4.0
 
 STEEPNESS = 10.0
 """An overload of a tenth of the node halves the value."""
-
-ROUNDING_TOLERANCE = 1e-4
-"""A pod that fits exactly must fit, in spite of single precision sums over some hundred pods."""
 
 
 def score(request: PlacementRequest) -> NodeScores | None:

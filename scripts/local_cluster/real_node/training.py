@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,6 @@ from typing import Any
 from local_cluster.real_node.node import RealNode
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-LIGHT_SCALE = 0.02
-"""Scale at which a scikit-learn job takes about five seconds, most of them importing."""
-
 OWN_PREFIXES = (sys.base_prefix, sys.prefix)
 
 _SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64")
@@ -45,29 +42,16 @@ def training_pod(
     node: RealNode,
     workload: str,
     *,
-    name: str | None = None,
-    run: int = 1,
-    scale: float = LIGHT_SCALE,
-    cpu: str = "250m",
-    memory: str = "256Mi",
-    limits: Mapping[str, str] | None = None,
+    name: str,
+    scale: float,
 ) -> dict[str, Any]:
-    """A pod for a real node that runs one of the recorder's jobs.
+    """A pod for a real node that runs a job of the recorder, see `python -m training.job`.
 
-    It logs each stage as it begins, and stage, step and loss as they change (`progress_in`).
-
-    Parameters
-    ----------
-    workload, run, scale
-        Class, number and scale of the job, as in `python -m training.job`. Classes that end in `-sklearn` need only the
-        project's own packages.
-    cpu, memory, limits
-        Requests and limits.
+    It logs each stage as it begins, and stage, step and loss as they change (`progress_in`). Classes that end in
+    `-sklearn` need only the project's own packages.
     """
-    job = [sys.executable, "-m", "training.job", "--class", workload, "--run", str(run), "--scale", str(scale)]
-    command = _REPORTING.format(job=shlex.join(job))
-    pod = node.pod(name or f"{workload}-r{run:02d}", command, cpu=cpu, memory=memory, limits=limits)
-    return with_host_python(pod)
+    job = [sys.executable, "-m", "training.job", "--class", workload, "--scale", str(scale)]
+    return with_host_python(node.pod(name, _REPORTING.format(job=shlex.join(job)), cpu="250m", memory="256Mi"))
 
 
 def with_host_python(pod: dict[str, Any], prefixes: Sequence[str] = OWN_PREFIXES) -> dict[str, Any]:

@@ -78,18 +78,18 @@ class Usage:
             raise ValueError("a series to play must not have gaps")
 
     @classmethod
-    def recorded(cls, workload: str, *, run: int | None = None, **playing: Any) -> Self:
-        """The bundled recording of a training job (`lstm-torch`), by default of its first run.
+    def recorded(cls, workload: str, **playing: Any) -> Self:
+        """The bundled recording of the first run of a training job (`lstm-torch`).
 
         `playing`: `time_factor`, `start_s`, `repeat`, `averaged_over_s`.
         """
         runs = {name: one for name, one in _recordings().items() if one.workload == workload}
-        name = f"{workload}-r{run:02}" if run is not None else min(runs, default="")
-        if name not in runs:
-            known = sorted(runs) or sorted({str(one.workload) for one in _recordings().values()})
-            raise ValueError(f"no recording {name or workload!r}; there are {', '.join(known)}")
-        samples = runs[name].usage[runs[name].present]
-        return cls(samples[:, 0], samples[:, 1], step_s=runs[name].step_s, **playing)
+        if not runs:
+            known = sorted({str(one.workload) for one in _recordings().values()})
+            raise ValueError(f"no recording of {workload!r}; there are {', '.join(known)}")
+        first = runs[min(runs)]
+        samples = first.usage[first.present]
+        return cls(samples[:, 0], samples[:, 1], step_s=first.step_s, **playing)
 
     @property
     def cpu_series(self) -> np.ndarray:

@@ -183,3 +183,11 @@ def test_without_a_host_in_the_address_clients_are_answered_by_ipv4_and_ipv6(hos
         assert b" 200 OK" in client.recv(100)
     server.shutdown()
     server.server_close()
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_an_address_may_be_of_ipv4_or_ipv6(host: str) -> None:
+    server = serve(f"[{host}]:0" if ":" in host else f"{host}:0", CollectorRegistry(), {})
+    assert server.server_address[0] == host
+    server.shutdown()
+    server.server_close()
