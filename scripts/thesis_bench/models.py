@@ -28,8 +28,7 @@ LOSS_FLOOR = 0.2
 LOSS_NOISE = 0.001
 """Relative noise of the loss from step to step."""
 
-LOADING_CORES, LOADING_SHARE = 2.0, 0.02
-"""Cores used before training begins, and share of the work."""
+LOADING_CORES = 2.0
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,8 @@ class Model:
         Duration on a worker of its own, if it used all cores.
     busy
         Share of a worker's cores that it uses if it can.
+    loading
+        Share of its work before training begins.
     early
         Share of the total decrease of its loss that falls in the first fifth of the work.
     """
@@ -49,6 +50,7 @@ class Model:
     alone_s: float
     busy: float
     early: float
+    loading: float = 0.02
 
 
 VAE, GRU, BIRNN, RNN, DYNAMIC_RNN, MNIST, LSTM = 0.65, 0.90, 0.98, 0.93, 0.95, 0.90, 0.85
@@ -109,7 +111,7 @@ def stages_of(model: Model, cores: float, chance: np.random.Generator) -> Sequen
     """Stages of one run on workers with `cores` cores."""
     core_s = model.alone_s * cores * math.exp(RUN_VARIATION * chance.standard_normal())
     busy = model.busy * cores
-    return Stage(core_s * LOADING_SHARE, min(LOADING_CORES, busy)), Stage(core_s * (1.0 - LOADING_SHARE), busy)
+    return Stage(core_s * model.loading, min(LOADING_CORES, busy)), Stage(core_s * (1.0 - model.loading), busy)
 
 
 def earlier_runs(

@@ -52,7 +52,7 @@ WORKER_MIB = 65_536
 
 
 def place_as_default(play: Play, job: TrainingJob, pods_per_node: list[int]) -> int:
-    return choose(pods_per_node, job.ties, round(1000 * play.workers[0]), WORKER_MIB)
+    return choose(pods_per_node, job.ties, round(1000 * play.workers[0].cores), WORKER_MIB)
 
 
 def jobs_per_worker(play: Play) -> list[int]:
@@ -142,14 +142,14 @@ class FlowConShares(Default):
         return min((worker.due_s for worker in self._workers.values() if worker.members), default=math.inf)
 
     def decide(self, play: Play) -> Iterable[Move]:
-        for number, cores in enumerate(play.workers):
-            flowcon = self._workers.setdefault(number, FlowCon(cores, self.options))
+        for number, worker in enumerate(play.workers):
+            flowcon = self._workers.setdefault(number, FlowCon(worker.cores, self.options))
             runs = play.on(number)
             jobs = {run.name: Measured(run.loss, run.used_core_s) for run in runs}
             if flowcon.is_due(play.now_s, jobs):
                 limits = flowcon.run(play.now_s, jobs)
                 for run in runs:
-                    run.limit_cores = limits[run.name] * cores
+                    run.limit_cores = limits[run.name] * worker.cores
         return ()
 
 
@@ -188,7 +188,7 @@ class Phasewise:
 
     def _best_place(self, play: Play, job: TrainingJob, default: int, stay: EqualShareReference) -> int:
         """Worker where the job adds least; among equals the default scheduler's, or the first that it would try."""
-        cores = play.workers
+        cores = [worker.cores for worker in play.workers]
         self._expected[job.name] = whole = self.classes.get(job.workload, RunsOfClass()).whole_job(0.0, max(cores))
         ends_s = stay.ends_s(self._expected)
         new = ForecastJob(job.name, default, whole, ends_s[job.name], foreseen=job.workload in self.classes)
@@ -202,16 +202,17 @@ class Phasewise:
         self._due_s = play.now_s + self.interval_s
         ends_s = stay.ends_s(self._expected)
         jobs = [self._known(run, ends_s[run.name], play.now_s) for run in play.running]
+        cores = [worker.cores for worker in play.workers]
         moves: list[Move] = []
         if self.moving is not None:
-            moves = phasewise.moves(jobs, play.workers, play.now_s, self.moving, ordered=self.sharing)
+            moves = phasewise.moves(jobs, cores, play.now_s, self.moving, ordered=self.sharing)
         if self.sharing:
             self._share(play, jobs, {move.name: move.worker for move in moves})
         return moves
 
     def _advance(self, play: Play) -> EqualShareReference:
         if self._stay is None:
-            self._stay = EqualShareReference(play.workers)
+            self._stay = EqualShareReference([worker.cores for worker in play.workers])
         for run in play.running:
             known = self.classes.get(run.job.workload, RunsOfClass())
             self._expected[run.name] = known.whole_job(run.work_core_s, run.demand_cores)
@@ -231,9 +232,9 @@ class Phasewise:
     def _share(self, play: Play, jobs: list[ForecastJob], moved: Mapping[str, int]) -> None:
         by_name = {run.name: run for run in play.running}
         placed = [replace(job, worker=moved.get(job.name, job.worker)) for job in jobs]
-        for number, cores in enumerate(play.workers):
+        for number, worker in enumerate(play.workers):
             here = [job for job in placed if job.worker == number]
-            for name, weight in phasewise.weights(here, cores, play.now_s).items():
+            for name, weight in phasewise.weights(here, worker.cores, play.now_s).items():
                 by_name[name].weight = weight
 
 

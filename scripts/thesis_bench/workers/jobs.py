@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from recommender.contention.sharing import EPSILON, Stage
 
@@ -17,14 +17,16 @@ class TrainingJob:
     ----------
     workload
         Its class.
-    stages
-        In order.
+    stages, memory_bytes
+        Its stages in order, and the memory of each.
     losses
         Values of its evaluation function at even steps of its work.
     moves_cost_s
         Downtime of its first, second and later moves (save and restore).
     ties
         All workers, in the order in which a scheduler picks among equals.
+    checkpoint_share
+        A killed job resumes from the last multiple of this share of its work; 1: from its start.
     """
 
     name: str
@@ -34,6 +36,8 @@ class TrainingJob:
     losses: Sequence[float]
     moves_cost_s: Sequence[float] = (4.0,)
     ties: Sequence[int] = ()
+    memory_bytes: Sequence[float] = ()
+    checkpoint_share: float = 1.0
 
     @property
     def core_s(self) -> float:
@@ -49,17 +53,18 @@ class Run:
     stage, done_core_s
         Its stage, and work done in it.
     away_until_s
-        End of a move, during which it neither works nor uses resources.
+        End of a move or restart, during which it neither works nor uses resources.
     weight, limit_cores
         CPU weight and limit on its worker.
     cores, speed
         Present cores, and work per core second: below one if jobs slow each other down.
     used_core_s
-        CPU time so far.
+        CPU time so far, including lost work.
     """
 
     job: TrainingJob
     worker: int
+    started_s: float
     stage: int = 0
     done_core_s: float = 0.0
     away_until_s: float = -math.inf
@@ -70,7 +75,9 @@ class Run:
     used_core_s: float = 0.0
     moves: int = 0
     moved_s: float = -math.inf
+    kills: int = 0
     ended_s: float = math.nan
+    moved: list[tuple[float, int, str]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -78,7 +85,7 @@ class Run:
 
     @property
     def work_core_s(self) -> float:
-        """Work done."""
+        """Work done, without lost work."""
         return sum(stage.core_s for stage in self.job.stages[: self.stage]) + self.done_core_s
 
     @property
@@ -90,6 +97,10 @@ class Run:
     @property
     def demand_cores(self) -> float:
         return self.job.stages[self.stage].cores
+
+    @property
+    def memory_bytes(self) -> float:
+        return self.job.memory_bytes[self.stage] if self.job.memory_bytes else 0.0
 
     @property
     def completion_s(self) -> float:
@@ -106,3 +117,13 @@ class Run:
         if self.stage_left_core_s() <= EPSILON:
             self.stage, self.done_core_s = self.stage + 1, 0.0
         return self.stage == len(self.job.stages)
+
+    def restore_checkpoint(self) -> None:
+        """Resume from the last checkpoint."""
+        step = self.job.core_s * self.job.checkpoint_share
+        kept = math.floor(self.work_core_s / step + EPSILON) * step
+        self.stage = 0
+        while kept >= self.job.stages[self.stage].core_s - EPSILON:
+            kept -= self.job.stages[self.stage].core_s
+            self.stage += 1
+        self.done_core_s = max(0.0, kept)

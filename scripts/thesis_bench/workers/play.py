@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from recommender.contention.sharing import EPSILON, fair_shares
 from recommender.contention.specon import Move
@@ -17,8 +17,10 @@ def limited_shares(
     demand_cores: Sequence[float],
     weights: Sequence[float],
     limits_cores: Sequence[float],
+    *,
+    soft: bool = True,
 ) -> list[float]:
-    """`fair_shares` under limits that apply only while another job below its own limit wants the cores.
+    """`fair_shares` under limits; soft limits apply only while another job below its own limit wants the cores.
 
     Examples
     --------
@@ -32,10 +34,37 @@ def limited_shares(
     within = [min(demand, limit) for demand, limit in zip(demand_cores, limits_cores, strict=True)]
     shares = fair_shares(capacity_cores, within, weights)
     left = capacity_cores - sum(shares)
-    if left <= EPSILON:
+    if not soft or left <= EPSILON:
         return shares
     unmet = [demand - share for demand, share in zip(demand_cores, shares, strict=True)]
     return [share + more for share, more in zip(shares, fair_shares(left, unmet, weights), strict=True)]
+
+
+class Worker(NamedTuple):
+    """Capacity of a worker."""
+
+    cores: float
+    memory_bytes: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Assumptions about workers.
+
+    Attributes
+    ----------
+    overhead
+        Share of speed that each further job costs all jobs (caches, context switches) if they demand more cores than
+        there are. The number of running jobs is counted by their shares.
+    soft_limits
+        Whether limits apply only while another job wants the cores (`cpu.weight`), or always (quota).
+    restart_s
+        Time from a kill to the restart.
+    """
+
+    overhead: float = 0.0
+    soft_limits: bool = True
+    restart_s: float = 10.0
 
 
 class Decider(Protocol):
@@ -48,28 +77,20 @@ class Decider(Protocol):
         """Choose the worker for a job that has arrived."""
 
     def decide(self, play: Play) -> Iterable[Move]:
-        """Decide on moves; called after each arrival and end, and at `wakeup_s`."""
+        """Decide on moves; called after each arrival, end and kill, and at `wakeup_s`."""
 
 
 @dataclass(slots=True)
 class Play:
     """Workers, arriving jobs, and a decider.
 
-    Attributes
-    ----------
-    workers
-        Cores of each worker.
-    overhead
-        Share of speed that each further job costs all jobs (caches, context switches) if they demand more cores than
-        there are. The number of running jobs is counted by their shares.
-    running, ended
-        Jobs that have arrived; a job that is being moved counts for its destination.
+    `running`, `ended`: jobs that have arrived; a job that is being moved counts for its destination.
     """
 
-    workers: Sequence[float]
+    workers: Sequence[Worker]
     jobs: Sequence[TrainingJob]
     decider: Decider
-    overhead: float = 0.0
+    rules: Rules = field(default_factory=Rules)
     now_s: float = 0.0
     running: list[Run] = field(default_factory=list)
     ended: list[Run] = field(default_factory=list)
@@ -107,8 +128,9 @@ class Play:
         self.ended += ended
         while coming and coming[0].arrives_s <= next_s:
             job = coming.pop(0)
-            self.running.append(Run(job, self.decider.place(self, job)))
-        return bool(ended) or next_s in (wakeup_s, arrives_s)
+            self.running.append(Run(job, self.decider.place(self, job), next_s))
+        killed = self._kill()
+        return bool(ended) or killed or next_s in (wakeup_s, arrives_s)
 
     def _changes_s(self, run: Run) -> float:
         if run.away_until_s > self.now_s:
@@ -123,13 +145,28 @@ class Play:
             run.cores = run.speed = 0.0
         if not here:
             return
-        capacity, demand = self.workers[worker], [run.demand_cores for run in here]
-        cores = limited_shares(capacity, demand, [run.weight for run in here], [run.limit_cores for run in here])
+        capacity, demand = self.workers[worker].cores, [run.demand_cores for run in here]
+        limits = [run.limit_cores for run in here]
+        cores = limited_shares(capacity, demand, [run.weight for run in here], limits, soft=self.rules.soft_limits)
         total = sum(cores)
         crowded = sum(demand) > capacity + EPSILON and total > EPSILON
         at_a_time = total**2 / sum(share**2 for share in cores) if crowded else 1.0
         for run, share in zip(here, cores, strict=True):
-            run.cores, run.speed = share, 1.0 / (1.0 + self.overhead * (at_a_time - 1.0))
+            run.cores, run.speed = share, 1.0 / (1.0 + self.rules.overhead * (at_a_time - 1.0))
+
+    def _kill(self) -> bool:
+        """Kill and restart the largest job of each worker that is short of memory; return whether there was one."""
+        killed = False
+        for number, worker in enumerate(self.workers):
+            here = [run for run in self.on(number) if run.away_until_s <= self.now_s]
+            while sum(run.memory_bytes for run in here) > worker.memory_bytes:
+                largest = max(here, key=lambda run: (run.memory_bytes, run.started_s))
+                here.remove(largest)
+                largest.restore_checkpoint()
+                largest.kills += 1
+                largest.away_until_s = self.now_s + self.rules.restart_s
+                killed = True
+        return killed
 
     def _move(self, moves: Iterable[Move]) -> None:
         by_name = {run.name: run for run in self.running}
@@ -140,3 +177,4 @@ class Play:
             costs_s = run.job.moves_cost_s
             run.away_until_s = self.now_s + costs_s[min(run.moves, len(costs_s) - 1)]
             run.worker, run.moves, run.moved_s = move.worker, run.moves + 1, self.now_s
+            run.moved.append((self.now_s, move.worker, move.reason))
