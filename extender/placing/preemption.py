@@ -81,10 +81,11 @@ def _known(uids: Sequence[str], residents: Mapping[str, Resident]) -> list[Resid
 def evictable(pod: Pod, residents: Mapping[str, Resident], *, seen: bool = True) -> list[Resident]:
     """Pods on a node that may be evicted because of the forecast: of our scheduler, and of lower priority.
 
-    Lowest priority first, then largest memory. With `seen`, only pods that the watch has shown there.
+    Lowest priority first, then largest memory. With `seen`, only pods that the watch has shown there. A pod whose
+    use is only guessed keeps no other out.
     """
     found = [one for one in residents.values() if one.pod.of_our_scheduler and (one.seen or not seen)]
-    lower = [one for one in found if one.pod.priority < pod.priority]
+    lower = [one for one in found if one.pod.priority < pod.priority and one.use.any()]
     return sorted(lower, key=lambda one: (one.pod.priority, -one.use[MEMORY].max(), one.pod.uid))
 
 

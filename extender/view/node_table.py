@@ -70,6 +70,11 @@ class Entry:
             return curve.values
         return (curve.over if self.overdue else curve.expected)(first_cell - self.start_cell, cells)
 
+    def trusted_use(self, first_cell: int, cells: int) -> Floats:
+        """As `use`, without the part that is guessed."""
+        use, guessed = self.use(first_cell, cells), self.footprint.guessed
+        return use - np.array(guessed)[:, None] if any(guessed) else use
+
     def variance(self, first_cell: int, cells: int) -> NDArray[np.float64]:
         """(cells,): variance of its CPU use."""
         return variance_of(self.use(first_cell, cells)[CPU], self.footprint.curve.peak[CPU])
