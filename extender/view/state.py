@@ -73,7 +73,7 @@ class ClusterState:
                 self._renew_sums(list(self._table.index), self._cell)
             elif former_gpus is None:
                 self._renew_sums([node.name], self._cell)
-            elif former_gpus != node.gpus:  # as while its device plugin restarts
+            if former_gpus not in (None, node.gpus):  # as while its device plugin restarts
                 self._recount([entry.pod.uid for entry in self._placed.on(node.name) if entry.pod.gpu.number])
             self._recount_if_changed(largest)
 
