@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,7 @@ HISTORY_LENGTH = 240
 
 
 class History:
-    """Ring buffers of float32 with a common position.
+    """Ring buffers of float32 with a common position. Thread-safe: pages read while a sample is recorded.
 
     A container is dropped once it has been gone for a whole turn, or for as long as it was there: one that is recreated
     under its name keeps its past, and thousands of short pods do not add up.
@@ -32,9 +33,14 @@ class History:
         self._moments = np.full(length, np.nan)
         self._rings: dict[ContainerKey, tuple[FloatArray, int, int]] = {}
         self._turn = 0
+        self._lock = threading.Lock()
 
     def add(self, now_s: float, running: Iterable[Running]) -> None:
         """Record one sample of each container."""
+        with self._lock:
+            self._add(now_s, running)
+
+    def _add(self, now_s: float, running: Iterable[Running]) -> None:
         column = self._turn % len(self._moments)
         self._moments[column] = now_s
         for one in running:
@@ -53,12 +59,13 @@ class History:
     def of(self, key: ContainerKey) -> tuple[FloatArray, FloatArray]:
         """(n,) unix seconds, the oldest first, and (n, `ROW_LENGTH`): CPU and memory of each of `COLUMNS`, phase, last
         OOM kill, deferred resize, training value, reverted resize, last checkpoint; times relative to the sample."""
-        if key not in self._rings:
-            return np.empty(0), np.empty((0, ROW_LENGTH))
-        order = (np.arange(len(self._moments)) + self._turn) % len(self._moments)
-        rows = self._rings[key][0][order].astype(float)
-        kept = np.isfinite(self._moments[order]) & np.isfinite(rows[:, PHASE])
-        return self._moments[order][kept], rows[kept]
+        with self._lock:
+            if key not in self._rings:
+                return np.empty(0), np.empty((0, ROW_LENGTH))
+            order = (np.arange(len(self._moments)) + self._turn) % len(self._moments)
+            moments, rows = self._moments[order], self._rings[key][0][order].astype(float)
+        kept = np.isfinite(moments) & np.isfinite(rows[:, PHASE])
+        return moments[kept], rows[kept]
 
     def saved_before(self, key: ContainerKey, moment_s: float) -> float:
         """Time of the last checkpoint before a time; minus infinity if none was seen."""

@@ -101,8 +101,9 @@ class Placer:
         """The candidate nodes of a preemption with their victims: those proposed, and more of ours where they do not
         suffice. Nodes that would still refuse the pod, or that need no eviction, are left out."""
         pod = self._pod(args.pod)
-        if not self._state.is_ours(pod):
-            return {node: uids for node, uids in args.victims.items() if uids}
+        elsewhere = reserved_elsewhere(pod, list(args.victims), self._state) if self._state.is_ours(pod) else {}
+        if elsewhere is not None:  # as in `filter`, the forecast does not count
+            return {node: uids for node, uids in args.victims.items() if uids and node not in elsewhere}
         self._state.withdraw(pod.uid)  # as it may be nominated
         residents = {node: self._state.residents(node) for node in args.victims}
         request, unknown = self._request_on(pod, list(args.victims))

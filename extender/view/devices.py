@@ -111,11 +111,11 @@ class DeviceTable:
             numbers[..., last] = nothing
 
     def count(self, place: int, uid: str, extended: Mapping[str, float], gpu: GpuRequest, sign: int) -> None:
-        """Add a pod to its node (`sign` 1), or take it away (-1)."""
+        """Add a pod to its node (`sign` 1), or take it away (-1). A pod that is counted again keeps its GPUs."""
         for name in extended.keys() & self._amounts.keys():
             self._amounts[name][1, place] += sign * extended[name]
         if sign > 0 and gpu.number:
-            self._of_pod[uid] = shares = self._choose(place, gpu)
+            self._of_pod[uid] = shares = self._of_pod.get(uid) or self._choose(place, gpu)
         else:
             shares = self._of_pod.pop(uid, ())
         for number, milli in shares:

@@ -74,6 +74,15 @@ class Entry:
         """(cells,): variance of its CPU use."""
         return variance_of(self.use(first_cell, cells)[CPU], self.footprint.curve.peak[CPU])
 
+    def frees(self, first_cell: int, cells: int) -> NDArray[np.float64]:
+        """(3, cells), or (3, 1) if constant: what it no longer uses once evicted, without guesses, which refuse no
+        pod, in cores and bytes; and the variance of its CPU use."""
+        use = self.use(first_cell, cells)
+        freed = np.empty((3, use.shape[1]))
+        freed[:2] = use - np.array(self.footprint.guessed)[:, None]
+        freed[2] = variance_of(use[CPU], self.footprint.curve.peak[CPU])
+        return freed
+
     @property
     def counts(self) -> NDArray[np.float64]:
         """(8,): its contribution to the counts of its node."""

@@ -31,10 +31,10 @@ class PodView(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """A pod on a node with its expected `use`: (2, cells), or (2, 1) if constant; if not `seen`, only advised there."""
+    """A pod on a node, and what its eviction `frees`, see `Entry.frees`; if not `seen`, only advised there."""
 
     pod: Pod
-    use: Floats
+    frees: Floats
     seen: bool
 
 
@@ -72,7 +72,7 @@ class ClusterState:
                 self._renew_sums(list(self._table.index), self._cell)
             elif former_gpus is None:
                 self._renew_sums([node.name], self._cell)
-            elif former_gpus != node.gpus:  # as while its device plugin restarts
+            if former_gpus not in (None, node.gpus):  # as while its device plugin restarts
                 self._recount([entry.pod.uid for entry in self._placed.on(node.name) if entry.pod.gpu.number])
             self._recount_if_changed(largest)
 
@@ -227,7 +227,7 @@ class ClusterState:
         with self._lock:
             cell, cells = self._cell, self._settings.grid.cells
             return {
-                entry.pod.uid: Resident(entry.pod, entry.use(cell, cells), entry.pod.uid not in self._advised)
+                entry.pod.uid: Resident(entry.pod, entry.frees(cell, cells), entry.pod.uid not in self._advised)
                 for entry in self._placed.on(node)
             }
 

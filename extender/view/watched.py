@@ -118,9 +118,10 @@ class CachingPodReader:
         cached = self._cached.pop(_text(raw, "metadata", "uid"), None)
         if cached is not None and (node := _newly_bound_node(raw)) and self._is_same(cached, raw):
             return cached.pod.bound_to(intern(node))
+        controllers = self._version_of(_text(raw, "metadata", "namespace"))  # first, as they may change meanwhile
         pod = self._read(raw)
         if not pod.node and not pod.finished:
-            self._cached[pod.uid] = _CachedPod(pod, self._version_of(pod.namespace), _digest(raw))
+            self._cached[pod.uid] = _CachedPod(pod, controllers, _digest(raw))
             if len(self._cached) > MAX_CACHED:
                 self._cached.popitem(last=False)
         return pod

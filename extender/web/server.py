@@ -282,7 +282,9 @@ class Server:
             return
         try:
             if (mtime_ns := self._file_mtime_ns()) != self._loaded_mtime_ns:
-                self._config.ssl.load_cert_chain(self._config.ssl_certfile or "", self._config.ssl_keyfile)
+                # first into a context that is not in use: one whose key does not belong to it would be left without key
+                for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self._config.ssl):
+                    context.load_cert_chain(self._config.ssl_certfile or "", self._config.ssl_keyfile)
                 self._loaded_mtime_ns = mtime_ns
         except (OSError, ssl.SSLError) as error:
             log.warning("the new certificate cannot be loaded: %s", error)

@@ -237,6 +237,19 @@ def test_no_pod_is_evicted_from_a_node_that_the_forecast_would_still_refuse() ->
     assert world.placer.preempt(helps) == {"full": ["uid-a"]}
 
 
+def test_a_pod_whose_use_is_only_guessed_is_not_evicted_for_a_forecast() -> None:
+    """Its T-shirt size, 24 GiB, is more than any other pod uses, and refuses no pod, so without it nothing changes."""
+    guessed = pod_json("guessed", node="a", cpu=None, memory=None, annotations={"phasewise.dev/size": "1-K80"})
+    world = World(None, node_json("a"), guessed, pod_json("stranger", memory="10Gi", node="a", scheduler="x"))
+    world.put(pod_json("other", memory="20Gi", node="a"))
+    assert world.placer.preempt(PreemptionArgs(urgent(), {"a": ("uid-guessed",)}, {"a": 0})) == {
+        "a": ["uid-guessed", "uid-other"]
+    }
+    assert world.placer.preempt(PreemptionArgs(urgent(), {"a": ()}, {"a": 0})) == {"a": ["uid-other"]}
+    world.put(pod_json("stranger", memory="30Gi", node="a", scheduler="x"))
+    assert world.placer.filter(ExtenderArgs(urgent(), ["a"], None)) == FilterResult([], {"a": NO_MEMORY}, "")
+
+
 def test_the_victims_proposed_for_a_pod_of_another_scheduler_are_not_changed() -> None:
     world = world_with_growing_memory().put(pod_json("small", memory="1Gi", node="full"))
     theirs = PreemptionArgs(pod_json("new", memory="8Gi", scheduler="x"), {"full": ("uid-small",)}, {"full": 0})

@@ -113,6 +113,17 @@ def test_a_share_is_on_the_fullest_gpu_with_room_and_a_replica_is_part_of_a_gpu(
     assert world.state.snapshot().devices.gpu_part.tolist() == [1000, 250]
 
 
+def test_pods_stay_on_their_gpus_when_sums_are_rebuilt() -> None:
+    """The first one has gone since: without it, both others would have been put on one GPU."""
+    world = World(None, node_json("a", extended={GPU: "2"}, annotations={HAMI_ANNOTATION: ""}))
+    for number, percent in enumerate((70, 50, 30)):
+        world.put(pod_json(f"p{number}", node="a", extended={GPU: "1", CORES: str(percent)}))
+    world.state.drop_pod("uid-p0")
+    for _ in range(2):
+        assert world.state.snapshot().devices.gpu_free.T.tolist() == [[700, 500]]
+        world.clock.now_s += 2 * 3600.0
+
+
 def test_devices_are_the_same_after_nodes_were_removed_and_sums_were_rebuilt() -> None:
     world = World(None, *(node_json(f"n{number}", extended={GPU: "2"}) for number in range(100)))
     world.put(*(pod_json(f"p{number}", node=f"n{number}", extended={GPU: "1"}) for number in range(0, 100, 3)))

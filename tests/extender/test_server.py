@@ -358,6 +358,24 @@ def test_a_replaced_certificate_is_used_for_new_connections_unless_it_is_invalid
         wait_until(lambda: ssl.get_server_certificate(address) != first, "the new one to be used", every_s=0.1)
 
 
+def test_a_certificate_that_is_replaced_before_its_key_is_used_once_both_are(
+    authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server_module, "CERTIFICATE_CHECK_S", 0.01)
+    first, second = (authority.issue_cert("127.0.0.1") for _ in range(2))
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    first.cert_chain_pems[0].write_to_path(certificate)
+    first.private_key_pem.write_to_path(key)
+    with serving(app(), Serving("127.0.0.1:0", certificate, key)) as server:
+        address = ("127.0.0.1", server.port)
+        former = ssl.get_server_certificate(address)
+        second.cert_chain_pems[0].write_to_path(certificate)
+        wait_until(lambda: "cannot be loaded" in caplog.text, "the missing key to be logged", every_s=0.1)
+        assert ssl.get_server_certificate(address) == former
+        second.private_key_pem.write_to_path(key)
+        wait_until(lambda: ssl.get_server_certificate(address) != former, "both to be used", every_s=0.1)
+
+
 def test_an_invalid_certificate_is_refused_with_a_reason(tmp_path: Path) -> None:
     (tmp_path / "nonsense.pem").write_text("nonsense")
     with pytest.raises(Misuse, match="not a valid certificate"):

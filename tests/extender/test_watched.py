@@ -161,15 +161,37 @@ def test_a_pod_with_any_other_change_is_parsed_again(reader: CountingReader, cha
     assert reader.parsed == 2
 
 
-def test_controllers_that_became_known_in_the_meantime_count(reader: CountingReader) -> None:
+def pod_of_a_nightly_job() -> Json:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "bert-17", "uid": "u", "controller": True}
     pending = pod_json("a")
     pending["metadata"]["ownerReferences"] = [owner]
-    assert reader.cached(pending).workload == "bert"
+    return pending
+
+
+def show_its_job(workloads: Workloads) -> None:
     cron_job = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "c", "controller": True}
     job = {"metadata": {"namespace": "team", "name": "bert-17", "uid": "u", "ownerReferences": [cron_job]}}
-    reader.workloads.changed(None, workload_reader("Job")(job))
+    workloads.changed(None, workload_reader("Job")(job))
+
+
+def test_controllers_that_became_known_in_the_meantime_count(reader: CountingReader) -> None:
+    pending = pod_of_a_nightly_job()
+    assert reader.cached(pending).workload == "bert"
+    show_its_job(reader.workloads)
     assert reader.cached(bound(pending)).workload == "nightly"
+
+
+def test_controllers_that_become_known_while_a_pod_is_parsed_count(reader: CountingReader) -> None:
+    """Each watch has a thread of its own."""
+
+    def read(raw: Mapping[str, Any]) -> Pod:
+        pod = reader.uncached(raw)
+        show_its_job(reader.workloads)
+        return pod
+
+    cached, pending = CachingPodReader(read, reader.workloads.version), pod_of_a_nightly_job()
+    assert cached(pending).workload == "bert"
+    assert cached(bound(pending)).workload == "nightly"
 
 
 def test_a_pod_is_parsed_at_each_change_while_pending_and_once_more_after_it_is_bound(reader: CountingReader) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from extender.dashboard.drawing import HEIGHT, PHASE, WIDTH, History, draw, draw_progress
 from extender.dashboard.drawing import ROW_LENGTH as COLUMNS
+from extender.dashboard.job import Running
 from recommender.records import CPU, MEMORY
 from tests.extender.dashboard.scenes import NOON_S, a_job, only_container, profile
 
@@ -39,6 +42,20 @@ def test_only_the_latest_samples_are_kept_the_oldest_first() -> None:
     assert moments.tolist() == [NOON_S + 15.0 * number for number in (3, 4, 5, 6)]
     assert rows[:, 0].tolist() == pytest.approx([0.3, 0.4, 0.5, 0.6])
     assert rows[:, PHASE].tolist() == [0.0, 1.0, 1.0, 1.0]
+
+
+def test_a_page_rendered_while_a_sample_is_recorded_has_its_samples_in_order() -> None:
+    history, read = recorded(4, length=4), list[list[float]]()
+    page = threading.Thread(target=lambda: read.append(history.of(ONE.key)[0].tolist()))
+
+    def running() -> Iterator[Running]:
+        page.start()
+        page.join(0.2)  # as long as recording thousands of other containers takes
+        yield ONE
+
+    history.add(NOON_S + 60.0, running())
+    page.join()
+    assert read == [[NOON_S + 15.0 * number for number in (1, 2, 3, 4)]]
 
 
 def test_a_container_that_is_gone_for_a_whole_turn_is_dropped() -> None:

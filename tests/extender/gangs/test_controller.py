@@ -390,6 +390,15 @@ def test_a_gang_pod_without_the_gate_gets_its_own_event_besides_those_of_its_gan
     ]
 
 
+def test_the_next_gang_does_not_wait_for_as_long_as_the_gates_of_a_large_one_took_to_open() -> None:
+    now, api = [100.0], FakeApi()
+    controller = controller_of(api, *gang("g", 2), clock=lambda: now[0])
+    controller._admitter._gate_removed = lambda _: now.append(now.pop() + 30.0)  # as our rate limit makes it wait
+    controller.reconcile()
+    assert (controller.admitted, now) == (1, [160.0])
+    assert controller._loop._min_pause_s() < 1.0
+
+
 def test_a_hundred_waiting_gangs_are_admitted_one_by_one_with_few_events() -> None:
     """Each takes both nodes, is bound at once, and has ended when the next is admitted, a minute later."""
     now = [100.0]

@@ -215,6 +215,16 @@ def test_no_pod_is_preempted_for_capacity_that_is_reserved() -> None:
     assert candidates("3", priority=1) == ["b"], "reservations do not bind higher priorities"
 
 
+def test_a_member_preempts_on_its_node_whatever_the_forecast_says() -> None:
+    """`low` leaves too few cores. Without it, the filter would admit the member, and beside the others."""
+    world = world_with().put(class_json("hungry", [1.0], [31.0]), member(workload="hungry", priority=5))
+    world.put(*(pod_json(name, cpu="1", workload="hungry", node="b") for name in ("one", "two")))
+    world.put(pod_json("low", cpu="3", node="b"), pod_json("elsewhere", cpu="6", node="a"))
+    victims = {"a": ("uid-elsewhere",), "b": ("uid-low",)}
+    args = PreemptionArgs(member(workload="hungry", priority=5), victims, dict.fromkeys(victims, 0))
+    assert world.placer.preempt(args) == {"b": ("uid-low",)}
+
+
 def test_no_pod_is_preempted_for_gpus_that_are_reserved() -> None:
     """Two of four GPUs are reserved, and a pod that may be preempted uses the others until then."""
     gpu = "nvidia.com/gpu"
