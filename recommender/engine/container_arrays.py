@@ -103,7 +103,7 @@ class ContainerArrays(SlotArrays):
         for cells in (self.first_cell, self.start_cell, self.last_cell, self.since_cell):
             cells[late] -= ahead[late] + int(MAX_CLOCK_SKEW_S // step_s) + 2
         self.sampled_s[late] = self.last_cell[late] * step_s
-        self.class_queried_s[late] = self.started_s[late] = -np.inf
+        self.started_s[late] = -np.inf
 
     def record_cycle_peak(self, slots: IntArray, cpu_cores: FloatArray, cycle: int) -> None:
         """Update the peak CPU of this clock cycle and of the previous one."""

@@ -107,7 +107,8 @@ class Fleet(Containers):
     def _class_due(self, member: Member, now_s: float) -> bool:
         if not (runs := member.runs):
             return False
-        return bool(now_s - self.arrays.class_queried_s[member.slot] >= self._query_interval_s(runs))
+        passed_s = float(now_s - self.arrays.class_queried_s[member.slot])  # negative after a clock was set back
+        return not 0.0 <= passed_s < self._query_interval_s(runs)
 
     def _has_new_rows(self, slots: IntArray) -> BoolArray:
         """Whether there is a sample that no decision has taken in, bool (m,)."""

@@ -15,6 +15,9 @@ from recommender.cluster.watching.reflector import Reflector
 from recommender.policies.room import Room
 from recommender.records import CPU, MEMORY
 
+MIN_KEPT_CONSTRAINTS = 1000
+"""Node selectors and tolerations of so many pods are kept in any case: each job may have its own."""
+
 
 class Rooms:
     """Computes the room of thousands of workloads in each round, once for all that have the same constraints."""
@@ -65,6 +68,8 @@ class Rooms:
         found: dict[Pair, None] = {}
         for constraints, pod in {(tuple(pod.node_selector.items()), pod.tolerations): pod for pod in pods}.items():
             if constraints not in self._allocatable:
+                if len(self._allocatable) > 2 * self._replicas_in.total() + MIN_KEPT_CONSTRAINTS:
+                    self._allocatable.clear()  # most are of pods that are gone
                 self._allocatable[constraints] = self._allocatable_for(pod)
             found |= dict.fromkeys(self._allocatable[constraints])
         return tuple(found)

@@ -88,7 +88,7 @@ class NodeRoom:
             most[MEMORY] = math.inf
         requested = requests.sum(axis=0)
         unchanged = before is not None and np.array_equal(before.requested, requested)
-        since_s = before.since_s if before is not None and unchanged else now_s
+        since_s = min(before.since_s, now_s) if before is not None and unchanged else now_s
         increase = self._pending[state.vpa.key] = PendingIncrease(names, np.fmin(total, most), requested, since_s)
         for node, rows in by_node.items():
             free[node] = free[node] - _claimed(increase, state, pods, rows, now_s)

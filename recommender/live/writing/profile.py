@@ -110,7 +110,7 @@ class ProfilePublisher:
 
     def has_unsaved_kill(self, state: VpaState) -> bool:
         """Whether its profile lacks a kill for memory, which must not be lost even on a hasty shutdown."""
-        return self._engine.killed_s(state.groups.values()) > state.saved_kill_s
+        return self._engine.killed_s(state.groups.values()) != state.saved_kill_s
 
     def _pending(self, states: Iterable[VpaState], now_s: float, report: Report) -> list[_PendingProfile]:
         """Profiles that changed.

@@ -112,6 +112,18 @@ def test_a_class_raises_cpu_shortly_before_and_lowers_it_where_less_suffices_for
     assert 99 <= lowered[0] <= 99 + 4
 
 
+def test_a_class_decides_again_at_once_after_only_the_recommenders_clock_was_set_back() -> None:
+    """Samples have the time of their node: nothing of the container is late, so nothing of it is shifted."""
+    curve = DemandCurve(1.0, np.tile(np.array([0.5, 1e9], np.float32), (400, 1)))
+    fleet = Fleet(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), ClassRuns([curve]), started_s=0.0))
+    decided_by = []
+    for t, ahead_s in ((10, 0.0), (20, 86400.0), (30, 0.0)):
+        fleet.observe(Samples.of([(A, Sample(t, 0.5, 1e9))]))
+        fleet.decide(fleet.due(t + ahead_s), t + ahead_s)
+        decided_by.append(int(fleet.arrays.decided_by[fleet.members[A].slot]))
+    assert decided_by[0] == decided_by[2] == BY_CLASS != decided_by[1]
+
+
 EPOCH = [[0.1, 1e9]] * 20 + [[1.0, 1e9]] * 5
 """Trains for 20 s and evaluates for 5 s."""
 

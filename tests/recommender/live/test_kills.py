@@ -79,17 +79,21 @@ def test_a_kill_of_a_pod_whose_vpa_is_gone_is_ignored(cluster: FakeView) -> None
     assert (report.kills, report.problems) == (0, {})
 
 
+@pytest.mark.parametrize("seen_late_s", [0.0, 30.0])
 def test_a_kill_outlives_a_crash_before_its_target_is_published(
-    cluster: FakeView, monkeypatch: pytest.MonkeyPatch
+    seen_late_s: float, cluster: FakeView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is in the PhaseProfile by then, also where no other profiles are written in this round."""
+    """It is in the PhaseProfile by then, also where no other profiles are written in this round, and where a later kill
+    of another pod was seen before it."""
 
     def crash(*_: object) -> None:
         raise SystemExit
 
     ours = recommender(cluster, profiles_per_round=0)
     rounds(ours, cluster, 3)
-    cluster.killed, killed_s = [kill(cluster, 4.0)], cluster.now_s
+    cluster.killed = [kill(cluster, 2.0)]
+    rounds(ours, cluster, 1)
+    cluster.killed, killed_s = [kill(cluster, 4.0, seen_late_s)], cluster.now_s - seen_late_s
     with monkeypatch.context() as crashing, pytest.raises(SystemExit):
         crashing.setattr(cluster, "publish", crash)
         rounds(ours, cluster, 1)
@@ -97,7 +101,7 @@ def test_a_kill_outlives_a_crash_before_its_target_is_published(
     rounds(restarted, cluster, 1)
     assert restarted.engine.killed_s([MAIN]) == killed_s
     assert target_of(cluster)[1] == pytest.approx(4.8, rel=0.01)
-    assert len(cluster.profiles["job"]) == 1, "a kill that was read from the profile is not written again"
+    assert len(cluster.profiles["job"]) == 2, "a kill that was read from the profile is not written again"
 
 
 def test_a_kill_that_cannot_be_written_to_the_profile_raises_the_target_all_the_same(

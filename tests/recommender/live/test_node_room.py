@@ -129,6 +129,17 @@ def test_a_pending_increase_of_a_pod_that_the_updater_skips_expires(policy: dict
         assert min(0.9, room.limit(other, target(0.9), NOW_S + later_s)[CPU]) == pytest.approx(expected)
 
 
+def test_a_pending_increase_expires_in_time_although_the_clock_is_set_back() -> None:
+    view = FakeView()
+    view.left = {"n0": (1.0, math.inf)}
+    skipped, other = with_pods(pod("n0", 0.2, "a"), name="a"), with_pods(pod("n0", 0.2, "b"), name="b", minReplicas=1)
+    room = NodeRoom(view)
+    for at_s in (NOW_S + 86400.0, NOW_S, NOW_S + UNTOUCHED_AFTER_S + 1.0):
+        room.begin([skipped, other])
+        room.limit(skipped, target(1.2), at_s)
+    assert room.limit(other, target(0.9), NOW_S + UNTOUCHED_AFTER_S + 1.0)[CPU] >= 0.9
+
+
 def test_containers_without_a_recommendation_do_not_hide_a_pending_increase() -> None:
     view = FakeView()
     view.left = {"n0": (1.0, math.inf)}

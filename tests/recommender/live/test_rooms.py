@@ -18,7 +18,7 @@ from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.workloads.ownership import workload_reader
 from recommender.live.outside.cluster_view import ClusterView
-from recommender.live.view.room import Rooms
+from recommender.live.view.room import MIN_KEPT_CONSTRAINTS, Rooms
 from recommender.live.view.scope import Scope
 from recommender.live.view.usage import RecentUsage
 from tests.fakes.records import a_container, a_vpa, pod_of
@@ -61,6 +61,15 @@ def test_the_room_of_a_vpa_covers_the_nodes_that_any_of_its_pods_selects() -> No
     assert found.of(VPA, [pod(pool="small"), pod(pool="large")]).nodes == ((4.0, 16 * GIB), (8.0, 64 * GIB))
     assert found.of(VPA, [pod(pool="small")]).nodes == ((4.0, 16 * GIB),)
     assert found.of(VPA, [pod(pool="elsewhere")]).nodes == ()
+
+
+def test_node_selectors_of_pods_that_are_gone_are_forgotten_also_while_no_node_changes() -> None:
+    found = rooms(small=(4.0, 16.0))
+    for number in range(3 * MIN_KEPT_CONSTRAINTS):
+        pods = [pod(pool=f"of-job-{number}"), pod(pool="small")]
+        found.set_pods(JOB, pods, 0)
+        assert found.of(VPA, pods).nodes == ((4.0, 16 * GIB),)
+    assert len(found._allocatable) <= MIN_KEPT_CONSTRAINTS + 2 * len(pods) + 1
 
 
 def test_the_node_on_which_a_pod_is_resized_counts_although_it_is_cordoned_by_now() -> None:
