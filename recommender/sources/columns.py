@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +127,13 @@ def check_maps(file: Path, foreign: Collection[str], options: ReadOptions) -> No
             )
         if options.all_mapped and mapped.old not in foreign:
             raise missing_column(file, mapped.old, list(foreign), f"`--map {mapped}` names it.")
+
+
+def refuse_repeated_names(file: Path, header: Sequence[str]) -> None:
+    """Raise BadInput if a column name occurs twice; several columns may have none."""
+    for name, count in Counter(header).items():
+        if name and count > 1:
+            raise BadInput(f"the column name {name!r} occurs twice", remedy="Rename one.", file=file, column=name)
 
 
 def missing_column(file: Path, name: str, header: Sequence[str], remedy: str) -> BadInput:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recommender.errors import BadInput, Misuse
@@ -399,6 +400,13 @@ def test_a_parquet_column_of_another_type_is_refused(tmp_path: Path) -> None:
         open_source([file])
     assert (caught.value.row, caught.value.column) == (1, "cpu_cores")
     assert "list<" in caught.value.problem
+
+
+def test_a_parquet_column_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    names = ["timestamp", "container", "cpu_cores", "memory_bytes", "cpu_cores"]
+    pq.write_table(pa.table([[1], ["a"], [1.0], [1.0], [2.0]], names), tmp_path / "use.parquet")
+    with pytest.raises(BadInput, match=r"the column name 'cpu_cores' occurs twice\. Rename one"):
+        open_source([tmp_path / "use.parquet"])
 
 
 @pytest.mark.parametrize("column", ["container", "workload"])
