@@ -172,7 +172,8 @@ def table_reader(
 
     def samples(origins: Origins, batched: bool) -> Iterator[RawSamples]:
         for table in tables(roles, batched):
-            yield normalise(table, roles, origins)
+            if table.num_rows:  # the columns of an empty file may have any type
+                yield normalise(table, roles, origins)
 
     return Reader(file, header, kinds, int(n_rows * row_bytes), roles.raw_name, samples)
 
