@@ -23,7 +23,7 @@ _TEXT_TYPES = (pa.string(), pa.large_string())
 def _errors_as_bad_input(file: Path) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: of a column name
         if isinstance(error, FileNotFoundError | PermissionError):
             raise
         raise BadInput(

@@ -289,6 +289,13 @@ def cut_parquet(folder: Path) -> Path:
     return file
 
 
+def damaged_name_in_parquet(folder: Path) -> Path:
+    columns = {"timestamp": [1], "container": ["a"], "cpu_cores": [1.0], "memory_bytes": [1.0]}
+    file = write_parquet(folder / "use.parquet", columns)
+    file.write_bytes(file.read_bytes().replace(b"cpu_cores", b"cpu_c\xffres"))
+    return file
+
+
 def null_name(folder: Path) -> Path:
     columns = {"timestamp": [1, 2], "cpu_cores": [1.0, 1.0], "memory_bytes": [1.0, 1.0]}
     return write_parquet(folder / "use.parquet", columns | {"container": pa.array(["a", None])})
@@ -322,6 +329,7 @@ def foreign_json(folder: Path) -> Path:
     [
         (cut_gzip, "truncated or damaged", "copy it again"),
         (cut_parquet, "not a valid Parquet file", "truncated or damaged"),
+        (damaged_name_in_parquet, "not a valid Parquet file", "truncated or damaged"),
         (null_name, "a row without a name", "Fill the cell"),
         (latin, "not UTF-8", "Save it as UTF-8"),
         (utf16, "not UTF-8", "Save it as UTF-8"),
@@ -335,6 +343,7 @@ def foreign_json(folder: Path) -> Path:
     ids=[
         "gzip cut off",
         "Parquet without footer",
+        "a damaged column name in Parquet",
         "a null container",
         "Latin-1",
         "UTF-16",
