@@ -457,8 +457,9 @@ def test_a_file_whose_name_is_not_utf8_is_refused(tmp_path: Path) -> None:
         open_source([file])
 
 
-def test_a_null_time_in_a_saved_answer_is_refused(tmp_path: Path) -> None:
-    series = {"metric": {"container": "a"}, "values": [[0, "1"], [None, "1"]]}
+@pytest.mark.parametrize("values", [[[0, "1"], [None, "1"]], [[[0], "1"]]], ids=["null", "list"])
+def test_a_time_in_a_saved_answer_that_is_no_number_is_refused(tmp_path: Path, values: list[object]) -> None:
+    series = {"metric": {"container": "a"}, "values": values}
     file = tmp_path / "answer.json"
     file.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}}))
     with pytest.raises(BadInput, match="a sample is not a pair of time and value"):
