@@ -51,8 +51,8 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
 
     Raises Misuse: `folder` exists and is not a model folder.
     """
-    target = Path(folder)
-    check_target(target)
+    check_target(folder)
+    target = Path(folder).resolve()  # a link stays, and the folder that it leads to is replaced
     packed = _pack(arrays)
     full = {
         "kind": KIND,
@@ -71,7 +71,7 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
         files.atomic_write_bytes(staged / MANIFEST, text)
         _replace_folder(staged, target)
     except OSError as error:
-        error.filename = str(target)  # not that of the file beside it, which is removed
+        error.filename = str(folder)  # not that of the file beside it, which is removed
         raise
     finally:
         shutil.rmtree(staged, ignore_errors=True)
@@ -87,7 +87,7 @@ def check_target(folder: str | Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
     if target.exists() and not _is_replaceable(target):
         raise Misuse(f"{target} exists and is not a model folder. Choose another name for -o, or remove it.")
-    files.check_target(next(folder for folder in target.absolute().parents if folder.exists()) / MANIFEST)
+    files.check_target(next(above for above in target.resolve().parents if above.exists()) / MANIFEST)
 
 
 def load(folder: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

@@ -9,6 +9,9 @@ PhasewiseError                      anything raised on purpose; its text is mean
 
 from __future__ import annotations
 
+MAX_PROBLEM_CHARS = 600
+"""A problem may quote a cell, and a cell may be as long as its file."""
+
 
 class PhasewiseError(Exception):
     """Base of everything raised on purpose; `exit_code` is the exit status of the command line."""
@@ -28,7 +31,7 @@ class BadInput(PhasewiseError):
     Parameters
     ----------
     problem
-        What is wrong, in one clause.
+        What is wrong, in one clause; the middle of a very long one is left out.
     remedy
         What the reader can do about it, as an imperative sentence.
     file, row, column
@@ -46,6 +49,9 @@ class BadInput(PhasewiseError):
         row: int | None = None,
         column: str | None = None,
     ) -> None:
+        if len(problem) > MAX_PROBLEM_CHARS:
+            half = MAX_PROBLEM_CHARS // 2
+            problem = f"{problem[:half]} ... {problem[-half:]}"
         self.problem, self.remedy, self.file, self.row, self.column = problem, remedy, file, row, column
         place = [str(file)] if file is not None else []
         if row is not None:

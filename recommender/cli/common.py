@@ -6,7 +6,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -91,6 +91,15 @@ def check_parquet_target(path: str | Path) -> None:
     if str(path).endswith((".csv", ".csv.gz", ".json")):
         raise Misuse(f"{path}: this is written as Parquet. Name a .parquet file.")
     check_target(path)
+
+
+def refuse_overwriting(outputs: Iterable[str | Path], inputs: Iterable[Path]) -> None:
+    """Refuse a file to write that is one of those read, or is to be written twice."""
+    taken = {os.path.realpath(file) for file in inputs}
+    for path in outputs:
+        if (target := os.path.realpath(path)) in taken:
+            raise Misuse(f"{path}: this command reads it, or writes it twice. Name another file to write.")
+        taken.add(target)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from recommender.cli.common import (
     comma_list,
     map_option,
     progress_bar,
+    refuse_overwriting,
     say,
     source_argument,
 )
@@ -199,6 +200,7 @@ def command(
         )
         progress = stack.enter_context(progress_bar())
         opened = stack.enter_context(open_source(source, reading, progress=progress))
+        refuse_overwriting(outputs.values(), (*opened.files, *history))
         chosen = _sampled(opened.containers, sample)
         _warn_of_size(opened.cells * len(chosen) // len(opened))
         series = [one for one in opened if one.container in chosen]

@@ -10,7 +10,7 @@ import click
 import orjson
 from rich.table import Table
 
-from recommender.cli.common import FILE, say
+from recommender.cli.common import FILE, refuse_overwriting, say
 from recommender.errors import BadArtifact, Misuse
 from recommender.files import atomic_write_bytes, write_or_print
 from recommender.phases import graph_io
@@ -56,6 +56,7 @@ def fit(sequences: Path, output: Path) -> None:
 
     Each container counts as ended with its last row.
     """
+    refuse_overwriting((output,), (sequences,))
     graph = PhaseGraph.fit(_read(sequences))
     atomic_write_bytes(output, graph_io.to_json(graph))
     phases = {context.phases[0] for context in graph.contexts}

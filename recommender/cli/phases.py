@@ -10,7 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recommender import model as models
-from recommender.cli.common import FILE, STEP, check_parquet_target, map_option, progress_bar, say, source_argument
+from recommender.cli.common import (
+    FILE,
+    STEP,
+    check_parquet_target,
+    map_option,
+    progress_bar,
+    refuse_overwriting,
+    say,
+    source_argument,
+)
 from recommender.files import atomic_write, check_target
 from recommender.phases.features import source_columns
 from recommender.planning import mismatch_notes
@@ -48,7 +57,8 @@ def command(
     gaps. Phase -1 is unknown: a window far from all phases. `phasewise graph` reads the file.
     """
     check_parquet_target(output)
-    for path in filter(None, (traces, variance)):
+    pictures = [path for path in (traces, variance) if path is not None]
+    for path in pictures:
         check_target(path)
     model = models.load(model_name)
     detector = model.detector
@@ -56,6 +66,7 @@ def command(
     drawn: list[tuple[UsageSeries, PhaseTrace]] = []
     samples = unknown = 0
     with progress_bar() as progress, open_source(source, reading, progress=progress) as opened:
+        refuse_overwriting((output, *pictures), opened.files)
         with atomic_write(output) as temporary, pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer:
             for done, series in enumerate(opened, start=1):
                 trace = detector.trace(series)

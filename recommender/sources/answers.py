@@ -97,7 +97,7 @@ def _series(file: Path, number: int, entry: Any) -> AnswerSeries:
         values = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64)
         labels = {name: str(text) for name, text in entry["metric"].items()}
         series = AnswerSeries(file, number, labels, times_s, values)
-        if not np.isfinite(times_s).all():  # null becomes NaN
+        if times_s.shape != values.shape or not np.isfinite(times_s).all():  # null becomes NaN
             raise ValueError
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise BadInput(

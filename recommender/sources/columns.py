@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +129,13 @@ def check_maps(file: Path, foreign: Collection[str], options: ReadOptions) -> No
             raise missing_column(file, mapped.old, list(foreign), f"`--map {mapped}` names it.")
 
 
+def refuse_repeated_names(file: Path, header: Sequence[str]) -> None:
+    """Raise BadInput if a column name occurs twice; several columns may have none."""
+    for name, count in Counter(header).items():
+        if name and count > 1:
+            raise BadInput(f"the column name {name!r} occurs twice", remedy="Rename one.", file=file, column=name)
+
+
 def missing_column(file: Path, name: str, header: Sequence[str], remedy: str) -> BadInput:
     """The error for a column that is not in a header; suggests the closest existing name."""
     named = [column for column in header if column]
@@ -164,7 +172,8 @@ def table_reader(
 
     def samples(origins: Origins, batched: bool) -> Iterator[RawSamples]:
         for table in tables(roles, batched):
-            yield normalise(table, roles, origins)
+            if table.num_rows:  # the columns of an empty file may have any type
+                yield normalise(table, roles, origins)
 
     return Reader(file, header, kinds, int(n_rows * row_bytes), roles.raw_name, samples)
 

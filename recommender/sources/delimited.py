@@ -18,7 +18,7 @@ import pyarrow.csv as pacsv
 
 from recommender.errors import BadInput
 from recommender.sources.base import Reader, ReadOptions
-from recommender.sources.columns import NULL_VALUES, Roles, table_reader, text_remedy
+from recommender.sources.columns import NULL_VALUES, Roles, refuse_repeated_names, table_reader, text_remedy
 from recommender.sources.paths import damaged_gzip, is_gzip, open_decompressed
 
 _INDEX = "(index)"
@@ -91,9 +91,7 @@ def read_header(file: Path) -> Header:
         raise BadInput("the file is empty", remedy="Export it again, with a header line.", file=file)
     if text[0] in "\r\n":
         raise BadInput("the first line is blank", remedy="Begin the file with the column names.", file=file)
-    for name in columns:
-        if name and columns.count(name) > 1:
-            raise BadInput(f"the column name {name!r} occurs twice", remedy="Rename one.", file=file, column=name)
+    refuse_repeated_names(file, columns)
     for separator, word in ((";", "semicolons"), ("\t", "tabs")):
         if len(columns) == 1 and separator in columns[0]:
             raise BadInput(f"columns are separated by {word}", remedy="Export it with commas.", file=file)

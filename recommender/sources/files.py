@@ -83,7 +83,7 @@ def open_source(
             tables = spill(rows, schema, origins, 2 * needed // max(budget, 1) + 1, Path(folder.name))
         else:
             tables = [build_table(list(_rows(readers, origins, notes, progress, batched=False)), origins)]
-        return SeriesSource(tables, readers, options, notes, folder)
+        return SeriesSource(tuple(found), tables, readers, options, notes, folder)
     except BaseException:
         if folder is not None:
             folder.cleanup()
@@ -133,6 +133,8 @@ class SeriesSource:
 
     Attributes
     ----------
+    files
+        The files that were read.
     step_s
         The grid step: as given, else the median interval between consecutive samples of a container (at least 1 s);
         0.0 without a grid.
@@ -146,12 +148,14 @@ class SeriesSource:
 
     def __init__(
         self,
+        files: tuple[Path, ...],
         tables: Sequence[SampleTable],
         readers: Sequence[Reader],
         options: ReadOptions,
         notes: Sequence[str],
         folder: tempfile.TemporaryDirectory[str] | None,
     ) -> None:
+        self.files = files
         self._tables, self._readers, self._options, self._folder = tables, readers, options, folder
         if all(np.isnan(table.values[CPU_COLUMN]).all() for table in tables):
             raise BadInput("no sample has both CPU and memory", remedy=BOTH_REMEDY, file=readers[0].file)

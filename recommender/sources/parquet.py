@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from recommender.errors import BadInput
 from recommender.sources.base import Reader, ReadOptions
-from recommender.sources.columns import table_reader
+from recommender.sources.columns import refuse_repeated_names, table_reader
 
 BATCH_ROWS = 1 << 18
 """Rows per batch when streaming: some 15 MB with six columns."""
@@ -23,7 +23,7 @@ _TEXT_TYPES = (pa.string(), pa.large_string())
 def _errors_as_bad_input(file: Path) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: of a column name
         if isinstance(error, FileNotFoundError | PermissionError):
             raise
         raise BadInput(
@@ -34,9 +34,14 @@ def _errors_as_bad_input(file: Path) -> Iterator[None]:
 
 
 def schema_of(file: Path) -> tuple[pa.Schema, int]:
-    """The schema of a file, and its number of rows."""
+    """The schema of a file, and its number of rows.
+
+    Raises BadInput: a damaged file, or a duplicate column name.
+    """
     with _errors_as_bad_input(file), pq.ParquetFile(file) as parquet:
-        return parquet.schema_arrow, parquet.metadata.num_rows
+        schema, n_rows = parquet.schema_arrow, parquet.metadata.num_rows
+    refuse_repeated_names(file, schema.names)
+    return schema, n_rows
 
 
 def open_parquet(file: Path, options: ReadOptions) -> Reader:

@@ -50,7 +50,7 @@ def read_sequences(path: str | Path) -> dict[str, IntArray]:
         replaced = "--map" in error.remedy or "plain numbers" in error.remedy
         remedy = _REMEDIES.get(error.column or "", "") if replaced else error.remedy
         raise BadInput(error.problem, remedy=remedy, file=file, row=error.row, column=error.column) from error
-    if rows is None or not len(rows):
+    if rows is None:
         raise BadInput("there are no rows", remedy="Export at least one container's phases.", file=file)
     step = _integers(file, order, rows.values[order], -_LARGEST_STEP, _LARGEST_STEP)
     phase = _integers(file, "phase", rows.values["phase"], UNKNOWN_PHASE, MAX_PHASE)
@@ -78,7 +78,7 @@ def _rows(file: Path) -> tuple[RawSamples | None, str]:
             if header is None
             else delimited.read(file, header, roles, batched=False)
         )
-        return next((normalise(table, roles, origins) for table in tables), None), order
+        return next((normalise(table, roles, origins) for table in tables if table.num_rows), None), order
 
 
 def _ordered_by(file: Path, columns: Sequence[str]) -> str:

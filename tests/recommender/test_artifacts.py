@@ -45,6 +45,15 @@ def test_saving_again_replaces_the_model_and_leaves_no_other_file(folder: Path) 
     assert os.listdir(folder.parent) == ["model"]  # noqa: PTH208  includes hidden files
 
 
+def test_a_link_to_a_model_stays_and_the_model_it_leads_to_is_replaced(folder: Path, tmp_path: Path) -> None:
+    link = tmp_path / "links" / "newest"
+    link.parent.mkdir()
+    link.symlink_to(folder)
+    artifacts.save(link, ARRAYS, {"lag": 1})
+    assert link.is_symlink() and artifacts.load(folder)[1]["lag"] == 1
+    assert os.listdir(link.parent) == ["newest"]  # noqa: PTH208  includes hidden files
+
+
 def test_a_full_disk_is_reported_with_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -14,6 +14,13 @@ def test_an_unknown_place_is_left_out_of_the_message() -> None:
     assert str(BadInput("no rows", remedy="Export again.")) == "no rows. Export again."
 
 
+def test_a_cell_as_long_as_a_file_is_quoted_in_part() -> None:
+    error = BadInput(f"{'x' * 1_000_000!r} is not a number", remedy="Write plain numbers.", file="a.csv", row=7)
+    assert str(error).startswith("a.csv, row 7: 'xxx")
+    assert str(error).endswith("xxx' is not a number. Write plain numbers.")
+    assert len(str(error)) < 1000
+
+
 @pytest.mark.parametrize(
     ("kind", "code"), [(PhasewiseError, 1), (Misuse, 2), (BadArtifact, 2), (NotEnoughData, 2)], ids=str
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -293,6 +294,26 @@ def test_an_output_that_cannot_be_written_is_refused_before_input_is_read(
     ended = phasewise("dry-run", tmp_path / "no-such-source.csv", option, tmp_path / "file" / "x")
     assert ended.code == 2
     assert "cannot write here" in ended.err and "no-such-source" not in ended.err
+
+
+@pytest.mark.parametrize("source", ["runs.csv", ".", "*.csv"])
+def test_the_input_is_not_overwritten(
+    phasewise: Phasewise, runs_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    shutil.copy(runs_csv, tmp_path / "runs.csv")
+    monkeypatch.chdir(tmp_path)
+    ended = phasewise("dry-run", source, "--policies", "static", "--csv", tmp_path / "runs.csv")
+    assert ended.code == 2
+    assert "runs.csv: this command reads it" in ended.err
+    assert (tmp_path / "runs.csv").read_bytes() == runs_csv.read_bytes()
+
+
+def test_two_outputs_do_not_overwrite_each_other(phasewise: Phasewise, runs_csv: Path, tmp_path: Path) -> None:
+    outputs = ("--csv", tmp_path / "out", "--json", tmp_path / "out")
+    ended = phasewise("dry-run", runs_csv, "--policies", "static", *outputs)
+    assert ended.code == 2
+    assert "writes it twice" in ended.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_table_is_printed_even_if_a_file_cannot_be_written(

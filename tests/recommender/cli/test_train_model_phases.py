@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recommender import model as models
@@ -161,6 +163,15 @@ def test_graph_fit_reads_the_output_of_phases(
     ended = phasewise("graph", "fit", phases, "-o", tmp_path / "graph.json")
     assert ended.code == 0, ended.err
     assert "14 containers" in ended.err
+
+
+def test_the_data_whose_phases_are_detected_are_not_overwritten(phasewise: Phasewise, tmp_path: Path) -> None:
+    columns = {"timestamp": [1, 2], "container": ["a", "a"], "cpu_cores": [1.0, 1.0], "memory_bytes": [1.0, 1.0]}
+    pq.write_table(pa.table(columns), tmp_path / "use.parquet")
+    before = (tmp_path / "use.parquet").read_bytes()
+    ended = phasewise("phases", tmp_path / "use.parquet", "--model", "bundled", "-o", tmp_path / "use.parquet")
+    assert (ended.code, (tmp_path / "use.parquet").read_bytes()) == (2, before)
+    assert "use.parquet: this command reads it" in ended.err
 
 
 def test_without_samples_an_existing_output_stays(phasewise: Phasewise, model_folder: Path, tmp_path: Path) -> None:

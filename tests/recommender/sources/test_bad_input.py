@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recommender.errors import BadInput, Misuse
@@ -288,6 +289,13 @@ def cut_parquet(folder: Path) -> Path:
     return file
 
 
+def damaged_name_in_parquet(folder: Path) -> Path:
+    columns = {"timestamp": [1], "container": ["a"], "cpu_cores": [1.0], "memory_bytes": [1.0]}
+    file = write_parquet(folder / "use.parquet", columns)
+    file.write_bytes(file.read_bytes().replace(b"cpu_cores", b"cpu_c\xffres"))
+    return file
+
+
 def null_name(folder: Path) -> Path:
     columns = {"timestamp": [1, 2], "cpu_cores": [1.0, 1.0], "memory_bytes": [1.0, 1.0]}
     return write_parquet(folder / "use.parquet", columns | {"container": pa.array(["a", None])})
@@ -321,6 +329,7 @@ def foreign_json(folder: Path) -> Path:
     [
         (cut_gzip, "truncated or damaged", "copy it again"),
         (cut_parquet, "not a valid Parquet file", "truncated or damaged"),
+        (damaged_name_in_parquet, "not a valid Parquet file", "truncated or damaged"),
         (null_name, "a row without a name", "Fill the cell"),
         (latin, "not UTF-8", "Save it as UTF-8"),
         (utf16, "not UTF-8", "Save it as UTF-8"),
@@ -334,6 +343,7 @@ def foreign_json(folder: Path) -> Path:
     ids=[
         "gzip cut off",
         "Parquet without footer",
+        "a damaged column name in Parquet",
         "a null container",
         "Latin-1",
         "UTF-16",
@@ -401,6 +411,13 @@ def test_a_parquet_column_of_another_type_is_refused(tmp_path: Path) -> None:
     assert "list<" in caught.value.problem
 
 
+def test_a_parquet_column_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    names = ["timestamp", "container", "cpu_cores", "memory_bytes", "cpu_cores"]
+    pq.write_table(pa.table([[1], ["a"], [1.0], [1.0], [2.0]], names), tmp_path / "use.parquet")
+    with pytest.raises(BadInput, match=r"the column name 'cpu_cores' occurs twice\. Rename one"):
+        open_source([tmp_path / "use.parquet"])
+
+
 @pytest.mark.parametrize("column", ["container", "workload"])
 @pytest.mark.parametrize("values", [[b"\xff", b"\xfe"], [["a"], ["a"]], [{"a": 1}, {"a": 2}]])
 def test_a_parquet_name_or_label_that_is_no_text_is_refused(tmp_path: Path, column: str, values: list[object]) -> None:
@@ -440,8 +457,9 @@ def test_a_file_whose_name_is_not_utf8_is_refused(tmp_path: Path) -> None:
         open_source([file])
 
 
-def test_a_null_time_in_a_saved_answer_is_refused(tmp_path: Path) -> None:
-    series = {"metric": {"container": "a"}, "values": [[0, "1"], [None, "1"]]}
+@pytest.mark.parametrize("values", [[[0, "1"], [None, "1"]], [[[0], "1"]]], ids=["null", "list"])
+def test_a_time_in_a_saved_answer_that_is_no_number_is_refused(tmp_path: Path, values: list[object]) -> None:
+    series = {"metric": {"container": "a"}, "values": values}
     file = tmp_path / "answer.json"
     file.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}}))
     with pytest.raises(BadInput, match="a sample is not a pair of time and value"):

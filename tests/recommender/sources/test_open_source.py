@@ -369,6 +369,13 @@ def test_a_file_without_rows_among_others_is_noted(tmp_path: Path) -> None:
     assert open_source([tmp_path]).notes == (f"{tmp_path / '2.csv'} has no rows",)
 
 
+def test_columns_of_a_parquet_file_without_rows_may_have_any_type(tmp_path: Path) -> None:
+    write(tmp_path / "1.csv", csv_text(plain_rows(2, "a")))
+    empty = dict.fromkeys(("timestamp", "container", "cpu_cores", "memory_bytes"), pa.array([], pa.list_(pa.int64())))
+    write_parquet(tmp_path / "2.parquet", empty)
+    assert open_source([tmp_path]).notes == (f"{tmp_path / '2.parquet'} has no rows",)
+
+
 def test_values_that_look_like_another_unit_are_noted_but_accepted(tmp_path: Path) -> None:
     mib = open_source([write(tmp_path / "1.csv", csv_text([[START_S + at, "a", 0.5, 512 + at] for at in range(9)]))])
     milli = open_source([write(tmp_path / "2.csv", csv_text([[START_S + at, "a", 500 + at, 1e9] for at in range(9)]))])
