@@ -85,8 +85,8 @@ def evictable(pod: Pod, residents: Mapping[str, Resident], *, seen: bool = True)
     use is only guessed keeps no other out.
     """
     found = [one for one in residents.values() if one.pod.of_our_scheduler and (one.seen or not seen)]
-    lower = [one for one in found if one.pod.priority < pod.priority and one.use.any()]
-    return sorted(lower, key=lambda one: (one.pod.priority, -one.use[MEMORY].max(), one.pod.uid))
+    lower = [one for one in found if one.pod.priority < pod.priority and one.frees.any()]
+    return sorted(lower, key=lambda one: (one.pod.priority, -one.frees[MEMORY].max(), one.pod.uid))
 
 
 def additional_victims(
@@ -105,9 +105,9 @@ def additional_victims(
         For each node, the pods that may be evicted besides, in this order.
     """
     nodes, cells = len(victims), request.snapshot.grid.cells
-    freed = np.zeros((2, cells, nodes))
+    freed = np.zeros((3, cells, nodes))
     for node, known in enumerate(victims):
-        freed[:, :, node] = np.inf if known is None else _use(known, cells)
+        freed[:, :, node] = np.inf if known is None else _freed_by(known, cells)
     additional: list[list[Resident]] = [[] for _ in victims]
     while True:
         refusing = refused(request, limits, freed).for_any_reason(nodes)
@@ -117,8 +117,8 @@ def additional_victims(
         for node in left:
             victim = others[node][len(additional[node])]
             additional[node].append(victim)
-            freed[:, :, node] += victim.use
+            freed[:, :, node] += victim.frees
 
 
-def _use(pods: Sequence[Resident], cells: int) -> Floats:
-    return sum((pod.use for pod in pods), np.zeros((2, cells)))
+def _freed_by(pods: Sequence[Resident], cells: int) -> Floats:
+    return sum((pod.frees for pod in pods), np.zeros((3, cells)))

@@ -14,6 +14,9 @@ from extender.settings import Limits
 from extender.view.snapshot import Floats
 from recommender.records import CPU, MEMORY
 
+VARIANCE = 2
+"""Row of what evictions free, after CPU and memory."""
+
 ROUNDING_TOLERANCE = 1e-4
 """A pod that fits exactly must fit, in spite of single precision sums over some hundred pods."""
 
@@ -46,7 +49,8 @@ class Refusals(NamedTuple):
 def refused(request: PlacementRequest, limits: Limits, freed: Floats | None = None) -> Refusals:
     """Which nodes are refused, and why. Guessed use, of the pod or of pods on a node, is no reason.
 
-    `freed`: (2, cells, m) cores and bytes that evictions will free on each node; infinite if unknown.
+    `freed`: (3, cells, m) cores, bytes and variance of CPU use that evictions will free on each node; infinite if
+    unknown.
     """
     if request.footprint.source in (GUESS, SIZE):
         return Refusals({})
@@ -86,10 +90,8 @@ def _added_overload(request: PlacementRequest, limits: Limits, freed: Floats | N
     """(m,): expected overload that the pod adds to each node, as a share of its demand."""
     cells = request.snapshot.grid.cells_of(limits.cycle_s)
     load, variance = request.load[CPU, :cells], request.variance
-    if freed is not None:  # assume that variance shrinks in proportion to load
-        left = np.maximum(load - freed[CPU, :cells], 0.0)
-        variance = variance * np.divide(left, load, out=np.zeros_like(load), where=load > 0.0)
-        load = left
+    if freed is not None:
+        load, variance = np.maximum(load - freed[CPU, :cells], 0.0), variance - freed[VARIANCE, :cells]
     demand = np.maximum(request.demand[CPU, :cells] - request.footprint.guessed[CPU], 0.0)
     trusted_load = np.maximum(load - request.at_nodes(request.snapshot.guessed)[CPU], 0.0)
     return added_overload(trusted_load, variance, demand, request.demand_variance[:cells], request.per_unit[CPU])

@@ -70,14 +70,16 @@ class Entry:
             return curve.values
         return (curve.over if self.overdue else curve.expected)(first_cell - self.start_cell, cells)
 
-    def trusted_use(self, first_cell: int, cells: int) -> Floats:
-        """As `use`, without the part that is guessed."""
-        use, guessed = self.use(first_cell, cells), self.footprint.guessed
-        return use - np.array(guessed)[:, None] if any(guessed) else use
-
     def variance(self, first_cell: int, cells: int) -> NDArray[np.float64]:
         """(cells,): variance of its CPU use."""
         return variance_of(self.use(first_cell, cells)[CPU], self.footprint.curve.peak[CPU])
+
+    def frees(self, first_cell: int, cells: int) -> NDArray[np.float64]:
+        """(3, cells): what its eviction frees, in cores and bytes, without guesses, which refuse no pod; and the
+        variance of its CPU use."""
+        curve = self.footprint.curve
+        first = 0 if curve.steady else first_cell - self.start_cell
+        return _freed(curve, self.footprint.guessed, first, cells, self.overdue)
 
     @property
     def counts(self) -> NDArray[np.float64]:
@@ -100,6 +102,13 @@ class Entry:
 def _use(curve: Curve, first: int, cells: int, overdue: bool) -> NDArray[np.float64]:
     """As `Entry.use`, as a contiguous copy; cached, as most new pods belong to a few jobs and have the same age."""
     return np.array((curve.over if overdue else curve.expected)(first, cells), order="C")
+
+
+@lru_cache(maxsize=4096)
+def _freed(curve: Curve, guessed: Pair, first: int, cells: int, overdue: bool) -> NDArray[np.float64]:
+    """As `Entry.frees`; cached like `_use`."""
+    use = (curve.over if overdue else curve.expected)(first, cells)
+    return np.vstack([use - np.array(guessed)[:, None], variance_of(use[CPU], curve.peak[CPU])])
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,11 +31,10 @@ class PodView(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """A pod on a node with its expected `use` as far as it is not guessed: (2, cells), or (2, 1) if constant; if not
-    `seen`, only advised there."""
+    """A pod on a node, and what its eviction `frees`, see `Entry.frees`; if not `seen`, only advised there."""
 
     pod: Pod
-    use: Floats
+    frees: Floats
     seen: bool
 
 
@@ -220,7 +219,7 @@ class ClusterState:
         with self._lock:
             cell, cells = self._cell, self._settings.grid.cells
             return {
-                entry.pod.uid: Resident(entry.pod, entry.trusted_use(cell, cells), entry.pod.uid not in self._advised)
+                entry.pod.uid: Resident(entry.pod, entry.frees(cell, cells), entry.pod.uid not in self._advised)
                 for entry in self._placed.on(node)
             }
 

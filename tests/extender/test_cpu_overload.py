@@ -142,6 +142,13 @@ def test_no_pod_is_evicted_from_a_node_that_would_still_be_refused() -> None:
     assert list(world.placer.preempt(PreemptionArgs(raw, {"a": ("uid-nobody",)}, {"a": 0}))) == ["a"]
 
 
+def test_a_pod_of_steady_use_is_not_evicted_from_a_node_where_the_others_are_restless() -> None:
+    """Without it, 2 ± 3 of 5 cores are used as before, and one core more adds a twelfth of a core of overload."""
+    world = world_with_restless_pod().put(pod_json("steady", cpu="2", node="a"))
+    args = PreemptionArgs(pod_json("one", cpu="1"), {"a": ("uid-steady",)}, {"a": 0})
+    assert world.placer.preempt(args) == {}
+
+
 def test_the_decision_shows_the_added_overload_and_what_is_tolerated() -> None:
     world, pod = world_with_restless_pod(), pod_json("one", cpu="1")
     world.put(pod)
