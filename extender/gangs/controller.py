@@ -168,14 +168,13 @@ class Controller:
 
     def reconcile(self) -> None:
         """Decide once, act, then write events, which nothing waits for."""
-        pods = self._pods.snapshot()
-        if self._watch_is_behind(pods.values()):
+        if self._watch_is_behind(self._pods.snapshot().values()):
             return
         began_s = time.thread_time()
         try:
             self._sizes.begin_run()
             with self.ledger.lock:
-                notes = self._reconcile(pods.values())
+                notes = self._reconcile(self._pods.snapshot().values())
         finally:
             self._last_run_cpu_s = time.thread_time() - began_s
         self._write_events(notes)

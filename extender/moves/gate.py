@@ -74,7 +74,7 @@ class MoveEvent(NamedTuple):
 
 class MoveGate:
     """Carries out moves. Methods raise `ApiError` if a write fails, unless it concerns a single Job; called again, they
-    continue from there.
+    continue from there. The caller holds the ledger's lock.
 
     Parameters
     ----------
@@ -179,11 +179,10 @@ class MoveGate:
 
     def _release_reservations(self, uids: Collection[str]) -> None:
         """Release the reservations of moves that are no longer in progress."""
-        with self._ledger.lock:
-            known = self._ledger.read()
-            kept = [each for each in known if not each.needs or not each.nodes.keys().isdisjoint(uids)]
-            if len(kept) < len(known) and self._leads():
-                self._ledger.write(kept)
+        known = self._ledger.read()
+        kept = [each for each in known if not each.needs or not each.nodes.keys().isdisjoint(uids)]
+        if len(kept) < len(known) and self._leads():
+            self._ledger.write(kept)
 
     # -- new moves -----------------------------------------------------------------------------------------------------
 
@@ -224,7 +223,7 @@ class MoveGate:
         return lambda namespace: not full and active[namespace] < limits.max_active_in_namespace
 
     def reserve(self, move: PlannedMove) -> None:
-        """Reserve capacity for the replacement pod. The caller has held the ledger's lock since it planned the move."""
+        """Reserve capacity for the replacement pod."""
         pod, hold_s = move.pod, float(math.ceil(self._limits.return_timeout_s))
         reservation = Reservation(
             pod.key.namespace, pod.membership.name, round(self._clock(), 3), hold_s, {pod.uid: move.node},

@@ -95,29 +95,29 @@ class Mover:
 
     def reconcile(self) -> None:
         """Continue moves in progress; if it is time, plan and start at most one move."""
-        seen = self._cluster()
-        if seen is None:
-            return
-        if self._gate is not None:
-            for event in self._gate.advance(self._store.jobs().values(), seen[0]):
-                self._write_event(event)
-        if self._monotonic() >= self._next_plan_s:
-            self._next_plan_s = self._monotonic() + self._period_s
-            self._plan(*seen)
+        with self._ledger.lock:  # before anything is looked at: it is held for minutes while a large gang is admitted
+            seen = self._cluster()
+            if seen is None:
+                return
+            if self._gate is not None:
+                for event in self._gate.advance(self._store.jobs().values(), seen[0]):
+                    self._write_event(event)
+            if self._monotonic() >= self._next_plan_s:
+                self._next_plan_s = self._monotonic() + self._period_s
+                self._plan(*seen)
 
     def _plan(self, pods: Collection[Member], nodes: Collection[NodeCapacity]) -> None:
         now_s = self._clock()
-        with self._ledger.lock:
-            reservations = self._ledger.read()
-            members = [*with_reservations(pods, reservations), *replacement_members(reservations, now_s)]
-            inputs = self._store.known()
-            inputs = replace(inputs, categories=keyed_by_replacement(inputs.categories, reservations))
-            late_classes = self._store.late_classes()
-            planned = self._planner.plan(members, nodes, inputs, now_s)
-            plans = [self._with_refusal(plan, inputs.jobs, late_classes) for plan in planned]
-            chosen = self._next_move(plans)
-            if chosen is not None and self._gate is not None and self._leads():
-                self._gate.reserve(chosen)
+        reservations = self._ledger.read()
+        members = [*with_reservations(pods, reservations), *replacement_members(reservations, now_s)]
+        inputs = self._store.known()
+        inputs = replace(inputs, categories=keyed_by_replacement(inputs.categories, reservations))
+        late_classes = self._store.late_classes()
+        planned = self._planner.plan(members, nodes, inputs, now_s)
+        plans = [self._with_refusal(plan, inputs.jobs, late_classes) for plan in planned]
+        chosen = self._next_move(plans)
+        if chosen is not None and self._gate is not None and self._leads():
+            self._gate.reserve(chosen)
         self.planned = sum(1 for plan in plans if plan.node)
         self.refused = len(plans) - self.planned
         self._write_new_events([_event_of(plan) for plan in plans if plan is not chosen])

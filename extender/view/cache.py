@@ -57,6 +57,7 @@ class UsagePoller:
     def _poll(self) -> None:
         without_demand = self._state.without_demand
         if not without_demand:
+            self.failing = 0  # it is not needed
             return
         try:
             report = read_usage(self._api)

@@ -75,13 +75,11 @@ class Entry:
         return variance_of(self.use(first_cell, cells)[CPU], self.footprint.curve.peak[CPU])
 
     def frees(self, first_cell: int, cells: int) -> NDArray[np.float64]:
-        """(3, cells), or (3, 1) if constant: what it no longer uses once evicted, without guesses, which refuse no
-        pod, in cores and bytes; and the variance of its CPU use."""
-        use = self.use(first_cell, cells)
-        freed = np.empty((3, use.shape[1]))
-        freed[:2] = use - np.array(self.footprint.guessed)[:, None]
-        freed[2] = variance_of(use[CPU], self.footprint.curve.peak[CPU])
-        return freed
+        """(3, cells): what its eviction frees, in cores and bytes, without guesses, which refuse no pod; and the
+        variance of its CPU use."""
+        curve = self.footprint.curve
+        first = 0 if curve.steady else first_cell - self.start_cell
+        return _freed(curve, self.footprint.guessed, first, cells, self.overdue)
 
     @property
     def counts(self) -> NDArray[np.float64]:
@@ -104,6 +102,13 @@ class Entry:
 def _use(curve: Curve, first: int, cells: int, overdue: bool) -> NDArray[np.float64]:
     """As `Entry.use`, as a contiguous copy; cached, as most new pods belong to a few jobs and have the same age."""
     return np.array((curve.over if overdue else curve.expected)(first, cells), order="C")
+
+
+@lru_cache(maxsize=4096)
+def _freed(curve: Curve, guessed: Pair, first: int, cells: int, overdue: bool) -> NDArray[np.float64]:
+    """As `Entry.frees`; cached like `_use`."""
+    use = (curve.over if overdue else curve.expected)(first, cells)
+    return np.vstack([use - np.array(guessed)[:, None], variance_of(use[CPU], curve.peak[CPU])])
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,9 @@ def test_a_missing_metrics_api_is_no_failure_and_one_that_fails_is_reported() ->
     with pytest.raises(RuntimeError):
         poller.poll()
     assert poller.failing == 1
+    world.state.drop_pod("uid-silent")
+    poller.poll()
+    assert poller.failing == 0, "no pod needs it any more"
 
 
 def test_a_running_pod_of_an_unknown_class_is_judged_by_the_forecast_of_its_profile() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -90,6 +91,21 @@ def test_nothing_is_planned_before_the_cluster_is_known() -> None:
     mover._cluster = lambda: None
     mover.reconcile()
     assert (api.events, mover.planned) == ([], 0)
+
+
+def test_moves_are_planned_for_the_pods_that_are_left_once_a_large_gang_is_admitted() -> None:
+    """Meanwhile the controller holds the reservations, and all pods have ended."""
+    mover, pods = mover_of(FakeApi(), thesis()), [thesis()]
+    mover._cluster = lambda: (pods[-1], nodes(4))
+
+    @contextmanager
+    def lock() -> Iterator[None]:
+        pods.append({})
+        yield
+
+    mover._ledger.lock = cast(Any, lock())
+    mover.reconcile()
+    assert mover.planned == 0
 
 
 def test_only_the_leader_plans_and_only_while_its_watches_are_synced_and_in_contact() -> None:
