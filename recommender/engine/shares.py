@@ -24,6 +24,7 @@ from recommender.contention.flowcon import UNLIMITED, FlowCon, FlowConOptions, M
 from recommender.contention.forecast import RunsOfClass, stages_of
 from recommender.contention.sharing import fair_shares
 from recommender.engine.container_arrays import MAX_CLOCK_SKEW_S
+from recommender.engine.containers import MAX_CORES
 from recommender.engine.keys import Group, Instance, Running
 from recommender.engine.seen import Evaluation, Samples
 from recommender.engine.tally import Report
@@ -191,7 +192,7 @@ class Shares:
         rows = zip(samples.instances, samples.values.tolist(), strict=True) if self._containers else ()
         for instance, (at_s, cpu_cores, _) in rows:
             known = self._containers.get(instance)
-            if known is None or not cpu_cores >= 0.0 or at_s > now_s + MAX_CLOCK_SKEW_S:
+            if known is None or not 0.0 <= cpu_cores <= MAX_CORES or at_s > now_s + MAX_CLOCK_SKEW_S:
                 continue
             passed_s = at_s - known.sampled_s
             if -MAX_CLOCK_SKEW_S <= passed_s <= 0.0:

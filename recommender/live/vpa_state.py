@@ -92,7 +92,13 @@ class VpaState:
         return self.saved.get(part, {}).pop(name, None)
 
     def unclaimed(self, part: str) -> dict[str, Mapping[str, Any]]:
-        """The entries of a part of `saved` that are still waiting for their pods: another restart may come first."""
-        uids = {pod.uid for pod in self.selection.pods}
+        """The entries of a part of `saved` that still wait for their containers: another restart may come first.
+
+        Those of pods that are gone are dropped.
+        """
         entries = self.saved.get(part, {})
-        return {name: kept for name, kept in entries.items() if name.split("/")[0] in uids or not self.pods_resolved}
+        if self.pods_resolved and part != "groups":  # a group outlives its pods
+            uids = {pod.uid for pod in self.selection.pods}
+            for gone in [name for name in entries if name.split("/")[0] not in uids]:
+                del entries[gone]
+        return entries

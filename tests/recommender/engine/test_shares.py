@@ -221,7 +221,8 @@ def test_samples_from_the_future_and_invalid_numbers_do_not_count() -> None:
     driver = SharesDriver(FAST, SLOW)
     driver.step({FAST: 2.0, SLOW: 2.0}, {FAST: 10.0, SLOW: math.nan})
     far = Sample(driver.now_s + 3600.0, 2.0, GIB)
-    wrong = Samples.of([(FAST, far), (SLOW, Sample(driver.now_s, -1.0, GIB))])
+    invalid = [(SLOW, Sample(driver.now_s + 1.0, cores, GIB)) for cores in (-1.0, math.nan, math.inf, 1e9)]
+    wrong = Samples.of([(FAST, far), *invalid])
     driver.shares.observe(wrong, {SLOW: Evaluation(math.inf, 0.0, driver.now_s, "loss")}, driver.now_s)
     known = driver.shares._containers
     assert (known[FAST].used_core_s, known[SLOW].used_core_s) == (0.0, 0.0)

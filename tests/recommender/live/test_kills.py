@@ -104,6 +104,19 @@ def test_a_kill_outlives_a_crash_before_its_target_is_published(
     assert len(cluster.profiles["job"]) == 2, "a kill that was read from the profile is not written again"
 
 
+def test_a_kill_before_the_first_sample_outlives_two_restarts_while_its_job_has_no_pod(cluster: FakeView) -> None:
+    """There is no checkpoint yet, only the PhaseProfile."""
+    ours = recommender(cluster)
+    ours.run()
+    cluster.killed = [kill(cluster, 4.0)]
+    ours.run()
+    pods, cluster.pods["job"] = cluster.pods["job"], []
+    rounds(recommender(cluster), cluster, 2)
+    cluster.pods["job"], again = pods, recommender(cluster)
+    again.run()
+    assert again.engine.groups.arrays.kill_floor(cluster.now_s).max() == pytest.approx(4.8 * GIB)
+
+
 def test_a_kill_that_cannot_be_written_to_the_profile_raises_the_target_all_the_same(
     cluster: FakeView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
