@@ -25,6 +25,9 @@ PERCENTAGES, GPU_MEMORY = ("gpucores", "gpumem-percentage"), "gpumem"
 REPLICAS_LABEL, COUNT_LABEL = "nvidia.com/gpu.replicas", "nvidia.com/gpu.count"
 HAMI_ANNOTATION = "hami.io/node-nvidia-register"
 
+MAX_GPUS = 1024
+"""GPUs of a node that are told apart: each takes a number for all nodes of the cluster."""
+
 
 class GpuRequest(NamedTuple):
     """Number of GPUs (or of the parts that the node offers as GPUs), and thousandths used of each."""
@@ -73,7 +76,7 @@ def gpu_offer(allocatable: Amounts, labels: Mapping[str, str], annotations: Mapp
     """The GPUs of a node."""
     offered = int(sum(amount for name, amount in allocatable.items() if _resource_name(name) in GPU_NAMES))
     parts = max(1, _integer(labels.get(REPLICAS_LABEL, "")))
-    number = offered // parts
+    number = min(offered // parts, MAX_GPUS)
     registered = annotations.get(HAMI_ANNOTATION, "")
     if registered:  # a JSON list, or entries that end in colons, depending on the version
         registered_count = registered.count('"id"') or sum(1 for entry in registered.split(":") if "," in entry)

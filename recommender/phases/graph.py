@@ -140,7 +140,16 @@ class PhaseGraph:
     def __init__(self, n_phases: int) -> None:
         self.n_phases = n_phases
         self.contexts: defaultdict[Context, Visits] = defaultdict(Visits)
-        self.tables = Tables.empty(n_phases)
+        self._tables: Tables | None = None
+
+    @property
+    def tables(self) -> Tables:
+        """The same counts for decisions, made on first use: those of a thousand phases take 8 GB."""
+        if self._tables is None:
+            self._tables = Tables.empty(self.n_phases)
+            for context, visits in self.contexts.items():
+                self._tables.add(context, visits.following, visits.samples)
+        return self._tables
 
     @classmethod
     def fit(cls, sequences: Iterable[Sequence[Run]], n_phases: int = 0) -> PhaseGraph:
@@ -177,7 +186,8 @@ class PhaseGraph:
         visits = self.contexts[context]
         visits.following.update(following)
         visits.samples += samples
-        self.tables.add(context, following, samples)
+        if self._tables is not None:
+            self._tables.add(context, following, samples)
 
     def within(self, most_contexts: int) -> PhaseGraph:
         """The same counts in at most `most_contexts` contexts if possible: the oldest phases and dwells are dropped."""

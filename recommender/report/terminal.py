@@ -197,7 +197,7 @@ def _print_remarks(result: ReplayResult, console: Console, written: Sequence[tup
     if len(result.notes) > _MAX_NOTES:
         console.print(Text(f"… and {counted(len(result.notes) - _MAX_NOTES, 'more note')} (see --json)."))
     for what, where in written:
-        console.print(Text(f"Wrote {what}: {where}"), soft_wrap=True)
+        console.print(Text(f"Wrote {what}: {printable(where)}"), soft_wrap=True)
 
 
 def printable(text: str) -> str:

@@ -107,7 +107,14 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def kind_of(file: Path) -> Kind | None:
-    """Detect the kind of a file by content, or by name if the content is unreadable; None if unknown."""
+    """Detect the kind of a file by content, or by name if the content is unreadable; None if unknown.
+
+    Raises BadInput: its name is not UTF-8.
+    """
+    try:
+        str(file).encode()
+    except UnicodeEncodeError as error:
+        raise BadInput("its name is not UTF-8", remedy="Rename the file.", file=repr(str(file))) from error
     with file.open("rb") as stream:
         if stream.read(4) == b"PAR1" or file.suffix in (".parquet", ".pq"):
             return "parquet"
@@ -131,11 +138,7 @@ def is_gzip(file: Path) -> bool:
 
 def open_decompressed(file: Path) -> pa.NativeFile:
     """Open a file, decompressing gzip; reading a damaged one raises OSError."""
-    compression = "gzip" if is_gzip(file) else None
-    try:
-        return pa.input_stream(str(file), compression=compression)
-    except UnicodeEncodeError as error:
-        raise BadInput("its name is not UTF-8", remedy="Rename the file.", file=repr(str(file))) from error
+    return pa.input_stream(str(file), compression="gzip" if is_gzip(file) else None)
 
 
 def damaged_gzip(file: Path) -> BadInput:

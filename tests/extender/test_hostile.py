@@ -59,6 +59,11 @@ def test_an_absurd_number_of_gpus_leaves_the_guesses_for_others_intact(gpus: str
     assert np.allclose(before.guessed, world.state.snapshot().guessed, rtol=1e-6)
 
 
+def test_a_node_that_claims_a_million_gpus_takes_little_memory() -> None:
+    world = World(None, node_json("a"), node_json("broken", extended={"nvidia.com/gpu": "1M"}))
+    assert world.state.snapshot().devices.gpu_free.nbytes < 2**20
+
+
 @pytest.mark.parametrize(("cpu", "memory"), [("1", "1e19"), ("1e300", "1e300"), ("5e15", "6e18")])
 @pytest.mark.parametrize("workload", ["", "small"])
 def test_a_pod_whose_requests_overflow_in_the_scheduler_takes_nothing_from_others(

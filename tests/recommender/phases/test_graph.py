@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import networkx as nx
 import numpy as np
@@ -14,7 +15,7 @@ from recommender.errors import BadArtifact, BadInput
 from recommender.kernels.occupancy import chance_to_end, occupancy_by_context
 from recommender.phases import graph_io
 from recommender.phases.graph import DWELL_BUCKETS, MAX_REMAINING_STEPS, Context, PhaseGraph, bucket_of, half_bucket_of
-from recommender.phases.runs import Run, runs_of
+from recommender.phases.runs import MAX_PHASE, Run, runs_of
 from recommender.records import FloatArray
 from recommender.sources.sequences import read_sequences
 from tests.examples import at_most
@@ -42,6 +43,14 @@ def test_counts_of_four_small_containers_match_those_by_hand() -> None:
     assert edges["2 4:1 2:2", "4"]["count"] == 1
     assert (edges["2", "end"]["share"], edges["2", "4"]["share"]) == (0.6, 0.4)
     assert graph_io.to_networkx(graph).nodes["2"]["samples"] == 44
+
+
+def test_a_graph_of_a_thousand_phases_is_fitted_and_written_without_tables_of_gigabytes() -> None:
+    tracemalloc.start()
+    graph_io.to_json(PhaseGraph.fit([[(0, 5), (MAX_PHASE, 2), (7, 1)]]))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 2**20
 
 
 @settings(max_examples=25)

@@ -47,6 +47,13 @@ def test_the_table_ends_with_containers_left_out_notes_and_files_written(run: Si
     assert "Note: flowcon was left out" in text and text.rstrip().endswith("Wrote page: out.html")
 
 
+def test_the_name_of_a_written_file_that_is_not_utf8_can_be_printed(run: Simulated) -> None:
+    file = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    render_table(run.result, console=Console(file=file, width=100), written=[("page", "caf\udce9.html")])
+    file.flush()
+    assert file.buffer.getvalue().rstrip().endswith(b"Wrote page: caf\\udce9.html")
+
+
 def test_money_appears_only_with_prices(run: Simulated) -> None:
     assert "net saving" in text_of(run.result, prices=Prices(0.04)) and "net saving" not in text_of(run.result)
 

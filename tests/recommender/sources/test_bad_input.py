@@ -450,10 +450,11 @@ def test_folders_that_link_to_one_another_are_read_once(tmp_path: Path) -> None:
     assert list(files) == [tmp_path / "use.csv"]
 
 
-def test_a_file_whose_name_is_not_utf8_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "caf\udce9.csv"
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_file_whose_name_is_not_utf8_is_refused(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"caf\udce9{suffix}"
     file.write_text("timestamp,container,cpu_cores,memory_bytes\n0,a,1,1\n")
-    with pytest.raises(BadInput, match="not UTF-8"):
+    with pytest.raises(BadInput, match="its name is not UTF-8"):
         open_source([file])
 
 
