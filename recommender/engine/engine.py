@@ -352,7 +352,7 @@ class Engine:
 
     def _introduce(self, instance: Instance) -> NewContainer:
         running = self.running[instance]
-        slot = self.groups.slots.get(running.group, NO_GROUP)
+        slot = self.groups.slots[running.group]
         history, runs = self.groups.session(slot, instance), self._runs_of(instance, running)
         started_s = None if running.started_s is None else min(running.started_s, self._now_s)
         return NewContainer(running.workload, history, runs, started_s, slot)
@@ -371,14 +371,13 @@ class Engine:
         """
         self._place(member.instance)
         running = self.running[member.instance]
-        group = running.group
-        if group in self.groups.slots:
-            self._cold_starts.changed(self.groups.slots[group])
+        slot = self.groups.slots[running.group]
+        self._cold_starts.changed(slot)
         with self._report.guard(member.instance):
-            restored = persistence.go_on(fleet, member, self._memory.container(member.instance, group), cell)
-            if restored or running.started_s is None or group not in self.groups.slots:
+            restored = persistence.go_on(fleet, member, self._memory.container(member.instance, running.group), cell)
+            if restored or running.started_s is None:
                 return
-            given = self.groups.arrays.given[self.groups.slots[group]]
+            given = self.groups.arrays.given[slot]
             if running.started_s < self._began_s and matches_given(np.array(running.requests), given):
                 fleet.arrays.unsaturated_cpu_cores[member.slot] = given[CPU]
                 fleet.foresight.follow_own_use(member.slot)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,8 +87,6 @@ def clean_mappings(smaps: str, library: str) -> Iterator[tuple[int, int]]:
 
 
 def _glibc() -> ctypes.CDLL | None:
-    if not sys.platform.startswith("linux"):
-        return None
     try:
         libc = ctypes.CDLL("libc.so.6")
         return libc if hasattr(libc, "malloc_trim") and hasattr(libc, "mallopt") else None

@@ -207,8 +207,7 @@ class Recommender:
             *self._sharing.collect(self.vpas.values(), report),
         )
         targets = self.engine.step(now_s, seen, report)
-        with report.guard("phases"):
-            report.count_phase_changes(self.engine.fleet.foresight.next_phase_hits)
+        report.count_phase_changes(self.engine.fleet.foresight.next_phase_hits)
         for state in self.vpas.values():
             names = () if state.selection.problem else (state.selection.containers or state.groups)
             state.targets = {

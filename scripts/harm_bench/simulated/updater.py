@@ -1,7 +1,7 @@
 """The VPA's updater: which running pods it updates, and how.
 
-Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/updater` (priority, restriction, logic), version 1.7, with
-default flags; without rate limit, disruption budget and startup boost.
+Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/updater` (priority, restriction, logic), version 1.8.1,
+with default flags; without rate limit, disruption budget and startup boost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from harm_bench.simulated.admission import capped_recommendation, resources_for
 from harm_bench.simulated.controllers import evict
 from harm_bench.simulated.kubelet import request_resize
-from harm_bench.simulated.pods import Autoscaler, Pod, Resources, Tally, Workload
+from harm_bench.simulated.pods import Autoscaler, Container, Pod, Resources, Tally, Workload
 from recommender.records import CPU, MEMORY, Amounts
 
 INTERVAL_S = 60.0
@@ -25,6 +25,8 @@ LIFETIME_S = 12 * 3600.0
 """A pod of this age is updated for a difference of `UPDATE_THRESHOLD`, even within its bounds."""
 
 QUICK_OOM_S = 600.0
+"""A kill so soon after the start of its container, and no longer ago, makes any difference count."""
+
 MIN_REQUEST = 0.001
 """Smallest request that differences are related to."""
 
@@ -144,7 +146,7 @@ def priority_of(pod: Pod, vpa: Autoscaler, now_s: float) -> Priority | None:
         found = capped_recommendation(vpa, container.spec.name, container.actual)
         if found is None:
             continue
-        quick_oom = quick_oom or container.last_kill_s < QUICK_OOM_S
+        quick_oom = quick_oom or _was_killed_soon(container, now_s)
         for i in (CPU, MEMORY):
             if math.isnan(found.target[i]):
                 continue
@@ -156,9 +158,15 @@ def priority_of(pod: Pod, vpa: Autoscaler, now_s: float) -> Priority | None:
             targets[i] += found.target[i]
     difference = _difference((totals[CPU], totals[MEMORY]), (targets[CPU], targets[MEMORY]))
     old = now_s - pod.started_s >= LIFETIME_S
-    if outside_bounds or (quick_oom and difference != 0.0) or (old and difference >= UPDATE_THRESHOLD):
+    if quick_oom and difference == 0.0:
+        return None
+    if outside_bounds or quick_oom or (old and difference >= UPDATE_THRESHOLD):
         return Priority(scale_up, difference)
     return None
+
+
+def _was_killed_soon(container: Container, now_s: float) -> bool:
+    return container.last_kill_s < QUICK_OOM_S and now_s - container.ended_s < QUICK_OOM_S
 
 
 def _difference(totals: Amounts, targets: Amounts) -> float:

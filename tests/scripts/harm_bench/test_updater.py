@@ -50,14 +50,14 @@ def test_a_difference_of_a_tenth_is_enough_twelve_hours_after_the_start() -> Non
     assert priority_of(pod, web.vpa, cluster.now_s + 13 * 3600) is None
 
 
-def test_any_difference_is_enough_after_a_kill_within_ten_minutes_of_a_start() -> None:
+def test_any_difference_is_enough_for_ten_minutes_after_a_kill_within_ten_minutes_of_a_start() -> None:
     web = workload()
     cluster = cluster_of(web)
     recommend(web, (1.0, 1.01 * GIB), *WIDE)
-    pod = web.pods[0]
-    for age_s, due in ((599.0, True), (600.0, False)):
-        pod.containers[0].last_kill_s = age_s
-        assert (priority_of(pod, web.vpa, cluster.now_s) is not None) is due
+    container = web.pods[0].containers[0]
+    for age_s, ago_s, due in ((599.0, 599.0, True), (600.0, 1.0, False), (1.0, 600.0, False)):
+        container.last_kill_s, container.ended_s = age_s, cluster.now_s - ago_s
+        assert (priority_of(web.pods[0], web.vpa, cluster.now_s) is not None) is due
 
 
 def test_a_missing_request_is_outside_its_bounds() -> None:
