@@ -20,6 +20,7 @@ from tests.scripts.benches import invoke
             "bench_placement --placed-by ours,best",
             "no best; there are least, most, current, random, ours, strict",
         ),
+        ("bench_quality --only epoch", "no epoch; there are recordings, epochs, next-phase, decision-time"),
         ("bench_scheduler --sizes 1", "--sizes"),
         ("bench_scheduler --sizes a", "--sizes"),
         ("bench_scheduler --kinds theirs", "no theirs; there are none, flask"),
