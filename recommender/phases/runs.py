@@ -12,8 +12,8 @@ from recommender.errors import BadInput
 Run = tuple[int, int]
 """(phase number, length in samples)."""
 
-MAX_PHASE = 255
-"""Largest phase number accepted; tables grow with its cube, to 0.1 GB, and no clustering here makes more."""
+MAX_PHASE = 999
+"""Largest phase number accepted; tables grow with its cube, and no clustering here makes more."""
 
 
 def runs_of(labels: ArrayLike) -> list[Run]:

@@ -34,7 +34,7 @@ def read_sequences(path: str | Path) -> dict[str, IntArray]:
     """Read phase sequences, rows in any order.
 
     `path`: Parquet or CSV (also `.gz`) with the columns `container` (any text), `step` or `timestamp` (integer; only
-    its order matters) and `phase` (integer 0..255, or -1 for unknown). Other columns are ignored.
+    its order matters) and `phase` (integer 0..999, or -1 for unknown). Other columns are ignored.
 
     Returns
     -------
