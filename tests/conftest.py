@@ -44,6 +44,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seed", range(int(os.environ.get("PHASEWISE_SEEDS", "1"))))
 
 
-hypothesis.settings.register_profile("project", deadline=None)  # a busy machine must not fail a test
+hypothesis.settings.register_profile("project", deadline=None, max_examples=50)  # a busy machine must not fail a test
 hypothesis.settings.register_profile("fast", deadline=None, max_examples=25)  # for scripts/test --fast
 hypothesis.settings.load_profile("project")

@@ -160,8 +160,9 @@ def test_the_order_of_rows_and_the_number_of_files_change_nothing(
 
 
 @pytest.mark.long
-def test_models_trained_in_parallel_are_the_same(phasewise: Phasewise, runs_csv: Path) -> None:
-    options = ("dry-run", runs_csv, *CYCLE, "--policies", "phase.proactive", "--json", "-", "--jobs")
+def test_models_trained_in_parallel_are_the_same(phasewise: Phasewise, tmp_path: Path) -> None:
+    simulated(0, containers=3).to_csv(tmp_path / "three.csv", index=False)
+    options = ("dry-run", tmp_path / "three.csv", *CYCLE, "--policies", "phase.proactive", "--json", "-", "--jobs")
     assert phasewise(*options, 2).out == phasewise(*options, 1).out
 
 
@@ -237,7 +238,7 @@ def test_the_legend_explains_missing_shares_of_killed_runs_whatever_the_headline
 
 
 def test_the_bundled_recordings_and_model_are_the_default(phasewise: Phasewise) -> None:
-    report = figures(phasewise("dry-run", "--json", "-"))
+    report = figures(phasewise("dry-run", "--policies", "static", "--json", "-"))
     assert report["model"]["origin"] == "bundled"
     assert report["cycle_s"] == 30
     assert report["containers"] >= 25

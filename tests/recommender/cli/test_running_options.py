@@ -27,6 +27,7 @@ from recommender.engine.journal import pieces_of
 from recommender.engine.keys import WorkloadKey
 from recommender.live import steady_clock
 from recommender.live.health import _Server
+from recommender.live.memory import MemoryTrimmer
 from recommender.live.service import Service
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, RunMemory
@@ -107,6 +108,7 @@ class LiveCommand:
         with fake_api(**(a_cluster() | objects)) as api, self.monkeypatch.context() as patch:
             patch.setattr("recommender.cli.recommender.run_until_stopped", observe)
             patch.setattr("recommender.cli.recommender.warm_up", lambda *_: None)  # a round loads what it needs
+            patch.setattr(MemoryTrimmer, "trim", lambda *_: None)  # would traverse all objects of the test session
             patch.setattr(_Server, "serve_forever", partialmethod(_Server.serve_forever, poll_interval=0.02))
             config = [] if "--kubeconfig" in options else ["--kubeconfig", kubeconfig(self.folder, here=api)]
             address = [] if "--address" in options else ["--address", "127.0.0.1:0"]

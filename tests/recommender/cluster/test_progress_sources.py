@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from recommender.cluster.access.connection import Api, connect
+from recommender.cluster.errors import ApiError
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.progress import logs as logs_of_pods
 from recommender.cluster.progress.annotations import AnnotationProgress
@@ -169,11 +170,17 @@ def test_a_line_from_the_future_counts_as_written_now(server: FakeServer, api: A
     assert update.readings == {("ns", "p"): [Reading(NOW_S, 1.0, "loss")]}
 
 
-def test_a_log_that_has_failed_for_a_week_keeps_no_other_log_from_being_read(server: FakeServer, api: Api) -> None:
+def test_a_log_that_has_failed_for_a_week_keeps_no_other_log_from_being_read(
+    server: FakeServer, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise ApiError("the kubelet does not answer", status=500)
+
     source, broken = TimedLogProgress(api), a_pod("broken")
-    server.answers = [status(500, "the kubelet does not answer")]
-    for minutes in range(0, 7 * 24 * 60, 8):
-        source.take([broken], NOW_S + 60.0 * minutes)
+    with monkeypatch.context() as patch:
+        patch.setattr(logs_of_pods, "read_log", fails)
+        for minutes in range(0, 7 * 24 * 60, 8):
+            source.take([broken], NOW_S + 60.0 * minutes)
     server.answers = [log_of("2026-01-01T00:00:00Z loss=1"), status(500, "the kubelet does not answer")]
     update = source.take([broken, a_pod("good")], NOW_S + 7 * 86400.0)
     assert update.readings["ns", "good"] and update.problems.keys() == {"progress of ns/broken"}

@@ -44,13 +44,13 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "record"
 
 
-def replayed(file: Path) -> tuple[int, int, list[tuple[float, Group]]]:
-    """Steps, recorded targets, and where the targets of a replay differ."""
+def replayed(file: Path) -> tuple[int, int, list[tuple[float, Group]], Step]:
+    """Number of steps and of recorded targets, where the targets of a replay differ, and its last step."""
     steps, targets, differences = 0, 0, list[tuple[float, Group]]()
     for step in Replay(file).steps():
         steps, targets = steps + 1, targets + len(step.changed)
         differences += [(step.now_s, group) for group in step.changed if step.differs(group)]
-    return steps, targets, differences
+    return steps, targets, differences, step
 
 
 def last_step(file: Path, **options: float) -> Step:
@@ -175,10 +175,10 @@ def state_of(engine: Engine) -> dict[str, list[bytes]]:
 def test_hours_of_many_jobs_with_kills_a_restart_and_an_outage_are_replayed_bit_for_bit(hours: Hours) -> None:
     """Jobs of several classes start, run and end in ten places; rounds are a minute apart."""
     assert hours.day.class_states
-    steps, targets, differences = replayed(hours.file)
+    steps, targets, differences, last = replayed(hours.file)
     assert (steps, differences) == (170, [])
     assert targets > 200
-    replayed_state, recorded_state = state_of(last_step(hours.file).engine), state_of(hours.engine)
+    replayed_state, recorded_state = state_of(last.engine), state_of(hours.engine)
     assert {name for name, state in replayed_state.items() if state != recorded_state[name]} == set()
 
 
@@ -211,7 +211,7 @@ def test_a_record_survives_a_kill_and_the_next_process_continues_it(file: Path) 
 
     run_until_killed(file, 30, blocks)
     first = blocks()
-    steps, targets, differences = replayed(file)
+    steps, targets, differences, _ = replayed(file)
     assert (steps, differences) == (first, [])
     assert targets > 0
     run_until_killed(file, first + 20, blocks)

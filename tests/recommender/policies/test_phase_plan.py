@@ -356,7 +356,7 @@ def test_containers_decided_step_by_step_are_decided_as_each_alone() -> None:
         usage = np.stack([one[row] for one in usages])
         if row > LATE:
             together.correct(slots, usage, requested[:, row - LATE])
-        together.observe(slots, usage, labels[:, row])
+        together.observe(slots, usage, labels[:, row].copy())
         requested[:, row + 1] = together.decide(slots, np.zeros(3, np.int64))
     for slot in slots:
         alone = plan_of(shares, cores).follow(0, usages[slot], labels[slot], np.arange(51) > 0, LATE)
