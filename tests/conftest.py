@@ -1,11 +1,12 @@
-"""Shared by all tests: seeds, the order of files, and the number of random examples."""
+"""Shared by all tests: seeds, the order of files, the root logger, and the number of random examples."""
 
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import hypothesis
 import pytest
@@ -42,6 +43,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One seed by default; `PHASEWISE_SEEDS=20` runs every test that has a `seed` with twenty."""
     if "seed" in metafunc.fixturenames:
         metafunc.parametrize("seed", range(int(os.environ.get("PHASEWISE_SEEDS", "1"))))
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[None]:
+    """Restore the root logger: commands set up their own."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 hypothesis.settings.register_profile("project", deadline=None, max_examples=50)  # a busy machine must not fail a test

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import socket
 import threading
 import time
@@ -153,9 +152,6 @@ def run_until(monkeypatch: pytest.MonkeyPatch, probe: Probe, *arguments: str | P
             thread.join()
 
     run_server = Server.run
-    root = logging.getLogger()
     with monkeypatch.context() as patch:
         patch.setattr(Server, "run", serve)
-        patch.setattr(root, "handlers", root.handlers[:])  # the command sets up its log
-        patch.setattr(root, "level", root.level)
         assert run(cli, [str(each) for each in arguments]) == 0

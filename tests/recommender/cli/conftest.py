@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,11 +28,7 @@ def model_folder(runs_csv: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Unset the variables of Phasewise, and restore the root logger afterwards."""
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unset the variables of Phasewise."""
     for name in [name for name in os.environ if name.startswith("PHASEWISE_")]:
         monkeypatch.delenv(name)
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level

@@ -283,7 +283,7 @@ def test_qps_and_burst_limit_the_request_rate(live: LiveCommand) -> None:
         options = ("--kube-api-qps", qps, "--kube-api-burst", burst)
         return bool(live.run(probe, *options, verticalpodautoscalers=vpas))
 
-    assert not is_faster(20.0, qps=20, burst=1)
+    assert not is_faster(40.0, qps=20, burst=1)
     assert is_faster(1.0, qps=500, burst=1)
     assert is_faster(1.0, qps=1, burst=500)
 
