@@ -64,10 +64,8 @@ class Entry:
         return self.node, self.start_cell, self.category, self.overdue, *of_pod
 
     def use(self, first_cell: int, cells: int) -> Floats:
-        """(2, cells): use from `first_cell` on; (2, 1) if it is constant."""
+        """(2, cells): use from `first_cell` on."""
         curve = self.footprint.curve
-        if curve.steady:
-            return curve.values
         return (curve.over if self.overdue else curve.expected)(first_cell - self.start_cell, cells)
 
     def variance(self, first_cell: int, cells: int) -> NDArray[np.float64]:
@@ -107,7 +105,7 @@ def _use(curve: Curve, first: int, cells: int, overdue: bool) -> NDArray[np.floa
 @lru_cache(maxsize=4096)
 def _freed(curve: Curve, guessed: Pair, first: int, cells: int, overdue: bool) -> NDArray[np.float64]:
     """As `Entry.frees`; cached like `_use`."""
-    use = (curve.over if overdue else curve.expected)(first, cells)
+    use = _use(curve, first, cells, overdue)
     return np.vstack([use - np.array(guessed)[:, None], variance_of(use[CPU], curve.peak[CPU])])
 
 
