@@ -27,7 +27,6 @@ ONLY_IN = {
     "matplotlib": ("plots",),
     "jinja2": ("report", "dashboard"),
     "numba": ("kernels",),
-    "llvmlite": ("kernels",),
     "click": ("cli",),
     "kubernetes": ("cluster",),
     "prometheus_client": ("live", "cli", "web"),
@@ -42,9 +41,7 @@ ONLY_IN = {
 }
 """Library -> the only folders that import it: replacing it touches nothing else."""
 
-KERNELS_MAY_IMPORT = {
-    "__future__", "math", "operator", "numpy", "numba", "llvmlite", "collections", "functools", "typing", "recommender",
-}  # fmt: skip
+KERNELS_MAY_IMPORT = {"__future__", "math", "numpy", "numba", "collections", "typing", "recommender"}
 
 
 def modules(package: str) -> Iterator[tuple[str, Path]]:
