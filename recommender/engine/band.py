@@ -15,7 +15,7 @@ from recommender.engine.group_arrays import LOWER, TARGET, UPPER, GroupArrays
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Running
 from recommender.engine.options import BandOptions, Options
-from recommender.kernels.histogram import ESTIMATION
+from recommender.kernels.histogram import MARGIN
 from recommender.policies.constraints import ROUNDING_TOLERANCE, WHOLE_UNITS
 from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, BoolArray, FloatArray
@@ -116,7 +116,7 @@ def safe_value(
     default = arrays.default_estimate[slot]
     if old or np.isnan(before).any() or np.isnan(default).any():
         return None
-    used = groups.most_used(slot) * (1.0 + ESTIMATION.margin)
+    used = groups.most_used(slot) * (1.0 + MARGIN)
     safe = np.fmin(default[UPPER], np.fmax(used, np.nan_to_num(arrays.requests[slot])))
     safe[MEMORY] = max(safe[MEMORY], float(arrays.kill_floor(now_s)[slot]))
     target = in_whole_units(np.fmax(safe, before)[np.newaxis])

@@ -12,7 +12,7 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Instance, Kill, WorkloadKey
 from recommender.engine.tally import Report
-from recommender.kernels.histogram import ESTIMATION
+from recommender.kernels.histogram import CEILING
 from recommender.records import MEMORY
 from recommender.units import BYTES_PER_MIB
 
@@ -47,7 +47,7 @@ def bumped_memory_bytes(
     used = max(memory_bytes, usage_peak_bytes)
     bump_bytes = MIN_BUMP_UP_BYTES if min_bump_bytes is None else min_bump_bytes
     bumped = max(used + bump_bytes, used * (BUMP_UP_RATIO if ratio is None else ratio))
-    return float(math.floor(min(bumped, ESTIMATION.ceiling)))
+    return float(math.floor(min(bumped, CEILING)))
 
 
 class Kills:

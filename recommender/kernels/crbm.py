@@ -116,12 +116,12 @@ def _run_chain(
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
 def train_epoch(
-    values: Floats, starts: Ints, rate: float, cd_steps: int, draws: Floats, present: Floats, past: Floats, bias: Floats
+    values: Floats, starts: Ints, rate: Any, cd_steps: int, draws: Floats, present: Floats, past: Floats, bias: Floats
 ) -> float:
     """Online CD-k: the gradient of each window, times `rate`, is applied before the next window is read.
 
     `draws`: uniform in 0..1, (n_windows, cd_steps * n_hidden), for hidden states of 0 or 1; or (n_windows, 0), for
-    means throughout. `present`, `past` and `bias` are IN OUT.
+    means throughout. `rate` has the type of `values`; `present`, `past` and `bias` are IN OUT.
 
     Returns the sum over windows of the L2 norm of the reconstruction error, each before the window's own update.
     """

@@ -6,7 +6,7 @@ reference moves forward before the exponent exceeds its limit.
 
 The histograms of both resources are one array, float64 (2, WIDTH); a second one holds the state of memory windows. The
 caller owns both, so that a container can be advanced in pieces. All other arguments are numbers, since passing an array
-takes longer than adding a sample: `Histogram` has views of a row.
+takes longer than adding a sample: `Histogram` has views of a row. Upstream's defaults are constants, likewise.
 """
 
 from __future__ import annotations
@@ -18,82 +18,51 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-
-class Buckets(NamedTuple):
-    """Shape of the histogram of one resource, in cores or bytes."""
-
-    first: float
-    ratio: float
-    number: int
-    half_life_s: float
-    max_exponent: float
-    """The reference moves when a sample would count more than 2 to this power."""
-    epsilon: float
-    """A bucket with less weight is empty at the ends of the histogram."""
-
-
-class Estimation(NamedTuple):
-    """Weights of samples, and how a percentile becomes a request; in millicores and bytes."""
-
-    cpu_weight: float
-    memory_weight: float
-    oom_bump_bytes: float
-    oom_bump_ratio: float
-    percentile: float
-    margin: float
-    floor_millicores: float
-    floor_bytes: float
-    ceiling: float
-    """Largest amount of either resource, in its integer unit."""
-
-
 DAY_S = 86400.0
 
-# Constants of the kernels, not arguments: passing them would take longer than the rest of a call.
-CPU_BUCKETS = Buckets(0.01, 1.05, 176, DAY_S, 100.0, 1e-4)
-MEMORY_BUCKETS = Buckets(1e7, 1.05, 176, DAY_S, 100.0, 1e-4)
-"""Upstream's defaults; 176 buckets reach 1000 cores and 10^12 bytes."""
+FIRST_CORES, FIRST_BYTES, RATIO, BUCKETS = 0.01, 1e7, 1.05, 176
+"""Width of the first bucket of each resource, growth from one to the next, and their number: up to 1000 cores and
+10^12 bytes."""
 
-ESTIMATION = Estimation(
-    cpu_weight=0.1,
-    memory_weight=1.0,
-    oom_bump_bytes=100.0 * 2**20,
-    oom_bump_ratio=1.2,
-    percentile=0.9,
-    margin=0.15,
-    floor_millicores=25.0,
-    floor_bytes=250.0 * 2**20,
-    ceiling=1e14,
-)
+HALF_LIFE_S = DAY_S
 
-PERCENTILES = (0.5, ESTIMATION.percentile, 0.95)
+MAX_EXPONENT = 100.0
+"""The reference moves when a sample would count more than 2 to this power."""
+
+EPSILON = 1e-4
+"""A bucket with less weight is empty at the ends of the histogram."""
+
+CPU_WEIGHT, MEMORY_WEIGHT = 0.1, 1.0
+"""Weights of samples."""
+
+OOM_BUMP_BYTES, OOM_BUMP_RATIO = 100.0 * 2**20, 1.2
+
+PERCENTILE, MARGIN = 0.9, 0.15
+FLOOR_MILLICORES, FLOOR_BYTES, CEILING = 25.0, 250.0 * 2**20, 1e14
+"""How a percentile becomes a request, in millicores or bytes; the ceiling is that of either resource."""
+
+PERCENTILES = (0.5, PERCENTILE, 0.95)
 """Percentiles of the lower bound, the target and the upper bound."""
 
 
 class Histogram(NamedTuple):
-    """Arrays of one resource: weights float64 (number,), sums float64 (N_SUMS,), marks int64 (N_MARKS,).
+    """Arrays of one resource: weights float64 (BUCKETS,), sums float64 (N_SUMS,).
 
     Only the sums of CPU hold the times of samples: NaN before the first.
     """
 
     weights: NDArray[np.float64]
     sums: NDArray[np.float64]
-    marks: NDArray[np.int64]
 
 
-# Indices into Histogram.sums and Histogram.marks.
-TOTAL, REFERENCE_S, BELOW, FIRST_S, LAST_S, SAMPLES, N_SUMS = 0, 1, 2, 3, 4, 5, 6
-LOWEST, HIGHEST, POINTER, STALE, N_MARKS = 0, 1, 2, 3, 4
+# Indices into Histogram.sums.
+TOTAL, REFERENCE_S, FIRST_S, LAST_S, SAMPLES, N_SUMS = 0, 1, 2, 3, 4, 5
 
-WIDTH = CPU_BUCKETS.number + N_SUMS + N_MARKS
-"""Of a row: weights, sums, and marks, which are int64 in the same bytes."""
+WIDTH = BUCKETS + N_SUMS
 
 # Indices into the float64 state array of `advance`; times are NaN at first.
 WINDOW_END_S, USAGE_PEAK, OOM_PEAK = 0, 1, 2
 IN_FORCE_CPU, IN_FORCE_MEMORY, IN_OOM_RUN, OOM_EVENTS, N_STATE = 3, 4, 5, 6, 7
-
-TIE_TOLERANCE = 1e-9
-"""A running sum this close to the threshold, relative to the total, is summed again: the order of addition decides."""
 
 OF_USE: Any = np.bool_(False)
 OF_OOM: Any = np.bool_(True)
@@ -102,118 +71,87 @@ OF_OOM: Any = np.bool_(True)
 NANOCORES_PER_MILLICORE = 1e6
 
 
-def _starts_of(buckets: Buckets) -> NDArray[np.float64]:
-    powers = np.power(buckets.ratio, np.arange(buckets.number, dtype=float))
-    starts: NDArray[np.float64] = buckets.first * (powers - 1.0) / (buckets.ratio - 1.0)
+def _starts_of(first: float) -> NDArray[np.float64]:
+    starts: NDArray[np.float64] = first * (np.power(RATIO, np.arange(BUCKETS, dtype=float)) - 1.0) / (RATIO - 1.0)
     return starts
 
 
-CPU_STARTS, MEMORY_STARTS = _starts_of(CPU_BUCKETS), _starts_of(MEMORY_BUCKETS)
-"""float64 (number,): where each bucket starts, in cores and bytes."""
+CPU_STARTS, MEMORY_STARTS = _starts_of(FIRST_CORES), _starts_of(FIRST_BYTES)
+"""float64 (BUCKETS,): where each bucket starts, in cores and bytes."""
 
 
 @njit(cache=True, nogil=True, inline="always")
 def histogram_of(histograms: NDArray[np.float64], resource: int) -> Histogram:
     """Views of the row of a resource."""
-    row, number = histograms[resource], CPU_BUCKETS.number
-    return Histogram(row[:number], row[number : number + N_SUMS], row[number + N_SUMS :].view(np.int64))
+    return Histogram(histograms[resource, :BUCKETS], histograms[resource, BUCKETS:])
+
+
+def filled_buckets(histogram: Histogram) -> NDArray[np.int64]:
+    """Numbers of the buckets that are not empty."""
+    return np.flatnonzero(histogram.weights >= EPSILON)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def bucket_of(value: float, buckets: Buckets) -> int:
+def bucket_of(value: float, first: float) -> int:
     """The bucket that holds a value of at least zero."""
-    if value < buckets.first:
+    if value < first:
         return 0
-    exact = math.log(value * (buckets.ratio - 1.0) / buckets.first + 1.0) / math.log(buckets.ratio)
-    return min(int(exact), buckets.number - 1)
+    exact = math.log(value * (RATIO - 1.0) / first + 1.0) / math.log(RATIO)
+    return min(int(exact), BUCKETS - 1)
 
 
 @njit(cache=True, nogil=True)
-def _find_ends(histogram: Histogram, epsilon: float) -> None:
-    """Find the lowest and highest non-empty bucket; (number - 1, 0) if there is none."""
-    weights, marks = histogram.weights, histogram.marks
-    marks[LOWEST], marks[HIGHEST] = len(weights) - 1, 0
-    for bucket in range(len(weights)):
-        if weights[bucket] >= epsilon:
-            marks[LOWEST] = min(marks[LOWEST], bucket)
-            marks[HIGHEST] = bucket
-    marks[STALE] = 1
-
-
-@njit(cache=True, nogil=True)
-def _decay(histogram: Histogram, buckets: Buckets, time_s: float) -> float:
+def _decay(histogram: Histogram, time_s: float) -> float:
     """Decay factor of a weight added at `time_s`; first moves the reference if the exponent would be too large."""
     sums = histogram.sums
-    if time_s > sums[REFERENCE_S] + buckets.max_exponent * buckets.half_life_s:
-        reference_s = math.floor(time_s / buckets.half_life_s + 0.5) * buckets.half_life_s
-        shrink = 2.0 ** round((sums[REFERENCE_S] - reference_s) / buckets.half_life_s)
-        for bucket in range(len(histogram.weights)):
+    if time_s > sums[REFERENCE_S] + MAX_EXPONENT * HALF_LIFE_S:
+        reference_s = math.floor(time_s / HALF_LIFE_S + 0.5) * HALF_LIFE_S
+        shrink = 2.0 ** round((sums[REFERENCE_S] - reference_s) / HALF_LIFE_S)
+        for bucket in range(BUCKETS):
             histogram.weights[bucket] *= shrink
         sums[TOTAL] *= shrink
         sums[REFERENCE_S] = reference_s
-        _find_ends(histogram, buckets.epsilon)
-    return float(2.0 ** ((time_s - sums[REFERENCE_S]) / buckets.half_life_s))
+    return float(2.0 ** ((time_s - sums[REFERENCE_S]) / HALF_LIFE_S))
 
 
 @njit(cache=True, nogil=True)
-def add_sample(histogram: Histogram, buckets: Buckets, value: float, weight: float, time_s: float) -> None:
+def add_sample(histogram: Histogram, first: float, value: float, weight: float, time_s: float) -> None:
     """Add one sample; `histogram` is OUT."""
-    weights, sums, marks = histogram.weights, histogram.sums, histogram.marks
-    decayed = weight * _decay(histogram, buckets, time_s)
-    bucket = bucket_of(value, buckets)
-    weights[bucket] += decayed
-    sums[TOTAL] += decayed
-    if weights[bucket] >= buckets.epsilon:
-        if bucket < marks[LOWEST]:
-            marks[LOWEST] = bucket
-            marks[STALE] = 1
-        marks[HIGHEST] = max(marks[HIGHEST], bucket)
-    if marks[LOWEST] <= bucket < marks[POINTER]:
-        sums[BELOW] += decayed
+    decayed = weight * _decay(histogram, time_s)
+    histogram.weights[bucket_of(value, first)] += decayed
+    histogram.sums[TOTAL] += decayed
 
 
 @njit(cache=True, nogil=True)
-def subtract_sample(histogram: Histogram, buckets: Buckets, value: float, weight: float, time_s: float) -> None:
+def subtract_sample(histogram: Histogram, first: float, value: float, weight: float, time_s: float) -> None:
     """Remove a sample that was added with the same value, weight and time; `histogram` is OUT."""
     weights, sums = histogram.weights, histogram.sums
-    decayed = weight * _decay(histogram, buckets, time_s)
-    bucket = bucket_of(value, buckets)
+    decayed = weight * _decay(histogram, time_s)
+    bucket = bucket_of(value, first)
     left = weights[bucket] - decayed
-    weights[bucket] = left if left >= buckets.epsilon else 0.0
+    weights[bucket] = left if left >= EPSILON else 0.0
     left = sums[TOTAL] - decayed
-    sums[TOTAL] = left if left >= buckets.epsilon else 0.0
-    _find_ends(histogram, buckets.epsilon)
+    sums[TOTAL] = left if left >= EPSILON else 0.0
 
 
 @njit(cache=True, nogil=True)
-def percentile(histogram: Histogram, starts: NDArray[np.float64], epsilon: float, share: float) -> float:
+def percentile(histogram: Histogram, starts: NDArray[np.float64], share: float) -> float:
     """End of the first bucket at which the cumulative weight reaches `share` of the total; 0 when empty.
 
-    The last bucket has no end; its start is returned. `histogram` is OUT: it caches the bucket of the percentile, so
-    that the next call for the same share takes a step or two.
+    The last bucket has no end; its start is returned.
     """
-    weights, sums, marks = histogram.weights, histogram.sums, histogram.marks
-    lowest, highest = marks[LOWEST], marks[HIGHEST]
-    if weights[lowest] < epsilon:
+    weights, threshold = histogram.weights, share * histogram.sums[TOTAL]
+    bucket, highest, below = 0, BUCKETS - 1, 0.0
+    while highest > 0 and weights[highest] < EPSILON:
+        highest -= 1
+    while bucket < highest and weights[bucket] < EPSILON:
+        bucket += 1
+    if weights[bucket] < EPSILON:
         return 0.0
-    threshold = share * sums[TOTAL]
-    pointer, below = marks[POINTER], sums[BELOW]
-    if marks[STALE]:
-        pointer, below = lowest, 0.0
-    while pointer < highest and below + weights[pointer] < threshold:
-        below += weights[pointer]
-        pointer += 1
-    while pointer > lowest and below >= threshold:
-        pointer -= 1
-        below -= weights[pointer]
-    tolerance = TIE_TOLERANCE * sums[TOTAL]
-    if abs(below - threshold) < tolerance or abs(below + weights[pointer] - threshold) < tolerance:
-        pointer, below = lowest, 0.0
-        while pointer < highest and below + weights[pointer] < threshold:
-            below += weights[pointer]
-            pointer += 1
-    marks[POINTER], sums[BELOW], marks[STALE] = pointer, below, 0
-    return float(starts[min(pointer + 1, len(weights) - 1)])
+    while bucket < highest and below + weights[bucket] < threshold:
+        below += weights[bucket]
+        bucket += 1
+    return float(starts[min(bucket + 1, BUCKETS - 1)])
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -240,8 +178,6 @@ def estimate(histograms: NDArray[np.float64], floors: tuple[float, float], reque
 
     Parameters
     ----------
-    histograms
-        OUT: they cache the buckets of percentiles.
     floors
         Of CPU and memory, in millicores and bytes.
     requests
@@ -253,12 +189,11 @@ def estimate(histograms: NDArray[np.float64], floors: tuple[float, float], reque
     for resource in range(2):
         histogram = histogram_of(histograms, resource)
         starts = CPU_STARTS if resource == 0 else MEMORY_STARTS
-        epsilon = CPU_BUCKETS.epsilon if resource == 0 else MEMORY_BUCKETS.epsilon
         per_unit = 1000.0 if resource == 0 else 1.0
         for number in range(len(PERCENTILES)):
-            found = percentile(histogram, starts, epsilon, PERCENTILES[number])
-            base = request_of(math.floor(found * per_unit), ESTIMATION.margin, 0.0, ESTIMATION.ceiling)
-            amount = min(base * factors[number], ESTIMATION.ceiling) if base > 0.0 else 0.0
+            found = percentile(histogram, starts, PERCENTILES[number])
+            base = request_of(math.floor(found * per_unit), MARGIN, 0.0, CEILING)
+            amount = min(base * factors[number], CEILING) if base > 0.0 else 0.0
             requests[number, resource] = max(math.floor(amount), floors[resource]) / per_unit
     return confidence
 
@@ -282,12 +217,12 @@ def add_memory(
         peak = max(state[USAGE_PEAK], state[OOM_PEAK])
         if peak == 0.0 or amount <= peak:
             return
-        subtract_sample(histogram, MEMORY_BUCKETS, peak, ESTIMATION.memory_weight, state[WINDOW_END_S])
+        subtract_sample(histogram, FIRST_BYTES, peak, MEMORY_WEIGHT, state[WINDOW_END_S])
     else:
         windows = math.floor((time_s - state[WINDOW_END_S]) / window_s) + 1.0
         state[WINDOW_END_S] += windows * window_s
         state[USAGE_PEAK] = state[OOM_PEAK] = 0.0
-    add_sample(histogram, MEMORY_BUCKETS, amount, ESTIMATION.memory_weight, state[WINDOW_END_S])
+    add_sample(histogram, FIRST_BYTES, amount, MEMORY_WEIGHT, state[WINDOW_END_S])
     state[OOM_PEAK if is_oom else USAGE_PEAK] = amount
 
 
@@ -317,7 +252,7 @@ def observe(
     # Upstream gets nanocores and reads them as millicores, rounded up.
     nanocores = math.floor(cpu_cores * 1e9 + 0.5)
     millicores = math.ceil(nanocores / NANOCORES_PER_MILLICORE)
-    add_sample(cpu, CPU_BUCKETS, millicores / 1000.0, ESTIMATION.cpu_weight, time_s)
+    add_sample(cpu, FIRST_CORES, millicores / 1000.0, CPU_WEIGHT, time_s)
     sums = cpu.sums
     if not time_s >= sums[FIRST_S]:
         sums[FIRST_S] = time_s
@@ -331,7 +266,7 @@ def observe(
         state[OOM_EVENTS] += 1.0
         # The bump starts from request and use, not from earlier bumps, so that it cannot run away.
         used = max(state[IN_FORCE_MEMORY], state[USAGE_PEAK])
-        bumped = float(math.floor(max(used + ESTIMATION.oom_bump_bytes, used * ESTIMATION.oom_bump_ratio)))
+        bumped = float(math.floor(max(used + OOM_BUMP_BYTES, used * OOM_BUMP_RATIO)))
         add_memory(memory, window_s, state, bumped, time_s, OF_OOM)
     state[IN_OOM_RUN] = 1.0 if over else 0.0
 
@@ -381,13 +316,10 @@ def advance(
     n, decision = len(usage), 0
     for row in range(n + 1):
         if decision < len(decisions) and decisions[decision] == row:
-            share = ESTIMATION.percentile
-            millicores = float(math.floor(percentile(cpu, CPU_STARTS, CPU_BUCKETS.epsilon, share) * 1000.0))
-            amount = percentile(memory, MEMORY_STARTS, MEMORY_BUCKETS.epsilon, share)
-            allocations[decision, 0] = (
-                request_of(millicores, ESTIMATION.margin, ESTIMATION.floor_millicores, ESTIMATION.ceiling) / 1000.0
-            )
-            allocations[decision, 1] = request_of(amount, ESTIMATION.margin, ESTIMATION.floor_bytes, ESTIMATION.ceiling)
+            millicores = math.floor(percentile(cpu, CPU_STARTS, PERCENTILE) * 1000.0)
+            amount = percentile(memory, MEMORY_STARTS, PERCENTILE)
+            allocations[decision, 0] = request_of(millicores, MARGIN, FLOOR_MILLICORES, CEILING) / 1000.0
+            allocations[decision, 1] = request_of(amount, MARGIN, FLOOR_BYTES, CEILING)
             state[IN_FORCE_CPU], state[IN_FORCE_MEMORY] = allocations[decision, 0], allocations[decision, 1]
             decision += 1
         if row == n:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from recommender.kernels import histogram as kernel
-from recommender.kernels.histogram import DAY_S, ESTIMATION
+from recommender.kernels.histogram import DAY_S, FLOOR_BYTES, FLOOR_MILLICORES
 from recommender.policies.base import PolicyOutput
 from recommender.records import CPU, MEMORY, Block, FloatArray
 
 WINDOW_S = DAY_S
 """Default length of a memory window, of which the peak is kept."""
 
-FLOORS = (ESTIMATION.floor_millicores, ESTIMATION.floor_bytes)
+FLOORS = (FLOOR_MILLICORES, FLOOR_BYTES)
 
 FIRST_REFERENCE_S = -719_162 * DAY_S
 """Upstream's zero time, 1 January of year 1: so early that the first sample moves it."""
@@ -36,8 +36,6 @@ def empty_histograms() -> FloatArray:
         histogram = histogram_of(histograms, resource)
         histogram.sums[kernel.REFERENCE_S] = FIRST_REFERENCE_S
         histogram.sums[[kernel.FIRST_S, kernel.LAST_S]] = np.nan
-        histogram.marks[kernel.LOWEST] = len(histogram.weights) - 1
-        histogram.marks[kernel.STALE] = 1
     return histograms
 
 

@@ -59,7 +59,5 @@ class HistogramAggregate:
 
 
 def _highest(histogram: kernel.Histogram, starts: FloatArray) -> float:
-    highest = int(histogram.marks[kernel.HIGHEST])
-    if not histogram.sums[kernel.TOTAL]:
-        return 0.0
-    return float(starts[min(highest + 1, len(starts) - 1)])
+    filled = kernel.filled_buckets(histogram)
+    return float(starts[min(filled[-1] + 1, len(starts) - 1)]) if len(filled) else 0.0

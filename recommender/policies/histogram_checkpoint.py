@@ -18,7 +18,6 @@ import numpy as np
 
 from recommender.errors import BadInput
 from recommender.kernels import histogram as kernel
-from recommender.kernels.histogram import CPU_BUCKETS, ESTIMATION, MEMORY_BUCKETS
 from recommender.policies.histogram import FIRST_REFERENCE_S, HistogramSession
 from recommender.records import FloatArray
 from recommender.units import format_time, parse_rfc3339_s
@@ -42,8 +41,8 @@ def merged(sessions: Sequence[HistogramSession]) -> HistogramSession:
     """
     whole, distinct = HistogramSession(), {id(session.histograms): session for session in sessions}.values()
     for session in distinct:
-        _add(whole.cpu, session.cpu, CPU_BUCKETS)
-        _add(whole.memory, session.memory, MEMORY_BUCKETS)
+        _add(whole.cpu, session.cpu)
+        _add(whole.memory, session.memory)
     sums, seen = np.array([session.cpu.sums for session in distinct]), whole.cpu.sums
     seen[kernel.FIRST_S] = np.fmin.reduce(sums[:, kernel.FIRST_S])
     seen[kernel.LAST_S] = np.fmax.reduce(sums[:, kernel.LAST_S])
@@ -80,7 +79,7 @@ def take_back_running_peaks(memory: kernel.Histogram, sessions: Sequence[Histogr
         window_end_s = session.state[kernel.WINDOW_END_S]
         if now_s < window_end_s:
             peak = max(session.state[kernel.USAGE_PEAK], session.state[kernel.OOM_PEAK])
-            kernel.subtract_sample(memory, MEMORY_BUCKETS, peak, ESTIMATION.memory_weight, window_end_s)
+            kernel.subtract_sample(memory, kernel.FIRST_BYTES, peak, kernel.MEMORY_WEIGHT, window_end_s)
 
 
 def session_of(status: Mapping[str, Any], checkpoint: str) -> HistogramSession:
@@ -101,12 +100,12 @@ def session_of(status: Mapping[str, Any], checkpoint: str) -> HistogramSession:
     session.cpu.sums[kernel.SAMPLES] = samples
     for place, field in ((kernel.FIRST_S, "firstSampleStart"), (kernel.LAST_S, "lastSampleStart")):
         session.cpu.sums[place] = reading.time_s(status.get(field), field, absent=math.nan)
-    reading.fill(session.cpu, CPU_BUCKETS, status, "cpuHistogram")
-    reading.fill(session.memory, MEMORY_BUCKETS, status, "memoryHistogram")
+    reading.fill(session.cpu, status, "cpuHistogram")
+    reading.fill(session.memory, status, "memoryHistogram")
     return session
 
 
-def _add(whole: kernel.Histogram, part: kernel.Histogram, buckets: kernel.Buckets) -> None:
+def _add(whole: kernel.Histogram, part: kernel.Histogram) -> None:
     """Add the weights of `part` to `whole` at the later reference time of the two; `whole` is OUT."""
     if not part.sums[kernel.TOTAL]:
         return
@@ -116,10 +115,9 @@ def _add(whole: kernel.Histogram, part: kernel.Histogram, buckets: kernel.Bucket
         return
     ours_s, theirs_s = whole.sums[kernel.REFERENCE_S], part.sums[kernel.REFERENCE_S]
     reference_s = max(ours_s, theirs_s)
-    shrunk, grown = (2.0 ** round((own - reference_s) / buckets.half_life_s) for own in (ours_s, theirs_s))
+    shrunk, grown = (2.0 ** round((own - reference_s) / kernel.HALF_LIFE_S) for own in (ours_s, theirs_s))
     _set(
         whole,
-        buckets,
         weights=whole.weights * shrunk + part.weights * grown,
         total=whole.sums[kernel.TOTAL] * shrunk + part.sums[kernel.TOTAL] * grown,
         reference_s=reference_s,
@@ -128,33 +126,27 @@ def _add(whole: kernel.Histogram, part: kernel.Histogram, buckets: kernel.Bucket
 
 def _set(
     histogram: kernel.Histogram,
-    buckets: kernel.Buckets,
     *,
     weights: FloatArray,
     total: float,
     reference_s: float,
 ) -> None:
     """Set the weights of a histogram, which is OUT."""
-    filled = np.flatnonzero(weights >= buckets.epsilon)
     histogram.weights[:] = weights
     histogram.sums[kernel.TOTAL] = total
     histogram.sums[kernel.REFERENCE_S] = reference_s
-    histogram.marks[kernel.LOWEST], histogram.marks[kernel.HIGHEST] = (
-        (filled[0], filled[-1]) if len(filled) else (buckets.number - 1, 0)
-    )
-    histogram.marks[kernel.STALE] = 1
 
 
 def _encoded(histogram: kernel.Histogram) -> Status:
     """Encode one histogram: without weights and total if it is empty, without reference if it never had a sample."""
-    lowest, highest = histogram.marks[kernel.LOWEST], histogram.marks[kernel.HIGHEST]
+    filled = kernel.filled_buckets(histogram)
     reference_s, total = histogram.sums[kernel.REFERENCE_S], float(histogram.sums[kernel.TOTAL])
     encoded: Status = {} if reference_s == FIRST_REFERENCE_S else {"referenceTimestamp": _text_of(reference_s)}
-    if total == 0.0 or lowest > highest:
+    if total == 0.0 or not len(filled):
         return encoded
-    weights = histogram.weights[lowest : highest + 1]
+    weights = histogram.weights[filled[0] : filled[-1] + 1]
     shares = np.floor(weights * (HEAVIEST / weights.max()) + 0.5).astype(np.int64)
-    encoded["bucketWeights"] = {str(lowest + place): share for place, share in enumerate(shares.tolist()) if share}
+    encoded["bucketWeights"] = {str(filled[0] + place): share for place, share in enumerate(shares.tolist()) if share}
     return encoded | {"totalWeight": total}
 
 
@@ -181,7 +173,7 @@ class _Reading:
         except ValueError as error:
             raise self.refuse(field, f"is not an RFC 3339 time: {str(text)[:40]!r}") from error
 
-    def fill(self, histogram: kernel.Histogram, buckets: kernel.Buckets, status: Mapping[str, Any], field: str) -> None:
+    def fill(self, histogram: kernel.Histogram, status: Mapping[str, Any], field: str) -> None:
         """Read one histogram of the status into `histogram`, which is OUT."""
         encoded = status.get(field) or {}
         if not isinstance(encoded, Mapping):
@@ -189,13 +181,12 @@ class _Reading:
         total = encoded.get("totalWeight") or 0.0
         if isinstance(total, bool) or not isinstance(total, int | float) or not 0.0 <= total < math.inf:
             raise self.refuse(f"{field}.totalWeight", "is not a number of at least zero")
-        shares = self._shares(encoded.get("bucketWeights") or {}, buckets.number, f"{field}.bucketWeights")
+        shares = self._shares(encoded.get("bucketWeights") or {}, kernel.BUCKETS, f"{field}.bucketWeights")
         if not shares.any():
             return
         reference = f"{field}.referenceTimestamp"
         _set(
             histogram,
-            buckets,
             weights=shares * (total / shares.sum()),
             total=float(total),
             reference_s=self.time_s(encoded.get("referenceTimestamp"), reference, absent=FIRST_REFERENCE_S),

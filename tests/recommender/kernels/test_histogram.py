@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from baselines.histogram import DAY_S, MIB, NaiveHistogram, NaiveVpa
 from recommender.kernels import histogram as kernel
-from recommender.kernels.histogram import CPU_BUCKETS, MEMORY_BUCKETS
+from recommender.kernels.histogram import FIRST_BYTES, FIRST_CORES
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Block, FloatArray
 from tests.examples import at_most
@@ -56,8 +56,8 @@ def test_constant_use_gives_the_golden_target(
     memory_bucket: int,
     memory_target: int,
 ) -> None:
-    assert kernel.bucket_of(cpu_cores, CPU_BUCKETS) == cpu_bucket
-    assert kernel.bucket_of(float(memory_mib * MIB), MEMORY_BUCKETS) == memory_bucket
+    assert kernel.bucket_of(cpu_cores, FIRST_CORES) == cpu_bucket
+    assert kernel.bucket_of(float(memory_mib * MIB), FIRST_BYTES) == memory_bucket
     target = constant(cpu_cores, memory_mib, 5).estimate().target
     assert target.tolist() == [cpu_target / 1000, memory_target]
 
@@ -85,9 +85,9 @@ def test_confidence_narrows_the_bounds_as_in_the_golden_table(
 def test_two_levels_of_use_give_the_level_at_the_percentile(percent_high: int, target: int, upper_base: int) -> None:
     histogram = HistogramSession().cpu
     for sample in range(100):
-        kernel.add_sample(histogram, CPU_BUCKETS, 1.0 if sample < percent_high else 0.1, 0.1, float(NOON))
+        kernel.add_sample(histogram, FIRST_CORES, 1.0 if sample < percent_high else 0.1, 0.1, float(NOON))
     for share, expected in ((0.9, target), (0.95, upper_base)):
-        found = np.floor(kernel.percentile(histogram, kernel.CPU_STARTS, CPU_BUCKETS.epsilon, share) * 1000)
+        found = np.floor(kernel.percentile(histogram, kernel.CPU_STARTS, share) * 1000)
         assert kernel.request_of(found, 0.15, 25.0, 1e14) == expected
 
 
@@ -110,8 +110,8 @@ def test_without_samples_the_target_is_the_minimum() -> None:
 def test_use_is_read_as_millicores_rounded_up() -> None:
     """0.07 x 1000 is above 70 in floating point; metrics arrive in whole nanocores, so it is 70."""
     exact, above = constant(0.07, 512, 1), constant(0.0700001, 512, 1)
-    assert exact.cpu.weights.argmax() == kernel.bucket_of(0.070, CPU_BUCKETS)
-    assert above.cpu.weights.argmax() == kernel.bucket_of(0.071, CPU_BUCKETS)
+    assert exact.cpu.weights.argmax() == kernel.bucket_of(0.070, FIRST_CORES)
+    assert above.cpu.weights.argmax() == kernel.bucket_of(0.071, FIRST_CORES)
 
 
 def test_a_window_that_opens_with_zero_keeps_no_later_peak() -> None:
@@ -137,13 +137,11 @@ def test_a_new_reference_time_does_not_change_a_percentile() -> None:
     # Not whole days apart: weights of exact powers of two would make exact ties.
     for time in range(NOON, NOON + 260 * DAY_S, 70_001):
         value = float(generator.integers(1, 4000)) / 1000
-        kernel.add_sample(fast, CPU_BUCKETS, value, 0.1, float(time))
+        kernel.add_sample(fast, FIRST_CORES, value, 0.1, float(time))
         slow.samples.append((value, 0.1, time))
         references.add(fast.sums[kernel.REFERENCE_S])
         for share in (0.5, 0.9, 0.95):
-            assert kernel.percentile(fast, kernel.CPU_STARTS, CPU_BUCKETS.epsilon, share) == pytest.approx(
-                slow.percentile(share), rel=1e-12
-            )
+            assert kernel.percentile(fast, kernel.CPU_STARTS, share) == pytest.approx(slow.percentile(share), rel=1e-12)
     assert len(references) == 3
     assert all(reference % DAY_S == 0 for reference in references)
 
@@ -182,22 +180,10 @@ def test_every_decision_agrees_with_the_naive_reference(
     assert np.rint(estimate.upper * [1000, 1]).tolist() == list(map(float, naive.upper()))
 
 
-@given(values=st.lists(st.floats(0, 2000), min_size=1, max_size=50), share=st.floats(0.01, 0.99))
-@at_most(60)
-def test_the_cached_percentile_equals_one_computed_from_scratch(values: list[float], share: float) -> None:
-    """Equal weights make ties; the percentile is computed after each sample."""
-    fast = HistogramSession().cpu
-    for value in values:
-        kernel.add_sample(fast, CPU_BUCKETS, value, 0.1, float(NOON))
-        cached = kernel.percentile(fast, kernel.CPU_STARTS, CPU_BUCKETS.epsilon, share)
-        fast.marks[kernel.STALE] = 1
-        assert kernel.percentile(fast, kernel.CPU_STARTS, CPU_BUCKETS.epsilon, share) == cached
-
-
 def test_samples_that_are_added_and_subtracted_leave_nothing() -> None:
     histogram = HistogramSession().memory
     for value in (1e8, 3e9):
-        kernel.add_sample(histogram, MEMORY_BUCKETS, value, 1.0, float(NOON))
+        kernel.add_sample(histogram, FIRST_BYTES, value, 1.0, float(NOON))
     for value in (3e9, 1e8):
-        kernel.subtract_sample(histogram, MEMORY_BUCKETS, value, 1.0, float(NOON))
-    assert kernel.percentile(histogram, kernel.MEMORY_STARTS, MEMORY_BUCKETS.epsilon, 0.9) == 0.0
+        kernel.subtract_sample(histogram, FIRST_BYTES, value, 1.0, float(NOON))
+    assert kernel.percentile(histogram, kernel.MEMORY_STARTS, 0.9) == 0.0

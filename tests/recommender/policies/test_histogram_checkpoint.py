@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from recommender.errors import BadInput
 from recommender.kernels import histogram as kernel
-from recommender.kernels.histogram import CPU_BUCKETS, MEMORY_BUCKETS
+from recommender.kernels.histogram import FIRST_CORES
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status, merged, session_of
 from recommender.records import Block, FloatArray
@@ -93,7 +93,7 @@ def test_a_loaded_checkpoint_gives_the_golden_numbers(
 def test_weights_are_shares_of_the_heaviest_bucket_and_zeros_are_dropped() -> None:
     session = HistogramSession()
     for value, weight in ((0.1, 8.0), (0.25, 4.0), (0.5, 1e-4 * 8 * 0.49), (1.0, 1e-4 * 8 * 0.51), (2.0, 0.001)):
-        kernel.add_sample(session.cpu, CPU_BUCKETS, value, weight, float(START_S - START_S % DAY_S))
+        kernel.add_sample(session.cpu, FIRST_CORES, value, weight, float(START_S - START_S % DAY_S))
     weights = checkpoint_status([session], START_S)["cpuHistogram"]["bucketWeights"]
     # 2 cores: 0.001 / 8 x 10000 = 1.25, so 1; half a core falls below a half.
     assert weights == {"8": 10000, "16": 5000, "36": 1, "49": 1}
@@ -198,15 +198,15 @@ def test_a_second_round_trip_changes_nothing_and_the_first_little(seed: int, sam
     status = checkpoint_status([session], later_s)
     loaded = session_of(status, "a/b")
     assert checkpoint_status([loaded], later_s) == status
-    for before, after, buckets, starts in (
-        (session.cpu, loaded.cpu, CPU_BUCKETS, kernel.CPU_STARTS),
-        (session.memory, loaded.memory, MEMORY_BUCKETS, kernel.MEMORY_STARTS),
+    for before, after, starts in (
+        (session.cpu, loaded.cpu, kernel.CPU_STARTS),
+        (session.memory, loaded.memory, kernel.MEMORY_STARTS),
     ):
         # Each of the buckets is off by at most half of a ten-thousandth of the heaviest one.
         moved = np.count_nonzero(before.weights) * before.weights.max() / before.weights.sum() / 10_000
         for share in (0.5, 0.9, 0.95):
-            low, high = (kernel.percentile(before, starts, buckets.epsilon, share + sign * moved) for sign in (-1, 1))
-            assert low <= kernel.percentile(after, starts, buckets.epsilon, share) <= high
+            low, high = (kernel.percentile(before, starts, share + sign * moved) for sign in (-1, 1))
+            assert low <= kernel.percentile(after, starts, share) <= high
 
 
 def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
