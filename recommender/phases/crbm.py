@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData
-from recommender.kernels.crbm import Floats, Parameters, hidden_means
+from recommender.kernels.crbm import hidden_means_kernel
+from recommender.kernels.crbm_layout import Floats, Parameters, taps_of
+from recommender.kernels.rows import LANES
 from recommender.kernels.windows import Ints, window_starts
 from recommender.phases.crbm_training import Trainer, hold_out
 
@@ -56,7 +58,7 @@ class ConditionalRBM:
         Rows by which codes are delayed. 0: the code of row t is that of the window that ends at t. 1: the window ends
         at t - 1, as in the published package, whose first lag + 1 samples therefore have no code.
     dtype
-        "float32" (codes within 1e-6) or "float64".
+        "float32" (fast; codes within 1e-6) or "float64" (exact exponentials).
     seed
         Seed of initial weights, orders, samples and held-out windows.
 
@@ -175,9 +177,13 @@ class ConditionalRBM:
                 f"{data.shape[1]} features where the encoder was fitted on {parameters.W.shape[1]}",
                 remedy="Give the same features in the same order.",
             )
-        codes, warm_up = np.empty((len(data), self.n_hidden), data.dtype), self.lag + self.delay
-        present, past = parameters.W.T.copy(), parameters.B.T.copy()
-        hidden_means(data, present, past, parameters.hidden_bias, codes[warm_up:])
+        flat = np.empty(len(data) * self.n_hidden + LANES, dtype=data.dtype)  # the kernel writes whole SIMD lanes
+        codes = flat[:-LANES].reshape(len(data), self.n_hidden)
+        warm_up = self.lag + self.delay
+        if len(data) > warm_up:
+            kernel = hidden_means_kernel(data.shape[1], self.n_hidden, self.lag, self._exact)
+            taps, n = taps_of(parameters).ravel(), len(data) - warm_up
+            kernel(data.ravel(), taps, parameters.hidden_bias, n, flat[warm_up * self.n_hidden :])
         for age in range(min(warm_up, len(data))):
             row = borders[:-1] + age
             codes[row[row < borders[1:]]] = 0.0
@@ -241,6 +247,10 @@ class ConditionalRBM:
         encoder.parameters_ = parameters
         encoder._reset_errors()
         return encoder
+
+    @property
+    def _exact(self) -> bool:
+        return np.dtype(self.dtype) == np.dtype(np.float64)
 
     def _reset_errors(self) -> None:
         self.errors_ = np.empty(0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from recommender.kernels.crbm import Floats, Parameters, reconstruction_errors, train_epoch
+from recommender.kernels.crbm import online_kernel, reconstruction_error_kernel
+from recommender.kernels.crbm_layout import Floats, Parameters, layout_of, pack, unpack, workspace
 from recommender.kernels.windows import Ints, window_starts
 
 MIN_SEGMENTS_TO_HOLD_OUT = 5
@@ -57,7 +58,7 @@ def _hold_out_ends(parts: dict[int, Ints], lag: int, fraction: float) -> tuple[I
 
 
 class Trainer:
-    """The parameters and random state of one training; `epoch` is one pass over all windows.
+    """The buffers and random state of one training; `epoch` is one pass over all windows.
 
     Parameters
     ----------
@@ -69,18 +70,16 @@ class Trainer:
     def __init__(
         self, values: Floats, starts: Ints, parameters: Parameters, cd_steps: int, seed: int, *, sampled: bool
     ) -> None:
-        self._values, self._starts = values, starts
+        n_hidden, n_visible = parameters.W.shape
+        self._layout = layout_of(n_visible, n_hidden, parameters.B.shape[1] // n_visible)
+        self._values, self._starts = values.ravel(), starts
         self._cd_steps, self._seed, self._sampled = cd_steps, seed, sampled
-        self._present = parameters.W.T.copy()
-        self._past = np.concatenate([parameters.B, parameters.A]).T.copy()
-        self._bias = np.concatenate([parameters.hidden_bias, parameters.visible_bias])
+        self._work = workspace(self._layout, values.dtype)
+        pack(parameters, self._layout, self._work)
 
     def parameters(self) -> Parameters:
         """A copy of the present parameters."""
-        n_hidden = self._present.shape[1]
-        to_hidden, to_visible = (part.T.copy() for part in np.split(self._past, [n_hidden], axis=1))
-        hidden_bias, visible_bias = (part.copy() for part in np.split(self._bias, [n_hidden]))
-        return Parameters(self._present.T.copy(), to_visible, to_hidden, visible_bias, hidden_bias)
+        return unpack(self._layout, self._work)
 
     def epoch(self, number: int, rate: float) -> float:
         """Train one pass over all windows in random order.
@@ -88,21 +87,26 @@ class Trainer:
         Returns the mean reconstruction error, each window's before its own update.
         """
         rng = np.random.default_rng([self._seed, 2, number, 0])
-        order, step = rng.permutation(self._starts), self._values.dtype.type(rate)
+        order = rng.permutation(self._starts)
+        kernel, step = online_kernel(self._layout, self._exact), self._values.dtype.type(rate)
         missed = 0.0
         for begin in range(0, len(order), WINDOWS_PER_DRAW):
             part = order[begin : begin + WINDOWS_PER_DRAW]
-            draws, weights = self._draws(rng, len(part)), (self._present, self._past, self._bias)
-            missed += train_epoch(self._values, part, step, self._cd_steps, draws, *weights)
+            draws = self._draws(rng, len(part))
+            missed += kernel(self._values, part, step, self._layout.n_history, self._cd_steps, draws, self._work)
         return missed / len(order)
 
     def reconstruction_errors(self, starts: Ints) -> NDArray[np.float64]:
         """Reconstruction error of each window, float64 (n_windows,)."""
-        errors = np.empty(len(starts))
-        reconstruction_errors(self._values, starts, self._present, self._past, self._bias, errors)
-        return errors
+        out = np.empty(len(starts))
+        reconstruction_error_kernel(self._layout, self._exact)(self._values, starts, self._work, out)
+        return out
+
+    @property
+    def _exact(self) -> bool:
+        return self._values.dtype == np.float64
 
     def _draws(self, rng: np.random.Generator, n_windows: int) -> Floats:
-        width = self._cd_steps * self._present.shape[1] if self._sampled else 0
+        width = self._cd_steps * self._layout.n_hidden if self._sampled else 0
         uniform = rng.random((n_windows, width), dtype=np.float64)
         return uniform.astype(self._values.dtype)

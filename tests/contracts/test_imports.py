@@ -27,6 +27,7 @@ ONLY_IN = {
     "matplotlib": ("plots",),
     "jinja2": ("report", "dashboard"),
     "numba": ("kernels",),
+    "llvmlite": ("kernels",),
     "click": ("cli",),
     "kubernetes": ("cluster",),
     "prometheus_client": ("live", "cli", "web"),
@@ -41,7 +42,9 @@ ONLY_IN = {
 }
 """Library -> the only folders that import it: replacing it touches nothing else."""
 
-KERNELS_MAY_IMPORT = {"__future__", "math", "numpy", "numba", "collections", "typing", "recommender"}
+KERNELS_MAY_IMPORT = {
+    "__future__", "math", "operator", "numpy", "numba", "llvmlite", "collections", "functools", "typing", "recommender",
+}  # fmt: skip
 
 
 def modules(package: str) -> Iterator[tuple[str, Path]]:

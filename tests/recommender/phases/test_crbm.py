@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from baselines.crbm import PublishedCRBM
 from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData
-from recommender.kernels.crbm import Parameters
+from recommender.kernels.crbm_layout import Parameters
 from recommender.kernels.windows import window_starts
 from recommender.phases.crbm import HELD_OUT_FRACTION, ConditionalRBM
 from recommender.phases.crbm_training import hold_out
@@ -25,7 +25,7 @@ FEATURES = (
     "mem.current", "mem.limit", "mem.usage.pct", "mem.working.set",
 )  # fmt: skip
 USED = (0, 1, 4, 7)
-"""Four features, as in detectors by default."""
+"""Four features, as in detectors by default: kernels take seconds to compile for another number."""
 
 
 def published() -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
@@ -62,7 +62,10 @@ def codes_of(reference: PublishedCRBM, series: np.ndarray, encoder: ConditionalR
 
 
 N_FEATURES, N_HIDDEN = 19, 35
-"""Neither is a multiple of what a vector register holds."""
+"""Wider than a group of columns: visible and hidden units each take several groups, the last of them partly.
+
+All tests in float64 have this shape: kernels take seconds to compile for each.
+"""
 
 
 def untrained(n_features: int, **options: Any) -> ConditionalRBM:
