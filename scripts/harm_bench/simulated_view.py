@@ -36,12 +36,8 @@ ENDED = {"Succeeded": ("Completed", 0), "Failed": ("Error", 1)}
 class SimulatedView(View):
     """Implements `View` on a simulated cluster.
 
-    Attributes
-    ----------
-    conditions
-        Conditions in the status of each VPA.
-    statuses
-        Number of status writes.
+    `conditions`: Conditions in the status of each VPA.
+    `statuses`: Number of status writes.
     """
 
     def __init__(self, cluster: Cluster, metrics: Metrics) -> None:

@@ -126,16 +126,10 @@ RUN_S, RUN_INTERVAL_S = 45 * MINUTE_S, 5 * MINUTE_S
 class World:
     """A world: use over time, and what happens.
 
-    Attributes
-    ----------
-    days
-        Default length.
-    shape
-        `steady`: slack after the first day may not exceed the default's; `phases`: it must be less.
-    restarts_every_h
-        Hours between restarts of the recommender.
-    run_s
-        Duration of a run of a Job.
+    `days`: Default length.
+    `shape`: `steady`: slack after the first day may not exceed the default's; `phases`: it must be less.
+    `restarts_every_h`: Hours between restarts of the recommender.
+    `run_s`: Duration of a run of a Job.
     """
 
     name: str

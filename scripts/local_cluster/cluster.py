@@ -56,12 +56,8 @@ class Cluster(Rig):
     ) -> Cluster:
         """Start the control plane, and wait until pods can be created.
 
-        Parameters
-        ----------
-        node_grace_s
-            Time without heartbeats until a node is NotReady.
-        features, apis
-            Feature gates of API server and schedulers, and API group versions, that are off by default.
+        `node_grace_s`: Time without heartbeats until a node is NotReady.
+        `features`, `apis`: Feature gates of API server and schedulers, and API group versions, that are off by default.
         """
         self.features = tuple(features)
         start_control_plane(self, node_grace_s, apis)

@@ -48,14 +48,9 @@ class KubectlFailed(AssertionError):
 class Rig:
     """A cluster's folder, ports, authority, servers and API, whichever servers it has.
 
-    Attributes
-    ----------
-    folder
-        Everything the cluster writes, including logs; removed with the cluster.
-    servers
-        Servers by name, in the order of their start.
-    features
-        Feature gates that are enabled in addition to the defaults.
+    `folder`: Everything the cluster writes, including logs; removed with the cluster.
+    `servers`: Servers by name, in the order of their start.
+    `features`: Feature gates that are enabled in addition to the defaults.
     """
 
     def __init__(self, name: str, binaries: Binaries) -> None:
@@ -85,16 +80,10 @@ class Rig:
     ) -> Server:
         """Start a server of this cluster, and wait until it is ready.
 
-        Parameters
-        ----------
-        name
-            Name in this cluster, of its log, and of its process record.
-        ready
-            True once it is ready; None if that cannot be checked.
-        inside
-            Command prefix that starts it in another context (`nsenter ...`, `cgexec ...`).
-        wait
-            False to return at once; the caller then calls `wait_ready`.
+        `name`: Name in this cluster, of its log, and of its process record.
+        `ready`: True once it is ready; None if that cannot be checked.
+        `inside`: Command prefix that starts it in another context (`nsenter ...`, `cgexec ...`).
+        `wait`: False to return at once; the caller then calls `wait_ready`.
         """
         server = Server(self.folder, name, command, ready=ready, environment=environment, inside=inside)
         self.servers[name] = server

@@ -64,17 +64,11 @@ done
 class FaultCounts:
     """Counts of faults and of their effects.
 
-    Attributes
-    ----------
-    faults
-        Number of faults by kind.
-    moves, jobs
-        Completed moves, and jobs.
-    lost, repeated, moved_twice, late, failed
-        Jobs with a missing step, with a repeated step, with more pods than their moves explain, with a late move, and
-        failed jobs.
-    downtime_s
-        Seconds in which a moved job ran nowhere.
+    `faults`: Number of faults by kind.
+    `moves`, `jobs`: Completed moves, and jobs.
+    `lost`, `repeated`, `moved_twice`, `late`, `failed`: Jobs with a missing step, with a repeated step, with more pods
+        than their moves explain, with a late move, and failed jobs.
+    `downtime_s`: Seconds in which a moved job ran nowhere.
     """
 
     faults: Counter[str] = field(default_factory=Counter)

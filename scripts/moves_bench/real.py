@@ -65,14 +65,9 @@ ROWS = {
 class JobRecord:
     """One job as observed.
 
-    Attributes
-    ----------
-    arrived_s, ended_s
-        Seconds since the start of its batch; NaN until it has ended.
-    stays
-        (node, start, end) of each pod that ran.
-    moves
-        Moves noted on its Job.
+    `arrived_s`, `ended_s`: Seconds since the start of its batch; NaN until it has ended.
+    `stays`: (node, start, end) of each pod that ran.
+    `moves`: Moves noted on its Job.
     """
 
     name: str

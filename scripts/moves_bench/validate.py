@@ -60,12 +60,8 @@ MIN_CPU_S = 0.002
 class ObservedJob:
     """A job on the real node; seconds are since the creation of its pod.
 
-    Attributes
-    ----------
-    at_s
-        Time of that creation in its batch.
-    seen
-        (seconds, CPU seconds used by its pod).
+    `at_s`: Time of that creation in its batch.
+    `seen`: (seconds, CPU seconds used by its pod).
     """
 
     name: str
@@ -102,14 +98,10 @@ class ObservedJob:
 class Comparison(NamedTuple):
     """A job of a batch, simulated and on the real node.
 
-    Attributes
-    ----------
-    cpu_of_alone
-        Its CPU time beside others relative to alone: above one if jobs slow each other down, or the machine has become
-        slower.
-    predicted_s, predicted_with_cpu_s
-        Simulated duration, given its CPU time alone and given the CPU time that it took in the batch. The second is
-        wrong only if cores are shared differently.
+    `cpu_of_alone`: Its CPU time beside others relative to alone: above one if jobs slow each other down, or the machine
+        has become slower.
+    `predicted_s`, `predicted_with_cpu_s`: Simulated duration, given its CPU time alone and given the CPU time that it
+        took in the batch. The second is wrong only if cores are shared differently.
     """
 
     batch: str
@@ -134,12 +126,8 @@ def predicted_s(
 ) -> dict[str, float]:
     """Duration of each job of a batch on the simulated worker, from the creation of its pod.
 
-    Parameters
-    ----------
-    overhead
-        Share of speed that each further job costs those that run at the same time.
-    work
-        CPU time of each job relative to alone; 1 by default.
+    `overhead`: Share of speed that each further job costs those that run at the same time.
+    `work`: CPU time of each job relative to alone; 1 by default.
 
     Examples
     --------

@@ -23,12 +23,9 @@ MIN_STAGE_SAMPLES = 3
 class Rises:
     """Stages that need more CPU than the previous one, and than was requested at some time before.
 
-    Attributes
-    ----------
-    ahead, late, never
-        Number of stages whose request was raised before they began, during them, and not at all.
-    lead_s, delay_s
-        Median times from the raise to the beginning, and from the beginning to the raise; NaN without any.
+    `ahead`, `late`, `never`: Number of stages whose request was raised before they began, during them, and not at all.
+    `lead_s`, `delay_s`: Median times from the raise to the beginning, and from the beginning to the raise; NaN without
+        any.
     """
 
     ahead: int
@@ -118,14 +115,9 @@ METRICS_INTERVAL_S = 10.0
 class Fit:
     """How well requests fit the use of one resource.
 
-    Attributes
-    ----------
-    used, requested
-        Core- or byte-seconds of all samples.
-    slack_ratio
-        Requested but unused, divided by use.
-    violation_ratio
-        Share of samples with use above 1.05 times the request in force.
+    `used`, `requested`: Core- or byte-seconds of all samples.
+    `slack_ratio`: Requested but unused, divided by use.
+    `violation_ratio`: Share of samples with use above 1.05 times the request in force.
     """
 
     used: float

@@ -48,18 +48,11 @@ QUICK_SCALE = 0.25
 class Plan:
     """Parameters of one training job.
 
-    Attributes
-    ----------
-    number
-        Position in the queue, from 1.
-    size
-        Rows of its data set relative to the average job; memory and work on the CPU follow.
-    pace
-        Length of its waits (storage, accelerator) relative to the average job.
-    scale
-        1 for a job of about a minute; less shrinks data, work and waits.
-    waits, work
-        Factors on the length of stages that wait, and of stages that compute, with the same data.
+    `number`: Position in the queue, from 1.
+    `size`: Rows of its data set relative to the average job; memory and work on the CPU follow.
+    `pace`: Length of its waits (storage, accelerator) relative to the average job.
+    `scale`: 1 for a job of about a minute; less shrinks data, work and waits.
+    `waits`, `work`: Factors on the length of stages that wait, and of stages that compute, with the same data.
     """
 
     number: int

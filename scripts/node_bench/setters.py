@@ -35,16 +35,10 @@ OnStage = Callable[[str, str], None]
 class Row:
     """One row of the benchmark.
 
-    Attributes
-    ----------
-    title
-        Name in the table.
-    vpas
-        Whether every Job has a VPA.
-    recommender
-        Recommender that the VPAs name; None for the default one.
-    leaves_waiting
-        Whether ours does not resize pods that wait for a node.
+    `title`: Name in the table.
+    `vpas`: Whether every Job has a VPA.
+    `recommender`: Recommender that the VPAs name; None for the default one.
+    `leaves_waiting`: Whether ours does not resize pods that wait for a node.
     """
 
     key: str

@@ -45,20 +45,13 @@ class Running:
 class JobRun:
     """One job as observed. Times are unix seconds.
 
-    Attributes
-    ----------
-    submitted_s, pod_started_s, ended_s
-        When the Job was created, its first pod was accepted by the node, its last container succeeded; NaN before.
-    containers
-        Ids of its containers; several if it was killed or evicted.
-    oom_kills
-        Containers killed for memory, and when.
-    evictions
-        Pods removed before they were done.
-    stages
-        (unix seconds, name) as the job printed them.
-    failed_in
-        Pod in which it failed by itself, which no job should.
+    `submitted_s`, `pod_started_s`, `ended_s`: When the Job was created, its first pod was accepted by the node, its
+        last container succeeded; NaN before.
+    `containers`: Ids of its containers; several if it was killed or evicted.
+    `oom_kills`: Containers killed for memory, and when.
+    `evictions`: Pods removed before they were done.
+    `stages`: (unix seconds, name) as the job printed them.
+    `failed_in`: Pod in which it failed by itself, which no job should.
     """
 
     name: str

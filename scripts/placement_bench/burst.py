@@ -31,19 +31,12 @@ BURST_WITHIN_S = 300.0
 class Burst:
     """Burst of one scheduler.
 
-    Attributes
-    ----------
-    avoidable
-        Pods that take the forecast of their node above its capacity within the coming hour, although another node had
-        room at that time.
-    overloaded
-        Pods that overload a node, avoidable or not.
-    nodes_over
-        Nodes above capacity at the end.
-    took_s
-        Time from the first to the last binding.
-    agreed
-        Pods bound where our extender advised; None without our extender.
+    `avoidable`: Pods that take the forecast of their node above its capacity within the coming hour, although another
+        node had room at that time.
+    `overloaded`: Pods that overload a node, avoidable or not.
+    `nodes_over`: Nodes above capacity at the end.
+    `took_s`: Time from the first to the last binding.
+    `agreed`: Pods bound where our extender advised; None without our extender.
     """
 
     who: Contender

@@ -62,12 +62,10 @@ class Choice:
 class Tally:
     """Counts of placements without overload.
 
-    Attributes
-    ----------
-    lowest, distinct_peaks
-        Placements on the node of the lowest peak, of those where no other peak is within 5 points of it.
-    smallest, similar_peaks
-        Placements on the node of smallest S within 5 points of the lowest peak, of those where several are.
+    `lowest`, `distinct_peaks`: Placements on the node of the lowest peak, of those where no other peak is within 5
+        points of it.
+    `smallest`, `similar_peaks`: Placements on the node of smallest S within 5 points of the lowest peak, of those where
+        several are.
     """
 
     title: str

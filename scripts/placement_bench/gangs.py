@@ -30,16 +30,10 @@ WITHIN_S = 60.0
 class Repetition:
     """One repetition with two gangs.
 
-    Attributes
-    ----------
-    finished
-        Number of gangs that were bound completely.
-    bound_in_part
-        Gangs whose bindings were interleaved with the other gang's, or never completed.
-    took_s
-        Time from the first creation to the last binding of both gangs; NaN if they were not bound.
-    spread_s
-        Longest time from the first to the last binding within a gang.
+    `finished`: Number of gangs that were bound completely.
+    `bound_in_part`: Gangs whose bindings were interleaved with the other gang's, or never completed.
+    `took_s`: Time from the first creation to the last binding of both gangs; NaN if they were not bound.
+    `spread_s`: Longest time from the first to the last binding within a gang.
     """
 
     finished: int

@@ -20,12 +20,8 @@ class Placement(NamedTuple):
 class Fleet:
     """Free amounts on n nodes; a pod takes whole GPUs, or a share of the fullest GPU that has room.
 
-    Attributes
-    ----------
-    cpu_milli, memory_mib
-        (n,) free amounts.
-    gpu_milli
-        (n, largest number of GPUs) free share of each GPU; 0 where a node has fewer.
+    `cpu_milli`, `memory_mib`: (n,) free amounts.
+    `gpu_milli`: (n, largest number of GPUs) free share of each GPU; 0 where a node has fewer.
     """
 
     def __init__(self, trace: GpuTrace) -> None:

@@ -52,14 +52,9 @@ class Kinds:
 class GpuTrace:
     """Pods and nodes as columns.
 
-    Attributes
-    ----------
-    kinds, kind_of
-        Distinct requests, and (pods,) the index into them.
-    came_s, runs_s
-        (pods,) creation in seconds since the first, and running time.
-    cpu_milli, memory_mib, gpus
-        (nodes,).
+    `kinds`, `kind_of`: Distinct requests, and (pods,) the index into them.
+    `came_s`, `runs_s`: (pods,) creation in seconds since the first, and running time.
+    `cpu_milli`, `memory_mib`, `gpus`: (nodes,).
     """
 
     kinds: Kinds

@@ -53,19 +53,12 @@ PATTERNS = (GROUPS, "one by one")
 class Plan:
     """Which jobs arrive when, and on what.
 
-    Attributes
-    ----------
-    jobs, group, every_s
-        Number of jobs; `in groups`, `group` of them arrive every `every_s` recorded seconds; `one by one`, they are
-        spread over the same time.
-    nodes
-        Numbers of nodes per scheduler.
-    seeds
-        Seeds of choice and order of the jobs.
-    placed_by
-        The schedulers.
-    patterns
-        Arrival patterns.
+    `jobs`, `group`, `every_s`: Number of jobs; `in groups`, `group` of them arrive every `every_s` recorded seconds;
+        `one by one`, they are spread over the same time.
+    `nodes`: Numbers of nodes per scheduler.
+    `seeds`: Seeds of choice and order of the jobs.
+    `placed_by`: The schedulers.
+    `patterns`: Arrival patterns.
     """
 
     jobs: int

@@ -25,16 +25,10 @@ class Run:
 class Overload:
     """Demand beyond the capacity of nodes.
 
-    Attributes
-    ----------
-    cpu_core_s
-        Core-seconds above capacity, over all nodes.
-    ooms
-        Number of times that a node's memory was exceeded.
-    memory_gib_s
-        GiB-seconds above capacity.
-    nodes_used, nodes_busy
-        Nodes that ever ran a job, and the mean number that did while any job ran.
+    `cpu_core_s`: Core-seconds above capacity, over all nodes.
+    `ooms`: Number of times that a node's memory was exceeded.
+    `memory_gib_s`: GiB-seconds above capacity.
+    `nodes_used`, `nodes_busy`: Nodes that ever ran a job, and the mean number that did while any job ran.
     """
 
     cpu_core_s: float

@@ -12,13 +12,9 @@ HORIZON_S, CYCLE_S, LONGEST_WAIT_S = 3600.0, 600.0, 7200.0
 class Pace:
     """Compression of time for jobs, demand curves and the extender's horizons.
 
-    Attributes
-    ----------
-    stretch
-        Seconds of a job per recorded second. Recordings last two minutes; at 30 they stand for jobs of an hour with
-        phases of minutes.
-    speed
-        Recorded seconds played per second of the benchmark.
+    `stretch`: Seconds of a job per recorded second. Recordings last two minutes; at 30 they stand for jobs of an hour
+        with phases of minutes.
+    `speed`: Recorded seconds played per second of the benchmark.
     """
 
     stretch: float = 30.0

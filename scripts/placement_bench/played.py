@@ -28,12 +28,8 @@ TIMEOUT_S = 300.0
 class Shape:
     """Size of nodes and requests of pods.
 
-    Attributes
-    ----------
-    node
-        (cpu_cores, memory_bytes) of each node.
-    requested
-        Shares of the declared CPU and memory that pods request, as in clusters that overcommit.
+    `node`: (cpu_cores, memory_bytes) of each node.
+    `requested`: Shares of the declared CPU and memory that pods request, as in clusters that overcommit.
     """
 
     node: Pair

@@ -25,12 +25,8 @@ TRAINING_PART, REPLAY_PART = "fit", "replay"
 class Recording:
     """One run of a job.
 
-    Attributes
-    ----------
-    usage
-        (samples, 2): cores and bytes, one sample a recorded second.
-    declared
-        (cpu_cores, memory_bytes) declared by its user.
+    `usage`: (samples, 2): cores and bytes, one sample a recorded second.
+    `declared`: (cpu_cores, memory_bytes) declared by its user.
     """
 
     name: str

@@ -24,12 +24,8 @@ PHASES_OF_A_CLASS, PHASES_OF_ALL = 6, 24
 class ReportedStages:
     """Stages that recorded jobs reported.
 
-    Attributes
-    ----------
-    names
-        All stages, sorted; a stage's number is its index.
-    at
-        Container -> unix second -> number of the stage.
+    `names`: All stages, sorted; a stage's number is its index.
+    `at`: Container -> unix second -> number of the stage.
     """
 
     names: tuple[str, ...]

@@ -28,12 +28,8 @@ PREFIX = f"/apis/{GROUP}/{VERSION}"
 class RecordedUsage:
     """Use of the containers of many pods: each replays a recorded run from its own offset.
 
-    Parameters
-    ----------
-    pods
-        Namespace and name of each.
-    every_s
-        Interval of new samples; the answer stays the same in between.
+    `pods`: Namespace and name of each.
+    `every_s`: Interval of new samples; the answer stays the same in between.
     """
 
     def __init__(self, pods: Sequence[tuple[str, str]], every_s: float) -> None:

@@ -35,16 +35,10 @@ LOADING_CORES = 2.0
 class Model:
     """A model on a platform.
 
-    Attributes
-    ----------
-    alone_s
-        Duration on a worker of its own, if it used all cores.
-    busy
-        Share of a worker's cores that it uses if it can.
-    loading
-        Share of its work before training begins.
-    early
-        Share of the total decrease of its loss that falls in the first fifth of the work.
+    `alone_s`: Duration on a worker of its own, if it used all cores.
+    `busy`: Share of a worker's cores that it uses if it can.
+    `loading`: Share of its work before training begins.
+    `early`: Share of the total decrease of its loss that falls in the first fifth of the work.
     """
 
     alone_s: float

@@ -47,16 +47,12 @@ class Task:
 class Result:
     """One play relative to the baseline; changes are shares, negative if better.
 
-    Attributes
-    ----------
-    best, worst, first, last
-        Change of the job that gains most, of the one that loses most, and of the first and last to arrive.
-    won_s, lost_s
-        Mean gain of the jobs that end earlier, and mean loss of those that end later.
-    faster, slower
-        Shares of the jobs that end earlier, and that take longer by more than `SLOWDOWN_TOLERANCE`.
-    slower_than_usual
-        Share of the jobs that take longer by more than that than their mean over `TIE_DRAWS` of the baseline.
+    `best`, `worst`, `first`, `last`: Change of the job that gains most, of the one that loses most, and of the first
+        and last to arrive.
+    `won_s`, `lost_s`: Mean gain of the jobs that end earlier, and mean loss of those that end later.
+    `faster`, `slower`: Shares of the jobs that end earlier, and that take longer by more than `SLOWDOWN_TOLERANCE`.
+    `slower_than_usual`: Share of the jobs that take longer by more than that than their mean over `TIE_DRAWS` of the
+        baseline.
     """
 
     mean_s: float

@@ -18,14 +18,9 @@ Arrivals = Callable[[np.random.Generator], Sequence[tuple[float, str]]]
 class Paper(NamedTuple):
     """Figures of the thesis; changes are in percent of the default scheduler, or of plain Docker.
 
-    Attributes
-    ----------
-    faster
-        Percentage of the jobs.
-    won_s, lost_s
-        Mean gain of the jobs that end earlier, and mean loss of those that end later.
-    worst, first, last
-        Changes of the job that loses most, and of the first and last to arrive.
+    `faster`: Percentage of the jobs.
+    `won_s`, `lost_s`: Mean gain of the jobs that end earlier, and mean loss of those that end later.
+    `worst`, `first`, `last`: Changes of the job that loses most, and of the first and last to arrive.
     """
 
     mean_s: float | None = None

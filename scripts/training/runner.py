@@ -114,16 +114,10 @@ def job_command(run: Run, scale: float) -> list[str]:
 class Recorder:
     """Records runs into a folder: `<container>.parquet` with the samples, `<container>.json` when it is done.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder for recordings, logs and temporary files of jobs.
-    scale : float
-        Factor on data and steps of every job.
-    timeout_s : float
-        A job that takes longer is killed and counts as failed.
-    command : callable
-        (run, scale) -> command of a job; `--progress` and `--folder` are appended.
+    `folder`: Folder for recordings, logs and temporary files of jobs.
+    `scale`: Factor on data and steps of every job.
+    `timeout_s`: A job that takes longer is killed and counts as failed.
+    `command`: (run, scale) -> command of a job; `--progress` and `--folder` are appended.
     """
 
     def __init__(

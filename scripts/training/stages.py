@@ -35,12 +35,8 @@ PROGRESS_INTERVAL_S = 0.2
 class Job:
     """A running job: its folder, and the progress file (`stage step loss`) for the recorder.
 
-    Attributes
-    ----------
-    checkpoint_path
-        File to which the job saves a checkpoint when it has to stop, and from which it resumes.
-    stop_requested
-        Save a checkpoint and exit at the next step or stage.
+    `checkpoint_path`: File to which the job saves a checkpoint when it has to stop, and from which it resumes.
+    `stop_requested`: Save a checkpoint and exit at the next step or stage.
     """
 
     def __init__(

@@ -20,12 +20,8 @@ UPDATER_PHASE_S = INTERVAL_S / 2.0
 class Cluster:
     """Workloads side by side that do not compete for resources.
 
-    Attributes
-    ----------
-    now_s, tick_s
-        Present time and step of the simulation, seconds.
-    kills
-        Kills since the last `take_kills`.
+    `now_s`, `tick_s`: Present time and step of the simulation, seconds.
+    `kills`: Kills since the last `take_kills`.
     """
 
     workloads: Sequence[Workload]

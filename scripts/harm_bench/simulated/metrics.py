@@ -33,12 +33,8 @@ def exact(usage: Usage, now_s: float) -> Usage:
 class Metrics:
     """Scrapes all containers once per window, and reports the last scrape in between.
 
-    Parameters
-    ----------
-    window_s
-        metrics-server: 15 seconds by default.
-    distort
-        Fault in the reported samples.
+    `window_s`: metrics-server: 15 seconds by default.
+    `distort`: Fault in the reported samples.
     """
 
     def __init__(self, cluster: Cluster, window_s: float = 15.0, distort: Distortion = exact) -> None:

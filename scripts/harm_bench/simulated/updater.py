@@ -105,14 +105,9 @@ class Updater:
 class Budget:
     """How many pods of a workload may be disrupted in one loop.
 
-    Attributes
-    ----------
-    configured, running
-        Desired and running pods.
-    tolerance
-        Number of pods that may be missing.
-    disrupted
-        Pods disrupted in this loop.
+    `configured`, `running`: Desired and running pods.
+    `tolerance`: Number of pods that may be missing.
+    `disrupted`: Pods disrupted in this loop.
     """
 
     configured: int

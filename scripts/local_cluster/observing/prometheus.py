@@ -36,14 +36,9 @@ class BasicAuth:
 class Prometheus:
     """A running Prometheus.
 
-    Attributes
-    ----------
-    url
-        Its URL without a path.
-    authority
-        Authority file to verify its certificate, if it serves https.
-    access
-        Its only user; None for no authentication.
+    `url`: Its URL without a path.
+    `authority`: Authority file to verify its certificate, if it serves https.
+    `access`: Its only user; None for no authentication.
     """
 
     url: str
@@ -102,16 +97,10 @@ def start_prometheus(
 ) -> Prometheus:
     """Start one, and wait until it is ready; first samples follow within two seconds.
 
-    Parameters
-    ----------
-    history
-        A folder of blocks (`history_blocks`) that it starts with.
-    name
-        Name, unique in the cluster.
-    access
-        Its only user.
-    tls
-        Serve https instead of http.
+    `history`: A folder of blocks (`history_blocks`) that it starts with.
+    `name`: Name, unique in the cluster.
+    `access`: Its only user.
+    `tls`: Serve https instead of http.
     """
     rig.apply(*roles())
     rig.kubeconfig(IDENTITY)

@@ -67,12 +67,8 @@ class NodeNetwork:
 def claim_network(lock: Path, record: Callable[[NodeNetwork], None]) -> NodeNetwork:
     """Find the first number with free addresses, record it, and add its network.
 
-    Parameters
-    ----------
-    lock
-        Lock file shared by all clusters of this machine.
-    record
-        Called before the network is added.
+    `lock`: Lock file shared by all clusters of this machine.
+    `record`: Called before the network is added.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:

@@ -70,16 +70,10 @@ class NodeRecord:
 class RealNode:
     """A real node of a cluster.
 
-    Attributes
-    ----------
-    name
-        Name in the cluster.
-    selector, toleration
-        `nodeSelector` and toleration that a pod needs to run there.
-    image
-        The only image (busybox); use it with `imagePullPolicy: Never`.
-    cgroup
-        Its control group, which limits all its containers together.
+    `name`: Name in the cluster.
+    `selector`, `toleration`: `nodeSelector` and toleration that a pod needs to run there.
+    `image`: The only image (busybox); use it with `imagePullPolicy: Never`.
+    `cgroup`: Its control group, which limits all its containers together.
     """
 
     image = IMAGE
@@ -114,16 +108,10 @@ class RealNode:
     ) -> dict[str, Any]:
         """A pod for this node with one container, `main`.
 
-        Parameters
-        ----------
-        command
-            Arguments, or a shell script.
-        cpu, memory
-            Requests; None for none.
-        limits
-            For example `{"cpu": "500m", "memory": "64Mi"}`.
-        restart
-            Never, OnFailure or Always.
+        `command`: Arguments, or a shell script.
+        `cpu`, `memory`: Requests; None for none.
+        `limits`: For example `{"cpu": "500m", "memory": "64Mi"}`.
+        `restart`: Never, OnFailure or Always.
         """
         words = ["sh", "-c", command] if isinstance(command, str) else list(command)
         requests = {key: value for key, value in {"cpu": cpu, "memory": memory}.items() if value is not None}

@@ -54,12 +54,8 @@ T = TypeVar("T")
 class SimulatedNodes:
     """A group of simulated nodes.
 
-    Attributes
-    ----------
-    names
-        Their names: `<group>-0` and so on.
-    selector
-        Node selector of this group.
+    `names`: Their names: `<group>-0` and so on.
+    `selector`: Node selector of this group.
     """
 
     rig: Rig

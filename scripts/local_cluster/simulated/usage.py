@@ -47,20 +47,12 @@ IDLE_MEMORY_BYTES = float(2**20)
 class Usage:
     """CPU and memory of one container over time.
 
-    Attributes
-    ----------
-    cpu_cores, memory_bytes
-        Equal-length arrays, or one value each.
-    step_s
-        Time between two samples of the series.
-    time_factor
-        Speed relative to the recording (10: ten recorded seconds per second).
-    start_s
-        Unix time of the first sample; None: each start of the container.
-    repeat
-        Repeat the series instead of holding the last sample.
-    averaged_over_s
-        Window of the mean CPU rate: the shortest scrape interval.
+    `cpu_cores`, `memory_bytes`: Equal-length arrays, or one value each.
+    `step_s`: Time between two samples of the series.
+    `time_factor`: Speed relative to the recording (10: ten recorded seconds per second).
+    `start_s`: Unix time of the first sample; None: each start of the container.
+    `repeat`: Repeat the series instead of holding the last sample.
+    `averaged_over_s`: Window of the mean CPU rate: the shortest scrape interval.
     """
 
     cpu_cores: np.ndarray | float

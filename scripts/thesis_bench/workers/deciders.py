@@ -157,15 +157,10 @@ class FlowConShares(Default):
 class Phasewise:
     """Ours: moves that pay off, shares in order of completion, and placement where a new job adds least.
 
-    Attributes
-    ----------
-    classes
-        Earlier runs by workload class.
-    moving, sharing, placing
-        Which of the three it does. Without placing, jobs go where the default scheduler would put them if no job had
-        been moved.
-    interval_s
-        Longest time between decisions.
+    `classes`: Earlier runs by workload class.
+    `moving`, `sharing`, `placing`: Which of the three it does. Without placing, jobs go where the default scheduler
+        would put them if no job had been moved.
+    `interval_s`: Longest time between decisions.
     """
 
     classes: Mapping[str, RunsOfClass]

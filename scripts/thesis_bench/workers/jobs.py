@@ -13,20 +13,12 @@ from recommender.contention.sharing import EPSILON, Stage
 class TrainingJob:
     """A job before it runs.
 
-    Attributes
-    ----------
-    workload
-        Its class.
-    stages, memory_bytes
-        Its stages in order, and the memory of each.
-    losses
-        Values of its evaluation function at even steps of its work.
-    moves_cost_s
-        Downtime of its first, second and later moves (save and restore).
-    ties
-        All workers, in the order in which a scheduler picks among equals.
-    checkpoint_share
-        A killed job resumes from the last multiple of this share of its work; 1: from its start.
+    `workload`: Its class.
+    `stages`, `memory_bytes`: Its stages in order, and the memory of each.
+    `losses`: Values of its evaluation function at even steps of its work.
+    `moves_cost_s`: Downtime of its first, second and later moves (save and restore).
+    `ties`: All workers, in the order in which a scheduler picks among equals.
+    `checkpoint_share`: A killed job resumes from the last multiple of this share of its work; 1: from its start.
     """
 
     name: str
@@ -48,18 +40,11 @@ class TrainingJob:
 class Run:
     """A job that is running or has ended.
 
-    Attributes
-    ----------
-    stage, done_core_s
-        Its stage, and work done in it.
-    away_until_s
-        End of a move or restart, during which it neither works nor uses resources.
-    weight, limit_cores
-        CPU weight and limit on its worker.
-    cores, speed
-        Present cores, and work per core second: below one if jobs slow each other down.
-    used_core_s
-        CPU time so far, including lost work.
+    `stage`, `done_core_s`: Its stage, and work done in it.
+    `away_until_s`: End of a move or restart, during which it neither works nor uses resources.
+    `weight`, `limit_cores`: CPU weight and limit on its worker.
+    `cores`, `speed`: Present cores, and work per core second: below one if jobs slow each other down.
+    `used_core_s`: CPU time so far, including lost work.
     """
 
     job: TrainingJob

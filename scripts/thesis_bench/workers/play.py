@@ -51,15 +51,10 @@ class Worker(NamedTuple):
 class Rules:
     """Assumptions about workers.
 
-    Attributes
-    ----------
-    overhead
-        Share of speed that each further job costs all jobs (caches, context switches) if they demand more cores than
-        there are. The number of running jobs is counted by their shares.
-    soft_limits
-        Whether limits apply only while another job wants the cores (`cpu.weight`), or always (quota).
-    restart_s
-        Time from a kill to the restart.
+    `overhead`: Share of speed that each further job costs all jobs (caches, context switches) if they demand more cores
+        than there are. The number of running jobs is counted by their shares.
+    `soft_limits`: Whether limits apply only while another job wants the cores (`cpu.weight`), or always (quota).
+    `restart_s`: Time from a kill to the restart.
     """
 
     overhead: float = 0.0
