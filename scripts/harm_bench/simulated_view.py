@@ -56,7 +56,6 @@ class SimulatedView(View):
         self._checkpoints |= checkpoints
 
     def lose_profiles(self) -> None:
-        """Drop all PhaseProfiles written so far."""
         self._profiles.clear()
         self._classes.clear()
 
@@ -218,7 +217,6 @@ def _left(workload: Workload, pod: Pod) -> Pair:
 
 
 def _node_of(workload: Workload, pod: Pod) -> str:
-    """Each pod runs on a node of its own."""
     return f"{workload.namespace}-{pod.replica}"
 
 

@@ -155,14 +155,12 @@ def tidy() -> None:
 
 
 def step(name: str, start: Callable[[], object]) -> None:
-    """Run one step of `up`, and report it on stderr."""
     with stderr.status(f"Starting {name}"):
         start()
     stderr.print(f"[green]started[/] {name}")
 
 
 def print_facts(facts: dict[str, str]) -> None:
-    """Print lines to copy, on stdout."""
     if kubeconfig := facts.get("kubeconfig"):
         click.echo(f"export KUBECONFIG={kubeconfig}")
     if (kubectl := facts.get("kubectl")) and not shutil.which("kubectl"):

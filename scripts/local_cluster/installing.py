@@ -47,7 +47,6 @@ class Extender:
 
 
 def documents(folder: Path = MANIFESTS / "extender") -> list[Json]:
-    """All objects of the manifests."""
     files = sorted(file for file in folder.glob("*.yaml") if file.name != "kustomization.yaml")
     return [document for file in files for document in yaml.safe_load_all(file.read_text()) if document]
 
@@ -87,7 +86,6 @@ def install_extender(rig: Rig, *, own_ports: bool = False) -> Extender:
 
 
 def _commands(objects: Sequence[Json]) -> Iterator[tuple[str, list[str]]]:
-    """(container, its command) of all Deployments."""
     return ((name, container["command"]) for name, container in _containers(objects))
 
 
@@ -105,7 +103,6 @@ def installed_environment() -> dict[str, str]:
 
 
 def _environment(objects: Sequence[Json], container: str) -> dict[str, str]:
-    """Environment variables of a container in the Deployments."""
     found = next(given for name, given in _containers(objects) if name == container)
     return {each["name"]: each["value"] for each in found.get("env", ())}
 
@@ -116,7 +113,6 @@ def _port(command: list[str]) -> int:
 
 
 def configuration(objects: Sequence[Json]) -> dict[str, Any]:
-    """The scheduler's configuration in the manifests."""
     found = next(each["data"]["config.yaml"] for each in objects if "config.yaml" in each.get("data", ()))
     given: dict[str, Any] = yaml.safe_load(found)
     return given

@@ -32,7 +32,6 @@ def mover_account(cluster: Cluster) -> Account:
 
 
 def start_controller(cluster: Cluster, account: Path, *options: str, name: str = "controller") -> Server:
-    """`phasewise controller` under the account of a kubeconfig."""
     return _start(cluster, name, "controller", "--kubeconfig", account, *options)
 
 

@@ -59,12 +59,10 @@ def address_of(server: Server) -> str:
 
 
 def metric(server: Server, sample_name: str, **labels: str) -> float:
-    """Sum of the samples of a metric that have these labels."""
     return sum(one.value for one in samples_of(server, sample_name) if labels.items() <= one.labels.items())
 
 
 def samples_of(server: Server, sample_name: str) -> list[Sample]:
-    """Samples of a metric, one per combination of labels."""
     text = requests.get(f"http://{address_of(server)}/metrics", timeout=30).text
     families = text_string_to_metric_families(text)
     return [sample for family in families for sample in family.samples if sample.name == sample_name]
@@ -87,8 +85,6 @@ class Requests:
 
 
 class Write(NamedTuple):
-    """A write request in the audit log."""
-
     verb: str
     resource: str
     namespace: str
@@ -97,7 +93,6 @@ class Write(NamedTuple):
 
 
 def writes(cluster: Cluster) -> Iterator[Write]:
-    """Writes of the account in this cluster, including failed ones."""
     for event in cluster.audited(USER):
         about = event.get("objectRef")
         if about and event["verb"] not in ("get", "list", "watch"):

@@ -91,7 +91,6 @@ class Rig:
         return server.wait_ready() if wait else server
 
     def stop_all(self) -> None:
-        """Stop all servers in reverse order."""
         for server in reversed(list(self.servers.values())):
             server.stop()
 
@@ -219,7 +218,6 @@ class Rig:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the clients' connections."""
         for open_client in self._clients.values():
             open_client.close()
         self._clients.clear()
@@ -235,7 +233,6 @@ def _documents(given: Mapping[str, Any] | Path | str) -> list[Mapping[str, Any]]
 
 
 def recorded_processes(folder: Path) -> dict[str, ProcessRecord]:
-    """Recorded server processes in a cluster's folder, by name."""
     files = sorted((folder / "processes").glob("*.json"))
     return {file.stem: record for file in files if (record := ProcessRecord.read(file))}
 

@@ -132,5 +132,4 @@ def helm() -> Toolset:
 
 
 def built_where_used() -> tuple[Toolset, ...]:
-    """Tool sets that are not part of a cluster."""
     return (scheduler_perf(), helm())

@@ -42,12 +42,10 @@ def vpa(
 
 
 def create_vpa(rig: Rig, namespace: str, deployment: str, **more: Any) -> None:
-    """Create a VPA for a Deployment; `more` as for `vpa`."""
     create(rig, namespace, vpa("Deployment", deployment, **more))
 
 
 def create(rig: Rig, namespace: str, body: Json) -> None:
-    """Create a VPA."""
     rig.custom.create_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, body)
 
 

@@ -14,7 +14,6 @@ Json = dict[str, Any]
 
 
 def resources(requests: Mapping[str, str], limits: Mapping[str, str] | None = None) -> Json:
-    """The `resources` of a container; without limits none are set."""
     return {"requests": dict(requests), **({"limits": dict(limits)} if limits else {})}
 
 
@@ -44,7 +43,6 @@ def job(name: str, pod: Json, **spec: Any) -> Json:
 
 
 def create_pod(rig: Rig, namespace: str, name: str, spec: Json) -> str:
-    """Create a pod and return its uid."""
     return str(rig.core.create_namespaced_pod(namespace, {"metadata": {"name": name}, "spec": spec}).metadata.uid)
 
 
@@ -69,7 +67,6 @@ def roll_out(
 
 
 def pods_of(rig: Rig, namespace: str, app: str) -> list[Any]:
-    """Pods of a Deployment that are not being deleted."""
     listed = rig.core.list_namespaced_pod(namespace, label_selector=f"app={app}").items
     return [pod for pod in listed if pod.metadata.deletion_timestamp is None]
 

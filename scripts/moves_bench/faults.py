@@ -103,7 +103,6 @@ def run(bench: Bench, moves: int, seed: int) -> FaultCounts:
 
 
 def table_row(counted: FaultCounts) -> str:
-    """The row of the table."""
     faults = ", ".join(f"{number} x {what}" for what, number in sorted(counted.faults.items()))
     downtime_s = np.quantile(counted.downtime_s or [0.0], [0.5, 1.0])
     return (
@@ -113,7 +112,6 @@ def table_row(counted: FaultCounts) -> str:
 
 
 def as_json(counted: FaultCounts) -> Json:
-    """All counts."""
     return asdict(counted) | {"faults": dict(counted.faults)}
 
 
@@ -161,7 +159,6 @@ class _Wave:
         return self._bench.cluster
 
     def play(self) -> None:
-        """Run the wave, and count."""
         self._begin()
         self._write_categories()
         self._next_s = time.monotonic() + 5.0

@@ -84,7 +84,6 @@ class ObservedJob:
         return self.seen[-1][1]
 
     def stages(self) -> list[Stage]:
-        """Its CPU time second by second."""
         at_s, used_s = zip(*self.seen, strict=True)
         edges = np.append(np.arange(self.began_s, self.duration_s, STEP_S), self.duration_s)
         lasts_s = np.diff(edges)
@@ -113,7 +112,6 @@ class Comparison(NamedTuple):
 
     @property
     def errors(self) -> tuple[float, float]:
-        """Relative errors of both predictions."""
         return self.predicted_s / self.measured_s - 1.0, self.predicted_with_cpu_s / self.measured_s - 1.0
 
 
@@ -173,7 +171,6 @@ def compare(batches: Sequence[Sequence[ObservedJob]], cores: float, overhead: fl
 
 
 def cpu_s_alone(batches: Sequence[Sequence[ObservedJob]]) -> dict[str, list[float]]:
-    """CPU seconds of each job in each run alone."""
     found: dict[str, list[float]] = {}
     for batch in batches:
         if len(batch) == 1:
@@ -187,7 +184,6 @@ def title(batch: Sequence[ObservedJob]) -> str:
 
 
 def run(bench: Bench, interpreter: Interpreter, longer: float) -> Iterator[list[ObservedJob]]:
-    """Run each batch on the one node of the benchmark."""
     interpreter.warm_up()
     namespace = bench.cluster.namespace("validate")
     for comes_s in BATCHES:

@@ -36,7 +36,6 @@ class Rises:
 
     @property
     def stages(self) -> int:
-        """Number of such stages."""
         return self.ahead + self.late + self.never
 
 
@@ -166,7 +165,6 @@ class Figures:
 
 
 def figures(key: str, title: str, seen: Observations) -> Figures:
-    """Judge the observations of a batch."""
     took_s = [run.ended_s - run.pod_started_s for run in seen.runs]
     begin_s, end_s = min(run.submitted_s for run in seen.runs), max(run.ended_s for run in seen.runs)
     each_s = _by_second(seen.samples)

@@ -76,7 +76,6 @@ class Tally:
 
 
 def tally_of(title: str, choices: Sequence[Choice]) -> Tally:
-    """Count placements where no node would overload."""
     lowest = distinct_peaks = smallest = similar_peaks = 0
     for choice in choices:
         peaks, sums = np.array(choice.peaks), np.array(choice.sums)
@@ -136,7 +135,6 @@ def without_histories(scene: Scene, nodes: int, pods: int, seed: int, progress: 
 
 
 def specon_sums(nodes: int, held: Sequence[PlacedPod]) -> list[float]:
-    """S of each node."""
     sums = [0.0] * nodes
     for each in held:
         sums[each.node] += WEIGHTS[each.category]

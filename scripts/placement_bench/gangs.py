@@ -57,7 +57,6 @@ class Gangs:
 
 
 def without_gangs(bench: Bench, nodes: SimulatedNodes, count: int, progress: Callable[[int], None]) -> Gangs:
-    """Run the default scheduler, which binds pods until nothing fits."""
     scheduler, namespace, found = start_stock(bench, LEAST), bench.namespace(), []
     for number in range(count):
         began_s = time.monotonic()

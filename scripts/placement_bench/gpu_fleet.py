@@ -11,8 +11,6 @@ from placement_bench.gpu_trace import WHOLE, GpuTrace, Integers, Kinds
 
 
 class Placement(NamedTuple):
-    """Node and GPUs of a pod."""
-
     node: int
     gpus: Integers
 
@@ -63,7 +61,6 @@ class Fleet:
         return placement
 
     def release(self, placement: Placement, kind: int) -> None:
-        """Free the resources of a pod that has ended."""
         self._add(placement, kind, 1)
 
     def _add(self, placement: Placement, kind: int, sign: int) -> None:

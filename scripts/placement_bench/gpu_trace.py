@@ -66,7 +66,6 @@ class GpuTrace:
     gpus: Integers
 
     def on(self, nodes: Sequence[int] | Integers) -> GpuTrace:
-        """The same pods on some of the nodes."""
         kept = np.asarray(nodes)
         sizes = self.cpu_milli[kept], self.memory_mib[kept], self.gpus[kept]
         return GpuTrace(self.kinds, self.kind_of, self.came_s, self.runs_s, *sizes)

@@ -70,7 +70,6 @@ class Plan:
     patterns: Sequence[str] = PATTERNS
 
     def arrivals(self, pattern: str, seed: int) -> Sequence[Arrival]:
-        """Jobs of one play."""
         if pattern == GROUPS:
             return in_groups(self.jobs, self.group, self.every_s, seed)
         return scattered(self.jobs, self.every_s * -(-self.jobs // self.group), seed)
@@ -78,8 +77,6 @@ class Plan:
 
 @dataclass(frozen=True)
 class Result:
-    """Result of one scheduler on a number of nodes in one play."""
-
     pattern: str
     seed: int
     who: Contender
@@ -144,7 +141,6 @@ def _limits(who: Contender, pace: Pace) -> tuple[str, ...]:
 
 
 def some_nodes(bench: Bench, count: int, shape: Shape) -> SimulatedNodes:
-    """Start nodes of the given shape."""
     cores, memory_bytes = shape.node
     return bench.cluster.start_nodes(count, cpu=f"{cores:g}", memory=str(round(memory_bytes)))
 
@@ -177,7 +173,6 @@ class Line:
 
 
 def summary_lines(results: Sequence[Result]) -> list[Line]:
-    """Summarise results, by pattern, nodes and scheduler."""
     groups: dict[tuple[str, int], dict[Contender, list[Result]]] = {}
     for result in results:
         groups.setdefault((result.pattern, result.nodes), {}).setdefault(result.who, []).append(result)

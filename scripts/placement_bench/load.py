@@ -49,7 +49,6 @@ def load(runs: Sequence[Run], nodes: int) -> np.ndarray:
 
 
 def overload(runs: Sequence[Run], nodes: int, capacity: tuple[float, float]) -> Overload:
-    """Compute the overload."""
     asked = load(runs, nodes)
     above = (asked - np.array(capacity)[:, None, None]).clip(0.0, None)
     out_of_memory = above[MEMORY] > 0.0

@@ -22,15 +22,12 @@ class Pace:
 
     @property
     def horizon_s(self) -> float:
-        """`HORIZON_S` in seconds of the benchmark."""
         return HORIZON_S / self.stretch / self.speed
 
     @property
     def cycle_s(self) -> float:
-        """`CYCLE_S` in seconds of the benchmark."""
         return CYCLE_S / self.stretch / self.speed
 
     @property
     def patience_s(self) -> float:
-        """`LONGEST_WAIT_S` in seconds of the benchmark."""
         return LONGEST_WAIT_S / self.stretch / self.speed

@@ -27,15 +27,12 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Bench:
-    """The cluster, a fast API client, and the watch of the benchmark's pods."""
-
     cluster: Cluster
     api: Api
     watch: PodWatch
     pool: ThreadPoolExecutor
 
     def namespace(self) -> str:
-        """Create a namespace for the pods of a row."""
         return self.cluster.namespace("placement")
 
     def publish(self, namespace: str, speed: float) -> None:
@@ -49,11 +46,9 @@ class Bench:
             self.api.patch(path_of(PROFILES, namespace, name, "status"), status)
 
     def submit(self, namespace: str, pods: Iterable[Json]) -> None:
-        """Create pods in parallel."""
         list(self.pool.map(lambda made: self.submit_one(namespace, made), pods))
 
     def submit_one(self, namespace: str, made: Json) -> None:
-        """Create one pod."""
         self.api.create(path_of(PODS, namespace), made)
 
     def clear(self, namespaces: Sequence[str]) -> None:

@@ -36,15 +36,12 @@ class Shape:
     requested: Pair
 
     def needs(self, recording: Recording) -> Pair:
-        """Requests of a job's pod."""
         (cores, memory_bytes), (of_cores, of_memory) = recording.declared, self.requested
         return cores * of_cores, memory_bytes * of_memory
 
 
 @dataclass(frozen=True)
 class Lane:
-    """One scheduler on nodes of its own."""
-
     who: Contender
     nodes: SimulatedNodes
     namespace: str
@@ -75,7 +72,6 @@ class CurrentUse:
         self.jobs: Mapping[str, Arrival] = {}
 
     def uses(self, namespace: str, asked: str, names: Sequence[str], favoured: Mapping[str, str]) -> np.ndarray:
-        """Implement `scorers.NodeUse`."""
         now_s, index = time.monotonic(), {name: number for number, name in enumerate(names)}
         use = np.tile(np.array(self._shape.needs(self.jobs[asked].recording))[:, None], len(names))
         seen = self._place.watch.bound(namespace)

@@ -36,13 +36,11 @@ class Recording:
 
     @property
     def duration_s(self) -> float:
-        """Recorded seconds."""
         return float(len(self.usage))
 
 
 @cache
 def recordings(part: str) -> Sequence[Recording]:
-    """All runs of a part, by name."""
     folder = resources.files("recommender.data") / "recordings"
     with resources.as_file(folder / f"{part}.parquet") as file, open_source([file]) as source:
         return sorted((_recording(series) for series in source), key=lambda recording: recording.name)

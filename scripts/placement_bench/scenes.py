@@ -70,7 +70,6 @@ class OnCluster:
         self._bench.clear([self._namespace])
 
     def close(self) -> None:
-        """Remove the nodes."""
         self._nodes.remove()
 
     def _bind(self, number: int, held: PlacedPod) -> str:

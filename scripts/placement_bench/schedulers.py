@@ -69,7 +69,6 @@ def manifest_profile() -> tuple[Json, int]:
 
 
 def start_stock(bench: Bench, who: Contender) -> Server:
-    """Start a kube-scheduler without extender."""
     profile = BIN_PACKING_PROFILE if who is MOST else None
     return start_scheduler(bench.cluster, who.scheduler, extender=None, verbs=(), profile=profile)
 
@@ -105,7 +104,6 @@ def start_extender(bench: Bench, who: Contender, pace: Pace, *options: str) -> s
 
 
 def start_with_extender(bench: Bench, who: Contender, url: str) -> Server:
-    """Start the kube-scheduler of our manifests with our extender."""
     profile, weight = manifest_profile()
     verbs = ("filter", "prioritize", "preempt")
     return start_scheduler(bench.cluster, who.scheduler, extender=url, verbs=verbs, weight=weight, profile=profile)

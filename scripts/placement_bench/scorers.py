@@ -19,8 +19,6 @@ now, including the pod itself."""
 
 
 class RandomScorer:
-    """Favours a random node."""
-
     def __init__(self, chance: np.random.Generator) -> None:
         self._chance = chance
 
@@ -52,7 +50,6 @@ class CurrentUseScorer:
         return scores
 
     def forget(self, namespace: str) -> None:
-        """Forget the pods of a namespace."""
         self._favoured.pop(namespace, None)
 
 

@@ -19,8 +19,6 @@ BENCH_LABEL = "placement-bench"
 
 @dataclass(frozen=True)
 class PodSeen:
-    """State of a pod."""
-
     key: ObjectKey
     node: str
     phase: str
@@ -65,12 +63,10 @@ class PodWatch:
         return self._reflector.lists
 
     def pods(self, namespace: str) -> Mapping[str, PodSeen]:
-        """The pods of a namespace by name, as last seen."""
         with self._lock:
             return {key.name: pod for key, pod in self._pods.items() if key.namespace == namespace}
 
     def bound(self, namespace: str) -> Sequence[Bound]:
-        """Bindings in a namespace so far, in the order of the API server."""
         with self._lock:
             return list(self._bound.get(namespace, ()))
 
@@ -80,7 +76,6 @@ class PodWatch:
             return {key.name: at_s for key, at_s in self._started.items() if key.namespace == namespace}
 
     def forget(self, namespace: str) -> None:
-        """Forget the bindings of a namespace."""
         with self._lock:
             self._bound.pop(namespace, None)
             self._started = {key: at_s for key, at_s in self._started.items() if key.namespace != namespace}
@@ -112,10 +107,8 @@ def _seen(raw: Mapping[str, Any]) -> PodSeen:
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
-    """Wait for a condition on the watch."""
     wait_until(condition, what, timeout_s=timeout_s, every_s=0.02)
 
 
 def all_gone(watch: PodWatch, namespaces: Iterable[str]) -> bool:
-    """Whether no pod of the benchmark is left in these namespaces."""
     return not any(watch.pods(namespace) for namespace in namespaces)

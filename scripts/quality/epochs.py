@@ -118,7 +118,6 @@ def compare(world: World, seed: int = 0) -> dict[str, Result]:
 
 
 def judge(runs: Sequence[tuple[UsageSeries, Decisions]]) -> Result:
-    """Judge what jobs were given."""
     declared = given = above = samples = 0.0
     ahead = late = kept = 0
     leads_s: list[float] = []

@@ -108,7 +108,6 @@ def _wait_for_bindings(seen: _BindingWatch, bound: int, pods: int) -> None:
 
 
 def _cpu_s(bench: BenchCluster, extender: RunningServer | None, scheduler: Server) -> tuple[float, float, float]:
-    """CPU seconds so far of the extender, the scheduler, and API server with etcd."""
     servers = (bench.cluster.servers[name] for name in ("kube-apiserver", "etcd"))
     return extender.cpu_s if extender else 0.0, scheduler.cpu_seconds, sum(each.cpu_seconds for each in servers)
 

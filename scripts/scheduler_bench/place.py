@@ -28,8 +28,6 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class BenchCluster:
-    """A cluster, and a fast client of its API."""
-
     cluster: Cluster
     api: Api
 
@@ -49,7 +47,6 @@ class BenchCluster:
 
     @contextmanager
     def stub(self, kind: str) -> Iterator[RunningServer]:
-        """Run a stand-in from `stub`."""
         with self._answering(f"stub-{kind}", [STUB, kind], ready="healthz") as answering:
             yield answering
 
@@ -69,14 +66,11 @@ class BenchCluster:
 
 @dataclass(frozen=True)
 class RunningServer:
-    """An extender or a stand-in that answers on a port."""
-
     server: Server
     port: int
 
     @property
     def url(self) -> str:
-        """URL for schedulers."""
         return f"http://127.0.0.1:{self.port}"
 
     def answers(self, path: str) -> bool:
@@ -95,12 +89,10 @@ class RunningServer:
 
     @property
     def cpu_s(self) -> float:
-        """CPU time of all its processes so far."""
         return sum(sum(process.cpu_times()[:2]) for process in self._processes())
 
     @property
     def memory(self) -> Memory:
-        """Memory of all its processes."""
         infos = [process.memory_full_info() for process in self._processes()]
         return Memory(sum(one.pss for one in infos) / MIB, sum(one.rss for one in infos) / MIB)
 
@@ -132,7 +124,6 @@ class BackgroundLoad:
 
     @property
     def cores(self) -> float:
-        """Mean since creation."""
         used_s = (_busy_s() - self._busy_s) - (_own_s() - self._own_s)
         return max(0.0, used_s / (time.monotonic() - self._began_s))
 

@@ -83,7 +83,6 @@ class SlowClients:
 
 @contextlib.contextmanager
 def slow_clients(port: int, count: int, kinds: tuple[str, ...]) -> Iterator[SlowClients]:
-    """Keep slow clients connected during the block."""
     clients = SlowClients(port, count, kinds)
     clients.start()
     try:

@@ -72,7 +72,6 @@ class Result:
 
 
 def deciders(task: Task) -> Mapping[str, Decider]:
-    """Deciders to compare, the baseline first."""
     setting = task.setting
     chance = np.random.default_rng([task.seed, 1_000_000])
     classes = earlier_runs(setting.models, setting.cores, task.history, chance) if task.history else {}
@@ -89,7 +88,6 @@ def deciders(task: Task) -> Mapping[str, Decider]:
 
 
 def play(task: Task) -> tuple[Task, Mapping[str, Result]]:
-    """Play every decider on the same jobs."""
     jobs = task.setting.jobs(task.seed)
     chance = np.random.default_rng([task.seed, 2_000_000])
     redrawn = [[replace(job, ties=chance.permutation(job.ties).tolist()) for job in jobs] for _ in range(TIE_DRAWS)]
@@ -132,6 +130,5 @@ def _mean_of(seconds: np.ndarray) -> float:
 
 
 def _completion_s(played: Play, jobs: Sequence[TrainingJob]) -> np.ndarray:
-    """Completion of each job, in order of arrival."""
     ran = {run.name: run.completion_s for run in played.ended}
     return np.array([ran[job.name] for job in jobs])

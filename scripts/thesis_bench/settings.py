@@ -38,8 +38,6 @@ class Paper(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """One experiment."""
-
     system: Literal["SpeCon", "FlowCon"]
     name: str
     workers: int
@@ -65,14 +63,12 @@ def every(interval_s: float, jobs: int, name: str) -> Arrivals:
 
 
 def within(length_s: float, jobs: int, names: Sequence[str]) -> Arrivals:
-    """At random times, of random models."""
     return lambda chance: [
         (at_s, names[chance.integers(len(names))]) for at_s in chance.uniform(0.0, length_s, jobs).tolist()
     ]
 
 
 def each_of(length_s: float, names: Sequence[str]) -> Arrivals:
-    """One of each model, at random times."""
     return lambda chance: list(zip(chance.uniform(0.0, length_s, len(names)).tolist(), names, strict=True))
 
 

@@ -57,7 +57,6 @@ class Job:
         self._unlogged_losses: list[float] = []
 
     def stage(self, name: str) -> None:
-        """Enter the stage `name`."""
         self._exit_if_requested()
         self._stage = name
         _log.info("stage=%s after_s=%.1f step=%d", name, time.monotonic() - self._started_at, self.step_count)
@@ -122,8 +121,6 @@ class Job:
 
 
 class Learner(Protocol):
-    """A model in any framework."""
-
     def step(self, batch: Arrays) -> float:
         """Learn from one batch and return its loss."""
 
@@ -141,14 +138,11 @@ class Learner(Protocol):
 
 
 def same_batch(batch: Arrays, rng: np.random.Generator) -> Arrays:
-    """Return the batch as it is."""
     return batch
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The parts of a training job."""
-
     make: Callable[[int, np.random.Generator], Arrays]
     """(rows, generator) -> data set."""
     preprocess: Callable[[Arrays], Arrays]

@@ -116,8 +116,6 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Container policy of a VPA."""
-
     mode: str = "Auto"
     min_allowed: Limits = NO_LIMITS
     max_allowed: Limits = NO_LIMITS
@@ -191,7 +189,6 @@ class Pod:
         return self.phase in ("Succeeded", "Failed")
 
     def qos(self) -> Qos:
-        """QoS class by its requests and limits."""
         return qos_of([container.actual for container in self.containers])
 
 
@@ -252,7 +249,6 @@ class Workload:
         return [pod for pod in self.pods if not pod.finished]
 
     def replicas_at(self, now_s: float) -> int:
-        """Desired number of replicas."""
         return next((number for at_s, number in reversed(self.scales) if now_s >= at_s), self.replicas)
 
 

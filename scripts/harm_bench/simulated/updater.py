@@ -49,7 +49,6 @@ class Updater:
     infeasible: dict[str, Mapping[str, Resources]] = field(default_factory=dict)
 
     def loop(self, workload: Workload, tally: Tally, now_s: float) -> None:
-        """Update the pods of one workload where needed."""
         vpa = workload.vpa
         live = workload.live
         required = MIN_REPLICAS if vpa.min_replicas is None else vpa.min_replicas

@@ -34,13 +34,11 @@ def start_kube_state_metrics(rig: Rig) -> Server:
 
 
 def kube_state_metrics_url(rig: Rig) -> str:
-    """URL of its series, once it has started."""
     address = json.loads(targets_file(rig).read_text())[0]["targets"][0]
     return f"https://{address}/metrics"
 
 
 def targets_file(rig: Rig) -> Path:
-    """File by which Prometheus discovers it."""
     return rig.folder / "targets" / "kube-state-metrics.json"
 
 

@@ -54,7 +54,6 @@ class Prometheus:
         return [{"labels": series["metric"], "value": float(series["value"][1])} for series in result]
 
     def wait_for(self, promql: str, what: str) -> list[dict[str, Any]]:
-        """Wait until a query has a non-empty result, and return it."""
         return wait_until(lambda: self.query(promql), f"{what} ({promql})", timeout_s=60.0)
 
     def get(self, path: str, **parameters: str | float) -> Any:

@@ -30,7 +30,6 @@ def target_group(job: str, address: str) -> dict[str, object]:
 
 
 def rules_file(targets: Path) -> Path:
-    """Path of its rules, beside its targets."""
     return targets.with_suffix(".rules")
 
 
@@ -88,7 +87,6 @@ def roles() -> list[dict[str, Any]]:
 
 
 def _kubelets(rig: Rig, path: str) -> dict[str, Any]:
-    """Real kubelets, with authorization by the API server."""
     certificate, key = rig.certificate(IDENTITY)
     return {
         "job_name": f"kubelet{path}",

@@ -66,7 +66,6 @@ def socket_of(folder: Path, name: str) -> Path:
 
 
 def start_containerd(rig: Rig, name: str, network: NodeNetwork, mounts: Server) -> Server:
-    """Start the node's containerd, and import the test image."""
     folder = rig.folder / name
     socket = socket_of(rig.folder, name)
     plugins = folder / "cni"

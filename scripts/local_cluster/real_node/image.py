@@ -23,7 +23,6 @@ _SLEEPS = ["/bin/sleep", "2147483647"]
 
 
 def write_image(file: Path) -> Path:
-    """Write the image as a tar archive in the format of `docker save`."""
     layer = _layer()
     digest = hashlib.sha256(layer).hexdigest()
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)

@@ -29,7 +29,6 @@ def start_kubelet(
     cpu_cores: float | None,
     memory_bytes: int | None,
 ) -> Server:
-    """Start the node's kubelet, and wait until the node is Ready."""
     folder = rig.folder / name
     port = rig.ports.free(network.address)
     rig.authority.serving(f"{name}-serving", network.address, name)

@@ -50,7 +50,6 @@ class NodeNetwork:
         _ip("link", "set", self.bridge, "up")
 
     def remove(self) -> None:
-        """Remove bridge and address if they exist."""
         if self.bridge in {link["ifname"] for link in _ip_json("link")}:
             _ip("link", "delete", self.bridge)
         if self.address in {entry["local"] for link in _ip_json("address") for entry in link["addr_info"]}:

@@ -139,8 +139,6 @@ class RealNode:
         return self.wait_for_phase(namespace, name, "Running", "Succeeded", "Failed")
 
     def wait_for_phase(self, namespace: str, name: str, *phases: str, timeout_s: float = RUNNING_TIMEOUT_S) -> V1Pod:
-        """Wait until the pod is in one of the phases, and return it."""
-
         def there() -> V1Pod | None:
             pod = self._rig.core.read_namespaced_pod(name, namespace)
             return pod if pod.status.phase in phases else None
@@ -148,11 +146,9 @@ class RealNode:
         return wait_until(there, f"pod {namespace}/{name} to be {' or '.join(phases)}", timeout_s=timeout_s)
 
     def cgroup_of(self, namespace: str, pod: str) -> Cgroup:
-        """Control group of the container of a running pod."""
         return self.cgroup_in(self._rig.core.read_namespaced_pod(pod, namespace))
 
     def cgroup_in(self, pod: V1Pod) -> Cgroup:
-        """Control group of the container of a running pod as it was read."""
         (status,) = pod.status.container_statuses
         identity = status.container_id.removeprefix("containerd://")
         return Cgroup(f"{self.pod_cgroup(pod).name}/{identity}")
@@ -163,15 +159,12 @@ class RealNode:
         return Cgroup(f"{self.cgroup.name}/kubepods/{quality}pod{pod.metadata.uid}")
 
     def log(self, namespace: str, pod: str) -> str:
-        """Log of the pod's container, through the API server."""
         return self._rig.kubectl("logs", f"--namespace={namespace}", pod)
 
     def execute(self, namespace: str, pod: str, *command: str) -> str:
-        """Run a command in the pod's container, through the API server."""
         return self._rig.kubectl("exec", f"--namespace={namespace}", pod, "--", *command)
 
     def stop(self) -> None:
-        """Remove the node and its pods from cluster and machine."""
         with contextlib.suppress(ApiException, HTTPError):  # the API server may be gone
             self._delete_objects()
         self._record.take_down(self._rig.folder)
@@ -217,7 +210,6 @@ def start_real_node(
 
 
 def clear_real_nodes(folder: Path) -> None:
-    """Remove what is left of the real nodes recorded in a cluster's folder."""
     for record in NodeRecord.all_in(folder):
         record.take_down(folder)
 

@@ -26,7 +26,6 @@ which a node is NotReady."""
 
 
 def kwok_server(rig: Rig) -> Server:
-    """The kwok server of this cluster, started on the first call."""
     return rig.servers.get("kwok") or _start(rig)
 
 
@@ -36,7 +35,6 @@ def kwok_port(rig: Rig) -> int:
 
 
 def metrics_url(rig: Rig, node: str) -> str:
-    """Where the metrics of a simulated node can be scraped."""
     return f"https://{LOOPBACK}:{kwok_port(rig)}{METRICS_PATH.format(node=node)}"
 
 

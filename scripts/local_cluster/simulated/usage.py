@@ -93,7 +93,6 @@ class Usage:
 
     @property
     def plays_for_s(self) -> float:
-        """Duration of playing it once."""
         return len(self.cpu_series) * self.step_s / self.time_factor
 
 
@@ -185,7 +184,6 @@ def set_usage(
 
 
 def _expressions(usage: Usage) -> tuple[str, str]:
-    """CEL expressions of cores and bytes."""
     playing: dict[str, Any] = {
         "step_s": usage.step_s, "time_factor": usage.time_factor, "start_s": usage.start_s, "repeat": usage.repeat
     }  # fmt: skip

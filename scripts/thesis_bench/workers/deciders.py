@@ -60,8 +60,6 @@ def jobs_per_worker(play: Play) -> list[int]:
 
 
 class Default:
-    """The default scheduler: places jobs, and does nothing else."""
-
     def wakeup_s(self) -> float:
         return math.inf
 

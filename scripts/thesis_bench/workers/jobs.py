@@ -70,12 +70,10 @@ class Run:
 
     @property
     def work_core_s(self) -> float:
-        """Work done, without lost work."""
         return sum(stage.core_s for stage in self.job.stages[: self.stage]) + self.done_core_s
 
     @property
     def loss(self) -> float:
-        """Latest value of its evaluation function."""
         last = len(self.job.losses) - 1
         return self.job.losses[min(last, int(last * self.work_core_s / self.job.core_s + EPSILON))]
 
@@ -89,14 +87,12 @@ class Run:
 
     @property
     def completion_s(self) -> float:
-        """From its arrival to its end."""
         return self.ended_s - self.job.arrives_s
 
     def stage_left_core_s(self) -> float:
         return self.job.stages[self.stage].core_s - self.done_core_s
 
     def work(self, passed_s: float) -> bool:
-        """Work for `passed_s`; True once all work is done."""
         self.used_core_s += self.cores * passed_s
         self.done_core_s += self.cores * self.speed * passed_s
         if self.stage_left_core_s() <= EPSILON:
@@ -104,7 +100,6 @@ class Run:
         return self.stage == len(self.job.stages)
 
     def restore_checkpoint(self) -> None:
-        """Resume from the last checkpoint."""
         step = self.job.core_s * self.job.checkpoint_share
         kept = math.floor(self.work_core_s / step + EPSILON) * step
         self.stage = 0

@@ -41,8 +41,6 @@ def limited_shares(
 
 
 class Worker(NamedTuple):
-    """Capacity of a worker."""
-
     cores: float
     memory_bytes: float = math.inf
 
