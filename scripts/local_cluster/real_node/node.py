@@ -16,9 +16,16 @@ from urllib3.exceptions import HTTPError
 
 from local_cluster.processes import ProcessRecord, end_processes
 from local_cluster.real_node.cgroups import Cgroup, kill_all_in, make_node_cgroup, pin_node_cgroup, remove_cgroup
-from local_cluster.real_node.containerd import socket_of, start_containerd, start_mounts
-from local_cluster.real_node.image import IMAGE
-from local_cluster.real_node.kubelet import LABEL, TAINT, check_size, start_kubelet
+from local_cluster.real_node.kubelet import (
+    IMAGE,
+    LABEL,
+    TAINT,
+    check_size,
+    socket_of,
+    start_containerd,
+    start_kubelet,
+    start_mounts,
+)
 from local_cluster.real_node.network import NodeNetwork, claim_network
 from local_cluster.real_node.packages import what_is_missing
 from local_cluster.rig import Rig, clusters_folder, end_recorded
