@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from local_cluster.cluster import Cluster
-from local_cluster.installing import MANIFESTS, ROOT
+from local_cluster.installing import MANIFESTS
 from local_cluster.processes import Server
 
 NAME = "phasewise-recommender"
@@ -42,14 +41,8 @@ def start_recommender(
     wait: bool = True,
 ) -> Server:
     """Start it with rounds of a second, and wait until it is ready. `options` override `FAST`."""
-    address = f"127.0.0.1:{cluster.ports.free()}"
-    command = [sys.executable, *program, "recommender", "--kubeconfig", account, "--address", address]
-
-    def ready() -> bool:
-        return requests.get(f"http://{address}/readyz", timeout=2).status_code == 200
-
-    environment = {"PYTHONPATH": str(ROOT), **(environment or {})}
-    return cluster.start(name, [*command, *FAST, *options], ready=ready, environment=environment, wait=wait)
+    command = (*program, "recommender", "--kubeconfig", account, *FAST, *options)
+    return cluster.start_program(name, *command, environment=environment, wait=wait)
 
 
 def address_of(server: Server) -> str:

@@ -9,6 +9,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from local_cluster.processes import Ports, ProcessRecord, Server, end_processes,
 from local_cluster.waiting import wait_until
 
 LOOPBACK = "127.0.0.1"
+ROOT = Path(__file__).resolve().parents[2]
 ANSWER_TIMEOUT_S = 10.0
 """Even a server that is up may take seconds to answer on a busy machine."""
 RETRY_DROPPED = Retry(total=3, read=1, allowed_methods=None)
@@ -89,6 +91,26 @@ class Rig:
         self.servers[name] = server
         server.start()
         return server.wait_ready() if wait else server
+
+    def start_program(
+        self,
+        name: str,
+        *command: str | Path,
+        address: str = "",
+        ready: str = "/readyz",
+        environment: Mapping[str, str] | None = None,
+        wait: bool = True,
+    ) -> Server:
+        """Start a Python program of ours with `--address`, by default a free port of loopback.
+
+        `ready`: Path that answers once it is ready; empty if that cannot be checked.
+        """
+        address = address or f"{LOOPBACK}:{self.ports.free()}"
+        whole = [sys.executable, *command, "--address", address]
+        check = self.answers(f"http://{address}{ready}") if ready else None
+        return self.start(
+            name, whole, ready=check, environment={"PYTHONPATH": str(ROOT), **(environment or {})}, wait=wait
+        )
 
     def stop_all(self) -> None:
         for server in reversed(list(self.servers.values())):

@@ -16,7 +16,8 @@ import pytest
 
 from extender.cli.main import cli
 from local_cluster.cluster import Cluster
-from local_cluster.installing import MANIFESTS, ROOT, Extender
+from local_cluster.installing import MANIFESTS, Extender
+from local_cluster.rig import ROOT
 from local_cluster.workloads import clear_namespace
 from recommender.cli.common import run
 
