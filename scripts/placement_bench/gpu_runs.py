@@ -8,9 +8,8 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from placement_bench.gpu_fleet import Fleet, Placement
+from placement_bench.gpu_fleet import WHOLE, Fleet, GpuTrace, Integers, Placement
 from placement_bench.gpu_policies import POLICIES, PolicyFactory
-from placement_bench.gpu_trace import WHOLE, GpuTrace, Integers
 
 LONG_WAIT_S = 900.0
 """Waits longer than this are counted."""
