@@ -64,7 +64,6 @@ def reported_errors(*expected: type[Exception]) -> Iterator[None]:
 
 
 def run_facts() -> dict[str, str]:
-    """Return `date` and `machine` of this run."""
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
@@ -72,7 +71,6 @@ def run_facts() -> dict[str, str]:
 
 
 def log_progress(line: str) -> None:
-    """Print a line of progress to stderr."""
     STDERR.print(line, highlight=False, markup=False)
 
 

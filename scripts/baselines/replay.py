@@ -20,8 +20,6 @@ ROUNDING = 1 + 1e-12
 
 @dataclass
 class Container:
-    """One container on its grid."""
-
     samples: Sequence[Sample]
     times: Sequence[int]
     requests: Sequence[Allocation | None]
@@ -60,7 +58,6 @@ def of_cycle(samples: Sequence[Sample], rule: str) -> Allocation | None:
 
 
 def allocations(policy: str, c: Container) -> list[tuple[int, Allocation | None]]:
-    """Position and allocation of every decision of a policy."""
     decisions = c.decisions()
     if policy == "ground.truth":
         return [(p, c.samples[p]) for p in range(decisions[0], len(c.samples)) if c.samples[p] is not None]
@@ -102,7 +99,6 @@ def with_histogram(c: Container, decisions: list[int]) -> list[tuple[int, Alloca
 
 
 def judged(c: Container, made: list[tuple[int, Allocation]], step_s: float) -> dict[str, float]:
-    """Judge allocations sample by sample."""
     at = dict(made)
     in_force: Allocation | None = None
     per_resource = [

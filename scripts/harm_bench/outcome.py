@@ -60,8 +60,6 @@ def _outcome_of(days: dict[int, Tally]) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One cell of one world."""
-
     world: World
     cell: Cell
     default: Outcome
@@ -104,7 +102,6 @@ def slack_of(tally: Tally, resource: int) -> float:
 
 
 def figures_of(tally: Tally) -> dict[str, Any]:
-    """Counts, hours, and shares."""
     found = {name: count for name, count in asdict(tally).items() if isinstance(count, int)}
     ran_s = tally.ran_s or 1.0
     return found | {

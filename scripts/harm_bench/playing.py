@@ -26,8 +26,6 @@ CYCLE_S = 600.0
 
 
 class RecommenderUnderTest(Protocol):
-    """A recommender in a simulated cluster."""
-
     def round(self) -> object:
         """Read the cluster and set recommendations."""
 
@@ -63,7 +61,6 @@ class Ours:
         self.live = self._new_recommender()
 
     def keep_checkpoints(self) -> None:
-        """Write checkpoints of the histories."""
         now_s = self._cluster.now_s
         kept = {key: checkpoint_statuses(self.live.engine, state, now_s) for key, state in self.live.vpas.items()}
         self.view.keep(kept)
@@ -117,7 +114,6 @@ class Play:
         return self
 
     def tally(self) -> Tally:
-        """Everything that has happened so far."""
         return sum((day for w in self.cluster.workloads for day in w.tallies.values()), start=Tally())
 
     def target(self, workload: int = 0, container: str = "main") -> Amounts:
@@ -127,5 +123,4 @@ class Play:
 
 @cache
 def bundled() -> models.PhaseModel:
-    """The bundled model."""
     return models.load(models.BUNDLED)

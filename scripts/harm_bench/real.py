@@ -50,8 +50,6 @@ COUNTS = ("evictions", "kills", "failed jobs", "updates")
 
 
 class Setup(NamedTuple):
-    """One workload."""
-
     kind: Kind
     declares: Declares
     mode: UpdateMode
@@ -86,7 +84,6 @@ class NamespaceWatch:
                     self.kills[pod.metadata.labels["app"], pod.metadata.uid] = status.restart_count
 
     def finish(self) -> None:
-        """Count events, kills and failed jobs."""
         for event in self.cluster.core.list_namespaced_event(self.namespace).items:
             what = EVENTS.get(event.reason or "")
             if what is not None and event.involved_object.kind == "Pod":
@@ -131,7 +128,6 @@ def play_for_real(
 
 
 def table(watches: dict[Contender, NamespaceWatch], minutes: float) -> Table:
-    """A row per workload: default / ours."""
     title = f"real control plane, {minutes:g} minutes: default / ours"
     rows = benches.table(title, "kind", "declares", "mode", *COUNTS, text_columns=3)
     for setup in SETUPS:
@@ -149,7 +145,6 @@ def as_json(watches: dict[Contender, NamespaceWatch]) -> list[Json]:
 
 
 def _objects(setup: Setup, namespace: str, selector: dict[str, str], who: Contender) -> Iterator[Json]:
-    """A workload and its VPA."""
     labels, job = {"app": setup.name}, setup.kind == "Job"
     version = "batch/v1" if job else "apps/v1"
     annotations = usage_annotations("loading", LOADING, "main")

@@ -36,12 +36,8 @@ ENDED = {"Succeeded": ("Completed", 0), "Failed": ("Error", 1)}
 class SimulatedView(View):
     """Implements `View` on a simulated cluster.
 
-    Attributes
-    ----------
-    conditions
-        Conditions in the status of each VPA.
-    statuses
-        Number of status writes.
+    `conditions`: Conditions in the status of each VPA.
+    `statuses`: Number of status writes.
     """
 
     def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
@@ -60,7 +56,6 @@ class SimulatedView(View):
         self._checkpoints |= checkpoints
 
     def lose_profiles(self) -> None:
-        """Drop all PhaseProfiles written so far."""
         self._profiles.clear()
         self._classes.clear()
 
@@ -222,7 +217,6 @@ def _left(workload: Workload, pod: Pod) -> Pair:
 
 
 def _node_of(workload: Workload, pod: Pod) -> str:
-    """Each pod runs on a node of its own."""
     return f"{workload.namespace}-{pod.replica}"
 
 

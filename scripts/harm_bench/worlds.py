@@ -80,12 +80,10 @@ def phases(parts: Sequence[tuple[float, Amounts]]) -> Use:
 
 
 def leak(cpu_cores: float, at_start_bytes: float, bytes_per_hour: float) -> Use:
-    """Memory that grows until the end of the run."""
     return lambda age_s, now_s, replica: (cpu_cores, at_start_bytes + bytes_per_hour * age_s / HOUR_S)
 
 
 def step(before: Amounts, after: Amounts, at_s: float) -> Use:
-    """Change of load at a time of the clock."""
     return lambda age_s, now_s, replica: after if now_s >= at_s else before
 
 
@@ -126,16 +124,10 @@ RUN_S, RUN_INTERVAL_S = 45 * MINUTE_S, 5 * MINUTE_S
 class World:
     """A world: use over time, and what happens.
 
-    Attributes
-    ----------
-    days
-        Default length.
-    shape
-        `steady`: slack after the first day may not exceed the default's; `phases`: it must be less.
-    restarts_every_h
-        Hours between restarts of the recommender.
-    run_s
-        Duration of a run of a Job.
+    `days`: Default length.
+    `shape`: `steady`: slack after the first day may not exceed the default's; `phases`: it must be less.
+    `restarts_every_h`: Hours between restarts of the recommender.
+    `run_s`: Duration of a run of a Job.
     """
 
     name: str
@@ -191,8 +183,6 @@ WORLDS = {
 
 
 class Cell(NamedTuple):
-    """Setup of a workload."""
-
     mode: UpdateMode
     declares: Declares
     kind: Kind
@@ -220,7 +210,6 @@ def cells_of(world: World, modes: Collection[UpdateMode] = MODES) -> Iterator[Ce
 
 
 def workload_of(world: World, cell: Cell, number: int, seed: int) -> Workload:
-    """Create the workload of a cell, in a namespace of its own."""
     noise = zlib.crc32(f"{seed}/{world.name}/{cell}".encode())
     spec = ContainerSpec("main", _declared(cell.declares), noisy(world.use, NOISE, noise), crashes=world.crashes)
     job = cell.kind == "Job"

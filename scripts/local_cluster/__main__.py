@@ -16,12 +16,10 @@ from rich.table import Table
 from local_cluster import building, servers
 from local_cluster.cluster import KEPT, Cluster, clear, clear_leftovers
 from local_cluster.real_node.packages import missing_packages, what_is_missing
-from local_cluster.rig import clusters_folder, recorded_processes
+from local_cluster.rig import ROOT, clusters_folder, recorded_processes
 
 PERSONAL = "mine"
 """Name of the cluster for interactive use; test runs have other names."""
-
-ROOT = Path(__file__).resolve().parents[2]
 
 stderr = Console(stderr=True)
 
@@ -155,14 +153,12 @@ def tidy() -> None:
 
 
 def step(name: str, start: Callable[[], object]) -> None:
-    """Run one step of `up`, and report it on stderr."""
     with stderr.status(f"Starting {name}"):
         start()
     stderr.print(f"[green]started[/] {name}")
 
 
 def print_facts(facts: dict[str, str]) -> None:
-    """Print lines to copy, on stdout."""
     if kubeconfig := facts.get("kubeconfig"):
         click.echo(f"export KUBECONFIG={kubeconfig}")
     if (kubectl := facts.get("kubectl")) and not shutil.which("kubectl"):

@@ -58,20 +58,14 @@ def start_updater(
 ) -> Server:
     """Start the updater, replacing a running one. It acts only while the admission controller's Lease is fresh.
 
-    Parameters
-    ----------
-    interval_s
-        Time between two rounds (upstream: 60 s).
-    pod_update_threshold
-        Relative distance from the target above which a pod within its bounds is updated (upstream: 0.1).
-    update_within_bounds_after_s
-        Age from which a pod within its bounds is updated for its distance from the target (upstream: 12 h).
-    min_replicas
-        Controllers with fewer live pods are skipped (upstream: 2).
-    in_place_skips_disruption_budget
-        Ignore the disruption budget for resizes in place (upstream: false).
-    feature_gates
-        For example `InPlace=true`; the admission controller has gates of its own.
+    `interval_s`: Time between two rounds (upstream: 60 s).
+    `pod_update_threshold`: Relative distance from the target above which a pod within its bounds is updated (upstream:
+        0.1).
+    `update_within_bounds_after_s`: Age from which a pod within its bounds is updated for its distance from the target
+        (upstream: 12 h).
+    `min_replicas`: Controllers with fewer live pods are skipped (upstream: 2).
+    `in_place_skips_disruption_budget`: Ignore the disruption budget for resizes in place (upstream: false).
+    `feature_gates`: For example `InPlace=true`; the admission controller has gates of its own.
     """
     command = [
         *_command(rig, "vpa-updater"),
@@ -90,14 +84,9 @@ def start_recommender(
 ) -> Server:
     """Start the default recommender, replacing a running one. It takes the VPAs that name no recommender.
 
-    Parameters
-    ----------
-    interval_s
-        Time between two rounds (upstream: 60 s). It reads metrics.k8s.io, which has new values each 10 s.
-    memory_saver
-        Track only pods that match a VPA.
-    more
-        Further flags (`--recommender-name=...`).
+    `interval_s`: Time between two rounds (upstream: 60 s). It reads metrics.k8s.io, which has new values each 10 s.
+    `memory_saver`: Track only pods that match a VPA.
+    `more`: Further flags (`--recommender-name=...`).
     """
     command = [
         *_command(rig, "vpa-recommender"),

@@ -31,8 +31,6 @@ class BuildFailed(Exception):
 
 
 class Binaries:
-    """Paths of built servers, and of the upstream manifests of their modules."""
-
     def __init__(self) -> None:
         self._folders: dict[str, Path] = {}
         self._paths: dict[str, Path] = {}
@@ -53,7 +51,6 @@ class Binaries:
 
 
 def on_stderr(line: str) -> None:
-    """Print progress."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
@@ -94,7 +91,6 @@ def build_one(tools: Toolset) -> Binaries:
 
 
 def cache_folder() -> Path:
-    """The user's cache folder of this project."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phasewise"
 
 
@@ -217,7 +213,6 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def run_go(command: list[str | Path], folder: Path) -> str:
-    """Run one go command in `folder` and return what it printed."""
     environment = os.environ | {"GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -56,12 +56,8 @@ class Cluster(Rig):
     ) -> Cluster:
         """Start the control plane, and wait until pods can be created.
 
-        Parameters
-        ----------
-        node_grace_s
-            Time without heartbeats until a node is NotReady.
-        features, apis
-            Feature gates of API server and schedulers, and API group versions, that are off by default.
+        `node_grace_s`: Time without heartbeats until a node is NotReady.
+        `features`, `apis`: Feature gates of API server and schedulers, and API group versions, that are off by default.
         """
         self.features = tuple(features)
         start_control_plane(self, node_grace_s, apis)
@@ -95,7 +91,6 @@ class Cluster(Rig):
         return self.real_nodes[name]
 
     def remove_real_node(self, name: str) -> None:
-        """Remove a real node from cluster and machine."""
         self.real_nodes.pop(name).stop()
 
     # -- monitoring ------------------------------------------------------------------------------------------------
@@ -115,7 +110,6 @@ class Cluster(Rig):
         return self._prometheus
 
     def remove_prometheus(self) -> None:
-        """Stop Prometheus and kube-state-metrics, and delete the samples."""
         for server in ("prometheus", "kube-state-metrics"):
             self.dismiss(server)
         shutil.rmtree(self.folder / "prometheus")
@@ -134,12 +128,10 @@ class Cluster(Rig):
         return self.servers.get("vpa-admission-controller") or autoscaling.start_admission_controller(self)
 
     def vpa_recommender(self) -> Server:
-        """The default VPA recommender."""
         self.vpa_resources()
         return self.servers.get("vpa-recommender") or autoscaling.start_recommender(self)
 
     def vpa_resources(self) -> None:
-        """Apply the VPA's custom resources and roles."""
         autoscaling.apply_resources(self)
 
     def extender(self, *, own_ports: bool = False) -> installing.Extender:
@@ -159,7 +151,6 @@ class Cluster(Rig):
     # -- faults ----------------------------------------------------------------------------------------------------
 
     def kill(self, name: str) -> None:
-        """SIGKILL a server, as a crash would."""
         self.servers[name].kill()
 
     def restart(self, name: str) -> Server:
@@ -180,7 +171,6 @@ class Cluster(Rig):
 
     @contextlib.contextmanager
     def without(self, name: str) -> Iterator[None]:
-        """Kill a server for the duration of the block."""
         self.kill(name)
         try:
             yield
@@ -213,7 +203,6 @@ def clear_leftovers() -> None:
 
 
 def clear(folder: Path) -> None:
-    """Stop all processes recorded in a cluster's folder, and remove the folder."""
     clear_real_nodes(folder)
     end_recorded(folder)
     remove_folder(folder)

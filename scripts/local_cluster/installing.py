@@ -6,8 +6,7 @@ of their containers run on this machine with the service accounts of the manifes
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ import yaml
 
 from local_cluster.control_plane import feature_gates, scheduler_flags
 from local_cluster.processes import Server
-from local_cluster.rig import LOOPBACK, Rig
+from local_cluster.rig import LOOPBACK, ROOT, Rig
 
-ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"
 
 OURS = ("extender", "controller", "webhook")
@@ -29,10 +27,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Extender:
-    """The running processes.
-
-    `url`: URL of the extender: `/explain/NAMESPACE/POD`, `/metrics`.
-    """
+    """The running processes, and the extender's URL (`/explain/NAMESPACE/POD`, `/metrics`)."""
 
     url: str
     scheduler: Server
@@ -47,7 +42,6 @@ class Extender:
 
 
 def documents(folder: Path = MANIFESTS / "extender") -> list[Json]:
-    """All objects of the manifests."""
     files = sorted(file for file in folder.glob("*.yaml") if file.name != "kustomization.yaml")
     return [document for file in files for document in yaml.safe_load_all(file.read_text()) if document]
 
@@ -58,9 +52,11 @@ def install_extender(rig: Rig, *, own_ports: bool = False) -> Extender:
     `own_ports`: listen on the ports of the manifests (8943 to 8945) instead of free ones.
     """
     objects = documents()
-    commands = dict(_commands(objects))
-    ports = {name: _port(commands[name]) if own_ports else rig.ports.free() for name in OURS}
-    address = {name: f"{LOOPBACK}:{port}" for name, port in ports.items()}
+    commands = {name: container["command"] for name, container in _containers(objects).items()}
+    address = {}
+    for name in OURS:
+        given = next((each for each in commands[name] if each.startswith("--address=")), "")
+        address[name] = f"{LOOPBACK}:{given.rpartition(':')[2] if own_ports else rig.ports.free()}"
     for each in objects:
         if each["kind"] == "MutatingWebhookConfiguration":
             each["webhooks"][0]["clientConfig"] = {"url": f"https://{address['webhook']}/mutate"}
@@ -68,51 +64,31 @@ def install_extender(rig: Rig, *, own_ports: bool = False) -> Extender:
     rig.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", *(each for each in objects if each["kind"] not in left_out))
     accounts = {name: rig.service_account("kube-system", f"phasewise-{name}") for name in OURS}
 
-    def run(name: str, *options: str | Path) -> Server:
+    def run(name: str, *options: str, ready: str = "/readyz") -> Server:
         given = [each for each in commands[name][1:] if not each.startswith("--address=")]
-        command = [sys.executable, "-m", "extender", *given, f"--address={address[name]}"]
-        command += ["--kubeconfig", str(accounts[name]), *map(str, options)]
-        probe = f"http://{address[name]}/readyz"
-        ready = None if name == "webhook" else rig.answers(probe)
-        return rig.start(f"phasewise-{name}", command, ready=ready, environment={"PYTHONPATH": str(ROOT)}, wait=False)
+        command = ("-m", "extender", *given, *options, "--kubeconfig", accounts[name])
+        return rig.start_program(f"phasewise-{name}", *command, address=address[name], ready=ready, wait=False)
 
     running = {name: run(name) for name in ("extender", "controller")}
-    running["webhook"] = run("webhook", "--name", LOOPBACK)
-    file = configured(rig, objects, accounts["extender"], f"http://{address['extender']}")
+    running["webhook"] = run("webhook", "--name", LOOPBACK, ready="")
+    url = f"http://{address['extender']}"
+    file = configured(rig, objects, accounts["extender"], url)
     running["extender"].wait_ready()
     running["scheduler"] = start_scheduler(rig, objects, file, accounts["extender"])
     for server in running.values():
         server.wait_ready()
-    return Extender(url=f"http://{address['extender']}", **running)
+    return Extender(url=url, **running)
 
 
-def _commands(objects: Sequence[Json]) -> Iterator[tuple[str, list[str]]]:
-    """(container, its command) of all Deployments."""
-    return ((name, container["command"]) for name, container in _containers(objects))
-
-
-def _containers(objects: Sequence[Json]) -> Iterator[tuple[str, Json]]:
-    """(name, container) of all Deployments."""
-    for each in objects:
-        if each["kind"] == "Deployment":
-            for container in each["spec"]["template"]["spec"]["containers"]:
-                yield container["name"], container
+def _containers(objects: Sequence[Json]) -> dict[str, Json]:
+    """Containers of all Deployments, by name."""
+    deployments = (each["spec"]["template"]["spec"] for each in objects if each["kind"] == "Deployment")
+    return {container["name"]: container for spec in deployments for container in spec["containers"]}
 
 
 def installed_environment() -> dict[str, str]:
     """Environment of the scheduler in the manifests, for other schedulers of benchmarks."""
-    return _environment(documents(), "scheduler")
-
-
-def _environment(objects: Sequence[Json], container: str) -> dict[str, str]:
-    """Environment variables of a container in the Deployments."""
-    found = next(given for name, given in _containers(objects) if name == container)
-    return {each["name"]: each["value"] for each in found.get("env", ())}
-
-
-def _port(command: list[str]) -> int:
-    """Port of `--address=`; 0 without it."""
-    return next((int(each.rpartition(":")[2]) for each in command if each.startswith("--address=")), 0)
+    return {each["name"]: each["value"] for each in _containers(documents())["scheduler"].get("env", ())}
 
 
 def configuration(objects: Sequence[Json]) -> dict[str, Any]:
@@ -141,11 +117,10 @@ def configured(rig: Rig, objects: Sequence[Json], kubeconfig: Path, url: str) ->
 
 def start_scheduler(rig: Rig, objects: Sequence[Json], file: Path, kubeconfig: Path) -> Server:
     """Start the scheduler of the manifests; return without waiting."""
-    command = dict(_commands(objects))["scheduler"]
-    given = [each for each in command[1:] if not each.startswith("--config=")]
+    program, *given = (
+        each for each in _containers(objects)["scheduler"]["command"] if not each.startswith("--config=")
+    )
     port = rig.ports.free()
-    flags = (*given, *scheduler_flags(rig, file, kubeconfig, port), *feature_gates(rig))
-    whole = [rig.binaries[command[0]], *flags]
+    whole = [rig.binaries[program], *given, *scheduler_flags(rig, file, kubeconfig, port), *feature_gates(rig)]
     ready = rig.answers(f"https://{LOOPBACK}:{port}/readyz")
-    environment = _environment(objects, "scheduler")
-    return rig.start("phasewise-scheduler", whole, ready=ready, environment=environment, wait=False)
+    return rig.start("phasewise-scheduler", whole, ready=ready, environment=installed_environment(), wait=False)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from local_cluster.cluster import Cluster
-from local_cluster.installing import MANIFESTS, ROOT, documents
+from local_cluster.installing import MANIFESTS, documents
 from local_cluster.processes import Server
 from local_cluster.recommender import address_of
-from local_cluster.rig import LOOPBACK
 from local_cluster.rights import Account, roles_in
 from local_cluster.scheduling import start_scheduler
 
@@ -32,21 +30,13 @@ def mover_account(cluster: Cluster) -> Account:
 
 
 def start_controller(cluster: Cluster, account: Path, *options: str, name: str = "controller") -> Server:
-    """`phasewise controller` under the account of a kubeconfig."""
-    return _start(cluster, name, "controller", "--kubeconfig", account, *options)
+    return cluster.start_program(name, "-m", "extender", "controller", "--kubeconfig", account, *options)
 
 
 def start_extender(cluster: Cluster, *options: str, name: str = "extender") -> Server:
     """Start the extender under the account of its manifests, and wait until it has synced."""
     account = cluster.service_account("kube-system", "phasewise-extender")
-    return _start(cluster, name, "extender", "serve", "--kubeconfig", account, *options)
-
-
-def _start(cluster: Cluster, name: str, *command: str | Path) -> Server:
-    address = f"{LOOPBACK}:{cluster.ports.free()}"
-    whole = [sys.executable, "-m", "extender", *command, "--address", address]
-    ready = cluster.answers(f"http://{address}/readyz")
-    return cluster.start(name, whole, ready=ready, environment={"PYTHONPATH": str(ROOT)})
+    return cluster.start_program(name, "-m", "extender", "extender", "serve", "--kubeconfig", account, *options)
 
 
 @contextmanager

@@ -16,8 +16,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 @dataclass(frozen=True)
 class Asked:
-    """A received request."""
-
     method: str
     path: str
     parameters: Mapping[str, str]
@@ -30,7 +28,6 @@ class Asked:
 
     @property
     def moments(self) -> list[float]:
-        """Times of a range query."""
         start_s, end_s, step_s = (float(self.parameters[name]) for name in ("start", "end", "step"))
         return [start_s + at * step_s for at in range(math.floor((end_s - start_s) / step_s + 1e-3) + 1)]
 
@@ -47,8 +44,6 @@ class Reply:
 
 @dataclass
 class Played:
-    """The running server, with the requests so far."""
-
     url: str
     asked: list[Asked] = field(default_factory=list)
 
@@ -57,7 +52,6 @@ class Played:
         return int(self.url.rsplit(":", 1)[1])
 
     def ranges(self, word: str) -> list[Asked]:
-        """Range queries that contain `word`."""
         return [one for one in self.asked if one.path.endswith("/query_range") and word in one.query]
 
 

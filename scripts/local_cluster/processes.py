@@ -105,7 +105,6 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Server:
-        """Start it without waiting."""
         if self.running:
             raise ServerFailed(f"{self.name} already runs as process {self.pid}")
         for needed in (self.log.parent, self._passing):
@@ -142,7 +141,6 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """The process id while it runs."""
         alive = (record := ProcessRecord.read(self._record_file)) and record.alive()
         return alive.pid if alive else None
 
@@ -154,19 +152,16 @@ class Server:
 
     @property
     def resident_bytes(self) -> int:
-        """Its resident memory now; 0 when it does not run."""
         return int(psutil.Process(pid).memory_info().rss) if (pid := self.pid) else 0
 
     @property
     def cpu_seconds(self) -> float:
-        """The CPU time it has used so far; 0 when it does not run."""
         if not (pid := self.pid):
             return 0.0
         times = psutil.Process(pid).cpu_times()
         return float(times.user + times.system)
 
     def kill(self) -> None:
-        """Send SIGKILL, like a crash."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -185,7 +180,6 @@ class Server:
         self._signal(signal.SIGHUP)
 
     def tail(self) -> str:
-        """The end of its log, under the log's name."""
         text = self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:] if self.log.exists() else ["(no log)"]
         return "\n".join([f"--- {self.log}", *text])
 
@@ -204,7 +198,6 @@ class Server:
 
 
 def end_processes(records: Iterable[ProcessRecord], number: int = signal.SIGTERM) -> None:
-    """Send the signal to running processes, wait, and kill the rest."""
     processes = [process for record in records if (process := record.alive())]
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from local_cluster.cluster import Cluster
-from local_cluster.installing import MANIFESTS, ROOT
+from local_cluster.installing import MANIFESTS
 from local_cluster.processes import Server
 
 NAME = "phasewise-recommender"
@@ -42,14 +41,8 @@ def start_recommender(
     wait: bool = True,
 ) -> Server:
     """Start it with rounds of a second, and wait until it is ready. `options` override `FAST`."""
-    address = f"127.0.0.1:{cluster.ports.free()}"
-    command = [sys.executable, *program, "recommender", "--kubeconfig", account, "--address", address]
-
-    def ready() -> bool:
-        return requests.get(f"http://{address}/readyz", timeout=2).status_code == 200
-
-    environment = {"PYTHONPATH": str(ROOT), **(environment or {})}
-    return cluster.start(name, [*command, *FAST, *options], ready=ready, environment=environment, wait=wait)
+    command = (*program, "recommender", "--kubeconfig", account, *FAST, *options)
+    return cluster.start_program(name, *command, environment=environment, wait=wait)
 
 
 def address_of(server: Server) -> str:
@@ -59,12 +52,10 @@ def address_of(server: Server) -> str:
 
 
 def metric(server: Server, sample_name: str, **labels: str) -> float:
-    """Sum of the samples of a metric that have these labels."""
     return sum(one.value for one in samples_of(server, sample_name) if labels.items() <= one.labels.items())
 
 
 def samples_of(server: Server, sample_name: str) -> list[Sample]:
-    """Samples of a metric, one per combination of labels."""
     text = requests.get(f"http://{address_of(server)}/metrics", timeout=30).text
     families = text_string_to_metric_families(text)
     return [sample for family in families for sample in family.samples if sample.name == sample_name]
@@ -87,8 +78,6 @@ class Requests:
 
 
 class Write(NamedTuple):
-    """A write request in the audit log."""
-
     verb: str
     resource: str
     namespace: str
@@ -97,7 +86,6 @@ class Write(NamedTuple):
 
 
 def writes(cluster: Cluster) -> Iterator[Write]:
-    """Writes of the account in this cluster, including failed ones."""
     for event in cluster.audited(USER):
         about = event.get("objectRef")
         if about and event["verb"] not in ("get", "list", "watch"):

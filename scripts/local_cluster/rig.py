@@ -9,6 +9,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from local_cluster.processes import Ports, ProcessRecord, Server, end_processes,
 from local_cluster.waiting import wait_until
 
 LOOPBACK = "127.0.0.1"
+ROOT = Path(__file__).resolve().parents[2]
 ANSWER_TIMEOUT_S = 10.0
 """Even a server that is up may take seconds to answer on a busy machine."""
 RETRY_DROPPED = Retry(total=3, read=1, allowed_methods=None)
@@ -48,14 +50,9 @@ class KubectlFailed(AssertionError):
 class Rig:
     """A cluster's folder, ports, authority, servers and API, whichever servers it has.
 
-    Attributes
-    ----------
-    folder
-        Everything the cluster writes, including logs; removed with the cluster.
-    servers
-        Servers by name, in the order of their start.
-    features
-        Feature gates that are enabled in addition to the defaults.
+    `folder`: Everything the cluster writes, including logs; removed with the cluster.
+    `servers`: Servers by name, in the order of their start.
+    `features`: Feature gates that are enabled in addition to the defaults.
     """
 
     def __init__(self, name: str, binaries: Binaries) -> None:
@@ -85,24 +82,37 @@ class Rig:
     ) -> Server:
         """Start a server of this cluster, and wait until it is ready.
 
-        Parameters
-        ----------
-        name
-            Name in this cluster, of its log, and of its process record.
-        ready
-            True once it is ready; None if that cannot be checked.
-        inside
-            Command prefix that starts it in another context (`nsenter ...`, `cgexec ...`).
-        wait
-            False to return at once; the caller then calls `wait_ready`.
+        `name`: Name in this cluster, of its log, and of its process record.
+        `ready`: True once it is ready; None if that cannot be checked.
+        `inside`: Command prefix that starts it in another context (`nsenter ...`, `cgexec ...`).
+        `wait`: False to return at once; the caller then calls `wait_ready`.
         """
         server = Server(self.folder, name, command, ready=ready, environment=environment, inside=inside)
         self.servers[name] = server
         server.start()
         return server.wait_ready() if wait else server
 
+    def start_program(
+        self,
+        name: str,
+        *command: str | Path,
+        address: str = "",
+        ready: str = "/readyz",
+        environment: Mapping[str, str] | None = None,
+        wait: bool = True,
+    ) -> Server:
+        """Start a Python program of ours with `--address`, by default a free port of loopback.
+
+        `ready`: Path that answers once it is ready; empty if that cannot be checked.
+        """
+        address = address or f"{LOOPBACK}:{self.ports.free()}"
+        whole = [sys.executable, *command, "--address", address]
+        check = self.answers(f"http://{address}{ready}") if ready else None
+        return self.start(
+            name, whole, ready=check, environment={"PYTHONPATH": str(ROOT), **(environment or {})}, wait=wait
+        )
+
     def stop_all(self) -> None:
-        """Stop all servers in reverse order."""
         for server in reversed(list(self.servers.values())):
             server.stop()
 
@@ -230,7 +240,6 @@ class Rig:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the clients' connections."""
         for open_client in self._clients.values():
             open_client.close()
         self._clients.clear()
@@ -246,7 +255,6 @@ def _documents(given: Mapping[str, Any] | Path | str) -> list[Mapping[str, Any]]
 
 
 def recorded_processes(folder: Path) -> dict[str, ProcessRecord]:
-    """Recorded server processes in a cluster's folder, by name."""
     files = sorted((folder / "processes").glob("*.json"))
     return {file.stem: record for file in files if (record := ProcessRecord.read(file))}
 

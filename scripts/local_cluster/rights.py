@@ -33,20 +33,17 @@ class Right(NamedTuple):
 
 
 def roles_in(*files: Path) -> list[Json]:
-    """Roles and ClusterRoles of manifests."""
     found = [each for file in files for each in yaml.safe_load_all(file.read_text()) if each]
     return [each for each in found if each["kind"] in ("Role", "ClusterRole")]
 
 
 def rights_of(rule: Mapping[str, Any]) -> Iterator[Right]:
-    """Each right of one rule of a role."""
     names = rule.get("resourceNames") or [""]
     for group, resource, name, verb in product(rule["apiGroups"], rule["resources"], names, rule["verbs"]):
         yield Right(verb, group, resource, name)
 
 
 def rights_in(roles: Sequence[Json]) -> list[Right]:
-    """All rights of roles."""
     return [right for role in roles for rule in role["rules"] for right in rights_of(rule)]
 
 

@@ -33,23 +33,15 @@ def start_scheduler(
 ) -> Server:
     """Start a kube-scheduler for pods with `schedulerName: <name>`; restart a running one if its configuration differs.
 
-    Parameters
-    ----------
-    extender
-        URL of an HTTP extender, called for every pod with node names only; None for none. For `https://`, the
+    `extender`: URL of an HTTP extender, called for every pod with node names only; None for none. For `https://`, the
         cluster's authority is trusted, and a client certificate is sent.
-    verbs
-        Verbs that the extender offers under paths of the same names: `filter`, `prioritize`, `preempt`, `bind`.
-    weight
-        A tenth of what one point of `prioritize` counts beside the scheduler's own scores (some hundred in all).
-    ignorable
-        Whether pods are placed without the extender if `filter` fails; `prioritize` may always fail.
-    percentage_of_nodes_to_score
-        Share of the nodes that the extender is called with, in clusters of more than a hundred.
-    profile
-        `plugins` and `pluginConfig` of its profile, if they differ from upstream's.
-    environment
-        Variables in addition to those of all Go servers.
+    `verbs`: Verbs that the extender offers under paths of the same names: `filter`, `prioritize`, `preempt`, `bind`.
+    `weight`: A tenth of what one point of `prioritize` counts beside the scheduler's own scores (some hundred in all).
+    `ignorable`: Whether pods are placed without the extender if `filter` fails; `prioritize` may always fail.
+    `percentage_of_nodes_to_score`: Share of the nodes that the extender is called with, in clusters of more than a
+        hundred.
+    `profile`: `plugins` and `pluginConfig` of its profile, if they differ from upstream's.
+    `environment`: Variables in addition to those of all Go servers.
     """
     file = rig.folder / "schedulers" / f"{name}.yaml"
     kubeconfig = rig.kubeconfig(f"scheduler-{name}", SCHEDULER_USER)

@@ -29,21 +29,13 @@ def _without_debug_information(*link: str) -> tuple[str, ...]:
 class Module:
     """An upstream Go module, and the servers built from it.
 
-    Attributes
-    ----------
-    path, version
-        The upstream module, without and with its `v`.
-    packages
-        Name of the binary -> package below `path` ("" for the module itself).
-    build_flags
-        Further flags of `go build`.
-    manifests
-        Files or folders of the upstream module kept beside the binaries (custom resources, roles, stages).
-    edits
-        Replaced lines.
-    tests
-        Whether the packages are tests of ours that run upstream's code; paths are then below the folder of the module
-        files.
+    `path`, `version`: The upstream module, without and with its `v`.
+    `packages`: Name of the binary -> package below `path` ("" for the module itself).
+    `build_flags`: Further flags of `go build`.
+    `manifests`: Files or folders of the upstream module kept beside the binaries (custom resources, roles, stages).
+    `edits`: Replaced lines.
+    `tests`: Whether the packages are tests of ours that run upstream's code; paths are then below the folder of the
+        module files.
     """
 
     name: str
@@ -140,5 +132,4 @@ def helm() -> Toolset:
 
 
 def built_where_used() -> tuple[Toolset, ...]:
-    """Tool sets that are not part of a cluster."""
     return (scheduler_perf(), helm())

@@ -25,14 +25,9 @@ def vpa(
 ) -> Json:
     """A VPA for a workload, under the workload's name.
 
-    Parameters
-    ----------
-    recommender
-        Name of the recommender that may write into it; None for the default one.
-    min_replicas
-        `minReplicas` of its update policy; None for the updater's default.
-    container_policy
-        Policy of one container (`{"containerName": "main", "controlledValues": "RequestsOnly"}`).
+    `recommender`: Name of the recommender that may write into it; None for the default one.
+    `min_replicas`: `minReplicas` of its update policy; None for the updater's default.
+    `container_policy`: Policy of one container (`{"containerName": "main", "controlledValues": "RequestsOnly"}`).
     """
     spec: Json = {
         "targetRef": {"apiVersion": "batch/v1" if kind == "Job" else "apps/v1", "kind": kind, "name": name},
@@ -47,12 +42,10 @@ def vpa(
 
 
 def create_vpa(rig: Rig, namespace: str, deployment: str, **more: Any) -> None:
-    """Create a VPA for a Deployment; `more` as for `vpa`."""
     create(rig, namespace, vpa("Deployment", deployment, **more))
 
 
 def create(rig: Rig, namespace: str, body: Json) -> None:
-    """Create a VPA."""
     rig.custom.create_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, body)
 
 

@@ -1,11 +1,13 @@
-"""Pods and Deployments for tests, as plain objects."""
+"""Objects for tests and benchmarks: workloads, and fast cleanup of what they leave."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubernetes import client
+from kubernetes.client.exceptions import NotFoundException
 
 from local_cluster.rig import Rig
 from local_cluster.waiting import wait_until
@@ -14,7 +16,6 @@ Json = dict[str, Any]
 
 
 def resources(requests: Mapping[str, str], limits: Mapping[str, str] | None = None) -> Json:
-    """The `resources` of a container; without limits none are set."""
     return {"requests": dict(requests), **({"limits": dict(limits)} if limits else {})}
 
 
@@ -44,7 +45,6 @@ def job(name: str, pod: Json, **spec: Any) -> Json:
 
 
 def create_pod(rig: Rig, namespace: str, name: str, spec: Json) -> str:
-    """Create a pod and return its uid."""
     return str(rig.core.create_namespaced_pod(namespace, {"metadata": {"name": name}, "spec": spec}).metadata.uid)
 
 
@@ -69,7 +69,6 @@ def roll_out(
 
 
 def pods_of(rig: Rig, namespace: str, app: str) -> list[Any]:
-    """Pods of a Deployment that are not being deleted."""
     listed = rig.core.list_namespaced_pod(namespace, label_selector=f"app={app}").items
     return [pod for pod in listed if pod.metadata.deletion_timestamp is None]
 
@@ -82,3 +81,40 @@ def running_pods(rig: Rig, namespace: str, app: str, count: int = 1) -> list[Any
         return running if len(running) == count else []
 
     return wait_until(as_many, f"{count} running pods of {app} in {namespace}", timeout_s=90)
+
+
+ACTING = (
+    ("autoscaling.k8s.io", "v1", "verticalpodautoscalers"),
+    ("phasewise.dev", "v1alpha1", "phaseprofiles"),
+    ("batch", "v1", "cronjobs"),
+    ("batch", "v1", "jobs"),
+    ("apps", "v1", "deployments"),
+    ("apps", "v1", "statefulsets"),
+    ("apps", "v1", "daemonsets"),
+    ("apps", "v1", "replicasets"),
+)
+"""Owners first: their dependents are deleted with them."""
+
+
+def clear_namespace(rig: Rig, namespace: str) -> None:
+    """Delete the workloads, pods and autoscalers of a namespace; kinds that are not served are skipped."""
+    for group, version, plural in ACTING:
+        with contextlib.suppress(NotFoundException):
+            rig.custom.delete_collection_namespaced_custom_object(
+                group, version, namespace, plural, propagation_policy="Background"
+            )
+    rig.core.delete_collection_namespaced_replication_controller(namespace, propagation_policy="Background")
+    rig.core.delete_collection_namespaced_pod(namespace)
+
+
+def clear_ours(rig: Rig) -> None:
+    """Remove the state that Phasewise keeps in kube-system: its Leases, published models and certificates."""
+    leases = client.CoordinationV1Api(rig.client())
+    for kept, remove in (
+        (leases.list_namespaced_lease, leases.delete_namespaced_lease),
+        (rig.core.list_namespaced_config_map, rig.core.delete_namespaced_config_map),
+        (rig.core.list_namespaced_secret, rig.core.delete_namespaced_secret),
+    ):
+        for item in kept("kube-system").items:
+            if item.metadata.name.startswith("phasewise-"):
+                remove(item.metadata.name, "kube-system")

@@ -64,17 +64,11 @@ done
 class FaultCounts:
     """Counts of faults and of their effects.
 
-    Attributes
-    ----------
-    faults
-        Number of faults by kind.
-    moves, jobs
-        Completed moves, and jobs.
-    lost, repeated, moved_twice, late, failed
-        Jobs with a missing step, with a repeated step, with more pods than their moves explain, with a late move, and
-        failed jobs.
-    downtime_s
-        Seconds in which a moved job ran nowhere.
+    `faults`: Number of faults by kind.
+    `moves`, `jobs`: Completed moves, and jobs.
+    `lost`, `repeated`, `moved_twice`, `late`, `failed`: Jobs with a missing step, with a repeated step, with more pods
+        than their moves explain, with a late move, and failed jobs.
+    `downtime_s`: Seconds in which a moved job ran nowhere.
     """
 
     faults: Counter[str] = field(default_factory=Counter)
@@ -109,7 +103,6 @@ def run(bench: Bench, moves: int, seed: int) -> FaultCounts:
 
 
 def table_row(counted: FaultCounts) -> str:
-    """The row of the table."""
     faults = ", ".join(f"{number} x {what}" for what, number in sorted(counted.faults.items()))
     downtime_s = np.quantile(counted.downtime_s or [0.0], [0.5, 1.0])
     return (
@@ -119,7 +112,6 @@ def table_row(counted: FaultCounts) -> str:
 
 
 def as_json(counted: FaultCounts) -> Json:
-    """All counts."""
     return asdict(counted) | {"faults": dict(counted.faults)}
 
 
@@ -167,7 +159,6 @@ class _Wave:
         return self._bench.cluster
 
     def play(self) -> None:
-        """Run the wave, and count."""
         self._begin()
         self._write_categories()
         self._next_s = time.monotonic() + 5.0

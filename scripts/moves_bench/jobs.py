@@ -51,7 +51,6 @@ class Arrival(NamedTuple):
 
 
 def draw_arrivals(number: int, seed: int, within_s: float, prefix: str) -> list[Arrival]:
-    """Draw equally many jobs of each class, in random order at random times."""
     chance = np.random.default_rng(seed)
     kinds = chance.permutation([list(KINDS)[place % len(KINDS)] for place in range(number)])
     at_s = np.sort(chance.uniform(0.0, within_s, number))

@@ -79,7 +79,6 @@ def _node_time_s(ran: Sequence[JobRecord]) -> float:
 
 
 def write_json(path: Path, facts: Mapping[str, Any], batches: Batches) -> None:
-    """Write all jobs with their stays and moves."""
     rows = {key: {str(seed): ran for seed, ran in seeds.items()} for key, seeds in batches.items()}
     benches.write_json(path, {**facts, "rows": rows})
 
@@ -113,7 +112,6 @@ def validation(rows: Sequence[Comparison], alone_s: Mapping[str, Sequence[float]
 def write_validation(
     path: Path, facts: Mapping[str, Any], batches: Sequence[Sequence[ObservedJob]], rows: Sequence[Comparison]
 ) -> None:
-    """Write the CPU time of each job over time, and the table."""
     benches.write_json(path, {**facts, "batches": batches, "compared": [row._asdict() for row in rows]})
 
 

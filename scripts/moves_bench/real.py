@@ -65,14 +65,9 @@ ROWS = {
 class JobRecord:
     """One job as observed.
 
-    Attributes
-    ----------
-    arrived_s, ended_s
-        Seconds since the start of its batch; NaN until it has ended.
-    stays
-        (node, start, end) of each pod that ran.
-    moves
-        Moves noted on its Job.
+    `arrived_s`, `ended_s`: Seconds since the start of its batch; NaN until it has ended.
+    `stays`: (node, start, end) of each pod that ran.
+    `moves`: Moves noted on its Job.
     """
 
     name: str
@@ -89,8 +84,6 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class Bench:
-    """The cluster on which batches run."""
-
     cluster: Cluster
     nodes: Sequence[RealNode]
     checkpoints: Path
@@ -98,7 +91,6 @@ class Bench:
 
 @contextmanager
 def real_nodes(logs_to: Path | None = None, number: int = NODES, cpu_cores: float = NODE_CORES) -> Iterator[Bench]:
-    """A cluster with `number` real nodes that have `cpu_cores` each for pods."""
     checkpoints = Path(tempfile.mkdtemp(prefix="checkpoints-"))
     log_progress("starting the cluster")
     try:
@@ -121,7 +113,6 @@ class Batch(NamedTuple):
 def run_rows(
     bench: Bench, keys: Sequence[str], interpreter: Interpreter, batch: Batch, seeds: Sequence[int]
 ) -> Iterator[tuple[str, int, list[JobRecord]]]:
-    """Run the batches of these policies one after the other."""
     bench.cluster.metrics_server()
     bench.cluster.vpa_admission_controller()
     interpreter.warm_up()
@@ -164,7 +155,6 @@ def _start(cluster: Cluster, row: Row, stack: ExitStack) -> None:
 def _run(
     bench: Bench, row: Row, interpreter: Interpreter, namespace: str, jobs: Sequence[Arrival], longer: float, what: str
 ) -> list[JobRecord]:
-    """Run one batch until all jobs have ended."""
     cluster, began_s = bench.cluster, time.monotonic()
     checkpoints = bench.checkpoints / namespace  # jobs of another policy with the same names must not resume from these
     checkpoints.mkdir(exist_ok=True)

@@ -23,9 +23,8 @@ from moves_bench.real import Bench
 from node_bench.interpreter import Interpreter
 from recommender.contention.forecast import MIN_CORES
 from recommender.contention.sharing import Stage
-from thesis_bench.workers.deciders import Default
-from thesis_bench.workers.jobs import TrainingJob
-from thesis_bench.workers.play import Play, Rules, Worker
+from thesis_bench.deciders import Default
+from thesis_bench.workers import Play, TrainingJob
 
 JOBS = {
     "small-1": ("small", 1),
@@ -60,12 +59,8 @@ MIN_CPU_S = 0.002
 class ObservedJob:
     """A job on the real node; seconds are since the creation of its pod.
 
-    Attributes
-    ----------
-    at_s
-        Time of that creation in its batch.
-    seen
-        (seconds, CPU seconds used by its pod).
+    `at_s`: Time of that creation in its batch.
+    `seen`: (seconds, CPU seconds used by its pod).
     """
 
     name: str
@@ -88,7 +83,6 @@ class ObservedJob:
         return self.seen[-1][1]
 
     def stages(self) -> list[Stage]:
-        """Its CPU time second by second."""
         at_s, used_s = zip(*self.seen, strict=True)
         edges = np.append(np.arange(self.began_s, self.duration_s, STEP_S), self.duration_s)
         lasts_s = np.diff(edges)
@@ -102,14 +96,10 @@ class ObservedJob:
 class Comparison(NamedTuple):
     """A job of a batch, simulated and on the real node.
 
-    Attributes
-    ----------
-    cpu_of_alone
-        Its CPU time beside others relative to alone: above one if jobs slow each other down, or the machine has become
-        slower.
-    predicted_s, predicted_with_cpu_s
-        Simulated duration, given its CPU time alone and given the CPU time that it took in the batch. The second is
-        wrong only if cores are shared differently.
+    `cpu_of_alone`: Its CPU time beside others relative to alone: above one if jobs slow each other down, or the machine
+        has become slower.
+    `predicted_s`, `predicted_with_cpu_s`: Simulated duration, given its CPU time alone and given the CPU time that it
+        took in the batch. The second is wrong only if cores are shared differently.
     """
 
     batch: str
@@ -121,7 +111,6 @@ class Comparison(NamedTuple):
 
     @property
     def errors(self) -> tuple[float, float]:
-        """Relative errors of both predictions."""
         return self.predicted_s / self.measured_s - 1.0, self.predicted_with_cpu_s / self.measured_s - 1.0
 
 
@@ -134,12 +123,8 @@ def predicted_s(
 ) -> dict[str, float]:
     """Duration of each job of a batch on the simulated worker, from the creation of its pod.
 
-    Parameters
-    ----------
-    overhead
-        Share of speed that each further job costs those that run at the same time.
-    work
-        CPU time of each job relative to alone; 1 by default.
+    `overhead`: Share of speed that each further job costs those that run at the same time.
+    `work`: CPU time of each job relative to alone; 1 by default.
 
     Examples
     --------
@@ -153,7 +138,7 @@ def predicted_s(
         TrainingJob(name, name, at_s + alone[name].began_s, _scaled(alone[name].stages(), name, work), losses=(1.0,))
         for name, at_s in comes_s.items()
     ]
-    played = Play([Worker(cores)], jobs, Default(), Rules(overhead)).until_all_ended()
+    played = Play([cores], jobs, Default(), overhead).until_all_ended()
     ended_s = {run.name: run.ended_s for run in played.ended}
     return {name: round(ended_s[name] - at_s, 6) for name, at_s in comes_s.items()}
 
@@ -185,7 +170,6 @@ def compare(batches: Sequence[Sequence[ObservedJob]], cores: float, overhead: fl
 
 
 def cpu_s_alone(batches: Sequence[Sequence[ObservedJob]]) -> dict[str, list[float]]:
-    """CPU seconds of each job in each run alone."""
     found: dict[str, list[float]] = {}
     for batch in batches:
         if len(batch) == 1:
@@ -199,7 +183,6 @@ def title(batch: Sequence[ObservedJob]) -> str:
 
 
 def run(bench: Bench, interpreter: Interpreter, longer: float) -> Iterator[list[ObservedJob]]:
-    """Run each batch on the one node of the benchmark."""
     interpreter.warm_up()
     namespace = bench.cluster.namespace("validate")
     for comes_s in BATCHES:

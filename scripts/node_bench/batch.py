@@ -41,8 +41,6 @@ class Observations:
 
 @dataclass(frozen=True)
 class Bench:
-    """The node on which batches run, and the interpreter of the jobs."""
-
     cluster: Cluster
     node: RealNode
     interpreter: Interpreter

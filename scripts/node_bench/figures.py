@@ -23,12 +23,9 @@ MIN_STAGE_SAMPLES = 3
 class Rises:
     """Stages that need more CPU than the previous one, and than was requested at some time before.
 
-    Attributes
-    ----------
-    ahead, late, never
-        Number of stages whose request was raised before they began, during them, and not at all.
-    lead_s, delay_s
-        Median times from the raise to the beginning, and from the beginning to the raise; NaN without any.
+    `ahead`, `late`, `never`: Number of stages whose request was raised before they began, during them, and not at all.
+    `lead_s`, `delay_s`: Median times from the raise to the beginning, and from the beginning to the raise; NaN without
+        any.
     """
 
     ahead: int
@@ -39,7 +36,6 @@ class Rises:
 
     @property
     def stages(self) -> int:
-        """Number of such stages."""
         return self.ahead + self.late + self.never
 
 
@@ -118,14 +114,9 @@ METRICS_INTERVAL_S = 10.0
 class Fit:
     """How well requests fit the use of one resource.
 
-    Attributes
-    ----------
-    used, requested
-        Core- or byte-seconds of all samples.
-    slack_ratio
-        Requested but unused, divided by use.
-    violation_ratio
-        Share of samples with use above 1.05 times the request in force.
+    `used`, `requested`: Core- or byte-seconds of all samples.
+    `slack_ratio`: Requested but unused, divided by use.
+    `violation_ratio`: Share of samples with use above 1.05 times the request in force.
     """
 
     used: float
@@ -174,7 +165,6 @@ class Figures:
 
 
 def figures(key: str, title: str, seen: Observations) -> Figures:
-    """Judge the observations of a batch."""
     took_s = [run.ended_s - run.pod_started_s for run in seen.runs]
     begin_s, end_s = min(run.submitted_s for run in seen.runs), max(run.ended_s for run in seen.runs)
     each_s = _by_second(seen.samples)

@@ -39,13 +39,10 @@ MIN_ROWS = 8_000
 
 
 def stage(name: str) -> None:
-    """Print that a stage begins."""
     print(f"stage={name}", flush=True)
 
 
 class Job:
-    """The job's data and model, and its stages as methods."""
-
     def __init__(self, seed: int, size: float, pace: float, scale: float, waits: int, work: int, model: Model) -> None:
         import numpy as np  # noqa: PLC0415 - `import` is a stage
 
@@ -84,7 +81,6 @@ class Job:
         self._prepared = prepared
 
     def train(self) -> None:
-        """Train one epoch, mostly waiting for the accelerator."""
         held_out = round(len(self._prepared) * HELD_OUT_SHARE)
         for _ in range(max(2, round(STEPS * self._scale)) * self._waits):
             picked = self._chance.integers(held_out, len(self._prepared), BATCH)
@@ -92,7 +88,6 @@ class Job:
             time.sleep(STEP_WAIT_S * self._pace)
 
     def evaluate(self) -> None:
-        """Evaluate the held-out rows on the CPU."""
         held_out = round(len(self._prepared) * HELD_OUT_SHARE)
         losses = []
         for _ in range(EVALUATION_PASSES * self._work):
@@ -109,7 +104,6 @@ class Job:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run all stages in order."""
     stage("import")
     from node_bench import models  # noqa: PLC0415 - importing is a stage
 
@@ -132,7 +126,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Run one job in this process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", choices=["torch", "numpy"], default="torch")
     parser.add_argument("--seed", type=int, default=1)

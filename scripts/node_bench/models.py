@@ -29,7 +29,6 @@ class Model(Protocol):
 
 
 def new(workload: str, features: int, classes: int, seed: int) -> Model:
-    """A fresh model of the workload `torch` or `numpy`."""
     return TorchModel(features, classes, seed) if workload == "torch" else NumpyModel(features, classes, seed)
 
 
@@ -54,7 +53,6 @@ class TorchModel:
         self._loss = layers.CrossEntropyLoss()
 
     def step(self, rows: Rows, labels: Labels) -> float:
-        """Train on a batch; return its loss."""
         self._optimiser.zero_grad()
         loss = self._loss(self._net(self._torch.from_numpy(rows)), self._torch.from_numpy(labels))
         loss.backward()
@@ -62,12 +60,10 @@ class TorchModel:
         return float(loss.detach())
 
     def evaluate(self, rows: Rows, labels: Labels) -> float:
-        """Return the loss without training."""
         with self._torch.no_grad():
             return float(self._loss(self._net(self._torch.from_numpy(rows)), self._torch.from_numpy(labels)))
 
     def save(self, path: Path) -> None:
-        """Write weights and the optimiser's state."""
         self._torch.save({"model": self._net.state_dict(), "optimiser": self._optimiser.state_dict()}, path)
 
 
@@ -80,7 +76,6 @@ class NumpyModel:
         self._second = (chance.standard_normal((HIDDEN, classes)) / np.sqrt(HIDDEN)).astype(np.float32)
 
     def step(self, rows: Rows, labels: Labels) -> float:
-        """Train on a batch; return its loss."""
         hidden, probabilities, loss = self._forward(rows, labels)
         probabilities[np.arange(len(labels)), labels] -= 1
         probabilities /= len(labels)
@@ -90,11 +85,9 @@ class NumpyModel:
         return loss
 
     def evaluate(self, rows: Rows, labels: Labels) -> float:
-        """Return the loss without training."""
         return self._forward(rows, labels)[2]
 
     def save(self, path: Path) -> None:
-        """Write the weights."""
         with path.open("wb") as file:
             np.savez(file, first=self._first, second=self._second)
 

@@ -27,14 +27,12 @@ def job_name(number: int) -> str:
 
 
 def job(node: RealNode, interpreter: Interpreter, number: int, plan: Plan) -> Json:
-    """A Job for the node, with requests but no limits."""
     command = [interpreter.path, "-m", "node_bench.job", "--workload", interpreter.workload, *plan.arguments()]
     pod = node.pod("", command, cpu=DECLARED["cpu"], memory=DECLARED["memory"], restart="OnFailure")
     return workloads.job(job_name(number), with_host_python(pod, interpreter.prefixes), backoffLimit=MAX_ATTEMPTS)
 
 
 def vpa(name: str, recommender: str | None) -> Json:
-    """The VPA of a Job; None for the default recommender."""
     policy = {"containerName": "*", "controlledValues": "RequestsOnly"}
     return vpa_objects.vpa("Job", name, recommender=recommender, min_replicas=1, container_policy=policy)
 
@@ -48,18 +46,11 @@ QUICK_SCALE = 0.25
 class Plan:
     """Parameters of one training job.
 
-    Attributes
-    ----------
-    number
-        Position in the queue, from 1.
-    size
-        Rows of its data set relative to the average job; memory and work on the CPU follow.
-    pace
-        Length of its waits (storage, accelerator) relative to the average job.
-    scale
-        1 for a job of about a minute; less shrinks data, work and waits.
-    waits, work
-        Factors on the length of stages that wait, and of stages that compute, with the same data.
+    `number`: Position in the queue, from 1.
+    `size`: Rows of its data set relative to the average job; memory and work on the CPU follow.
+    `pace`: Length of its waits (storage, accelerator) relative to the average job.
+    `scale`: 1 for a job of about a minute; less shrinks data, work and waits.
+    `waits`, `work`: Factors on the length of stages that wait, and of stages that compute, with the same data.
     """
 
     number: int
@@ -72,7 +63,6 @@ class Plan:
     work: int = 1
 
     def arguments(self) -> list[str]:
-        """Options of `python -m node_bench.job`."""
         sizes = {"seed": self.seed, "size": self.size, "epochs": self.epochs, "pace": self.pace, "scale": self.scale}
         sizes |= {"waits": self.waits, "work": self.work}
         return [word for name, value in sizes.items() for word in (f"--{name}", str(value))]

@@ -26,7 +26,6 @@ OF_A_ROW: Columns = {
 
 
 def table(rows: Sequence[Figures], facts: Mapping[str, Any]) -> Table:
-    """A row per way to set requests."""
     batch, taught = facts["batch"], facts["ours"]["taught"]
     title = f"{batch['jobs']} {batch['workload']} jobs on one node; 'class seen' means after {taught} jobs of it"
     return table_of(title, "requests set by", {row.title: row for row in rows}, OF_A_ROW)

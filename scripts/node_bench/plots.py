@@ -61,7 +61,6 @@ def _panel(
 
 
 def _one_job(axes: Axes, row: Figures, most_cores: float) -> None:
-    """Draw use and request of one job, and the beginnings of its stages."""
     job = row.one_job
     axes.fill_between(job.since_s, job.cpu_cores, step="post", color=SOFT, alpha=0.5, linewidth=0)
     axes.step(job.since_s, job.cpu_request_cores, where="post", color=INK, linewidth=1.0)

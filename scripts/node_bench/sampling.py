@@ -26,8 +26,6 @@ class Sample:
 
 
 class Sampler:
-    """Samples the running containers once a second in a thread."""
-
     def __init__(self, running: Callable[[], list[Running]]) -> None:
         self._running = running
         self._last: dict[str, tuple[float, float]] = {}

@@ -35,16 +35,10 @@ OnStage = Callable[[str, str], None]
 class Row:
     """One row of the benchmark.
 
-    Attributes
-    ----------
-    title
-        Name in the table.
-    vpas
-        Whether every Job has a VPA.
-    recommender
-        Recommender that the VPAs name; None for the default one.
-    leaves_waiting
-        Whether ours does not resize pods that wait for a node.
+    `title`: Name in the table.
+    `vpas`: Whether every Job has a VPA.
+    `recommender`: Recommender that the VPAs name; None for the default one.
+    `leaves_waiting`: Whether ours does not resize pods that wait for a node.
     """
 
     key: str
@@ -80,7 +74,6 @@ def rows_named(keys: Collection[str], *, leaves_waiting: bool = False) -> list[R
 
 @contextmanager
 def setting_requests(cluster: Cluster, namespace: str, row: Row) -> Iterator[OnStage]:
-    """Start whoever sets the requests in a row; yield the callback for stages."""
     if not row.vpas:
         yield lambda job, stage: None
         return
@@ -99,15 +92,12 @@ def setting_requests(cluster: Cluster, namespace: str, row: Row) -> Iterator[OnS
 
 
 def _start_ours(cluster: Cluster, row: Row) -> Server:
-    """Start our recommender with the service account of its manifests."""
     account = install(cluster)
     cluster.apply(MANIFESTS / "overlays" / "waiting" / "rights.yaml")
     return start_recommender(cluster, account, *OUR_OPTIONS, *(() if row.leaves_waiting else (RESIZING,)))
 
 
 class _Script:
-    """Publishes the guessed requests of a stage when it begins."""
-
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster = cluster
         self._namespace = namespace

@@ -31,8 +31,6 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Running:
-    """A running container, and its requests in force."""
-
     job: str
     pod: str
     identity: str
@@ -45,20 +43,13 @@ class Running:
 class JobRun:
     """One job as observed. Times are unix seconds.
 
-    Attributes
-    ----------
-    submitted_s, pod_started_s, ended_s
-        When the Job was created, its first pod was accepted by the node, its last container succeeded; NaN before.
-    containers
-        Ids of its containers; several if it was killed or evicted.
-    oom_kills
-        Containers killed for memory, and when.
-    evictions
-        Pods removed before they were done.
-    stages
-        (unix seconds, name) as the job printed them.
-    failed_in
-        Pod in which it failed by itself, which no job should.
+    `submitted_s`, `pod_started_s`, `ended_s`: When the Job was created, its first pod was accepted by the node, its
+        last container succeeded; NaN before.
+    `containers`: Ids of its containers; several if it was killed or evicted.
+    `oom_kills`: Containers killed for memory, and when.
+    `evictions`: Pods removed before they were done.
+    `stages`: (unix seconds, name) as the job printed them.
+    `failed_in`: Pod in which it failed by itself, which no job should.
     """
 
     name: str
@@ -81,8 +72,6 @@ class JobRun:
 
 
 class PodWatch:
-    """Watches the pods of a namespace in a thread until it is stopped."""
-
     def __init__(
         self, rig: Rig, node: RealNode, namespace: str, on_container: Callable[[Running], None] = lambda _: None
     ) -> None:
@@ -104,24 +93,20 @@ class PodWatch:
         self._stopped.set()  # not joined: the next event may take long
 
     def expect(self, job: str) -> None:
-        """Register a job before it is created."""
         with self._lock:
             self._runs[job] = JobRun(job, time.time())
 
     @property
     def running(self) -> list[Running]:
-        """Running containers."""
         with self._lock:
             return list(self._running.values())
 
     @property
     def runs(self) -> list[JobRun]:
-        """Registered jobs, in order."""
         with self._lock:
             return list(self._runs.values())
 
     def began_stage(self, job: str, name: str) -> None:
-        """Note that a job printed a new stage."""
         with self._lock:
             self._runs[job].stages.append((time.time(), name))
 
@@ -176,7 +161,6 @@ class PodWatch:
 
 
 def update_run(run: JobRun, pod: V1Pod, status: V1ContainerStatus | None, *, gone: bool) -> None:
-    """Update a job from a pod and the status of its container."""
     if pod.status.start_time and not run.containers:
         run.pod_started_s = pod.status.start_time.timestamp()
     for state in (status.state, status.last_state) if status is not None else ():
@@ -210,7 +194,6 @@ class StageFollower:
         self._on_stage = on_stage
 
     def follow(self, container: Running) -> None:
-        """Follow a container until it ends; returns at once."""
         threading.Thread(target=self._read, args=(container,), name=f"log of {container.pod}", daemon=True).start()
 
     def _read(self, container: Running) -> None:

@@ -10,12 +10,10 @@ import requests
 
 from extender.pods.curves import Grid, resampled
 from local_cluster.simulated.nodes import SimulatedNodes
-from placement_bench.pace import Pace
-from placement_bench.place import Bench, pod
+from placement_bench.place import Bench, Bound, pod, wait_for
 from placement_bench.played import Shape
 from placement_bench.recordings import demand_of_classes, in_groups
-from placement_bench.schedulers import LEAST, OURS, Contender, start_extender, start_stock, start_with_extender
-from placement_bench.watching import Bound, wait_for
+from placement_bench.schedulers import LEAST, OURS, Contender, Pace, start_extender, start_stock, start_with_extender
 
 REAL_TIME = Pace(stretch=30.0, speed=1 / 30.0)
 """Only demand curves are used here, those of jobs of an hour: the extender runs with its defaults."""
@@ -31,19 +29,12 @@ BURST_WITHIN_S = 300.0
 class Burst:
     """Burst of one scheduler.
 
-    Attributes
-    ----------
-    avoidable
-        Pods that take the forecast of their node above its capacity within the coming hour, although another node had
-        room at that time.
-    overloaded
-        Pods that overload a node, avoidable or not.
-    nodes_over
-        Nodes above capacity at the end.
-    took_s
-        Time from the first to the last binding.
-    agreed
-        Pods bound where our extender advised; None without our extender.
+    `avoidable`: Pods that take the forecast of their node above its capacity within the coming hour, although another
+        node had room at that time.
+    `overloaded`: Pods that overload a node, avoidable or not.
+    `nodes_over`: Nodes above capacity at the end.
+    `took_s`: Time from the first to the last binding.
+    `agreed`: Pods bound where our extender advised; None without our extender.
     """
 
     who: Contender
@@ -62,15 +53,13 @@ def bursts(bench: Bench, nodes: SimulatedNodes, count: int, shape: Shape, seed: 
     found = []
     for who in (LEAST, OURS):
         namespace = bench.namespace()
-        if who is not LEAST:
-            bench.publish(namespace, REAL_TIME.speed)
+        if who is OURS:
+            bench.publish_recorded(namespace, REAL_TIME.speed)
             url = start_extender(bench, who, REAL_TIME)
-        bench.submit(
+        needs = {job.name: shape.needs(job.recording) for job in jobs}
+        bench.submit_all(
             namespace,
-            [
-                pod(job.name, who.scheduler, nodes, shape.needs(job.recording), workload=job.recording.workload)
-                for job in jobs
-            ],
+            [pod(name, who.scheduler, nodes, needs[name], workload=of) for name, of in workloads.items()],
         )
         scheduler = start_stock(bench, who) if who is LEAST else start_with_extender(bench, who, url)
         wait_for(lambda: len(bench.watch.bound(namespace)) == count, "all pods to be bound", BURST_WITHIN_S)  # noqa: B023
@@ -78,31 +67,23 @@ def bursts(bench: Bench, nodes: SimulatedNodes, count: int, shape: Shape, seed: 
         if who is LEAST:
             found.append(judge_burst(who, bound, workloads, nodes.names, shape, REORDERING_WINDOW))
         else:
-            found.append(_judge_by_decision(who, url, namespace, bound, workloads, nodes.names, shape))
+            explained = _explanations(url, namespace, bound)
+            decided = sorted(bound, key=lambda one: explained[one.pod]["askedSeconds"])
+            agreed = sum(one["advised"] == one["bound"] for one in explained.values())
+            judged = judge_burst(who, decided, workloads, nodes.names, shape)
+            found.append(replace(judged, took_s=bound[-1].at_s - bound[0].at_s, agreed=agreed))
         scheduler.stop()
         bench.clear([namespace])
     return found
 
 
-def _judge_by_decision(
-    who: Contender,
-    url: str,
-    namespace: str,
-    bound: Sequence[Bound],
-    workloads: Mapping[str, str],
-    nodes: Sequence[str],
-    shape: Shape,
-) -> Burst:
-    """Judge in the order of our extender's decisions, which it explains for each pod."""
+def _explanations(url: str, namespace: str, bound: Sequence[Bound]) -> dict[str, dict[str, float | str]]:
+    """What our extender says of each pod, with the time of its decision."""
     with requests.Session() as session:
-        explained = {
+        return {
             one.pod: session.get(f"{url}/explain/{namespace}/{one.pod}", params={"nodes": 0}, timeout=10).json()
             for one in bound
         }
-    took_s = bound[-1].at_s - bound[0].at_s
-    ordered = sorted(bound, key=lambda one: explained[one.pod]["askedSeconds"])
-    agreed = sum(one["advised"] == one["bound"] for one in explained.values())
-    return replace(judge_burst(who, ordered, workloads, nodes, shape), took_s=took_s, agreed=agreed)
 
 
 def judge_burst(

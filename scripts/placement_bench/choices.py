@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
+import requests
 
 from extender.pods.curves import Grid
+from placement_bench.burst import REAL_TIME
+from placement_bench.place import Bench, pod, wait_for
+from placement_bench.schedulers import Contender, Pair, start_extender, start_with_extender
 
 GIB = 2.0**30
 NODE = (16.0, 64.0 * GIB)
@@ -19,9 +25,10 @@ WEIGHTS: Mapping[str, float] = {"progressing": 2.0, "watching": 1.5, "converged"
 CLASSES = 8
 MAX_NODES = 12
 PODS_PER_CLUSTER = 50
-
-Pair = tuple[float, float]
-"""(cpu_cores, memory_bytes)"""
+CHOOSES = Contender("chooses", "Phasewise")
+MIN_CELL_LEFT_S = 40.0
+"""Seconds left of a cell of the forecast, so that all pods of a cluster start in the same cell."""
+MAX_PROFILE_PODS = 64
 
 
 class PlacedPod(NamedTuple):
@@ -33,20 +40,77 @@ class PlacedPod(NamedTuple):
     requests: Pair
 
 
-class Scene(Protocol):
-    """Nodes of size `NODE`, and a scheduler."""
+class OnCluster:
+    """Simulated nodes of size `NODE`, and a real kube-scheduler with our extender as a process."""
+
+    def __init__(self, bench: Bench, nodes: int) -> None:
+        self._bench = bench
+        self._nodes = bench.cluster.start_nodes(nodes, cpu=f"{NODE[0]:g}", memory=f"{NODE[1]:.0f}")
+        self._url = start_extender(bench, CHOOSES, REAL_TIME, "--hold", "0.001s")  # a probe must not count as a pod
+        start_with_extender(bench, CHOOSES, self._url)
+        self._namespace = bench.namespace()
+        self._profiles = 0
+        self._sums: list[float] = []
 
     def learn(self, workload: str, demand: np.ndarray) -> None:
         """Publish the demand of a class: (2, cells) of the default grid."""
+        curve = {"stepSeconds": Grid().step_s, "cpuCores": demand[0].tolist(), "memoryBytes": demand[1].tolist()}
+        self._bench.publish_demand(self._namespace, workload, curve)
 
     def fill(self, nodes: int, held: Sequence[PlacedPod]) -> None:
         """Put pods on the first nodes; return once the extender counts them."""
+        step_s = Grid().step_s
+        time.sleep(max(0.0, MIN_CELL_LEFT_S - (step_s - time.time() % step_s)))
+        uids = list(self._bench.pool.map(self._bind, range(len(held)), held))
+        pods = [{"name": uid, "uid": uid, "category": each.category} for uid, each in zip(uids, held, strict=True)]
+        for first in range(0, len(pods), MAX_PROFILE_PODS):
+            self._profiles += 1
+            some = {"pods": pods[first : first + MAX_PROFILE_PODS]}
+            self._bench.publish(self._namespace, f"vpa-{self._profiles}", some, of_class=False)
+        self._sums = specon_sums(nodes, held)
+        self._wait_until_counted()
 
     def place(self, name: str, nodes: int, workload: str, requests: Pair) -> int:
         """Place a pod on one of the first nodes; return its number."""
+        names = list(self._nodes.names[:nodes])
+        terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": names}]}]
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+        made = pod(name, CHOOSES.scheduler, self._nodes, requests, workload=workload, affinity=affinity)
+        self._bench.submit(self._namespace, made)
+        bound = self._bench.watch.bound
+        wait_for(lambda: any(one.pod == name for one in bound(self._namespace)), f"{name} to be bound")
+        chosen = names.index(next(one.node for one in bound(self._namespace) if one.pod == name))
+        self._sums[chosen] += WEIGHTS["progressing"]
+        self._wait_until_counted()
+        return chosen
 
     def clear(self) -> None:
         """Remove all pods."""
+        self._bench.clear([self._namespace])
+
+    def close(self) -> None:
+        self._nodes.remove()
+
+    def _bind(self, number: int, held: PlacedPod) -> str:
+        where = {"workload": held.workload, "nodeName": self._nodes.names[held.node]}
+        made = pod(f"held-{number}", CHOOSES.scheduler, self._nodes, held.requests, **where)
+        return str(self._bench.submit(self._namespace, made)["metadata"]["uid"])
+
+    def _wait_until_counted(self) -> None:
+        wanted = dict(zip(self._nodes.names, self._sums, strict=False))
+        with requests.Session() as session:
+            wait_for(lambda: self._counted(session, list(wanted)) == wanted, "the extender to count all pods")
+
+    def _counted(self, session: requests.Session, names: Sequence[str]) -> dict[str, float]:
+        """S of each node as the extender counts it, by asking about a pod that is never created."""
+        metadata = {"name": "probe", "namespace": self._namespace, "uid": f"probe-{self._namespace}"}
+        spec = {"schedulerName": CHOOSES.scheduler, "containers": [{"name": "main"}]}
+        body = {"Pod": {"metadata": metadata, "spec": spec}, "NodeNames": names}
+        session.post(f"{self._url}/prioritize", json=body, timeout=10).raise_for_status()
+        where = f"{self._url}/explain/{self._namespace}/probe"
+        reply = session.get(where, params={"nodes": len(names)}, timeout=10).json()
+        scores = {node["node"]: re.match(r"S = ([\d.]+)", node["scorers"]["specon"]["why"]) for node in reply["nodes"]}
+        return {node: float(found.group(1)) for node, found in scores.items() if found}
 
 
 @dataclass(frozen=True)
@@ -62,12 +126,10 @@ class Choice:
 class Tally:
     """Counts of placements without overload.
 
-    Attributes
-    ----------
-    lowest, distinct_peaks
-        Placements on the node of the lowest peak, of those where no other peak is within 5 points of it.
-    smallest, similar_peaks
-        Placements on the node of smallest S within 5 points of the lowest peak, of those where several are.
+    `lowest`, `distinct_peaks`: Placements on the node of the lowest peak, of those where no other peak is within 5
+        points of it.
+    `smallest`, `similar_peaks`: Placements on the node of smallest S within 5 points of the lowest peak, of those where
+        several are.
     """
 
     title: str
@@ -78,7 +140,6 @@ class Tally:
 
 
 def tally_of(title: str, choices: Sequence[Choice]) -> Tally:
-    """Count placements where no node would overload."""
     lowest = distinct_peaks = smallest = similar_peaks = 0
     for choice in choices:
         peaks, sums = np.array(choice.peaks), np.array(choice.sums)
@@ -94,21 +155,20 @@ def tally_of(title: str, choices: Sequence[Choice]) -> Tally:
     return Tally(title, lowest, distinct_peaks, smallest, similar_peaks)
 
 
-def below_capacity(scene: Scene, clusters: int, seed: int, progress: Callable[[int], None]) -> Tally:
+def below_capacity(scene: OnCluster, clusters: int, seed: int, progress: Callable[[int], None]) -> Tally:
     """Clusters of 3 to 12 nodes with up to three jobs per node, and one more to place; histories for all."""
-    chance, grid, choices = np.random.default_rng(seed), Grid(), list[Choice]()
-    curves = [_curve(chance, grid.cells) for _ in range(CLASSES)]
+    chance, cells, choices = np.random.default_rng(seed), Grid().cells, list[Choice]()
+    curves = [_curve(chance, cells) for _ in range(CLASSES)]
     for number, curve in enumerate(curves):
         scene.learn(f"c{number}", curve)
+    small = (0.1, 0.1 * GIB)
     for number in range(clusters):
         nodes = int(chance.integers(3, MAX_NODES + 1))
         kinds = [chance.integers(CLASSES, size=chance.integers(0, 4)).tolist() for _ in range(nodes)]
-        held = [
-            PlacedPod(at, f"c{kind}", _category(chance), (0.1, 0.1 * GIB)) for at in range(nodes) for kind in kinds[at]
-        ]
+        held = [PlacedPod(at, f"c{kind}", _category(chance), small) for at in range(nodes) for kind in kinds[at]]
         kind = int(chance.integers(CLASSES))
         scene.fill(nodes, held)
-        chosen = scene.place(f"new-{number}", nodes, f"c{kind}", (0.1, 0.1 * GIB))
+        chosen = scene.place(f"new-{number}", nodes, f"c{kind}", small)
         scene.clear()
         load = np.stack([np.sum([curves[each] for each in (*kinds[node], kind)], axis=0) for node in range(nodes)])
         peaks = (load / np.array(NODE)[:, None]).max(axis=(1, 2))
@@ -117,7 +177,7 @@ def below_capacity(scene: Scene, clusters: int, seed: int, progress: Callable[[i
     return tally_of(f"histories, 3 to {MAX_NODES} nodes", choices)
 
 
-def without_histories(scene: Scene, nodes: int, pods: int, seed: int, progress: Callable[[int], None]) -> Tally:
+def without_histories(scene: OnCluster, nodes: int, pods: int, seed: int, progress: Callable[[int], None]) -> Tally:
     """Unequal pods without histories: at most one per node and `PODS_PER_CLUSTER` in all, then a new cluster."""
     chance, choices = np.random.default_rng(seed), list[Choice]()
     while len(choices) < pods:
@@ -139,10 +199,7 @@ def without_histories(scene: Scene, nodes: int, pods: int, seed: int, progress: 
 
 def specon_sums(nodes: int, held: Sequence[PlacedPod]) -> list[float]:
     """S of each node."""
-    sums = [0.0] * nodes
-    for each in held:
-        sums[each.node] += WEIGHTS[each.category]
-    return sums
+    return [sum(WEIGHTS[each.category] for each in held if each.node == node) for node in range(nodes)]
 
 
 def _category(chance: np.random.Generator) -> str:

@@ -1,18 +1,111 @@
-"""Free CPU, memory and GPUs on the nodes of a GPU cluster, each GPU by itself."""
+"""Pods and nodes of a real GPU cluster (openb of Alibaba, 2023), and what is free there, each GPU by itself."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from placement_bench.gpu_trace import WHOLE, GpuTrace, Integers, Kinds
+from recommender.errors import BadInput
+
+Integers = NDArray[np.int64]
+
+WHOLE = 1000
+"""One GPU in thousandths."""
+
+LISTS = {"pods": "openb_pod_list_default", "nodes": "openb_node_list_all_node"}
+COLUMNS = {
+    "pods": ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time", "scheduled_time"),
+    "nodes": ("cpu_milli", "memory_mib", "gpu"),
+}
+REMEDY = (
+    "Give --gpu-trace the folder csv of github.com/alibaba/clusterdata, cluster-trace-gpu-v2023; its terms "
+    "(research and study) keep it out of this project."
+)
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Distinct requests of pods: (k,) arrays, with the number of pods of the trace for each."""
+
+    cpu_milli: Integers
+    memory_mib: Integers
+    gpus: Integers
+    gpu_milli: Integers
+    pods: Integers
+
+    def __len__(self) -> int:
+        return len(self.pods)
+
+    @cached_property
+    def gpu_total_milli(self) -> Integers:
+        """(k,): GPU thousandths of all GPUs together."""
+        return self.gpus * self.gpu_milli
+
+
+@dataclass(frozen=True)
+class GpuTrace:
+    """Pods and nodes as columns.
+
+    `kinds`, `kind_of`: Distinct requests, and (pods,) the index into them.
+    `came_s`, `runs_s`: (pods,) creation in seconds since the first, and running time.
+    `cpu_milli`, `memory_mib`, `gpus`: (nodes,).
+    """
+
+    kinds: Kinds
+    kind_of: Integers
+    came_s: NDArray[np.float64]
+    runs_s: NDArray[np.float64]
+    cpu_milli: Integers
+    memory_mib: Integers
+    gpus: Integers
+
+    def on(self, nodes: Sequence[int] | Integers) -> GpuTrace:
+        kept = np.asarray(nodes)
+        sizes = self.cpu_milli[kept], self.memory_mib[kept], self.gpus[kept]
+        return GpuTrace(self.kinds, self.kind_of, self.came_s, self.runs_s, *sizes)
+
+
+def read_trace(folder: Path | None) -> GpuTrace:
+    """Read the lists as published, or as `openb_pods.parquet` and `openb_nodes.parquet`.
+
+    Raises BadInput: no folder is given, or a list or a column is missing.
+    """
+    if folder is None:
+        raise BadInput("the trace is not part of this project", remedy=REMEDY)
+    pods, nodes = (_list(folder, name) for name in ("pods", "nodes"))
+    asked = pods[["cpu_milli", "memory_mib", "num_gpu", "gpu_milli"]].to_numpy(dtype=np.int64, copy=True)
+    asked[:, 3] = np.where(asked[:, 2] == 0, 0, asked[:, 3])
+    kinds, kind_of, counts = np.unique(asked, axis=0, return_inverse=True, return_counts=True)
+    began = pods["scheduled_time"].fillna(pods["creation_time"])
+    came_s = pods["creation_time"].to_numpy(dtype=float)
+    return GpuTrace(
+        Kinds(*np.ascontiguousarray(kinds.T), counts),
+        kind_of.reshape(-1),
+        came_s - came_s.min(),
+        np.maximum((pods["deletion_time"] - began).to_numpy(dtype=float), 1.0),
+        *(nodes[name].to_numpy(dtype=np.int64) for name in COLUMNS["nodes"]),
+    )
+
+
+def _list(folder: Path, name: str) -> pd.DataFrame:
+    found = [folder / f"openb_{name}.parquet", folder / f"{LISTS[name]}.csv"]
+    file = next((each for each in found if each.is_file()), None)
+    if file is None:
+        raise BadInput(f"there is neither {found[0].name} nor {found[1].name}", remedy=REMEDY, file=folder)
+    table = pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file)
+    if missing := [column for column in COLUMNS[name] if column not in table.columns]:
+        raise BadInput(f"it has no column {', '.join(missing)}", remedy=REMEDY, file=file)
+    return table
 
 
 class Placement(NamedTuple):
-    """Node and GPUs of a pod."""
-
     node: int
     gpus: Integers
 
@@ -20,12 +113,8 @@ class Placement(NamedTuple):
 class Fleet:
     """Free amounts on n nodes; a pod takes whole GPUs, or a share of the fullest GPU that has room.
 
-    Attributes
-    ----------
-    cpu_milli, memory_mib
-        (n,) free amounts.
-    gpu_milli
-        (n, largest number of GPUs) free share of each GPU; 0 where a node has fewer.
+    `cpu_milli`, `memory_mib`: (n,) free amounts.
+    `gpu_milli`: (n, largest number of GPUs) free share of each GPU; 0 where a node has fewer.
     """
 
     def __init__(self, trace: GpuTrace) -> None:
@@ -67,7 +156,6 @@ class Fleet:
         return placement
 
     def release(self, placement: Placement, kind: int) -> None:
-        """Free the resources of a pod that has ended."""
         self._add(placement, kind, 1)
 
     def _add(self, placement: Placement, kind: int, sign: int) -> None:

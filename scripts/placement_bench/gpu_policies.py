@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from extender.settings import Settings
-from placement_bench.gpu_fleet import Fleet, Placement
-from placement_bench.gpu_trace import WHOLE, Integers, Kinds
+from placement_bench.gpu_fleet import WHOLE, Fleet, Integers, Kinds, Placement
 from placement_bench.worlds import World, node_json, pod_json
 
 GPU_NAME, SHARE_NAME = "nvidia.com/gpu", "nvidia.com/gpucores"
 
 
-class Ours:
+class Policy:
+    """Places pods on a fleet one by one."""
+
+    def place(self, kind: int, pod: int, fitting: Integers) -> Placement | None:
+        """Place a pod on one of the nodes where it fits (at least one); None if the pod is to wait."""
+        raise NotImplementedError
+
+    def ended(self, kind: int, pod: int, placement: Placement) -> None:
+        """Handle the end of a pod."""
+
+
+class Ours(Policy):
     """The extender, in process; it knows only requests, and GPU shares are requested in percent."""
 
     def __init__(self, fleet: Fleet, seed: int) -> None:
@@ -60,27 +70,15 @@ CPU_MEMORY_AND_GPU, GPU_ONLY = (1.0, 1.0, 3.0), (0.0, 0.0, 1.0)
 """Weights of CPU, memory and GPUs: upstream's defaults, and as its documentation has them for extended resources."""
 
 
-class Policy(Protocol):
-    """Places pods on a fleet one by one."""
-
-    def place(self, kind: int, pod: int, fitting: Integers) -> Placement | None:
-        """Place a pod on one of the nodes where it fits (at least one); None if the pod is to wait."""
-
-    def ended(self, kind: int, pod: int, placement: Placement) -> None:
-        """Handle the end of a pod."""
-
-
-class ByScore:
+class ByScore(Policy):
     """A scheduler that picks the node of highest score, and draws among equals."""
 
-    def __init__(self, fleet: Fleet, score: Score, seed: int) -> None:
+    def __init__(self, score: Score, fleet: Fleet, seed: int) -> None:
         self._fleet, self._score, self._chance = fleet, score, np.random.default_rng([seed, 3])
 
     def place(self, kind: int, pod: int, fitting: Integers) -> Placement | None:
         scores = self._score(self._fleet, kind)[fitting]
         return self._fleet.take(int(self._chance.choice(fitting[scores == scores.max()])), kind)
-
-    def ended(self, kind: int, pod: int, placement: Placement) -> None: ...
 
 
 def by_requests(fleet: Fleet, kind: int, *, weights: tuple[float, float, float], most: bool) -> Floats:
@@ -131,7 +129,7 @@ def fragments(cpu_milli: Integers, memory_mib: Integers, gpu_milli: Integers, ki
     return expected
 
 
-class FragmentationGradient:
+class FragmentationGradient(Policy):
     """Picks the node and GPU where expected fragments grow least.
 
     The growth is cached by kind, and recomputed for nodes that have changed.
@@ -193,11 +191,7 @@ PolicyFactory = Callable[[Fleet, int], Policy]
 """(empty fleet, seed) -> policy."""
 
 
-def _by_score(score: Score) -> PolicyFactory:
-    return lambda fleet, seed: ByScore(fleet, score, seed)
-
-
-POLICIES: dict[str, PolicyFactory] = {name: _by_score(score) for name, score in SCORES.items()} | {
+POLICIES: dict[str, PolicyFactory] = {name: partial(ByScore, score) for name, score in SCORES.items()} | {
     "Phasewise": Ours,
     "fragmentation gradient": lambda fleet, _: FragmentationGradient(fleet),
 }

@@ -8,9 +8,8 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from placement_bench.gpu_fleet import Fleet, Placement
+from placement_bench.gpu_fleet import WHOLE, Fleet, GpuTrace, Integers, Placement
 from placement_bench.gpu_policies import POLICIES, PolicyFactory
-from placement_bench.gpu_trace import WHOLE, GpuTrace, Integers
 
 LONG_WAIT_S = 900.0
 """Waits longer than this are counted."""
@@ -58,8 +57,6 @@ def fill(trace: GpuTrace, make: PolicyFactory, seed: int) -> Filled:
 
 @dataclass(frozen=True)
 class Waited:
-    """Number of pods, how many waited long, and their mean wait."""
-
     pods: int
     long: int
     mean_s: float
@@ -110,8 +107,6 @@ def play_trace(trace: GpuTrace, make: PolicyFactory, seed: int) -> Waited:
 
 @dataclass(frozen=True)
 class GpuResult:
-    """Result of one order of the pods under one policy."""
-
     policy: str
     seed: int
     filled: Filled
@@ -119,7 +114,6 @@ class GpuResult:
 
 
 def run_gpus(trace: GpuTrace, seeds: Sequence[int], found: list[GpuResult], progress: Callable[[], None]) -> None:
-    """Run every policy on every order, and on a few nodes drawn for it."""
     for seed in seeds:
         few = trace.on(some_nodes(trace, BUSY_GPUS, seed))
         for name, make in POLICIES.items():
@@ -128,5 +122,4 @@ def run_gpus(trace: GpuTrace, seeds: Sequence[int], found: list[GpuResult], prog
 
 
 def by_policy(rows: Sequence[GpuResult]) -> Mapping[str, Sequence[GpuResult]]:
-    """Policy -> its runs."""
     return {name: [row for row in rows if row.policy == name] for name in dict.fromkeys(row.policy for row in rows)}

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
+from statistics import fmean, pstdev
 
 import numpy as np
 
 from extender.watches import PeriodicTask
 from local_cluster.simulated.nodes import SimulatedNodes
-from placement_bench.load import Overload, overload
-from placement_bench.pace import Pace
 from placement_bench.place import Bench
-from placement_bench.played import CurrentUse, Lane, Outcome, Shape, play
+from placement_bench.played import CurrentUse, Lane, Outcome, Overload, Shape, overload, play
 from placement_bench.recordings import Arrival, in_groups, scattered
 from placement_bench.schedulers import (
     CPU_OVERLOAD,
@@ -26,24 +24,19 @@ from placement_bench.schedulers import (
     RANDOM,
     STRICT,
     Contender,
+    CurrentUseScorer,
+    Pace,
+    random_scores,
     scored_by,
     start_extender,
     start_stock,
     start_with_extender,
 )
-from placement_bench.scorers import CurrentUseScorer, RandomScorer
 from recommender.cluster.errors import ApiError
 from recommender.cluster.paths import PODS, path_of
 
 BASELINES = (LEAST, MOST, CURRENT, RANDOM)
-CONTENDERS: Mapping[str, Contender] = {
-    "least": LEAST,
-    "most": MOST,
-    "current": CURRENT,
-    "random": RANDOM,
-    "ours": OURS,
-    "strict": STRICT,
-}
+CONTENDERS: Mapping[str, Contender] = {who.scheduler: who for who in (*BASELINES, OURS, STRICT)}
 """By the names that `--placed-by` takes."""
 GROUPS = "in groups"
 PATTERNS = (GROUPS, "one by one")
@@ -53,19 +46,10 @@ PATTERNS = (GROUPS, "one by one")
 class Plan:
     """Which jobs arrive when, and on what.
 
-    Attributes
-    ----------
-    jobs, group, every_s
-        Number of jobs; `in groups`, `group` of them arrive every `every_s` recorded seconds; `one by one`, they are
-        spread over the same time.
-    nodes
-        Numbers of nodes per scheduler.
-    seeds
-        Seeds of choice and order of the jobs.
-    placed_by
-        The schedulers.
-    patterns
-        Arrival patterns.
+    `jobs`, `group`, `every_s`: Number of jobs; `in groups`, `group` of them arrive every `every_s` recorded seconds;
+        `one by one`, they are spread over the same time.
+    `nodes`: Numbers of nodes per scheduler.
+    `seeds`: Seeds of choice and order of the jobs.
     """
 
     jobs: int
@@ -77,7 +61,6 @@ class Plan:
     patterns: Sequence[str] = PATTERNS
 
     def arrivals(self, pattern: str, seed: int) -> Sequence[Arrival]:
-        """Jobs of one play."""
         if pattern == GROUPS:
             return in_groups(self.jobs, self.group, self.every_s, seed)
         return scattered(self.jobs, self.every_s * -(-self.jobs // self.group), seed)
@@ -85,7 +68,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Result:
-    """Result of one scheduler on a number of nodes in one play."""
+    """One scheduler on a number of nodes in one play."""
 
     pattern: str
     seed: int
@@ -97,7 +80,7 @@ class Result:
 
 
 def run_jobs(
-    bench: Bench, plan: Plan, pace: Pace, shape: Shape, results: list[Result], progress: Callable[[str], None]
+    bench: Bench, plan: Plan, pace: Pace, shape: Shape, results: list[Result], progress: Callable[[], None]
 ) -> None:
     """Play every pattern of every seed, all schedulers at the same time, each on nodes of its own.
 
@@ -106,24 +89,22 @@ def run_jobs(
     use = CurrentUse(bench, pace, shape)
     by_use = CurrentUseScorer(use.uses, shape.node)
     with _placing(bench, plan.placed_by, pace, by_use, plan.seeds[0]):
-        lanes = [
-            Lane(who, some_nodes(bench, count, shape), bench.namespace())
-            for count in plan.nodes
-            for who in plan.placed_by
-        ]
+        sizes = [(number, who) for number in plan.nodes for who in plan.placed_by]
+        lanes = [Lane(who, some_nodes(bench, number, shape), bench.namespace()) for number, who in sizes]
         for lane in lanes:
             if lane.who in (OURS, STRICT):
-                bench.publish(lane.namespace, pace.speed)
-        for seed in plan.seeds:
-            for pattern in plan.patterns:
-                jobs = plan.arrivals(pattern, seed)
-                use.jobs = {job.name: job for job in jobs}
-                with retrying_unschedulable(bench, [lane.namespace for lane in lanes if lane.who is STRICT]):
-                    played = play(bench, lanes, jobs, pace, shape, np.random.default_rng(seed))
-                for lane in lanes:
-                    by_use.forget(lane.namespace)
-                    results.append(_result(lane, played[lane], pattern, seed, shape))
-                progress(f"seed {seed}, {pattern}")
+                bench.publish_recorded(lane.namespace, pace.speed)
+        for seed, pattern in [(seed, pattern) for seed in plan.seeds for pattern in plan.patterns]:
+            jobs = plan.arrivals(pattern, seed)
+            use.jobs = {job.name: job for job in jobs}
+            with retrying_unschedulable(bench, [lane.namespace for lane in lanes if lane.who is STRICT]):
+                played = play(bench, lanes, jobs, pace, shape, np.random.default_rng(seed))
+            for lane, outcome in played.items():
+                by_use.forget(lane.namespace)
+                nodes = len(lane.nodes.names)
+                judged = overload(outcome.runs, nodes, shape.node)
+                results.append(Result(pattern, seed, lane.who, nodes, judged, fmean(outcome.waited_s), outcome))
+            progress()
 
 
 @contextmanager
@@ -131,35 +112,22 @@ def _placing(
     bench: Bench, placed_by: Sequence[Contender], pace: Pace, by_use: CurrentUseScorer, seed: int
 ) -> Iterator[None]:
     """Run schedulers and extenders; extenders of the benchmark stop with the block, all else with the cluster."""
-    scores = {RANDOM: RandomScorer(np.random.default_rng(seed)).scores, CURRENT: by_use.scores}
+    scores = {RANDOM: random_scores(np.random.default_rng(seed)), CURRENT: by_use.scores}
+    waits = ("--cpu-overload", f"{CPU_OVERLOAD}", "--patience", f"{pace.of_bench(7200.0)}")  # its default, in jobs
     with ExitStack() as stack:
         for who in placed_by:
             if who in scores:
                 stack.enter_context(scored_by(bench, who, scores[who]))
             elif who in (OURS, STRICT):
-                start_with_extender(bench, who, start_extender(bench, who, pace, *_limits(who, pace)))
+                start_with_extender(bench, who, start_extender(bench, who, pace, *(waits if who is STRICT else ())))
             else:
                 start_stock(bench, who)
         yield
 
 
-def _limits(who: Contender, pace: Pace) -> tuple[str, ...]:
-    """Options that let our extender keep pods waiting."""
-    if who is not STRICT:
-        return ()
-    return "--cpu-overload", f"{CPU_OVERLOAD}", "--patience", f"{pace.patience_s}"
-
-
-def some_nodes(bench: Bench, count: int, shape: Shape) -> SimulatedNodes:
-    """Start nodes of the given shape."""
+def some_nodes(bench: Bench, number: int, shape: Shape) -> SimulatedNodes:
     cores, memory_bytes = shape.node
-    return bench.cluster.start_nodes(count, cpu=f"{cores:g}", memory=str(round(memory_bytes)))
-
-
-def _result(lane: Lane, played: Outcome, pattern: str, seed: int, shape: Shape) -> Result:
-    nodes = len(lane.nodes.names)
-    judged = overload(played.runs, nodes, shape.node)
-    return Result(pattern, seed, lane.who, nodes, judged, float(np.mean(played.waited_s)), played)
+    return bench.cluster.start_nodes(number, cpu=f"{cores:g}", memory=str(round(memory_bytes)))
 
 
 @dataclass(frozen=True)
@@ -184,31 +152,29 @@ class Line:
 
 
 def summary_lines(results: Sequence[Result]) -> list[Line]:
-    """Summarise results, by pattern, nodes and scheduler."""
     groups: dict[tuple[str, int], dict[Contender, list[Result]]] = {}
     for result in results:
         groups.setdefault((result.pattern, result.nodes), {}).setdefault(result.who, []).append(result)
     lines = []
     for (pattern, nodes), by_who in sorted(groups.items()):
-        mean = {who: float(np.mean([each.overload.cpu_core_s for each in found])) for who, found in by_who.items()}
+        mean = {who: fmean(each.overload.cpu_core_s for each in found) for who, found in by_who.items()}
         best = min((mean[who] for who in BASELINES if who in mean), default=float("nan"))
-        for who, found in by_who.items():
-            overloads = [each.overload for each in found]
-            lines.append(
-                Line(
-                    pattern,
-                    nodes,
-                    who,
-                    mean[who],
-                    float(np.std([each.cpu_core_s for each in overloads])),
-                    float(np.mean([each.ooms for each in overloads])),
-                    float(np.mean([each.nodes_busy for each in overloads])),
-                    float(np.mean([each.waited_s for each in found])),
-                    max(max(each.played.waited_s) for each in found),
-                    float(np.mean([each.played.makespan_s for each in found])),
-                    mean[who] / best if best > 0.0 else float("nan"),
-                )
+        lines += [
+            Line(
+                pattern,
+                nodes,
+                who,
+                cpu_core_s=mean[who],
+                spread=pstdev([each.overload.cpu_core_s for each in found]),
+                ooms=fmean(each.overload.ooms for each in found),
+                nodes_busy=fmean(each.overload.nodes_busy for each in found),
+                waited_s=fmean(each.waited_s for each in found),
+                longest_wait_s=max(max(each.played.waited_s) for each in found),
+                makespan_s=fmean(each.played.makespan_s for each in found),
+                ratio=mean[who] / best if best > 0.0 else float("nan"),
             )
+            for who, found in by_who.items()
+        ]
     return lines
 
 
@@ -232,25 +198,23 @@ def fewer_nodes(lines: Sequence[Line]) -> list[str]:
     return found
 
 
-RETRY_INTERVAL_S = 1.0
-"""The benchmark's schedulers retry a pod at most this often; the controller's 30 s would be an hour of the jobs."""
-RETRY_ANNOTATION = "placement-bench/woken"
-
-
 @contextmanager
 def retrying_unschedulable(bench: Bench, namespaces: Sequence[str]) -> Iterator[None]:
-    """Annotate unschedulable pods of these namespaces again and again, so that the scheduler retries them."""
+    """Annotate unschedulable pods of these namespaces each second, so that the scheduler retries them.
+
+    The schedulers here retry a pod at most that often; the controller's 30 s would be an hour of the jobs.
+    """
     numbers = count(1)
 
     def annotate() -> None:
-        body = {"metadata": {"annotations": {RETRY_ANNOTATION: str(next(numbers))}}}
+        body = {"metadata": {"annotations": {"placement-bench/woken": str(next(numbers))}}}
         for namespace in namespaces:
             for name, pod in bench.watch.pods(namespace).items():
                 if pod.unschedulable and not pod.node:
-                    with contextlib.suppress(ApiError):  # it was deleted
+                    with suppress(ApiError):  # it was deleted
                         bench.api.patch(path_of(PODS, namespace, name), body)
 
-    retrying = PeriodicTask("retry", annotate, lambda: RETRY_INTERVAL_S)
+    retrying = PeriodicTask("retry", annotate, lambda: 1.0)
     retrying.start()
     try:
         yield

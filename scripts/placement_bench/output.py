@@ -28,12 +28,10 @@ OF_A_BURST: Columns = {
 
 
 def burst_table(bursts: Sequence[Burst], title: str) -> Table:
-    """Table of row burst."""
     return table_of(title, PLACED_BY, {burst.who.title: burst for burst in bursts}, OF_A_BURST)
 
 
 def jobs_table(lines: Sequence[Line], title: str) -> Table:
-    """Table of row jobs."""
     headers = (
         "CPU above capacity, core-s ± standard deviation", "relative to the best baseline", "OOMs", "nodes busy",
         "mean wait (longest)", "makespan",
@@ -60,7 +58,6 @@ def jobs_table(lines: Sequence[Line], title: str) -> Table:
 
 
 def gangs_table(rows: Sequence[Gangs], title: str) -> Table:
-    """Table of row gangs."""
     headers = ("both finished", "deadlocks", "gangs bound in part", "both bound after, median (longest)")
     made = table(title, PLACED_BY, *headers, "longest time from first to last binding of a gang")
     for row in rows:
@@ -78,7 +75,6 @@ def gangs_table(rows: Sequence[Gangs], title: str) -> Table:
 
 
 def gpus_table(rows: Sequence[GpuResult], title: str) -> Table:
-    """Table of row gpus."""
     allocated = [f"GPUs allocated, {share:.0%} requested" for share in SHARES]
     made = table(title, PLACED_BY, *allocated, "when nothing fits", "waited > 15 min", "mean wait")
     for name, runs in by_policy(rows).items():
@@ -100,7 +96,6 @@ OF_CHOICES: Columns = {
 
 
 def choices_table(tallies: Sequence[Tally], title: str) -> Table:
-    """Table of rows below and unlearned."""
     return table_of(title, "clusters", {tally.title: tally for tally in tallies}, OF_CHOICES)
 
 

@@ -1,4 +1,4 @@
-"""Play recorded jobs on simulated nodes, for all schedulers at the same time."""
+"""Recorded jobs played on simulated nodes, for all schedulers at the same time, and the load of the nodes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from itertools import groupby
 import numpy as np
 
 from local_cluster.simulated.nodes import SimulatedNodes
-from placement_bench.load import Run
-from placement_bench.pace import Pace
-from placement_bench.place import Bench, pod
+from placement_bench.place import Bench, pod, wait_for
 from placement_bench.recordings import Arrival, Recording
-from placement_bench.schedulers import Contender
-from placement_bench.scorers import Pair
-from placement_bench.watching import wait_for
+from placement_bench.schedulers import Contender, Pace, Pair
+from recommender.records import CPU, MEMORY
 
 METRICS_DELAY_S = 30.0
 """Age at which a pod has metrics, in seconds of the jobs (`Pace.stretch` per recorded second)."""
@@ -25,37 +22,75 @@ TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Size of nodes and requests of pods.
+class Run:
+    """A job on node number `node` from `start_s` (recorded seconds since the first arrival) to its end."""
 
-    Attributes
-    ----------
-    node
-        (cpu_cores, memory_bytes) of each node.
-    requested
-        Shares of the declared CPU and memory that pods request, as in clusters that overcommit.
+    name: str
+    recording: Recording
+    node: int
+    start_s: float
+
+
+@dataclass(frozen=True)
+class Overload:
+    """Demand beyond the capacity of nodes.
+
+    `cpu_core_s`, `memory_gib_s`: Core-seconds and GiB-seconds above capacity, over all nodes.
+    `ooms`: Number of times that a node's memory was exceeded.
+    `nodes_used`, `nodes_busy`: Nodes that ever ran a job, and the mean number that did while any job ran.
     """
+
+    cpu_core_s: float
+    ooms: int
+    memory_gib_s: float
+    nodes_used: int
+    nodes_busy: float
+
+
+def load(runs: Sequence[Run], nodes: int) -> np.ndarray:
+    """(2, seconds, nodes): demand in cores and bytes; starts of jobs are rounded down to seconds."""
+    seconds = max((int(run.start_s) + len(run.recording.usage) for run in runs), default=0)
+    asked = np.zeros((2, seconds, nodes))
+    for run in runs:
+        begin = int(run.start_s)
+        asked[:, begin : begin + len(run.recording.usage), run.node] += run.recording.usage.T
+    return asked
+
+
+def overload(runs: Sequence[Run], nodes: int, capacity: Pair) -> Overload:
+    asked = load(runs, nodes)
+    above = (asked - np.array(capacity)[:, None, None]).clip(0.0, None)
+    out_of_memory = above[MEMORY] > 0.0
+    begins = out_of_memory & ~np.vstack([np.zeros((1, nodes), dtype=bool), out_of_memory[:-1]])
+    busy = asked[CPU] > 0.0
+    return Overload(
+        cpu_core_s=float(above[CPU].sum()),
+        ooms=int(begins.sum()),
+        memory_gib_s=float(above[MEMORY].sum() / 2**30),
+        nodes_used=int(busy.any(axis=0).sum()),
+        nodes_busy=float(busy.sum() / max(1, busy.any(axis=1).sum())),
+    )
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Size of nodes, and shares of declared CPU and memory that pods request, as in clusters that overcommit."""
 
     node: Pair
     requested: Pair
 
     def needs(self, recording: Recording) -> Pair:
-        """Requests of a job's pod."""
         (cores, memory_bytes), (of_cores, of_memory) = recording.declared, self.requested
         return cores * of_cores, memory_bytes * of_memory
 
 
 @dataclass(frozen=True)
 class Lane:
-    """One scheduler on nodes of its own."""
+    """A scheduler with nodes of its own."""
 
     who: Contender
     nodes: SimulatedNodes
     namespace: str
-
-    @property
-    def title(self) -> str:
-        return f"{self.who.title}, {len(self.nodes.names)} nodes"
 
 
 @dataclass(frozen=True)
@@ -75,18 +110,17 @@ class CurrentUse:
     """Present use of the nodes of a lane, by the recordings of `jobs`."""
 
     def __init__(self, bench: Bench, pace: Pace, shape: Shape) -> None:
-        self._place, self._pace, self._shape = bench, pace, shape
+        self._bench, self._pace, self._shape = bench, pace, shape
         self.jobs: Mapping[str, Arrival] = {}
 
     def uses(self, namespace: str, asked: str, names: Sequence[str], favoured: Mapping[str, str]) -> np.ndarray:
-        """Implement `scorers.NodeUse`."""
+        """(2, nodes), as a `NodeUse`."""
         now_s, index = time.monotonic(), {name: number for number, name in enumerate(names)}
         use = np.tile(np.array(self._shape.needs(self.jobs[asked].recording))[:, None], len(names))
-        seen = self._place.watch.bound(namespace)
+        seen = self._bench.watch.bound(namespace)
         unseen = favoured.keys() - {bound.pod for bound in seen}
-        started = self._place.watch.started(namespace)
-        ages_s = [(now_s - started.get(bound.pod, now_s)) * self._pace.speed for bound in seen]
-        there = [(bound.pod, bound.node, age_s) for bound, age_s in zip(seen, ages_s, strict=True)]
+        started = self._bench.watch.started(namespace)
+        there = [(one.pod, one.node, (now_s - started.get(one.pod, now_s)) * self._pace.speed) for one in seen]
         for name, node, age_s in (*there, *((name, favoured[name], 0.0) for name in unseen)):
             if node in index:
                 recording = self.jobs[name].recording
@@ -108,35 +142,29 @@ def play(
 
     The order in which lanes get their pods is drawn anew for each group.
     """
+
+    def submit(lane: Lane, group: Sequence[Arrival]) -> None:
+        for job in group:
+            recording = job.recording
+            ends = {"phasewise.dev/runs-for-s": str(math.ceil(recording.duration_s / pace.speed))}
+            about = {"workload": recording.workload, "annotations": ends}
+            made = pod(job.name, lane.who.scheduler, lane.nodes, shape.needs(recording), **about)
+            bench.submit(lane.namespace, made)
+
+    def ended(lane: Lane) -> bool:
+        pods = bench.watch.pods(lane.namespace)
+        return len(pods) == len(jobs) and all(pod.ended for pod in pods.values())
+
     began_s = time.monotonic()
     for at_s, together in groupby(jobs, key=lambda job: job.at_s):
         time.sleep(max(0.0, began_s + at_s / pace.speed - time.monotonic()))
         group = list(together)
         order = [lanes[number] for number in chance.permutation(len(lanes))]
-        list(bench.pool.map(lambda lane: _submit(bench, lane, group, pace, shape), order))  # noqa: B023
-    wait_for(lambda: all(_ended(bench, lane, len(jobs)) for lane in lanes), "the jobs to end", TIMEOUT_S)
+        list(bench.pool.map(submit, order, [group] * len(lanes)))
+    wait_for(lambda: all(map(ended, lanes)), "the jobs to end", TIMEOUT_S)
     played = {lane: _played(bench, lane, jobs, began_s, pace) for lane in lanes}
     bench.clear([lane.namespace for lane in lanes])
     return played
-
-
-def _submit(bench: Bench, lane: Lane, jobs: Sequence[Arrival], pace: Pace, shape: Shape) -> None:
-    for job in jobs:
-        runs_for_s = math.ceil(job.recording.duration_s / pace.speed)
-        made = pod(
-            job.name,
-            lane.who.scheduler,
-            lane.nodes,
-            shape.needs(job.recording),
-            workload=job.recording.workload,
-            annotations={"phasewise.dev/runs-for-s": str(runs_for_s)},
-        )
-        bench.submit_one(lane.namespace, made)
-
-
-def _ended(bench: Bench, lane: Lane, count: int) -> bool:
-    pods = bench.watch.pods(lane.namespace)
-    return len(pods) == count and all(pod.ended for pod in pods.values())
 
 
 def _played(bench: Bench, lane: Lane, jobs: Sequence[Arrival], began_s: float, pace: Pace) -> Outcome:

@@ -25,12 +25,8 @@ TRAINING_PART, REPLAY_PART = "fit", "replay"
 class Recording:
     """One run of a job.
 
-    Attributes
-    ----------
-    usage
-        (samples, 2): cores and bytes, one sample a recorded second.
-    declared
-        (cpu_cores, memory_bytes) declared by its user.
+    `usage`: (samples, 2): cores and bytes, one sample a recorded second.
+    `declared`: (cpu_cores, memory_bytes) declared by its user.
     """
 
     name: str
@@ -40,13 +36,11 @@ class Recording:
 
     @property
     def duration_s(self) -> float:
-        """Recorded seconds."""
         return float(len(self.usage))
 
 
 @cache
 def recordings(part: str) -> Sequence[Recording]:
-    """All runs of a part, by name."""
     folder = resources.files("recommender.data") / "recordings"
     with resources.as_file(folder / f"{part}.parquet") as file, open_source([file]) as source:
         return sorted((_recording(series) for series in source), key=lambda recording: recording.name)

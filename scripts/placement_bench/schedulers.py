@@ -1,26 +1,45 @@
-"""The schedulers compared: kube-scheduler in several configurations, with and without an extender."""
+"""The schedulers compared: kube-scheduler in several configurations, with and without an extender, and their pace."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import orjson
-import yaml
 
+from extender.scoring.combine import scaled_scores
 from local_cluster import moving
-from local_cluster.installing import MANIFESTS
+from local_cluster.installing import configuration, documents, installed_profile
 from local_cluster.played_http import Asked, Reply, played
 from local_cluster.processes import Server
 from local_cluster.recommender import address_of
 from local_cluster.scheduling import start_scheduler
-from placement_bench.pace import Pace
 from placement_bench.place import Bench
-from placement_bench.scorers import Scores
 
-Json = Mapping[str, Any]
+Json = dict[str, Any]
+Pair = tuple[float, float]
+"""(cpu_cores, memory_bytes)"""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Compression of time for jobs, demand curves and the extender's horizons.
+
+    `stretch`: Seconds of a job per recorded second. Recordings last two minutes; at 30 they stand for jobs of an hour
+        with phases of minutes.
+    `speed`: Recorded seconds played per second of the benchmark.
+    """
+
+    stretch: float
+    speed: float
+
+    def of_bench(self, job_s: float) -> float:
+        """Seconds of the benchmark for seconds of a job."""
+        return job_s / self.stretch / self.speed
 
 
 @dataclass(frozen=True)
@@ -58,14 +77,9 @@ BIN_PACKING_PROFILE: Json = {
 """Upstream's bin packing; BalancedAllocation stays enabled."""
 
 
-def manifest_profile() -> tuple[Json, int]:
-    """The scheduler's profile and the extender's weight in our manifests."""
-    for document in yaml.safe_load_all((MANIFESTS / "extender" / "scheduler.yaml").read_text()):
-        if document and document["kind"] == "ConfigMap":
-            configuration = yaml.safe_load(document["data"]["config.yaml"])
-            profile = configuration["profiles"][0]
-            return {"plugins": profile["plugins"]}, configuration["extenders"][0]["weight"]
-    raise ValueError("manifests/extender/scheduler.yaml configures no scheduler")
+def installed_weight() -> int:
+    """The extender's weight in our manifests."""
+    return int(configuration(documents())["extenders"][0]["weight"])
 
 
 def start_stock(bench: Bench, who: Contender) -> Server:
@@ -74,19 +88,13 @@ def start_stock(bench: Bench, who: Contender) -> Server:
     return start_scheduler(bench.cluster, who.scheduler, extender=None, verbs=(), profile=profile)
 
 
-@contextmanager
-def scored_by(bench: Bench, who: Contender, scores: Scores) -> Iterator[None]:
-    """Start a kube-scheduler with the profile of ours and, during the block, an extender that answers these scores."""
-    profile, weight = manifest_profile()
-
-    def answer(asked: Asked) -> Reply:
-        return Reply(body=orjson.dumps(scores(orjson.loads(asked.body))))
-
-    with played(answer, port=bench.cluster.ports.free()) as extender:
-        start_scheduler(
-            bench.cluster, who.scheduler, extender=extender.url, verbs=("prioritize",), weight=weight, profile=profile
-        )
-        yield
+def start_with_extender(
+    bench: Bench, who: Contender, url: str, verbs: Sequence[str] = ("filter", "prioritize", "preempt")
+) -> Server:
+    """Start the kube-scheduler of our manifests with the extender at this URL."""
+    return start_scheduler(
+        bench.cluster, who.scheduler, extender=url, verbs=verbs, weight=installed_weight(), profile=installed_profile()
+    )
 
 
 def start_extender(bench: Bench, who: Contender, pace: Pace, *options: str) -> str:
@@ -95,7 +103,7 @@ def start_extender(bench: Bench, who: Contender, pace: Pace, *options: str) -> s
     One that already runs is kept if it has the same options, and replaced otherwise.
     """
     name = f"extender-{who.scheduler}"
-    times = ("--horizon", f"{pace.horizon_s}", "--cycle", f"{pace.cycle_s}")
+    times = ("--horizon", f"{pace.of_bench(3600.0)}", "--cycle", f"{pace.of_bench(600.0)}")  # its defaults, in jobs
     wanted = ["--scheduler-name", who.scheduler, *times, *options]
     running = bench.cluster.servers.get(name)
     if running is not None and running.command[running.command.index(wanted[0]) : -2] != wanted:
@@ -104,8 +112,58 @@ def start_extender(bench: Bench, who: Contender, pace: Pace, *options: str) -> s
     return f"http://{address_of(running or moving.start_extender(bench.cluster, *wanted, name=name))}"
 
 
-def start_with_extender(bench: Bench, who: Contender, url: str) -> Server:
-    """Start the kube-scheduler of our manifests with our extender."""
-    profile, weight = manifest_profile()
-    verbs = ("filter", "prioritize", "preempt")
-    return start_scheduler(bench.cluster, who.scheduler, extender=url, verbs=verbs, weight=weight, profile=profile)
+Scores = Callable[[Json], list[Json]]
+"""Body of a `prioritize` call -> points of its nodes."""
+NodeUse = Callable[[str, str, Sequence[str], Mapping[str, str]], np.ndarray]
+"""(namespace, pod, node names, pod -> node of earlier favourites) -> (2, nodes): cores and bytes in use on each node
+now, including the pod itself."""
+
+
+@contextmanager
+def scored_by(bench: Bench, who: Contender, scores: Scores) -> Iterator[None]:
+    """Start a kube-scheduler with the profile of ours and, during the block, an extender that answers these scores."""
+
+    def answer(asked: Asked) -> Reply:
+        return Reply(body=orjson.dumps(scores(orjson.loads(asked.body))))
+
+    with played(answer, port=bench.cluster.ports.free()) as extender:
+        start_with_extender(bench, who, extender.url, ("prioritize",))
+        yield
+
+
+def random_scores(chance: np.random.Generator) -> Scores:
+    """Favour a random node."""
+    return lambda call: with_favourite(call["NodeNames"], chance.random(len(call["NodeNames"])))[1]
+
+
+class CurrentUseScorer:
+    """Favours the node of lowest present use with the pod on it, by the larger of the shares of CPU and memory.
+
+    Follows Trimaran's load-aware scoring: measured use, and requests for pods too young to be measured, including the
+    one to place. Left out: averaging over minutes and the delay of metrics (this one sees present use), the penalty for
+    varying load, and the preference for nodes below a target use, which packs nodes where this one spreads. It has no
+    forecast.
+    """
+
+    def __init__(self, uses: NodeUse, capacity: Pair) -> None:
+        self._uses, self._capacity = uses, np.array(capacity)[:, None]
+        self._favoured: dict[str, dict[str, str]] = defaultdict(dict)
+
+    def scores(self, call: Json) -> list[Json]:
+        names, metadata = call["NodeNames"], call["Pod"]["metadata"]
+        namespace, pod = metadata["namespace"], metadata["name"]
+        before = self._favoured[namespace]
+        before.pop(pod, None)
+        use = self._uses(namespace, pod, names, before)
+        before[pod], scores = with_favourite(names, 1.0 - (use / self._capacity).max(axis=0))
+        return scores
+
+    def forget(self, namespace: str) -> None:
+        self._favoured.pop(namespace, None)
+
+
+def with_favourite(names: Sequence[str], totals: np.ndarray) -> tuple[str, list[Json]]:
+    """The best node, and the scores: as with ours, it alone gets 10."""
+    points = scaled_scores(totals, np.zeros(len(names)), np.arange(len(names)))
+    scores = [{"Host": name, "Score": score} for name, score in zip(names, points.scores.tolist(), strict=True)]
+    return names[points.favourite], scores

@@ -36,8 +36,6 @@ NO_MEMORY, NO_CPU = (with_time_limit(reason, 7200.0) for reason in (MEMORY_REASO
 
 @dataclass
 class Clock:
-    """A clock set by hand, for unix and monotonic seconds."""
-
     now_s: float = NOON_S
 
     def __call__(self) -> float:
@@ -120,7 +118,6 @@ def class_json(workload: str, cpu_cores: Sequence[float], memory_gib: Sequence[f
 
 
 def profile_json(name: str, categories: Mapping[str, str]) -> Json:
-    """Profile of a VPA with categories of pods by UID."""
     pods = [{"name": uid, "uid": uid, "category": category} for uid, category in categories.items()]
     return {
         "kind": "PhaseProfile",
@@ -131,7 +128,6 @@ def profile_json(name: str, categories: Mapping[str, str]) -> Json:
 
 
 def scores_by_name(scored: HostPriorities) -> dict[str, int]:
-    """Node -> score."""
     judged = zip(scored.places.tolist(), scored.scores.tolist(), strict=True)
     return dict.fromkeys(scored.neutral, NEUTRAL) | {scored.known.names[place]: score for place, score in judged}
 
@@ -185,7 +181,6 @@ class World:
         return decision.favourite if decision is not None else ""
 
     def request(self, pod: Json, names: Sequence[str] | None = None) -> PlacementRequest:
-        """The request that scorers judge."""
         read = self.read_pod(pod)
         look = self.state.view_of(read)
         places = np.array([look.snapshot.table.index[name] for name in names or self.names])

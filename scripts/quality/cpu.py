@@ -59,13 +59,11 @@ def by_encoder(series: Sequence[UsageSeries], seed: int) -> tuple[Label, int]:
 
 
 def by_features(series: Sequence[UsageSeries], seed: int) -> tuple[Label, int]:
-    """Baseline of the encoder: k-means on plain features of samples."""
     clusters = StageClusters.fit([one.usage[one.present] for one in series], PHASES, seed)
     return lambda one: clusters.label(one.usage[one.present]), len(clusters.centres) + 1
 
 
 def no_phases(_series: Sequence[UsageSeries], _seed: int) -> tuple[Label, int]:
-    """One phase for the whole run."""
     return lambda one: np.zeros(int(one.present.sum()), np.int64), 2
 
 
@@ -104,7 +102,6 @@ class Row:
 
 
 def untrained(rule: Rule) -> RuleFactory:
-    """Factory of a rule that needs no fitting of its own."""
     return lambda *_: rule
 
 
@@ -214,7 +211,6 @@ def rows_for(series: Sequence[UsageSeries]) -> dict[str, Row]:
 
 
 def judge(series: Sequence[UsageSeries], in_force: Sequence[FloatArray]) -> Result:
-    """Judge all samples from the first that a decision can cover."""
     slack = used = hours = 0.0
     violated: list[BoolArray] = []
     changes = 0

@@ -33,20 +33,12 @@ Decisions = tuple[IntArray, FloatArray]
 class World:
     """A kind of job.
 
-    Attributes
-    ----------
-    epoch_s
-        Average duration of an epoch.
-    step_s, delay_s
-        Sampling interval, and time until a change takes effect.
-    epochs
-        Smallest and largest number of epochs of a job.
-    jobs
-        Number of jobs, run one after the other.
-    jitter
-        Relative standard deviation of the durations of stages within a job, in addition to `PACE_VARIATION`.
-    has_class
-        Whether the jobs share a workload class; otherwise they have none.
+    `epoch_s`: Average duration of an epoch.
+    `step_s`, `delay_s`: Sampling interval, and time until a change takes effect.
+    `epochs`: Smallest and largest number of epochs of a job.
+    `jobs`: Number of jobs, run one after the other.
+    `jitter`: Relative standard deviation of the durations of stages within a job, in addition to `PACE_VARIATION`.
+    `has_class`: Whether the jobs share a workload class; otherwise they have none.
     """
 
     epoch_s: float
@@ -79,15 +71,10 @@ WORLDS = (
 class Result:
     """Figures of a row.
 
-    Attributes
-    ----------
-    saved, violation
-        Share of the declared CPU that was saved; share of samples in violation.
-    ahead, late, kept
-        Evaluations that had their CPU when they began after less during training; that got it later or never; and for
-        which it was never lowered.
-    lead_s
-        Median time by which those `ahead` were raised before they began; NaN without any.
+    `saved`, `violation`: Share of the declared CPU that was saved; share of samples in violation.
+    `ahead`, `late`, `kept`: Evaluations that had their CPU when they began after less during training; that got it
+        later or never; and for which it was never lowered.
+    `lead_s`: Median time by which those `ahead` were raised before they began; NaN without any.
     """
 
     saved: float
@@ -131,7 +118,6 @@ def compare(world: World, seed: int = 0) -> dict[str, Result]:
 
 
 def judge(runs: Sequence[tuple[UsageSeries, Decisions]]) -> Result:
-    """Judge what jobs were given."""
     declared = given = above = samples = 0.0
     ahead = late = kept = 0
     leads_s: list[float] = []

@@ -29,7 +29,6 @@ def transitions(sequences: Sequences) -> tuple[list[Sequence[Run]], IntArray]:
 
 
 def first_order(fitted: Sequences, histories: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
-    """First-order transition counts."""
     counts = np.zeros((n_phases, n_phases))
     for history, following in zip(*transitions(fitted), strict=True):
         counts[history[-1][0], following] += 1
@@ -47,7 +46,6 @@ def forest(fitted: Sequences, histories: Sequence[Sequence[Run]], n_phases: int)
 
 
 def ours(fitted: Sequences, histories: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
-    """Phase graph."""
     answers = GraphPredictor(PhaseGraph.fit(fitted, n_phases))
     shares = np.zeros((len(histories), n_phases))
     for row, history in enumerate(histories):

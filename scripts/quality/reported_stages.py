@@ -24,12 +24,8 @@ PHASES_OF_A_CLASS, PHASES_OF_ALL = 6, 24
 class ReportedStages:
     """Stages that recorded jobs reported.
 
-    Attributes
-    ----------
-    names
-        All stages, sorted; a stage's number is its index.
-    at
-        Container -> unix second -> number of the stage.
+    `names`: All stages, sorted; a stage's number is its index.
+    `at`: Container -> unix second -> number of the stage.
     """
 
     names: tuple[str, ...]
@@ -37,7 +33,6 @@ class ReportedStages:
 
     @classmethod
     def read(cls, paths: Sequence[Path], column: str) -> ReportedStages:
-        """Read recordings with a column of stage names."""
         table = pd.concat([pd.read_parquet(path, columns=["container", "timestamp", column]) for path in paths])
         names = tuple(sorted(table[column].unique()))
         number = table[column].map(dict(zip(names, range(len(names)), strict=True)))
@@ -61,7 +56,6 @@ class ReportedStages:
         return lambda one: trees.predict(stage_features(one.usage[one.present])), len(self.names) + 1
 
     def rows(self) -> dict[str, Row]:
-        """Rows to judge beside the others."""
         return {
             "phases replaced by the stages that jobs reported": Row(untrained(phasewise_rule()), self.as_reported),
             "phases replaced by those stages as trees recognise them": Row(

@@ -28,12 +28,8 @@ PREFIX = f"/apis/{GROUP}/{VERSION}"
 class RecordedUsage:
     """Use of the containers of many pods: each replays a recorded run from its own offset.
 
-    Parameters
-    ----------
-    pods
-        Namespace and name of each.
-    every_s
-        Interval of new samples; the answer stays the same in between.
+    `pods`: Namespace and name of each.
+    `every_s`: Interval of new samples; the answer stays the same in between.
     """
 
     def __init__(self, pods: Sequence[tuple[str, str]], every_s: float) -> None:
@@ -46,7 +42,6 @@ class RecordedUsage:
         self._lock, self._tick, self._body = threading.Lock(), -1, b""
 
     def answer(self, now_s: float) -> bytes:
-        """The PodMetricsList at a time."""
         tick = int(now_s // self._every_s)
         with self._lock:
             if tick != self._tick:
@@ -78,8 +73,6 @@ class RecordedUsage:
 
 @contextlib.contextmanager
 def metrics_api(rig: Rig, played: RecordedUsage) -> Iterator[None]:
-    """Serve it behind the API server during the block."""
-
     def answer(asked: Asked) -> Reply:
         body = played.answer(time.time()) if asked.path == f"{PREFIX}/pods" else _resources(asked.path)
         return Reply(200 if body else 404, body)

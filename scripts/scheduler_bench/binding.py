@@ -70,7 +70,10 @@ def bind_burst(bench: BenchCluster, kind: str, pods: int, number: int, share_per
 
     Raises RuntimeError: ours was not called for every pod.
     """
-    _create(bench, pods, number)
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    in_parallel(
+        lambda each: bench.api.create(path, objects.pod(f"burst-{number}-{each}", _pod_number(each))), range(pods)
+    )
     first = int(WARM_UP_SHARE * pods)
     profile, environment = None, GO_DEFAULTS
     if kind in OF_MANIFESTS:
@@ -93,10 +96,14 @@ def bind_burst(bench: BenchCluster, kind: str, pods: int, number: int, share_per
             used_s, cores = zip(before_s, _cpu_s(bench, extender, scheduler), strict=True), background.cores
             scheduler_mib = scheduler.resident_bytes / MIB
             if kind in OURS and extender:
-                _check_calls(extender, pods)
+                calls = extender.metric('phasewise_extender_calls_total{status="200"')
+                if calls < 2 * pods:
+                    raise RuntimeError(f"ours was called {calls:.0f} times for {pods} pods")
         finally:
             scheduler.stop()
-    _clear(bench)
+    core = bench.cluster.core
+    core.delete_collection_namespaced_pod(NAMESPACE, grace_period_seconds=0)
+    wait_until(lambda: not listed(core.list_namespaced_pod, NAMESPACE, limit=1), "the pods to go", timeout_s=120)
     moments = sorted(seen.moments.values())
     rate = (pods - 1 - first) / (moments[pods - 1] - moments[first])
     used_ms = (1e3 * (after_s - from_s) / max(1, pods - bound_before) for from_s, after_s in used_s)
@@ -108,7 +115,6 @@ def _wait_for_bindings(seen: _BindingWatch, bound: int, pods: int) -> None:
 
 
 def _cpu_s(bench: BenchCluster, extender: RunningServer | None, scheduler: Server) -> tuple[float, float, float]:
-    """CPU seconds so far of the extender, the scheduler, and API server with etcd."""
     servers = (bench.cluster.servers[name] for name in ("kube-apiserver", "etcd"))
     return extender.cpu_s if extender else 0.0, scheduler.cpu_seconds, sum(each.cpu_seconds for each in servers)
 
@@ -118,19 +124,10 @@ def _extender_of(bench: BenchCluster, kind: str) -> Iterator[tuple[RunningServer
     """Run the extender of a kind; yield it and the URL for the scheduler."""
     if kind == "none":
         yield None, None
-    elif kind in OURS:
-        with bench.extender() as ours:
-            yield ours, ours.url
-    else:
-        server, path = STUBS[kind]
-        with bench.stub(server) as stub:
-            yield stub, stub.url + path
-
-
-def _check_calls(ours: RunningServer, pods: int) -> None:
-    calls = ours.metric('phasewise_extender_calls_total{status="200"')
-    if calls < 2 * pods:
-        raise RuntimeError(f"ours was called {calls:.0f} times for {pods} pods")
+        return
+    server, path = STUBS.get(kind, ("ours", ""))
+    with bench.answering(server) as extender:
+        yield extender, extender.url + path
 
 
 class _BindingWatch:
@@ -188,18 +185,3 @@ def _lines(answer: urllib3.BaseHTTPResponse) -> Iterator[dict[str, Any]]:
 def _pod_number(in_burst: int) -> int:
     """Number among all pods of the benchmark: those of a burst are all in one namespace."""
     return in_burst * objects.NAMESPACES
-
-
-def _create(bench: BenchCluster, pods: int, round_number: int) -> None:
-    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
-
-    def create(number: int) -> None:
-        bench.api.create(path, objects.pod(f"burst-{round_number}-{number}", _pod_number(number)))
-
-    in_parallel(create, range(pods))
-
-
-def _clear(bench: BenchCluster) -> None:
-    pods = bench.cluster.core
-    pods.delete_collection_namespaced_pod(NAMESPACE, grace_period_seconds=0)
-    wait_until(lambda: not listed(pods.list_namespaced_pod, NAMESPACE, limit=1), "the pods to go", timeout_s=120)

@@ -145,7 +145,6 @@ def measure(
 
 
 def _question(pod: objects.Json, names: list[str], chance: random.Random) -> bytes:
-    """ExtenderArgs."""
     first = chance.randrange(len(names))
     return orjson.dumps({"Pod": pod, "Nodes": None, "NodeNames": names[first:] + names[:first]})
 

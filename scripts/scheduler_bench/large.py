@@ -14,7 +14,7 @@ from benches import log_progress
 from scheduler_bench import calls, objects
 from scheduler_bench.objects import fill, prepare, waiting
 from scheduler_bench.place import BenchCluster, Memory
-from scheduler_bench.slow import KINDS, slow_clients
+from scheduler_bench.slow import KINDS, SlowClients
 
 WAITING, WAITING_FROM = 400, 1_000_000
 """Number of pending pods to call with (at most the number of calls), and their first number, beyond all bound pods."""
@@ -59,7 +59,7 @@ def grow(
         fill(bench, progress, range(nodes, size), range(pods, size * pods_a_node), size)
         nodes, pods = size, size * pods_a_node
         began_s = time.monotonic()
-        with bench.extender() as ours, bench.stub("served") as stub:
+        with bench.answering("ours") as ours, bench.answering("served") as stub:
             synced_s = time.monotonic() - began_s
             time.sleep(SETTLE_S)
             synced = ours.memory
@@ -68,7 +68,7 @@ def grow(
                 with _control_plane_paused(bench):
                     times = calls.measure(ours, stub, pending, nodes, call_count, seed)
                     if slow:
-                        with slow_clients(ours.port, slow // len(KINDS), KINDS):
+                        with SlowClients(ours.port, slow // len(KINDS), KINDS):
                             times += calls.measure(ours, stub, pending, nodes, call_count, seed, slow)
             yield ServiceMemory(nodes, pods, synced_s, synced, ours.memory), times
 

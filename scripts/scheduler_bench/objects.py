@@ -104,10 +104,6 @@ def pod(name: str, number: int, *, node: str = "", scheduler: str = "phasewise")
     return {"metadata": metadata, "spec": {**spec, **({"nodeName": node} if node else {})}}
 
 
-STOPPED_SERVERS = ("kube-controller-manager", "kube-scheduler")
-PROFILES = "/apis/phasewise.dev/v1alpha1/namespaces/{}/phaseprofiles"
-
-
 def prepare(bench: BenchCluster, namespaces: Iterable[str], classes: Iterable[tuple[str, int]]) -> None:
     """Create namespaces and workload classes with histories, and stop controllers and scheduler."""
     names = list(namespaces)
@@ -115,9 +111,16 @@ def prepare(bench: BenchCluster, namespaces: Iterable[str], classes: Iterable[tu
     account = bench.cluster.core.read_namespaced_service_account
     for name in names:
         wait_until(lambda name=name: account("default", name), f"the account of {name}", every_s=0.02)
-    for controller in STOPPED_SERVERS:
+    for controller in ("kube-controller-manager", "kube-scheduler"):
         bench.cluster.servers[controller].stop()
-    in_parallel(lambda each: _publish_profile(bench, *each), classes)
+
+    def publish(of: tuple[str, int]) -> None:
+        profile, status = learned_profile(*of)
+        path = f"/apis/phasewise.dev/v1alpha1/namespaces/{of[0]}/phaseprofiles"
+        bench.api.create(path, profile)
+        bench.api.patch(f"{path}/{profile['metadata']['name']}/status", status)
+
+    in_parallel(publish, classes)
 
 
 def fill(bench: BenchCluster, progress: Progress, nodes: range, pods: range, all_nodes: int) -> None:
@@ -144,13 +147,6 @@ def waiting(bench: BenchCluster, progress: Progress, numbers: range) -> list[Jso
 
     _with_progress(progress, "waiting pods", numbers, create)
     return made
-
-
-def _publish_profile(bench: BenchCluster, namespace: str, number: int) -> None:
-    profile, status = learned_profile(namespace, number)
-    path = PROFILES.format(namespace)
-    bench.api.create(path, profile)
-    bench.api.patch(f"{path}/{profile['metadata']['name']}/status", status)
 
 
 def _with_progress(progress: Progress, what: str, numbers: range, make: Callable[[int], object]) -> None:

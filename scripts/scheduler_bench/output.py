@@ -47,7 +47,6 @@ def show(
     memory: Sequence[ServiceMemory],
     perf: Sequence[Perf] = (),
 ) -> None:
-    """Print all tables."""
     console.print(f"{facts['date']}, {facts['machine']}", highlight=False)
     if rounds:
         console.print(_binding(rounds, facts))
@@ -159,7 +158,6 @@ def write_json(
     memory: Sequence[ServiceMemory],
     perf: Sequence[Perf] = (),
 ) -> None:
-    """Write all results."""
     p99_ms = {str(names): ms for names, ms in P99_MS.items()}
     goals = {"bind_share": BIND_RATE_GOAL, "p99_ms": p99_ms, "pss_mib": PSS_MIB}
     content = {

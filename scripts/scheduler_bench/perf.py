@@ -23,9 +23,9 @@ import orjson
 import yaml
 
 from local_cluster import building, servers
-from local_cluster.installing import MANIFESTS, ROOT, configuration, documents
+from local_cluster.installing import MANIFESTS, configuration, documents
 from local_cluster.processes import Ports
-from local_cluster.rig import LOOPBACK
+from local_cluster.rig import LOOPBACK, ROOT
 from scheduler_bench.place import STUB
 
 PERF_KINDS = ("none", "unbatched", "stub", "ours")

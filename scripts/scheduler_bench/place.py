@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,9 @@ import psutil
 import requests
 
 from local_cluster.cluster import Cluster
-from local_cluster.installing import MANIFESTS, ROOT
+from local_cluster.installing import MANIFESTS
 from local_cluster.processes import Server, ServerFailed
+from local_cluster.rig import ROOT
 from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api
 from scale_bench.objects import fast_api
@@ -28,8 +29,6 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class BenchCluster:
-    """A cluster, and a fast client of its API."""
-
     cluster: Cluster
     api: Api
 
@@ -40,29 +39,20 @@ class BenchCluster:
         return cls(cluster, fast_api(cluster))
 
     @contextmanager
-    def extender(self) -> Iterator[RunningServer]:
-        """Run our extender with the rights of its role, synced with the cluster."""
-        account = self.cluster.service_account("kube-system", "phasewise-extender")
-        command = ["-m", "extender", "extender", "serve", "--kubeconfig", account, "--address"]
-        with self._answering("extender", command, ready="readyz") as answering:
-            yield answering
-
-    @contextmanager
-    def stub(self, kind: str) -> Iterator[RunningServer]:
-        """Run a stand-in from `stub`."""
-        with self._answering(f"stub-{kind}", [STUB, kind], ready="healthz") as answering:
-            yield answering
-
-    @contextmanager
-    def _answering(self, name: str, command: list[str | Path], *, ready: str) -> Iterator[RunningServer]:
+    def answering(self, kind: str) -> Iterator[RunningServer]:
+        """Run our extender (`ours`) with the rights of its role until it is synced, or a stand-in from `stub`."""
         port = self.cluster.ports.free()
-        address = f"127.0.0.1:{port}" if name == "extender" else str(port)
-        environment = {"PYTHONPATH": str(ROOT)}
-        server = self.cluster.start(name, [sys.executable, *command, address], environment=environment)
-        answering = RunningServer(server, port)
+        name, ready = f"extender-{kind}", "readyz" if kind == "ours" else "healthz"
+        if kind == "ours":
+            account = self.cluster.service_account("kube-system", "phasewise-extender")
+            command = ["-m", "extender", "extender", "serve", "--kubeconfig", account, "--address", f"127.0.0.1:{port}"]
+        else:
+            command = [STUB, kind, str(port)]
+        server = self.cluster.start(name, [sys.executable, *command], environment={"PYTHONPATH": str(ROOT)})
+        running = RunningServer(server, port)
         try:
-            wait_until(lambda: answering.answers(ready), f"{name} to answer", timeout_s=READY_WITHIN_S)
-            yield answering
+            wait_until(lambda: running.answers(ready), f"{name} to answer", timeout_s=READY_WITHIN_S)
+            yield running
         finally:
             self.cluster.dismiss(name)
 
@@ -76,7 +66,6 @@ class RunningServer:
 
     @property
     def url(self) -> str:
-        """URL for schedulers."""
         return f"http://127.0.0.1:{self.port}"
 
     def answers(self, path: str) -> bool:
@@ -95,18 +84,13 @@ class RunningServer:
 
     @property
     def cpu_s(self) -> float:
-        """CPU time of all its processes so far."""
-        return sum(sum(process.cpu_times()[:2]) for process in self._processes())
+        return cpu_s_of(psutil.Process(self.server.pid))
 
     @property
     def memory(self) -> Memory:
-        """Memory of all its processes."""
-        infos = [process.memory_full_info() for process in self._processes()]
-        return Memory(sum(one.pss for one in infos) / MIB, sum(one.rss for one in infos) / MIB)
-
-    def _processes(self) -> list[psutil.Process]:
         first = psutil.Process(self.server.pid)
-        return [first, *first.children(recursive=True)]
+        infos = [process.memory_full_info() for process in (first, *first.children(recursive=True))]
+        return Memory(sum(one.pss for one in infos) / MIB, sum(one.rss for one in infos) / MIB)
 
 
 @dataclass(frozen=True)
@@ -117,8 +101,13 @@ class Memory:
     rss_mib: float
 
 
-IDLE_STATES = ("idle", "iowait", "steal", "guest", "guest_nice")
-"""CPU states that are idle, or counted elsewhere already."""
+def cpu_s_of(first: psutil.Process) -> float:
+    """CPU time of a process and those below it so far."""
+    used_s = 0.0
+    for process in (first, *first.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            used_s += sum(process.cpu_times()[:2])
+    return used_s
 
 
 class BackgroundLoad:
@@ -128,26 +117,14 @@ class BackgroundLoad:
     """
 
     def __init__(self) -> None:
-        self._busy_s, self._own_s, self._began_s = _busy_s(), _own_s(), time.monotonic()
+        self._others_s, self._began_s = _others_s(), time.monotonic()
 
     @property
     def cores(self) -> float:
-        """Mean since creation."""
-        used_s = (_busy_s() - self._busy_s) - (_own_s() - self._own_s)
-        return max(0.0, used_s / (time.monotonic() - self._began_s))
+        return max(0.0, (_others_s() - self._others_s) / (time.monotonic() - self._began_s))
 
 
-def _busy_s() -> float:
+def _others_s() -> float:
     times = psutil.cpu_times()
-    return float(sum(times) - sum(getattr(times, kind, 0.0) for kind in IDLE_STATES))
-
-
-def _own_s() -> float:
-    first = psutil.Process()
-    used_s = 0.0
-    for process in (first, *first.children(recursive=True)):
-        try:
-            used_s += sum(process.cpu_times()[:2])
-        except psutil.NoSuchProcess:
-            continue
-    return used_s
+    not_busy = ("idle", "iowait", "steal", "guest", "guest_nice")  # guests are counted elsewhere already
+    return float(sum(times) - sum(getattr(times, kind, 0.0) for kind in not_busy)) - cpu_s_of(psutil.Process())

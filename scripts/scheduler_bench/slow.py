@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
 
 HEAD = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 FIRST_BYTES = {
@@ -29,10 +28,7 @@ TIMEOUT_S = 10.0
 
 
 class SlowClients:
-    """`count` connections of each kind, reopened when the server closes them.
-
-    `kinds`: keys of `FIRST_BYTES`.
-    """
+    """Keeps `count` connections of each kind (of `FIRST_BYTES`) during a block, reopened when the server closes them."""
 
     def __init__(self, port: int, count: int, kinds: tuple[str, ...]) -> None:
         self._port, self._selector, self._ended = port, selectors.DefaultSelector(), threading.Event()
@@ -43,10 +39,10 @@ class SlowClients:
                 self._open(kind)
                 time.sleep(1.0 / PER_SECOND)
 
-    def start(self) -> None:
+    def __enter__(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
         for key in list(self._selector.get_map().values()):
@@ -64,29 +60,10 @@ class SlowClients:
         """In each turn, reopen one connection that the server closed, and trickle on one."""
         while not self._ended.wait(1.0 / PER_SECOND):
             for key, _ in self._selector.select(0)[:1]:
-                self._replace(key)
-            if self._trickling:
-                self._trickle(self._trickling.popleft())
-
-    def _trickle(self, connection: socket.socket) -> None:
-        if connection.fileno() >= 0:  # else it was reopened
-            with contextlib.suppress(OSError):
-                connection.sendall(b" ")
-            self._trickling.append(connection)
-
-    def _replace(self, key: selectors.SelectorKey) -> None:
-        connection: socket.socket = key.fileobj  # type: ignore[assignment]
-        self._selector.unregister(connection)
-        connection.close()
-        self._open(key.data)
-
-
-@contextlib.contextmanager
-def slow_clients(port: int, count: int, kinds: tuple[str, ...]) -> Iterator[SlowClients]:
-    """Keep slow clients connected during the block."""
-    clients = SlowClients(port, count, kinds)
-    clients.start()
-    try:
-        yield clients
-    finally:
-        clients.stop()
+                self._selector.unregister(key.fileobj)
+                key.fileobj.close()  # type: ignore[union-attr]
+                self._open(key.data)
+            if self._trickling and (connection := self._trickling.popleft()).fileno() >= 0:  # else it was reopened
+                with contextlib.suppress(OSError):
+                    connection.sendall(b" ")
+                self._trickling.append(connection)

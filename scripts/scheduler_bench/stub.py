@@ -25,7 +25,6 @@ ONE_SCORE = b'","Score":5},{"Host":"'
 
 
 def answer(path: str, body: bytes) -> bytes:
-    """Answer by path."""
     if path.endswith("/filter"):
         return b'{"NodeNames":' + _names(body) + b"}"
     if path.startswith("/constant/"):
@@ -34,7 +33,6 @@ def answer(path: str, body: bytes) -> bytes:
 
 
 def _all_the_same(body: bytes) -> bytes:
-    """The same score for every name."""
     return b'[{"Host":' + _names(body)[1:-1].replace(b'","', ONE_SCORE) + b',"Score":5}]'
 
 
@@ -45,12 +43,10 @@ def _names(body: bytes) -> bytes:
 
 @lru_cache
 def constant(size: int) -> bytes:
-    """JSON of `size` bytes."""
     return b"[" + b" " * (size - 2) + b"]"
 
 
 def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """WSGI application."""
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     reply = answer(environ["PATH_INFO"], body)
     start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(reply)))])

@@ -14,7 +14,7 @@ import numpy as np
 
 from recommender.contention.forecast import RunsOfClass
 from recommender.contention.sharing import Stage
-from thesis_bench.workers.jobs import TrainingJob
+from thesis_bench.workers import TrainingJob
 
 MOVE_MEAN_S, MOVE_SD_S, MOVE_MIN_S = 4.0, 1.43, 0.5
 """Duration of save and restore: each below 5 s, with this standard deviation (figure 3.2)."""
@@ -35,16 +35,10 @@ LOADING_CORES = 2.0
 class Model:
     """A model on a platform.
 
-    Attributes
-    ----------
-    alone_s
-        Duration on a worker of its own, if it used all cores.
-    busy
-        Share of a worker's cores that it uses if it can.
-    loading
-        Share of its work before training begins.
-    early
-        Share of the total decrease of its loss that falls in the first fifth of the work.
+    `alone_s`: Duration on a worker of its own, if it used all cores.
+    `busy`: Share of a worker's cores that it uses if it can.
+    `loading`: Share of its work before training begins.
+    `early`: Share of the total decrease of its loss that falls in the first fifth of the work.
     """
 
     alone_s: float

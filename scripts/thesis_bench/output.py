@@ -34,7 +34,6 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def tables(played: Played) -> list[Table]:
-    """Tables of the rows that were played."""
     found = []
     for row in ROWS:
         settings = [(ROWS[row][number], plays) for (name, number), plays in sorted(played.items()) if name == row]
@@ -146,7 +145,6 @@ def _mean(results: Sequence[Result], name: str, scale: float = 100.0) -> float:
 
 
 def as_json(played: Played) -> list[dict[str, Any]]:
-    """Means, intervals, and each play."""
     settings = []
     for (row, number), plays in sorted(played.items()):
         setting = ROWS[row][number]

@@ -9,11 +9,10 @@ import numpy as np
 
 from recommender.contention.flowcon import FlowConOptions
 from recommender.growth import GrowthOptions
+from thesis_bench.deciders import Default, FlowConShares, Phasewise, SpeCon
 from thesis_bench.models import earlier_runs
 from thesis_bench.settings import ROWS, Setting
-from thesis_bench.workers.deciders import Default, FlowConShares, Phasewise, SpeCon
-from thesis_bench.workers.jobs import TrainingJob
-from thesis_bench.workers.play import Decider, Play, Rules, Worker
+from thesis_bench.workers import Decider, Play, TrainingJob
 
 BASELINE = "default"
 SLOWDOWN_TOLERANCE = 0.10
@@ -47,16 +46,12 @@ class Task:
 class Result:
     """One play relative to the baseline; changes are shares, negative if better.
 
-    Attributes
-    ----------
-    best, worst, first, last
-        Change of the job that gains most, of the one that loses most, and of the first and last to arrive.
-    won_s, lost_s
-        Mean gain of the jobs that end earlier, and mean loss of those that end later.
-    faster, slower
-        Shares of the jobs that end earlier, and that take longer by more than `SLOWDOWN_TOLERANCE`.
-    slower_than_usual
-        Share of the jobs that take longer by more than that than their mean over `TIE_DRAWS` of the baseline.
+    `best`, `worst`, `first`, `last`: Change of the job that gains most, of the one that loses most, and of the first
+        and last to arrive.
+    `won_s`, `lost_s`: Mean gain of the jobs that end earlier, and mean loss of those that end later.
+    `faster`, `slower`: Shares of the jobs that end earlier, and that take longer by more than `SLOWDOWN_TOLERANCE`.
+    `slower_than_usual`: Share of the jobs that take longer by more than that than their mean over `TIE_DRAWS` of the
+        baseline.
     """
 
     mean_s: float
@@ -76,7 +71,6 @@ class Result:
 
 
 def deciders(task: Task) -> Mapping[str, Decider]:
-    """Deciders to compare, the baseline first."""
     setting = task.setting
     chance = np.random.default_rng([task.seed, 1_000_000])
     classes = earlier_runs(setting.models, setting.cores, task.history, chance) if task.history else {}
@@ -93,7 +87,6 @@ def deciders(task: Task) -> Mapping[str, Decider]:
 
 
 def play(task: Task) -> tuple[Task, Mapping[str, Result]]:
-    """Play every decider on the same jobs."""
     jobs = task.setting.jobs(task.seed)
     chance = np.random.default_rng([task.seed, 2_000_000])
     redrawn = [[replace(job, ties=chance.permutation(job.ties).tolist()) for job in jobs] for _ in range(TIE_DRAWS)]
@@ -125,8 +118,7 @@ def play(task: Task) -> tuple[Task, Mapping[str, Result]]:
 
 
 def _played(task: Task, jobs: Sequence[TrainingJob], decider: Decider) -> Play:
-    workers = [Worker(task.setting.cores)] * task.setting.workers
-    return Play(workers, jobs, decider, Rules(overhead=task.overhead)).until_all_ended()
+    return Play([task.setting.cores] * task.setting.workers, jobs, decider, task.overhead).until_all_ended()
 
 
 def _mean_of(seconds: np.ndarray) -> float:
@@ -136,6 +128,5 @@ def _mean_of(seconds: np.ndarray) -> float:
 
 
 def _completion_s(played: Play, jobs: Sequence[TrainingJob]) -> np.ndarray:
-    """Completion of each job, in order of arrival."""
     ran = {run.name: run.completion_s for run in played.ended}
     return np.array([ran[job.name] for job in jobs])

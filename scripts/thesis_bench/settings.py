@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from thesis_bench.models import FLOWCON_MODELS, SPECON_MODELS, Model, job
-from thesis_bench.workers.jobs import TrainingJob
+from thesis_bench.workers import TrainingJob
 
 Arrivals = Callable[[np.random.Generator], Sequence[tuple[float, str]]]
 """Generator -> (time, model) of each arrival, drawn once per play."""
@@ -18,14 +18,9 @@ Arrivals = Callable[[np.random.Generator], Sequence[tuple[float, str]]]
 class Paper(NamedTuple):
     """Figures of the thesis; changes are in percent of the default scheduler, or of plain Docker.
 
-    Attributes
-    ----------
-    faster
-        Percentage of the jobs.
-    won_s, lost_s
-        Mean gain of the jobs that end earlier, and mean loss of those that end later.
-    worst, first, last
-        Changes of the job that loses most, and of the first and last to arrive.
+    `faster`: Percentage of the jobs.
+    `won_s`, `lost_s`: Mean gain of the jobs that end earlier, and mean loss of those that end later.
+    `worst`, `first`, `last`: Changes of the job that loses most, and of the first and last to arrive.
     """
 
     mean_s: float | None = None
@@ -43,8 +38,6 @@ class Paper(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """One experiment."""
-
     system: Literal["SpeCon", "FlowCon"]
     name: str
     workers: int
@@ -70,14 +63,12 @@ def every(interval_s: float, jobs: int, name: str) -> Arrivals:
 
 
 def within(length_s: float, jobs: int, names: Sequence[str]) -> Arrivals:
-    """At random times, of random models."""
     return lambda chance: [
         (at_s, names[chance.integers(len(names))]) for at_s in chance.uniform(0.0, length_s, jobs).tolist()
     ]
 
 
 def each_of(length_s: float, names: Sequence[str]) -> Arrivals:
-    """One of each model, at random times."""
     return lambda chance: list(zip(chance.uniform(0.0, length_s, len(names)).tolist(), names, strict=True))
 
 

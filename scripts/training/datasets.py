@@ -110,7 +110,6 @@ def standardised(data: Arrays) -> Arrays:
 
 
 def zero_to_one(data: Arrays) -> Arrays:
-    """Return each row of the first array scaled to 0..1 and flattened."""
     flat = data[0].reshape(len(data[0]), -1)
     low = np.percentile(flat, 1, axis=1, keepdims=True)
     high = np.percentile(flat, 99, axis=1, keepdims=True)
@@ -118,7 +117,6 @@ def zero_to_one(data: Arrays) -> Arrays:
 
 
 def noisy(batch: Arrays, rng: np.random.Generator) -> Arrays:
-    """Return the batch with noise on its first array: cheap augmentation on the host."""
     noise = rng.standard_normal(batch[0].shape, dtype=np.float32)
     return (batch[0] + 0.05 * noise, *batch[1:])
 
@@ -136,5 +134,4 @@ def cropped(batch: Arrays, rng: np.random.Generator) -> Arrays:
 
 
 def same_rows(data: Arrays) -> Arrays:
-    """Return a copy of the data set, as a shuffle would."""
     return tuple(array.copy() for array in data)

@@ -31,23 +31,19 @@ class JaxLearner:
         self._step = jax.jit(partial(_adam_step, loss, learning_rate))
 
     def step(self, batch: Arrays) -> float:
-        """Learn from one batch and return its loss."""
         self.state, loss = self._step(self.state, batch)
         return float(loss)
 
     def evaluate(self, batch: Arrays) -> float:
-        """Return the loss of a batch without learning."""
         return float(self._loss(self.state[0], batch))
 
     def _leaves(self, tree: Any) -> list[NDArray[Any]]:
         return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
     def save(self, to: Path | IO[bytes]) -> None:
-        """Write weights and optimiser state."""
         np.savez(to, *self._leaves(self.state))
 
     def load(self, file: IO[bytes]) -> None:
-        """Read what `save` wrote, from the present position of the file."""
         with np.load(io.BytesIO(file.read())) as kept:
             leaves = [jnp.asarray(kept[f"arr_{place}"]) for place in range(len(kept.files))]
         self.state = jax.tree.unflatten(jax.tree.structure(self.state), leaves)
@@ -87,7 +83,6 @@ def _cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def mlp_loss(weights: Weights, batch: tuple[jax.Array, ...]) -> jax.Array:
-    """Return the cross entropy of a dense network."""
     return _cross_entropy(_through(weights, batch[0]), batch[1])
 
 
@@ -103,7 +98,6 @@ def vae_loss(weights: Weights, batch: tuple[jax.Array, ...]) -> jax.Array:
 
 
 def cnn_loss(weights: Weights, batch: tuple[jax.Array, ...]) -> jax.Array:
-    """Return the cross entropy of a small convolutional network."""
     values = batch[0]
     for kernel in weights["kernels"]:
         values = jax.lax.conv_general_dilated(
@@ -149,7 +143,6 @@ def _normalised(values: jax.Array) -> jax.Array:
 
 
 def transformer_loss(weights: Weights, batch: tuple[jax.Array, ...]) -> jax.Array:
-    """Return the cross entropy of every next token of a small causal transformer."""
     rows = batch[0][:, :-1]
     values = weights["embedding"][rows]
     length, width = values.shape[1], values.shape[2]
@@ -205,7 +198,6 @@ def _transformer(batch: Arrays) -> JaxLearner:
 
 
 def recipes() -> dict[str, Recipe]:
-    """Return the recipe of each class that trains with JAX."""
     sequences, standardised = datasets.sequences, datasets.standardised
     return {
         "vae-jax": Recipe(

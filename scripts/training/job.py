@@ -66,7 +66,6 @@ def main(
     checkpoint: Path | None,
     folder: Path | None,
 ) -> None:
-    """Run one training job of the plan in this process."""
     runs = {(run.workload, run.number): run for run in planned_runs(seed)}
     if (workload, number) not in runs:
         raise click.UsageError(f"no run {number} of {workload!r}; `record_training plan` lists them")

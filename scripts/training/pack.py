@@ -42,8 +42,6 @@ class PackError(Exception):
 
 @dataclass(frozen=True)
 class Recording:
-    """A finished run: plan, facts and samples."""
-
     run: Run
     facts: dict[str, Any]
     samples: pa.Table
@@ -86,7 +84,6 @@ def read_machine_facts(folder: Path) -> dict[str, Any]:
 
 
 def normal_form(recording: Recording) -> pa.Table:
-    """Return the samples of one run in the normal form."""
     run, samples = recording.run, recording.samples
     workload = workload_named(run.workload)
     count = samples.num_rows
@@ -123,7 +120,6 @@ def _run_origin(recording: Recording) -> dict[str, Any]:
 
 
 def origin(recordings: Sequence[Recording], machine: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of the origin file: machine, versions, seed, date, and every run."""
     began = min(recording.facts["started_unix_s"] for recording in recordings)
     return {
         "schema": 1,

@@ -38,7 +38,6 @@ class Workload:
 
     @property
     def accelerator(self) -> bool:
-        """Whether the class uses the simulated accelerator."""
         return self.accelerator_wait_s > 0
 
 
@@ -79,8 +78,6 @@ WORKLOADS: tuple[Workload, ...] = (
 
 @dataclass(frozen=True)
 class Run:
-    """Parameters of one run of a class."""
-
     container: str
     workload: str
     number: int

@@ -51,8 +51,6 @@ SAMPLE_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one run ended."""
-
     container: str
     status: str
     """`done`, `failed` or `skipped`."""
@@ -61,7 +59,6 @@ class Outcome:
 
 
 def _read_progress(path: Path) -> tuple[str, int | None, float]:
-    """Return the latest stage, step and loss of the job."""
     try:
         stage, step, loss = path.read_text(encoding="ascii").split()
     except (OSError, ValueError):
@@ -106,7 +103,6 @@ def _sample_until_end(
 
 
 def job_command(run: Run, scale: float) -> list[str]:
-    """Return the command that runs one job of the plan."""
     command = [sys.executable, "-m", "training.job", "--class", run.workload, "--run", str(run.number)]
     return [*command, "--seed", str(run.plan_seed), "--scale", str(scale)]
 
@@ -114,16 +110,10 @@ def job_command(run: Run, scale: float) -> list[str]:
 class Recorder:
     """Records runs into a folder: `<container>.parquet` with the samples, `<container>.json` when it is done.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder for recordings, logs and temporary files of jobs.
-    scale : float
-        Factor on data and steps of every job.
-    timeout_s : float
-        A job that takes longer is killed and counts as failed.
-    command : callable
-        (run, scale) -> command of a job; `--progress` and `--folder` are appended.
+    `folder`: Folder for recordings, logs and temporary files of jobs.
+    `scale`: Factor on data and steps of every job.
+    `timeout_s`: A job that takes longer is killed and counts as failed.
+    `command`: (run, scale) -> command of a job; `--progress` and `--folder` are appended.
     """
 
     def __init__(
@@ -141,7 +131,6 @@ class Recorder:
         folder.mkdir(parents=True, exist_ok=True)
 
     def finished(self, run: Run) -> bool:
-        """Return whether this run (same seed and sizes) is already recorded."""
         try:
             facts = orjson.loads((self.folder / f"{run.container}.json").read_bytes())
         except (OSError, ValueError):
@@ -185,7 +174,6 @@ class Recorder:
         return outcome
 
     def _watch(self, run: Run, work: Path, meter: Meter, log: IO[bytes]) -> tuple[list[dict[str, Any]], str]:
-        """Start the job and sample it to its end; return the samples and, if it failed, why."""
         process = self._start(run, work, meter, log)
         reason = "the recorder failed"
         try:
@@ -288,7 +276,6 @@ def _versions() -> dict[str, str]:
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return the facts of machine and Python that readers of a recording need."""
     return {
         "machine": {
             "cpu": _processor(),

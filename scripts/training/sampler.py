@@ -38,7 +38,6 @@ class Meter(Protocol):
 
 
 def _remove_group(folder: Path) -> None:
-    """Kill the processes of a control group, and remove it."""
     for _ in range(50):
         try:
             for line in (folder / "cgroup.procs").read_text(encoding="ascii").split():
@@ -74,25 +73,20 @@ class CgroupMeter:
         self.memory_bytes()
 
     def cpu_seconds(self) -> float:
-        """Return CPU seconds so far, including ended children."""
         return self._group.cpu_usage_s
 
     def memory_bytes(self) -> int:
-        """Return the working set now, as the kubelet computes it."""
         return self._group.working_set_bytes
 
     def entry_files(self) -> list[Path]:
-        """Return the files to which a process writes its pid to be measured."""
         return [folder / "cgroup.procs" for folder in self._folders]
 
     def close(self) -> None:
-        """Kill what is left of the job, and remove its groups."""
         for folder in self._folders:
             _remove_group(folder)
 
 
 def _remove_left_behind(parent: Path) -> None:
-    """Kill and remove the groups of recorders that were killed."""
     for folder in parent.iterdir():
         owner = folder.name.rpartition("-")[2]
         if folder.is_dir() and owner.isdigit() and not psutil.pid_exists(int(owner)):
@@ -113,7 +107,6 @@ class TreeMeter:
         self._highest_cpu_s = 0.0
 
     def watch(self, pid: int) -> None:
-        """Measure the tree below the process `pid`."""
         self.root = psutil.Process(pid)
 
     def _processes(self) -> list[psutil.Process]:
@@ -125,7 +118,6 @@ class TreeMeter:
             return []
 
     def cpu_seconds(self) -> float:
-        """Return CPU seconds so far, including reaped children."""
         total = 0.0
         for process in self._processes():
             try:
@@ -136,7 +128,6 @@ class TreeMeter:
         return self._highest_cpu_s
 
     def memory_bytes(self) -> int:
-        """Return the proportional set sizes of the living processes, summed."""
         total = 0
         for process in self._processes():
             try:
@@ -146,11 +137,9 @@ class TreeMeter:
         return total
 
     def entry_files(self) -> list[Path]:
-        """Return nothing: a tree is found from its root."""
         return []
 
     def close(self) -> None:
-        """Kill what is left of the tree."""
         for process in reversed(self._processes()):
             try:
                 process.kill()

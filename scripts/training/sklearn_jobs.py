@@ -60,14 +60,12 @@ def _export(job: Job, model: Any) -> None:
 
 
 def forest(job: Job) -> None:
-    """Grow a random forest a few trees at a time."""
     run = job.run
     model = RandomForestClassifier(0, max_depth=14, warm_start=True, n_jobs=run.threads, random_state=run.seed)
     _grow(job, model, "n_estimators", 2, np.linspace(1.0, 0.7, FOREST_CHECKS))
 
 
 def boosting(job: Job) -> None:
-    """Boost trees a few rounds at a time."""
     model = HistGradientBoostingClassifier(
         max_iter=1, warm_start=True, early_stopping=False, random_state=job.run.seed, max_leaf_nodes=15
     )
@@ -117,5 +115,4 @@ def text(job: Job) -> None:
 
 
 def run(job: Job) -> None:
-    """Run a job of one of the classes that train with scikit-learn."""
     {"forest-sklearn": forest, "boosting-sklearn": boosting, "text-sklearn": text}[job.run.workload](job)

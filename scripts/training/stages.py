@@ -35,12 +35,8 @@ PROGRESS_INTERVAL_S = 0.2
 class Job:
     """A running job: its folder, and the progress file (`stage step loss`) for the recorder.
 
-    Attributes
-    ----------
-    checkpoint_path
-        File to which the job saves a checkpoint when it has to stop, and from which it resumes.
-    stop_requested
-        Save a checkpoint and exit at the next step or stage.
+    `checkpoint_path`: File to which the job saves a checkpoint when it has to stop, and from which it resumes.
+    `stop_requested`: Save a checkpoint and exit at the next step or stage.
     """
 
     def __init__(
@@ -61,7 +57,6 @@ class Job:
         self._unlogged_losses: list[float] = []
 
     def stage(self, name: str) -> None:
-        """Enter the stage `name`."""
         self._exit_if_requested()
         self._stage = name
         _log.info("stage=%s after_s=%.1f step=%d", name, time.monotonic() - self._started_at, self.step_count)
@@ -126,8 +121,6 @@ class Job:
 
 
 class Learner(Protocol):
-    """A model in any framework."""
-
     def step(self, batch: Arrays) -> float:
         """Learn from one batch and return its loss."""
 
@@ -145,14 +138,11 @@ class Learner(Protocol):
 
 
 def same_batch(batch: Arrays, rng: np.random.Generator) -> Arrays:
-    """Return the batch as it is."""
     return batch
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The parts of a training job."""
-
     make: Callable[[int, np.random.Generator], Arrays]
     """(rows, generator) -> data set."""
     preprocess: Callable[[Arrays], Arrays]

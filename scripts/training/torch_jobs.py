@@ -23,15 +23,12 @@ Loss = Callable[[nn.Module, tuple[Tensor, ...]], Tensor]
 
 
 class TorchLearner:
-    """A PyTorch model with its loss and Adam."""
-
     def __init__(self, model: nn.Module, loss: Loss) -> None:
         self.model = model
         self.loss = loss
         self.optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
 
     def step(self, batch: Arrays) -> float:
-        """Learn from one batch and return its loss."""
         self.model.train()
         self.optimiser.zero_grad()
         loss = self.loss(self.model, tuple(torch.as_tensor(array) for array in batch))
@@ -41,36 +38,29 @@ class TorchLearner:
         return float(loss.detach())
 
     def evaluate(self, batch: Arrays) -> float:
-        """Return the loss of a batch without learning."""
         self.model.eval()
         with torch.no_grad():
             return float(self.loss(self.model, tuple(torch.as_tensor(array) for array in batch)))
 
     def save(self, to: Path | IO[bytes]) -> None:
-        """Write weights and optimiser state."""
         torch.save({"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}, to)
 
     def load(self, file: IO[bytes]) -> None:
-        """Read what `save` wrote, from the present position of the file."""
         kept = torch.load(io.BytesIO(file.read()), weights_only=True)
         self.model.load_state_dict(kept["model"])
         self.optimiser.load_state_dict(kept["optimiser"])
 
     def export(self, path: Path) -> None:
-        """Write the weights in half precision."""
         torch.save({name: value.half() for name, value in self.model.state_dict().items()}, path)
 
 
 class Vae(nn.Module):
-    """A variational auto-encoder with dense layers."""
-
     def __init__(self, inputs: int, hidden: int = 512, latent: int = 16) -> None:
         super().__init__()
         self.encoder = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, 2 * latent))
         self.decoder = nn.Sequential(nn.Linear(latent, hidden), nn.ReLU(), nn.Linear(hidden, inputs))
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return logits of the reconstruction, mean and log variance of the code."""
         mean, log_variance = self.encoder(inputs).chunk(2, dim=1)
         code = mean + torch.exp(0.5 * log_variance) * torch.randn_like(mean)
         return self.decoder(code), mean, log_variance
@@ -95,7 +85,6 @@ class Recurrent(nn.Module):
         self.directions = 2 if both_ways else 1
 
     def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return logits of the label."""
         if lengths is not None:
             packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
             state = self.cell(packed)[1]
@@ -111,7 +100,6 @@ def label_loss(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
 
 
 def convolutional(channels: int, width: int = 32) -> nn.Module:
-    """Return a small convolutional network."""
     return nn.Sequential(
         nn.Conv2d(channels, width, 3, padding=1),
         nn.ReLU(),
@@ -125,8 +113,6 @@ def convolutional(channels: int, width: int = 32) -> nn.Module:
 
 
 class TransformerLm(nn.Module):
-    """A small causal language model."""
-
     def __init__(self, vocabulary: int = 4000, width: int = 128, layers: int = 2) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)
@@ -135,13 +121,11 @@ class TransformerLm(nn.Module):
         self.head = nn.Linear(width, vocabulary)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return logits of each next token."""
         mask = nn.Transformer.generate_square_subsequent_mask(rows.shape[1])
         return self.head(self.encoder(self.embedding(rows), mask=mask, is_causal=True))
 
 
 def next_token_loss(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-    """Return the cross entropy of every next token."""
     rows = batch[0].long()
     logits = model(rows[:, :-1])
     return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), rows[:, 1:].reshape(-1))
@@ -177,8 +161,6 @@ def channels_first(data: Arrays) -> Arrays:
 
 
 class _Pictures(Dataset[tuple[np.ndarray, int]]):
-    """Images augmented one at a time in the worker that reads them."""
-
     def __init__(self, data: Arrays, rows: int, seed: int) -> None:
         self.data = data
         self.rows = rows
@@ -203,7 +185,6 @@ def by_worker_process(data: Arrays, run: Run, epoch: int) -> Iterator[Arrays]:
 
 
 def recipes() -> dict[str, Recipe]:
-    """Return the recipe of each class that trains with PyTorch."""
     sequences, standardised = datasets.sequences, datasets.standardised
     return {
         "vae-torch": Recipe(

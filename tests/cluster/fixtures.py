@@ -58,7 +58,7 @@ def control_plane(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def cluster(control_plane: Cluster) -> Iterator[Cluster]:
     """The cluster, shared by all tests of the session; state of Phasewise is removed after each file."""
-    from local_cluster.clearing import clear_ours  # noqa: PLC0415
+    from local_cluster.workloads import clear_ours  # noqa: PLC0415
 
     yield control_plane
     clear_ours(control_plane)
@@ -70,7 +70,7 @@ def cluster(control_plane: Cluster) -> Iterator[Cluster]:
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own; its workloads, pods and VPAs are deleted when the test has ended."""
-    from local_cluster.clearing import clear_namespace  # noqa: PLC0415
+    from local_cluster.workloads import clear_namespace  # noqa: PLC0415
 
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
     name = cluster.namespace(words[:40].strip("-"))

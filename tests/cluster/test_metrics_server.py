@@ -15,7 +15,7 @@ import pytest
 from local_cluster.cluster import Cluster
 from local_cluster.identities import Authority
 from local_cluster.observing import Measured, Prometheus, measured, wait_for_metrics
-from local_cluster.observing.exporter import exporter
+from local_cluster.observing.prometheus import exporter
 from local_cluster.played_http import Played
 from local_cluster.real_node.node import RealNode, what_is_missing
 from local_cluster.rig import LOOPBACK

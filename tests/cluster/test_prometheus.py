@@ -7,7 +7,7 @@ from pathlib import Path
 from local_cluster.cluster import Cluster
 from local_cluster.identities import Authority
 from local_cluster.observing import Prometheus
-from local_cluster.observing.exporter import exporter
+from local_cluster.observing.prometheus import exporter
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import Usage, drive_usage
 

@@ -21,8 +21,9 @@ from extender.pods.reservations import CONFIG_MAP
 from extender.web.app import BodyLimits
 from extender.web.server import Serving
 from extender.web.service import LEASE as EXTENDER_LEASE
-from local_cluster.installing import MANIFESTS, ROOT, configuration, documents
+from local_cluster.installing import MANIFESTS, configuration, documents
 from local_cluster.played_http import Reply, played
+from local_cluster.rig import ROOT
 from local_cluster.rights import rights_in, roles_in
 from recommender.cluster.objects.quantities import parse_quantity
 

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from extender.cli.main import cli
-from local_cluster.clearing import clear_namespace
 from local_cluster.cluster import Cluster
-from local_cluster.installing import MANIFESTS, ROOT, Extender
+from local_cluster.installing import MANIFESTS, Extender
+from local_cluster.rig import ROOT
+from local_cluster.workloads import clear_namespace
 from recommender.cli.common import run
 
 EXAMPLE = MANIFESTS / "examples" / "placement-jobs.yaml"

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from local_cluster.clearing import clear_namespace
 from local_cluster.cluster import Cluster
 from local_cluster.installing import documents
 from local_cluster.observing import Prometheus
@@ -19,7 +18,7 @@ from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import set_usage
 from local_cluster.vpa_objects import create_vpa
 from local_cluster.waiting import NotInTime, wait_until
-from local_cluster.workloads import pod_spec, resources, roll_out
+from local_cluster.workloads import clear_namespace, pod_spec, resources, roll_out
 from tests.manifests.reading import alert_rules
 
 SPEEDUP = 60

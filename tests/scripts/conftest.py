@@ -17,7 +17,7 @@ KEPT = ("kwok", "metrics-server", "vpa-admission-controller")
 @pytest.fixture
 def borrowed(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster for a benchmark that uses it as its own; its former state is restored afterwards."""
-    from local_cluster.clearing import clear_namespace  # noqa: PLC0415
+    from local_cluster.workloads import clear_namespace  # noqa: PLC0415
 
     before = {name: server for name, server in cluster.servers.items() if server.running}
     nodes, namespaces = _names(cluster.core.list_node), _names(cluster.core.list_namespace)

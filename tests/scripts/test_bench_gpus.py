@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from placement_bench import output
-from placement_bench.gpu_fleet import Fleet, Placement
+from placement_bench.gpu_fleet import Fleet, GpuTrace, Kinds, Placement, read_trace
 from placement_bench.gpu_policies import (
     CPU_AND_MEMORY,
     GPU_ONLY,
@@ -26,7 +26,6 @@ from placement_bench.gpu_policies import (
     fragments,
 )
 from placement_bench.gpu_runs import GpuResult, fill, play_trace, run_gpus, some_nodes
-from placement_bench.gpu_trace import GpuTrace, Kinds, read_trace
 from recommender.errors import BadInput
 from tests.scripts.benches import invoke
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from benches import write_json
 from extender.pods.curves import Grid
 from local_cluster.cluster import Cluster
+from local_cluster.installing import installed_profile
 from local_cluster.workloads import Json
 from placement_bench import output
 from placement_bench.burst import Burst, demand_on, judge_burst
@@ -32,9 +33,8 @@ from placement_bench.choices import (
 )
 from placement_bench.gangs import Gangs, Repetition, judge_bindings
 from placement_bench.jobs import GROUPS, Plan, Result, fewer_nodes, summary_lines
-from placement_bench.load import Run, load, overload
-from placement_bench.pace import Pace
-from placement_bench.played import Outcome, Shape
+from placement_bench.place import Bound
+from placement_bench.played import Outcome, Run, Shape, load, overload
 from placement_bench.recordings import (
     REPLAY_PART,
     TRAINING_PART,
@@ -45,9 +45,7 @@ from placement_bench.recordings import (
     recordings,
     scattered,
 )
-from placement_bench.schedulers import LEAST, OURS, manifest_profile
-from placement_bench.scorers import CurrentUseScorer, Pair, RandomScorer
-from placement_bench.watching import Bound
+from placement_bench.schedulers import LEAST, OURS, CurrentUseScorer, Pace, Pair, installed_weight, random_scores
 from placement_bench.worlds import World, class_json, node_json, pod_json, profile_json
 from tests.scripts.benches import invoke
 
@@ -79,7 +77,7 @@ def test_a_demand_curve_has_the_levels_of_its_run_at_the_pace_of_the_benchmark()
 
 
 def test_the_extenders_horizon_and_cycle_shrink_like_the_jobs() -> None:
-    assert (Pace(30.0, 4.0).horizon_s, Pace(30.0, 4.0).cycle_s) == (30.0, 5.0)
+    assert Pace(30.0, 4.0).of_bench(3600.0) == 30.0
 
 
 # -- arrivals ----------------------------------------------------------------------------------------------------------
@@ -120,8 +118,8 @@ def prioritize(pod: str, *names: str) -> Json:
 
 
 def test_random_scores_favour_either_node() -> None:
-    at_random = RandomScorer(np.random.default_rng(0))
-    answers = [at_random.scores(prioritize(f"p{number}", "a", "b")) for number in range(20)]
+    scores_of = random_scores(np.random.default_rng(0))
+    answers = [scores_of(prioritize(f"p{number}", "a", "b")) for number in range(20)]
     assert {max(scores, key=lambda each: each["Score"])["Host"] for scores in answers} == {"a", "b"}
 
 
@@ -142,9 +140,8 @@ def test_current_use_favours_the_least_used_node_and_remembers_its_favourites() 
 
 
 def test_our_rows_are_configured_like_our_manifests() -> None:
-    profile, weight = manifest_profile()
-    assert weight == 20
-    assert profile["plugins"]["score"]["disabled"]
+    assert installed_weight() == 20
+    assert installed_profile()["plugins"]["score"]["disabled"]
 
 
 # -- the burst ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 
 from extender.web.server import Server
 from placement_bench.worlds import node_json, pod_json
-from scheduler_bench.slow import FIRST_BYTES, KINDS, slow_clients
+from scheduler_bench.slow import FIRST_BYTES, KINDS, SlowClients
 from tests.extender.gangs.herds import pod_json as member_json
 from tests.fakes.served_commands import FakeApi, fake_api, kubeconfig, run_until
 
@@ -68,7 +68,7 @@ REVIEW = {"request": {"uid": "1", "operation": "CREATE", "object": member_json("
     ],
     ids=["extender", "controller", "webhook"],
 )
-def test_every_call_is_answered_in_spite_of_hundreds_of_slow_clients(
+def test_every_call_is_answered_in_spite_of_hundreds_of_SlowClients(
     command: tuple[str, ...], call: Call, kinds: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def probe(server: Server) -> None:
@@ -77,7 +77,7 @@ def test_every_call_is_answered_in_spite_of_hundreds_of_slow_clients(
             until_s = time.monotonic() + WITHIN_S
             while call(kept) == 503:  # until the cluster is known
                 assert time.monotonic() < until_s
-            with slow_clients(server.port, COUNT, kinds):
+            with SlowClients(server.port, COUNT, kinds):
                 began_s = time.monotonic()
                 assert {call(kept) for _ in range(CALLS)} == {200}
                 for _ in range(5):

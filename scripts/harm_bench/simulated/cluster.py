@@ -20,12 +20,8 @@ UPDATER_PHASE_S = INTERVAL_S / 2.0
 class Cluster:
     """Workloads side by side that do not compete for resources.
 
-    Attributes
-    ----------
-    now_s, tick_s
-        Present time and step of the simulation, seconds.
-    kills
-        Kills since the last `take_kills`.
+    `now_s`, `tick_s`: Present time and step of the simulation, seconds.
+    `kills`: Kills since the last `take_kills`.
     """
 
     workloads: Sequence[Workload]
@@ -39,7 +35,6 @@ class Cluster:
         self.began_s = self.now_s
 
     def step(self) -> None:
-        """Advance by one tick."""
         self.now_s += self.tick_s
         for workload in self.workloads:
             tally = workload.tallies[int((self.now_s - self.began_s) // DAY_S)]
@@ -52,6 +47,5 @@ class Cluster:
                 controllers.reconcile(workload, tally, self.now_s)
 
     def take_kills(self) -> list[Kill]:
-        """Kills since the last call."""
         taken, self.kills = self.kills, []
         return taken

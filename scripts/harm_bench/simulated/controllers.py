@@ -16,7 +16,6 @@ FINISHED_POD_TTL_S = 300.0
 
 
 def reconcile(workload: Workload, tally: Tally, now_s: float) -> None:
-    """Create and remove pods."""
     _remove_finished(workload, now_s)
     if workload.kind == "Job":
         _reconcile_job(workload, tally, now_s)

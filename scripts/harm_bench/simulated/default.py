@@ -27,16 +27,12 @@ FROM_CHECKPOINT = "checkpoint"
 
 
 class Name(NamedTuple):
-    """A container name of a workload."""
-
     namespace: str
     workload: str
     container: str
 
 
 class DefaultRecommender:
-    """Recommends for all workloads of a cluster."""
-
     def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
         self._cluster, self._metrics = cluster, metrics
         self._aggregates: defaultdict[Name, dict[str, HistogramAggregate]] = defaultdict(dict)
@@ -63,7 +59,6 @@ class DefaultRecommender:
         }
 
     def start(self) -> None:
-        """Start a new process from the checkpoints."""
         self._aggregates.clear()
         self._sampled_s.clear()
         for name, status in self._checkpoints.items():

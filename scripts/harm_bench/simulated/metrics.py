@@ -26,19 +26,14 @@ Distortion = Callable[[Usage, float], Usage | None]
 
 
 def exact(usage: Usage, now_s: float) -> Usage:
-    """Report the true sample."""
     return usage
 
 
 class Metrics:
     """Scrapes all containers once per window, and reports the last scrape in between.
 
-    Parameters
-    ----------
-    window_s
-        metrics-server: 15 seconds by default.
-    distort
-        Fault in the reported samples.
+    `window_s`: metrics-server: 15 seconds by default.
+    `distort`: Fault in the reported samples.
     """
 
     def __init__(self, cluster: Cluster, window_s: float = 15.0, distort: Distortion = exact) -> None:
@@ -77,15 +72,12 @@ class Metrics:
 
 
 def outage(window: Window) -> Distortion:
-    """No samples during the window."""
     return lambda usage, now_s: None if window.contains(now_s) else usage
 
 
 def clock_ahead(window: Window, by_s: float) -> Distortion:
-    """Timestamps are ahead by `by_s` during the window."""
     return lambda usage, now_s: usage._replace(timestamp_s=now_s + by_s) if window.contains(now_s) else usage
 
 
 def negated(window: Window) -> Distortion:
-    """CPU is negative during the window."""
     return lambda usage, now_s: usage._replace(cpu_cores=-usage.cpu_cores) if window.contains(now_s) else usage

@@ -16,24 +16,15 @@ from recommender.records import CPU, MEMORY, RESOURCES, VIOLATION_TOLERANCE, Amo
 class Tally:
     """Counts, and seconds and amounts summed over containers and time.
 
-    Attributes
-    ----------
-    evictions
-        Pods evicted by the updater.
-    kills
-        Containers killed for memory, and pods evicted by a node short of memory.
-    restarts
-        Containers restarted by a resize.
-    updates
-        Pods resized in place.
-    failed_jobs
-        Jobs that failed.
-    down_s
-        Container-seconds in which a container should have run but did not.
-    ran_s, below_cpu_s, below_memory_s
-        Container-seconds in total, and those with demand above 1.05 times the request.
-    used, reserved, slack
-        Core-seconds and byte-seconds; slack is requested but unused.
+    `evictions`: Pods evicted by the updater.
+    `kills`: Containers killed for memory, and pods evicted by a node short of memory.
+    `restarts`: Containers restarted by a resize.
+    `updates`: Pods resized in place.
+    `failed_jobs`: Jobs that failed.
+    `down_s`: Container-seconds in which a container should have run but did not.
+    `ran_s`, `below_cpu_s`, `below_memory_s`: Container-seconds in total, and those with demand above 1.05 times the
+        request.
+    `used`, `reserved`, `slack`: Core-seconds and byte-seconds; slack is requested but unused.
     """
 
     evictions: int = 0
@@ -111,14 +102,9 @@ class Window(NamedTuple):
 class ContainerSpec:
     """A container of a pod template.
 
-    Attributes
-    ----------
-    use
-        Demand.
-    restart_for
-        Resources whose change restarts it (`resizePolicy: RestartContainer`).
-    crashes
-        (window, seconds): within the window, a run that is this old ends with an error.
+    `use`: Demand.
+    `restart_for`: Resources whose change restarts it (`resizePolicy: RestartContainer`).
+    `crashes`: (window, seconds): within the window, a run that is this old ends with an error.
     """
 
     name: str
@@ -130,8 +116,6 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Container policy of a VPA."""
-
     mode: str = "Auto"
     min_allowed: Limits = NO_LIMITS
     max_allowed: Limits = NO_LIMITS
@@ -153,22 +137,14 @@ class Autoscaler:
 class Container:
     """One container of a pod.
 
-    Attributes
-    ----------
-    actual, desired
-        Resources set by the kubelet, and those of the pod's spec; they differ while a resize is pending.
-    running
-        Whether it runs; otherwise it starts at `starts_s` (infinite: never).
-    started_s
-        Start of the present or the last run.
-    restarts, kills
-        Number of restarts, and number of kills for memory among them.
-    last_kill_s
-        Age of the last run when it was killed for memory; NaN if it ended otherwise (`lastState`).
-    backoff_s
-        Back-off before the next restart.
-    used, cpu_core_seconds
-        Cores and bytes now, zero while it does not run; CPU time of the present run.
+    `actual`, `desired`: Resources set by the kubelet, and those of the pod's spec; they differ while a resize is
+        pending.
+    `running`: Whether it runs; otherwise it starts at `starts_s` (infinite: never).
+    `started_s`: Start of the present or the last run.
+    `restarts`, `kills`: Number of restarts, and number of kills for memory among them.
+    `last_kill_s`: Age of the last run when it was killed for memory; NaN if it ended otherwise (`lastState`).
+    `backoff_s`: Back-off before the next restart.
+    `used`, `cpu_core_seconds`: Cores and bytes now, zero while it does not run; CPU time of the present run.
     """
 
     spec: ContainerSpec
@@ -213,7 +189,6 @@ class Pod:
         return self.phase in ("Succeeded", "Failed")
 
     def qos(self) -> Qos:
-        """QoS class by its requests and limits."""
         return qos_of([container.actual for container in self.containers])
 
 
@@ -221,14 +196,9 @@ class Pod:
 class Node:
     """The nodes of a workload; each pod has one of its own.
 
-    Attributes
-    ----------
-    allocatable
-        Cores and bytes.
-    full
-        Windows without room to raise requests: the kubelet defers resizes.
-    evicts
-        Whether memory is short: pods that use more than they request are evicted.
+    `allocatable`: Cores and bytes.
+    `full`: Windows without room to raise requests: the kubelet defers resizes.
+    `evicts`: Whether memory is short: pods that use more than they request are evicted.
     """
 
     allocatable: Amounts = (32.0, 128 * 2.0**30)
@@ -240,28 +210,16 @@ class Node:
 class Workload:
     """A controller with its pods, and the VPA for it.
 
-    Attributes
-    ----------
-    runs_for_s
-        Jobs: age at which a pod succeeds.
-    next_run_after_s
-        Jobs: time from the end of a run to the next one of the class; infinite for never.
-    backoff_limit
-        Jobs: number of failed pods that is tolerated.
-    restarts_in_place
-        Jobs: whether failed containers are restarted within their pod (`restartPolicy: OnFailure`).
-    scales
-        (time in seconds, number of replicas from then on).
-    rollouts
-        Times of new revisions of the template: pods are replaced one by one.
-    run
-        Jobs: number of the present run.
-    failed_pods, ended_s
-        Present Job: number of failed pods, and time of its end; infinite while it runs.
-    version
-        Changes with every change that a watch of its pods would show.
-    tallies
-        What happened, by day.
+    `runs_for_s`: Jobs: age at which a pod succeeds.
+    `next_run_after_s`: Jobs: time from the end of a run to the next one of the class; infinite for never.
+    `backoff_limit`: Jobs: number of failed pods that is tolerated.
+    `restarts_in_place`: Jobs: whether failed containers are restarted within their pod (`restartPolicy: OnFailure`).
+    `scales`: (time in seconds, number of replicas from then on).
+    `rollouts`: Times of new revisions of the template: pods are replaced one by one.
+    `run`: Jobs: number of the present run.
+    `failed_pods`, `ended_s`: Present Job: number of failed pods, and time of its end; infinite while it runs.
+    `version`: Changes with every change that a watch of its pods would show.
+    `tallies`: What happened, by day.
     """
 
     namespace: str
@@ -291,7 +249,6 @@ class Workload:
         return [pod for pod in self.pods if not pod.finished]
 
     def replicas_at(self, now_s: float) -> int:
-        """Desired number of replicas."""
         return next((number for at_s, number in reversed(self.scales) if now_s >= at_s), self.replicas)
 
 

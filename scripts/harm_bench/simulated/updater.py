@@ -49,7 +49,6 @@ class Updater:
     infeasible: dict[str, Mapping[str, Resources]] = field(default_factory=dict)
 
     def loop(self, workload: Workload, tally: Tally, now_s: float) -> None:
-        """Update the pods of one workload where needed."""
         vpa = workload.vpa
         live = workload.live
         required = MIN_REPLICAS if vpa.min_replicas is None else vpa.min_replicas
@@ -105,14 +104,9 @@ class Updater:
 class Budget:
     """How many pods of a workload may be disrupted in one loop.
 
-    Attributes
-    ----------
-    configured, running
-        Desired and running pods.
-    tolerance
-        Number of pods that may be missing.
-    disrupted
-        Pods disrupted in this loop.
+    `configured`, `running`: Desired and running pods.
+    `tolerance`: Number of pods that may be missing.
+    `disrupted`: Pods disrupted in this loop.
     """
 
     configured: int

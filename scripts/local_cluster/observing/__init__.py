@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from local_cluster.observing.history import HistorySeries, container_history, history_blocks, repeated
-from local_cluster.observing.kube_state_metrics import kube_state_metrics_url, start_kube_state_metrics
 from local_cluster.observing.metrics_server import Measured, measured, start_metrics_server, wait_for_metrics
-from local_cluster.observing.prometheus import BasicAuth, Prometheus, start_prometheus
+from local_cluster.observing.prometheus import (
+    BasicAuth,
+    Prometheus,
+    kube_state_metrics_url,
+    start_kube_state_metrics,
+    start_prometheus,
+)
 
 __all__ = [
     "BasicAuth",

@@ -81,12 +81,8 @@ def container_history(
 ) -> list[HistorySeries]:
     """Series that a Prometheus would have scraped of a container with the use of a recorded series.
 
-    Parameters
-    ----------
-    end_s
-        Unix time of the last sample; None keeps the recorded times.
-    node
-        Its node; None for the recorded node, else `node-0`.
+    `end_s`: Unix time of the last sample; None keeps the recorded times.
+    `node`: Its node; None for the recorded node, else `node-0`.
 
     Returns list: CPU counter, working set, and requests if the series has any. Gaps have no samples, and add nothing to
     the counter.

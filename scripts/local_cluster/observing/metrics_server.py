@@ -28,14 +28,9 @@ _NAMESPACE, _NAME = "kube-system", "metrics-server"
 class Measured:
     """One container in metrics.k8s.io.
 
-    Attributes
-    ----------
-    cpu_cores
-        Mean over the `window_s` seconds before `end_s`.
-    memory_bytes
-        Working set at `end_s`.
-    end_s
-        Unix time in whole seconds.
+    `cpu_cores`: Mean over the `window_s` seconds before `end_s`.
+    `memory_bytes`: Working set at `end_s`.
+    `end_s`: Unix time in whole seconds.
     """
 
     cpu_cores: float

@@ -1,21 +1,216 @@
-"""A real Prometheus that scrapes the cluster, and queries for tests."""
+"""A real Prometheus and kube-state-metrics, with job and label names as in kube-prometheus-stack, and queries."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 
-from local_cluster.observing.kube_state_metrics import write_targets
-from local_cluster.observing.scraping import IDENTITY, configuration, roles, rules_file, target_group
+from local_cluster.identities import Authority
+from local_cluster.played_http import Played, Reply, played
 from local_cluster.processes import Server
 from local_cluster.rig import LOOPBACK, Rig
 from local_cluster.waiting import wait_until
+
+_NAMESPACE, _NAME = "kube-system", "kube-state-metrics"
+
+
+def start_kube_state_metrics(rig: Rig) -> Server:
+    """Start it with its upstream roles; every Prometheus of the cluster scrapes it, whichever started first."""
+    manifests = rig.binaries.manifests("kube-state-metrics", "examples/standard")
+    rig.apply(*(manifests / f"{part}.yaml" for part in ("cluster-role", "cluster-role-binding")))
+    port = rig.ports.free()
+    web = rig.folder / "kube-state-metrics-web.yaml"
+    certificate, key = rig.authority.folder / "serving.crt", rig.authority.folder / "serving.key"
+    web.write_text(json.dumps({"tls_server_config": {"cert_file": str(certificate), "key_file": str(key)}}))
+    command: list[str | Path] = [
+        rig.binaries["kube-state-metrics"],
+        f"--kubeconfig={rig.service_account(_NAMESPACE, _NAME)}",
+        f"--host={LOOPBACK}",
+        f"--port={port}",
+        f"--telemetry-host={LOOPBACK}",
+        f"--telemetry-port={rig.ports.free()}",
+        f"--tls-config={web}",
+    ]
+    server = rig.start("kube-state-metrics", command, ready=rig.answers(f"https://{LOOPBACK}:{port}/livez"))
+    write_targets(targets_file(rig), [{"targets": [f"{LOOPBACK}:{port}"]}])
+    return server
+
+
+def kube_state_metrics_url(rig: Rig) -> str:
+    address = json.loads(targets_file(rig).read_text())[0]["targets"][0]
+    return f"https://{address}/metrics"
+
+
+def targets_file(rig: Rig) -> Path:
+    return rig.folder / "targets" / "kube-state-metrics.json"
+
+
+def write_targets(file: Path, groups: list[dict[str, object]]) -> None:
+    """Write a file of targets atomically, since Prometheus watches it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    aside = file.with_suffix(".new")
+    aside.write_text(json.dumps(groups))
+    aside.rename(file)
+
+
+IDENTITY = "prometheus"
+SIMULATED = "phasewise.dev/simulated"
+"""Label of simulated nodes."""
+
+_PATH_ANNOTATION = "metrics_k8s_io_resource_metrics_path"
+_CADVISOR, _RESOURCE = "/metrics/cadvisor", "/metrics/resource"
+
+
+def target_group(job: str, address: str) -> dict[str, object]:
+    """An entry of a file of targets.
+
+    `address`: `127.0.0.1:8080` for plain http at /metrics, or a whole URL; https is verified with the cluster's
+    authority.
+    """
+    url = urlsplit(address if "://" in address else f"http://{address}")
+    labels = {"job": job, "__scheme__": url.scheme, "__metrics_path__": url.path or "/metrics"}
+    return {"targets": [url.netloc], "labels": labels}
+
+
+def rules_file(targets: Path) -> Path:
+    return targets.with_suffix(".rules")
+
+
+def configuration(rig: Rig, targets: Path, scrape_interval_s: float) -> dict[str, Any]:
+    """The configuration file.
+
+    Unlike kube-prometheus-stack, it has no control plane, no `/metrics` and `/metrics/probes` of kubelets, and no
+    recording rules.
+    """
+    interval = f"{round(scrape_interval_s * 1000)}ms"
+    return {
+        "global": {
+            "scrape_interval": interval,
+            "scrape_timeout": f"{round(min(scrape_interval_s, 10.0) * 1000)}ms",
+            "evaluation_interval": interval,
+        },
+        "rule_files": [str(rules_file(targets))],
+        "storage": {"tsdb": {"retention": {"time": "10y"}}},  # for old recordings
+        "scrape_configs": [
+            _simulated_kubelets(rig),
+            _kubelets(rig, _CADVISOR),
+            _kubelets(rig, _RESOURCE),
+            _kube_state_metrics(rig),
+            {
+                "job_name": "others",
+                "file_sd_configs": _file(targets),
+                "tls_config": {"ca_file": str(rig.authority.file)},
+            },
+        ],
+    }
+
+
+def roles() -> list[dict[str, Any]]:
+    """Rights of Prometheus: discover nodes and read their metrics."""
+    group = "rbac.authorization.k8s.io"
+    rules = [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]},
+    ]
+    return [
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": IDENTITY},
+            "rules": rules,
+        },
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": IDENTITY},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": IDENTITY},
+            "subjects": [{"kind": "User", "name": IDENTITY}],
+        },
+    ]
+
+
+def _kubelets(rig: Rig, path: str) -> dict[str, Any]:
+    certificate, key = rig.certificate(IDENTITY)
+    return {
+        "job_name": f"kubelet{path}",
+        "metrics_path": path,
+        "kubernetes_sd_configs": _nodes(rig, f"{SIMULATED}!=true"),
+        "tls_config": {"ca_file": str(rig.authority.file), "cert_file": str(certificate), "key_file": str(key)},
+        **_kubelet_names(path),
+    }
+
+
+def _simulated_kubelets(rig: Rig) -> dict[str, Any]:
+    """Simulated kubelets, which share an address and have a path each.
+
+    A real kubelet serves containers at one path with cAdvisor's labels, and pods and nodes at another; a simulated one
+    serves all of them together.
+    """
+    own_path = {
+        "source_labels": [f"__meta_kubernetes_node_annotation_{_PATH_ANNOTATION}"],
+        "target_label": "__metrics_path__",
+    }
+    names = _kubelet_names(_CADVISOR)
+    return {
+        "job_name": "kubelet-simulated",
+        "kubernetes_sd_configs": _nodes(rig, f"{SIMULATED}=true"),
+        "tls_config": {"ca_file": str(rig.authority.file)},
+        **names | {"relabel_configs": [own_path, *names["relabel_configs"]]},
+        "metric_relabel_configs": [
+            {**_series("container_cpu_usage_seconds_total"), "target_label": "cpu", "replacement": "total"},
+            {**_series("(pod|node)_.*|scrape_error"), "target_label": "metrics_path", "replacement": _RESOURCE},
+        ],
+    }
+
+
+def _series(names: str) -> dict[str, Any]:
+    return {"source_labels": ["__name__"], "regex": names}
+
+
+def _kubelet_names(path: str) -> dict[str, Any]:
+    """Labels of kubelets; labels of pods and timestamps of cAdvisor take precedence."""
+    return {
+        "scheme": "https",
+        "honor_labels": True,
+        "track_timestamps_staleness": True,
+        "relabel_configs": [
+            {"target_label": "job", "replacement": "kubelet"},
+            {"target_label": "metrics_path", "replacement": path},
+            {"target_label": "endpoint", "replacement": "https-metrics"},
+            {"source_labels": ["__address__"], "target_label": "instance"},
+            {"source_labels": ["__meta_kubernetes_node_name"], "target_label": "node"},
+        ],
+    }
+
+
+def _kube_state_metrics(rig: Rig) -> dict[str, Any]:
+    return {
+        "job_name": "kube-state-metrics",
+        "scheme": "https",
+        "honor_labels": True,
+        "file_sd_configs": _file(targets_file(rig)),
+        "tls_config": {"ca_file": str(rig.authority.file)},
+    }
+
+
+def _nodes(rig: Rig, selector: str) -> Sequence[dict[str, Any]]:
+    kubeconfig = rig.kubeconfig(IDENTITY)
+    return [{"role": "node", "kubeconfig_file": str(kubeconfig), "selectors": [{"role": "node", "label": selector}]}]
+
+
+def _file(file: Path) -> Sequence[dict[str, Any]]:
+    """File discovery, which finds later targets without a reload."""
+    return [{"files": [str(file)], "refresh_interval": "5s"}]
+
 
 QUERY_TIMEOUT_S = 60.0
 
@@ -36,14 +231,9 @@ class BasicAuth:
 class Prometheus:
     """A running Prometheus.
 
-    Attributes
-    ----------
-    url
-        Its URL without a path.
-    authority
-        Authority file to verify its certificate, if it serves https.
-    access
-        Its only user; None for no authentication.
+    `url`: Its URL without a path.
+    `authority`: Authority file to verify its certificate, if it serves https.
+    `access`: Its only user; None for no authentication.
     """
 
     url: str
@@ -59,7 +249,6 @@ class Prometheus:
         return [{"labels": series["metric"], "value": float(series["value"][1])} for series in result]
 
     def wait_for(self, promql: str, what: str) -> list[dict[str, Any]]:
-        """Wait until a query has a non-empty result, and return it."""
         return wait_until(lambda: self.query(promql), f"{what} ({promql})", timeout_s=60.0)
 
     def get(self, path: str, **parameters: str | float) -> Any:
@@ -102,16 +291,10 @@ def start_prometheus(
 ) -> Prometheus:
     """Start one, and wait until it is ready; first samples follow within two seconds.
 
-    Parameters
-    ----------
-    history
-        A folder of blocks (`history_blocks`) that it starts with.
-    name
-        Name, unique in the cluster.
-    access
-        Its only user.
-    tls
-        Serve https instead of http.
+    `history`: A folder of blocks (`history_blocks`) that it starts with.
+    `name`: Name, unique in the cluster.
+    `access`: Its only user.
+    `tls`: Serve https instead of http.
     """
     rig.apply(*roles())
     rig.kubeconfig(IDENTITY)
@@ -150,3 +333,19 @@ def _web(rig: Rig, folder: Path, access: BasicAuth | None, tls: bool) -> Path:
     file = folder / "web.yaml"
     file.write_text(json.dumps(settings))
     return file
+
+
+PAGE = b"# TYPE exported_answer gauge\nexported_answer 42\n"
+
+
+@contextlib.contextmanager
+def exporter(authority: Authority, name: str) -> Iterator[Played]:
+    """Serve `PAGE` at every path, with a certificate for loopback by the authority.
+
+    Only requests of clients that accept the certificate are recorded.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.serving(name, LOOPBACK))
+    page = Reply(body=PAGE, headers={"Content-Type": "text/plain; version=0.0.4"})
+    with played(lambda _: page, context) as served:
+        yield served

@@ -20,7 +20,6 @@ _UNLIMITED = 1 << 60
 
 
 def unified() -> bool:
-    """Whether the machine has cgroup v2 (one tree for all controllers)."""
     return (ROOT / "cgroup.controllers").exists()
 
 
@@ -43,7 +42,6 @@ def trees() -> dict[str, Path]:
 
 
 def make_node_cgroup(name: str, cpu_cores: float | None, memory_bytes: int | None) -> None:
-    """Create the control group of all pods of a node, limited to the given cores and bytes."""
     for tree in dict.fromkeys(trees().values()):
         (tree / name).mkdir(exist_ok=True)
         _delegate(tree, name)
@@ -90,7 +88,6 @@ def _limit_cpu(folder: Path, cpu_cores: float) -> None:
 
 
 def _limit_memory(folder: Path, memory_bytes: int) -> None:
-    """Limit memory including swap."""
     memory, swap = (
         ({"memory.max": memory_bytes}, {"memory.swap.max": 0})
         if unified()
@@ -104,8 +101,6 @@ def _limit_memory(folder: Path, memory_bytes: int) -> None:
 
 
 def kill_all_in(name: str) -> None:
-    """Kill all processes in a node's control group, and wait until none is left."""
-
     def empty() -> bool:
         processes = set(_processes(name))
         for pid in processes:
@@ -124,8 +119,6 @@ def _processes(name: str) -> Iterator[int]:
 
 
 def remove_cgroup(name: str) -> None:
-    """Remove a control group without processes and all groups below it."""
-
     def removed() -> bool:
         left = [tree / name for tree in dict.fromkeys(trees().values()) if (tree / name).exists()]
         for top in left:
@@ -156,7 +149,6 @@ class Cgroup:
 
     @property
     def cpu_limit_cores(self) -> float | None:
-        """CPU quota in cores; None without one."""
         if unified():
             quota, period = self._read("cpu", "cpu.max").split()
             return None if quota == "max" else int(quota) / int(period)
@@ -165,19 +157,16 @@ class Cgroup:
 
     @property
     def cpu_usage_s(self) -> float:
-        """CPU seconds used since its creation."""
         if unified():
             return self._cpu_statistic("usage_usec") / 1e6
         return int(self._read("cpuacct", "cpuacct.usage")) / 1e9
 
     @property
     def throttled_periods(self) -> int:
-        """Number of throttled periods."""
         return self._cpu_statistic("nr_throttled")
 
     @property
     def memory_limit_bytes(self) -> int | None:
-        """None without a limit."""
         limit = self._read("memory", "memory.max" if unified() else "memory.limit_in_bytes")
         return None if limit == "max" or int(limit) >= _UNLIMITED else int(limit)
 

@@ -50,7 +50,6 @@ class NodeNetwork:
         _ip("link", "set", self.bridge, "up")
 
     def remove(self) -> None:
-        """Remove bridge and address if they exist."""
         if self.bridge in {link["ifname"] for link in _ip_json("link")}:
             _ip("link", "delete", self.bridge)
         if self.address in {entry["local"] for link in _ip_json("address") for entry in link["addr_info"]}:
@@ -67,12 +66,8 @@ class NodeNetwork:
 def claim_network(lock: Path, record: Callable[[NodeNetwork], None]) -> NodeNetwork:
     """Find the first number with free addresses, record it, and add its network.
 
-    Parameters
-    ----------
-    lock
-        Lock file shared by all clusters of this machine.
-    record
-        Called before the network is added.
+    `lock`: Lock file shared by all clusters of this machine.
+    `record`: Called before the network is added.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:

@@ -16,9 +16,16 @@ from urllib3.exceptions import HTTPError
 
 from local_cluster.processes import ProcessRecord, end_processes
 from local_cluster.real_node.cgroups import Cgroup, kill_all_in, make_node_cgroup, pin_node_cgroup, remove_cgroup
-from local_cluster.real_node.containerd import socket_of, start_containerd, start_mounts
-from local_cluster.real_node.image import IMAGE
-from local_cluster.real_node.kubelet import LABEL, TAINT, check_size, start_kubelet
+from local_cluster.real_node.kubelet import (
+    IMAGE,
+    LABEL,
+    TAINT,
+    check_size,
+    socket_of,
+    start_containerd,
+    start_kubelet,
+    start_mounts,
+)
 from local_cluster.real_node.network import NodeNetwork, claim_network
 from local_cluster.real_node.packages import what_is_missing
 from local_cluster.rig import Rig, clusters_folder, end_recorded
@@ -70,16 +77,10 @@ class NodeRecord:
 class RealNode:
     """A real node of a cluster.
 
-    Attributes
-    ----------
-    name
-        Name in the cluster.
-    selector, toleration
-        `nodeSelector` and toleration that a pod needs to run there.
-    image
-        The only image (busybox); use it with `imagePullPolicy: Never`.
-    cgroup
-        Its control group, which limits all its containers together.
+    `name`: Name in the cluster.
+    `selector`, `toleration`: `nodeSelector` and toleration that a pod needs to run there.
+    `image`: The only image (busybox); use it with `imagePullPolicy: Never`.
+    `cgroup`: Its control group, which limits all its containers together.
     """
 
     image = IMAGE
@@ -114,16 +115,10 @@ class RealNode:
     ) -> dict[str, Any]:
         """A pod for this node with one container, `main`.
 
-        Parameters
-        ----------
-        command
-            Arguments, or a shell script.
-        cpu, memory
-            Requests; None for none.
-        limits
-            For example `{"cpu": "500m", "memory": "64Mi"}`.
-        restart
-            Never, OnFailure or Always.
+        `command`: Arguments, or a shell script.
+        `cpu`, `memory`: Requests; None for none.
+        `limits`: For example `{"cpu": "500m", "memory": "64Mi"}`.
+        `restart`: Never, OnFailure or Always.
         """
         words = ["sh", "-c", command] if isinstance(command, str) else list(command)
         requests = {key: value for key, value in {"cpu": cpu, "memory": memory}.items() if value is not None}
@@ -151,8 +146,6 @@ class RealNode:
         return self.wait_for_phase(namespace, name, "Running", "Succeeded", "Failed")
 
     def wait_for_phase(self, namespace: str, name: str, *phases: str, timeout_s: float = RUNNING_TIMEOUT_S) -> V1Pod:
-        """Wait until the pod is in one of the phases, and return it."""
-
         def there() -> V1Pod | None:
             pod = self._rig.core.read_namespaced_pod(name, namespace)
             return pod if pod.status.phase in phases else None
@@ -160,11 +153,9 @@ class RealNode:
         return wait_until(there, f"pod {namespace}/{name} to be {' or '.join(phases)}", timeout_s=timeout_s)
 
     def cgroup_of(self, namespace: str, pod: str) -> Cgroup:
-        """Control group of the container of a running pod."""
         return self.cgroup_in(self._rig.core.read_namespaced_pod(pod, namespace))
 
     def cgroup_in(self, pod: V1Pod) -> Cgroup:
-        """Control group of the container of a running pod as it was read."""
         (status,) = pod.status.container_statuses
         identity = status.container_id.removeprefix("containerd://")
         return Cgroup(f"{self.pod_cgroup(pod).name}/{identity}")
@@ -175,15 +166,12 @@ class RealNode:
         return Cgroup(f"{self.cgroup.name}/kubepods/{quality}pod{pod.metadata.uid}")
 
     def log(self, namespace: str, pod: str) -> str:
-        """Log of the pod's container, through the API server."""
         return self._rig.kubectl("logs", f"--namespace={namespace}", pod)
 
     def execute(self, namespace: str, pod: str, *command: str) -> str:
-        """Run a command in the pod's container, through the API server."""
         return self._rig.kubectl("exec", f"--namespace={namespace}", pod, "--", *command)
 
     def stop(self) -> None:
-        """Remove the node and its pods from cluster and machine."""
         with contextlib.suppress(ApiException, HTTPError):  # the API server may be gone
             self._delete_objects()
         self._record.take_down(self._rig.folder)
@@ -229,7 +217,6 @@ def start_real_node(
 
 
 def clear_real_nodes(folder: Path) -> None:
-    """Remove what is left of the real nodes recorded in a cluster's folder."""
     for record in NodeRecord.all_in(folder):
         record.take_down(folder)
 

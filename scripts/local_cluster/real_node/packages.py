@@ -69,7 +69,6 @@ def busybox() -> Path:
 
 
 def plugin_folder() -> Path | None:
-    """The folder of the network plugins."""
     complete = (folder for folder in _PLUGIN_FOLDERS if all((folder / plugin).exists() for plugin in _PLUGINS))
     return next(complete, None)
 

@@ -88,12 +88,10 @@ def host_python_folders(prefixes: Sequence[str] = OWN_PREFIXES) -> list[Path]:
 
 
 def stages_in(log: str) -> list[str]:
-    """Stages that a job has logged, in order."""
     return re.findall(r"^stage=(\S+)", log, re.MULTILINE)
 
 
 def progress_in(log: str) -> list[Progress]:
-    """Progress that a job's pod has logged."""
     lines: Sequence[tuple[str, str, str]] = re.findall(
         r"^progress stage=(\S+) step=(\S+) loss=(\S+)", log, re.MULTILINE
     )

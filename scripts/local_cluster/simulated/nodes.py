@@ -54,12 +54,8 @@ T = TypeVar("T")
 class SimulatedNodes:
     """A group of simulated nodes.
 
-    Attributes
-    ----------
-    names
-        Their names: `<group>-0` and so on.
-    selector
-        Node selector of this group.
+    `names`: Their names: `<group>-0` and so on.
+    `selector`: Node selector of this group.
     """
 
     rig: Rig
@@ -71,18 +67,15 @@ class SimulatedNodes:
         return {GROUP_LABEL: self.group}
 
     def metrics_url(self, name: str) -> str:
-        """URL of the metrics of a node (https with the cluster's authority)."""
         return metrics_url(self.rig, name)
 
     def pods(self) -> list[tuple[str, str]]:
-        """Namespace and name of every pod bound to one of these nodes."""
         names = set(self.names)
         bound = listed(self.rig.core.list_pod_for_all_namespaces, field_selector="spec.nodeName!=")
         metadata = (pod["metadata"] for pod in bound if pod["spec"]["nodeName"] in names)
         return [(one["namespace"], one["name"]) for one in metadata]
 
     def remove(self) -> None:
-        """Delete the nodes and their pods."""
         self.rig.core.delete_collection_node(label_selector=f"{GROUP_LABEL}={self.group}")
         selector = f"{GROUP_LABEL}={self.group}"
         wait_until(

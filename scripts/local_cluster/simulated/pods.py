@@ -36,20 +36,17 @@ def template(
 
 
 def create(rig: Rig, namespace: str, name: str, made: Mapping[str, Any]) -> str:
-    """Create a pod `name` from a template, and return the name."""
     rig.core.create_namespaced_pod(namespace, {"metadata": {"name": name, **made["metadata"]}, "spec": made["spec"]})
     return name
 
 
 def read(rig: Rig, namespace: str, name: str) -> dict[str, Any]:
-    """A pod as plain data."""
     answer = rig.core.read_namespaced_pod(name, namespace, _preload_content=False)
     pod: dict[str, Any] = json.loads(answer.data)
     return pod
 
 
 def status_of(rig: Rig, namespace: str, name: str, container: str = "main") -> dict[str, Any]:
-    """The status of one container of a pod; empty before it was started."""
     statuses = read(rig, namespace, name)["status"].get("containerStatuses", ())
     return next((status for status in statuses if status["name"] == container), {})
 

@@ -47,20 +47,12 @@ IDLE_MEMORY_BYTES = float(2**20)
 class Usage:
     """CPU and memory of one container over time.
 
-    Attributes
-    ----------
-    cpu_cores, memory_bytes
-        Equal-length arrays, or one value each.
-    step_s
-        Time between two samples of the series.
-    time_factor
-        Speed relative to the recording (10: ten recorded seconds per second).
-    start_s
-        Unix time of the first sample; None: each start of the container.
-    repeat
-        Repeat the series instead of holding the last sample.
-    averaged_over_s
-        Window of the mean CPU rate: the shortest scrape interval.
+    `cpu_cores`, `memory_bytes`: Equal-length arrays, or one value each.
+    `step_s`: Time between two samples of the series.
+    `time_factor`: Speed relative to the recording (10: ten recorded seconds per second).
+    `start_s`: Unix time of the first sample; None: each start of the container.
+    `repeat`: Repeat the series instead of holding the last sample.
+    `averaged_over_s`: Window of the mean CPU rate: the shortest scrape interval.
     """
 
     cpu_cores: np.ndarray | float
@@ -101,7 +93,6 @@ class Usage:
 
     @property
     def plays_for_s(self) -> float:
-        """Duration of playing it once."""
         return len(self.cpu_series) * self.step_s / self.time_factor
 
 
@@ -193,7 +184,6 @@ def set_usage(
 
 
 def _expressions(usage: Usage) -> tuple[str, str]:
-    """CEL expressions of cores and bytes."""
     playing: dict[str, Any] = {
         "step_s": usage.step_s, "time_factor": usage.time_factor, "start_s": usage.start_s, "repeat": usage.repeat
     }  # fmt: skip

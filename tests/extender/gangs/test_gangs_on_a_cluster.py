@@ -10,9 +10,9 @@ import yaml
 from kubernetes.client.exceptions import ApiException
 
 from local_cluster.cluster import Cluster
-from local_cluster.installing import ROOT
 from local_cluster.moving import start_controller
 from local_cluster.processes import Server
+from local_cluster.rig import ROOT
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import create, template
 from local_cluster.waiting import wait_until

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
-from local_cluster.clearing import clear_namespace
 from local_cluster.cluster import Cluster
 from local_cluster.processes import Server
 from local_cluster.recommender import start_recommender
 from local_cluster.waiting import wait_until
+from local_cluster.workloads import clear_namespace
 from recommender.cluster.objects.quantities import parse_quantity
 from tests.recommender.live.behaviours import Case
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from local_cluster.autoscaling import start_admission_controller, start_updater
-from local_cluster.clearing import clear_namespace
 from local_cluster.cluster import Cluster
 from local_cluster.recommender import install, start_recommender
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import Usage, share_usage, usage_annotations
 from local_cluster.waiting import wait_until
+from local_cluster.workloads import clear_namespace
 from recommender.live.auto.settings import MAX_MIN_REPLICAS
 from tests.recommender.live.auto_cluster import Json, label, vpas
 

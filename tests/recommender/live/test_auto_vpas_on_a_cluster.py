@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from local_cluster.clearing import clear_namespace
 from local_cluster.cluster import Cluster
 from local_cluster.observing import measured
 from local_cluster.processes import Server
@@ -16,7 +15,7 @@ from local_cluster.recommender import MANIFESTS, install, start_recommender
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import Usage, drive_usage
 from local_cluster.waiting import wait_until
-from local_cluster.workloads import pod_spec, resources
+from local_cluster.workloads import clear_namespace, pod_spec, resources
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.live.auto.settings import MAX_MIN_REPLICAS
 from tests.recommender.cluster.custom_kinds import definition, serve, stop_serving

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from local_cluster.clearing import clear_namespace
 from local_cluster.cluster import Cluster
 from local_cluster.recommender import install, writes
 from local_cluster.simulated.nodes import SimulatedNodes
-from local_cluster.workloads import pods_of
+from local_cluster.workloads import clear_namespace, pods_of
 from recommender.cluster.vpas.status import PHASEWISE_CONDITIONS
 from tests.recommender.live.behaviours import CASES, Case, Container, published_status
 from tests.recommender.live.checking import check

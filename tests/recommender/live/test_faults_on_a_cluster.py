@@ -21,7 +21,8 @@ from kubernetes import client
 from local_cluster.cluster import Cluster
 from local_cluster.observing import Prometheus
 from local_cluster.processes import Server
-from local_cluster.recommender import FAST, MANIFESTS, NAME, ROOT, Requests, install, start_recommender, writes
+from local_cluster.recommender import FAST, MANIFESTS, NAME, Requests, install, start_recommender, writes
+from local_cluster.rig import ROOT
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import Usage, drive_usage
 from local_cluster.waiting import NotInTime, wait_until

@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from local_cluster import observing
-from local_cluster.clearing import clear_namespace
 from local_cluster.cluster import Cluster
 from local_cluster.observing import HistorySeries, Prometheus
 from local_cluster.recommender import MANIFESTS, install, metric, start_recommender
@@ -21,7 +20,7 @@ from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import Usage, drive_usage
 from local_cluster.vpa_objects import create_vpa, recommendation
 from local_cluster.waiting import wait_until
-from local_cluster.workloads import pod_spec, resources, roll_out
+from local_cluster.workloads import clear_namespace, pod_spec, resources, roll_out
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.records import CPU, MEMORY, UsageSeries
 from recommender.sources.prometheus_access import Access

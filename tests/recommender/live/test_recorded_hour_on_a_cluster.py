@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from kubernetes.client import BatchV1Api
 
-from local_cluster.clearing import clear_ours
 from local_cluster.cluster import Cluster
 from local_cluster.processes import Server
 from local_cluster.real_node.node import RealNode
 from local_cluster.recommender import install, metric, start_recommender
 from local_cluster.waiting import wait_until
+from local_cluster.workloads import clear_ours
 from recommender.engine.replaying import Replay
 from tests.recommender.live.auto_cluster import Json, label, make
 
