@@ -23,8 +23,9 @@ from moves_bench.real import Bench
 from node_bench.interpreter import Interpreter
 from recommender.contention.forecast import MIN_CORES
 from recommender.contention.sharing import Stage
-from thesis_bench.deciders import Default
-from thesis_bench.workers import Play, TrainingJob
+from thesis_bench.workers.deciders import Default
+from thesis_bench.workers.jobs import TrainingJob
+from thesis_bench.workers.play import Play, Rules, Worker
 
 JOBS = {
     "small-1": ("small", 1),
@@ -138,7 +139,7 @@ def predicted_s(
         TrainingJob(name, name, at_s + alone[name].began_s, _scaled(alone[name].stages(), name, work), losses=(1.0,))
         for name, at_s in comes_s.items()
     ]
-    played = Play([cores], jobs, Default(), overhead).until_all_ended()
+    played = Play([Worker(cores)], jobs, Default(), Rules(overhead)).until_all_ended()
     ended_s = {run.name: run.ended_s for run in played.ended}
     return {name: round(ended_s[name] - at_s, 6) for name, at_s in comes_s.items()}
 

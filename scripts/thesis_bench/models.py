@@ -14,7 +14,7 @@ import numpy as np
 
 from recommender.contention.forecast import RunsOfClass
 from recommender.contention.sharing import Stage
-from thesis_bench.workers import TrainingJob
+from thesis_bench.workers.jobs import TrainingJob
 
 MOVE_MEAN_S, MOVE_SD_S, MOVE_MIN_S = 4.0, 1.43, 0.5
 """Duration of save and restore: each below 5 s, with this standard deviation (figure 3.2)."""

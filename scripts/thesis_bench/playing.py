@@ -9,10 +9,11 @@ import numpy as np
 
 from recommender.contention.flowcon import FlowConOptions
 from recommender.growth import GrowthOptions
-from thesis_bench.deciders import Default, FlowConShares, Phasewise, SpeCon
 from thesis_bench.models import earlier_runs
 from thesis_bench.settings import ROWS, Setting
-from thesis_bench.workers import Decider, Play, TrainingJob
+from thesis_bench.workers.deciders import Default, FlowConShares, Phasewise, SpeCon
+from thesis_bench.workers.jobs import TrainingJob
+from thesis_bench.workers.play import Decider, Play, Rules, Worker
 
 BASELINE = "default"
 SLOWDOWN_TOLERANCE = 0.10
@@ -118,7 +119,8 @@ def play(task: Task) -> tuple[Task, Mapping[str, Result]]:
 
 
 def _played(task: Task, jobs: Sequence[TrainingJob], decider: Decider) -> Play:
-    return Play([task.setting.cores] * task.setting.workers, jobs, decider, task.overhead).until_all_ended()
+    workers = [Worker(task.setting.cores)] * task.setting.workers
+    return Play(workers, jobs, decider, Rules(overhead=task.overhead)).until_all_ended()
 
 
 def _mean_of(seconds: np.ndarray) -> float:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from thesis_bench.models import FLOWCON_MODELS, SPECON_MODELS, Model, job
-from thesis_bench.workers import TrainingJob
+from thesis_bench.workers.jobs import TrainingJob
 
 Arrivals = Callable[[np.random.Generator], Sequence[tuple[float, str]]]
 """Generator -> (time, model) of each arrival, drawn once per play."""

@@ -6,7 +6,7 @@ import pytest
 
 from recommender.contention.phasewise import ForecastJob
 from recommender.contention.sharing import Stage
-from thesis_bench.deciders import added_s
+from thesis_bench.workers.deciders import added_s
 
 
 def job(name: str, worker: int, core_s: float, due_s: float) -> ForecastJob:

@@ -17,9 +17,11 @@ from recommender.contention.sharing import Stage
 from recommender.contention.specon import Move
 from tests.examples import at_most
 from tests.reference.workers import naive_finish_times
-from thesis_bench.deciders import Default, FlowConShares, Phasewise, SpeCon
-from thesis_bench.workers import Decider, Play, Run, TrainingJob, limited_shares
+from thesis_bench.workers.deciders import Default, FlowConShares, Phasewise, SpeCon
+from thesis_bench.workers.jobs import Run, TrainingJob
+from thesis_bench.workers.play import Decider, Play, Rules, Worker, limited_shares
 
+GIB = 2.0**30
 FALLING = [2.0 * 0.5 ** (place / 20) for place in range(201)]
 
 
@@ -43,8 +45,10 @@ class Planned(Default):
         return [move for _, move in due]
 
 
-def ends(jobs: Sequence[TrainingJob], decider: Decider, workers: int = 1, overhead: float = 0.0) -> dict[str, Run]:
-    play = Play([2.0] * workers, jobs, decider, overhead).until_all_ended()
+def ends(
+    jobs: Sequence[TrainingJob], decider: Decider, workers: int = 1, rules: Rules | None = None, **worker: float
+) -> dict[str, Run]:
+    play = Play([Worker(2.0, **worker)] * workers, jobs, decider, rules or Rules()).until_all_ended()
     return {run.name: run for run in play.ended}
 
 
@@ -60,7 +64,7 @@ def test_a_moved_job_neither_works_nor_uses_resources_until_it_resumes() -> None
     """At 4 s `b` goes to the second worker, for 5 s: `a` has both cores from then on, `b` its own two from 9 s on."""
     jobs = [job("a", (20.0, 2.0)), job("b", (10.0, 2.0), ties=(0, 1))]
     away = Planned(moves=[(4.0, Move("b", 1, "room"))])
-    together = Play([2.0, 2.0], jobs, _AllOnFirst(away)).until_all_ended()
+    together = Play([Worker(2.0), Worker(2.0)], jobs, _AllOnFirst(away)).until_all_ended()
     ran = {run.name: run for run in together.ended}
     assert ran["a"].ended_s == pytest.approx(12.0)  # 4 done by 4; 16 on two cores
     assert ran["b"].ended_s == pytest.approx(12.0)  # 4 done by 4; 6 on two cores from 9 on
@@ -81,27 +85,45 @@ class _AllOnFirst:
         return self.inner.decide(play)
 
 
+def test_a_lack_of_memory_kills_the_largest_job_which_resumes_from_its_checkpoint() -> None:
+    """Half done, `a` grows to 3 GiB while `b` uses 2 of the 4 GiB: it is killed and resumes from that half, again and
+    again, until `b` has ended."""
+    a = job("a", (10.0, 1.0), (10.0, 1.0), memory_bytes=(GIB, 3 * GIB), checkpoint_share=0.5)
+    b = job("b", (25.0, 1.0), memory_bytes=(2 * GIB,))
+    ran = ends([a, b], Default(), rules=Rules(restart_s=10.0), memory_bytes=4 * GIB)
+    assert (ran["a"].kills, ran["b"].kills) == (2, 0)  # at 10 s and 20 s
+    assert ran["b"].ended_s == pytest.approx(25.0)
+    assert ran["a"].ended_s == pytest.approx(40.0)  # back at 30 s
+    from_start = ends(
+        [job("a", (10.0, 1.0), (10.0, 1.0), memory_bytes=(GIB, 3 * GIB)), b], Default(), memory_bytes=4 * GIB
+    )
+    assert from_start["a"].ended_s == pytest.approx(40.0)  # killed once at 10 s, starts at 20 s from nothing
+
+
 def test_contending_jobs_slow_down_by_how_many_run_at_a_time() -> None:
     pair = [job("a", (10.0, 2.0)), job("b", (10.0, 2.0))]
-    assert ends(pair, Default(), overhead=0.1)["b"].ended_s == pytest.approx(11.0)
+    assert ends(pair, Default(), rules=Rules(overhead=0.1))["b"].ended_s == pytest.approx(11.0)
     narrow = [job("a", (10.0, 1.0)), job("b", (10.0, 1.0))]
-    assert ends(narrow, Default(), overhead=0.1)["b"].ended_s == pytest.approx(10.0)
+    assert ends(narrow, Default(), rules=Rules(overhead=0.1))["b"].ended_s == pytest.approx(10.0)
     four = [job(name, (5.0, 2.0)) for name in "abcd"]
-    assert ends(four, Default(), overhead=0.1)["d"].ended_s == pytest.approx(13.0)
+    assert ends(four, Default(), rules=Rules(overhead=0.1))["d"].ended_s == pytest.approx(13.0)
 
 
 def test_the_loss_of_a_job_depends_on_its_work_and_not_on_time() -> None:
-    run = Run(job("a", (10.0, 1.0), (10.0, 2.0)), 0)
+    run = Run(job("a", (10.0, 1.0), (10.0, 2.0)), 0, 0.0)
     assert run.loss == 2.0
     run.cores, run.speed = 1.0, 1.0
     run.work(10.0)
     assert run.loss == pytest.approx(2.0 * 0.5**5)
+    run.restore_checkpoint()
+    assert (run.loss, run.used_core_s) == (2.0, 10.0)
 
 
 def test_a_soft_limit_applies_only_while_another_job_wants_the_cores() -> None:
     both, weights = [4.0, 4.0], [1.0, 1.0]
     assert limited_shares(4.0, both, weights, [1.0, 4.0]) == [1.0, 3.0]
     assert limited_shares(4.0, both, weights, [1.0, 1.0]) == [2.0, 2.0]
+    assert limited_shares(4.0, both, weights, [1.0, 1.0], soft=False) == [1.0, 1.0]
 
 
 DECIDERS = {

@@ -15,7 +15,8 @@ from recommender.contention.sharing import Stage, finish_times, nonzero_remainin
 from recommender.contention.specon import Move, TrackedJob
 from recommender.growth import Category, Growth, GrowthOptions, slows_down
 from recommender.readings import Reading
-from thesis_bench.workers import Play, Run, TrainingJob
+from thesis_bench.workers.jobs import Run, TrainingJob
+from thesis_bench.workers.play import Play
 
 CPU_MILLI, MEMORY_MIB = 100, 200
 """What a pod without requests counts as for the default scheduler. Source of this and of its whole points:
@@ -51,11 +52,11 @@ WORKER_MIB = 65_536
 
 
 def place_as_default(play: Play, job: TrainingJob, pods_per_node: list[int]) -> int:
-    return choose(pods_per_node, job.ties, round(1000 * play.capacity_cores[0]), WORKER_MIB)
+    return choose(pods_per_node, job.ties, round(1000 * play.workers[0].cores), WORKER_MIB)
 
 
 def jobs_per_worker(play: Play) -> list[int]:
-    return [len(play.on(worker)) for worker in range(len(play.capacity_cores))]
+    return [len(play.on(worker)) for worker in range(len(play.workers))]
 
 
 class Default:
@@ -93,7 +94,7 @@ class SpeCon(Default):
             if run.name not in self._curves:
                 self._curves[run.name] = self._begin(run, play.now_s)
         moves = [move for run in play.running for move in self._judge(run, play)]
-        for move in specon.rebalance(self._watched(), len(play.capacity_cores), play.now_s):
+        for move in specon.rebalance(self._watched(), len(play.workers), play.now_s):
             curve = self._curves[move.name]
             curve.watched = replace(curve.watched, worker=move.worker, rebalanced=True)
             moves.append(move)
@@ -121,7 +122,7 @@ class SpeCon(Default):
         slower = was is Category.CONVERGED and slows_down(before, curve.growth.growth, self.options.alpha)
         watched = self._watched()
         if slower and specon.asks_to_move(curve.watched, specon.with_learners(watched)):
-            totals = specon.scores(watched, len(play.capacity_cores))
+            totals = specon.scores(watched, len(play.workers))
             worker = specon.destination(run.worker, totals, play.used_cores())
             curve.watched = replace(curve.watched, worker=worker, migrated=True)
             if worker != run.worker:
@@ -139,14 +140,14 @@ class FlowConShares(Default):
         return min((worker.due_s for worker in self._workers.values() if worker.members), default=math.inf)
 
     def decide(self, play: Play) -> Iterable[Move]:
-        for number, cores in enumerate(play.capacity_cores):
-            flowcon = self._workers.setdefault(number, FlowCon(cores, self.options))
+        for number, worker in enumerate(play.workers):
+            flowcon = self._workers.setdefault(number, FlowCon(worker.cores, self.options))
             runs = play.on(number)
             jobs = {run.name: Measured(run.loss, run.used_core_s) for run in runs}
             if flowcon.is_due(play.now_s, jobs):
                 limits = flowcon.run(play.now_s, jobs)
                 for run in runs:
-                    run.limit_cores = limits[run.name] * cores
+                    run.limit_cores = limits[run.name] * worker.cores
         return ()
 
 
@@ -180,7 +181,7 @@ class Phasewise:
 
     def _best_place(self, play: Play, job: TrainingJob, default: int, stay: EqualShareReference) -> int:
         """Worker where the job adds least; among equals the default scheduler's, or the first that it would try."""
-        cores = play.capacity_cores
+        cores = [worker.cores for worker in play.workers]
         self._expected[job.name] = whole = self.classes.get(job.workload, RunsOfClass()).whole_job(0.0, max(cores))
         ends_s = stay.ends_s(self._expected)
         new = ForecastJob(job.name, default, whole, ends_s[job.name], foreseen=job.workload in self.classes)
@@ -194,16 +195,17 @@ class Phasewise:
         self._due_s = play.now_s + self.interval_s
         ends_s = stay.ends_s(self._expected)
         jobs = [self._known(run, ends_s[run.name], play.now_s) for run in play.running]
+        cores = [worker.cores for worker in play.workers]
         moves: list[Move] = []
         if self.moving is not None:
-            moves = phasewise.moves(jobs, play.capacity_cores, play.now_s, self.moving, ordered=self.sharing)
+            moves = phasewise.moves(jobs, cores, play.now_s, self.moving, ordered=self.sharing)
         if self.sharing:
             self._share(play, jobs, {move.name: move.worker for move in moves})
         return moves
 
     def _advance(self, play: Play) -> EqualShareReference:
         if self._stay is None:
-            self._stay = EqualShareReference(play.capacity_cores)
+            self._stay = EqualShareReference([worker.cores for worker in play.workers])
         for run in play.running:
             known = self.classes.get(run.job.workload, RunsOfClass())
             self._expected[run.name] = known.whole_job(run.work_core_s, run.demand_cores)
@@ -223,9 +225,9 @@ class Phasewise:
     def _share(self, play: Play, jobs: list[ForecastJob], moved: Mapping[str, int]) -> None:
         by_name = {run.name: run for run in play.running}
         placed = [replace(job, worker=moved.get(job.name, job.worker)) for job in jobs]
-        for number, cores in enumerate(play.capacity_cores):
+        for number, worker in enumerate(play.workers):
             here = [job for job in placed if job.worker == number]
-            for name, weight in phasewise.weights(here, cores, play.now_s).items():
+            for name, weight in phasewise.weights(here, worker.cores, play.now_s).items():
                 by_name[name].weight = weight
 
 
