@@ -16,7 +16,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.progress.annotations import AnnotationProgress
 from recommender.cluster.progress.logs import LogProgress
-from recommender.cluster.progress.patterns import Search, search
+from recommender.cluster.progress.patterns import search
 from recommender.errors import Misuse
 from recommender.growth import GrowthOptions
 from recommender.live.progress.progress import Progress, ProgressSource
@@ -84,17 +84,19 @@ class ProgressSettings:
     pattern: str | None = _progress(
         "--progress-log-pattern",
         show_default="loss=0.4 step=12, Epoch 3 - loss: 0.4, and the like",
-        help="Pattern for pods whose annotation is `true`: a regular expression with groups named loss, score or "
-        "accuracy, and step, epoch, stage, checkpoint.",
+        help="Pattern for pods whose annotation is `true`: a regular expression (RE2) with groups named loss, score "
+        "or accuracy, and step, epoch, stage, checkpoint.",
     )
     token_file: Path | None = _progress(
         "--progress-token-file", type=FILE, help="Accept POST /progress with the bearer token in this file."
     )
 
     def __post_init__(self) -> None:
-        if self.pattern is not None and (problem := search([Search(self.pattern, [""])])[0].problem):
+        try:
+            search(self.pattern, ())
+        except ValueError as error:
             example = "Write a regular expression such as 'loss=(?P<loss>\\S+)'."
-            raise Misuse(f"--progress-log-pattern: {problem}. {example}")
+            raise Misuse(f"--progress-log-pattern: {error}. {example}") from error
         self.prometheus_query()
 
     def prometheus_query(self) -> ProgressQuery | None:

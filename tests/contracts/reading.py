@@ -15,6 +15,7 @@ MODULE_OF = {
     "pandas-stubs": "pandas",
     "pytest-xdist": "xdist",
     "pyyaml": "yaml",
+    "google-re2": "re2",
     "prometheus-client": "prometheus_client",
     "cyclonedx-python-lib": "cyclonedx",
     "httptools": "uvicorn",  # its server, which ours extends, uses it

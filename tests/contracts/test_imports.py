@@ -30,6 +30,7 @@ ONLY_IN = {
     "llvmlite": ("kernels",),
     "click": ("cli",),
     "kubernetes": ("cluster",),
+    "re2": ("cluster",),
     "prometheus_client": ("live", "cli", "web"),
     "uvicorn": ("web",),
     "uvloop": ("web",),

@@ -9,6 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from time import thread_time
 from typing import NamedTuple
 
 from recommender.cluster.access.connection import Api
@@ -17,7 +18,7 @@ from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.paths import PODS, path_of
-from recommender.cluster.progress.patterns import Search, SearchResult, search
+from recommender.cluster.progress.patterns import search
 from recommender.readings import PodName, ProgressUpdate, Reading, Stage, reading_of, stage_of
 from recommender.units import MonotonicClock, format_time, parse_rfc3339_s
 
@@ -31,6 +32,9 @@ LAST_LINES, MAX_BYTES, MAX_LINE_CHARS = 100, 64 << 10, 1000
 
 READS_TIMEOUT_S = 2.0
 """Per round for all reads."""
+
+SEARCH_CPU_LIMIT_S = 2.0
+"""Per round for the lines of all pods; the rest waits for the next round."""
 
 LOG_READ_TIMEOUT_S = 2.0
 """A node that does not respond must not use up the time of the others."""
@@ -73,7 +77,7 @@ class LogProgress:
     def __init__(self, api: Api, default_pattern: str | None, every_s: float, stopwatch: MonotonicClock) -> None:
         self._api, self._default, self._every_s, self._stopwatch = api, default_pattern, every_s, stopwatch
         self._logs: dict[str, _LogState] = {}
-        # CPU time of pattern search by namespace, decaying by half per round.
+        # CPU time of searching by namespace, decaying by half per round.
         self._cpu_s: defaultdict[str, float] = defaultdict(float)
         self._blocked_until_s, self._problem = float("-inf"), ""
 
@@ -81,16 +85,20 @@ class LogProgress:
         self._logs = {pod.uid: self._state_of(pod) for pod in pods if _is_enabled(pod)}
         if self._stopwatch() < self._blocked_until_s:
             return ProgressUpdate({}, {"progress from logs": self._problem})
-        read = sorted(self._read(), key=lambda state: self._priority(state[0]))
-        found = search([Search(state.pattern, [line.text for line in lines]) for state, lines in read])
+        read = sorted(self._read(), key=lambda each: self._priority(each[0]))
         decayed = {name: cpu_s / 2.0 for name, cpu_s in self._cpu_s.items() if cpu_s > NEGLIGIBLE_CPU_S}
         self._cpu_s = defaultdict(float, decayed)
         readings: dict[PodName, list[Reading]] = {}
         stages: dict[PodName, list[Stage]] = {}
-        for (state, lines), result in zip(read, found, strict=True):
-            key = state.pod.key
-            self._cpu_s[key.namespace] += result.cpu_s
-            readings[key], stages[key] = self._parse(state, lines, result, now_s)
+        left_s = SEARCH_CPU_LIMIT_S
+        for state, lines in read:
+            if left_s <= 0.0:
+                break  # the next round reads the lines again
+            key, start_s = state.pod.key, thread_time()
+            readings[key], stages[key] = self._parse(state, lines, now_s)
+            cpu_s = thread_time() - start_s
+            self._cpu_s[key.namespace] += cpu_s
+            left_s -= cpu_s
         return ProgressUpdate(readings, self._problems(), stages)
 
     def _priority(self, state: _LogState) -> tuple[float, float]:
@@ -132,18 +140,16 @@ class LogProgress:
                     read.append((state, lines))
         return read
 
-    def _parse(
-        self, state: _LogState, lines: Sequence[LogLine], result: SearchResult, now_s: float
-    ) -> tuple[list[Reading], list[Stage]]:
-        if result.problem:
+    def _parse(self, state: _LogState, lines: Sequence[LogLine], now_s: float) -> tuple[list[Reading], list[Stage]]:
+        try:
+            found = search(state.pattern, [line.text for line in lines])
+        except ValueError as error:
             state.next_read_s = math.inf  # until the pattern changes
-            state.problem = f"the pattern of {LOG_ANNOTATION} cannot be used: {result.problem}"
+            state.problem = f"the pattern of {LOG_ANNOTATION} cannot be used: {error}"
             return [], []
-        if result.groups is None:
-            return [], []  # not searched in time: read these lines again
         state.since_s = lines[-1].time_s
         readings, stages = [], []
-        for line, groups in zip(lines, result.groups, strict=True):
+        for line, groups in zip(lines, found, strict=True):
             at_s = min(line.time_s, now_s)
             if (stage := stage_of(groups, at_s)) is not None:
                 stages.append(stage)

@@ -1,30 +1,32 @@
-"""Search for untrusted regular expressions, in a worker process that a runaway search can be killed with.
+"""Named groups in log lines, by our pattern or by patterns of pods.
 
-Anyone who may create a pod may set a pattern, and some patterns take Python's engine years.
+Anyone who may create a pod may set a pattern, and some patterns take Python's engine years. RE2 takes a time that is
+linear in the text; our own pattern, which needs lookarounds, stays with Python's.
 """
 
 from __future__ import annotations
 
 import re
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from time import thread_time
+from typing import Any
 
-import orjson
+import re2
 
-from recommender.cluster.progress import pattern_worker
 from recommender.readings import CHECKPOINT, FIELDS, METRICS
 
 MAX_PATTERN_CHARS = 512
-WORKER_TIMEOUT_S = 10.0
-"""Wall-clock limit for a busy machine; each pattern is limited by CPU time (`pattern_worker.CPU_LIMIT_S`)."""
 
-ROUND_CPU_LIMIT_S = 1.0
-"""Per round for all patterns of pods, and as much for the default one; the rest waits for the next round."""
+MAX_PATTERN_BYTES = 256 << 10
+"""Of a compiled pattern, of which RE2 caches 128; it also limits the time that one search takes, to hundredths of a
+second."""
+
+CPU_LIMIT_S = 0.2
+"""CPU limit for the lines of one pod: a pattern may match at each character, and search the rest of the line each time.
+"""
+
+MAX_TEXT_CHARS = 64
+"""Of a group: longer than any number, or name of a stage. A pattern could repeat a line a hundred times otherwise."""
 
 _NUMBER = r"(?:[-+]?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:e[-+]?\d{1,3})?|[-+]?nan|[-+]?inf)(?![a-z0-9_]|\.\d)"
 _BETWEEN = r"['\"]?[ \t]{0,4}[:=]?[ \t]{0,4}(?:tensor\()?\[?"
@@ -64,88 +66,49 @@ READ_GROUPS = (*FIELDS, "stage", CHECKPOINT, "evaluate")
 """Names of all groups with a meaning; what others match is dropped."""
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
-    """A pattern (None for the default one) and the lines to search."""
+def search(pattern: str | None, lines: Sequence[str]) -> list[dict[str, str]]:
+    """The first text of each of `READ_GROUPS` in each line; None stands for the default pattern.
 
-    pattern: str | None
-    lines: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The named groups of each line, None if the search did not finish; or why the pattern cannot be used."""
-
-    groups: Sequence[dict[str, str]] | None
-    problem: str = ""
-    cpu_s: float = field(default=0.0, compare=False)
+    `ValueError`, with a clause about it, for a pattern that cannot be used or takes too long.
+    """
+    compiled = _DEFAULT if pattern is None else _compile(pattern)
+    names = [name for name in READ_GROUPS if name in compiled.groupindex]
+    if pattern is None:
+        return [_first_texts(compiled.finditer(line), names) if _has_hint(line.lower()) else {} for line in lines]
+    end_s = thread_time() + CPU_LIMIT_S
+    return [_first_texts(_until(end_s, compiled.finditer(line)), names) for line in lines]
 
 
-def search(searches: Sequence[Search]) -> list[SearchResult]:
-    """Search within the CPU limits: for the default pattern here, for others in a worker process."""
-    found = [SearchResult(None)] * len(searches)
-    custom, remaining_s = [], ROUND_CPU_LIMIT_S
-    for index, each in enumerate(searches):
-        if each.pattern is not None:
-            if problem := _pattern_problem(each.pattern):
-                found[index] = SearchResult(None, problem)
-            else:
-                custom.append(index)
-        elif remaining_s > 0:
-            found[index] = _search_default(each.lines)
-            remaining_s -= found[index].cpu_s
-    remaining_s, problem = ROUND_CPU_LIMIT_S, "not searched yet"
-    while custom and problem and remaining_s > 0:
-        answers, problem = _run_worker([searches[index] for index in custom], remaining_s)
-        if problem:
-            answers.append(SearchResult(None, problem, pattern_worker.CPU_LIMIT_S))
-        for index, result in zip(custom, answers, strict=False):
-            found[index] = result
-            remaining_s -= result.cpu_s
-        custom = custom[len(answers) :]
-    return found
-
-
-def _search_default(lines: Sequence[str]) -> SearchResult:
-    start_s = time.thread_time()
-    names = tuple(_DEFAULT.groupindex)
-    groups = [pattern_worker.named_groups(_DEFAULT, names, line) if _has_hint(line.lower()) else {} for line in lines]
-    return SearchResult(groups, cpu_s=time.thread_time() - start_s)
+def _compile(pattern: str) -> Any:
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise ValueError(f"it is longer than {MAX_PATTERN_CHARS} characters")
+    if not any(f"(?P<{name}>" in pattern for name in KNOWN_GROUPS):
+        raise ValueError(f"it has none of the groups {', '.join(f'(?P<{name}>...)' for name in KNOWN_GROUPS)}")
+    options = re2.Options()
+    options.max_mem, options.log_errors = MAX_PATTERN_BYTES, False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        problem = error.args[0].decode(errors="replace")
+        raise ValueError(f"{problem} (its syntax is RE2's: no lookarounds, no backreferences)") from error
 
 
 def _has_hint(low: str) -> bool:
     return any(hint in low for hint in _HINTS)
 
 
-def _pattern_problem(pattern: str) -> str:
-    if len(pattern) > MAX_PATTERN_CHARS:
-        return f"it is longer than {MAX_PATTERN_CHARS} characters"
-    if not any(f"(?P<{name}>" in pattern for name in KNOWN_GROUPS):
-        return f"it has none of the groups {', '.join(f'(?P<{name}>...)' for name in KNOWN_GROUPS)}"
-    return ""
+def _until(end_s: float, matches: Iterator[Any]) -> Iterator[Any]:
+    while thread_time() < end_s:
+        if (match := next(matches, None)) is None:
+            return
+        yield match
+    raise ValueError(f"it takes more than {CPU_LIMIT_S:g} s for a pod's lines")
 
 
-def _run_worker(searches: Sequence[Search], cpu_limit_s: float) -> tuple[list[SearchResult], str]:
-    """The results received, and why the next search ended the worker; empty if none did."""
-    contents = ({"pattern": each.pattern, "names": READ_GROUPS, "lines": list(each.lines)} for each in searches)
-    requests = b"".join(orjson.dumps(content) + b"\n" for content in contents)
-    command = [sys.executable, "-I", "-S", str(Path(pattern_worker.__file__)), str(cpu_limit_s)]
-    try:
-        done = subprocess.run(command, input=requests, capture_output=True, timeout=WORKER_TIMEOUT_S, check=False)  # noqa: S603 - our own program
-        output, status = done.stdout, done.returncode
-    except subprocess.TimeoutExpired as error:
-        output, status = error.stdout or b"", 0
-    except OSError:  # no memory or processes left: retry next round
-        return [], ""
-    lines = output[: output.rfind(b"\n") + 1].splitlines()
-    results = [_parse_result(line) for line in lines]
-    if status >= 0 or len(lines) == len(searches):
-        return results, ""
-    if status == -signal.SIGPROF:
-        return results, f"it takes more than {pattern_worker.CPU_LIMIT_S:g} s for a pod's lines"
-    return results, f"it ended the search process with {signal.Signals(-status).name}"
-
-
-def _parse_result(result: bytes) -> SearchResult:
-    content = orjson.loads(result)
-    return SearchResult(content.get("groups"), str(content.get("problem", "")), content["cpu_s"])
+def _first_texts(matches: Iterable[Any], names: Sequence[str]) -> dict[str, str]:
+    groups: dict[str, str] = {}
+    for match in matches:
+        for name in names:
+            if text := match[name]:
+                groups.setdefault(name, text[:MAX_TEXT_CHARS])
+    return groups
