@@ -131,6 +131,10 @@ class ClusterView(View):
         """The pods below a controller."""
         return self._targets.pods_controlled_by(workload.key.namespace, workload.ref)
 
+    def vpas_in(self, namespace: str) -> Mapping[ObjectKey, Vpa]:
+        """All VPAs of a namespace, whether they are ours or not."""
+        return {key: vpa for key, vpa in self._vpas.snapshot().items() if key.namespace == namespace}
+
     def start(self) -> None:
         self._training_jobs.start()
         for reflector in self._watched:
