@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from recommender.cluster.objects.metadata import ObjectKey
@@ -29,7 +27,7 @@ from recommender.live.steady_clock import SteadyClock
 from recommender.live.view.view import MAX_CONTAINERS, View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.profile import ProfilePublisher
-from recommender.live.writing.publisher import Publisher, WriterPool, by_urgency, set_safe_targets
+from recommender.live.writing.publisher import Publisher, WriterPool
 from recommender.live.writing.waiting import PendingPodResizer
 from recommender.policies.constraints import SharedLimits
 from recommender.units import MonotonicClock, WallClock
@@ -89,9 +87,11 @@ class Recommender:
         self._observe_only, self._recorder = observe_only, recorder
         self._removed_groups: list[Group] = []
         pool = WriterPool(writers)
-        self._publisher = Publisher(view, limits, self.engine, clock, pool)
+        self._publisher = Publisher(view, limits, self.engine, clock, stopwatch, pool)
         self._waiting = PendingPodResizer(view, self.index, self.engine, pool) if resizes_waiting else None
-        self._profiles = ProfilePublisher(view, self.engine, lambda: self.refusal, clock, profiles_per_round)
+        self._profiles = ProfilePublisher(
+            view, self.engine, lambda: self.refusal, clock, stopwatch, pool, profiles_per_round
+        )
         self._pods, self._sharing = PodSelector(view, self.index), NodeSharing(view)
         self._steady_clock = SteadyClock(clock, stopwatch)
 
@@ -130,17 +130,13 @@ class Recommender:
         profiles that lack a kill for memory, then targets, those farthest below what was used first, then the other
         profiles.
         """
-        report, engine, states = Report(), self.engine, self._decided_states()
+        report, states = Report(), self._decided_states()
         if self._recorder is not None:
             self._recorder.close()  # the safe values are no decision of the engine, and time is short
-        self._write_profiles_until(profiles_until_s, filter(self._profiles.has_unsaved_kill, states), report)
-        now_s = self.clock()
-        ordered = by_urgency(states, engine)
-        self._publisher.publish_until(
-            values_until_s, self.stopwatch, ordered, lambda state: set_safe_targets(state, engine, now_s), report
-        )
+        self._profiles.publish_until(profiles_until_s, filter(self._profiles.has_unsaved_kill, states), report)
+        self._publisher.publish_safe_values(values_until_s, states, report)
         if self.stopwatch() < profiles_until_s:
-            self._write_profiles_until(profiles_until_s, states, report)
+            self._profiles.publish_until(profiles_until_s, states, report)
             self.classes.write_changed(report)
         else:  # no time to find out which of them changed
             report.unwritten_profiles = len(states)
@@ -228,7 +224,7 @@ class Recommender:
 
     def _show(self, report: Report) -> None:
         """Write the PhaseProfile of each VPA, and of each class, that changed."""
-        self._profiles.publish(self.vpas.values(), self.stopwatch(), report)
+        self._profiles.publish(self.vpas.values(), report)
         if self._steady_clock.is_steady():
             self.classes.drop_unused(self.index, self.clock())
         self.classes.write_changed(report)
@@ -287,7 +283,3 @@ class Recommender:
             return None
         ratio, least_bytes = self.limits.oom_bump(state.vpa.policy_for(oom.container))
         return Kill(group, instance, oom.when_s, oom.memory_bytes, ratio, least_bytes)
-
-    def _write_profiles_until(self, until_s: float, states: Iterable[VpaState], report: Report) -> None:
-        profiles = self._profiles.final_writes(states, self.stopwatch(), report)
-        self._publisher.write_until(until_s, self.stopwatch, profiles, report)
