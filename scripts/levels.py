@@ -28,7 +28,7 @@ LEVELS = {
         ("adapters", ("outside",)),
         ("state", ("vpa_state",)),
         ("containers", ("containers",)),
-        ("parts", ("sharing", "restored_state", "past", "progress", "auto")),
+        ("parts", ("class_profiles", "past", "progress", "auto")),
         ("writing", ("writing", "telemetry")),
         ("round", ("round",)),
         ("entry points", ("service",)),

@@ -1,8 +1,7 @@
 """History from a Prometheus, so that a recommender knows at the start what a long-running one would know.
 
-Histograms, by container name of a VPA, get one value per `--history-resolution` over `--history`, of live and of
-deleted pods, as in the default recommender. Live containers also get their latest samples: the first round processes
-them like new ones.
+Histograms, by container name of a VPA, are of live and of deleted pods, as in the default recommender. The first round
+processes the latest samples of live containers like new ones.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -72,11 +70,11 @@ class PriorHistory:
         """
         self._deadline_s, self._unread = self._stopwatch() + LOAD_TIMEOUT_S, None
         now_s = math.floor(self._clock() / self._step_s) * self._step_s
-        lookup = VpaLookup.of(view)
+        lookup = VpaLookup(view, now_s)
         if not lookup.namespaces:
             return 0, 0
         start_s = now_s - math.floor(self._length_s / self._resolution_s) * self._resolution_s
-        recent_s = max(start_s, _recent_start_s(lookup.ages_s(now_s), now_s, self._step_s))
+        recent_s = max(start_s, _recent_start_s(np.array(lookup.ages_s), now_s, self._step_s))
         histories = HistoryBuilder(lookup, recent_s)
         try:
             lookup.owners = self._owners(lookup, start_s, now_s)
@@ -107,7 +105,10 @@ class PriorHistory:
             for block in self._past.samples(namespaces, start_s, end_s, self._step_s):
                 self._check_deadline()
                 taken += len(block)
-                yield from _samples_in(block)
+                keys = [ContainerKey(*name) for name in block.containers]
+                columns = (column.tolist() for column in (block.owner, block.timestamps, block.usage))
+                for owner, at_s, used in zip(*columns, strict=True):
+                    yield keys[owner], Sample(float(at_s), *used)
         except PhasewiseError as error:
             log.warning("history: the latest samples of live containers are incomplete: %s", error)
         log.info("history: %d latest samples from Prometheus", taken)
@@ -124,9 +125,9 @@ class PriorHistory:
 
     def _check_deadline(self) -> None:
         if self._stopped():
-            raise _LoadAborted("the process is shutting down")
+            raise PhasewiseError("the process is shutting down")
         if self._stopwatch() > self._deadline_s:
-            raise _LoadAborted(f"it takes longer than {LOAD_TIMEOUT_S:.0f} s. Give a shorter --history")
+            raise PhasewiseError(f"it takes longer than {LOAD_TIMEOUT_S:.0f} s. Give a shorter --history")
 
     def _covers(self, loaded: HistogramSession, checkpoint: HistogramSession | None, start_s: float) -> bool:
         """Whether a history reaches as far back as a checkpoint: a Prometheus may be newer, or keep less."""
@@ -134,10 +135,6 @@ class PriorHistory:
             return True
         since_s = max(start_s, float(checkpoint.cpu.sums[kernel.FIRST_S]))
         return bool(loaded.cpu.sums[kernel.FIRST_S] <= since_s + 2.0 * self._resolution_s)
-
-
-class _LoadAborted(PhasewiseError):
-    """Loading takes too long, or the process ends."""
 
 
 def _recent_start_s(ages_s: FloatArray, now_s: float, step_s: float) -> float:
@@ -152,59 +149,37 @@ def _recent_start_s(ages_s: FloatArray, now_s: float, step_s: float) -> float:
     return now_s - max(1, math.floor(reach_s / step_s)) * step_s
 
 
-def _samples_in(block: UsageBlock) -> Iterator[tuple[ContainerKey, Sample]]:
-    keys = [ContainerKey(*name) for name in block.containers]
-    rows = zip(block.owner.tolist(), block.timestamps.tolist(), block.usage.tolist(), strict=True)
-    for owner, at_s, used in rows:
-        yield keys[owner], Sample(float(at_s), *used)
-
-
-@dataclass(slots=True)
 class VpaLookup:
     """Finds the VPAs of a pod, live or deleted.
 
-    `pods` are the VPAs of each existing pod, by its namespace and name; those in `live` have not finished. `targets`
-    are the VPAs by namespace and controller, `owners` the controllers of deleted pods. `started_s` has the start of
-    each live container, unix seconds, NaN if unknown.
+    `owners` are the controllers of deleted pods; `ages_s` has the age of each live container, NaN if unknown.
     """
 
-    pods: dict[tuple[str, str], list[ObjectKey]] = field(default_factory=lambda: defaultdict(list))
-    live: set[tuple[str, str]] = field(default_factory=set)
-    targets: dict[tuple[str, Owner], list[ObjectKey]] = field(default_factory=lambda: defaultdict(list))
-    started_s: list[float] = field(default_factory=list)
-    owners: Owners = field(default_factory=lambda: Owners({}, {}))
-
-    @classmethod
-    def of(cls, view: ClusterView) -> VpaLookup:
-        lookup = cls()
+    def __init__(self, view: ClusterView, now_s: float) -> None:
+        self.namespaces: set[str] = set()
+        self.owners = Owners({}, {})
+        self.ages_s: list[float] = []
+        self._pods: dict[tuple[str, str], tuple[list[ObjectKey], bool]] = {}
+        self._targets: dict[tuple[str, Owner], list[ObjectKey]] = defaultdict(list)
         for vpa in view.vpas():
-            lookup.targets[vpa.key.namespace, Owner(vpa.target.kind, vpa.target.name)].append(vpa.key)
+            self.namespaces.add(vpa.key.namespace)
+            self._targets[vpa.key.namespace, Owner(vpa.target.kind, vpa.target.name)].append(vpa.key)
             try:
                 pods = view.select(vpa).pods
             except ClusterError as error:
                 log.warning("history: the pods of %s cannot be determined: %s", vpa.key, error)
                 continue
             for pod in pods:
-                lookup.pods[pod.key.namespace, pod.key.name].append(vpa.key)
+                self._pods.setdefault(pod.key, ([], not pod.finished))[0].append(vpa.key)
                 if not pod.finished:
-                    lookup.live.add((pod.key.namespace, pod.key.name))
-                    lookup.started_s += [or_nan(pod.started_s)] * len(pod.containers)
-        return lookup
-
-    @property
-    def namespaces(self) -> set[str]:
-        return {namespace for namespace, _ in self.targets}
-
-    def ages_s(self, now_s: float) -> FloatArray:
-        """float64 (live containers,): seconds since each started."""
-        return now_s - np.array(self.started_s, dtype=np.float64)
+                    self.ages_s += [now_s - or_nan(pod.started_s)] * len(pod.containers)
 
     def vpas_of(self, namespace: str, pod: str) -> tuple[Sequence[ObjectKey], bool]:
         """The VPAs of a pod, and whether the pod is live."""
-        if (keys := self.pods.get((namespace, pod))) is not None:
-            return keys, (namespace, pod) in self.live
+        if (known := self._pods.get((namespace, pod))) is not None:
+            return known
         chain = self.owners.chain(namespace, pod)
-        return [key for owner in chain for key in self.targets.get((namespace, owner), ())], False
+        return [key for owner in chain for key in self._targets.get((namespace, owner), ())], False
 
 
 class HistoryBuilder:
@@ -213,14 +188,14 @@ class HistoryBuilder:
     def __init__(self, lookup: VpaLookup, recent_s: float) -> None:
         self._lookup, self._recent_start_s = lookup, recent_s
         self._aggregates: dict[CheckpointKey, HistogramAggregate] = defaultdict(HistogramAggregate)
-        self._open: dict[tuple[CheckpointKey, str], bool] = {}
+        self._open: dict[tuple[CheckpointKey, str], bool] = {}  # container and pod -> whether it is live
         self.gone: set[tuple[str, str]] = set()
 
     def add(self, block: UsageBlock) -> None:
         """Add a block that is later than those before."""
         order = np.argsort(block.owner, kind="stable")
         starts = np.searchsorted(block.owner[order], np.arange(len(block.containers) + 1))
-        before, self._open = self._open, {}
+        continued: dict[tuple[CheckpointKey, str], bool] = {}
         for at, name in enumerate(block.containers):
             vpas, live = self._lookup.vpas_of(name.namespace, name.pod)
             rows = order[starts[at] : starts[at + 1]]
@@ -230,22 +205,22 @@ class HistoryBuilder:
                 self.gone.add((name.namespace, name.pod))
             for vpa in vpas if len(rows) else ():
                 key = CheckpointKey(vpa, name.container)
-                self._open[key, name.pod] = live
+                continued[key, name.pod] = live
                 session = self._aggregates[key].session(name.pod)
                 session.advance(Block(block.usage[rows], block.timestamps[rows], NO_DECISIONS))
-        for (key, pod), was_live in before.items():  # not a set: its order, and so the sums, would differ between runs
-            if (key, pod) not in self._open:
-                self._close(key, pod, live=was_live)
+        self._close_all_but(continued)
 
     def build(self) -> dict[CheckpointKey, HistogramSession]:
         """Finish all histograms and return those with samples."""
-        for (key, pod), live in self._open.items():
-            self._close(key, pod, live=live)
-        self._open = {}
+        self._close_all_but({})
         return {key: aggregate.past for key, aggregate in self._aggregates.items() if aggregate.samples}
 
-    def _close(self, key: CheckpointKey, pod: str, *, live: bool) -> None:
-        aggregate = self._aggregates[key]
-        if live:  # its later samples start a new window, in which the peak would count again
-            take_back_running_peaks(aggregate.past.memory, [aggregate.session(pod)], self._recent_start_s)
-        aggregate.leave(pod)
+    def _close_all_but(self, continued: dict[tuple[CheckpointKey, str], bool]) -> None:
+        for (key, pod), live in self._open.items():
+            if (key, pod) in continued:
+                continue
+            aggregate = self._aggregates[key]
+            if live:  # its later samples start a new window, in which the peak would count again
+                take_back_running_peaks(aggregate.past.memory, [aggregate.session(pod)], self._recent_start_s)
+            aggregate.leave(pod)
+        self._open = continued

@@ -2,54 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pair import NOTHING
-from recommender.cluster.objects.vpa import Vpa
+from recommender.cluster.objects.vpa import SHARES, SHARING_POLICIES, Vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.engine import persistence
 from recommender.engine.engine import Engine, MakeFleet
-from recommender.engine.keys import Group, Kill, Rules
+from recommender.engine.keys import Group, Instance, Kill, Rules
 from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import Options
 from recommender.engine.recording import RecordedEngine, Recorder
-from recommender.engine.seen import Samples, Seen
+from recommender.engine.seen import Evaluation, Samples, Seen
 from recommender.engine.tally import Report
+from recommender.live.class_profiles import ClassProfiles
 from recommender.live.containers import ContainerIndex, PodSelector
 from recommender.live.outside.model_source import Refusal
 from recommender.live.progress.progress import Progress
-from recommender.live.restored_state import ClassProfiles, RestoredState
-from recommender.live.rules import retention_s, rules_of
-from recommender.live.sharing import NodeSharing
+from recommender.live.rules import retention_s, rules_of, sharing_policy
 from recommender.live.steady_clock import SteadyClock
 from recommender.live.view.view import MAX_CONTAINERS, View
-from recommender.live.vpa_state import VpaState
+from recommender.live.vpa_state import RestoredState, VpaState
 from recommender.live.writing.profile import ProfilePublisher
-from recommender.live.writing.publisher import Publisher, WriterPool, by_urgency, set_safe_targets
+from recommender.live.writing.publisher import Publisher, WriterPool
 from recommender.live.writing.waiting import PendingPodResizer
 from recommender.policies.constraints import SharedLimits
+from recommender.records import CPU
 from recommender.units import MonotonicClock, WallClock
 
 
 class Recommender:
     """The round, and the state that is kept between rounds.
 
-    Parameters
-    ----------
-    lead_time
-        How long ahead to publish; by default the time between samples.
-    class_ttl_s
-        A workload class that nothing has run of for this long is forgotten.
-    progress
-        Where jobs report their training progress; by default nowhere.
-    writers
-        How many statuses are written concurrently.
-    profiles_per_round
-        How many PhaseProfiles of VPAs, and of classes, are written in a round at most, besides those with a new kill.
+    Targets are published `lead_time` ahead, by default the time between samples, by `writers` at once. A workload class
+    that nothing has run of for `class_ttl_s` is forgotten. Of PhaseProfiles of VPAs, and of classes, at most
+    `profiles_per_round` are written in a round, besides those with a new kill.
     """
 
     def __init__(
@@ -89,10 +78,13 @@ class Recommender:
         self._observe_only, self._recorder = observe_only, recorder
         self._removed_groups: list[Group] = []
         pool = WriterPool(writers)
-        self._publisher = Publisher(view, limits, self.engine, clock, pool)
+        self._publisher = Publisher(view, limits, self.engine, clock, stopwatch, pool)
         self._waiting = PendingPodResizer(view, self.index, self.engine, pool) if resizes_waiting else None
-        self._profiles = ProfilePublisher(view, self.engine, lambda: self.refusal, clock, profiles_per_round)
-        self._pods, self._sharing = PodSelector(view, self.index), NodeSharing(view)
+        self._profiles = ProfilePublisher(
+            view, self.engine, lambda: self.refusal, clock, stopwatch, pool, profiles_per_round
+        )
+        self._pods = PodSelector(view, self.index)
+        self._shared_cores: dict[str, float] = {}
         self._steady_clock = SteadyClock(clock, stopwatch)
 
     def run(self) -> Report:
@@ -130,17 +122,13 @@ class Recommender:
         profiles that lack a kill for memory, then targets, those farthest below what was used first, then the other
         profiles.
         """
-        report, engine, states = Report(), self.engine, self._decided_states()
+        report, states = Report(), self._decided_states()
         if self._recorder is not None:
             self._recorder.close()  # the safe values are no decision of the engine, and time is short
-        self._write_profiles_until(profiles_until_s, filter(self._profiles.has_unsaved_kill, states), report)
-        now_s = self.clock()
-        ordered = by_urgency(states, engine)
-        self._publisher.publish_until(
-            values_until_s, self.stopwatch, ordered, lambda state: set_safe_targets(state, engine, now_s), report
-        )
+        self._profiles.publish_until(profiles_until_s, filter(self._profiles.has_unsaved_kill, states), report)
+        self._publisher.publish_safe_values(values_until_s, states, report)
         if self.stopwatch() < profiles_until_s:
-            self._write_profiles_until(profiles_until_s, states, report)
+            self._profiles.publish_until(profiles_until_s, states, report)
             self.classes.write_changed(report)
         else:  # no time to find out which of them changed
             report.unwritten_profiles = len(states)
@@ -204,7 +192,7 @@ class Recommender:
             self.index.take_changes(self.view.finished_pods()),
             self._samples(report),
             self._kills(report),
-            *self._sharing.collect(self.vpas.values(), report),
+            *self._node_sharing(report),
         )
         targets = self.engine.step(now_s, seen, report)
         report.count_phase_changes(self.engine.fleet.foresight.next_phase_hits)
@@ -228,7 +216,7 @@ class Recommender:
 
     def _show(self, report: Report) -> None:
         """Write the PhaseProfile of each VPA, and of each class, that changed."""
-        self._profiles.publish(self.vpas.values(), self.stopwatch(), report)
+        self._profiles.publish(self.vpas.values(), report)
         if self._steady_clock.is_steady():
             self.classes.drop_unused(self.index, self.clock())
         self.classes.write_changed(report)
@@ -288,6 +276,29 @@ class Recommender:
         ratio, least_bytes = self.limits.oom_bump(state.vpa.policy_for(oom.container))
         return Kill(group, instance, oom.when_s, oom.memory_bytes, ratio, least_bytes)
 
-    def _write_profiles_until(self, until_s: float, states: Iterable[VpaState], report: Report) -> None:
-        profiles = self._profiles.final_writes(states, self.stopwatch(), report)
-        self._publisher.write_until(until_s, self.stopwatch, profiles, report)
+    def _node_sharing(self, report: Report) -> tuple[dict[str, float | None], dict[Instance, Evaluation]]:
+        """The cores of shared nodes where they changed, and the latest evaluations of the pods that share them."""
+        sharing = []
+        for state in self.vpas.values():
+            policy = state.vpa.annotations.get(SHARES)
+            if sharing_policy(state.vpa):
+                sharing.append(state)
+            elif policy is not None:
+                problem = f"{SHARES}: {policy[:40]!r} is none of {', '.join(SHARING_POLICIES)}"
+                report.problems[f"VPA {state.vpa.key}"] = problem
+        pods = {pod.uid: pod for state in sharing for pod in state.selection.pods if pod.node and not pod.finished}
+        spare = self.view.spare({pod.node for pod in pods.values()}, pods.keys()) if pods else {}
+        before, now = self._shared_cores, {name: left[CPU] for name, left in spare.items()}
+        self._shared_cores = now
+        changed: dict[str, float | None] = {name: cores for name, cores in now.items() if before.get(name) != cores}
+        changed |= dict.fromkeys(before.keys() - now.keys())
+        evaluations = {
+            Instance(pod.key.namespace, pod.uid, container.name): Evaluation(
+                growth.value, growth.scale, growth.seen_s, f"{growth.origin} {growth.metric}"
+            )
+            for state in sharing
+            for uid, growth in state.growth.items()
+            if (pod := pods.get(uid)) is not None and growth.value is not None
+            for container in pod.containers
+        }
+        return changed, evaluations

@@ -1,7 +1,4 @@
-"""The recommender's own metrics for Prometheus; the prefix `phasewise_` separates them from other recommenders'.
-
-VPAs that have had no recommendation for a long time are counted, and logged now and then.
-"""
+"""The recommender's own metrics for Prometheus; the prefix `phasewise_` separates them from other recommenders'."""
 
 from __future__ import annotations
 
@@ -70,8 +67,16 @@ class Telemetry:
         self.step_s = self._seconds("phasewise_round_step_seconds", "Duration of a round's step.", "step")
         age = self._gauge("phasewise_last_round_age_seconds", "Time since a round finished.")
         age.set_function(lambda: self._stopwatch() - self._finished_s)
-        self.samples = self._counter("phasewise_samples", "New samples of containers.")
-        self.decisions = self._counter("phasewise_decisions", "Forecasts made.")
+        judged = "Samples compared with the request, or with the target where it is not applied."
+        self.counts = {  # by the field of the round's report
+            "samples": self._counter("phasewise_samples", "New samples of containers."),
+            "decisions": self._counter("phasewise_decisions", "Forecasts made."),
+            "published": self._counter("phasewise_targets_changed", "New targets published."),
+            "resized_waiting": self._counter("phasewise_waiting_pods_resized", "Pods resized before they had a node."),
+            "phase_changes": self._counter("phasewise_phase_changes", "Phases that containers entered."),
+            "kills": self._counter("phasewise_oom_kills", "Kills for memory of our containers."),
+            "judged": self._counter("phasewise_judged_samples", judged),
+        }
 
     def _add_object_metrics(self) -> None:
         self.problems = self._gauge("phasewise_problems", "Objects with a problem in the last round.")
@@ -85,24 +90,17 @@ class Telemetry:
         self.profiles_waiting = self._gauge("phasewise_profiles_waiting", "Changed PhaseProfiles not yet written.")
 
     def _add_quality_metrics(self) -> None:
-        self.predicted = self._counter("phasewise_targets_changed", "New targets published.")
         resized = "Time from a new target to the container that has it."
         self.resizes = self._seconds("phasewise_resize_seconds", resized, buckets=RESIZE_BUCKETS_S)
-        self.resized_waiting = self._counter("phasewise_waiting_pods_resized", "Pods resized before they had a node.")
         self.lead_s = self._gauge("phasewise_lead_time_seconds", "How long before a phase its target is published.")
         self.deferred_s = self._gauge("phasewise_resize_deferred_seconds", "Age of the oldest deferred resize.")
         self.rails = self._gauge("phasewise_guard_rails", "Containers of VPAs whose target the rail changes.", "rail")
-        self.phases = self._counter("phasewise_phase_changes", "Phases that containers entered.")
         self.next_phase_forecasts = self._counter(
             "phasewise_next_phase_forecasts", "Forecasts of the next phase, by outcome.", "outcome"
         )
         for outcome in ("hit", "miss"):
             self.next_phase_forecasts.labels(outcome)
-        self.kills = self._counter("phasewise_oom_kills", "Kills for memory of our containers.")
         self.samples_refused = self._counter("phasewise_samples_refused", "Implausible samples and kills.", "why")
-        self.judged = self._counter(
-            "phasewise_judged_samples", "Samples compared with the request, or with the target where it is not applied."
-        )
         self.violating = self._counter("phasewise_violating_samples", "Of these, those above it x 1.05.", "resource")
         self.slack_ratio = self._gauge(
             "phasewise_slack_ratio",
@@ -142,10 +140,8 @@ class Telemetry:
         self.round_s.observe(sum(report.step_s.values()))
         for step, duration_s in report.step_s.items():
             self.step_s.labels(step).observe(duration_s)
-        self.samples.inc(report.samples)
-        self.decisions.inc(report.decisions)
-        self.predicted.inc(report.published)
-        self.resized_waiting.inc(report.resized_waiting)
+        for field, counter in self.counts.items():
+            counter.inc(getattr(report, field))
         self._count_quality(report)
         self.problems.set(len(report.problems))
         self.containers.set(len(engine.fleet.members))
@@ -166,7 +162,7 @@ class Telemetry:
             self.violation_ratio.labels(resource).set(float(shares[:, place].mean()) if len(shares) else 0.0)
 
     def stand_by(self) -> None:
-        """Reset what describes the last round: another process leads and reports these now."""
+        """Reset what describes the last round: another process leads, and reports these."""
         for gauge in (
             self.problems, self.unreadable, self.containers, self.checkpoints_waiting, self.profiles_waiting,
             self.lead_s, self.deferred_s, self.model_refused,
@@ -179,11 +175,8 @@ class Telemetry:
     def _count_quality(self, report: Report) -> None:
         for resize_s in report.resizes_s:
             self.resizes.observe(resize_s)
-        self.phases.inc(report.phase_changes)
         self.next_phase_forecasts.labels("hit").inc(report.forecast_hits)
         self.next_phase_forecasts.labels("miss").inc(report.forecast_misses)
-        self.kills.inc(report.kills)
-        self.judged.inc(report.judged)
         for why, number in report.refused.items():
             self.samples_refused.labels(why).inc(number)
         for place, resource in enumerate(RESOURCES):
@@ -221,6 +214,8 @@ def _state_of(vpa: VpaState) -> str:
 
 
 class Unserved:
+    """VPAs that have had no recommendation for a long time: counted, and logged now and then."""
+
     def __init__(self, registry: CollectorRegistry) -> None:
         self._since_s: dict[ObjectKey, float] = {}
         self._warned_s: dict[ObjectKey, float] = {}
@@ -231,22 +226,18 @@ class Unserved:
         )
 
     def update(self, states: Iterable[VpaState], now_s: float) -> None:
-        """Count and log VPAs that have had no recommendation for long; `now_s` in monotonic seconds."""
+        """Count and log them; `now_s` in monotonic seconds."""
         lacking = {state.vpa.key: state for state in states if _is_unserved(state)}
-        for served in self._since_s.keys() - lacking.keys():
-            del self._since_s[served]
-            self._warned_s.pop(served, None)
-        number = 0
-        for key, state in lacking.items():
-            if now_s - self._since_s.setdefault(key, now_s) < UNSERVED_AFTER_S:
-                continue
-            number += 1
+        self._since_s = {key: self._since_s.get(key, now_s) for key in lacking}
+        self._warned_s = {key: at_s for key, at_s in self._warned_s.items() if key in lacking}
+        overdue = [key for key, since_s in self._since_s.items() if now_s - since_s >= UNSERVED_AFTER_S]
+        for key in overdue:
             if now_s - self._warned_s.get(key, -UNSERVED_AFTER_S) >= UNSERVED_AFTER_S:
                 self._warned_s[key] = now_s
                 minutes = (now_s - self._since_s[key]) / 60.0
-                why = state.selection.problem or "there are no usage metrics of its pods"
+                why = lacking[key].selection.problem or "there are no usage metrics of its pods"
                 log.warning("%s: no recommendation for %.0f minutes: %s", key, minutes, why)
-        self._gauge.set(number)
+        self._gauge.set(len(overdue))
 
 
 def _is_unserved(state: VpaState) -> bool:

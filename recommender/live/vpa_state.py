@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pair import NOTHING
 from recommender.cluster.objects.vpa import Vpa
-from recommender.engine.keys import Group
+from recommender.cluster.vpas.status import recommendations_in
+from recommender.engine.keys import Group, Instance
+from recommender.engine.seen import GroupStart, Memory
 from recommender.engine.target import Target
 from recommender.growth import Growth
-from recommender.live.view.view import SelectedPods
-from recommender.records import ContainerRecommendation
+from recommender.live.view.view import SelectedPods, View
+from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.records import Amounts, ContainerRecommendation
 from recommender.stages import Stages
 
 
@@ -102,3 +106,37 @@ class VpaState:
             for gone in [name for name in entries if name.split("/")[0] not in uids]:
                 del entries[gone]
         return entries
+
+
+class RestoredState(Memory):
+    """What the cluster holds from before a restart, in checkpoints, VPA statuses and PhaseProfiles."""
+
+    def __init__(self, view: View, states: Mapping[ObjectKey, VpaState]) -> None:
+        self._view, self._states = view, states
+
+    def group(self, group: Group) -> GroupStart:
+        """History from the checkpoint, the target in force from the status, everything else from the PhaseProfile."""
+        key = ObjectKey(group.namespace, group.vpa)
+        state = self._states[key]
+        history = HistogramAggregate(self._view.history(key, group.container))
+        return GroupStart(history, _target_in_force(state, group.container), state.pop_saved("groups", group.container))
+
+    def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
+        state = self._states[ObjectKey(group.namespace, group.vpa)]
+        return state.pop_saved("members", f"{instance.pod_uid}/{instance.container}")
+
+
+def _target_in_force(state: VpaState, container: str) -> Amounts:
+    """The target in force, before limits.
+
+    The values that a process publishes when it stops are in the status, but applied to no container. The target that
+    was in force before is then the uncapped target in the status, and stays in force.
+    """
+    published = recommendations_in(state.vpa.status).get(container)
+    if published is None:
+        return NOTHING
+    cpu_cores, memory_bytes = (
+        target if math.isnan(uncapped) else uncapped
+        for uncapped, target in zip(published.uncapped, published.target, strict=True)
+    )
+    return cpu_cores, memory_bytes

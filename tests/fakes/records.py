@@ -78,6 +78,7 @@ class FakeView:
 
     def __init__(self) -> None:
         self.now_s = 1_000_000.0
+        self.set_back_s = 0.0  # how far the wall clock was set back: the monotonic one is ahead by this
         self.raw: dict[str, dict[str, Any]] = {}
         self.pods: dict[str, list[Pod]] = {}
         self.problems: dict[str, str] = {}
@@ -184,7 +185,7 @@ def recommender(cluster: FakeView, **options: Any) -> Recommender:
         Options(),
         SharedLimits(),
         clock=lambda: cluster.now_s,
-        stopwatch=lambda: cluster.now_s,
+        stopwatch=lambda: cluster.now_s + cluster.set_back_s,
         **options,
     )
 

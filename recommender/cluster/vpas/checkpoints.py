@@ -40,6 +40,10 @@ MAX_NAMESPACE_LISTS = 20
 """Up to so many namespaces are listed separately; for more, a single list covers all namespaces."""
 
 
+Statuses = Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, Any]]]]
+"""By VPA: a function that builds the statuses of its checkpoints, by container name."""
+
+
 class CheckpointKey(NamedTuple):
     """VPA and container of a history; an object without a container name belongs to no container."""
 
@@ -133,7 +137,7 @@ class Checkpoints:
 
     def write(
         self,
-        statuses: Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, Any]]]],
+        statuses: Statuses,
         deadline_s: float,
         max_writes: float = math.inf,
         interval_s: float = 0.0,
@@ -142,8 +146,7 @@ class Checkpoints:
 
         A VPA in progress is completed. After `max_writes` checkpoints only VPAs never written before are, whose whole
         history would be lost. A VPA is due after `interval_s`, or a tenth of the time it has been written for, up to
-        ten minutes, if longer; 0 writes all. `statuses` has for each VPA a function, called only when needed, that
-        returns them by container.
+        ten minutes, if longer; 0 writes all. The functions of `statuses` are called only when needed.
         """
         report = WriteReport()
         for gone in self._last_write_s.keys() - statuses.keys():

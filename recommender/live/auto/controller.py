@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -127,21 +126,21 @@ class AutoVpaController:
 
     def _apply(self, changes: VpaChanges) -> Iterator[tuple[str, str]]:
         """Write the changes; yields what failed and why, with an empty reason where our view was out of date."""
-        for step in _steps(changes, self._maker):
+        for action, about, do, why in _steps(changes, self._maker):
             if self._stopped.is_set() or not self._leads():
                 return
             try:
-                step.do()
+                do()
             except Conflict:
-                yield step.about, ""
+                yield about, ""
             except ApiError as error:
                 self._writes.labels("failed").inc()
-                yield step.about, f"could not be {step.action}: {error}"
+                yield about, f"could not be {action}: {error}"
                 if isinstance(error, Unreachable) or QUOTA_USED_UP in str(error):
                     return  # the others would only fail as well, one after the other
             else:
-                self._writes.labels(step.action).inc()
-                log.info("%s: %s (%s)", step.about, step.action, step.why, extra={"about": step.about})
+                self._writes.labels(action).inc()
+                log.info("%s: %s (%s)", about, action, why, extra={"about": about})
 
     def _log_problems(self, namespace: str, problems: Mapping[str, str]) -> None:
         new = {about: text for about, text in problems.items() if text}
@@ -157,19 +156,11 @@ class AutoVpaController:
         return max(0.0, due_s - self._clock())
 
 
-class _Step(NamedTuple):
-    """A write: action, object, function and reason."""
-
-    action: str
-    about: str
-    do: Callable[[], None]
-    why: str
-
-
-def _steps(changes: VpaChanges, maker: VpaMaker) -> Iterator[_Step]:
+def _steps(changes: VpaChanges, maker: VpaMaker) -> Iterator[tuple[str, str, Callable[[], None], str]]:
+    """The writes: what is done, to which object, how and why."""
     for vpa, why in changes.remove:
-        yield _Step("removed", f"VPA {vpa.key}", partial(maker.remove, vpa), why)
+        yield "removed", f"VPA {vpa.key}", partial(maker.remove, vpa), why
     for vpa, wanted in changes.change:
-        yield _Step("changed", f"VPA {vpa.key}", partial(maker.change, vpa, wanted), f"mode {wanted.settings.mode}")
+        yield "changed", f"VPA {vpa.key}", partial(maker.change, vpa, wanted), f"mode {wanted.settings.mode}"
     for new in changes.create:
-        yield _Step("made", f"VPA {new.key}", partial(maker.create, new), f"mode {new.settings.mode}")
+        yield "made", f"VPA {new.key}", partial(maker.create, new), f"mode {new.settings.mode}"

@@ -13,7 +13,7 @@ Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/updater/restriction
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import millicores, parse_quantity, whole_bytes
@@ -49,19 +49,11 @@ IN_PLACE_REFUSED = (
 ONLY_NEW_PODS = "only new pods get the recommended requests (mode Initial)"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedSettings:
-    """Settings requested by annotations, and what is wrong with these, each in one clause.
+def settings_from(workload: Mapping[str, str], namespace: Mapping[str, str]) -> tuple[Settings, list[str]]:
+    """The settings that annotations of a workload and its namespace request, and what is wrong with these, in clauses.
 
     While there are problems the mode is `Off`: an invalid annotation may have been meant to restrict us.
     """
-
-    settings: Settings
-    problems: tuple[str, ...] = ()
-
-
-def settings_from(workload: Mapping[str, str], namespace: Mapping[str, str]) -> RequestedSettings:
-    """Read the annotations of a workload and its namespace; never raises."""
     annotations = {**namespace, **workload}
     problems = [f"{name} is no annotation of ours" for name in sorted(annotations) if _is_unknown_bound(name)]
     mode = annotations.get(MODE, Settings().mode)
@@ -74,7 +66,7 @@ def settings_from(workload: Mapping[str, str], namespace: Mapping[str, str]) -> 
         problems.append(f"{SHARES}: {_short(shared)} is none of {', '.join(SHARING_POLICIES)}")
         shared = ""
     settings = Settings("Off" if problems else mode, (cpu[0], memory[0]), (cpu[1], memory[1]), shares=shared)
-    return RequestedSettings(settings, tuple(problems))
+    return settings, problems
 
 
 def _parse_bounds(

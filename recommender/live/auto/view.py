@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Mapping
 
 from recommender.cluster.access.connection import Api
@@ -37,12 +36,11 @@ class AutoView:
             on_change=self._namespace_changed,
         )
         path, read = path_of(HPAS, scope.namespace), scope.only(read_scaler)
-        self._scalers = Reflector(api, path, read, on_change=self._scaler_changed)
+        self._scalers = Reflector(api, path, read, on_change=self._object_changed)
         self._lock = threading.Lock()
-        self._vpas: dict[str, dict[ObjectKey, Vpa]] = defaultdict(dict)
         self._changed: set[str] = set()
         self._changed_event = threading.Event()
-        view.listen(self._vpa_changed, self._workload_changed, self._pod_changed)
+        view.listen(self._vpa_changed, self._object_changed, self._pod_changed)
 
     def start(self) -> None:
         self._namespaces.start()
@@ -87,8 +85,7 @@ class AutoView:
         return self._view.workloads.in_namespace(namespace)
 
     def vpas(self, namespace: str) -> Mapping[ObjectKey, Vpa]:
-        with self._lock:
-            return self._vpas.get(namespace, {}).copy()
+        return self._view.vpas_in(namespace)
 
     def scalers(self, namespace: str) -> Mapping[Ref, str]:
         """The names of the HorizontalPodAutoscalers that scale by utilization, by what they scale."""
@@ -112,11 +109,8 @@ class AutoView:
     def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
         self._mark_changed(*(namespace.name for namespace in (old, new) if namespace is not None))
 
-    def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
-        self._mark_changed(*(workload.key.namespace for workload in (old, new) if workload is not None))
-
-    def _scaler_changed(self, old: Scaler | None, new: Scaler | None) -> None:
-        self._mark_changed(*(scaler.key.namespace for scaler in (old, new) if scaler is not None))
+    def _object_changed(self, old: Workload | Scaler | Vpa | None, new: Workload | Scaler | Vpa | None) -> None:
+        self._mark_changed(*(one.key.namespace for one in (old, new) if one is not None))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Mark a pod that differs from its owners' templates: admission may have changed it."""
@@ -127,15 +121,8 @@ class AutoView:
             self._mark_changed(new.key.namespace)
 
     def _vpa_changed(self, old: Vpa | None, new: Vpa | None) -> None:
-        with self._lock:
-            if old is not None:
-                self._vpas[old.key.namespace].pop(old.key, None)
-                if not self._vpas[old.key.namespace]:
-                    del self._vpas[old.key.namespace]
-            if new is not None:
-                self._vpas[new.key.namespace][new.key] = new
         if old is None or new is None or _without_status(old) != _without_status(new):
-            self._mark_changed(*(vpa.key.namespace for vpa in (old, new) if vpa is not None))
+            self._object_changed(old, new)
 
     def _mark_changed(self, *namespaces: str) -> None:
         with self._lock:

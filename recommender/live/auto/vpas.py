@@ -180,15 +180,14 @@ class Planner:
     def _desired(self, name: str, workload: Workload) -> WantedVpa:
         above = self._job_set_of(workload)
         own = {**(above.annotations if above is not None else {}), **workload.annotations}
-        requested = settings_from(own, self._namespace.annotations)
-        problems = list(requested.problems)
+        requested, problems = settings_from(own, self._namespace.annotations)
         if problems:
             self._changes.notes[_describe(workload)] = f"the VPA only recommends (mode Off): {'; '.join(problems)}"
         if workload.kind not in WELL_KNOWN and not self._view.is_scalable(workload.api_version, workload.kind):
             problems.append(NOT_SCALABLE)
         pods = {*workload.templates.resizability, *self._view.live_pods(workload)}
         has_in_place = self._view.has_in_place(self._namespace.name)
-        settings, reason = safe_settings(requested.settings, workload.kind, pods, has_in_place)
+        settings, reason = safe_settings(requested, workload.kind, pods, has_in_place)
         return WantedVpa(name, workload, self._recommender, settings, "; ".join(filter(None, [*problems, reason])))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections import deque
@@ -21,8 +22,8 @@ from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
 from recommender.cluster.profiles import PROFILES, read_profile
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import EVICTIONS, OomObservation, OomQueue, read_eviction
-from recommender.cluster.vpas.checkpoints import CheckpointKey, WriteReport
-from recommender.cluster.vpas.status import PHASEWISE_CONDITIONS, Condition
+from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, CheckpointKey, Checkpoints, Statuses, WriteReport
+from recommender.cluster.vpas.status import PHASEWISE_CONDITIONS, Condition, is_fetching_history
 from recommender.cluster.vpas.writer import VpaWriter
 from recommender.cluster.watching.reflector import OnChange, Reflector
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, Workloads, workload_reader
@@ -32,12 +33,15 @@ from recommender.cluster.workloads.targets import Resolution, Targets
 from recommender.cluster.workloads.training_jobs import TrainingJobs
 from recommender.cluster.workloads.waiting_pods import Change, resize_waiting
 from recommender.cluster.workloads.workload_class import workload_class
-from recommender.live.outside.stores import CheckpointStore, ProfileStore, Statuses
+from recommender.errors import BadInput
+from recommender.live.outside.profile_store import ProfileStore
+from recommender.live.steady_clock import SteadyClock
 from recommender.live.view.room import Rooms
 from recommender.live.view.scope import Scope
 from recommender.live.view.usage import InterruptibleUsage, Usage
 from recommender.live.view.view import SelectedPods, View, pods_to_recommend_for
 from recommender.policies.histogram import HistogramSession
+from recommender.policies.histogram_checkpoint import session_of
 from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
 
@@ -78,10 +82,14 @@ class ClusterView(View):
             Scales(api, time.monotonic, random.Random()),  # noqa: S311 - jitter
         )
         self._writer = VpaWriter(api, time.time)
-        self._checkpoints = CheckpointStore(api, scope, time.time)
         self._loaded: dict[ObjectKey, str] = {}
         self._selected: dict[ObjectKey, tuple[Resolution, SelectedPods]] = {}
         within = scope.namespace
+        self._checkpoints, self._steady_clock = (
+            Checkpoints(api, time.monotonic, within),
+            SteadyClock(time.time, time.monotonic),
+        )
+        self._histories: dict[ObjectKey, dict[str, HistogramSession]] = {}
         self._vpas = Reflector(api, path_of(VPAS, within), read_vpa, on_change=self._vpa_changed)
         self._nodes = Reflector(api, path_of(NODES), read_node)
         self._quotas = Reflector(api, path_of(QUOTAS, within), scope.only(read_quota))
@@ -123,6 +131,10 @@ class ClusterView(View):
         """The pods below a controller."""
         return self._targets.pods_controlled_by(workload.key.namespace, workload.ref)
 
+    def vpas_in(self, namespace: str) -> Mapping[ObjectKey, Vpa]:
+        """All VPAs of a namespace, whether they are ours or not."""
+        return {key: vpa for key, vpa in self._vpas.snapshot().items() if key.namespace == namespace}
+
     def start(self) -> None:
         self._training_jobs.start()
         for reflector in self._watched:
@@ -141,8 +153,8 @@ class ClusterView(View):
         `vpas` leaves them out until then: otherwise their stored state would be overwritten.
         """
         ours = {vpa.key: vpa for vpa in self._ours()}
-        known = list(self._loaded.items())
-        for gone in [key for key, uid in known if key not in ours or uid not in (ours[key].uid, OUTDATED)]:
+        loaded = list(self._loaded.items())
+        for gone in [key for key, uid in loaded if key not in ours or uid not in (ours[key].uid, OUTDATED)]:
             self._withdraw_conditions(gone, self._loaded.pop(gone))
             self._targets.forget(gone)
             self._selected.pop(gone, None)
@@ -153,7 +165,14 @@ class ClusterView(View):
         if not fresh:
             return
         self._profile_store.load(fresh)
-        self._checkpoints.load({key: ours[key].created_s for key in fresh}, self._loaded.keys() - fresh)
+        known = self._loaded.keys() - fresh
+        self._histories = {key: past for key, past in self._histories.items() if key in known}
+        asked = [key for key in fresh if self._checkpoints.may_exist_for(key, ours[key].created_s)]
+        for checkpoint in self._checkpoints.load(asked) if asked else ():
+            try:
+                self.adopt({checkpoint.key: session_of(checkpoint.status, str(checkpoint))})
+            except BadInput as error:
+                log.warning("%s", error)
         self._loaded |= {key: ours[key].uid for key in fresh}
 
     def _withdraw_conditions(self, key: ObjectKey, uid: str) -> None:
@@ -167,9 +186,9 @@ class ClusterView(View):
             log.warning("%s: our conditions could not be removed: %s", key, error)
 
     def forget_histories(self) -> None:
-        """Read all checkpoints again: another process may have written them."""
+        """Read all checkpoints again: another process may have written them, and may create more from now on."""
         self._loaded = dict.fromkeys(self._loaded, OUTDATED)
-        self._checkpoints.forget_all()
+        self._checkpoints.listed_s = math.inf
 
     @property
     def unreadable(self) -> int:
@@ -266,26 +285,40 @@ class ClusterView(View):
         self._profile_store.delete_class_profile(key)
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
-        return self._checkpoints.of(vpa, container)
+        return self._histories.get(vpa, {}).get(container)
 
     def containers_with_history(self, vpa: ObjectKey) -> Collection[str]:
-        return self._checkpoints.containers(vpa)
+        """Container names whose history is recent enough to count."""
+        oldest_s = time.time() - CONTAINER_UNUSED_S
+        return [container for container, past in self._histories.get(vpa, {}).items() if not past.last_s < oldest_s]
+
+    # -- for the service -------------------------------------------------------------------------------------------
 
     def adopt(self, histories: Mapping[CheckpointKey, HistogramSession]) -> None:
-        self._checkpoints.adopt(histories)
+        """Replace histories by those of another source."""
+        for key, past in histories.items():
+            self._histories.setdefault(key.vpa, {})[key.container] = past
 
     def write_checkpoints(self, statuses: Statuses, within_s: float, every_s: float, at_most: float) -> WriteReport:
-        """Write checkpoints that have not been written for `every_s`, the longest waiting first."""
+        """Write checkpoints that have not been written for `every_s`, the longest waiting first.
+
+        VPAs whose history is still being fetched by another recommender are skipped, because ours would overwrite it.
+        """
         if self._observe_only or not self._leads():
             return WriteReport()
-        return self._checkpoints.write(statuses, self._vpas.snapshot(), within_s, every_s, at_most)
+        vpas = self._vpas.snapshot()
+        ready = {key: make for key, make in statuses.items() if key not in vpas or not is_fetching_history(vpas[key])}
+        return self._checkpoints.write(ready, time.monotonic() + within_s, at_most, every_s)
 
     def collect_checkpoints(self) -> list[str]:
-        """Delete checkpoints of ours whose VPA or container is gone; returns their names."""
+        """Delete checkpoints of ours whose VPA or container is gone; returns their names.
+
+        That a container is gone shows only in the age of its checkpoint, so the clock must be right.
+        """
         if self._observe_only or not self._leads():
             return []
-        ours = {vpa.key for vpa in self._ours()}
-        return self._checkpoints.collect(self._vpas.snapshot().keys(), ours)
+        by_age = {vpa.key for vpa in self._ours()} if self._steady_clock.is_steady() else set[ObjectKey]()
+        return self._checkpoints.collect(self._vpas.snapshot().keys(), by_age, time.time(), self._scope.covers)
 
     def _ours(self) -> list[Vpa]:
         return list(filter(self._scope.claims, self._vpas.snapshot().values()))

@@ -8,7 +8,6 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from heapq import nsmallest
 from itertools import islice
 from math import isnan
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pair import NOTHING
 from recommender.engine.classes import encode_demand
@@ -32,8 +32,9 @@ from recommender.live.outside.model_source import Refusal
 from recommender.live.progress.progress import category_of, progress_of
 from recommender.live.view.view import MAX_CONTAINERS, View
 from recommender.live.vpa_state import VpaState
+from recommender.live.writing.publisher import WriterPool
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE
-from recommender.units import WallClock, format_cpu, format_memory, format_time
+from recommender.units import MonotonicClock, WallClock, format_cpu, format_memory, format_time
 
 Json = dict[str, Any]
 
@@ -73,16 +74,16 @@ class ProfilePublisher:
         engine: Engine,
         refusal: Callable[[], Refusal | None],
         clock: WallClock,
+        stopwatch: MonotonicClock,
+        writers: WriterPool,
         max_per_round: float,
     ) -> None:
-        self._view, self._engine, self._refusal, self._clock = view, engine, refusal, clock
-        self._max_per_round = max_per_round
+        self._view, self._engine, self._refusal, self._writers = view, engine, refusal, writers
+        self._clock, self._stopwatch, self._max_per_round = clock, stopwatch, max_per_round
 
-    def publish(self, states: Iterable[VpaState], now_s: float, report: Report) -> None:
-        """Write as many changed profiles as allowed, with the restart state where needed, at least once a cycle.
-
-        `now_s` is monotonic: a clock that is set back must not hold up the profiles.
-        """
+    def publish(self, states: Iterable[VpaState], report: Report) -> None:
+        """Write as many changed profiles as allowed, with the restart state where needed, at least once a cycle."""
+        now_s = self._stopwatch()  # a wall clock that is set back would hold up the profiles
         waiting = self._pending(states, now_s, report)
         selected = nsmallest(int(min(self._max_per_round, len(waiting))), waiting)
         report.unwritten_profiles = len(waiting) - len(selected)
@@ -94,12 +95,20 @@ class ProfilePublisher:
                     self._write(profile.state, now_s, with_state=with_state)
                 profile.state.profile_pending = False
 
-    def final_writes(self, states: Iterable[VpaState], now_s: float, report: Report) -> list[Callable[[], None]]:
-        """Functions that write each changed profile with the restart state, for the shutdown."""
-        return [
-            partial(self._write, profile.state, now_s, with_state=True)
-            for profile in sorted(self._pending(states, now_s, report))
-        ]
+    def publish_until(self, until_s: float, states: Iterable[VpaState], report: Report) -> None:
+        """Write changed profiles with the restart state until a deadline of the stopwatch; count those unwritten."""
+        now_s = self._stopwatch()
+
+        def write(profile: _PendingProfile) -> None:
+            if self._stopwatch() > until_s:
+                raise Unreachable("not written: the process ends")
+            self._write(profile.state, now_s, with_state=True)
+
+        for _, outcome in self._writers.run(sorted(self._pending(states, now_s, report)), write):
+            report.unwritten_profiles += 1
+            with report.guard("PhaseProfiles"):
+                outcome()
+                report.unwritten_profiles -= 1
 
     def save_kill(self, state: VpaState, report: Report) -> None:
         """Write a kill for memory that the profile lacks; the profile remains to be written in its turn."""
@@ -233,7 +242,7 @@ def _pods(state: VpaState, engine: Engine) -> list[Json]:
     names = {pod.uid: pod.key.name for pod in state.selection.pods}
     arrays = engine.fleet.arrays
     members = [member for member in _members(state, engine) if member.instance.pod_uid in names]
-    members.sort(key=lambda member: (-_zero_if_nan(float(arrays.used[member.slot, CPU])), member.instance))
+    members.sort(key=lambda member: (-np.nan_to_num(arrays.used[member.slot, CPU]), member.instance))
     first = sorted(members[:MAX_PODS], key=lambda member: (names[member.instance.pod_uid], member.instance.container))
     entries: list[Json] = [
         {
@@ -246,12 +255,9 @@ def _pods(state: VpaState, engine: Engine) -> list[Json]:
         }
         for member in first
     ]
-    without = [
-        uid
-        for uid in {**state.growth, **state.stages}
-        if uid in names and all(entry["uid"] != uid for entry in entries)
-    ]
-    entries += [{"name": names[uid], "uid": uid, **progress_of(state, uid)} for uid in without]
+    without = names.keys() - {entry["uid"] for entry in entries}
+    reporting = [uid for uid in {**state.growth, **state.stages} if uid in without]
+    entries += [{"name": names[uid], "uid": uid, **progress_of(state, uid)} for uid in reporting]
     return entries[:MAX_PODS]
 
 
@@ -261,10 +267,6 @@ def _mean_use(slot: int, fleet: Fleet) -> Json:
         return {}
     started_s = float(fleet.arrays.start_cell[slot]) * fleet.step_s
     return {"startedAt": format_time(started_s), "meanCpuCores": round(float(fleet.curves.used_cores[slot]), 3)}
-
-
-def _zero_if_nan(amount: float) -> float:
-    return 0.0 if isnan(amount) else amount
 
 
 def _declared(name: str, state: VpaState) -> Json:

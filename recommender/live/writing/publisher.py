@@ -1,7 +1,4 @@
-"""Publishes recommendations within all limits: writes the VPA statuses that changed, several concurrently.
-
-On shutdown it publishes values that are safe without supervision.
-"""
+"""Publishes recommendations within all limits, and on shutdown values that are safe without supervision."""
 
 from __future__ import annotations
 
@@ -11,12 +8,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from recommender.cluster.errors import Unreachable
+from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pair import NOTHING
 from recommender.cluster.objects.pods import PENDING
 from recommender.cluster.vpas.status import DISRUPTIVE, LOW_CONFIDENCE, Condition, recommendations_in
@@ -29,11 +25,12 @@ from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.node_room import UNBOUNDED, NodeRoom, requested_by_container
 from recommender.policies.constraints import SharedLimits, at_most, constrain, constrain_again, integer_cpu_containers
-from recommender.policies.room import Room, fit_room
+from recommender.policies.room import fit_room
 from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation, amounts_of
 from recommender.units import MonotonicClock, WallClock
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 PROVIDED, NO_PODS = "RecommendationProvided", "NoPodsMatched"
 UNSUPPORTED, DEPRECATED = "ConfigUnsupported", "ConfigDeprecated"
@@ -50,37 +47,34 @@ class WriterPool:
     def __init__(self, number: int) -> None:
         self._number = number
 
-    def run(self, writes: Sequence[Callable[[], T]]) -> Sequence[Callable[[], T]]:
-        """Start the writes in order, wait for all; returns for each a function that returns or raises its outcome."""
-        outcomes: list[Future[T]] = [Future() for _ in writes]
-        waiting = deque(zip(outcomes, writes, strict=True))
+    def run(self, objects: Sequence[T], write: Callable[[T], R]) -> list[tuple[T, Callable[[], R]]]:
+        """Write objects in order and wait for all; returns each with a function that returns or raises its outcome."""
+        outcomes = [(one, Future[R]()) for one in objects]
+        waiting = deque(outcomes)
 
         def work() -> None:
             while waiting:
                 try:
-                    outcome, write = waiting.popleft()
+                    one, outcome = waiting.popleft()
                 except IndexError:  # another thread has taken the last one
                     return
                 try:
-                    outcome.set_result(write())
+                    outcome.set_result(write(one))
                 except Exception as error:  # noqa: BLE001  # raised again by `outcome.result`
                     outcome.set_exception(error)
 
-        others = range(min(self._number, len(writes)) - 1)
+        others = range(min(self._number, len(objects)) - 1)
         threads = [threading.Thread(target=work, name="writer", daemon=True) for _ in others]
         for thread in threads:
             thread.start()
         work()
         for thread in threads:
             thread.join()
-        return [outcome.result for outcome in outcomes]
+        return [(one, outcome.result) for one, outcome in outcomes]
 
 
 class Status(NamedTuple):
-    """The status to be written to a VPA, and what it was made from.
-
-    `entries` has the new `recommendations` and retained ones, by container name.
-    """
+    """The status of a VPA, and what it was made from; `entries` has the new `recommendations` and retained ones."""
 
     state: VpaState
     signature: object
@@ -92,9 +86,17 @@ class Status(NamedTuple):
 class Publisher:
     """Writes recommendations to the statuses of VPAs, and informs the engine of each."""
 
-    def __init__(self, view: View, limits: SharedLimits, engine: Engine, clock: WallClock, writers: WriterPool) -> None:
+    def __init__(
+        self,
+        view: View,
+        limits: SharedLimits,
+        engine: Engine,
+        clock: WallClock,
+        stopwatch: MonotonicClock,
+        writers: WriterPool,
+    ) -> None:
         self._view, self._limits, self._engine = view, limits, engine
-        self._clock, self._writers, self._nodes = clock, writers, NodeRoom(view)
+        self._clock, self._stopwatch, self._writers, self._nodes = clock, stopwatch, writers, NodeRoom(view)
 
     def publish(self, states: Collection[VpaState], prepare: Callable[[VpaState], None], report: Report) -> None:
         """Write statuses in the order of the VPAs; unchanged ones are not even computed.
@@ -104,74 +106,51 @@ class Publisher:
         self._nodes.begin(states)
         drafts: list[Status] = []
 
-        def draft_of(state: VpaState) -> None:
-            if (draft := self._status_of(state)) is not None:
-                drafts.append(draft)
+        def draft(state: VpaState) -> None:
+            if (status := self._status_of(state)) is not None:
+                drafts.append(status)
 
-        report.each(states, VpaState.name, draft_of)
+        def send(status: Status) -> None:
+            prepare(status.state)
+            self._send(status)
 
-        def send(draft: Status) -> None:
-            prepare(draft.state)
-            self._send(draft)
-
-        outcomes = self._writers.run([partial(send, draft) for draft in drafts])
-        for draft, outcome in zip(drafts, outcomes, strict=True):
-            with report.guard(draft.state.vpa.key):
+        report.each(states, VpaState.name, draft)
+        for status, outcome in self._writers.run(drafts, send):
+            with report.guard(status.state.vpa.key):
                 outcome()
-                self._record_sent(draft, report)
+                self._record_sent(status, report)
 
-    def publish_until(
-        self,
-        until_s: float,
-        stopwatch: MonotonicClock,
-        states: Sequence[VpaState],
-        advise: Callable[[VpaState], bool],
-        report: Report,
-    ) -> None:
-        """Write statuses until a deadline of the stopwatch; count the rest as `unwritten_statuses`.
+    def publish_safe_values(self, until_s: float, states: Iterable[VpaState], report: Report) -> None:
+        """Write safe values, the most urgent first, until a deadline of the stopwatch; count unwritten statuses.
 
-        `advise` sets the targets of a VPA when its turn comes, on the writing thread, so that the first statuses are
-        written before the last targets are computed. Where it returns False, the published status is left as it is.
+        Those of a VPA are computed when its turn comes, on the writing thread, so that the first statuses are written
+        before the last values are known.
         """
-        self._nodes.begin(states)
+        ordered = by_urgency(states, self._engine)
+        self._nodes.begin(ordered)
         one_at_a_time = threading.Lock()  # VPAs share what nodes and quotas leave
+        now_s = self._clock()
 
         def publish_one(state: VpaState) -> bool:
-            if stopwatch() >= until_s:
+            if self._stopwatch() >= until_s:
                 return False
-            if advise(state):
+            if set_safe_targets(state, self._engine, now_s):
                 with one_at_a_time:
                     status = self._status_of(state)
                 if status is not None:
                     self._send(status)
             return True
 
-        outcomes = self._writers.run([partial(publish_one, state) for state in states])
-        for state, outcome in zip(states, outcomes, strict=True):
+        for state, outcome in self._writers.run(ordered, publish_one):
             report.unwritten_statuses += 1
             with report.guard(state.vpa.key):
                 report.unwritten_statuses -= outcome()
 
-    def write_until(
-        self, until_s: float, stopwatch: MonotonicClock, profiles: Sequence[Callable[[], None]], report: Report
-    ) -> None:
-        """Write profiles until a deadline of the stopwatch; count the rest as `unwritten_profiles`."""
-
-        def in_time(write: Callable[[], None]) -> None:
-            if stopwatch() > until_s:
-                raise Unreachable("not written: the process ends")
-            write()
-
-        for outcome in self._writers.run([partial(in_time, write) for write in profiles]):
-            report.unwritten_profiles += 1
-            with report.guard("PhaseProfiles"):
-                outcome()
-                report.unwritten_profiles -= 1
-
     def _status_of(self, state: VpaState) -> Status | None:
         """The status to write; None when it is unchanged."""
         room = self._view.room(state.vpa, state.selection.pods)
-        signature = signature_of(state, room)
+        vpa = state.vpa
+        signature: object = (vpa.uid, vpa.generation, vpa.annotations, state.selection, room, [*state.targets.items()])
         if signature == state.published_signature and self._is_unchanged(state):
             return None
         limits = self._limits.within(state.vpa.key.namespace)
@@ -199,11 +178,7 @@ class Publisher:
     def _is_unchanged(self, state: VpaState) -> bool:
         """Whether the VPA is as it was when its status was written, apart from that status."""
         vpa, before = state.vpa, state.published_to
-        if before is vpa:
-            return True
-        if before is None or (
-            (before, before.resource_version) != (vpa, vpa.resource_version) and not self._view.is_current(vpa)
-        ):
+        if before is not vpa and (before is None or not self._view.is_current(vpa)):
             return False
         state.published_to = vpa
         return True
@@ -242,12 +217,6 @@ def _with_target_in_force(recommendation: ContainerRecommendation, before: Amoun
         for uncapped, amount in zip(recommendation.uncapped, before, strict=True)
     )
     return replace(recommendation, uncapped=(cpu_cores, memory_bytes))
-
-
-def signature_of(state: VpaState, room: Room) -> object:
-    """What a status is made from: while it is equal, and the status was written, the status need not be made again."""
-    vpa = state.vpa
-    return vpa.uid, vpa.generation, vpa.annotations, state.selection, room, list(state.targets.items())
 
 
 def retained_entries(state: VpaState, limits: SharedLimits) -> dict[str, ContainerRecommendation]:
@@ -301,13 +270,13 @@ def by_urgency(states: Iterable[VpaState], engine: Engine) -> list[VpaState]:
     A shortage is the share of peak use that is missing in the published target; CPU counts a tenth of memory. VPAs in
     mode `Off` come last, since nobody applies their targets.
     """
-    shortages = _shortages(engine)
-    slots = engine.groups.slots
-    urgency = []
-    for state in states:
+    shortages, slots = _shortages(engine), engine.groups.slots
+
+    def urgency(state: VpaState) -> tuple[bool, float, ObjectKey]:
         shortage = max((float(shortages[slots[group]]) for group in state.groups.values()), default=0.0)
-        urgency.append((state.vpa.update_mode == "Off", -shortage, state.vpa.key, state))
-    return [state for *_, state in sorted(urgency, key=lambda entry: entry[:3])]
+        return state.vpa.update_mode == "Off", -shortage, state.vpa.key
+
+    return sorted(states, key=urgency)
 
 
 def _shortages(engine: Engine) -> np.ndarray:
@@ -324,14 +293,9 @@ def _shortages(engine: Engine) -> np.ndarray:
 
 def set_safe_targets(state: VpaState, engine: Engine, now_s: float) -> bool:
     """Set the targets to safe values; False, and no change, where at least as much is already published."""
-    values = {
-        name: estimate
-        for name, group in state.groups.items()
-        if (estimate := engine.safe_value(group, now_s)) is not None
-    }
-    if not values:
-        return False
-    for name, estimate in values.items():
-        group = state.groups[name]
-        state.targets[name] = Target(group, estimate, STOPPED, engine.in_force(group))
-    return True
+    changed = False
+    for name, group in state.groups.items():
+        if (estimate := engine.safe_value(group, now_s)) is not None:
+            state.targets[name] = Target(group, estimate, STOPPED, engine.in_force(group))
+            changed = True
+    return changed

@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -84,8 +83,7 @@ class PendingPodResizer:
                 report.problems[f"pod {pod.key}"] = f"cannot be resized while it waits: {refusal.why}"
         due = sorted((resize for resize in resizes if resize[0].uid not in self._refused), key=_age)
         due = due[:MAX_RESIZES_PER_ROUND]
-        outcomes = self._writers.run([partial(self._view.resize_waiting, *resize) for resize in due])
-        for (pod, changes), outcome in zip(due, outcomes, strict=True):
+        for (pod, changes), outcome in self._writers.run(due, lambda resize: self._view.resize_waiting(*resize)):
             with report.guard(f"pod {pod.key}"):
                 try:
                     outcome()

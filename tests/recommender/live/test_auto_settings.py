@@ -31,8 +31,7 @@ REQUESTS: Sequence[tuple[Mapping[str, str], Mapping[str, str], Settings]] = [
 
 @pytest.mark.parametrize(("workload", "namespace", "expected"), REQUESTS)
 def test_valid_annotations_apply(workload: Mapping[str, str], namespace: Mapping[str, str], expected: Settings) -> None:
-    requested = settings_from(workload, namespace)
-    assert (requested.settings, requested.problems) == (expected, ())
+    assert settings_from(workload, namespace) == (expected, [])
 
 
 @pytest.mark.parametrize(
@@ -59,9 +58,9 @@ def test_valid_annotations_apply(workload: Mapping[str, str], namespace: Mapping
 def test_an_invalid_annotation_is_reported_and_sets_mode_off(
     annotations: Mapping[str, str], problem: str, expected: Settings
 ) -> None:
-    requested = settings_from(annotations, {})
-    assert requested.settings == expected
-    assert any(problem in found for found in requested.problems)
+    requested, problems = settings_from(annotations, {})
+    assert requested == expected
+    assert any(problem in found for found in problems)
     world = World().add(a_workload("Job", "a", annotations=annotations))
     vpa = world.only_vpa()
     assert vpa.update_mode == "Off"
@@ -88,8 +87,8 @@ NAMES = [P + name for name in ("mode", "shares", "min-cpu", "max-cpu", "min-memo
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["Off", "Initial", "flowcon", "1", "2"]) | st.text()))
 def test_the_mode_is_the_requested_one_unless_there_is_a_problem(annotations: dict[str, str]) -> None:
-    found = settings_from(annotations, {})
-    assert found.settings.mode == ("Off" if found.problems else annotations.get(P + "mode", "InPlaceOrRecreate"))
+    requested, problems = settings_from(annotations, {})
+    assert requested.mode == ("Off" if problems else annotations.get(P + "mode", "InPlaceOrRecreate"))
 
 
 def test_only_our_labels_and_annotations_of_a_namespace_are_read() -> None:

@@ -15,7 +15,7 @@ from recommender.engine.keys import Group, WorkloadKey
 from recommender.engine.member import Member
 from recommender.engine.persistence import pack, unpack
 from recommender.engine.tally import Report
-from recommender.live import restored_state
+from recommender.live import class_profiles
 from recommender.live.round import Recommender
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, MARGIN, SMALL_SAMPLE_MARGIN, RunMemory
@@ -195,7 +195,7 @@ def test_a_profile_that_cannot_be_written_is_retried_after_the_others() -> None:
 
 
 def test_a_namespace_with_too_many_classes_loses_those_unused_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restored_state, "MAX_CLASSES_PER_NAMESPACE", 2)
+    monkeypatch.setattr(class_profiles, "MAX_CLASSES_PER_NAMESPACE", 2)
     cluster = FailingJobs(Unreachable)
     ours = recommender(cluster)
     ours.run()

@@ -16,7 +16,7 @@ from recommender.cluster.paths import path_of
 from recommender.cluster.profiles import PROFILES, Profile, ProfileWriter, read_profile
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.watching.reflector import Reflector
-from recommender.live.outside.stores import ProfileStore
+from recommender.live.outside.profile_store import ProfileStore
 from recommender.live.view.scope import Scope
 from recommender.live.view.usage import metrics_api_usage
 from recommender.records import Sample

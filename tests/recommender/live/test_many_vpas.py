@@ -281,11 +281,15 @@ def test_nothing_is_kept_of_pods_without_a_vpa(many: Many) -> None:
 
 
 def test_the_writer_pool_returns_the_outcome_of_each_write_in_order() -> None:
-    def fails() -> None:
-        raise Unreachable("no")
+    def write(number: int) -> int:
+        if number == 2:
+            raise Unreachable("no")
+        return 10 * number
 
-    for number in (1, 3):
-        first, second, third = WriterPool(number).run([lambda: 1, fails, lambda: 3])
-        assert (first(), third()) == (1, 3)
+    for threads in (1, 3):
+        written = WriterPool(threads).run([1, 2, 3], write)
+        assert [number for number, _ in written] == [1, 2, 3]
+        first, second, third = (outcome for _, outcome in written)
+        assert (first(), third()) == (10, 30)
         with pytest.raises(Unreachable):
             second()

@@ -263,7 +263,7 @@ def test_what_is_learned_after_the_clock_was_set_back_is_saved_within_a_cycle(cl
     ours = recommender(cluster)
     rounds(ours, cluster, 40)
     cluster.now_s -= 3600.0
-    ours.stopwatch = lambda: cluster.now_s + 3600.0
+    cluster.set_back_s = 3600.0
     rounds(ours, cluster, 32)
     (kept,) = members_in(cluster).values()
     assert cluster.now_s - 32.0 <= kept["last_cell"] <= cluster.now_s

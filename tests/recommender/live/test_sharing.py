@@ -59,13 +59,13 @@ def test_the_loss_of_pods_is_collected_only_while_they_share(busy: FakeView) -> 
     growth = Growth.begin("log", Reading(busy.now_s, 2.5, "loss"), GrowthOptions())
     for state in ours.vpas.values():
         state.growth["uid-job-0"] = growth
-    collected = ours._sharing.collect(ours.vpas.values(), rounds(ours, busy, 1))
+    collected = ours._node_sharing(rounds(ours, busy, 1))
     assert collected == ({}, {})
     annotate(busy, "flowcon")
     rounds(ours, busy, 1)
-    nodes, losses = ours._sharing.collect(ours.vpas.values(), rounds(ours, busy, 1))
+    nodes, losses = ours._node_sharing(rounds(ours, busy, 1))
     evaluation = Evaluation(2.5, 2.5, growth.seen_s, "log loss")
     assert (nodes, losses) == ({}, {Instance("ns", "uid-job-0", "main"): evaluation}), "the node was reported before"
     busy.left = {}
-    assert ours._sharing.collect(ours.vpas.values(), rounds(ours, busy, 1))[0] == {}
-    assert ours._sharing._reported == {}
+    assert ours._node_sharing(rounds(ours, busy, 1))[0] == {}
+    assert ours._shared_cores == {}

@@ -258,7 +258,7 @@ def test_a_refused_resize_is_retried_in_time_although_the_clock_is_set_back(clus
     cluster.refusals["waits"] = Forbidden("not this one")
     ours.run()
     cluster.now_s -= 3600.0
-    ours.stopwatch = lambda: cluster.now_s + 3600.0 + RETRY_AFTER_S
+    cluster.set_back_s = 3600.0 + RETRY_AFTER_S
     ours.run()
     assert len(cluster.resizes) == 2
 

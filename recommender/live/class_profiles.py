@@ -1,67 +1,22 @@
-"""State from before a restart, for the engine: from checkpoints, VPA statuses and PhaseProfiles.
-
-Workload classes have PhaseProfiles of their own, which outlive the jobs that they were learned from.
-"""
+"""The PhaseProfiles of workload classes, which outlive the jobs that they were learned from."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from recommender.cluster.errors import ClusterError, Invalid
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pair import NOTHING
-from recommender.cluster.vpas.status import recommendations_in
 from recommender.engine.classes import Classes
-from recommender.engine.keys import Group, Instance, WorkloadKey
-from recommender.engine.seen import GroupStart, Memory
+from recommender.engine.keys import WorkloadKey
 from recommender.engine.tally import Report
 from recommender.live.containers import ContainerIndex
 from recommender.live.view.view import View
-from recommender.live.vpa_state import VpaState
-from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import Amounts
 
 MAX_CLASSES_PER_NAMESPACE = 500
 """Above this the least recently used are forgotten: anybody who may create jobs can invent any number of classes."""
 
 CLEANUP_INTERVAL_S = 3600.0
 """How often classes that nothing runs of are looked for."""
-
-
-class RestoredState(Memory):
-    """What the cluster holds."""
-
-    def __init__(self, view: View, states: Mapping[ObjectKey, VpaState]) -> None:
-        self._view, self._states = view, states
-
-    def group(self, group: Group) -> GroupStart:
-        """History from the checkpoint, the target in force from the status, everything else from the PhaseProfile."""
-        key = ObjectKey(group.namespace, group.vpa)
-        state = self._states[key]
-        history = HistogramAggregate(self._view.history(key, group.container))
-        return GroupStart(history, _target_in_force(state, group.container), state.pop_saved("groups", group.container))
-
-    def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
-        state = self._states[ObjectKey(group.namespace, group.vpa)]
-        return state.pop_saved("members", f"{instance.pod_uid}/{instance.container}")
-
-
-def _target_in_force(state: VpaState, container: str) -> Amounts:
-    """The target in force, before limits.
-
-    The values that a process publishes when it stops are in the status, but applied to no container. The target that
-    was in force before is then the uncapped target in the status, and stays in force.
-    """
-    published = recommendations_in(state.vpa.status).get(container)
-    if published is None:
-        return NOTHING
-    cpu_cores, memory_bytes = (
-        target if math.isnan(uncapped) else uncapped
-        for uncapped, target in zip(published.uncapped, published.target, strict=True)
-    )
-    return cpu_cores, memory_bytes
 
 
 class ClassProfiles:

@@ -1,14 +1,9 @@
-"""State stored in the cluster: the histograms of containers in checkpoints, everything else in PhaseProfiles.
-
-Both are read once, when a VPA becomes ours. Checkpoints are rewritten in turn, and deleted when they are orphaned.
-"""
+"""State stored in PhaseProfiles: everything but the histograms of containers, which are in checkpoints."""
 
 from __future__ import annotations
 
 import logging
-import math
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from recommender.cluster.access.connection import Api
@@ -24,80 +19,14 @@ from recommender.cluster.profiles import (
     class_profile_key,
     read_stored_profile,
 )
-from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, CheckpointKey, Checkpoints, WriteReport
-from recommender.cluster.vpas.status import is_fetching_history
 from recommender.cluster.watching.reflector import Reflector
-from recommender.errors import BadInput
-from recommender.live.steady_clock import SteadyClock
 from recommender.live.view.scope import Scope
-from recommender.policies.histogram import HistogramSession
-from recommender.policies.histogram_checkpoint import session_of
-from recommender.units import MonotonicClock, WallClock, parse_rfc3339_s
+from recommender.units import parse_rfc3339_s
 
 log = logging.getLogger(__name__)
 
 MAX_SINGLE_READS = 20
 """Up to this many VPAs are read one by one, for more up to as many namespaces, and beyond that all profiles."""
-
-Statuses = Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, object]]]]
-"""By VPA: a function that builds the statuses of its containers' checkpoints."""
-
-
-class CheckpointStore:
-    """The histograms of containers as of when their VPA became ours; raises `ApiError` where they cannot be listed."""
-
-    def __init__(self, api: Api, scope: Scope, clock: WallClock, stopwatch: MonotonicClock = time.monotonic) -> None:
-        self._scope, self._clock, self._steady_clock = scope, clock, SteadyClock(clock, stopwatch)
-        self._checkpoints = Checkpoints(api, time.monotonic, scope.namespace)
-        self._histories: dict[ObjectKey, dict[str, HistogramSession]] = {}
-
-    def load(self, fresh: Mapping[ObjectKey, float], others: Collection[ObjectKey]) -> None:
-        """Load those of new VPAs, created at these times, and keep those of others; broken ones are skipped."""
-        self._histories = {vpa: past for vpa, past in self._histories.items() if vpa in others}
-        asked = [vpa for vpa, created_s in fresh.items() if self._checkpoints.may_exist_for(vpa, created_s)]
-        for checkpoint in self._checkpoints.load(asked) if asked else ():
-            try:
-                self.adopt({checkpoint.key: session_of(checkpoint.status, str(checkpoint))})
-            except BadInput as error:
-                log.warning("%s", error)
-
-    def forget_all(self) -> None:
-        """Forget which checkpoints exist: another process may write them from now on."""
-        self._checkpoints.listed_s = math.inf
-
-    def forget(self, vpa: ObjectKey) -> None:
-        self._checkpoints.forget(vpa)
-
-    def of(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
-        return self._histories.get(vpa, {}).get(container)
-
-    def containers(self, vpa: ObjectKey) -> Collection[str]:
-        """Container names whose history is recent enough to count."""
-        oldest_s = self._clock() - CONTAINER_UNUSED_S
-        return [container for container, past in self._histories.get(vpa, {}).items() if not past.last_s < oldest_s]
-
-    def adopt(self, histories: Mapping[CheckpointKey, HistogramSession]) -> None:
-        """Replace histories from checkpoints by those of another source."""
-        for key, past in histories.items():
-            self._histories.setdefault(key.vpa, {})[key.container] = past
-
-    def write(
-        self, statuses: Statuses, vpas: Mapping[ObjectKey, Vpa], within_s: float, every_s: float, at_most: float
-    ) -> WriteReport:
-        """Write checkpoints that have not been written for `every_s`, the longest waiting first.
-
-        VPAs whose history is still being fetched by another recommender are skipped, because ours would overwrite it.
-        """
-        ready = {key: make for key, make in statuses.items() if key not in vpas or not is_fetching_history(vpas[key])}
-        return self._checkpoints.write(ready, time.monotonic() + within_s, at_most, every_s)
-
-    def collect(self, existing: Set[ObjectKey], ours: Set[ObjectKey]) -> list[str]:
-        """Delete checkpoints whose VPA or container is gone; returns their names.
-
-        That a container is gone shows only in the age of its checkpoint, so the clock must be right.
-        """
-        by_age = ours if self._steady_clock.is_steady() else frozenset[ObjectKey]()
-        return self._checkpoints.collect(existing, by_age, self._clock(), self._scope.covers)
 
 
 class ProfileStore:
