@@ -23,14 +23,9 @@ _REMEDY = "Save the answer of /api/v1/query_range (start, end, step) again."
 class AnswerSeries:
     """One entry of an answer's result.
 
-    Attributes
-    ----------
-    file, number
-        File, and position in its result from 1.
-    labels
-        Label values by name.
-    times_s, values
-        float64 (n,), increasing unix seconds, and values, which may be NaN.
+    `file`, `number`: file, and position in its result from 1.
+    `labels`: label values by name.
+    `times_s`, `values`: float64 (n,), increasing unix seconds, and values, which may be NaN.
     """
 
     file: Path

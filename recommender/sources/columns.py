@@ -42,14 +42,9 @@ _SHAPE = "Each row is a container at a moment, with its CPU and memory: reshape 
 class Roles:
     """Which of a file's columns has which role.
 
-    Attributes
-    ----------
-    names
-        Of namespace, pod and container, the columns that there are.
-    time, values
-        Raw column, and factor to seconds, cores or bytes.
-    labels
-        Raw text columns by our name.
+    `names`: of namespace, pod and container, the columns that there are.
+    `time`, `values`: raw column, and factor to seconds, cores or bytes.
+    `labels`: raw text columns by our name.
     """
 
     names: tuple[str, ...]
@@ -108,12 +103,8 @@ def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
 def check_maps(file: Path, foreign: Collection[str], options: ReadOptions) -> None:
     """Refuse mappings that would have no effect.
 
-    Parameters
-    ----------
-    file
-        First file of the source.
-    foreign
-        All column names in the source.
+    `file`: first file of the source.
+    `foreign`: all column names in the source.
 
     Raises Misuse: a mapping to a name that is not read.
     Raises BadInput: a mapping from a name that no file has.
@@ -159,12 +150,8 @@ def table_reader(
 ) -> Reader:
     """Make the reader of a file that is read as tables of raw columns.
 
-    Parameters
-    ----------
-    n_rows
-        Number of rows, or an estimate.
-    tables
-        Reads the columns that have a role, at once or in batches.
+    `n_rows`: number of rows, or an estimate.
+    `tables`: reads the columns that have a role, at once or in batches.
     """
     roles = resolve(file, header, options)
     kinds = schema(roles.values, roles.labels)

@@ -50,14 +50,9 @@ def open_source(
 ) -> SeriesSource:
     """Read, check and sort recorded metrics.
 
-    Parameters
-    ----------
-    paths
-        Files (CSV, plain or gzipped, Parquet, saved `query_range` answers), folders of them, or globs.
-    memory_budget_bytes
-        Above it rows are spilled to temporary files; by default a quarter of the available memory.
-    progress
-        Called with `reading (MiB)`, and MiB done and in total (estimated, in normal form).
+    `paths`: files (CSV, plain or gzipped, Parquet, saved `query_range` answers), folders of them, or globs.
+    `memory_budget_bytes`: above it rows are spilled to temporary files; by default a quarter of the available memory.
+    `progress`: called with `reading (MiB)`, and MiB done and in total (estimated, in normal form).
 
     Raises BadInput: the data cannot be used; names file, row, column and remedy.
     """
@@ -131,19 +126,12 @@ def _listed(names: Sequence[str]) -> str:
 class SeriesSource:
     """The containers of a source as series on one grid; can be iterated repeatedly.
 
-    Attributes
-    ----------
-    files
-        The files that were read.
-    step_s
-        The grid step: as given, else the median interval between consecutive samples of a container (at least 1 s);
-        0.0 without a grid.
-    containers
-        Names, sorted.
-    cells
-        Total length of all series, gaps included.
-    notes
-        Notes on the data for reports: duplicate rows, gaps, changing labels, suspicious units.
+    `files`: the files that were read.
+    `step_s`: the grid step: as given, else the median interval between consecutive samples of a container (at least 1
+        s); 0.0 without a grid.
+    `containers`: names, sorted.
+    `cells`: total length of all series, gaps included.
+    `notes`: notes on the data for reports: duplicate rows, gaps, changing labels, suspicious units.
     """
 
     def __init__(

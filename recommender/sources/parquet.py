@@ -55,10 +55,7 @@ def open_parquet(file: Path, options: ReadOptions) -> Reader:
 def read(file: Path, columns: list[str], batched: bool) -> Iterator[pa.Table]:
     """Yield the named columns, in one table or in tables of at most BATCH_ROWS rows; text is dictionary-encoded.
 
-    Raises
-    ------
-    BadInput
-        A damaged file, or text that is not UTF-8.
+    Raises BadInput: a damaged file, or text that is not UTF-8.
     """
     with _errors_as_bad_input(file):
         kinds = pq.read_schema(file)

@@ -61,14 +61,9 @@ _TIMEOUT_MARGIN = 1.1
 class QueryResult:
     """The samples of some series, concatenated.
 
-    Attributes
-    ----------
-    labels
-        Labels of each series.
-    owner
-        int64 (n,), the series of a sample: an index into `labels`. Non-decreasing within one response.
-    times_s, values
-        float64 (n,). Samples that are not finite (NaN, a division by zero) are dropped.
+    `labels`: labels of each series.
+    `owner`: int64 (n,), the series of a sample: an index into `labels`. Non-decreasing within one response.
+    `times_s`, `values`: float64 (n,). Samples that are not finite (NaN, a division by zero) are dropped.
     """
 
     labels: tuple[Mapping[str, str], ...]
@@ -91,18 +86,11 @@ class QueryResult:
 class PrometheusClient:
     """A client of one Prometheus, for one thread. Methods raise `PrometheusError` if the request fails.
 
-    Parameters
-    ----------
-    url
-        Its address; may have a path before `/api/v1`.
-    timeout_s
-        Timeout of one query.
-    retries
-        Number of retries without a response, or after 408, 425, 429, 500, 502, 503 or 504.
-    warn
-        Called once with each distinct warning of Prometheus.
-    sleep, clock
-        Wait between attempts, and measure the time of a response; seconds.
+    `url`: its address; may have a path before `/api/v1`.
+    `timeout_s`: timeout of one query.
+    `retries`: number of retries without a response, or after 408, 425, 429, 500, 502, 503 or 504.
+    `warn`: called once with each distinct warning of Prometheus.
+    `sleep`, `clock`: wait between attempts, and measure the time of a response; seconds.
     """
 
     def __init__(

@@ -37,12 +37,8 @@ class PrometheusError(PhasewiseError):
 class Unavailable(PrometheusError):
     """No response, or none of Prometheus.
 
-    Attributes
-    ----------
-    retryable
-        Whether a retry may help.
-    retry_after_s
-        The server's Retry-After; 0 without one.
+    `retryable`: whether a retry may help.
+    `retry_after_s`: the server's Retry-After; 0 without one.
     """
 
     def __init__(self, message: str, *, retryable: bool, retry_after_s: float = 0.0) -> None:
@@ -71,12 +67,8 @@ def error_from_response(
 ) -> Exception:
     """The error for a status other than 200.
 
-    Parameters
-    ----------
-    url
-        Address of the server for the message, without secrets.
-    body
-        The first kilobytes of the response.
+    `url`: address of the server for the message, without secrets.
+    `body`: the first kilobytes of the response.
     """
     kind, message = _server_message(body)
     if status in (401, 403):

@@ -53,12 +53,8 @@ def spill(
 ) -> list[SampleTable]:
     """Partition all rows by container, then sort and check each part; one part is in memory at a time.
 
-    Parameters
-    ----------
-    schema
-        All columns; those that a batch lacks are empty.
-    n_parts
-        Number of parts; capped at MAX_PARTS.
+    `schema`: all columns; those that a batch lacks are empty.
+    `n_parts`: number of parts; capped at MAX_PARTS.
 
     Raises BadInput: as `build_table` does.
     Raises PhasewiseError: the disk is full.

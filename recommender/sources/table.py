@@ -30,24 +30,14 @@ from recommender.sources.base import (
 class SampleTable:
     """All samples of some containers, sorted by container name and time.
 
-    Attributes
-    ----------
-    names
-        Sorted container names.
-    starts
-        int64 (c + 1,): rows of container i are starts[i]:starts[i + 1].
-    times_s
-        float64 (n,), strictly increasing within a container.
-    values
-        float64 (n,) per column.
-    labels
-        Text or None per container, by label.
-    duplicates
-        Number of rows that repeat another one.
-    relabelled
-        Label and container of each label that changes over time; its most common value is used.
-    partial
-        Number of samples with only one of cpu and memory, which are gaps.
+    `names`: sorted container names.
+    `starts`: int64 (c + 1,): rows of container i are starts[i]:starts[i + 1].
+    `times_s`: float64 (n,), strictly increasing within a container.
+    `values`: float64 (n,) per column.
+    `labels`: text or None per container, by label.
+    `duplicates`: number of rows that repeat another one.
+    `relabelled`: label and container of each label that changes over time; its most common value is used.
+    `partial`: number of samples with only one of cpu and memory, which are gaps.
     """
 
     names: tuple[str, ...]
