@@ -174,10 +174,7 @@ def normalise(table: pa.Table, roles: Roles, origins: Origins) -> RawSamples:
     rows = origins.next_rows(table.num_rows)
     container = _container_names(check, roles)
     times_s = _unix_seconds(check, *roles.time)
-    numbers = {raw: _floats(check, raw) for raw in roles.number_columns}
-    values = {
-        name: numbers[raw] if factor == 1.0 else numbers[raw] * factor for name, (raw, factor) in roles.values.items()
-    }
+    values = {name: _floats(check, raw) * factor for name, (raw, factor) in roles.values.items()}
     labels = {name: _encode(check, raw) for name, raw in roles.labels.items()}
     return RawSamples(container, times_s, values, labels, rows)
 
@@ -285,18 +282,9 @@ def _encode(check: _RowCheck, raw: str) -> pa.DictionaryArray:
     """Encode a column of text as int32 codes into a dictionary; numbers are converted to text."""
     column = check.table.column(raw)
     try:
-        return _dictionary_of(column)
+        if not pa.types.is_dictionary(column.type):
+            column = column.cast(pa.string()).dictionary_encode()
+        return column.unify_dictionaries().cast(_DICTIONARY).combine_chunks()
     except pa.ArrowException as error:  # lists, structs, or bytes that are not UTF-8
         problem, file = f"a column of type {column.type} is not text", check.origins.locate(check.first)[0]
         raise BadInput(problem, remedy="Write names as text in UTF-8.", file=file, column=raw) from error
-
-
-def _dictionary_of(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    if pa.types.is_dictionary(column.type):
-        column = column.unify_dictionaries()
-        flat = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-        return flat if flat.type == _DICTIONARY else flat.cast(_DICTIONARY)
-    if not pa.types.is_string(column.type):
-        column = column.cast(pa.string())
-    flat = column.dictionary_encode().combine_chunks()
-    return flat.chunk(0) if isinstance(flat, pa.ChunkedArray) else flat

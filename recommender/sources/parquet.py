@@ -61,19 +61,12 @@ def read(file: Path, columns: list[str], batched: bool) -> Iterator[pa.Table]:
         kinds = pq.read_schema(file)
         texts = [name for name in columns if kinds.field(name).type in _TEXT_TYPES]
     with _errors_as_bad_input(file), pq.ParquetFile(file, read_dictionary=texts) as parquet:
-        n_rows = 0
-        for table in _tables(parquet, columns, batched):
+        n_rows, batches = 0, parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False)
+        parts = (pa.Table.from_batches([batch]) for batch in batches)
+        for table in parts if batched else [parquet.read(columns, use_threads=False)]:
             _refuse_invalid_text(table, file, n_rows)
             yield table
             n_rows += table.num_rows
-
-
-def _tables(parquet: pq.ParquetFile, columns: list[str], batched: bool) -> Iterator[pa.Table]:
-    if not batched:
-        yield parquet.read(columns=columns, use_threads=False)
-        return
-    for batch in parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
-        yield pa.Table.from_batches([batch])
 
 
 def _refuse_invalid_text(table: pa.Table, file: Path, first: int) -> None:
