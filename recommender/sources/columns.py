@@ -73,7 +73,11 @@ class Roles:
         return list(dict.fromkeys(raw for raw, _ in self.values.values()))
 
 
-def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
+Resolve = Callable[[Path, Sequence[str]], Roles]
+"""From a file and the names of its columns to their roles."""
+
+
+def resolve(options: ReadOptions, file: Path, header: Sequence[str]) -> Roles:
     """Resolve the roles of columns from a file's header.
 
     Raises BadInput: a required or mapped column, or a feature, is missing; the closest existing name is suggested.
@@ -144,7 +148,7 @@ def missing_column(file: Path, name: str, header: Sequence[str], remedy: str) ->
 def table_reader(
     file: Path,
     header: Sequence[str],
-    options: ReadOptions,
+    resolve: Resolve,
     n_rows: float,
     tables: Callable[[Roles, bool], Iterable[pa.Table]],
 ) -> Reader:
@@ -153,7 +157,7 @@ def table_reader(
     `n_rows`: number of rows, or an estimate.
     `tables`: reads the columns that have a role, at once or in batches.
     """
-    roles = resolve(file, header, options)
+    roles = resolve(file, header)
     kinds = schema(roles.values, roles.labels)
     row_bytes = 16 + 8 * len(roles.values) + 4 * (1 + len(roles.labels))
 

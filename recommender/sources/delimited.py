@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from recommender.errors import BadInput
-from recommender.sources.base import Reader, ReadOptions
-from recommender.sources.columns import NULL_VALUES, Roles, refuse_repeated_names, table_reader, text_remedy
+from recommender.sources.base import Reader
+from recommender.sources.columns import NULL_VALUES, Resolve, Roles, refuse_repeated_names, table_reader, text_remedy
 from recommender.sources.paths import damaged_gzip, is_gzip, open_decompressed
 
 _INDEX = "(index)"
@@ -55,7 +55,7 @@ class Header:
         return [_INDEX, *named] if self.unnamed_index else named
 
 
-def open_csv(file: Path, options: ReadOptions) -> Reader:
+def open_csv(file: Path, resolve: Resolve) -> Reader:
     """Make the reader of a CSV file.
 
     Raises BadInput: as `read_header` and `resolve` do.
@@ -64,7 +64,7 @@ def open_csv(file: Path, options: ReadOptions) -> Reader:
     text_bytes = file.stat().st_size * (GZIP_RATIO if is_gzip(file) else 1)
     n_rows = text_bytes / max(len(",".join(header.first_row)) + 1, 2 * len(header.columns))
     return table_reader(
-        file, header.columns, options, n_rows, lambda roles, batched: read(file, header, roles, batched)
+        file, header.columns, resolve, n_rows, lambda roles, batched: read(file, header, roles, batched)
     )
 
 

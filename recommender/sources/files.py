@@ -7,7 +7,7 @@ import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from recommender.records import FloatArray, UsageSeries
 from recommender.series import FINEST_STEP_S, grid_is_too_sparse, interval_counts, median_interval_s, to_series
 from recommender.sources.base import CPU_COLUMN, Origins, Progress, RawSamples, Reader, ReadOptions
 from recommender.sources.checks import COUNTER_REMEDY, UnitsCheck, check_samples, check_step
-from recommender.sources.columns import check_maps
+from recommender.sources.columns import check_maps, resolve
 from recommender.sources.delimited import open_csv
 from recommender.sources.parquet import open_parquet
 from recommender.sources.paths import find_files, os_errors_as_bad_input
@@ -63,7 +63,7 @@ def open_source(
     for file, kind in found.items():
         if kind != "prometheus":
             with os_errors_as_bad_input(file):
-                readers.append((open_parquet if kind == "parquet" else open_csv)(file, options))
+                readers.append((open_parquet if kind == "parquet" else open_csv)(file, partial(resolve, options)))
     if answers := [file for file, kind in found.items() if kind == "prometheus"]:
         readers.append(open_answers(answers, options))
     check_maps(readers[0].file, list(dict.fromkeys(name for reader in readers for name in reader.foreign)), options)

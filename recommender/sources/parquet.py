@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recommender.errors import BadInput
-from recommender.sources.base import Reader, ReadOptions
-from recommender.sources.columns import refuse_repeated_names, table_reader
+from recommender.sources.base import Reader
+from recommender.sources.columns import Resolve, refuse_repeated_names, table_reader
 
 BATCH_ROWS = 1 << 18
 """Rows per batch when streaming: some 15 MB with six columns."""
@@ -44,11 +44,11 @@ def schema_of(file: Path) -> tuple[pa.Schema, int]:
     return schema, n_rows
 
 
-def open_parquet(file: Path, options: ReadOptions) -> Reader:
+def open_parquet(file: Path, resolve: Resolve) -> Reader:
     """Make the reader of a Parquet file."""
     schema, n_rows = schema_of(file)
     return table_reader(
-        file, schema.names, options, n_rows, lambda roles, batched: read(file, roles.raw_columns, batched)
+        file, schema.names, resolve, n_rows, lambda roles, batched: read(file, roles.raw_columns, batched)
     )
 
 
