@@ -32,7 +32,7 @@ from recommender.cli.common import (
     say,
     source_argument,
 )
-from recommender.cli.grouped import settings_from, settings_of
+from recommender.cli.grouped import grouped, settings_from, settings_of
 from recommender.cli.simulated_cluster import ClusterOptions, runs_ended_before, simulated_policies
 from recommender.decisions import decisions_written
 from recommender.errors import Misuse, NotEnoughData
@@ -81,29 +81,25 @@ MAX_TIMELINES = 8
 """Containers with a timeline on the page and in the plots."""
 
 
+_option = grouped()
+
 PRICE_OPTIONS = (
-    click.option("--cpu-price", "cpu_core_hour", type=FiniteRange(0), help="Price per core-hour reserved."),
-    click.option("--memory-price", "memory_gib_hour", type=FiniteRange(0), help="Price per GiB-hour reserved."),
-    click.option(
-        "--violation-price",
-        "violation_hour",
-        type=FiniteRange(0),
-        help="Price per container-hour in violation; deducted from savings.",
+    _option("--cpu-price cpu_core_hour", FiniteRange(0), "Price per core-hour reserved."),
+    _option("--memory-price memory_gib_hour", FiniteRange(0), "Price per GiB-hour reserved."),
+    _option(
+        "--violation-price violation_hour",
+        FiniteRange(0),
+        "Price per container-hour in violation; deducted from savings.",
     ),
-    click.option(
-        "--oom-price",
-        "oom_event",
-        type=FiniteRange(0),
-        help="Price per OOM kill; replaces the price of memory violations.",
-    ),
+    _option("--oom-price oom_event", FiniteRange(0), "Price per OOM kill; replaces the price of memory violations."),
 )
 
 OUTPUT_OPTIONS = (
-    click.option("--json", metavar="FILE|-", help="Write the results as JSON; `-` is stdout, without the table."),
-    click.option("--csv", type=FILE, help="Write CSV, one row per container and policy."),
-    click.option("--html", type=FILE, help="Write a self-contained HTML page."),
-    click.option("--plots", type=FILE, help="Write pictures (PNG) to this folder."),
-    click.option("--decisions", type=FILE, help="Write all decisions as Parquet."),
+    _option("--json", str, "Write the results as JSON; `-` is stdout, without the table.", metavar="FILE|-"),
+    _option("--csv", FILE, "Write CSV, one row per container and policy."),
+    _option("--html", FILE, "Write a self-contained HTML page."),
+    _option("--plots", FILE, "Write pictures (PNG) to this folder."),
+    _option("--decisions", FILE, "Write all decisions as Parquet."),
 )
 
 Outputs = Mapping[str, str | Path]
@@ -117,39 +113,27 @@ def make_outputs(
     return {what: path for what, path in given.items() if path is not None}
 
 
-@click.command("dry-run")
+@click.command("dry-run", context_settings={"show_default": True})
 @source_argument(required=False)
-@click.option(
-    "--model", "model_name", help="Model folder or `bundled`. Default: models cross-fitted on SOURCE by container."
-)
-@click.option("--cycle", type=DURATION, help="Time between decisions. Default: 10m; for the bundled data 30s.")
-@click.option(
-    "--cycle-samples", type=click.IntRange(1, MAX_CYCLE_SAMPLES), help="The cycle in samples, instead of --cycle."
-)
-@click.option(
-    "--step", "step_s", type=STEP, help="Grid step. Default: the median interval. `none`: samples as they are."
-)
-@click.option("--policies", help=POLICIES_HELP)
+@_option("--model model_name", str, "Model folder or `bundled`. Default: models cross-fitted on SOURCE by container.")
+@_option("--cycle", DURATION, "Time between decisions. Default: 10m; for the bundled data 30s.")
+@_option("--cycle-samples", click.IntRange(1, MAX_CYCLE_SAMPLES), "The cycle in samples, instead of --cycle.")
+@_option("--step step_s", STEP, "Grid step. Default: the median interval. `none`: samples as they are.")
+@_option("--policies", str, POLICIES_HELP)
 @map_option
-@click.option("--sample", type=click.IntRange(1), help="Replay only N containers, chosen by a hash of their names.")
+@_option("--sample", click.IntRange(1), "Replay only N containers, chosen by a hash of their names.")
 @settings_of("outputs", OUTPUT_OPTIONS, make_outputs)
 @settings_of("prices", PRICE_OPTIONS, Prices)
-@click.option(
+@_option(
     "--history",
-    multiple=True,
-    type=FILE,
-    help="Earlier runs in the formats of SOURCE, from which workload classes learn; they are not judged. Runs that end "
+    FILE,
+    "Earlier runs in the formats of SOURCE, from which workload classes learn; they are not judged. Runs that end "
     "after SOURCE begins are left out. Repeatable. Default: none; for the bundled data the model's training runs.",
+    multiple=True,
 )
 @settings_from("cluster", ClusterOptions)
-@click.option(
-    "--jobs",
-    default=1,
-    show_default=True,
-    type=click.IntRange(0),
-    help="Processes for training if no --model is given; 0: one per core.",
-)
-@click.option("--seed", default=0, show_default=True, type=SEED, help="Seed of the cross-fitted models.")
+@_option("--jobs", click.IntRange(0), "Processes for training if no --model is given; 0: one per core.", default=1)
+@_option("--seed", SEED, "Seed of the cross-fitted models.", default=0)
 def command(
     source: tuple[Path, ...],
     model_name: str | None,

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from recommender.cli.common import DURATION, FILE, progress_bar, say
-from recommender.cli.grouped import settings_of
+from recommender.cli.grouped import grouped, settings_of
 from recommender.cli.prometheus import ACCESS_OPTIONS, REQUESTS_OPTION, USAGE_OPTIONS, make_access, make_usage
 from recommender.cluster.workloads.workload_class import class_by_owners
 from recommender.errors import Misuse, PhasewiseError
@@ -25,37 +25,30 @@ _MIN_UNIX_S = 1e9
 """A bare number from here on (31 years as a duration) is read as unix seconds."""
 
 
+_option = grouped()
+
+
 @click.command("export")
-@click.option(
-    "--prometheus",
-    "url",
+@_option(
+    "--prometheus url",
+    str,
+    "Base URL of Prometheus, including a path prefix before /api/v1: https://host/prometheus.",
     required=True,
     envvar="PHASEWISE_PROMETHEUS_URL",
     show_envvar=True,
     metavar="URL",
-    help="Base URL of Prometheus, including a path prefix before /api/v1: https://host/prometheus.",
 )
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=FILE,
-    help="File to write; its suffix sets the format: .parquet, .csv or .csv.gz.",
+@_option("-o --output", FILE, "File to write; its suffix sets the format: .parquet, .csv or .csv.gz.", required=True)
+@_option(
+    "--since", str, "Start: a duration before --until, or a time (RFC 3339 or unix).", default="7d", show_default=True
 )
-@click.option(
-    "--since", default="7d", show_default=True, help="Start: a duration before --until, or a time (RFC 3339 or unix)."
-)
-@click.option("--until", show_default="now", help="End: a duration before now, or a time.")
-@click.option(
-    "--step", "step_s", default=15.0, show_default="15s", type=DURATION, help="Sampling interval in whole seconds."
-)
+@_option("--until", str, "End: a duration before now, or a time.", show_default="now")
+@_option("--step step_s", DURATION, "Sampling interval in whole seconds.", default="15s", show_default=True)
 @settings_of("settings", (*USAGE_OPTIONS, REQUESTS_OPTION), make_usage)
 @settings_of("access", ACCESS_OPTIONS, make_access)
-@click.option("--timeout", "timeout_s", default=120.0, show_default="2m", type=DURATION, help="Timeout of a query.")
-@click.option(
-    "--retries", default=RETRIES, show_default=True, type=click.IntRange(0), help="Retries of a failed query."
-)
-@click.option("--restart", is_flag=True, help="Discard the parts of an interrupted export.")
+@_option("--timeout timeout_s", DURATION, "Timeout of a query.", default="2m", show_default=True)
+@_option("--retries", click.IntRange(0), "Retries of a failed query.", default=RETRIES, show_default=True)
+@_option("--restart", bool, "Discard the parts of an interrupted export.")
 def command(
     url: str,
     output: Path,

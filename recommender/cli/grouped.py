@@ -60,15 +60,23 @@ def keys_of(option: click.Option) -> list[str]:
     return [name.removeprefix("--") for name in option.opts if name.startswith("--")]
 
 
-def grouped(group: str, defaults: object = None) -> Callable[..., Decorate]:
-    """`click.option` under a heading; a field of `defaults` with the option's name is its default."""
+def grouped(group: str = "", defaults: object = None) -> Callable[..., Decorate]:
+    """A short `click.option`, under a heading if there is one: `option("--step step_s", DURATION, "Grid step.")`.
 
-    def option(*names: str, **more: Any) -> Decorate:
-        field = names[-1].removeprefix("--").replace("-", "_")
-        if "default" not in more and hasattr(defaults, field):
-            value = getattr(defaults, field)
-            more["default"] = format_duration(value) if field.endswith("_s") else value
-        return click.option(*names, cls=GroupedOption, group=group, **more)
+    Its default, unless given, is the field of `defaults` with its name, where that of a duration ends in `_s`.
+    """
+    grouping: dict[str, Any] = {"cls": GroupedOption, "group": group} if group else {}
+
+    def option(names: str, kind: Any, text: str, **more: Any) -> Decorate:
+        words = names.split()
+        name = words[-1].removeprefix("--").replace("-", "_")
+        name = name if hasattr(defaults, name) else f"{name}_s"
+        if "default" not in more and hasattr(defaults, name):
+            value = getattr(defaults, name)
+            more["default"] = format_duration(value) if name.endswith("_s") else value
+            words = [*(word for word in words if word.startswith("--")), name]
+        typed = {"is_flag": True} if kind is bool else {"type": kind}
+        return click.option(*words, help=text, **typed, **grouping, **more)
 
     return option
 
@@ -96,12 +104,12 @@ def settings_of(name: str, options: tuple[Decorate, ...], make: Callable[..., ob
     return decorate
 
 
-def setting(group: str = "") -> Callable[..., Any]:
-    """Fields of a settings class, each declared by the `click.option` that sets it, under a heading if there is one."""
-    grouping: dict[str, Any] = {"cls": GroupedOption, "group": group} if group else {}
+def setting(group: str = "", defaults: object = None) -> Callable[..., Any]:
+    """Fields of a settings class, each declared by the option that sets it, as by `grouped`."""
+    option = grouped(group, defaults)
 
-    def declared(*names: str, **more: Any) -> Any:
-        return field(metadata={"option": functools.partial(click.option, *names, **grouping, **more)})
+    def declared(names: str, *arguments: Any, **more: Any) -> Any:
+        return field(metadata={"option": lambda name: option(f"{names} {name}", *arguments, **more)})
 
     return declared
 
@@ -113,14 +121,8 @@ def settings_from(name: str, settings: type) -> Decorate:
 
 def config_option(group: str) -> Decorate:
     """`--config FILE`: a YAML file of other options by their names."""
-    return grouped(group)(
-        "--config",
-        type=FILE,
-        is_eager=True,
-        expose_value=False,
-        callback=_read_into_context,
-        help="YAML file of options by name, without leading dashes: `interval: 10s`.",
-    )
+    text = "YAML file of options by name, without leading dashes: `interval: 10s`."
+    return grouped(group)("--config", FILE, text, is_eager=True, expose_value=False, callback=_read_into_context)
 
 
 def _read_into_context(ctx: click.Context, _: click.Parameter, file: Path | None) -> None:

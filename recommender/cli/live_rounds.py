@@ -45,26 +45,18 @@ _scope, _round, _source = grouped("Which VPAs"), setting("Rounds and forecasts")
 
 
 SCOPE_OPTIONS = (
+    _scope("--name --recommender-name name", str, "Recommender name in the spec of our VPAs.", default="phasewise"),
+    _scope("--only-namespace --vpa-object-namespace only_namespace", str, "Watch only this namespace.  [default: all]"),
     _scope(
-        "--name", "--recommender-name", "name", default="phasewise", help="Recommender name in the spec of our VPAs."
-    ),
-    _scope(
-        "--only-namespace",
-        "--vpa-object-namespace",
-        "only_namespace",
-        help="Watch only this namespace.  [default: all]",
-    ),
-    _scope(
-        "--ignore-namespace",
-        "--ignored-vpa-object-namespaces",
-        "ignored",
+        "--ignore-namespace --ignored-vpa-object-namespaces ignored",
+        str,
+        "Ignore the VPAs of this namespace, or comma-separated ones. Repeatable.",
         multiple=True,
-        help="Ignore the VPAs of this namespace, or comma-separated ones. Repeatable.",
     ),
 )
 
 AUTO_OPTION = _scope(
-    "--auto/--no-auto", default=True, help="Create VPAs for jobs and workloads labelled phasewise.dev/auto=true."
+    "--auto/--no-auto", bool, "Create VPAs for jobs and workloads labelled phasewise.dev/auto=true.", default=True
 )
 
 
@@ -79,40 +71,34 @@ def make_scope(name: str, only_namespace: str | None, ignored: tuple[str, ...]) 
 class Rounds:
     """Timing of rounds and forecasts, and what is published."""
 
-    interval_s: float = _round(
-        "--interval", "--recommender-interval", type=DURATION, default="15s", help="Time between rounds."
-    )
-    step_s: float = _round(
-        "--step", type=DURATION, default="15s", help="Sampling interval, not below that of the source."
-    )
-    cycle_s: float = _round("--cycle", type=DURATION, default="10m", help="Time that a forecast covers.")
+    interval_s: float = _round("--interval --recommender-interval", DURATION, "Time between rounds.", default="15s")
+    step_s: float = _round("--step", DURATION, "Sampling interval, not below that of the source.", default="15s")
+    cycle_s: float = _round("--cycle", DURATION, "Time that a forecast covers.", default="10m")
     lead_time_s: float | None = _round(
         "--lead-time",
-        type=DURATION,
+        DURATION,
+        "How long before a phase to publish its target.",
         show_default="measured from past resizes",
-        help="How long before a phase to publish its target.",
     )
     class_ttl_s: float = _round(
         "--profile-ttl",
-        type=DURATION,
+        DURATION,
+        "Forget what was learned of a workload class after this long without a run.",
         default="30d",
-        help="Forget what was learned of a workload class after this long without a run.",
     )
     publish: str = _round(
         "--publish",
-        type=click.Choice(["vpa", "observe"]),
+        click.Choice(["vpa", "observe"]),
+        "`observe` computes everything, but writes only PhaseProfiles.",
         default="vpa",
-        help="`observe` computes everything, but writes only PhaseProfiles.",
     )
     resizes_waiting: bool = _round(
         "--resize-waiting",
-        is_flag=True,
-        help="Resize pods without a node to the recommendation, but not above what their owner declares; needs the "
-        "right to patch pods/resize.",
+        bool,
+        "Resize pods without a node to the recommendation, but not above what their owner declares; needs the right to "
+        "patch pods/resize.",
     )
-    workers: int = _round(
-        "--update-worker-count", default=10, type=click.IntRange(1), help="Statuses written in parallel."
-    )
+    workers: int = _round("--update-worker-count", click.IntRange(1), "Statuses written in parallel.", default=10)
 
     def __post_init__(self) -> None:
         if self.cycle_s < self.step_s:
@@ -134,12 +120,10 @@ class Rounds:
 class ApiServer:
     """Address and rate limits of the API server."""
 
-    kubeconfig: Path | None = _source("--kubeconfig", type=FILE, help=KUBECONFIG_HELP)
-    context: str | None = _source("--context", help=CONTEXT_HELP)
-    qps: float = _source(
-        "--kube-api-qps", default=50.0, type=FiniteRange(1), help="Requests per second to the API server."
-    )
-    burst: float = _source("--kube-api-burst", default=100.0, type=FiniteRange(1), help="Burst of such requests.")
+    kubeconfig: Path | None = _source("--kubeconfig", FILE, KUBECONFIG_HELP)
+    context: str | None = _source("--context", str, CONTEXT_HELP)
+    qps: float = _source("--kube-api-qps", FiniteRange(1), "Requests per second to the API server.", default=50.0)
+    burst: float = _source("--kube-api-burst", FiniteRange(1), "Burst of such requests.", default=100.0)
 
     def connect(self, observe: Observer) -> Api:
         agent = f"phasewise-recommender/{__version__}"
@@ -152,18 +136,15 @@ class ApiServer:
 class PrometheusOptions:
     """Address of Prometheus, if any, and how much history to load."""
 
-    url: str | None = _source("--prometheus", help="Take usage from this Prometheus.  [default: metrics.k8s.io]")
+    url: str | None = _source("--prometheus", str, "Take usage from this Prometheus.  [default: metrics.k8s.io]")
     history_s: float = _source(
-        "--history",
-        "--history-length",
-        type=STEP,
+        "--history --history-length",
+        STEP,
+        "History to load from Prometheus at the start; `none`: use checkpoints only.",
         default="8d",
         metavar="DURATION|none",
-        help="History to load from Prometheus at the start; `none`: use checkpoints only.",
     )
-    resolution_s: float = _source(
-        "--history-resolution", type=DURATION, default="1h", help="Resolution of that history."
-    )
+    resolution_s: float = _source("--history-resolution", DURATION, "Resolution of that history.", default="1h")
 
     def sources(
         self, api: Api, only_namespace: str | None, access: Access, settings: UsageSettings, step_s: float
@@ -206,21 +187,21 @@ class Recording:
 
     file: Path | None = _round(
         "--record",
-        type=FILE,
-        help="Append inputs and targets of each round to this file, for `phasewise replay` and `explain --record`.",
+        FILE,
+        "Append inputs and targets of each round to this file, for `phasewise replay` and `explain --record`.",
     )
     file_size_mib: float = _round(
         "--record-size",
+        FiniteRange(0, min_open=True),
+        "Size in MiB at which the next file of the record begins: FILE.1, FILE.2, ...",
         default=256.0,
-        type=FiniteRange(0, min_open=True),
         metavar="MIB",
-        help="Size in MiB at which the next file of the record begins: FILE.1, FILE.2, ...",
     )
     max_files: int = _round(
         "--record-files",
+        click.IntRange(1),
+        "Maximum number of these files; when all are full, recording stops and each round logs it.",
         default=8,
-        type=click.IntRange(1),
-        help="Maximum number of these files; when all are full, recording stops and each round logs it.",
     )
 
     def recorder(self) -> Recorder | None:

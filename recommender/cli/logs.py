@@ -57,15 +57,12 @@ def with_log_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @_operation(
         "--log-format",
-        type=click.Choice(["text", "json"]),
+        click.Choice(["text", "json"]),
+        "`json`: one object per line with time, level, logger, message and fields.",
         default="text",
-        help="`json`: one object per line with time, level, logger, message and fields.",
     )
     @_operation(
-        "--log-level",
-        type=click.Choice(LEVELS, case_sensitive=False),
-        default="info",
-        help="Lowest level that is logged.",
+        "--log-level", click.Choice(LEVELS, case_sensitive=False), "Lowest level that is logged.", default="info"
     )
     @wraps(command)
     def logged(*arguments: Any, log_format: str, log_level: str, **options: Any) -> Any:

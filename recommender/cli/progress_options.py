@@ -24,7 +24,8 @@ from recommender.live.progress.push import PushedProgress
 from recommender.readings import METRICS
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
-from recommender.sources.prometheus_progress import ProgressQuery, PrometheusProgress
+from recommender.sources.prometheus_progress import PrometheusProgress
+from recommender.sources.prometheus_queries import Labels
 
 LOG_QPS, LOG_BURST = 50.0, 100
 """Rate limit of reading logs, separate so that they do not delay statuses."""
@@ -39,23 +40,20 @@ _growth, _progress = grouped(_GROUP, GrowthOptions()), setting(_GROUP)
 
 GROWTH_OPTIONS = (
     _growth(
-        "--progress-interval",
-        "interval_s",
-        type=DURATION,
-        help="Interval at which growth, the change of a pod's loss or score, is computed.",
+        "--progress-interval interval_s",
+        DURATION,
+        "Interval at which growth, the change of a pod's loss or score, is computed.",
     ),
     _growth(
-        "--progress-alpha",
-        "alpha",
-        type=FiniteRange(0, min_open=True),
-        help="Above this growth a pod is Progressing. Each interval of lower and falling growth makes it Watching, "
-        "then Converged.",
+        "--progress-alpha alpha",
+        FiniteRange(0, min_open=True),
+        "Above this growth a pod is Progressing. Each interval of lower and falling growth makes it Watching, then "
+        "Converged.",
     ),
     _growth(
-        "--progress-normalise",
-        "normalise",
-        type=click.Choice(["first", "none"]),
-        help="`first`: divide growth by the first magnitude of the metric; `none`: metrics are normalised already.",
+        "--progress-normalise normalise",
+        click.Choice(["first", "none"]),
+        "`first`: divide growth by the first magnitude of the metric; `none`: metrics are normalised already.",
     ),
 )
 
@@ -65,30 +63,33 @@ class ProgressSettings:
     """Where jobs report their progress."""
 
     query: str | None = _progress(
-        "--progress-query", help="PromQL with one series per pod: max by (namespace, pod) (loss)."
+        "--progress-query", str, "PromQL with one series per pod: max by (namespace, pod) (loss)."
     )
     metric: str = _progress(
-        "--progress-metric", default="loss", type=click.Choice(METRICS), help="Metric that the query returns."
+        "--progress-metric", click.Choice(METRICS), "Metric that the query returns.", default="loss"
     )
     labels: tuple[str, ...] = _progress(
         "--progress-label",
+        str,
+        "Name of a label in the query's result: pod=pod_name. OURS: namespace, pod. Repeatable.",
         multiple=True,
         metavar="OURS=THEIRS",
-        help="Name of a label in the query's result: pod=pod_name. OURS: namespace, pod. Repeatable.",
     )
     logs: bool = _progress(
         "--progress-logs/--no-progress-logs",
+        bool,
+        "Read the logs of pods with the annotation phasewise.dev/progress-log.",
         default=True,
-        help="Read the logs of pods with the annotation phasewise.dev/progress-log.",
     )
     pattern: str | None = _progress(
         "--progress-log-pattern",
+        str,
+        "Pattern for pods whose annotation is `true`: a regular expression (RE2) with groups named loss, score or "
+        "accuracy, and step, epoch, stage, checkpoint.",
         show_default="loss=0.4 step=12, Epoch 3 - loss: 0.4, and the like",
-        help="Pattern for pods whose annotation is `true`: a regular expression (RE2) with groups named loss, score "
-        "or accuracy, and step, epoch, stage, checkpoint.",
     )
     token_file: Path | None = _progress(
-        "--progress-token-file", type=FILE, help="Accept POST /progress with the bearer token in this file."
+        "--progress-token-file", FILE, "Accept POST /progress with the bearer token in this file."
     )
 
     def __post_init__(self) -> None:
@@ -97,12 +98,12 @@ class ProgressSettings:
         except ValueError as error:
             example = "Write a regular expression such as 'loss=(?P<loss>\\S+)'."
             raise Misuse(f"--progress-log-pattern: {error}. {example}") from error
-        self.prometheus_query()
+        if self.query is not None and not self.query.strip():
+            raise Misuse("the query for progress is empty. Write PromQL such as training_loss.")
+        self.prometheus_labels()
 
-    def prometheus_query(self) -> ProgressQuery | None:
-        """The query, if there is one; `Misuse` for an invalid query or label."""
-        labels = parse_labels("--progress-label", self.labels, ("namespace", "pod"))
-        return None if self.query is None else ProgressQuery(self.query, self.metric, labels)
+    def prometheus_labels(self) -> Labels:
+        return parse_labels("--progress-label", self.labels, ("namespace", "pod"))
 
 
 def make_sources(
@@ -125,10 +126,10 @@ def make_sources(
         log_api = api.with_rate_limit(TokenBucket(LOG_QPS, LOG_BURST))
         read_every_s = LOG_READ_SHARE * growth.interval_s
         sources.append(LogProgress(log_api, settings.pattern, read_every_s, time.monotonic))
-    if (query := settings.prometheus_query()) is not None:
+    if settings.query is not None:
         url, access = prometheus
         if not url:
             raise Misuse("--progress-query needs a Prometheus: add --prometheus URL.")
         client = PrometheusClient(url, access, timeout_s=QUERY_TIMEOUT_S, retries=0)
-        sources.append(PrometheusProgress(client, query))
+        sources.append(PrometheusProgress(client, settings.query, settings.metric, settings.prometheus_labels()))
     return Progress(sources, growth), pushed

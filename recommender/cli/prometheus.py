@@ -4,77 +4,70 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 from recommender.cli.common import DURATION, FILE
-from recommender.cli.grouped import Decorate
+from recommender.cli.grouped import Decorate, grouped
 from recommender.errors import Misuse
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_queries import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC, Labels, UsageSettings
 
 _ENVIRONMENT = "PHASEWISE_PROMETHEUS"
+_option = grouped()
 _LABELS = ("namespace", "pod", "container", "node", "workload")
 
 
-def _option(name: str, help_text: str, **more: Any) -> Decorate:
+def _access(name: str, kind: Any, text: str) -> Decorate:
     """An option that is also read from the environment."""
     variable = f"{_ENVIRONMENT}_{name.removeprefix('--').replace('-', '_').upper()}"
-    return click.option(name, help=help_text, envvar=variable, show_envvar=True, **more)
+    return _option(name, kind, text, envvar=variable, show_envvar=True)
 
 
 ACCESS_OPTIONS = (
-    _option("--bearer-token-file", "File with the bearer token, read again for each request.", type=FILE),
-    _option("--user", "User for HTTP basic authentication."),
-    _option("--password-file", "File with the password of --user.", type=FILE),
-    _option("--ca-file", "CA certificates (PEM) to verify the server with. Default: those of the system.", type=FILE),
-    _option("--certificate-file", "Client certificate (PEM).", type=FILE),
-    _option("--key-file", "Key of --certificate-file, if not in the same file.", type=FILE),
-    _option("--insecure", "Do not verify the server's certificate. Attackers may read the credentials.", is_flag=True),
+    _access("--bearer-token-file", FILE, "File with the bearer token, read again for each request."),
+    _access("--user", str, "User for HTTP basic authentication."),
+    _access("--password-file", FILE, "File with the password of --user."),
+    _access("--ca-file", FILE, "CA certificates (PEM) to verify the server with. Default: those of the system."),
+    _access("--certificate-file", FILE, "Client certificate (PEM)."),
+    _access("--key-file", FILE, "Key of --certificate-file, if not in the same file."),
+    _access("--insecure", bool, "Do not verify the server's certificate. Attackers may read the credentials."),
 )
 
 USAGE_OPTIONS = (
-    click.option("--namespace", "namespaces", multiple=True, help="Only this namespace. Repeatable."),
-    click.option("--selector", default="", help="Additional label matchers for all queries: 'cluster=\"x\"'."),
-    click.option("--usage-selector", default="", help="Additional label matchers for usage only: 'job=\"kubelet\"'."),
-    click.option(
-        "--label",
-        "labels",
+    _option("--namespace namespaces", str, "Only this namespace. Repeatable.", multiple=True),
+    _option("--selector", str, "Additional label matchers for all queries: 'cluster=\"x\"'.", default=""),
+    _option("--usage-selector", str, "Additional label matchers for usage only: 'job=\"kubelet\"'.", default=""),
+    _option(
+        "--label labels",
+        str,
+        f"Label name in Prometheus: pod=pod_name. OURS: {', '.join(_LABELS)}. Repeatable.",
         multiple=True,
         metavar="OURS=THEIRS",
-        help="Label name in Prometheus: pod=pod_name. OURS: namespace, pod, container, node, workload. Repeatable.",
     ),
-    click.option(
-        "--request-label",
-        "request_labels",
+    _option(
+        "--request-label request_labels",
+        str,
+        "The same for the metric of requests: pod=exported_pod. Repeatable.",
         multiple=True,
         metavar="OURS=THEIRS",
-        help="The same for the metric of requests: pod=exported_pod. Repeatable.",
     ),
-    click.option(
+    _option(
         "--cpu-metric",
+        str,
+        "Counter of CPU seconds (..._total), or a recording rule of cores.",
         default=CPU_METRIC,
         show_default=True,
-        help="Counter of CPU seconds (..._total), or a recording rule of cores.",
     ),
-    click.option("--memory-metric", default=MEMORY_METRIC, show_default=True, help="Metric of memory use in bytes."),
-    click.option(
-        "--rate-window",
-        "rate_window_s",
-        type=DURATION,
+    _option("--memory-metric", str, "Metric of memory use in bytes.", default=MEMORY_METRIC, show_default=True),
+    _option(
+        "--rate-window rate_window_s",
+        DURATION,
+        "Averaging window of CPU, at least two scrape intervals; shorter windows blur less.",
         show_default="4 x the scrape interval",
-        help="Averaging window of CPU, at least two scrape intervals; shorter windows blur less.",
     ),
-    click.option(
-        "--staleness",
-        "staleness_s",
-        type=DURATION,
-        show_default="the rate window",
-        help="Ignore samples older than this.",
-    ),
+    _option("--staleness staleness_s", DURATION, "Ignore samples older than this.", show_default="the rate window"),
 )
 
-REQUESTS_OPTION = click.option(
-    "--requests-metric", default=REQUESTS_METRIC, show_default=True, help="Metric of requests in cores and bytes."
+REQUESTS_OPTION = _option(
+    "--requests-metric", str, "Metric of requests in cores and bytes.", default=REQUESTS_METRIC, show_default=True
 )
 """Only for commands that cannot get requests from the API server."""
 
@@ -90,11 +83,7 @@ def make_usage(
     return UsageSettings(tuple(sorted(set(namespaces))), labels=named, request_labels=requests_named, **given)
 
 
-def parse_labels(
-    option: str,
-    given: tuple[str, ...],
-    allowed: tuple[str, ...] = _LABELS,
-) -> Labels:
+def parse_labels(option: str, given: tuple[str, ...], allowed: tuple[str, ...] = _LABELS) -> Labels:
     """Parse label names from texts OURS=THEIRS; `Misuse` for another form, or if OURS is not in `allowed`."""
     named = {}
     for text in given:

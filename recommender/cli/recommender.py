@@ -99,11 +99,11 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
 @settings_of("growth", GROWTH_OPTIONS, GrowthOptions)
 @settings_from("progress", ProgressSettings)
 @_source(
-    "--model",
-    "model_name",
+    "--model model_name",
+    str,
+    "Model of the forecasts; loaded again when it changes, refused if damaged.",
     default=models.BUNDLED,
     metavar="bundled|FOLDER|configmap:NAMESPACE/NAME",
-    help="Model of the forecasts; loaded again when it changes, refused if damaged.",
 )
 @settings_from("api_server", ApiServer)
 @settings_from("prometheus", PrometheusOptions)
@@ -111,11 +111,11 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
 @settings_of("access", ACCESS_OPTIONS, make_access)
 @settings_from("replicas", Replicas)
 @config_option(group=OPERATION)
-@_operation("--address", default=":8942", help="Listen address of /healthz, /readyz, /metrics and /progress.")
+@_operation("--address", str, "Listen address of /healthz, /readyz, /metrics and /progress.", default=":8942")
 @settings_of("checkpoints", TIMING_OPTIONS, dict)
 @with_log_options
 @settings_from("recording", Recording)
-@_operation("--check", is_flag=True, help="Check options and model, compile the kernels, and exit.")
+@_operation("--check", bool, "Check options and model, compile the kernels, and exit.")
 @click.pass_obj
 def command(
     notes: list[str],

@@ -33,51 +33,44 @@ class ClusterOptions:
 
     apply_delay_s: float | None = _option(
         "--apply-delay",
-        type=DURATION,
-        help=f"Time from a recommendation until it is in force. Default: {format_duration(DEFAULT_DELAY_S)}, as in "
-        f"live clusters; for the bundled data {BUNDLED_DELAY_S:g}s.",
+        DURATION,
+        f"Time from a recommendation until it is in force. Default: {format_duration(DEFAULT_DELAY_S)}, as in live "
+        f"clusters; for the bundled data {BUNDLED_DELAY_S:g}s.",
     )
     apply: str = _option(
         "--apply",
-        type=click.Choice(["in-place", "recreate"]),
+        click.Choice(["in-place", "recreate"]),
+        "How running containers are resized; `recreate` loses as much work as a kill.",
         default="in-place",
-        show_default=True,
-        help="How running containers are resized; `recreate` loses as much work as a kill.",
     )
     resizes_waiting: bool = _option(
         "--resize-waiting",
-        is_flag=True,
-        help="As for `phasewise recommender`: each run is seen before it gets a node, and starts with less if "
-        "recommended.",
+        bool,
+        "As for `phasewise recommender`: each run is seen before it gets a node, and starts with less if recommended.",
     )
     checkpoint_every_s: float | None = _option(
         "--checkpoint-every",
-        type=DURATION,
-        help="Interval of a run's checkpoints. Default: none, so that a kill loses the whole run.",
+        DURATION,
+        "Interval of a run's checkpoints. Default: none, so that a kill loses the whole run.",
     )
-    restart_s: float = _option(
-        "--restart-time", type=DURATION, default="2m", show_default=True, help="Time that a restart takes."
-    )
+    restart_s: float = _option("--restart-time", DURATION, "Time that a restart takes.", default="2m")
     limits: Limits = _option(
         "--limits",
-        type=click.Choice(["follow", "stay", "none"]),
+        click.Choice(["follow", "stay", "none"]),
+        "Memory limits: `follow` the requests, `stay` as declared, or `none`. Use above a limit is an OOM kill.",
         default="follow",
-        show_default=True,
-        help="Memory limits: `follow` the requests, `stay` as declared, or `none`. Use above a limit is an OOM kill.",
     )
     resizes_per_hour: int | None = _option(
         "--resizes-per-hour",
-        type=click.IntRange(1),
-        help=f"Maximum changes per hour of a container's CPU, and of its memory, by `{PHASEWISE}`; raises count, but "
-        f"are always allowed. Default: {DEFAULT_RAILS.resizes_per_hour}; for the bundled data "
-        f"{BUNDLED_RESIZES_PER_HOUR}.",
+        click.IntRange(1),
+        f"Maximum changes per hour of a container's CPU, and of its memory, by `{PHASEWISE}`; raises count, but are "
+        f"always allowed. Default: {DEFAULT_RAILS.resizes_per_hour}; for the bundled data {BUNDLED_RESIZES_PER_HOUR}.",
     )
     target_kills: float = _option(
         "--target-kills",
-        type=FiniteRange(0.0, 0.5),
+        FiniteRange(0.0, 0.5),
+        f"Accepted share of OOM-killed runs under `{PHASEWISE}`; a tenth of it for runs with devices.",
         default=DEFAULT_RAILS.target_kills,
-        show_default=True,
-        help=f"Accepted share of OOM-killed runs under `{PHASEWISE}`; a tenth of it for runs with devices.",
     )
 
     def engine_options(self, *, bundled: bool) -> Options:

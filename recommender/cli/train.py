@@ -18,6 +18,7 @@ from recommender.cli.common import (
     say,
     source_argument,
 )
+from recommender.cli.grouped import grouped
 from recommender.cli.model import price_words
 from recommender.errors import Misuse
 from recommender.judging import MAX_CYCLE_SAMPLES
@@ -30,39 +31,26 @@ from recommender.sources.mapping import ColumnMap
 from recommender.training import TRAINING_SAMPLES, TrainingOptions, gather, train
 from recommender.units import counted, format_duration
 
+option = grouped()
 
-@click.command("train")
+
+@click.command("train", context_settings={"show_default": True})
 @source_argument(required=True)
-@click.option("-o", "--output", "folder", required=True, type=FILE, help="Model folder to write.")
-@click.option("--features", help="Comma-separated columns to learn from. Default: made from CPU and memory.")
-@click.option("--lag", default=3, show_default=True, type=click.IntRange(1, 64), help="Past samples in a window.")
-@click.option("--hidden", default=10, show_default=True, type=click.IntRange(1, 256), help="Hidden units of the CRBM.")
-@click.option(
-    "--phases",
-    default="auto",
-    show_default=True,
-    metavar="auto|K",
-    help=f"Number of phases, {MAX_PHASES} at most.",
-)
-@click.option("--cycle", default=600.0, show_default="10m", type=DURATION, help="Time between decisions.")
-@click.option(
-    "--cycle-samples", type=click.IntRange(1, MAX_CYCLE_SAMPLES), help="The cycle in samples, instead of --cycle."
-)
-@click.option(
+@option("-o --output folder", FILE, "Model folder to write.", required=True)
+@option("--features", str, "Comma-separated columns to learn from. Default: made from CPU and memory.")
+@option("--lag", click.IntRange(1, 64), "Past samples in a window.", default=3)
+@option("--hidden", click.IntRange(1, 256), "Hidden units of the CRBM.", default=10)
+@option("--phases", str, f"Number of phases, {MAX_PHASES} at most.", default="auto", metavar="auto|K")
+@option("--cycle", DURATION, "Time between decisions.", default="10m")
+@option("--cycle-samples", click.IntRange(1, MAX_CYCLE_SAMPLES), "The cycle in samples, instead of --cycle.")
+@option(
     "--target-violation",
+    FiniteRange(0, 0.5, min_open=True),
+    "Accepted share of samples with use above allocation x 1.05, for CPU and for memory.",
     default=0.05,
-    show_default=True,
-    type=FiniteRange(0, 0.5, min_open=True),
-    help="Accepted share of samples with use above allocation x 1.05, for CPU and for memory.",
 )
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=SEED,
-    help="The same data and seed give the same model on one kind of machine.",
-)
-@click.option("--step", "step_s", type=DURATION, help="Grid step. Default: the median interval of the data.")
+@option("--seed", SEED, "The same data and seed give the same model on one kind of machine.", default=0)
+@option("--step step_s", DURATION, "Grid step. Default: the median interval of the data.")
 @map_option
 def command(
     source: tuple[Path, ...],

@@ -39,16 +39,10 @@ Progress = Callable[[str, int, int], None]
 class ReadOptions:
     """How to read foreign data.
 
-    Attributes
-    ----------
-    columns
-        `--map`: our names and units for foreign columns.
-    all_mapped
-        Whether it is an error if no file has a mapped column.
-    features
-        Further numeric columns to read, by their old or new name.
-    step_s
-        Grid step in seconds; None takes the median interval of the data, 0 keeps the timestamps, without gaps.
+    `columns`: `--map`: our names and units for foreign columns.
+    `all_mapped`: whether it is an error if no file has a mapped column.
+    `features`: further numeric columns to read, by their old or new name.
+    `step_s`: grid step in seconds; None takes the median interval of the data, 0 keeps the timestamps, without gaps.
     """
 
     columns: tuple[ColumnMap, ...] = ()
@@ -61,18 +55,11 @@ class ReadOptions:
 class RawSamples:
     """Rows in normal form, in the order of reading.
 
-    Attributes
-    ----------
-    container
-        Dictionary-encoded strings without nulls.
-    times_s
-        float64 (n,), unix seconds, finite.
-    values
-        float64 (n,) by column name, NaN where empty: cpu, memory, features, and any requests and facts.
-    labels
-        `workload` and `node` where present, dictionary-encoded.
-    rows
-        int64 (n,), position in the whole source; `Origins` maps it to file and row.
+    `container`: dictionary-encoded strings without nulls.
+    `times_s`: float64 (n,), unix seconds, finite.
+    `values`: float64 (n,) by column name, NaN where empty: cpu, memory, features, and any requests and facts.
+    `labels`: `workload` and `node` where present, dictionary-encoded.
+    `rows`: int64 (n,), position in the whole source; `Origins` maps it to file and row.
     """
 
     container: pa.DictionaryArray
@@ -152,18 +139,11 @@ class Origins:
 class Reader:
     """A file (or all saved answers together) whose columns are resolved but not read yet.
 
-    Attributes
-    ----------
-    foreign
-        Column names that `--map` can refer to.
-    schema
-        The columns of its rows, see `schema`.
-    estimated_bytes
-        Estimated memory of all its rows in normal form.
-    raw_name
-        Maps our name of a column to the name in the file.
-    samples
-        Reads the rows; the second argument asks for batches of bounded size, which not all readers support.
+    `foreign`: column names that `--map` can refer to.
+    `schema`: the columns of its rows, see `schema`.
+    `estimated_bytes`: estimated memory of all its rows in normal form.
+    `raw_name`: maps our name of a column to the name in the file.
+    `samples`: reads the rows; the second argument asks for batches of bounded size, which not all readers support.
     """
 
     file: Path

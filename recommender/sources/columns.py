@@ -42,14 +42,9 @@ _SHAPE = "Each row is a container at a moment, with its CPU and memory: reshape 
 class Roles:
     """Which of a file's columns has which role.
 
-    Attributes
-    ----------
-    names
-        Of namespace, pod and container, the columns that there are.
-    time, values
-        Raw column, and factor to seconds, cores or bytes.
-    labels
-        Raw text columns by our name.
+    `names`: of namespace, pod and container, the columns that there are.
+    `time`, `values`: raw column, and factor to seconds, cores or bytes.
+    `labels`: raw text columns by our name.
     """
 
     names: tuple[str, ...]
@@ -78,7 +73,11 @@ class Roles:
         return list(dict.fromkeys(raw for raw, _ in self.values.values()))
 
 
-def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
+Resolve = Callable[[Path, Sequence[str]], Roles]
+"""From a file and the names of its columns to their roles."""
+
+
+def resolve(options: ReadOptions, file: Path, header: Sequence[str]) -> Roles:
     """Resolve the roles of columns from a file's header.
 
     Raises BadInput: a required or mapped column, or a feature, is missing; the closest existing name is suggested.
@@ -108,12 +107,8 @@ def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
 def check_maps(file: Path, foreign: Collection[str], options: ReadOptions) -> None:
     """Refuse mappings that would have no effect.
 
-    Parameters
-    ----------
-    file
-        First file of the source.
-    foreign
-        All column names in the source.
+    `file`: first file of the source.
+    `foreign`: all column names in the source.
 
     Raises Misuse: a mapping to a name that is not read.
     Raises BadInput: a mapping from a name that no file has.
@@ -153,20 +148,16 @@ def missing_column(file: Path, name: str, header: Sequence[str], remedy: str) ->
 def table_reader(
     file: Path,
     header: Sequence[str],
-    options: ReadOptions,
+    resolve: Resolve,
     n_rows: float,
     tables: Callable[[Roles, bool], Iterable[pa.Table]],
 ) -> Reader:
     """Make the reader of a file that is read as tables of raw columns.
 
-    Parameters
-    ----------
-    n_rows
-        Number of rows, or an estimate.
-    tables
-        Reads the columns that have a role, at once or in batches.
+    `n_rows`: number of rows, or an estimate.
+    `tables`: reads the columns that have a role, at once or in batches.
     """
-    roles = resolve(file, header, options)
+    roles = resolve(file, header)
     kinds = schema(roles.values, roles.labels)
     row_bytes = 16 + 8 * len(roles.values) + 4 * (1 + len(roles.labels))
 
@@ -187,10 +178,7 @@ def normalise(table: pa.Table, roles: Roles, origins: Origins) -> RawSamples:
     rows = origins.next_rows(table.num_rows)
     container = _container_names(check, roles)
     times_s = _unix_seconds(check, *roles.time)
-    numbers = {raw: _floats(check, raw) for raw in roles.number_columns}
-    values = {
-        name: numbers[raw] if factor == 1.0 else numbers[raw] * factor for name, (raw, factor) in roles.values.items()
-    }
+    values = {name: _floats(check, raw) * factor for name, (raw, factor) in roles.values.items()}
     labels = {name: _encode(check, raw) for name, raw in roles.labels.items()}
     return RawSamples(container, times_s, values, labels, rows)
 
@@ -298,18 +286,9 @@ def _encode(check: _RowCheck, raw: str) -> pa.DictionaryArray:
     """Encode a column of text as int32 codes into a dictionary; numbers are converted to text."""
     column = check.table.column(raw)
     try:
-        return _dictionary_of(column)
+        if not pa.types.is_dictionary(column.type):
+            column = column.cast(pa.string()).dictionary_encode()
+        return column.unify_dictionaries().cast(_DICTIONARY).combine_chunks()
     except pa.ArrowException as error:  # lists, structs, or bytes that are not UTF-8
         problem, file = f"a column of type {column.type} is not text", check.origins.locate(check.first)[0]
         raise BadInput(problem, remedy="Write names as text in UTF-8.", file=file, column=raw) from error
-
-
-def _dictionary_of(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    if pa.types.is_dictionary(column.type):
-        column = column.unify_dictionaries()
-        flat = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-        return flat if flat.type == _DICTIONARY else flat.cast(_DICTIONARY)
-    if not pa.types.is_string(column.type):
-        column = column.cast(pa.string())
-    flat = column.dictionary_encode().combine_chunks()
-    return flat.chunk(0) if isinstance(flat, pa.ChunkedArray) else flat

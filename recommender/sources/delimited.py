@@ -7,18 +7,17 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from recommender.errors import BadInput
-from recommender.sources.base import Reader, ReadOptions
-from recommender.sources.columns import NULL_VALUES, Roles, refuse_repeated_names, table_reader, text_remedy
+from recommender.sources.base import Reader
+from recommender.sources.columns import NULL_VALUES, Resolve, Roles, refuse_repeated_names, table_reader, text_remedy
 from recommender.sources.paths import damaged_gzip, is_gzip, open_decompressed
 
 _INDEX = "(index)"
@@ -56,7 +55,7 @@ class Header:
         return [_INDEX, *named] if self.unnamed_index else named
 
 
-def open_csv(file: Path, options: ReadOptions) -> Reader:
+def open_csv(file: Path, resolve: Resolve) -> Reader:
     """Make the reader of a CSV file.
 
     Raises BadInput: as `read_header` and `resolve` do.
@@ -65,7 +64,7 @@ def open_csv(file: Path, options: ReadOptions) -> Reader:
     text_bytes = file.stat().st_size * (GZIP_RATIO if is_gzip(file) else 1)
     n_rows = text_bytes / max(len(",".join(header.first_row)) + 1, 2 * len(header.columns))
     return table_reader(
-        file, header.columns, options, n_rows, lambda roles, batched: read(file, header, roles, batched)
+        file, header.columns, resolve, n_rows, lambda roles, batched: read(file, header, roles, batched)
     )
 
 
@@ -108,23 +107,23 @@ def read(file: Path, header: Header, roles: Roles, batched: bool) -> Iterator[pa
     """Yield the columns that have a role, in one table or in tables of about BLOCK_BYTES of text."""
     if not header.first_row:
         return
-    arrow_options = {
-        "read_options": pacsv.ReadOptions(
-            use_threads=False,  # otherwise errors have no row numbers
-            column_names=header.arrow_names,
-            skip_rows=1,
-            block_size=BLOCK_BYTES if batched else None,
-        ),
-        "convert_options": pacsv.ConvertOptions(
-            include_columns=roles.raw_columns,
-            column_types=_types(header, roles),
-            null_values=list(NULL_VALUES),
-            strings_can_be_null=False,
-        ),
-    }
+    read_options = pacsv.ReadOptions(
+        use_threads=False,  # otherwise errors have no row numbers
+        column_names=header.arrow_names,
+        skip_rows=1,
+        block_size=BLOCK_BYTES,
+    )
+    convert_options = pacsv.ConvertOptions(
+        include_columns=roles.raw_columns,
+        column_types=_types(header, roles),
+        null_values=list(NULL_VALUES),
+        strings_can_be_null=False,
+    )
     last, n_rows = pa.table({}), 0
     try:
-        for table in _tables(file, batched, arrow_options):
+        reader = pacsv.open_csv(open_decompressed(file), read_options, convert_options=convert_options)
+        parts = (pa.Table.from_batches([batch]) for batch in reader)
+        for table in parts if batched else [reader.read_all()]:
             yield table
             n_rows += table.num_rows
             last = table if table.num_rows else last
@@ -133,14 +132,6 @@ def read(file: Path, header: Header, roles: Roles, batched: bool) -> Iterator[pa
     last_column = header.arrow_names[-1]
     if last.num_rows and last_column in roles.number_columns:
         _refuse_truncated(last, roles.names[-1], last_column, file, n_rows)
-
-
-def _tables(file: Path, batched: bool, arrow_options: Mapping[str, Any]) -> Iterator[pa.Table]:
-    if batched:
-        for batch in pacsv.open_csv(open_decompressed(file), **arrow_options):
-            yield pa.Table.from_batches([batch])
-    else:
-        yield pacsv.read_csv(open_decompressed(file), **arrow_options)
 
 
 def _tail(file: Path) -> bytes:

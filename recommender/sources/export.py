@@ -78,14 +78,9 @@ def plan_export(
 ) -> ExportPlan:
     """Look at the data that are there and plan an export of them.
 
-    Parameters
-    ----------
-    asked
-        See `ExportPlan`.
-    start_s, end_s
-        Unix seconds, rounded inwards to whole steps, so that exports of one Prometheus fit together.
-    note
-        Called with notes for the user.
+    `asked`: see `ExportPlan`.
+    `start_s`, `end_s`: unix seconds, rounded inwards to whole steps, so that exports of one Prometheus fit together.
+    `note`: called with notes for the user.
 
     Raises NotEnoughData: no container in that time; the message says what Prometheus has instead.
     Raises PrometheusError, Misuse: the query failed; the rate window is too short.

@@ -29,16 +29,10 @@ _PLAN = "plan.json"
 class ExportPlan:
     """What is exported; fixed when an export starts, and reused when it resumes.
 
-    Attributes
-    ----------
-    asked
-        The command-line options that determine the content of the file, as given.
-    start_s, end_s, step_s
-        First and last unix second, and the step in whole seconds.
-    part_points
-        Steps in a part.
-    rate_window_s, staleness_s
-        As measured by the first attempt.
+    `asked`: the command-line options that determine the content of the file, as given.
+    `start_s`, `end_s`, `step_s`: first and last unix second, and the step in whole seconds.
+    `part_points`: steps in a part.
+    `rate_window_s`, `staleness_s`: as measured by the first attempt.
     """
 
     asked: Mapping[str, str]

@@ -6,9 +6,9 @@ import hashlib
 import math
 import tempfile
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from contextlib import ExitStack
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from recommender.records import FloatArray, UsageSeries
 from recommender.series import FINEST_STEP_S, grid_is_too_sparse, interval_counts, median_interval_s, to_series
 from recommender.sources.base import CPU_COLUMN, Origins, Progress, RawSamples, Reader, ReadOptions
 from recommender.sources.checks import COUNTER_REMEDY, UnitsCheck, check_samples, check_step
-from recommender.sources.columns import check_maps
+from recommender.sources.columns import check_maps, resolve
 from recommender.sources.delimited import open_csv
 from recommender.sources.parquet import open_parquet
 from recommender.sources.paths import find_files, os_errors_as_bad_input
@@ -46,81 +46,68 @@ def open_source(
     options: ReadOptions | None = None,
     *,
     memory_budget_bytes: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda *_: None,
 ) -> SeriesSource:
     """Read, check and sort recorded metrics.
 
-    Parameters
-    ----------
-    paths
-        Files (CSV, plain or gzipped, Parquet, saved `query_range` answers), folders of them, or globs.
-    memory_budget_bytes
-        Above it rows are spilled to temporary files; by default a quarter of the available memory.
-    progress
-        Called with `reading (MiB)`, and MiB done and in total (estimated, in normal form).
+    `paths`: files (CSV, plain or gzipped, Parquet, saved `query_range` answers), folders of them, or globs.
+    `memory_budget_bytes`: above it rows are spilled to temporary files; by default a quarter of the available memory.
+    `progress`: called with `reading (MiB)`, and MiB done and in total (estimated, in normal form).
 
     Raises BadInput: the data cannot be used; names file, row, column and remedy.
     """
     options = options or ReadOptions()
     budget = available_memory_bytes() // 4 if memory_budget_bytes is None else memory_budget_bytes
     found, notes = find_files(paths)
-    answers = [file for file, kind in found.items() if kind == "prometheus"]
     readers = []
     for file, kind in found.items():
         if kind != "prometheus":
             with os_errors_as_bad_input(file):
-                readers.append((open_parquet if kind == "parquet" else open_csv)(file, options))
-    if answers:
+                readers.append((open_parquet if kind == "parquet" else open_csv)(file, partial(resolve, options)))
+    if answers := [file for file, kind in found.items() if kind == "prometheus"]:
         readers.append(open_answers(answers, options))
     check_maps(readers[0].file, list(dict.fromkeys(name for reader in readers for name in reader.foreign)), options)
     needed = SORT_MEMORY_FACTOR * sum(reader.estimated_bytes for reader in readers)
-    origins, folder = Origins(), None
-    try:
+    origins = Origins()
+    rows = _rows(readers, origins, notes, progress, batched=needed > budget)
+    with ExitStack() as stack:
         if needed > budget:
-            folder = tempfile.TemporaryDirectory(prefix="phasewise-")
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="phasewise-"))
             schema = pa.unify_schemas([reader.schema for reader in readers])
-            rows = _rows(readers, origins, notes, progress, batched=True)
-            tables = spill(rows, schema, origins, 2 * needed // max(budget, 1) + 1, Path(folder.name))
+            tables = spill(rows, schema, origins, 2 * needed // max(budget, 1) + 1, Path(folder))
         else:
-            tables = [build_table(list(_rows(readers, origins, notes, progress, batched=False)), origins)]
-        return SeriesSource(tuple(found), tables, readers, options, notes, folder)
-    except BaseException:
-        if folder is not None:
-            folder.cleanup()
-        raise
+            tables = [build_table(list(rows), origins)]
+        source = SeriesSource(tuple(found), tables, readers, options, notes)
+        source.push(stack.pop_all())
+        return source
 
 
 def _rows(
-    readers: Sequence[Reader], origins: Origins, notes: list[str], progress: Progress | None, *, batched: bool
+    readers: Sequence[Reader], origins: Origins, notes: list[str], progress: Progress, *, batched: bool
 ) -> Iterator[RawSamples]:
     """Yield rows that pass the checks; checks on the whole source, and its notes, follow after the last row."""
     units = UnitsCheck()
-    total_bytes = max(1, sum(reader.estimated_bytes for reader in readers))
-    done_bytes = 0
-
-    def report(so_far_bytes: int) -> None:
-        if progress is not None:
-            of_mib = math.ceil(total_bytes / BYTES_PER_MIB)
-            progress("reading (MiB)", math.ceil(of_mib * so_far_bytes / total_bytes), of_mib)
-
+    total_mib = math.ceil(sum(reader.estimated_bytes for reader in readers) / BYTES_PER_MIB)
+    done_bytes = end_bytes = 0
     for reader in readers:
         origins.begin_file(reader.file)
-        n_before, read_bytes = origins.n_rows, 0
+        n_before = origins.n_rows
+        end_bytes += reader.estimated_bytes
         with os_errors_as_bad_input(reader.file):
             for raw in reader.samples(origins, batched):
                 if len(raw):
                     check_samples(raw, origins, reader.raw_name)
                     units.add(raw, reader.raw_name)
-                    read_bytes += raw.as_table().nbytes
-                    report(done_bytes + min(read_bytes, reader.estimated_bytes))
+                    done_bytes = min(done_bytes + raw.as_table().nbytes, end_bytes)
+                    progress("reading (MiB)", math.ceil(done_bytes / BYTES_PER_MIB), total_mib)
                     yield raw
         if origins.n_rows == n_before:
             notes.append(f"{reader.file} has no rows")
-        done_bytes += reader.estimated_bytes
-        report(done_bytes)
+        done_bytes = end_bytes
     if not origins.n_rows:
         remedy = "Export a time range that has samples."
         raise BadInput("no rows below the header", remedy=remedy, file=readers[0].file, row=1)
+    progress("reading (MiB)", total_mib, total_mib)
     notes += units.verdict(origins)
 
 
@@ -128,22 +115,15 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MAX_NAMES_LISTED]) + (", ..." if len(names) > MAX_NAMES_LISTED else "")
 
 
-class SeriesSource:
-    """The containers of a source as series on one grid; can be iterated repeatedly.
+class SeriesSource(ExitStack):
+    """The containers of a source as series on one grid; can be iterated repeatedly until it is closed.
 
-    Attributes
-    ----------
-    files
-        The files that were read.
-    step_s
-        The grid step: as given, else the median interval between consecutive samples of a container (at least 1 s);
-        0.0 without a grid.
-    containers
-        Names, sorted.
-    cells
-        Total length of all series, gaps included.
-    notes
-        Notes on the data for reports: duplicate rows, gaps, changing labels, suspicious units.
+    `files`: the files that were read.
+    `step_s`: the grid step: as given, else the median interval between consecutive samples of a container (at least 1
+        s); 0.0 without a grid.
+    `containers`: names, sorted.
+    `cells`: total length of all series, gaps included.
+    `notes`: notes on the data for reports: duplicate rows, gaps, changing labels, suspicious units.
     """
 
     def __init__(
@@ -153,10 +133,10 @@ class SeriesSource:
         readers: Sequence[Reader],
         options: ReadOptions,
         notes: Sequence[str],
-        folder: tempfile.TemporaryDirectory[str] | None,
     ) -> None:
+        super().__init__()
         self.files = files
-        self._tables, self._readers, self._options, self._folder = tables, readers, options, folder
+        self._tables, self._readers, self._options = tables, readers, options
         if all(np.isnan(table.values[CPU_COLUMN]).all() for table in tables):
             raise BadInput("no sample has both CPU and memory", remedy=BOTH_REMEDY, file=readers[0].file)
         places = sorted((name, table, at) for table in tables for at, name in enumerate(table.names))
@@ -238,16 +218,4 @@ class SeriesSource:
         return len(self.containers)
 
     def __iter__(self) -> Iterator[UsageSeries]:
-        for at in range(len(self.containers)):
-            yield self._series(at)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Remove temporary files; a source that has some cannot be read afterwards."""
-        if self._folder is not None:
-            self._folder.cleanup()
+        return map(self._series, range(len(self.containers)))

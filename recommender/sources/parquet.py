@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recommender.errors import BadInput
-from recommender.sources.base import Reader, ReadOptions
-from recommender.sources.columns import refuse_repeated_names, table_reader
+from recommender.sources.base import Reader
+from recommender.sources.columns import Resolve, refuse_repeated_names, table_reader
 
 BATCH_ROWS = 1 << 18
 """Rows per batch when streaming: some 15 MB with six columns."""
@@ -44,39 +44,29 @@ def schema_of(file: Path) -> tuple[pa.Schema, int]:
     return schema, n_rows
 
 
-def open_parquet(file: Path, options: ReadOptions) -> Reader:
+def open_parquet(file: Path, resolve: Resolve) -> Reader:
     """Make the reader of a Parquet file."""
     schema, n_rows = schema_of(file)
     return table_reader(
-        file, schema.names, options, n_rows, lambda roles, batched: read(file, roles.raw_columns, batched)
+        file, schema.names, resolve, n_rows, lambda roles, batched: read(file, roles.raw_columns, batched)
     )
 
 
 def read(file: Path, columns: list[str], batched: bool) -> Iterator[pa.Table]:
     """Yield the named columns, in one table or in tables of at most BATCH_ROWS rows; text is dictionary-encoded.
 
-    Raises
-    ------
-    BadInput
-        A damaged file, or text that is not UTF-8.
+    Raises BadInput: a damaged file, or text that is not UTF-8.
     """
     with _errors_as_bad_input(file):
         kinds = pq.read_schema(file)
         texts = [name for name in columns if kinds.field(name).type in _TEXT_TYPES]
     with _errors_as_bad_input(file), pq.ParquetFile(file, read_dictionary=texts) as parquet:
-        n_rows = 0
-        for table in _tables(parquet, columns, batched):
+        n_rows, batches = 0, parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False)
+        parts = (pa.Table.from_batches([batch]) for batch in batches)
+        for table in parts if batched else [parquet.read(columns, use_threads=False)]:
             _refuse_invalid_text(table, file, n_rows)
             yield table
             n_rows += table.num_rows
-
-
-def _tables(parquet: pq.ParquetFile, columns: list[str], batched: bool) -> Iterator[pa.Table]:
-    if not batched:
-        yield parquet.read(columns=columns, use_threads=False)
-        return
-    for batch in parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
-        yield pa.Table.from_batches([batch])
 
 
 def _refuse_invalid_text(table: pa.Table, file: Path, first: int) -> None:

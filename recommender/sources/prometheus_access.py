@@ -18,18 +18,11 @@ Signer = Callable[[PreparedRequest], PreparedRequest]
 class Access:
     """Authentication and TLS options. Secrets are read from their files at every request, to use renewed ones.
 
-    Attributes
-    ----------
-    bearer_token_file
-        Sent as `Authorization: Bearer ...`; not together with `user`.
-    user, password_file
-        HTTP basic authentication.
-    ca_file
-        CA certificates (PEM) to verify the server with, instead of the system's.
-    certificate_file, key_file
-        Client certificate (PEM); without `key_file` the key is in the same file.
-    verify
-        False accepts any certificate.
+    `bearer_token_file`: sent as `Authorization: Bearer ...`; not together with `user`.
+    `user`, `password_file`: HTTP basic authentication.
+    `ca_file`: CA certificates (PEM) to verify the server with, instead of the system's.
+    `certificate_file`, `key_file`: client certificate (PEM); without `key_file` the key is in the same file.
+    `verify`: False accepts any certificate.
 
     Raises Misuse: options that exclude or need each other.
     """

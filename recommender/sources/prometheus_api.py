@@ -52,7 +52,6 @@ _STEP_TOLERANCE = 1e-3
 """Tolerance for rounding errors of the last point, as a share of a step."""
 
 _CHUNK_BYTES = 1 << 18
-_ERROR_BYTES = 1 << 16
 _TIMEOUT_MARGIN = 1.1
 """Prometheus itself stops at the timeout; its response takes a little longer to arrive."""
 
@@ -61,14 +60,9 @@ _TIMEOUT_MARGIN = 1.1
 class QueryResult:
     """The samples of some series, concatenated.
 
-    Attributes
-    ----------
-    labels
-        Labels of each series.
-    owner
-        int64 (n,), the series of a sample: an index into `labels`. Non-decreasing within one response.
-    times_s, values
-        float64 (n,). Samples that are not finite (NaN, a division by zero) are dropped.
+    `labels`: labels of each series.
+    `owner`: int64 (n,), the series of a sample: an index into `labels`. Non-decreasing within one response.
+    `times_s`, `values`: float64 (n,). Samples that are not finite (NaN, a division by zero) are dropped.
     """
 
     labels: tuple[Mapping[str, str], ...]
@@ -91,18 +85,11 @@ class QueryResult:
 class PrometheusClient:
     """A client of one Prometheus, for one thread. Methods raise `PrometheusError` if the request fails.
 
-    Parameters
-    ----------
-    url
-        Its address; may have a path before `/api/v1`.
-    timeout_s
-        Timeout of one query.
-    retries
-        Number of retries without a response, or after 408, 425, 429, 500, 502, 503 or 504.
-    warn
-        Called once with each distinct warning of Prometheus.
-    sleep, clock
-        Wait between attempts, and measure the time of a response; seconds.
+    `url`: its address; may have a path before `/api/v1`.
+    `timeout_s`: timeout of one query.
+    `retries`: number of retries without a response, or after 408, 425, 429, 500, 502, 503 or 504.
+    `warn`: called once with each distinct warning of Prometheus.
+    `sleep`, `clock`: wait between attempts, and measure the time of a response; seconds.
     """
 
     def __init__(
@@ -156,16 +143,15 @@ class PrometheusClient:
 
     def label_values(self, label: str, match: str, start_s: float, end_s: float) -> list[str]:
         """The values of a label in the matching series, in about that time (Prometheus looks at whole blocks)."""
-        return self._names(f"label/{label}/values", match, start_s, end_s)
+        return sorted(map(str, self._metadata(f"label/{label}/values", match, start_s, end_s)))
 
     def label_names(self, match: str, start_s: float, end_s: float) -> list[str]:
         """The label names of the matching series, in about that time."""
-        return self._names("labels", match, start_s, end_s)
+        return sorted(map(str, self._metadata("labels", match, start_s, end_s)))
 
     def series(self, match: str, start_s: float, end_s: float) -> list[Mapping[str, str]]:
         """The labels of each matching series, in about that time; Prometheus only reads its index for this."""
-        data = self._metadata("series", match, start_s, end_s)
-        return [labels for labels in data if isinstance(labels, dict)] if isinstance(data, list) else []
+        return [labels for labels in self._metadata("series", match, start_s, end_s) if isinstance(labels, dict)]
 
     def close(self) -> None:
         """Close the connections."""
@@ -177,13 +163,10 @@ class PrometheusClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _names(self, path: str, match: str, start_s: float, end_s: float) -> list[str]:
-        data = self._metadata(path, match, start_s, end_s)
-        return sorted(str(name) for name in data) if isinstance(data, list) else []
-
-    def _metadata(self, path: str, match: str, start_s: float, end_s: float) -> Any:
+    def _metadata(self, path: str, match: str, start_s: float, end_s: float) -> list[Any]:
         parameters = {"match[]": match, "start": _timestamp(start_s), "end": _timestamp(end_s)}
-        return self._with_retries(path, parameters, lambda data: data)
+        data = self._with_retries(path, parameters, lambda data: data)
+        return data if isinstance(data, list) else []
 
     def _query(self, path: str, parameters: Mapping[str, str]) -> QueryResult:
         limit = {"timeout": f"{self._timeout_s:g}s"}
@@ -228,11 +211,10 @@ class PrometheusClient:
                     warnings.simplefilter("ignore", InsecureRequestWarning)
                 response = self._send(path, parameters)
             with response:
-                ok = response.status_code == requests.codes.ok
-                body = self._body(response, began_s, MAX_RESPONSE_BYTES if ok else _ERROR_BYTES, truncate=not ok)
+                body = self._body(response, began_s)
         except (requests.exceptions.RequestException, OSError) as error:
             raise error_from_exception(self.url, error, self._timeout_s) from error
-        if not ok:
+        if response.status_code != requests.codes.ok:
             raise error_from_response(self.url, self._access, response.status_code, response.headers, bytes(body))
         if body.lstrip()[:1] == b"<":
             raise error_from_html(self.url, self._access)
@@ -253,13 +235,13 @@ class PrometheusClient:
             stream=True,
         )
 
-    def _body(self, response: requests.Response, began_s: float, max_bytes: int, *, truncate: bool) -> bytearray:
+    def _body(self, response: requests.Response, began_s: float) -> bytearray:
         body = bytearray()
         for chunk in response.iter_content(_CHUNK_BYTES):
             body += chunk
-            if len(body) > max_bytes:
-                if truncate:
-                    break
+            if response.status_code != requests.codes.ok and len(body) >= _CHUNK_BYTES:
+                break  # the beginning of an error is enough
+            if len(body) > MAX_RESPONSE_BYTES:
                 limit = f"{MAX_RESPONSE_BYTES >> 20} MiB"
                 raise QueryTooLarge(f"{self.url}: a response exceeds {limit}. Select fewer namespaces.")
             if self._clock() - began_s > _TIMEOUT_MARGIN * self._timeout_s:

@@ -46,14 +46,9 @@ Key = tuple[str, ...]
 class Facts:
     """The facts of a time range.
 
-    Attributes
-    ----------
-    columns
-        By column: value by (namespace, pod, container), (namespace, pod) or (node,).
-    owners
-        The controllers of pods.
-    init_containers
-        Containers that neither VPA nor recommender sizes.
+    `columns`: by column: value by (namespace, pod, container), (namespace, pod) or (node,).
+    `owners`: the controllers of pods.
+    `init_containers`: containers that neither VPA nor recommender sizes.
     """
 
     columns: Mapping[str, Mapping[Key, float]]

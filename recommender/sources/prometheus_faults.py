@@ -35,15 +35,7 @@ class PrometheusError(PhasewiseError):
 
 
 class Unavailable(PrometheusError):
-    """No response, or none of Prometheus.
-
-    Attributes
-    ----------
-    retryable
-        Whether a retry may help.
-    retry_after_s
-        The server's Retry-After; 0 without one.
-    """
+    """No response, or none of Prometheus; `retry_after_s` is the server's Retry-After, 0 without one."""
 
     def __init__(self, message: str, *, retryable: bool, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -68,26 +60,11 @@ class QueryTooLarge(QueryRefused):
 
 def error_from_response(
     url: str, access: Access, status: int, headers: CaseInsensitiveDict[str], body: bytes
-) -> Exception:
-    """The error for a status other than 200.
-
-    Parameters
-    ----------
-    url
-        Address of the server for the message, without secrets.
-    body
-        The first kilobytes of the response.
-    """
+) -> PrometheusError:
+    """The error for a status other than 200; `body` has the first kilobytes of the response."""
     kind, message = _server_message(body)
     if status in (401, 403):
         return _access_refused(url, access, status, message)
-    if 300 <= status < 400:
-        location = headers.get("Location", "elsewhere").partition("?")[0]
-        return Unavailable(
-            f"{url} redirects to {location}. If that is Prometheus, use it as the address; if it is a login page, "
-            "give --bearer-token-file or --user and --password-file.",
-            retryable=False,
-        )
     if kind == "timeout":
         return QueryTooLarge(f"{url}: the query took too long ({message}). Query less at a time, or raise --timeout.")
     if status in (400, 422):
@@ -95,18 +72,21 @@ def error_from_response(
         return refused(f"{url} refuses the query: {message or 'no reason given'}.")
     if status == 413:
         return QueryTooLarge(f"{url}: the response would be too large ({message or 'status 413'}).")
-    if status == 404:
-        return Unavailable(
-            f"{url} has no Prometheus API at /api/v1 (404). Check the address; behind a proxy it may need a path.",
-            retryable=False,
-        )
     if status in _TRANSIENT_STATUSES:
+        said = f", {message}" if message else ""
         return Unavailable(
-            f"{url} is not available now: status {status}{f', {message}' if message else ''}. Try again later.",
+            f"{url} is not available now: status {status}{said}. Try again later.",
             retryable=True,
             retry_after_s=_retry_after_s(headers),
         )
-    return Unavailable(f"{url} responds with status {status}{f': {message}' if message else ''}.", retryable=False)
+    problem = f" responds with status {status}{f': {message}' if message else ''}."
+    if 300 <= status < 400:
+        location = headers.get("Location", "elsewhere").partition("?")[0]
+        problem = f" redirects to {location}. If that is Prometheus, use it as the address; if it is a login page, "
+        problem += "give --bearer-token-file or --user and --password-file."
+    if status == 404:
+        problem = " has no Prometheus API at /api/v1 (404). Check the address; behind a proxy it may need a path."
+    return Unavailable(url + problem, retryable=False)
 
 
 def error_from_html(url: str, access: Access) -> Unavailable:
@@ -122,26 +102,26 @@ def error_from_html(url: str, access: Access) -> Unavailable:
 def error_from_exception(url: str, error: Exception, timeout_s: float) -> Unavailable:
     """The error for a connection that failed."""
     causes = list(_causes(error))
-    if isinstance(error, requests.exceptions.SSLError) or any(isinstance(cause, ssl.SSLError) for cause in causes):
+
+    def is_due_to(*kinds: type[BaseException]) -> bool:
+        return any(isinstance(cause, kinds) for cause in causes)
+
+    if is_due_to(requests.exceptions.SSLError, ssl.SSLError):
         return _tls_error(url, causes)
-    if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return Unavailable(f"{url}: this host name cannot be resolved. Check the address.", retryable=True)
-    if isinstance(error, requests.exceptions.Timeout) or any(isinstance(cause, TimeoutError) for cause in causes):
-        return Unavailable(
-            f"{url} did not respond within {timeout_s:g} s. Raise --timeout, or query less (--step, --namespace).",
-            retryable=True,
-        )
-    if any(isinstance(cause, urllib3.exceptions.IncompleteRead) for cause in causes):
-        return Unavailable(f"{url}: the response was cut off. Does a proxy limit long responses?", retryable=True)
-    if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):
-        return Unavailable(
-            f"{url} is not a valid address. Write http://HOST:PORT or https://HOST/PATH.", retryable=False
-        )
-    reason = next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), "")
-    return Unavailable(
-        f"{url} does not respond{f' ({reason.lower()})' if reason else ''}. Check the address, and that it is running.",
-        retryable=True,
-    )
+    if is_due_to(requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema):
+        problem = " is not a valid address. Write http://HOST:PORT or https://HOST/PATH."
+        return Unavailable(url + problem, retryable=False)
+    if is_due_to(socket.gaierror):
+        problem = ": this host name cannot be resolved. Check the address."
+    elif is_due_to(requests.exceptions.Timeout, TimeoutError):
+        problem = f" did not respond within {timeout_s:g} s. Raise --timeout, or query less (--step, --namespace)."
+    elif is_due_to(urllib3.exceptions.IncompleteRead):
+        problem = ": the response was cut off. Does a proxy limit long responses?"
+    else:
+        reasons = [cause.strerror.lower() for cause in causes if isinstance(cause, OSError) and cause.strerror]
+        reason = f" ({reasons[0]})" if reasons else ""
+        problem = f" does not respond{reason}. Check the address, and that it is running."
+    return Unavailable(url + problem, retryable=True)
 
 
 def _server_message(body: bytes) -> tuple[str, str]:
@@ -166,23 +146,24 @@ def _access_refused(url: str, access: Access, status: int, message: str) -> Acce
     return AccessRefused(f"{url} accepts {access.described}, but denies reading{reason}. Ask for that permission.")
 
 
+_TLS_PROBLEMS = {
+    "CERTIFICATE_VERIFY_FAILED": " has a certificate that is not trusted{}. Give the CA that signed it: --ca-file.",
+    "NO_CERTIFICATE_OR_CRL|PEM|KEY_VALUES_MISMATCH": ": a certificate or key is not PEM, or they do not match. "
+    "Check --ca-file, --certificate-file and --key-file.",
+    "CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE": " requires a client certificate. Give --certificate-file and --key-file.",
+    "EOF occurred": " closes the connection during the TLS handshake. "
+    "If it requires a client certificate, give --certificate-file and --key-file.",
+    "": " fails the TLS handshake. Is it http instead of https?",
+}
+"""By a pattern in the text of the error."""
+
+
 def _tls_error(url: str, causes: list[BaseException]) -> Unavailable:
     text = " ".join(str(cause) for cause in causes)
-    if "CERTIFICATE_VERIFY_FAILED" in text:
-        found = re.search(r"certificate verify failed: ([^(\]]+)", text)
-        reason = f" ({found[1].strip()})" if found else ""
-        remedy = "Give the CA that signed it: --ca-file."
-        return Unavailable(f"{url} has a certificate that is not trusted{reason}. {remedy}", retryable=False)
-    if "NO_CERTIFICATE_OR_CRL" in text or "PEM" in text or "KEY_VALUES_MISMATCH" in text:
-        remedy = "Check --ca-file, --certificate-file and --key-file."
-        return Unavailable(f"{url}: a certificate or key is not PEM, or they do not match. {remedy}", retryable=False)
-    if "CERTIFICATE_REQUIRED" in text or "HANDSHAKE_FAILURE" in text:
-        remedy = "Give --certificate-file and --key-file."
-        return Unavailable(f"{url} requires a client certificate. {remedy}", retryable=False)
-    if any(isinstance(cause, ssl.SSLEOFError) for cause in causes):
-        remedy = "If it requires a client certificate, give --certificate-file and --key-file."
-        return Unavailable(f"{url} closes the connection during the TLS handshake. {remedy}", retryable=True)
-    return Unavailable(f"{url} fails the TLS handshake. Is it http instead of https?", retryable=False)
+    found = re.search(r"certificate verify failed: ([^(\]]+)", text)
+    pattern = next(pattern for pattern in _TLS_PROBLEMS if re.search(pattern, text))
+    problem = _TLS_PROBLEMS[pattern].format(f" ({found[1].strip()})" if found else "")
+    return Unavailable(url + problem, retryable=pattern == "EOF occurred")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -70,12 +70,8 @@ class Owner(NamedTuple):
 class Owners:
     """The controllers of pods.
 
-    Attributes
-    ----------
-    pods
-        Controller of a pod, by namespace and name.
-    above
-        Controller of a controller, by namespace and controller.
+    `pods`: controller of a pod, by namespace and name.
+    `above`: controller of a controller, by namespace and controller.
     """
 
     pods: Mapping[tuple[str, str], Owner]

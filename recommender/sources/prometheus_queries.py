@@ -56,24 +56,14 @@ class Labels:
 class UsageSettings:
     """Selects the series of usage and requests, and limits their age.
 
-    Attributes
-    ----------
-    namespaces
-        Namespaces; empty means all.
-    selector
-        Further PromQL matchers for every query, without braces: `cluster="x"`.
-    usage_selector
-        Further matchers for usage, not for requests: `job="kubelet"`.
-    labels, request_labels
-        Label names of the usage metrics and of the requests metric.
-    cpu_metric
-        A counter of seconds (its name ends in `_total`), or a recording rule that holds cores.
-    rate_window_s
-        Window of the rate; None takes four measured scrape intervals.
-    staleness_s
-        Maximum age of a sample; None takes the window of the rate.
-    series_per_query
-        With more containers a query is split by namespaces.
+    `namespaces`: namespaces; empty means all.
+    `selector`: further PromQL matchers for every query, without braces: `cluster="x"`.
+    `usage_selector`: further matchers for usage, not for requests: `job="kubelet"`.
+    `labels`, `request_labels`: label names of the usage metrics and of the requests metric.
+    `cpu_metric`: a counter of seconds (its name ends in `_total`), or a recording rule that holds cores.
+    `rate_window_s`: window of the rate; None takes four measured scrape intervals.
+    `staleness_s`: maximum age of a sample; None takes the window of the rate.
+    `series_per_query`: with more containers a query is split by namespaces.
     """
 
     namespaces: tuple[str, ...] = ()

@@ -44,20 +44,12 @@ class ContainerName(NamedTuple):
 class UsageBlock:
     """The usage of containers over a time range; rows by time, then by container.
 
-    Attributes
-    ----------
-    containers
-        Sorted; some may have no row.
-    nodes, workloads
-        Node and workload class of each container, if its labels have them.
-    owner
-        int64 (n,), an index into `containers`.
-    timestamps
-        int64 (n,), unix seconds.
-    usage
-        float64 (n, 2), cores and bytes. Times at which only one of them is known have no row.
-    requests
-        float64 (n, 2), NaN where unknown.
+    `containers`: sorted; some may have no row.
+    `nodes`, `workloads`: node and workload class of each container, if its labels have them.
+    `owner`: int64 (n,), an index into `containers`.
+    `timestamps`: int64 (n,), unix seconds.
+    `usage`: float64 (n, 2), cores and bytes. Times at which only one of them is known have no row.
+    `requests`: float64 (n, 2), NaN where unknown.
     """
 
     containers: tuple[ContainerName, ...]
@@ -117,12 +109,8 @@ class UsageQuery:
     ) -> Iterator[UsageBlock]:
         """Yield the usage of a time range, ends included, in blocks of bounded size, ordered by time.
 
-        Parameters
-        ----------
-        step_s
-            Whole seconds; times are start_s, start_s + step_s, ...
-        with_requests
-            False omits requests, half of the data.
+        `step_s`: whole seconds; times are start_s, start_s + step_s, ...
+        `with_requests`: False omits requests, half of the data.
         """
         queries = self.queries(start_s, end_s)
         n_points = math.floor((end_s - start_s) / step_s) + 1

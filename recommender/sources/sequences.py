@@ -11,9 +11,10 @@ import pandas as pd
 from recommender.errors import BadInput
 from recommender.phases.runs import MAX_PHASE
 from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
-from recommender.sources import delimited, parquet
 from recommender.sources.base import Origins, RawSamples
-from recommender.sources.columns import Roles, missing_column, normalise
+from recommender.sources.columns import Roles, missing_column
+from recommender.sources.delimited import open_csv
+from recommender.sources.parquet import open_parquet
 from recommender.sources.paths import kind_of, os_errors_as_bad_input
 
 STEP, TIMESTAMP = "step", "timestamp"
@@ -45,13 +46,14 @@ def read_sequences(path: str | Path) -> dict[str, IntArray]:
     """
     file = Path(path)
     try:
-        rows, order = _rows(file)
+        rows = _rows(file)
     except BadInput as error:  # this command has no --map, and its numbers are integers
         replaced = "--map" in error.remedy or "plain numbers" in error.remedy
         remedy = _REMEDIES.get(error.column or "", "") if replaced else error.remedy
         raise BadInput(error.problem, remedy=remedy, file=file, row=error.row, column=error.column) from error
     if rows is None:
         raise BadInput("there are no rows", remedy="Export at least one container's phases.", file=file)
+    order = next(iter(rows.values))
     step = _integers(file, order, rows.values[order], -_LARGEST_STEP, _LARGEST_STEP)
     phase = _integers(file, "phase", rows.values["phase"], UNKNOWN_PHASE, MAX_PHASE)
     found = _grouped(file, rows.container.to_pandas().astype("str"), order, step, phase)
@@ -61,32 +63,22 @@ def read_sequences(path: str | Path) -> dict[str, IntArray]:
     return known
 
 
-def _rows(file: Path) -> tuple[RawSamples | None, str]:
-    """The rows, None without any, and the name of the column that orders them."""
-    if not file.exists():
-        raise BadInput("there is no such file", remedy="Check the path.", file=file)
+def _rows(file: Path) -> RawSamples | None:
+    """The rows, None without any."""
     if file.is_dir():
         raise BadInput("this is a folder", remedy="Name one Parquet or CSV file.", file=file)
     with os_errors_as_bad_input(file):
-        header = None if kind_of(file) == "parquet" else delimited.read_header(file)
-        order = _ordered_by(file, parquet.schema_of(file)[0].names if header is None else header.columns)
-        roles = Roles(("container",), (order, 1.0), {order: (order, 1.0), "phase": ("phase", 1.0)}, {})
-        origins = Origins()
-        origins.begin_file(file)
-        tables = (
-            parquet.read(file, roles.raw_columns, batched=False)
-            if header is None
-            else delimited.read(file, header, roles, batched=False)
-        )
-        return next((normalise(table, roles, origins) for table in tables if table.num_rows), None), order
+        reader = (open_parquet if kind_of(file) == "parquet" else open_csv)(file, _roles)
+        origins = Origins([file], [0])
+        return next(reader.samples(origins, False), None)
 
 
-def _ordered_by(file: Path, columns: Sequence[str]) -> str:
-    order = TIMESTAMP if TIMESTAMP in columns and STEP not in columns else STEP
+def _roles(file: Path, header: Sequence[str]) -> Roles:
+    order = TIMESTAMP if TIMESTAMP in header and STEP not in header else STEP
     for name in ("container", order, "phase"):
-        if name not in columns:
-            raise missing_column(file, name, columns, "Sequences need the columns container, step and phase.")
-    return order
+        if name not in header:
+            raise missing_column(file, name, header, "Sequences need the columns container, step and phase.")
+    return Roles(("container",), (order, 1.0), {order: (order, 1.0), "phase": ("phase", 1.0)}, {})
 
 
 def _integers(file: Path, column: str, numbers: FloatArray, lowest: int, highest: int) -> IntArray:

@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -53,12 +52,8 @@ def spill(
 ) -> list[SampleTable]:
     """Partition all rows by container, then sort and check each part; one part is in memory at a time.
 
-    Parameters
-    ----------
-    schema
-        All columns; those that a batch lacks are empty.
-    n_parts
-        Number of parts; capped at MAX_PARTS.
+    `schema`: all columns; those that a batch lacks are empty.
+    `n_parts`: number of parts; capped at MAX_PARTS.
 
     Raises BadInput: as `build_table` does.
     Raises PhasewiseError: the disk is full.
@@ -88,27 +83,15 @@ def _part(batches: Iterable[RawSamples], schema: pa.Schema, folder: Path, n_part
             names = raw.container.dictionary.to_pylist()
             part_of_name = np.array([zlib.crc32(name.encode()) % n_parts for name in names], dtype=np.uint16)
             part_of_row = part_of_name[raw.container.indices.to_numpy()]
-            order = np.argsort(part_of_row, kind="stable")
-            table = _with_all_columns(raw.as_table(), schema).take(pa.array(order))
-            ends = np.searchsorted(part_of_row[order], np.arange(n_parts + 1))
-            for part, (begin, end) in enumerate(pairwise(ends.tolist())):
-                if begin == end:
-                    continue
+            table = raw.as_table()
+            empty = {field.name: pa.nulls(len(table), field.type) for field in schema}
+            table = pa.table(empty | dict(zip(table.column_names, table.columns, strict=True))).cast(schema)
+            for part in np.unique(part_of_row).tolist():
                 if part not in writers:
                     target = str(folder / f"{part}.part")
                     writers[part] = stack.enter_context(ipc.new_file(target, schema, options=_COMPRESSED))
-                writers[part].write_table(table.slice(begin, end - begin))
+                writers[part].write_table(table.take(np.flatnonzero(part_of_row == part)))
     return [folder / f"{part}.part" for part in sorted(writers)]
-
-
-def _with_all_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    columns = [
-        table.column(field.name).cast(field.type)
-        if field.name in table.column_names
-        else pa.nulls(len(table), field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _on_disk(table: SampleTable, file: Path) -> SampleTable:

@@ -30,24 +30,14 @@ from recommender.sources.base import (
 class SampleTable:
     """All samples of some containers, sorted by container name and time.
 
-    Attributes
-    ----------
-    names
-        Sorted container names.
-    starts
-        int64 (c + 1,): rows of container i are starts[i]:starts[i + 1].
-    times_s
-        float64 (n,), strictly increasing within a container.
-    values
-        float64 (n,) per column.
-    labels
-        Text or None per container, by label.
-    duplicates
-        Number of rows that repeat another one.
-    relabelled
-        Label and container of each label that changes over time; its most common value is used.
-    partial
-        Number of samples with only one of cpu and memory, which are gaps.
+    `names`: sorted container names.
+    `starts`: int64 (c + 1,): rows of container i are starts[i]:starts[i + 1].
+    `times_s`: float64 (n,), strictly increasing within a container.
+    `values`: float64 (n,) per column.
+    `labels`: text or None per container, by label.
+    `duplicates`: number of rows that repeat another one.
+    `relabelled`: label and container of each label that changes over time; its most common value is used.
+    `partial`: number of samples with only one of cpu and memory, which are gaps.
     """
 
     names: tuple[str, ...]
@@ -129,7 +119,7 @@ def build_table(parts: Sequence[RawSamples], origins: Origins) -> SampleTable:
     raw = parts[0] if len(parts) == 1 else RawSamples.from_tables([part.as_table() for part in parts])
     names, codes = _name_ranks(raw.container)
     labels, relabelled = _most_common_labels(raw, names, codes)
-    order = _order(codes, raw.times_s)
+    order = np.lexsort((raw.times_s, codes))
     codes, times_s, rows = codes[order], raw.times_s[order], raw.rows[order]
     # Adding zero turns -0.0 into 0.0: equal data must give equal hashes and decisions.
     values = {name: column[order] + 0.0 for name, column in raw.values.items()}
@@ -153,15 +143,6 @@ def _name_ranks(container: pa.DictionaryArray) -> tuple[tuple[str, ...], IntArra
     rank = np.zeros(len(dictionary), dtype=np.int64)
     rank[by_name] = np.arange(len(by_name))
     return tuple(dictionary[by_name]), rank[codes]
-
-
-def _order(codes: IntArray, times_s: FloatArray) -> IntArray | slice:
-    """The order of rows by container and time; all as they are if they are sorted already."""
-    step = np.diff(codes)
-    if not ((step < 0) | ((step == 0) & (np.diff(times_s) < 0))).any():
-        return slice(None)
-    fits_uint16 = int(codes.max()) < 1 << 16
-    return np.lexsort((times_s, codes.astype(np.uint16) if fits_uint16 else codes))  # uint16 uses radix sort
 
 
 def _most_common_labels(

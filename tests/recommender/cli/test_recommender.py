@@ -172,7 +172,7 @@ def test_defaults_are_those_of_the_settings_classes() -> None:
     assert values["limits.least_mib"] * 2**20 == limits.pod_minimum[1] == 250 * 2**20
     assert (values["limits.oom_bump_up_ratio"], values["limits.oom_min_bump_up_bytes"]) == (1.2, 104857600)
     assert (values["api_server.qps"], values["api_server.burst"], values["address"]) == (50, 100, ":8942")
-    times = [values[f"replicas.{name}"] for name in ("lease_duration_s", "renew_deadline_s", "retry_s")]
+    times = [values[f"replicas.{name}"] for name in ("duration_s", "renew_deadline_s", "retry_s")]
     assert times == [15, 10, 2]
     assert values["replicas.shard"] == Shard(0, 1)
 

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from recommender.errors import BadInput, Misuse
-from recommender.sources.answers import read_answer
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import parse_map
 from recommender.sources.paths import find_files
+from recommender.sources.prometheus import read_answer
 from tests.recommender.sources.writing import HEADER, START_S, csv_text, plain_rows, write, write_parquet
 
 

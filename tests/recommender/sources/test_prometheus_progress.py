@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
-import pytest
 
-from recommender.errors import Misuse
 from recommender.readings import Reading
 from recommender.sources.prometheus_api import PrometheusClient, QueryResult
 from recommender.sources.prometheus_faults import Unavailable
-from recommender.sources.prometheus_progress import ProgressQuery, PrometheusProgress
+from recommender.sources.prometheus_progress import PrometheusProgress
 from recommender.sources.prometheus_queries import Labels
 
 POD = object()
@@ -34,8 +32,8 @@ class FakeClient:
         return QueryResult(tuple(labels for labels, _ in self.series), np.arange(n), np.full(n, at_s), values)
 
 
-def source(client: FakeClient, **query: Any) -> PrometheusProgress:
-    return PrometheusProgress(cast(PrometheusClient, client), ProgressQuery("training_loss", **query))
+def source(client: FakeClient, metric: str = "loss", labels: Labels = Labels()) -> PrometheusProgress:  # noqa: B008
+    return PrometheusProgress(cast(PrometheusClient, client), "training_loss", metric, labels)
 
 
 def test_the_current_value_of_each_pod_is_read() -> None:
@@ -86,10 +84,3 @@ def test_without_pods_nothing_is_queried() -> None:
     client = FakeClient()
     assert source(client).take([], 0.0).readings == {}
     assert not client.queries
-
-
-def test_an_empty_query_or_an_unknown_metric_is_misuse() -> None:
-    with pytest.raises(Misuse, match="query for progress is empty"):
-        ProgressQuery(" ", "loss")
-    with pytest.raises(Misuse, match="'size' is not a metric of progress"):
-        ProgressQuery("up", "size")
