@@ -21,18 +21,10 @@ from recommender.units import format_duration
 
 @dataclass
 class Planner:
-    """Makes the plan of each container: its policies and phases.
+    """Makes the plan of each container: its policies and phases."""
 
-    Attributes
-    ----------
-    policies
-        Names in the order of reports.
-    model
-        One model for all containers, models by fold, or None if no policy needs one.
-    """
-
-    policies: tuple[str, ...]
-    model: PhaseModel | CrossFit | None
+    policies: tuple[str, ...]  # names in the order of reports
+    model: PhaseModel | CrossFit | None  # one model for all containers, models by fold, or None if no policy needs one
     _made: dict[int, list[Policy]] = field(default_factory=dict, repr=False)
 
     def __call__(self, series: UsageSeries) -> Plan:
@@ -58,12 +50,8 @@ def usable_policies(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Rows and policies that can run with this model, and a note on each that cannot.
 
-    Parameters
-    ----------
-    asked
-        Names given by the user; empty for all. One of these that cannot run is an error, not a note.
-    rows
-        Those of the simulated cluster, and whether each needs a model.
+    `asked`: names given by the user; empty for all. One of these that cannot run is an error, not a note.
+    `rows`: those of the simulated cluster, and whether each needs a model.
 
     Raises Misuse, BadArtifact: a name is unknown, or the model does not support a requested policy.
     """

@@ -37,24 +37,12 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class LabelledRun:
-    """A run with the phase of each sample.
+    """A run with the phase of each sample."""
 
-    Attributes
-    ----------
-    name
-        Runs of one name are held out together, if there are enough names.
-    usage
-        float64 (n, 2), without gaps.
-    labels
-        int64 (n,): phases; the unknown one is the last.
-    ended
-        Whether the run itself ended, and not only its recording.
-    """
-
-    name: str
-    usage: FloatArray
-    labels: IntArray
-    ended: bool = True
+    name: str  # runs of one name are held out together, if there are enough names
+    usage: FloatArray  # float64 (n, 2), without gaps
+    labels: IntArray  # int64 (n,): phases; the unknown one is the last
+    ended: bool = True  # whether the run itself ended, and not only its recording
 
 
 def fit_demand(
@@ -62,12 +50,8 @@ def fit_demand(
 ) -> tuple[DemandModel, PhaseGraph]:
     """Fit demand, prices and phase graph; prices by cross-validation.
 
-    Parameters
-    ----------
-    phases
-        Number of phases, including the unknown one.
-    cycle_samples, lag
-        For decisions once a cycle.
+    `phases`: number of phases, including the unknown one.
+    `cycle_samples`, `lag`: for decisions once a cycle.
     """
     names = [run.name for run in runs]
     if len(set(names)) < FOLDS:  # one or two workloads: split by run

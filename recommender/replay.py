@@ -30,37 +30,20 @@ from recommender.units import counted
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How one container is replayed; with cross-fitting, plans differ by fold.
+    """How one container is replayed; with cross-fitting, plans differ by fold."""
 
-    Attributes
-    ----------
-    policies
-        In the order of reports; with the same names for every container.
-    phases
-        Phases of the samples; None if no policy needs them.
-    """
-
-    policies: Sequence[Policy]
-    phases: PhaseTrace | None = None
+    policies: Sequence[Policy]  # in the order of reports; with the same names for every container
+    phases: PhaseTrace | None = None  # phases of the samples; None if no policy needs them
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Result of the replay of one container.
+    """Result of the replay of one container."""
 
-    Attributes
-    ----------
-    replay
-        Tallies of the policies.
-    decisions
-        Per policy: int64 (d,) unix seconds of the first sample each decision covers, float64 (d, 2) cores and bytes.
-    explanations
-        Per policy: explanation of its last decision.
-    """
-
-    replay: ContainerReplay
+    replay: ContainerReplay  # tallies of the policies
+    # Per policy: int64 (d,) unix seconds of the first sample each decision covers, float64 (d, 2) cores and bytes.
     decisions: Mapping[str, tuple[IntArray, FloatArray]]
-    explanations: Mapping[str, Mapping[str, Any]]
+    explanations: Mapping[str, Mapping[str, Any]]  # per policy: explanation of its last decision
 
 
 def replay_container(
@@ -106,17 +89,11 @@ def replay(
 ) -> ReplayResult:
     """Replay every container of a source.
 
-    Parameters
-    ----------
-    timelines
-        Number of containers kept whole for drawing.
-    progress
-        Called with the number of grid cells just done.
-    model
-        Facts on the model, for the report.
-    rows, played
-        Rows of the simulated cluster, and by container the results of those that could be simulated. A row without a
-        result for every container is left out.
+    `timelines`: number of containers kept whole for drawing.
+    `progress`: called with the number of grid cells just done.
+    `model`: facts on the model, for the report.
+    `rows`, `played`: rows of the simulated cluster, and by container the results of those that could be simulated. A
+    row without a result for every container is left out.
 
     Raises NotEnoughData: no container has enough samples for a decision, or no policy could be judged.
     """

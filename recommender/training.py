@@ -42,10 +42,8 @@ class TrainingOptions:
 
     detector: DetectorOptions
     cycle_s: float = 600.0
-    cycle_samples: int | None = None
-    """Overrides `cycle_s`."""
-    target_violation: tuple[float, float] = (0.05, 0.05)
-    """Share of samples that may violate, cpu and memory."""
+    cycle_samples: int | None = None  # overrides `cycle_s`
+    target_violation: tuple[float, float] = (0.05, 0.05)  # share of samples that may violate, cpu and memory
 
     def cycle_on(self, step_s: float) -> int:
         """Number of samples in a cycle on a grid of this step."""
@@ -75,12 +73,8 @@ def train(
 ) -> PhaseModel:
     """Fit detector, phase statistics, graph and demand, in this order.
 
-    Parameters
-    ----------
-    series
-        Containers to train on, each with lag + 2 samples or more.
-    data_hash
-        Of the source, for the manifest.
+    `series`: containers to train on, each with lag + 2 samples or more.
+    `data_hash`: of the source, for the manifest.
 
     Raises NotEnoughData: no container is long enough.
     """

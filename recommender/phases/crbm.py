@@ -37,52 +37,29 @@ PARAMETER_NAMES = ("weights", "visible_history", "hidden_history", "visible_bias
 class ConditionalRBM:
     """A conditional restricted Boltzmann machine over windows of standardised metrics.
 
-    Parameters
-    ----------
-    n_hidden
-        Length of a code.
-    lag
-        Samples of history in a window.
-    learning_rate
-        Step size; each window's gradient is applied before the next window is read.
-    cd_steps
-        Steps of the Gibbs chain (the k of CD-k).
-    hidden_states
-        "mean": the chain uses hidden means, as the published package does; "sampled": binary samples of them. Gradients
-        always use means.
-    max_epochs
-        Maximum number of epochs of `fit`.
-    patience
-        `fit` stops after so many consecutive epochs without a lower error; 0 disables early stopping.
-    delay
-        Rows by which codes are delayed. 0: the code of row t is that of the window that ends at t. 1: the window ends
-        at t - 1, as in the published package, whose first lag + 1 samples therefore have no code.
-    dtype
-        "float32" (fast; codes within 1e-6) or "float64" (exact exponentials).
-    seed
-        Seed of initial weights, orders, samples and held-out windows.
+    `n_hidden`: length of a code.
+    `lag`: samples of history in a window.
+    `learning_rate`: step size; each window's gradient is applied before the next window is read.
+    `cd_steps`: steps of the Gibbs chain (the k of CD-k).
+    `hidden_states`: "mean": the chain uses hidden means, as the published package does; "sampled": binary samples of
+    them. Gradients always use means.
+    `max_epochs`: maximum number of epochs of `fit`.
+    `patience`: `fit` stops after so many consecutive epochs without a lower error; 0 disables early stopping.
+    `delay`: rows by which codes are delayed. 0: the code of row t is that of the window that ends at t. 1: the window
+    ends at t - 1, as in the published package, whose first lag + 1 samples therefore have no code.
+    `dtype`: "float32" (fast; codes within 1e-6) or "float64" (exact exponentials).
+    `seed`: seed of initial weights, orders, samples and held-out windows.
 
-    Attributes
-    ----------
-    parameters_ : Parameters
-        Those of the paper, of `dtype`.
-    errors_ : float64 (n_epochs,)
-        Reconstruction error of each epoch on the training windows, each before its own update.
-    validation_errors_ : float64 (n_epochs,)
-        Reconstruction error on the held-out windows after each epoch; empty if nothing is held out.
-    n_epochs_ : int
-        Epochs trained. `fit` keeps the parameters of the epoch with the lowest error.
-
-    Notes
-    -----
     The reconstruction error is the L2 norm of v - v', averaged over windows, v' being the visible mean of the hidden
     mean of v; in `errors_`, of the last hidden state of the Gibbs chain.
     """
 
-    parameters_: Parameters
+    parameters_: Parameters  # those of the paper, of `dtype`
+    # float64 (n_epochs,): reconstruction error of each epoch on the training windows, each before its own update
     errors_: NDArray[np.float64]
+    # float64 (n_epochs,): reconstruction error on the held-out windows after each epoch; empty if nothing is held out
     validation_errors_: NDArray[np.float64]
-    n_epochs_: int
+    n_epochs_: int  # epochs trained. `fit` keeps the parameters of the epoch with the lowest error.
 
     def __init__(
         self,
@@ -118,14 +95,10 @@ class ConditionalRBM:
     ) -> ConditionalRBM:
         """Train from new initial weights until the error stops falling or `max_epochs` is reached.
 
-        Parameters
-        ----------
-        values : float (n_samples, n_features)
-            Standardised, all finite; segments concatenated.
-        segments : int (n_segments + 1,)
-            Bounds: rows ``segments[i]:segments[i + 1]`` are one gap-free stretch of one container.
-        progress
-            Called after each epoch with (epochs done, max_epochs).
+        `values`: float (n_samples, n_features): standardised, all finite; segments concatenated.
+        `segments`: int (n_segments + 1,): bounds: rows ``segments[i]:segments[i + 1]`` are one gap-free stretch of one
+        container.
+        `progress`: called after each epoch with (epochs done, max_epochs).
 
         Raises BadInput: wrong shapes, a value that is not finite, or bounds that are not increasing.
         Raises NotEnoughData: no segment has lag + 1 rows.
@@ -230,14 +203,10 @@ class ConditionalRBM:
     ) -> ConditionalRBM:
         """Make an encoder from parameters trained elsewhere; by default it encodes as the published package does.
 
-        Parameters
-        ----------
-        weights, visible_history, hidden_history
-            W, A, B with the shapes and column order of `Parameters`.
-        visible_bias, hidden_bias
-            One number per unit; may be a single column or row.
-        lag, delay, dtype
-            As in the constructor. float32 may change the nearest centre of a window half-way between two.
+        `weights`, `visible_history`, `hidden_history`: W, A, B with the shapes and column order of `Parameters`.
+        `visible_bias`, `hidden_bias`: one number per unit; may be a single column or row.
+        `lag`, `delay`, `dtype`: as in the constructor. float32 may change the nearest centre of a window half-way
+        between two.
 
         Raises BadArtifact: a value is not numeric or not finite, or the shapes are inconsistent.
         """

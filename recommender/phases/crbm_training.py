@@ -19,9 +19,7 @@ WINDOWS_PER_DRAW = 65_536
 def hold_out(segments: Ints, lag: int, fraction: float, seed: int) -> tuple[Ints, Ints]:
     """Split windows into training and held-out windows.
 
-    Parameters
-    ----------
-    segments : int64 (n_segments + 1,)
+    `segments`: int64 (n_segments + 1,).
 
     Returns train and held_out, int64 (n_windows,): first rows, increasing in `train`. With at least
     `MIN_SEGMENTS_TO_HOLD_OUT` segments, random whole ones are held out, of at most twice `fraction`; otherwise, or if
@@ -60,11 +58,8 @@ def _hold_out_ends(parts: dict[int, Ints], lag: int, fraction: float) -> tuple[I
 class Trainer:
     """The buffers and random state of one training; `epoch` is one pass over all windows.
 
-    Parameters
-    ----------
-    values : float (n_samples, n_features), contiguous
-    starts
-        First rows of the windows.
+    `values`: float (n_samples, n_features), contiguous.
+    `starts`: first rows of the windows.
     """
 
     def __init__(

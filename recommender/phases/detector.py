@@ -43,35 +43,25 @@ class DetectorOptions:
     features: tuple[str, ...]
     lag: int = 3
     hidden: int = 10
-    phases: int | None = None
-    """None chooses k from the data."""
+    phases: int | None = None  # None chooses k from the data
     seed: int = 0
-    windows: int = 100_000
-    """Maximum number of windows to train the encoder on, from whole containers in random order."""
+    windows: int = 100_000  # maximum number of windows to train the encoder on, from whole containers in random order
+    # Total number of updates, which bounds the epochs: training takes equally long on small and large data.
     updates: int = 20_000_000
-    """Total number of updates, which bounds the epochs: training takes equally long on small and large data."""
+    # Epochs without a lower held-out error before training stops. The paper uses 3 on the training error, which is
+    # smooth; on the noisy held-out error 3 would stop most trainings after a dozen epochs.
     patience: int = 10
-    """Epochs without a lower held-out error before training stops. The paper uses 3 on the training error, which is
-    smooth; on the noisy held-out error 3 would stop most trainings after a dozen epochs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseDetector:
-    """A fitted encoder with its phases.
+    """A fitted encoder with its phases."""
 
-    Attributes
-    ----------
-    features
-        Names, in the encoder's order.
-    mean, scale : float64 (n_features,)
-        Standardisation of the training set.
-    encoder, centres
-        The CRBM, and the phase centres of its codes.
-    """
-
-    features: tuple[str, ...]
+    features: tuple[str, ...]  # names, in the encoder's order
+    # Standardisation of the training set, float64 (n_features,).
     mean: FloatArray
     scale: FloatArray
+    # The CRBM, and the phase centres of its codes.
     encoder: ConditionalRBM
     centres: PhaseCentres
 
@@ -169,16 +159,10 @@ def fit_detector(
 ) -> tuple[PhaseDetector, PhaseCountChoice | None]:
     """Train the encoder and cluster its codes.
 
-    Parameters
-    ----------
-    cycle_samples
-        Horizon in samples of the forecasts by which k is chosen.
-    progress
-        Called with (task, done, total).
+    `cycle_samples`: horizon in samples of the forecasts by which k is chosen.
+    `progress`: called with (task, done, total).
 
-    Returns
-    -------
-    detector, and the choice of k (None if k was given)
+    Returns the detector, and the choice of k (None if k was given).
 
     Raises NotEnoughData: no container has a full window, or there are fewer distinct windows than phases.
     """

@@ -41,17 +41,10 @@ HAZARD_PRIOR_SAMPLES, FOLLOWER_PRIOR_COUNT = 5.0, 2.0
 
 
 class Context(NamedTuple):
-    """The recent phases of a container.
+    """The recent phases of a container."""
 
-    Attributes
-    ----------
-    phases
-        Up to `CONTEXT_PHASES`, the present one first; fewer in a new container.
-    dwells
-        Dwells of the newest phases, up to `CONTEXT_DWELLS`, in half buckets: 2 ** (dwell / 2) steps and longer.
-    """
-
-    phases: tuple[int, ...]
+    phases: tuple[int, ...]  # up to `CONTEXT_PHASES`, the present one first; fewer in a new container
+    # Dwells of the newest phases, up to `CONTEXT_DWELLS`, in half buckets: 2 ** (dwell / 2) steps and longer.
     dwells: tuple[int, ...]
 
     @classmethod
@@ -81,19 +74,12 @@ class Visits:
 
 
 class Tables(NamedTuple):
-    """The counts by (previous phase, phase, dwell bucket), as in `Context.place`.
+    """The counts by (previous phase, phase, dwell bucket), as in `Context.place`."""
 
-    Attributes
-    ----------
-    exposed, ended
-        float64 (1 + phases, phases, DWELL_BUCKETS): samples in each context, and those that ended a visit.
-    transitions
-        float64 (1 + phases, phases, phases): number of each next phase.
-    """
-
+    # float64 (1 + phases, phases, DWELL_BUCKETS): samples in each context, and those that ended a visit.
     exposed: FloatArray
     ended: FloatArray
-    transitions: FloatArray
+    transitions: FloatArray  # float64 (1 + phases, phases, phases): number of each next phase
 
     @classmethod
     def empty(cls, phases: int) -> Tables:
@@ -114,24 +100,13 @@ class Tables(NamedTuple):
 
 
 class Foresight(NamedTuple):
-    """The forecast by (previous phase, phase, dwell bucket).
+    """The forecast by (previous phase, phase, dwell bucket)."""
 
-    Attributes
-    ----------
-    occupancy
-        float64 (1 + phases, phases, DWELL_BUCKETS, phases): share of the time ahead in each phase.
-    ends
-        float64 (1 + phases, phases, DWELL_BUCKETS): probability that the phase ends within the lead time.
-    remaining_steps
-        The same shape: expected further dwell.
-    followers
-        float64 (1 + phases, phases, phases): probability of each next phase.
-    """
-
-    occupancy: FloatArray
+    occupancy: FloatArray  # float64 (1 + phases, phases, DWELL_BUCKETS, phases): share of the time ahead in each phase
+    # float64 (1 + phases, phases, DWELL_BUCKETS): probability that the phase ends within the lead time.
     ends: FloatArray
-    remaining_steps: FloatArray
-    followers: FloatArray
+    remaining_steps: FloatArray  # the same shape: expected further dwell
+    followers: FloatArray  # float64 (1 + phases, phases, phases): probability of each next phase
 
 
 class PhaseGraph:
@@ -273,8 +248,6 @@ def bucket_of(dwell_steps: IntArray) -> IntArray:
 def half_bucket_of(dwell_steps: int) -> int:
     """Half bucket of a dwell of at least one step; two of them make a bucket.
 
-    Examples
-    --------
     >>> [half_bucket_of(steps) for steps in (1, 2, 3, 4, 5, 6, 128, 10_000)]
     [0, 2, 3, 4, 4, 5, 14, 15]
     """
@@ -284,8 +257,6 @@ def half_bucket_of(dwell_steps: int) -> int:
 def min_steps(half_bucket: int) -> int:
     """The shortest dwell of a half bucket.
 
-    Examples
-    --------
     >>> [half_bucket_of(min_steps(half_bucket)) for half_bucket in (0, 2, 3, 14, 15)]
     [0, 2, 3, 14, 15]
     """

@@ -52,8 +52,6 @@ class GraphScore:
 class GraphPredictor:
     """Predicts the next phase from a graph, which must not change meanwhile.
 
-    Examples
-    --------
     >>> answers = GraphPredictor(PhaseGraph.fit([[(1, 4), (3, 5), (0, 9)], [(1, 4), (3, 6), (0, 7), (2, 1)]]))
     >>> max(answers.next_phase([(1, 4), (3, 5)]).items(), key=lambda item: item[1])[0]
     0
@@ -76,9 +74,7 @@ class GraphPredictor:
         `history`: the container's runs, oldest first; the last one is taken to end with its present length. Empty: the
         first phase is predicted.
 
-        Returns
-        -------
-        Probability of every known phase but the present one; sums to one, or is empty without another.
+        Returns the probability of every known phase but the present one; sums to one, or is empty without another.
         """
         runs = checked_runs(history)
         if not runs:
@@ -110,11 +106,9 @@ class GraphPredictor:
     def explain(self, history: Sequence[Run]) -> dict[str, Any]:
         """Explain `next_phase(history)`.
 
-        Returns
-        -------
-        JSON values: `steps` from general to specific, each with `agrees` (what matches in addition), `seen` (number of
-        matching runs), `own_weight` (of its counts against the steps before: seen / (seen + strength)) and `next`
-        (counts); then `next_phase`, `end_if_over` (probability that the container ends if the run ends now) and
+        Returns JSON values: `steps` from general to specific, each with `agrees` (what matches in addition), `seen`
+        (number of matching runs), `own_weight` (of its counts against the steps before: seen / (seen + strength)) and
+        `next` (counts); then `next_phase`, `end_if_over` (probability that the container ends if the run ends now) and
         `expected_remaining_samples` (None for a phase that is not in the graph).
 
         Raises BadInput: an empty history.

@@ -22,12 +22,8 @@ def runs_of(labels: ArrayLike) -> list[Run]:
     `labels`: int (n,), one phase number per sample in time order. Negative labels (unknown) continue the phase before;
     at the start they are dropped.
 
-    Returns
-    -------
-    list of (phase, length in samples), oldest first; consecutive phases differ.
+    Returns a list of (phase, length in samples), oldest first; consecutive phases differ.
 
-    Examples
-    --------
     >>> runs_of([1, 1, 1, 3, -1, 0])
     [(1, 3), (3, 2), (0, 1)]
     """

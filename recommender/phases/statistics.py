@@ -27,28 +27,17 @@ ARRAYS = ("usage_mean", "usage_sd", "feature_mean", "feature_sd", "samples", "co
 
 @dataclass(frozen=True, slots=True)
 class PhaseStatistics:
-    """Mean and standard deviation of usage and features in each phase (AI4DL, section 3, "Phase Information").
+    """Mean and standard deviation of usage and features in each phase (AI4DL, section 3, "Phase Information")."""
 
-    Attributes
-    ----------
-    features
-        Column names of `feature_mean` and `feature_sd`.
-    usage_mean, usage_sd : float64 (k, 2)
-        Cores and bytes.
-    feature_mean, feature_sd : float64 (k, n_features)
-    samples : int64 (k,)
-        Training samples of each phase; without any its row is NaN.
-    containers : int64 (k,)
-        Number of containers in which it occurs.
-    """
-
-    features: tuple[str, ...]
+    features: tuple[str, ...]  # column names of `feature_mean` and `feature_sd`
+    # Cores and bytes, float64 (k, 2).
     usage_mean: FloatArray
     usage_sd: FloatArray
+    # float64 (k, n_features).
     feature_mean: FloatArray
     feature_sd: FloatArray
-    samples: IntArray
-    containers: IntArray
+    samples: IntArray  # int64 (k,): training samples of each phase; without any its row is NaN
+    containers: IntArray  # int64 (k,): number of containers in which it occurs
 
     @property
     def n_phases(self) -> int:

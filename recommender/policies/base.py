@@ -43,20 +43,12 @@ PolicyFunction = Callable[[Block, int], PolicyOutput]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy that allocates CPU and memory of a container for the coming cycle.
-
-    Attributes
-    ----------
-    oracle
-        Whether it reads the future it is judged on, for comparison only.
-    every_sample
-        Whether it decides at every sample instead of once per cycle (only `ground.truth`).
-    """
+    """A policy that allocates CPU and memory of a container for the coming cycle."""
 
     name: str
     decide: PolicyFunction
-    oracle: bool = False
-    every_sample: bool = False
+    oracle: bool = False  # whether it reads the future it is judged on, for comparison only
+    every_sample: bool = False  # whether it decides at every sample instead of once per cycle (only `ground.truth`)
 
 
 def labels_of(block: Block, policy: str) -> IntArray:
