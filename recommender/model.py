@@ -68,7 +68,7 @@ class PhaseModel:
         """Expected share of the time ahead in each phase, by context (`kernels.occupancy`)."""
         if self.graph is None:
             raise BadArtifact("this model has no phase graph (it was imported). Train one on data.")
-        return self.graph.foresight_for_plan(lead_samples, ahead_samples).occupancy
+        return self.graph.foresight(lead_samples, ahead_samples).occupancy
 
     def _statistics(self) -> PhaseStatistics:
         if self.statistics is None:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from recommender.judging import decision_positions
-from recommender.phases.graph import PhaseGraph
-from recommender.phases.runs import runs_of
+from recommender.phases.graph import PhaseGraph, runs_of
 from recommender.policies.phase_demand import EVERY_SAMPLE, ONCE_A_CYCLE, PRICES, SCHEDULES, DemandModel
 from recommender.policies.phase_plan import RESIZE_PRICE, PhasePlan, PlanState, weights_of
 from recommender.records import VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
@@ -106,7 +105,7 @@ def _violations(
     lead, ahead, resize, changes = LEAD_SAMPLES, AHEAD_SAMPLES, RESIZE_PRICE, CHANGES_PER_SAMPLE
     if schedule == ONCE_A_CYCLE:
         lead, ahead, resize, changes = 0, cycle_samples, 0.0, np.inf
-    occupancy = graph.foresight_for_plan(lead, ahead).occupancy
+    occupancy = graph.foresight(lead, ahead).occupancy
     expected = demand.expected(occupancy[np.newaxis], lead, ahead)
     state, counts = PlanState(graph.n_phases, 1), np.zeros((2, len(PRICES)))
     decisions_of = [_decisions(schedule, len(run.usage), cycle_samples, lag) for run in runs]

@@ -42,7 +42,7 @@ from recommender.model import BUNDLED, PhaseModel
 from recommender.phases import graph_io
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
-from recommender.phases.runs import Run, runs_of
+from recommender.phases.graph import Run, runs_of
 from recommender.planning import (
     Planner,
     mismatch_notes,

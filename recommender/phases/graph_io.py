@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from recommender.errors import BadArtifact
-from recommender.phases.graph import CENSORED, CONTEXT_PHASES, ENDED, Context, PhaseGraph, half_bucket_of, min_steps
-from recommender.phases.runs import MAX_PHASE
+from recommender.phases.graph import (
+    CENSORED,
+    CONTEXT_PHASES,
+    ENDED,
+    MAX_PHASE,
+    Context,
+    PhaseGraph,
+    half_bucket_of,
+    min_steps,
+)
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from recommender.phases.runs import Run
+from recommender.phases.graph import Run
 
 Path = tuple[str, ...]
 """Elements in time order: a phase number as text, or an alternation `(a b)*`."""

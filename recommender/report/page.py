@@ -15,8 +15,8 @@ import networkx as nx
 import orjson
 from markupsafe import Markup
 
+from recommender.phases.graph import Run
 from recommender.phases.prototypes import prototypes
-from recommender.phases.runs import Run
 from recommender.phases.statistics import PhaseStatistics
 from recommender.records import ReplayResult, Timeline
 from recommender.report.graph_drawing import MIN_SHARE, draw_graph

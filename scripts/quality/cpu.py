@@ -82,7 +82,7 @@ def learn(series: Sequence[UsageSeries], phases: Phases, *, by_program: bool, se
         for one in series
     ]
     demand, graph = fit_demand(runs, number, CYCLE_SAMPLES, lag=FIRST_DECISION - 1)
-    return Learned(label, demand, graph.foresight_for_plan(LEAD_SAMPLES, AHEAD_SAMPLES).occupancy)
+    return Learned(label, demand, graph.foresight(LEAD_SAMPLES, AHEAD_SAMPLES).occupancy)
 
 
 Phases = Callable[[Sequence[UsageSeries], int], tuple[Label, int]]

@@ -33,7 +33,7 @@ class SmallModel:
     target_violation: tuple[float, float] = (0.05, 0.05)
 
     def occupancy(self, lead_samples: int, ahead_samples: int) -> FloatArray:
-        return self.graph.foresight_for_plan(lead_samples, ahead_samples).occupancy
+        return self.graph.foresight(lead_samples, ahead_samples).occupancy
 
 
 @pytest.fixture(scope="session")
