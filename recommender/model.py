@@ -49,31 +49,10 @@ class PhaseModel:
     trained_on: NDArray[np.uint32] | None = None
 
     @property
-    def phase_mean(self) -> FloatArray:
-        """float64 (k, 2), cores and bytes, for `phase.rules`."""
-        return self._statistics().usage_mean
-
-    @property
-    def phase_sd(self) -> FloatArray:
-        """float64 (k, 2), cores and bytes, for `phase.rules`."""
-        return self._statistics().usage_sd
-
-    @property
     def target_violation(self) -> tuple[float, float]:
         """Share of samples that may violate, cpu and memory, as chosen in training."""
         cpu, memory = self.facts.get("target_violation", (0.05, 0.05))
         return float(cpu), float(memory)
-
-    def occupancy(self, lead_samples: int, ahead_samples: int) -> FloatArray:
-        """Expected share of the time ahead in each phase, by context (`kernels.occupancy`)."""
-        if self.graph is None:
-            raise BadArtifact("this model has no phase graph (it was imported). Train one on data.")
-        return self.graph.foresight(lead_samples, ahead_samples).occupancy
-
-    def _statistics(self) -> PhaseStatistics:
-        if self.statistics is None:
-            raise BadArtifact("this model has no phase statistics (it was imported). Train one on data.")
-        return self.statistics
 
     def save(self, folder: str | Path) -> None:
         """Write the model folder atomically."""

@@ -11,8 +11,7 @@ import numpy as np
 from recommender.errors import BadArtifact
 from recommender.model import PhaseModel, name_hashes
 from recommender.phases.features import source_columns
-from recommender.policies.base import Policy
-from recommender.policies.registry import REGISTRY
+from recommender.policies.registry import NEED_MODEL, POLICIES, Policy, check_names, make_policy
 from recommender.records import UsageSeries
 from recommender.replay import Plan
 from recommender.training import CrossFit
@@ -31,10 +30,9 @@ class Planner:
         model = self.model_for(series.container)
         key = id(model)
         if key not in self._made:
-            self._made[key] = [REGISTRY.make(name, model) for name in self.policies]
-        needs_phases = any(name in REGISTRY.needs_model for name in self.policies)
-        trace = model.detector.trace(series) if model is not None and needs_phases else None
-        return Plan(self._made[key], trace)
+            self._made[key] = [make_policy(name, model) for name in self.policies]
+        needs_phases = not NEED_MODEL.isdisjoint(self.policies)
+        return Plan(self._made[key], model.detector.trace(series) if model is not None and needs_phases else None)
 
     def model_for(self, container: str) -> PhaseModel | None:
         """The model for a container; of several, the one that was not trained on it."""
@@ -55,8 +53,8 @@ def usable_policies(
 
     Raises Misuse, BadArtifact: a name is unknown, or the model does not support a requested policy.
     """
-    REGISTRY.check(asked, tuple(rows))
-    chosen = tuple(name for name in dict.fromkeys((*rows, *REGISTRY.names())) if not asked or name in asked)
+    check_names(asked, tuple(rows))
+    chosen = tuple(name for name in dict.fromkeys((*rows, *POLICIES)) if not asked or name in asked)
     unusable = {name: why for name in chosen if (why := _why_unusable(name, model, rows))}
     if unusable and asked:
         name, why = next(iter(unusable.items()))
@@ -67,7 +65,7 @@ def usable_policies(
 
 def _why_unusable(name: str, model: PhaseModel | None, rows: Mapping[str, bool]) -> str:
     """Why a row or policy cannot run with a model; empty if it can, or without a model."""
-    if model is None or not rows.get(name, name in REGISTRY.needs_model):
+    if model is None or not rows.get(name, name in NEED_MODEL):
         return ""
     if model.demand is None:
         return "the model was imported and has phases only"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, field
 from operator import add
 from typing import Any, NamedTuple
@@ -119,14 +119,6 @@ class UsageSeries:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseTrace:
-    """The phase of every sample of one series."""
-
-    labels: IntArray  # int64 (n,): phase number, or `UNKNOWN_PHASE`. Gaps carry the last phase on.
-    n_phases: int  # number of phases in the model; labels are below it
-
-
-@dataclass(frozen=True, slots=True)
 class Block:
     """A stretch of one container's samples, with the positions at which a policy must decide."""
 
@@ -135,8 +127,17 @@ class Block:
     # int64 (d,), increasing positions in 0..n. The decision at position p sees only samples before p and applies from p
     # to the next decision; one at n, after the last sample, is for the future.
     decisions: IntArray
-    phases: PhaseTrace | None = None  # phases of the same samples; None for policies that need no model
+    # int64 (n,): phase of each sample, or `UNKNOWN_PHASE`; empty for policies that need no model.
+    labels: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     requests: FloatArray | None = None  # float64 (n, 2) or None, as in UsageSeries
+
+
+PolicyOutput = tuple[FloatArray, Mapping[str, Any]]
+"""Allocations from each decision on, float64 (d, 2), cores and bytes; and an explanation of the last one for JSON, with
+at least `rule` (a phrase), `cpu_cores` and `memory_bytes`."""
+
+PolicyFunction = Callable[[Block, int], PolicyOutput]
+"""Takes the samples of a container with at least one decision point, and the number of samples in a cycle."""
 
 
 class AppliedLimit(NamedTuple):

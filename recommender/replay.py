@@ -12,13 +12,12 @@ import numpy as np
 from recommender.decisions import DecisionWriter
 from recommender.errors import NotEnoughData
 from recommender.judging import ReplayOptions, decision_positions, durations_s, interval_s, judge
-from recommender.policies.base import Policy
+from recommender.policies.registry import Policy
 from recommender.records import (
     Block,
     ContainerReplay,
     FloatArray,
     IntArray,
-    PhaseTrace,
     Played,
     ReplayResult,
     Timeline,
@@ -33,7 +32,7 @@ class Plan:
     """How one container is replayed; with cross-fitting, plans differ by fold."""
 
     policies: Sequence[Policy]  # in the order of reports; with the same names for every container
-    phases: PhaseTrace | None = None  # phases of the samples; None if no policy needs them
+    labels: IntArray | None = None  # int64 (n,): phases of the samples; None if no policy needs them
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +56,7 @@ def replay_container(
     per_cycle = decision_positions(series.present, cycle_samples, options.lag)
     if not len(per_cycle):
         return None
+    labels = np.empty(0, np.int64) if plan.labels is None else plan.labels
     samples = np.flatnonzero(series.present)
     per_sample = samples[samples >= per_cycle[0]]
     sample_s = durations_s(series)
@@ -66,7 +66,7 @@ def replay_container(
     explanations: dict[str, Mapping[str, Any]] = {}
     for policy in plan.policies:
         positions = per_sample if policy.every_sample else per_cycle
-        block = Block(series.usage, series.timestamps, positions, plan.phases, series.requests)
+        block = Block(series.usage, series.timestamps, positions, labels, series.requests)
         allocations, explanations[policy.name] = policy.decide(block, cycle_samples)
         tallies[policy.name] = judge(series.usage, positions, allocations, sample_s)
         first_covered = samples[np.searchsorted(samples, positions)]
@@ -145,7 +145,7 @@ def _timeline(series: UsageSeries, plan: Plan, judged: Judged, played: Mapping[s
         workload=series.workload,
         timestamps=series.timestamps,
         usage=series.usage,
-        labels=None if plan.phases is None else plan.phases.labels,
+        labels=plan.labels,
         decisions={name: made for name, made in judged.decisions.items() if name not in undrawn},
         explanations={name: why for name, why in judged.explanations.items() if name not in undrawn},
         marks={name: one.marks for name, one in played.items()},

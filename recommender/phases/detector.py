@@ -17,7 +17,7 @@ from recommender.kernels.windows import carried_forward, column_moments, gap_fre
 from recommender.phases.crbm import ConditionalRBM
 from recommender.phases.features import CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES, feature_matrix
 from recommender.phases.kmeans import PhaseCentres, PhaseCountChoice, choose_k, fit_centres
-from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray, PhaseTrace, UsageSeries
+from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray, UsageSeries
 
 CANDIDATE_PHASES = tuple(range(3, 13))
 """Values of k to choose from. Two phases only separate idle from busy; the paper found 5."""
@@ -73,8 +73,8 @@ class PhaseDetector:
     def n_phases(self) -> int:
         return self.centres.n_phases
 
-    def trace(self, series: UsageSeries) -> PhaseTrace:
-        """The phase of every sample.
+    def trace(self, series: UsageSeries) -> IntArray:
+        """The phase of every sample, int64 (n,), or `UNKNOWN_PHASE`.
 
         Before its first full window a container has the all-zero code, as in AI4DL's package, which forms the warm-up.
         After a gap the last phase is carried on until there is a full window again.
@@ -83,7 +83,7 @@ class PhaseDetector:
         labels = np.full(len(series), UNKNOWN_PHASE, dtype=np.int64)
         if coded.any():
             labels[coded] = self.centres.predict_sequence(codes[coded])
-        return PhaseTrace(carried_forward(labels, ~coded), self.n_phases)
+        return carried_forward(labels, ~coded)
 
     def codes(self, series: UsageSeries) -> tuple[NDArray[np.floating[Any]], BoolArray]:
         """Codes (n, n_hidden), and bool (n,): True where there is a code of a window or of the warm-up."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recommender.errors import BadArtifact
 from recommender.phases.features import USAGE_FEATURES, feature_matrix
-from recommender.records import CPU, MEMORY, FloatArray, IntArray, PhaseTrace, UsageSeries
+from recommender.records import CPU, MEMORY, FloatArray, IntArray, UsageSeries
 from recommender.units import format_cpu, format_memory
 
 NOTABLE_RATIO = 1.2
@@ -89,20 +89,20 @@ class PhaseStatistics:
 
 
 def phase_statistics(
-    series: Sequence[UsageSeries], traces: Sequence[PhaseTrace], features: Sequence[str], n_phases: int
+    series: Sequence[UsageSeries], labels: Sequence[IntArray], features: Sequence[str], n_phases: int
 ) -> PhaseStatistics:
-    """Compute the statistics over whole containers; unknown samples and gaps are skipped."""
+    """Compute the statistics over whole containers, without gaps and samples of unknown phase."""
     shown = tuple(features) if set(features) & set(USAGE_FEATURES) else (*features, *USAGE_FEATURES)
     width = 2 + len(shown)
     count = np.zeros(n_phases, dtype=np.int64)
     containers = np.zeros(n_phases, dtype=np.int64)
     total, squares = np.zeros((n_phases, width)), np.zeros((n_phases, width))
     shift = _offset_row(series, shown)
-    for one, trace in zip(series, traces, strict=True):
+    for one, phases in zip(series, labels, strict=True):
         values = np.column_stack([one.usage, feature_matrix(one, shown)]) - shift
         complete = np.isfinite(values).all(axis=1)
-        for phase in np.unique(trace.labels[complete & (trace.labels >= 0)]):
-            rows = values[complete & (trace.labels == phase)]
+        for phase in np.unique(phases[complete & (phases >= 0)]):
+            rows = values[complete & (phases == phase)]
             count[phase] += len(rows)
             containers[phase] += 1
             total[phase] += rows.sum(axis=0)

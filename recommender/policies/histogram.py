@@ -8,8 +8,7 @@ import numpy as np
 
 from recommender.kernels import histogram as kernel
 from recommender.kernels.histogram import DAY_S, ESTIMATION
-from recommender.policies.base import PolicyOutput
-from recommender.records import CPU, MEMORY, Block, FloatArray
+from recommender.records import CPU, MEMORY, Block, FloatArray, PolicyOutput
 
 WINDOW_S = DAY_S
 """Default length of a memory window, of which the peak is kept."""

@@ -70,7 +70,7 @@ def no_phases(_series: Sequence[UsageSeries], _seed: int) -> tuple[Label, int]:
 
 
 def _labels(detector: PhaseDetector, series: UsageSeries) -> IntArray:
-    labels = detector.trace(series).labels[series.present]
+    labels = detector.trace(series)[series.present]
     return np.where(labels < 0, detector.n_phases, labels)
 
 
